@@ -1,17 +1,23 @@
-"""Draw the README's picture and its badges, from what the package computes and what its files say.
+"""Draw the README's badges, from what the package computes and what its files say, and photograph the report.
 
 Run: python .ci/pictures.py
 
-The picture is the first PCA of docs/three-hospitals.md: what each hospital sends, and what the components are made of.
-The badges say what pyproject.toml allows, by how much that PCA differs from the PCA of all rows in one table, and how
-many items of the papers sims/reproduction.md has in full: with the papers' data, size, algorithm and repetitions. All
-are SVG, written by hand, so that the same numbers give the same file whatever libraries are installed.
+The badges say what pyproject.toml allows, by how much the first PCA of docs/three-hospitals.md differs from the PCA of
+all rows in one table, and how many items of the papers sims/reproduction.md has in full: with the papers' data, size,
+algorithm and repetitions. They are SVG, written by hand, so that the same numbers give the same file whatever libraries
+are installed. The photographs are of the report that such a PCA leaves, on a light and on a dark system. They take a
+Chromium.
 """
 
 from __future__ import annotations
 
+import io
+import os
 import re
+import shlex
+import subprocess
 import sys
+import tempfile
 import tomllib
 from pathlib import Path
 
@@ -21,16 +27,13 @@ from flower_pca import SiteRows, simulate
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "docs" / "pictures"
-COLOURS = ("#2f6db3", "#c8553d", "#3a8f6b")
-STYLE = (
-    "<style>text{font:13px sans-serif;fill:#2b303a}.faint{fill:#5d6470;font-size:12px}rect.card{fill:#f6f7f9;"
-    "stroke:#c9ced6}line{stroke:#8a919c}@media(prefers-color-scheme:dark){text{fill:#e8eaee}.faint{fill:#a9b0bb}"
-    "rect.card{fill:#23272f;stroke:#4a505b}}</style>"
-)
+SCHEMES = ("light", "dark")
+SIZE = (1000, 660)  # of a photograph: the words, and the first two pictures
+COLUMNS = "age,weight,systolic,glucose,hba1c,heart_rate,temperature,crp,creatinine,urea"
 
 
-def first() -> tuple[list[str], np.ndarray, dict[str, int], float]:
-    """Columns, components, patients of each hospital, and the sine of the angle to the PCA of all in one table."""
+def angle() -> float:
+    """The sine of the angle between the first PCA of the three hospitals and that of all in one table."""
     sys.path.insert(0, str(ROOT / "examples"))
     import three_hospitals as example
 
@@ -41,36 +44,7 @@ def first() -> tuple[list[str], np.ndarray, dict[str, int], float]:
     result = simulate("auto", shards, n_components=3, scale="std", columns=names)
     X = np.vstack(list(tables.values()))
     pooled = np.linalg.svd((X - X.mean(axis=0)) / X.std(axis=0), full_matrices=False)[2][:3]
-    return names, result.components_, {name: len(rows) for name, rows in tables.items()}, result.angle_to(pooled)
-
-
-def picture(names: list[str], components: np.ndarray, patients: dict[str, int]) -> str:
-    """Three hospitals at the left, the server, and the weights of three components at the right."""
-    parts = [STYLE]
-    for i, (name, n) in enumerate(patients.items()):
-        y = 40 + 90 * i
-        parts += [
-            f'<rect class="card" x="10" y="{y}" width="150" height="60" rx="8"/>',
-            f'<text x="24" y="{y + 26}" font-weight="bold">{name.capitalize()}</text>',
-            f'<text x="24" y="{y + 46}" class="faint">{n} patients, who stay</text>',
-            f'<line x1="160" y1="{y + 30}" x2="262" y2="{118 + 22 * i}" stroke-width="1.5"/>',
-        ]
-    parts += [
-        '<text x="168" y="30" class="faint">small matrices</text>',
-        '<rect class="card" x="262" y="104" width="96" height="72" rx="8"/>',
-        '<text x="310" y="136" text-anchor="middle" font-weight="bold">server</text>',
-        '<text x="310" y="156" text-anchor="middle" class="faint">adds them up</text>',
-        '<line x1="358" y1="140" x2="396" y2="140" stroke-width="1.5"/>',
-    ]
-    for c, (title, row) in enumerate(zip(("first", "second", "third"), components, strict=True)):
-        parts.append(f'<text x="{530 + 95 * c}" y="26" text-anchor="middle">{title}</text>')
-        parts.append(f'<line x1="{530 + 95 * c}" y1="34" x2="{530 + 95 * c}" y2="306"/>')
-        for j, weight in enumerate(row):
-            width = round(65 * abs(weight), 1)
-            x = 530 + 95 * c - (width if weight < 0 else 0.0)
-            parts.append(f'<rect x="{x:.1f}" y="{40 + 27 * j}" width="{width}" height="16" fill="{COLOURS[c]}"/>')
-    parts += [f'<text x="482" y="{53 + 27 * j}" text-anchor="end">{name}</text>' for j, name in enumerate(names)]
-    return _svg(780, 320, "Three hospitals, one server, and three components of ten measurements", parts)
+    return result.angle_to(pooled)
 
 
 def badge(label: str, value: str) -> str:
@@ -109,9 +83,30 @@ def recorded() -> tuple[int, int]:
 
 
 def drawn() -> dict[str, str]:
-    """All files, by their names."""
-    names, components, patients, angle = first()
-    return {"three-hospitals": picture(names, components, patients), **badges(angle)}
+    """All badges, by their names."""
+    return badges(angle())
+
+
+def photographed(folder: Path) -> dict[str, bytes]:
+    """The first screen of the report of the three hospitals, by colour scheme, made in this folder."""
+    sys.path.insert(0, str(ROOT / "tests"))
+    import browser
+    from PIL import Image
+
+    run = f"-m flower_pca run hospitals --missing mean --scale std --components 3 --columns {COLUMNS} --out first"
+    for words in ([str(ROOT / "examples/three_hospitals.py"), "--out", "."], shlex.split(run)):
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        subprocess.run([sys.executable, *words], cwd=folder, env=environment, check=True, capture_output=True)
+    found = {}
+    with browser.page(folder / "profile") as tab:
+        for scheme in SCHEMES:
+            page = (folder / "first/report.html").as_uri()
+            tab.open(page, width=SIZE[0], height=SIZE[1], scheme=scheme)
+            whole = Image.open(io.BytesIO(tab.screenshot((0, 0, *SIZE))))
+            small = io.BytesIO()
+            whole.convert("RGB").quantize(64).save(small, "png", optimize=True)
+            found[scheme] = small.getvalue()
+    return found
 
 
 def _svg(width: int, height: int, title: str, parts: list[str]) -> str:
@@ -123,3 +118,6 @@ if __name__ == "__main__":
     FOLDER.mkdir(exist_ok=True)
     for name, text in drawn().items():
         (FOLDER / f"{name}.svg").write_text(text, encoding="utf-8")
+    with tempfile.TemporaryDirectory() as folder:
+        for scheme, picture in photographed(Path(folder)).items():
+            (FOLDER / f"report-{scheme}.png").write_bytes(picture)

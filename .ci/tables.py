@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import re
 import textwrap
+from collections.abc import Iterable
 from pathlib import Path
+from string import ascii_uppercase
 
 from flower_pca import PersonalResult, RobustResult, registry
 from flower_pca.commands.algorithms import described
@@ -22,26 +24,33 @@ BEGIN, END = "<!-- algorithms: written by .ci/tables.py -->", "<!-- end of algor
 
 
 def choosing() -> str:
-    """Every algorithm in a line: what it finds, what goes with it, when to prefer it."""
-    lines = ["| algorithm | finds | goes with | prefer it |", "|---|---|---|---|"]
+    """Every algorithm in a line: what it finds, and when to prefer it; and what goes with it."""
+    lines = ["| algorithm | finds | prefer it |", "|---|---|---|"]
     for stage in registry.shown().values():
-        told = described(stage)
-        takes = ", ".join(told["takes"]) or "-"
-        lines.append(f"| `{stage.name}` | {_finds(stage)} | {takes} | {_named(_first(told['prefer']))} |")
-    told = "What an option needs of an algorithm and it has not, in its default form: the run is then refused."
-    told += " A dot stands where the two go together."
-    return "\n".join([*lines, "", *textwrap.wrap(told, 118), "", matrix()])
+        prefer = _named(_first(described(stage)["prefer"]))
+        lines.append(f"| `{stage.name}` | {_finds(stage)} | {prefer} |")
+    words = "What an option needs of an algorithm and it has not, in its default form: the run is then refused."
+    words += " A dot stands where the two go together."
+    return "\n".join([*lines, "", *textwrap.wrap(words, 118), "", matrix()])
 
 
 def matrix() -> str:
-    """Every algorithm with every option that needs something of it: what is missing, or a dot."""
+    """Every algorithm with every option that needs something of it: the letters of what is missing, or a dot."""
     options = {"/".join(named): named for named, _ in compatible.NEEDS}
+    letters: dict[str, str] = {}
     lines = [f"| algorithm | {' | '.join(f'`{option}`' for option in options)} |", "|---" * (len(options) + 1) + "|"]
     for stage in registry.ALGORITHMS.values():
         made = stage()
-        lacks = [", ".join(lack.brief for lack in compatible.missing(made, *named)) for named in options.values()]
-        lines.append(f"| `{stage.name}` | {' | '.join(lack or '·' for lack in lacks)} |")
-    return "\n".join(lines)
+        cells = [_letters(letters, compatible.missing(made, *named)) for named in options.values()]
+        lines.append(f"| `{stage.name}` | {' | '.join(cells)} |")
+    legend = "; ".join(f"{letter}: {brief}" for brief, letter in letters.items())
+    return "\n".join([*lines, "", *textwrap.wrap(f"{legend}.", 118)])
+
+
+def _letters(letters: dict[str, str], lacks: Iterable[compatible.Property]) -> str:
+    """A letter for each of these, a new one for what has none yet."""
+    found = [letters.setdefault(lack.brief, ascii_uppercase[len(letters)]) for lack in lacks]
+    return ", ".join(found) or "·"
 
 
 def reference() -> str:
@@ -72,6 +81,8 @@ def _finds(stage: type[Stage[object]]) -> str:
         return "a moving subspace"
     if not stage.orthonormal:
         return "sparse PCA"
+    if compatible.by_medians(stage()):
+        return "what most clients share"
     return FINDS.get(registry.TABLE[stage.name].result, "the PCA")
 
 

@@ -173,27 +173,49 @@ def case(kind: str, noise: float, gaps: float, seed: int) -> Case:
     missing = "mean" if gaps else "error"
     result = simulate("consensus_rpca", np.array_split(X, CLIENTS), n_components=RANK, seed=seed, missing=missing)
     assert isinstance(result, RobustResult)
+    held = compare(L, X, clean, result, rank=RANK, noise=noise)
+    status = result.status
+    return Case(
+        kind, noise, gaps, seed, held.rel, held.limit, held.named, held.wrongly,
+        status.outcome.value, result.attempts_, len(result.history), status.words,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Held:
+    """A low-rank part beside the true one, but for rows and columns that are not determined or that the run names.
+
+    Attributes:
+        rel: How far it is off, relative to the true one.
+        limit: Up to where that is right.
+        named: How many rows and columns the run names.
+        wrongly: How many of these could have been determined.
+    """
+
+    rel: float
+    limit: float
+    named: int
+    wrongly: int
+
+
+def compare(L: Array, X: Array, clean: Array, result: RobustResult, *, rank: int, noise: float) -> Held:
+    """The low-rank part of a run over CLIENTS clients beside L."""
     found = np.vstack([result.own[i]["L"] for i in range(CLIENTS)])
     starts = np.cumsum([0, *(len(part) for part in np.array_split(X, CLIENTS))])
     no_rows = np.concatenate([result.own[i]["undetermined"] + starts[i] for i in range(CLIENTS)]).astype(int)
     no_columns = result.undetermined_columns_
     U, _, Vt = np.linalg.svd(L, full_matrices=False)
-    of_rows, of_columns = determined(clean, Vt[:RANK].T), determined(clean.T, U[:, :RANK])
+    of_rows, of_columns = determined(clean, Vt[:rank].T), determined(clean.T, U[:, :rank])
     wrongly = int(np.sum(of_rows[no_rows] > UNSURE) + np.sum(of_columns[no_columns] > UNSURE))
     rows, columns = of_rows > DETERMINED, of_columns > DETERMINED
     rows[no_rows], columns[no_columns] = False, False
     here = np.ix_(rows, columns)
-    size = np.linalg.norm(L[here])
+    size = float(np.linalg.norm(L[here])) or np.inf  # where all is named, nothing is claimed
     rel = float(np.linalg.norm((found - L)[here]) / size)
     limit = 1e-5
     if noise:
-        limit = 1.5 * float(np.linalg.norm((oracle(L, X, clean, RANK) - L)[here]) / size)
-    named = len(no_rows) + len(no_columns)
-    status = result.status
-    return Case(
-        kind, noise, gaps, seed, rel, limit, named, wrongly,
-        status.outcome.value, result.attempts_, len(result.history), status.words,
-    )  # fmt: skip
+        limit = 1.5 * float(np.linalg.norm((oracle(L, X, clean, rank) - L)[here]) / size)
+    return Held(rel, limit, len(no_rows) + len(no_columns), wrongly)
 
 
 def cases(args: argparse.Namespace) -> Iterator[Case]:

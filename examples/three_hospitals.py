@@ -28,6 +28,19 @@ HOSPITALS = {
     "jena": (250, (-0.4, 0.5, 0.2), (3, 9, 0, 7, 5, 1, 8, 6, 2, 4)),
     "trier": (80, (0.0, 0.0, -0.6), (8, 2, 6, 4, 0, 9, 3, 1, 7, 5)),
 }
+# Between which values each column lies, as any textbook has it: for a run with noise, which must not look at the rows.
+RANGES = {
+    "age": (18, 100),
+    "weight": (30, 150),
+    "systolic": (80, 200),
+    "glucose": (40, 220),
+    "hba1c": (3.5, 9),
+    "heart_rate": (40, 130),
+    "temperature": (35, 40),
+    "crp": (0, 120),
+    "creatinine": (0.3, 2),
+    "urea": (5, 75),
+}
 GAPS = 0.03  # the share of values that nobody has measured
 
 
@@ -63,7 +76,10 @@ def main() -> None:
     new = patients(rng, 40, HOSPITALS["trier"][1])
     new[17, 3] /= 18.0  # the glucose of one patient in mmol/l, where all others are in mg/dl
     write(out / "new.csv", new, HOSPITALS["trier"][2], np.random.default_rng(20))
-    print(f"{out / 'hospitals'}: {', '.join(f'{name}.csv' for name in HOSPITALS)}; and {out / 'new.csv'}")
+    lines = "".join(f"{name},{low},{high}\n" for name, (low, high) in RANGES.items())
+    (out / "ranges.csv").write_text(f"column,low,high\n{lines}")
+    names = ", ".join(f"{name}.csv" for name in HOSPITALS)
+    print(f"{out / 'hospitals'}: {names}; and new.csv and ranges.csv beside it")
 
 
 if __name__ == "__main__":

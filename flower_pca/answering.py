@@ -54,11 +54,14 @@ def answer(
         grain: Under masks, draws what blurs the steps of fixed point.
         who: The client, where a message has numbers for each.
     """
-    says, asked = layers or {}, demands or Demands()
+    says = layers or {}
     if stage != messages.STAGE:
-        work = Work(_stage(stage), arrays, data, messages.plain(memory), who, bits)  # what binds masks is gone by this
-        return _answered(work, says, fixed)
+        if memory:  # a message without masks ends whatever masks the client kept secrets of
+            memory = messages.plain(memory)
+        return _answered(Work(_stage(stage), arrays, data, memory, who, bits), says, fixed)
     from flower_pca.masking import client
+
+    asked = demands or Demands()
 
     def half(stage: str, arrays: Arrays, data: Any, memory: Arrays, /, *, summed: int) -> tuple[Arrays, Arrays]:
         work = Work(_stage(stage), arrays, data, memory, who, bits, summed, masked=True, trusts=asked.shares)
@@ -69,8 +72,10 @@ def answer(
 
 def _answered(work: Work, says: Sayings, fixed: Source | None) -> tuple[Arrays, Arrays]:
     """The answer to a message of a stage, and what is kept for it."""
-    on = _named(says)
-    _check_data(work)
+    on = _named(says) if says else []
+    tracks = work.stage.name in registry.TRACKERS
+    if isinstance(work.data, Stream) != tracks:
+        raise _other_data(work.stage.name, tracks=tracks)
     for layer in on:
         work = layer.read(says[layer.name], work)
     if fixed is None:
@@ -96,8 +101,6 @@ def _without_rows(work: Work, fixed: Source, *, by_row: bool) -> tuple[Arrays, A
 
 def _named(says: Mapping[str, Arrays]) -> list[type[Layer]]:
     """The layers that a message names, in the order of the table."""
-    if not says:
-        return []
     unknown = [name for name in says if name not in registry.LAYERS]
     if unknown:
         rule, remedy = f"of {', '.join(registry.LAYERS)}", "Install the same flower_pca everywhere."
@@ -106,22 +109,20 @@ def _named(says: Mapping[str, Arrays]) -> list[type[Layer]]:
 
 
 def _stage(name: str) -> type[Stage[Any]]:
-    if name not in registry.STAGES:
-        remedy = "Install the same flower_pca everywhere."
-        raise ProtocolError("The stage", must=f"one of {', '.join(registry.STAGES)}", got=repr(name), then=remedy)
-    return registry.STAGES[name]
+    try:
+        return registry.STAGES[name]
+    except KeyError:
+        rule, remedy = f"one of {', '.join(registry.STAGES)}", "Install the same flower_pca everywhere."
+        raise ProtocolError("The stage", must=rule, got=repr(name), then=remedy) from None
 
 
-def _check_data(work: Work) -> None:
-    """Require a stream of trackers, and of them only."""
-    tracker = work.stage.name in registry.TRACKERS
-    if isinstance(work.data, Stream) == tracker:
-        return
+def _other_data(stage: str, *, tracks: bool) -> ProtocolError:
+    """The error where a tracker meets rows at rest, or another stage a stream."""
     rule, got = "rows at rest", "a Stream"
-    if tracker:
+    if tracks:
         rule, got = got, rule
     remedy = "Serve Stream(rows, batch=60) to trackers, and rows to the others."
-    raise ProtocolError(f"The data for {work.stage.name}", must=rule, got=got, then=remedy)
+    return ProtocolError(f"The data for {stage}", must=rule, got=got, then=remedy)
 
 
 def own(stage: str, memory: Arrays, data: Any) -> Arrays:

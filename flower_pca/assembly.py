@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypedDict
 
 from flower_pca import registry
@@ -21,11 +22,14 @@ from flower_pca.core.roll import Roll
 from flower_pca.core.run import Run
 from flower_pca.core.settings import DP, AskedHere, MaskedSums, why_bits
 from flower_pca.core.stage import Stage
+from flower_pca.dp.outlook import Outlook
+from flower_pca.names import ranges
 from flower_pca.names.columns import wanted
 from flower_pca.results import start as starts
 from flower_pca.results.scaling import Scaling
 from flower_pca.results.start import Start
 from flower_pca.results.steps import TrackingResult
+from flower_pca.rows.frame import Frame
 from flower_pca.stages.evaluate import Evaluate
 from flower_pca.stages.histograms import Histograms
 from flower_pca.stages.influence import Influence
@@ -37,6 +41,7 @@ from flower_pca.tracking.tracker import Tracker
 from flower_pca.vertical import result as vertical
 
 if TYPE_CHECKING:
+    from flower_pca.layers.noise import Budget
     from flower_pca.masking.run import Masked
 
 AnyRun: TypeAlias = "Run | Masked"
@@ -85,7 +90,7 @@ def channel_of(given: object) -> Layer | None:
 
 
 _STOPPING: Final = ("tol", "min_rounds", "max_rounds", "patience")  # live on the algorithm
-_STRINGS: Final = {"mask": MaskedSums.of, "dp": DP.of, "channel": channel_of}
+_STRINGS: Final[dict[str, Callable[[Any], Any]]] = {"mask": MaskedSums.of, "dp": DP.of, "channel": channel_of}
 
 
 def question(algorithm: str | Algorithm[Any] | Question, **asked: Any) -> Question:
@@ -111,63 +116,154 @@ def question(algorithm: str | Algorithm[Any] | Question, **asked: Any) -> Questi
 
 def checked(asked: Question, **beside: Any) -> Question:
     """The question, if all that it asks for goes together; with what is asked `beside` it."""
-    compatible.check(asked.algorithm, {**asked.options, **beside}, registry.ALGORITHMS)
+    algorithm = asked.algorithm
+    if _ranged(asked):
+        algorithm, _ = _beforehand(asked)
+    compatible.check(algorithm, {**asked.options, **beside}, registry.ALGORITHMS)
     return asked
 
 
+def _ranged(asked: Question) -> bool:
+    """Whether the columns are known before the run, with their ranges."""
+    return asked.dp is not None and bool(asked.dp.known)
+
+
+def _beforehand(asked: Question) -> tuple[Algorithm[Any], dict[str, str]]:
+    return beforehand(asked.algorithm, asked.dp is not None, asked.channel is not None, _ranged(asked))
+
+
+def _public(asked: Question) -> Frame:
+    """What is known of the columns before the run: the middles and halves of their ranges, if they have any.
+
+    The middle stands for a missing value while the mean is measured, which no row moves.
+    """
+    if asked.dp is None or not asked.dp.known or asked.columns is None:
+        return Frame()
+    middles, halves = ranges.halves(asked.dp.known, asked.columns)
+    return Frame(middles, halves, middles if asked.missing == "mean" else None)
+
+
+def outlook(asked: Question, *, rows: int, columns: int, clients: int) -> Outlook | None:
+    """What a budget leaves to be seen of a table of this size, before any of it is spent; None without a budget."""
+    if asked.dp is None:
+        return None
+    from flower_pca.layers.noise import planned
+
+    budget, _ = planned(asked.dp, _beforehand(asked)[0], PrivateOpening.name)
+    if asked.mask is not None:
+        budget = budget.shared(asked.mask.needed(asked.mask.degree(clients) + 1))
+    return budget.outlook(rows=rows, columns=columns, clients=clients)
+
+
 def run(asked: Question, *, judged: bool = True, start: Start | None = None) -> AnyRun:
-    """A run: opening, algorithm, its closing stage (mostly Rayleigh-Ritz); an evaluation, histograms if asked for.
+    """A run of a `checked` question: opening, algorithm, its closing stage; what follows these if it is asked for.
 
     Where all clients are our own, as in a simulation, answers need not be `judged` by what they say of their rows.
     With a `start`, its components are the block of the opening.
     """
-    checked(asked, **({} if start is None else {"start": type(start).__name__}))
-    masked, noisy = asked.mask is not None, (asked.dp is not None, asked.channel is not None)
-    algorithm, choices = beforehand(asked.algorithm, *noisy)
+    if start is not None:
+        checked(asked, start=type(start).__name__)
+    algorithm, choices = _beforehand(asked)
     if asked.split == "columns":
         return _under(asked.mask, vertical.run(asked, algorithm, choices))
-    bits, tol = (asked.bits, asked.tol) if algorithm.tolerant else (64, None)
-    layers: list[Layer] = [] if asked.channel is None else [asked.channel]
-    if bits < 64:
-        from flower_pca.layers.precision import Precision
-
-        layers.append(Precision(bits))
+    bits, tol = 64, None
+    if algorithm.tolerant:
+        bits, tol = asked.bits, asked.tol
     if asked.wire == "auto":
         choices |= {"wire": why_bits(bits, tol)}
-    if isinstance(algorithm, Telling) and algorithm.by_client is not None:
-        from flower_pca.layers.single import Single
-
-        layers.append(Single())
+    layers, budget = _layers(asked, algorithm, bits), None
     if asked.dp is not None:
         from flower_pca.layers.noise import planned
 
         budget, algorithm = planned(asked.dp, algorithm, PrivateOpening.name)
         layers.append(budget)
-        width = algorithm.width(asked.n_components)
-        opening: Stage[Any] = PrivateOpening(width=width, clip=budget.reach, noise=budget.frame_noise)
-    elif masked:
-        opening = SummedOpening(width=algorithm.width(asked.n_components))
-    else:
-        opening = Opening(width=algorithm.width(asked.n_components), judged=judged, bits=bits)
-    known: Any = {"n_components": asked.n_components, "seed": asked.seed, "wanted": asked.columns}
-    model = Model(
-        basis=None if start is None else starts.block(start, algorithm, **known),
+    opening = _opening(asked, algorithm, bits, budget, judged=judged)
+    if asked.max_share is not None:
+        opening, capping = _capped(opening, asked.max_share)
+        layers += capping
+    entry = registry.entry(type(algorithm))
+    summed = asked.mask is not None
+    made = Run(
+        (opening, algorithm, entry.closing(), *_later(asked)),
+        model=_model(asked, algorithm, choices, start),
+        roll=Roll(min_clients=asked.min_clients, fraction=asked.fraction, seed=asked.seed, summed=summed),
+        result=entry.result,
+        layers=layers,
+        asked=asked.plain(),
+    )
+    return _under(asked.mask, made)
+
+
+def _layers(asked: Question, algorithm: Algorithm[Any], bits: int) -> list[Layer]:
+    """The layers that are on, but for a budget's noise, in the order in which the server lays them on."""
+    layers: list[Layer] = []
+    if asked.channel is not None:
+        layers.append(asked.channel)
+    if bits < 64:
+        from flower_pca.layers.precision import Precision
+
+        layers.append(Precision(bits))
+    if isinstance(algorithm, Telling) and algorithm.by_client is not None:
+        from flower_pca.layers.single import Single
+
+        layers.append(Single())
+    return layers
+
+
+def _opening(
+    asked: Question, algorithm: Algorithm[Any], bits: int, budget: Budget | None, *, judged: bool
+) -> Stage[Any]:
+    """The opening that goes with noise, with masks, or with neither."""
+    width = algorithm.width(asked.n_components)
+    if budget is not None:
+        return PrivateOpening(width=width, clip=budget.reach, noise=budget.frame_noise)
+    if asked.mask is not None:
+        return SummedOpening(width=width)
+    return registry.opening(algorithm)(width=width, judged=judged, bits=bits)
+
+
+def _capped(opening: Stage[Any], share: float) -> tuple[Stage[Any], list[Layer]]:
+    """An opening in which no client counts for more than a share, and what scales later answers that add up."""
+    from flower_pca.layers.share import MaxShare
+    from flower_pca.stages.weighing import CappedOpening, WeighingOpening
+
+    assert isinstance(opening, Opening)
+    if isinstance(opening, WeighingOpening):
+        return replace(opening, share=share), []
+    capped = CappedOpening(width=opening.width, judged=opening.judged, bits=opening.bits, share=share)
+    return capped, [MaxShare(share)]
+
+
+def _later(asked: Question) -> list[Stage[Any]]:
+    """What follows the closing stage, if it is asked for."""
+    stages: list[Stage[Any]] = []
+    if asked.evaluate:
+        stages.append(Evaluate())
+    if asked.monitor:
+        stages.append(Histograms())
+    if asked.influence:
+        stages.append(Influence())
+    return stages
+
+
+def _model(asked: Question, algorithm: Algorithm[Any], choices: dict[str, str], start: Start | None) -> Model:
+    """What is known before the first message."""
+    basis = None
+    if start is not None:
+        basis = starts.block(start, algorithm, n_components=asked.n_components, seed=asked.seed, wanted=asked.columns)
+    return Model(
+        n_components=asked.n_components,
         center=asked.centered,
         scale=asked.scale,
+        seed=asked.seed,
         missing=asked.missing,
-        summed=masked,
-        choices=choices,
         warm=start is not None,
-        **known,
+        summed=asked.mask is not None,
+        wanted=asked.columns,
+        public=_public(asked),
+        basis=basis,
+        choices=choices,
     )
-    roll = Roll(min_clients=asked.min_clients, fraction=asked.fraction, seed=asked.seed, summed=masked)
-    after: list[Stage[Any]] = [Evaluate()] if asked.evaluate else []
-    after += [Histograms()] if asked.monitor else []
-    after += [Influence()] if asked.influence else []
-    stages: tuple[Stage[Any], ...] = (opening, algorithm, registry.closing(algorithm)(), *after)
-    kind = registry.result(algorithm)
-    made = Run(stages, model=model, roll=roll, result=kind, layers=layers, asked=asked.plain())
-    return _under(asked.mask, made)
 
 
 def tracking(
@@ -205,8 +301,16 @@ def tracking(
     compatible.check(tracker, on, registry.TRACKERS)
     r, masked, names = int(n_components), masks is not None, wanted(columns)
     basis = None if start is None else starts.basis(start, r)
-    given: Any = {"seed": int(seed), "steps": steps, "basis": basis, "summed": masked, "wanted": names}
-    model = Model(n_components=r, center=False, scale=None, **given)
+    model = Model(
+        n_components=r,
+        center=False,
+        scale=None,
+        seed=int(seed),
+        steps=steps,
+        summed=masked,
+        wanted=names,
+        basis=basis,
+    )
     plain: Mapping[str, Any] = {"n_components": r, "seed": int(seed), "steps": steps, "min_clients": min_clients}
     plain = {**plain, "columns": None if names is None else list(names)}
     words = {"tracker": tracker.spec, "mask": masks and repr(masks), "channel": air and repr(air)}
@@ -237,9 +341,10 @@ def standardizing(
     checks.integer("min_clients", min_clients, least=1)
     masks, names = MaskedSums.of(mask), wanted(columns)
     summed = masks is not None
-    opening: Stage[Any] = SummedOpening(width=0) if summed else Opening(width=0, judged=judged)
-    known: Any = {"center": True, "scale": "deviation", "seed": 0}
-    model = Model(n_components=1, missing=missing, summed=summed, wanted=names, **known)
+    opening: Stage[Any] = Opening(width=0, judged=judged)
+    if summed:
+        opening = SummedOpening(width=0)
+    model = Model(n_components=1, center=True, scale="deviation", seed=0, missing=missing, summed=summed, wanted=names)
     roll = Roll(min_clients=min_clients, seed=0, summed=summed)
     asked = {"missing": missing, "min_clients": min_clients, "columns": None if names is None else list(names)}
     made = Run((opening, Standardize()), model=model, roll=roll, result=Scaling, asked=asked)

@@ -19,15 +19,17 @@ from flower_pca.base import checks, spec
 from flower_pca.base.errors import ConfigError
 from flower_pca.core.algorithm import Algorithm
 from flower_pca.core.layer import Layer
+from flower_pca.core.run import ResultClass
 from flower_pca.core.stage import Stage
+from flower_pca.stages.opening import Opening
 from flower_pca.stages.ritz import RayleighRitz
 
 if TYPE_CHECKING:
-    from flower_pca.results.pca import PCAResult
     from flower_pca.tracking.tracker import Tracker
 
 
 _RESULT: Final = "results.pca:PCAResult"  # which clients have no use for
+_OPENING: Final = "stages.opening:Opening"
 
 
 @dataclass(frozen=True)
@@ -38,11 +40,13 @@ class Entry:
         algorithm: The algorithm's stage.
         closing: The stage that ends its run. Rayleigh-Ritz orders the components and measures them.
         result: What the finished run is returned as.
+        opening: How its run begins, where the server sees single answers.
     """
 
     algorithm: type[Algorithm[Any]]
     closing: type[Stage[Any]] = RayleighRitz
-    result: type[PCAResult] = field(default_factory=partial(spec.load, _RESULT))
+    result: ResultClass = field(default_factory=partial(spec.load, _RESULT))
+    opening: type[Opening] = Opening
 
 
 @dataclass(frozen=True)
@@ -52,12 +56,14 @@ class _Line:
     at: str
     closing: str = RayleighRitz.name
     result: str = _RESULT
+    opening: str = _OPENING
 
     def entry(self) -> Entry:
-        return Entry(spec.load(self.at), STAGES[self.closing], spec.load(self.result))
+        return Entry(spec.load(self.at), STAGES[self.closing], spec.load(self.result), spec.load(self.opening))
 
 
 _ROBUST: Final = ("low_rank", "results.robust:RobustResult")
+_MEDIAN: Final = ("medians", "results.median:MedianResult", "stages.weighing:MedianOpening")
 _PERSONAL: Final = ("personal", "results.personal:PersonalResult")
 _LINES: Final = {
     "krylov": _Line("algorithms.krylov:Krylov"),
@@ -69,6 +75,7 @@ _LINES: Final = {
     "dr_svd": _Line("algorithms.dr_svd:DRSVD"),
     "dist_pca": _Line("algorithms.one_shot:DistPCA"),
     "fed_oapm": _Line("algorithms.fed_oapm:FedOAPM"),
+    "median_pca": _Line("algorithms.median_pca:MedianPCA", *_MEDIAN),
     "covariance": _Line("algorithms.covariance:Covariance"),
     "sparse_pca": _Line("algorithms.sparse_pca:SparsePCA", "oblique"),
     "dcf_pca": _Line("algorithms.robust.dcf_pca:DCFPCA", *_ROBUST),
@@ -83,13 +90,14 @@ _TRACKERS: Final = {
 _BESIDE: Final = {"monitor": "stages.histograms:Histograms"}
 _ALONE: Final = {"standardize": "stages.standardize:Standardize"}
 _OTHERS: Final = {
-    "opening": "stages.opening:Opening",
+    "opening": _OPENING,
     "private_opening": "stages.private_opening:PrivateOpening",
     "summed_opening": "stages.summed_opening:SummedOpening",
     "ritz": "stages.ritz:RayleighRitz",
     "oblique": "stages.oblique:Oblique",
     "evaluate": "stages.evaluate:Evaluate",
     "influence": "stages.influence:Influence",
+    "medians": "algorithms.median_pca:Medians",
     "columns_opening": "vertical.stages:ColumnsOpening",
     "loadings": "vertical.stages:Loadings",
     "low_rank": "algorithms.robust.closing:LowRank",
@@ -114,18 +122,24 @@ CHOOSERS: Final[MutableMapping[str, type[Algorithm[Any]]]] = spec.classes({"auto
 STAGES: Final[MutableMapping[str, type[Stage[Any]]]] = spec.classes(_PLACES)
 LAYERS: Final[Mapping[str, type[Layer]]] = spec.classes(_LAYERS)
 
+# By the name of a closing stage, the algorithms whose runs end with it: known without importing either.
+_CLOSED_BY: Final[dict[str, set[str]]] = {}
+for _name, _line in _LINES.items():
+    _CLOSED_BY.setdefault(_line.closing, set()).add(_name)
+
 
 def register(
     algorithm: type[Algorithm[Any]],
     *,
     closing: type[Stage[Any]] = RayleighRitz,
-    result: type[PCAResult] | None = None,
+    result: ResultClass | None = None,
 ) -> None:
     """Add an algorithm to the table from elsewhere, as an `Entry`: at the server, and likewise at every node.
 
     The class of its result is `PCAResult` if it has none of its own.
     """
     TABLE[algorithm.name] = Entry(algorithm, closing, result or spec.load(_RESULT))
+    _CLOSED_BY.setdefault(closing.name, set()).add(algorithm.name)
     ALGORITHMS[algorithm.name] = STAGES[algorithm.name] = algorithm
     STAGES[closing.name] = closing
 
@@ -153,7 +167,12 @@ def closing(algorithm: Algorithm[Any]) -> type[Stage[Any]]:
     return entry(type(algorithm)).closing
 
 
-def result(algorithm: Algorithm[Any]) -> type[PCAResult]:
+def opening(algorithm: Algorithm[Any]) -> type[Opening]:
+    """The stage that begins an algorithm's run, where the server sees single answers."""
+    return entry(type(algorithm)).opening
+
+
+def result(algorithm: Algorithm[Any]) -> ResultClass:
     """What the result of an algorithm's run is."""
     return entry(type(algorithm)).result
 
@@ -208,14 +227,8 @@ def _made(
 
 def owners(stage: str) -> frozenset[str]:
     """The algorithms that the stage with this name belongs to; empty if it belongs to every run."""
-    return frozenset(name for name in (*TABLE, *TRACKERS) if stage in (name, _closing(name)))
-
-
-def _closing(name: str) -> str:
-    """The name of the stage that closes the runs of the algorithm with this name; "" of a tracker."""
-    if name in _LINES:
-        return _LINES[name].closing
-    return TABLE[name].closing.name if name in TABLE else ""
+    named = {stage, *_CLOSED_BY.get(stage, ())}
+    return frozenset(named.intersection(TABLE) | named.intersection(TRACKERS))
 
 
 def _parameters(stage: type[Stage[Any]]) -> list[str]:

@@ -106,7 +106,7 @@ _LP: Final = (
     Item("local_power", "Appendix C", "more columns than components", "local_power/wider", _SETS, 1, sets=15),
 )
 _FAPS: Final = (
-    Item("faps", "Table 1", "SSI and FAPS", "faps/table1", "d=2000, n=128000, k=20, 128 clients", 30, seeds=1),
+    Item("faps", "Table 1", "SSI and FAPS", "faps/table1", "d=2000, n=128000, k=20, 128 clients", 10),
     Item("faps", "Fig. 1a", "a client's C_1 from SSI's answers", "leak/fig1a", "d=1000, n=10000, p=100", 20),
     Item("faps", "Fig. 1b", "the same by columns", "leak/fig1b", "d=1000..5000, n=10000, p=100", 5),
     Item("faps", "Fig. 2", "d, n, k and xi varied", "faps/table2", _LARGE, 1000, _GRID),
@@ -115,6 +115,7 @@ _FAPS: Final = (
     Item("faps", "Table 3", "errors of Fig. 3", "faps/table3", "60000 x 784, 16 clients, k=5", 12),
     Item("faps", "Fig. 4", "arithmetic spectra", "faps/fig4", "d=1000, n=160000, k=10, 128 clients", 300, _SPECTRA),
     Item("faps", "Table 4", "uneven clients", "faps/table4", "d=1000, n_i=1000 i, k=10, 8 clients", 6),
+    Item("faps", "Leading columns", "twice as many", "faps/leading", "250 and 500 of Tables 1 and 4", 20, seeds=1),
     Item("faps", "Rule (27)", "where it stops", "faps/rule", "d=1000, n_i=1000 i, k=10, 8 clients", 1),
 )
 _PERSONAL: Final = (

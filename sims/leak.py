@@ -39,6 +39,7 @@ SENTENCES: Final = {
     "uda": "The client's own leading eigenvectors, exactly; with the opening, their eigenvalues too.",
     "wda": "The client's own leading eigenvectors and eigenvalues, exactly.",
     "dist_pca": "As uda, and as many of them as are asked for.",
+    "median_pca": "As uda.",
     "dr_svd": "Two wide products: (d - k) / 4 columns of C_i each time, far more per message than ssi.",
     "covariance": "Without noise, C_i itself in one message.",
     "fed_oapm": "As ssi, where the server hears single answers; over the air it hears noisy sums only.",

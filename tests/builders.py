@@ -12,6 +12,11 @@ Array = np.ndarray[Any, Any]
 Shards = list[Array]
 EPS = float(np.finfo(np.float64).eps)
 
+
+class StopError(Exception):
+    """Raised in the middle of a run, as a power cut would."""
+
+
 SPECTRUM = np.concatenate([[5.0, 4.0, 3.0], 1.5 * 0.9 ** np.arange(27)])  # deviations with a clear gap after three
 
 

@@ -36,7 +36,7 @@ from builders import (
 from scipy import sparse
 
 from flower_pca import ConfigError, DataError, PCAResult, RobustResult, make, simulate
-from flower_pca.algorithms.one_shot import _Average
+from flower_pca.algorithms.one_shot import Average
 from flower_pca.core.algorithm import Algorithm, Iterative
 from flower_pca.registry import ALGORITHMS, TABLE
 
@@ -53,7 +53,7 @@ ROBUST = [name for name, entry in TABLE.items() if entry.result is RobustResult]
 
 def averages(name: str) -> bool:
     """Whether it combines local answers, which is not the pooled answer."""
-    return issubclass(ALGORITHMS[name], _Average)
+    return issubclass(ALGORITHMS[name], Average)
 
 
 def exact(name: str, tol: float = TOL) -> Algorithm[Any]:

@@ -29,6 +29,20 @@ def pytest_collection():
         gc.enable()
 
 
+NETWORK = {
+    "cluster",
+    "superlink",
+    "federation",
+    "tab",
+    "address",
+    "terminal",
+    "containers",
+    "images",
+    "ray",
+    "hospitals",
+}
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
     """What one worker has to do alone, as it shares a cluster or a SuperLink, begins before all else.
@@ -37,6 +51,10 @@ def pytest_collection_modifyitems(config, items):
     group by the end of a test's name, and no longer reaches names since pytest 9.2.
     """
     items.sort(key=lambda item: item.get_closest_marker("xdist_group") is None)
+    for item in items:
+        group = item.get_closest_marker("xdist_group")
+        if NETWORK.intersection([*getattr(item, "fixturenames", ()), *(group.args if group else ())]):
+            item.add_marker(pytest.mark.network)  # what a test uses says that it needs one
     for item in items if getattr(config.option, "loadgroup", False) else ():
         if item.get_closest_marker("xdist_group") is None:
             item.add_marker(pytest.mark.xdist_group(item.path.stem))

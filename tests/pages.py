@@ -1,7 +1,9 @@
-"""The documents, and the code blocks in them."""
+"""The documents, the code blocks in them, and the command that they call."""
 
 import re
 from pathlib import Path
+
+from flower_pca import cli
 
 ROOT = Path(__file__).parents[1]
 PAGES = ["README.md", *sorted(f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md"))]
@@ -29,3 +31,10 @@ def languages(page):
     opened = re.findall(r"^```(.*)$", text(page), re.MULTILINE)
     assert opened[1::2] == [""] * (len(opened) // 2), f"a block of {page} does not end"
     return opened[::2]
+
+
+def flower_pca(capsys, *words):
+    """The command in this process: its exit code, standard output and standard error."""
+    code = cli.main([str(word) for word in words])
+    said = capsys.readouterr()
+    return code, said.out, said.err

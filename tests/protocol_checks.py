@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse
-from builders import SPECTRUM, Array, Problem, deal, mixed, rows, sine, three_clients
+from builders import SPECTRUM, Array, Problem, StopError, deal, mixed, rows, sine, three_clients
 from checks import Check, brief, changed
 
 from flower_pca import PCAResult, make, simulate
@@ -21,7 +21,7 @@ from flower_pca.core.algorithm import Algorithm
 from flower_pca.core.kinds import Kind
 from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays, Stage
-from flower_pca.registry import closing
+from flower_pca.registry import closing, opening
 from flower_pca.rows import stored
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
@@ -72,10 +72,6 @@ def spec_round_trips(name: str, seed: int, folder: Path) -> None:
     assert make(name).spec == name
 
 
-class StoppedError(Exception):
-    """Raised in the middle of a run, as a power cut would."""
-
-
 def resumes_exactly(name: str, seed: int, folder: Path) -> None:
     """Interrupted after every message in turn, the run ends on the same bits."""
     problem, algorithm = three_clients(seed), brief(name, 7)
@@ -83,7 +79,7 @@ def resumes_exactly(name: str, seed: int, folder: Path) -> None:
     def run(stop: int | None = None) -> PCAResult:
         def on_round(session: Any) -> None:
             if len(session.history) == stop:
-                raise StoppedError
+                raise StopError
 
         path = folder / "run.npz"
         return simulate(
@@ -95,7 +91,7 @@ def resumes_exactly(name: str, seed: int, folder: Path) -> None:
     for stop in range(1, len(whole.history) + 1):
         try:
             run(stop)
-        except StoppedError:
+        except StopError:
             same_bits(run(), whole)
         else:
             raise AssertionError(f"the run was not stopped at message {stop}")
@@ -105,7 +101,8 @@ def walk(algorithm: Algorithm[Any], problem: Problem, seed: int, answer: Answer)
     """A run in ten lines, with every client answering through `answer`; yields stage, state and model."""
     model = Model(n_components=problem.k, center=True, scale=None, seed=seed)
     memories: list[Arrays] = [{} for _ in problem.shards]
-    for stage in (Opening(width=algorithm.width(problem.k)), algorithm, closing(algorithm)()):
+    first = opening(algorithm)(width=algorithm.width(problem.k))
+    for stage in (first, algorithm, closing(algorithm)()):
         state = stage.start(model)
         yield stage, state, model
         while stage.status(state) is None:

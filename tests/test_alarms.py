@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from builders import StopError
 
 from benchmarks import alarms
 from flower_pca import STMiss, TrackingResult, track
@@ -99,9 +100,6 @@ def test_the_level_is_a_quantile_of_what_was_quiet():
 
 @pytest.mark.slow
 def test_a_run_that_goes_on_knows_what_was_quiet(tmp_path):
-    class StopError(Exception):
-        pass
-
     def stop(run):
         if run.standing.state.step == 38:
             raise StopError

@@ -13,7 +13,7 @@ from flower_pca.algorithms.auto import Auto
 from flower_pca.algorithms.covariance import Covariance
 from flower_pca.algorithms.krylov import Krylov
 from flower_pca.clients import Rules, client_app
-from flower_pca.core.drive import drive
+from flower_pca.core.drive import OnRound, drive
 from flower_pca.simulation.here import Shards
 from flower_pca.simulation.sites import clients_of
 from flower_pca.strategies import PCAStrategy
@@ -167,7 +167,7 @@ def test_a_run_goes_on_from_a_checkpoint_with_what_was_taken(messages, tmp_path)
 
     there = Shards(clients_of(FEW, missing=False))
     with pytest.raises(KeyboardInterrupt):
-        drive(assembly.run(question), there, checkpoint=path, on_round=stop)
+        drive(assembly.run(question), there, checkpoint=path, watchers=[OnRound(stop)])
     found = drive(assembly.run(question), Shards(clients_of(FEW, missing=False)), checkpoint=path)
     assert_same_bits(found, whole)
     assert (found.algorithm, found.choices) == (whole.algorithm, whole.choices)

@@ -23,7 +23,7 @@ OTHERS = {
     ".venv/bin/python",
 }  # tests/test_commands.py
 # Others run these from top to bottom, and look at what comes out.
-LOOKED_INTO = {"docs/command-line.md", "docs/pipelines.md", "docs/python.md"}
+LOOKED_INTO = {"docs/adding-an-algorithm.md", "docs/command-line.md", "docs/pipelines.md", "docs/python.md"}
 PAGE = "docs/three-hospitals.md"
 
 
@@ -90,9 +90,16 @@ def test_the_page_of_the_three_hospitals_shows_what_its_commands_print(tmp_path,
     made = tmp_path / "three-hospitals"
     same = PCAResult.load(made / "masked/result.npz")
     assert names["result"].angle_to(same) < 1e-6
-    assert {"hospitals", "new.csv", "first", "masked", "bonn-scores.csv", "new-scored.csv", "new.svg"} == {
-        path.name for path in made.iterdir()
-    }
+    assert {
+        "hospitals",
+        "new.csv",
+        "ranges.csv",
+        "first",
+        "masked",
+        "bonn-scores.csv",
+        "new-scored.csv",
+        "new.svg",
+    } == {path.name for path in made.iterdir()}
     assert cli.main(["run", "hospitals", "--out", "a"]) == 2
     assert re.search(r"line \d+ of \S+bonn\.csv, column \w+\. .*use --missing mean", capsys.readouterr().err)
     assert cli.main(["run", "hospitals", "--missing", "mean", "--out", "b"]) == 0

@@ -27,6 +27,10 @@ def run(rows: Array, k: int, seed: int = 0, missing: str = "error", **parameters
     return result
 
 
+def rel_of(found: Array, L: Array) -> float:
+    return float(np.linalg.norm(found - L) / np.linalg.norm(L))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("noise", certain.NOISES)
 @pytest.mark.parametrize("kind", certain.KINDS)
@@ -34,7 +38,8 @@ def test_what_is_called_converged_is_right_and_what_is_right_is_called_so(kind: 
     for share, far in SHARES:
         case = certain.case(60, share, far, kind, noise, seed=5)
         assert case.right == case.converged, case
-        assert case.attempts > 1 or case.messages <= 1.1 * 135
+        # Where every fourth entry is far, columns are found anew within an attempt.
+        assert case.attempts > 1 or case.messages <= 1.1 * (135 if far < 0.25 else 450)
 
 
 def test_far_entries_are_cut_off() -> None:
@@ -52,7 +57,7 @@ def test_dense_noise_is_estimated(noise: float) -> None:
     result = run(X, 4)
     assert result.status.ok
     assert result.noise_ == pytest.approx(noise, rel=0.15)
-    assert rel(result, L) <= 1.5 * certain.oracle(L, X, far, 4)
+    assert rel(result, L) <= 1.5 * rel_of(problems.oracle(L, X, ~far, 4), L)
     assert f"dense noise of deviation {result.noise_:.2g}" in result.status.words
     assert result.threshold_ == 2.0 * result.noise_
 
@@ -189,11 +194,48 @@ def test_rows_and_columns_may_be_unlike_in_number(n: int, d: int) -> None:
 
 
 @pytest.mark.slow
-def test_uneven_rows_are_found_though_not_proven() -> None:
+def test_uneven_rows_are_found_but_for_columns_that_are_named() -> None:
     rng = np.random.default_rng(4)
     L = rng.standard_normal((120, 5)) @ rng.standard_normal((5, 80)) * np.exp(2.0 * rng.standard_normal((120, 1)))
     X = np.where(rng.random(L.shape) < 0.1, 80.0 * rng.choice([-1.0, 1.0], L.shape), L)
     result = run(X, 5)
-    assert rel(result, L) <= 1e-5
-    # Six rows are so large that columns in which they are far seem to have lost all that determines them.
-    assert result.status.words.startswith("a low-rank part of rank 5 was found but for 22 columns, whose clean entries")
+    assert result.status.ok, result.status
+    assert len(result.undetermined_columns_) <= 4
+    here = np.delete(np.arange(80), result.undetermined_columns_)
+    assert rel_of(own(result, "L")[:, here], L[:, here]) <= 1e-5
+
+
+def waves(seed: int) -> tuple[Array, Array]:
+    """A background under moving light, waves before it, and somebody who walks through; and where that one is."""
+    rng, frames, (height, width) = np.random.default_rng(seed), 120, (16, 20)
+    y, x = (a.ravel() for a in np.mgrid[:height, :width])
+    light = 1.0 + 0.05 * np.cumsum(rng.standard_normal(frames)) / np.sqrt(frames)
+    rows = light[:, None] * (0.5 + 0.2 * np.sin(x / 5.0) * np.cos(y / 4.0))
+    for _ in range(12):
+        phase = np.cumsum(rng.uniform(0.2, 1.5) + 0.2 * rng.standard_normal(frames))
+        along = rng.normal(0.0, 0.8, 2) @ np.array([x, y])
+        rows = rows + rng.uniform(0.01, 0.03) * np.cos(along + phase[:, None]) * (y > height / 3)
+    place = np.linspace(1, width - 6, frames)[:, None]
+    far = (x >= place) & (x < place + 4) & (y > 4) & (y < 12)
+    far[: frames // 3] = False
+    rows = rows + 0.01 * rng.standard_normal(rows.shape)
+    return np.where(far, 0.1 + 0.1 * rng.random(rows.shape), rows), far
+
+
+@pytest.mark.parametrize("k", [1, 2])
+def test_residuals_that_are_correlated_are_no_missing_component(k: int) -> None:
+    rows, far = waves(seed=1)
+    result = run(rows, k)
+    assert result.status.ok, result.status
+    assert "as residuals that are correlated leave it" in result.status.words
+    assert (result.attempts_, result.rank_) == (1, 1)
+    off = np.abs(own(result, "S"))
+    assert off[far].min() > 0.0
+    assert np.median(off[~far]) == 0.0
+
+
+def test_columns_that_far_entries_have_taken_in_are_found_anew() -> None:
+    case = problems.case("half columns", 0.001, 0.0, 22)
+    assert case.right, case
+    assert case.converged, case
+    assert case.attempts == 1

@@ -13,6 +13,7 @@ import time
 import numpy as np
 import pytest
 from builders import mixed, pooled, sine
+from pages import flower_pca
 
 from flower_pca import PCAResult, cli, registry, simulate
 from flower_pca.commands import algorithms, common
@@ -27,13 +28,6 @@ LABELS = np.arange(150) % 3
 def data(tmp_path):
     np.savez(tmp_path / "x.npz", X=X, y=LABELS)
     return str(tmp_path / "x.npz")
-
-
-def flower_pca(capsys, *words):
-    """The exit code, standard output and standard error."""
-    code = cli.main([str(word) for word in words])
-    said = capsys.readouterr()
-    return code, said.out, said.err
 
 
 # A disk that is slow, and Ctrl-C as in a terminal: jobs that a script puts into the background ignore it.
@@ -140,7 +134,12 @@ MISTAKES = {
     "an algorithm": (["x.npz", "--algorithm", "krylow"], r"The algorithm must be .* Did you mean 'krylov'\?"),
     "a parameter": (["x.npz", "--algorithm", "faps(inner=3)"], r"Every parameter of faps must be among"),
     "a budget": (["x.npz", "--dp", "dp(epsilon=1)"], r"The parameters of dp must be complete\. Got no delta\."),
-    "a budget half said": (["x.npz", "--dp", "dp(delta=1e-6)"], r".* Write dp\(epsilon=\.\.\., delta=\.\.\., clip="),
+    "a budget half said": (["x.npz", "--dp", "dp(delta=1e-6)"], r".* Write dp\(epsilon=\.\.\., delta=\.\.\.\)\."),
+    "a budget without a clip": (
+        ["x.npz", "--dp", "dp(epsilon=1, delta=1e-6)"],
+        r".* Give it, or public ranges that it",
+    ),
+    "ranges without a budget": (["x.npz", "--ranges", "a=0..1"], r"--ranges must be used with --dp\. "),
     "masks of no kind": (["x.npz", "--mask", "yes"], r"--mask must be True, False, a MaskedSums, or a string such as"),
     "masks of one": (["x.npz", "--mask", "--clients", "1"], r"The clients with --mask must be at least 2\. Got 1\."),
     "a tolerance": (["x.npz", "--tol", "-1"], r"--tol of krylov must be a finite number of at least 0\."),

@@ -7,19 +7,13 @@ import re
 import numpy as np
 import pytest
 from builders import deal, mixed
+from pages import flower_pca
 from test_report_kinds import COLUMNS, split, spoilt, stepped
 
-from flower_pca import DataError, PCAResult, TrackingResult, cli, simulate
+from flower_pca import DataError, PCAResult, TrackingResult, simulate
 from flower_pca.base import archive
 from flower_pca.clients.books import folders
 from flower_pca.commands import output
-
-
-def flower_pca(capsys, *words):
-    """The exit code, standard output and standard error."""
-    code = cli.main([str(word) for word in words])
-    said = capsys.readouterr()
-    return code, said.out, said.err
 
 
 def folder(parts, path):

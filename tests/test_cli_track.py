@@ -11,19 +11,13 @@ import time
 
 import numpy as np
 import pytest
+from pages import flower_pca
 
-from flower_pca import TrackingResult, cli, track
+from flower_pca import TrackingResult, track
 from flower_pca.base import archive
 from flower_pca.results.events import Events
 
 D, R, BATCH, STEPS = 12, 2, 30, 8
-
-
-def flower_pca(capsys, *words):
-    """The exit code, standard output and standard error."""
-    code = cli.main([str(word) for word in words])
-    said = capsys.readouterr()
-    return code, said.out, said.err
 
 
 def rows(steps=STEPS, turn=5):

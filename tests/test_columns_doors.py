@@ -7,21 +7,16 @@ import re
 import numpy as np
 import pandas as pd
 import pytest
+from pages import flower_pca
 from people import PEOPLE, K, X, frames, reference, written
 
-from flower_pca import ColumnsResult, ConfigError, DataError, PCAResult, cli, plots, report, simulate
+from flower_pca import ColumnsResult, ConfigError, DataError, PCAResult, plots, report, simulate
 from flower_pca.data import sources
 
 
 @pytest.fixture
 def tables(tmp_path):
     return written(tmp_path / "tables")
-
-
-def flower_pca(capsys, *words):
-    code = cli.main([str(word) for word in words])
-    said = capsys.readouterr()
-    return code, said.out, said.err
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""The worked example of CONTRIBUTING.md: registered from a module of its own, it is an algorithm like any other."""
+"""The example of docs/adding-an-algorithm.md: registered from a module of its own, it is an algorithm like others."""
 
 import importlib.util
 import json
@@ -21,7 +21,7 @@ with warnings.catch_warnings():  # what Flower's own imports warn of is not ours
     warnings.simplefilter("ignore", DeprecationWarning)
     from flwr.clientapp import ClientApp
 
-PAGE = "CONTRIBUTING.md"
+PAGE = "docs/adding-an-algorithm.md"
 BLOCKS = blocks(PAGE, "python")
 MOST_NAMES, MOST_WRITTEN = 39, 11
 

@@ -5,15 +5,12 @@ import tracemalloc
 
 import numpy as np
 import pytest
+from builders import StopError
 from cases import PLAIN_OR_MASKED
 
 from flower_pca import ConfigError, DataError, STMiss, Stream, TrackingResult, report, track
 
 D, R = 12, 2
-
-
-class StopError(Exception):
-    pass
 
 
 def batches(steps, *, d=D, seed=0, clients=1, n=12):

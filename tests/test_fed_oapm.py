@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from builders import StopError
 from cases import slow_if
 
 from flower_pca import AirChannel, ConfigError, FedOAPM, Krylov, simulate
@@ -137,9 +138,6 @@ def test_a_block_that_would_overflow_is_refused():
 
 
 def test_the_channel_is_part_of_what_a_checkpoint_belongs_to(tmp_path):
-    class StopError(Exception):
-        pass
-
     def stop(session):
         if len(session.history) == 3:
             raise StopError

@@ -5,7 +5,7 @@ import stat
 
 import numpy as np
 import pytest
-from test_cli import flower_pca
+from pages import flower_pca
 
 from flower_pca import PCAResult, simulate
 

@@ -4,7 +4,7 @@ import re
 
 import numpy as np
 import pytest
-from test_cli import flower_pca
+from pages import flower_pca
 
 from flower_pca import DataError, PCAResult, simulate
 from flower_pca.base.errors import ConfigError

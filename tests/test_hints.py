@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from builders import mixed
 from fake_grid import FakeGrid, grid_of
+from pages import flower_pca
 from sklearn.datasets import load_digits, load_iris
-from test_cli import flower_pca
 
 from flower_pca import PCAResult, SiteRows, clients, simulate
 from flower_pca.base import hints

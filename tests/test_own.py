@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
-from builders import deal, pooled, rows, sine
+from builders import StopError, deal, pooled, rows, sine
 from fake_grid import FakeGrid, app_of, in_a_run
 
 from flower_pca import ConfigError, PCAResult, registry, simulate
@@ -104,14 +104,11 @@ def test_the_default_of_center_is_the_algorithms():
 def test_own_results_survive_an_evaluation_and_a_resumed_run(tmp_path):
     whole = simulate("keeper", SHARDS, n_components=2, evaluate=True)
 
-    class StoppedError(Exception):
-        pass
-
     def stop(session):
         if session.history[-1].stage == "keeping":
-            raise StoppedError
+            raise StopError
 
-    with pytest.raises(StoppedError):
+    with pytest.raises(StopError):
         simulate("keeper", SHARDS, n_components=2, evaluate=True, checkpoint=tmp_path / "run.ckpt", on_round=stop)
     resumed = simulate("keeper", SHARDS, n_components=2, evaluate=True, checkpoint=tmp_path / "run.ckpt")
     for i in range(3):

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from builders import Array, sine
+from builders import Array, StopError, sine
 from fake_grid import FakeGrid, app_of, in_a_run
 from scipy import sparse
 from test_personal_numbers import SHARDS, SHARED, TRUE, D, problem
@@ -203,14 +203,11 @@ def test_columns_that_are_asked_for_by_name_are_those_held_out() -> None:
 def test_a_run_goes_on_from_its_checkpoint_with_the_numbers_it_had(tmp_path: Path) -> None:
     path = tmp_path / "run.npz"
 
-    class StoppedError(Exception):
-        pass
-
     def stop(session: Any) -> None:
         if len(session.history) == 6:
-            raise StoppedError
+            raise StopError
 
-    with pytest.raises(StoppedError):
+    with pytest.raises(StopError):
         run(checkpoint=path, on_round=stop)
     resumed, whole = run(checkpoint=path), run()
     np.testing.assert_array_equal(resumed.components_, whole.components_)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from builders import Array, sine
+from builders import Array, StopError, sine
 from fake_grid import FakeGrid, app_of, in_a_run
 
 from flower_pca import ConfigError, DataError, ExactPerPCA, PCAResult, PersonalResult, make, simulate
@@ -120,18 +120,14 @@ def test_collected_own_components_are_filled_up_with_zeros() -> None:
         np.testing.assert_array_equal(rows[r:], 0.0)
 
 
-class StoppedError(Exception):
-    """Ends a run."""
-
-
 def test_a_run_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
     path = tmp_path / "run.npz"
 
     def stop(session: Any) -> None:
         if len(session.history) == 6:
-            raise StoppedError
+            raise StopError
 
-    with pytest.raises(StoppedError):
+    with pytest.raises(StopError):
         run(MAPPED, checkpoint=path, on_round=stop)
     resumed, whole = run(MAPPED, checkpoint=path), run(MAPPED)
     np.testing.assert_array_equal(resumed.components_, whole.components_)

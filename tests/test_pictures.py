@@ -1,4 +1,4 @@
-"""The README's picture and badges are what the package computes now; else: python .ci/pictures.py."""
+"""The README's badges are what the package computes now; else: python .ci/pictures.py."""
 
 import re
 import sys
@@ -26,7 +26,7 @@ def test_every_picture_is_drawn_and_no_other_lies_there(drawn):
     assert {path.stem for path in pictures.FOLDER.glob("*.svg")} == set(drawn)
 
 
-@pytest.mark.parametrize("name", ["three-hospitals", "python", "licence", "pooled"])
+@pytest.mark.parametrize("name", ["python", "licence", "pooled"])
 def test_a_picture_is_that_of_today(name, drawn):
     there, now = stored(name), drawn[name]
     assert re.sub(NUMBER, "", there) == re.sub(NUMBER, "", now)
@@ -42,11 +42,20 @@ def test_the_badge_of_the_papers_claims_no_more_than_was_recorded():
 
 def test_the_readme_shows_them_with_their_titles():
     shown = dict(re.findall(r"!\[([^]]*)\]\(docs/pictures/([\w-]+)\.svg\)", text("README.md")))
-    assert len(shown) == 5
+    assert len(shown) == 4
     for words, name in shown.items():
         (title,) = re.findall("<title>(.*)</title>", stored(name))
         assert " ".join(words.split()) == title
 
 
 def test_the_result_of_the_badge_is_that_of_one_table():
-    assert pictures.first()[3] < 1e-12
+    assert pictures.angle() < 1e-12
+
+
+@pytest.mark.parametrize("scheme", pictures.SCHEMES)
+def test_the_readme_shows_the_report_on_a_light_and_on_a_dark_page(scheme):
+    name = f"docs/pictures/report-{scheme}.png"
+    assert text("README.md").count(name) == 1
+    head = (ROOT / name).read_bytes()[:24]
+    assert head.startswith(b"\x89PNG")
+    assert tuple(int.from_bytes(head[i : i + 4]) for i in (16, 20)) == pictures.SIZE

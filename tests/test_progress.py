@@ -8,7 +8,7 @@ import types
 import numpy as np
 import pytest
 from builders import mixed
-from test_cli import flower_pca
+from pages import flower_pca
 
 from flower_pca import Stream, simulate, track
 from flower_pca.commands import common

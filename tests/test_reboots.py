@@ -5,6 +5,7 @@ import json
 
 import numpy as np
 import pytest
+from builders import StopError
 from cases import PLAIN_OR_MASKED
 from fake_grid import FakeGrid
 from test_watching import R, clients, plain
@@ -17,10 +18,6 @@ from flower_pca.results.events import Events
 pytestmark = pytest.mark.usefixtures("lines")
 STEPS = 5
 PARTS = clients(3, steps=STEPS)
-
-
-class StopError(Exception):
-    pass
 
 
 def folders(place, parts):

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse
+from builders import StopError
 from fake_grid import grid_of, in_a_run
 from spoilt import ROWS, SMALL, Array, own, pose, rel
 
@@ -159,14 +160,11 @@ def test_a_sampled_run_is_resumed_to_the_bit(stop: int, tmp_path: Any) -> None:
     whole = small(participation=0.5, evaluate=True)
     run = functools.partial(small.__wrapped__, participation=0.5, evaluate=True, checkpoint=tmp_path / "run")
 
-    class StoppedError(Exception):
-        pass
-
     def interrupt(session: Any) -> None:
         if len(session.history) == stop:
-            raise StoppedError
+            raise StopError
 
-    with pytest.raises(StoppedError):
+    with pytest.raises(StopError):
         run(on_round=interrupt)
     resumed = run()
     np.testing.assert_array_equal(resumed.components_, whole.components_)

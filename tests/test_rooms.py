@@ -1,6 +1,7 @@
 """The rooms of the package, their order, and what may be imported where."""
 
 import ast
+import functools
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,11 +18,11 @@ FLOORS = (
     ("stages",),
     ("algorithms", "tracking"),
     ("registry",),
+    ("wire", "data"),
     ("results",),
     ("masking", "analysis"),
     ("plots",),
     ("answering", "assembly", "report"),
-    ("wire", "data"),
     ("strategies", "clients"),
     ("simulation",),
     ("audit",),
@@ -33,13 +34,10 @@ FLOORS = (
 THROUGH = ("vertical", "hosting")
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 
-# A result draws itself, reads the files that it is given, and what it projects by makes a record of Flower's: these
-# imports come late, by one name each.
+# A result draws itself: this import comes late, by one name.
 EXCEPTIONS = {
     ("flower_pca.results.pca", "flower_pca.plots"),
     ("flower_pca.results.steps", "flower_pca.plots"),
-    ("flower_pca.results.matching", "flower_pca.data.sources"),
-    ("flower_pca.results.projection", "flower_pca.wire"),
 }
 
 # What a room may import from outside the package, beside the standard library, numpy and scipy.
@@ -73,9 +71,15 @@ def room(name: str) -> str:
     return [*name.split("."), "flower_pca"][1]
 
 
+@functools.cache
+def nodes(name: str) -> list[ast.AST]:
+    """All of a module's syntax tree, read once for all rules."""
+    return list(ast.walk(ast.parse(MODULES[name].read_text())))
+
+
 def imported(name: str) -> Iterator[str]:
     """All that a module imports, wherever it does so, type-only imports included."""
-    for node in ast.walk(ast.parse(MODULES[name].read_text())):
+    for node in nodes(name):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -92,17 +96,13 @@ def arrows(name: str) -> set[str]:
     return {target for target in inside if (name, target) not in EXCEPTIONS}
 
 
-# Imports that still run up, to be turned round. Nothing is added here.
-UP = {
-    ("flower_pca.registry", "flower_pca.results.pca"),
-}
 LONGEST = 40  # lines of a function, without its docstring
 LONG = 4  # functions that are longer still; fewer, never more
 
 
 def functions() -> Iterator[tuple[str, ast.FunctionDef]]:
-    for name, path in MODULES.items():
-        for node in ast.walk(ast.parse(path.read_text())):
+    for name in MODULES:
+        for node in nodes(name):
             if isinstance(node, ast.FunctionDef):
                 yield name, node
 
@@ -125,7 +125,7 @@ def test_no_import_runs_back_up():
             here, there = room(name), room(target)
             if here != there and not {here, there} & {*THROUGH, "flower_pca"} and FLOOR[there] >= FLOOR[here]:
                 up.add((name, target))
-    assert up == UP
+    assert up == set()
 
 
 def test_no_circle():
@@ -154,7 +154,7 @@ def test_records_of_flower_are_known_by_wire_alone():
     for name in MODULES:
         if room(name) == "wire":
             continue
-        for node in ast.walk(ast.parse(MODULES[name].read_text())):
+        for node in nodes(name):
             if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "flwr":
                 strangers |= {(name, alias.name) for alias in node.names} & {(name, record) for record in RECORDS}
             elif isinstance(node, ast.Call) and getattr(node.func, "attr", getattr(node.func, "id", "")) in RECORDS:
@@ -165,7 +165,9 @@ def test_records_of_flower_are_known_by_wire_alone():
 def test_the_exceptions_are_such():
     for module, target in sorted(EXCEPTIONS):
         home, _, name = target.rpartition(".")
-        top = [node for node in ast.parse(MODULES[module].read_text()).body if isinstance(node, ast.ImportFrom)]
+        tree = nodes(module)[0]
+        assert isinstance(tree, ast.Module)
+        top = [node for node in tree.body if isinstance(node, ast.ImportFrom)]
         assert target in imported(module), (module, target)
         assert all(node.module != home or name not in {a.name for a in node.names} for node in top), (module, target)
 

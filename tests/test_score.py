@@ -9,7 +9,7 @@ from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
-from test_cli import flower_pca
+from pages import flower_pca
 
 from flower_pca import DataError, PCAResult, simulate
 from flower_pca.analysis.monitor import Monitor

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse
-from builders import deal, mixed, pooled, rows, sine
+from builders import StopError, deal, mixed, pooled, rows, sine
 from checks import PLAIN
-from protocol_checks import StoppedError, same_bits
+from protocol_checks import same_bits
 
 from flower_pca import ConfigError, DataError, Outcome, simulate
 
@@ -118,9 +118,9 @@ def test_stopping_parameters_reach_the_algorithm() -> None:
 def interrupted(path: Path, shards: Any, stop: int = 3, **options: Any) -> None:
     def on_round(session: Any) -> None:
         if len(session.history) == stop:
-            raise StoppedError
+            raise StopError
 
-    with pytest.raises(StoppedError):
+    with pytest.raises(StopError):
         simulate("ssi", shards, n_components=2, checkpoint=path, on_round=on_round, **options)
 
 

@@ -4,7 +4,7 @@ import re
 
 import numpy as np
 import pytest
-from test_cli import flower_pca
+from pages import flower_pca
 
 from flower_pca.commands import common
 

@@ -25,8 +25,8 @@ POOLED = np.vstack(SHARDS)
 
 @pytest.fixture(autouse=True)
 def home(tmp_path, monkeypatch):
-    """Flower's own place, where a ledger lies without memory_dir."""
-    monkeypatch.setenv("FLWR_HOME", str(tmp_path))
+    """The node's user's own place, where a ledger lies without memory_dir."""
+    monkeypatch.setenv("HOME", str(tmp_path))
 
 
 def is_that_of(scaling, rows, *, rtol=1e-12):

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 from hospitals import NAMES, ORDERS, SITES, SORTED, X, write
-from test_cli import flower_pca
+from pages import flower_pca
 
 from flower_pca import PCAResult, simulate
 from flower_pca.data import sources

@@ -4,6 +4,7 @@ import warnings
 
 import numpy as np
 import pytest
+from builders import StopError
 from fake_grid import FakeGrid
 
 from flower_pca import AirChannel, STMiss, Stream, TrackingResult, answering, assembly, strategies, track
@@ -154,9 +155,6 @@ def test_a_node_serves_the_trackers_it_allows():
 
 
 def test_a_server_that_is_started_again_goes_on(tmp_path):
-    class StopError(Exception):
-        pass
-
     def stop(session):
         if len(session.history) == 6:
             raise StopError

@@ -6,6 +6,7 @@ import threading
 
 import numpy as np
 import pytest
+from builders import StopError
 from fake_grid import FakeGrid, arrays_in, hosts_of, with_arrays
 from flwr.app import ArrayRecord, ConfigRecord, Context, RecordDict
 
@@ -28,10 +29,6 @@ from flower_pca.results.record import ClientStep, StepRecord
 
 D, R, STEPS = 10, 2, 6
 pytestmark = pytest.mark.usefixtures("lines")
-
-
-class StopError(Exception):
-    pass
 
 
 def stream(client, *, steps=STEPS, n=12, gaps=0.1, turn=None):

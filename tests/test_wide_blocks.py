@@ -8,7 +8,7 @@ from results import assert_close, assert_same_bits
 
 from flower_pca import AirChannel, assembly, make, simulate
 from flower_pca.base.errors import ConfigError
-from flower_pca.core.drive import drive
+from flower_pca.core.drive import OnRound, drive
 from flower_pca.simulation.here import Shards
 from flower_pca.simulation.sites import clients_of
 from flower_pca.strategies import PCAStrategy
@@ -111,7 +111,9 @@ def test_a_run_goes_on_from_a_checkpoint_with_the_same_blocks(messages, tmp_path
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        drive(assembly.run(question), Shards(clients_of(LONG, missing=False)), checkpoint=path, on_round=stop)
+        drive(
+            assembly.run(question), Shards(clients_of(LONG, missing=False)), checkpoint=path, watchers=[OnRound(stop)]
+        )
     found = drive(assembly.run(question), Shards(clients_of(LONG, missing=False)), checkpoint=path)
     assert_same_bits(found, simulate(WIDE, LONG, n_components=3))
 

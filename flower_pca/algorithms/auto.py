@@ -19,15 +19,27 @@ from flower_pca.core.model import Model
 _DIGITS: Final = 16  # of double precision
 
 
-def beforehand(algorithm: Algorithm[Any], private: bool, over_air: bool) -> tuple[Algorithm[Any], dict[str, str]]:
-    """The algorithm that a run begins with, and why: Krylov for auto, where there is noise on the answers."""
+def beforehand(
+    algorithm: Algorithm[Any], private: bool, over_air: bool, known: bool = False
+) -> tuple[Algorithm[Any], dict[str, str]]:
+    """The algorithm that a run begins with, and why: for auto, where there is noise on the answers, Krylov.
+
+    Where the columns are `known` before the run, it is covariance under a budget: of all that may take noise it finds
+    most, as it spends the budget on one message.
+    """
+    if isinstance(algorithm, Auto) and private and known and not over_air:
+        why = "auto took covariance, as a budget spent on one message finds more than one dealt out to several"
+        return Covariance(oversample=algorithm.narrow.oversample), {"algorithm": why}
     if not isinstance(algorithm, Krylov) or not (private or over_air):
         return algorithm, {}
-    what = "with dp, whose noise is dealt out before columns are known" if private else "over a channel"
+    what = "over a channel"
+    if private:
+        what = "with dp, whose noise is dealt out before columns are known"
     if isinstance(algorithm, Auto):
         return algorithm.krylov.narrow, {"algorithm": f"auto took krylov, as always {what}"}
-    wide = algorithm.narrow is not algorithm
-    return algorithm.narrow, {"algorithm": f"krylov took narrow blocks, as always {what}"} if wide else {}
+    if algorithm.narrow is algorithm:
+        return algorithm, {}
+    return algorithm.narrow, {"algorithm": f"krylov took narrow blocks, as always {what}"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,8 +76,10 @@ class Auto(Krylov):
     def settled(self, model: Model) -> tuple[Any, str]:
         d, wide = model.d, self.oversample == AUTO
         rounds, many = self.expected(model)
-        one = d * (d + 1) // 2
-        sizes = f"one message, of {one:,} numbers for {d:,} {'columns' if model.split is None else 'people'}"
+        one, of = d * (d + 1) // 2, "columns"
+        if model.split is not None:
+            of = "people"
+        sizes = f"one message, of {one:,} numbers for {d:,} {of}"
         others = f"{labels.count(rounds, 'message')}, of {many:,} numbers together, for tol={self.tol:g}"
         both = f"after the opening covariance takes {sizes}, where krylov is expected to take {others}"
         if rounds < 1:
@@ -82,7 +96,9 @@ class Auto(Krylov):
                 return self._krylov(model, f"auto took krylov, as {why}: {both}")
         if model.declined:
             return self._krylov(model, f"auto took krylov, as a client declines covariance. {model.declined}")
-        fewer = "that is fewer messages" if rounds > 1 else "it takes no more messages, and no more numbers"
+        fewer = "it takes no more messages, and no more numbers"
+        if rounds > 1:
+            fewer = "that is fewer messages"
         return Covariance(oversample=self.narrow.oversample), f"auto took covariance, as {fewer}: {both}"
 
     def expected(self, model: Model) -> tuple[int, int]:
@@ -96,4 +112,6 @@ class Auto(Krylov):
     def _krylov(self, model: Model, why: str) -> tuple[Krylov, str]:
         """Krylov with blocks of the width that is asked for."""
         chosen, width = self.krylov.settled(model)
-        return chosen, f"{why}; {width}" if width else why
+        if width:
+            why = f"{why}; {width}"
+        return chosen, why

@@ -30,7 +30,9 @@ class CachedSums:
     @property
     def merging(self) -> Merge:
         """How the answers of the coming round have to come together."""
-        return add if self.last is None else stack
+        if self.last is None:
+            return add
+        return stack
 
     def add(self, total: Any) -> tuple[CachedSums, Arrays, float]:
         """After a round merged so: what is held now, the sums, and the share of all rows that answered."""

@@ -86,19 +86,22 @@ class Covariance(Algorithm[CovarianceState]):
         return replace(state, C=unpacked(scaled_up(total, "C", state.n)))
 
     def status(self, state: CovarianceState) -> Status | None:
-        return None if state.C is None else Status(Outcome.ONE_SHOT, "its one round was answered")
+        if state.C is None:
+            return None
+        return Status(Outcome.ONE_SHOT, "its one round was answered")
 
     def finish(self, state: CovarianceState, model: Model) -> Model:
         if state.C is None:
             return model
         values, V = linalg.eigh_descending(state.C)
-        k = model.n_components
-        width = state.width if isinstance(k, int) else fraction_rank(values, model.trace, k) or model.d
+        width, k = state.width, model.n_components
+        if not isinstance(k, int):
+            width = fraction_rank(values, model.trace, k) or model.d
         Z = V[:, : max(width, state.width) + 1]  # with the one that follows, for the gap
         return replace(model, basis=Z, product=state.C @ Z)
 
     def rounds(self, state: CovarianceState) -> int:
-        return 0 if state.C is None else 1
+        return int(state.C is not None)
 
 
 def packed(C: Array) -> Array:

@@ -64,9 +64,11 @@ class DRSVD(Algorithm[DRSVDState]):
             checks.integer("rank of dr_svd", self.rank, least=1)
 
     def start(self, model: Model) -> DRSVDState:
-        width = model.columns.shape[1]
-        rank = width + (model.d - width) // 4 if self.rank is None else min(max(self.rank, width), model.d)
-        return DRSVDState(0, width, linalg.random_block(model.d, rank, model.seed + model.restarts + 1), {})
+        width, seed = model.columns.shape[1], model.seed + model.restarts + 1
+        rank = width + (model.d - width) // 4
+        if self.rank is not None:
+            rank = min(max(self.rank, width), model.d)
+        return DRSVDState(0, width, linalg.random_block(model.d, rank, seed), {})
 
     def broadcast(self, state: DRSVDState) -> Arrays:
         return {"step": np.array(state.step), "block": state.block}
@@ -90,18 +92,24 @@ class DRSVD(Algorithm[DRSVDState]):
             return {"G": data.matmat(block)}, memory
         along, adjoint = data.sketch(block)
         Q, R = linalg.qr(along)
+        if step == 1:
+            return {"R": R}, memory
         # Factored anew in round 3: cheaper than to keep n_i x r numbers, and the same bits on the same machine.
-        return ({"R": R} if step == 1 else {"B": adjoint(Q @ _determined(R, arrays["part"]))}), memory
+        return {"B": adjoint(Q @ _determined(R, arrays["part"]))}, memory
 
     def merging(self, state: DRSVDState) -> Merge:
-        return stack if state.step == 1 else add
+        if state.step == 1:
+            return stack
+        return add
 
     def server(self, state: DRSVDState, total: Any, answered: frozenset[int]) -> DRSVDState:
         if state.step == 0:
             return replace(state, step=1, block=linalg.orth(total["G"]))
         if state.step == 1:
             return replace(state, step=2, parts=_split(total))
-        return replace(state, step=3, parts={}, Z=linalg.leading(total["B"], min(state.width + 1, len(total["B"]))))
+        B = total["B"]
+        Z = linalg.leading(B, min(state.width + 1, len(B)))
+        return replace(state, step=3, parts={}, Z=Z)
 
     def status(self, state: DRSVDState) -> Status | None:
         if state.Z is None:

@@ -105,9 +105,9 @@ class FAPS(Iterative[FAPSState]):
         return FAPSState(model.powered(), Movement(), Progress.begin(self.tol, model), guarded=model.summed)
 
     def broadcast(self, state: FAPSState) -> Arrays:
-        tol = 0.0 if self.inner_tol is None else self.inner_tol
-        numbers = {"inner_steps": self.inner_steps, "inner_tol": tol}
-        numbers |= {"guard": state.guard} if self.penalty == "measured" else {}
+        numbers = {"inner_steps": self.inner_steps, "inner_tol": self.inner_tol or 0.0}
+        if self.penalty == "measured":
+            numbers["guard"] = state.guard
         return {"Z": state.Z, **{name: np.array(value) for name, value in numbers.items()}}
 
     @staticmethod
@@ -126,11 +126,13 @@ class FAPS(Iterative[FAPSState]):
             return penalties.answered(Z, data, memory, steps=steps, tol=tol, guard=guard)
         if memory.get("X", Z[:, :0]).shape != Z.shape:  # a newcomer, or a node that has lost its memory
             memory = _begin(Z, data, steps)
-        X, W, beta = memory["X"], memory["W"], float(memory["beta"])
-        beta, distances = _penalty(beta, np.append(memory["distances"], linalg.projection_distance(X, Z)))
-        V = X
+        V = X = memory["X"]
+        W = memory["W"]
+        distances = np.append(memory["distances"], linalg.projection_distance(X, Z))
+        beta, distances = _penalty(float(memory["beta"]), distances)
         for _ in range(steps):
-            H = _products(data, V, steps) + X @ (W.T @ V) + W @ (X.T @ V) + beta * (Z @ (Z.T @ V))
+            H = _products(data, V, steps) + X @ (W.T @ V)
+            H = H + W @ (X.T @ V) + beta * (Z @ (Z.T @ V))
             V, before = linalg.orth(H), V
             if tol > 0.0 and linalg.sin_theta(before, V) <= tol:
                 break
@@ -143,7 +145,9 @@ class FAPS(Iterative[FAPSState]):
         moved = state.movement.add(state.Z, linalg.spanning(total["Y"]))
         sines = penalties.newest(state.sines, moved.newest)
         progress = state.progress.step(moved.remaining, moved.newest)
-        guard = penalties.guarded(state.guard, sines, progress.rounds) if state.guarded else 0.0
+        guard = 0.0
+        if state.guarded:
+            guard = penalties.guarded(state.guard, sines, progress.rounds)
         size, past = float(np.abs(total["Y"]).max()), state.past.after(Z)
         return FAPSState(Z, moved, progress, guard, state.guarded, sines, size, past)
 
@@ -152,12 +156,16 @@ class FAPS(Iterative[FAPSState]):
 
     def verify(self, model: Model) -> Status | None:
         status = super().verify(model)
-        return status if status is model.status else self._remedied(status)
+        if status is model.status:  # which has its remedy
+            return status
+        return self._remedied(status)
 
     def _remedied(self, status: Status | None) -> Status | None:
         if status is None or status.ok:
             return status
-        remedy = "krylov" if self.penalty == "measured" else 'penalty="measured" if clients are unlike, or krylov'
+        remedy = "krylov"
+        if self.penalty != "measured":
+            remedy = 'penalty="measured" if clients are unlike, or krylov'
         return replace(status, words=f"{status.words}: use {remedy}")
 
     def finish(self, state: FAPSState, model: Model) -> Model:
@@ -183,5 +191,6 @@ def _penalty(beta: float, distances: Array) -> tuple[float, Array]:
     """The penalty rule, every _WINDOW rounds."""
     if len(distances) <= _WINDOW:
         return beta, distances
-    grows = distances[-1] > distances[0] / (1.0 + _MU)
-    return (1.0 + _THETA) * beta if grows else beta, distances[-1:]
+    if distances[-1] > distances[0] / (1.0 + _MU):
+        beta = (1.0 + _THETA) * beta
+    return beta, distances[-1:]

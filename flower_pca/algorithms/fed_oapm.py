@@ -84,9 +84,13 @@ class FedOAPM(Iterative[FedOAPMState]):
         return super().width(n_components) + 1
 
     def start(self, model: Model) -> FedOAPMState:
-        k = model.n_components if isinstance(model.n_components, int) else model.columns.shape[1] - 1
+        k = model.n_components
+        if not isinstance(k, int):
+            k = model.columns.shape[1] - 1
         state = FedOAPMState(Power.of(model.columns), k, Progress.begin(self.tol, model))
-        return state if model.product is None else self._heard(state, model.product, rounds=0)
+        if model.product is None:
+            return state
+        return self._measured(state, model.product, rounds=0)
 
     def broadcast(self, state: FedOAPMState) -> Arrays:
         return {"U": state.power.block}
@@ -103,7 +107,7 @@ class FedOAPM(Iterative[FedOAPMState]):
         return {"Y": data.matmat(arrays["U"])}, memory
 
     def server(self, state: FedOAPMState, total: Arrays, answered: frozenset[int]) -> FedOAPMState:
-        return self._heard(state, total["Y"], rounds=1)
+        return self._measured(state, total["Y"], rounds=1)
 
     def metrics(self, state: FedOAPMState) -> dict[str, float]:
         return {**super().metrics(state), "lambda_1": state.value}
@@ -111,17 +115,19 @@ class FedOAPM(Iterative[FedOAPMState]):
     def finish(self, state: FedOAPMState, model: Model) -> Model:
         U, product, p = state.power.U, state.power.product, state.found
         model = replace(model, basis=U[:, :p], product=None, beside=U[:, p:], beside_product=None)
-        return model if product is None else replace(model, product=product[:, :p], beside_product=product[:, p:])
+        if product is None:
+            return model
+        return replace(model, product=product[:, :p], beside_product=product[:, p:])
 
-    def _heard(self, state: FedOAPMState, Y: Array, *, rounds: int) -> FedOAPMState:
+    def _measured(self, state: FedOAPMState, Y: Array, *, rounds: int) -> FedOAPMState:
         power, progress, value = state.power, state.progress, state.value
         if power.inside == 0:  # the block is orthonormal, so its product tells Ritz values and residuals
             p = state.found
-            values, _, _, progress = ritz_round(power.block[:, :p], Y[:, :p], state.k, progress, rounds=rounds)
-            value = float(values[0])
+            block, product = power.block[:, :p], Y[:, :p]
+            values, _, _, progress = ritz_round(block, product, state.k, progress, rounds=rounds)
+            power, value = replace(power, U=power.block), float(values[0])
         else:
             progress = replace(progress, rounds=progress.rounds + rounds)
-        power = replace(power, U=power.block) if power.inside == 0 else power
         if float(np.abs(Y).max()) > _LARGEST:
             remedy = "Scale the data, or make it smaller."
             got = f"{self.qr_every}, with sums above {_LARGEST:g}"

@@ -47,6 +47,11 @@ class KrylovState:
     seed: int
     probe: tuple[float, float] = (0.0, 0.0)  # k and its eigenvalue when a fresh block was last sent to look for more
 
+    @property
+    def looks_behind(self) -> bool:
+        """Whether Ritz pairs behind the first k matter too."""
+        return self.warm or self.fraction is not None
+
 
 @dataclass(frozen=True, kw_only=True)
 class Krylov(Iterative[KrylovState]):
@@ -95,15 +100,21 @@ class Krylov(Iterative[KrylovState]):
     @property
     def narrow(self) -> Krylov:
         """With the blocks that an opening has."""
-        return replace(self, oversample=_NARROW) if self.oversample == AUTO else self
+        if self.oversample != AUTO:
+            return self
+        return replace(self, oversample=_NARROW)
 
     @property
     def alternative(self) -> str:
         """What nodes are asked about in the opening: whether blocks may be so wide that they tell nearly all of C_i."""
-        return self.name if self.oversample == AUTO else ""
+        if self.oversample != AUTO:
+            return ""
+        return self.name
 
     def width(self, n_components: int | float) -> int:
-        return super().width(n_components) if self.oversample != AUTO else self.narrow.width(n_components)
+        if self.oversample == AUTO:
+            return self.narrow.width(n_components)
+        return super().width(n_components)
 
     def settled(self, model: Model) -> tuple[Krylov, str]:
         """With blocks of the width that the number of columns allows, and what is said of it."""
@@ -120,6 +131,9 @@ class Krylov(Iterative[KrylovState]):
 
     def start(self, model: Model) -> KrylovState:
         Z, k = model.columns, model.n_components
+        fraction: float | None = None
+        if not isinstance(k, int):
+            k, fraction = Z.shape[1], k
         none = np.empty((model.d, 0))
         state = KrylovState(
             Q=none,
@@ -128,12 +142,14 @@ class Krylov(Iterative[KrylovState]):
             block=Z,
             progress=Progress.begin(self.tol, model),
             warm=model.warm or (model.restarts > 0 and not model.summed),
-            fraction=None if isinstance(k, int) else k,
-            k=k if isinstance(k, int) else Z.shape[1],
+            fraction=fraction,
+            k=k,
             trace=model.trace,
             seed=model.seed,
         )
-        return state if model.product is None else self._absorb(state, model.product, rounds=0)
+        if model.product is None:
+            return state
+        return self._absorb(state, model.product, rounds=0)
 
     def broadcast(self, state: KrylovState) -> Arrays:
         return {"B": state.block}
@@ -162,7 +178,8 @@ class Krylov(Iterative[KrylovState]):
         return replace(model, basis=state.Q @ W, product=state.CQ @ W)
 
     def restart(self, model: Model) -> Array:
-        noise = linalg.random_block(len(model.columns), model.columns.shape[1], model.seed + model.restarts + 1)
+        d, p = model.columns.shape
+        noise = linalg.random_block(d, p, model.seed + model.restarts + 1)
         if model.summed:  # sums with a client and without it, on the same block, would tell what it has said there
             return noise
         return np.hstack([model.columns[:, : model.k], noise / np.sqrt(model.d)])
@@ -172,9 +189,13 @@ class Krylov(Iterative[KrylovState]):
         old = state.Q.T @ S
         T = np.block([[state.T, old], [old.T, state.block.T @ S]])
         width = state.k + self.oversample
-        room = len(Q) if state.fraction is not None else min(self.max_basis, max(_CHEAP // width, _BLOCKS)) * width
-        some = state.k if Q.shape[1] + S.shape[1] <= room else room // 2
-        values, W = linalg.eigh_leading(T, len(T) if state.warm or state.fraction is not None else some)
+        room = min(self.max_basis, max(_CHEAP // width, _BLOCKS)) * width
+        if state.fraction is not None:
+            room = len(Q)
+        some = state.k
+        if Q.shape[1] + S.shape[1] > room:
+            some = room // 2
+        values, W = linalg.eigh_leading(T, len(T) if state.looks_behind else some)
         k, error = self._judge(state, values, self._residuals(state, Q, CQ, values, W))
         first = max(float(values[0]), np.finfo(float).tiny)
         block = linalg.krylov_block(S, Q, first)
@@ -209,13 +230,16 @@ class Krylov(Iterative[KrylovState]):
         """The block, and as many random columns orthogonal to all that is known as there is room for."""
         known = np.hstack([Q, block])
         room = min(state.k + 2, len(Q) - known.shape[1])
-        columns = linalg.orth(linalg.complement(linalg.random_block(len(Q), room, state.seed + known.shape[1]), known))
+        random = linalg.random_block(len(Q), room, state.seed + known.shape[1])
+        columns = linalg.orth(linalg.complement(random, known))
         return np.hstack([block, linalg.orth(linalg.complement(columns, known))])
 
     @staticmethod
     def _residuals(state: KrylovState, Q: Array, CQ: Array, values: Array, W: Array) -> Array:
         # A fraction needs the length of the converged run; a warm start has to see what hides behind the first k.
-        r = len(values) if state.warm or state.fraction is not None else min(state.k, len(values))
+        r = len(values)
+        if not state.looks_behind:
+            r = min(state.k, r)
         return linalg.column_norms(CQ @ W[:, :r] - (Q @ W[:, :r]) * values[:r])
 
     @staticmethod
@@ -229,9 +253,12 @@ class Krylov(Iterative[KrylovState]):
             if found is None and len(values) < len(state.Q):
                 return k, np.inf
             k = found or len(values)
-        rivals = residuals[k:][values[k : len(residuals)] + residuals[k:] > values[min(k, len(values)) - 1]]
+        if not state.warm:
+            return k, float(residuals[:k].max())
         # After a warm start an eigenvalue within theta_j +- residual_j might still belong among the first k.
-        return k, float(np.append(residuals[:k], rivals if state.warm else []).max())
+        least = values[min(k, len(values)) - 1]
+        rivals = residuals[k:][values[k : len(residuals)] + residuals[k:] > least]
+        return k, float(np.append(residuals[:k], rivals).max())
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -80,25 +80,29 @@ class LocalPower(Iterative[LocalPowerState]):
 
     def q(self, state: LocalPowerState) -> int:
         """Local steps of the coming round."""
-        return (
-            max(1, self.local_steps >> (state.progress.rounds // self.halve_every)) if self.decay else self.local_steps
-        )
+        if not self.decay:
+            return self.local_steps
+        return max(1, self.local_steps >> (state.progress.rounds // self.halve_every))
 
     def start(self, model: Model) -> LocalPowerState:
-        Z = model.powered()
-        k = model.n_components if isinstance(model.n_components, int) else Z.shape[1]
-        return LocalPowerState(Z, Z, None, k, model.units, Movement(), Progress.begin(self.tol, model))
+        Z, k = model.powered(), model.n_components
+        if not isinstance(k, int):
+            k = Z.shape[1]
+        progress = Progress.begin(self.tol, model)
+        return LocalPowerState(Z, Z, None, k, model.units, Movement(), progress)
 
     def broadcast(self, state: LocalPowerState) -> Arrays:
-        return {"Z": state.block, "steps": np.array(self.q(state)), "aligned": np.array(self._stacks(state))}
+        steps, aligned = np.array(self.q(state)), np.array(self._stacks(state))
+        return {"Z": state.block, "steps": steps, "aligned": aligned}
 
     @staticmethod
     def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
         shape = arrays["Z"].shape
         if arrays["aligned"]:
             return {"Y": Part(shape, Kind.PRODUCT, of="X"), "n": ROWS, "X": Part(shape, Kind.BLOCK)}
-        kind = Kind.IMAGE if arrays["steps"] > 1 else Kind.PRODUCT  # orth(Y) is the X of a message with one step more
-        return {"Y": Part(shape, kind), "n": ROWS}
+        if arrays["steps"] > 1:  # orth(Y) is the X of a message with one step more
+            return {"Y": Part(shape, Kind.IMAGE), "n": ROWS}
+        return {"Y": Part(shape, Kind.PRODUCT), "n": ROWS}
 
     @staticmethod
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
@@ -106,10 +110,14 @@ class LocalPower(Iterative[LocalPowerState]):
         for _ in range(q - 1):
             X = linalg.orth(data.matmat(X, reuse=4 * q))
         up = {"Y": data.matmat(X, reuse=4 * q), "n": np.array(data.n)}
-        return {**up, "X": X} if arrays["aligned"] else up, memory
+        if arrays["aligned"]:
+            up["X"] = X
+        return up, memory
 
     def merging(self, state: LocalPowerState) -> Merge:
-        return stack if self._stacks(state) else add
+        if self._stacks(state):
+            return stack
+        return add
 
     @property
     def additive(self) -> bool:

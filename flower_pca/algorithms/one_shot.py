@@ -1,6 +1,6 @@
 """One-shot averages of local subspaces: UDA, WDA, DistPCA. One message up, and the closing Rayleigh-Ritz.
 
-All three send local eigenvectors once and take the leading singular vectors of their stack; `_Average` is what they
+All three send local eigenvectors once and take the leading singular vectors of their stack; `Average` is what they
 share, and the classes say how many vectors there are, and how they are weighed. What a client answers can be checked:
 the columns have to be orthonormal.
 """
@@ -37,7 +37,7 @@ class OneShotState:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Average(Algorithm[OneShotState]):
+class Average(Algorithm[OneShotState]):
     """What the averages share: clients send local eigenpairs, the server takes an SVD of their stack."""
 
     asks: ClassVar[Mapping[str, Ask]] = {"rank": ROW_WIDTH, "weighted": FLAG}
@@ -53,12 +53,16 @@ class _Average(Algorithm[OneShotState]):
     @staticmethod
     def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
         V = Part((d, None), Kind.EIGENVECTORS)  # fewer than asked for, where a client has not so many rows
-        return {"V": V, "S": Part((None,), Kind.EIGENVALUES)} if arrays["weighted"] else {"V": V}
+        if not arrays["weighted"]:
+            return {"V": V}
+        return {"V": V, "S": Part((None,), Kind.EIGENVALUES)}
 
     @staticmethod
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
         V, values = data.top(int(arrays["rank"]))
-        return {"V": V, **({"S": values / data.n} if arrays["weighted"] else {})}, memory
+        if not arrays["weighted"]:
+            return {"V": V}, memory
+        return {"V": V, "S": values / data.n}, memory
 
     def inspect(self, state: OneShotState, reply: Arrays) -> None:
         columns, remedy = reply["V"].shape[1], "Check the client."
@@ -92,11 +96,11 @@ class _Average(Algorithm[OneShotState]):
         return replace(model, basis=state.Z[:, : state.width], product=None, beside=state.Z[:, state.width :])
 
     def rounds(self, state: OneShotState) -> int:
-        return 0 if state.Z is None else 1
+        return int(state.Z is not None)
 
 
 @dataclass(frozen=True, kw_only=True)
-class UDA(_Average):
+class UDA(Average):
     """Unweighted distributed averaging: the leading eigenvectors of (1/N) sum V_i V_i', V_i the client's own top ones.
 
     Reference: Fan, Wang, Wang, Zhu, "Distributed estimation of principal eigenspaces", 2019.
@@ -111,7 +115,7 @@ class UDA(_Average):
 
 
 @dataclass(frozen=True, kw_only=True)
-class WDA(_Average):
+class WDA(Average):
     """Weighted distributed averaging: UDA with V_i S_i V_i', S_i the leading eigenvalues of C_i / n_i.
 
     Reference: Bhaskara and Wijewardena, "On distributed averaging for stochastic k-PCA", NeurIPS 2019.
@@ -127,7 +131,7 @@ class WDA(_Average):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DistPCA(_Average):
+class DistPCA(Average):
     """The leading left singular vectors of the clients' own top components, stacked; of more than wanted, if asked.
 
     With `local_components` left out it is UDA; with more (the shared and the own ones of personalised data, say) every
@@ -157,4 +161,6 @@ class DistPCA(_Average):
 
 
 def _weighed(reply: Arrays) -> Array:
-    return np.asarray(reply["V"] * np.sqrt(reply["S"])) if "S" in reply else reply["V"]
+    if "S" not in reply:
+        return reply["V"]
+    return np.asarray(reply["V"] * np.sqrt(reply["S"]))

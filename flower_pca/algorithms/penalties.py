@@ -45,13 +45,17 @@ def answered(
     d, v = _outside(product, Z, memory["v"])
     a, Q = linalg.eigh_descending(Z.T @ product(Z))
     a = np.maximum(a, 0.0)
-    unlike = max(0.0, 1.0 - float(a[-1]) / d) if d > 0.0 else 0.0
-    t, hold = _STEP + _STEP_UNLIKE * unlike, _HOLD + _HOLD_UNLIKE * unlike
-    t, hold = t + guard * (1.0 - t), hold / (1.0 - guard)
+    unlike = 0.0
+    if d > 0.0:
+        unlike = max(0.0, 1.0 - float(a[-1]) / d)
+    t = _STEP + _STEP_UNLIKE * unlike
+    t += guard * (1.0 - t)
+    hold = (_HOLD + _HOLD_UNLIKE * unlike) / (1.0 - guard)
     B = (Q * np.maximum(t * a, hold * (d - a))) @ Q.T
     V = X
     for _ in range(steps):
-        H = product(V) + X @ (W.T @ V) + W @ (X.T @ V) + Z @ (B @ (Z.T @ V))
+        H = product(V) + X @ (W.T @ V)
+        H = H + W @ (X.T @ V) + Z @ (B @ (Z.T @ V))
         V, before = linalg.orth(H), V
         if tol > 0.0 and linalg.sin_theta(before, V) <= tol:
             break
@@ -67,7 +71,9 @@ def guarded(guard: float, sines: tuple[float, ...], rounds: int) -> float:
     if rounds % _EVERY or len(sines) < 2 * _EVERY:
         return guard
     before, now = min(sines[-2 * _EVERY : -_EVERY]), min(sines[-_EVERY:])
-    return min(_MOST, guard + (1.0 - guard) / 4.0) if now > _STUCK * before else guard
+    if now <= _STUCK * before:
+        return guard
+    return min(_MOST, guard + (1.0 - guard) / 4.0)
 
 
 def newest(sines: tuple[float, ...], sine: float) -> tuple[float, ...]:
@@ -85,4 +91,6 @@ def _outside(product: Callable[[Array], Array], Z: Array, v: Array) -> tuple[flo
     v = linalg.complement(v, Z)
     image = linalg.complement(product(v), Z)
     values, ritz = linalg.eigh_descending(v.T @ image)
-    return max(float(values[0]), 0.0), linalg.orth(image @ ritz) if image.any() else v
+    if image.any():
+        v = linalg.orth(image @ ritz)
+    return max(float(values[0]), 0.0), v

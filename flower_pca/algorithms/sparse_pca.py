@@ -71,7 +71,10 @@ class SparsePCA(Iterative[SparseState]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for number in self.cardinality if isinstance(self.cardinality, tuple) else (self.cardinality,):
+        sizes = self.cardinality
+        if not isinstance(sizes, tuple):
+            sizes = (sizes,)
+        for number in sizes:
             checks.integer(f"cardinality of {self.name}", number, least=1)
 
     def width(self, n_components: int | float) -> int:
@@ -84,9 +87,11 @@ class SparsePCA(Iterative[SparseState]):
         return super().width(n_components)
 
     def start(self, model: Model) -> SparseState:
-        Z, d = model.columns, model.d
-        most = 0 if model.warm else d
-        begun = SparseState(Z[:, : model.k], Z[:, : model.k], None, most, Progress.begin(self.tol, model))
+        Z, most = model.columns, model.d
+        if model.warm:
+            most = 0
+        wanted = Z[:, : model.k]
+        begun = SparseState(wanted, wanted, None, most, Progress.begin(self.tol, model))
         if model.product is None:
             return begun
         _, Z, Y, _ = linalg.rayleigh_ritz(Z, model.product)
@@ -130,7 +135,9 @@ class SparsePCA(Iterative[SparseState]):
         left = linalg.column_norms(step - X * variances)
         first = max(float(variances[0]), np.finfo(float).tiny)
         few = state.most <= self._sizes(Y).max()
-        error = float(left.max()) / first if few else np.inf
+        error = np.inf
+        if few:
+            error = float(left.max()) / first
         lengths = linalg.column_norms(step)
         gone = lengths <= _NOTHING * first  # nothing varies beside the components before
         block = np.where(gone, largest(X, sizes), step / np.where(gone, 1.0, lengths))

@@ -60,10 +60,13 @@ class SSI(Iterative[SSIState]):
     oversample: int = 1
 
     def start(self, model: Model) -> SSIState:
-        Z = model.columns
-        k = model.n_components if isinstance(model.n_components, int) else Z.shape[1]
+        Z, k = model.columns, model.n_components
+        if not isinstance(k, int):
+            k = Z.shape[1]
         state = SSIState(Z, Z, None, k, model.units, Progress.begin(self.tol, model))
-        return state if model.product is None else measured(state, model.product, rounds=0)
+        if model.product is None:
+            return state
+        return measured(state, model.product, rounds=0)
 
     def broadcast(self, state: SSIState) -> Arrays:
         return {"Z": state.block}
@@ -77,8 +80,10 @@ class SSI(Iterative[SSIState]):
         return {"Y": data.matmat(arrays["Z"]), "n": np.array(data.n)}, memory
 
     def server(self, state: SSIState, total: Arrays, answered: frozenset[int]) -> SSIState:
-        known = None if state.Y is None else state.Y @ (state.Z.T @ state.block)
-        averaged, Y = state.averaged.after(total, answered, known=known, n=state.n, stale=state.progress.stale)
+        known, stale = None, state.progress.stale
+        if state.Y is not None:
+            known = state.Y @ (state.Z.T @ state.block)
+        averaged, Y = state.averaged.after(total, answered, known=known, n=state.n, stale=stale)
         state = measured(state, Y, rounds=1)
         return replace(state, averaged=averaged.with_block(state.block))
 

@@ -16,15 +16,12 @@ import numpy as np
 
 from flower_pca.base import labels
 from flower_pca.base.errors import ConfigError
-from flower_pca.base.linalg import Array
 from flower_pca.core.model import Model
 from flower_pca.results.matching import match
 from flower_pca.results.pca import PCAResult
-from flower_pca.stages.influence import COLUMNS, KEYS, LEFT, MESSAGES, WIDER
+from flower_pca.stages.influence import COLUMNS, KEYS, LEFT, MESSAGES, WIDER, chances, is_far
 from flower_pca.stages.influence import Influence as Stage
 
-TURN: Final = float(np.deg2rad(10.0))  # below which no client is far off
-_APART: Final = 3.0  # times the turn that clients of its size do by chance
 TIMES: Final = 5.0  # of how far out a column's values lie: beyond, or below a fifth, it may be in other units
 _ROOM: Final = 2**25  # numbers that all answers may be for it to be worked out unasked, 256 MB
 _SQUARE: Final = 1e-6  # of what rounding may leave between orthonormal components
@@ -64,7 +61,7 @@ class Influence:
     @property
     def far(self) -> bool:
         """Whether it is far off: it turns the components, and its rows differ, by more than chance explains."""
-        return self.beyond > 1.0 and self.angle > max(TURN, self.chance)
+        return bool(is_far(self.angle, self.beyond, self.chance))
 
     @property
     def off(self) -> bool:
@@ -147,7 +144,7 @@ def influence(result: PCAResult) -> list[Influence]:
         raise ConfigError("The clients of the run", must="at least 2", got=1, then="Leave influence out.")
     names = labels.column_names(result.feature_names_in_, result.n_features_in_)
     by_name = dict(zip(COLUMNS, result.influence_.T, strict=True))
-    chances = _APART * _chance(by_name["rows"], by_name["angle"])
+    explained = chances(by_name["rows"], by_name["angle"])
     lines = [dict(zip(COLUMNS, line, strict=True)) for line in result.influence_.tolist()]
     found = [
         Influence(
@@ -163,7 +160,7 @@ def influence(result: PCAResult) -> list[Influence]:
             beyond=of["beyond"],
             chance=chance,
         )
-        for key, of, chance in zip(result.influence_keys_.tolist(), lines, chances.tolist(), strict=True)
+        for key, of, chance in zip(result.influence_keys_.tolist(), lines, explained.tolist(), strict=True)
     ]
     return sorted(found, key=lambda one: -one.angle)
 
@@ -182,14 +179,3 @@ def warnings(result: PCAResult) -> list[str]:
 def _orthonormal(result: PCAResult) -> bool:
     Z = result.components_
     return bool(np.abs(Z @ Z.T - np.eye(len(Z))).max(initial=0.0) <= _SQUARE)
-
-
-def _chance(n: Array, angles: Array) -> Array:
-    """How far clients of these sizes turn the components by chance, as the middle one of the others does.
-
-    To take n_i of n rows away moves what is estimated from all by n_i / (n - n_i) times how far the estimate of the
-    n_i rows is from it: the deviation of that goes with sqrt(n_i / (n (n - n_i))).
-    """
-    size = np.sqrt(n / np.maximum(n.sum() - n, 1.0))
-    turns = angles / size
-    return np.array([size[i] * np.median(np.delete(turns, i)) for i in range(len(n))])

@@ -21,7 +21,7 @@ from flower_pca.base import checks, linalg
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array
 from flower_pca.core.algorithm import Algorithm
-from flower_pca.core.drive import Driven, drive
+from flower_pca.core.drive import Driven, OnRound, drive
 from flower_pca.core.stage import Arrays, Broadcast, Reply
 from flower_pca.results.pca import PCAResult
 from flower_pca.rows.frame import Frame
@@ -96,7 +96,7 @@ def audit(
     checks.at_most(n_components, sum(c.n for c in data), data[0].d)
     attacked = _attack(clients, len(data))
     there = _Observer(data, range(len(data)) if masked else attacked)
-    result: PCAResult = drive(assembly.run(question), there, on_round=there.after(on_round))
+    result: PCAResult = drive(assembly.run(question), there, watchers=[OnRound(there.after(on_round))])
     records = there.records
     grams = {i: data[i].framed(result.frame).gram().astype(np.float64) for i in attacked}
     C = sum((grams[i] if i in grams else c.framed(result.frame).gram() for i, c in enumerate(data)), np.zeros(1))

@@ -13,6 +13,7 @@ from flower_pca.clients.policy.rules import Rules, everything
 from flower_pca.core.kinds import KINDS, Kind
 
 _COUNTED: Final = {"messages": "message", "messages_ever": "message", "columns": "column"}
+_UNTIL: Final = {"answer": "it answers from those before", "refuse": "it refuses"}
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,7 @@ class Line:
         named |= {name: labels.count(getattr(rules, f"max_{name}") or 0, what) for name, what in _COUNTED.items()}
         groups_of = labels.count(groups, "group")
         gone = f"at most {labels.count(lost, 'member')}" if lost else "nobody"
+        named["until"] = _UNTIL[rules.pending]
         return self.words.format(**vars(rules), **named, groups=groups_of, gone=gone)
 
 
@@ -221,9 +223,27 @@ LASTING: Final = (
         "{messages_ever} at most, over all runs.",
     ),
     Line(
-        (),
-        lambda r: True,
-        "What changes: when rows come or go, the difference of both versions is told, and what is counted begins anew.",
+        ("min_rows", "rare_columns"),
+        lambda r: r.min_rows > 1 and r.rare_columns is not True,
+        "Nothing of columns in which fewer than {min_rows} rows, yet some, have a value, or another than most; a "
+        "stream's are exempt, and what rare_columns names: {rare_columns}.",
+    ),
+    Line(
+        ("rare_columns",),
+        lambda r: r.rare_columns is True,
+        "The carriers of rare values: rare_columns lets all such columns be asked about.",
+        left_open=True,
+    ),
+    Line(
+        ("min_change", "pending"),
+        lambda r: r.min_change is not None,
+        "Of rows that come or go, what {min_change} or more of them tell together; until then {until}. A stream's "
+        "batches are told as they come.",
+    ),
+    Line(
+        ("min_change",),
+        lambda r: r.min_change is None,
+        "What changes: when rows come or go, the difference of both versions is told: min_change takes lots.",
         left_open=True,
     ),
 )

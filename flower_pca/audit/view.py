@@ -127,7 +127,7 @@ def why_not(rules: Rules, name: str) -> str:
 
 def has_noise(rules: Rules) -> bool:
     """Whether the node answers runs with noise only."""
-    return rules.floor.noise is not None or rules.floor.clip is not None
+    return rules.floor is not None
 
 
 def kinds(rules: Rules, name: str) -> frozenset[Kind]:

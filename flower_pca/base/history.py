@@ -67,7 +67,10 @@ class History:
 
     def add(self, record: Round) -> History:
         """The history with one round more."""
-        return History((*self.rounds, record), self.gone, self.limit).newest(self.limit)
+        longer = History((*self.rounds, record), self.gone, self.limit)
+        if self.limit is None:
+            return longer
+        return longer.newest(self.limit)
 
     def newest(self, most: int | None) -> History:
         """With so many rounds, and what the others came to."""

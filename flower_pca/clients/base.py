@@ -24,8 +24,9 @@ from flower_pca.base.linalg import Array
 from flower_pca.clients.books import folders
 from flower_pca.clients.books.ledger import Account
 from flower_pca.clients.books.memory import FileStore, Memory, StateStore
-from flower_pca.clients.columns import about, node_rows, select
-from flower_pca.clients.policy import limits
+from flower_pca.clients.books.versions import Lots
+from flower_pca.clients.columns import about, node_rows, of_run, select
+from flower_pca.clients.policy import limits, rare
 from flower_pca.clients.policy.hold import Policy
 from flower_pca.clients.policy.refusals import RefusalError, naming, refusal
 from flower_pca.clients.policy.rules import Rules
@@ -38,7 +39,7 @@ from flower_pca.masking.messages import SpentError
 from flower_pca.rows.fixed import FixedData
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.stream import Stream
-from flower_pca.vertical.node import names_of, only_columns, rows_or_columns, size
+from flower_pca.vertical.node import names_of, only_columns
 
 
 class PCAClient(NumPyClient):
@@ -71,7 +72,7 @@ class PCAClient(NumPyClient):
         if self._rules.allow is not None:
             self._served = allowed & (named | set(registry.BESIDE)) if named else allowed
         _ = self._rules.identity  # key files that cannot be used are refused now
-        self._data = data
+        self._lots = Lots(data)
         if isinstance(data, Stream):
             if self._rules.max_epsilon is not None:
                 rule, remedy = "used with rows that stay the same", "Leave it out, or serve rows at rest."
@@ -93,11 +94,11 @@ class PCAClient(NumPyClient):
         """Answer one message of a strategy."""
         try:
             request = wire.read_request(parameters, config)
-            arrays, n = self._answer(request)
+            arrays, n, memory = self._answer(request)
         except Exception as error:
             return [], 0, self._refuse(error, config)
-        rows = rows_or_columns(self._rows(), request)
-        own = {**about(rows, request, self._rules, self._site), **self._policy.declines(request, rows)}
+        rows = of_run(self._rows(), request)
+        own = {**about(rows, request, self._rules, self._site), **self._policy.declines(request, rows), **memory}
         return wire.write_fit(arrays, n, request.number, self._key, own, layers=request.layers)
 
     def evaluate(self, parameters: list[Array], config: wire.Config) -> tuple[float, int, wire.Config]:
@@ -107,7 +108,7 @@ class PCAClient(NumPyClient):
             if request.stage != wire.EVALUATE:
                 rule, remedy = f"of the stage {wire.EVALUATE}", "Send it as train."
                 raise ProtocolError("An evaluate message", must=rule, got=request.stage, then=remedy)
-            arrays, n = self._answer(request)
+            arrays, n, _ = self._answer(request)
         except Exception as error:
             return 0.0, 0, self._refuse(error, config)
         return wire.write_evaluate(arrays, n, request.number, self._key)
@@ -119,11 +120,13 @@ class PCAClient(NumPyClient):
         told = 0 if only_columns(self._rules) else data.d or 0
         return {"n_features": told, "algorithms": ",".join(served), **wire.SPOKEN}
 
-    def _answer(self, request: wire.Request) -> tuple[Arrays, int]:
-        """The answer to a message, and the number of rows that it is told to come from."""
+    def _answer(self, request: wire.Request) -> tuple[Arrays, int, wire.Config]:
+        """The answer to a message, the number of rows that it is told to come from, and what is said of memory."""
         self._admit(request)
         rows = self._enough_rows(request)
         data = rows
+        if self._rules.min_change is not None:
+            self._lots.hold(self._rules, self._context, request.run)
         if isinstance(rows, LocalData):
             data = rows.framed(self._policy.frame_of(request, rows))
         with nullcontext() if self._store is None else self._store.alone(request.run):
@@ -134,7 +137,9 @@ class PCAClient(NumPyClient):
                 self._account.weigh(request, rows, up)
             self._keep(request, before, after)
         self._keep_own(request, data, after)
-        return up, _examples(request, data, up)
+        # Under masks clients say which messages their memory has come from, and say nothing else of it.
+        memory = wire.write_memory(before, after) if request.stage != messages.STAGE else {}
+        return up, _examples(request, data, up), memory
 
     def _admit(self, request: wire.Request) -> None:
         with naming(request):
@@ -142,16 +147,18 @@ class PCAClient(NumPyClient):
             self._policy.admit(request)
             limits.check_arrays(request)
             self._policy.count()
-            self._account.count(self._rows())
+            self._account.count()
 
     def _enough_rows(self, request: wire.Request) -> LocalData | Stream:
         data = select(self._rows(), request, self._rules)
         with naming(request):
             limits.check_sizes(request, data.d, getattr(data, "n", None))
-        if isinstance(data, LocalData) and size(data) < self._rules.min_rows:
+        if isinstance(data, LocalData) and data.table_length < self._rules.min_rows:
             remedy = "Ask again when it has more."
             rule = f"at least {self._rules.min_rows}"
             raise RefusalError("The rows of this node", must=rule, got="fewer", then=remedy)
+        if self._rules.min_rows > 1 and isinstance(data, LocalData) and request.frame.split is None:
+            rare.check(data, self._rules)
         return data
 
     def _recall(self, request: wire.Request) -> Arrays:
@@ -171,13 +178,13 @@ class PCAClient(NumPyClient):
                 data,
                 before,
                 layers=request.layers,
-                demands=self._account.demands(request, data),
+                demands=self._account.demands(request),
                 fixed=self._fixed,
                 grain=self._grain,
                 who=Who(self._key, self._site),
             )
         except SpentError as error:
-            self._account.lose(data)
+            self._account.lose()
             if self._store is not None:
                 self._store.save(Memory(request.run, request.number, {}, error.kept))
             raise
@@ -185,7 +192,7 @@ class PCAClient(NumPyClient):
     @property
     def _grain(self) -> Grain:
         seed = self._rules.noise_seed
-        return system_grain if seed is None else seeded_grain(seed, max(self._key, 0))
+        return system_grain if seed is None else functools.partial(seeded_grain, seed, max(self._key, 0))
 
     def _keep(self, request: wire.Request, before: Arrays, after: Arrays) -> None:
         """Keep what the next message needs; under masks nothing from before, as nothing is done twice there."""
@@ -212,6 +219,7 @@ class PCAClient(NumPyClient):
 
     def _settle(self, context: Context | None) -> None:
         """Find out from the context who the node is, and where it keeps what it keeps."""
+        self._context = context
         rules, partition = self._rules, None if context is None else context.node_config.get("partition-id")
         self._key = wire.NO_KEY if partition is None else int(partition)
         self._store: StateStore | FileStore | None = None
@@ -225,8 +233,8 @@ class PCAClient(NumPyClient):
                 statistics = folders.fixed_file(rules.memory_dir, who)
             if rules.output_dir is not None:
                 self._own_file = folders.own_file(rules.output_dir, who)
-                if isinstance(self._data, Stream):
-                    self._data.write_to(self._own_file.with_suffix(""))
+                if isinstance(self._lots.data, Stream):
+                    self._lots.data.write_to(self._own_file.with_suffix(""))
         self._fixed: Callable[[LocalData], FixedData] | None = None
         if rules.answers == "fixed":
             self._fixed = functools.partial(FixedData.of, path=statistics, gaps=rules.missing == "mean")
@@ -237,11 +245,14 @@ class PCAClient(NumPyClient):
     @property
     def _site(self) -> str:
         """What the node tells that it is called."""
-        return (self._name or getattr(self._data, "site", "")) if self._rules.share_names else ""
+        return (self._name or getattr(self._lots.data, "site", "")) if self._rules.share_names else ""
 
     def _rows(self) -> LocalData | Stream:
-        self._data = rows = node_rows(self._data, self._rules)
-        return rows
+        self._lots.data = node_rows(self._lots.data, self._rules)
+        if self._rules.min_change is None:  # then rows are answered from as they are given
+            rows: LocalData | Stream = self._lots.data
+            return rows
+        return self._lots.settle(self._rules, self._context)
 
     def _refuse(self, error: Exception, config: wire.Config) -> wire.Config:
         own: wire.Config = {wire.SITE: self._site} if self._site else {}
@@ -254,4 +265,4 @@ def _examples(request: wire.Request, data: LocalData | Stream, up: Arrays) -> in
         return 0
     if NOISE in request.layers:  # how many there are is told with noise only
         return 1
-    return size(data) if isinstance(data, LocalData) else int(up["rows"])  # of a stream, the batch of this step
+    return data.table_length if isinstance(data, LocalData) else int(up["rows"])  # of a stream, of this step

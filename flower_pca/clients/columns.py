@@ -12,12 +12,15 @@ from flower_pca.clients.policy import limits
 from flower_pca.clients.policy.refusals import RefusalError
 from flower_pca.clients.policy.rules import Rules
 from flower_pca.data import faults
+from flower_pca.masking import messages
 from flower_pca.names.columns import lacking, listed, not_named, some_only
 from flower_pca.names.sites import SiteRows
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.stream import Stream
 from flower_pca.vertical import node
+from flower_pca.vertical.stages import BOTH
 
+_MAY_BE_OF_COLUMNS: Final = frozenset((*BOTH, messages.STAGE))  # stages; masks hide which one they carry
 _OURS: Final = f"The columns of {checks.NODE}"
 
 
@@ -50,16 +53,17 @@ def notice(data: LocalData | Stream, loaded: Any) -> None:
 
 def select(data: LocalData | Stream, request: wire.Request, rules: Rules) -> LocalData | Stream:
     """The columns that a message asks for: those it names, or all, which must then all be numbers."""
-    names = request.frame.names
-    node.check(request, rules)
+    names, split = request.frame.names, request.frame.split
+    if split is not None or rules.split_columns or request.stage in _MAY_BE_OF_COLUMNS:
+        node.check(request, rules)
     if isinstance(data, Stream):
         data.widest = limits.widest_of(request)
-        return node.rows_or_columns(data.select(names, one_by_one=rules.share_names), request)
+        return of_run(data.select(names, one_by_one=rules.share_names), request)
     if names is None:
         if data.words and not rules.share_names:
             got = f"text in {len(data.words)} of them"
             raise RefusalError(_OURS, must="numbers", got=got, then="Ask the node's operator, or name others.")
-        return node.rows_or_columns(data.select(None), request)
+        return of_run(data.select(None), request)
     if data.names is None:
         raise not_named(checks.NODE, data.d).error(RefusalError, "Give all nodes names of columns, or name none.")
     if not rules.share_names and (some := some_only(checks.NODE, names, data.names)):
@@ -69,6 +73,13 @@ def select(data: LocalData | Stream, request: wire.Request, rules: Rules) -> Loc
     if absent := lacking(checks.NODE, names, data.names):
         raise absent.error(RefusalError, "Ask the node's operator, or name others.")
     return data.arrange(names)
+
+
+def of_run(data: LocalData | Stream, request: wire.Request) -> LocalData | Stream:
+    """The node's rows; in a run whose parties hold different columns, these as rows."""
+    if request.frame.split is None:
+        return data
+    return node.rows_or_columns(data, request)
 
 
 def about(data: LocalData | Stream, request: wire.Request, rules: Rules, site: str) -> wire.Config:

@@ -89,6 +89,15 @@ class FedOAPMClient(PCAClient):
     algorithms = ("fed_oapm",)
 
 
+class MedianPCAClient(PCAClient):
+    """Serves median_pca only.
+
+    The leading eigenvectors of the geometric median of projections, argmin_M sum_i w_i ||V_i V_i' - M||_F.
+    """
+
+    algorithms = ("median_pca",)
+
+
 class CovarianceClient(PCAClient):
     """Serves covariance only.
 

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from flower_pca.base import checks
+from flower_pca.base.errors import ConfigError
 from flower_pca.commands import common, output
 from flower_pca.commands.show import as_json, print_result
+from flower_pca.core.question import Question
 from flower_pca.core.settings import WIRES
 from flower_pca.names.columns import wanted
 
@@ -26,8 +28,12 @@ def add(commands: Any) -> None:
     parser.add_argument("--monitor", action="store_true", help=text)
     text = "measure what the components would be without each client by messages, as a deployment does; or not at all"
     parser.add_argument("--influence", action=argparse.BooleanOptionalAction, help=f"{text} (default: from the rows)")
+    text = "the most that a client may count of all squares and of all rows, such as 0.1 or 10%%"
+    parser.add_argument("--max-share", metavar="SHARE", help=text)
     text = 'noise against a budget, such as "dp(epsilon=1.0, delta=1e-6, clip=10.0)", for ssi, krylov, covariance'
     parser.add_argument("--dp", metavar="SPEC", help=text)
+    text = 'with --dp, public ranges of the columns: "age=18..100,weight=30..200", or a file of lines age,18,100'
+    parser.add_argument("--ranges", metavar="RANGES", help=f"{text}; they are the columns of the run")
     common.argument_of_masks(parser)
     common.argument_of_split(parser)
     text = 'bits that blocks and products travel with: "auto" for the fewest that --tol allows'
@@ -45,32 +51,31 @@ def add(commands: Any) -> None:
 
 def run(given: argparse.Namespace) -> int:
     """Run, write the files, print the variances; 1 if the run ended short of its goal."""
-    from flower_pca import registry, report
+    from flower_pca import assembly, report
     from flower_pca.analysis import influence
-    from flower_pca.core.settings import DP
-    from flower_pca.masking import MaskedSums
     from flower_pca.results.pca import PCAResult
     from flower_pca.simulation import simulate
 
     place = common.folder(given.out)
-    mask = MaskedSums.of(given.mask)
-    chosen = registry.make(given.algorithm)  # before the data is read, which may take long
+    question = _question(given)  # before the data is read, which may take long
     if given.own:
-        output.require_own(chosen, given.split)
-    DP.of(given.dp)
-    checks.components(given.components)
+        output.require_own(question.algorithm, given.split)
+    given.columns = question.columns
     checkpoint = None if given.checkpoint is None else given.checkpoint.expanduser().absolute()
     if checkpoint is not None:
         checks.parent("the checkpoint", checkpoint)
     start = None if given.start is None else PCAResult.load(given.start)
     shards = common.clients_of(given)
-    common.enough(mask, len(shards))
-    asked = ("evaluate", "monitor", "backend", "dp", "wire", "split")
-    options = {"influence": bool(given.influence), **{name: getattr(given, name) for name in asked}}
-    options |= {**common.settings(given), "mask": mask, "columns": wanted(given.columns), "start": start}
+    common.enough(question.mask, len(shards))
+    rows = sum(shard.shape[0] for shard in shards)
+    seen = assembly.outlook(question, rows=rows, columns=shards[0].shape[1], clients=len(shards))
+    if seen is not None:
+        seen.require()
+        sys.stderr.write(f"{seen}\n")
+    where = {"backend": given.backend, "checkpoint": checkpoint, "start": start}
     try:
         with common.progress("starting") as on_round:
-            result = simulate(given.algorithm, shards, checkpoint=checkpoint, on_round=on_round, **options)
+            result = simulate(question, shards, on_round=on_round, **where)
     except KeyboardInterrupt:
         if checkpoint is None or not checkpoint.exists():
             raise
@@ -93,6 +98,23 @@ def run(given: argparse.Namespace) -> int:
         print_result(result)
         sys.stdout.write(f"Wrote {', '.join(wrote[:-1])} and {wrote[-1]} to {place}\n")
     return 0 if result.status.ok else 1
+
+
+def _question(given: argparse.Namespace) -> Question:
+    """What is asked; ranges make a budget whole that leaves the clip to them."""
+    from flower_pca import assembly
+    from flower_pca.core.settings import DP
+    from flower_pca.names import ranges
+
+    dp, more = given.dp, {}
+    if given.ranges is not None:
+        if dp is None:
+            remedy = 'Write --dp "dp(epsilon=1.0, delta=1e-6)" beside it.'
+            raise ConfigError("--ranges", must="used with --dp", got=given.ranges, then=remedy)
+        more = {"ranges": ranges.of(given.ranges)}
+    options = {name: getattr(given, name) for name in ("evaluate", "monitor", "wire", "split", "mask", "max_share")}
+    options |= {"dp": DP.of(dp, **more), "influence": bool(given.influence), "columns": wanted(given.columns)}
+    return assembly.question(given.algorithm, **common.settings(given), **options)
 
 
 def _history(result: Any, path: Path) -> None:

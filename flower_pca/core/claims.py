@@ -82,7 +82,7 @@ class Judge:
     Args:
         stage: The stage that asks.
         state: Its state.
-        model: What is known; without claims nothing is checked.
+        model: What is known, claims among it.
     """
 
     stage: Stage[Any]
@@ -100,8 +100,6 @@ class Judge:
             sent: The message that it has got.
         """
         model = self.model
-        if not model.claims:
-            return
         known = model.claims.get(client)
         own = known or Claim(int(MARGIN * model.n), MARGIN * model.trace)
         for name, part in parts.items():

@@ -34,6 +34,11 @@ class Property:
     holds: Callable[[Stage[Any]], bool]
 
 
+def by_medians(stage: Stage[Any]) -> bool:
+    """Whether what clients say comes together as medians over them, which need not be what all rows together say."""
+    return getattr(stage, "by_medians", False)
+
+
 ADDITIVE: Final = Property("answers do not add up", "whose answers add up", lambda stage: stage.additive)
 PLAIN: Final = Property(
     "single answers count",
@@ -75,6 +80,14 @@ TOLERANT: Final = Property(
 ORTHONORMAL: Final = Property(
     "components are not orthonormal", "whose components are orthonormal", lambda stage: stage.orthonormal
 )
+POOLED: Final = Property(
+    "not of all rows together", "whose components are those of all rows together", lambda stage: not by_medians(stage)
+)
+SHAREABLE: Final = Property(
+    "answers are no sums of products",
+    "in which a client can count for less than its rows",
+    lambda stage: by_medians(stage) or (stage.additive and stage.products_only),
+)
 ITERATES: Final = Property("does not iterate", "that iterates", lambda stage: isinstance(stage, Iterative))
 
 # How an option is called in a sentence.
@@ -89,6 +102,7 @@ WORDS: Final[dict[str, str]] = {
     "influence": "with influence",
     "start": "with a start",
     "hosted": 'with hosted="summed"',
+    "max_share": "with max_share",
 }
 # What options need of an algorithm; of two, where both are on.
 NEEDS: Final[tuple[tuple[tuple[str, ...], Property], ...]] = (
@@ -105,9 +119,11 @@ NEEDS: Final[tuple[tuple[tuple[str, ...], Property], ...]] = (
     (("monitor",), MEASURED),
     (("influence",), MEASURED),
     (("influence",), ORTHONORMAL),
+    (("influence",), POOLED),
     (("wire",), TOLERANT),
     (("start",), ITERATES),
     (("hosted",), PLAIN),
+    (("max_share",), SHAREABLE),
 )
 
 
@@ -135,7 +151,7 @@ RULES: Final[tuple[Rule, ...]] = (
     Rule("wire", "dp", '"float64" or "auto", as there is noise on the answers'),
     Rule("n_components", "dp", "a whole number", "Name a number.", lambda k: isinstance(k, int)),
     Rule("scale", "dp", 'None or "std"', "A largest value cannot be told privately.", lambda scale: scale == "std"),
-    Rule("missing", "dp", '"error"', "Impute before the run."),
+    Rule("missing", "dp", '"error"', "Impute before the run, or give dp ranges."),
     Rule("evaluate", "dp", "False", "An exact error would tell about single rows."),
     Rule("monitor", "dp", "False", "Exact counts would tell about single rows."),
     Rule("influence", "dp", "False", "Exact answers of single clients would tell about single rows."),
@@ -158,6 +174,14 @@ RULES: Final[tuple[Rule, ...]] = (
     Rule("mask", "hosted", _SUMMED, _STACKED),
     Rule("channel", "hosted", _SUMMED, _STACKED),
     Rule("influence", "hosted", _SUMMED, _STACKED),
+    Rule("max_share", "mask", f"left out, {_SINGLE}", _ONE),
+    Rule("max_share", "dp", "left out, as answers have noise on them, which would be scaled too"),
+    Rule("max_share", "channel", f"left out, {_SINGLE}", _ONE),
+    Rule("max_share", "hosted", _SUMMED, _STACKED),
+    Rule("max_share", "split", "left out, as each party has columns of its own"),
+    Rule("scale", "max_share", "None or 'std'", "A largest value is one client's.", lambda scale: scale == "std"),
+    Rule("monitor", "max_share", "False, as limits count whole rows"),
+    Rule("influence", "max_share", "False, as it asks what clients do that count in full"),
 )
 
 
@@ -201,6 +225,8 @@ def check_options(on: On) -> None:
             continue
         if rule.option == "scale" and "split" in on:  # each party scales its own columns, and nobody sums
             continue
+        if rule.option == "missing" and on["missing"] == "mean" and on["dp"].known:  # a constant stands for a gap
+            continue
         what = f"{rule.option} {WORDS[rule.beside]}"
         raise ConfigError(what, must=rule.must, got=repr(on[rule.option]), then=rule.then)
     if "dp" in on:
@@ -209,6 +235,9 @@ def check_options(on: On) -> None:
 
 def _check_budget(on: On) -> None:
     dp, mask = on["dp"], on.get("mask")
+    if dp.known and "scale" in on:
+        rule, remedy = "left out, as columns are counted in halves of their ranges", "Leave scale out."
+        raise ConfigError("scale with ranges of dp", must=rule, got=repr(on["scale"]), then=remedy)
     if "scale" in on and dp.reach is None:
         raise ConfigError("reach of dp with a scale", must="given", got="none", then="Bound the raw rows.")
     if mask is not None and mask.bound is not None:

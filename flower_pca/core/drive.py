@@ -8,10 +8,11 @@ client's memory, a node's key) also says what a checkpoint has to hold of it.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol
 
 from flower_pca.base import archive, files
 from flower_pca.base.files import Recorder, Trail
@@ -88,7 +89,26 @@ class Driven(Protocol):
         """Go on where `checkpoint` was taken."""
 
 
-R = TypeVar("R", bound=Driven)
+class Watcher:
+    """Hears of a run as it goes on. Each kind of watcher overrides what it wants to hear."""
+
+    def before_keeping(self, run: Driven) -> None:
+        """After a message, before the checkpoint is written: who hears it here hears it again rather than never."""
+
+    def after_message(self, run: Driven) -> None:
+        """After a message, once it is in the checkpoint."""
+
+
+@dataclass(frozen=True)
+class OnRound(Watcher):
+    """Calls a function with the run after every message, if there is one."""
+
+    function: Callable[[Any], None] | None
+
+    def after_message(self, run: Driven) -> None:
+        """Call it."""
+        if self.function is not None:
+            self.function(run)
 
 
 def rounds(run: Driven, transport: Transport) -> Iterator[Broadcast]:
@@ -99,12 +119,11 @@ def rounds(run: Driven, transport: Transport) -> Iterator[Broadcast]:
 
 
 def drive(
-    run: R,
+    run: Driven,
     transport: Transport,
     *,
     checkpoint: str | os.PathLike[str] | None = None,
-    on_round: Callable[[R], None] | None = None,
-    before_keeping: Callable[[R], None] | None = None,
+    watchers: Sequence[Watcher] = (),
 ) -> Any:
     """Carry a run's messages to its end, and return its result.
 
@@ -113,39 +132,39 @@ def drive(
         transport: How messages travel.
         checkpoint: File to keep the state of run and transport in after every message. If it is there at the start,
             the run goes on from it; a finished run removes it. Another run at the same file is refused meanwhile.
-        on_round: Called with the run after every message.
-        before_keeping: Likewise, before the checkpoint is written: what it is told is told again rather than never.
+        watchers: Who hears of every message, in their order.
     """
-    path = None if checkpoint is None else Path(checkpoint)
-    with nullcontext() if path is None or files.fcntl is None else files.lock(path, wait=False):
-        return _driven(run, transport, path, on_round, before_keeping)
+    if checkpoint is None:
+        for _ in rounds(run, transport):
+            for watcher in watchers:
+                watcher.before_keeping(run)
+            for watcher in watchers:
+                watcher.after_message(run)
+        return run.result()
+    path = Path(checkpoint)
+    with nullcontext() if files.fcntl is None else files.lock(path, wait=False):
+        return _kept(run, transport, path, watchers)
 
 
-def _driven(
-    run: R,
-    transport: Transport,
-    path: Path | None,
-    on_round: Callable[[R], None] | None,
-    before_keeping: Callable[[R], None] | None,
-) -> Any:
-    trail = None if path is None else Trail(path)
-    if path is not None and trail is not None and path.exists():
+def _kept(run: Driven, transport: Transport, path: Path, watchers: Sequence[Watcher]) -> Any:
+    """Likewise, with the state of run and transport in a file until the run is finished."""
+    trail = Trail(path)
+    if path.exists():
         header, arrays = archive.read(path, transport.kind, private=True)
         state = run.standing.state
         with archive.refuse_others(path, transport.kind):
-            arrays |= trail.read(header, state.keep) if isinstance(state, Recorder) else {}
+            if isinstance(state, Recorder):
+                arrays |= trail.read(header, state.keep)
             transport.resume(header, arrays)
             run.restore(header, arrays)
     for _ in rounds(run, transport):
-        if before_keeping is not None:
-            before_keeping(run)
-        if path is not None and trail is not None:
-            told = trail.add(run.standing.state)  # before the checkpoint, which speaks of them
-            (header, arrays), (own, beside) = run.checkpoint(steps=False), transport.keep()
-            archive.write(path, transport.kind, {**header, **own, **told}, {**arrays, **beside}, private=True)
-        if on_round is not None:
-            on_round(run)
-    if path is not None and trail is not None:
-        path.unlink(missing_ok=True)
-        trail.remove()
+        for watcher in watchers:
+            watcher.before_keeping(run)
+        steps = trail.add(run.standing.state)  # before the checkpoint, which speaks of them
+        (header, arrays), (own, beside) = run.checkpoint(steps=False), transport.keep()
+        archive.write(path, transport.kind, {**header, **own, **steps}, {**arrays, **beside}, private=True)
+        for watcher in watchers:
+            watcher.after_message(run)
+    path.unlink(missing_ok=True)
+    trail.remove()
     return run.result()

@@ -18,8 +18,8 @@ from flower_pca.core.standing import Standing
 
 NEWEST: Final = 1000  # messages that a run without an end keeps
 _MESSAGES: Final = 64  # of them in a checkpoint, which is written with every message
-LAYOUT: Final = 9  # grows with every change of what is kept
-_PLACE: Final = {"index": int, "halfway": bool, "last": bool}  # of a standing
+LAYOUT: Final = 10  # grows with every change of what is kept
+_PLACE: Final = {"index": int, "halfway": bool, "last": bool, "disturbed": bool}  # of a standing
 _IDENTITY: Final = ("n_components", "center", "scale", "missing", "seed")
 
 

@@ -101,6 +101,10 @@ class Layer:
         """The answer to the message with this number as it was heard, of the client in this place; the sum if None."""
         return arrays
 
+    def count(self, arrays: Arrays, client: int, model: Model) -> Arrays:
+        """The answer of this client as it counts in a sum."""
+        return arrays
+
     # What is said of the run.
 
     @property
@@ -132,7 +136,7 @@ class Layer:
         return model
 
     def measured(self, model: Model) -> Model:
-        """What is known after the closing message, if the layer is binding: then the algorithm does not judge it."""
+        """What is known after the closing message; where a layer is binding, the algorithm does not judge it."""
         return model
 
     def priced(self, result: Any, stages: Sequence[str], *, shared: bool) -> Any:

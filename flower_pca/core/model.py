@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -29,6 +31,24 @@ class Claim:
     squares: float
 
 
+@dataclass(frozen=True)
+class Counted:
+    """What the answers of clients count, where not all count alike.
+
+    Attributes:
+        weights: What each client's rows count, by client; empty where all count once.
+        most: What one client can be of the trace, in norm, with what its absence does to the mean; 1 for anything.
+    """
+
+    weights: dict[int, float] = field(default_factory=dict)
+    most: float = 1.0
+
+    def of(self, clients: Iterable[int]) -> Array:
+        """What each of these counts; one that came after the opening as little as any."""
+        least = min(self.weights.values(), default=1.0)
+        return np.array([self.weights.get(client, least) for client in clients])
+
+
 @dataclass(frozen=True, kw_only=True)
 class Model:
     """What was asked for, the frame and totals of the opening, and the best basis known.
@@ -39,6 +59,7 @@ class Model:
         steps: Steps that a tracker shall take; None for as many as there is data for.
         warm: Whether the run began with components that were known before.
         summed: Whether the server sees sums of answers only, and no answer of a single client.
+        public: What is known of the columns before the opening, which then counts in it: see `DP.ranges`.
         frame: The mean and scale of all clients together.
         n, d: Rows of all clients together; columns.
         wanted: The columns that the run names, in its order; None for all that clients have.
@@ -47,6 +68,7 @@ class Model:
         clients: Clients behind the sums, where their rows may not be counted exactly; else 0.
         trace: trace(C), the total sum of squares in the frame.
         claims: What clients have said of their rows in the opening; empty where the server sees sums, or noise.
+        counted: What clients' answers count, where an opening has weighed them; else None.
         answers: "fixed" if every client answers from fixed statistics of its rows, else "rows".
         sizes: Root mean squares of the columns in their own units, less the mean if it is subtracted; None under noise.
         offset: n times the squared length of the mean in the frame, where it is not subtracted; else 0.
@@ -78,6 +100,7 @@ class Model:
     steps: int | None = None
     warm: bool = False
     summed: bool = False
+    public: Frame = field(default_factory=Frame)
     frame: Frame = field(default_factory=Frame)
     n: int = 0
     d: int = 0
@@ -87,6 +110,7 @@ class Model:
     clients: int = 0
     trace: float = 0.0
     claims: dict[int, Claim] = field(default_factory=dict)
+    counted: Counted | None = None
     answers: str = "rows"
     sizes: Array | None = None
     offset: float = 0.0
@@ -109,7 +133,7 @@ class Model:
     choices: dict[str, str] = field(default_factory=dict)
     left: dict[str, Array] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def k(self) -> int:
         """How many components are wanted; of a fraction, as many as the known Ritz values need to pass it."""
         if isinstance(self.n_components, int):
@@ -150,13 +174,16 @@ class Model:
         following = self.left_out if self.next_value is None else self.next_value
         return float(self.values[self.k - 1]) - following
 
-    @property
+    @cached_property
     def sine_estimate(self) -> float | None:
         """The residual of the wanted columns over their gap; None where that is no larger."""
         assert self.values is not None
         if self.k >= self.d:
             return 0.0
-        return None if self.gap <= max(_TIED * float(self.values[0]), self.residual) else self.residual / self.gap
+        gap, residual = self.gap, self.residual
+        if gap <= max(_TIED * float(self.values[0]), residual):
+            return None
+        return residual / gap
 
     @property
     def spanned(self) -> int:

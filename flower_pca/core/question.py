@@ -18,14 +18,14 @@ from flower_pca.core import compatible
 from flower_pca.core.algorithm import Algorithm, Iterative
 from flower_pca.core.layer import Layer
 from flower_pca.core.settings import BITS, DP, WIRES, MaskedSums, fewest
-from flower_pca.names.columns import wanted
+from flower_pca.names.columns import listed, wanted
 
 SCALES: Final = (None, "std", "max_abs")
 MISSING: Final = ("error", "own_mean", "mean")
 SPLITS: Final = ("rows", "columns")
 _OPTIONS: Final = (
     *("n_components", "scale", "missing", "columns", "fraction", "evaluate", "monitor", "influence"),
-    *("mask", "dp", "channel", "wire", "split"),
+    *("mask", "dp", "channel", "wire", "split", "max_share"),
 )
 
 
@@ -62,6 +62,9 @@ class Question:
         wire: With how many bits blocks and products travel: "float64"; "float32", for a `tol` of 1e-7 at least;
             "float16", column by column, for one of 1e-3; or "auto", the fewest of these that go with `tol`. With `dp`
             or a channel it is float64, and for algorithms in which rounding would build up in what clients keep.
+        max_share: The most that one client may count of all squares, and of all rows, as 0.1 or "10%": its statistics
+            are scaled down to that; None for no such limit. At least one over the number of clients. The status says
+            whether it bounds how far one client turns the components. Needs the answers of single clients.
         split: "rows": clients hold the same columns of different people; or "columns": different columns of the same
             people, each centred and scaled by its own client, whose loadings stay there, while everybody sees the
             scores; for algorithms that need nothing but products, at nodes whose rules allow it.
@@ -88,6 +91,7 @@ class Question:
     channel: Layer | None = None
     wire: str = "float64"
     split: str = "rows"
+    max_share: float | None = None
 
     def __post_init__(self) -> None:
         kinds = {"algorithm": Algorithm, "mask": MaskedSums, "dp": DP, "channel": Layer}
@@ -107,10 +111,28 @@ class Question:
         checks.integer("min_clients", self.min_clients, least=1)
         checks.choice("wire", self.wire, WIRES)
         checks.choice("split", self.split, SPLITS)
-        object.__setattr__(self, "columns", wanted(self.columns))
+        max_share = checks.share(self.max_share)
+        if max_share is not None:
+            checks.proportion("max_share", max_share)
+            object.__setattr__(self, "max_share", float(max_share))
+        object.__setattr__(self, "columns", self._ranged(wanted(self.columns)))
         plain = {"n_components": checks.components(self.n_components), "seed": int(self.seed)}
         for name, value in {**plain, "fraction": float(fraction)}.items():
             object.__setattr__(self, name, value)  # numpy's numbers become Python's, as files can have them
+
+    def _ranged(self, columns: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        """The columns that are named; where a budget has ranges, those are of all that take part."""
+        if self.dp is None or not self.dp.known:
+            return columns
+        if self.center is False:
+            remedy = "Leave center out: rows are clipped about the middles of the ranges."
+            raise ConfigError("center with ranges of dp", must="True", got="False", then=remedy)
+        names = tuple(name for name, *_ in self.dp.known)
+        if columns is not None and set(columns) != set(names):
+            got = listed(sorted(set(columns) ^ set(names)))
+            remedy = "Leave columns out: they are those that have ranges."
+            raise ConfigError("columns with ranges of dp", must="the same", got=f"more or less: {got}", then=remedy)
+        return columns or names
 
     @property
     def options(self) -> dict[str, Any]:

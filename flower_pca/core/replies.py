@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from flower_pca.base.errors import DataError, ProtocolError
+from flower_pca.base.errors import DataError, ProtocolError, sentence
 from flower_pca.base.history import Round
 from flower_pca.core.claims import Judge
 from flower_pca.core.kinds import Part, fault
@@ -42,6 +42,7 @@ class Collected:
     banned: frozenset[int]
     heading: Heading | None = None
     declined: str = ""
+    notes: dict[str, str] = field(default_factory=dict)
 
     @property
     def why(self) -> str:
@@ -60,6 +61,7 @@ class Collected:
             bytes_up=self.bytes_up,
             seconds=seconds,
             metrics=metrics,
+            notes=self.notes,
         )
 
 
@@ -84,7 +86,11 @@ class Tally:
         self, stage: Stage[Any], state: Any, sent: Broadcast, model: Model, *, layers: Sequence[Layer] = ()
     ) -> None:
         self._stage, self._state, self._sent, self._layers = stage, state, sent, layers
-        self._d, self._heading, self._judge = model.d or None, model.heading, Judge(stage, state, model)
+        self._model = model
+        self._d, self._heading = model.d or None, model.heading
+        self._judge: Judge | None = None  # there are no claims where answers are noisy, summed, or our own
+        if model.claims:
+            self._judge = Judge(stage, state, model)
         self._merge = stage.merging(state)
         self._common: Mapping[str, Part] = {}
         if not sent.personal:
@@ -94,6 +100,7 @@ class Tally:
         self._before: frozenset[int] = frozenset()  # clients that have answered it already
         self._answered: set[int] = set()
         self._failures: dict[str, str] = {}
+        self._notes: dict[str, str] = {}
         self._banned: set[int] = set()
         self._bytes, self._declined = 0, ""
 
@@ -126,6 +133,7 @@ class Tally:
             frozenset(self._banned),
             self._heading or best.heading,
             self._declined,
+            self._notes,
         )
 
     def _add(self, reply: Sum) -> None:
@@ -150,6 +158,8 @@ class Tally:
             return
         self._answered.add(reply.client)
         self._declined = self._declined or declined_by(reply)
+        if reply.forgot:
+            self._notes[str(reply.client)] = _forgot(reply)
 
     def _accept(self, reply: Reply, position: int) -> None:
         check(reply, self._sent, self._answered)
@@ -160,11 +170,13 @@ class Tally:
         asked = self._sent.arrays_for(reply.client)
         parts = self._parts(asked, columns)
         check_arrays(reply, parts)
-        self._judge.check(reply.client, reply.arrays, parts, asked)
+        if self._judge is not None:
+            self._judge.check(reply.client, reply.arrays, parts, asked)
         self._stage.inspect(self._state, reply.arrays)
         arrays = reply.arrays
         for layer in self._layers:
             arrays = layer.open(arrays, number=self._sent.number, position=position)
+            arrays = layer.count(arrays, reply.client, self._model)
         # Before the columns are known they are voted on; else the first that says what they are called is believed.
         voted, digest = self._d is None and columns > 0 and known is None, ""
         if voted and reply.heading is not None:
@@ -232,6 +244,12 @@ def name_of(reply: Reply) -> str:
 def declined_by(reply: Reply) -> str:
     """That a client declines what the run may go on with instead, and why."""
     return f"{name_of(reply)}: {reply.declines}" if reply.declines else ""
+
+
+def _forgot(reply: Reply) -> str:
+    """What is said of a client that has lost its memory."""
+    what, rule = f"What {name_of(reply)} keeps of this run", "there until its end"
+    return sentence(what, rule, "lost", "It begins afresh. Look at its memory-dir, and whether it was restarted.")
 
 
 def _named(client: int, site: str) -> str:

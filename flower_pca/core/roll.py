@@ -116,7 +116,9 @@ class Roll:
 
     def present(self, clients: Iterable[int]) -> tuple[int, ...]:
         """Those that can be asked, in their order; NotEnoughNodes if they are too few."""
-        here = tuple(client for client in clients if client not in self.banned)
+        here = tuple(clients)
+        if self.banned:
+            here = tuple(client for client in here if client not in self.banned)
         if len(here) < self.min_clients:
             out = len(self.banned)
             got = f"{len(here)}" + (f", and {out} left out{self.because}" if out else "")
@@ -136,8 +138,10 @@ class Roll:
         if call is Call.OPENING:
             return here
         if call in (Call.OPENED, Call.MEMBERS):
-            return tuple(client for client in here if client in self.members)
-        fit = tuple(client for client in here if client not in self.unfit)
+            return tuple([client for client in here if client in self.members])
+        fit = here
+        if self.unfit:
+            fit = tuple(client for client in here if client not in self.unfit)
         if call is Call.SAMPLE and fit:
             size = max(1, round(self.fraction * len(fit)))
             return tuple(fit[i] for i in sorted(_in_turn(len(fit), size, number, self.seed)))

@@ -16,7 +16,7 @@ counts), and the layers over its messages. The run moves them on:
 | `advance`, one gone for good     |                           | LOST                                       |
 
 Masks need no more of a run than a driver does, and these: `standing` says what an answer is made of, how large it is,
-and whether sums suffice; `settle` and `waste` say what a masked sum is asked under, and that one was lost.
+and whether sums suffice; `settle`, `waste` and `mark_loss` say what a masked sum is asked under, and what was lost.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, final
+from typing import Any, Protocol, final
 
 import numpy as np
 
@@ -38,7 +38,13 @@ from flower_pca.core.roll import Call, Roll, Verdict
 from flower_pca.core.stage import Broadcast, Failure, Reply, Stage, Sum, Unsized
 from flower_pca.core.standing import Standing
 from flower_pca.names.columns import Heading
-from flower_pca.rows.frame import Frame
+
+
+class ResultClass(Protocol):
+    """What a finished run is returned as: a class that makes itself of what is known at the end."""
+
+    def of(self, model: Model, /, *, algorithm: str, history: History, asked: Mapping[str, Any]) -> Any:
+        """The result of a run of the algorithm of this spec, with its history and the question as plain values."""
 
 
 @final
@@ -60,7 +66,7 @@ class Run:
         *,
         model: Model,
         roll: Roll,
-        result: Any,
+        result: ResultClass,
         layers: Sequence[Layer] = (),
         asked: Mapping[str, Any] | None = None,
     ) -> None:
@@ -102,7 +108,7 @@ class Run:
         return self._standing.finished
 
     def estimate(self) -> Array | None:
-        """The basis (d x k) if the run ended now; None before there is one. Where C Z is unknown it has no order."""
+        """The basis if the run ended now; None before there is one. See `Standing.estimate`."""
         return self._standing.estimate(whole=self._whole)
 
     def pending(self, present: Iterable[int]) -> Broadcast | None:
@@ -110,9 +116,10 @@ class Run:
 
         The order of `present` is the order of the clients' keys: it decides which ones a fraction samples.
         """
-        here = () if self.finished else self._roll.present(present)
-        while not self.finished:
-            now = self._standing
+        if self._standing.finished:
+            return None
+        here = self._roll.present(present)
+        while not (now := self._standing).finished:
             if self._roll.lost:
                 for layer in self._layers:
                     layer.reopen()
@@ -143,6 +150,8 @@ class Run:
             tally.resume(self._total, self._roll.came)
         got = tally.collect(replies)
         self._standing = now.headed(got.heading, got.declined)
+        if got.notes:
+            self.mark_loss()
         self._roll = self._roll.failed(got.banned, got.why)
         spare = now.model.summed and now.model.restarts == 0  # asked once only, it gets a chance by the next opening
         self._roll, verdict = self._roll.answered(call, got.answered, asked=sent.to, spare=spare)
@@ -206,6 +215,10 @@ class Run:
         self._sent = self._message(self._sent.to)
         return self._sent
 
+    def mark_loss(self) -> None:
+        """Clients have lost what they keep of the run."""
+        self._standing = self._standing.after_loss()
+
     def waste(self, why: str) -> None:
         """Clients have answered the message, but the sum of their answers cannot be had."""
         assert self._sent is not None
@@ -248,8 +261,8 @@ class Run:
         now, asked = self._standing, frozenset(to)
         model, stage, opening = now.model, now.stage, now.opening
         frame = model.frame
-        if opening:  # it speaks of raw rows: the frame is what it asks for
-            frame = Frame(own=model.missing == "own_mean")
+        if opening:  # it speaks of raw rows, or of what is public: the frame is what it asks for
+            frame = replace(model.public, own=model.missing == "own_mean")
         message = Broadcast(
             stage.name,
             self._history.count,

@@ -6,7 +6,7 @@ import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, TypedDict
+from typing import Any, Final, TypedDict
 
 import numpy as np
 
@@ -14,6 +14,8 @@ from flower_pca.base import checks
 from flower_pca.base import spec as specs
 from flower_pca.base.errors import ConfigError
 from flower_pca.core.layer import Layer
+from flower_pca.dp import outlook
+from flower_pca.names import ranges as public
 
 BITS: Final = {"float64": 64, "float32": 32, "float16": 16}
 WIRES: Final = ("auto", *BITS)
@@ -123,9 +125,13 @@ class DP:
     Args:
         epsilon: The bound on the logarithm of probabilities.
         delta: The probability beyond the bound; well below one over the number of rows.
-        clip: The norm to which rows are clipped in the common frame. Choose it without looking at the rows.
+        clip: The norm to which rows are clipped in the common frame. Choose it without looking at the rows; left out,
+            it follows from `ranges`.
         reach: The norm to which raw rows are clipped when mean and scale are measured; `clip` if left out, which a
             scale forbids.
+        ranges: Between which values each column lies, from what is public and not from the rows, such as
+            {"age": (18, 100)}, "age=18..100,weight=30..200", or a file of lines age,18,100. Columns are then counted
+            from the middle of their range, in halves of it; they are those of the run, and no `scale` is needed.
         frame_share: The share of the budget that mean, scale and count may take.
         noise_seed: For simulations in process only: a seed that makes the noise the same every time. Whoever knows it
             can take the noise off.
@@ -135,14 +141,20 @@ class DP:
 
     epsilon: float
     delta: float
-    clip: float
+    clip: float = 0.0
     reach: float | None = None
+    ranges: public.AsGiven | None = None
     frame_share: float = 0.1
     noise_seed: int | None = None
     colluding: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("epsilon", "clip", *([] if self.reach is None else ["reach"])):
+        if self.ranges is not None:
+            object.__setattr__(self, "ranges", public.of(self.ranges))
+            object.__setattr__(self, "clip", self.clip or outlook.usual_clip(len(self.known)))
+        remedy = "Give it, or public ranges that it follows from."
+        checks.number("clip of dp", self.clip, least=1e-9, remedy=remedy)
+        for name in ("epsilon", *([] if self.reach is None else ["reach"])):
             checks.number(f"{name} of dp", getattr(self, name), least=1e-9)
         checks.number("delta of dp", self.delta, least=1e-30)
         object.__setattr__(self, "frame_share", checks.share(self.frame_share))
@@ -154,13 +166,18 @@ class DP:
             checks.integer("noise_seed of dp", self.noise_seed)
         checks.integer("colluding of dp", self.colluding)
 
+    @property
+    def known(self) -> public.Ranges:
+        """The ranges, each with the name of its column; none where there are none."""
+        return () if self.ranges is None else public.of(self.ranges)
+
     @classmethod
-    def of(cls, given: object) -> DP | None:
-        """From an instance, a string such as "dp(epsilon=1.0, delta=1e-6, clip=10.0)", or None."""
+    def of(cls, given: object, **more: Any) -> DP | None:
+        """From an instance, or a string such as "dp(epsilon=1.0, delta=1e-6, clip=10.0)" with `more`; None for None."""
         if given is None or isinstance(given, cls):
             return given
         rule = 'a DP, or a string such as "dp(epsilon=1.0, delta=1e-6, clip=10.0)"'
-        return specs.bind(given, {"dp": cls, "DP": cls}, what="dp", rule=rule)()
+        return specs.bind(given, {"dp": cls, "DP": cls}, what="dp", rule=rule)(**more)
 
 
 class Asked(TypedDict, total=False):
@@ -181,6 +198,7 @@ class Asked(TypedDict, total=False):
     channel: Layer | str | None
     wire: str
     split: str
+    max_share: float | str | None
 
 
 class AskedHere(Asked, total=False):

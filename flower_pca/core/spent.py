@@ -3,7 +3,8 @@
 N clients add noise of deviation s / sqrt(m) each, m = 1 unless it is shared: S = s sqrt(N / m) on each number of their
 sum, a d x p product or a d x d covariance. The largest eigenvalue that a symmetric matrix of such noise has by itself
 is near S sqrt(2 d) (the edge of the semicircle, with S on the diagonal and S / sqrt(2) beside it), and that of the p
-columns of a product is no larger. One deviation more covers what it varies by. The total variance comes out of the
+columns of a product is no larger. One deviation more covers what it varies by. Noise on the mean comes on top: rows
+that are centred beside it have the step between as a direction of its own. The total variance comes out of the
 message before, with the noise of that: see `stages.private_opening`, whose moments these are.
 """
 
@@ -17,6 +18,8 @@ import numpy as np
 from flower_pca.base import labels
 from flower_pca.base.linalg import Array
 from flower_pca.core.settings import DP
+from flower_pca.dp.outlook import longest
+from flower_pca.names import ranges
 
 _DEVIATIONS: Final = 2.0  # of the total variance, that a share allows for
 
@@ -99,6 +102,7 @@ def certainty(result: Any) -> Certainty | None:
     spent, rows = result.privacy, max(result.n_samples_ - 1, 1)
     added = np.sqrt(max(record.answered for record in result.history) / spent.among)
     floor = float(added * spent.noise * (np.sqrt(2.0 * result.n_features_in_) + 1.0) / rows)
+    floor += _off_centre(result, added * spent.frame_noise)
     doubt = _DEVIATIONS * _total_noise(result, added * spent.frame_noise) / rows
     values, total = result.explained_variance_, result.total_variance_
     number = np.arange(1, len(values) + 1)
@@ -118,18 +122,40 @@ def _bounds(values: Array, floor: float | Array, total: float, doubt: float) -> 
     return np.stack([np.minimum(low, 1.0), np.maximum(high, low)], axis=1)
 
 
+def _off_centre(result: Any, deviation: float) -> float:
+    """The variance that the noise on the mean alone gives a component: all rows stand beside it by the same step."""
+    if not result.centered:
+        return 0.0
+    dp = DP.of(result.asked.get("dp"))
+    reach = (None if dp is None else dp.reach) or result.privacy.clip
+    scale = np.ones(result.n_features_in_)
+    if result.scale_ is not None and not (dp is not None and dp.known):
+        scale = result.scale_
+    step = np.sqrt(3.0) * deviation / (reach * max(result.n_samples_ - 1, 1))
+    return float((step * longest(len(scale))) ** 2 * np.mean(scale**-2.0))
+
+
 def _total_noise(result: Any, deviation: float) -> float:
     """The deviation of the sum of squares in the frame, from that of the numbers of the first message."""
     spent, dp = result.privacy, DP.of(result.asked.get("dp"))
     assert spent is not None
-    scaled = result.scale_ is not None
+    ranged = dp is not None and bool(dp.known)
+    scaled = result.scale_ is not None and not ranged
     sums = result.centered or scaled
     reach, d = (None if dp is None else dp.reach) or spent.clip, result.n_features_in_
     unit = deviation * np.sqrt(3.0 if sums else 2.0)  # on a number of the moments, times reach squared
-    columns = np.ones(d) if result.scale_ is None else 1.0 / result.scale_**2
+    columns = 1.0 / result.scale_**2 if scaled else np.ones(d)
     squares = float(np.linalg.norm(columns)) if scaled or not sums else 1.0
-    mean = float(np.linalg.norm(result.mean_ * columns)) if result.centered else 0.0
+    mean = float(np.linalg.norm(_measured_mean(result, dp) * columns)) if result.centered else 0.0
     return float(unit * np.hypot(squares, 2.0 * mean / reach))
+
+
+def _measured_mean(result: Any, dp: DP | None) -> Array:
+    """The mean in the units in which it was measured."""
+    if dp is None or not dp.known:
+        return np.asarray(result.mean_)
+    middles, halves = ranges.halves(dp.known, [str(name) for name in result.feature_names_in_])
+    return np.asarray((result.mean_ - middles) / halves)
 
 
 def _components(numbers: list[int]) -> str:

@@ -15,6 +15,7 @@ A message goes like this, whatever carries it:
 
 from __future__ import annotations
 
+import operator
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
@@ -59,9 +60,12 @@ class Gathering(Protocol):
         """Whether the coming round is one."""
 
 
+_nbytes_of: Final = operator.attrgetter("nbytes")
+
+
 def nbytes(arrays: Mapping[str, Array]) -> int:
     """What arrays take as they are."""
-    return sum([a.nbytes for a in arrays.values()])
+    return sum(map(_nbytes_of, arrays.values()))
 
 
 @dataclass(frozen=True)
@@ -107,7 +111,10 @@ class Broadcast:
 
 @dataclass(frozen=True)
 class Reply:
-    """One client's answer to the message with the same number; its columns and name if told; why it `declines`."""
+    """One client's answer to the message with the same number; its columns and name if told; why it `declines`.
+
+    `forgot`: it was made without what the client had said that it keeps of the run.
+    """
 
     client: int
     number: int
@@ -115,6 +122,7 @@ class Reply:
     heading: Heading | None = None
     site: str = ""
     declines: str = ""
+    forgot: bool = False
 
 
 @dataclass(frozen=True)

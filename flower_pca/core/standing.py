@@ -20,6 +20,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
@@ -36,6 +37,7 @@ from flower_pca.core.stage import Gathering, Stage, add
 from flower_pca.names.columns import Heading
 
 MAX_RESTARTS: Final = 5  # returns to the opening because the set of clients changed
+_DISTURBED: Final = ", but maybe elsewhere than undisturbed: clients had lost what they keep of the run. Run it again."
 
 
 class Role(enum.IntEnum):
@@ -56,6 +58,7 @@ class Standing:
         opens: Whether the first stage is an opening.
         halfway: Whether an opening of two messages has had the answers to its first.
         last: Whether the opening under way is followed by the closing stage, as clients keep changing.
+        disturbed: Whether a client has lost, since the opening, what it keeps for the algorithm.
         chooser: What has chosen the algorithm, and does so again after another opening; None where it was named.
     """
 
@@ -66,6 +69,7 @@ class Standing:
     opens: bool = True
     halfway: bool = False
     last: bool = False
+    disturbed: bool = False
     chooser: Choosing | None = None
 
     @property
@@ -74,17 +78,17 @@ class Standing:
         chooser = self.chooser or self.algorithm
         return chooser.alternative if self.opening and isinstance(chooser, Choosing) else ""
 
-    @property
+    @cached_property
     def role(self) -> Role:
         """What the stage under way is for."""
         return Role(min(self.index + (not self.opens), Role.AFTER))
 
-    @property
+    @cached_property
     def stage(self) -> Stage[Any]:
         """The stage under way."""
         return self.stages[self.index]
 
-    @property
+    @cached_property
     def algorithm(self) -> Any:
         """The stage that the run is named after: an Algorithm, or a tracker."""
         return self.stages[1 if self.opens else 0]
@@ -95,12 +99,12 @@ class Standing:
         later = (stage.name for stage in self.stages[Role.AFTER :] if stage.by_row)
         return "+".join((self.algorithm.name, *later))
 
-    @property
+    @cached_property
     def finished(self) -> bool:
         """Whether all stages are done."""
         return self.index == len(self.stages)
 
-    @property
+    @cached_property
     def opening(self) -> bool:
         """Whether the stage under way is the opening."""
         return self.opens and self.index == 0
@@ -150,11 +154,18 @@ class Standing:
         return replace(model, product=None) if self.role is Role.ALGORITHM and not whole else model
 
     def estimate(self, *, whole: bool) -> Array | None:
-        """The basis (d x k) that is known now."""
+        """The basis (d x k) that is known now; while nothing but a span of r columns is known, all r of them.
+
+        Without a product nothing tells which k directions of that span are wanted, and the first k need not be near.
+        """
         model = self.known(whole=whole)
-        turned = self.algorithm.orthonormal and model.values is None
-        if model.basis is None or model.product is None or not turned:
-            return None if model.basis is None else model.basis[:, : model.k]
+        if model.basis is None:
+            return None
+        if model.product is None and model.values is None:
+            return model.basis
+        if not self.algorithm.orthonormal or model.values is not None:
+            return model.basis[:, : model.k]
+        assert model.product is not None
         return linalg.rayleigh_ritz(model.basis, model.product)[1][:, : model.k]
 
     def headed(self, heading: Heading | None, declined: str = "") -> Standing:
@@ -169,6 +180,10 @@ class Standing:
         state = self.stage.server(self.state, total, came)
         halfway = self.opening and self.stage.status(state) is None
         return replace(self, state=state, halfway=halfway)
+
+    def after_loss(self) -> Standing:
+        """Where clients have lost what they keep: it matters while the algorithm is under way."""
+        return replace(self, disturbed=self.disturbed or self.role is Role.ALGORITHM)
 
     def left(self, status: Status, here: tuple[int, ...], roll: Roll, layers: Sequence[Layer]) -> Standing:
         """At the next stage, or back at the opening where the answer is not yet the one asked for.
@@ -192,7 +207,11 @@ class Standing:
 
     def _ended(self, status: Status, layers: Iterable[Layer]) -> Standing:
         """With what is said of an algorithm that has ended."""
-        model = replace(self.model, status=status, rounds=self.algorithm.rounds(self.state))
+        algorithm = self.algorithm
+        # A closing message that measures the components finds out by itself whether they are right.
+        if self.disturbed and status.outcome is Outcome.CONVERGED and not algorithm.measured:
+            status = Status(Outcome.STALLED, f"{status.words}{_DISTURBED}")
+        model = replace(self.model, status=status, rounds=algorithm.rounds(self.state))
         for layer in layers:
             model = layer.ended(model)
         return replace(self, model=model)
@@ -203,9 +222,9 @@ class Standing:
 
     def _measured(self, layers: Iterable[Layer], *, binding: bool) -> Standing:
         """With what is said of a run whose closing stage has measured it."""
-        if not binding:
-            return replace(self, model=replace(self.model, status=self.algorithm.verify(self.model)))
         model = self.model
+        if not binding:
+            model = replace(model, status=self.algorithm.verify(model))
         for layer in layers:
             model = layer.measured(model)
         return replace(self, model=model)
@@ -243,9 +262,10 @@ class Standing:
         if block is not None and model.frame.scale is not None:
             block = block / model.frame.scale[:, None]
         basis = None if block is None else block[:, : model.d or None]
-        model = replace(model, basis=basis, product=None, claims={}, declined="", restarts=model.restarts + 1)
+        model = replace(model, basis=basis, product=None, claims={}, counted=None, declined="")
+        model = replace(model, restarts=model.restarts + 1)
         state = self.stages[0].start(model)
-        return replace(self, model=model, state=state, index=0, halfway=False, last=last)
+        return replace(self, model=model, state=state, index=0, halfway=False, last=last, disturbed=False)
 
     def settled(self) -> Standing:
         """With the algorithm that the run goes on with, which may be chosen by what the opening has brought."""

@@ -86,7 +86,7 @@ class Site:
         place = functools.partial("row {} (from 0 on)".format) if site.origin is None else site.origin.place
         return cls(site.site or who, rows, place)
 
-    @property
+    @functools.cached_property
     def n(self) -> int:
         """Rows."""
         return len(self.rows)
@@ -144,7 +144,7 @@ def find(
         found += [list(kind(sites, columns)) for kind in _OF_ROWS]
         if len(columns) <= _WIDE:
             found += [list(kind(sites, columns)) for kind in _OF_COLUMNS]
-    return tuple(sentence for sentences in found for sentence in _shortened(sentences))
+    return tuple([sentence for sentences in filter(None, found) for sentence in _shortened(sentences)])
 
 
 def len_of(table: SiteRows | LocalData) -> int:

@@ -91,7 +91,9 @@ def asks_sum(content: Content) -> bool:
 def clients_of(content: Content) -> Sequence[object]:
     """The clients that a message names, as it does; none if it names no clients."""
     listed = records.values_in(content, _HOSTED).get(_PLAYED, ())
-    return listed if isinstance(listed, list | tuple) else (listed,)
+    if isinstance(listed, list | tuple):
+        return listed
+    return (listed,)
 
 
 def read_request(content: Content, kind: str) -> Iterator[tuple[int, list[Array], wire.Config]]:
@@ -116,19 +118,23 @@ def write_reply(kind: str, answers: Iterable[Returned]) -> Content:
     """The records of the answers of a node's clients."""
     alike: dict[Any, list[Returned]] = {}
     for answer in answers:
-        arrays = [] if kind == wire.EVALUATE else answer.first
-        look = tuple((a.shape, a.dtype.str, _by_columns(a)) for a in arrays)
-        alike.setdefault((look, answer.metrics.get("names", "")), []).append(answer)
+        look: tuple[Any, ...] = ()
+        if kind != wire.EVALUATE:
+            look = tuple((a.shape, a.dtype.str, _by_columns(a)) for a in answer.first)
+        names = answer.metrics.get("names", "")
+        alike.setdefault((look, names), []).append(answer)
     content = Content()
     for number, ((look, _), group) in enumerate(alike.items()):
+        by_columns = [by for _, _, by in look]
         beside = {
             _PLAYED: [answer.client for answer in group],
             "num_examples": [answer.num_examples for answer in group],
             "metrics": json.dumps([answer.metrics for answer in group]),
-            "by_columns": [by_columns for _, _, by_columns in look],
+            "by_columns": by_columns,
         }
         records.put_values(content, f"{_HOSTED}.{number}", beside)
-        stacks = [_stack([answer.first[i] for answer in group], look[i][2]) for i in range(len(look))]
+        every = [[answer.first[i] for answer in group] for i in range(len(look))]
+        stacks = [_stack(arrays, by) for arrays, by in zip(every, by_columns, strict=True)]
         records.put_arrays(content, f"{_HOSTED}.{number}.{_ARRAYS}", stacks)
     return content
 

@@ -53,8 +53,9 @@ def _check(named: Sequence[object], clients: frozenset[int]) -> None:
     seen: set[object] = set()
     for client in named:
         if type(client) is not int or client not in clients or client in seen:
-            rule, got = f"one of the {len(clients)} that this node hosts, named once", repr(client)[:50]
-            raise ProtocolError("Every client of a message", must=rule, got=got, then="Check the strategy.")
+            what, remedy = "Every client of a message", "Check the strategy."
+            rule = f"one of the {len(clients)} that this node hosts, named once"
+            raise ProtocolError(what, must=rule, got=repr(client)[:50], then=remedy)
         seen.add(client)
 
 

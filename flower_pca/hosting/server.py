@@ -9,13 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from logging import WARNING
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 from flwr.app import Message
-from flwr.serverapp import Grid
 
 from flower_pca import wire
-from flower_pca.assembly import AnyRun
 from flower_pca.base.errors import ConfigError, ProtocolError
 from flower_pca.core.claims import Judge, check_opening, claim
 from flower_pca.core.kinds import Kind, Part
@@ -27,7 +25,7 @@ from flower_pca.stages.opening import SAID, Opening, block_of
 from flower_pca.strategies.exchange import exchange
 from flower_pca.strategies.log import log
 from flower_pca.strategies.nodes import Nodes, kind_of
-from flower_pca.strategies.waits import SUMMED, Waits
+from flower_pca.strategies.waits import SUMMED
 from flower_pca.wire.records import Content
 
 _SUM: Final = "The sum of a node"
@@ -64,8 +62,8 @@ class Hosts(Nodes):
         except ProtocolError as error:
             answers = [self.take(client, error, message) for client in clients]
         if message.stage == Opening.name:
-            said = [answer.arrays for answer in answers if not isinstance(answer, Failure)]
-            self._said[node] = [{name: a for name, a in arrays.items() if name in SAID} for arrays in said]
+            told = [answer.arrays for answer in answers if not isinstance(answer, Failure)]
+            self._said[node] = [{name: arrays[name] for name in SAID if name in arrays} for arrays in told]
         yield from answers
 
     def writer(self, message: Broadcast) -> Callable[[int], Content]:
@@ -110,11 +108,13 @@ class Hosts(Nodes):
             raise ProtocolError(_SUM, must=rule, got=got, then="It was not counted.")
         if now.model.heading is not None and heading is not None and not heading.like(now.model.heading):
             raise heading.mismatch(f"node {node}", now.model.heading).error(ProtocolError)
-        parts = {name: _of_sum(part) for name, part in now.stage.parts(message.arrays, now.model.d or None).items()}
+        single = now.stage.parts(message.arrays, now.model.d or None)
+        parts = {name: _of_sum(part) for name, part in single.items()}
         check_arrays(Reply(total.clients[0], total.number, total.arrays), parts)
         now.stage.inspect(now.state, total.arrays)
         if isinstance(now.stage, Opening):
-            check_opening(total.arrays, block_of(message.arrays, len(total.arrays["mean"])), bits=now.stage.bits)
+            block = block_of(message.arrays, len(total.arrays["mean"]))
+            check_opening(total.arrays, block, bits=now.stage.bits)
         elif said := self._said.get(node):
             self._hold(said, total, message, parts)
 
@@ -124,14 +124,18 @@ class Hosts(Nodes):
         Bounds of single answers grow with a client's squares, or with their root. So their sum over the clients is at
         most so many times the bound of a client with the mean of the squares, whoever of them has not answered now.
         """
-        now, first, many = self.run.standing, total.clients[0], len(self._hosts[self._homes[total.clients[0]]])
+        now, first = self.run.standing, total.clients[0]
+        many = len(self._hosts[self._homes[first]])
         claims = [claim(arrays, now.model.frame) for arrays in said]
-        mean = Claim(-(-sum(c.n for c in claims) // many), sum(c.squares for c in claims) / many)
+        rows, squares = sum(c.n for c in claims), sum(c.squares for c in claims)
+        mean = Claim(-(-rows // many), squares / many)
         judge = Judge(now.stage, now.state, replace(now.model, claims={first: mean}))
         judge.check(first, {name: a / many for name, a in total.arrays.items()}, parts, message.arrays)
 
     def _known_as(self, node: int) -> str:
-        return f" ({self.sites[node]})" if node in self.sites else ""
+        if node not in self.sites:
+            return ""
+        return f" ({self.sites[node]})"
 
     def _clients(self, node: int, message: Broadcast) -> list[int]:
         return [client for client in self._hosts[node] if client in message.asked]
@@ -139,7 +143,11 @@ class Hosts(Nodes):
     def _meet(self, nodes: list[int], connected: Mapping[int, str]) -> None:
         """Ask nodes which clients they host: each is hosted by one of those that are connected."""
         kind, ttl = self.waits.message_type("query"), self.waits.round_timeout
-        asked = exchange(self.grid, nodes, lambda node: Message(wire.write_query(), node, kind, ttl=ttl), timeout=ttl)
+
+        def query(node: int) -> Message:
+            return Message(wire.write_query(), node, kind, ttl=ttl)
+
+        asked = exchange(self.grid, nodes, query, timeout=ttl)
         for node, reply in asked:
             if isinstance(reply, str) or reply.has_error():
                 continue  # it is asked again when nodes are looked for the next time
@@ -150,11 +158,9 @@ class Hosts(Nodes):
                 self._hosts[node] = ()
                 continue
             if not clients:
-                rule, remedy = (
-                    f"one that hosts clients where hosted={self.waits.hosted!r}",
-                    "Leave hosted, or shards-per-node, out.",
-                )
-                raise ConfigError("Every node", must=rule, got=f"node {node}, which is a client itself", then=remedy)
+                rule = f"one that hosts clients where hosted={self.waits.hosted!r}"
+                got, remedy = f"node {node}, which is a client itself", "Leave hosted, or shards-per-node, out."
+                raise ConfigError("Every node", must=rule, got=got, then=remedy)
             for client in clients:
                 self._claim(client, node, connected)
             self._hosts[node] = clients
@@ -172,10 +178,6 @@ class Hosts(Nodes):
 
 def _of_sum(part: Part) -> Part:
     """What a sum of such parts is: no longer a whole number of one client's rows."""
-    return replace(part, kind=Kind.COUNT) if part.kind.counts_rows else part
-
-
-def transport(grid: Grid, run: AnyRun, waits: Waits, configs: Mapping[str, Mapping[str, Any]] | None = None) -> Nodes:
-    """The nodes of a grid, each of them a client, or a host of many."""
-    kind = Nodes if waits.hosted is None else Hosts
-    return kind(grid, run, waits, dict(configs or {}))
+    if part.kind.counts_rows:
+        return replace(part, kind=Kind.COUNT)
+    return part

@@ -28,6 +28,7 @@ from flower_pca.core.spent import Spent
 from flower_pca.core.stage import Arrays, Broadcast
 from flower_pca.dp import gaussian
 from flower_pca.dp.draw import noised
+from flower_pca.dp.outlook import Outlook, longest
 from flower_pca.layers import NOISE
 from flower_pca.rows.local import LocalData
 
@@ -172,6 +173,13 @@ class Budget(Layer):
             rule, remedy = f"more than the {colluding} that may collude", "Start more, or lower colluding."
             raise NotEnoughNodes("The fewest clients of a masked sum", must=rule, got=needed, then=remedy)
         return replace(self, among=needed - colluding)
+
+    def outlook(self, *, rows: int, columns: int, clients: int) -> Outlook:
+        """What can be seen of a table of this size: noise alone has the eigenvalues of `ended`."""
+        together = math.sqrt(clients / (self.among or 1))
+        noise = together * self.noise * (math.sqrt(2.0 * columns) + 1.0)
+        off = together * self.frame_noise * math.sqrt(3.0) * longest(columns) / self.reach  # see `PrivateOpening`
+        return Outlook(rows, columns, clients, noise=noise, off=off, ranged=bool(self.dp.known))
 
     def inform(self, state: Any) -> Any:
         return state.shared(self.among) if isinstance(state, Sharing) else state

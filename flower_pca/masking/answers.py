@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Final
+from typing import Final, cast
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from flower_pca.core.replies import UnawaitedError, check_arrays, declined_by, n
 from flower_pca.core.replies import check as check_reply
 from flower_pca.core.run import Run
 from flower_pca.core.settings import MaskedSums
-from flower_pca.core.stage import Arrays, Broadcast, Failure, Reply, Sum
+from flower_pca.core.stage import Arrays, Broadcast, Failure, Reply, Sum, nbytes
 from flower_pca.masking import fixed, messages
 from flower_pca.masking.course import DIGEST, strayed, why
 from flower_pca.masking.group import Group
@@ -105,12 +105,11 @@ def _longest(message: Broadcast, part: Part) -> float:
 
 def closed(parts: Mapping[str, Part]) -> dict[str, tuple[int, ...]]:
     """The shapes of an answer of which no side is open, as masks need it."""
-    shapes = {name: tuple(side for side in part.shape if side is not None) for name, part in parts.items()}
-    opened = [name for name, part in parts.items() if None in part.shape]
+    opened = [name for name, part in parts.items() if part.open]
     if opened:
         rule, got = "of a size that all clients know", f"{', '.join(opened)} of another"
         raise ConfigError("An answer under masks", must=rule, got=got, then="Leave the masks out.")
-    return shapes
+    return {name: cast(tuple[int, ...], part.shape) for name, part in parts.items()}
 
 
 def require_sum(run: Run, message: Broadcast) -> None:
@@ -184,7 +183,7 @@ def accepted(
         if isinstance(reply, Failure):
             got.failures[reply.client] = reply
         elif isinstance(reply, Reply):
-            got.nbytes += sum(a.nbytes for a in reply.arrays.values())
+            got.nbytes += nbytes(reply.arrays)
             replied[reply.client] = reply
             try:
                 _check(reply, sent, got.answers, group, phase, length)

@@ -218,7 +218,7 @@ def _unmask(arrays: Arrays, secrets: Secrets, demands: Demands) -> tuple[Arrays,
     up = {"mask.keys": rows([held[peer][-SEED:] for peer in dropped], SEED)}
     if not secrets.single:
         own = secrets.own.tobytes()[2 * SEED : 3 * SEED]
-        up["mask.selves"] = rows([own, *(held[peer][:SEED] for peer in survived)], SEED)
+        up["mask.selves"] = rows([own, *[held[peer][:SEED] for peer in survived]], SEED)
     return up, _onwards(secrets)
 
 
@@ -232,9 +232,10 @@ def _onwards(secrets: Secrets) -> Secrets:
 def _masked(y: Array, secrets: Secrets, number: int, peers: list[int], keys: list[bytes], asked: bytes) -> Array:
     """Y, in its place, + PRG(b) if there is a b + PRG(k_ij) of later clients - PRG(k_ij) of earlier ones, mod 2^64."""
     position, setup, private = int(secrets.position), secrets.setup.tobytes(), primitives.private(secrets.key)
-    shared = (primitives.agree(private, key) for key in keys)
-    contexts = (messages.pair(setup, asked, number, *sorted((position, peer))) for peer in peers)
-    derived = (primitives.derive(secret, context) for secret, context in zip(shared, contexts, strict=True))
+    derived = []
+    for peer, key in zip(peers, keys, strict=True):
+        context = messages.pair(setup, asked, number, *sorted((position, peer)))
+        derived.append(primitives.derive(primitives.agree(private, key), context))
     for peer, mask in zip(peers, primitives.streams(derived, len(y)), strict=True):
         (np.add if peer > position else np.subtract)(y, mask, out=y)
     if not secrets.single:
@@ -246,16 +247,18 @@ def _masked(y: Array, secrets: Secrets, number: int, peers: list[int], keys: lis
 def _agree(secrets: Secrets, present: list[int], demands: Demands, *, told: bool) -> None:
     """Ask the node itself whether it may be in a sum with these of its peers and no others."""
     demands.check_peers(present)
+    if demands.admit is None:
+        return
     names = dict(zip(secrets.peers.tolist(), texts(secrets.names), strict=True))
     demands.check_group((names[peer] for peer in present), told=told)
 
 
 def _seeds(count: int) -> bytes:
-    return b"".join(primitives.fresh() for _ in range(count))
+    return b"".join([primitives.fresh() for _ in range(count)])
 
 
 def _distinct(a: Array) -> list[int]:
-    numbers = [int(number) for number in a]
+    numbers = list(map(int, a))
     require("The clients that a message names", "different ones", len(set(numbers)) == len(numbers))
     return numbers
 

@@ -51,8 +51,10 @@ class Demands:
 
         `told` says that the server learns this sum from what the node answers now.
         """
+        if self.admit is None:
+            return
         present = frozenset(name for name in names if any(name))
-        if self.admit is not None and present:
+        if present:
             self.admit(present, told=told)
 
     def sharers(self, summed: int) -> int:

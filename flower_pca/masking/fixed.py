@@ -41,7 +41,10 @@ _NOTHING: Final = 9.0  # deviations of all their noise, more than it ever has
 
 def size(shapes: Mapping[str, tuple[int, ...]], bounds: Mapping[str, Array]) -> int:
     """How many numbers mod 2^64 arrays of these shapes take."""
-    return sum(math.prod(shape) * (1 if bounds[name].all() else _WORDS) for name, shape in shapes.items())
+    words = 0
+    for name, shape in shapes.items():
+        words += math.prod(shape) if bounds[name].all() else math.prod(shape) * _WORDS
+    return words
 
 
 def bound_with_noise(deviation: float, clients: int) -> float:

@@ -33,9 +33,9 @@ def system_grain(asked: bytes) -> Bits:
     return own_bits
 
 
-def seeded_grain(seed: int, client: int) -> Grain:
+def seeded_grain(seed: int, client: int, asked: bytes) -> Bits:
     """Bits that are the same whenever the same is asked, for simulations: a run that goes on has them again."""
-    return lambda asked: seeded_bits(seed, client, int.from_bytes(asked[:8]))
+    return seeded_bits(seed, client, int.from_bytes(asked[:8]))
 
 
 def normals(count: int, bits: Bits) -> Array:

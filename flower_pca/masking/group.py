@@ -47,12 +47,14 @@ class Group:
         self._neighbours = graph(len(answers), masks.degree(len(answers)))
         self._needed = masks.needed(len(self._neighbours[0]) + 1)
         self._shares = 2 if masks.self_masks else 1  # of each peer, that a client holds for a sum
+        self._letter = primitives.sealed(self._shares)  # bytes of one
         self._signatures = [a["mask.signature"].tobytes() for a in answers.values()]
         self._agreed: dict[int, bytes] = {}  # signatures of the group, until the first sum has brought them round
         self._exchange = [a["mask.exchange"].tobytes() for a in answers.values()]
         self._next = {i: Published(a["mask.key"].tobytes()) for i, a in enumerate(answers.values())}
         self._now: dict[int, Published] = {}
         self._peers: dict[int, list[int]] = {}
+        self._fates: dict[int, tuple[list[int], list[int]]] = {}  # of each one's peers: survivors, and who is not
         self._uploads: dict[int, Array] = {}
         self._course = b""
         self._afresh = bool(strayed(answers))  # of what was asked before, if it was not the same of all
@@ -60,7 +62,7 @@ class Group:
     @property
     def ready(self) -> frozenset[int]:
         """Clients whose keys and shares for the coming sum are there."""
-        return frozenset(self.clients[i] for i, published in self._next.items() if published.shares)
+        return frozenset([self.clients[i] for i, published in self._next.items() if published.shares])
 
     @property
     def needed(self) -> int:
@@ -70,7 +72,7 @@ class Group:
     @property
     def uploaded(self) -> tuple[int, ...]:
         """Clients whose uploads are in the sum."""
-        return tuple(self.clients[i] for i in sorted(self._uploads))
+        return tuple([self.clients[i] for i in sorted(self._uploads)])
 
     @property
     def settled(self) -> bool:
@@ -124,7 +126,7 @@ class Group:
         return {
             "mask.peers": np.array(peers, dtype=np.int64),
             "mask.keys": rows([self._now[peer].key for peer in peers], KEY),
-            "mask.shares": rows([self._now[peer].shares[i] for peer in peers], primitives.sealed(self._shares)),
+            "mask.shares": rows([self._now[peer].shares[i] for peer in peers], self._letter),
             **self._vouchers(peers),
         }
 
@@ -135,15 +137,19 @@ class Group:
             self._uploads[i], self._course = arrays["mask.y"], arrays["mask.past"].tobytes()
             self._publish(i, arrays["mask.key"].tobytes(), self._peers[i], arrays["mask.shares"])
         self._check("The clients that have uploaded", self._uploads)
+        self._fates = {i: self._fates_of(peers) for i, peers in self._peers.items()}
 
     def unmask_message(self, client: int) -> Arrays:
         """Who of a client's peers has survived, and who has not."""
-        parts = self._parted(self.position[client])
-        return {f"mask.{name}": np.array(part, dtype=np.int64) for name, part in parts.items()}
+        survived, dropped = self._fates[self.position[client]]
+        return {
+            "mask.survived": np.array(survived, dtype=np.int64),
+            "mask.dropped": np.array(dropped, dtype=np.int64),
+        }
 
     def expected(self, step: Phase, client: int, length: int) -> dict[str, tuple[int, ...]]:
         """Names and shapes of a client's answer; `length` is that of an upload."""
-        i, letter = self.position[client], primitives.sealed(self._shares)
+        i, letter = self.position[client], self._letter
         if step == Phase.SHARES:
             return {"mask.shares": (len(self._neighbours[i]), letter), "mask.agreed": (len(self._signatures[i]),)}
         if step == Phase.UPLOAD:
@@ -205,15 +211,18 @@ class Group:
     def _publish(self, i: int, key: bytes, peers: list[int], sealed: Array) -> None:
         self._next[i] = Published(key, dict(zip(peers, texts(sealed), strict=True)))
 
-    def _parted(self, i: int) -> dict[str, list[int]]:
-        survived = [j for j in self._peers[i] if j in self._uploads]
-        return {"survived": survived, "dropped": [j for j in self._peers[i] if j not in self._uploads]}
+    def _fates_of(self, peers: list[int]) -> tuple[list[int], list[int]]:
+        fates: tuple[list[int], list[int]] = ([], [])
+        for j in peers:
+            fates[j not in self._uploads].append(j)
+        return fates
 
     def _asked(self, i: int) -> dict[str, list[int]]:
         """Whose shares of a self-mask, and whose of a mask key, a client is asked for."""
-        parts = self._parted(i)
-        selves = {"selves": [i, *parts["survived"]]} if self._shares == 2 else {}
-        return {**selves, "keys": parts["dropped"]}
+        survived, dropped = self._fates[i]
+        if self._shares == 1:
+            return {"keys": dropped}
+        return {"selves": [i, *survived], "keys": dropped}
 
     def _check(self, what: str, alive: Iterable[int]) -> None:
         """Every client that counts must have enough neighbours that do."""
@@ -222,7 +231,7 @@ class Group:
             raise _too_few(what, self._needed, fewest)
 
     def _fewest(self, there: set[int]) -> int:
-        return min((1 + sum(j in there for j in self._neighbours[i]) for i in there), default=0)
+        return min([1 + len(there.intersection(self._neighbours[i])) for i in there], default=0)
 
 
 def graph(clients: int, degree: int) -> list[list[int]]:

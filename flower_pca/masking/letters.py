@@ -17,7 +17,7 @@ from flower_pca.masking.secrets import Secrets
 def secrets_of(common: bytes, mine: bytes, other: bytes) -> bytes:
     """The secrets of letters to a peer and from it. Two, as positions come from the server, which might swap them."""
     both = messages.letters(mine, other), messages.letters(other, mine)
-    return b"".join(primitives.derive(common, context) for context in both)
+    return b"".join([primitives.derive(common, context) for context in both])
 
 
 def deal(secrets: Secrets, number: int, seeds: bytes, peers: list[int]) -> tuple[Array, bytes, bytes]:
@@ -26,7 +26,7 @@ def deal(secrets: Secrets, number: int, seeds: bytes, peers: list[int]) -> tuple
     common = dict(zip(secrets.peers.tolist(), texts(secrets.common), strict=True))
     group = sorted([*peers, position])
     kinds = [seeds[start : start + SEED] for start in range(0, len(seeds), SEED)]
-    dealt = (primitives.split(seed, int(secrets.needed), len(group)) for seed in kinds)
+    dealt = [primitives.split(seed, int(secrets.needed), len(group)) for seed in kinds]
     own = {member: b"".join(shares) for member, *shares in zip(group, *dealt, strict=True)}
     sealed = []
     for peer in peers:

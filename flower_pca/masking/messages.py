@@ -22,6 +22,27 @@ BOUND: Final = "mask.bound."
 SIGNATURE: Final = 164  # bytes: which key has signed (SHA-256), and the two numbers of ECDSA, of any curve
 
 
+SENT: Final = frozenset(  # all that a server sends beside the bounds of fixed point
+    f"{PREFIX}{name}"
+    for name in (
+        *(
+            "step",
+            "setup",
+            "number",
+            "single",
+            "d",
+            "needed",
+            "afresh",
+            "position",
+            "exchanges",
+            "signatures",
+            "firsts",
+        ),
+        *("members", "peers", "keys", "shares", "agreed", "stage", "clients", "survived", "dropped"),
+    )
+)
+
+
 class SpentError(DataError):
     """A client's rows allow no answer. To say so tells something of them, and costs: from now on it keeps `kept`."""
 
@@ -43,12 +64,12 @@ def raw(text: bytes) -> Array:
 
 def rows(texts: list[bytes], width: int) -> Array:
     """Equally long texts as the rows of an array."""
-    return raw(b"".join(texts)).reshape(-1, width)
+    return np.frombuffer(b"".join(texts), dtype=np.uint8).reshape(-1, width)
 
 
 def texts(a: Array) -> list[bytes]:
     """The texts that `rows` has put together."""
-    return [row.tobytes() for row in a]
+    return list(map(np.ndarray.tobytes, a))
 
 
 def plain(arrays: Mapping[str, Array]) -> Arrays:
@@ -61,14 +82,14 @@ def bounds(arrays: Mapping[str, Array]) -> Arrays:
     return {name.removeprefix(BOUND): a for name, a in arrays.items() if name.startswith(BOUND)}
 
 
+def strange(arrays: Mapping[str, Array]) -> list[str]:
+    """The names in a message that look like those of masks, and are none."""
+    return sorted(n for n in arrays if n.startswith(PREFIX) and n not in SENT and not n.startswith(BOUND))
+
+
 def inner_stage(arrays: Mapping[str, Array]) -> str | None:
     """The name of the stage that a masked message carries, if it carries one."""
     return arrays["mask.stage"].tobytes().decode() if "mask.stage" in arrays else None
-
-
-def carries(stage: str, arrays: Mapping[str, Array]) -> bool:
-    """Whether a message asks for the work of a stage: all but a set-up of masks, and an unmasking."""
-    return stage != STAGE or inner_stage(arrays) is not None
 
 
 def single(arrays: Mapping[str, Array]) -> bool:
@@ -135,4 +156,7 @@ def envelope(setup: bytes, number: int, sender: int, receiver: int) -> bytes:
 
 
 def _numbers(*numbers: int) -> bytes:
-    return b"".join([number.to_bytes(8, "big") for number in numbers])
+    text = b""
+    for number in numbers:
+        text += number.to_bytes(8, "big")
+    return text

@@ -32,7 +32,7 @@ _START: Final = bytes(16)  # likewise counter and nonce of a mask
 
 def fresh() -> bytes:
     """A new secret: a number below the prime, each as likely as any other."""
-    while _number(drawn := os.urandom(SEED)) >= _PRIME:
+    while int.from_bytes(drawn := os.urandom(SEED)) >= _PRIME:
         pass
     return drawn
 
@@ -99,26 +99,31 @@ def split(secret: bytes, needed: int, count: int) -> list[bytes]:
 
     They are the values at 1, 2, ... of a polynomial of degree needed - 1 whose value at 0 is the secret.
     """
-    coefficients = _numbers(needed - 1)
+    coefficients, constant = _numbers(needed - 1), int.from_bytes(secret)
     shares = []
     for x in range(1, count + 1):
         value = 0
         for coefficient in coefficients:  # numbers grow by the bits of x only: to reduce them once is faster
             value = (value + coefficient) * x
-        shares.append(((value + _number(secret)) % _PRIME).to_bytes(SEED, "big"))
+        shares.append(((value + constant) % _PRIME).to_bytes(SEED))
     return shares
 
 
 def _numbers(count: int) -> list[int]:
     """New secrets as numbers, drawn at once: a call of the system for each would take longer than all the rest."""
     drawn = os.urandom(SEED * count)
-    numbers = [_number(drawn[start : start + SEED]) for start in range(0, len(drawn), SEED)]
-    return [number if number < _PRIME else _number(fresh()) for number in numbers]
+    numbers = []
+    for start in range(0, len(drawn), SEED):
+        number = int.from_bytes(drawn[start : start + SEED])
+        if number >= _PRIME:  # once in 2^120
+            number = int.from_bytes(fresh())
+        numbers.append(number)
+    return numbers
 
 
 def combine(shares: Iterable[tuple[int, bytes]]) -> bytes:
     """The secret of exactly as many shares as it needs, each with its number from 0: Lagrange's formula at 0."""
-    points = [(number + 1, _number(share)) for number, share in shares]
+    points = [(number + 1, int.from_bytes(share)) for number, share in shares]
     total = 0
     for x, value in points:
         above = below = 1
@@ -127,8 +132,4 @@ def combine(shares: Iterable[tuple[int, bytes]]) -> bytes:
                 above = above * other % _PRIME
                 below = below * (other - x) % _PRIME
         total += value * above * pow(below, -1, _PRIME)
-    return (total % _PRIME).to_bytes(SEED, "big")
-
-
-def _number(text: bytes) -> int:
-    return int.from_bytes(text, "big")
+    return (total % _PRIME).to_bytes(SEED)

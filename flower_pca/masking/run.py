@@ -130,7 +130,7 @@ class Masked:
                 return None
             self._begin(self._carried)
         reached = set(here)
-        to = tuple(client for client in self._taking_part if client in reached)
+        to = tuple([client for client in self._taking_part if client in reached])
         common, personal = self._composed(self._carried, to)
         common = {"mask.step": np.array(int(self._phase)), "mask.setup": self._setup, **common}
         message = Broadcast(messages.STAGE, self._history.count, common, self._carried.frame.bare, to, personal)
@@ -149,10 +149,13 @@ class Masked:
         length = self._layout.size if self._phase == Phase.UPLOAD else 0
         got = accepted(sent, replies, group=self._group, phase=self._phase, length=length, heading=known)
         self._declined = self._declined or got.declined
+        if got.notes:
+            self._run.mark_loss()
         self._heading = got.heading if self._group is None and got.answers else self._heading
-        for client in (c for c in self._taking_part if c not in got.answers):
+        there = tuple([client for client in self._taking_part if client in got.answers])
+        for client in [client for client in self._taking_part if client not in got.answers]:
             self._dropped[client] = got.failures.setdefault(client, Failure(client, "it was not there"))
-        self._taking_part = tuple(client for client in self._taking_part if client in got.answers)
+        self._taking_part = there
         try:
             metrics = self._next(sent, got.answers)
         except NotEnoughNodes as error:
@@ -236,12 +239,13 @@ class Masked:
     def _deliver(self, group: Group, answers: dict[int, Arrays]) -> dict[str, float]:
         """Hand the sum to the run, and say who is not in it."""
         assert self._carried is not None
-        came, self._heard = list[Sum | Failure](), frozenset(group.uploaded)
+        came, uploaded = list[Sum | Failure](), group.uploaded
+        self._heard = frozenset(uploaded)
         try:
             sums = self._layout.sums(group.total(answers))
-            came.append(Sum(group.uploaded, self._carried.number, sums, self._declined))
+            came.append(Sum(uploaded, self._carried.number, sums, self._declined))
         except ProtocolError as error:
-            self._dropped |= {client: Failure(client, str(error)) for client in group.uploaded}
+            self._dropped |= {client: Failure(client, str(error)) for client in uploaded}
             self._group = None
             self._run.waste(str(error))
         group.end()

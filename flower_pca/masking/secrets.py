@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from functools import cached_property
+from operator import attrgetter, itemgetter
+from typing import Final
 
 import numpy as np
 
@@ -44,7 +47,7 @@ class Secrets:
     vouched: Array
     past: Array
 
-    @property
+    @cached_property
     def kinds(self) -> int:
         """How many seeds a sum has: those of self-mask and mask key, or of the latter only; it is the last."""
         return 1 if self.single else 2
@@ -62,9 +65,17 @@ class Secrets:
     @classmethod
     def of(cls, memory: Arrays) -> Secrets | None:
         """The secrets in a client's memory, if there are any."""
-        found = {f.name: memory.get(messages.PREFIX + f.name) for f in fields(cls)}
-        return None if any(a is None for a in found.values()) else cls(**found)  # type: ignore[arg-type]
+        try:
+            return cls(*_found(memory))
+        except KeyError:
+            return None
 
     def stored(self) -> Arrays:
         """As parts of a client's memory."""
-        return {messages.PREFIX + f.name: np.asarray(getattr(self, f.name)) for f in fields(self)}
+        return {name: np.asarray(a) for name, a in zip(_NAMES, _values(self), strict=True)}
+
+
+_FIELDS: Final = tuple(f.name for f in fields(Secrets))
+_NAMES: Final = tuple(f"{messages.PREFIX}{name}" for name in _FIELDS)  # in a memory
+_found: Final = itemgetter(*_NAMES)
+_values: Final = attrgetter(*_FIELDS)

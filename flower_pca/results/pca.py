@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -24,6 +25,7 @@ from flower_pca.results.projection import Projection
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
 
+_CALLED: Final = re.compile(r"\bclient (\d+)\b(?! \()")  # its name stands in brackets where it is known
 _KINDS: Final[dict[str, type[PCAResult]]] = {}  # all classes of results, by the name that files know them by
 
 
@@ -143,6 +145,8 @@ class PCAResult:
     @property
     def certainty(self) -> Certainty | None:
         """Bounds, all that can be said of variances that noise lies on; None of a run without a privacy budget."""
+        if self.privacy is None:
+            return None
         return certainty(self)
 
     @property
@@ -161,6 +165,16 @@ class PCAResult:
         """The coordinates that components and variances refer to."""
         mean, names = self.mean_ if self.centered else None, saved.plain(self.feature_names_in_)
         return Frame(mean, self.scale_, self.fill_, names=names)
+
+    def with_names(self, keys: Mapping[int, int]) -> Self:
+        """The same result, whose words call clients by their names, or by their `keys`, not by places in the run."""
+
+        def name(found: re.Match[str]) -> str:
+            place = int(found[1])
+            return labels.client_name(self.site_names, keys.get(place, place))
+
+        status = replace(self.status, words=_CALLED.sub(name, self.status.words))
+        return replace(self, status=status, choices=tuple(_CALLED.sub(name, choice) for choice in self.choices))
 
     def get_feature_names_out(self, input_features: Any = None) -> Array:
         """Names of what `transform` returns: pc1, pc2, ...; `input_features` changes nothing."""

@@ -1,6 +1,6 @@
 """StepRecord: what is known of a step as soon as it is over, for whoever watches a run.
 
-`Following` is called with a run after every message, before its state is kept, and hands on a record once a step is
+`Following` watches a run, hears of every message before the run's state is kept, and hands on a record once a step is
 over. So a run that is killed and resumed may tell its newest step again, with the same figures, but leaves none out.
 """
 
@@ -14,7 +14,7 @@ import numpy as np
 
 from flower_pca.base import linalg
 from flower_pca.base.linalg import Array
-from flower_pca.core.drive import Driven
+from flower_pca.core.drive import Driven, Watcher
 from flower_pca.results.steps import TrackingResult
 from flower_pca.tracking.batch import COUNTS
 from flower_pca.tracking.state import Step, TrackState
@@ -88,8 +88,8 @@ class StepRecord:
         return {**plain, "clients": {str(key): dict(vars(own)) for key, own in self.clients.items()}}
 
 
-class Following:
-    """Called with a run of steps after every message: hands on the record of a step once it is over.
+class Following(Watcher):
+    """Watches a run of steps, and hands on the record of a step once it is over.
 
     Args:
         on_step: Called with the record.
@@ -103,8 +103,8 @@ class Following:
         self._newest = -1
         self._basis: Array | None = None
 
-    def __call__(self, run: Driven) -> None:
-        """After a message."""
+    def before_keeping(self, run: Driven) -> None:
+        """Hand on the newest step, if it is over."""
         state: TrackState = run.standing.state
         if state.over <= self._newest:
             return

@@ -7,7 +7,7 @@ with that Gram matrix. All that a stage asks of rows, other than to look at one,
 from __future__ import annotations
 
 import functools
-import zlib
+import hashlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar
@@ -156,12 +156,12 @@ class FixedData(Operator):
         return self._T.peak
 
     def fingerprint(self) -> int:
-        """A checksum of the statistics."""
-        total = 0
+        """A digest of the statistics."""
+        total = hashlib.blake2b(digest_size=16)
         for a in vars(self._stored).values():
             if isinstance(a, np.ndarray):
-                total = zlib.crc32(np.ascontiguousarray(a).data, total)
-        return total
+                total.update(np.ascontiguousarray(a).data)
+        return int.from_bytes(total.digest(), "big")
 
     @functools.cached_property
     def _e(self) -> Array:

@@ -37,9 +37,12 @@ class Frame:
         """Whether both frames map every row alike."""
         if self is other:
             return True
-        alike = self.own == other.own and self.names == other.names
-        moved = alike and _equal(self.mean, other.mean) and _equal(self.scale, other.scale)
-        return moved and _equal(self.fill, other.fill)
+        if self.own != other.own or self.names != other.names:
+            return False
+        for a, b in ((self.mean, other.mean), (self.scale, other.scale), (self.fill, other.fill)):
+            if a is not b and (a is None or b is None or not np.array_equal(a, b)):
+                return False
+        return True
 
     def with_names(self, names: tuple[str, ...] | None, split: Split | None = None) -> Frame:
         """The same, of these columns; this very frame if it is of them, which clients know without comparing."""
@@ -73,7 +76,9 @@ class Frame:
     @property
     def length(self) -> int:
         """The bytes that the names of columns take in a message."""
-        return sum(len(name.encode()) + 1 for name in self.names or ())
+        if self.names is None:
+            return 0
+        return sum(len(name.encode()) + 1 for name in self.names)
 
 
 @dataclass(frozen=True)
@@ -281,7 +286,3 @@ def product(blocks: Iterable[Any], Z: Array, frame: Frame) -> Array:
     if frame.mean is not None:
         total -= np.dot(frame.mean[:, None], sums[None])
     return frame.unscale(total)
-
-
-def _equal(a: Array | None, b: Array | None) -> bool:
-    return a is b or (a is not None and b is not None and np.array_equal(a, b))

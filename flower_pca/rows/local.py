@@ -46,6 +46,11 @@ class LocalData(StoredRows, Operator):
         self._child: LocalData | None = None
 
     @property
+    def table_length(self) -> int:
+        """Rows of the table as it is stored, also where its columns are what a run is about."""
+        return self.n
+
+    @property
     def _uses_own_means(self) -> bool:
         return bool(self.frame.own and self.missing)
 

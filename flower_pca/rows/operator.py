@@ -70,7 +70,7 @@ class Operator(ABC):
 
     @abstractmethod
     def fingerprint(self) -> int:
-        """A checksum of what answers come from."""
+        """A digest of what answers come from."""
 
     @abstractmethod
     def _eigen(self, k: int) -> tuple[Array, Array]:

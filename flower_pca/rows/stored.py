@@ -7,7 +7,7 @@ a checksum. It is measured once and shared by all views of the rows.
 from __future__ import annotations
 
 import functools
-import zlib
+import hashlib
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Final, Self
@@ -125,11 +125,6 @@ class StoredRows:
         if self.source:
             return f"row {row} of {self.source} (from 0 on)"
         return f"row {row} (from 0 on)"
-
-    @property
-    def mark(self) -> str:
-        """What tells these rows, whichever columns are asked for, from others."""
-        return f"{self.n}x{self.origin.d}-{self.origin.fingerprint():08x}"
 
     @functools.cached_property
     def heading(self) -> Heading:
@@ -257,14 +252,14 @@ class StoredRows:
         return largest
 
     def fingerprint(self) -> int:
-        """A checksum of the stored rows."""
+        """A digest of the stored rows, which nobody can give to others."""
         if "fingerprint" not in self.known:
-            total = 0
+            total = hashlib.blake2b(digest_size=16)
             for block in self._blocks():
                 parts = (block.data, block.indices, block.indptr) if self.sparse else (block,)
                 for part in parts:
-                    total = zlib.crc32(np.ascontiguousarray(part).data, total)
-            self.known["fingerprint"] = total
+                    total.update(np.ascontiguousarray(part).data)
+            self.known["fingerprint"] = int.from_bytes(total.digest(), "big")
         return int(self.known["fingerprint"])
 
     def own_fill(self) -> Array:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
@@ -14,9 +15,10 @@ from flower_pca.base.bits import seeded_bits
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.signature import spelt_out
 from flower_pca.core.algorithm import Algorithm, Telling
-from flower_pca.core.drive import Driven, drive
+from flower_pca.core.drive import Driven, OnRound, drive
 from flower_pca.core.question import Question
 from flower_pca.core.settings import AskedHere
+from flower_pca.names.sites import SiteRows
 from flower_pca.results.pca import PCAResult
 from flower_pca.results.start import Start
 from flower_pca.rows.fixed import FixedData
@@ -25,12 +27,13 @@ from flower_pca.rows.local import LocalData
 from flower_pca.simulation.backend import Conduct, Ray
 from flower_pca.simulation.in_process import Shards
 from flower_pca.simulation.progress import Watch
-from flower_pca.simulation.sites import clients_of, common_order, handed_over, looked_at, room, sites_of
+from flower_pca.simulation.sites import common_order, handed_over, looked_at, room, rows_of, sites_of
 from flower_pca.vertical import simulation as vertical
 
 Participation: TypeAlias = float | Callable[[int], Iterable[int]]
 
 _OWN: Final = ("tol", "min_rounds", "max_rounds", "patience")  # of an algorithm: its own values if left out
+_LOG: Final = logging.getLogger("flower_pca")
 _DEFAULTS: Final = {**{f.name: f.default for f in fields(Question)[2:]}, **dict.fromkeys(_OWN)}
 
 
@@ -86,25 +89,26 @@ def simulate(
     conduct = Conduct(engine=Ray.of(backend), answers=answers, start=start, checkpoint=checkpoint, on_round=on_round)
     question = assembly.question(algorithm, **asked)
     if participation is not None and not callable(participation):
-        question = replace(question, fraction=participation)
+        question = assembly.checked(replace(question, fraction=participation))
     question.check_checkpoint(checkpoint)
     present = participation if callable(participation) else None
     if question.split == "columns":
         rule = "left out, as no other client has the columns of one that is away"
         _require_none(present, 'participation with split="columns"', rule, "Leave it out.")
         return vertical.simulate(question, shards, conduct, private=private)
-    if question.columns is None:
-        question = replace(question, columns=common_order(shards))
-    clients = _require_clients(question, shards)
+    sites = sites_of(shards)
+    question = _in_order(question, sites)
+    clients = _require_clients(question, sites)
     public = handed_over(private, len(clients))
-    watch = Watch(on_round, _words(question, clients))
+    watch = Watch(on_round)
+    watch.begin(functools.partial(_words, question, clients))
     if conduct.engine is None:
-        result = _in_process(question, clients, public, replace(conduct, on_round=watch), present)
+        result = _in_process(question, clients, public, replace(conduct, on_round=watch.after_message), present)
     else:
         _require_none(present, "participation with Ray", "a fraction", "Use a fraction, or the backend in_process.")
         from flower_pca.simulation import ray
 
-        result = ray.run(question, sites_of(shards), public, replace(conduct, on_round=watch))
+        result = ray.run(question, sites, public, replace(conduct, on_round=watch.after_message))
     result = looked_at(result, clients, _frame(result, question))
     watch.end(result)
     return result
@@ -128,16 +132,25 @@ def _in_process(
     there = Shards(clients, present=here, bits=bits, seed=question.seed, source=source)
     run = assembly.run(question, judged=False, start=conduct.start)
     with room(clients):
-        result: PCAResult = drive(run, there, checkpoint=conduct.checkpoint, on_round=conduct.on_round)
+        watchers = [OnRound(conduct.on_round)]
+        result: PCAResult = drive(run, there, checkpoint=conduct.checkpoint, watchers=watchers)
     stage, frame = registry.closing(question.algorithm).name, _frame(result, question)
     own = {i: answering.own(stage, there.memories[i], clients[i].framed(frame)) for i in public}
     sites = {i: client.site for i, client in enumerate(clients) if client.site}
-    return replace(result, own={i: arrays for i, arrays in own.items() if arrays}, site_names=sites)
+    found = replace(result, own={i: arrays for i, arrays in own.items() if arrays}, site_names=sites)
+    return found.with_names({})
 
 
-def _require_clients(question: Question, shards: Any) -> list[LocalData]:
+def _in_order(question: Question, sites: Sequence[SiteRows]) -> Question:
+    """The question, of the columns in the order that all sites have them in, if it names none."""
+    if question.columns is None and (order := common_order(sites)) is not None:
+        return replace(question, columns=order)
+    return question
+
+
+def _require_clients(question: Question, sites: Sequence[SiteRows]) -> list[LocalData]:
     """The clients, if what is asked can be had of them."""
-    clients = clients_of(shards, missing=question.missing != "error", columns=question.columns)
+    clients = rows_of(sites, missing=question.missing != "error", columns=question.columns)
     checks.at_most(question.n_components, sum(client.n for client in clients), clients[0].d)
     algorithm = question.algorithm
     if isinstance(algorithm, Telling) and algorithm.by_client is not None:
@@ -145,7 +158,17 @@ def _require_clients(question: Question, shards: Any) -> list[LocalData]:
 
         what = f"local_components of {algorithm.name}"
         single.require(what, algorithm.by_client, [client.site for client in clients])
+    _foresee(question, clients)
     return clients
+
+
+def _foresee(question: Question, clients: Sequence[LocalData]) -> None:
+    """Say what a budget leaves to be seen, before any of it is spent; and refuse one under which that is nothing."""
+    rows = sum(client.n for client in clients)
+    seen = assembly.outlook(question, rows=rows, columns=clients[0].d, clients=len(clients))
+    if seen is not None:
+        seen.require()
+        _LOG.info("%s", seen)
 
 
 def _words(question: Question, clients: Sequence[LocalData]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar, Final
 
 from flower_pca import answering
@@ -71,7 +72,7 @@ class InProcess:
             layers=message.layers,
             bits=self._bits[i] if self._bits else system_bits,
             fixed=self._source,
-            grain=seeded_grain(self._seed, i),
+            grain=partial(seeded_grain, self._seed, i),
             who=Who(i, getattr(self.clients[i], "site", "")),
         )
         return up

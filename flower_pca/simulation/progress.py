@@ -16,7 +16,7 @@ from html import escape
 from typing import Any, Final
 
 from flower_pca.core.algorithm import Iterative
-from flower_pca.core.drive import Driven
+from flower_pca.core.drive import Driven, Watcher
 from flower_pca.results.pca import PCAResult
 from flower_pca.results.steps import TrackingResult
 
@@ -25,21 +25,24 @@ _EVERY: Final = 0.2  # seconds between two pictures of the bar
 _KERNEL: Final = "ZMQInteractiveShell"  # IPython's shell behind a notebook
 
 
-class Watch:
-    """Called after every message of a run, and with its result: the log and the bar, then the caller's own function.
+class Watch(Watcher):
+    """Watches a run, and is called with its result: the log and the bar, then the caller's own function.
 
     Args:
         on_round: The caller's own; None for none.
-        what: What is run, for the log's first line.
     """
 
-    def __init__(self, on_round: Callable[[Driven], None] | None, what: str) -> None:
-        _LOG.info("Starting %s", what)
+    def __init__(self, on_round: Callable[[Driven], None] | None) -> None:
         self._on_round = on_round
         self._bar = Bar() if in_notebook() else None
 
-    def __call__(self, run: Driven) -> None:
-        """After a message."""
+    def begin(self, what: Callable[[], str]) -> None:
+        """Before the first message: what is run, which is put into words where the log is read."""
+        if _LOG.isEnabledFor(logging.INFO):
+            _LOG.info("Starting %s", what())
+
+    def after_message(self, run: Driven) -> None:
+        """Log the message, move the bar."""
         _LOG.info("%s", run.history[-1])
         if self._bar is not None:
             self._bar.show(share(run) or 0.0, str(run.history[-1]))

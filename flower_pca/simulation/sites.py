@@ -34,9 +34,9 @@ def sites_of(shards: Any) -> list[SiteRows]:
     return [SiteRows.of(X, who=f"client {i}") for i, X in enumerate(shards)]
 
 
-def common_order(shards: Any) -> tuple[str, ...] | None:
+def common_order(sites: Sequence[SiteRows]) -> tuple[str, ...] | None:
     """The names of the columns in the order that they have at all sites; None where they differ, or are sorted."""
-    orders = {(site.names, bool(site.words)) for site in sites_of(shards)}
+    orders = {(site.names, bool(site.words)) for site in sites}
     names, words = next(iter(orders))
     if len(orders) > 1 or words or names is None or list(names) == sorted(names):
         return None
@@ -45,7 +45,12 @@ def common_order(shards: Any) -> tuple[str, ...] | None:
 
 def clients_of(shards: Any, *, missing: bool, columns: tuple[str, ...] | None = None) -> list[LocalData]:
     """The shards as the clients see them, all with the same columns: those named, or all that they have."""
-    found = enumerate(sites_of(shards))
+    return rows_of(sites_of(shards), missing=missing, columns=columns)
+
+
+def rows_of(sites: Sequence[SiteRows], *, missing: bool, columns: tuple[str, ...] | None = None) -> list[LocalData]:
+    """What the clients with these shards see of them, likewise."""
+    found = enumerate(sites)
     if columns is None:
         clients = [LocalData(X.whole(f"client {i}"), who=f"client {i}", missing=missing) for i, X in found]
     else:  # values may be missing in columns that are left out

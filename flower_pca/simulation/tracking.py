@@ -13,7 +13,7 @@ from flower_pca.assembly import STEPS, AskedSteps
 from flower_pca.base import checks, labels
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.signature import spelt_out
-from flower_pca.core.drive import Driven, drive
+from flower_pca.core.drive import Driven, Watcher, drive
 from flower_pca.names.columns import Heading, wanted
 from flower_pca.results.record import Following, StepRecord
 from flower_pca.results.steps import TrackingResult
@@ -76,9 +76,12 @@ def track(
         strategy = partial(TrackingStrategy, chosen, checkpoint=checkpoint, on_step=on_step, **asked)
         return ray.track(strategy, clients, engine=engine, on_round=on_round, seed=int(asked.get("seed", 0)))
     there = InProcess(clients, seed=int(asked.get("seed", 0)))
-    watch = Watch(on_round, f"{run.algorithm.spec} of {labels.count(len(clients), 'client')}")
-    following = None if on_step is None else Following(on_step, lambda i: (i, clients[i].site))
-    result: TrackingResult = drive(run, there, checkpoint=checkpoint, on_round=watch, before_keeping=following)
+    watch = Watch(on_round)
+    watch.begin(lambda: f"{run.algorithm.spec} of {labels.count(len(clients), 'client')}")
+    watchers: list[Watcher] = [watch]
+    if on_step is not None:
+        watchers.append(Following(on_step, lambda i: (i, clients[i].site)))
+    result: TrackingResult = drive(run, there, checkpoint=checkpoint, watchers=watchers)
     watch.end(result)
     return replace(result, site_names={i: client.site for i, client in enumerate(clients) if client.site})
 

@@ -41,6 +41,9 @@ LEFT: Final = "influence"  # by which name the model keeps that
 KEYS: Final = "influence_keys"
 MESSAGES: Final = 3  # at most
 WIDER: Final = 4  # times as many columns as components a later block has: residuals of all clients share it
+TURN: Final = float(np.deg2rad(10.0))  # below which no client is far off
+_APART: Final = 3.0  # times the turn that clients of its size do by chance
+_NAMED: Final = 3  # clients that the status names
 _SURE: Final = 1e-3  # the doubt at which no more are asked for
 _STILL: Final = 1e-8  # of a column's mean: so little is rounding
 _CANCELLED: Final = 1e-12  # of a mean square: so little may be what subtracting has left of it
@@ -137,7 +140,41 @@ class Influence(Stage[InfluenceState]):
     def finish(self, state: InfluenceState, model: Model) -> Model:
         assert state.found is not None
         keys = np.array(state.clients, dtype=np.uint64)
-        return replace(model, left={**model.left, LEFT: state.found, KEYS: keys})
+        left = {**model.left, LEFT: state.found, KEYS: keys}
+        return replace(model, left=left, status=_judged(model.status, state))
+
+
+def is_far(angle: Array | float, beyond: Array | float, chance: Array | float) -> Array:
+    """Whether a client turns the components, and its rows differ, by more than its rows and chance explain."""
+    return np.asarray((np.asarray(beyond) > 1.0) & (angle > np.maximum(TURN, chance)))
+
+
+def chances(n: Array, angles: Array) -> Array:
+    """Up to which angle chance explains the turns of clients of these sizes: a few times that of the middle one.
+
+    To take n_i of n rows away moves what is estimated from all by n_i / (n - n_i) times how far the estimate of the
+    n_i rows is from it: the deviation of that goes with sqrt(n_i / (n (n - n_i))).
+    """
+    size = np.sqrt(n / np.maximum(n.sum() - n, 1.0))
+    turns = angles / size
+    return _APART * np.array([size[i] * np.median(np.delete(turns, i)) for i in range(len(n))])
+
+
+def _judged(status: Status | None, state: InfluenceState) -> Status | None:
+    """The status, which names the clients that are far off, the furthest first."""
+    assert state.found is not None
+    if status is None or len(state.clients) < 2:
+        return status
+    found = dict(zip(COLUMNS, state.found.T, strict=True))
+    far = is_far(found["angle"], found["beyond"], chances(found["rows"], found["angle"]))
+    order = [int(i) for i in np.argsort(-found["angle"]) if far[i]]
+    if not order:
+        return status
+    named = [f"client {state.clients[i]} turns it by {np.rad2deg(found['angle'][i]):.2g} degrees" for i in order]
+    words = ", ".join(named[:_NAMED])
+    if len(order) > _NAMED:
+        words += f", {len(order) - _NAMED} more clients likewise"
+    return replace(status, words=f"{status.words}; {words}, more than its rows and chance explain: see influence")
 
 
 def _without(state: InfluenceState) -> tuple[Array, list[Array]]:

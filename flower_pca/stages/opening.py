@@ -232,7 +232,7 @@ def _both(state: OpeningState, a: Arrays, b: Arrays) -> Arrays:
 
 def _merge(block: Array, a: Arrays, b: Arrays) -> Arrays:
     """Two sets of rows, each centred by its own mean, as one set centred by the mean of both."""
-    both = merge(*(Moments(int(part["n"]), part["mean"], part["m2"], part.get("count")) for part in (a, b)))
+    both = merge(*[Moments(int(part["n"]), part["mean"], part["m2"], part.get("count")) for part in (a, b)])
     e = b["mean"] - a["mean"]
     if both.count is not None:
         e = np.where((a["count"] > 0) & (b["count"] > 0), e, 0.0)  # no value has no mean

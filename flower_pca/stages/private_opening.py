@@ -120,9 +120,12 @@ class PrivateOpening(Stage[PrivateOpeningState]):
         if model.basis is not None:
             basis = linalg.orth(model.basis[:, : self.width] * (1.0 if scale is None else scale[:, None]))
         moved = np.zeros(d) if not model.center else mean if scale is None else mean / scale
+        frame = Frame(mean if model.center else None, scale)
+        if model.public.scale is not None:
+            frame = _onto(model.public, mean)
         return replace(
             model,
-            frame=Frame(mean if model.center else None, scale),
+            frame=frame,
             n=n,
             d=d,
             clients=state.clients,
@@ -130,3 +133,12 @@ class PrivateOpening(Stage[PrivateOpeningState]):
             trace=max(float(squares.sum() - n * moved @ moved), 0.0),
             basis=basis,
         )
+
+
+def _onto(public: Frame, mean: Array) -> Frame:
+    """The frame of rows that were measured in a public one, of whose columns this is the mean, in their own units."""
+    assert public.mean is not None
+    assert public.scale is not None
+    own = public.mean + public.scale * mean
+    fill = None if public.fill is None else own  # the mean with noise, which tells no more of a row than it does
+    return replace(public, mean=own, fill=fill)

@@ -24,9 +24,8 @@ from flower_pca.assembly import AnyRun
 from flower_pca.base import checks
 from flower_pca.base.history import Round
 from flower_pca.base.linalg import fix_signs
-from flower_pca.core.drive import Driven, drive
+from flower_pca.core.drive import Driven, OnRound, Watcher, drive
 from flower_pca.core.stage import Broadcast
-from flower_pca.hosting.server import transport
 from flower_pca.results import saved
 from flower_pca.results.pca import PCAResult
 from flower_pca.results.scaling import Scaling
@@ -57,7 +56,7 @@ class FlowerStrategy(Strategy, Generic[R]):
         self._checkpoint = None if checkpoint is None else Path(checkpoint)
         self._nodes: Nodes | None = None  # of the steps that a caller takes by hand
         self._asked: Broadcast | None = None
-        self._following: Callable[[Driven], None] | None = None  # likewise
+        self._watching: list[Watcher] = []  # likewise
 
     def _check_keywords(self, keywords: Mapping[str, object], known: Iterable[str]) -> None:
         """Refuse keywords that are neither `known` nor of the algorithm that the strategy is named after."""
@@ -85,7 +84,7 @@ class FlowerStrategy(Strategy, Generic[R]):
             NotEnoughNodes: If fewer than min_nodes nodes are there within node_timeout, or answer.
             DataError: If the rows of all nodes together cannot be used.
         """
-        return self._run(transport(grid, self._new_run(), self._waits), on_round)
+        return self._run(_nodes(grid, self._new_run(), self._waits), OnRound(on_round))
 
     def start(
         self,
@@ -112,25 +111,12 @@ class FlowerStrategy(Strategy, Generic[R]):
         Returns:
             Flower's Result: arrays are those of `arrays_of`, metrics those of the history, by round.
         """
-        outcome = Result()
-
-        def after(run: Driven) -> None:
-            record = run.history[-1]
-            if record.metrics:
-                metrics = outcome.evaluate_metrics_clientapp if record.stage == wire.EVALUATE else None
-                metrics = outcome.train_metrics_clientapp if metrics is None else metrics
-                metrics[record.number] = records.figures(record.metrics)
-            arrays = _components(run)
-            if evaluate_fn is not None and arrays is not None:
-                told = evaluate_fn(record.number, arrays)
-                if told is not None:
-                    outcome.evaluate_metrics_serverapp[record.number] = told
-
+        outcome = _Outcome(evaluate_fn)
         made = self._new_run(num_rounds=num_rounds, start=_start_of(initial_arrays))
         waits = self._waits if timeout is None else replace(self._waits, round_timeout=timeout)
         configs: dict[str, Mapping[str, Any]] = {"train": train_config or {}, wire.EVALUATE: evaluate_config or {}}
-        outcome.arrays = arrays_of(self._run(transport(grid, made, waits, configs), after))
-        return outcome
+        outcome.result.arrays = arrays_of(self._run(_nodes(grid, made, waits, configs), outcome))
+        return outcome.result
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -169,26 +155,22 @@ class FlowerStrategy(Strategy, Generic[R]):
         log(INFO, "\t├── Nodes: at least %d, waited for %g s", self._waits.min_nodes, self._waits.node_timeout)
         log(INFO, "\t└── Answers: waited for %g s a round", self._waits.round_timeout)
 
-    def _follow(self, nodes: Nodes) -> Callable[[Driven], None] | None:
-        """What is called with the run of these nodes after every message, before its state is kept."""
-        return None
+    def _watchers(self, nodes: Nodes) -> list[Watcher]:
+        """Who watches the run of these nodes, whoever drives it."""
+        return []
 
-    def _run(self, nodes: Nodes, on_round: Callable[[Driven], None] | None) -> R:
+    def _run(self, nodes: Nodes, watcher: Watcher) -> R:
         log(INFO, "Starting %s strategy:", type(self).__name__)
         self.summary()
         self._nodes = self._asked = None
         nodes.checkpoint = self._checkpoint
 
-        def after(run: Driven) -> None:
-            nodes.report(run.history[-1])
-            if on_round is not None:
-                on_round(run)
-
-        following = self._follow(nodes)
-        result: R = drive(nodes.run, nodes, checkpoint=self._checkpoint, on_round=after, before_keeping=following)
+        report = OnRound(lambda run: nodes.report(run.history[-1]))
+        watchers = [report, *self._watchers(nodes), watcher]
+        result: R = drive(nodes.run, nodes, checkpoint=self._checkpoint, watchers=watchers)
         result = replace(result, site_names=nodes.site_names)
         if isinstance(result, PCAResult):
-            result = saved.with_keys(result, nodes.lasting_keys)
+            result = saved.with_keys(result, nodes.lasting_keys).with_names(nodes.lasting_keys)
         log(INFO, "%s", result.status)
         for line in result.table().splitlines():
             log(INFO, "\t%s", line)
@@ -201,8 +183,8 @@ class FlowerStrategy(Strategy, Generic[R]):
 
     def _configure(self, config: ConfigRecord, grid: Grid, kind: str) -> list[Message]:
         if self._nodes is None:
-            self._nodes = transport(grid, self._new_run(), self._waits)
-            self._following = self._follow(self._nodes)
+            self._nodes = _nodes(grid, self._new_run(), self._waits)
+            self._watching = self._watchers(self._nodes)
         nodes = self._nodes
         nodes.grid = grid
         if self._asked is None:
@@ -223,9 +205,43 @@ class FlowerStrategy(Strategy, Generic[R]):
         self._asked = None
         record = nodes.run.advance(nodes.in_order(answers))
         nodes.report(record)
-        if self._following is not None:
-            self._following(nodes.run)
+        for watcher in self._watching:
+            watcher.before_keeping(nodes.run)
         return nodes.run, record
+
+
+class _Outcome(Watcher):
+    """Flower's Result of a run, which grows with every message.
+
+    Args:
+        evaluate_fn: The caller's, called with the components after every message.
+    """
+
+    def __init__(self, evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None) -> None:
+        self.result = Result()
+        self._evaluate = evaluate_fn
+
+    def after_message(self, run: Driven) -> None:
+        record = run.history[-1]
+        metrics = self.result.train_metrics_clientapp
+        if record.stage == wire.EVALUATE:
+            metrics = self.result.evaluate_metrics_clientapp
+        if record.metrics:
+            metrics[record.number] = records.figures(record.metrics)
+        if self._evaluate is None or (arrays := _components(run)) is None:
+            return
+        figures = self._evaluate(record.number, arrays)
+        if figures is not None:
+            self.result.evaluate_metrics_serverapp[record.number] = figures
+
+
+def _nodes(grid: Grid, run: AnyRun, waits: Waits, configs: Mapping[str, Mapping[str, Any]] | None = None) -> Nodes:
+    """The nodes of a grid, each of them a client, or a host of many."""
+    if waits.hosted is None:
+        return Nodes(grid, run, waits, dict(configs or {}))
+    from flower_pca.hosting.server import Hosts
+
+    return Hosts(grid, run, waits, dict(configs or {}))
 
 
 def _start_of(arrays: ArrayRecord | None) -> Components | None:
@@ -240,9 +256,12 @@ def _start_of(arrays: ArrayRecord | None) -> Components | None:
 
 
 def _components(run: Driven) -> ArrayRecord | None:
-    """The components as they stand, as rows."""
+    """The components as they stand, as rows: as many as are asked for, which may not be the best of their span yet."""
     Z = run.estimate()
-    return None if Z is None else records.with_names({"components": np.ascontiguousarray(fix_signs(Z).T)})
+    if Z is None:
+        return None
+    wanted = Z[:, : run.standing.model.k]
+    return records.with_names({"components": np.ascontiguousarray(fix_signs(wanted).T)})
 
 
 def _in_order(run: Driven) -> bool:

@@ -261,6 +261,25 @@ class FedOAPM(PCAStrategy):
         ), **keywords)  # fmt: skip
 
 
+class MedianPCA(PCAStrategy):
+    """The leading eigenvectors of the geometric median of projections, argmin_M sum_i w_i ||V_i V_i' - M||_F.
+
+    Prefer it: where up to two fifths of the clients may be wrong or dishonest, and each has rows enough of its own.
+
+    Args:
+        oversample: Columns that clients send beyond the number of components.
+        **keywords: Of nodes and question: see `PCAStrategy`.
+    """
+
+    name = "median_pca"
+
+    @spelt_out(PCAKeywords, PCA_DEFAULTS)
+    def __init__(self, *, oversample: int = 0, **keywords: Unpack[PCAKeywords]) -> None:
+        super().__init__(registry.make(
+            self.name, oversample=oversample
+        ), **keywords)  # fmt: skip
+
+
 class Covariance(PCAStrategy):
     """Every client sends C_i = X_i'X_i once; the server adds them and takes the leading eigenvectors.
 

@@ -105,4 +105,5 @@ class PCAStrategy(FlowerStrategy[PCAResult]):
         question = self.question
         if num_rounds and isinstance(question.algorithm, Iterative):
             question = replace(question, algorithm=registry.make(question.algorithm, max_rounds=num_rounds))
-        return assembly.run(question, judged=self._waits.hosted is None, start=self._start if start is None else start)
+        judged = self._waits.hosted != SUMMED  # of a sum nothing is known of a single client
+        return assembly.run(question, judged=judged, start=self._start if start is None else start)

@@ -57,5 +57,5 @@ class Standardize(FlowerStrategy[Scaling]):
             columns=self._columns,
             min_clients=self._waits.min_nodes,
             mask=self._mask,
-            judged=self._waits.hosted is None,
+            judged=self._waits.hosted != SUMMED,
         )

@@ -12,7 +12,7 @@ from flower_pca.assembly import AnyRun, AskedSteps
 from flower_pca.base import checks
 from flower_pca.base.signature import spelt_out
 from flower_pca.core import compatible
-from flower_pca.core.drive import Driven
+from flower_pca.core.drive import Watcher
 from flower_pca.results.record import Following, StepRecord
 from flower_pca.results.start import Start
 from flower_pca.results.steps import TrackingResult
@@ -86,9 +86,9 @@ class TrackingStrategy(FlowerStrategy[TrackingResult]):
         """The tracker."""
         return self._tracker
 
-    def _follow(self, nodes: Nodes) -> Callable[[Driven], None]:
+    def _watchers(self, nodes: Nodes) -> list[Watcher]:
         self._newest = nodes
-        return Following(self._tell, lambda node: (nodes.lasting_keys.get(node, node), nodes.sites.get(node, "")))
+        return [Following(self._tell, lambda node: (nodes.lasting_keys.get(node, node), nodes.sites.get(node, "")))]
 
     def _tell(self, record: StepRecord) -> None:
         if record.change is not None:

@@ -89,11 +89,6 @@ def rows_or_columns(data: LocalData | Stream, request: wire.Request) -> LocalDat
     return newest
 
 
-def size(data: LocalData) -> int:
-    """How many rows a node's table has, where its columns are what a run is about too."""
-    return data.d if isinstance(data, PartyColumns) else data.n
-
-
 def names_of(data: LocalData | Stream) -> dict[str, object]:
     """The names that belong to a node's own result: of its columns; and of its people, where loadings are in it."""
     if isinstance(data, PartyColumns):

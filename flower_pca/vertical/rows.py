@@ -54,6 +54,10 @@ class PartyColumns(LocalData):
             rule, remedy = "of usual size, at most 1e+65, or 1e+16 in single precision", "Scale the data, or mend it."
             raise DataError(f"The data of {self.who}", must=rule, got="larger entries", then=remedy)
 
+    @property
+    def table_length(self) -> int:
+        return self.d
+
     def with_salt(self, split: Split) -> PartyColumns:
         """These very columns in a run with another salt, by which nothing but the digest of the ids differs."""
         view: PartyColumns = self._view()
@@ -74,11 +78,6 @@ class PartyColumns(LocalData):
         if people is None:
             return Heading(self.d, people=True)
         return Heading(self.d, ids.digest(people, self.split.salt), people=True)
-
-    @property
-    def mark(self) -> str:
-        """That of the party's table, of which all that is told is told."""
-        return self.table.mark
 
     @property
     def squares(self) -> Array:

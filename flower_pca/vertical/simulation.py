@@ -40,19 +40,20 @@ def simulate(question: Question, shards: Any, conduct: Conduct, *, private: Coll
     """Scores of the people of all shards, and the loadings of those clients that hand theirs over."""
     parties = Parties.of(shards, question)
     public = handed_over(private, len(parties.columns))
-    watch = Watch(conduct.on_round, f"{question.algorithm.spec} of {parties}")
+    watch = Watch(conduct.on_round)
+    watch.begin(lambda: f"{question.algorithm.spec} of {parties}")
     result: Any
     own: dict[int, dict[str, Array]]
     if conduct.engine is None:
         source = None if conduct.answers == "rows" else FixedData.of
         there = Shards(parties.columns, seed=question.seed, source=source)
         run = assembly.run(question, judged=False, start=conduct.start)
-        result = drive(run, there, checkpoint=conduct.checkpoint, on_round=watch)
+        result = drive(run, there, checkpoint=conduct.checkpoint, watchers=[watch])
         own = {i: answering.own(Loadings.name, there.memories[i], parties.columns[i]) for i in public}
     else:
         from flower_pca.simulation import ray
 
-        result = ray.run(question, sites_of(shards), public, replace(conduct, on_round=watch))
+        result = ray.run(question, sites_of(shards), public, replace(conduct, on_round=watch.after_message))
         own = dict(result.own)
     whole = parties.complete(result, own)
     watch.end(whole)

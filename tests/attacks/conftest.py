@@ -5,5 +5,5 @@ import pytest
 
 @pytest.fixture
 def home(tmp_path, monkeypatch):
-    """Flower's own place, where a ledger lies without memory_dir."""
-    monkeypatch.setenv("FLWR_HOME", str(tmp_path))
+    """The node's user's own place, where a ledger lies without memory_dir."""
+    monkeypatch.setenv("HOME", str(tmp_path))

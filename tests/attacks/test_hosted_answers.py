@@ -109,11 +109,25 @@ def test_an_answer_that_cannot_be_read_is_a_failure_of_its_clients_only(hosted, 
 
 
 @pytest.mark.parametrize("stage", ["opening", "krylov"])
-def test_a_sum_that_no_rows_of_its_clients_have_is_left_out(stage):
-    result = found(arrays(lambda a: a[::-1] * 1e3 if a.ndim == 2 else a), "summed", stage)
+@pytest.mark.parametrize("hosted", ["stacked", "summed"])
+def test_an_answer_that_no_rows_of_its_clients_have_is_left_out(hosted, stage):
+    sides = {"stacked": 3, "summed": 2}[hosted]  # of a product, or of those of all clients
+    result = found(arrays(lambda a: a[..., ::-1, :] * 1e3 if a.ndim == sides else a), hosted, stage)
     assert result.n_samples_ == OTHERS
-    whole = PCAStrategy("krylov", n_components=2, min_nodes=2, hosted="summed").fit(hosts_of(SHARDS[2:], each=2))
+    whole = PCAStrategy("krylov", n_components=2, min_nodes=2, hosted=hosted).fit(hosts_of(SHARDS[2:], each=2))
     assert result.angle_to(whole) < 1e-7
+
+
+def test_one_client_of_a_stack_that_tells_what_its_rows_cannot_is_left_out_alone():
+    def change(a):
+        changed = np.array(a)
+        if a.ndim == 3 and len(a) == 2:  # while both are asked
+            changed[1] *= 1e3
+        return changed
+
+    result = found(arrays(change), "stacked", "krylov")
+    assert result.n_samples_ == OTHERS + len(SHARDS[0])
+    assert "as small as its own rows allow" in " ".join(r.failures.get("1", "") for r in result.history)
 
 
 @pytest.mark.parametrize("hosted", ["stacked", "summed"])

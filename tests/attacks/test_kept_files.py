@@ -6,10 +6,11 @@ import os
 
 import numpy as np
 import pytest
+from builders import StopError
 
 from flower_pca import DataError, FlowerPCAError, Stream, assembly, registry
 from flower_pca.base import archive
-from flower_pca.core.drive import drive
+from flower_pca.core.drive import OnRound, drive
 from flower_pca.results.events import Events
 from flower_pca.rows.local import LocalData
 from flower_pca.simulation.in_process import InProcess, Shards
@@ -18,10 +19,6 @@ RNG = np.random.default_rng(0)
 X = RNG.standard_normal((60, 6)) * 0.7 ** np.arange(6)
 STRANGE = [None, -1, 0, 2**62, 10**12, 1e308, "", "x", [], [1], {}, {"x": 1}, True, [[1]], 0.5]
 ASKED = {"n_components": 2, "max_rounds": 30, "min_rounds": 1}
-
-
-class StopError(Exception):
-    """The machine stops here."""
 
 
 def stopped(run, transport, path, after):
@@ -34,7 +31,7 @@ def stopped(run, transport, path, after):
             raise StopError
 
     with pytest.raises(StopError):
-        drive(run, transport, checkpoint=path, on_round=stop)
+        drive(run, transport, checkpoint=path, watchers=[OnRound(stop)])
 
 
 def rows_at_rest():

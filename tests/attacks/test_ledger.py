@@ -1,5 +1,6 @@
 """What a node tells over all runs, whatever a server calls them: noise, messages and directions are counted."""
 
+import errno
 import multiprocessing
 import os
 import stat
@@ -8,12 +9,15 @@ from functools import partial
 import numpy as np
 import pytest
 from dishonest import Node, RefusedError, Sums, request, signed
+from fake_grid import Context, FakeGrid, RecordDict
+from scipy import sparse
 
-from flower_pca import ConfigError, Stream
+from flower_pca import ConfigError, Stream, strategies
 from flower_pca.base import archive
 from flower_pca.base import files as base_files
-from flower_pca.clients import PCAClient, Rules
+from flower_pca.clients import PCAClient, Rules, client_app
 from flower_pca.dp.gaussian import calibrated, epsilon_of
+from flower_pca.names.sites import SiteRows
 
 D = 12
 RNG = np.random.default_rng(3)
@@ -26,8 +30,8 @@ NOISED = {"Z": ONE, "dp.clip": CLIP, "dp.noise": NOISE * CLIP**2, "dp.budget": 1
 
 @pytest.fixture(autouse=True)
 def home(tmp_path, monkeypatch):
-    """Flower's own place, where a ledger lies without memory_dir."""
-    monkeypatch.setenv("FLWR_HOME", str(tmp_path / "home"))
+    """The node's user's own place, where a ledger lies without memory_dir."""
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
     return tmp_path / "home"
 
 
@@ -61,7 +65,7 @@ def test_noise_is_not_averaged_away_under_changing_names_of_runs(folder, tmp_pat
     fits = [t for t in range(1, 101) if epsilon_of(np.sqrt(t) / NOISE, 1e-6) <= 2.0]
     assert count == max(fits) < 100
     assert "The epsilon that this node spends on its rows must be at most 2 at 1e-06: that is its max_epsilon." in words
-    (file,) = ((tmp_path / "own") if folder else home / "flower_pca").glob("*ledger*.npz")
+    (file,) = ((tmp_path / "own") if folder else home / ".flower_pca").glob("*ledger*.npz")
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
 
 
@@ -73,11 +77,76 @@ def test_a_run_cannot_name_a_budget_beyond_that_of_the_node():
         node.ask("ssi", {"Z": ONE})
 
 
-def test_another_version_of_the_rows_has_a_budget_of_its_own():
-    rules = {"max_messages_ever": 2}
-    for rows in (X, X[:-1], X + 1.0):
-        assert answered(partial(plainly, Node(0, rows, **rules)), 5)[0] == 2
-    assert answered(partial(plainly, Node(0, X, **rules)), 5)[0] == 0
+CHANGED = {
+    "the same": lambda X: X,
+    "a row less": lambda X: X[:-1],
+    "a row more": lambda X: np.vstack([X, X[0] + 1.0]),
+    "other values": lambda X: X + 1.0,
+    "other rows": lambda X: RNG.standard_normal((300, D)),
+    "another order": lambda X: X[::-1],
+    "single precision": lambda X: X.astype(np.float32),
+    "sparse": lambda X: sparse.csr_array(X),
+    "in another order of memory": np.asfortranarray,
+    "with a gap": lambda X: np.where(np.arange(X.size).reshape(X.shape) == 5, np.nan, X),
+    "named": lambda X: SiteRows(X, tuple("abcdefghijkl")),
+}
+
+
+@pytest.mark.parametrize("how", CHANGED)
+@pytest.mark.parametrize("folder", [True, False])
+def test_rows_that_change_are_no_new_budget(how, folder, tmp_path, monkeypatch):
+    """Nor is another place for Flower's own state."""
+    rules = {"max_messages_ever": 2, "memory_dir": tmp_path / "own"} if folder else {"max_messages_ever": 2}
+    assert answered(partial(plainly, Node(0, X, **rules)), 5)[0] == 2
+    monkeypatch.setenv("FLWR_HOME", str(tmp_path / "another"))
+    assert answered(partial(plainly, Node(0, CHANGED[how](X), **rules)), 5)[0] == 0
+
+
+def test_neither_a_new_node_id_nor_another_transport_is_a_new_budget(lines, tmp_path):
+    """A server chooses the ids of nodes: no name of a ledger is made of one."""
+    rules = {"max_messages_ever": 2, "memory_dir": tmp_path}
+    asked = request("ssi", {"Z": ONE}, algorithm="ssi")
+    context = partial(Context, 1, node_config={}, state=RecordDict(), run_config={})
+    clients = [PCAClient(X, context=context(node_id=i), **rules) for i in (7, 8, 9)]
+    assert ["refusal" in client.fit(*asked)[2] for client in clients] == [False, False, True]
+    alone = PCAClient(X, max_messages_ever=2)  # in process, without a context
+    assert ["refusal" in alone.fit(*asked)[2] for _ in range(3)] == [False, False, True]
+    spent = []
+    for mode in ("stacked", "summed"):
+        hosted = client_app(lambda context: X, hosts=lambda context: [0, 1], max_columns=1000, memory_dir=tmp_path)
+        strategies.SSI(n_components=1, oversample=0, max_rounds=1, hosted=mode).fit(FakeGrid(hosted, 1))
+        (file,) = tmp_path.glob("*ledger-0.npz")
+        spent.append(archive.read(file, "ledger of a node", private=True)[0]["columns"])
+    assert spent[1] == 2 * spent[0] > 0
+    assert {file.name for file in tmp_path.glob("*ledger*.npz")} == {
+        f"flower_pca-ledger-{name}.npz" for name in ("node", "0", "1")
+    }
+
+
+def test_data_that_its_operator_names_has_one_ledger_whichever_node_serves_it(tmp_path):
+    rules = {"max_messages_ever": 2, "memory_dir": tmp_path, "data_name": "cohort-2024"}
+    assert answered(partial(plainly, Node(0, X, **rules)), 5)[0] == 2
+    assert answered(partial(plainly, Node(1, X[:-1], **rules)), 5)[0] == 0
+    rules["data_name"] = "another"
+    assert answered(partial(plainly, Node(1, X[:-1], **rules)), 5)[0] == 2
+    for name in ("", "../up", "a b", "x" * 65):
+        with pytest.raises(ConfigError, match=r"data_name must be at most 64 letters, digits"):
+            Rules(data_name=name)
+
+
+def test_a_full_disk_is_no_permission(tmp_path, monkeypatch):
+    rules = {"max_columns": 2, "memory_dir": tmp_path}
+    node = Node(0, X, **rules)
+    plainly(node, 0)
+
+    def full(handle):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as disk:
+        disk.setattr(os, "fsync", full)
+        with pytest.raises(RefusedError, match=r"This node must be able to answer\. Got an error \(OSError"):
+            plainly(node, 1)
+    assert answered(partial(plainly, node), 5)[0] == 1
 
 
 def test_messages_are_counted_over_all_runs():

@@ -8,12 +8,13 @@ import sys
 
 import numpy as np
 import pytest
+from builders import StopError
 from dishonest import Node, RefusedError
 
 from flower_pca import ConfigError, DataError, Stream, assembly, registry
 from flower_pca.base import archive, files
 from flower_pca.clients.books.memory import FileStore
-from flower_pca.core.drive import drive
+from flower_pca.core.drive import OnRound, drive
 from flower_pca.results.events import Events
 from flower_pca.rows.local import LocalData
 from flower_pca.simulation.in_process import InProcess, Shards
@@ -48,7 +49,7 @@ def test_a_checkpoint_is_that_of_one_run_at_a_time(made, tmp_path):
         assert path.read_bytes() == before
         seen.append(1)
 
-    found = drive(*made(), checkpoint=path, on_round=beside)
+    found = drive(*made(), checkpoint=path, watchers=[OnRound(beside)])
     assert len(seen) > 2
     np.testing.assert_array_equal(found.components_, drive(*made()).components_)
     assert not list(tmp_path.iterdir())
@@ -141,14 +142,11 @@ def test_a_lock_is_no_link_of_anothers(how, shared, tmp_path):
 def test_a_checkpoint_is_no_link_of_anothers(shared, tmp_path):
     path, other = shared / "run.npz", tmp_path / "other.npz"
 
-    class StopError(Exception):
-        pass
-
     def stop(_):
         raise StopError
 
     with pytest.raises(StopError):
-        drive(*at_rest(), checkpoint=path, on_round=stop)
+        drive(*at_rest(), checkpoint=path, watchers=[OnRound(stop)])
     path.rename(other)
     path.symlink_to(other)
     with pytest.raises(DataError, match=r"must be this user's own, as others may write to its folder\. Got a link\."):

@@ -16,8 +16,8 @@ SUMMED = {"n": (), "single": (), "rows": (), "sums": (D,), "squares": (D,), "pro
 
 @pytest.fixture(autouse=True)
 def home(tmp_path, monkeypatch):
-    """Flower's own place, where a ledger lies without memory_dir."""
-    monkeypatch.setenv("FLWR_HOME", str(tmp_path / "home"))
+    """The node's user's own place, where a ledger lies without memory_dir."""
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
 
 
 @pytest.mark.parametrize("frame", [{"mean": np.ones(D)}, {"scale": np.full(D, 2.0)}, {"fill": np.ones(D)}])

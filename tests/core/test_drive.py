@@ -7,7 +7,7 @@ from by_hand import Honest, clients, session
 
 from flower_pca import ConfigError, DataError
 from flower_pca.base import archive
-from flower_pca.core.drive import drive, rounds
+from flower_pca.core.drive import OnRound, drive, rounds
 
 SHARDS = three_clients(0).shards
 
@@ -62,9 +62,9 @@ def test_a_run_that_is_interrupted_after_any_message_goes_on_from_its_file(algor
 
     for _ in whole.history:
         with pytest.raises(KeyboardInterrupt):
-            drive(session(algorithm), Kept(clients(SHARDS)), checkpoint=path, on_round=interrupt)
+            drive(session(algorithm), Kept(clients(SHARDS)), checkpoint=path, watchers=[OnRound(interrupt)])
     transport = Kept(clients(SHARDS))
-    result = drive(session(algorithm), transport, checkpoint=path, on_round=interrupt)
+    result = drive(session(algorithm), transport, checkpoint=path, watchers=[OnRound(interrupt)])
     np.testing.assert_array_equal(result.components_, whole.components_)
     assert seen == list(range(1, len(whole.history) + 1))
     assert transport.asked == len(whole.history)

@@ -50,6 +50,26 @@ def test_messages_go_opening_then_algorithm_then_end_and_result_needs_the_end():
     np.testing.assert_allclose(np.abs(run.estimate().T @ result.components_.T), np.eye(2), atol=1e-14)
 
 
+@pytest.mark.parametrize("align", ["procrustes", "sign"])
+def test_an_estimate_has_all_columns_of_a_span_until_a_product_orders_them(align):
+    # Clients that differ: with several local steps the first two of seven columns hold less of the plane than all do.
+    shards = [shard * np.linspace(1.0, 3.0, 10) ** sign for shard, sign in zip(SHARDS, (1, -1, 0.5, 0), strict=True)]
+    pooled = np.concatenate(shards) - np.mean(np.concatenate(shards), axis=0)
+    truth = np.linalg.svd(pooled, full_matrices=False)[2][:2].T
+    run = session(f"local_power(oversample=5, local_steps=4, decay=False, min_rounds=20, align={align!r})")
+    nodes = clients(shards)
+    for _ in range(8):
+        step(run, nodes)
+    Z = run.estimate()
+    far = [np.linalg.norm(truth - B @ (B.T @ truth), 2) for B in (Z, Z[:, :2])]
+    assert Z.shape == (10, 7)
+    assert far[0] < 0.5 * far[1]
+    ordered = session("local_power(oversample=5, local_steps=1, min_rounds=20)")
+    for _ in range(8):
+        step(ordered, nodes)
+    assert ordered.estimate().shape == (10, 2)
+
+
 def test_a_message_is_asked_again_unchanged_until_it_is_answered():
     run, nodes = session("ssi"), clients(SHARDS)
     step(run, nodes)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from test_cli import flower_pca
+from pages import flower_pca
 
 from flower_pca import ConfigError, DataError, PCAResult
 from flower_pca.data.sources import make, parties, table

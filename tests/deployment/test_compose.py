@@ -245,7 +245,8 @@ def test_the_wheel_can_be_made_of_what_an_image_copies(name, tmp_path):
 
 
 def test_what_the_page_does_with_containers_can_be_done():
-    words = [line.split() for block in blocks("docs/edge.md", "sh") for line in block.splitlines() if "docker " in line]
+    lines = "\n".join(blocks("docs/deployment.md", "sh")).splitlines()
+    words = [line.split() for line in lines if "docker " in line]
     assert {command[1] for command in words} == {"compose", "build", "run"}
     for command in words:
         for option, given in itertools.pairwise(command):
@@ -256,7 +257,7 @@ def test_what_the_page_does_with_containers_can_be_done():
                 assert path.startswith(SERVICES[service]["volumes"][-1].split(":")[1])
             if (command[1], option) == ("compose", "--rm"):
                 assert given in SERVICES
-    assert "--host superlink" in text("docs/edge.md")  # the name by which nodes call it
+    assert "--host superlink" in text("docs/deployment.md")  # the name by which nodes call it
 
 
 def test_the_services_are_restarted_and_have_what_their_words_name():

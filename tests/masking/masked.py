@@ -1,5 +1,7 @@
 """A masked run driven by hand: every message and answer can be seen, changed or lost on its way."""
 
+from functools import partial
+
 import numpy as np
 from fake_grid import config_of
 
@@ -53,7 +55,7 @@ class Run:
     def answer(self, message, i):
         """One client's answer; its memory moves on."""
         data = self.nodes[i].framed(message.frame)
-        keep = {"layers": message.layers, "demands": Demands(self.identities[i]), "grain": seeded_grain(0, i)}
+        keep = {"layers": message.layers, "demands": Demands(self.identities[i]), "grain": partial(seeded_grain, 0, i)}
         up, self.memories[i] = answering.answer(message.stage, message.arrays_for(i), data, self.memories[i], **keep)
         return Reply(i, message.number, up)
 

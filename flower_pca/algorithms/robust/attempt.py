@@ -10,6 +10,8 @@ Theory of operation. s_v and s_h are the sizes of ordinary entries of X - VU', o
 | PROVING | as it was        | a verdict (`proof`); with all columns again, if structure has been left without them |
 | LOST    |                  | the next attempt (`attempts`)                                                        |
 
+A proof may name columns that far entries have taken in. These are found anew once, V resting on the others: `mend`.
+
 Visible errors are too small by what is fitted, hidden ones too large by as much: s is their geometric mean.
 """
 
@@ -36,8 +38,10 @@ def moments(U: Array, G: Array) -> tuple[Array, Array]:
 def change(old: Array, new: Array, G: Array) -> float:
     """|A - ZZ'A| / |A| for A = U_new G^(1/2), Z = orth(U_old): free of gauge, weak components weigh little."""
     E = linalg.complement(new, linalg.orth(old))
-    whole = float(np.sum((new @ G) * new))
-    return float(np.sqrt(max(float(np.sum((E @ G) * E)), 0.0) / whole)) if whole > 0.0 else 0.0
+    whole, off = (float(np.sum((A @ G) * A)) for A in (new, E))
+    if whole <= 0.0:
+        return 0.0
+    return float(np.sqrt(max(off, 0.0) / whole))
 
 
 def spectrum(U: Array, G: Array) -> Array:
@@ -50,7 +54,9 @@ def gap(s: Array, least: float) -> int | None:
     """How many singular values come before the widest gap, if that is a ratio of `least` at least."""
     s = np.maximum(s, np.finfo(np.float64).tiny)
     ratios = s[:-1] / s[1:]
-    return int(np.argmax(ratios)) + 1 if len(ratios) and ratios.max() >= least else None
+    if not len(ratios) or ratios.max() < least:
+        return None
+    return int(np.argmax(ratios)) + 1
 
 
 def apart(U: Array, G: Array, other: Array, others: Array) -> float:
@@ -58,15 +64,18 @@ def apart(U: Array, G: Array, other: Array, others: Array) -> float:
     s, t = spectrum(U, G), spectrum(other, others)
     width = max(len(s), len(t))
     s, t = (np.pad(values, (0, width - len(values))) for values in (s, t))
-    return max(change(U, other, others), float(np.linalg.norm(s - t) / (np.linalg.norm(s) or 1.0)))
+    size = np.linalg.norm(s) or 1.0
+    return max(change(U, other, others), float(np.linalg.norm(s - t) / size))
 
 
 def narrow(U: Array, G: Array, r: int) -> tuple[Array, Array, Array]:
     """U and G of the r leading components, balanced, and T, by which V becomes VT: U = QR <- QW sqrt(s)."""
     Q, R = linalg.qr(U)
     values, W = linalg.eigh_descending(R @ G @ R.T)
+    # The factors share the singular values, so that neither step nor ridge favours one of them.
     root = np.sqrt(np.sqrt(np.maximum(values[:r], np.finfo(np.float64).tiny)))
-    return Q @ W[:, :r] * root, np.diag(root**2), R.T @ W[:, :r] / root
+    W = W[:, :r]
+    return Q @ W * root, np.diag(root**2), R.T @ W / root
 
 
 @dataclass(frozen=True)
@@ -114,7 +123,15 @@ _ROUGH: Final = 1e-3  # of the noise over an ordinary entry: where a basis count
 _SPECTRUM: Final = 10.0  # thresholds times sqrt(n) + sqrt(d) below which a singular value is none
 _OF_NOISE, _GAP = 2.5, 5.0  # noise times that, and the ratio of singular values that counts as a gap
 _RARE, _FEWER = 0.1, 2  # the share of entries beyond lam up to which so many steps do
-_STRUCTURE: Final = 2  # columns of the block that looks for structure in what is left
+_LOOKING: Final = 2  # columns of the block that looks for structure in what is left
+_STRUCTURE: Final = 1.8  # square of the largest singular value of what is left, over that of independent entries
+_CORRELATED: Final = 0.02  # of the noise over an ordinary entry: where a basis is at rest beside structure that stays
+_BETTER: Final = 0.9  # of what hidden entries are off by, at most, where all columns tell more than a few do
+_MOST_LEFT: Final = 0.2  # of all squares that are left, in one direction: a component or a block leaves more there
+_STAYS_LEFT: Final = 0.97  # of that structure, over _EVERY rounds: what a basis on its way leaves falls faster
+_HIGH, _LOW = 10.0, 0.1  # the threshold of columns found anew over an ordinary entry, and where these are found out
+_SLOWLY, _FAST = 0.93, 0.8  # by which it falls until then, and from there
+_AT_REST: Final = 10.0  # times tol: hidden entries nearer than that say nothing of structure
 
 
 class Phase(enum.StrEnum):
@@ -140,11 +157,13 @@ class Attempt:
         stop: The change of the basis in the newest round.
         course: lam and s_h of the newest rounds.
         noise: s; 0 for none. visible, hidden: s_v and s_h.
-        Z: The block that looks for structure in what is left, and `left`, the square of the largest one found.
-        squares: Of all entries that are left.
+        Z: The block that looks for structure in what is left, and `left`, the squares of what it has found, largest
+            first, as shares of all squares that are left; `lefts`: the first of them in the newest rounds.
+        seen: How many entries are visible.
+        again: Columns that are found anew, from their own threshold `level`: no V rests on these.
+        mended: Whether some were.
         pulled: The share of visible entries that lay beyond lam.
-        wide: Whether the basis has all its columns back.
-        whole_basis, whole_gram, whole_left: The basis of all columns, with what was left by it.
+        whole: Where it stood with all its columns, if it has fewer now.
     """
 
     U: Array
@@ -167,12 +186,14 @@ class Attempt:
     visible: float = np.inf
     hidden: float = np.inf
     Z: Array | None = None
-    left: float = 0.0
-    squares: float = 0.0
+    left: tuple[float, ...] = (0.0,)
+    lefts: tuple[float, ...] = ()
+    seen: float = 0.0
     pulled: float = 1.0
-    whole_basis: Array | None = None
-    whole_gram: Array | None = None
-    whole_left: float = 0.0
+    again: tuple[int, ...] = ()
+    level: float = 0.0
+    mended: bool = False
+    whole: Attempt | None = None
 
     @property
     def p(self) -> int:
@@ -182,19 +203,39 @@ class Attempt:
     @functools.cached_property
     def lengths(self) -> Array:
         """The singular values of U, largest first, up to rounding of its squares."""
-        return np.sqrt(np.maximum(np.linalg.eigvalsh(self.U.T @ self.U)[::-1], 0.0))
+        squares = np.linalg.eigvalsh(self.U.T @ self.U)[::-1]
+        return np.sqrt(np.maximum(squares, 0.0))
 
     def rho(self, problem: Problem) -> float:
         """The ridge."""
-        soft = _SOFTER if self.noise > 0.0 else 1.0
-        return soft * problem.ridge * self.lam * float(np.sqrt(max(problem.n, problem.d)))
+        rho = problem.ridge * self.lam * float(np.sqrt(max(problem.n, problem.d)))
+        if self.noise > 0.0:
+            rho *= _SOFTER
+        return rho
 
     def steps(self, most: int) -> int:
         """Steps of a client's inner problem, of so many.
 
         One leaves of V's error about the share of entries beyond lam: where these are few, two do while lam falls.
         """
-        return min(most, _FEWER) if self.phase is Phase.FALLING and self.pulled <= _RARE else most
+        if self.phase is Phase.FALLING and self.pulled <= _RARE:
+            return min(most, _FEWER)
+        return most
+
+    def structured(self, problem: Problem, *, directions: int = 1) -> bool:
+        """Whether dense noise leaves more in so many directions, each, than independent entries would."""
+        if self.seen == 0.0 or self.hidden <= _AT_REST * problem.tol * problem.sigma or len(self.left) < directions:
+            return False  # there is no noise, or none that a basis at rest to tol could be told from
+        return self.left[directions - 1] > _STRUCTURE * problem.edge**2 / self.seen
+
+    def correlated(self, problem: Problem) -> bool:
+        """Whether what is left is structured as correlated residuals are: in several directions, not mostly in one."""
+        return self.left[0] <= _MOST_LEFT and self.structured(problem, directions=_LOOKING)
+
+    @property
+    def too_narrow(self) -> bool:
+        """Whether all its columns have told more of hidden entries than those that it has left."""
+        return self.whole is not None and self.whole.hidden < _BETTER * self.hidden
 
     @property
     def spectrum(self) -> Array:
@@ -219,14 +260,49 @@ def advance(
     `counts` are of visible and of hidden entries, `image` is C'C times the block Z. An attempt does not end `early`.
     """
     visible, hidden = (sizes.scale(c, problem.top) for c in counts)
-    squares = sizes.squares(counts[0], problem.top, attempt.lam, attempt.cut)
-    stop = change(attempt.U, U, G) / share
-    left, Z = attempt.left, attempt.Z
-    if image is not None and Z is not None:
-        left, Z = float(linalg.eigh_descending(Z.T @ image)[0][0]), linalg.orth(image)
-    now = replace(attempt, U=U, G=G, visible=visible, hidden=hidden, stop=stop, squares=squares, left=left, Z=Z)
-    now = replace(now, pulled=sizes.beyond(counts[0], problem.top, attempt.lam))
-    return _settle(now, problem, early) if now.phase is Phase.NOISY else _fall(now, problem, share, early)
+    others = np.setdiff1d(np.arange(problem.d), attempt.again)
+    stop = change(attempt.U[others], U[others], G) / share
+    pulled = sizes.beyond(counts[0], problem.top, attempt.lam)
+    now = replace(attempt, U=U, G=G, visible=visible, hidden=hidden, stop=stop, pulled=pulled)
+    if image is not None:
+        squares = sizes.squares(counts[0], problem.top, attempt.lam, attempt.cut)
+        now = _look(now, image, squares, seen=float(counts[0].sum()))
+    if now.again and now.level > now.lam:
+        return _mending(now, problem, share)
+    if now.phase is Phase.NOISY:
+        return _settle(now, problem, early)
+    return _fall(now, problem, share, early)
+
+
+def _look(now: Attempt, image: Array, squares: float, *, seen: float) -> Attempt:
+    """With what a step of the block has found of structure in what is left."""
+    assert now.Z is not None
+    values = linalg.eigh_descending(now.Z.T @ image)[0] / (squares or np.inf)
+    left = tuple(float(value) for value in values)
+    lefts = (*now.lefts, left[0])[-_EVERY - 1 :]
+    return replace(now, Z=linalg.orth(image), left=left, lefts=lefts, seen=seen)
+
+
+def mend(now: Attempt, problem: Problem, columns: tuple[int, ...]) -> Attempt:
+    """On the way to find these columns anew: they may have been taken in by far entries while all else was rough."""
+    U = now.U.copy()
+    U[list(columns)] = 0.0
+    phase = Phase.NOISY if now.noise > 0.0 else Phase.FALLING
+    level = max(_HIGH * problem.sigma, now.lam)
+    return replace(now, U=U, phase=phase, again=columns, level=level, mended=True, rounds=0, lefts=())
+
+
+def release(now: Attempt, columns: tuple[int, ...]) -> Attempt:
+    """With V resting on all columns again but these, which have not been found: each tells more beside noise."""
+    return replace(now, again=columns, phase=Phase.NOISY, rounds=0, lefts=())
+
+
+def _mending(now: Attempt, problem: Problem, share: float) -> Attempt:
+    factor = _SLOWLY
+    if now.level <= _LOW * problem.sigma:
+        factor = _FAST
+    level = now.level * factor**share
+    return replace(now, level=max(level, now.lam))
 
 
 def _fall(now: Attempt, problem: Problem, share: float, early: bool) -> Attempt:
@@ -248,22 +324,30 @@ def _fall(now: Attempt, problem: Problem, share: float, early: bool) -> Attempt:
         own = replace(now, rowwise=False, rounds=0)
         return replace(own, lam=_floor(own, problem))
     r = int(np.sum(now.spectrum > _SPECTRUM * now.lam * problem.edge))
-    return replace(_narrow_to(now, r) if 0 < r < now.p else now, phase=Phase.PROVING if r else Phase.LOST)
+    if r == 0:
+        return replace(now, phase=Phase.LOST)
+    if r < now.p:
+        now = _narrow_to(now, r)
+    return replace(now, phase=Phase.PROVING)
 
 
 def _settle(now: Attempt, problem: Problem, early: bool) -> Attempt:
     rounds, s = now.rounds + 1, now.noise
+    stays = _stays(now, problem)
     if problem.noise is None and rounds % _EVERY == 0:
         newer = _between(now)
         if newer > 0.0 and (rounds <= _AT_FIRST or newer < _FALLS * s):
             s = newer
     now = replace(now, rounds=rounds, noise=s, lam=_WIDE * s)
-    rest = rounds >= _AT_LEAST and rests(now, problem)
+    # Where fewer columns tell less and leave structure, all of them come back whatever else these would do.
+    widens = now.too_narrow and now.structured(problem)
+    rest = rounds >= _AT_LEAST and (stays or widens or rests(now, problem))
     if early or (not rest and rounds < problem.patience):
         return now
     if now.rowwise:
-        return replace(now, rowwise=False, rounds=0, noise=s * problem.sigma, lam=_WIDE * s * problem.sigma)
-    if now.whole_basis is not None:
+        s *= problem.sigma
+        return replace(now, rowwise=False, rounds=0, noise=s, lam=_WIDE * s)
+    if now.whole is not None or now.mended:
         return replace(now, phase=Phase.PROVING)
     values = now.spectrum
     r = min(int(np.sum(values > _OF_NOISE * s * problem.edge)), gap(values, _GAP) or now.p)
@@ -271,7 +355,7 @@ def _settle(now: Attempt, problem: Problem, early: bool) -> Attempt:
         return replace(now, phase=Phase.LOST)
     if r == now.p:
         return replace(now, phase=Phase.PROVING)
-    return replace(_narrow_to(now, r), rounds=0, whole_basis=now.U, whole_gram=now.G, whole_left=now.left)
+    return replace(_narrow_to(now, r), rounds=0, lefts=(), whole=now)
 
 
 def rests(now: Attempt, problem: Problem) -> bool:
@@ -279,26 +363,29 @@ def rests(now: Attempt, problem: Problem) -> bool:
     return now.stop <= max(problem.tol, _ROUGH * now.noise / _unit(now, problem))
 
 
+def _stays(now: Attempt, problem: Problem) -> bool:
+    """Whether structure in several directions stays while the basis moves by little beside the noise.
+
+    That is what correlated residuals leave, and more rounds would leave as much.
+    """
+    if now.rowwise or len(now.lefts) <= _EVERY or not now.correlated(problem):
+        return False
+    if now.stop > _CORRELATED * now.noise / problem.sigma:
+        return False
+    # A basis that is still on its way takes structure in as it goes.
+    return now.lefts[-1] >= _STAYS_LEFT * now.lefts[0]
+
+
 def widen(now: Attempt) -> Attempt:
     """With all columns back, to be proven so."""
-    assert now.whole_basis is not None
-    return replace(
-        now,
-        U=now.whole_basis,
-        G=now.whole_gram,
-        left=now.whole_left,
-        whole_basis=None,
-        whole_gram=None,
-        tag=now.tag + 1,
-        turn=None,
-        phase=Phase.PROVING,
-    )
+    assert now.whole is not None
+    return replace(now.whole, tag=now.tag + 1, turn=None, phase=Phase.PROVING)
 
 
 def _with_noise(now: Attempt, problem: Problem, s: float) -> Attempt:
     s = min(s, now.hidden) if problem.noise is None else s
-    Z = linalg.random_basis(problem.d, min(_STRUCTURE, problem.d), seed=now.tag)
-    return replace(now, phase=Phase.NOISY, noise=s, lam=_WIDE * s, cut=_NEAR, rounds=0, Z=Z)
+    Z = linalg.random_basis(problem.d, min(_LOOKING, problem.d), seed=now.tag)
+    return replace(now, phase=Phase.NOISY, noise=s, lam=_WIDE * s, cut=_NEAR, rounds=0, Z=Z, lefts=())
 
 
 def _narrow_to(now: Attempt, r: int) -> Attempt:

@@ -11,10 +11,10 @@ Each attempt has a block of its own to start from; the first whose proof passes 
 | 4       | .95   | sigma        | on rows divided by the size of their own entries, and at the end as they are      |
 | 5, ...  | .95   | 10 sigma     |                                                                                   |
 
-Two attempts that come to the same end the run too, where no further one would do better: their low-rank parts agree
-although both leave a little structure; or one names few columns as not determined, and the other names them too. Rows
-that are not determined hurt nobody else, and no attempt would help them: they have had a search of their own, see
-`proof.once_more`. So an attempt that leaves nothing but a few of them is the answer.
+Two attempts that agree end the run too, although both leave a little structure: no further one would do better. Rows
+and columns that are not determined hurt nobody else, and no attempt would help them: they have had a search of their
+own, see `proof.once_more` and `attempt.mend`. So an attempt that leaves nothing but a few of them is the answer; and so
+is one that leaves a little structure in several directions, as residuals that are correlated do.
 """
 
 from __future__ import annotations
@@ -34,6 +34,8 @@ from flower_pca.algorithms.robust.attempt import (
     advance,
     apart,
     gap,
+    mend,
+    release,
     rests,
     spectrum,
     widen,
@@ -58,10 +60,6 @@ RESTARTS: Final = len(_PLAN) - 1
 _PROBED: Final = 2  # attempts before a probe
 _CLEAR: Final = 100.0  # gap of the singular values of a failed attempt that its rank is read off
 _SAME: Final = 1e-2  # relative distance of two low-rank parts that agree
-# Of an ordinary entry: what hidden entries may be off by where structure is let pass. Residuals of real rows, small and
-# correlated, look alike in whatever attempt; but so does a block of far entries that was taken for low rank, and that
-# leaves much more than this.
-_SMALL: Final = 0.1
 _TINY: Final = float(np.finfo(np.float64).tiny)
 _STREAM: Final = 2**61
 
@@ -86,7 +84,6 @@ class Book:
         probed: Whether there was a probe.
         best: The best that has ended.
         alike: The first two attempts that have left structure, and nothing else.
-        weak: The columns that each attempt has named, of those that have left nothing but a few of them, and rows.
     """
 
     k: int
@@ -97,7 +94,6 @@ class Book:
     probed: bool = False
     best: Record | None = None
     alike: tuple[Record, ...] = ()
-    weak: tuple[tuple[int, ...], ...] = ()
 
     @property
     def count(self) -> int:
@@ -107,7 +103,7 @@ class Book:
     @property
     def agree(self) -> bool:
         """Whether two attempts have found the same, and what structure both have left is small."""
-        if len(self.alike) < 2 or any(record.verdict.error > _SMALL for record in self.alike):
+        if len(self.alike) < 2 or any(record.verdict.error > proof.SMALL for record in self.alike):
             return False
         one, other = (record.attempt for record in self.alike)
         assert one.G is not None
@@ -116,15 +112,12 @@ class Book:
 
     @property
     def succeeds(self) -> bool:
-        """Whether the best attempt is the answer: it passes, or but for rows, or for columns that another names too."""
+        """Whether the best attempt is the answer: it passes, or but for rows and columns searched by themselves."""
         if self.best is None:
             return False
         verdict = self.best.verdict
-        if not verdict.nearly:
-            return verdict.passes
-        # The best one is among these: a column that each attempt misses in its own way is missed, not undetermined.
-        others = [weak for weak in self.weak if set(verdict.columns) <= set(weak)]
-        return not verdict.columns or len(others) > 1
+        searched = verdict.single or self.best.attempt.mended
+        return verdict.passes or (verdict.nearly and searched)
 
     def begin(self, problem: Problem, U: Array, tag: int) -> tuple[Book, Attempt]:
         """The next attempt, from this block: as many columns as `columns` says."""
@@ -145,19 +138,22 @@ class Book:
 
     def columns(self, problem: Problem) -> int:
         """How many columns the next attempt has."""
-        return 2 * self.k + 2 if self._probe_next(problem) else self.p
+        if self._probe_next(problem):
+            return 2 * self.k + 2
+        return self.p
 
     def add(self, record: Record) -> Book:
         """With an attempt more that has ended."""
         verdict = record.verdict
         if record.attempt.probe:  # it has more columns than were asked for: an answer only if it passes
-            return replace(self, best=record) if verdict.passes and self._better(verdict) else self
-        book = replace(self, best=record) if self._better(verdict) else self
+            better = verdict.passes and self._better(verdict)
+            return replace(self, best=record) if better else self
+        book = self
+        if self._better(verdict):
+            book = replace(self, best=record)
         if not verdict.passes:
             book = replace(book, p=min(_rank(record.attempt) or self.p, self.p))
-        if verdict.nearly:
-            book = replace(book, weak=(*self.weak, verdict.columns))
-        if verdict.structured and verdict.predicted and verdict.determined:
+        if verdict.lacking and verdict.predicted and verdict.determined:
             book = replace(book, alike=(*self.alike, record)[:2])
         return book
 
@@ -180,10 +176,10 @@ class Book:
             more = f"a low-rank part of rank {verdict.rank} was found: ask for n_components={verdict.rank}"
             return Status(Outcome.STALLED, more)
         # A column that is not determined never comes to rest.
-        if self.succeeds and not verdict.rest and not verdict.columns:
+        if self.succeeds and not verdict.rest:
             return Status(Outcome.MAX_ROUNDS, f"the basis still changes by {attempt.stop:.2g} in a round; {words}")
         if self.succeeds:
-            return Status(Outcome.CONVERGED, "; ".join(part for part in (words, verdict.exceptions) if part))
+            return Status(Outcome.CONVERGED, "; ".join((words, *verdict.exceptions)))
         if self.agree:
             note = f"structure of {verdict.structure:.1%} is left, as two attempts agree"
             return Status(Outcome.CONVERGED, f"{words}; {note}")
@@ -195,7 +191,7 @@ class Book:
             why = f"more noise than {MOST_NOISE:g} of an entry, too many outliers, or too few entries for the rank"
             off = f"they are off by {verdict.error:.2g} of an ordinary entry"
             return f"no low-rank part of rank up to {self.k} predicts hidden entries ({off}): {why}"
-        if verdict.structured:
+        if verdict.lacking:
             left = f"structure of {verdict.structure:.1%} is left of what should be noise"
             return f"{left}, in {labels.count(self.count, 'attempt')}: ask for more components"
         named = [labels.count(len(verdict.columns), "column"), labels.count(verdict.rows, "row")]
@@ -215,7 +211,8 @@ class Book:
         if self.probed or self.number != _PROBED or self.best is None or self.restarts < _PROBED:
             return False
         verdict = self.best.verdict
-        return (not verdict.predicted or verdict.structured) and 2 * self.k + 2 <= min(problem.n, problem.d) / 2
+        room = 2 * self.k + 2 <= min(problem.n, problem.d) / 2
+        return room and (verdict.lacking or not verdict.predicted)
 
 
 def abandon(attempt: Attempt, problem: Problem) -> Record:
@@ -324,14 +321,21 @@ class ConsensusState:
         assert attempt is not None
         attempt = replace(attempt, G=total["G"])
         if self.x is None:
-            weak = proof.weak_columns(total["G"], total["F"])
+            weak = proof.weak_columns(total["M"], total["F"])
         else:
-            x, weak = proof.power_step(total["G"], self.x, total["image"])
+            x, weak = proof.power_step(total["M"], self.x, total["image"])
             if not self.last:
                 return replace(self, attempt=attempt, x=x, steps=steps)
         error, state = sizes.scale(total["counts"][1], problem.top), replace(self, x=None, steps=0)
         verdict = proof.verdict(attempt, problem, total=total, weak=weak, error=error, rest=rests(attempt, problem))
-        if verdict.structured and attempt.whole_basis is not None:
+        several = not verdict.single and len(verdict.columns) <= problem.d / 2
+        if several and verdict.predicted and not attempt.mended:
+            attempt = mend(attempt, problem, verdict.columns)
+            return replace(state, attempt=attempt, cache=replace(self.cache, last=None))
+        if attempt.noise > 0.0 and len(verdict.columns) < len(attempt.again):
+            attempt = release(attempt, verdict.columns)
+            return replace(state, attempt=attempt, cache=replace(self.cache, last=None))
+        if attempt.whole is not None and (verdict.lacking or (verdict.structured and attempt.too_narrow)):
             attempt = widen(attempt)
             return replace(state, attempt=attempt, x=proof.power_block(attempt))
         return state._end(Record(attempt, verdict))

@@ -36,7 +36,7 @@ from flower_pca.base.errors import ConfigError
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Status
 from flower_pca.core.algorithm import Progress
-from flower_pca.core.asks import BLOCK, FLAG, MATRIX, POSITIVE, SEED, STEPS, Ask, index
+from flower_pca.core.asks import BLOCK, FLAG, MATRIX, POSITIVE, SEED, STEPS, VECTOR, Ask, index
 from flower_pca.core.kinds import ROWS, Kind, Part
 from flower_pca.core.model import Model
 from flower_pca.core.stage import MARGIN, MOST_ROWS, Arrays, Merge, add
@@ -96,10 +96,11 @@ class ConsensusRPCA(Robust[ConsensusState]):
         "inner_steps": STEPS,
         "seed": SEED,
         **dict.fromkeys(("tag", "origin"), index(2**53, least=-1)),
-        **dict.fromkeys(("rowwise", "proof"), FLAG),
+        **dict.fromkeys(("rowwise", "proof", "even"), FLAG),
         "turn": MATRIX,
         "block": BLOCK,
         "Z": BLOCK,
+        "again": VECTOR,
     }
 
     gamma: float = attempts.GAMMA
@@ -149,9 +150,13 @@ class ConsensusRPCA(Robust[ConsensusState]):
             "share": hidden.share(problem.n, problem.d), "top": problem.top, "seed": state.seed,
             "inner_steps": 0 if state.steps else attempt.steps(self.inner_steps),  # V stays while it is proven
             "tag": attempt.tag, "origin": attempt.origin, "rowwise": attempt.rowwise,
-            "proof": state.proving,
+            "proof": state.proving, "even": attempt.noise == 0.0,
         }  # fmt: skip
         blocks = {"turn": attempt.turn, "block": state.x, "Z": None if state.proving else attempt.Z}
+        if attempt.again:
+            levels = np.zeros(problem.d)
+            levels[list(attempt.again)] = max(attempt.level, attempt.lam, _TINY)
+            blocks["again"] = levels
         sent = {name: np.array(value) for name, value in numbers.items()}
         return {"U": attempt.U, **sent, **{name: a for name, a in blocks.items() if a is not None}}
 
@@ -180,12 +185,14 @@ class ConsensusRPCA(Robust[ConsensusState]):
         attempt = state.attempt
         s = attempt.lengths
         inverse = float(np.max(s / np.maximum(s**2 + attempt.rho(state.problem), _TINY)))
-        C = attempt.lam * float(np.sqrt(model.n * model.d))
+        C = max(attempt.lam, attempt.level) * float(np.sqrt(model.n * model.d))
         V = float(s @ s if attempt.G is None else np.trace(attempt.G)) ** 0.5 + self.inner_steps * C * inverse
         V = 0.0 if attempt.units else V  # unknown where rows are, or were, in other units
         x = 1.0 if state.x is None else float(linalg.column_norms(state.x.T).max())
-        known = {"n": MOST_ROWS, "G": MARGIN * V**2, "B": MARGIN * V * (V * float(s[0]) + C), "F": MARGIN * V**2}
-        image = MARGIN * (V**2 * x if state.proving else C**2)
+        M = float(model.n) if attempt.noise == 0.0 else V**2
+        known = {"n": MOST_ROWS, "G": MARGIN * V**2, "B": MARGIN * V * (V * float(s[0]) + C), "F": MARGIN * M}
+        known |= {"M": MARGIN * M}
+        image = MARGIN * (M * x if state.proving else C**2)
         counted = dict.fromkeys(("counts", "count"), MARGIN * model.n * model.d)
         return {name: {**known, **counted, "image": image}[name] for name in self.parts(self.broadcast(state), model.d)}
 
@@ -216,16 +223,21 @@ class ConsensusRPCA(Robust[ConsensusState]):
         if attempt is None:
             nothing = {name: np.zeros(()) for name in ("lam", "rho", "sigma")}  # nor anything known yet
             return replace(model, left={"U": state.first, **nothing})
-        Z = linalg.orth(attempt.U)
+        ended = best is not None and attempt is best.attempt
+        U = attempt.U.copy()
+        if best is not None and ended and best.verdict.nearly:
+            # Nothing is claimed of these columns; what they have taken in would pull at the rows where they are far.
+            U[list(best.verdict.columns)] = 0.0
+        Z = linalg.orth(U)
         if attempt.G is not None:
-            Z = linalg.rayleigh_ritz(*moments(attempt.U, attempt.G))[1]
+            Z = linalg.rayleigh_ritz(*moments(U, attempt.G))[1]
         numbers: dict[str, Any] = {
             "lam": attempt.lam, "rho": attempt.rho(state.problem), "sigma": state.problem.sigma, "cut": attempt.cut,
             "tag": attempt.tag, "noise": attempt.noise, "attempts": state.book.count,
             "hidden": attempt.hidden / state.problem.sigma, "rank": attempt.p,
         }  # fmt: skip
-        if best is not None and attempt is best.attempt:
+        if best is not None and ended:
             columns = np.array(best.verdict.columns, dtype=np.int64)
             numbers |= {"columns": columns, "hidden": best.verdict.error, "rank": best.verdict.rank}
-        left = {"U": attempt.U, **{name: np.array(value) for name, value in numbers.items()}}
+        left = {"U": U, **{name: np.array(value) for name, value in numbers.items()}}
         return replace(model, basis=Z, product=None, n_components=min(model.k, Z.shape[1]), left=left)

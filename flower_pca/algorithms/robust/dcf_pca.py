@@ -126,16 +126,21 @@ class DCFPCA(Robust[DCFState]):
 
     def start(self, model: Model) -> DCFState:
         U = start_block(model) if self.init == "random" else model.powered() * np.sqrt(model.d)
-        U = scale_start(U, self.sigma) if self.step == "scaled" and self.sigma is not None else U
+        if self.step == "scaled" and self.sigma is not None:
+            U = scale_start(U, self.sigma)
         return DCFState(U, self.sigma, model.n, root_mean_square(model), model.seed, Progress.begin(self.tol, model))
 
     def broadcast(self, state: DCFState) -> Arrays:
         if state.sigma is None:
             return counts_message(state.rms)
         lam, rho = self._weights(state)
-        eta = _ETA[self.step] if self.eta is None else self.eta
-        anneal = self.step == "paper" if self.anneal is None else self.anneal
-        eta = eta / np.sqrt(state.progress.rounds + 1) if anneal else eta
+        eta, anneal = self.eta, self.anneal
+        if eta is None:
+            eta = _ETA[self.step]
+        if anneal is None:
+            anneal = self.step == "paper"
+        if anneal:
+            eta = eta / np.sqrt(state.progress.rounds + 1)
         numbers = {
             "lam": lam, "rho": rho, "rho_row": rho / state.n, "eta": eta, "scaled": self.step == "scaled",
             "steps": self.local_steps, "inner_steps": self.inner_steps, "seed": state.seed,
@@ -149,8 +154,10 @@ class DCFPCA(Robust[DCFState]):
         return {"U": Part(arrays["U"].shape, Kind.ESTIMATE), "weight": NUMBER, "reach": NUMBER}
 
     def bounds(self, state: DCFState, model: Model) -> Mapping[str, Array | float]:
+        if state.sigma is None:
+            return counts_bounds(model)
         # On the edge of stability a step may make U ten thousand times longer.
-        return counts_bounds(model) if state.sigma is None else {"U": 0.0, "weight": 0.0, "reach": 0.0}
+        return {"U": 0.0, "weight": 0.0, "reach": 0.0}
 
     @staticmethod
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
@@ -172,7 +179,8 @@ class DCFPCA(Robust[DCFState]):
                 parts.append(part)
             V = np.concatenate(parts)
             steep = linalg.norm2(V) ** 2 + own
-            weight = steep if arrays["scaled"] else 1.0
+            if arrays["scaled"]:
+                weight = steep
             before, U = U, U - eta / weight * gradient
             _check_step(before, U, eta)
         return {"U": weight * U, "weight": np.array(weight), "reach": np.array(eta * steep)}, {"V": V}
@@ -189,7 +197,9 @@ class DCFPCA(Robust[DCFState]):
         return replace(state, U=U, progress=state.progress.step(moved / min(1.0, reach) if reach > 0.0 else np.inf))
 
     def status(self, state: DCFState) -> Status | None:
-        return None if state.sigma is None else super().status(state)
+        if state.sigma is None:
+            return None
+        return super().status(state)
 
     def finish(self, state: DCFState, model: Model) -> Model:
         lam, rho = self._weights(state)

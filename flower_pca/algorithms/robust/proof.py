@@ -119,10 +119,14 @@ def _starts(r: int) -> Iterator[tuple[int, int]]:
 
 
 _CLEAN: Final = 0.5  # share of visible entries
-_FEW_ROWS, _FEW_COLUMNS = 0.3, 0.1  # shares of rows and of columns that may be left undetermined
+_FEW_ROWS, _FEW_COLUMNS = 0.3, 0.25  # shares of rows and of columns that may be left undetermined
+_SINGLE: Final = 0.002  # share of columns that are named without a search of their own, which takes as long for one
 _SHOWN: Final = 10  # columns
 _SLACK, _DEVIATIONS = 0.05, 3.0  # by which fewer hidden entries may be clean
-_STRUCTURE: Final = 1.8  # square of the largest singular value of what is left, over that of independent entries
+# Of an ordinary entry: what hidden entries may be off by where structure is let pass. Residuals of real rows, small and
+# correlated, look alike in whatever attempt; but so does a block of far entries that was taken for low rank, and that
+# leaves much more than this.
+SMALL: Final = 0.1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,10 +138,13 @@ class Verdict:
         error: What hidden entries are off by, over an ordinary entry.
         predicted: Whether it says of hidden entries what it says of others.
         structured: Whether dense noise leaves more in one direction than independent entries would.
-        structure: The share of the squares of what is left that lies in it.
+        correlated: Whether it does so in several directions, by little: residuals that are correlated, not a component
+            that is missing.
+        structure: The share of the squares of what is left that lies in the first of them.
         columns: Those that clean entries do not determine; `rows`: how many rows.
         bad_rows: How many of these rows are bad as a whole: most of what there is of them is far.
         few: Whether these rows and columns are so few that the others can be right without them.
+        single: Whether these columns are single ones among very many.
         rest: Whether the basis was at rest.
     """
 
@@ -145,11 +152,13 @@ class Verdict:
     error: float
     predicted: bool = False
     structured: bool = False
+    correlated: bool = False
     structure: float = 0.0
     columns: tuple[int, ...] = ()
     rows: int = 0
     bad_rows: int = 0
     few: bool = True
+    single: bool = False
     rest: bool = True
 
     @property
@@ -160,25 +169,34 @@ class Verdict:
     @property
     def passes(self) -> bool:
         """Whether nothing speaks against the low-rank part."""
-        return self.predicted and self.determined and not self.structured
+        return self.predicted and self.determined and not self.lacking
+
+    @property
+    def lacking(self) -> bool:
+        """Whether structure is left that a component may be missing from."""
+        return self.structured and not self.correlated
 
     @property
     def nearly(self) -> bool:
         """Whether nothing speaks against the low-rank part but a few rows and columns, which it names."""
-        return self.predicted and not self.structured and not self.determined and self.few
+        return self.predicted and not self.lacking and not self.determined and self.few
 
     @property
-    def exceptions(self) -> str:
-        """In words, the columns that clean entries do not determine; "" if there are none."""
-        if not self.columns:
-            return ""
-        shown = ", ".join(str(j) for j in self.columns[:_SHOWN]) + ", ..." * (len(self.columns) > _SHOWN)
-        return f"too few entries are clean of {labels.count(len(self.columns), 'column')} ({shown})"
+    def exceptions(self) -> tuple[str, ...]:
+        """In words, what speaks against the low-rank part although it is the answer."""
+        said = []
+        if self.columns:
+            shown = ", ".join(str(j) for j in self.columns[:_SHOWN]) + ", ..." * (len(self.columns) > _SHOWN)
+            said.append(f"too few entries are clean of {labels.count(len(self.columns), 'column')} ({shown})")
+        if self.structured:
+            left = f"structure of {self.structure:.1%} is left of it"
+            said.append(f"{left}, as residuals that are correlated leave it, or as more components would")
+        return tuple(said)
 
     @property
     def order(self) -> tuple[bool, bool, int, int, float]:
         """The smaller, the better: a row may be bad as a whole, but a column that is taken for such spoils all rows."""
-        return not self.predicted, self.structured, len(self.columns), self.rows, self.error
+        return not self.predicted, self.lacking, len(self.columns), self.rows, self.error
 
 
 def power_block(attempt: Attempt) -> Array | None:
@@ -190,25 +208,34 @@ def power_block(attempt: Attempt) -> Array | None:
 def parts(d: int, r: int, stepwise: bool) -> Mapping[str, Part]:
     """What a message about a basis of r columns is answered by, beside counts."""
     about = {"image": Part((d, r), Kind.ESTIMATE)} if stepwise else {"F": Part((d, r * (r + 1) // 2), Kind.SCORES)}
-    return {"n": ROWS, "G": Part((r, r), Kind.SCORES), "count": Part((4,), Kind.COUNT), **about}
+    square = Part((r, r), Kind.SCORES)
+    return {"n": ROWS, "G": square, "M": square, "count": Part((4,), Kind.COUNT), **about}
 
 
-def answer(V: Array, Q: Array, clean: Array, hidden: Array, seen: Array, x: Array | None) -> dict[str, Array]:
+def answer(
+    V: Array, Q: Array, clean: Array, *, rested: Array, hidden: Array, seen: Array, x: Array | None, even: bool
+) -> dict[str, Array]:
     """What a client says of a block of rows: V, an orthonormal basis Q of span(U), and what is clean and not hidden.
 
-    `hidden` says of each hidden entry whether it is clean, `seen` of each row how many are neither gaps nor hidden.
+    Columns are judged by M = V'V of rows as they are, or `even`: of rows of length 1. For without noise a small row
+    says as much of a column as a large one does. Rows are judged by what is clean of the columns that V rests on,
+    `rested`. `hidden` says of each hidden entry whether it is clean, `seen` of each row how many entries count.
     """
     if x is None and V.shape[1] > EXACT:
         rule, got = f"a block for more than {EXACT} columns", "none"
         raise ProtocolError("The message of a proof", must=rule, got=got, then="Check the sender.")
     W = clean.astype(np.float64)
-    weak = unsound_rows(W, Q, seen)
-    bad = weak & bad_rows(W, seen)
+    rest = (clean & rested).astype(np.float64)
+    weak = unsound_rows(rest, Q, seen)
+    bad = weak & bad_rows(rest, seen)
     count = np.array([clean.sum(), hidden.sum(), weak.sum(), bad.sum()], dtype=np.float64)
     # What such a row has for V follows from its far entries: it would outweigh the others, and columns would be taken
     # for undetermined where they have nothing but it to lack.
     V = np.where(weak[:, None], 0.0, V)
-    sums = {"count": count, "G": V.T @ V}
+    G = V.T @ V
+    if even:
+        V = V / np.maximum(np.linalg.norm(V, axis=1, keepdims=True), np.finfo(np.float64).tiny)
+    sums = {"count": count, "G": G, "M": V.T @ V}
     if x is None:
         return {**sums, "F": W.T @ pairs(V)}
     return {**sums, "image": ((1.0 - W) * (V @ x.T)).T @ V}
@@ -247,19 +274,21 @@ def verdict(
     loud = problem.noise is None and attempt.noise > MOST_NOISE * problem.sigma
     near = error <= MOST_NOISE * problem.sigma and not loud
     predicted = near and share >= _CLEAN and clean_hidden >= (share - slack) * unseen
-    independent = attempt.squares / max(seen, 1.0) * problem.edge**2
-    noisy = attempt.noise > 0.0 and independent > 0.0
+    several = error <= SMALL * problem.sigma and attempt.correlated(problem)
     return Verdict(
         rank=attempt.p,
         error=error / problem.sigma,
         predicted=bool(predicted),
-        structured=bool(noisy and attempt.left > _STRUCTURE * independent),
-        structure=attempt.left / attempt.squares if noisy else 0.0,
+        structured=attempt.structured(problem),
+        correlated=several,
+        structure=attempt.left[0] if attempt.noise > 0.0 else 0.0,
         columns=columns,
         rows=round(rows),
         bad_rows=round(bad),
         few=rows <= _FEW_ROWS * problem.n and len(columns) <= _FEW_COLUMNS * problem.d,
-        rest=rest,
+        single=len(columns) <= _SINGLE * problem.d,
+        # Neither what is correlated nor a column that is not determined ever comes to rest.
+        rest=rest or several or bool(columns),
     )
 
 

@@ -6,6 +6,7 @@ another than the message's, V is turned if the message says how, and else found 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -36,9 +37,17 @@ class Block:
 
     @property
     def seen(self) -> Array:
-        """How many entries of each row are neither gaps nor hidden."""
-        n, d = self.X.shape
-        return np.asarray(d - np.bincount(self.out // d, minlength=n))
+        """How many entries of each row count."""
+        there = np.ones(self.X.shape, dtype=bool)
+        there.reshape(-1)[self.out] = False
+        return np.asarray(there.sum(axis=1))
+
+    @property
+    def unseen(self) -> Array:
+        """Which entries are gaps or hidden."""
+        found = np.zeros(self.X.shape, dtype=bool)
+        found.reshape(-1)[self.gaps] = found.reshape(-1)[self.hidden] = True
+        return found
 
     def count(self, R: Array, top: int) -> Array:
         """How many |r| lie in each bin, of entries that are visible and of those that are hidden."""
@@ -71,14 +80,16 @@ class Task:
         """What the client says, and what it keeps."""
         U, steps = self.arrays["U"], int(self.arrays["inner_steps"])  # no steps once a proof is under way
         regression = Regression(U, self.number("lam"), self.number("rho"), self.number("cut"))
-        Q = linalg.orth(U)
+        resting = np.where(self.rested[:, None], U, 0.0)
+        Q = linalg.orth(resting)
         sums, found = {"n": np.array(self.data.n)}, []
         for block in self.blocks():
             V = regression.settle(block.X, block.V, block.out) if self.proving and steps else block.V
             V, R = regression.steps(block.X, V, steps, block.out)
             if self.proving and steps:
                 lam, rho, cut = (self.number(name) for name in ("lam", "rho", "cut"))
-                V, R = proof.once_more(block.X, V, U, block.out, lam=lam, rho=rho, cut=cut)
+                V, R = proof.once_more(block.X, V, resting, block.out, lam=lam, rho=rho, cut=cut)
+                R = block.X - V @ U.T
             part = {"counts": block.count(R, int(self.arrays["top"]))}
             part |= self._proof(block, V, R, Q) if self.proving else self._round(block, V, R, regression)
             for name, a in part.items():
@@ -94,16 +105,47 @@ class Task:
         if self.number("lam") <= _LOW * self.number("start"):
             bad = proof.bad_rows(self._clean(block, R), block.seen, proof.BAD)
             V = np.where(bad[:, None], 0.0, V) if bad.any() else V
-        C = regression.clip(R, block.out)
+        C = self._pull(block, R, regression)
         sums: Arrays = {"G": V.T @ V, "rest": C.T @ V.astype(C.dtype, copy=False)}
         if "Z" in self.arrays:
             sums["image"] = C.T @ (C @ self.arrays["Z"].astype(C.dtype, copy=False))
         return sums
 
+    def _pull(self, block: Block, R: Array, regression: Regression) -> Array:
+        """C in the place of R; in columns that are found anew within their own threshold.
+
+        While that falls these have no cut: Huber's function is convex, so where a column has been has no say.
+        """
+        columns, level = self.again
+        if not len(columns):
+            return regression.clip(R, block.out)
+        anew, unseen = R[:, columns], block.unseen[:, columns]
+        if level <= self.number("lam"):
+            unseen |= np.abs(anew) > self.number("cut") * level
+        C = regression.clip(R, block.out)
+        C[:, columns] = np.where(unseen, 0.0, np.clip(anew, -level, level))
+        return C
+
+    @functools.cached_property
+    def again(self) -> tuple[Array, float]:
+        """Columns that are found anew, which V does not rest on, and their threshold."""
+        levels = self.arrays.get("again", np.zeros(0))
+        return np.flatnonzero(levels), float(levels.max(initial=0.0))
+
+    @property
+    def rested(self) -> Array:
+        """On which columns V rests."""
+        there = np.ones(len(self.arrays["U"]), dtype=bool)
+        there[self.again[0]] = False
+        return there
+
     def _proof(self, block: Block, V: Array, R: Array, Q: Array) -> Arrays:
         """The sums of a proof."""
         of_hidden = np.abs(R.reshape(-1)[block.hidden]) <= self.number("cut") * self.number("lam")
-        return proof.answer(V, Q, self._clean(block, R), of_hidden, block.seen, self.arrays.get("block"))
+        clean = np.abs(R) <= self.number("cut") * self.number("lam")
+        clean &= ~block.unseen
+        x, even = self.arrays.get("block"), bool(self.arrays["even"])
+        return proof.answer(V, Q, clean, rested=self.rested, hidden=of_hidden, seen=block.seen, x=x, even=even)
 
     def _clean(self, block: Block, R: Array) -> Array:
         """Which entries lie near the low-rank part, of those that are neither gaps nor hidden."""
@@ -119,7 +161,8 @@ class Task:
         for X in self.data.dense():
             stop = start + len(X)
             gaps, places = unseen.of_rows(start, stop)
-            out, unit = np.concatenate([gaps, places]), np.ones((len(X), 1))
+            anew = (np.arange(len(X))[:, None] * X.shape[1] + self.again[0]).ravel()
+            out, unit = np.concatenate([gaps, places, anew]), np.ones((len(X), 1))
             if self.arrays["rowwise"]:
                 unit = row_sizes(X, gaps)
                 X = (X / unit).astype(X.dtype, copy=False)

@@ -19,8 +19,10 @@ from flower_pca.base import archive, files
 from flower_pca.base.errors import ConfigError, DataError, private
 
 MEMORY: Final = "flower_pca-{}-run-{}.npz"  # of a run, between its rounds; in memory_dir
-LEDGER: Final = "flower_pca-ledger-{}.npz"  # what was told of these very rows; in memory_dir, or beside Flower's state
+LEDGER: Final = "flower_pca-ledger-{}.npz"  # what was told, of whichever rows; in memory_dir, or in HOME
+ROWS: Final = "flower_pca-rows-{}.npz"  # the newest version of the rows that was released; beside the ledger
 FIXED: Final = "flower_pca-fixed-{}.npz"  # the statistics of the rows that answers come from; in memory_dir
+HOME: Final = ".flower_pca"  # in the home of the node's user: where a ledger is without memory_dir
 OWN: Final = "flower_pca-own-{}.npz"  # what an algorithm gives the node itself; in output_dir
 
 
@@ -29,9 +31,14 @@ def memory_file(folder: str | os.PathLike[str], key: int, run: str) -> Path:
     return Path(folder).expanduser() / MEMORY.format(key, run)
 
 
-def ledger_file(folder: str | os.PathLike[str] | None, mark: str) -> Path:
-    """Where a node keeps what it has told of the rows of this mark; without a folder, beside Flower's state of it."""
-    return _place(_beside_flower() if folder is None else folder, LEDGER, mark)
+def ledger_file(folder: str | os.PathLike[str] | None, data: str) -> Path:
+    """Where a node keeps what it has told of this data; without a folder, in the home of its user."""
+    return _place(home() if folder is None else folder, LEDGER, data)
+
+
+def rows_file(folder: str | os.PathLike[str] | None, data: str) -> Path:
+    """Where it keeps the rows that it has released, which are beside their ledger."""
+    return _place(home() if folder is None else folder, ROWS, data)
 
 
 def fixed_file(folder: str | os.PathLike[str], key: int) -> Path:
@@ -60,6 +67,18 @@ def key_of(context: Context) -> int:
     """The number of a node that its files bear: its partition-id, or its node id if it has none."""
     partition = context.node_config.get("partition-id")
     return int(context.node_id if partition is None else partition)
+
+
+def data_of(name: str | None, context: Context | None) -> str:
+    """What the data of a node is called in the names of files about all runs: nothing of it comes from a server.
+
+    By the name that its operator gives, else by its partition-id. The node id is the server's to choose, and so a node
+    without a partition-id is the only one that keeps files in its folder.
+    """
+    if name is not None:
+        return f"data-{name}"
+    partition = None if context is None else context.node_config.get("partition-id")
+    return "node" if partition is None else str(int(partition))
 
 
 def folder_of(path: Path) -> None:
@@ -96,8 +115,9 @@ def removed(path: Path) -> None:
         path.unlink()
 
 
-def _beside_flower() -> Path:
-    return Path(os.environ.get("FLWR_HOME") or Path.home() / ".flwr") / "flower_pca"
+def home() -> Path:
+    """Where a node without memory_dir keeps its ledger, whatever place Flower has for its own state."""
+    return Path.home() / HOME
 
 
 def _place(folder: str | os.PathLike[str], name: str, key: object) -> Path:

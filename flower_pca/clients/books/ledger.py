@@ -1,11 +1,12 @@
-"""The ledger: what a node has told of its rows as they are, over all runs, whatever the server calls them.
+"""The ledger: what a node has told of its rows, over all runs, whatever the server calls them.
 
-One file for each version of the rows, named by their mark; rows that change, if only by one, begin a new one. A ledger
-is read, weighed against and written under one lock, before an answer leaves the node: what could not be sent in the end
-counts as told.
+There is one for a node, or for the data that its operator names (`data_name`). It outlives the rows, so that a row more
+is no new budget; their order, precision and storage; and the transport, as nothing that a server says is in its name.
+It is read, weighed against and written under one lock, before an answer leaves the node: what could not be sent in the
+end counts as told.
 
 `Account` is what a node does with it: a message is counted before it is looked at; an answer is weighed before it
-leaves the node, with all that was told of these rows before.
+leaves the node, with all that was told before.
 """
 
 from __future__ import annotations
@@ -60,6 +61,8 @@ class Ledger:
         beyond: Masked sums that it gave no answer to, as that was beyond a bound, say: each tells of this node alone.
         groups: Those with whom the rows were summed under masks.
         columns: Columns of d numbers that have left the node.
+        versions: Versions of the rows that were released, if they are released in lots: see `books.versions`.
+        runs: Of the newest runs, which version they began with.
     """
 
     answered: int = 0
@@ -67,6 +70,8 @@ class Ledger:
     beyond: int = 0
     groups: list[Group] = field(default_factory=list)
     columns: int = 0
+    versions: int = 0
+    runs: dict[str, int] = field(default_factory=dict)
 
     def admit(self, present: frozenset[bytes], *, most: tuple[int, int] | None) -> None:
         """Note the group in which these others are summed with; a new one, if there may be one more.
@@ -108,11 +113,24 @@ def _read(path: Path) -> Ledger:
     try:
         header, _ = archive.read(path, _KIND, private=True)
         groups = [Group(frozenset(peers), frozenset(missing)) for peers, missing in header["groups"]]
-        spent, columns = float(header["spent"]), int(header["columns"])
-        return Ledger(int(header["answered"]), spent, int(header["beyond"]), groups, columns)
+        return Ledger(
+            answered=int(header["answered"]),
+            spent=float(header["spent"]),
+            beyond=int(header["beyond"]),
+            groups=groups,
+            columns=int(header["columns"]),
+            versions=int(header["versions"]),
+            runs={str(run): int(version) for run, version in header["runs"].items()},
+        )
     except FileNotFoundError:
         return Ledger()
-    except (FlowerPCAError, KeyError, TypeError, ValueError) as error:  # to take it for none would forget what was told
+    except (
+        FlowerPCAError,
+        AttributeError,
+        KeyError,
+        TypeError,
+        ValueError,
+    ) as error:  # to take it for none would forget what was told
         rule, got = "one that this node has written", "another"
         remedy = "Its operator has to look at it, or to remove it."
         raise RefusalError(f"{path.name} of this node", must=rule, got=got, then=remedy) from error
@@ -127,26 +145,27 @@ class Account:
     """
 
     def __init__(self, rules: Rules, *, context: Context | None = None) -> None:
-        self._rules, self._context = rules, context
+        self._rules = rules
+        self._path = folders.ledger_file(rules.memory_dir, folders.data_of(rules.data_name, context))
 
-    def count(self, data: LocalData | Stream) -> None:
+    def count(self) -> None:
         """Count a message over all runs, likewise: a refusal may tell something too."""
         most = self._rules.max_messages_ever
         if most is None:
             return
-        with opened(self._path(data)) as book:
+        with opened(self._path) as book:
             if book.answered >= most:
                 rule = f"at most {most}: that is its max_messages_ever"
                 raise RefusalError("The messages to this node", must=rule, got="one more", then=_OPERATOR)
             book.answered += 1
 
-    def demands(self, request: wire.Request, data: LocalData | Stream) -> Demands:
+    def demands(self, request: wire.Request) -> Demands:
         """What the node asks of those that it is summed with."""
         rules = self._rules
         named = rules.trusted_keys is not None and rules.keeps_ledger
 
         def admit(present: frozenset[bytes], /, *, told: bool) -> None:
-            with opened(self._path(data)) as book:
+            with opened(self._path) as book:
                 asked = book if told else copy.deepcopy(book)  # a sum that is not told yet is only asked about
                 asked.admit(present, most=rules.group_limits)
 
@@ -154,17 +173,17 @@ class Account:
         shares = rules.trusted_keys is not None
         return Demands(rules.identity, rules.min_peers, rules.max_colluders, admits, request.run, shares)
 
-    def lose(self, data: LocalData | Stream) -> None:
+    def lose(self) -> None:
         """Count a masked sum that the node's rows allow no answer to: to say so tells of this node alone."""
         if self._rules.counts_groups:
-            with opened(self._path(data)) as book:
+            with opened(self._path) as book:
                 book.beyond += 1
 
     def weigh(self, request: wire.Request, data: LocalData | Stream, up: Arrays) -> None:
-        """Refuse an answer that would tell more, with all that was told of these rows before, than the node allows."""
+        """Refuse an answer that would tell more, with all that was told before, than the node allows."""
         if not self._rules.keeps_ledger:
             return
-        with opened(self._path(data)) as book:
+        with opened(self._path) as book:
             masked = request.stage == messages.STAGE
             stage = messages.inner_stage(request.arrays) if masked else request.stage
             if stage is not None:  # a set-up of masks and an unmasking tell nothing of these
@@ -184,28 +203,23 @@ class Account:
     def _weigh_columns(
         self, book: Ledger, stage: str, request: wire.Request, data: LocalData | Stream, up: Arrays
     ) -> None:
-        """Count the floating-point numbers of an answer as columns of d; under masks, those that the sum shows."""
+        """Count the numbers of an answer as columns of d; under masks, those that the sum shows.
+
+        A single whole number, such as how many rows there are, is none of a column; one for each column is.
+        """
         if (most := self._rules.max_columns) is None:
             return
         d = data.d or _columns(stage, request, up)
         parts = registry.STAGES[stage].parts(messages.plain(request.arrays), d)
-        real = {name: part.shape for name, part in parts.items() if not part.kind.whole}
         if request.stage == messages.STAGE:
-            numbers = sum(math.prod(side or 0 for side in shape) for shape in real.values())
+            sizes = {name: math.prod(side or 0 for side in part.shape) for name, part in parts.items()}
         else:
-            numbers = sum(up[name].size for name in real)
+            sizes = {name: up[name].size for name in parts}
+        numbers = sum(size for name, size in sizes.items() if size > 1 or not parts[name].kind.whole)
         book.columns += -(-numbers // d)
         if book.columns > most:
             rule, got = f"at most {most}: that is its max_columns", f"{book.columns} with this message"
             raise RefusalError("The columns of numbers that leave this node", must=rule, got=got, then=_OPERATOR)
-
-    def _path(self, data: LocalData | Stream) -> Path:
-        """The ledger of these rows; of a stream, whose rows change, that of the node."""
-        if isinstance(data, LocalData):
-            mark = data.mark
-        else:
-            mark = "stream" if self._context is None else f"stream-{folders.key_of(self._context)}"
-        return folders.ledger_file(self._rules.memory_dir, mark)
 
 
 def _columns(stage: str, request: wire.Request, up: Arrays) -> int:

@@ -77,7 +77,8 @@ class Policy:
         if not tells:
             return
         says = request.layers.get(NOISE)
-        if (why := self._rules.floor.refusal(says)) is not None:
+        floor = self._rules.floor
+        if floor is not None and (why := floor.refusal(says)) is not None:
             raise RefusalError(why)
         most = self._rules.budget
         if most is not None and noise.named_budget(says or {}) > most * (1.0 + _ROUNDING):

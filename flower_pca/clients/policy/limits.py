@@ -164,6 +164,9 @@ def check(request: wire.Request) -> None:
 
 def check_arrays(request: wire.Request) -> None:
     """Refuse arrays that the stage of the message does not name, or that are not what it says."""
+    if request.stage == messages.STAGE and (strange := messages.strange(request.arrays)):
+        got = ", ".join(strange)[:100]
+        raise ProtocolError("The arrays of masks in a message", must="those of masked sums", got=got, then=_SENDER)
     asked = Asked.of(request)
     if asked.stage in registry.STAGES or not asked.stage:  # what is neither is refused by its name
         asked.check()

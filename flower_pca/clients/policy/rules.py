@@ -10,9 +10,11 @@ from __future__ import annotations
 import difflib
 import logging
 import os
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from flower_pca.masking.identity import Identity
 
 ANSWERS: Final = ("fixed", "rows")
+PENDING: Final = ("answer", "refuse")
 FILLS: Final = ("own_mean", "mean")
 ANY: Final = "any"  # of ways to prepare columns, and of runs over rows beside
 SPLITS: Final = (False, True, "std", "max_abs", ANY)
@@ -36,12 +39,13 @@ _UNSIGNED: Final = (
     "masked_only without trusted_keys: a server can take part in sums as another node, and one invented peer is enough "
     "to unmask what this node sends. Give trusted_keys against a server that is not honest."
 )
+_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")  # of data, as it stands in the names of files
 _NEAR: Final = 0.8  # of two names, by difflib: one is then a misspelt other
 
 
 def everything() -> tuple[str, ...]:
     """All that a node can be asked for by name: algorithms, trackers, the counts of monitoring, and scaling alone."""
-    return (*registry.ALGORITHMS, *registry.TRACKERS, *registry.BESIDE, *registry.ALONE)
+    return tuple(chain(registry.ALGORITHMS, registry.TRACKERS, registry.BESIDE, registry.ALONE))
 
 
 class WithoutRows(Set[str]):
@@ -71,7 +75,17 @@ class Rules:
             for with monitor=True.
         min_rows: Rows below which the node answers nothing; and gaps in a column below which no others than the node
             itself say what stands for them.
+        rare_columns: Columns of which the node answers although fewer than min_rows rows have a value there, or another
+            than most: their names, with commas between, or True for all. Others are refused. Not for streams.
+        min_change: Rows that come or go, at least, before the node answers from others than it has answered from: of
+            two sums before and after a person came, the difference is that person's row. It then keeps the rows
+            that it has released beside its ledger, a copy of them all. Their order, precision and storage are no
+            change. Not for streams, whose batches are answered from as they come. At least min_rows.
+        pending: What it does while fewer have changed: "answer" from the version that it has, or "refuse".
         memory_dir: A folder of the node's own for its memory, instead of Flower's context: it outlives restarts.
+        data_name: What the operator calls the data, for the ledger of what has left the node over all runs. Nodes of
+            the same machine with the same name have one ledger. Left out, it is one for each partition-id, or for the
+            node.
         output_dir: A folder of the node's own for the result that its algorithm gives the node itself, if any: the
             file flower_pca-own-KEY.npz, KEY its partition-id or node id. Nothing of it goes to the server.
             Of a Stream, a folder of that name: an npz for every step.
@@ -90,18 +104,19 @@ class Rules:
             folder of .pub files. The node then takes part in masked sums only with peers who have signed their keys
             with one of these. Not to be had from the server.
         max_messages: Messages that it answers in a run of Flower at most, those of the masks' set-up included.
-        max_messages_ever: The same over all runs, while its rows stay the same; refused ones count too.
-        max_columns: Columns of d numbers, at most, that leave the node in all, plain or masked, over all runs, while
-            its rows stay the same: an answer counts its floating-point numbers over d, rounded up. It bounds how much
-            leaves, not what follows from it: where C_i may not be known, masks or noise are the answer.
-        max_epsilon: The privacy, at most, that all answers with noise cost while its rows stay the same, over all runs,
-            whatever budget a run names: with it the node answers only runs with dp. Goes with max_delta.
+        max_messages_ever: The same over all runs, whatever becomes of its rows; refused ones count too.
+        max_columns: Columns of d numbers, at most, that leave the node in all, plain or masked, over all runs, whatever
+            becomes of its rows: an answer counts all its numbers over d, rounded up, but single whole ones such as how
+            many rows there are. It bounds how much leaves, not what follows from it: where C_i may not be known, masks
+            or noise are the answer.
+        max_epsilon: The privacy, at most, that all answers with noise cost, over all runs, whatever becomes of its rows
+            and whatever budget a run names: with it the node answers only runs with dp. Goes with max_delta.
         max_delta: The probability at which max_epsilon is accounted.
         max_colluders: Under masks, how many of the others may be in league with the server: no fewer must remain honest
             than noise is shared out among.
         min_peers: Other nodes that must be in a masked sum at least, whatever threshold the server names.
-        max_groups: The groups of nodes, at most, in which its rows are summed while they stay the same: another one, a
-            member more, say, tells the difference. Needs trusted_keys, by which nodes are known. 1 if only max_lost is
+        max_groups: The groups of nodes, at most, in which its rows are summed over all runs: another one, a member
+            more, say, tells the difference. Needs trusted_keys, by which nodes are known. 1 if only max_lost is
             given.
         max_lost: Members of a group, at most, that may be missing from its sums, all sums together: what is left of
             each of them is told. And how often the node may say that its own answer is beyond the bound of a sum, which
@@ -131,7 +146,11 @@ class Rules:
 
     allow: Collection[str] | None = None
     min_rows: int = 1
+    rare_columns: bool | str | Collection[str] = False
+    min_change: int | None = None
+    pending: str = "answer"
     memory_dir: str | os.PathLike[str] | None = None
+    data_name: str | None = None
     output_dir: str | os.PathLike[str] | None = None
     share_own: bool = False
     min_noise: float | None = None
@@ -167,11 +186,16 @@ class Rules:
             if getattr(self, name) is not None or name in _NEEDED:
                 checks.integer(name, getattr(self, name), least=1)
         checks.integer("max_colluders", self.max_colluders)
+        checks.choice("pending", self.pending, PENDING)
+        self._check_change()
         if self.max_lost is not None:
             checks.integer("max_lost", self.max_lost)
         for name in ("share_own", "masked_only", "single_masks", "share_names"):
             checks.choice(name, getattr(self, name), (True, False))
         checks.choice("split_columns", self.split_columns, SPLITS)
+        if self.data_name is not None and not _NAME.fullmatch(str(self.data_name)):
+            rule = "at most 64 letters, digits, hyphens and underscores"
+            raise ConfigError("data_name", must=rule, got=repr(self.data_name), then='Write "cohort-2024", say.')
         self._check_budget()
         if (self.max_groups is not None or self.max_lost is not None) and self.trusted_keys is None:
             remedy = "Give trusted_keys: without them a server can name whom it likes."
@@ -183,6 +207,15 @@ class Rules:
         _ = self.floor, self._constants
         if self.masked_only and self.trusted_keys is None:
             logging.getLogger("flwr").warning(_UNSIGNED)
+
+    def _check_change(self) -> None:
+        if self.min_change is None:
+            return
+        checks.integer("min_change", self.min_change, least=self.min_rows)
+        if self.split_columns:
+            remedy = "Leave one of them out."
+            rule = "used without split_columns, whose runs tell the scores of each person"
+            raise ConfigError("min_change", must=rule, got=f"split_columns={self.split_columns}", then=remedy)
 
     def _check_budget(self) -> None:
         if self.max_epsilon is None and self.max_delta is None:
@@ -252,9 +285,11 @@ class Rules:
             return np.full(d, numbers)
         return np.array([numbers.get(name, np.nan) for name in names or [""] * d])
 
-    @property
-    def floor(self) -> Floor:
-        """What the node insists on in runs with noise."""
+    @cached_property
+    def floor(self) -> Floor | None:
+        """What the node insists on in runs with noise; None where it does not insist on noise."""
+        if self.min_noise is None and self.max_clip is None and self.max_epsilon is None:
+            return None
         least = 0.0 if self.min_noise is None and self.max_epsilon is not None else self.min_noise
         return Floor(least, self.max_clip)
 

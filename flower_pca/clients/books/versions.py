@@ -1,0 +1,288 @@
+"""Versions of a node's rows, released in lots: which rows it answers from while those that it is given change.
+
+Of two honest sums, one before a person came and one after, the difference is that person's row. So a node with the rule
+`min_change` keeps the rows that it has answered from, and holds those that it is given against them:
+
+| the rows given | the node |
+|---|---|
+| are the same, whatever their order, precision, storage or type | answers from the version that it has |
+| differ in at least `min_change` rows | releases them as the next version |
+| differ in fewer | answers from the version that it has, or refuses: its rule `pending` |
+
+Rows are compared as single precision has them, by digests with a key that never leaves the node. Of those that went and
+those that came the larger number counts, so that a row which has changed is one. It is counted over all columns, over
+those that hardly changed (else a column in new units would hide a row more), and from every version before: what was
+released once is compared with for good.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import secrets
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+from flwr.app import Context
+
+from flower_pca.base import archive, checks, labels
+from flower_pca.base.errors import FlowerPCAError
+from flower_pca.base.linalg import Array
+from flower_pca.clients.books import folders
+from flower_pca.clients.books.ledger import Ledger, opened
+from flower_pca.clients.policy.refusals import RefusalError
+from flower_pca.clients.policy.rules import Rules
+from flower_pca.names.sites import SiteRows
+from flower_pca.rows.local import LocalData
+from flower_pca.rows.stream import Stream
+
+_KIND: Final = "released rows of a node"
+_CHUNK: Final = 64  # columns that are compared at a time
+_RUNS: Final = 64  # whose version is remembered
+_OPERATOR: Final = "Ask the node's operator."
+_STREAM: Final = "min_change does not hold for a Stream: what each batch tells is told as it comes."
+
+
+@dataclass(frozen=True)
+class Version:
+    """Rows that were released.
+
+    Attributes:
+        number: Which version they are, from 1 on.
+        key: The key of the node's digests.
+        whole: The digest of these very rows, as they are stored.
+        before: The digests of the rows of this and of every earlier version with the same columns.
+        columns: Which columns these were, for each.
+        data: The rows.
+    """
+
+    number: int
+    key: bytes
+    whole: bytes
+    before: tuple[Array, ...]
+    columns: tuple[str, ...]
+    data: LocalData
+
+    @classmethod
+    def first(cls, data: LocalData) -> Version:
+        """The first version of a node's rows."""
+        key = secrets.token_bytes(32)
+        digests = (row_digests(data, key, range(data.d)),)
+        return cls(1, key, whole_digest(data, key), digests, (_columns(data),), data)
+
+    def next(self, data: LocalData, digests: Array) -> Version:
+        """The version after this one."""
+        before, columns = (*self.before, digests), (*self.columns, _columns(data))
+        return Version(self.number + 1, self.key, whole_digest(data, self.key), before, columns, data)
+
+    def write(self, rules: Rules, name: str) -> None:
+        """Write it to the node's folder, for the node's own user only."""
+        data = self.data
+        parts = {"values": data.plain()}
+        if data.sparse:
+            stored = data.storage
+            parts = {"values": stored.data, "indices": stored.indices, "indptr": stored.indptr}
+        arrays = {f"before.{i}": digests for i, digests in enumerate(self.before)} | parts
+        header: dict[str, Any] = {"number": self.number, "columns": self.columns, "shape": [data.n, data.d]}
+        header |= {"names": data.names, "words": dict(data.words)}
+        header |= {"key": self.key.hex(), "whole": self.whole.hex()}
+        archive.write(folders.rows_file(rules.memory_dir, name), _KIND, header, arrays, private=True)
+
+
+def read(rules: Rules, name: str) -> Version | None:
+    """The newest version in the node's folder; None if there is none.
+
+    Raises:
+        RefusalError: If the file is damaged: to take it for none would release every row that has come since.
+    """
+    path = folders.rows_file(rules.memory_dir, name)
+    try:
+        header, arrays = archive.read(path, _KIND, private=True)
+        columns, names = tuple(map(str, header["columns"])), header["names"]
+        before = tuple(arrays[f"before.{i}"] for i in range(len(columns)))
+        values = _values(header, arrays)
+        rows = SiteRows(values, None if names is None else tuple(names), header["words"])
+        data = LocalData(rows, who=checks.NODE, missing=True)
+        key, whole = bytes.fromhex(header["key"]), bytes.fromhex(header["whole"])
+        return Version(int(header["number"]), key, whole, before, columns, data)
+    except FileNotFoundError:
+        return None
+    except (FlowerPCAError, AttributeError, KeyError, TypeError, ValueError) as error:
+        raise _damaged(path.name, "another") from error
+
+
+def _values(header: dict[str, Any], arrays: dict[str, Array]) -> Any:
+    if "indptr" not in arrays:
+        return arrays["values"]
+    from scipy import sparse
+
+    n, d = map(int, header["shape"])
+    return sparse.csr_array((arrays["values"], arrays["indices"], arrays["indptr"]), shape=(n, d))
+
+
+def _damaged(file: str, got: str) -> RefusalError:
+    rule = "the one that this node has written last"
+    remedy = "Its operator has to look at it, or to run flower-pca forget."
+    return RefusalError(f"{file} of this node", must=rule, got=got, then=remedy)
+
+
+class Lots:
+    """The rows of a node as it answers from them: as they are given, or with `min_change` the version released.
+
+    One for all messages of a run in a process, whichever copy of the node's client they meet.
+
+    Args:
+        data: The rows that the node is given, not yet looked at: whatever `load` makes of them.
+    """
+
+    def __init__(self, data: Any) -> None:
+        self.data = data
+        self._number = 0
+        self._pending = False
+        self._runs: set[str] = set()
+
+    def settle(self, rules: Rules, context: Context | None) -> LocalData | Stream:
+        """The rows that the node answers from."""
+        if rules.min_change is not None and not (self._number or self._pending):
+            if isinstance(self.data, Stream):
+                self._number = 1
+                logging.getLogger("flwr").warning(_STREAM)
+            else:
+                name = folders.data_of(rules.data_name, context)
+                with opened(folders.ledger_file(rules.memory_dir, name)) as book:
+                    self._settle(rules, rules.min_change, name, book)
+        if self._pending:
+            rule = f"those that it has answered from, or at least {rules.min_change} apart: its pending is refuse"
+            raise RefusalError("The rows of this node", must=rule, got="others, but fewer", then=_OPERATOR)
+        rows: LocalData | Stream = self.data
+        return rows
+
+    def hold(self, rules: Rules, context: Context | None, run: str) -> None:
+        """Refuse a run that began with another version, as its messages would be of both."""
+        if rules.min_change is None or run in self._runs or isinstance(self.data, Stream):
+            return
+        named = hashlib.blake2s(run.encode(), digest_size=8).hexdigest()
+        path = folders.ledger_file(rules.memory_dir, folders.data_of(rules.data_name, context))
+        with opened(path) as book:
+            began = book.runs.pop(named, self._number)
+            book.runs[named] = began  # at the end, as the newest
+            book.runs = dict(list(book.runs.items())[-_RUNS:])
+        if began != self._number:
+            rule = "the version that the run began with"
+            raise RefusalError("The rows of this node", must=rule, got="another", then="Start the run again.")
+        self._runs.add(run)
+
+    def _settle(self, rules: Rules, least: int, name: str, book: Ledger) -> None:
+        """Release the rows that are given, or take the version that was; the ledger is locked."""
+        given: LocalData = self.data
+        version = read(rules, name)
+        if (0 if version is None else version.number) < book.versions:
+            raise _damaged(folders.rows_file(rules.memory_dir, name).name, "an older one, or none")
+        if version is None:
+            if given.n < least:
+                rule = f"at least {least}, its min_change, before they are first answered from"
+                raise RefusalError("The rows of this node", must=rule, got="fewer", then="Ask again when it has more.")
+            version = Version.first(given)
+            version.write(rules, name)
+        elif whole_digest(given, version.key) == version.whole:  # as it is given: it may be memory-mapped
+            version = replace(version, data=given)
+        else:
+            version = self._changed(rules, least, name, version)
+        book.versions = version.number
+        if not self._pending:
+            self._number, self.data = version.number, version.data
+
+    def _changed(self, rules: Rules, least: int, name: str, version: Version) -> Version:
+        """The next version, if enough has changed; else the one that was."""
+        given: LocalData = self.data
+        digests = row_digests(given, version.key, range(given.d))
+        if version.columns[-1] == _columns(given) and difference(digests, version.before[-1]) == 0:
+            return version
+        few = fewest(given, version, digests)
+        if few >= least:
+            version = version.next(given, digests)
+            version.write(rules, name)
+            return version
+        self._pending = rules.pending == "refuse"
+        goes = "refuses" if self._pending else "answers from these"
+        words = "%s of this node differ from those that it has answered from, fewer than its min_change, %s: it %s."
+        logging.getLogger("flwr").warning(words, labels.count(few, "row"), least, goes)
+        return version
+
+
+def fewest(given: LocalData, had: Version, digests: Array) -> int:
+    """In how many rows the given ones differ from what was released, where that is fewest: a server can look there."""
+    rest = [d for d, columns in zip(had.before, had.columns, strict=True) if columns == _columns(given)]
+    counts = [difference(digests, before) for before in rest]
+    here, there = common(given, had.data)
+    if here:
+        still = hardly(given, had.data, here, there, least=max(counts, default=given.n))
+        mine = row_digests(given, had.key, [here[i] for i in still])
+        theirs = row_digests(had.data, had.key, [there[i] for i in still])
+        if still and 2 * len(np.unique(mine)) >= len(mine):  # columns that tell rows apart
+            counts.append(difference(mine, theirs))
+    return min([count for count in counts if count], default=given.n)
+
+
+def common(a: LocalData, b: LocalData) -> tuple[list[int], list[int]]:
+    """The places in each of the columns that both have: by name, or where they have no names by position."""
+    if a.names is None or b.names is None:
+        both = list(range(min(a.d, b.d)))
+        return both, both
+    there = {name: i for i, name in enumerate(b.names)}
+    here = [i for i, name in enumerate(a.names) if name in there]
+    return here, [there[a.names[i]] for i in here]
+
+
+def hardly(a: LocalData, b: LocalData, here: list[int], there: list[int], *, least: int) -> list[int]:
+    """Which of the common columns have changed in fewer values than rows have changed."""
+    found = []
+    for start in range(0, len(here), _CHUNK):
+        part = slice(start, start + _CHUNK)
+        mine, theirs = _bits(a, here[part]), _bits(b, there[part])
+        counts = [difference(mine[:, j], theirs[:, j]) for j in range(mine.shape[1])]
+        found += [start + j for j, count in enumerate(counts) if count < least]
+    return found
+
+
+def difference(a: Array, b: Array) -> int:
+    """How many have come or gone, whichever is more, between two collections, in which one may be several times."""
+    _, which = np.unique(np.concatenate([a, b]), return_inverse=True)
+    more = np.bincount(which[: len(a)], minlength=which.max() + 1)
+    more -= np.bincount(which[len(a) :], minlength=which.max() + 1)
+    return int(max(more[more > 0].sum(), -more[more < 0].sum()))
+
+
+def row_digests(data: LocalData, key: bytes, columns: Any) -> Array:
+    """A digest of each row in these columns, whatever the order, precision or storage of the rows."""
+    places, found = list(columns), bytearray()
+    for block in data.blocks():
+        for row in _single(block[:, places]):
+            found += hashlib.blake2b(row.data, digest_size=8, key=key).digest()
+    return np.frombuffer(bytes(found), dtype=np.uint64)
+
+
+def whole_digest(data: LocalData, key: bytes) -> bytes:
+    """A digest of the rows as they are stored."""
+    about = json.dumps([data.n, data.d, str(data.storage.dtype), data.names, data.fingerprint()])
+    return hashlib.blake2b(about.encode(), digest_size=16, key=key).digest()
+
+
+def _bits(data: LocalData, columns: list[int]) -> Array:
+    """The values of some columns as they are compared."""
+    return np.concatenate([_single(block[:, columns]) for block in data.blocks()]).view(np.uint32)
+
+
+def _single(block: Array) -> Array:
+    """Values in single precision, of which each has one pattern of bits."""
+    with np.errstate(over="ignore"):
+        rows = np.ascontiguousarray(block, dtype=np.float32) + np.float32(0.0)  # no zero is negative
+    rows[np.isnan(rows)] = np.nan
+    return rows
+
+
+def _columns(data: LocalData) -> str:
+    """What tells the columns of a version from others."""
+    return json.dumps([data.d, data.names])

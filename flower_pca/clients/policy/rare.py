@@ -1,0 +1,68 @@
+"""Columns that tell of few rows: in which few have a value, or few have another than most.
+
+A sum over all rows is then one over these few: the carrier of a rare code is told by the products with that column.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection
+from typing import Final
+
+import numpy as np
+
+from flower_pca.base.linalg import Array
+from flower_pca.clients.policy.refusals import RefusalError
+from flower_pca.clients.policy.rules import Rules
+from flower_pca.names.columns import listed
+from flower_pca.rows.local import LocalData
+
+_CHUNK: Final = 64  # columns that are looked at at a time
+
+
+def check(data: LocalData, rules: Rules) -> None:
+    """Refuse rows with columns that tell of fewer than min_rows of them: by name to the operator, to no server."""
+    if rules.rare_columns is True:
+        return
+    found = _find(data, rules.min_rows)
+    names = [f"column {i}" for i in found] if data.names is None else [data.names[i] for i in found]
+    named = [name for name in names if name not in _allowed(rules)]
+    if named:
+        words = "Fewer than min_rows=%d rows of this node have a value, or another than most, in %s (rare_columns)."
+        logging.getLogger("flwr").warning(words, rules.min_rows, listed(named))
+        rule = "ones in which at least min_rows rows have a value, and none or so many another than most"
+        remedy = "Run without them, or ask the node's operator."
+        raise RefusalError("The columns of this node", must=rule, got="others", then=remedy)
+
+
+def _allowed(rules: Rules) -> Collection[str]:
+    given = rules.rare_columns
+    if isinstance(given, str):
+        return [name.strip() for name in given.split(",")]
+    return given if isinstance(given, Collection) else ()
+
+
+def _find(data: LocalData, least: int) -> list[int]:
+    """The places of the columns that tell of so few rows; looked for once."""
+    key = ("rare", least)
+    if key not in data.known:
+        found = []
+        for start in range(0, data.d, _CHUNK):
+            part = np.concatenate([block[:, start : start + _CHUNK] for block in data.blocks()])
+            found += [start + j for j in range(part.shape[1]) if _tells_few(part[:, j], least)]
+        data.known[key] = found
+    places: list[int] = data.known[key]
+    return places
+
+
+def _tells_few(column: Array, least: int) -> bool:
+    there = column[~np.isnan(column)] if column.dtype.kind == "f" else column
+    if len(there) < least:
+        return len(there) > 0
+    # A value that all but fewer than `least` have is the most frequent of any 2 least - 1 rows.
+    values, counts = np.unique(there[: 2 * least - 1], return_counts=True)
+    often = values[np.argmax(counts)]
+    if len(there) >= 2 * least - 1 and counts.max() < least:
+        return False
+    others = int(np.count_nonzero(there != often))
+    return 0 < others < least and len(there) - others > 1  # where no value repeats, none is frequent

@@ -1,0 +1,71 @@
+"""Share: no client counts for more than a stated share of the total squares.
+
+It lies at the server alone. What a client counts follows from the opening (`stages.weighing`); every later answer is
+scaled by it, its number of rows too, as if each of its rows counted for so much. A client that came after the opening
+has told nothing: it counts for so little that the largest answer it may give, `MARGIN` times all rows, is no more than
+the share.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+
+from flower_pca.core.layer import Layer
+from flower_pca.core.model import Counted, Model
+from flower_pca.core.stage import MARGIN, Arrays
+
+
+@dataclass(frozen=True)
+class MaxShare(Layer):
+    """Scales answers by what their clients count.
+
+    Attributes:
+        share: s, the largest share of one client.
+    """
+
+    name: ClassVar[str] = "max_share"
+
+    share: float
+
+    @property
+    def mark(self) -> str:
+        return repr(self)
+
+    def count(self, arrays: Arrays, client: int, model: Model) -> Arrays:
+        weights = {} if model.counted is None else model.counted.weights
+        if not weights:
+            return arrays
+        weight = weights.get(client, self.share / MARGIN)
+        return {name: weight * a for name, a in arrays.items()}
+
+    def measured(self, model: Model) -> Model:
+        """With who was scaled down, and how far any client can have turned the components."""
+        status, counted = model.status, model.counted
+        if status is None or counted is None:
+            return model
+        choices = {**model.choices, self.name: self._scaled(counted)}
+        words = f"{status.words}; {self._turn(counted, model)}"
+        return replace(model, status=replace(status, words=words), choices=choices)
+
+    def _scaled(self, counted: Counted) -> str:
+        """Who counts for less than its rows, in words."""
+        largest = max(counted.weights.values(), default=1.0)
+        less = {i: w / largest for i, w in counted.weights.items() if w < largest}
+        if not less:
+            return f"max_share={self.share:g}: all clients count in full."
+        named = ", ".join(f"client {i} counts {w:.2g} times" for i, w in sorted(less.items()))
+        return f"max_share={self.share:g}: {named}."
+
+    def _turn(self, counted: Counted, model: Model) -> str:
+        """The bound on the turn: the sine is at most what a client is of the trace over the gap (Davis, Kahan 1970)."""
+        if model.k >= model.d:
+            return "there is nothing to turn the components to"
+        sine = counted.most * model.trace / model.gap if model.gap > 0.0 else np.inf
+        if sine < 1.0:
+            degrees = f"{np.rad2deg(np.arcsin(sine)):.2g} degrees"
+            return f"no rows of one client turn the components by more than {degrees} (max_share={self.share:g})"
+        part = f"{counted.most:.2g} of the squares, which one client may have"
+        return f"max_share={self.share:g} does not bound the turn: {part}, are more than the gap"

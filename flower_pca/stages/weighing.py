@@ -1,0 +1,211 @@
+"""Openings in which clients do not count alike: no client more than a share, or only their medians.
+
+The message is that of any opening, and so is a client's half. The server keeps the answers of all clients until they
+are there, N d (p + 2) numbers, since what one of them counts hangs on all others.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+
+from flower_pca.base.errors import ConfigError, DataError
+from flower_pca.base.linalg import Array
+from flower_pca.base.medians import median
+from flower_pca.core.model import Counted, Model
+from flower_pca.core.stage import Arrays, Merge
+from flower_pca.rows.frame import Frame, Moments
+from flower_pca.stages import usable
+from flower_pca.stages.opening import Opening, OpeningState, block_of
+
+_ANSWERS: Final = "answers"  # beside the first one's means, which say how many columns there are
+_STEPS: Final = 1000
+_STILL: Final = 1e-13  # the change of a weight at which all have settled
+_ALL: Final = 1e-9  # by which N times a share may be below 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class WeighingOpening(Opening):
+    """An opening whose answers come together once all of them are there.
+
+    Attributes:
+        share: The most that one client may count of all; None for no such limit.
+    """
+
+    share: float | None = None
+
+    def merging(self, state: OpeningState) -> Merge:
+        def merge(total: dict[str, Any] | None, client: int, reply: Arrays) -> dict[str, Any]:
+            first = {"mean": reply["mean"], _ANSWERS: {}}
+            known: dict[str, Any] = total or first
+            known[_ANSWERS][client] = reply
+            return known
+
+        return merge
+
+    def server(self, state: OpeningState, total: dict[str, Any], answered: frozenset[int]) -> OpeningState:
+        answers = {i: reply for i, reply in total[_ANSWERS].items() if i in answered}
+        return replace(state, said=answers, total={})
+
+    def finish(self, state: OpeningState, model: Model) -> Model:
+        total, counted = self._together(state, model)
+        found = super().finish(replace(state, total=total), model)
+        if not self.judged:
+            found = replace(found, claims={})
+        return replace(found, counted=counted)
+
+    def _block(self, state: OpeningState, total: Arrays) -> Array:
+        return block_of(self.broadcast(state), len(total["mean"]))
+
+    @abstractmethod
+    def _together(self, state: OpeningState, model: Model) -> tuple[Arrays, Counted]:
+        """What the answers come to, and what each client counts."""
+
+
+@dataclass(frozen=True)
+class _Answers:
+    """The moments of all clients, one line each, and their products."""
+
+    clients: tuple[int, ...]
+    n: Array
+    seen: Array  # the values that mean and m2 are of, (N, d)
+    mean: Array
+    m2: Array
+    replies: tuple[Arrays, ...]
+
+    @classmethod
+    def of(cls, answers: Mapping[int, Arrays]) -> _Answers:
+        replies = tuple(answers.values())
+        n = np.array([float(reply["n"]) for reply in replies])
+        mean, m2 = (np.stack([reply[name] for reply in replies]).astype(np.float64) for name in ("mean", "m2"))
+        seen = np.stack([np.broadcast_to(reply.get("count", reply["n"]), mean.shape[1:]) for reply in replies])
+        return cls(tuple(answers), n, seen.astype(np.float64), mean, m2, replies)
+
+    @property
+    def common(self) -> Arrays:
+        """What is no sum: how many rows there are in all, and what holds for each client."""
+        coarsest, by_rows = (np.max([reply[name] for reply in self.replies]) for name in ("eps", "rows"))
+        found = {"n": np.array(int(self.n.sum())), "eps": np.asarray(coarsest), "rows": np.asarray(by_rows)}
+        if "count" in self.replies[0]:
+            found["count"] = self.seen.sum(axis=0)
+        return found
+
+    def squares(self, frame: Frame) -> Array:
+        """t_i, the sum of squares of each client's rows in a frame."""
+        found = []
+        for n, mean, m2, seen in zip(self.n, self.mean, self.m2, self.seen, strict=True):
+            found.append(Moments(int(n), mean, m2, seen).sums(frame)[1].sum())
+        return np.array(found)
+
+    def summed(self, weights: Array) -> Arrays:
+        """Mean and squared deviations of all rows, those of client i counted w_i times."""
+        seen = weights[:, None] * self.seen
+        rows = np.maximum(seen.sum(axis=0), np.finfo(float).tiny)
+        mean = (seen * self.mean).sum(axis=0) / rows
+        m2 = weights @ self.m2 + (seen * (self.mean - mean) ** 2).sum(axis=0)
+        return {**self.common, "mean": mean, "m2": m2}
+
+    def product(self, block: Array, mean: Array, weights: Array) -> Array:
+        """C B about this mean: sum_i w_i (P_i + n_i e_i e_i'B), with e_i how far the client's own mean is from it."""
+        off = np.where(self.seen > 0.0, self.mean - mean, 0.0)
+        between = off.T @ ((weights * self.n)[:, None] * (off @ block))
+        within = sum(w * reply["product"] for w, reply in zip(weights, self.replies, strict=True))
+        return np.asarray(within + between)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CappedOpening(WeighingOpening):
+    """An opening in which no client counts for more than a share s of the total squares, nor of the rows.
+
+    Client i counts w_i times, n_i are its rows and t_i is the sum of their squares in the common frame. Rows come
+    first: w_i n_i is at most s times the sum of all such. Then w_i t_i is made at most s times its sum in the same way.
+    Mean and scale, which t_i hangs on, are those of the rows counted so: the steps between the two settle after a few.
+    Weights are then made such that the rows counted are as many as there are.
+    """
+
+    share: float = 1.0
+
+    def _together(self, state: OpeningState, model: Model) -> tuple[Arrays, Counted]:
+        answers = _Answers.of(state.said)
+        by_rows = capped(answers.n, self.share)
+        weights = by_rows
+        for _ in range(_STEPS):
+            total = answers.summed(weights)
+            squares = by_rows * answers.squares(_frame(total, model))
+            before, weights = weights, by_rows * capped(squares, self.share)
+            if np.abs(weights - before).max() <= _STILL:
+                break
+        weights = weights * (answers.n.sum() / float(weights @ answers.n))
+        total = answers.summed(weights)
+        total["product"] = answers.product(self._block(state, total), total["mean"], weights)
+        squares = weights * answers.squares(_frame(total, model))
+        rows = weights * answers.n / answers.n.sum()
+        # Without a client the others' mean is another one: its part of that is at most r / (1 - r) of its squares.
+        most = squares / squares.sum() / np.maximum(1.0 - rows, np.finfo(float).tiny)
+        by_client = dict(zip(answers.clients, weights.tolist(), strict=True))
+        less = (weights < (1.0 - _ALL) * weights.max()).any()
+        return total, Counted(by_client if less else {}, float(most.max()))
+
+
+@dataclass(frozen=True, kw_only=True)
+class MedianOpening(WeighingOpening):
+    """An opening whose frame is made of medians over the clients: of their means, deviations and largest values.
+
+    With a share, a client counts as many rows as it has, but for no more than that share of all rows counted.
+    """
+
+    def _together(self, state: OpeningState, model: Model) -> tuple[Arrays, Counted]:
+        answers = _Answers.of(state.said)
+        weights = np.ones(len(answers.n))
+        if self.share is not None:
+            weights = answers.n * capped(answers.n, self.share)
+        there = weights[:, None] * (answers.seen > 0.0)
+        total = answers.common
+        total["mean"] = median(answers.mean, there)
+        variances = median(answers.m2 / np.maximum(answers.seen, 1.0), there)
+        total["m2"] = variances * total.get("count", total["n"])
+        if state.peaks:
+            total["peak"] = median(np.stack([reply["peak"] for reply in answers.replies]), there)
+        total["product"] = answers.product(self._block(state, total), total["mean"], weights)
+        by_client = dict(zip(answers.clients, weights.tolist(), strict=True))
+        return total, Counted({} if self.share is None else by_client)
+
+    def finish(self, state: OpeningState, model: Model) -> Model:
+        # What all clients' products add up to is none of their medians.
+        return replace(super().finish(state, model), product=None)
+
+
+def capped(sizes: Array, share: float) -> Array:
+    """Of each size the part, at most 1, such that none is more than this share of what is left of all together.
+
+    Raises:
+        ConfigError: If the share is below 1/N.
+        DataError: If so many sizes are 0 that nothing would be left.
+    """
+    count = len(sizes)
+    if share * count < 1.0 - _ALL:
+        rule = f"at least 1/{count}, as there are {count} clients"
+        raise ConfigError("max_share", must=rule, got=f"{share:g}", then="Raise it: shares have to add up to 1.")
+    size = np.sort(sizes)[::-1]
+    rest = np.append(np.cumsum(size[::-1])[::-1], 0.0)  # rest[m], the sum of all but the m largest
+    most = size[0]
+    for m in range(count):
+        # The m largest are each a share s of m c + rest, with c what they are cut to; the next one is below that.
+        if size[m] * (1.0 - share * m) <= share * rest[m] * (1.0 + _ALL):
+            break
+        most = share * rest[m + 1] / (1.0 - share * (m + 1))
+    if most <= 0.0:
+        rule = "such that no few of them have all squares"
+        raise DataError("The clients", must=rule, got="others", then="Raise max_share, or leave it out.")
+    return np.asarray(np.minimum(1.0, most / np.maximum(sizes, np.finfo(float).tiny)))
+
+
+def _frame(total: Arrays, model: Model) -> Frame:
+    """The common frame that these sums make, its gaps filled."""
+    mean = total["mean"] if model.center else None
+    fill = total["mean"] if "count" in total else None
+    return Frame(mean, usable.scale(model.scale, total, model.feature_names), fill)

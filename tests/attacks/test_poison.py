@@ -1,0 +1,126 @@
+"""One bad node among twenty, within all bounds on answers: what turns the result, names the node, or stops it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from builders import Array
+from fake_grid import grid_of
+
+from flower_pca import ConfigError, simulate
+from flower_pca.analysis.influence import influence, warnings
+from flower_pca.base import linalg
+from flower_pca.strategies import PCAStrategy
+
+pytestmark = pytest.mark.usefixtures("lines")
+D, NODES, K, DRAWS = 20, 20, 3, 20
+LAST = np.eye(D)[-1]
+
+
+def nodes(draw: int, sizes: Array, n: int = 100) -> tuple[np.random.Generator, list[Array]]:
+    rng = np.random.default_rng([draw, 30])
+    return rng, [rng.standard_normal((n, D)) * sizes for _ in range(NODES)]
+
+
+FALLING = 3.0 * 0.85 ** np.arange(D)
+CLEAR = np.array([6.0, 5.5, 5.0, *0.4 * 0.95 ** np.arange(D - K)])
+
+
+def dense(rng: np.random.Generator) -> Array:
+    u = rng.standard_normal(D)
+    return u / np.linalg.norm(u)
+
+
+BAD = {
+    "along one column": lambda rng, X: X + 100.0 * rng.standard_normal((len(X), 1)) * LAST,
+    "by far along one column": lambda rng, X: X + 1e6 * rng.standard_normal((len(X), 1)) * LAST,
+    "along a dense direction": lambda rng, X: X + 100.0 * rng.standard_normal((len(X), 1)) * dense(rng),
+    "somewhere else": lambda rng, X: X + 1e3 * dense(rng),
+    "in three rows": lambda rng, X: np.vstack([X[3:], 300.0 * np.outer([1.0, -1.0, 1.0], dense(rng))]),
+}
+CLAIM = {
+    "with many rows": lambda rng, X: 3.2 * np.sign(rng.standard_normal((20_000, 1))) * LAST,
+    "with many rows in one place": lambda rng, X: 1e4 * LAST + 1e-3 * rng.standard_normal((20_000, D)),
+}
+
+
+def turn(A: Array, B: Array) -> float:
+    return float(np.rad2deg(linalg.principal_angles(A.T, B.T).max()))
+
+
+def pooled(shards: list[Array]) -> Array:
+    X = np.vstack(shards)
+    return np.linalg.svd(X - X.mean(axis=0), full_matrices=False)[2][:K]
+
+
+@pytest.mark.parametrize("how", [*BAD, *CLAIM])
+def test_without_a_limit_one_node_turns_the_result(how):
+    rng, shards = nodes(0, FALLING)
+    bad = {**BAD, **CLAIM}[how](rng, shards[0])
+    assert turn(simulate("krylov", [bad, *shards[1:]], n_components=K).components_, pooled(shards[1:])) > 30.0
+
+
+@pytest.mark.parametrize("how", BAD)
+def test_influence_names_it_in_the_status_and_to_readers(how):
+    named = others = 0
+    for draw in range(DRAWS):
+        rng, shards = nodes(draw, FALLING)
+        result = simulate("krylov", [BAD[how](rng, shards[0]), *shards[1:]], n_components=K, influence=True)
+        far = {one.client for one in influence(result) if one.far}
+        named += 0 in far and "client 0 turns it by" in result.status.words and "is far off" in warnings(result)[0]
+        others += len(far - {0})
+    assert named >= DRAWS - 1
+    assert others == 0
+
+
+def test_influence_names_nobody_where_all_are_honest():
+    for draw in range(DRAWS):
+        result = simulate("krylov", nodes(draw, FALLING)[1], n_components=K, influence=True)
+        assert "turns it by" not in result.status.words
+
+
+@pytest.mark.parametrize("how", [*BAD, *CLAIM])
+def test_max_share_keeps_the_turn_below_what_the_status_states(how):
+    for draw in range(DRAWS):
+        rng, shards = nodes(draw, CLEAR)
+        bad = {**BAD, **CLAIM}[how](rng, shards[0])
+        result = simulate("krylov", [bad, *shards[1:]], n_components=K, max_share=0.06)
+        words = result.status.words
+        assert "no rows of one client turn the components by more than" in words
+        stated = float(words.rpartition("by more than ")[2].partition(" degrees")[0])
+        assert stated < 30.0
+        assert turn(result.components_, pooled(shards[1:])) <= stated + 0.5
+
+
+@pytest.mark.parametrize("how", [*BAD, *CLAIM])
+def test_the_median_of_subspaces_stays_within_twice_what_one_node_is_off_by(how):
+    within = 0
+    for draw in range(DRAWS):
+        shards = nodes(draw, FALLING)[1]
+        good = shards[8:]
+        truth = pooled(good)
+        off = np.median([turn(pooled([X]), truth) for X in good])
+        bad = [{**BAD, **CLAIM}[how](np.random.default_rng(draw), X) for X in shards[:8]]  # of one mind
+        result = simulate("median_pca", [*bad, *good], n_components=K)
+        within += turn(result.components_, truth) <= 2.0 * off
+    assert within >= DRAWS - 1
+
+
+@pytest.mark.parametrize("asked", [{"max_share": 0.1}, {"influence": True}, {"algorithm": "median_pca"}])
+def test_under_masks_none_of_that_is_to_be_had(asked):
+    asked = {"algorithm": "krylov", **asked}
+    with pytest.raises(ConfigError, match="must be"):
+        simulate(asked.pop("algorithm"), nodes(0, FALLING)[1][:4], n_components=K, mask=True, **asked)
+
+
+def test_over_flower_and_with_names_the_status_calls_a_node_as_readers_do():
+    rng, shards = nodes(1, FALLING)
+    bad = BAD["along one column"](rng, shards[0])
+    tables = [pd.DataFrame(X, columns=[f"c{j:02}" for j in range(D)]) for X in (bad, *shards[1:])]
+    named = {f"site{i:02}": table for i, table in enumerate(tables)}
+    for asked, words in (({"influence": True}, "site00 turns it by"), ({"max_share": 0.1}, "site00 counts")):
+        here = simulate("krylov", named, n_components=K, **asked)
+        assert words in " ".join([here.status.words, *here.choices])
+        over = PCAStrategy("krylov", n_components=K, **asked).fit(grid_of([bad, *shards[1:]]))
+        assert words.replace("site00", "client 0") in " ".join([over.status.words, *over.choices])

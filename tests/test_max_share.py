@@ -1,0 +1,274 @@
+"""No client counts for more than a share of all squares or rows: against LAPACK on rows weighed by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from builders import Array, StopError, sine
+from fake_grid import grid_of, hosts_of
+
+from flower_pca import ConfigError, DataError, simulate
+from flower_pca.assembly import question, run
+from flower_pca.base import linalg
+from flower_pca.core.drive import drive
+from flower_pca.core.model import Model
+from flower_pca.rows.local import LocalData
+from flower_pca.simulation.in_process import Shards
+from flower_pca.stages.weighing import capped
+from flower_pca.strategies import PCAStrategy
+
+pytestmark = pytest.mark.usefixtures("lines")
+D, K = 8, 2
+SIZES = np.array([6.0, 5.0, *0.5 * 0.9 ** np.arange(D - 2)])
+SUMS = ["krylov", "ssi", "covariance", "fed_oapm", "auto"]
+
+
+def rows(seed: int, n: int = 60) -> Array:
+    return np.asarray(np.random.default_rng(seed).standard_normal((n, D)) * SIZES + 1.0)
+
+
+def bad(seed: int, n: int = 60, size: float = 1e3) -> Array:
+    rng = np.random.default_rng(seed)
+    return rows(seed, n) + size * rng.standard_normal((n, 1)) * np.eye(D)[-1]
+
+
+def known(shards: list[Array], algorithm: str = "krylov", **asked: object) -> tuple[object, Model]:
+    """The result, and what the run knew at its end."""
+    made = run(question(algorithm, n_components=K, **asked))
+    result = drive(made, Shards([LocalData(X, missing="missing" in asked) for X in shards]))
+    return result, made.standing.model
+
+
+def by_hand(shards: list[Array], weights: Array, scale: bool) -> tuple[Array, Array, Array]:
+    """Mean, second moments and squares by client, each row counted so many times."""
+    n = np.array([len(X) for X in shards])
+    mean = sum(w * X.sum(axis=0) for w, X in zip(weights, shards, strict=True)) / (weights @ n)
+    off = [X - mean for X in shards]
+    size = (
+        np.sqrt(sum(w * (X**2).sum(axis=0) for w, X in zip(weights, off, strict=True)) / (weights @ n))
+        if scale
+        else 1.0
+    )
+    off = [X / size for X in off]
+    return mean, sum(w * X.T @ X for w, X in zip(weights, off, strict=True)), np.array([(X**2).sum() for X in off])
+
+
+@pytest.mark.parametrize("share", [0.25, 0.3, 0.5, 0.9, 1.0])
+def test_a_size_is_cut_to_the_share_of_what_is_left_and_others_stay(share):
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        sizes = rng.uniform(0.1, 1.0, 4) ** 6
+        left = sizes * capped(sizes, share)
+        assert (left <= share * left.sum() * (1.0 + 1e-6)).all()
+        cut = left < sizes * (1.0 - 1e-9)
+        np.testing.assert_allclose(left[cut], share * left.sum(), rtol=1e-6)
+
+
+def test_at_one_over_n_all_are_cut_to_the_least():
+    np.testing.assert_allclose(np.array([4.0, 2.0, 8.0]) * capped(np.array([4.0, 2.0, 8.0]), 1 / 3), 2.0)
+
+
+@pytest.mark.parametrize("asked", [{}, {"scale": "std"}])
+@pytest.mark.parametrize("algorithm", SUMS)
+def test_the_result_is_that_of_rows_that_count_for_so_much(algorithm, asked):
+    shards = [30.0 * bad(0), rows(1, 90), rows(2, 40), rows(3, 70), rows(4, 50)]
+    result, model = known(shards, algorithm, max_share=0.3, **asked)
+    weights = np.array([model.counted.weights[i] for i in range(5)])
+    n = np.array([len(X) for X in shards])
+    mean, C, squares = by_hand(shards, weights, bool(asked))
+    assert weights @ n == pytest.approx(n.sum())
+    assert (weights * squares <= 0.3 * (weights @ squares) * (1.0 + 1e-9)).all()
+    assert (weights * squares)[0] == pytest.approx(0.3 * (weights @ squares), rel=1e-9)
+    values, V = linalg.eigh_descending(C)
+    np.testing.assert_allclose(result.mean_, mean, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(result.explained_variance_, values[:K] / (n.sum() - 1), rtol=1e-5)
+    assert sine(result.components_, V[:, :K].T) < 1e-4
+    assert "client 0 counts" in " ".join(result.choices)
+
+
+def test_sparse_components_too_are_those_of_rows_that_count_for_so_much():
+    shards = [bad(0), *(rows(i) for i in range(1, 6))]
+    result, model = known(shards, "sparse_pca(cardinality=8)", max_share=0.2)
+    weights = np.array([model.counted.weights[i] for i in range(6)])
+    V = linalg.eigh_descending(by_hand(shards, weights, False)[1])[1]
+    assert sine(result.components_, V[:, :K].T) < 1e-4
+
+
+def test_where_nobody_has_more_the_result_is_the_plain_one():
+    shards = [rows(i) for i in range(5)]
+    plain, capped_ = (simulate("krylov", shards, n_components=K, max_share=share) for share in (None, 0.9))
+    np.testing.assert_allclose(capped_.components_, plain.components_, atol=1e-12)
+    np.testing.assert_allclose(capped_.explained_variance_, plain.explained_variance_, rtol=1e-12)
+    assert "all clients count in full" in " ".join(capped_.choices)
+    assert "max_share" not in plain.status.words
+
+
+FOES = {
+    "one direction": lambda seed: bad(seed),
+    "a far place": lambda seed: rows(seed) + 1e5 * np.eye(D)[-1],
+    "many rows": lambda seed: bad(seed, 20_000, 4.0),
+    "many rows in a far place": lambda seed: 1e3 * np.eye(D)[-2] + 1e-3 * rows(seed, 20_000),
+    "dense": lambda seed: rows(seed) @ linalg.orth(np.random.default_rng(seed).standard_normal((D, D))) * 30.0,
+}
+
+
+@pytest.mark.parametrize("foe", FOES)
+@pytest.mark.parametrize("share", [0.051, 0.1, 0.15])
+def test_one_client_turns_the_components_by_no_more_than_the_status_says(foe, share):
+    shards = [FOES[foe](0), *(rows(i) for i in range(1, 20))]
+    result, model = known(shards, max_share=share)
+    weights = np.array([model.counted.weights.get(i, 1.0) for i in range(20)])
+    others = by_hand(shards[1:], weights[1:], False)[1]
+    turn = np.rad2deg(linalg.principal_angles(result.components_.T, linalg.eigh_descending(others)[1][:, :K]).max())
+    share_of_gap = model.counted.most * model.trace / model.gap
+    assert share <= model.counted.most * 1.2 <= 1.44 * share / (1.0 - share)
+    stated = result.status.words.rpartition("by more than ")[2].partition(" degrees")[0]
+    if share_of_gap >= 1.0:
+        assert "does not bound the turn" in result.status.words
+    else:
+        assert float(stated) == pytest.approx(np.rad2deg(np.arcsin(share_of_gap)), rel=0.06)
+        assert turn <= np.rad2deg(np.arcsin(share_of_gap))
+
+
+def test_the_status_says_where_a_share_bounds_no_turn():
+    shards = [np.random.default_rng(i).standard_normal((60, D)) for i in range(4)]
+    result = simulate("krylov", shards, n_components=K, max_share=0.3)
+    assert "max_share=0.3 does not bound the turn: " in result.status.words
+
+
+@pytest.mark.parametrize("share", [0.19, "19%", 0.01])
+def test_less_than_one_over_the_clients_is_refused(share):
+    with pytest.raises(ConfigError, match=r"^max_share must be at least 1/5, as there are 5 clients. Got 0\.(19|01)\."):
+        simulate("krylov", [rows(i) for i in range(5)], n_components=K, max_share=share)
+
+
+@pytest.mark.parametrize("share", [0.0, -0.1, 1.5, "much", True])
+def test_what_is_no_share_is_refused(share):
+    with pytest.raises(ConfigError, match=r"^max_share must be above 0 and at most 1\."):
+        simulate("krylov", [rows(0)] * 2, n_components=K, max_share=share)
+
+
+def test_one_client_with_all_squares_leaves_nothing_to_count():
+    shards = [rows(0) - 1.0, *([np.zeros((60, D))] * 3)]
+    with pytest.raises(DataError, match="Raise max_share"):
+        simulate("krylov", shards, n_components=K, center=False, max_share=0.25)
+
+
+@pytest.mark.parametrize("algorithm", ["faps", "uda", "dcf_pca", "exact_per_pca", "local_power"])
+def test_algorithms_whose_answers_are_no_sums_of_products_are_refused(algorithm):
+    with pytest.raises(ConfigError, match=r"^The algorithm with max_share must be one in which a client can count for"):
+        simulate(algorithm, [rows(0)] * 2, n_components=K, max_share=0.6)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"mask": True}, {"scale": "max_abs"}, {"monitor": True}, {"influence": True}, {"split": "columns"}],
+)
+def test_options_that_need_whole_rows_or_sums_are_refused(other):
+    with pytest.raises(ConfigError, match=r"with max_share must be|max_share .* must be left out"):
+        simulate("krylov", [rows(0)] * 2, n_components=K, max_share=0.6, **other)
+
+
+def test_the_reconstruction_error_is_that_of_the_rows_as_they_count():
+    shards = [bad(0), *(rows(i) for i in range(1, 6))]
+    result, model = known(shards, max_share=0.2, evaluate=True)
+    weights = np.array([model.counted.weights[i] for i in range(6)])
+    Q = result.components_.T
+    errors = [np.sum(((X - result.mean_) - (X - result.mean_) @ Q @ Q.T) ** 2) for X in shards]
+    assert result.mse_ == pytest.approx(weights @ errors / 360.0, rel=1e-9)
+
+
+def test_gaps_are_weighed_with_their_rows():
+    shards = [bad(0), *(rows(i) for i in range(1, 6))]
+    for i, X in enumerate(shards):
+        X[i::9, 2] = np.nan
+    result, model = known(shards, max_share=0.2, missing="own_mean")
+    weights = np.array([model.counted.weights[i] for i in range(6)])
+    filled = [np.where(np.isnan(X), np.nanmean(X, axis=0), X) for X in shards]
+    mean, C, squares = by_hand(filled, weights, False)
+    np.testing.assert_allclose(result.mean_, mean, rtol=1e-9)
+    assert sine(result.components_, linalg.eigh_descending(C)[1][:, :K].T) < 1e-5
+    assert (weights * squares <= 0.2 * (weights @ squares) * (1.0 + 1e-6)).all()
+
+
+def test_a_run_goes_on_from_its_checkpoint_with_the_same_weights(tmp_path):
+    shards = [bad(0), *(rows(i) for i in range(1, 6))]
+    whole = simulate("ssi", shards, n_components=K, max_share=0.2)
+
+    def stop(session):
+        if len(session.history) == 2:
+            raise StopError
+
+    asked = {"n_components": K, "max_share": 0.2, "checkpoint": tmp_path / "run.npz"}
+    with pytest.raises(StopError):
+        simulate("ssi", shards, on_round=stop, **asked)
+    again = simulate("ssi", shards, **asked)
+    np.testing.assert_array_equal(again.components_, whole.components_)
+    assert again.choices == whole.choices
+    with pytest.raises(StopError):
+        simulate("ssi", shards, on_round=stop, **{**asked, "checkpoint": tmp_path / "other.npz"})
+    with pytest.raises(ConfigError, match="must be one of this very run"):
+        simulate("ssi", shards, n_components=K, max_share=0.3, checkpoint=tmp_path / "other.npz")
+
+
+def test_a_client_that_comes_later_counts_for_next_to_nothing_until_the_opening_is_held_again():
+    shards = [bad(9), *(rows(i) for i in range(1, 6))]
+    there = [range(1, 6), range(1, 6), *[range(6)] * 500]
+    result = simulate("ssi", shards, n_components=K, max_share=0.2, participation=lambda number: there[number])
+    whole = simulate("ssi", shards, n_components=K, max_share=0.2)
+    assert sine(result.components_, whole.components_) < 1e-4
+    assert result.choices == whole.choices
+
+
+FOE = [bad(0), *(rows(i) for i in range(1, 6))]
+NEAR = {"float32": 1e-5, "float16": 2e-2}
+
+
+@pytest.mark.parametrize(
+    "beside",
+    [
+        {"wire": "float32", "tol": 1e-6},
+        {"wire": "float16", "tol": 1e-2},
+        {"start": np.eye(D)[:K] + 0.1},
+        {"fraction": 0.7},
+        {"answers": "fixed"},
+        {"participation": lambda number: [1, 2, 3, 4, 5] if number in (2, 3) else range(6)},
+    ],
+)
+def test_other_options_do_not_change_what_clients_count(beside):
+    algorithm = "ssi" if {"fraction", "participation"} & set(beside) else "krylov"
+    whole = simulate(algorithm, FOE, n_components=K, max_share=0.2)
+    result = simulate(algorithm, FOE, n_components=K, max_share=0.2, **beside)
+    assert "max_share=0.2: client 0 counts" in " ".join(result.choices)
+    assert sine(result.components_, whole.components_) <= NEAR.get(beside.get("wire", ""), 1e-3)
+    np.testing.assert_allclose(result.explained_variance_, whole.explained_variance_, rtol=0.05)
+
+
+@pytest.mark.parametrize("grid", [grid_of, lambda shards: hosts_of(shards, each=2)])
+@pytest.mark.parametrize("algorithm", ["krylov", "ssi", "median_pca"])
+def test_over_flower_it_is_the_run_in_process(algorithm, grid):
+    hosted = None if grid is grid_of else "stacked"
+    strategy = PCAStrategy(algorithm, n_components=K, max_share=0.2, hosted=hosted)
+    result, here = strategy.fit(grid(FOE)), simulate(algorithm, FOE, n_components=K, max_share=0.2)
+    assert sine(result.components_, here.components_) < 1e-7
+    assert (result.choices, result.n_samples_) == (here.choices, 360)
+    np.testing.assert_allclose(result.explained_variance_, here.explained_variance_, rtol=1e-9)
+
+
+def test_summed_by_their_hosts_no_client_can_be_scaled():
+    with pytest.raises(ConfigError, match='with hosted="summed" must be'):
+        PCAStrategy("krylov", n_components=K, max_share=0.2, hosted="summed").fit(hosts_of(FOE, each=2))
+
+
+@pytest.mark.parametrize("algorithm", ["krylov", "ssi", "median_pca"])
+@pytest.mark.parametrize("gone", [1, 2])
+def test_without_a_client_that_went_others_count_as_if_it_had_never_been(algorithm, gone):
+    there = [range(6)] * gone + [range(5)] * 500
+    result = simulate(algorithm, FOE, n_components=K, max_share=0.25, participation=lambda number: there[number])
+    fresh = simulate(algorithm, FOE[:5], n_components=K, max_share=0.25)
+    if result.n_samples_ == fresh.n_samples_:
+        assert sine(result.components_, fresh.components_) < 1e-4
+        assert result.choices == fresh.choices
+    else:  # it went after all that it was asked
+        assert gone == 2
+        assert result.n_samples_ == 360

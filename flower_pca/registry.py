@@ -19,7 +19,7 @@ from flower_pca.base import checks, spec
 from flower_pca.base.errors import ConfigError
 from flower_pca.core.algorithm import Algorithm
 from flower_pca.core.layer import Layer
-from flower_pca.core.run import ResultClass
+from flower_pca.core.model import ResultClass
 from flower_pca.core.stage import Stage
 from flower_pca.stages.opening import Opening
 from flower_pca.stages.ritz import RayleighRitz

@@ -27,6 +27,7 @@ from flower_pca.base.errors import FlowerPCAError
 from flower_pca.clients.books import folders
 from flower_pca.clients.policy.refusals import RefusalError
 from flower_pca.clients.policy.rules import Rules
+from flower_pca.core.asks import Message
 from flower_pca.core.stage import Arrays
 from flower_pca.layers import NOISE, noise
 from flower_pca.masking import messages
@@ -210,7 +211,7 @@ class Account:
         if (most := self._rules.max_columns) is None:
             return
         d = data.d or _columns(stage, request, up)
-        parts = registry.STAGES[stage].parts(messages.plain(request.arrays), d)
+        parts = registry.STAGES[stage].parts(Message(messages.plain(request.arrays)), d)
         if request.stage == messages.STAGE:
             sizes = {name: math.prod(side or 0 for side in part.shape) for name, part in parts.items()}
         else:

@@ -103,8 +103,8 @@ CONFIG_ERRORS = {
     "misspelt": (
         {"algorithm": "kryov"},
         "The algorithm must be one of krylov, ssi, local_power, faps, uda, wda, dr_svd, dist_pca, fed_oapm, "
-        "covariance, sparse_pca, "
-        "dcf_pca, consensus_rpca, per_pca, exact_per_pca, auto. Got 'kryov'. Did you mean 'krylov'?",
+        "median_pca, covariance, sparse_pca, "
+        "dcf_pca, consensus_rpca, per_pca, exact_per_pca, triple_pca, auto. Got 'kryov'. Did you mean 'krylov'?",
     ),
     "case": ({"algorithm": "FAPS"}, "Did you mean 'faps'?"),
     "no algorithm": ({"algorithm": "xyz"}, "Got 'xyz'. Choose one of these."),

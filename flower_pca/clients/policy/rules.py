@@ -71,8 +71,8 @@ class Rules:
 
     Args:
         allow: Names of the algorithms that the node serves. Left out, all that compare no rows: not consensus_rpca,
-            dcf_pca and the trackers, which are served only by name; nor "monitor", the counts of rows that a run asks
-            for with monitor=True.
+            dcf_pca, triple_pca and the trackers, which are served only by name; nor "monitor", the counts of
+            rows that a run asks for with monitor=True.
         min_rows: Rows below which the node answers nothing; and gaps in a column below which no others than the node
             itself say what stands for them.
         rare_columns: Columns of which the node answers although fewer than min_rows rows have a value there, or another

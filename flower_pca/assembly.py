@@ -41,6 +41,7 @@ from flower_pca.tracking.tracker import Tracker
 from flower_pca.vertical import result as vertical
 
 if TYPE_CHECKING:
+    from flower_pca.layers.noise import Budget
     from flower_pca.masking.run import Masked
 
 AnyRun: TypeAlias = "Run | Masked"
@@ -162,56 +163,63 @@ def run(asked: Question, *, judged: bool = True, start: Start | None = None) -> 
     """
     if start is not None:
         checked(asked, start=type(start).__name__)
-    masked = asked.mask is not None
     algorithm, choices = _beforehand(asked)
     if asked.split == "columns":
         return _under(asked.mask, vertical.run(asked, algorithm, choices))
-    entry = registry.entry(type(algorithm))
-    bits, tol = (asked.bits, asked.tol) if algorithm.tolerant else (64, None)
-    layers: list[Layer] = [] if asked.channel is None else [asked.channel]
-    if bits < 64:
-        from flower_pca.layers.precision import Precision
-
-        layers.append(Precision(bits))
+    bits, tol = 64, None
+    if algorithm.tolerant:
+        bits, tol = asked.bits, asked.tol
     if asked.wire == "auto":
         choices |= {"wire": why_bits(bits, tol)}
-    if isinstance(algorithm, Telling) and algorithm.by_client is not None:
-        from flower_pca.layers.single import Single
-
-        layers.append(Single())
+    layers, budget = _layers(asked, algorithm, bits), None
     if asked.dp is not None:
         from flower_pca.layers.noise import planned
 
         budget, algorithm = planned(asked.dp, algorithm, PrivateOpening.name)
         layers.append(budget)
-        width = algorithm.width(asked.n_components)
-        opening: Stage[Any] = PrivateOpening(width=width, clip=budget.reach, noise=budget.frame_noise)
-    elif masked:
-        opening = SummedOpening(width=algorithm.width(asked.n_components))
-    else:
-        opening = entry.opening(width=algorithm.width(asked.n_components), judged=judged, bits=bits)
+    opening = _opening(asked, algorithm, bits, budget, judged=judged)
     if asked.max_share is not None:
         opening, capping = _capped(opening, asked.max_share)
         layers += capping
-    known: Any = {"n_components": asked.n_components, "seed": asked.seed, "wanted": asked.columns}
-    model = Model(
-        basis=None if start is None else starts.block(start, algorithm, **known),
-        center=asked.centered,
-        scale=asked.scale,
-        missing=asked.missing,
-        summed=masked,
-        public=_public(asked),
-        choices=choices,
-        warm=start is not None,
-        **known,
+    entry = registry.entry(type(algorithm))
+    summed = asked.mask is not None
+    made = Run(
+        (opening, algorithm, entry.closing(), *_later(asked)),
+        model=_model(asked, algorithm, choices, start),
+        roll=Roll(min_clients=asked.min_clients, fraction=asked.fraction, seed=asked.seed, summed=summed),
+        result=entry.result,
+        layers=layers,
+        asked=asked.plain(),
     )
-    roll = Roll(min_clients=asked.min_clients, fraction=asked.fraction, seed=asked.seed, summed=masked)
-    after: list[Stage[Any]] = [Evaluate()] if asked.evaluate else []
-    after += [Histograms()] if asked.monitor else []
-    after += [Influence()] if asked.influence else []
-    stages: tuple[Stage[Any], ...] = (opening, algorithm, entry.closing(), *after)
-    made = Run(stages, model=model, roll=roll, result=entry.result, layers=layers, asked=asked.plain())
     return _under(asked.mask, made)
+
+
+def _layers(asked: Question, algorithm: Algorithm[Any], bits: int) -> list[Layer]:
+    """The layers that are on, but for a budget's noise, in the order in which the server lays them on."""
+    layers: list[Layer] = []
+    if asked.channel is not None:
+        layers.append(asked.channel)
+    if bits < 64:
+        from flower_pca.layers.precision import Precision
+
+        layers.append(Precision(bits))
+    if isinstance(algorithm, Telling) and algorithm.by_client is not None:
+        from flower_pca.layers.single import Single
+
+        layers.append(Single())
+    return layers
+
+
+def _opening(
+    asked: Question, algorithm: Algorithm[Any], bits: int, budget: Budget | None, *, judged: bool
+) -> Stage[Any]:
+    """The opening that goes with noise, with masks, or with neither."""
+    width = algorithm.width(asked.n_components)
+    if budget is not None:
+        return PrivateOpening(width=width, clip=budget.reach, noise=budget.frame_noise)
+    if asked.mask is not None:
+        return SummedOpening(width=width)
+    return registry.opening(algorithm)(width=width, judged=judged, bits=bits)
 
 
 def _capped(opening: Stage[Any], share: float) -> tuple[Stage[Any], list[Layer]]:
@@ -224,6 +232,38 @@ def _capped(opening: Stage[Any], share: float) -> tuple[Stage[Any], list[Layer]]
         return replace(opening, share=share), []
     capped = CappedOpening(width=opening.width, judged=opening.judged, bits=opening.bits, share=share)
     return capped, [MaxShare(share)]
+
+
+def _later(asked: Question) -> list[Stage[Any]]:
+    """What follows the closing stage, if it is asked for."""
+    stages: list[Stage[Any]] = []
+    if asked.evaluate:
+        stages.append(Evaluate())
+    if asked.monitor:
+        stages.append(Histograms())
+    if asked.influence:
+        stages.append(Influence())
+    return stages
+
+
+def _model(asked: Question, algorithm: Algorithm[Any], choices: dict[str, str], start: Start | None) -> Model:
+    """What is known before the first message."""
+    basis = None
+    if start is not None:
+        basis = starts.block(start, algorithm, n_components=asked.n_components, seed=asked.seed, wanted=asked.columns)
+    return Model(
+        n_components=asked.n_components,
+        center=asked.centered,
+        scale=asked.scale,
+        seed=asked.seed,
+        missing=asked.missing,
+        warm=start is not None,
+        summed=asked.mask is not None,
+        wanted=asked.columns,
+        public=_public(asked),
+        basis=basis,
+        choices=choices,
+    )
 
 
 def tracking(
@@ -261,8 +301,16 @@ def tracking(
     compatible.check(tracker, on, registry.TRACKERS)
     r, masked, names = int(n_components), masks is not None, wanted(columns)
     basis = None if start is None else starts.basis(start, r)
-    given: Any = {"seed": int(seed), "steps": steps, "basis": basis, "summed": masked, "wanted": names}
-    model = Model(n_components=r, center=False, scale=None, **given)
+    model = Model(
+        n_components=r,
+        center=False,
+        scale=None,
+        seed=int(seed),
+        steps=steps,
+        summed=masked,
+        wanted=names,
+        basis=basis,
+    )
     plain: Mapping[str, Any] = {"n_components": r, "seed": int(seed), "steps": steps, "min_clients": min_clients}
     plain = {**plain, "columns": None if names is None else list(names)}
     words = {"tracker": tracker.spec, "mask": masks and repr(masks), "channel": air and repr(air)}
@@ -293,9 +341,10 @@ def standardizing(
     checks.integer("min_clients", min_clients, least=1)
     masks, names = MaskedSums.of(mask), wanted(columns)
     summed = masks is not None
-    opening: Stage[Any] = SummedOpening(width=0) if summed else Opening(width=0, judged=judged)
-    known: Any = {"center": True, "scale": "deviation", "seed": 0}
-    model = Model(n_components=1, missing=missing, summed=summed, wanted=names, **known)
+    opening: Stage[Any] = Opening(width=0, judged=judged)
+    if summed:
+        opening = SummedOpening(width=0)
+    model = Model(n_components=1, center=True, scale="deviation", seed=0, missing=missing, summed=summed, wanted=names)
     roll = Roll(min_clients=min_clients, seed=0, summed=summed)
     asked = {"missing": missing, "min_clients": min_clients, "columns": None if names is None else list(names)}
     made = Run((opening, Standardize()), model=model, roll=roll, result=Scaling, asked=asked)

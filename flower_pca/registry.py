@@ -19,12 +19,12 @@ from flower_pca.base import checks, spec
 from flower_pca.base.errors import ConfigError
 from flower_pca.core.algorithm import Algorithm
 from flower_pca.core.layer import Layer
+from flower_pca.core.model import ResultClass
 from flower_pca.core.stage import Stage
 from flower_pca.stages.opening import Opening
 from flower_pca.stages.ritz import RayleighRitz
 
 if TYPE_CHECKING:
-    from flower_pca.results.pca import PCAResult
     from flower_pca.tracking.tracker import Tracker
 
 
@@ -45,7 +45,7 @@ class Entry:
 
     algorithm: type[Algorithm[Any]]
     closing: type[Stage[Any]] = RayleighRitz
-    result: type[PCAResult] = field(default_factory=partial(spec.load, _RESULT))
+    result: ResultClass = field(default_factory=partial(spec.load, _RESULT))
     opening: type[Opening] = Opening
 
 
@@ -82,6 +82,7 @@ _LINES: Final = {
     "consensus_rpca": _Line("algorithms.robust.consensus_rpca:ConsensusRPCA", *_ROBUST),
     "per_pca": _Line("algorithms.personal.per_pca:PerPCA", *_PERSONAL),
     "exact_per_pca": _Line("algorithms.personal.exact_per_pca:ExactPerPCA", *_PERSONAL),
+    "triple_pca": _Line("algorithms.personal.triple_pca:TriplePCA", "triple", "results.triple:TripleResult"),
 }
 _TRACKERS: Final = {
     "st_miss": "tracking.st_miss:STMiss",
@@ -102,6 +103,7 @@ _OTHERS: Final = {
     "loadings": "vertical.stages:Loadings",
     "low_rank": "algorithms.robust.closing:LowRank",
     "personal": "algorithms.personal.closing:PersonalClosing",
+    "triple": "algorithms.personal.triple_closing:TripleClosing",
 }
 _LAYERS: Final = {  # in the order in which a client reads a message; it seals its answer in the other
     "wire": "layers.precision:Precision",
@@ -132,7 +134,7 @@ def register(
     algorithm: type[Algorithm[Any]],
     *,
     closing: type[Stage[Any]] = RayleighRitz,
-    result: type[PCAResult] | None = None,
+    result: ResultClass | None = None,
 ) -> None:
     """Add an algorithm to the table from elsewhere, as an `Entry`: at the server, and likewise at every node.
 
@@ -172,7 +174,7 @@ def opening(algorithm: Algorithm[Any]) -> type[Opening]:
     return entry(type(algorithm)).opening
 
 
-def result(algorithm: Algorithm[Any]) -> type[PCAResult]:
+def result(algorithm: Algorithm[Any]) -> ResultClass:
     """What the result of an algorithm's run is."""
     return entry(type(algorithm)).result
 

@@ -4,8 +4,9 @@ import itertools
 
 import numpy as np
 import pytest
-from builders import unequal
+from builders import two_lead, unequal
 from fake_grid import grid_of, in_a_run
+from spoilt import ROWS
 
 from flower_pca import ConfigError, strategies
 from flower_pca.clients.books import memory
@@ -66,3 +67,44 @@ def test_a_run_that_keeps_nothing_leaves_nothing(tmp_path):
     with in_a_run():
         run("krylov", grid_of(SHARDS, memory_dir=tmp_path, answers="rows"))
     assert list(tmp_path.iterdir()) == []
+
+
+REMEMBERING = {
+    "faps": ("faps", 2, SHARDS),
+    "consensus_rpca": ("consensus_rpca(gamma=0.7)", 5, np.array_split(ROWS, 3)),
+    "dcf_pca": ("dcf_pca(step='scaled', tol=0.003)", 5, np.array_split(ROWS, 3)),
+    "exact_per_pca": ("exact_per_pca(local_components=2, local_steps=1)", 2, two_lead(3)),
+    "per_pca": ("per_pca(local_components=2, eta=0.02, tol=0.05)", 2, two_lead(3)),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:theta must be")  # clients this alike have hardly anything of their own
+@pytest.mark.parametrize("asked", [{}, {"mask": True}], ids=["plain", "masked"])
+@pytest.mark.parametrize("name", REMEMBERING)
+def test_what_a_lost_memory_has_disturbed_is_noted_and_is_right_or_not_called_converged(name, asked, tmp_path):
+    spec, k, parts = REMEMBERING[name]
+
+    def run(grid):
+        return strategies.PCAStrategy(spec, n_components=k, **asked).fit(grid)
+
+    with in_a_run():
+        try:
+            alone = run(grid_of(parts, **PLAIN))
+        except ConfigError:
+            pytest.skip(f"{name} goes with no masks")
+        grid, losses = grid_of(parts, memory_dir=tmp_path, **PLAIN), [len(alone.history) // 2]
+
+        def lose(message):
+            if losses and message.metadata.group_id == str(losses[0]):
+                losses.clear()
+                (path,) = tmp_path.glob("flower_pca-1-run*.npz")
+                path.unlink()
+
+        grid.on_push = lose
+        found = run(grid)
+    (note,) = [note for record in found.history for note in record.notes.values()]
+    assert str(grid.node(1)) in note
+    assert alone.status.ok
+    if found.status.ok:
+        assert found.angle_to(alone.components_) < 1e-5

@@ -95,11 +95,11 @@ class PCAClient(NumPyClient):
         """Answer one message of a strategy."""
         try:
             request = wire.read_request(parameters, config)
-            arrays, n = self._answer(request)
+            arrays, n, memory = self._answer(request)
         except Exception as error:
             return [], 0, self._refuse(error, config)
         rows = of_run(self._rows(), request)
-        own = {**about(rows, request, self._rules, self._site), **self._policy.declines(request, rows)}
+        own = {**about(rows, request, self._rules, self._site), **self._policy.declines(request, rows), **memory}
         return wire.write_fit(arrays, n, request.number, self._key, own, layers=request.layers)
 
     def evaluate(self, parameters: list[Array], config: wire.Config) -> tuple[float, int, wire.Config]:
@@ -109,7 +109,7 @@ class PCAClient(NumPyClient):
             if request.stage != wire.EVALUATE:
                 rule, remedy = f"of the stage {wire.EVALUATE}", "Send it as train."
                 raise ProtocolError("An evaluate message", must=rule, got=request.stage, then=remedy)
-            arrays, n = self._answer(request)
+            arrays, n, _ = self._answer(request)
         except Exception as error:
             return 0.0, 0, self._refuse(error, config)
         return wire.write_evaluate(arrays, n, request.number, self._key)
@@ -121,12 +121,13 @@ class PCAClient(NumPyClient):
         told = 0 if only_columns(self._rules) else data.d or 0
         return {"n_features": told, "algorithms": ",".join(served), **wire.SPOKEN}
 
-    def _answer(self, request: wire.Request) -> tuple[Arrays, int]:
-        """The answer to a message, and the number of rows that it is told to come from."""
+    def _answer(self, request: wire.Request) -> tuple[Arrays, int, wire.Config]:
+        """The answer to a message, the number of rows that it is told to come from, and what is said of memory."""
         self._admit(request)
         rows = self._enough_rows(request)
         data = rows
-        self._lots.hold(self._rules, self._context, request.run)
+        if self._rules.min_change is not None:
+            self._lots.hold(self._rules, self._context, request.run)
         if isinstance(rows, LocalData):
             data = rows.framed(self._policy.frame_of(request, rows))
         with nullcontext() if self._store is None else self._store.alone(request.run):
@@ -137,7 +138,9 @@ class PCAClient(NumPyClient):
                 self._account.weigh(request, rows, up)
             self._keep(request, before, after)
         self._keep_own(request, data, after)
-        return up, _examples(request, data, up)
+        # Under masks clients say which messages their memory has come from, and say nothing else of it.
+        memory = wire.write_memory(before, after) if request.stage != messages.STAGE else {}
+        return up, _examples(request, data, up), memory
 
     def _admit(self, request: wire.Request) -> None:
         with naming(request):
@@ -155,7 +158,7 @@ class PCAClient(NumPyClient):
             remedy = "Ask again when it has more."
             rule = f"at least {self._rules.min_rows}"
             raise RefusalError("The rows of this node", must=rule, got="fewer", then=remedy)
-        if isinstance(data, LocalData) and request.frame.split is None:
+        if self._rules.min_rows > 1 and isinstance(data, LocalData) and request.frame.split is None:
             rare.check(data, self._rules)
         return data
 
@@ -247,6 +250,9 @@ class PCAClient(NumPyClient):
 
     def _rows(self) -> LocalData | Stream:
         self._lots.data = node_rows(self._lots.data, self._rules)
+        if self._rules.min_change is None:  # then rows are answered from as they are given
+            rows: LocalData | Stream = self._lots.data
+            return rows
         return self._lots.settle(self._rules, self._context)
 
     def _refuse(self, error: Exception, config: wire.Config) -> wire.Config:

@@ -65,6 +65,8 @@ def _shards(given: argparse.Namespace) -> tuple[list[Any], list[str]]:
     """The rows of each site that can be read; and of the others why not, each by itself where they are files."""
     if Path(given.data).expanduser().is_dir() and given.partition is None:
         return _of_files(given)
+    if given.partition is None and Path(given.data).expanduser().is_file():
+        given.clients = given.clients or 1  # it is looked into as it lies there, dealt out to nobody
     try:
         return common.clients_of(given), []
     except FlowerPCAError as error:

@@ -33,10 +33,10 @@ def run_rules(given: argparse.Namespace) -> int:
     from flower_pca.audit.sentences import telling
     from flower_pca.clients.policy.rules import Rules
 
-    config = _config(given.rules)
+    keys = config(given.rules)
     if given.profile is not None:
-        config["profile"] = given.profile
-    found = telling(Rules.of_node_config(config))
+        keys["profile"] = given.profile
+    found = telling(Rules.of_node_config(keys))
     if given.json:
         common.print_json(asdict(found))
         return 0
@@ -44,7 +44,7 @@ def run_rules(given: argparse.Namespace) -> int:
     return 0
 
 
-def _config(words: list[str]) -> dict[str, Any]:
+def config(words: list[str]) -> dict[str, Any]:
     """The keys and values of a node-config."""
     if len(words) == 1 and words[0].endswith(".toml"):
         text = Path(words[0]).expanduser().read_text(encoding="utf-8")

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from flower_pca.base.errors import DataError, ProtocolError
+from flower_pca.base.errors import DataError, ProtocolError, sentence
 from flower_pca.base.history import Round
 from flower_pca.core.claims import Judge
 from flower_pca.core.kinds import Part, fault
@@ -42,6 +42,7 @@ class Collected:
     banned: frozenset[int]
     heading: Heading | None = None
     declined: str = ""
+    notes: dict[str, str] = field(default_factory=dict)
 
     @property
     def why(self) -> str:
@@ -60,6 +61,7 @@ class Collected:
             bytes_up=self.bytes_up,
             seconds=seconds,
             metrics=metrics,
+            notes=self.notes,
         )
 
 
@@ -98,6 +100,7 @@ class Tally:
         self._before: frozenset[int] = frozenset()  # clients that have answered it already
         self._answered: set[int] = set()
         self._failures: dict[str, str] = {}
+        self._notes: dict[str, str] = {}
         self._banned: set[int] = set()
         self._bytes, self._declined = 0, ""
 
@@ -130,6 +133,7 @@ class Tally:
             frozenset(self._banned),
             self._heading or best.heading,
             self._declined,
+            self._notes,
         )
 
     def _add(self, reply: Sum) -> None:
@@ -154,6 +158,8 @@ class Tally:
             return
         self._answered.add(reply.client)
         self._declined = self._declined or declined_by(reply)
+        if reply.forgot:
+            self._notes[str(reply.client)] = _forgot(reply)
 
     def _accept(self, reply: Reply, position: int) -> None:
         check(reply, self._sent, self._answered)
@@ -238,6 +244,12 @@ def name_of(reply: Reply) -> str:
 def declined_by(reply: Reply) -> str:
     """That a client declines what the run may go on with instead, and why."""
     return f"{name_of(reply)}: {reply.declines}" if reply.declines else ""
+
+
+def _forgot(reply: Reply) -> str:
+    """What is said of a client that has lost its memory."""
+    what, rule = f"What {name_of(reply)} keeps of this run", "there until its end"
+    return sentence(what, rule, "lost", "It begins afresh. Look at its memory-dir, and whether it was restarted.")
 
 
 def _named(client: int, site: str) -> str:

@@ -16,7 +16,7 @@ counts), and the layers over its messages. The run moves them on:
 | `advance`, one gone for good     |                           | LOST                                       |
 
 Masks need no more of a run than a driver does, and these: `standing` says what an answer is made of, how large it is,
-and whether sums suffice; `settle` and `waste` say what a masked sum is asked under, and that one was lost.
+and whether sums suffice; `settle`, `waste` and `mark_loss` say what a masked sum is asked under, and what was lost.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from flower_pca.base.history import History, Round
 from flower_pca.base.linalg import Array
 from flower_pca.core import kept
 from flower_pca.core.layer import Layer
-from flower_pca.core.model import Model
+from flower_pca.core.model import Model, ResultClass
 from flower_pca.core.replies import Tally, unusable
 from flower_pca.core.roll import Call, Roll, Verdict
 from flower_pca.core.stage import Broadcast, Failure, Reply, Stage, Sum, Unsized
@@ -59,7 +59,7 @@ class Run:
         *,
         model: Model,
         roll: Roll,
-        result: Any,
+        result: ResultClass,
         layers: Sequence[Layer] = (),
         asked: Mapping[str, Any] | None = None,
     ) -> None:
@@ -143,6 +143,8 @@ class Run:
             tally.resume(self._total, self._roll.came)
         got = tally.collect(replies)
         self._standing = now.headed(got.heading, got.declined)
+        if got.notes:
+            self.mark_loss()
         self._roll = self._roll.failed(got.banned, got.why)
         spare = now.model.summed and now.model.restarts == 0  # asked once only, it gets a chance by the next opening
         self._roll, verdict = self._roll.answered(call, got.answered, asked=sent.to, spare=spare)
@@ -205,6 +207,10 @@ class Run:
         self._standing = replace(self._standing, state=state)
         self._sent = self._message(self._sent.to)
         return self._sent
+
+    def mark_loss(self) -> None:
+        """Clients have lost what they keep of the run."""
+        self._standing = self._standing.after_loss()
 
     def waste(self, why: str) -> None:
         """Clients have answered the message, but the sum of their answers cannot be had."""

@@ -111,7 +111,10 @@ class Broadcast:
 
 @dataclass(frozen=True)
 class Reply:
-    """One client's answer to the message with the same number; its columns and name if told; why it `declines`."""
+    """One client's answer to the message with the same number; its columns and name if told; why it `declines`.
+
+    `forgot`: it was made without what the client had said that it keeps of the run.
+    """
 
     client: int
     number: int
@@ -119,6 +122,7 @@ class Reply:
     heading: Heading | None = None
     site: str = ""
     declines: str = ""
+    forgot: bool = False
 
 
 @dataclass(frozen=True)

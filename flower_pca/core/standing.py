@@ -37,6 +37,7 @@ from flower_pca.core.stage import Gathering, Stage, add
 from flower_pca.names.columns import Heading
 
 MAX_RESTARTS: Final = 5  # returns to the opening because the set of clients changed
+_DISTURBED: Final = ", but maybe elsewhere than undisturbed: clients had lost what they keep of the run. Run it again."
 
 
 class Role(enum.IntEnum):
@@ -57,6 +58,7 @@ class Standing:
         opens: Whether the first stage is an opening.
         halfway: Whether an opening of two messages has had the answers to its first.
         last: Whether the opening under way is followed by the closing stage, as clients keep changing.
+        disturbed: Whether a client has lost, since the opening, what it keeps for the algorithm.
         chooser: What has chosen the algorithm, and does so again after another opening; None where it was named.
     """
 
@@ -67,6 +69,7 @@ class Standing:
     opens: bool = True
     halfway: bool = False
     last: bool = False
+    disturbed: bool = False
     chooser: Choosing | None = None
 
     @property
@@ -178,6 +181,10 @@ class Standing:
         halfway = self.opening and self.stage.status(state) is None
         return replace(self, state=state, halfway=halfway)
 
+    def after_loss(self) -> Standing:
+        """Where clients have lost what they keep: it matters while the algorithm is under way."""
+        return replace(self, disturbed=self.disturbed or self.role is Role.ALGORITHM)
+
     def left(self, status: Status, here: tuple[int, ...], roll: Roll, layers: Sequence[Layer]) -> Standing:
         """At the next stage, or back at the opening where the answer is not yet the one asked for.
 
@@ -200,7 +207,11 @@ class Standing:
 
     def _ended(self, status: Status, layers: Iterable[Layer]) -> Standing:
         """With what is said of an algorithm that has ended."""
-        model = replace(self.model, status=status, rounds=self.algorithm.rounds(self.state))
+        algorithm = self.algorithm
+        # A closing message that measures the components finds out by itself whether they are right.
+        if self.disturbed and status.outcome is Outcome.CONVERGED and not algorithm.measured:
+            status = Status(Outcome.STALLED, f"{status.words}{_DISTURBED}")
+        model = replace(self.model, status=status, rounds=algorithm.rounds(self.state))
         for layer in layers:
             model = layer.ended(model)
         return replace(self, model=model)
@@ -254,7 +265,7 @@ class Standing:
         model = replace(model, basis=basis, product=None, claims={}, counted=None, declined="")
         model = replace(model, restarts=model.restarts + 1)
         state = self.stages[0].start(model)
-        return replace(self, model=model, state=state, index=0, halfway=False, last=last)
+        return replace(self, model=model, state=state, index=0, halfway=False, last=last, disturbed=False)
 
     def settled(self) -> Standing:
         """With the algorithm that the run goes on with, which may be chosen by what the opening has brought."""

@@ -11,6 +11,7 @@ import csv as tables
 import itertools
 import re
 import warnings
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -35,7 +36,7 @@ from flower_pca.data.dialect import (
 )
 from flower_pca.data.reading import chosen, reading, with_ids
 from flower_pca.data.table import Table
-from flower_pca.names.columns import no_numbers
+from flower_pca.names.columns import among, no_numbers
 from flower_pca.names.origin import Origin
 from flower_pca.names.spelling import clean
 
@@ -301,11 +302,15 @@ def _by_cell(records: Iterator[tuple[int, list[str]]], places: list[int], cells:
 def _words(sheet: Sheet, lines: TextIO, places: Sequence[tuple[int, str]]) -> dict[str, str]:
     """The features that are no numbers: of each the first cell that is none, and its line."""
     bad: dict[str, str] = {}
+    count: Counter[str] = Counter()
+    n = 0
     for line, record in sheet.rows(lines):
+        n += 1
         for j, name in places:
-            if name not in bad and not sheet.cells.number(record[j]):
-                bad[name] = f"{labels.shorten(record[j], _SHOWN)!r} in column {name} (line {line})"
-    return bad
+            if not sheet.cells.number(record[j]):
+                bad.setdefault(name, f"{labels.shorten(record[j], _SHOWN)!r} in column {name} (line {line})")
+                count[name] += 1
+    return {name: among(words, bad=count[name], of=n) for name, words in bad.items()}
 
 
 def _warn_of_tail(sheet: Sheet) -> None:

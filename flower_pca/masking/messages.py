@@ -22,6 +22,27 @@ BOUND: Final = "mask.bound."
 SIGNATURE: Final = 164  # bytes: which key has signed (SHA-256), and the two numbers of ECDSA, of any curve
 
 
+SENT: Final = frozenset(  # all that a server sends beside the bounds of fixed point
+    f"{PREFIX}{name}"
+    for name in (
+        *(
+            "step",
+            "setup",
+            "number",
+            "single",
+            "d",
+            "needed",
+            "afresh",
+            "position",
+            "exchanges",
+            "signatures",
+            "firsts",
+        ),
+        *("members", "peers", "keys", "shares", "agreed", "stage", "clients", "survived", "dropped"),
+    )
+)
+
+
 class SpentError(DataError):
     """A client's rows allow no answer. To say so tells something of them, and costs: from now on it keeps `kept`."""
 
@@ -59,6 +80,11 @@ def plain(arrays: Mapping[str, Array]) -> Arrays:
 def bounds(arrays: Mapping[str, Array]) -> Arrays:
     """The bounds that a message brings, by the names of what they bound."""
     return {name.removeprefix(BOUND): a for name, a in arrays.items() if name.startswith(BOUND)}
+
+
+def strange(arrays: Mapping[str, Array]) -> list[str]:
+    """The names in a message that look like those of masks, and are none."""
+    return sorted(n for n in arrays if n.startswith(PREFIX) and n not in SENT and not n.startswith(BOUND))
 
 
 def inner_stage(arrays: Mapping[str, Array]) -> str | None:

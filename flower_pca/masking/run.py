@@ -149,6 +149,8 @@ class Masked:
         length = self._layout.size if self._phase == Phase.UPLOAD else 0
         got = accepted(sent, replies, group=self._group, phase=self._phase, length=length, heading=known)
         self._declined = self._declined or got.declined
+        if got.notes:
+            self._run.mark_loss()
         self._heading = got.heading if self._group is None and got.answers else self._heading
         there = tuple([client for client in self._taking_part if client in got.answers])
         for client in [client for client in self._taking_part if client not in got.answers]:

@@ -33,6 +33,8 @@ _COUNT, _DIGEST, _PEOPLE = "columns.count", "columns.digest", "columns.people"
 LONGEST: Final = 200  # characters of a name that is told
 _MOST: Final = 20  # names that a message lists
 _NAME: Final = "Name the columns of the run (columns=[...]), or align the files."
+_AMONG: Final = " among numbers"
+_RARE: Final = 20  # one cell in so many is a slip; more make a column of words
 _OTHERS: Final = "Choose others with columns=[...], or encode them."
 _APART: Final = "Choose others with columns=[...], keep these apart with beside=[...], or encode them."  # of files
 
@@ -299,10 +301,19 @@ def no_numbers(who: object, words: Mapping[str, str], *, file: bool = True) -> D
     decimal = any(re.search(r"'[-+]?\d*,\d+'", word) for word in words.values())
     between = {found[1] for word in words.values() if (found := re.search(r"['\"][-+]?\d{1,3}([., '])\d{3}\b", word))}
     remedy = _APART if file else _OTHERS
+    if all(word.endswith(_AMONG) for word in words.values()):
+        remedy = f"Mend such cells, or empty them where they stand for a gap. {remedy}"
     remedy = f"Read decimal commas with decimal=','. {remedy}" if decimal else remedy
     if between:
         remedy = f"Read what stands between thousands with thousands={min(between)!r}. {remedy}"
     return DataError(what, must="numbers", got=got, then=remedy)
+
+
+def among(words: str, *, bad: int, of: int) -> str:
+    """What is said of a column with `bad` cells `of` so many that are no numbers: it may hold numbers otherwise."""
+    if bad * _RARE > of:
+        return words
+    return words + _AMONG
 
 
 def unnamed(name: str, bad: str) -> bool:

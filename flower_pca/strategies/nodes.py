@@ -57,6 +57,7 @@ class Nodes:
     name: str = field(default_factory=lambda: uuid.uuid4().hex)  # of the run: nodes tell its memory from another's
     keys: dict[int, int] = field(default_factory=dict)
     sites: dict[int, str] = field(default_factory=dict)  # names of nodes, of those that tell theirs
+    _keepers: set[int] = field(default_factory=set)  # nodes that have said that they keep something of the run
     _called: dict[int, str] = field(default_factory=dict)  # those that were registered with a name
     _patience: Patience = field(default_factory=Patience)
     _step: int = -1  # the tracker's step that was begun last
@@ -118,15 +119,16 @@ class Nodes:
         return self.keys.get(node, _UNKNOWN), node
 
     def keep(self) -> tuple[dict[str, Any], Arrays]:
-        """The name of the run, and the nodes' keys and names."""
+        """The name of the run, the nodes' keys and names, and which of them keep something."""
         keys, sites = ({str(node): value for node, value in of.items()} for of in (self.keys, self.sites))
-        return {"name": self.name, "keys": keys, "sites": sites}, {}
+        return {"name": self.name, "keys": keys, "sites": sites, "keepers": sorted(self._keepers)}, {}
 
     def resume(self, header: Mapping[str, Any], arrays: Arrays) -> None:
         """Go on as the run of that name."""
         self.name = str(header["name"])
         self.keys = {int(node): key for node, key in header["keys"].items()}
         self.sites = {int(node): name for node, name in header["sites"].items()}
+        self._keepers = set(header["keepers"])
         messages = header.get("messages", header["history"])
         log(INFO, "Going on from %s after %d messages", self.checkpoint, len(messages))
 
@@ -203,7 +205,19 @@ class Nodes:
         sets_up = message.stage == messages.STAGE and messages.inner_stage(message.arrays) is None
         if not sets_up:
             self._patience.hear(node, counts=self._works)
-        return Reply(node, answer.number, answer.arrays, answer.heading, answer.site, answer.declines)
+        forgot = self._forgot(node, answer, message)
+        return Reply(node, answer.number, answer.arrays, answer.heading, answer.site, answer.declines, forgot)
+
+    def _forgot(self, node: int, answer: wire.Answer, message: Broadcast) -> bool:
+        """Whether a node has answered without what it had said that it keeps."""
+        if message.stage in (wire.EVALUATE, messages.STAGE):  # these say nothing of it
+            return False
+        forgot = node in self._keepers and not answer.recalls
+        if answer.keeps:
+            self._keepers.add(node)
+        else:
+            self._keepers.discard(node)
+        return forgot
 
     def refuse(self, node: int, why: str, *, lasting: bool) -> Failure:
         """The failure of a client that refuses a message, for good if a rule of its own says so."""

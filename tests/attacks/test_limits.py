@@ -37,7 +37,7 @@ ROBUST = {"U": U, "lam": 0.0, "rho": 0.0, "sigma": 1.0}
 CONSENSUS = {
     "U": U, "lam": 0.0, "rho": 0.0, "inner_steps": 1,
     "start": 1.0, "cut": 10.0, "share": 0.02, "top": 4, "seed": 1, "tag": 0, "origin": -1, "rowwise": False,
-    "proof": False,
+    "proof": False, "even": False,
 }  # fmt: skip
 
 
@@ -367,3 +367,10 @@ def test_c_that_fits_by_itself_alone_is_refused_under_masks(tmp_path):
     parts = {"C": (1700 * 1701 // 2,), "n": ()}
     with pytest.raises(RefusedError, match="A run of covariance must be of fewer columns"):
         sums.sum("covariance", {"columns": np.array(1700)}, parts, dict.fromkeys(parts, 1e6))
+
+
+def test_arrays_of_masks_that_there_are_not_are_refused_by_name():
+    node = Node(0, np.random.default_rng(0).standard_normal((40, 4)))
+    asked = {"mask.step": 0, "mask.setup": np.zeros(16, dtype=np.uint8), "mask.single": False, "mask.other": 1}
+    with pytest.raises(RefusedError, match=r"must be those of masked sums\. Got mask\.other"):
+        node.ask("masked", asked, algorithm="ssi")

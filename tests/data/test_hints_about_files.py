@@ -189,6 +189,24 @@ FAULTS = {
     "a point between thousands": (thousand, r"error: .*jena\.csv must be clear about decimals.*'1\.\d+' in column age"),
     "commas between thousands": (cell(4, "platelets", '"1 008"'), r"error: .*'1 008' in column platelets \(line 4\)"),
     "a decimal comma among points": (cell(4, "weight", '"76,5"'), r"error: .*'76,5' in column weight \(line 4\)"),
+    "a word for a gap": (
+        cell(6, "height", "k.A."),
+        r"error: .*'k\.A\.' in column height \(line 6\) among numbers\. Mend such cells, or empty them",
+    ),
+    "a limit of detection": (cell(7, "glucose", "<5"), r"error: .*'<5' in column glucose \(line 7\) among numbers"),
+    "an error of Excel": (cell(7, "age", "#DIV/0!"), r"error: .*'#DIV/0!' in column age \(line 7\) among numbers"),
+    "an infinite value": (cell(7, "age", "inf"), r"error: .*The first is in line 7 of .*jena\.csv, column age"),
+    "a line of units": (
+        with_line("years,kg,cm,mg/dl,C,G/l,-", 1), r"error: .*'years' in column age \(line 2\) among numbers"
+    ),
+    "a title above the names": (
+        lambda site: ["Export 2024-05-01", *lines_of(patients(site))],
+        r"error: Line 2 of .*jena\.csv must be of 1 cell, .*take away what stands above the names",
+    ),
+    "a name twice": (
+        lambda site: [lines_of(patients(site))[0].replace("glucose", "weight"), *lines_of(patients(site))[1:]],
+        r"error: The columns of .*jena\.csv must be named differently\. Got 'weight' more than once",
+    ),
     "a cell too many": (with_line("1,2,3,4,5,6,7,8", 9), r"error: Line 10 of .*jena\.csv must be of 7 cells"),
     "another name": (lambda site: ["Age" + lines_of(patients(site))[0][3:], *lines_of(patients(site))[1:]],
                      r"error: The columns of .*jena\.csv.*'age' and 'Age' differ only by case"),
@@ -275,6 +293,12 @@ def test_ordinary_sites_are_hardly_ever_accused(seed):
         ]  # fmt: skip
         kinds.append(site)
     assert faults.find([faults.SiteRows(site) for site in kinds]) == ()
+
+
+def test_a_file_by_itself_is_one_site(tmp_path, capsys):
+    folder = write(tmp_path / "sites")
+    assert flower_pca(capsys, "check", folder / "bonn.csv")[1] == "0 errors and 0 hints about 40 rows at 1 site\n"
+    assert "Client 0 has 2 rows" in flower_pca(capsys, "check", folder / "bonn.csv", "--clients", 20)[1]
 
 
 def test_simulate_names_the_site_and_the_row_of_data_frames():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
@@ -30,11 +31,12 @@ def told(error: Exception, *, discreet: bool) -> str:
     """
     text, log = str(error), logging.getLogger("flwr")
     if not isinstance(error, FlowerPCAError):
-        log.error("This node cannot answer: %s", text, exc_info=error)
+        log.error("This node cannot answer: %s (%s)", harmless(text), _place(error))
+        log.debug("Where it failed:", exc_info=error)
         got, remedy = f"an error ({_kind(error)}), which its own log has", "Ask the node's operator."
         return sentence("This node", "able to answer", got, remedy)
     if error.private:
-        log.warning("The rows or the rules of this node cannot be used: %s", text)
+        log.warning("The rows or the rules of this node cannot be used: %s", text.replace("\n", " "))
         got, remedy = "an error, which its own log has", "Ask the node's operator."
         return sentence("The rows and the rules of this node", "readable, as its operator has named them", got, remedy)
     text = harmless(text)  # names of the server's stand in it
@@ -43,6 +45,14 @@ def told(error: Exception, *, discreet: bool) -> str:
         rule, _, got = text.partition(" Got ")
         return f"{rule} {got.partition('. ')[2]}"
     return text
+
+
+def _place(error: Exception) -> str:
+    """Where an error was raised, in a few words: a message may cause many, and each shall take one line of a log."""
+    frames = traceback.extract_tb(error.__traceback__)
+    if not frames:
+        return type(error).__name__
+    return f"{type(error).__name__}, {os.path.basename(frames[-1].filename)}, line {frames[-1].lineno}"
 
 
 def _kind(error: Exception) -> str:
@@ -85,7 +95,9 @@ def naming(request: wire.Request) -> Iterator[None]:
     except (FlowerPCAError, OSError, MemoryError):  # of the machine and its files no message is the cause
         raise
     except Exception as error:  # whatever a message makes of numpy, scipy or Python: it shall not end the node
-        logging.getLogger("flwr").error("This node cannot work on a message: %s", error, exc_info=error)
+        words = "This node cannot work on a message: %s (%s)"
+        logging.getLogger("flwr").error(words, harmless(str(error)), _place(error))
+        logging.getLogger("flwr").debug("Where it failed:", exc_info=error)
         rule, got = f"one that the stage {request.stage} of this version can work on", type(error).__name__
         remedy = "Install the same flower_pca everywhere."
         raise ProtocolError("A message", must=rule, got=f"one that fails here ({got})", then=remedy) from error

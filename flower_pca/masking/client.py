@@ -17,6 +17,7 @@ import numpy as np
 from flower_pca import registry
 from flower_pca.base.errors import DataError, ProtocolError, sentence
 from flower_pca.base.linalg import Array
+from flower_pca.core.asks import Message
 from flower_pca.core.kinds import Part
 from flower_pca.core.layer import Sayings, flat
 from flower_pca.core.stage import Arrays
@@ -113,7 +114,7 @@ def _parts(name: str, arrays: Arrays, d: int | None) -> Mapping[str, Part]:
     """What the answer of a stage is made of; of one that is not known, which is refused later, nothing."""
     if name not in registry.STAGES:
         return {}
-    return registry.STAGES[name].parts(messages.plain(arrays), d)
+    return registry.STAGES[name].parts(Message(messages.plain(arrays)), d)
 
 
 def _ask_stage(
@@ -121,7 +122,7 @@ def _ask_stage(
 ) -> tuple[Arrays, Arrays]:
     """The stage's half. Where rows allow none, to say so tells of this client alone, and costs."""
     try:
-        return stage(name, messages.plain(arrays), data, own, summed=summed)
+        return stage(name, Message(messages.plain(arrays)), data, own, summed=summed)
     except DataError as error:
         raise messages.SpentError(str(error), own) from error
     except (ArithmeticError, ValueError) as error:  # of LAPACK, on what rows and message make

@@ -18,6 +18,7 @@ from flwr.app import MetricRecord, RecordDict
 from flower_pca import registry
 from flower_pca.base.errors import ProtocolError, harmless
 from flower_pca.base.linalg import Array
+from flower_pca.core.asks import Message
 from flower_pca.core.layer import flat, split
 from flower_pca.core.stage import Arrays, Broadcast
 from flower_pca.layers import EXPONENTS, PARTIES, WIRE
@@ -158,7 +159,7 @@ def read_request(parameters: Sequence[Array], config: Mapping[str, Any]) -> Requ
     algorithm, stage = word_of("A message", config, "algorithm"), word_of("A message", config, "stage")
     run, number = value_of("A message", config, "run", str), value_of("A message", config, "number", int)
     asks, instead = bool(config.get(_ASKS, False)), str(config.get(_ALTERNATIVE, ""))
-    return Request(algorithm, stage, run, number, arrays, frame, layers, asks, instead)
+    return Request(algorithm, stage, run, number, Message(arrays), frame, layers, asks, instead)
 
 
 def _packed(arrays: Arrays, layers: Mapping[str, Arrays]) -> Arrays:

@@ -56,7 +56,7 @@ def genuine():
     for name in registry.ALGORITHMS:
         few = {"max_rounds": 3} if hasattr(make(name), "max_rounds") else {}
         plain = registry.closing(make(name)).name == "ritz"
-        settings = [{"evaluate": True}, {"missing": "mean", **dict.fromkeys(("monitor", "influence"), plain)}]
+        settings = [{"evaluate": True}, {"missing": "mean", **dict.fromkeys(("monitor", "influence", "errors"), plain)}]
         settings += [{"dp": "dp(epsilon=9, delta=1e-6, clip=4.0)"}] * make(name).bounded
         for given in settings:
             run = assembly.run(assembly.question(name, n_components=2, **few, **given))
@@ -158,6 +158,23 @@ def said():
 
 def test_there_are_messages_of_every_stage(said):
     assert {stage for _, stage in said} == set(registry.STAGES)
+
+
+def test_a_message_without_an_array_that_it_needs_is_refused_by_name(said):
+    """Of every stage, each array of each message left out: answered, or refused for what the stage reads."""
+    refused, rules = {}, {"allow": everything(), "missing": "mean", "split_columns": "any"}
+    for (algorithm, stage), kept in said.items():
+        for arrays in kept:
+            for name in arrays:
+                rows = Stream(GAPPY, batch=20) if algorithm in registry.TRACKERS else X
+                node, frame = Node(0, rows, **rules), Frame(split=SPLIT if stage in vertical.BOTH else None)
+                less = {other: a for other, a in arrays.items() if other != name}
+                try:
+                    node.ask(stage, less, frame, algorithm=algorithm)
+                except RefusedError as error:
+                    refused[stage, name] = str(error)
+    assert len(refused) > 50
+    assert not [key for key, words in refused.items() if "fails here" in words]
 
 
 @pytest.mark.slow

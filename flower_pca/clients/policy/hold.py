@@ -59,7 +59,7 @@ class Policy:
         if named <= set(registry.ALONE) and limits.tells_products(stage, request):
             rule, got = "an opening without a block", f"{stage} with one" if "opening" in stage else stage
             raise RefusalError(f"A message of {request.algorithm}", must=rule, got=got, then="Check the sender.")
-        if inner is not None and limits.bare(stage, messages.plain(request.arrays)):
+        if inner is not None and limits.bare(stage, request.arrays):
             rule, got = "a sum that shows nothing of a node's own results", stage
             raise RefusalError("What is asked for under masks", must=rule, got=got, then="Check the sender.")
         unnamed = sorted(name for name in asked - self._served if name in everything() and registry.STAGES[name].by_row)
@@ -77,6 +77,9 @@ class Policy:
         if not tells:
             return
         says = request.layers.get(NOISE)
+        if says is not None and not self._rules.allow_noise:
+            rule, remedy = "one without noise: allow_noise is not set", "Run without dp, or ask the node's operator."
+            raise RefusalError("A run at this node", must=rule, got="one with dp", then=remedy)
         floor = self._rules.floor
         if floor is not None and (why := floor.refusal(says)) is not None:
             raise RefusalError(why)

@@ -18,6 +18,7 @@ NEUTRAL = {
     "data_name",
     "output_dir",
     "sign_key",
+    "profile",
 }  # where a node keeps what is its own, and by what others know it
 EVERY = everything()
 

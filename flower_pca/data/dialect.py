@@ -1,17 +1,20 @@
-"""How a text file is written: its encoding, what stands between its cells, what number a cell is, and its first line.
+"""How a text file is written: its encoding, what stands between its cells, what number a cell is,
+and its first line.
 
-Text may have a byte-order mark, the encoding that is given, or UTF-8. What cannot be decoded is named by its line and
-its byte, with the option that may read it.
+Text may have a byte-order mark, the encoding that is given, or UTF-8. What cannot be decoded is
+named by its line and its byte, with the option that may read it.
 
-Each file has its own dialect, so that a German one may lie among others: what nobody has said of it is found in it. The
-separator is the one by which all lines have as many cells, and most of these are numbers. Of points and commas in
-numbers it is asked which can only stand before decimals (3,5) or between thousands (1.234.567): where a file has 1.008,
-and nothing else in it says which of both that is, it is refused until somebody says so.
+Each file has its own dialect, so that a German one may lie among others: what nobody has said of it
+is found in it. The separator is the one by which all lines have as many cells, and most of these
+are numbers. Of points and commas in numbers it is asked which can only stand before decimals (3,5)
+or between thousands (1.234.567): where a file has 1.008, and nothing else in it says which of both
+that is, it is refused until somebody says so.
 
-A first line of numbers is a row as the others, or names that happen to be numbers: wave numbers, times and years look
-like values, and a row too many turns the components without a word. So a line is refused whose numbers are unlike
-those below: far from them in all columns, or going up, going down or in equal steps, as hardly a line below does. What
-is rare among n rows is the first one's by accident about once in n.
+A first line of numbers is a row as the others, or names that happen to be numbers: wave numbers,
+times and years look like values, and a row too many turns the components without a word. So a line
+is refused whose numbers are unlike those below: far from them in all columns, or going up, going
+down or in equal steps, as hardly a line below does. What is rare among n rows is the first one's by
+accident about once in n.
 """
 
 from __future__ import annotations
@@ -165,7 +168,8 @@ def _fit(records: Sequence[Sequence[str]], sep: str, decimal: str | None) -> tup
 
 @dataclass
 class Marks:
-    """What the numbers of a file say of their points and commas: of each kind of number the first one, and its place.
+    """What the numbers of a file say of their points and commas: of each kind of number the first
+    one, and its place.
 
     Attributes:
         first: By the kind: the cell, its line, and its column by position.

@@ -1,12 +1,13 @@
 """Faults: what files hold by mistake, and a PCA takes for measurements without a word.
 
-A value that stands for a gap, a line of totals, the same rows twice, a date in digits, one site in other units: each
-leaves a table of finite numbers, and components that are wrong. Here they are looked for where rows are at hand, and
-each becomes a sentence that names line or column. They are hints: only the owner of the rows knows whether it is one.
-So each kind is bounded by what ordinary rows do by accident, as far as that can be said.
+A value that stands for a gap, a line of totals, the same rows twice, a date in digits, one site in
+other units: each leaves a table of finite numbers, and components that are wrong. Here they are
+looked for where rows are at hand, and each becomes a sentence that names line or column. They are
+hints: only the owner of the rows knows whether it is one. So each kind is bounded by what ordinary
+rows do by accident, as far as that can be said.
 
-`find` goes through the kinds over all sites together. A site's columns are sorted once (`Site.sorted`), and most kinds
-read quantiles off that.
+`find` goes through the kinds over all sites together. A site's columns are sorted once
+(`Site.sorted`), and most kinds read quantiles off that.
 """
 
 from __future__ import annotations
@@ -124,7 +125,8 @@ class Site:
 def find(
     tables: Sequence[SiteRows | LocalData], names: Sequence[str] | None = None, *, most: int = MOST
 ) -> tuple[str, ...]:
-    """Hints about these sites, whose columns are the same; of more than `most` entries only about their sizes.
+    """Hints about these sites, whose columns are the same; of more than `most` entries only about
+    their sizes.
 
     Args:
         tables: The rows of each site.

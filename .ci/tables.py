@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from string import ascii_uppercase
 
-from flower_pca import PersonalResult, RobustResult, registry
+from flower_pca import PersonalResult, RobustResult, TripleResult, registry
 from flower_pca.commands.algorithms import described
 from flower_pca.core import compatible
 from flower_pca.core.stage import Stage
@@ -61,7 +61,7 @@ def reference() -> str:
     return "\n".join(lines)
 
 
-FINDS = {RobustResult: "robust PCA", PersonalResult: "personalized PCA"}
+FINDS = {RobustResult: "robust PCA", PersonalResult: "personalized PCA", TripleResult: "both at once"}
 TABLES = {"docs/choosing.md": choosing, "docs/reference.md": reference}
 
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from flower_pca.algorithms.one_shot import DistPCA as DistPCA
     from flower_pca.algorithms.personal.exact_per_pca import ExactPerPCA as ExactPerPCA
     from flower_pca.algorithms.personal.per_pca import PerPCA as PerPCA
+    from flower_pca.algorithms.personal.triple_pca import TriplePCA as TriplePCA
     from flower_pca.algorithms.robust.consensus_rpca import ConsensusRPCA as ConsensusRPCA
     from flower_pca.algorithms.robust.dcf_pca import DCFPCA as DCFPCA
     from flower_pca.algorithms.sparse_pca import SparsePCA as SparsePCA
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from flower_pca.results.robust import RobustResult as RobustResult
     from flower_pca.results.scaling import Scaling as Scaling
     from flower_pca.results.steps import TrackingResult as TrackingResult
+    from flower_pca.results.triple import TripleResult as TripleResult
     from flower_pca.rows.stream import Stream as Stream
     from flower_pca.simulation import Ray as Ray
     from flower_pca.simulation import from_frame as from_frame
@@ -62,6 +64,7 @@ if TYPE_CHECKING:
 _HOMES: Final = {
     "flower_pca.results.personal": ("PersonalResult",),
     "flower_pca.results.robust": ("RobustResult",),
+    "flower_pca.results.triple": ("TripleResult",),
     "flower_pca.base.errors": ("ConfigError", "DataError", "FlowerPCAError", "NotEnoughNodes", "ProtocolError"),
     "flower_pca.base.history": ("History", "Round"),
     "flower_pca.base.status": ("Outcome", "Status"),

@@ -19,7 +19,7 @@ from flower_pca.base import checks, spec
 from flower_pca.base.errors import ConfigError
 from flower_pca.core.algorithm import Algorithm
 from flower_pca.core.layer import Layer
-from flower_pca.core.run import ResultClass
+from flower_pca.core.model import ResultClass
 from flower_pca.core.stage import Stage
 from flower_pca.stages.opening import Opening
 from flower_pca.stages.ritz import RayleighRitz
@@ -82,6 +82,7 @@ _LINES: Final = {
     "consensus_rpca": _Line("algorithms.robust.consensus_rpca:ConsensusRPCA", *_ROBUST),
     "per_pca": _Line("algorithms.personal.per_pca:PerPCA", *_PERSONAL),
     "exact_per_pca": _Line("algorithms.personal.exact_per_pca:ExactPerPCA", *_PERSONAL),
+    "triple_pca": _Line("algorithms.personal.triple_pca:TriplePCA", "triple", "results.triple:TripleResult"),
 }
 _TRACKERS: Final = {
     "st_miss": "tracking.st_miss:STMiss",
@@ -102,6 +103,7 @@ _OTHERS: Final = {
     "loadings": "vertical.stages:Loadings",
     "low_rank": "algorithms.robust.closing:LowRank",
     "personal": "algorithms.personal.closing:PersonalClosing",
+    "triple": "algorithms.personal.triple_closing:TripleClosing",
 }
 _LAYERS: Final = {  # in the order in which a client reads a message; it seals its answer in the other
     "wire": "layers.precision:Precision",

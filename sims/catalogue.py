@@ -47,6 +47,7 @@ class Item:
         apart: Why it is run only where it is named; "" where all means it too.
         seeds: How many at the paper's size, if the paper says; None for as many as the room takes.
         sets: Over how many data sets it goes in the paper, if these are what its rows are of.
+        beside: Is it no table of the paper's, but what another rests on? It does not count.
     """
 
     paper: str
@@ -58,6 +59,7 @@ class Item:
     apart: str = ""
     seeds: int | None = None
     sets: int = 0
+    beside: bool = False
 
     def experiment(self) -> tuple[report.Experiments, str, int]:
         """The room's experiments, the name among them, and the seeds of the paper's size."""
@@ -109,13 +111,13 @@ _FAPS: Final = (
     Item("faps", "Table 1", "SSI and FAPS", "faps/table1", "d=2000, n=128000, k=20, 128 clients", 10),
     Item("faps", "Fig. 1a", "a client's C_1 from SSI's answers", "leak/fig1a", "d=1000, n=10000, p=100", 20),
     Item("faps", "Fig. 1b", "the same by columns", "leak/fig1b", "d=1000..5000, n=10000, p=100", 5),
-    Item("faps", "Fig. 2", "d, n, k and xi varied", "faps/table2", _LARGE, 1000, _GRID),
-    Item("faps", "Table 2", "errors of Fig. 2", "faps/table2", _LARGE, 1000, _GRID),
+    Item("faps", "Fig. 2", "d, n, k and xi varied", "faps/table2", _LARGE, 200, _GRID),
+    Item("faps", "Table 2", "errors of Fig. 2", "faps/table2", _LARGE, 200, _GRID),
     Item("faps", "Fig. 3", "four sets of pictures", "faps/table3", "60000 x 784, 16 clients, k=5", 12),
     Item("faps", "Table 3", "errors of Fig. 3", "faps/table3", "60000 x 784, 16 clients, k=5", 12),
     Item("faps", "Fig. 4", "arithmetic spectra", "faps/fig4", "d=1000, n=160000, k=10, 128 clients", 300, _SPECTRA),
     Item("faps", "Table 4", "uneven clients", "faps/table4", "d=1000, n_i=1000 i, k=10, 8 clients", 6),
-    Item("faps", "Leading columns", "twice as many", "faps/leading", "250 and 500 of Tables 1 and 4", 20, seeds=1),
+    Item("faps", "Leading columns", "twice as many", "faps/leading", "250 and 500 columns", 12, seeds=1, beside=True),
     Item("faps", "Rule (27)", "where it stops", "faps/rule", "d=1000, n_i=1000 i, k=10, 8 clients", 1),
 )
 _PERSONAL: Final = (

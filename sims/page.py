@@ -119,7 +119,7 @@ def picture(item: str) -> Path:
 
 
 def _summary() -> str:
-    runnable = [item for item in ITEMS if item.program]
+    runnable = [item for item in ITEMS if item.program and not item.beside]
     found = [item for item in runnable if record.read(str(item.program)) is not None]
     counted = Counter(agreement(item) for item in ITEMS)
     whole = sum(1 for item in runnable if len(marks(item)) == len(MARKS))

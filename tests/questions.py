@@ -19,6 +19,7 @@ SHORT: dict[str, dict[str, Any]] = {
     "consensus_rpca": {"max_rounds": 3},
     "exact_per_pca": {"max_rounds": 6},
     "per_pca": {"max_rounds": 6},
+    "triple_pca": {"max_rounds": 6},
 }
 RUNS: dict[str, dict[str, Any]] = {
     "plain": {},

@@ -116,7 +116,7 @@ def test_properties():
     safe = sorted(name for name, algorithm in registry.ALGORITHMS.items() if not algorithm.by_row)
     everything = {"n_features": 10, "algorithms": ",".join(safe), **wire.SPOKEN}
     assert PCAClient(SHARDS[0]).get_properties({}) == everything
-    assert {"dcf_pca", "consensus_rpca"} == set(registry.ALGORITHMS) - set(safe)
+    assert {"dcf_pca", "consensus_rpca", "triple_pca"} == set(registry.ALGORITHMS) - set(safe)
     assert KrylovClient(SHARDS[0]).get_properties({})["algorithms"] == "krylov"
     grid = FakeGrid(app_of(SHARDS, allow={"ssi", "faps"}), 1)
     (reply,) = grid.send_and_receive([Message(RecordDict(), grid.node(0), "query")])
@@ -363,6 +363,11 @@ def test_the_memory_in_the_state_is_small(name):
             more = {"before.tag", "before.lam", "after.cut"} if name == "consensus_rpca" else set()
             assert set(kept) == parts | more
             assert sum(a.nbytes for a in kept.values()) <= 8 * (2 * 60 * 2 + 10 * 2 + 4)
+        elif name == "triple_pca":
+            steps = {f"{part}.{n}" for part in ("before", "after") for n in ("W", "T", "far")}
+            assert set(kept) == {*steps, "after.V", "after.variances"}
+            far = sum(a.nbytes for key, a in kept.items() if key.endswith("far"))
+            assert sum(a.nbytes for a in kept.values()) <= far + 8 * (2 * (60 + 10) * 3 + 10 + 1)
         elif name in ("per_pca", "exact_per_pca"):
             before = {"before.V", "before.narrow"} if name == "per_pca" else set()
             assert set(kept) == {*before, "after.V", "after.variances"}

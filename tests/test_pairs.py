@@ -89,6 +89,7 @@ FEW = {
     "dcf_pca": {"max_rounds": 15},
     "per_pca": {"local_components": 1, "max_rounds": 30, "eta": 0.002},
     "exact_per_pca": {"local_components": 1, "max_rounds": 60},
+    "triple_pca": {"local_components": 1, "max_rounds": 60},
     "sparse_pca": {"cardinality": 3},
     "dr_svd": {"rank": 6},
     "local_power": {"align": "none"},

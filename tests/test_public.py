@@ -16,8 +16,8 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 OTHERS = {
     "AirChannel", "ColumnsResult", "ConfigError", "DP", "DataError", "FederatedPCA", "FlowerPCAError", "History",
     "MaskedSums", "NotEnoughNodes", "Outcome", "PCAResult", "PersonalResult", "Projection", "ProtocolError", "Question",
-    "Ray", "RobustResult", "Round", "Scaling", "SiteRows", "Spent", "Status", "Stream", "TrackingResult", "__version__",
-    "from_frame", "make", "simulate", "to_sklearn", "track",
+    "Ray", "RobustResult", "Round", "Scaling", "SiteRows", "Spent", "Status", "Stream", "TrackingResult",
+    "TripleResult", "__version__", "from_frame", "make", "simulate", "to_sklearn", "track",
 }  # fmt: skip
 
 

@@ -457,3 +457,18 @@ def test_random_directions_beside_a_basis_are_orthonormal_to_it_and_to_each_othe
     for seed in range(20):
         Q = np.hstack([P, beside(P, p, seed)])
         np.testing.assert_allclose(Q.T @ Q, np.eye(r + p), atol=1e-13)
+
+
+def test_advice_has_no_infinities_and_no_words_of_numpy(recwarn):
+    """A column of 1e8 beside columns of nothing, as the bytes of network traffic are beside rates of 0."""
+    rng = np.random.default_rng(0)
+    rows = np.zeros((60, 5))
+    rows[:, 1] = 1e200 * rng.standard_normal(60)
+    noisy = 1e-3 * rng.standard_normal((60, 5))
+    noisy[:, 1] = 1e8 * rng.standard_normal(60)
+    for stream, r in ((rows * 1e-140, 3), (noisy, 2), (rows * 1e-192, 2)):
+        words = track("st_miss", [stream], n_components=r, batch=10).status.words
+        assert "component 1 is column 1 alone, more than 1,000,000 times the next: a sensor" in words
+        assert "inf" not in words
+        assert "nan" not in words
+    assert not recwarn.list

@@ -29,6 +29,7 @@ SHORT = {
     "consensus_rpca": {"max_rounds": 2},
     "exact_per_pca": {"max_rounds": 2},
     "per_pca": {"max_rounds": 2},
+    "triple_pca": {"max_rounds": 2},
 }
 ARRAYS = {
     "empty": np.empty(0),

@@ -125,7 +125,8 @@ class PCAClient(NumPyClient):
         self._admit(request)
         rows = self._enough_rows(request)
         data = rows
-        self._lots.hold(self._rules, self._context, request.run)
+        if self._rules.min_change is not None:
+            self._lots.hold(self._rules, self._context, request.run)
         if isinstance(rows, LocalData):
             data = rows.framed(self._policy.frame_of(request, rows))
         with nullcontext() if self._store is None else self._store.alone(request.run):
@@ -156,7 +157,7 @@ class PCAClient(NumPyClient):
             remedy = "Ask again when it has more."
             rule = f"at least {self._rules.min_rows}"
             raise RefusalError("The rows of this node", must=rule, got="fewer", then=remedy)
-        if isinstance(data, LocalData) and request.frame.split is None:
+        if self._rules.min_rows > 1 and isinstance(data, LocalData) and request.frame.split is None:
             rare.check(data, self._rules)
         return data
 
@@ -248,6 +249,9 @@ class PCAClient(NumPyClient):
 
     def _rows(self) -> LocalData | Stream:
         self._lots.data = node_rows(self._lots.data, self._rules)
+        if self._rules.min_change is None:  # then rows are answered from as they are given
+            rows: LocalData | Stream = self._lots.data
+            return rows
         return self._lots.settle(self._rules, self._context)
 
     def _refuse(self, error: Exception, config: wire.Config) -> wire.Config:

@@ -152,6 +152,15 @@ class ExactPerPCAClient(PCAClient):
     algorithms = ("exact_per_pca",)
 
 
+class TriplePCAClient(PCAClient):
+    """Serves triple_pca only.
+
+    Rows are shared, own and sparse parts and noise: `ExactPerPCA` on rows less what is far from the first two.
+    """
+
+    algorithms = ("triple_pca",)
+
+
 class STMissClient(PCAClient):
     """Serves st_miss only, from a `Stream`.
 

@@ -48,12 +48,17 @@ def arguments_of_rows(added: argparse.ArgumentParser) -> None:
     )
     text = "who gets which rows: contiguous, \"dirichlet(0.3, column='y')\", \"by_column('site')\", ..."
     added.add_argument("--partition", metavar="SPEC", help=f"{text} (default: a folder's files, else contiguous)")
+    arguments_of_columns(added)
+    text = 'sites to leave out, whatever their files hold: names or patterns, such as "trier,test_*"'
+    added.add_argument("--without", type=_names, action="extend", default=[], metavar="SITES", help=text)
+
+
+def arguments_of_columns(added: argparse.ArgumentParser) -> None:
+    """--columns and --drop."""
     text = "names of the columns to use, with commas between them (default: all)"
     added.add_argument("--columns", metavar="NAMES", help=text)
     text = 'columns to leave out, whatever they hold: names or patterns with commas between them, such as "name,lab_*"'
     added.add_argument("--drop", type=_names, action="extend", default=[], metavar="COLUMNS", help=text)
-    text = 'sites to leave out, whatever their files hold: names or patterns, such as "trier,test_*"'
-    added.add_argument("--without", type=_names, action="extend", default=[], metavar="SITES", help=text)
 
 
 def arguments_of_data(added: argparse.ArgumentParser) -> None:

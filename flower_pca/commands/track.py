@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flower_pca.base import labels
 from flower_pca.commands import common
+from flower_pca.names.columns import wanted
 
 if TYPE_CHECKING:
+    from flower_pca.data.inbox import Inbox
     from flower_pca.data.table import Table
     from flower_pca.results.record import StepRecord
     from flower_pca.results.steps import TrackingResult
@@ -24,6 +29,7 @@ examples:
   flower-pca track rows.npy --batch 60 --rank 5 --clients 6 --mask
   flower-pca track rows.npy --batch 60 --rank 5 --detect --events steps.jsonl --checkpoint run.npz --resume
   flower-pca track rows.npy --batch 60 --rank 5 --detect --live live.html
+  flower-pca track incoming --follow --interval 60 --rank 5 --detect --checkpoint run.npz --resume --live live.html
   flower-pca track frames.npy --batch 20 --rank 8 --algorithm "robust_tracking(smallest_outlier=40)"
 """
 
@@ -40,7 +46,16 @@ def add(commands: Any) -> None:
     )
     text = "rows in the order of time: a path, a folder of one file per client, or a spec; NaN is missing"
     parser.add_argument("data", metavar="DATA", help=text)
-    parser.add_argument("--batch", type=int, required=True, metavar="N", help="rows of a step, of all clients together")
+    text = "rows of a step, of all clients together; with --follow, those that it has at least (default there: 1)"
+    parser.add_argument("--batch", type=int, metavar="N", help=text)
+    text = "follow a folder without an end: files are batches as they arrive, by folders of sites, or by their names"
+    parser.add_argument("--follow", action="store_true", help=text)
+    text = "with --follow, seconds from one look into the folder to the next (default: 60)"
+    parser.add_argument("--interval", type=float, metavar="S", help=text)
+    text = "with --follow, names of all sites, with commas between them (default: those that are there at the start)"
+    parser.add_argument("--sites", metavar="NAMES", help=text)
+    parser.add_argument("--steps", type=int, metavar="T", help="steps to take at most (default: as there are rows)")
+    common.arguments_of_columns(parser)
     text = "components to follow, the columns of the basis"
     parser.add_argument("--components", "--rank", dest="rank", type=int, required=True, metavar="R", help=text)
     text = 'a tracker: st_miss, or a spec such as "robust_tracking(smallest_outlier=15)" (default: st_miss)'
@@ -70,39 +85,65 @@ def add(commands: Any) -> None:
 
 def run(given: argparse.Namespace) -> int:
     """Print the table, and where basis and picture are."""
-    from flower_pca import registry, report
     from flower_pca.base import checks
-    from flower_pca.base.errors import ConfigError
-    from flower_pca.data import sources
+
+    _check(given)
+    if given.steps is not None:
+        checks.integer("--steps", given.steps, least=1)
+    place, checkpoint = common.folder(given.out), _checkpoint(given)
+    tracker = _tracker(given)
+    title = f"The subspace of {common.title(given.data)}"
+    result = _result(given, tracker, checkpoint, title)
+    _write(result, tracker, place, title)
+    return 0
+
+
+def _result(given: argparse.Namespace, tracker: Tracker, checkpoint: Path | None, title: str) -> TrackingResult:
+    """The result of the run; of one that follows a folder, and is broken off, that of the steps until then."""
     from flower_pca.masking import MaskedSums
     from flower_pca.report.live import watching
     from flower_pca.simulation import track
 
-    checks.integer("--batch", given.batch, least=1)
-    if given.clients is not None:
-        checks.integer("--clients", given.clients, least=1, most=given.batch)
-    place, mask, checkpoint = common.folder(given.out), MaskedSums.of(given.mask), _checkpoint(given)
-    changes = {name: getattr(given, name) for name in ("threshold", "alarm_rate") if getattr(given, name) is not None}
-    tracker = registry.tracker(given.algorithm, **({"detect": True} if given.detect else {}), **changes)
-    if changes and not tracker.detect:
-        what = " and ".join(f"--{name.replace('_', '-')}" for name in changes)
-        raise ConfigError(what, must="given with --detect", got="no --detect", then="Add it: no change is looked for.")
-    streams = _streams(sources.table(given.data).whole(), given)
+    newest: list[StepRecord] = []
+    inbox = _inbox(given) if given.follow else None
+    streams = _streams(given) if inbox is None else inbox.streams()
+    mask = MaskedSums.of(given.mask)
     common.enough(mask, len(streams))
-    settings: dict[str, Any] = {"n_components": given.rank, "seed": given.seed}
-    settings |= {"mask": mask, "checkpoint": checkpoint}
-    title = f"The subspace of {common.title(given.data)}"
     try:
         with (
-            watching(events=given.events, live=given.live, title=title, resume=given.resume) as on_step,
+            watching(events=given.events, live=given.live, title=title, resume=given.resume) as watchers,
             common.progress("starting") as on_round,
+            _terminated() if given.follow else nullcontext(),
         ):
-            result = track(tracker, streams, **settings, on_round=on_round, on_step=_aloud(on_step))
-    except KeyboardInterrupt:
-        if checkpoint is None or not checkpoint.exists():
+            if inbox is not None:
+                inbox.on_wait = watchers.rest
+            return track(
+                tracker,
+                streams,
+                n_components=given.rank,
+                seed=given.seed,
+                mask=mask,
+                checkpoint=checkpoint,
+                steps=given.steps,
+                on_round=on_round,
+                on_step=_aloud(watchers, newest),
+            )
+    except (KeyboardInterrupt, OSError) as error:
+        remedy = _onwards(checkpoint)
+        if isinstance(error, OSError):
+            raise _unwritable(error, given, remedy) from error
+        if not remedy and not (given.follow and newest):
             raise
-        words = f"The state of the run is in {checkpoint}; the same command with --resume goes on from it."
-        raise KeyboardInterrupt(words) from None
+        if not (given.follow and newest):
+            raise KeyboardInterrupt(remedy) from None
+        sys.stderr.write(f"flower-pca: Ended after step {newest[-1].step}. {remedy}\n")
+        return newest[-1].result_so_far()
+
+
+def _write(result: TrackingResult, tracker: Tracker, place: Path, title: str) -> None:
+    """Write the files of a result, and say what and where they are."""
+    from flower_pca import report
+
     lines = [result.table(), str(result.status)]
     if tracker.detect:
         lines.append(_changes(result, tracker))
@@ -112,10 +153,99 @@ def run(given: argparse.Namespace) -> int:
         report.write(result, draft / "report.html", title=title)
         lines.append(f"report            {place / 'report.html'}")
     sys.stdout.write("\n".join(lines) + "\n")
-    return 0
 
 
-def _streams(table: Table, given: argparse.Namespace) -> list[Any]:
+def _check(given: argparse.Namespace) -> None:
+    """Refuse options that do not go together."""
+    from flower_pca.base import checks
+    from flower_pca.base.errors import ConfigError
+
+    if given.batch is not None or not given.follow:
+        checks.integer("--batch", given.batch, least=1)
+    if given.clients is not None and given.follow:
+        rule, remedy = "left out with --follow, where each site is one", "Leave it out."
+        raise ConfigError("--clients", must=rule, got=given.clients, then=remedy)
+    if given.clients is not None:
+        checks.integer("--clients", given.clients, least=1, most=given.batch)
+    for what, value in (("--interval", given.interval), ("--sites", given.sites)):
+        if value is not None and not given.follow:
+            raise ConfigError(what, must="given with --follow", got=value, then="Add it, or leave this out.")
+
+
+def _tracker(given: argparse.Namespace) -> Tracker:
+    from flower_pca import registry
+    from flower_pca.base.errors import ConfigError
+
+    known = {"threshold": given.threshold, "alarm_rate": given.alarm_rate}
+    changes: dict[str, Any] = {name: value for name, value in known.items() if value is not None}
+    detects = {"detect": True} if given.detect else {}
+    tracker = registry.tracker(given.algorithm, **detects, **changes)
+    if changes and not tracker.detect:
+        what = " and ".join(f"--{name.replace('_', '-')}" for name in changes)
+        remedy = "Add it: no change is looked for."
+        raise ConfigError(what, must="given with --detect", got="no --detect", then=remedy)
+    return tracker
+
+
+def _inbox(given: argparse.Namespace) -> Inbox:
+    """The folder to follow; what is said of its files goes to standard error at once."""
+    from flower_pca.data.inbox import Inbox
+
+    return Inbox(
+        given.data,
+        interval=given.interval or 60.0,
+        batch=given.batch or 1,
+        sites=wanted(given.sites) or (),
+        columns=wanted(given.columns),
+        drop=given.drop,
+        say=_say,
+    )
+
+
+def _streams(given: argparse.Namespace) -> list[Any]:
+    from flower_pca.data import sources
+
+    table = sources.table(given.data, columns=wanted(given.columns), drop=given.drop)
+    return _dealt(table.whole(), given)
+
+
+@contextmanager
+def _terminated() -> Iterator[None]:
+    """What a service manager sends to end a run is Ctrl-C."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _onwards(checkpoint: Path | None) -> str:
+    if checkpoint is None or not checkpoint.exists():
+        return ""
+    return f"The state of the run is in {checkpoint}; the same command with --resume goes on from it."
+
+
+def _unwritable(error: OSError, given: argparse.Namespace, remedy: str) -> OSError:
+    """The error with the name of a file and what to do: a disk that is full says neither."""
+    files = (given.checkpoint, given.events, given.live, given.data)
+    file = error.filename or next(str(file) for file in files if file is not None)
+    then = f" Mend that first. {remedy}".rstrip()
+    return OSError(error.errno, f"{error.strerror or error}.{then}", str(file))
+
+
+def _say(words: str) -> None:
+    sys.stderr.write(f"flower-pca: {words}\n")
+    sys.stderr.flush()
+
+
+def _dealt(table: Table, given: argparse.Namespace) -> list[Any]:
     """A stream of every file of a folder, each with an equal part of a step; else what `deal` makes."""
     from flower_pca.base.errors import ConfigError
     from flower_pca.data import partition
@@ -175,14 +305,14 @@ def _changes(result: TrackingResult, tracker: Tracker) -> str:
     return "no change"
 
 
-def _aloud(on_step: Callable[[StepRecord], None]) -> Callable[[StepRecord], None]:
-    """`on_step`, and a sentence on standard error where a change is declared."""
+def _aloud(on_step: Callable[[StepRecord], None], newest: list[StepRecord]) -> Callable[[StepRecord], None]:
+    """`on_step`, and a sentence on standard error where a change is declared; the newest record is remembered."""
 
     def after(record: StepRecord) -> None:
+        newest[:] = [record]
         on_step(record)
         if record.change is not None:
-            sys.stderr.write(f"flower-pca: {record.change}\n")
-            sys.stderr.flush()
+            _say(record.change)
 
     return after
 

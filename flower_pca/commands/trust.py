@@ -31,7 +31,7 @@ def run_rules(given: argparse.Namespace) -> int:
     from flower_pca.audit.sentences import telling
     from flower_pca.clients.policy.rules import Rules
 
-    found = telling(Rules.of_node_config(_config(given.rules)))
+    found = telling(Rules.of_node_config(config(given.rules)))
     if given.json:
         common.print_json(asdict(found))
         return 0
@@ -39,7 +39,7 @@ def run_rules(given: argparse.Namespace) -> int:
     return 0
 
 
-def _config(words: list[str]) -> dict[str, Any]:
+def config(words: list[str]) -> dict[str, Any]:
     """The keys and values of a node-config."""
     if len(words) == 1 and words[0].endswith(".toml"):
         text = Path(words[0]).expanduser().read_text(encoding="utf-8")

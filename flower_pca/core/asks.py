@@ -25,12 +25,24 @@ from typing import Final
 
 import numpy as np
 
+from flower_pca.base.errors import ProtocolError
 from flower_pca.base.linalg import Array
 
 MOST_STEPS: Final = 10_000  # products in a message at most, whatever loops it asks for
 SMALLEST: Final = 1e-150  # of numbers that may be divided by, but for 0 itself, which stands for none
 _SHAPES: Final = ("one number", "a vector", "a matrix")
 _SHOWN: Final = 50  # characters of a number that is refused
+
+
+class Message(dict[str, Array]):
+    """The arrays of a message at a node: one that is needed and is not there is a refusal, by name.
+
+    Which ones a message needs hangs on what else is in it; so no list says it, but the stage that reads them.
+    """
+
+    def __missing__(self, name: str) -> Array:
+        remedy = "Install the same flower_pca everywhere."
+        raise ProtocolError("The arrays of a message", must=f"with {name}", got="none", then=remedy)
 
 
 @dataclass(frozen=True)

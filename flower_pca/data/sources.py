@@ -279,7 +279,7 @@ def files_of(path: str, pattern: str, without: Sequence[str] = ()) -> tuple[Path
         if not place.is_dir():
             raise (NotADirectoryError if place.exists() else FileNotFoundError)(str(place))
         found = [f for f in place.glob(str(pattern)) if f.suffix.lower() in ENDINGS and not f.name.startswith(".")]
-        files = sorted((file for file in found if file.is_file()), key=_natural)
+        files = sorted((file for file in found if file.is_file()), key=natural)
     require_matches("The sites to leave out", [name for f in files for name in (f.stem, f.name)], without)
     files = [file for file in files if not matching((file.stem, file.name), without)]
     if not files:
@@ -331,7 +331,7 @@ def like(first: Table, table: Table, one: Path, other: Path) -> Table:
     raise own.mismatch(str(other), others, one.name).error(DataError)
 
 
-def _natural(file: Path) -> list[Any]:
+def natural(file: Path) -> list[Any]:
     """client2 before client10."""
     return [(0, int(word), "") if word.isdigit() else (1, 0, word) for word in re.split(r"(\d+)", file.name)]
 

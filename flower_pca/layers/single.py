@@ -18,6 +18,7 @@ import numpy as np
 from flower_pca.base import checks, labels
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array
+from flower_pca.core.asks import Message
 from flower_pca.core.layer import Layer, Who, Work
 from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays, Broadcast
@@ -95,7 +96,7 @@ class Single(Layer):
     @staticmethod
     def read(says: Arrays, work: Work) -> Work:
         own = {name: np.array(_own(says, name, work.who)) for name in _tables(says)}
-        return replace(work, arrays={**work.arrays, **own})
+        return replace(work, arrays=Message({**work.arrays, **own}))
 
 
 def unequal(says: Mapping[str, Array]) -> bool:

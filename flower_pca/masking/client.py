@@ -17,6 +17,7 @@ import numpy as np
 from flower_pca import registry
 from flower_pca.base.errors import DataError, ProtocolError, sentence
 from flower_pca.base.linalg import Array
+from flower_pca.core.asks import Message
 from flower_pca.core.kinds import Part
 from flower_pca.core.layer import Sayings, flat
 from flower_pca.core.stage import Arrays
@@ -108,7 +109,7 @@ def _frame(data: LocalData | Stream, *, noisy: bool) -> Frame:
 
 def _parts(name: str, arrays: Arrays, d: int | None) -> Mapping[str, Part]:
     """What the answer of a stage is made of; of one that is not known, which is refused later, nothing."""
-    return registry.STAGES[name].parts(messages.plain(arrays), d) if name in registry.STAGES else {}
+    return registry.STAGES[name].parts(Message(messages.plain(arrays)), d) if name in registry.STAGES else {}
 
 
 def _answered(
@@ -116,7 +117,7 @@ def _answered(
 ) -> tuple[Arrays, Arrays]:
     """The stage's half; where rows allow no answer, saying so tells something of this client alone, and costs."""
     try:
-        return stage(name, messages.plain(arrays), data, own, summed=summed)
+        return stage(name, Message(messages.plain(arrays)), data, own, summed=summed)
     except DataError as error:
         raise messages.SpentError(str(error), own) from error
     except (ArithmeticError, ValueError) as error:  # of LAPACK, on numbers that rows and message make together

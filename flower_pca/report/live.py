@@ -1,9 +1,8 @@
 """Live: a page that shows where a run of steps stands, while it goes on.
 
-The file is written anew every few seconds, whole or not at all, and asks the browser to load it
-again as often: a page on a disk needs no server. It has the parts of a report, and those of the
-newest step before them. Drawing takes no more than a fifth of the time of a run. The last one says
-that the run has ended, and how, and stays as it is.
+The file is written anew every few seconds, whole or not at all, and asks the browser to load it again as often: a page
+on a disk needs no server. It has the parts of a report, and those of the newest step before them. Drawing takes no more
+than a fifth of the time of a run. The last one says that the run has ended, and how, and stays as it is.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -32,18 +31,13 @@ _ALARMS: Final = 20  # the newest that are shown
 _CLIENTS: Final = ("client", "rows", "missing", "outliers", "residual")
 
 
-OnStep = Callable[[StepRecord], None]
-
-
 class Live:
-    """Called with the `StepRecord` of every step; a context, at whose end the page says that the
-    run has ended.
+    """Called with the `StepRecord` of every step; a context, at whose end the page says that the run has ended.
 
     Args:
         path: The file, which ends in .html. It is there from the beginning of the context.
         title: What the page is headed by, such as the name of the data.
-        every: Seconds between two pages, at least; and after so many the browser loads the page
-            again.
+        every: Seconds between two pages, at least; and after so many the browser loads the page again.
 
     Example:
         >>> with Live("live.html", title="Three sensors") as live:
@@ -82,10 +76,18 @@ class Live:
             done = time.monotonic()
             self._due = done + max(self._every, _SHARE * (done - began))
 
+    def rest(self) -> None:
+        """The run waits for rows: the page shows the newest step however long that takes."""
+        newest = self._newest
+        before = "No step is over since it has started." if newest is None else f"Step {newest.step} is over."
+        self._write(f"The run waits for rows. {before}", self._reloads)
+
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._write(_ending(self._newest, error), None, well=error is None)
+        unwritable = () if error is None else (OSError,)  # of a full disk the error that is under way tells
+        with suppress(*unwritable):
+            self._write(_ending(self._newest, error), None, well=error is None)
 
     def _write(self, words: str, reloads: int | None, *, well: bool = True) -> None:
         now = datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
@@ -100,10 +102,33 @@ class Live:
             file.write(html.page(self._title, parts, reloads=reloads))
 
 
+class Watchers:
+    """Called with the `StepRecord` of every step: the file of events and the page of a run, where they are asked for.
+
+    Args:
+        events: The file of events.
+        page: The page.
+    """
+
+    def __init__(self, events: Events | None, page: Live | None) -> None:
+        self._events, self._page = events, page
+
+    def __call__(self, record: StepRecord) -> None:
+        """After a step."""
+        if self._events is not None:
+            self._events(record)
+        if self._page is not None:
+            self._page(record)
+
+    def rest(self) -> None:
+        """Before a wait for rows."""
+        if self._page is not None:
+            self._page.rest()
+
+
 @contextmanager
-def watching(*, events: Path | None, live: Path | None, title: str, resume: bool) -> Iterator[OnStep]:
-    """A function for `on_step` that writes what is asked for; at the end the page says that the run
-    has ended.
+def watching(*, events: Path | None, live: Path | None, title: str, resume: bool) -> Iterator[Watchers]:
+    """What to call for `on_step`, so that it writes what is asked for; at the end the page says that the run has ended.
 
     Args:
         events: Where the lines of events go; None for none.
@@ -111,15 +136,9 @@ def watching(*, events: Path | None, live: Path | None, title: str, resume: bool
         title: What it is headed by.
         resume: Whether the run may go on from a checkpoint, and the events with it.
     """
-    watchers: list[OnStep] = [] if events is None else [Events(events, resume=resume)]
-
-    def after(record: StepRecord) -> None:
-        for watcher in watchers:
-            watcher(record)
-
+    told = None if events is None else Events(events, resume=resume)
     with nullcontext() if live is None else Live(live, title=title) as page:
-        watchers += [] if page is None else [page]
-        yield after
+        yield Watchers(told, page)
 
 
 def _ending(newest: StepRecord | None, error: BaseException | None) -> str:

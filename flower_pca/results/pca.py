@@ -156,6 +156,8 @@ class PCAResult:
     @property
     def certainty(self) -> Certainty | None:
         """Bounds, all that can be said of variances that noise lies on; None of a run without a privacy budget."""
+        if self.privacy is None:
+            return None
         return certainty(self)
 
     @property

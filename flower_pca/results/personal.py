@@ -18,6 +18,7 @@ from flower_pca.base.linalg import Array
 from flower_pca.core.model import Model
 from flower_pca.results.facts import Fact
 from flower_pca.results.pca import PCAResult
+from flower_pca.rows.local import LocalData
 
 SEPARABLE: Final = 0.05  # theta below which shared and own components can hardly be told apart
 UNMEASURED: Final = "not measured: at most one node shares it; run with mask=True, or let nodes agree by share_own"
@@ -54,6 +55,7 @@ class PersonalResult(PCAResult):
     """
 
     complete: ClassVar[bool] = False
+    closing: ClassVar[str] = "personal"  # the stage that ends such a run
     _ARRAYS: ClassVar[tuple[str, ...]] = (*PCAResult._ARRAYS, "collected_")
     _NUMBERS: ClassVar[tuple[str, ...]] = (*PCAResult._NUMBERS, "error_", "theta_estimate_", "local_components")
 
@@ -92,7 +94,7 @@ class PersonalResult(PCAResult):
         From the own components of all clients where these are known; else the estimate of the run,
         which is an upper one and close after ten rounds or so. NaN where it is not measured.
         """
-        closing = self.history.of("personal")
+        closing = self.history.of(self.closing)
         if not self.own or not closing or len(self.own) < closing[-1].answered:
             return self.theta_estimate_
         return 1.0 - linalg.norm2(np.vstack([own[OWN] for own in self.own.values()]).T) ** 2 / len(self.own)
@@ -150,10 +152,14 @@ class PersonalResult(PCAResult):
         r = self.local_components if n_components is None else n_components
         room = self.n_features_in_ - self.n_components_
         checks.integer("n_components of own components", r, least=0, most=room, remedy="Ask for fewer.")
-        data = self._data(X)
+        data = self._sound(self._data(X), r)
         V = deflation.own_basis(data, np.ascontiguousarray(self.components_.T), r)
         _, V, _, _ = linalg.rayleigh_ritz(V, deflation.product(data, V))
         return np.ascontiguousarray(linalg.fix_signs(V).T)
+
+    def _sound(self, data: LocalData, own: int) -> LocalData:
+        """The rows that so many own components are found from."""
+        return data
 
     def table(self) -> str:
         """The variances of the shared components as a plain text table, and theta."""

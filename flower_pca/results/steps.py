@@ -27,6 +27,7 @@ _ARRAYS = ("components_", "values_", "rows_", "residuals_", "deficient_", "outli
 _HEADER = ("statistics_", "levels_", "first_", "totals_", "algorithm", "seed")
 _ALONE: Final = 0.98  # of the squares of a component: what one column has of it that is by itself
 _OUTWEIGHS: Final = 10.0  # times the next component: how much more that one is
+_MANY: Final = 1e6  # times: rounding tells no more of how many
 _NEWEST: Final = 20  # steps that are looked at
 _LEAST: Final = 3
 _UNSTEADY: Final = 100.0  # times the usual statistic: a level above that hides all but leaps
@@ -327,16 +328,24 @@ def advice(left: Mapping[str, Array], names: Sequence[str]) -> list[str]:
 def _stuck(left: Mapping[str, Array], names: Sequence[str]) -> list[str]:
     """A wild column takes a component for itself: the rows leave nothing of it, and everything else is next to it."""
     basis, values = left["bases"][-1], left["values"][-1]
-    following = np.append(values[1:], 0.0)
+    rest = float(left["beyond"][-1]) * float(left["rows"][-1])  # of the step's rows, as values are
     said = []
-    for j, weights in enumerate(basis.T):
+    for j, (weights, following) in enumerate(zip(basis.T, [*values[1:], rest], strict=True)):
         column = int(np.argmax(np.abs(weights)))
-        if weights[column] ** 2 > _ALONE and values[j] > _OUTWEIGHS * following[j] and len(values) > 1:
+        by_itself = weights[column] ** 2 > _ALONE and len(values) > 1
+        if by_itself and values[j] > _OUTWEIGHS * following:  # not so of what nobody knows, NaN
             said.append(
-                f"component {j + 1} is {names[column]} alone, {values[j] / max(following[j], 1e-300):.2g} times the "
-                "next: a sensor that is stuck, or has another unit? robust_tracking takes wrong entries out"
+                f"component {j + 1} is {names[column]} alone, {_times(values[j], following)} the next: a sensor "
+                "that is stuck, or has another unit? robust_tracking takes wrong entries out"
             )
     return said
+
+
+def _times(large: float, small: float) -> str:
+    """How many times one is the other, in words where that is past all counting."""
+    if small * _MANY <= large:
+        return f"more than {_MANY:,.0f} times"
+    return f"{large / small:.2g} times"
 
 
 def _narrow(left: Mapping[str, Array]) -> list[str]:
@@ -348,12 +357,13 @@ def _narrow(left: Mapping[str, Array]) -> list[str]:
         return []
     rest = np.maximum(misfit[known] - beyond[known], 0.0) / (d - r - 1)  # of noise, in each of the other directions
     most = rest * (1.0 + np.sqrt((d - r) / rows[known])) ** 2
-    over = float(np.median(beyond[known] / np.maximum(most, 1e-300)))
-    tiny = float(np.median(beyond[known])) <= 1e-10 * float(left["values"][-1].sum() / max(rows[-1], 1.0))
-    if over <= _STANDS_OUT or tiny:
+    sizes = most, beyond[known]
+    noise, found = (float(np.median(size)) for size in sizes)
+    tiny = found <= 1e-10 * float(left["values"][-1].sum() / max(rows[-1], 1.0))
+    if found <= _STANDS_OUT * noise or tiny:
         return []
     few = f"{labels.count(r, 'component')} may be too few"
-    return [f"{few}: one direction of what is left has {over:.2g} times what noise would"]
+    return [f"{few}: one direction of what is left has {_times(found, noise)} what noise would"]
 
 
 def _of_watch(left: Mapping[str, Array]) -> list[str]:
@@ -364,5 +374,5 @@ def _of_watch(left: Mapping[str, Array]) -> list[str]:
     said = [f"{labels.count(len(judged), 'step')} judged for a change, from {int(left['gone']) + judged[0]} on"]
     level, usual = left["level"][judged[-1]], float(np.nanmedian(left["statistic"]))
     if level > _UNSTEADY * usual > 0.0:
-        said.append(f"too unsteady to watch: an alarm takes {level / usual:.2g} times the usual statistic")
+        said.append(f"too unsteady to watch: an alarm takes {_times(level, usual)} the usual statistic")
     return said

@@ -167,8 +167,9 @@ class Stream:
 
     @property
     def repeatable(self) -> bool:
-        """Whether another process can take the same batches; not so for an iterator."""
-        return not isinstance(self._source, Iterator)
+        """Whether another process can take the same batches; not so for an iterator, or a folder that all share."""
+        alone = isinstance(self._source, Iterator)
+        return not alone and bool(getattr(self._source, "repeatable", True))
 
     @property
     def at_rest(self) -> bool:

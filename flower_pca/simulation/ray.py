@@ -69,7 +69,8 @@ def track(
     _require_ray()
     if not all(stream.repeatable for stream in streams):
         remedy = "Give a list or a function."
-        raise ConfigError("A stream on Ray", must="one for other processes", got="an iterator", then=remedy)
+        got = "one that is read here"
+        raise ConfigError("A stream on Ray", must="one for other processes", got=got, then=remedy)
     from flower_pca.clients.books.folders import own_file
 
     def back(output: Path) -> None:

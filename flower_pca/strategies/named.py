@@ -524,6 +524,54 @@ class ExactPerPCA(PCAStrategy):
         ), **keywords)  # fmt: skip
 
 
+class TriplePCA(PCAStrategy):
+    """Rows are shared, own and sparse parts and noise: `ExactPerPCA` on rows less what is far from the first two.
+
+    Prefer it: where clients have directions of their own and single entries of their rows are far off.
+
+    Args:
+        local_components: r2, the own components of each client; fewer where its rows have not that rank. Or a mapping
+            from clients, by position or name of their site, to such numbers; "others" are all that it does not name.
+        threshold: How far off an entry is taken out, in multiples of its column's noise.
+        inner_steps: How often a client finds far entries and own components anew for a U; ten times as often where it
+            begins.
+        weights, init, start_rounds, given, collect: See `ExactPerPCA`.
+        acceleration, local_steps, oversample: See there.
+        tol, min_rounds, max_rounds, patience: See `Iterative`.
+        **keywords: Of nodes and question: see `PCAStrategy`.
+    """
+
+    name = "triple_pca"
+
+    @spelt_out(PCAKeywords, PCA_DEFAULTS)
+    def __init__(
+        self,
+        *,
+        oversample: int = 0,
+        tol: float = 1e-06,
+        min_rounds: int = 0,
+        max_rounds: int = 1000,
+        patience: int = 50,
+        local_components: int | Any | str = 1,
+        weights: str = "equal",
+        init: str = "projection",
+        start_rounds: int = 6,
+        collect: bool = False,
+        given: Any = None,
+        acceleration: str = "auto",
+        local_steps: int = 0,
+        threshold: float = 4.0,
+        inner_steps: int = 3,
+        **keywords: Unpack[PCAKeywords],
+    ) -> None:
+        super().__init__(registry.make(
+            self.name, oversample=oversample, tol=tol, min_rounds=min_rounds, max_rounds=max_rounds, patience=patience,
+            local_components=local_components, weights=weights, init=init, start_rounds=start_rounds, collect=collect,
+            given=given, acceleration=acceleration, local_steps=local_steps, threshold=threshold,
+            inner_steps=inner_steps
+        ), **keywords)  # fmt: skip
+
+
 class STMiss(TrackingStrategy):
     """P_j = the r leading left singular vectors of the batch of step j, completed with the basis before it.
 

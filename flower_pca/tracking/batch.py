@@ -54,13 +54,30 @@ def respond(arrays: Arrays, data: Stream, memory: Arrays, complete: Complete) ->
     if "closing" in arrays:
         return {"rows": np.array(0)}, {}
     if newest[0] != step:
-        taken = data.take(step, memory.get("cursor", NO_CURSOR))
-        memory = {"at": np.array([step, -1]), "left": np.array(taken.left), "cursor": taken.cursor}
-        if taken.rows is not None:
-            memory["Y"] = taken.rows
+        memory = _next_batch(step, data, memory, pools=not {"P", "block"} & arrays.keys())
     if "Y" in memory and memory["at"][1] != lap:
         memory = {**memory, **_complete_batch(arrays, data, memory["Y"], complete), "at": np.array([step, lap])}
     return _answer(arrays, memory, data.widest), memory
+
+
+def _next_batch(step: int, data: Stream, memory: Arrays, *, pools: bool) -> Arrays:
+    """The memory with the batch of a step; while nobody has a basis yet, beside what it has had before.
+
+    Rows that were too few to begin with would be lost otherwise. Zeros are not kept: they begin nothing.
+    """
+    taken = data.take(step, memory.get("cursor", NO_CURSOR))
+    before = memory.get("Y")
+    memory = {"at": np.array([step, -1]), "left": np.array(taken.left), "cursor": taken.cursor}
+    if before is not None and not (pools and np.nansum(before**2) > 0.0):
+        before = None
+    if taken.rows is not None and before is not None:
+        require_columns(before.shape[1], taken.rows.shape[1], data.who)
+    batches = [rows for rows in (before, taken.rows) if rows is not None]
+    if batches:
+        memory["Y"] = np.vstack(batches)
+    if before is not None:
+        memory["before"] = np.array(len(before))
+    return memory
 
 
 def lasting(memory: Arrays) -> Arrays:
@@ -70,7 +87,7 @@ def lasting(memory: Arrays) -> Arrays:
     """
     if "at" not in memory:
         return {}
-    kept: Arrays = {name: memory[name] for name in ("left", "cursor", "Y") if name in memory}
+    kept: Arrays = {name: memory[name] for name in ("left", "cursor", "Y", "before") if name in memory}
     return {**kept, "at": np.array([memory["at"][0], -1])}
 
 
@@ -80,8 +97,9 @@ def resumed(memory: Arrays, data: Stream) -> Arrays:
         return memory
     step = int(memory["at"][0])
     taken = data.take(step, NO_CURSOR)
-    none = np.zeros((0, 0))
-    if not np.array_equal(none if taken.rows is None else taken.rows, memory.get("Y", none), equal_nan=True):
+    kept = memory.get("Y", np.zeros((0, 0)))[int(memory.get("before", 0)) :]
+    rows = kept[:0] if taken.rows is None else taken.rows
+    if not np.array_equal(rows, kept, equal_nan=True):
         got, remedy = f"one of others at {data.who}, step {step}", "Give that run's rows, or choose another checkpoint."
         raise ConfigError("The checkpoint", must="one of these very rows", got=got, then=remedy)
     return {**memory, "left": np.array(taken.left)}

@@ -142,6 +142,11 @@ class TrackState:
         return self.gone + len(self.record)
 
     @property
+    def last(self) -> bool:
+        """Whether no step follows the one under way, as far as clients have said."""
+        return self.step + 1 == self.steps or (self.steps is None and not self.sums["left"])
+
+    @property
     def past_the_last(self) -> bool:
         """Whether it turns out that there is no such step: nobody has rows any more, nor any to come."""
         asked = self.probe or self.solver
@@ -269,7 +274,7 @@ def judge(state: TrackState, detector: Detector, basis: Array, beyond: tuple[flo
 
 def skip(state: TrackState) -> TrackState:
     """On to the next step, where no client has had anything to begin with: nothing is recorded of this one."""
-    if state.step + 1 == state.steps or (state.steps is None and not state.sums["left"]):
+    if state.last:
         got = f"none in {labels.count(state.step + 1, 'step')}" if state.step else "none"
         remedy = "Wait for rows before you start, or ask for more steps."
         raise DataError("The rows of a run of steps", must="there and not all zero", got=got, then=remedy)

@@ -168,6 +168,8 @@ class Tracker(Stage[TrackState]):
             if nothing:
                 return skip(state)
             d = len(S)
+            if rows < state.r <= d and not state.last:
+                return skip(state)  # clients put the next rows beside these
             if state.r > min(rows, d):
                 rule = f"at most the rows of the first step and their columns, {rows} and {d}"
                 remedy = "Ask for fewer components, or take longer batches."
@@ -249,7 +251,7 @@ class Tracker(Stage[TrackState]):
             since = 1
         elif alarm.hindsight and alarm.hindsight.changes:
             since = state.number - alarm.hindsight.changes[-1] + 1
-        over = state.step + 1 == state.steps or (state.steps is None and not state.sums["left"])
+        over = state.last
         state = replace(
             state.after(step_of(state, alarm, basis, values, outside)),
             P=basis,

@@ -18,6 +18,7 @@ from flwr.app import MetricRecord, RecordDict
 from flower_pca import registry
 from flower_pca.base.errors import ProtocolError, harmless
 from flower_pca.base.linalg import Array
+from flower_pca.core.asks import Message
 from flower_pca.core.layer import flat, split
 from flower_pca.core.stage import Arrays, Broadcast
 from flower_pca.layers import EXPONENTS, PARTIES, WIRE
@@ -144,11 +145,11 @@ def read_request(parameters: Sequence[Array], config: Mapping[str, Any]) -> Requ
     check_spoken("A message", config, "another strategy", newest=str(config.get(VERSION_KEY, VERSION)))
     arrays = _unpacked(by_name("A message", parameters, config))
     own = bool(np.any(arrays.pop(_OWN, False)))
-    mean, scale, fill = [_double(arrays.pop(name, None)) for name in _FRAME]
+    parts = {part: _double(arrays.pop(name)) for name, part in _FRAME.items() if name in arrays}
     names, columns = read_names("A message", config), None
     if SPLIT in config:
         columns = Split.of(config)
-    frame = Frame(mean, scale, fill, own=own, names=names, split=columns)
+    frame = Frame(parts.get("mean"), parts.get("scale"), parts.get("fill"), own=own, names=names, split=columns)
     layers: dict[str, Arrays] = {}
     if "." in "".join(arrays):  # as in the names of layers' arrays alone
         arrays, layers = split(arrays, [name for name in registry.LAYERS if name != PARTIES])
@@ -158,7 +159,7 @@ def read_request(parameters: Sequence[Array], config: Mapping[str, Any]) -> Requ
     algorithm, stage = word_of("A message", config, "algorithm"), word_of("A message", config, "stage")
     run, number = value_of("A message", config, "run", str), value_of("A message", config, "number", int)
     asks, instead = bool(config.get(_ASKS, False)), str(config.get(_ALTERNATIVE, ""))
-    return Request(algorithm, stage, run, number, arrays, frame, layers, asks, instead)
+    return Request(algorithm, stage, run, number, Message(arrays), frame, layers, asks, instead)
 
 
 def _packed(arrays: Arrays, layers: Mapping[str, Arrays]) -> Arrays:
@@ -187,9 +188,11 @@ def _bits(layers: Mapping[str, Arrays]) -> int:
     return precision.asked(layers[WIRE])
 
 
-def _double(part: Array | None) -> Array | None:
+def _double(part: Array) -> Array:
     """A part of a frame in double precision: frames of the same numbers are one, whatever their kind."""
-    return part if part is None or part.dtype.kind != "f" else part.astype(np.float64, copy=False)
+    if part.dtype.kind != "f":
+        return part
+    return part.astype(np.float64, copy=False)
 
 
 def write_fit(
@@ -304,7 +307,7 @@ def read_answer(
         )
     arrays = _unpacked(by_name(_ANSWER, parameters(), metrics))
     declines = harmless(value_of(_ANSWER, metrics, DECLINES, str)) if DECLINES in metrics else ""
-    recalls, keeps = (bool(metrics.get(name, False)) for name in (_RECALLS, _KEEPS))
+    recalls, keeps = bool(metrics.get(_RECALLS, False)), bool(metrics.get(_KEEPS, False))
     heading = Heading.of(metrics)
     return Answer(
         number, key, arrays, num_examples, heading=heading, site=site, declines=declines, recalls=recalls, keeps=keeps

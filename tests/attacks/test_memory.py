@@ -44,6 +44,10 @@ def factors(steps, seed=0):
     return {"U": U, **known}
 
 
+def triple(V):
+    return {**exact(0, V), **numbers(cut=4.0, inner=1)}
+
+
 OTHER = np.linalg.qr(RNG.standard_normal((D, P)))[0]
 # By stage: what the victim is asked first and what the others are; what all are asked then; shapes and bounds of it.
 ASKED = {
@@ -53,6 +57,9 @@ ASKED = {
     "dcf_pca": (factors(5), factors(1), factors(1), {"U": (D, P), "weight": (), "reach": ()}),
     "faps": (faps(5), faps(5, OTHER), faps(1), {"Y": (D, P)}),
     "per_pca": (per(0.1), per(1e-9), per(0.1), {"w": (), "Vb": (D, 1), "probed": (), "M": (D, P), "f": ()}),
+    "triple_pca": (triple(U), triple(OTHER), triple(U), {
+        "w": (), "Vb": (D, 1), "probed": (), "n": (), "Z": (D, P), "f": (),
+    }),
     "exact_per_pca": (exact(1), exact(1, OTHER), exact(1), {
         "w": (), "Vb": (D, 1), "probed": (), "n": (), "Z": (D, P), "f": (),
     }),

@@ -160,6 +160,23 @@ def test_there_are_messages_of_every_stage(said):
     assert {stage for _, stage in said} == set(registry.STAGES)
 
 
+def test_a_message_without_an_array_that_it_needs_is_refused_by_name(said):
+    """Of every stage, each array of each message left out: answered, or refused for what the stage reads."""
+    refused, rules = {}, {"allow": everything(), "missing": "mean", "split_columns": "any"}
+    for (algorithm, stage), kept in said.items():
+        for arrays in kept:
+            for name in arrays:
+                rows = Stream(GAPPY, batch=20) if algorithm in registry.TRACKERS else X
+                node, frame = Node(0, rows, **rules), Frame(split=SPLIT if stage in vertical.BOTH else None)
+                less = {other: a for other, a in arrays.items() if other != name}
+                try:
+                    node.ask(stage, less, frame, algorithm=algorithm)
+                except RefusedError as error:
+                    refused[stage, name] = str(error)
+    assert len(refused) > 50
+    assert not [key for key, words in refused.items() if "fails here" in words]
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize("seed", range(SEEDS))

@@ -18,6 +18,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:theta must be")  # clients this 
 FIVE, LOW = two_lead(5), np.array_split(ROWS, 5)
 ROBUST_OWN, PERSONAL_OWN = ("L", "S"), ("components", "variances")
 OWN = {"consensus_rpca": ROBUST_OWN, "dcf_pca": ROBUST_OWN, "exact_per_pca": PERSONAL_OWN, "per_pca": PERSONAL_OWN}
+OWN["triple_pca"] = (*PERSONAL_OWN, "L", "S")
 ROUNDS = {"krylov": 2, "ssi": 2, "faps": 1}
 SPECS = {
     "consensus_rpca": "consensus_rpca(gamma=0.7)",
@@ -91,6 +92,7 @@ CASES |= {
     "robust": Case("consensus_rpca(gamma=0.7)", LOW, 5, ends=True),
     "a rank to be found": Case("consensus_rpca(gamma=0.7)", LOW, 8, ends=True),
     "sigma is given": Case("consensus_rpca(gamma=0.7, sigma=2.0)", LOW, 5, ends=True),
+    "triple": Case("triple_pca(local_components=2)", LOW, 2, ends=True),
     "personal": Case("exact_per_pca(local_components=2)", ends=True),
     "personal, by rows": Case("exact_per_pca(local_components=2, weights='samples')", ends=True),
     "personal, given": Case(ExactPerPCA(local_components=2, given=np.eye(8)[:, :2]), ends=True),

@@ -179,6 +179,8 @@ def test_halves_that_get_rows_are_these():
         "private_opening",
         "robust_tracking",
         "st_miss",
+        "triple",
+        "triple_pca",
     }
     assert not Stage.by_row
     assert not any(hasattr(FixedData, name) for name in ("rows", "dense", "blocks", "stored", "scores", "adjoint"))

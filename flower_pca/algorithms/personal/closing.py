@@ -115,7 +115,7 @@ class PersonalClosing(Stage[ClosingState]):
         collected = np.zeros((len(spaces), int(np.max(state.left["own"])), len(state.U)))
         for rows, V in zip(collected, spaces, strict=True):
             rows[: V.shape[1]] = V.T
-        names = ("Y", *Probe.BOUNDS, "error", "clients", *([held_out.CHOSEN] if held_out.AUTO in state.left else []))
+        names = [name for name in next(iter(total.values())) if name != "V"]
         sums = {name: np.asarray(sum(reply[name] for reply in total.values())) for name in names}
         return replace(state, total=sums, collected=collected)
 

@@ -27,6 +27,7 @@ from flower_pca.base.errors import FlowerPCAError
 from flower_pca.clients.books import folders
 from flower_pca.clients.policy.refusals import RefusalError
 from flower_pca.clients.policy.rules import Rules
+from flower_pca.core.asks import Message
 from flower_pca.core.stage import Arrays
 from flower_pca.layers import NOISE, noise
 from flower_pca.masking import messages
@@ -105,8 +106,19 @@ def opened(path: Path) -> Iterator[Ledger]:
     with folders.locked(path):
         ledger = _read(path)
         yield ledger
-        groups = [[sorted(group.peers), sorted(group.missing)] for group in ledger.groups]
-        archive.write(path, _KIND, {**vars(ledger), "groups": groups}, {}, private=True)
+        _write(path, ledger)
+
+
+def forget_versions(path: Path) -> None:
+    """Let a ledger, which is locked already, know of no version of the rows; budgets and groups stay."""
+    book = _read(path)
+    book.versions, book.runs = 0, {}
+    _write(path, book)
+
+
+def _write(path: Path, book: Ledger) -> None:
+    groups = [[sorted(group.peers), sorted(group.missing)] for group in book.groups]
+    archive.write(path, _KIND, {**vars(book), "groups": groups}, {}, private=True)
 
 
 def _read(path: Path) -> Ledger:
@@ -132,7 +144,7 @@ def _read(path: Path) -> Ledger:
         ValueError,
     ) as error:  # to take it for none would forget what was told
         rule, got = "one that this node has written", "another"
-        remedy = "Its operator has to look at it, or to remove it."
+        remedy = "Its operator has to look at it, or to run flower-pca forget --what ledger."
         raise RefusalError(f"{path.name} of this node", must=rule, got=got, then=remedy) from error
 
 
@@ -210,7 +222,7 @@ class Account:
         if (most := self._rules.max_columns) is None:
             return
         d = data.d or _columns(stage, request, up)
-        parts = registry.STAGES[stage].parts(messages.plain(request.arrays), d)
+        parts = registry.STAGES[stage].parts(Message(messages.plain(request.arrays)), d)
         if request.stage == messages.STAGE:
             sizes = {name: math.prod(side or 0 for side in part.shape) for name, part in parts.items()}
         else:

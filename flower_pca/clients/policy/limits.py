@@ -21,7 +21,7 @@ from flower_pca import registry, wire
 from flower_pca.base import labels
 from flower_pca.base.errors import ProtocolError
 from flower_pca.base.linalg import Array
-from flower_pca.core.asks import MOST_STEPS, SMALLEST, Ask
+from flower_pca.core.asks import MOST_STEPS, SMALLEST, Ask, Message
 from flower_pca.core.stage import Arrays
 from flower_pca.layers import NOISE, SINGLE
 from flower_pca.masking import messages
@@ -64,7 +64,7 @@ class Asked:
         masked = request.stage == messages.STAGE
         stage = (messages.inner_stage(request.arrays) or "") if masked else request.stage
         asks = registry.STAGES[stage].asks if stage in registry.STAGES else {}
-        arrays = messages.plain(request.arrays) if masked else request.arrays
+        arrays = Message(messages.plain(request.arrays) if masked else request.arrays)
         if SINGLE not in request.layers:
             return cls(stage, asks, arrays, frozenset(), masked)
         from flower_pca.layers import single
@@ -73,7 +73,7 @@ class Asked:
         if strange:
             got = ", ".join(sorted(strange))[:100]
             raise ProtocolError("The numbers for single clients", must="tables", got=got, then=_SENDER)
-        return cls(stage, asks, {**arrays, **numbers}, frozenset(numbers), masked)
+        return cls(stage, asks, Message({**arrays, **numbers}), frozenset(numbers), masked)
 
     def check(self) -> None:
         """Refuse what the stage does not name, and what is not as it says."""
@@ -223,7 +223,9 @@ def bare(stage: str, arrays: Arrays) -> bool:
     """Whether an answer can be no sum: of a stage that is not known, or with parts that mean something singly only."""
     if stage not in registry.STAGES:
         return True
-    parts = registry.STAGES[stage].parts(arrays, 1)  # which sides are open is the same for all numbers of columns
+    parts = registry.STAGES[stage].parts(
+        Message(messages.plain(arrays)), 1
+    )  # which sides are open is the same for all numbers of columns
     return any(part.open or part.kind.single for part in parts.values())
 
 

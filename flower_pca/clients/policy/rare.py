@@ -22,7 +22,7 @@ _CHUNK: Final = 64  # columns that are looked at at a time
 
 def check(data: LocalData, rules: Rules) -> None:
     """Refuse rows with columns that tell of fewer than min_rows of them: by name to the operator, to no server."""
-    if rules.min_rows == 1 or rules.rare_columns is True:
+    if rules.rare_columns is True:
         return
     found = _find(data, rules.min_rows)
     names = [f"column {i}" for i in found] if data.names is None else [data.names[i] for i in found]

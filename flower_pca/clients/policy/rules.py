@@ -14,6 +14,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -44,7 +45,7 @@ _NEAR: Final = 0.8  # of two names, by difflib: one is then a misspelt other
 
 def everything() -> tuple[str, ...]:
     """All that a node can be asked for by name: algorithms, trackers, the counts of monitoring, and scaling alone."""
-    return (*registry.ALGORITHMS, *registry.TRACKERS, *registry.BESIDE, *registry.ALONE)
+    return tuple(chain(registry.ALGORITHMS, registry.TRACKERS, registry.BESIDE, registry.ALONE))
 
 
 class WithoutRows(Set[str]):
@@ -70,8 +71,8 @@ class Rules:
 
     Args:
         allow: Names of the algorithms that the node serves. Left out, all that compare no rows: not consensus_rpca,
-            dcf_pca and the trackers, which are served only by name; nor "monitor", the counts of rows that a run asks
-            for with monitor=True.
+            dcf_pca, triple_pca and the trackers, which are served only by name; nor "monitor", the counts of
+            rows that a run asks for with monitor=True.
         min_rows: Rows below which the node answers nothing; and gaps in a column below which no others than the node
             itself say what stands for them.
         rare_columns: Columns of which the node answers although fewer than min_rows rows have a value there, or another

@@ -1,0 +1,318 @@
+"""Inbox: a folder into which files go on arriving, as the streams of an endless run, one for each site.
+
+A step of the run takes the next file of every site that has one. All streams of an inbox take their batches from one
+look at the folder, so that a step begins once any site has rows, and nobody waits for a site that is silent.
+
+| a file that                       | is                                                                       |
+| --------------------------------- | ------------------------------------------------------------------------ |
+| has no ending of a table, or a dot before its name | passed over: write under such a name, then rename             |
+| grows, or has just changed        | left until two looks find it with one size and one time of change        |
+| cannot be read, or differs in its columns | said once, and left; read as soon as it has changed; others go on |
+| goes away before it is read       | forgotten                                                                |
+| has been read                     | never read again, whatever becomes of it                                 |
+
+What has been read is in the `Ledger`, which travels in the memory of each client, and so in the checkpoint of a run.
+Files are not moved and nothing is written, so that several runs may follow one folder.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final, Self
+
+import numpy as np
+
+from flower_pca.base import checks
+from flower_pca.base.errors import DataError, FlowerPCAError, harmless
+from flower_pca.data import sources
+from flower_pca.data.reading import no_rows
+from flower_pca.names.columns import Columns, Heading
+from flower_pca.names.sites import SiteRows
+from flower_pca.rows.gaps import rows_with_gaps
+from flower_pca.rows.stream import UNTOLD, Stream
+
+_DIGEST: Final = 8  # bytes by which a file is known
+_REMEMBERED: Final = 2**15  # files that have gone which a ledger knows at least
+_BETWEEN: Final = "_"  # between the name of a site and the rest of a file's
+
+State = tuple[int, int]  # of a file: its size, and the time of its change in ns
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """What has been read: the columns of the first file, and which files, oldest first."""
+
+    columns: bytes = b""
+    files: tuple[bytes, ...] = ()
+
+    @classmethod
+    def of(cls, cursor: bytes) -> Self:
+        """The ledger that `cursor` is of."""
+        places = range(_DIGEST, len(cursor), _DIGEST)
+        return cls(cursor[:_DIGEST], tuple(cursor[i : i + _DIGEST] for i in places))
+
+    def cursor(self) -> bytes:
+        """The ledger as bytes."""
+        return b"".join((self.columns, *self.files))
+
+    def add(self, heading: Heading, names: Sequence[str], there: Sequence[str]) -> Self:
+        """With these files; the oldest are forgotten once they are many, and no longer there."""
+        files = (*self.files, *map(_digest, names))
+        if len(files) > _REMEMBERED:
+            known = set(map(_digest, there))
+            over = len(files) - _REMEMBERED
+            files = (*(one for one in files[:over] if one in known), *files[over:])
+        return replace(self, columns=_mark(heading), files=files)
+
+
+@dataclass
+class Batch:
+    """What the sites have for a step, while it is gathered: by name of the site its tables, and their files."""
+
+    ledger: Ledger
+    heading: Heading | None = None
+    rows: dict[str, list[SiteRows]] = field(default_factory=dict)
+    names: list[str] = field(default_factory=list)
+
+    @property
+    def size(self) -> int:
+        """Rows of all sites."""
+        return sum(len(part) for parts in self.rows.values() for part in parts)
+
+    def add(self, site: str, name: str, rows: SiteRows) -> None:
+        """With a file more."""
+        heading = Heading.of_names(rows.names, rows.shape[1])
+        before = self.heading
+        if before is not None and not heading.like(before):
+            raise heading.mismatch(name, before, "the files before").error(DataError)
+        if self.ledger.columns not in (b"", _mark(heading)):
+            remedy = "Mend it, or follow these files by a run of their own."
+            got = f"{heading.count} others in {name}"
+            raise DataError("The columns", must="those of the files before", got=got, then=remedy)
+        self.heading = heading
+        self.rows.setdefault(site, []).append(rows)
+        self.names.append(name)
+
+    def of(self, site: str) -> SiteRows | None:
+        """The rows of a site, None where it has none; columns in the order of its first file."""
+        parts = self.rows.get(site, [])
+        if len(parts) < 2:
+            return parts[0] if parts else None
+        names = parts[0].names
+        values = [np.asarray(part.values) for part in parts]
+        if names is not None:
+            places = [Columns(part.names or names).places(names) for part in parts]
+            values = [own[:, place] for own, place in zip(values, places, strict=True)]
+        return replace(parts[0], values=np.vstack(values))
+
+
+class Inbox:
+    """A folder that is looked into every so often: with a folder for each site in it, or with files of them.
+
+    A file in the folder itself is of the site whose name stands before the first underscore of its own, north of
+    north_2026-11-23.csv; of none where there is no letter before it.
+
+    Args:
+        path: The folder.
+        interval: Seconds from one look to the next, while nothing is there to be read.
+        batch: Rows that a step has at least, of all sites together: smaller files wait for the next ones.
+        sites: Names of the sites, if some have nothing yet; else those that are there when the run begins.
+        columns: Names of the columns to use; all, if left out.
+        drop: Names of columns to leave out, or patterns such as "lab_*".
+        say: Called with a sentence about a file that is left; warnings, if left out.
+        on_wait: Called before every wait, which is `interval` long.
+
+    Example:
+        >>> inbox = Inbox("incoming", interval=60)
+        >>> track("st_miss", inbox.streams(), n_components=3, checkpoint="run.npz")
+
+    Raises:
+        DataError: If the folder is not there, or nothing says which sites there are.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        interval: float = 60.0,
+        batch: int = 1,
+        sites: Sequence[str] = (),
+        columns: Sequence[str] | None = None,
+        drop: Sequence[str] = (),
+        say: Callable[[str], None] | None = None,
+        on_wait: Callable[[], None] | None = None,
+    ) -> None:
+        self._path = Path(path).expanduser().absolute()
+        checks.number("interval", interval, least=0.01, remedy="Try 60.")
+        checks.integer("The rows of a batch", batch, least=1)
+        if not self._path.is_dir():
+            remedy = "Make it first; files may arrive later."
+            raise DataError("The folder to follow", must="there", got=f"none at {self._path}", then=remedy)
+        self._interval, self._batch = interval, batch
+        self._columns, self._drop = columns, tuple(drop)
+        self._say, self.on_wait = say or _warn, on_wait
+        self._looked: dict[str, State] = {}
+        self._refused: dict[str, State] = {}
+        self._said: set[str] = set()
+        self._heading: Heading | None = None
+        self._newest: tuple[bytes, Batch, bytes] | None = None
+        self._closed = threading.Event()
+        self.sites = tuple(sites) or self._sites_there()
+
+    def streams(self) -> list[Stream]:
+        """A stream for each site, in the order of `sites`. They belong to one run, in one process."""
+        return [_of_site(self, site) for site in self.sites]
+
+    def close(self) -> None:
+        """End the run, which waits maybe: there is nothing more to come."""
+        self._closed.set()
+
+    def behind(self, cursor: bytes) -> tuple[Batch, bytes, int]:
+        """The batch behind a cursor, waited for, its own cursor, and steps to come: untold, or none at the end."""
+        if self._newest is None or self._newest[0] != cursor:
+            batch = self._gather(Ledger.of(cursor))
+            if not batch.names or batch.heading is None:
+                return batch, cursor, 0
+            after = batch.ledger.add(batch.heading, batch.names, list(self._looked))
+            self._newest = (cursor, batch, after.cursor())
+        return self._newest[1], self._newest[2], UNTOLD
+
+    def _gather(self, ledger: Ledger) -> Batch:
+        """Files of all sites, one of each at a time, until they have the rows of a batch."""
+        batch, known = Batch(ledger, self._heading), set(ledger.files)
+        while not self._closed.is_set():
+            ready = self._ready(known)
+            for site, file in ready.items():
+                name = self._name(file)
+                if self._read(batch, site, file):
+                    known.add(_digest(name))
+            if batch.size >= self._batch:
+                self._heading = batch.heading
+                return batch
+            if not ready:
+                if self.on_wait is not None:
+                    self.on_wait()
+                self._closed.wait(self._interval)
+        return Batch(ledger)
+
+    def _read(self, batch: Batch, site: str, file: Path) -> bool:
+        """Whether a file has been read; what speaks against it is said."""
+        name = self._name(file)
+        try:
+            batch.add(site, name, self._table(file))
+        except (FlowerPCAError, OSError, MemoryError) as error:
+            if file.exists():
+                self._refused[name] = self._looked[name]
+                self._say(f"{name} is left until it changes. {error}")
+            return False
+        return True
+
+    def _table(self, file: Path) -> SiteRows:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found = sources.table(str(file), columns=self._columns, drop=self._drop).whole()
+            values = rows_with_gaps(found.rows, str(file))  # a copy: what becomes of the file does not matter
+        if not len(values):
+            raise no_rows(file)
+        return SiteRows(values, found.names or None)
+
+    def _ready(self, known: set[bytes]) -> dict[str, Path]:
+        """The next file of each site that has come to rest, and is not known yet."""
+        now, looked, ready = time.time(), dict[str, State](), dict[str, Path]()
+        for site, file in self._files():
+            name = self._name(file)
+            try:
+                found = file.stat()
+            except OSError:  # it has gone since
+                continue
+            state = (found.st_size, found.st_mtime_ns)
+            looked[name] = state
+            if _digest(name) in known or self._refused.get(name) == state:
+                continue
+            if site not in self.sites:
+                self._once(f"{name} is of {site}, which was no site when the run began: its files are left.", site)
+            elif self._looked.get(name) == state or found.st_mtime + self._interval < now:
+                ready.setdefault(site, file)
+        self._looked = looked
+        self._refused = {name: state for name, state in self._refused.items() if name in looked}
+        return ready
+
+    def _files(self) -> Iterator[tuple[str, Path]]:
+        """The files that may be read, in the order of their names, numbers by their size, each with its site."""
+        try:
+            there = sorted(self._path.iterdir(), key=sources.natural)
+            for place in there:
+                if place.name.startswith("."):
+                    continue
+                if place.is_dir():
+                    inside = sorted(place.iterdir(), key=sources.natural)
+                    yield from ((place.name, file) for file in inside if _counts(file))
+                elif _counts(place):
+                    yield _site(place), place
+        except OSError as error:  # a share that is gone for a while
+            self._once(f"The folder {self._path} cannot be read: {error.strerror}. The run waits for it.", "")
+
+    def _sites_there(self) -> tuple[str, ...]:
+        folders = [p.name for p in self._path.iterdir() if p.is_dir() and not p.name.startswith(".")]
+        sites = tuple(sorted({*folders, *(site for site, _ in self._files())}))
+        if not sites:
+            rule, remedy = "one with a folder for each site, or with files", "Make the folders, or name the sites."
+            raise DataError(f"The folder {self._path}", must=rule, got="an empty one", then=remedy)
+        return sites
+
+    def _once(self, words: str, about: str) -> None:
+        if about not in self._said:
+            self._said.add(about)
+            self._say(words)
+
+    def _name(self, file: Path) -> str:
+        return harmless(file.relative_to(self._path).as_posix())
+
+
+@dataclass(frozen=True)
+class Queue:
+    """The stream of a site, read by a cursor that all sites of the inbox share."""
+
+    inbox: Inbox
+    site: str
+    repeatable: bool = False
+
+    def after(self, cursor: bytes) -> tuple[Any, bytes, int]:
+        """The batch behind the cursor, None where the site has none; the next cursor, and steps to come."""
+        batch, following, left = self.inbox.behind(cursor)
+        return batch.of(self.site), following, left
+
+
+def _of_site(inbox: Inbox, site: str) -> Stream:
+    stream = Stream(Queue(inbox, site))
+    stream.site = site
+    stream.who = site or stream.who
+    return stream
+
+
+def _site(file: Path) -> str:
+    before, between, _ = file.stem.partition(_BETWEEN)
+    named = between and any(map(str.isalpha, before))
+    return before if named else ""
+
+
+def _counts(file: Path) -> bool:
+    return file.suffix.lower() in sources.ENDINGS and not file.name.startswith(".") and file.is_file()
+
+
+def _digest(name: str) -> bytes:
+    return hashlib.sha256(name.encode()).digest()[:_DIGEST]
+
+
+def _mark(heading: Heading) -> bytes:
+    return _digest(f"{heading.count} {heading.digest}")
+
+
+def _warn(words: str) -> None:
+    warnings.warn(words, UserWarning, stacklevel=2)

@@ -1,0 +1,136 @@
+"""`flower-pca track FOLDER --follow`: as whoever runs it for months meets it."""
+
+import errno
+import os
+import signal
+
+import numpy as np
+import pytest
+
+from flower_pca import TrackingResult, cli
+from flower_pca.base import archive
+from flower_pca.results.events import Events
+
+NAMES = "a,b,c,d"
+
+
+def flower_pca(capsys, *words):
+    """The exit code, standard output and standard error."""
+    code = cli.main([str(word) for word in words])
+    said = capsys.readouterr()
+    return code, said.out, said.err
+
+
+def write(folder, name, seed, text=None):
+    folder.mkdir(exist_ok=True)
+    rows = np.random.default_rng(seed).standard_normal((6, 4)) * [9.0, 5.0, 0.1, 0.1]
+    np.savetxt(folder / name, rows, delimiter=",", header=NAMES, comments="")
+    if text is not None:
+        (folder / name).write_text(text)
+    os.utime(folder / name, (1e9, 1e9))  # at rest for long
+
+
+@pytest.fixture
+def words(tmp_path, monkeypatch, unillustrated):
+    """The command on a folder of two sites; pictures take most of its time, and are left out."""
+    monkeypatch.setattr("flower_pca.commands.track._picture", lambda *given: "no picture")
+    monkeypatch.setattr("flower_pca.report.write", lambda *given, **more: None)
+    for i in range(3):
+        write(tmp_path / "in", f"north_{i}.csv", i)
+        write(tmp_path / "in", f"west_{i}.csv", 10 + i)
+    files = ["--out", tmp_path / "out", "--events", tmp_path / "e.jsonl", "--checkpoint", tmp_path / "c.npz"]
+    return ["track", tmp_path / "in", "--follow", "--interval", "0.01", "--rank", 2, *files]
+
+
+def interrupt_at(monkeypatch, step, stop):
+    """Stop at a step, once it is told."""
+    tell = Events.__call__
+
+    def told(self, record):
+        tell(self, record)
+        if record.step == step:
+            stop()
+
+    monkeypatch.setattr(Events, "__call__", told)
+
+
+def steps(tmp_path):
+    return TrackingResult.load(tmp_path / "out/tracking.npz").rows_.tolist()
+
+
+def test_so_many_steps_of_a_folder(words, tmp_path, capsys):
+    code, _said, err = flower_pca(capsys, *words, "--steps", 3, "--live", tmp_path / "live.html", "--drop", "d")
+    assert (code, err) == (0, "")
+    assert steps(tmp_path) == [12, 12, 12]
+    result = TrackingResult.load(tmp_path / "out/tracking.npz")
+    assert result.feature_names_in_.tolist() == ["a", "b", "c"]
+    assert result.site_names == {0: "north", 1: "west"}
+    assert "The run has ended: 3 steps, as many as asked for" in (tmp_path / "live.html").read_text()
+
+
+@pytest.mark.parametrize("stop", [lambda: os.kill(os.getpid(), signal.SIGTERM), lambda: signal.raise_signal(2)])
+def test_a_service_that_is_stopped_leaves_its_result_and_goes_on(words, tmp_path, capsys, monkeypatch, stop):
+    with monkeypatch.context() as patch:
+        interrupt_at(patch, 1, stop)
+        code, _said, err = flower_pca(capsys, *words)
+    assert code == 0
+    assert steps(tmp_path) == [12, 12]
+    again = f"The state of the run is in {tmp_path / 'c.npz'}; the same command with --resume goes on from it."
+    assert err == f"flower-pca: Ended after step 1. {again}\n"
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    write(tmp_path / "in", "west_9.csv", 20)
+    assert flower_pca(capsys, *words, "--resume", "--steps", 4)[0] == 0
+    assert steps(tmp_path) == [12, 12, 12, 6]
+    assert len((tmp_path / "e.jsonl").read_text().splitlines()) == 4
+
+
+def test_a_bad_line_is_said_at_once_and_the_others_go_on(words, tmp_path, capsys):
+    write(tmp_path / "in", "west_1.csv", 0, text=f"{NAMES}\n1,2,3,4\n1,2,none of it,4\n")
+    code, _, err = flower_pca(capsys, *words, "--steps", 3)
+    assert code == 0
+    assert steps(tmp_path) == [12, 6, 12]
+    assert err.count("\n") == 1
+    assert err.startswith("flower-pca: west_1.csv is left until it changes. ")
+    assert "line 3" in err
+
+
+def test_a_full_disk_says_so_and_the_run_goes_on_later(words, tmp_path, capsys, monkeypatch):
+    written, write = [], archive.write
+
+    def full(*given, **more):
+        written.append(given)
+        if len(written) == 2:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write(*given, **more)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("flower_pca.core.drive.archive.write", full)
+        code, _, err = flower_pca(capsys, *words, "--live", tmp_path / "live.html")
+    assert code == 2
+    assert err.startswith("flower-pca: No space left on device. Mend that first. The state of the run is in ")
+    assert flower_pca(capsys, *words, "--resume", "--steps", 3)[0] == 0
+    assert steps(tmp_path) == [12, 12, 12]
+
+
+def test_columns_of_a_table_are_chosen_and_left_out(tmp_path, capsys, unillustrated):
+    (tmp_path / "rows.csv").write_text("when,a,b,c,d\n" + "monday,1,2,3,4\ntuesday,2,1,5,1\n" * 12)
+    given = ["track", tmp_path / "rows.csv", "--batch", 6, "--rank", 1, "--out", tmp_path / "out"]
+    for more, names in ((("--columns", "b,a"), ["a", "b"]), (("--drop", "when,d"), ["a", "b", "c"])):
+        assert flower_pca(capsys, *given, *more)[0] == 0
+        assert TrackingResult.load(tmp_path / "out/tracking.npz").feature_names_in_.tolist() == names
+
+
+@pytest.mark.parametrize(
+    ("more", "sentence"),
+    [
+        (("--clients", 3, "--follow"), "--clients must be left out with --follow, where each site is one. Got 3."),
+        (("--interval", 3), "--batch must be a whole number of at least 1. Got None."),
+        (("--interval", 3, "--batch", 9), "--interval must be given with --follow. Got 3.0. Add it, or leave"),
+        (("--sites", "a", "--batch", 9), "--sites must be given with --follow. Got a. Add it, or leave this out."),
+        (("--follow", "--steps", 0), "--steps must be a whole number of at least 1. Got 0."),
+    ],
+)
+def test_options_that_do_not_go_together(tmp_path, capsys, more, sentence):
+    code, _, err = flower_pca(capsys, "track", tmp_path, "--rank", 2, *more)
+    assert code == 2
+    assert err.startswith(f"flower-pca: {sentence}")

@@ -1,0 +1,250 @@
+"""triple_pca against planted subspaces and a plain numpy reference of its step; masks, gaps, absence, resuming."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from builders import sine
+
+from flower_pca import ConfigError, PCAResult, TripleResult, answering, make, simulate
+from flower_pca.algorithms.personal.closing import OWN
+from flower_pca.rows.local import LocalData
+
+SHARED, APART = 3, 2
+SPEC = f"triple_pca(local_components={APART})"
+
+
+class Planted(NamedTuple):
+    U: Any
+    V: list[Any]
+    clean: list[Any]
+    S: list[Any]
+
+    @property
+    def rows(self) -> list[Any]:
+        return [X + S for X, S in zip(self.clean, self.S, strict=True)]
+
+
+@functools.cache
+def planted(seed: int, *, far: float, size: float = 100.0, uneven: bool = False, sign: bool = True) -> Planted:
+    """Eight clients of 200 rows, 40 columns: noise of .1, or from .02 to .4; far entries of 1 to 1.5 `size`."""
+    rng, n, d = np.random.default_rng(seed), 200, 40
+    U = np.linalg.qr(rng.standard_normal((d, SHARED)))[0]
+    noise = 0.1 * np.exp(rng.uniform(-1.5, 1.5, d)) if uneven else 0.1
+    found = Planted(U, [], [], [])
+    for _ in range(8):
+        V = rng.standard_normal((d, APART))
+        V = np.linalg.qr(V - U @ (U.T @ V))[0]
+        L = 3.0 * rng.standard_normal((n, SHARED)) @ U.T + 2.0 * rng.standard_normal((n, APART)) @ V.T
+        signs = rng.choice([-1.0, 1.0], (n, d)) if sign else 1.0
+        S = (rng.random((n, d)) < far) * signs * size * (1.0 + rng.random((n, d)) / 2.0)
+        found.V.append(V)
+        found.clean.append(L + noise * rng.standard_normal((n, d)))
+        found.S.append(S)
+    return found
+
+
+@functools.cache
+def run(seed: int, far: float, **settings: Any) -> TripleResult:
+    result = simulate(SPEC, planted(seed, far=far, **settings).rows, n_components=SHARED)
+    assert isinstance(result, TripleResult)
+    return result
+
+
+KINDS = {
+    "far": {},
+    "near": {"size": 8.0},
+    "of one sign": {"size": 8.0, "sign": False},
+    "noise by column": {"uneven": True, "size": 20.0},
+}
+
+
+@pytest.mark.parametrize(("far", "kind"), [*itertools.product((0.02, 0.05, 0.1), KINDS)])
+def test_shared_components_are_found_as_from_clean_rows(far: float, kind: str) -> None:
+    problem, result = planted(1, far=far, **KINDS[kind]), run(1, far, **KINDS[kind])
+    plain = f"exact_per_pca(local_components={APART}, tol=1e-8)"
+    clean = simulate(plain, problem.clean, n_components=SHARED, center=False)
+    assert result.status.ok
+    best = sine(clean.components_, problem.U.T)
+    assert sine(result.components_, problem.U.T) <= max(1.2 * best, 0.010)
+    if kind == "far":
+        assert best <= 0.009
+        spoilt = simulate(f"exact_per_pca(local_components={APART}, max_rounds=20)", problem.rows, n_components=SHARED)
+        assert sine(spoilt.components_, problem.U.T) >= 0.9
+
+
+def test_own_components_and_what_was_taken_out_are_those_planted() -> None:
+    problem, result = planted(2, far=0.05), run(2, 0.05)
+    for i, own in result.own.items():
+        assert sine(own[OWN], problem.V[i].T) <= 0.05
+        taken, far = own["S"] != 0.0, problem.S[i] != 0.0
+        assert (taken & far).sum() == far.sum()
+        assert (taken & ~far).mean() <= 1e-3
+        np.testing.assert_allclose(own["S"][far], problem.S[i][far], atol=0.6)
+        assert np.sqrt(np.mean((own["L"] + own["S"] - problem.rows[i])[~taken] ** 2)) == pytest.approx(
+            0.1 * np.sqrt(1.0 - 5.0 / 40.0), rel=0.03
+        )
+    shares = np.mean([(own["S"] != 0.0).mean(axis=0) for own in result.own.values()], axis=0)
+    np.testing.assert_allclose(result.taken_share_, shares, atol=1e-12)
+    np.testing.assert_allclose(result.noise_, 0.1, rtol=0.2)
+    assert result.threshold_ == 4.0
+
+
+def test_nothing_is_taken_out_of_rows_without_far_entries() -> None:
+    result = run(3, 0.0)
+    assert result.taken_share_.max() <= 2e-3
+    assert result.total_variance_ * result.n_samples_ == pytest.approx(
+        sum(np.sum(X**2) for X in planted(3, far=0.0).clean), rel=1e-3
+    )
+
+
+# An independent reference of the client's half, entry by entry.
+
+
+def reference(X: Any, U: Any, own: int, cut: float, steps: int) -> tuple[Any, Any, Any]:
+    """Z, L and the far entries after so many steps from nothing, in plain numpy."""
+    L, far = np.zeros_like(X), np.zeros(X.shape, dtype=bool)
+
+    def judged() -> None:
+        for j in range(X.shape[1]):
+            sizes = np.abs(X[:, j] - L[:, j])
+            limit = cut * 1.4826 * np.median(sizes[sizes > 0.0])
+            for i in range(len(X)):
+                far[i, j] = sizes[i] > (0.75 * limit if far[i, j] else limit)
+
+    judged()
+    for _ in range(steps):
+        clean = np.where(far, L, X)
+        P = np.eye(len(U)) - U @ U.T
+        V = np.linalg.eigh(P @ clean.T @ clean @ P)[1][:, ::-1][:, :own]
+        L = clean @ (U @ U.T + V @ V.T)
+        judged()
+    clean = np.where(far, L, X)
+    S = clean.T @ clean / len(X)
+    return (np.eye(len(U)) - V @ V.T) @ S @ U, L, far
+
+
+@pytest.mark.parametrize("steps", [1, 2])
+def test_a_client_answers_as_plain_numpy_does(steps: int) -> None:
+    problem = planted(4, far=0.05)
+    X, U = problem.rows[0], problem.U
+    numbers = {"own": APART, "samples": False, "steps": 0, "cut": 4.0, "inner": steps}
+    arrays = {"U": U, "b": np.eye(len(U))[:, :1], **{name: np.array(value) for name, value in numbers.items()}}
+    up, memory = answering.answer("triple_pca", arrays, LocalData(X), {})
+    Z, L, far = reference(X, U, APART, 4.0, 10 * steps)
+    np.testing.assert_allclose(up["Z"], Z, atol=1e-10 * np.abs(Z).max())
+    np.testing.assert_allclose(memory["T"] @ memory["W"].T, L, atol=1e-9)
+    np.testing.assert_array_equal(memory["far"], np.flatnonzero(far))
+
+
+def test_columns_that_are_mostly_zero_or_constant_are_no_far_entries() -> None:
+    problem = planted(5, far=0.02)
+    rows = [np.hstack([X, np.zeros((len(X), 1)), np.r_[np.zeros(150), np.ones(50)][:, None]]) for X in problem.rows]
+    result = simulate(SPEC, rows, n_components=SHARED)
+    assert result.status.ok
+    assert result.taken_share_[-2] <= 0.01
+    assert np.isfinite(result.components_).all()
+    assert sine(result.components_[:, :-2], problem.U.T) <= 0.012
+
+
+def test_gaps_count_for_nothing() -> None:
+    problem = planted(6, far=0.05)
+    rng = np.random.default_rng(0)
+    rows = [np.where(rng.random(X.shape) < 0.1, np.nan, X) for X in problem.rows]
+    result = simulate(SPEC, rows, n_components=SHARED, missing="mean")
+    assert result.status.ok
+    assert sine(result.components_, problem.U.T) <= 0.010
+    assert all(not own["S"][np.isnan(X)].any() for own, X in zip(result.own.values(), rows, strict=True))
+
+
+@pytest.mark.slow
+def test_clients_that_miss_rounds_count_with_their_last_answers() -> None:
+    problem = planted(7, far=0.05)
+
+    def away(number: int) -> list[int]:
+        return [i for i in range(8) if i != 2 or not 9 <= number < 12]
+
+    for masks in ({}, {"mask": True}):
+        result = simulate(SPEC, problem.rows, n_components=SHARED, participation=away, **masks)
+        assert result.status.ok or masks  # there clients begin afresh, and the run says so
+        assert sine(result.components_, problem.U.T) <= 0.010
+    sampled = simulate(SPEC, problem.rows, n_components=SHARED, fraction=0.5)
+    assert sine(sampled.components_, problem.U.T) <= 0.010
+
+
+def test_masks_change_nothing() -> None:
+    problem = planted(8, far=0.05)
+    plain, masked = (simulate(SPEC, problem.rows, n_components=SHARED, mask=mask) for mask in (False, True))
+    np.testing.assert_allclose(masked.components_, plain.components_, atol=1e-8)
+    for i, own in plain.own.items():
+        np.testing.assert_array_equal(masked.own[i]["S"] != 0.0, own["S"] != 0.0)
+        np.testing.assert_allclose(masked.own[i][OWN], own[OWN], atol=1e-6)
+
+
+def test_a_run_goes_on_to_the_bit(tmp_path: Any) -> None:
+    problem, path = planted(9, far=0.05), tmp_path / "run.npz"
+
+    def stop(session: Any) -> None:
+        if len(session.history) == 9:
+            raise KeyboardInterrupt
+
+    whole = simulate(SPEC, problem.rows, n_components=SHARED)
+    with pytest.raises(KeyboardInterrupt):
+        simulate(SPEC, problem.rows, n_components=SHARED, checkpoint=path, on_round=stop)
+    again = simulate(SPEC, problem.rows, n_components=SHARED, checkpoint=path)
+    np.testing.assert_array_equal(again.components_, whole.components_)
+
+
+def test_new_rows_are_taken_apart_whatever_is_far(tmp_path: Any) -> None:
+    problem, result = planted(10, far=0.05), run(10, 0.05)
+    X, clean, S = problem.rows[1][:20], problem.clean[1][:20], problem.S[1][:20]
+    plain = result.split(X, client=1)
+    np.testing.assert_allclose(plain.shared + plain.own + plain.rest, X, atol=1e-10)
+    exact = clean @ np.vstack([result.components_, result.own_components(1)]).T
+    assert np.abs(result.transform(X, client=1) - exact).max() <= 0.6
+    found = result.sparse_part(X, client=1)
+    np.testing.assert_array_equal(found[S != 0.0] != 0.0, True)
+    assert ((found != 0.0) & (S == 0.0)).mean() <= 5e-3
+    assert sine(result.fit_own(problem.rows[1]), problem.V[1].T) <= 0.05
+    result.save(tmp_path / "result.npz")
+    read = PCAResult.load(tmp_path / "result.npz")
+    assert isinstance(read, TripleResult)
+    np.testing.assert_array_equal(read.noise_, result.noise_)
+    np.testing.assert_array_equal(read.transform(X), result.transform(X))
+
+
+REFUSED = {
+    "numbers that clients choose": ({"local_components": "auto"}, r"local_components of triple_pca must be a whole"),
+    "a threshold within the noise": (
+        {"threshold": 0.5},
+        r"threshold of triple_pca must be a finite number of at least 1",
+    ),
+    "no steps": ({"inner_steps": 0}, r"inner_steps of triple_pca must be a whole number of at least 1"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_makes_no_sense_is_refused(case: str) -> None:
+    given, words = REFUSED[case]
+    with pytest.raises(ConfigError, match=words):
+        make("triple_pca", **given)
+
+
+def test_unlike_numbers_are_refused_under_masks() -> None:
+    spec = make("triple_pca", local_components={0: 1, "others": 2})
+    rows = planted(1, far=0.02).rows
+    with pytest.raises(ConfigError, match="one whose answers add up"):
+        simulate(spec, rows, n_components=SHARED, mask=True)
+    result = simulate(spec, rows, n_components=SHARED)
+    assert [len(result.own_components(i)) for i in range(3)] == [1, 2, 2]
+
+
+def test_a_node_refuses_a_threshold_within_the_noise_and_numbers_to_choose() -> None:
+    asks = make(SPEC).asks
+    assert "auto" not in asks
+    assert asks["cut"].fault(np.array(4.0)) is None
+    assert asks["cut"].fault(np.array(0.1)) is not None

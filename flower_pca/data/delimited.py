@@ -185,7 +185,7 @@ def _sheet(
 ) -> Sheet:
     """How the file is cut: as it is said, as it says itself in its first line, or as its lines are alike."""
     sample = [*itertools.islice(lines, SAMPLE)]
-    above = separator_above(sample[0]) if sample else ""
+    above = separator_above("".join(sample[:1]))
     between = sep or above or find_separator(sample, decimal)
     point = decimal or {".": ",", ",": "."}.get(thousands or "")
     if point is None:  # until all numbers have been looked at: see `_clear`
@@ -215,7 +215,7 @@ def _clear(sheet: Sheet, lines: TextIO, places: Sequence[int], names: Sequence[s
         for j in places:
             marks.add(line, j, record[j])
         looked += len(places)
-        if looked > _MARKED and (whole or marks.known):
+        if looked > _MARKED and (whole or marks.clear):
             break
     unclear = marks.unclear(sheet.cells.sep)
     if unclear is None:

@@ -88,7 +88,9 @@ _TRACKERS: Final = {
     "st_miss": "tracking.st_miss:STMiss",
     "robust_tracking": "tracking.robust_tracking:RobustTracking",
 }
-_BESIDE: Final = {"monitor": "stages.histograms:Histograms"}
+_BESIDE: Final = {"monitor": "stages.histograms:Histograms", "errors": "stages.errors:Errors"}
+# Stages that may follow the closing one, by the field of a question that asks for them, in their order.
+AFTER: Final = ("evaluate", *_BESIDE, "influence")
 _ALONE: Final = {"standardize": "stages.standardize:Standardize"}
 _OTHERS: Final = {
     "opening": _OPENING,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Final, Self
@@ -18,7 +18,7 @@ from flower_pca.base.linalg import Array
 from flower_pca.base.status import Status
 from flower_pca.core.model import Model
 from flower_pca.core.spent import Certainty, Spent, certainty
-from flower_pca.results import facts, saved
+from flower_pca.results import errors, facts, saved
 from flower_pca.results.facts import Fact, Listing, Remark
 from flower_pca.results.matching import in_order, match, means
 from flower_pca.results.projection import Projection
@@ -34,48 +34,40 @@ class PCAResult:
     """Principal components of the rows of all clients together.
 
     Attributes:
-        components_: Components as rows, (k, d), orthonormal, largest variance first; each row's
-            largest entry is positive.
+        components_: Components as rows, (k, d), orthonormal, largest variance first; each row's largest entry is
+            positive.
         explained_variance_: Variance along each component, (k,), with divisor n - 1.
         mean_: Mean of all rows, (d,); zeros if the run was not centred.
         scale_: What each column was divided by, (d,), or None.
         total_variance_: Total variance of all rows in the frame, with divisor n - 1.
         left_out_variance_: What of it the components leave out.
         n_samples_: Rows of all clients together.
-        residuals_: ||C z - theta z|| of each component relative to the first eigenvalue, (k,): the
-            true ones.
-        sine_estimate_: Estimated sine of the largest angle to the true subspace, residual / gap;
-            None if the gap is no larger than the residual, as where eigenvalues k and k+1 are tied
-            and no single subspace is the true one.
-        mse_: Mean squared reconstruction error of a row in the frame, if the run evaluated it; else
-            None.
+        residuals_: ||C z - theta z|| of each component relative to the first eigenvalue, (k,): the true ones.
+        sine_estimate_: Estimated sine of the largest angle to the true subspace, residual / gap; None if the gap is
+            no larger than the residual, as where eigenvalues k and k+1 are tied and no single subspace is the true one.
+        mse_: Mean squared reconstruction error of a row in the frame, if the run evaluated it; else None.
         rounds: Rounds of the algorithm's stage; `history` has all messages.
-        status, history: Why the run ended; what happened in each round. algorithm, seed, centered:
-        The algorithm's spec string, the seed, and whether the run was centred.
+        status, history: Why the run ended; what happened in each round.
+        algorithm, seed, centered: The algorithm's spec string, the seed, and whether the run was centred.
         answers: "fixed" if every client answered from fixed statistics of its rows, else "rows".
-        asked: What was asked for, as plain values: `flower_pca.assembly.question(**asked)` asks it
-            again.
-        own: What clients keep for themselves, by their position; `simulate` hands it over, `save`
-            leaves it out.
-        fill_: What stands for a missing value, (d,): the mean of each column; None if none were
-            allowed.
-        histograms_: How many rows of all clients lie in each bin of T2 and of SPE, (2, bins), if
-            the run was asked to monitor; else None. See `analysis.Monitor`.
-        cross_: Covariances along the components, Z'CZ / (n - 1), (k, k), where these are not
-            orthonormal; else None.
-        influence_, influence_keys_: What the components would be without each client, a line each,
-        and the keys of the
+        asked: What was asked for, as plain values: `flower_pca.assembly.question(**asked)` asks it again.
+        own: What clients keep for themselves, by their position; `simulate` hands it over, `save` leaves it out.
+        fill_: What stands for a missing value, (d,): the mean of each column; None if none were allowed.
+        histograms_: How many rows of all clients lie in each bin of T2 and of SPE, (2, bins), if the run was asked to
+            monitor; else None. See `analysis.Monitor`.
+        cross_: Covariances along the components, Z'CZ / (n - 1), (k, k), where these are not orthonormal; else None.
+        influence_, influence_keys_: What the components would be without each client, a line each, and the keys of the
             clients; None if the run was not asked for it. See `analysis.influence`.
-        feature_names_in_: Names of the columns, in the order of all that has columns here, (d,);
-            None where columns go by position.
-        feature_digest: SHA-256 of the sorted names, which clients tell that keep the names to
-            themselves; "" if none.
+        loading_errors_, variance_errors_: Standard errors of the loadings, (k, d), and of the variances, (k,): how far
+            other rows of the same sites would move them; None if the run was not asked for errors. See `stages.errors`.
+        site_loading_errors_, site_variance_errors_: Likewise, by other sites; None of a single client too.
+        feature_names_in_: Names of the columns, in the order of all that has columns here, (d,); None where columns go
+            by position.
+        feature_digest: SHA-256 of the sorted names, which clients tell that keep the names to themselves; "" if none.
         site_names: Names of the clients that have one, by key, as `own`; {} where none have.
         choices: Sentences on what the run has chosen by itself, as algorithm="auto" does, and why.
-        hints: Sentences about columns whose sizes make components say little else: an identifier,
-            or other units.
-        privacy: What differential privacy has cost; None without it. Counts, means and variances
-            then have noise.
+        hints: Sentences about columns whose sizes make components say little else: an identifier, or other units.
+        privacy: What differential privacy has cost; None without it. Counts, means and variances then have noise.
     """
 
     complete: ClassVar[bool] = True  # whether its components are all there is to say of a row
@@ -84,6 +76,7 @@ class PCAResult:
     _ARRAYS: ClassVar[tuple[str, ...]] = (
         *("components_", "explained_variance_", "mean_", "scale_", "residuals_", "fill_", "histograms_"),
         *("cross_", "influence_", "influence_keys_"),
+        *("loading_errors_", "variance_errors_", "site_loading_errors_", "site_variance_errors_"),
     )
     _NUMBERS: ClassVar[tuple[str, ...]] = (
         *("total_variance_", "left_out_variance_", "n_samples_", "sine_estimate_", "mse_", "rounds"),
@@ -112,6 +105,10 @@ class PCAResult:
     cross_: Array | None = None
     influence_: Array | None = None
     influence_keys_: Array | None = None
+    loading_errors_: Array | None = None
+    variance_errors_: Array | None = None
+    site_loading_errors_: Array | None = None
+    site_variance_errors_: Array | None = None
     feature_names_in_: Array | None = None
     feature_digest: str = ""
     site_names: Mapping[int, str] = field(default_factory=dict)
@@ -198,8 +195,7 @@ class PCAResult:
 
     @property
     def axes(self) -> tuple[Array, Array]:
-        """Orthonormal axes of the components' span, (d, r), and the variances along them, largest
-        first.
+        """Orthonormal axes of the components' span, (d, r), and the variances along them, largest first.
 
         They are the components and their variances, but for components that are not orthonormal.
         """
@@ -209,8 +205,7 @@ class PCAResult:
 
     @property
     def weights_(self) -> Array:
-        """What a row is multiplied by to have its scores, (k, d): the components, or if not
-        orthonormal, their inverse.
+        """What a row is multiplied by to have its scores, (k, d): the components, or if not orthonormal, their inverse.
 
         Scores are the coordinates of the nearest row in the span: least squares.
         """
@@ -220,9 +215,8 @@ class PCAResult:
         """Coordinates of rows along the components, (n, k).
 
         Args:
-            X: The rows, (n, d) dense or sparse; a data frame; or the path, or the spec string, of a
-                file of them. Columns are matched by name; where only X or only the result has
-                names, by position, with a UserWarning.
+            X: The rows, (n, d) dense or sparse; a data frame; or the path, or the spec string, of a file of them.
+                Columns are matched by name; where only X or only the result has names, by position, with a UserWarning.
         """
         return self._data(X).scores(self.weights_.T)
 
@@ -245,8 +239,7 @@ class PCAResult:
         return Projection.of(self).to_record()
 
     def angle_to(self, other: PCAResult | Array) -> float:
-        """Largest principal angle in radians to another result, or to components as rows of an
-        array.
+        """Largest principal angle in radians to another result, or to components as rows of an array.
 
         Columns that both results have names for are matched by these.
         """
@@ -269,22 +262,19 @@ class PCAResult:
         header, arrays = archive.read(path, "result")
         with archive.refuse_others(path, "result"):
             kind = saved.class_of(path, header, _KINDS)
-            return kind(**saved.fields(path, header, arrays, names=kind._ARRAYS, numbers=kind._NUMBERS))
+            return kind(**saved.fields(path, header, arrays, kind=kind, numbers=kind._NUMBERS))
 
     def plot(self, what: str, path: str | os.PathLike[str], *, shards: Any = None) -> Path:
         """Draw a picture into an SVG or PNG file, and return its path. Needs matplotlib.
 
         Args:
-            what: "overview", or the name of one: "scree", "loadings", "convergence", "scores", ...
-                Which there are of this result, and what they show, says
-                `flower_pca.plots.available(result, shards)`.
-            path: The file, which ends in .svg or .png. The whole new picture is there afterwards,
-                or the old file.
+            what: "overview", or the name of one: "scree", "loadings", "convergence", "scores", ... Which there are of
+                this result, and what they show, says `flower_pca.plots.available(result, shards)`.
+            path: The file, which ends in .svg or .png. The whole new picture is there afterwards, or the old file.
             shards: The clients' rows, which some pictures need.
 
         Raises:
-            ConfigError: If there is no such picture, shards are missing, or matplotlib is not
-                installed.
+            ConfigError: If there is no such picture, shards are missing, or matplotlib is not installed.
         """
         from flower_pca import plots
 
@@ -362,9 +352,8 @@ class PCAResult:
     def listing(self, *, digits: int = 4) -> Listing:
         """Heads, and a line of cells for each component, with so many digits of its variance.
 
-        Where there is noise on the variances, shares are said as bounds, and how much of a variance
-        may be noise. Where components are not those of the rows' covariance, nothing is said of
-        what they leave of its equation.
+        Where there is noise on the variances, shares are said as bounds, and how much of a variance may be noise. Where
+        components are not those of the rows' covariance, nothing is said of what they leave of its equation.
         """
         names, known = labels.column_names(self.feature_names_in_, self.n_features_in_), self.certainty
         variances, shares = self.explained_variance_, self.explained_variance_ratio_
@@ -382,14 +371,23 @@ class PCAResult:
                     variances, known.noise_share, known.shares, known.together, strict=True
                 )
             ]
+        if self.variance_errors_ is not None:
+            sized = errors.beside([line[0] for line in cells], self.variance_errors_)
+            cells = [[size, *line[1:]] for size, line in zip(sized, cells, strict=True)]
         if known is None and self.pooled:
             heads.append("residual")
             cells = [[*line, f"{residual:.1e}"] for line, residual in zip(cells, self.residuals_, strict=True)]
         lines = [
-            [f"{j}", *line, labels.in_words(weights, names)]
-            for j, (line, weights) in enumerate(zip(cells, self.components_, strict=True), 1)
+            [f"{j}", *line, words] for j, (line, words) in enumerate(zip(cells, self._heaviest(names), strict=True), 1)
         ]
         return Listing([*heads, "largest weights"], lines)
+
+    def _heaviest(self, names: Sequence[str]) -> list[str]:
+        """Of each component the columns that weigh most, with their errors where these are known."""
+        if self.loading_errors_ is None:
+            return [labels.in_words(weights, names) for weights in self.components_]
+        pairs = zip(self.components_, self.loading_errors_, strict=True)
+        return [errors.weights(weights, off, names) for weights, off in pairs]
 
     def table(self) -> str:
         """Variances and heaviest columns as plain text; before it why a run fell short, after it what noise leaves."""
@@ -421,9 +419,10 @@ class PCAResult:
     def _variances(self) -> list[Fact]:
         """What of the variance the components hold; with noise, bounds on it, and what the noise is."""
         shares, known, spent = self.explained_variance_ratio_, self.certainty, self.privacy
-        names = labels.column_names(self.feature_names_in_, self.n_features_in_)
+        names, off = labels.column_names(self.feature_names_in_, self.n_features_in_), self.variance_errors_
         found = [
             facts.plain("explained_variance", self.explained_variance_.tolist()),
+            facts.plain("variance_errors", off if off is None else off.tolist()),
             facts.plain("largest_weights", [facts.weights(row, names) for row in self.components_]),
             facts.plain("total_variance", self.total_variance_),
         ]
@@ -507,6 +506,10 @@ def fields_of(model: Model) -> dict[str, Any]:
         "histograms_": model.histograms,
         "influence_": model.left.get("influence"),
         "influence_keys_": model.left.get("influence_keys"),
+        "loading_errors_": model.left.get("loading_errors"),
+        "variance_errors_": model.left.get("variance_errors"),
+        "site_loading_errors_": model.left.get("site_loading_errors"),
+        "site_variance_errors_": model.left.get("site_variance_errors"),
         "cross_": None if "cross" not in model.left else model.left["cross"] / ddof,
         "feature_names_in_": saved.columns(model.feature_names),
         "feature_digest": "" if model.heading is None else model.heading.digest,

@@ -84,7 +84,7 @@ class TriplePCA(ExactPerPCA):
         fit = settle(arrays, rows, memory)
         clean, V = rows.less(fit), fit.W[:, U.shape[1] :]
         SU = deflation.product(clean, U)
-        gain = (rows.loss(rows.begin(cut), cut) - rows.loss(fit, cut)) / data.n
+        gain = (rows.loss(rows.begin(cut)) - rows.loss(fit)) / data.n
         up = {"Z": w * (SU - V @ (V.T @ SU)), "f": np.array(w * gain)}
         up |= {"n": np.array(data.n), "w": np.array(w), **Probe.answer(V, arrays["b"])}
         return up, memory_of(fit)
@@ -126,4 +126,4 @@ def recall(rows: Rows, memory: Arrays) -> Fit | None:
         return None
     far = np.zeros((n, d), dtype=bool)
     far.reshape(-1)[memory["far"]] = True
-    return Fit(memory["W"], memory["T"], far)
+    return Fit(memory["W"], memory["T"], far, np.zeros(d))

@@ -1,8 +1,8 @@
 """Far entries of a client's rows, X = L + S + noise, with L in the span of shared and own components.
 
 An entry is far if it is off L by more than a multiple of its column's noise, which is told from the median of all
-residuals of the column at this client. At first L = 0 and the residuals are the rows themselves, so that the threshold
-begins at the size of the rows and falls by itself as L takes them in. What is far gives way to L: it then pulls neither
+residuals of the column at this client. At first L is the median of each column, so that the threshold begins at the
+size of the rows and falls by itself as L takes them in. What is far gives way to L: it then pulls neither
 at the components nor at its row's place among them. Gaps do likewise.
 """
 
@@ -20,8 +20,8 @@ from flower_pca.algorithms.robust.base import NORMAL
 from flower_pca.base.linalg import Array
 from flower_pca.rows.local import LocalData
 
-_BACK: Final = 0.75  # of the threshold, within which a far entry is one no more: else it might come and go for ever
-_LEAST: Final = 1e-6  # noise of a column, of its size: L itself is no better known than that
+_BACK: Final = 0.5  # of the threshold, within which a far entry is one no more: else it might come and go for ever
+_LEAST: Final = 1e-6  # of the size of a column, below which L is no better known
 _PROJECTED: Final = 100  # steps at most of a projection of new rows
 _SETTLED: Final = 1e-10  # change of L relative to L, at which it ends
 
@@ -57,10 +57,9 @@ class Rows:
         return cls(X, gaps)
 
     def begin(self, cut: float) -> Fit:
-        """Before there are components: L = 0."""
-        n, d = self.X.shape
-        none = np.zeros((n, d), dtype=bool)
-        return self.judge(np.zeros((d, 0)), np.zeros((n, 0)), none, cut * NORMAL * self.medians)
+        """Before there are components: L is the median of each column."""
+        W, T = _medians(self.X, ~self.gaps)[:, None], np.ones((len(self.X), 1))
+        return self.judge(W, T, np.zeros(self.X.shape, dtype=bool), cut * self.noise(W, T))
 
     def step(self, before: Fit, U: Array, own: int, cut: float, *, local_steps: int = 0) -> Fit:
         """Own components of the rows less what is far, coordinates of these rows, and what is far from both."""
@@ -85,13 +84,12 @@ class Rows:
 
         Residuals that are 0 have no part in it: of a column that is mostly 0, all else would be far.
         """
-        residuals = _medians(np.abs(self.X - T @ W.T), self.gaps)
-        return np.asarray(NORMAL * np.maximum(residuals, _LEAST * self.medians))
+        return np.asarray(NORMAL * np.maximum(_sizes(self.X - T @ W.T, self.gaps), self.least))
 
     @functools.cached_property
-    def medians(self) -> Array:
-        """The size of an entry of each column."""
-        return _medians(np.abs(self.X), self.gaps)
+    def least(self) -> Array:
+        """What of each column no residual is told from, as L is no better known."""
+        return np.asarray(_LEAST * _sizes(self.X, self.gaps))
 
     def loss(self, fit: Fit) -> float:
         """The sum of squared residuals, of a far one the threshold's square: what a step lowers."""
@@ -103,8 +101,7 @@ class Rows:
         noise = np.maximum(noise, np.finfo(np.float64).tiny)
         T, far = np.zeros((len(self.X), W.shape[1])), np.zeros(self.X.shape, dtype=bool)
         for _ in range(_PROJECTED):
-            residuals = np.abs(self.X - T @ W.T) / noise
-            row = NORMAL * _medians(residuals.T, self.gaps.T)
+            row = NORMAL * _sizes(((self.X - T @ W.T) / noise).T, self.gaps.T)
             limit = cut * np.maximum(row, 1.0)[:, None] * noise
             fit = self.judge(W, T, far, limit)
             T, far, before = self.less(fit).scores(W), fit.far, T
@@ -113,12 +110,17 @@ class Rows:
         return self.judge(W, T, far, limit)
 
 
-def _medians(sizes: Array, gaps: Array) -> Array:
-    """Of each column the median of what is above 0 and no gap; 0 where there is none."""
-    counted = (sizes > 0.0) & ~gaps
+def _sizes(residuals: Array, gaps: Array) -> Array:
+    """Of each column the median size of what is neither 0 nor a gap."""
+    sizes = np.abs(residuals)
+    return _medians(sizes, (sizes > 0.0) & ~gaps)
+
+
+def _medians(values: Array, counted: Array) -> Array:
+    """Of each column the median of the values that count; 0 where there is none."""
     if counted.all():
-        return np.asarray(np.median(sizes, axis=0))
-    ordered = np.sort(np.where(counted, sizes, np.inf), axis=0)
+        return np.asarray(np.median(values, axis=0))
+    ordered = np.sort(np.where(counted, values, np.inf), axis=0)
     count = np.count_nonzero(counted, axis=0)[None, :]
     middle = [np.take_along_axis(ordered, np.maximum(place, 0), axis=0)[0] for place in ((count - 1) // 2, count // 2)]
     found = np.where(count[0] > 0, middle, 0.0)

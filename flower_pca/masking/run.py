@@ -32,9 +32,10 @@ from flower_pca.core.roll import Roll
 from flower_pca.core.run import Run
 from flower_pca.core.settings import MaskedSums
 from flower_pca.core.stage import Arrays, Broadcast, Failure, Reply, Sum
-from flower_pca.core.standing import Standing
+from flower_pca.core.standing import Role, Standing
 from flower_pca.masking import messages
-from flower_pca.masking.answers import Layout, accepted, require_sum
+from flower_pca.masking.answers import Accepted, Layout, accepted, require_sum
+from flower_pca.masking.course import NOTHING
 from flower_pca.masking.group import Group, identity
 from flower_pca.masking.messages import Phase
 from flower_pca.names.columns import Heading
@@ -62,6 +63,7 @@ class Masked:
         self._dropped: dict[int, Failure] = {}  # those that have not
         self._heard: frozenset[int] = frozenset()  # clients in the sum before, by the same set-up
         self._heading, self._layout = Heading(0), Layout()  # the columns of who takes part, and of what uploads are
+        self._keepers: frozenset[int] = frozenset()  # clients that keep something for the algorithm under way
         self._declined = ""  # the first client that has declined what the run may go on with, and why
 
     @property
@@ -149,8 +151,7 @@ class Masked:
         length = self._layout.size if self._phase == Phase.UPLOAD else 0
         got = accepted(sent, replies, group=self._group, phase=self._phase, length=length, heading=known)
         self._declined = self._declined or got.declined
-        if got.notes:
-            self._run.mark_loss()
+        self._watch(got)
         self._heading = got.heading if self._group is None and got.answers else self._heading
         there = tuple([client for client in self._taking_part if client in got.answers])
         for client in [client for client in self._taking_part if client not in got.answers]:
@@ -164,6 +165,19 @@ class Masked:
         self._history, self._sent = self._history.add(record), None
         return record
 
+    def _watch(self, got: Accepted) -> None:
+        """Mark the run where a client has lost what it kept; one that has only missed a sum has it still."""
+        standing = self._run.standing
+        if self._phase == Phase.UPLOAD:
+            remembers = standing.role is Role.ALGORITHM and standing.algorithm.remembers
+            self._keepers = frozenset(self._keepers | got.answers.keys()) if remembers else frozenset()
+        if not got.notes:
+            return
+        forgetful = [client for client, said in got.answers.items() if said["mask.past"].tobytes() == NOTHING]
+        if self._keepers.intersection(forgetful):
+            self._run.mark_loss()
+        self._keepers = frozenset()  # all begin afresh
+
     def readmit(self, clients: Iterable[int]) -> None:
         """Ask these again, who have been started anew."""
         self._run.readmit(clients)
@@ -171,12 +185,13 @@ class Masked:
     def checkpoint(self, *, steps: bool = True) -> tuple[dict[str, Any], dict[str, Array]]:
         """The state between two sums; a sum that is on its way is asked for again, after a new set-up."""
         (header, arrays), told = self._run.checkpoint(steps=steps), kept.in_brief(self._history)
-        return {**header, "messages": told}, arrays
+        return {**header, "messages": told, "mask_keepers": sorted(self._keepers)}, arrays
 
     def restore(self, header: Mapping[str, Any], arrays: dict[str, Array]) -> None:
         """Go on where `checkpoint` was taken."""
         self._run.restore(header, arrays)
         self._history = replace(History.from_json(header["messages"]), limit=self._run.history.limit)
+        self._keepers = frozenset(header["mask_keepers"])
         self._carried = self._sent = self._group = None
 
     def _begin(self, message: Broadcast) -> None:

@@ -64,6 +64,7 @@ class Masked:
         self._heard: frozenset[int] = frozenset()  # clients in the sum before, by the same set-up
         self._heading, self._layout = Heading(0), Layout()  # the columns of who takes part, and of what uploads are
         self._keepers: frozenset[int] = frozenset()  # clients that keep something for the algorithm under way
+        self._begun: frozenset[int] = frozenset()  # clients that have answered the algorithm at all
         self._declined = ""  # the first client that has declined what the run may go on with, and why
 
     @property
@@ -169,14 +170,16 @@ class Masked:
         """Mark the run where a client has lost what it kept; one that has only missed a sum has it still."""
         standing = self._run.standing
         if self._phase == Phase.UPLOAD:
-            remembers = standing.role is Role.ALGORITHM and standing.algorithm.remembers
-            self._keepers = frozenset(self._keepers | got.answers.keys()) if remembers else frozenset()
+            begun, came = self._begun, frozenset(got.answers)
+            self._begun = came | begun if standing.role is Role.ALGORITHM else frozenset()
+            # After an algorithm's first message, which may be of counts, clients need not keep anything.
+            self._keepers = (self._keepers | (begun & came)) & self._begun
         if not got.notes:
             return
         forgetful = [client for client, said in got.answers.items() if said["mask.past"].tobytes() == NOTHING]
         if self._keepers.intersection(forgetful):
             self._run.mark_loss()
-        self._keepers = frozenset()  # all begin afresh
+        self._begun = self._keepers = frozenset()  # all begin afresh
 
     def readmit(self, clients: Iterable[int]) -> None:
         """Ask these again, who have been started anew."""
@@ -191,7 +194,7 @@ class Masked:
         """Go on where `checkpoint` was taken."""
         self._run.restore(header, arrays)
         self._history = replace(History.from_json(header["messages"]), limit=self._run.history.limit)
-        self._keepers = frozenset(header["mask_keepers"])
+        self._begun = self._keepers = frozenset(header["mask_keepers"])
         self._carried = self._sent = self._group = None
 
     def _begin(self, message: Broadcast) -> None:

@@ -11,7 +11,7 @@ from pages import SHELLS, blocks
 
 from flower_pca import keys
 from flower_pca.base.errors import NotEnoughNodes
-from flower_pca.commands.trust import _config
+from flower_pca.commands.trust import config
 
 with warnings.catch_warnings():  # what Flower's own imports warn of is not ours to mend
     warnings.simplefilter("ignore", DeprecationWarning)
@@ -26,7 +26,7 @@ ASKED = {"n_components": 3, "min_nodes": 3, "columns": NAMES}
 def grid(tmp_path):
     """Three nodes with those rules in their node-configs, with files and keys of their own."""
     (command,) = [block for block in blocks("docs/data-protection.md", *SHELLS) if "trusted-keys" in block]
-    rules = _config([re.search(r'rules "(.*)"', re.sub(r"\\\n\s*", " ", command), re.DOTALL)[1]])
+    rules = config([re.search(r'rules "(.*)"', re.sub(r"\\\n\s*", " ", command), re.DOTALL)[1]])
     made = keys.write(tmp_path / "keys", nodes=3)
     grid = FakeGrid(app.client_app, 3)
     for i, (context, rows) in enumerate(zip(grid.nodes.values(), SHARDS, strict=True)):

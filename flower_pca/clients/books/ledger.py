@@ -106,8 +106,19 @@ def opened(path: Path) -> Iterator[Ledger]:
     with folders.locked(path):
         ledger = _read(path)
         yield ledger
-        groups = [[sorted(group.peers), sorted(group.missing)] for group in ledger.groups]
-        archive.write(path, _KIND, {**vars(ledger), "groups": groups}, {}, private=True)
+        _write(path, ledger)
+
+
+def forget_versions(path: Path) -> None:
+    """Let a ledger, which is locked already, know of no version of the rows; budgets and groups stay."""
+    book = _read(path)
+    book.versions, book.runs = 0, {}
+    _write(path, book)
+
+
+def _write(path: Path, book: Ledger) -> None:
+    groups = [[sorted(group.peers), sorted(group.missing)] for group in book.groups]
+    archive.write(path, _KIND, {**vars(book), "groups": groups}, {}, private=True)
 
 
 def _read(path: Path) -> Ledger:
@@ -133,7 +144,7 @@ def _read(path: Path) -> Ledger:
         ValueError,
     ) as error:  # to take it for none would forget what was told
         rule, got = "one that this node has written", "another"
-        remedy = "Its operator has to look at it, or to remove it."
+        remedy = "Its operator has to look at it, or to run flower-pca forget --what ledger."
         raise RefusalError(f"{path.name} of this node", must=rule, got=got, then=remedy) from error
 
 

@@ -1,0 +1,112 @@
+"""`flower-pca forget` erases what a node keeps, and says beforehand what, and what cannot be taken back."""
+
+import json
+
+import numpy as np
+import pytest
+from dishonest import Node, RefusedError
+
+from flower_pca import cli
+from flower_pca.clients.books import folders, ledger
+
+X = np.random.default_rng(3).standard_normal((60, 6))
+Z = {"Z": np.eye(6)[:, :2]}
+
+
+@pytest.fixture
+def shelf(tmp_path):
+    """The folders of a node with every kind of file, and its node-config."""
+    ask(tmp_path)
+    Node(0, X, memory_dir=tmp_path, allow="faps").ask(
+        "faps", {**Z, "inner_steps": np.array(2), "inner_tol": np.array(0.0)}, algorithm="faps"
+    )
+    own = tmp_path / "out"
+    (own / "flower_pca-own-0").mkdir(parents=True)
+    (own / "flower_pca-own-0" / "step-0.npz").write_bytes(b"rows")
+    (own / "flower_pca-own-0.npz").write_bytes(b"components")
+    return tmp_path, f"memory-dir='{tmp_path}' output-dir='{own}' partition-id=0"
+
+
+def ask(folder, rows=X, run="first"):
+    """A message to a node that releases its rows in lots, with a ledger that counts columns."""
+    return Node(0, rows, memory_dir=folder, min_change=20, max_columns=50).ask("ssi", Z, run=run)
+
+
+def there(folder):
+    found = (path for path in folder.rglob("*") if path.is_file() and path.suffix != ".lock")
+    return sorted(str(path.relative_to(folder)) for path in found)
+
+
+def forget(*words):
+    return cli.main(["forget", *words])
+
+
+def test_it_names_first_what_it_erases(shelf, capsys):
+    folder, config = shelf
+    before = there(folder)
+    assert forget(config) == 0
+    out = capsys.readouterr().out
+    assert there(folder) == before
+    for name in ("-run-", "-fixed-0.npz", "-rows-0.npz", "-own-0.npz", "own-0: "):
+        assert name in out
+    assert "ledger-0.npz" not in out
+    assert "cannot be taken back" in out
+    assert out.endswith("Run it again with --yes.\n")
+
+
+def test_then_it_is_gone_but_for_the_ledger(shelf, capsys):
+    folder, config = shelf
+    book = folders.ledger_file(folder, "0")
+    with ledger.opened(book) as found:
+        told = found.columns
+        assert found.versions == 1
+    assert forget(config, "--yes", "--json") == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["erased"]
+    assert {one["kind"] for one in said["files"]} == {"runs", "statistics", "own", "rows"}
+    assert there(folder) == [book.name]
+    with ledger.opened(book) as found:
+        assert (found.columns, found.versions, found.runs) == (told, 0, {})
+    assert told > 0
+
+
+def test_rows_that_are_gone_or_damaged_are_no_end(tmp_path):
+    """What the refusal of a damaged version names as the way out is one."""
+    ask(tmp_path)
+    folders.rows_file(tmp_path, "0").unlink()
+    with pytest.raises(RefusedError, match="run flower-pca forget"):
+        ask(tmp_path, run="second")
+    assert forget(f"memory-dir='{tmp_path}' partition-id=0", "--what", "rows", "--yes") == 0
+    ask(tmp_path, X[1:], run="third")
+
+
+def test_the_ledger_goes_by_name_only(tmp_path, capsys):
+    ask(tmp_path)
+    assert forget(f"memory-dir='{tmp_path}' partition-id=0", "--what", "ledger", "--yes") == 0
+    assert "every budget of the node begins anew" in capsys.readouterr().out
+    assert not folders.ledger_file(tmp_path, "0").exists()
+
+
+def test_a_ledger_in_use_and_all_else_stay(shelf, capsys):
+    folder, config = shelf
+    before = there(folder)
+    with folders.locked(folders.ledger_file(folder, "0")):
+        assert forget(config, "--yes") == 2
+    assert "must be erased while no run is at it" in capsys.readouterr().err
+    assert there(folder) == before
+
+
+def test_other_nodes_of_the_folder_keep_theirs(shelf):
+    folder, _ = shelf
+    before = there(folder)
+    assert forget(f"memory-dir='{folder}' partition-id=1", "--yes") == 0
+    assert there(folder) == before
+
+
+def test_a_checkpoint_goes_with_its_steps(tmp_path, capsys):
+    for name in ("run.npz", "run.npz.steps"):
+        (tmp_path / name).write_bytes(b"state")
+    assert forget("--checkpoint", str(tmp_path / "run.npz"), "--yes") == 0
+    assert there(tmp_path) == []
+    assert forget("--checkpoint", str(tmp_path / "run.npz")) == 0
+    assert capsys.readouterr().out.endswith("There is nothing to erase.\n")

@@ -121,6 +121,7 @@ DECLINED = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("lines")
 @pytest.mark.parametrize("mask", [False, True])
 @pytest.mark.parametrize(("rules", "why"), DECLINED)

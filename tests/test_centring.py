@@ -38,6 +38,7 @@ def test_the_first_component_of_scaled_columns_is_not_the_mean(name, hospitals):
 SHIFTED = [np.random.default_rng(i).standard_normal((60, 4)) * [3.0, 2.0, 1.0, 0.5] + 20.0 for i in range(3)]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:theta must be")
 @pytest.mark.parametrize("scale", [None, "std", "max_abs"])
 @pytest.mark.parametrize("name", ["krylov", "exact_per_pca", "consensus_rpca"])

@@ -91,6 +91,7 @@ def test_attempts_that_agree_are_believed_where_little_is_left(error: float, con
     assert "structure of 0.0% is left" in status.words
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [51, 54])
 def test_blocks_of_one_value_that_are_taken_for_low_rank_are_not_called_converged(seed: int) -> None:
     """What they leave looks like noise as large as an entry, which everything is within."""

@@ -134,6 +134,7 @@ def test_under_masks_events_have_no_clients(words, tmp_path, capsys):
     assert [event["clients"] for event in events(tmp_path / "e.jsonl")] == [{}] * STEPS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after", [False, True], ids=["before it is kept", "after it is kept"])
 @pytest.mark.parametrize("at", [1, 2, 10, 11, 12])
 def test_a_run_that_is_broken_off_goes_on_to_the_bit_with_every_step_once(

@@ -345,6 +345,7 @@ def test_a_message_that_comes_again_is_answered_alike_and_another_run_starts_ane
     assert np.array_equal(client.fit(*faps_request(4, run="s"))[0][0], other)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", registry.ALGORITHMS)
 def test_the_memory_in_the_state_is_small(name):
     """Two generations of the arrays of the stage, and none where the algorithm is memoryless or done with them."""

@@ -114,6 +114,7 @@ def test_each_node_writes_its_loadings_with_the_names_of_its_columns_and_people(
     assert result.site_names == {0: "hospital", 1: "lab"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mask", [False, True])
 @pytest.mark.parametrize(
     ("tables", "text"),

@@ -23,6 +23,7 @@ import flower_pca
 from flower_pca import ConfigError, DataError, FederatedPCA, PCAResult, registry
 
 
+@pytest.mark.slow
 @parametrize_with_checks(
     [
         FederatedPCA(),

@@ -90,6 +90,7 @@ def test_uncentred_is_the_svd_of_the_raw_rows(seed: int) -> None:
     assert not result.mean_.any()
 
 
+@pytest.mark.slow
 @SEEDS
 @pytest.mark.parametrize("case", PEERS)
 @pytest.mark.parametrize("name", ["krylov", "ssi", "local_power"])
@@ -110,6 +111,7 @@ def test_where_peers_go_wrong_faps(case: str) -> None:
     assert sine(result.components_, pooled(problem.shards).components[: problem.k]) <= 1e-7
 
 
+@pytest.mark.slow
 @SEEDS
 @pytest.mark.parametrize("basis", [4, 40])
 @pytest.mark.parametrize("spectrum", ["geometric", "arithmetic"])
@@ -140,6 +142,7 @@ def test_krylov_where_it_finds_only_the_leading_eigenvectors(basis: int, monkeyp
     np.testing.assert_allclose(result.explained_variance_, reference.variances[:10], rtol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spectrum", ["geometric", "arithmetic"])
 def test_krylov_keeps_a_basis_of_few_blocks_where_they_are_wide(spectrum: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The server's eigenproblem is as large after forty rounds as after sixteen."""

@@ -32,6 +32,7 @@ def without(absent, code):
     return subprocess.run([sys.executable, "-c", whole], capture_output=True, text=True, check=True).stdout
 
 
+@pytest.mark.slow
 def test_a_star_import_needs_no_extra():
     names = without(MODULES, "from flower_pca import *\nprint(*[n for n in dir() if n[0].isupper()])").split()
     assert {"PCAResult", "Krylov", "Question"} <= set(names)
@@ -67,6 +68,7 @@ USES = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", USES)
 def test_what_needs_an_extra_says_which_in_the_same_words(case):
     code, package, purpose = USES[case]

@@ -173,6 +173,7 @@ BAD_REPLIES = {
 WHERE = [("krylov", 0), ("krylov", BAD), ("ssi", BAD)]  # first, and in the middle of the order of the sum
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("bad", "where", "when"), in_turn(BAD_REPLIES, WHERE, [0, 1]))
 def test_a_bad_reply_is_left_out_and_named(bad, where, when, lines):
     (change, reason), (name, position) = BAD_REPLIES[bad], where
@@ -195,6 +196,7 @@ ONE_SHOT = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "when", "field", "bad"), ONE_SHOT)
 def test_a_bad_reply_to_a_one_shot_algorithm(name, when, field, bad):
     change = {**CHANGES, "negative": lambda a: -a}[bad]
@@ -611,6 +613,7 @@ def test_fewer_answers_than_min_nodes_are_not_taken_for_the_whole():
         strategy("ssi", min_nodes=4, node_timeout=0.3).fit(grid)
 
 
+@pytest.mark.slow
 def test_a_superlink_that_does_not_answer_is_named_and_waited_for_no_longer_than_a_round(monkeypatch):
     """Flower tries to reach it for minutes; what has come by then is as good as ever."""
     monkeypatch.setattr(exchanging, "_LEAST", 0.05)

@@ -35,6 +35,7 @@ def only_for_its_owner(path):
     return stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
+@pytest.mark.slow
 def test_scores_have_the_id_the_file_and_the_site_of_their_rows(place, capsys):
     result = PCAResult.load(place / "out/result.npz")
     assert flower_pca(capsys, "transform", place / "out/result.npz", place / "sites", "-o", place / "s.csv")[0] == 0
@@ -52,6 +53,7 @@ def test_scores_have_the_id_the_file_and_the_site_of_their_rows(place, capsys):
     assert only_for_its_owner(place / "s.npy")
 
 
+@pytest.mark.slow
 def test_far_rows_have_the_id_and_the_file(place, capsys):
     words = [place / "out/result.npz", place / "sites", "-o", place / "far.csv"]
     assert flower_pca(capsys, "score", *words)[0] == 0
@@ -60,6 +62,7 @@ def test_far_rows_have_the_id_and_the_file(place, capsys):
     assert only_for_its_owner(place / "far.csv")
 
 
+@pytest.mark.slow
 def test_loadings_are_a_table_for_a_spreadsheet(place):
     result = PCAResult.load(place / "out/result.npz")
     lines = read(place / "out/loadings.csv")
@@ -68,6 +71,7 @@ def test_loadings_are_a_table_for_a_spreadsheet(place):
     assert only_for_its_owner(place / "out/report.html")  # which shows the scores of all rows
 
 
+@pytest.mark.slow
 def test_scores_of_a_run_over_columns_are_for_their_owner(place, capsys):
     (place / "parties").mkdir()
     for names in (["a", "b"], ["c"]):

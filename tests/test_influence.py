@@ -115,6 +115,7 @@ def test_a_column_that_others_never_vary_in_is_said_in_words_and_accuses_nobody_
     assert not any(one.off for name, one in found.items() if name != "west")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scale", [None, "std"])
 @pytest.mark.parametrize("draw", [bench.mixed, bench.rare], ids=lambda draw: draw.__name__)
 def test_clients_that_are_alike_are_not_accused_of_rare_values(draw, scale):

@@ -33,6 +33,7 @@ def solve(L, P, *, tol, seed):
     raise AssertionError("no end")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("noise", [0.0, 1e-6, 1e-3, 1e-1])
 @pytest.mark.parametrize("n", [6, 9, 40])
 def test_it_never_stops_before_lapacks_basis_is_as_near_as_promised(n, noise):

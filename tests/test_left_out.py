@@ -81,6 +81,7 @@ def failed(result, node):
     return [r.failures[node] for r in result.history if node in r.failures]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize(("name", "mask"), CASES)
 def test_a_node_that_fails_all_work_is_left_out_and_does_not_end_the_run(fault, name, mask):
@@ -103,6 +104,7 @@ def test_where_it_cannot_be_spared_the_error_says_what_happened_to_it(fault):
     assert because in str(caught.value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize(("name", "mask"), CASES)
 def test_one_failure_costs_a_message_and_no_more(fault, name, mask):

@@ -16,6 +16,7 @@ from flower_pca.core.algorithm import Iterative
 from flower_pca.registry import ALGORITHMS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "number", "gone"), in_turn(PLAIN, [1, 2, 3], [0, 2]))
 def test_a_client_that_dies_for_good(name: str, number: int, gone: int) -> None:
     seed = number
@@ -31,6 +32,7 @@ def test_a_client_that_dies_for_good(name: str, number: int, gone: int) -> None:
     is_of(result, name, [problem.shards[i] for i in left], 3, seed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [1, 2])
 @pytest.mark.parametrize("name", PLAIN)
 def test_a_client_that_joins_late(name: str, number: int) -> None:
@@ -90,6 +92,7 @@ FLAPPING: dict[str, Callable[[int], Iterable[int]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("schedule", FLAPPING)
 @pytest.mark.parametrize("name", PLAIN)
 def test_a_flapping_set_comes_to_an_end(name: str, schedule: str) -> None:

@@ -58,6 +58,7 @@ def test_the_answer_is_that_of_pooled_and_imputed_rows(algorithm, center):
 UNSETTLED = {"dcf_pca", "per_pca", "consensus_rpca", "triple_pca", "median_pca"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(set(ALGORITHMS) - UNSETTLED))
 def test_every_algorithm_answers_as_it_does_for_imputed_rows(name):
     shards = gappy(1)

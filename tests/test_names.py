@@ -431,6 +431,7 @@ def test_a_table_is_picked_by_name(tmp_path):
         sources.table(str(tmp_path / "x.npz"), columns=["dose"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", registry.ALGORITHMS)
 @pytest.mark.parametrize("columns", [None, tuple(f"c{j}" for j in (5, 2, 0, 3, 1))])
 def test_every_algorithm_matches_by_name(name, columns):

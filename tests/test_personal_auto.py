@@ -41,6 +41,7 @@ def counts(result: PersonalResult) -> list[int]:
     return [len(result.own_components(i)) for i in sorted(result.own)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("answers", ["rows", "fixed"])
 @pytest.mark.parametrize(
     "algorithm",
@@ -268,6 +269,7 @@ def test_it_is_said_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
     assert CHOSEN in caplog.text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", [AUTO, "per_pca(local_components='auto', max_rounds=9)"])
 @pytest.mark.parametrize("agrees", [True, False])
 def test_under_flower_nodes_choose_the_same_and_tell_it_only_if_they_agree(

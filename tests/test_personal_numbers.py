@@ -66,6 +66,7 @@ def by_alternation(shards: list[Array], U: Array) -> Array:
     return U
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("answers", ["rows", "fixed"])
 @pytest.mark.parametrize(
     "algorithm",

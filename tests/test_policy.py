@@ -134,6 +134,7 @@ def test_columns_that_leave_are_counted_as_they_leave(stage, asked, algorithm, c
     assert [isinstance(answer, dict) for answer in said] == [True, True, False]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mask", [False, True])
 def test_columns_are_counted_over_runs_plain_or_masked(mask, tmp_path):
     """An opening of 2 + 2 columns and a figure, under masks of 2 + 4, and a round of 2."""
@@ -151,6 +152,7 @@ def test_columns_are_counted_over_runs_plain_or_masked(mask, tmp_path):
     assert "that is its max_columns" in run()[0][2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mask", [False, True])
 def test_columns_of_a_stream_that_does_not_know_them_are_those_of_its_batches(mask, tmp_path):
     def columns(streams, folder):

@@ -47,6 +47,7 @@ def test_the_noise_on_all_messages_together_is_the_budget(method, epsilon):
     assert spent.epsilon <= epsilon
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("run", [{}, {"center": False}, {"scale": "std"}, {"scale": "std", "center": False}], ids=str)
 @pytest.mark.parametrize("store", [np.asarray, sparse.csr_array])

@@ -49,6 +49,7 @@ SOURCES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mask", PLAIN_OR_MASKED, ids=["plain", "masked"])
 @pytest.mark.parametrize("source", SOURCES)
 def test_nodes_that_are_rebooted_go_on_to_the_bit(source, mask, tmp_path):
@@ -76,6 +77,7 @@ def test_nodes_that_are_rebooted_go_on_to_the_bit(source, mask, tmp_path):
                 assert np.array_equal(file["rows"][~file["missing"]], rows[~file["missing"]])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", SOURCES)
 def test_a_power_failure_everywhere_after_any_message_costs_nothing(source, tmp_path):
     """Server and nodes are started again, and more batches have arrived by then."""

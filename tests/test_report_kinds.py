@@ -252,6 +252,7 @@ def test_shares_under_noise_are_bounds_within_0_and_100_percent(epsilon, tmp_pat
     assert ("cannot be told from noise" in said) == bool((result.certainty.signal <= 1.0).any())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["ssi(oversample=2, max_rounds=3)", "krylov(max_rounds=3)", "covariance"])
 @pytest.mark.parametrize("options", [{}, {"mask": True}, {"center": False}, {"scale": "std"}])
 def test_true_shares_lie_within_the_bounds(algorithm, options):
@@ -266,6 +267,7 @@ def test_true_shares_lie_within_the_bounds(algorithm, options):
         assert np.all(exact.explained_variance_ratio_.cumsum() <= known.together[:, 1] + 1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["ssi(oversample=2, max_rounds=3)", "krylov(max_rounds=3)", "covariance"])
 @pytest.mark.parametrize("mask", [False, True])
 def test_of_rows_that_are_nothing_noise_makes_no_more_than_is_said(algorithm, mask):

@@ -32,6 +32,7 @@ def columns_of_all_sizes(*, orders, d=20, n=600, turned=False, seed=0):
     return evenly(X @ rotation(d, seed) if turned else X, 4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("parts", CLIENTS.values(), ids=CLIENTS)
 @pytest.mark.parametrize("k", [1, 3])
 @pytest.mark.parametrize("name", [*SUBSPACE, MEASURED, "local_power(decay=False)"])
@@ -143,6 +144,7 @@ def test_rows_of_lower_rank_than_wanted_end_as_converged(name):
     assert "rounding" not in exact.status.words
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["krylov", "ssi", "faps", "covariance"])
 @pytest.mark.parametrize("setting", [{}, {"mask": True}, {"scale": "max_abs"}, {"center": False}], ids=str)
 def test_the_noise_variance_beside_a_column_that_outweighs_it(name, setting):

@@ -25,6 +25,7 @@ def messages(result):
     return len(result.history)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tol", [1e-3, 1e-8])
 @pytest.mark.parametrize("scale", [None, "std"])
 @pytest.mark.parametrize("mask", [False, True])

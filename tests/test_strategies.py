@@ -80,6 +80,7 @@ def test_strategy_parameters_are_checked_at_construction(wrong):
         PCAStrategy("ssi", **wrong)
 
 
+@pytest.mark.slow
 @each
 def test_a_client_fn_with_a_named_client_gives_the_same(name):
     given = SHORT.get(name, {})
@@ -221,6 +222,7 @@ def test_a_strategy_fits_again():
     assert_same_bits(strategy.fit(grid), strategy.fit(grid))
 
 
+@pytest.mark.slow
 @each
 def test_flowers_own_loop_gives_the_same_components(name):
     given = SHORT.get(name, {})
@@ -335,6 +337,7 @@ def test_a_failure_is_logged_once_with_node_and_reason(lines):
     assert any(line.startswith("round 1 (krylov): 4/5 clients, 1 failed") for line in lines)
 
 
+@pytest.mark.slow
 @each
 def test_messages_per_node(name):
     """A centred Krylov run takes one message per product; others at most two more than they have rounds."""

@@ -62,6 +62,7 @@ TRANSPORTS: dict[Callable[..., PCAResult], list[str]] = {
 ON_RAY = (pytest.mark.slow, pytest.mark.xdist_group("ray"), pytest.mark.filterwarnings("ignore"))  # Ray's own
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("transport", "question"),
     [

@@ -32,6 +32,7 @@ def beside(grid, others, every=3):
     grid.on_push = push
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("asked", [{}, {"mask": True}], ids=["plain", "masked"])
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_runs_beside_a_run_leave_its_bits(name, asked, tmp_path):
@@ -53,6 +54,7 @@ def test_runs_beside_a_run_leave_its_bits(name, asked, tmp_path):
     assert str(found.status) == str(alone.status)
 
 
+@pytest.mark.slow
 def test_the_oldest_memory_goes_once_there_are_many(tmp_path, monkeypatch):
     monkeypatch.setattr(memory, "MOST_RUNS", 3)
     with in_a_run():

@@ -117,6 +117,7 @@ def test_under_masks_there_are_the_sums_and_nothing_of_a_client():
         assert two.result_so_far().history[0].stage == "mask.keys"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by", ["fit", "start", "hand"])
 def test_a_strategy_tells_the_same_and_logs_alarms(by, lines):
     parts, told, reference = clients(turn=4), [], []
@@ -306,6 +307,7 @@ def test_the_files_of_a_client_name_their_columns(tmp_path):
         assert np.array_equal(arrays["rows"][seen], rows[12:24][seen])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("lie", "words"),
     [

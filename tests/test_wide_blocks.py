@@ -59,6 +59,7 @@ def test_beside_wide_blocks_covariance_is_cheap_up_to_the_size_of_a_message(d, t
     assert found.algorithm.split("(")[0] == taken
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_components", [3, 0.5])
 @pytest.mark.parametrize("scale", [None, "std"])
 def test_fractions_and_scales_too(n_components, scale):
@@ -68,6 +69,7 @@ def test_fractions_and_scales_too(n_components, scale):
     assert found.angle_to(narrow) < 1e-6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mask", [False, True])
 @pytest.mark.usefixtures("lines")
 def test_strategies_take_it_by_default_with_the_bits_of_the_run_in_process(mask):
@@ -102,6 +104,7 @@ def test_so_do_noise_and_a_channel():
     assert air.choices == ("krylov took narrow blocks, as always over a channel",)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("messages", [1, 2])
 def test_a_run_goes_on_from_a_checkpoint_with_the_same_blocks(messages, tmp_path):
     question, path = assembly.question(WIDE, n_components=3), tmp_path / "run.ckpt"

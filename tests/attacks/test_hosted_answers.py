@@ -98,6 +98,7 @@ UNREADABLE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("hosted", "what"), [(hosted, what) for hosted, changes in UNREADABLE.items() for what in changes]
 )

@@ -212,6 +212,7 @@ def race(rules, asked):
     return [said[i] for i in range(2)]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
 @pytest.mark.parametrize("trial", range(4))
 def test_two_processes_cannot_spend_the_same_budget(trial, tmp_path):
@@ -221,6 +222,7 @@ def test_two_processes_cannot_spend_the_same_budget(trial, tmp_path):
     assert sum(words is None for words in said) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
 @pytest.mark.parametrize("trial", range(3))
 def test_two_processes_cannot_give_both_shares_of_a_peer(trial, tmp_path):

@@ -95,6 +95,7 @@ def test_a_sum_told_one_client_alone_once_its_memory_was_moved(tmp_path, monkeyp
     assert error_of(total["B"], TRUTH) < 1e-9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stage", ASKED)
 def test_memories_that_were_moved_apart_give_noise_in_the_same_set_up(stage, tmp_path):
     first, rest, then, shapes = ASKED[stage]
@@ -144,6 +145,7 @@ def test_an_honest_server_notices_and_all_begin_afresh(stage, tmp_path):
         np.testing.assert_array_equal(a, new[name])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("before", ["nothing", "an upload that nobody sums"])
 def test_one_client_that_was_asked_once_more_is_noticed(before, tmp_path):
     """A message that the others have never seen: an upload of which no sum is taken, or a round that they miss."""

@@ -99,6 +99,7 @@ def of_masks(nodes, among):
     return total - sum(drawn[1:])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("peers", [3, 19])
 def test_peers_that_a_server_invents_take_no_noise_away(peers, tmp_path):
     """Without trusted keys the node adds all of it: with 19 of them epsilon of one message was 3.7."""
@@ -110,6 +111,7 @@ def test_peers_that_a_server_invents_take_no_noise_away(peers, tmp_path):
     assert np.std(left) > 0.6 * STD
 
 
+@pytest.mark.slow
 def test_among_trusted_peers_the_noise_is_shared(tmp_path):
     """And each adds its share of it, less those that the node does not count on."""
     shards = [0.1 * RNG.standard_normal((60, D)) for _ in range(5)]

@@ -60,6 +60,7 @@ APART = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("difference", APART)
 def test_what_differs_in_a_message_gives_noise(difference, tmp_path):
     first, rest = APART[difference]
@@ -92,6 +93,7 @@ ROBUST = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("difference", ROBUST)
 def test_what_differs_for_robust_tracking_gives_noise(difference, tmp_path):
     """Else a node could be asked with a threshold that takes a row of its own apart."""
@@ -130,6 +132,7 @@ def test_a_node_that_has_missed_a_step_tells_nothing_by_the_next(late, step, tmp
     of_all_or_nothing(told_by_a_new_set_up(sums, late), step)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [0, 1])
 def test_a_node_whose_memory_was_moved_is_not_told_by_a_new_set_up(step, tmp_path):
     """Its batch was completed from another basis, in a sum that came to noise."""

@@ -99,6 +99,7 @@ class OneFrame(Sums):
         return super().send(i, arrays, frame)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["f2", "f4"])
 def test_a_frame_of_other_numbers_is_the_same_frame(kind, tmp_path):
     """Squares in units of few bits would be rounded otherwise at one client: two sums differ by its own."""

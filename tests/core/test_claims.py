@@ -68,6 +68,7 @@ CASES = sorted(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:theta must be")
 @pytest.mark.parametrize(("name", "stage", "part"), CASES)
 def test_a_part_that_is_too_large_is_refused_and_names_its_client(name, stage, part):
@@ -139,6 +140,7 @@ KINDS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:theta must be")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", [name for name in NAMES if not registry.STAGES[name].by_row])

@@ -95,6 +95,7 @@ def growth(how: str, algorithm: str, folder: Any) -> float:
     return max(many / few for few, many in zip(once(small), once(large), strict=True)) * small / large
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["plain", "refusing", "checkpoint", "masked"])
 def test_work_grows_in_proportion_to_the_clients(how: str, tmp_path: Any) -> None:
     assert growth(how, "ssi", tmp_path) <= 1.1

@@ -37,6 +37,7 @@ def assert_same(result, expected):
     assert untimed[0] == untimed[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", RUNS)
 def test_going_on_from_a_checkpoint_of_any_round_gives_the_very_bits(name):
     algorithm, arguments = RUNS[name]

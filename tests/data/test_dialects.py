@@ -152,6 +152,7 @@ def test_a_pattern_that_describes_nothing_is_refused(folder):
         table(folder, without=["koeln"])
 
 
+@pytest.mark.slow
 def test_the_command_leaves_out_columns_and_sites(folder, tmp_path, capsys):
     out = tmp_path / "out"
     options = ["--drop", "note,lab_b", "--without", "trier", "--components", 1, "--out", out]
@@ -161,6 +162,7 @@ def test_the_command_leaves_out_columns_and_sites(folder, tmp_path, capsys):
     assert sorted(result.site_names.values()) == ["bonn", "jena"]
 
 
+@pytest.mark.slow
 def test_the_command_leaves_out_sites_of_a_column(tmp_path, capsys):
     write(tmp_path / "x.csv", ["age", "bmi", "pulse", "site"], np.c_[ROWS, np.arange(30) % 3])
     options = ["--partition", "by_column('site')", "--without", "2", "--components", 1, "--out", tmp_path / "out"]

@@ -221,6 +221,7 @@ def write(folder, fault=None, whose="jena"):
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", FAULTS)
 def test_a_fault_is_named_with_its_file_and_line_or_column(case, tmp_path, capsys):
     *whose, fault, said = FAULTS[case]
@@ -269,6 +270,7 @@ READY = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spec", READY)
 @pytest.mark.parametrize("deal", [None, "iid(seed=1)", "contiguous", "by_label(column='y')"])
 def test_nothing_is_said_of_ready_data(spec, deal):

@@ -28,6 +28,7 @@ def test_every_partition_is_tested():
     assert set(SPECS) == set(PARTITIONS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PARTITIONS)
 @given(st.data())
 def test_every_row_has_one_client_and_every_client_a_row(name, data):

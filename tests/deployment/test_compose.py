@@ -221,6 +221,7 @@ def context(folder):
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["node", "server"])
 def test_the_wheel_can_be_made_of_what_an_image_copies(name, tmp_path):
     there, source = context(tmp_path / "context"), tmp_path / "src"

@@ -30,6 +30,7 @@ def course_of(run, i):
     return Secrets.of(run.memories[i]).past.tobytes()
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:theta must be")
 @pytest.mark.parametrize("spec", [*KEEPERS.values(), *OTHERS])
 def test_clients_that_keep_something_have_a_course_and_others_have_none(spec):

@@ -69,6 +69,7 @@ class Listening:
         return W, told
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sums", [3, 4, 5])
 def test_a_run_begins_anew_with_a_block_of_which_the_lost_one_has_told_nothing(sums, monkeypatch):
     C = PARTS[LOST].T @ PARTS[LOST]

@@ -79,6 +79,7 @@ def test_one_client_alone_has_nothing_to_hide_in():
 
 
 # At each step of the set-up, of both openings, and of a sum; one client or two.
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "at", "clients"), in_turn(["krylov", "ssi"], range(1, 9), [(2,), (0, 4)]))
 def test_clients_that_drop_out_for_good_at_any_step(name, at, clients):
     result = simulate(name, FIVE, n_components=2, mask=True, participation=gone(*clients, at=at))
@@ -114,6 +115,7 @@ def test_a_hundred_clients_of_which_a_tenth_is_lost(at):
     np.testing.assert_allclose(result.mean_, rows.mean(axis=0), rtol=0.0, atol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at", [1, 2, 3, 4, 6, 7])
 @pytest.mark.parametrize("name", ["krylov", "ssi"])
 def test_clients_that_come_back(name, at):
@@ -169,6 +171,7 @@ def test_bytes_are_those_of_the_unmasked_run_and_the_keys():
     assert told <= 1.2 * (plain.bytes_up + plain.bytes_down)
 
 
+@pytest.mark.slow
 def test_an_unmasked_run_does_not_import_cryptography():
     code = (
         "import sys, numpy; from flower_pca import MaskedSums, simulate; MaskedSums(); "

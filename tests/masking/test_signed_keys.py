@@ -341,6 +341,7 @@ def grid_with(rules):
     return FakeGrid(lambda message, context: apps[context.node_config["partition-id"]](message, context), len(rules))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("lines")
 @pytest.mark.parametrize("mask", [True, "masks(self_masks=False)", "masks(neighbours=2)"])
 @pytest.mark.parametrize("folder", [False, True], ids=["a file", "a folder"])

@@ -48,6 +48,7 @@ def test_a_client_that_drops_out_after_its_upload_is_in_the_sum():
     assert result.angle_to(leading(without(2, 4))) < 1e-3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [0, 1, 2, 3])
 @pytest.mark.parametrize("name", ["krylov", "ssi"])
 @pytest.mark.parametrize("parts", [FIVE, two_lead(9)], ids=len)

@@ -59,6 +59,7 @@ OTHER = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("self_masks", [True, False])
 @pytest.mark.parametrize("other", OTHER)
 def test_clients_that_are_asked_different_things_do_not_cancel(other, self_masks):

@@ -69,6 +69,7 @@ def errors(shards, answers, **settings):
     return sine(result.components_, reference.components[:3])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("seed", range(3))
 def test_the_angle_to_lapack_is_no_wider(case, seed):

@@ -52,6 +52,7 @@ def test_the_twins_are_some():
         np.testing.assert_array_equal(value, getattr(b, name), err_msg=name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [np.asarray, sparse.csr_array], ids=["dense", "sparse"])
 @pytest.mark.parametrize("name", SAFE)
 def test_two_tables_with_the_same_statistics_give_the_same_run(name, kind):
@@ -120,6 +121,7 @@ def test_there_is_a_question_for_every_stage():
     assert set(questions(np.random.default_rng(0), np.eye(D)[:, :3])) == set(PLAIN)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stage", PLAIN)
 def test_whatever_is_asked_the_same_statistics_give_the_same_answer(stage):
     rng = np.random.default_rng(PLAIN.index(stage))
@@ -211,6 +213,7 @@ def test_an_answer_that_is_not_finite_is_refused():
     assert str(refusal.value) == wanted
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:theta must be")
 @pytest.mark.parametrize("name", SAFE)
 def test_a_node_gives_the_bits_of_a_simulation_that_answers_alike(name):

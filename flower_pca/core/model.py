@@ -155,18 +155,21 @@ class Model:
 
     @property
     def left_out(self) -> float:
-        """The sum of squares outside of the wanted components: by the clients' rows, where these have measured it."""
+        """The sum of squares outside of the wanted components: by the clients' rows, where measured."""
         if self.rest is None:
             assert self.values is not None
             return max(self.trace - float(self.values[: self.k].sum()), 0.0)
-        return self.rest if self.mse is None else self.mse * self.n
+        if self.mse is None:
+            return self.rest
+        return self.mse * self.n
 
     @property
     def residual(self) -> float:
-        """||C Z - Z Theta|| of the wanted columns together; at least the noise, or the rounding, of their product."""
+        """||C Z - Z Theta|| of the wanted columns; at least the noise, or rounding, of their product."""
         assert self.residuals is not None
         assert self.values is not None
-        return max(float(np.linalg.norm(self.residuals[: self.k])), self.noise, self.eps * float(self.values[0]))
+        residual = float(np.linalg.norm(self.residuals[: self.k]))
+        return max(residual, self.noise, self.eps * float(self.values[0]))
 
     @property
     def gap(self) -> float:
@@ -222,7 +225,9 @@ class Model:
         """
         assert self.values is not None
         Z, cross = self.columns[:, : self.k], self.left.get("cross")
-        return (Z, self.values[: self.k]) if cross is None else linalg.span_axes(Z, cross)
+        if cross is None:
+            return Z, self.values[: self.k]
+        return linalg.span_axes(Z, cross)
 
     @property
     def columns(self) -> Array:
@@ -233,7 +238,9 @@ class Model:
 
     def powered(self) -> Array:
         """An orthonormal start with as many power steps behind it as are free: orth(C Z), or Z."""
-        return self.columns if self.product is None else linalg.orth(self.product)
+        if self.product is None:
+            return self.columns
+        return linalg.orth(self.product)
 
 
 class ResultClass(Protocol):
@@ -248,6 +255,10 @@ def fraction_rank(values: Array, trace: float, fraction: float) -> int | None:
 
     A sum that equals it to rounding does not exceed it.
     """
-    share = np.cumsum(np.maximum(values, 0.0)) / trace if trace > 0 else np.ones(len(values))
+    share = np.ones(len(values))
+    if trace > 0:
+        share = np.cumsum(np.maximum(values, 0.0)) / trace
     passed = np.flatnonzero(share > fraction + _ROUNDING)
-    return int(passed[0]) + 1 if len(passed) else None
+    if not len(passed):
+        return None
+    return int(passed[0]) + 1

@@ -49,8 +49,11 @@ class Spent:
     frame_noise: float = 0.0
 
     def __str__(self) -> str:
-        where = "each sum, shared among clients" if self.shared else "each answer"
-        return f"epsilon {self.epsilon:.4g}, delta {self.delta:g}; noise of deviation {self.noise:.4g} on {where}"
+        where = "each answer"
+        if self.shared:
+            where = "each sum, shared among clients"
+        noise = f"noise of deviation {self.noise:.4g} on {where}"
+        return f"epsilon {self.epsilon:.4g}, delta {self.delta:g}; {noise}"
 
 
 @dataclass(frozen=True)
@@ -78,7 +81,9 @@ class Certainty:
     def in_words(self) -> str:
         """The share of all components together, for a sentence."""
         share = labels.bounds(self.together[-1])
-        return "an unknown share" if share == "unknown" else share
+        if share == "unknown":
+            return "an unknown share"
+        return share
 
     def __str__(self) -> str:
         numbers = range(1, len(self.signal) + 1)
@@ -117,13 +122,14 @@ def certainty(result: Any) -> Certainty | None:
 def _bounds(values: Array, floor: float | Array, total: float, doubt: float) -> Array:
     """The least and the largest share, if values are off by `floor` and their total by `doubt`."""
     low = np.maximum(values - floor, 0.0) / max(total + doubt, float(values.max()))
-    rest = total - doubt
-    high = np.minimum((values + floor) / rest, 1.0) if rest > 0.0 else np.ones(len(values))
+    rest, high = total - doubt, np.ones(len(values))
+    if rest > 0.0:
+        high = np.minimum((values + floor) / rest, 1.0)
     return np.stack([np.minimum(low, 1.0), np.maximum(high, low)], axis=1)
 
 
 def _off_centre(result: Any, deviation: float) -> float:
-    """The variance that the noise on the mean alone gives a component: all rows stand beside it by the same step."""
+    """What noise on the mean alone gives a component: all rows stand beside it by the same step."""
     if not result.centered:
         return 0.0
     dp = DP.of(result.asked.get("dp"))
@@ -159,8 +165,9 @@ def _measured_mean(result: Any, dp: DP | None) -> Array:
 
 
 def _components(numbers: list[int]) -> str:
-    return f"{'Component' if len(numbers) == 1 else 'Components'} {labels.series([str(j) for j in numbers])}"
+    plural = "s" * (len(numbers) > 1)
+    return f"Component{plural} {labels.series([str(j) for j in numbers])}"
 
 
 def _number(ratio: float) -> str:
-    return f"{ratio:.0f}" if ratio >= 10.0 else f"{ratio:.1f}"
+    return f"{ratio:.{int(ratio < 10.0)}f}"

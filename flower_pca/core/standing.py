@@ -126,7 +126,9 @@ class Standing:
         go, as those of streams do, nothing is known but that.
         """
         bounds = self.stage.bounds(self.state, self.model)
-        return bounds if self.opens or heard else dict.fromkeys(bounds, 0.0)
+        if self.opens or heard:
+            return bounds
+        return dict.fromkeys(bounds, 0.0)
 
     @property
     def over(self) -> Status | None:
@@ -141,22 +143,28 @@ class Standing:
             return Call.OPENED if self.halfway else Call.OPENING
         if self.stage.fixed_set:
             return Call.MEMBERS
-        sampled = fraction < 1.0 and self.role is Role.ALGORITHM
-        everyone = sampled and isinstance(self.state, Gathering) and self.state.everyone
-        return Call.SAMPLE if sampled and not everyone else Call.ANYONE
+        if fraction >= 1.0 or self.role is not Role.ALGORITHM:
+            return Call.ANYONE
+        if isinstance(self.state, Gathering) and self.state.everyone:
+            return Call.ANYONE
+        return Call.SAMPLE
 
     def known(self, *, whole: bool) -> Model:
-        """All that is known now. Of an algorithm's round that was not `whole`, C Z is not that of all clients."""
+        """All that is known now. Of an algorithm's round that was not `whole`, C Z is not of all clients."""
         if self.finished:
             return self.model
-        done = self.role is Role.ALGORITHM or self.stage.status(self.state) is not None
-        model = self.stage.finish(self.state, self.model) if done else self.model
-        return replace(model, product=None) if self.role is Role.ALGORITHM and not whole else model
+        within = self.role is Role.ALGORITHM
+        if not within and self.stage.status(self.state) is None:
+            return self.model
+        model = self.stage.finish(self.state, self.model)
+        if within and not whole:
+            return replace(model, product=None)
+        return model
 
     def estimate(self, *, whole: bool) -> Array | None:
-        """The basis (d x k) that is known now; while nothing but a span of r columns is known, all r of them.
+        """The basis (d x k) that is known now; while only a span of r columns is known, all r of them.
 
-        Without a product nothing tells which k directions of that span are wanted, and the first k need not be near.
+        Without a product nothing tells which k directions of that span are wanted.
         """
         model = self.known(whole=whole)
         if model.basis is None:
@@ -217,7 +225,7 @@ class Standing:
         return replace(self, model=model)
 
     def _outdated(self, here: tuple[int, ...], roll: Roll) -> bool:
-        """Whether the newest round does not speak of the clients here; by their last answers members always count."""
+        """Whether the newest round does not speak of the clients here; by last answers members count."""
         return roll.changed(here, counted=self.algorithm.caches and not roll.summed)
 
     def _measured(self, layers: Iterable[Layer], *, binding: bool) -> Standing:

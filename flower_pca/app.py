@@ -40,7 +40,12 @@ from flower_pca.strategies.log import log
 server_app = ServerApp()
 
 _EACH: Final = "shards-per-node"
-_GUARDED: Final = ("sign-key", "trusted-keys", "masked-only")  # rules of a node that others count on to have rows
+_GUARDED: Final = (
+    "sign-key",
+    "trusted-keys",
+    "masked-only",
+    "profile",
+)  # rules of a node that others count on to have rows
 _WATCHED: Final = ("events", "live")  # files of the output folder that a tracker's steps are written to
 _LARGEST: Final = 10**7  # entries that a run may have a real node draw
 

@@ -30,9 +30,6 @@ from flower_pca.results.scaling import Scaling
 from flower_pca.results.start import Start
 from flower_pca.results.steps import TrackingResult
 from flower_pca.rows.frame import Frame
-from flower_pca.stages.evaluate import Evaluate
-from flower_pca.stages.histograms import Histograms
-from flower_pca.stages.influence import Influence
 from flower_pca.stages.opening import Opening
 from flower_pca.stages.private_opening import PrivateOpening
 from flower_pca.stages.standardize import Standardize
@@ -236,14 +233,7 @@ def _capped(opening: Stage[Any], share: float) -> tuple[Stage[Any], list[Layer]]
 
 def _later(asked: Question) -> list[Stage[Any]]:
     """What follows the closing stage, if it is asked for."""
-    stages: list[Stage[Any]] = []
-    if asked.evaluate:
-        stages.append(Evaluate())
-    if asked.monitor:
-        stages.append(Histograms())
-    if asked.influence:
-        stages.append(Influence())
-    return stages
+    return [registry.STAGES[name]() for name in registry.AFTER if getattr(asked, name)]
 
 
 def _model(asked: Question, algorithm: Algorithm[Any], choices: dict[str, str], start: Start | None) -> Model:

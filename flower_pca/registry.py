@@ -19,7 +19,7 @@ from flower_pca.base import checks, spec
 from flower_pca.base.errors import ConfigError
 from flower_pca.core.algorithm import Algorithm
 from flower_pca.core.layer import Layer
-from flower_pca.core.run import ResultClass
+from flower_pca.core.model import ResultClass
 from flower_pca.core.stage import Stage
 from flower_pca.stages.opening import Opening
 from flower_pca.stages.ritz import RayleighRitz
@@ -88,7 +88,9 @@ _TRACKERS: Final = {
     "st_miss": "tracking.st_miss:STMiss",
     "robust_tracking": "tracking.robust_tracking:RobustTracking",
 }
-_BESIDE: Final = {"monitor": "stages.histograms:Histograms"}
+_BESIDE: Final = {"monitor": "stages.histograms:Histograms", "errors": "stages.errors:Errors"}
+# Stages that may follow the closing one, by the field of a question that asks for them, in their order.
+AFTER: Final = ("evaluate", *_BESIDE, "influence")
 _ALONE: Final = {"standardize": "stages.standardize:Standardize"}
 _OTHERS: Final = {
     "opening": _OPENING,

@@ -65,6 +65,7 @@ QUESTIONS = {
     "krylov, masked": asked("krylov", two_lead(5), **MASKS),
     "faps, masked": asked("faps", two_lead(5), **MASKS),
     "krylov, counted by distance": asked("krylov", evaluate=True, monitor=True),
+    "krylov, with errors": asked("krylov", errors=True),
     "krylov, by name": asked("krylov", named()),
     "krylov, some columns": asked("krylov", named(), columns=COLUMNS[::-1][:5]),
     "ssi, sampled": asked("ssi", fraction=0.5, scale="std"),

@@ -53,8 +53,9 @@ def test_the_answer_is_that_of_pooled_and_imputed_rows(algorithm, center):
 
 
 # These end on the way, at a place that depends on the start, which is another one where entries are missing.
-# And consensus_rpca and triple_pca do not look at what stands in the place of a missing value.
-UNSETTLED = {"dcf_pca", "per_pca", "consensus_rpca", "triple_pca"}
+# And consensus_rpca and triple_pca do not look at what stands in the place of a missing value; median_pca takes medians
+# over the clients that have values in a column, where the imputed rows make every client one of them.
+UNSETTLED = {"dcf_pca", "per_pca", "consensus_rpca", "triple_pca", "median_pca"}
 
 
 @pytest.mark.parametrize("name", sorted(set(ALGORITHMS) - UNSETTLED))

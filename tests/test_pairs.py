@@ -78,6 +78,7 @@ OPTIONS = {
     "fixed answers": Option("", {"answers": "fixed"}),
     "monitor": Option("monitor", {"monitor": True}),
     "influence": Option("influence", {"influence": True}),
+    "errors": Option("errors", {"errors": True}),
     "max_share": Option("max_share", {"max_share": 0.6}),
     "start": Option("start", {"start": np.eye(6)[:K] + 0.1}),
     "evaluate": Option("evaluate", {"evaluate": True}),
@@ -227,6 +228,9 @@ def assert_right(found: Any, stage: Any, shards: list[Array], asked: dict[str, A
             found.mse_ == pytest.approx(np.sum((F - F @ Q @ Q.T) ** 2) / len(F), rel=max(near, 1e-3))
             or not stage.measured
         )
+    if found.loading_errors_ is not None:
+        assert found.loading_errors_.shape == found.components_.shape
+        assert (found.loading_errors_ > 0.0).all()
     if found.histograms_ is not None:
         assert found.histograms_.sum(axis=1).tolist() == [len(F)] * 2
 

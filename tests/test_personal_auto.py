@@ -15,8 +15,9 @@ from scipy import sparse
 from test_personal_numbers import SHARDS, SHARED, TRUE, D, problem
 from test_personal_span import shards as degenerate
 
+from benchmarks import own_numbers
 from flower_pca import ConfigError, ExactPerPCA, PCAResult, PerPCA, PersonalResult, ProtocolError, registry, simulate
-from flower_pca.algorithms.personal import held_out
+from flower_pca.algorithms.personal import held_out, noise
 from flower_pca.clients.books.folders import own_file
 from flower_pca.rows import fixed, folds
 from flower_pca.rows.frame import Frame
@@ -75,6 +76,43 @@ def test_noise_that_differs_by_column_is_no_direction(seed: int) -> None:
     assert counts(run(AUTO, uneven)) == list(TRUE)
 
 
+def deviations(kind: str, d: int) -> Array:
+    """Of noise in d columns: of ratio 20 and of 100 between the variances of two."""
+    kinds = {"alike": np.full(d, 0.2), "evenly": np.linspace(0.12, 0.54, d), "by ratios": np.geomspace(0.05, 0.5, d)}
+    return np.asarray(kinds[kind])
+
+
+@pytest.mark.parametrize(("n", "d"), [(200, 30), (60, 60)])
+@pytest.mark.parametrize("kind", ["alike", "evenly", "by ratios"])
+def test_each_column_is_judged_by_its_own_noise(kind: str, n: int, d: int) -> None:
+    """With rows enough to regress columns on each other, and with fewer."""
+    shards, shared = own_numbers.problem(deviations(kind, d), n, seed=1)
+    result = run(AUTO, shards)
+    assert counts(result) == list(own_numbers.TRUE)
+    assert sine(result.components_, shared.T) <= 0.15
+    assert len(result.history) <= 30
+
+
+@pytest.mark.parametrize("n", [300, 36])
+def test_the_noise_of_columns_is_found_beside_what_they_share(n: int) -> None:
+    rng, s = np.random.default_rng(17), deviations("by ratios", 30)
+    rows = 3.0 * rng.standard_normal((n, 4)) @ np.linalg.qr(rng.standard_normal((30, 4)))[0].T
+    data = LocalData(rows + s * rng.standard_normal((n, 30)))
+    ratios = noise.by_column(fixed.parts(data), 12) / s**2
+    assert 0.5 <= np.median(ratios) <= 1.5
+    assert ratios.min() >= 0.2
+    assert ratios.max() <= 5.0
+
+
+def test_columns_of_zeros_and_those_that_are_sums_of_others_have_no_noise() -> None:
+    X = np.random.default_rng(18).standard_normal((200, 6))
+    rows = np.hstack([X, X[:, :1] + X[:, 1:2], np.zeros((200, 2))])
+    found = noise.by_column(fixed.parts(LocalData(rows)), 4)
+    assert np.isfinite(found).all()
+    assert found[[0, 1, 6, 7, 8]].max() <= 1e-6
+    np.testing.assert_allclose(found[2:6], 1.0, atol=0.4)
+
+
 def test_a_poor_start_is_put_right() -> None:
     """U moves on from where it began, and what a client sees of it is looked at again."""
     given = np.linalg.qr(SHARED + 0.4 * np.random.default_rng(13).standard_normal(SHARED.shape))[0]
@@ -100,7 +138,9 @@ def test_masks_choose_the_same_and_tell_how_many() -> None:
 def test_held_out_residuals_are_those_of_numpy(n: int, frame: Frame) -> None:
     X = problem(6, n)[0][2]
     data = LocalData(X).framed(frame)
-    along, left = held_out.residuals(fixed.parts(data), 6)
+    columns = np.linspace(0.5, 1.5, D)
+    directions = noise.directions(fixed.parts(data), 6)
+    (along, left), below = noise.residuals(directions), noise.below(directions, columns)
     rows = X if frame.mean is None or frame.scale is None else (X - frame.mean) / frame.scale
     order = np.random.default_rng(20221122).permutation(n)
     U = np.linalg.qr(np.random.default_rng(8).standard_normal((D, 2)))[0]
@@ -112,15 +152,16 @@ def test_held_out_residuals_are_those_of_numpy(n: int, frame: Frame) -> None:
             rest = held - held @ V[: r + 1].T @ V[: r + 1]
             assert along[i, r] == pytest.approx(np.mean((held @ V[r]) ** 2), rel=1e-8)
             assert left[i, r] == pytest.approx(np.mean(np.sum(rest**2, axis=1)) / (D - 1 - r), rel=1e-8)
+            assert below[i, r] == pytest.approx(np.sum(columns * V[r] ** 2), rel=1e-6)
         beside.append(np.mean((held @ U @ np.linalg.svd(seen @ U)[2].T) ** 2, axis=0))
 
     def clear(margin: Array) -> Array:
         return np.asarray(margin.mean(axis=0) > margin.std(axis=0, ddof=1) / np.sqrt(5.0))
 
-    found, noise = held_out.count(data, 6)
+    found, beside_them = held_out.count(data, 6)
     assert found == np.flatnonzero(clear(along - 2.0 * left))[-1] + 1
-    np.testing.assert_allclose(noise, left[:, found - 1], rtol=1e-12)
-    assert held_out.seen(data, U, noise) == clear(np.array(beside) - 2.0 * noise[:, None]).sum()
+    np.testing.assert_allclose(beside_them["noise"], left[:, found - 1], rtol=1e-12)
+    assert held_out.seen(data, U, beside_them) == clear(np.array(beside) - 2.0 * left[:, [found - 1]]).sum()
 
 
 @pytest.mark.slow

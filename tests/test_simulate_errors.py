@@ -102,9 +102,7 @@ DATA_ERRORS = {
 CONFIG_ERRORS = {
     "misspelt": (
         {"algorithm": "kryov"},
-        "The algorithm must be one of krylov, ssi, local_power, faps, uda, wda, dr_svd, dist_pca, fed_oapm, "
-        "median_pca, covariance, sparse_pca, "
-        "dcf_pca, consensus_rpca, per_pca, exact_per_pca, triple_pca, auto. Got 'kryov'. Did you mean 'krylov'?",
+        f"The algorithm must be one of {', '.join(ALGORITHMS)}, auto. Got 'kryov'. Did you mean 'krylov'?",
     ),
     "case": ({"algorithm": "FAPS"}, "Did you mean 'faps'?"),
     "no algorithm": ({"algorithm": "xyz"}, "Got 'xyz'. Choose one of these."),

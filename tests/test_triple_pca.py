@@ -94,6 +94,14 @@ def test_own_components_and_what_was_taken_out_are_those_planted() -> None:
     assert result.threshold_ == 4.0
 
 
+def test_a_mean_is_one_shared_component_more() -> None:
+    problem = planted(1, far=0.05, size=50.0)
+    result = simulate(SPEC, [X + 5.0 for X in problem.rows], n_components=SHARED + 1)
+    assert result.status.ok
+    ones = np.full((1, 40), 40**-0.5)
+    assert sine(np.linalg.qr(np.vstack([problem.U.T, ones]).T)[0].T, result.components_) <= 0.012
+
+
 def test_nothing_is_taken_out_of_rows_without_far_entries() -> None:
     result = run(3, 0.0)
     assert result.taken_share_.max() <= 2e-3
@@ -107,14 +115,14 @@ def test_nothing_is_taken_out_of_rows_without_far_entries() -> None:
 
 def reference(X: Any, U: Any, own: int, cut: float, steps: int) -> tuple[Any, Any, Any]:
     """Z, L and the far entries after so many steps from nothing, in plain numpy."""
-    L, far = np.zeros_like(X), np.zeros(X.shape, dtype=bool)
+    L, far = np.tile(np.median(X, axis=0), (len(X), 1)), np.zeros(X.shape, dtype=bool)
 
     def judged() -> None:
         for j in range(X.shape[1]):
             sizes = np.abs(X[:, j] - L[:, j])
             limit = cut * 1.4826 * np.median(sizes[sizes > 0.0])
             for i in range(len(X)):
-                far[i, j] = sizes[i] > (0.75 * limit if far[i, j] else limit)
+                far[i, j] = sizes[i] > (0.5 * limit if far[i, j] else limit)
 
     judged()
     for _ in range(steps):

@@ -9,6 +9,7 @@ from typing import Final
 from flower_pca import registry
 from flower_pca.audit.view import comparing, has_noise, kinds, peaks, why_not
 from flower_pca.base import labels
+from flower_pca.clients.policy import promises
 from flower_pca.clients.policy.rules import Rules, everything
 from flower_pca.core.kinds import KINDS, Kind
 
@@ -78,8 +79,15 @@ SEEN: Final = (
     Line(("max_clip",), lambda r: r.max_clip is not None, "Rows clipped to a length of {max_clip} at most, and noise."),
     Line(
         ("min_noise", "max_epsilon"),
-        lambda r: not has_noise(r),
+        lambda r: r.allow_noise and not has_noise(r),
         "No noise, unless the run asks for it: min_noise or max_epsilon would insist on it.",
+    ),
+    Line(("allow_noise",), lambda r: not r.allow_noise, "No noise: runs with dp are refused."),
+    Line(
+        ("allow_noise", "max_epsilon"),
+        lambda r: r.allow_noise and not has_noise(r),
+        "Single rows, by many runs with noise, which is averaged away: max_epsilon or allow_noise=False prevents it.",
+        left_open=True,
     ),
     Line(
         ("max_colluders", "trusted_keys"),
@@ -230,7 +238,7 @@ LASTING: Final = (
     ),
     Line(
         ("rare_columns",),
-        lambda r: r.rare_columns is True,
+        lambda r: r.rare_columns is True and not has_noise(r),
         "The carriers of rare values: rare_columns lets all such columns be asked about.",
         left_open=True,
     ),
@@ -262,6 +270,8 @@ class Telling:
 
     Attributes:
         rules: Those that are not left at their defaults.
+        profile: What the profile that they begin with promises.
+        weaker: What of that these rules give up.
         seen: What the server sees of an answer.
         served: What a run of each algorithm that is served brings out; first what all of them do.
         refused: The algorithms that are not served, and why.
@@ -270,6 +280,8 @@ class Telling:
     """
 
     rules: dict[str, str]
+    profile: tuple[str, ...]
+    weaker: tuple[str, ...]
     seen: tuple[str, ...]
     served: dict[str, str]
     refused: dict[str, str]
@@ -281,6 +293,8 @@ class Telling:
         own = ", ".join(f"{name}={value}" for name, value in self.rules.items()) or "all at their defaults"
         blocks = [f"Rules: {own}"]
         for head, lines in (
+            ("What its profile promises", self.profile),
+            ("What of that its own rules give up", self.weaker),
             ("What the server sees", self.seen),
             (f"What runs of these algorithms can bring out, with {_WHOLE}", _list(self.served)),
             ("Not served", _list(self.refused)),
@@ -323,6 +337,8 @@ def telling(rules: Rules) -> Telling:
     given = {f.name: getattr(rules, f.name) for f in fields(rules) if getattr(rules, f.name) != f.default}
     return Telling(
         rules={name: str(value) for name, value in given.items()},
+        profile=tuple(filter(None, [promises.promise(rules)])),
+        weaker=tuple(promises.weaker(rules).values()),
         seen=tuple(line.says(rules) for line in lines if line in SEEN and not line.left_open),
         served=served,
         refused=refused,

@@ -26,7 +26,7 @@ from flower_pca.clients.books.ledger import Account
 from flower_pca.clients.books.memory import FileStore, Memory, StateStore
 from flower_pca.clients.books.versions import Lots
 from flower_pca.clients.columns import about, node_rows, of_run, select
-from flower_pca.clients.policy import limits, rare
+from flower_pca.clients.policy import limits, promises, rare
 from flower_pca.clients.policy.hold import Policy
 from flower_pca.clients.policy.refusals import RefusalError, naming, refusal
 from flower_pca.clients.policy.rules import Rules
@@ -72,6 +72,7 @@ class PCAClient(NumPyClient):
         if self._rules.allow is not None:
             self._served = allowed & (named | set(registry.BESIDE)) if named else allowed
         _ = self._rules.identity  # key files that cannot be used are refused now
+        promises.announce(self._rules, context)
         self._lots = Lots(data)
         if isinstance(data, Stream):
             if self._rules.max_epsilon is not None:

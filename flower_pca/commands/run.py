@@ -26,6 +26,8 @@ def add(commands: Any) -> None:
     parser.add_argument("--evaluate", action="store_true", help="also measure the error of reconstruction")
     text = "also count rows by T2 and SPE, for limits from all of them: see flower-pca score"
     parser.add_argument("--monitor", action="store_true", help=text)
+    text = "also measure standard errors of loadings and variances"
+    parser.add_argument("--errors", action="store_true", help=text)
     text = "measure what the components would be without each client by messages, as a deployment does; or not at all"
     parser.add_argument("--influence", action=argparse.BooleanOptionalAction, help=f"{text} (default: from the rows)")
     text = "the most that a client may count of all squares and of all rows, such as 0.1 or 10%%"
@@ -112,7 +114,9 @@ def _question(given: argparse.Namespace) -> Question:
             remedy = 'Write --dp "dp(epsilon=1.0, delta=1e-6)" beside it.'
             raise ConfigError("--ranges", must="used with --dp", got=given.ranges, then=remedy)
         more = {"ranges": ranges.of(given.ranges)}
-    options = {name: getattr(given, name) for name in ("evaluate", "monitor", "wire", "split", "mask", "max_share")}
+    options = {
+        name: getattr(given, name) for name in ("evaluate", "monitor", "errors", "wire", "split", "mask", "max_share")
+    }
     options |= {"dp": DP.of(dp, **more), "influence": bool(given.influence), "columns": wanted(given.columns)}
     return assembly.question(given.algorithm, **common.settings(given), **options)
 

@@ -23,6 +23,8 @@ def add_rules(commands: Any) -> None:
     words = "say what a node with given rules can be made to tell, and what they leave open"
     parser = common.parser(commands, "rules", words, run_rules)
     text = "as the node's --node-config: 'min-rows=50 masked-only=true', or a .toml file (default: none set)"
+    sets = "begin with the rules of this name: open, masked or private"
+    parser.add_argument("--profile", metavar="NAME", help=sets)
     parser.add_argument("rules", nargs="*", metavar="RULE", help=text)
 
 
@@ -31,7 +33,10 @@ def run_rules(given: argparse.Namespace) -> int:
     from flower_pca.audit.sentences import telling
     from flower_pca.clients.policy.rules import Rules
 
-    found = telling(Rules.of_node_config(config(given.rules)))
+    keys = config(given.rules)
+    if given.profile is not None:
+        keys["profile"] = given.profile
+    found = telling(Rules.of_node_config(keys))
     if given.json:
         common.print_json(asdict(found))
         return 0

@@ -101,7 +101,10 @@ def _unpacked(standing: Standing, kept: Mapping[str, Any], arrays: dict[str, Arr
     there = replace(standing, **{name: archive.unpack(kind, kept[name], {}) for name, kind in _PLACE.items()})
     if not 0 <= there.index <= len(there.stages):
         raise ValueError("a stage that is none of the run's")
-    there = replace(there, model=archive.unpack(Model, kept["model"], arrays))
+    model = archive.unpack(Model, kept["model"], arrays)
+    if not isinstance(model.n_components, int | float):
+        raise ValueError("no number of components")
+    there = replace(there, model=model)
     there = there if there.opening else there.settled()
     stage = there.stages[min(there.index, len(there.stages) - 1)]
     return replace(there, state=archive.unpack(stage.State, kept["state"], arrays))

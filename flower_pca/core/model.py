@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 
 from flower_pca.base import linalg
+from flower_pca.base.history import History
 from flower_pca.base.labels import range_of
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Status
@@ -233,6 +234,13 @@ class Model:
     def powered(self) -> Array:
         """An orthonormal start with as many power steps behind it as are free: orth(C Z), or Z."""
         return self.columns if self.product is None else linalg.orth(self.product)
+
+
+class ResultClass(Protocol):
+    """What a finished run is returned as: a class that makes itself of what is known at the end."""
+
+    def of(self, model: Model, /, *, algorithm: str, history: History, asked: Mapping[str, Any]) -> Any:
+        """The result of a run of the algorithm of this spec, with its history and the question as plain values."""
 
 
 def fraction_rank(values: Array, trace: float, fraction: float) -> int | None:

@@ -24,7 +24,7 @@ SCALES: Final = (None, "std", "max_abs")
 MISSING: Final = ("error", "own_mean", "mean")
 SPLITS: Final = ("rows", "columns")
 _OPTIONS: Final = (
-    *("n_components", "scale", "missing", "columns", "fraction", "evaluate", "monitor", "influence"),
+    *("n_components", "scale", "missing", "columns", "fraction", "evaluate", "monitor", "influence", "errors"),
     *("mask", "dp", "channel", "wire", "split", "max_share"),
 )
 
@@ -52,6 +52,8 @@ class Question:
             `analysis.Monitor` has limits from all their rows. Nodes serve it only if their `allow` names "monitor".
         influence: Whether to measure, at the end, what the components would be without each client: see
             `analysis.influence`. Needs the answers of single clients.
+        errors: Whether to end with a message from which loadings and variances have standard errors: see
+            `stages.errors`. Nodes serve it only if their `allow` names "errors".
         min_clients: Clients that must be present in every round.
         mask: How the clients' answers are masked, so that the server learns nothing but their sums; None for plain
             answers. In short: True, or a string such as "masks(neighbours=20)".
@@ -85,6 +87,7 @@ class Question:
     evaluate: bool = False
     monitor: bool = False
     influence: bool = False
+    errors: bool = False
     min_clients: int = 1
     mask: MaskedSums | None = None
     dp: DP | None = None
@@ -106,7 +109,7 @@ class Question:
         checks.integer("seed", self.seed, most=2**62)
         fraction = checks.share(self.fraction)
         checks.proportion("The fraction of clients", fraction)
-        for name in ("evaluate", "monitor", "influence"):
+        for name in ("evaluate", "monitor", "influence", "errors"):
             checks.choice(name, getattr(self, name), (True, False))
         checks.integer("min_clients", self.min_clients, least=1)
         checks.choice("wire", self.wire, WIRES)

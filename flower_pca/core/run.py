@@ -24,7 +24,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Protocol, final
+from typing import Any, final
 
 import numpy as np
 
@@ -32,19 +32,12 @@ from flower_pca.base.history import History, Round
 from flower_pca.base.linalg import Array
 from flower_pca.core import kept
 from flower_pca.core.layer import Layer
-from flower_pca.core.model import Model
+from flower_pca.core.model import Model, ResultClass
 from flower_pca.core.replies import Tally, unusable
 from flower_pca.core.roll import Call, Roll, Verdict
 from flower_pca.core.stage import Broadcast, Failure, Reply, Stage, Sum, Unsized
 from flower_pca.core.standing import Standing
 from flower_pca.names.columns import Heading
-
-
-class ResultClass(Protocol):
-    """What a finished run is returned as: a class that makes itself of what is known at the end."""
-
-    def of(self, model: Model, /, *, algorithm: str, history: History, asked: Mapping[str, Any]) -> Any:
-        """The result of a run of the algorithm of this spec, with its history and the question as plain values."""
 
 
 @final

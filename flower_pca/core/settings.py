@@ -193,6 +193,7 @@ class Asked(TypedDict, total=False):
     evaluate: bool
     monitor: bool
     influence: bool
+    errors: bool
     mask: bool | MaskedSums | str | None
     dp: DP | str | None
     channel: Layer | str | None

@@ -1,10 +1,11 @@
 """Agreement: what nodes with keys of their own sign of a set-up, and how each finds out that all were told the same.
 
-When keys are made, a node signs its own: `signed` reads what peers have published, to be held against the list of
-trusted keys. When shares are made it knows with whom, for which run, and by which threshold; that is what it signs then
-(`text`). With the first upload every peer's signature comes round, and must be of the same text (`vouched`): so no two
-nodes of a set-up have been told of other members, another threshold or another run. Whoever did not sign that is in no
-sum with those that ask for signatures.
+When keys are made, a node signs its own: `publications` reads what peers have published, to be held
+against the list of trusted keys. When shares are made it knows with whom, for which run, and by which
+threshold; that is what it signs then (`text`). With the first upload every peer's signature comes round,
+and must be of the same text (`check_vouchers`): so no two nodes of a set-up have been told of other
+members, another threshold or another run. Whoever did not sign that is in no sum with those that ask
+for signatures.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ from flower_pca.masking.messages import texts
 from flower_pca.masking.secrets import Secrets
 
 
-def signed(
+def publications(
     arrays: Arrays, setup: bytes, peers: list[int], exchanges: list[bytes]
 ) -> tuple[dict[int, bytes], dict[int, bytes]]:
-    """By peer: what it is said to have published, and its signature; the latter are missing if nobody has signed."""
+    """By peer: what it is said to have published, and its signature if anybody has signed."""
     if "mask.signatures" not in arrays:
         return dict.fromkeys(peers, b""), {}
     keys = texts(arrays["mask.firsts"])
@@ -40,18 +41,21 @@ def text(arrays: Arrays, setup: bytes, run: str, mine: bytes) -> bytes:
     Where each has few neighbours, the message names the others as well.
     """
     near = {mine, *texts(arrays["mask.exchanges"])}
-    members = set(texts(arrays["mask.members"])) if "mask.members" in arrays else near
+    members = near
+    if "mask.members" in arrays:
+        members = set(texts(arrays["mask.members"]))
     require("The members of a set-up", "all of its peers, and this client", near <= members)
     return messages.group(setup, run, int(arrays["mask.needed"]), members)
 
 
-def vouched(arrays: Arrays, secrets: Secrets, peers: list[int], demands: Demands) -> Array:
+def check_vouchers(arrays: Arrays, secrets: Secrets, peers: list[int], demands: Demands) -> Array:
     """The peers that have signed the same group, those before included; each of these must have."""
     before = set(secrets.vouched.tolist())
     new = [peer for peer in peers if peer not in before]
     if demands.identity is not None and new:
         named = dict(zip(secrets.peers.tolist(), texts(secrets.names), strict=True))
-        came = texts(arrays["mask.agreed"]) if "mask.agreed" in arrays else []
+        came = texts(arrays.get("mask.agreed", np.empty(0)))
         signatures: Mapping[int, bytes] = dict(zip(peers, came, strict=bool(came)))
-        demands.identity.check_agreed(secrets.agreed.tobytes(), {peer: named[peer] for peer in new}, signatures)
+        newcomers = {peer: named[peer] for peer in new}
+        demands.identity.check_agreed(secrets.agreed.tobytes(), newcomers, signatures)
     return np.array(sorted({*before, *peers}), dtype=np.int64)

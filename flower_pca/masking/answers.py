@@ -26,7 +26,7 @@ from flower_pca.masking.messages import SIGNATURE, Phase, raw
 from flower_pca.masking.primitives import KEY
 from flower_pca.names.columns import Heading, majority
 
-_TIGHT: Final = 2.0  # times the trace: products with rows that the opening has measured, by Cauchy and Schwarz
+_TIGHT: Final = 2.0  # times the trace: products with rows of the opening, by Cauchy and Schwarz
 _KINDS: Final = {"mask.y": np.uint64, "mask.d": np.int64}  # all else are bytes
 
 
@@ -50,8 +50,8 @@ class Layout:
     def of(cls, run: Run, masks: MaskedSums, message: Broadcast, columns: int, clients: int, *, heard: bool) -> Layout:
         """That of the answers of so many clients to the run's message, where rows have so many columns.
 
-        With noise the bounds follow from that; else from what the run knows, unless the caller has named one. `heard`:
-        whether all clients have answered the message before, by the same set-up.
+        With noise the bounds follow from that; else from what the run knows, or the caller's own.
+        `heard`: whether all clients have answered the message before, by the same set-up.
         """
         standing = run.standing
         parts = standing.stage.parts(message.arrays, columns)
@@ -60,13 +60,14 @@ class Layout:
         if share := run.deviation_of_one:
             bounds = fixed.bounds_with_noise(parts, share, clients)
         elif masks.bound is not None and not standing.opening:
-            # A caller can judge the entries of products; of counts, and of the figures of a batch, nobody can.
-            judged = {n for n, p in parts.items() if not p.kind.whole and (standing.opens or p.shape)}
-            bounds = {name: masks.bound if name in judged else bound for name, bound in bounds.items()}
-        elif _measured(run, message):
+            # A caller can judge entries of products; nobody can those of counts, or figures of a batch.
+            sized = {n for n, p in parts.items() if not p.kind.whole and (standing.opens or p.shape)}
+            bounds = {**bounds, **dict.fromkeys(sized, masks.bound)}
+        elif _knows_squares(run, message):
             bounds = {**bounds, **_tight(run, message, parts)}
         limits = {name: np.array(bounds[name], dtype=np.float64) for name in shapes}
-        return cls(shapes, limits, clients, frozenset(name for name, part in parts.items() if part.kind.whole))
+        whole = frozenset(name for name, part in parts.items() if part.kind.whole)
+        return cls(shapes, limits, clients, whole)
 
     @property
     def size(self) -> int:
@@ -82,21 +83,22 @@ class Layout:
         return fixed.decode(total, self.shapes, self.bounds, self.clients, self.whole)
 
 
-def _measured(run: Run, message: Broadcast) -> bool:
-    """Whether the opening has told the squares of all that are asked; a mean of a client's own adds some to them."""
+def _knows_squares(run: Run, message: Broadcast) -> bool:
+    """Whether the opening has told the squares of all that are asked: a client's own mean adds to them."""
     standing = run.standing
-    asked_later = standing.opens and not standing.opening
-    return asked_later and run.roll.members.issuperset(message.to) and standing.model.missing == "error"
+    if not standing.opens or standing.opening or standing.model.missing != "error":
+        return False
+    return run.roll.members.issuperset(message.to)
 
 
 def _tight(run: Run, message: Broadcast, parts: Mapping[str, Part]) -> dict[str, float]:
-    """Bounds of products with rows that the opening has measured: the trace times the longest column of the block."""
+    """Bounds of products with rows of the opening: the trace times the longest column of the block."""
     most = _TIGHT * run.standing.model.trace
     return {name: most * _longest(message, part) for name, part in parts.items() if part.kind.product}
 
 
 def _longest(message: Broadcast, part: Part) -> float:
-    """The length of the longest column of the block that a product is made with; of a client's own, 1."""
+    """The longest column of the block that a product is made with; of a client's own, 1."""
     if part.kind.own_block:
         return 1.0
     block = np.asarray(part.block(message.arrays), dtype=np.float64)
@@ -116,8 +118,10 @@ def require_sum(run: Run, message: Broadcast) -> None:
     """Refuse a message that no sum can answer, or of more clients than fixed point has room for."""
     if not run.standing.sums_suffice or message.personal:
         remedy = "Choose settings of it that need sums only, or leave the masks out."
-        rule = "a sum, at every message" + (", and the same of all clients" if message.personal else "")
-        got = "one of its own for each" if message.personal else "one that the server must have from each client"
+        rule = "a sum, at every message"
+        got = "one that the server must have from each client"
+        if message.personal:
+            rule, got = f"{rule}, and the same of all clients", "one of its own for each"
         raise ConfigError(f"What {run.algorithm.spec} asks for", must=rule, got=got, then=remedy)
     if len(message.to) > fixed.MOST_CLIENTS:
         rule = f"at most {fixed.MOST_CLIENTS}"
@@ -126,9 +130,9 @@ def require_sum(run: Run, message: Broadcast) -> None:
 
 @dataclass
 class Accepted:
-    """The answers that are as they should be, why others are not, what all of them take, and the columns voted for.
+    """The answers that are right, why others are not, the bytes of all, and the columns voted for.
 
-    `notes` are of clients whose answers are good, and who have strayed before; `declined` is of the first that has.
+    `notes` are of clients whose answers are good and who have strayed; `declined` is of the first that has.
     """
 
     answers: dict[int, Arrays] = field(default_factory=dict)
@@ -138,10 +142,11 @@ class Accepted:
     heading: Heading = field(default_factory=partial(Heading, 0))
     declined: str = ""
 
-    def explained(self, error: NotEnoughNodes) -> NotEnoughNodes:
+    def explain(self, error: NotEnoughNodes) -> NotEnoughNodes:
         """The error that too few answers have led to, with the first that is missing."""
-        why = next((f"{client}: {failure.reason}" for client, failure in self.failures.items()), "")
-        return NotEnoughNodes(f"{error} The first that is missing, {why}" if why else str(error))
+        for client, failure in self.failures.items():
+            return NotEnoughNodes(f"{error} The first that is missing, {client}: {failure.reason}")
+        return NotEnoughNodes(str(error))
 
     def record(self, sent: Broadcast, stage: str, *, seconds: float, metrics: dict[str, float]) -> Round:
         """The entry of the history."""
@@ -199,10 +204,12 @@ def accepted(
             del got.answers[client]
             got.failures[client] = Failure(client, reason, lasting=True)
         got.notes = {client: why(client, "All begin afresh.") for client in strayed(got.answers)}
-    if phase == Phase.UPLOAD:  # its masks do not cancel: like those of one that drops out, they are found again
+    if phase == Phase.UPLOAD:
+        # Their masks do not cancel: like those of one that drops out, they are found again.
         for client in strayed(got.answers):
             del got.answers[client]
-            got.failures[client] = Failure(client, why(client, "It is out of this sum, and all begin afresh."))
+            reason = why(client, "It is out of this sum, and all begin afresh.")
+            got.failures[client] = Failure(client, reason)
     return got
 
 
@@ -217,7 +224,7 @@ def _check(
     shapes: Mapping[str, Shape] = {"mask.exchange": (KEY,), "mask.key": (KEY,), "mask.d": (), "mask.past": (DIGEST,)}
     shapes = {**shapes, "mask.signature": (width,)}
     if group is not None and reply.client in sent.asked:
-        shapes = group.expected(phase, reply.client, length)
+        shapes = group.answer_shapes(phase, reply.client, length)
     check_reply(reply, sent, answers)
     check_arrays(reply, {name: Part(shape) for name, shape in shapes.items()})
     for name, a in reply.arrays.items():
@@ -230,7 +237,7 @@ def _check(
 def outvoted(replies: Iterable[Reply], known: Heading) -> tuple[Heading, dict[int, str]]:
     """The columns of the run, `known` or else those of most clients; and why clients with others are left out.
 
-    A client that has no rows yet has 0 of them, which are then not counted; so has the run, if all are like that.
+    A client that has no rows yet has 0 of them, and no vote; so has the run, if all are like that.
     """
     came = {reply.client: reply for reply in replies if int(reply.arrays["mask.d"])}
     said = {i: replace(reply.heading or Heading(0), count=int(reply.arrays["mask.d"])) for i, reply in came.items()}

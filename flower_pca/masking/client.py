@@ -40,7 +40,7 @@ _ANYBODY: Final = Demands()
 
 
 class Answer(Protocol):
-    """A client's half of the stage with this name, whose answer is seen in a sum of at least `summed` only."""
+    """A client's half of a stage, whose answer is seen in a sum of at least `summed` only."""
 
     def __call__(
         self, stage: str, arrays: Arrays, data: LocalData | Stream, memory: Arrays, /, *, summed: int
@@ -78,17 +78,18 @@ def answer(
     if step == Phase.SHARES:
         up, secrets = _shares(arrays, secrets, demands)
     elif step == Phase.UPLOAD:
-        secrets = _admitted(arrays, secrets, demands)
+        secrets = _admit(arrays, secrets, demands)
         name, past = messages.inner_stage(arrays) or "", secrets.past.tobytes()
         fixed.check(arrays, secrets)
         summed = secrets.summed
         if (noise := layers.get(NOISE)) is not None:
             summed = demands.sharers(summed)
             fixed.check_noise(arrays, _parts(name, arrays, data.d), noise, summed)
-        up, own = _answered(stage, name, arrays, data, counting(own, past, name), summed)
+        up, own = _ask_stage(stage, name, arrays, data, counting(own, past, name), summed)
         said = messages.said({**arrays, **flat(layers)}, _frame(data, noisy=NOISE in layers))
         newest = course(past, said, name)
-        up, secrets = _upload(arrays, secrets, fixed.encoded(arrays, up, own, grain(said)), newest)
+        y = fixed.encode_answer(arrays, up, own, grain(said))
+        up, secrets = _upload(arrays, secrets, y, newest)
         secrets = replace(secrets, past=raw(onwards(own, past, newest, name)))
     else:
         up, secrets = _unmask(arrays, secrets, demands)
@@ -96,7 +97,7 @@ def answer(
 
 
 def _frame(data: LocalData | Stream, *, noisy: bool) -> Frame:
-    """What the message has said of the rows: their frame, the columns of a stream, how a party prepares its own.
+    """What the message says of the rows: frame, columns of a stream, how a party prepares its own.
 
     Under noise the node itself says what stands for its gaps, whatever the message does.
     """
@@ -104,23 +105,27 @@ def _frame(data: LocalData | Stream, *, noisy: bool) -> Frame:
         return Frame(names=data.wanted)
     if isinstance(data, PartyColumns):
         return Frame(split=data.split)
-    return replace(data.frame, fill=None, own=False) if noisy else data.frame
+    if noisy:
+        return replace(data.frame, fill=None, own=False)
+    return data.frame
 
 
 def _parts(name: str, arrays: Arrays, d: int | None) -> Mapping[str, Part]:
     """What the answer of a stage is made of; of one that is not known, which is refused later, nothing."""
-    return registry.STAGES[name].parts(Message(messages.plain(arrays)), d) if name in registry.STAGES else {}
+    if name not in registry.STAGES:
+        return {}
+    return registry.STAGES[name].parts(Message(messages.plain(arrays)), d)
 
 
-def _answered(
+def _ask_stage(
     stage: Answer, name: str, arrays: Arrays, data: LocalData | Stream, own: Arrays, summed: int
 ) -> tuple[Arrays, Arrays]:
-    """The stage's half; where rows allow no answer, saying so tells something of this client alone, and costs."""
+    """The stage's half. Where rows allow none, to say so tells of this client alone, and costs."""
     try:
         return stage(name, Message(messages.plain(arrays)), data, own, summed=summed)
     except DataError as error:
         raise messages.SpentError(str(error), own) from error
-    except (ArithmeticError, ValueError) as error:  # of LAPACK, on numbers that rows and message make together
+    except (ArithmeticError, ValueError) as error:  # of LAPACK, on what rows and message make
         got, remedy = f"one that fails ({type(error).__name__})", "Nothing was sent in return."
         words = sentence("The answer under masks", "one that can be computed", got, remedy)
         raise messages.SpentError(words, own) from error
@@ -129,16 +134,18 @@ def _answered(
 def _keys(arrays: Arrays, data: LocalData | Stream, demands: Demands, *, past: bytes) -> tuple[Arrays, Secrets]:
     setup, single = arrays["mask.setup"], messages.single(arrays)
     require("The name of a set-up", f"{SEED} bytes", setup.shape == (SEED,) and setup.dtype == np.uint8)
-    exchange, own = primitives.fresh(), _seeds(1 if single else 2)
+    exchange, own = primitives.fresh(), _seeds(2 - single)
     keys = primitives.public(exchange), primitives.public(own[-SEED:])
-    signed = b"" if demands.identity is None else demands.identity.sign(messages.published(setup.tobytes(), *keys))
+    signature = demands.sign(messages.published(setup.tobytes(), *keys))
+    d = data.d
     # A stream is looked into only if the server does not know: later on its first batch may be gone.
-    d = data.columns() if isinstance(data, Stream) and "mask.d" not in arrays else data.d
+    if isinstance(data, Stream) and "mask.d" not in arrays:
+        d = data.columns()
     up = {
         "mask.exchange": raw(keys[0]),
         "mask.key": raw(keys[1]),
         "mask.d": np.array(d or 0, dtype=np.int64),
-        "mask.signature": raw(signed),
+        "mask.signature": raw(signature),
         "mask.past": raw(past),
     }
     none = np.empty(0, dtype=np.uint8)
@@ -150,52 +157,57 @@ def _keys(arrays: Arrays, data: LocalData | Stream, demands: Demands, *, past: b
 def _shares(arrays: Arrays, secrets: Secrets, demands: Demands) -> tuple[Arrays, Secrets]:
     _expect(secrets, int(secrets.step) == Phase.SHARES)
     position, peers = int(arrays["mask.position"]), _distinct(arrays["mask.peers"])
-    exchange, mine = primitives.private(secrets.exchange.tobytes()), primitives.public(secrets.exchange.tobytes())
+    seed = secrets.exchange.tobytes()
+    exchange, mine = primitives.private(seed), primitives.public(seed)
     keys, needed = texts(arrays["mask.exchanges"]), int(arrays["mask.needed"])
     group = len(peers) + 1
-    others = len({*keys, mine}) == group == len(keys) + 1
-    require("The clients of a set-up", "different ones, at least two", others and position not in peers and group > 1)
+    others = len({*keys, mine}) == group == len(keys) + 1 and position not in peers
+    require("The clients of a set-up", "different ones, at least two", others and group > 1)
     require("The survivors needed", "more than half, at most all", 2 * needed > group >= needed)
     demands.check_peers(peers)
     named: dict[int, bytes] = {}
     if demands.identity is not None:
-        named = demands.identity.check(*agreement.signed(arrays, secrets.setup.tobytes(), peers, keys))
+        named = demands.identity.check(*agreement.publications(arrays, secrets.setup.tobytes(), peers, keys))
     names = rows([named.get(peer, bytes(NAME)) for peer in peers], NAME)
     demands.check_group(texts(names))
     agreed = agreement.text(arrays, secrets.setup.tobytes(), demands.run, mine)
+    pairs = [letters.secrets_of(primitives.agree(exchange, key), mine, key) for key in keys]
     secrets = replace(
         secrets,
         needed=np.array(needed),
         position=np.array(position),
         peers=arrays["mask.peers"],
         exchange=np.empty(0, dtype=np.uint8),
-        common=rows([letters.secrets_of(primitives.agree(exchange, key), mine, key) for key in keys], 2 * KEY),
+        common=rows(pairs, 2 * KEY),
         step=np.array(int(Phase.UPLOAD)),
         names=names,
         agreed=raw(agreed),
         past=raw(NOTHING) if arrays["mask.afresh"] else secrets.past,
     )
     sealed, own, _ = letters.deal(secrets, 0, secrets.own.tobytes(), peers)
-    signature = b"" if demands.identity is None else demands.identity.sign(agreed)
-    return {"mask.shares": sealed, "mask.agreed": raw(signature)}, replace(secrets, own=raw(own))
+    up = {"mask.shares": sealed, "mask.agreed": raw(demands.sign(agreed))}
+    return up, replace(secrets, own=raw(own))
 
 
-def _admitted(arrays: Arrays, secrets: Secrets, demands: Demands) -> Secrets:
+def _admit(arrays: Arrays, secrets: Secrets, demands: Demands) -> Secrets:
     """The secrets for an upload, with what peers have sent for it, if the message is the one that is due."""
     number = int(arrays["mask.number"])
     if int(secrets.step) == Phase.UNMASK:  # the last sum was unmasked without this client
         secrets = _onwards(secrets)
     _expect(secrets, int(secrets.step) == Phase.UPLOAD and number == int(secrets.number))
     peers, keys = _distinct(arrays["mask.peers"]), texts(arrays["mask.keys"])
-    enough = len(peers) + 1 >= int(secrets.needed) and set(peers) <= set(secrets.peers.tolist())
-    require("The clients of a sum", f"at least {int(secrets.needed)}, of its set-up", enough)
-    _agree(secrets, peers, demands, told=bool(secrets.single))  # without self-masks there may be no other message
-    vouched = agreement.vouched(arrays, secrets, peers, demands)
+    needed = int(secrets.needed)
+    enough = len(peers) + 1 >= needed and set(peers) <= set(secrets.peers.tolist())
+    require("The clients of a sum", f"at least {needed}, of its set-up", enough)
+    # Without self-masks there may be no other message.
+    _agree(secrets, peers, demands, told=bool(secrets.single))
+    vouched = agreement.check_vouchers(arrays, secrets, peers, demands)
     mine = primitives.public(secrets.key)
     different = len({*keys, mine}) == len(peers) + 1 == len(keys) + 1
     require("The keys of a sum", "different, one of each client", different)
     require("An upload", "one of a stage", messages.inner_stage(arrays) not in (None, messages.STAGE))
-    held = rows(letters.opened(secrets, number, peers, keys, arrays["mask.shares"]), secrets.kinds * SEED)
+    shares = letters.open_shares(secrets, number, peers, keys, arrays["mask.shares"])
+    held = rows(shares, secrets.kinds * SEED)
     return replace(secrets, holders=arrays["mask.peers"], held=held, vouched=vouched)
 
 
@@ -204,16 +216,18 @@ def _upload(arrays: Arrays, secrets: Secrets, y: Array, newest: bytes) -> tuple[
     y = _masked(y, secrets, number, peers, texts(arrays["mask.keys"]), newest)
     sealed, kept, key = letters.deal(secrets, number + 1, _seeds(secrets.kinds), peers)
     secrets = replace(secrets, step=np.array(int(Phase.UNMASK)), coming=raw(kept))
-    told = {"mask.key": raw(key), "mask.past": raw(newest)}
-    return {"mask.y": y, "mask.shares": sealed, **told}, secrets
+    up = {"mask.y": y, "mask.shares": sealed, "mask.key": raw(key), "mask.past": raw(newest)}
+    return up, secrets
 
 
 def _unmask(arrays: Arrays, secrets: Secrets, demands: Demands) -> tuple[Arrays, Secrets]:
-    _expect(secrets, int(secrets.step) == Phase.UNMASK and int(arrays["mask.number"]) == int(secrets.number))
+    due = int(arrays["mask.number"]) == int(secrets.number)
+    _expect(secrets, due and int(secrets.step) == Phase.UNMASK)
     survived, dropped = _distinct(arrays["mask.survived"]), _distinct(arrays["mask.dropped"])
     whole = sorted(survived + dropped) == sorted(secrets.holders.tolist())
     require("Survivors and dropped clients", "together those of the sum, each once", whole)
-    require("The survivors of a sum", f"at least {int(secrets.needed)}", len(survived) + 1 >= int(secrets.needed))
+    needed = int(secrets.needed)
+    require("The survivors of a sum", f"at least {needed}", len(survived) + 1 >= needed)
     _agree(secrets, survived, demands, told=True)
     held = dict(zip(secrets.holders.tolist(), texts(secrets.held), strict=True))
     up = {"mask.keys": rows([held[peer][-SEED:] for peer in dropped], SEED)}
@@ -231,7 +245,7 @@ def _onwards(secrets: Secrets) -> Secrets:
 
 
 def _masked(y: Array, secrets: Secrets, number: int, peers: list[int], keys: list[bytes], asked: bytes) -> Array:
-    """Y, in its place, + PRG(b) if there is a b + PRG(k_ij) of later clients - PRG(k_ij) of earlier ones, mod 2^64."""
+    """Y + PRG(b), if there is a b, + PRG(k_ij) of later clients - PRG(k_ij) of earlier ones."""
     position, setup, private = int(secrets.position), secrets.setup.tobytes(), primitives.private(secrets.key)
     derived = []
     for peer, key in zip(peers, keys, strict=True):
@@ -240,8 +254,8 @@ def _masked(y: Array, secrets: Secrets, number: int, peers: list[int], keys: lis
     for peer, mask in zip(peers, primitives.streams(derived, len(y)), strict=True):
         (np.add if peer > position else np.subtract)(y, mask, out=y)
     if not secrets.single:
-        seed = secrets.own.tobytes()[:SEED]
-        y += primitives.stream(primitives.derive(seed, messages.alone(setup, number, position)), len(y))
+        alone = messages.alone(setup, number, position)
+        y += primitives.stream(primitives.derive(secrets.own.tobytes()[:SEED], alone), len(y))
     return y
 
 

@@ -40,6 +40,12 @@ class Demands:
     run: str = ""
     shares: bool = True
 
+    def sign(self, text: bytes) -> bytes:
+        """The node's signature; nothing of a node without an identity."""
+        if self.identity is None:
+            return b""
+        return self.identity.sign(text)
+
     def check_peers(self, peers: Iterable[int]) -> None:
         """Require enough others."""
         if (count := len(set(peers))) < self.min_peers:
@@ -47,7 +53,7 @@ class Demands:
             raise ProtocolError("The peers of this node in a masked sum", must=rule, got=count, then=remedy)
 
     def check_group(self, names: Iterable[bytes], *, told: bool = False) -> None:
-        """Ask whether the node may be in a sum with those of these names; those without one are not asked about.
+        """Ask whether the node may be in a sum with those of these names; nameless ones count nothing.
 
         `told` says that the server learns this sum from what the node answers now.
         """

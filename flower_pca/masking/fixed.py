@@ -34,6 +34,7 @@ from flower_pca.masking.secrets import Secrets
 MOST_CLIENTS: Final = 2**13  # whose wide words add up below the limit
 _LIMIT: Final = 61  # bits of a sum; two more would fit, but then noise would look like one
 _WORDS, _BITS, _FRACTION = 4, 48, 96
+_WIDEST: Final = np.array(2.0 ** (_WORDS * _BITS - _FRACTION - 1))  # that four words can hold
 _AT_ONCE: Final = 2**12  # numbers, which stay near the processor
 _GRAIN: Final = 2.0  # steps, the deviation of each client's noise
 _NOTHING: Final = 9.0  # deviations of all their noise, more than it ever has
@@ -48,7 +49,7 @@ def size(shapes: Mapping[str, tuple[int, ...]], bounds: Mapping[str, Array]) -> 
 
 
 def bound_with_noise(deviation: float, clients: int) -> float:
-    """The bound for numbers with noise: so large that steps of 2^-f are at most 2^-10 of this deviation, and no larger.
+    """The largest bound by which steps of 2^-f are at most 2^-10 of this deviation.
 
     It depends on no row, so that whether a client can keep to it tells nothing. No noise comes
     near it: it is at least 2^37 deviations.
@@ -57,7 +58,7 @@ def bound_with_noise(deviation: float, clients: int) -> float:
 
 
 def bounds_with_noise(parts: Mapping[str, Part], deviation: float, clients: int) -> Arrays:
-    """The bounds of an answer with noise of this deviation; the number of rows is 1 there, as it counts clients."""
+    """The bounds of an answer with such noise; the number of rows is 1 there, as it counts clients."""
     bound = bound_with_noise(deviation, clients)
     return {name: np.array(1.0 if part.kind.counts_rows else bound) for name, part in parts.items()}
 
@@ -68,8 +69,9 @@ def encode(
     clients: int,
     bits: Bits = own_bits,
 ) -> Array:
-    """One client's arrays, in the order of their names, as numbers mod 2^64; with noise from these random bits."""
-    return np.concatenate([_words(name, arrays[name], bounds[name], clients, bits) for name in sorted(arrays)])
+    """One client's arrays, in the order of their names, as numbers mod 2^64, with noise of these bits."""
+    names = sorted(arrays)
+    return np.concatenate([_words(n, arrays[n], bounds[n], clients, bits) for n in names])
 
 
 def decode(
@@ -79,13 +81,15 @@ def decode(
     clients: int,
     whole: Collection[str] = (),
 ) -> Arrays:
-    """The sums of arrays of these shapes over so many clients at most; those named `whole` are of whole numbers."""
+    """The sums of arrays of these shapes over so many clients at most; `whole`: those of whole numbers."""
     arrays, start = {}, 0
     signed = total.view(np.int64)
     for name in sorted(shapes):
         stop = start + size({name: shapes[name]}, bounds)
         values = _values(signed[start:stop], shapes[name], bounds[name], clients)
-        arrays[name] = np.rint(values) if name in whole else values
+        if name in whole:
+            values = np.rint(values)
+        arrays[name] = values
         start = stop
     return arrays
 
@@ -95,22 +99,24 @@ def check(arrays: Arrays, secrets: Secrets) -> None:
     clients, least = arrays["mask.clients"], len(secrets.holders) + 1
     if clients.shape or clients.dtype.kind not in "iu" or not least <= clients <= MOST_CLIENTS:
         rule = f"from {least} to {MOST_CLIENTS}"
-        raise _refused("The number of clients in a sum", rule, "several" if clients.shape else f"{clients}")
+        raise _refusal("The number of clients in a sum", rule, "several" if clients.shape else f"{clients}")
 
 
 def check_noise(arrays: Arrays, parts: Mapping[str, Part], noise: Arrays, summed: int) -> None:
-    """Require the bounds of an answer with noise, which follow from it: with others a server could ask where it ends.
+    """Require the bounds that follow from the noise: with others a server could ask where an answer ends.
 
     Nobody sees the answer but in a sum of at least `summed`.
     """
     from flower_pca.layers.noise import asked_share
 
     own = bounds_with_noise(parts, asked_share(noise, summed), int(arrays["mask.clients"]))
-    if not all(name in own and np.array_equal(own[name], bound) for name, bound in messages.bounds(arrays).items()):
-        raise _refused("The bounds of a sum with noise", "those that follow from the noise", "others")
+    for name, bound in messages.bounds(arrays).items():
+        if name not in own or not np.array_equal(own[name], bound):
+            what, rule = "The bounds of a sum with noise", "those that follow from the noise"
+            raise _refusal(what, rule, "others")
 
 
-def encoded(arrays: Arrays, up: Arrays, own: Arrays, bits: Bits) -> Array:
+def encode_answer(arrays: Arrays, up: Arrays, own: Arrays, bits: Bits) -> Array:
     """The answer in fixed point.
 
     One beyond a bound gives none, which tells something of this client alone. So that costs it the secrets of the
@@ -132,7 +138,7 @@ def encoded(arrays: Arrays, up: Arrays, own: Arrays, bits: Bits) -> Array:
         raise SpentError(str(error), own) from error
 
 
-def _refused(what: str, rule: str, got: str) -> ProtocolError:
+def _refusal(what: str, rule: str, got: str) -> ProtocolError:
     return ProtocolError(what, must=rule, got=got, then="Nothing was sent in return.")
 
 
@@ -143,16 +149,18 @@ def _exponents(bound: Array, clients: int) -> Array:
 
 def _words(name: str, a: Array, bound: Array, clients: int, bits: Bits) -> Array:
     a = np.asarray(a, dtype=np.float64)
-    wide = not bound.all()
-    limit = 2.0 ** (_WORDS * _BITS - _FRACTION - 1) if wide else bound
+    wide, limit = not bound.all(), bound
+    if wide:
+        limit = _WIDEST
     if not (np.abs(a) <= limit).all():  # nor is NaN
         rule = f"finite and at most {float(np.max(limit)):.3g}, the bound of the masks, in size"
+        what, got = f"Every entry of {name} of this client", "a larger one"
         remedy = "Nothing was sent. Scale the data, or give MaskedSums a larger bound."
-        raise DataError(f"Every entry of {name} of this client", must=rule, got="a larger one", then=remedy)
+        raise DataError(what, must=rule, got=got, then=remedy)
     if wide:
         steps = np.ldexp(a, _FRACTION).ravel()
         rest = np.floor(steps)
-        return _spread(rest, _blurred(steps, rest, bits), clients)
+        return _spread(rest, _blur(steps, rest, bits), clients)
     whole = np.empty(a.size, dtype=np.int64)
     exponents, rows = _exponents(bound, clients), _rows(a)
     every = None if exponents.ndim == 0 else _rows(np.broadcast_to(exponents, a.shape))
@@ -162,15 +170,16 @@ def _words(name: str, a: Array, bound: Array, clients: int, bits: Bits) -> Array
         steps = np.ldexp(part, exponents if every is None else every[start : start + few])
         rest = np.floor(steps)
         place = whole[start * rows.shape[1] :][: part.size].reshape(part.shape)
-        np.add(rest.astype(np.int64), _blurred(steps, rest, bits), out=place)
+        np.add(rest.astype(np.int64), _blur(steps, rest, bits), out=place)
     return whole.view(np.uint64)
 
 
 def _rows(a: Array) -> Array:
-    return a.reshape(math.prod(a.shape[:-1]), a.shape[-1] if a.ndim else 1)
+    a = np.atleast_1d(a)
+    return a.reshape(math.prod(a.shape[:-1]), a.shape[-1])
 
 
-def _blurred(steps: Array, rest: Array, bits: Bits) -> Array:
+def _blur(steps: Array, rest: Array, bits: Bits) -> Array:
     """What is left of so many steps, with noise: whole steps, of which no digit is lost."""
     steps -= rest
     steps += _GRAIN * normals(steps.size, bits).reshape(steps.shape)
@@ -206,5 +215,5 @@ def _values(words: Array, shape: tuple[int, ...], bound: Array, clients: int) ->
     whole = [0] * parts.shape[1]
     for part in parts:
         whole = [(high << _BITS) + int(low) for high, low in zip(whole, part, strict=True)]
-    whole = [0 if abs(value) <= grain else value for value in whole]
+    whole = [value * (abs(value) > grain) for value in whole]
     return np.array([math.ldexp(value, -_FRACTION) for value in whole]).reshape(shape)

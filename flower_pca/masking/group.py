@@ -39,14 +39,16 @@ class Group:
     def __init__(self, masks: MaskedSums, setup: bytes, asked: int, answers: Mapping[int, Arrays]) -> None:
         least = max(2, masks.needed(asked))
         if len(answers) < least:
-            rule, got = f"at least {least}" + (f" of the {asked} asked" if asked > 1 else ""), f"{len(answers)}"
+            rule, got = f"at least {least}", len(answers)
+            if asked > 1:
+                rule = f"{rule} of the {asked} asked"
             raise NotEnoughNodes("The clients of a masked sum", must=rule, got=got, then="Start more.")
         self.setup, self.number = setup, 0
         self.clients = tuple(answers)
         self.position = {client: i for i, client in enumerate(self.clients)}
         self._neighbours = graph(len(answers), masks.degree(len(answers)))
         self._needed = masks.needed(len(self._neighbours[0]) + 1)
-        self._shares = 2 if masks.self_masks else 1  # of each peer, that a client holds for a sum
+        self._shares = 1 + bool(masks.self_masks)  # of each peer, that a client holds for a sum
         self._letter = primitives.sealed(self._shares)  # bytes of one
         self._signatures = [a["mask.signature"].tobytes() for a in answers.values()]
         self._agreed: dict[int, bytes] = {}  # signatures of the group, until the first sum has brought them round
@@ -114,7 +116,8 @@ class Group:
 
     def begin(self, clients: Iterable[int]) -> None:
         """A sum over these of the clients that are ready."""
-        self._now = {self.position[client]: self._next[self.position[client]] for client in clients}
+        members = [self.position[client] for client in clients]
+        self._now = {i: self._next[i] for i in members}
         self._next, self._uploads = {}, {}
         self._peers = {i: [j for j in self._neighbours[i] if j in self._now] for i in self._now}
         self._check("The clients that a sum begins with", self._now)
@@ -131,7 +134,7 @@ class Group:
         }
 
     def take_uploads(self, answers: Mapping[int, Arrays]) -> None:
-        """The uploads of a sum, all of one course of messages; and what these clients have published for the next."""
+        """The uploads of a sum, all of one course, and what their clients publish for the next."""
         for client, arrays in answers.items():
             i = self.position[client]
             self._uploads[i], self._course = arrays["mask.y"], arrays["mask.past"].tobytes()
@@ -147,15 +150,16 @@ class Group:
             "mask.dropped": np.array(dropped, dtype=np.int64),
         }
 
-    def expected(self, step: Phase, client: int, length: int) -> dict[str, tuple[int, ...]]:
+    def answer_shapes(self, step: Phase, client: int, length: int) -> dict[str, tuple[int, ...]]:
         """Names and shapes of a client's answer; `length` is that of an upload."""
         i, letter = self.position[client], self._letter
         if step == Phase.SHARES:
-            return {"mask.shares": (len(self._neighbours[i]), letter), "mask.agreed": (len(self._signatures[i]),)}
+            signature = (len(self._signatures[i]),)
+            return {"mask.shares": (len(self._neighbours[i]), letter), "mask.agreed": signature}
         if step == Phase.UPLOAD:
             letters = {"mask.shares": (len(self._peers[i]), letter)}
             return {"mask.y": (length,), "mask.key": (KEY,), "mask.past": (DIGEST,), **letters}
-        return {f"mask.{kind}": (len(owners), SEED) for kind, owners in self._asked(i).items()}
+        return {f"mask.{kind}": (len(owners), SEED) for kind, owners in self._owners(i).items()}
 
     def total(self, answers: Mapping[int, Arrays]) -> Array:
         """The sum of the uploads without its masks, mod 2^64."""
@@ -164,18 +168,21 @@ class Group:
         ranks = {owner: {j: rank for rank, j in enumerate(group)} for owner, group in groups.items()}
         for client, arrays in answers.items():
             i = self.position[client]
-            for kind, owners in self._asked(i).items():
+            for kind, owners in self._owners(i).items():
                 for owner, share in zip(owners, texts(arrays[f"mask.{kind}"]), strict=True):
                     shares.setdefault((kind, owner), []).append((ranks[owner][i], share))
         total = np.zeros_like(next(iter(self._uploads.values())))
         for upload in self._uploads.values():
             total = total + upload
-        for i in self._uploads if self._shares == 2 else ():
-            key = primitives.derive(self._secret(shares, "selves", i), messages.alone(self.setup, self.number, i))
-            total = total - primitives.stream(key, len(total))
+        if self._shares == 2:
+            for i in self._uploads:
+                alone = messages.alone(self.setup, self.number, i)
+                key = primitives.derive(self._secret(shares, "selves", i), alone)
+                total = total - primitives.stream(key, len(total))
         for i in set(self._now) - set(self._uploads):
             if survivors := [j for j in self._peers[i] if j in self._uploads]:
-                total = total - self._left_over(i, self._secret(shares, "keys", i), survivors, len(total))
+                seed = self._secret(shares, "keys", i)
+                total = total - self._left_over(i, seed, survivors, len(total))
         return total
 
     def end(self) -> None:
@@ -187,7 +194,8 @@ class Group:
         """What peers have signed of the group; once, as who is in a later sum has been in the first."""
         if self.number or not any(self._agreed.values()):
             return {}
-        return {"mask.agreed": rows([self._agreed[peer] or bytes(SIGNATURE) for peer in peers], SIGNATURE)}
+        signatures = [self._agreed[peer] or bytes(SIGNATURE) for peer in peers]
+        return {"mask.agreed": rows(signatures, SIGNATURE)}
 
     def _left_over(self, i: int, seed: bytes, survivors: list[int], length: int) -> Array:
         """What the masks that a dropped client shares with survivors have left in the sum of their uploads."""
@@ -198,7 +206,8 @@ class Group:
         private, rest = primitives.private(seed), np.zeros(length, dtype=np.uint64)
         for j in survivors:
             context = messages.pair(self.setup, self._course, self.number, *sorted((i, j)))
-            mask = primitives.stream(primitives.derive(primitives.agree(private, self._now[j].key), context), length)
+            common = primitives.agree(private, self._now[j].key)
+            mask = primitives.stream(primitives.derive(common, context), length)
             rest = rest + mask if i > j else rest - mask
         return rest
 
@@ -217,7 +226,7 @@ class Group:
             fates[j not in self._uploads].append(j)
         return fates
 
-    def _asked(self, i: int) -> dict[str, list[int]]:
+    def _owners(self, i: int) -> dict[str, list[int]]:
         """Whose shares of a self-mask, and whose of a mask key, a client is asked for."""
         survived, dropped = self._fates[i]
         if self._shares == 1:
@@ -235,13 +244,15 @@ class Group:
 
 
 def graph(clients: int, degree: int) -> list[list[int]]:
-    """The neighbours of each client: all others, or a ring in random order with `degree` nearest ones (Bell 2020)."""
+    """The neighbours of each client: all others, or the `degree` nearest on a random ring (Bell 2020)."""
     if degree >= clients - 1:
         return [[j for j in range(clients) if j != i] for i in range(clients)]
     order = np.random.default_rng(list(os.urandom(32))).permutation(clients)
     near = [step for step in range(-(degree // 2), degree // 2 + 1) if step]
-    found = {int(i): sorted(int(order[(place + step) % clients]) for step in near) for place, i in enumerate(order)}
-    return [found[i] for i in range(clients)]
+    neighbours: list[list[int]] = [[]] * clients
+    for place, i in enumerate(order):
+        neighbours[i] = sorted(int(order[(place + step) % clients]) for step in near)
+    return neighbours
 
 
 def identity() -> Array:

@@ -54,7 +54,7 @@ class Identity:
             ConfigError: If a file cannot be used; or if the others, who know the same list, would refuse this node.
         """
         key = None if sign_key is None else _private(_path("sign_key", sign_key))
-        trusted = None if trusted_keys is None else dict(_trusted(_path("trusted_keys", trusted_keys)))
+        trusted = None if trusted_keys is None else dict(_trusted_lines(_path("trusted_keys", trusted_keys)))
         if key is not None and trusted is not None and (own := name(key.public_key())) not in trusted:
             got = f"others only, and not {shown(own)}"
             remedy = "Add its public half: the other nodes refuse whoever is not on the list."
@@ -65,8 +65,8 @@ class Identity:
         """A signature, with the name of the key before it; nothing without a key."""
         if self.key is None:
             return b""
-        numbers = decode_dss_signature(self.key.sign(text, _HASH))
-        return name(self.key.public_key()) + b"".join(number.to_bytes(_NUMBER, "big") for number in numbers)
+        r, s = decode_dss_signature(self.key.sign(text, _HASH))
+        return name(self.key.public_key()) + r.to_bytes(_NUMBER, "big") + s.to_bytes(_NUMBER, "big")
 
     def check(self, published: Mapping[int, bytes], signatures: Mapping[int, bytes]) -> dict[int, bytes]:
         """The name of each peer's key. What it has published must be signed by a trusted node, another one each.
@@ -82,24 +82,30 @@ class Identity:
             signer = signature[:NAME]
             if not any(signature):
                 got = f"no signature of the peer at position {peer}"
-                raise _refused("signed by their owners: trusted_keys is set", got, "Give every node its sign_key.")
+                rule = "signed by their owners: trusted_keys is set"
+                raise _refusal(rule, got, "Give every node its sign_key.")
             if signer not in self.trusted:
+                got = f"keys signed by {shown(signer)}"
                 remedy = "Add it to the list if it is a node of yours."
-                raise _refused("signed by a node in trusted_keys", f"keys signed by {shown(signer)}", remedy)
+                raise _refusal("signed by a node in trusted_keys", got, remedy)
             if signer in seen:
-                raise _refused("of another node each, and not of this one", f"{shown(signer)} again", "Ask the server.")
+                rule, got = "of another node each, and not of this one", f"{shown(signer)} again"
+                raise _refusal(rule, got, "Ask the server.")
             if not _holds(self.trusted[signer], text, signature[NAME:]):
                 got = f"others than {shown(signer)} has signed for this set-up"
-                raise _refused("as their owner has signed them", got, "Ask the server.")
+                raise _refusal("as their owner has signed them", got, "Ask the server.")
             seen.add(signer)
             names[peer] = signer
         return names
 
     def check_agreed(self, text: bytes, names: Mapping[int, bytes], signatures: Mapping[int, bytes]) -> None:
         """Each of these peers, known by the names of their keys, must have signed this text of the group."""
-        for peer, signer in names.items() if self.trusted is not None else ():
+        if self.trusted is None:
+            return
+        for peer, signer in names.items():
             signature = signatures.get(peer, b"")
-            if signature[:NAME] != signer or not _holds((self.trusted or {})[signer], text, signature[NAME:]):
+            key, numbers = self.trusted[signer], signature[NAME:]
+            if signature[:NAME] != signer or not _holds(key, text, numbers):
                 what = "Run, members and threshold of a set-up"
                 got = f"others, or no signature, of {shown(signer)}"
                 then = "Nothing was sent in return. Ask the server."
@@ -118,7 +124,7 @@ def shown(name: bytes) -> str:
 
 
 def _holds(key: ec.EllipticCurvePublicKey, text: bytes, numbers: bytes) -> bool:
-    r, s = (int.from_bytes(part, "big") for part in (numbers[:_NUMBER], numbers[_NUMBER:]))
+    r, s = int.from_bytes(numbers[:_NUMBER], "big"), int.from_bytes(numbers[_NUMBER:], "big")
     try:
         key.verify(encode_dss_signature(r, s), text, _HASH)
     except InvalidSignature:
@@ -145,9 +151,11 @@ def _private(path: Path) -> ec.EllipticCurvePrivateKey:
     return key
 
 
-def _trusted(place: Path) -> Iterator[tuple[bytes, ec.EllipticCurvePublicKey]]:
-    empty = True
-    for path in sorted(place.glob("*.pub")) if place.is_dir() else [place]:
+def _trusted_lines(place: Path) -> Iterator[tuple[bytes, ec.EllipticCurvePublicKey]]:
+    empty, paths = True, [place]
+    if place.is_dir():
+        paths = sorted(place.glob("*.pub"))
+    for path in paths:
         for number, line in enumerate(_read("trusted_keys", path).splitlines(), start=1):
             if line.strip() and not line.lstrip().startswith(b"#"):
                 empty, key = False, _public(line.strip(), f"{path}, line {number}")
@@ -177,5 +185,5 @@ def _read(what: str, path: Path) -> bytes:
         raise ConfigError(what, must="a file that can be read", got=got, then=remedy) from error
 
 
-def _refused(rule: str, got: str, remedy: str) -> ProtocolError:
+def _refusal(rule: str, got: str, remedy: str) -> ProtocolError:
     return ProtocolError("The keys of a set-up", must=rule, got=got, then=f"Nothing was sent in return. {remedy}")

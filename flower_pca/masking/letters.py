@@ -15,14 +15,15 @@ from flower_pca.masking.secrets import Secrets
 
 
 def secrets_of(common: bytes, mine: bytes, other: bytes) -> bytes:
-    """The secrets of letters to a peer and from it. Two, as positions come from the server, which might swap them."""
+    """The secrets of letters to a peer and from it: two, as the server might swap positions."""
     both = messages.letters(mine, other), messages.letters(other, mine)
     return b"".join([primitives.derive(common, context) for context in both])
 
 
 def deal(secrets: Secrets, number: int, seeds: bytes, peers: list[int]) -> tuple[Array, bytes, bytes]:
-    """Shares of the seeds and the public key, sealed for each peer; the seeds with the client's own shares; the key."""
-    position, setup, key = int(secrets.position), secrets.setup.tobytes(), primitives.public(seeds[-SEED:])
+    """Shares of the seeds and the public key, sealed for each peer; seeds and own shares; the key."""
+    position, setup = int(secrets.position), secrets.setup.tobytes()
+    key = primitives.public(seeds[-SEED:])
     common = dict(zip(secrets.peers.tolist(), texts(secrets.common), strict=True))
     group = sorted([*peers, position])
     kinds = [seeds[start : start + SEED] for start in range(0, len(seeds), SEED)]
@@ -31,19 +32,20 @@ def deal(secrets: Secrets, number: int, seeds: bytes, peers: list[int]) -> tuple
     sealed = []
     for peer in peers:
         context = messages.envelope(setup, number, position, peer)
-        sealed.append(primitives.seal(primitives.derive(common[peer][:KEY], context), own[peer] + key, context))
+        lock = primitives.derive(common[peer][:KEY], context)
+        sealed.append(primitives.seal(lock, own[peer] + key, context))
     return rows(sealed, primitives.sealed(secrets.kinds)), seeds + own[position], key
 
 
-def opened(secrets: Secrets, number: int, peers: list[int], keys: list[bytes], sealed: Array) -> list[bytes]:
-    """The shares that peers have sent this client for a sum; each must be whole, and come with the key that is used."""
+def open_shares(secrets: Secrets, number: int, peers: list[int], keys: list[bytes], sealed: Array) -> list[bytes]:
+    """The shares that peers have sent this client for a sum, each whole and with the key in use."""
     position, setup = int(secrets.position), secrets.setup.tobytes()
     common = dict(zip(secrets.peers.tolist(), texts(secrets.common), strict=True))
     held = []
     for peer, public, text in zip(peers, keys, texts(sealed), strict=True):
         context = messages.envelope(setup, number, peer, position)
-        opened = primitives.unseal(primitives.derive(common[peer][KEY:], context), text, context)
-        shares, key = opened[:-KEY], opened[-KEY:]
+        letter = primitives.unseal(primitives.derive(common[peer][KEY:], context), text, context)
+        shares, key = letter[:-KEY], letter[-KEY:]
         require("A sealed share", "one of a set-up of the same kind", len(shares) == secrets.kinds * SEED)
         require("The key of a peer for a sum", "the one that it has sealed", key == public)
         held.append(shares)

@@ -21,8 +21,6 @@ STAGE: Final = "masked"  # of every message of a masked run, whatever stage it c
 PREFIX: Final = "mask."  # of all that is not the stage's own, in messages and in a client's memory
 BOUND: Final = "mask.bound."
 SIGNATURE: Final = 164  # bytes: which key has signed (SHA-256), and the two numbers of ECDSA, of any curve
-
-
 _TEXT: Final = Ask(dimensions=1, least=0, most=255, whole=True)  # bytes
 _TEXTS: Final = Ask(dimensions=2, least=0, most=255, whole=True)  # equally long ones, as `rows` puts them together
 _MOST: Final = 2**53  # whole numbers up to here are themselves in every kind of number
@@ -44,7 +42,7 @@ SENT: Final[Mapping[str, Ask]] = {
 
 
 class SpentError(DataError):
-    """A client's rows allow no answer. To say so tells something of them, and costs: from now on it keeps `kept`."""
+    """A client's rows allow no answer. To say so tells of them, and costs: now it keeps `kept`."""
 
     def __init__(self, reason: str, kept: Arrays) -> None:
         super().__init__(reason)
@@ -89,7 +87,9 @@ def strange(arrays: Mapping[str, Array]) -> list[str]:
 
 def inner_stage(arrays: Mapping[str, Array]) -> str | None:
     """The name of the stage that a masked message carries, if it carries one."""
-    return arrays["mask.stage"].tobytes().decode(errors="replace") if "mask.stage" in arrays else None
+    if "mask.stage" not in arrays:
+        return None
+    return arrays["mask.stage"].tobytes().decode(errors="replace")  # what is no text is no stage
 
 
 def single(arrays: Mapping[str, Array]) -> bool:
@@ -103,9 +103,9 @@ def published(setup: bytes, exchange: bytes, key: bytes) -> bytes:
 
 
 def group(setup: bytes, run: str, needed: int, members: Iterable[bytes]) -> bytes:
-    """What a node signs of a set-up's group: run, threshold, and the members by their public keys, in their order."""
-    numbers = _numbers(needed) + sha256(run.encode()).digest() + sha256(b"".join(sorted(members))).digest()
-    return b"flower_pca masks: group" + setup + numbers
+    """What a node signs of a group: run, threshold, and the members' public keys in their order."""
+    name, keys = sha256(run.encode()).digest(), sha256(b"".join(sorted(members))).digest()
+    return b"flower_pca masks: group" + setup + _numbers(needed) + name + keys
 
 
 def letters(sender: bytes, receiver: bytes) -> bytes:

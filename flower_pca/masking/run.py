@@ -58,10 +58,11 @@ class Masked:
         self._setup, self._phase = identity(), Phase.KEYS
         self._carried: Broadcast | None = None  # the run's message, whose sum is under way
         self._sent: Broadcast | None = None  # the message of the protocol
-        self._taking_part: tuple[int, ...] = ()  # clients that have answered all that this sum has asked of them
+        self._taking_part: tuple[int, ...] = ()  # clients that have answered all of this sum so far
         self._dropped: dict[int, Failure] = {}  # those that have not
         self._heard: frozenset[int] = frozenset()  # clients in the sum before, by the same set-up
-        self._heading, self._layout = Heading(0), Layout()  # the columns of who takes part, and of what uploads are
+        self._heading = Heading(0)  # the columns of who takes part
+        self._layout = Layout()  # of what uploads are made
         self._declined = ""  # the first client that has declined what the run may go on with, and why
 
     @property
@@ -131,7 +132,7 @@ class Masked:
             self._begin(self._carried)
         reached = set(here)
         to = tuple([client for client in self._taking_part if client in reached])
-        common, personal = self._composed(self._carried, to)
+        common, personal = self._compose(self._carried, to)
         common = {"mask.step": np.array(int(self._phase)), "mask.setup": self._setup, **common}
         message = Broadcast(messages.STAGE, self._history.count, common, self._carried.frame.bare, to, personal)
         if self._phase == Phase.UPLOAD:
@@ -141,7 +142,7 @@ class Masked:
         return self._sent
 
     def advance(self, replies: Iterable[Reply | Sum | Failure]) -> Round:
-        """Take the answers to the message of the protocol, and move on. It needs them all at once, unlike a Run."""
+        """Take the answers to the message of the protocol, all at once, and move on."""
         if self._sent is None or self._carried is None:
             raise RuntimeError("advance() takes the answers to a message of pending()")
         sent, label = self._sent, _LABELS.get(self._phase, self._carried.stage)
@@ -151,7 +152,8 @@ class Masked:
         self._declined = self._declined or got.declined
         if got.notes:
             self._run.mark_loss()
-        self._heading = got.heading if self._group is None and got.answers else self._heading
+        if self._group is None and got.answers:
+            self._heading = got.heading
         there = tuple([client for client in self._taking_part if client in got.answers])
         for client in [client for client in self._taking_part if client not in got.answers]:
             self._dropped[client] = got.failures.setdefault(client, Failure(client, "it was not there"))
@@ -159,7 +161,7 @@ class Masked:
         try:
             metrics = self._next(sent, got.answers)
         except NotEnoughNodes as error:
-            raise got.explained(error) from error
+            raise got.explain(error) from error
         record = got.record(sent, label, seconds=time.perf_counter() - self._began, metrics=metrics)
         self._history, self._sent = self._history.add(record), None
         return record
@@ -197,7 +199,7 @@ class Masked:
         clients, heard = len(self._taking_part), self._heard.issuperset(self._taking_part)
         self._layout = Layout.of(self._run, self._masks, self._carried, self._heading.count, clients, heard=heard)
 
-    def _composed(self, carried: Broadcast, to: tuple[int, ...]) -> tuple[Arrays, dict[int, Arrays]]:
+    def _compose(self, carried: Broadcast, to: tuple[int, ...]) -> tuple[Arrays, dict[int, Arrays]]:
         """What all clients get, and what single ones do."""
         group = self._group
         if group is None:
@@ -209,13 +211,16 @@ class Masked:
             return number, {client: group.unmask_message(client) for client in to}
         stage, clients = messages.raw(carried.stage.encode()), np.array(self._layout.clients)
         about = {"mask.stage": stage, "mask.clients": clients, **number, **self._layout.limits()}
-        return {**carried.arrays, **about}, {client: group.upload_message(client) for client in to}
+        personal = {client: group.upload_message(client) for client in to}
+        return {**carried.arrays, **about}, personal
 
     def _invitation(self) -> Arrays:
         """What a set-up begins with. Streams that have no rows yet are told how many columns the others have."""
         standing = self._run.standing
-        told = {"mask.d": np.array(standing.columns)} if not standing.opens and standing.columns else {}
-        return {"mask.single": np.array(not self._masks.self_masks), **told}
+        invitation = {"mask.single": np.array(not self._masks.self_masks)}
+        if not standing.opens and standing.columns:
+            invitation["mask.d"] = np.array(standing.columns)
+        return invitation
 
     def _next(self, sent: Broadcast, answers: dict[int, Arrays]) -> dict[str, float]:
         """Move the protocol on; at the end of a sum, the run."""

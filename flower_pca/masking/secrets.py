@@ -50,7 +50,7 @@ class Secrets:
     @cached_property
     def kinds(self) -> int:
         """How many seeds a sum has: those of self-mask and mask key, or of the latter only; it is the last."""
-        return 1 if self.single else 2
+        return 2 - bool(self.single)
 
     @property
     def summed(self) -> int:

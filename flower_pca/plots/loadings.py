@@ -9,6 +9,7 @@ import numpy as np
 from flower_pca.base import labels
 from flower_pca.base.linalg import Array
 from flower_pca.plots import grid, style
+from flower_pca.results.errors import INTERVAL
 from flower_pca.results.pca import PCAResult
 from flower_pca.results.steps import TrackingResult
 
@@ -18,11 +19,13 @@ if TYPE_CHECKING:
 
 PANELS: Final = 6  # components that have bars of their own
 BARS: Final = 8  # columns that have one in each
+_FARTHEST: Final = 1.2  # where whiskers end that are longer
 
 
 def bars(drawn: Figure, result: PCAResult) -> None:
     """For each component the columns that weigh most, largest first."""
-    _panels(drawn, result.components_, labels.column_names(result.feature_names_in_, result.n_features_in_))
+    names = labels.column_names(result.feature_names_in_, result.n_features_in_)
+    _panels(drawn, result.components_, names, result.loading_errors_)
 
 
 def last(drawn: Figure, result: TrackingResult) -> None:
@@ -49,26 +52,32 @@ def enough(result: PCAResult) -> bool:
     return result.n_components_ <= PANELS and result.n_features_in_ <= BARS
 
 
-def _panels(drawn: Figure, components: Array, names: list[str]) -> None:
+def _panels(drawn: Figure, components: Array, names: list[str], errors: Array | None = None) -> None:
+    off = INTERVAL * (np.zeros_like(components) if errors is None else errors)
     shown, most = min(len(components), PANELS), min(components.shape[1], BARS)
     across = 1 if shown == 1 else 2
     down = -(-shown // across)
     drawn.set_size_inches(style.SINGLE[0], max(style.SINGLE[1], 0.5 + down * (0.19 * most + 0.55)))
     panels = drawn.subplots(down, across, squeeze=False, sharex=True).ravel()
+    ends = np.minimum(np.abs(components[:shown]) + off[:shown], _FARTHEST)
     for j, (ax, row) in enumerate(zip(panels, components[:shown], strict=False)):
-        one(ax, row, names, f"Component {j + 1}", reach=float(np.abs(components[:shown]).max()))
+        one(ax, row, names, f"Component {j + 1}", reach=float(ends.max()), off=off[j])
     for ax in panels[shown:]:
         ax.set_axis_off()
     few = most < components.shape[1]
     words = f"weight of the {most} heaviest of {components.shape[1]:,} columns" if few else "weight"
+    if errors is not None:
+        words += "; whiskers hold 95 %"
     drawn.supxlabel(words, fontsize=9.5, color=style.INK)
 
 
-def one(ax: Axes, row: Array, names: list[str], title: str, *, reach: float) -> None:
-    """The columns that weigh most in one component."""
+def one(ax: Axes, row: Array, names: list[str], title: str, *, reach: float, off: Array | None = None) -> None:
+    """The columns that weigh most in one component, and how far each may be `off`."""
     order = labels.leading(row, BARS)
     colours = [style.PLUS if row[j] > 0 else style.MINUS for j in order]
     ax.barh(range(len(order)), row[order], height=0.7, color=colours)
+    if off is not None and off.any():
+        ax.errorbar(row[order], range(len(order)), xerr=off[order], fmt="none", ecolor=style.INK, elinewidth=1.2)
     ax.axvline(0.0, color=style.FAINT, lw=0.8)
     style.tidy(ax, "", "", "", grid="x")
     ax.set_title(title, loc="right", fontsize=10, color=style.INK, pad=6)  # over the names too, where bars are short

@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from flower_pca.base.linalg import Array
 from flower_pca.core.spent import Certainty
 from flower_pca.plots import style
+from flower_pca.results.errors import INTERVAL
 from flower_pca.results.pca import PCAResult
 
 if TYPE_CHECKING:
@@ -23,15 +25,17 @@ def scree(drawn: Figure, result: PCAResult) -> None:
     ax, known = drawn.subplots(), result.certainty
     ratio = result.explained_variance_ratio_
     bars = _bars(ax, result)
-    if known is None and len(ratio) <= _VALUED:
+    if known is None and result.variance_errors_ is None and len(ratio) <= _VALUED:
         ax.bar_label(bars, [f"{r:.1%}" for r in ratio], padding=2, fontsize=9, color=style.INK)
-    top = float((ratio if known is None else known.shares).max())
+    top = float((ratio + _off(result) if known is None else known.shares).max())
     ax.set_ylim(0.0, 1.12 * max(top, 1e-3))
     style.percent(ax)
     style.number_ticks(ax, len(ratio))
     below = "component"
     if known is None and result.pooled:
         below = _following(ax, result)
+    if result.variance_errors_ is not None:
+        below += "\nwhiskers hold 95 %"
     style.tidy(ax, "Variance of each component", below, "share of the total variance")
 
 
@@ -93,10 +97,19 @@ def _bars(ax: Axes, result: PCAResult) -> Any:
     ratio, known = result.explained_variance_ratio_, result.certainty
     number = np.arange(1, len(ratio) + 1)
     bars = ax.bar(number, ratio, width=0.62 if len(ratio) <= style.DENSE else 0.9, color=style.BAR)
+    if result.variance_errors_ is not None:
+        ax.errorbar(number, ratio, _off(result), fmt="none", ecolor=style.INK, elinewidth=1.2, capsize=3)
     if known is not None:
         off = np.clip(np.abs(known.shares - ratio[:, None]), 0.0, 1.0).T
         ax.errorbar(number, ratio, off, fmt="none", ecolor=style.INK, elinewidth=1.2, capsize=3)
     return bars
+
+
+def _off(result: PCAResult) -> Array:
+    """How far the variance of each component may be off, as a share of the total variance."""
+    if result.variance_errors_ is None:
+        return np.zeros(result.n_components_)
+    return np.asarray(INTERVAL * result.variance_errors_ / (result.total_variance_ or 1.0))
 
 
 def _band(ax: Axes, known: Certainty) -> None:

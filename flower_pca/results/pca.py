@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Final, Self
@@ -18,7 +18,7 @@ from flower_pca.base.linalg import Array
 from flower_pca.base.status import Status
 from flower_pca.core.model import Model
 from flower_pca.core.spent import Certainty, Spent, certainty
-from flower_pca.results import facts, saved
+from flower_pca.results import errors, facts, saved
 from flower_pca.results.facts import Fact, Listing, Remark
 from flower_pca.results.matching import in_order, match, means
 from flower_pca.results.projection import Projection
@@ -58,6 +58,9 @@ class PCAResult:
         cross_: Covariances along the components, Z'CZ / (n - 1), (k, k), where these are not orthonormal; else None.
         influence_, influence_keys_: What the components would be without each client, a line each, and the keys of the
             clients; None if the run was not asked for it. See `analysis.influence`.
+        loading_errors_, variance_errors_: Standard errors of the loadings, (k, d), and of the variances, (k,): how far
+            other rows of the same sites would move them; None if the run was not asked for errors. See `stages.errors`.
+        site_loading_errors_, site_variance_errors_: Likewise, by other sites; None of a single client too.
         feature_names_in_: Names of the columns, in the order of all that has columns here, (d,); None where columns go
             by position.
         feature_digest: SHA-256 of the sorted names, which clients tell that keep the names to themselves; "" if none.
@@ -73,6 +76,7 @@ class PCAResult:
     _ARRAYS: ClassVar[tuple[str, ...]] = (
         *("components_", "explained_variance_", "mean_", "scale_", "residuals_", "fill_", "histograms_"),
         *("cross_", "influence_", "influence_keys_"),
+        *("loading_errors_", "variance_errors_", "site_loading_errors_", "site_variance_errors_"),
     )
     _NUMBERS: ClassVar[tuple[str, ...]] = (
         *("total_variance_", "left_out_variance_", "n_samples_", "sine_estimate_", "mse_", "rounds"),
@@ -101,6 +105,10 @@ class PCAResult:
     cross_: Array | None = None
     influence_: Array | None = None
     influence_keys_: Array | None = None
+    loading_errors_: Array | None = None
+    variance_errors_: Array | None = None
+    site_loading_errors_: Array | None = None
+    site_variance_errors_: Array | None = None
     feature_names_in_: Array | None = None
     feature_digest: str = ""
     site_names: Mapping[int, str] = field(default_factory=dict)
@@ -254,7 +262,7 @@ class PCAResult:
         header, arrays = archive.read(path, "result")
         with archive.refuse_others(path, "result"):
             kind = saved.class_of(path, header, _KINDS)
-            return kind(**saved.fields(path, header, arrays, names=kind._ARRAYS, numbers=kind._NUMBERS))
+            return kind(**saved.fields(path, header, arrays, kind=kind, numbers=kind._NUMBERS))
 
     def plot(self, what: str, path: str | os.PathLike[str], *, shards: Any = None) -> Path:
         """Draw a picture into an SVG or PNG file, and return its path. Needs matplotlib.
@@ -363,14 +371,23 @@ class PCAResult:
                     variances, known.noise_share, known.shares, known.together, strict=True
                 )
             ]
+        if self.variance_errors_ is not None:
+            sized = errors.beside([line[0] for line in cells], self.variance_errors_)
+            cells = [[size, *line[1:]] for size, line in zip(sized, cells, strict=True)]
         if known is None and self.pooled:
             heads.append("residual")
             cells = [[*line, f"{residual:.1e}"] for line, residual in zip(cells, self.residuals_, strict=True)]
         lines = [
-            [f"{j}", *line, labels.in_words(weights, names)]
-            for j, (line, weights) in enumerate(zip(cells, self.components_, strict=True), 1)
+            [f"{j}", *line, words] for j, (line, words) in enumerate(zip(cells, self._heaviest(names), strict=True), 1)
         ]
         return Listing([*heads, "largest weights"], lines)
+
+    def _heaviest(self, names: Sequence[str]) -> list[str]:
+        """Of each component the columns that weigh most, with their errors where these are known."""
+        if self.loading_errors_ is None:
+            return [labels.in_words(weights, names) for weights in self.components_]
+        pairs = zip(self.components_, self.loading_errors_, strict=True)
+        return [errors.weights(weights, off, names) for weights, off in pairs]
 
     def table(self) -> str:
         """Variances and heaviest columns as plain text; before it why a run fell short, after it what noise leaves."""
@@ -402,9 +419,10 @@ class PCAResult:
     def _variances(self) -> list[Fact]:
         """What of the variance the components hold; with noise, bounds on it, and what the noise is."""
         shares, known, spent = self.explained_variance_ratio_, self.certainty, self.privacy
-        names = labels.column_names(self.feature_names_in_, self.n_features_in_)
+        names, off = labels.column_names(self.feature_names_in_, self.n_features_in_), self.variance_errors_
         found = [
             facts.plain("explained_variance", self.explained_variance_.tolist()),
+            facts.plain("variance_errors", off if off is None else off.tolist()),
             facts.plain("largest_weights", [facts.weights(row, names) for row in self.components_]),
             facts.plain("total_variance", self.total_variance_),
         ]
@@ -488,6 +506,10 @@ def fields_of(model: Model) -> dict[str, Any]:
         "histograms_": model.histograms,
         "influence_": model.left.get("influence"),
         "influence_keys_": model.left.get("influence_keys"),
+        "loading_errors_": model.left.get("loading_errors"),
+        "variance_errors_": model.left.get("variance_errors"),
+        "site_loading_errors_": model.left.get("site_loading_errors"),
+        "site_variance_errors_": model.left.get("site_variance_errors"),
         "cross_": None if "cross" not in model.left else model.left["cross"] / ddof,
         "feature_names_in_": saved.columns(model.feature_names),
         "feature_digest": "" if model.heading is None else model.heading.digest,

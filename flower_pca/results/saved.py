@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import os
 from collections.abc import Mapping, Sequence
@@ -19,17 +20,6 @@ from flower_pca.core.spent import Spent
 R = TypeVar("R")
 
 _BY_CLIENT: Final = {"influence_keys_": "influence_", "client_keys_": "clients_"}  # keys, and a line for each
-# Arrays that are None in some results.
-_MAY_LACK: Final = {
-    "scale_",
-    "fill_",
-    "histograms_",
-    "cross_",
-    "influence_",
-    "influence_keys_",
-    "clients_",
-    "client_keys_",
-}
 
 
 def with_keys(result: R, keys: Mapping[int, int]) -> R:
@@ -93,11 +83,13 @@ def fields(
     header: Mapping[str, Any],
     arrays: Mapping[str, Array],
     *,
-    names: Sequence[str],
+    kind: type[Any],
     numbers: Sequence[str],
 ) -> dict[str, Any]:
-    """The fields of the result in a file, whose class has arrays and numbers of these names."""
-    if missing := {*numbers, "status", "history", *names} - {*header, *arrays, *_MAY_LACK}:
+    """The fields of the result in a file, which is of this class and has numbers of these names."""
+    names: Sequence[str] = kind._ARRAYS
+    optional = {f.name for f in dataclasses.fields(kind) if str(f.type).endswith("| None")}
+    if missing := {*numbers, "status", "history", *names} - {*header, *arrays, *optional}:
         rule, got = "a whole result that flower_pca has saved", f"one without {', '.join(sorted(missing))}"
         raise DataError(str(path), must=rule, got=got, then="Save it again.")
     (outcome, words), spent = header["status"], header.get("privacy")

@@ -125,10 +125,12 @@ class FixedData(Operator):
         if self._T.scatter is not None:
             E = self.gram() - Z @ (Z.T @ self.gram())
             return max(float(np.trace(E) - np.sum((E @ Z) * Z)), 0.0)
+        return max(float(self.squares().sum() - np.sum(Z * self.matmat(Z))), 0.0)
+
+    def squares(self) -> Array:
+        """The sum of squares of each column."""
         squares = self._T.m2 + self.n * self._e**2
-        if self.frame.scale is not None:
-            squares = squares / self.frame.scale**2
-        return max(float(squares.sum() - np.sum(Z * self.matmat(Z))), 0.0)
+        return squares if self.frame.scale is None else np.asarray(squares / self.frame.scale**2)
 
     def _eigen(self, k: int) -> tuple[Array, Array]:
         if self._T.factor is not None:

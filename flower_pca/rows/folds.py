@@ -46,3 +46,9 @@ class Together:
     def root(self) -> Array:
         """A with A'A = X'X."""
         return np.vstack([data.root() for data in self._sets])
+
+
+def splits(parts: Sequence[Any]) -> list[tuple[Any, Any]]:
+    """Each part, and the others together."""
+    others = [[part for j, part in enumerate(parts) if j != i] for i in range(len(parts))]
+    return [(held, Together(rest)) for held, rest in zip(parts, others, strict=True)]

@@ -3,20 +3,21 @@
 A client's rows are in five parts, by a lot that never changes (`rows.folds`), and of each part it has statistics that
 were fixed before the first message. Each part in turn is held out: directions are found from the other four, largest
 first, and the mean square of the held-out rows along each is set beside the mean of what is left of these rows in a
-direction that is not taken. The last one that holds more than twice that mean, by a standard error over the five parts,
-ends the count. Of the shared ones a client sees those that hold more than twice of what is left then, likewise. It
-takes as many own components as directions count beyond the shared ones that it sees. What counts is found once in a
-run, what is seen anew when U has moved: both hardly hang on how good a U is yet.
+direction that is not taken, and beside the noise of the columns that it lies in (`noise`). The last one that holds more
+than twice of both, by a standard error over the five parts, ends the count. Of the shared ones a client sees those that
+hold more than twice of what is left then, likewise. It takes as many own components as directions count beyond the
+shared ones that it sees. What counts is found once in a run, what is seen anew when U has moved: both hardly hang on
+how good a U is yet.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Final
 
 import numpy as np
 
-from flower_pca.algorithms.personal import deflation
+from flower_pca.algorithms.personal import noise
 from flower_pca.base import labels, linalg
 from flower_pca.base.errors import ProtocolError
 from flower_pca.base.linalg import Array
@@ -31,7 +32,6 @@ ASKS: Final[Mapping[str, Ask]] = {"own": OWN_WIDTH.by_client, AUTO: FLAG}
 CHOSEN: Final = "chosen"  # in a client's memory, and in its last answer
 MOST: Final = 10  # own components that a client takes by itself
 FEW: Final = 1  # what one with too few rows to hold some out takes
-_CLEAR: Final = 2.0  # times an average direction of what is left
 _MOVED: Final = 0.01  # sine of the angle from the U that a number was chosen beside, at which it is chosen anew
 _TIMES: Final = 20  # that it is, at most, so that a run comes to its end
 
@@ -46,10 +46,10 @@ def number(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[int, Arrays
         return min(FEW, asked), {CHOSEN: np.array(-1)}
     U, kept = arrays["U"], {name: memory[name] for name in _KEPT if name in memory}
     if len(kept) < len(_KEPT) or kept["beside"].shape != U.shape:
-        counted, noise = count(data, min(U.shape[1] + asked, data.d))
-        kept = {"counted": np.array(counted), "noise": noise, "times": np.array(0)}
+        counted, known = count(data, min(U.shape[1] + asked, data.d))
+        kept = {"counted": np.array(counted), **known, "times": np.array(0)}
     if "beside" not in kept or (kept["times"] < _TIMES and linalg.sin_theta(kept["beside"], U) > _MOVED):
-        own = int(kept["counted"]) - seen(data, U, kept["noise"])
+        own = int(kept["counted"]) - seen(data, U, kept)
         kept |= {CHOSEN: np.array(min(max(own, 0), asked)), "beside": U, "times": np.array(kept["times"] + 1)}
     return int(kept[CHOSEN]), kept
 
@@ -75,41 +75,26 @@ def leading(arrays: Arrays, data: LocalData) -> int:
     return max(count(data, most)[0], shared)
 
 
-def count(data: LocalData, most: int) -> tuple[int, Array]:
-    """The directions that count, so many at most; and of each part the mean square in a direction beside them."""
+def count(data: LocalData, most: int) -> tuple[int, dict[str, Array]]:
+    """The directions that count, so many at most; and the noise beside them, of each part and of each column."""
     parts = fixed.parts(data)
-    along, left = residuals(parts, most)
-    clear = np.flatnonzero(_clear(along, left))
-    if len(clear):
-        return int(clear[-1]) + 1, left[:, clear[-1]]
-    return 0, np.array([part.squared_error(np.empty((part.d, 0))) / part.n / part.d for part in parts])
+    columns = noise.by_column(parts, most)
+    found = noise.directions(parts, most)
+    along, left = noise.residuals(found)
+    if r := noise.last(noise.clear(along, np.maximum(left, noise.below(found, columns)))):
+        return r, {"noise": left[:, r - 1], "columns": columns}
+    whole = [part.squares().sum() / part.n / part.d for part in parts]
+    return 0, {"noise": np.array(whole), "columns": columns}
 
 
-def residuals(parts: Sequence[Any], most: int) -> tuple[Array, Array]:
-    """Of each part, held out: its mean square along each direction from the others; and in a direction not yet taken.
-
-    The second is the mean squared residual of its rows after that direction, over the directions beside it.
-    """
-    d = parts[0].d
-    none, most = np.empty((d, 0)), min(most, d // 2)  # as many are left to tell noise by
-    along, left = [], []
-    for held, rest in _splits(parts):
-        V = deflation.own_basis(rest, none, most)
-        squares = np.sum(V * held.matmat(V), axis=0) / held.n
-        residual = held.squared_error(none) / held.n - np.cumsum(squares)
-        along.append(squares)
-        left.append(residual / (d - 1 - np.arange(len(squares))))
-    found = min(map(len, along))
-    return np.array([a[:found] for a in along]), np.array([a[:found] for a in left])
-
-
-def seen(data: LocalData, U: Array, noise: Array) -> int:
-    """How many directions of U the held-out rows hold more of than of `noise`, the mean square in others."""
-    along = []
-    for held, rest in _splits(fixed.parts(data)):
+def seen(data: LocalData, U: Array, beside: Mapping[str, Array]) -> int:
+    """How many directions of U the held-out rows hold more of than of the noise that `count` found."""
+    along, below = [], []
+    for held, rest in folds.splits(fixed.parts(data)):
         Z = U @ linalg.eigh_descending(U.T @ rest.matmat(U))[1]
         along.append(np.sum(Z * held.matmat(Z), axis=0) / held.n)
-    return int(np.sum(_clear(np.array(along), noise[:, None])))
+        below.append(beside["columns"] @ Z**2)
+    return int(np.sum(noise.clear(np.array(along), np.maximum(beside["noise"][:, None], below))))
 
 
 TOLD: Final = Part((MOST + 2,), Kind.COUNT, own=True)  # what `answer` is
@@ -139,17 +124,6 @@ def largest(counts: Array) -> int:
     return max([*chosen, *few], default=len(counts) - 2)
 
 
-def _splits(parts: Sequence[Any]) -> list[tuple[Any, Any]]:
-    """Each part, and the others together."""
-    others = [[part for j, part in enumerate(parts) if j != i] for i in range(len(parts))]
-    return [(held, folds.Together(rest)) for held, rest in zip(parts, others, strict=True)]
-
-
-def _clear(along: Array, left: Array) -> Array:
-    margin = along - _CLEAR * left
-    return np.asarray(margin.mean(axis=0) > margin.std(axis=0, ddof=1) / np.sqrt(len(margin)))
-
-
 _SENDER: Final = "Check the sender."
-_KEPT: Final[tuple[str, ...]] = (CHOSEN, "counted", "noise", "beside", "times")
+_KEPT: Final[tuple[str, ...]] = (CHOSEN, "counted", "noise", "columns", "beside", "times")
 _UNTOLD: Final = "how many is told by nodes that agree by share_own, or under masks"

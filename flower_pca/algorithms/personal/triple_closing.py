@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from flower_pca.algorithms.personal.closing import ClosingState, PersonalClosing
-from flower_pca.algorithms.personal.far import Fit, Rows
+from flower_pca.algorithms.personal.far import Rows
 from flower_pca.algorithms.personal.triple_pca import INNER, memory_of, recall, settle
 from flower_pca.base.linalg import Array
 from flower_pca.core.asks import Ask
@@ -49,9 +49,9 @@ class TripleClosing(PersonalClosing):
         up, found = PersonalClosing.client(arrays, clean, {"V": fit.W[:, U.shape[1] :]})
         W = np.hstack([U, found["V"]])
         cut = float(arrays["cut"])
-        fit = Fit(W, clean.scores(W), fit.far)
-        noise = rows.noise(fit)
-        fit = rows.judge(fit, cut * noise)
+        T = clean.scores(W)
+        noise = rows.noise(W, T)
+        fit = rows.judge(W, T, np.zeros_like(fit.far), cut * noise)  # in the end the threshold is the only rule
         up |= {"taken": fit.far.sum(axis=0), "noise": noise**2}
         up["squares"] = np.array(clean.squared_error(W[:, :0]))
         return up, {**found, **memory_of(fit)}

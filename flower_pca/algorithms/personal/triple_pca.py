@@ -35,9 +35,9 @@ class TriplePCA(ExactPerPCA):
                  `ExactPerPCA` on X_i - S_i, whose coordinates along [U, V_i] are the next T_i
     The server:  U <- polar(sum w_i Z_i), as there
     The threshold is a multiple of the noise of each column at each client, 1.4826 times the median of |X_i - L_i|. It
-    begins at the size of the rows, where L_i = 0, and falls with the residuals: nobody has to know the noise. f_i is
-    how much less the clipped residuals are than the clipped rows. Uncentred unless asked for: far entries would move
-    the mean. Gaps count as far.
+    begins at the size of the rows, where L_i has no more than medians, and falls with the residuals: nobody has to know
+    the noise. f_i is how much less the clipped residuals are than those from the medians. Uncentred unless asked for:
+    far entries would move the mean, which is one shared component more. Gaps count as far.
 
     Reference: the model is that of Shi, Fattahi and Kontar, "Triple component matrix factorization: untangling global,
     local, and noisy components", JMLR 2024, whose thresholds fall by a schedule; the steps are this project's own.
@@ -84,7 +84,7 @@ class TriplePCA(ExactPerPCA):
         fit = settle(arrays, rows, memory)
         clean, V = rows.less(fit), fit.W[:, U.shape[1] :]
         SU = deflation.product(clean, U)
-        gain = (rows.loss(rows.begin(cut), cut) - rows.loss(fit, cut)) / data.n
+        gain = (rows.loss(rows.begin(cut)) - rows.loss(fit)) / data.n
         up = {"Z": w * (SU - V @ (V.T @ SU)), "f": np.array(w * gain)}
         up |= {"n": np.array(data.n), "w": np.array(w), **Probe.answer(V, arrays["b"])}
         return up, memory_of(fit)
@@ -126,4 +126,4 @@ def recall(rows: Rows, memory: Arrays) -> Fit | None:
         return None
     far = np.zeros((n, d), dtype=bool)
     far.reshape(-1)[memory["far"]] = True
-    return Fit(memory["W"], memory["T"], far)
+    return Fit(memory["W"], memory["T"], far, np.zeros(d))

@@ -79,6 +79,9 @@ class Policy:
         if not tells:
             return
         says = request.layers.get(NOISE)
+        if says is not None and not self._rules.allow_noise:
+            rule, remedy = "one without noise: allow_noise is not set", "Run without dp, or ask the node's operator."
+            raise RefusalError("A run at this node", must=rule, got="one with dp", then=remedy)
         floor = self._rules.floor
         if floor is not None and (why := floor.refusal(says)) is not None:
             raise RefusalError(why)

@@ -12,7 +12,7 @@ import logging
 import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
@@ -23,6 +23,7 @@ from flower_pca import registry
 from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError, private
 from flower_pca.base.linalg import Array
+from flower_pca.clients.policy import profiles
 from flower_pca.dp.gaussian import calibrated
 from flower_pca.layers.noise import Floor
 
@@ -139,6 +140,11 @@ class Rules:
             row would move all rows with a gap then, and no noise hides that. Left out, a node with missing values
             refuses noise.
         noise_seed: Seed of the noise under masks, for simulations: whoever knows it can take the noise off.
+        allow_noise: Whether it answers runs with noise. Their answers come from the rows, clipped one by one: without
+            max_epsilon a server averages the noise of many runs away.
+        profile: The set of rules by name that these begin with, "open", "masked" or "private": see
+            `flower_pca.clients.policy.profiles`. It is given where keywords are, as `PCAClient(data,
+            profile="private")`, or to `Rules.of`.
 
     Raises:
         ConfigError: If a rule is not one, or does not make sense beside the others.
@@ -174,6 +180,8 @@ class Rules:
     missing: str = "own_mean"
     gap_values: float | Mapping[str, float] | str | None = None
     noise_seed: int | None = None
+    allow_noise: bool = True
+    profile: str = field(default="", init=False)  # of keywords: what they leave out is then the profile's
 
     def __post_init__(self) -> None:
         listed = everything()
@@ -190,7 +198,7 @@ class Rules:
         self._check_change()
         if self.max_lost is not None:
             checks.integer("max_lost", self.max_lost)
-        for name in ("share_own", "masked_only", "single_masks", "share_names"):
+        for name in ("share_own", "masked_only", "single_masks", "share_names", "allow_noise"):
             checks.choice(name, getattr(self, name), (True, False))
         checks.choice("split_columns", self.split_columns, SPLITS)
         if self.data_name is not None and not _NAME.fullmatch(str(self.data_name)):
@@ -205,6 +213,7 @@ class Rules:
         if self.noise_seed is not None:
             checks.integer("noise_seed", self.noise_seed, most=2**62)
         _ = self.floor, self._constants
+        self._check_allowed_noise()
         if self.masked_only and self.trusted_keys is None:
             logging.getLogger("flwr").warning(_UNSIGNED)
 
@@ -216,6 +225,13 @@ class Rules:
             remedy = "Leave one of them out."
             rule = "used without split_columns, whose runs tell the scores of each person"
             raise ConfigError("min_change", must=rule, got=f"split_columns={self.split_columns}", then=remedy)
+
+    def _check_allowed_noise(self) -> None:
+        if self.allow_noise or self.floor is None:
+            return
+        remedy = "Leave one of them out."
+        rule = "true beside min_noise, max_clip and max_epsilon, which ask for noise"
+        raise ConfigError("allow_noise", must=rule, got="false", then=remedy)
 
     def _check_budget(self) -> None:
         if self.max_epsilon is None and self.max_delta is None:
@@ -231,7 +247,20 @@ class Rules:
         """The rules, with those that are given by name in place of their own."""
         checks.parameters("the rules of a node", given, [f.name for f in fields(cls)])
         own = cls() if rules is None else rules
-        return replace(own, **given) if given else own  # the same object has read its files already
+        if not given:
+            return own  # the same object has read its files already
+        asked = {key: value for key, value in given.items() if key != "profile"}
+        name = given.get("profile", own.profile)
+        if "profile" in given:
+            set_before = {f.name: getattr(own, f.name) for f in fields(cls) if f.init}
+            defaults = {f.name: f.default for f in fields(cls)}
+            apart = {key: value for key, value in set_before.items() if value != defaults[key]}
+            asked = profiles.chosen(str(name), {**apart, **asked})
+        found = replace(own, **asked)
+        object.__setattr__(found, "profile", str(name))
+        trusted = found.trusted_keys is not None
+        profiles.check(found.profile, min_rows=found.min_rows, min_change=found.min_change, trusted=trusted)
+        return found
 
     @classmethod
     def of_node_config(cls, config: Mapping[str, Any]) -> Rules:
@@ -249,7 +278,7 @@ class Rules:
         given = {name: config[key] for key, name in names.items() if key in config}
         if "allow" in given:
             given["allow"] = [name.strip() for name in str(given["allow"]).split(",") if name.strip()]
-        return cls(**given)
+        return cls.of(None, given)
 
     @property
     def served(self) -> Set[str]:

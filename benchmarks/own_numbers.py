@@ -1,0 +1,56 @@
+"""How many of the numbers that clients choose by local_components="auto" are those planted: docs/personal.md.
+
+`python -m benchmarks.own_numbers [SEED]`: six clients with 0 to 8 own directions beside two common ones, in 17 draws of
+each kind: noise alike in all columns, or spread over them evenly between two deviations, or by equal ratios.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+
+from benchmarks import table
+from flower_pca import PersonalResult, simulate
+from flower_pca.base.linalg import Array, sin_theta
+
+TRUE, DRAWS = (0, 1, 2, 3, 5, 8), 17
+KINDS = {
+    "alike, .2": np.linspace(0.2, 0.2, 30),
+    "evenly, .12 to .54": np.linspace(0.12, 0.54, 30),
+    "by ratios, .05 to .5": np.geomspace(0.05, 0.5, 30),
+    "by ratios, .01 to 1": np.geomspace(0.01, 1.0, 30),
+}
+
+
+def problem(deviations: Array, n: int, *, seed: int) -> tuple[list[Array], Array]:
+    """Rows of the clients, and the common directions."""
+    rng, d = np.random.default_rng([99, seed]), len(deviations)
+    Q = np.linalg.qr(rng.standard_normal((d, d)))[0]
+    U, rest, deviations = Q[:, :2], Q[:, 2:], rng.permutation(deviations)
+    shards = []
+    for r in TRUE:
+        V = rest @ np.linalg.qr(rng.standard_normal((d - 2, d - 2)))[0][:, :r]
+        rows = 2.0 * rng.standard_normal((n, 2)) @ U.T + 3.0 * rng.standard_normal((n, r)) @ V.T
+        shards.append(rows + deviations * rng.standard_normal((n, d)))
+    return shards, U
+
+
+def row(deviations: Array, n: int, seed: int) -> list[object]:
+    """How many are right of all; the largest sine to the common space; the most messages."""
+    right, sines, rounds = 0, [], []
+    for draw in range(DRAWS):
+        shards, U = problem(deviations, n, seed=1000 * seed + draw)
+        result = simulate('exact_per_pca(local_components="auto")', shards, n_components=2, center=False)
+        assert isinstance(result, PersonalResult)
+        chosen = [len(result.own_components(i)) for i in range(len(TRUE))]
+        right += int(np.sum(np.equal(chosen, TRUE)))
+        sines.append(sin_theta(result.components_.T, U))
+        rounds.append(len(result.history))
+    return [f"{right} of {DRAWS * len(TRUE)}", f"{max(sines):.3f}", max(rounds)]
+
+
+if __name__ == "__main__":
+    start = int(sys.argv[1]) if len(sys.argv) > 1 else 0
+    lines = [[kind, n, *row(s, n, start)] for kind, s in KINDS.items() for n in (40, 200)]
+    print(table(["noise", "rows", "numbers right", "sine at most", "messages at most"], lines))

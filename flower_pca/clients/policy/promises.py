@@ -1,0 +1,107 @@
+"""What the profile of a node promises, and what of that the node's own rules give up."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any, Final
+
+from flwr.app import Context
+
+from flower_pca import registry
+from flower_pca.clients.policy.profiles import SETS
+from flower_pca.clients.policy.rules import Rules
+from flower_pca.wire import records
+
+_ANNOUNCED: Final = "flower_pca.profile"
+PROMISES: Final[Mapping[str, str]] = {
+    "open": "A server can learn of this node's rows how many there are, their means, C, the names, where values are "
+    "missing at all, and the largest value of each column; what does not follow from these it cannot learn.",
+    "masked": "No answer of this node is seen but in a sum with {min_peers} others at least of its own list, always "
+    "the same ones, and rows come to and go from these sums {min_change} at a time or more.",
+    "private": "Of any single row, all answers of all runs together tell no more than epsilon {max_epsilon} at delta "
+    "{max_delta} says; beside them only how many columns there are, a digest of their names, whether there are "
+    "{min_rows} rows, and whether values are missing.",
+}
+# What a rule that is not as the profile has it leaves open.
+_OPEN: Final[Mapping[str, str]] = {
+    "allow": "single rows, by algorithms that compare rows",
+    "min_rows": "rows and columns of fewer people",
+    "rare_columns": "the carriers of rare values",
+    "min_change": "rows that come or go, as the difference of two runs",
+    "allow_noise": "single rows, by many runs with little noise each",
+    "masked_only": "its own answers",
+    "single_masks": "an answer, to a server that lies about who dropped out",
+    "min_peers": "an answer, to the other of two",
+    "max_groups": "its own answers, as differences of sums over other groups",
+    "max_lost": "members that sums have lost, and how large answers are",
+    "max_colluders": "less noise than is said, where peers are in league with the server",
+    "max_epsilon": "more of single rows",
+    "max_delta": "more of single rows",
+    "share_names": "the names of its columns and its own",
+    "share_own": "its own components",
+    "split_columns": "the scores of each person",
+    "answers": "single rows, by how products are rounded",
+    "missing": "the sum of the rows with a gap in a column",
+    "noise_seed": "all noise, to whoever knows the seed",
+}
+_RISING: Final = (
+    "min_rows",
+    "min_change",
+    "min_peers",
+    "max_colluders",
+)  # rules that promise more, the larger they are
+_FALLING: Final = ("max_groups", "max_lost", "max_epsilon", "max_delta")
+
+
+def promise(rules: Rules) -> str:
+    """What the profile promises, in the rules' own numbers."""
+    return PROMISES[rules.profile].format(**vars(rules)) if rules.profile else ""
+
+
+def weaker(rules: Rules) -> dict[str, str]:
+    """What rules that are weaker than those of their profile leave open, by rule; nothing without a profile."""
+    if not rules.profile:
+        return {}
+    defaults = {f.name: f.default for f in fields(rules)}
+    found = {}
+    for name, words in _OPEN.items():
+        own, set_by = getattr(rules, name), SETS[rules.profile].get(name, defaults[name])
+        if own != set_by and not _stricter(name, own, set_by):
+            found[name] = f"{name}={own} in place of {set_by} leaves open {words}."
+    return found
+
+
+def announce(rules: Rules, context: Context | None) -> None:
+    """Say in the node's log, once a run, which profile it runs and what is left open of it."""
+    if not rules.profile:
+        return
+    if context is not None:
+        if records.values_in(context.state, _ANNOUNCED):
+            return
+        records.put_values(context.state, _ANNOUNCED, {"profile": rules.profile})
+    log = logging.getLogger("flwr")
+    log.info("This node runs the profile %s. %s", rules.profile, promise(rules))
+    for words in weaker(rules).values():
+        log.warning("Of the profile %s, %s", rules.profile, words)
+
+
+def _stricter(name: str, own: Any, set_by: Any) -> bool:
+    if name == "allow":
+        return not comparing(own)
+    if name in ("share_names", "allow_noise"):
+        return own is False
+    if name == "masked_only":
+        return own is True
+    if name == "rare_columns":
+        return own is False
+    if own is None:
+        return False
+    return (name in _RISING and own > (set_by or 0)) or (name in _FALLING and (set_by is None or own < set_by))
+
+
+def comparing(names: Any) -> bool:
+    """Whether one of these algorithms compares rows."""
+    listed = [names] if isinstance(names, str) else names
+    return any(registry.STAGES[name].by_row for name in listed)

@@ -1,0 +1,262 @@
+"""Standard errors of loadings and variances, by how much every row moves them.
+
+With C = sum x x' over all rows in the frame, its eigenpairs (theta_l, v_l) and scores y_j = v_j'x, a row's part in what
+chance does to a component and to its variance is, to first order,
+
+    u_j = sum_(l != j) v_l y_l y_j / (theta_j - theta_l),    w_j = y_j^2 / theta_j,
+
+with l over all d directions: the eigenvectors of C move by the error E of C in its own basis, v_l'E v_j over the gap,
+and E is a sum over rows (the influence function of Critchley 1985). So the variance of an estimate is the sum of the
+squares of its parts, whatever distribution the rows have: the infinitesimal jackknife (Jaeckel 1972; Efron 1982). Of
+Gaussian rows it tends to the formula of Anderson 1963: sum_l v_l v_l' lambda_l lambda_j / (n (lambda_j - lambda_l)^2)
+for a component, 2 lambda_j^2 / n for a variance. Where the scale of the frame is the deviation of the same rows, its
+part is in it. With x of the scaled rows, a square x_i^2 / n is how far the row moves the variance of column i, and
+
+    u_j - 1/2 sum_(l != j) v_l (theta_j + theta_l) / (theta_j - theta_l) v_l' D v_j,    w_j - v_j' D v_j,
+
+D = diag(x^2) / n. The parts of other scales, and of what stands for missing values, are left out, and the result says
+so.
+
+Two errors follow. Rows are drawn anew at the same sites: the squares of each site's parts are about its own mean, as it
+is no accident that sites are unlike; a site with a single row has nothing to take a mean of. Or sites are drawn anew:
+the parts of a site's rows are added up before they are squared, which is the jackknife over sites to first order; that
+of what `influence` works out, without its messages, and under masks. Both are sums of what clients know.
+
+Eigenvalues beyond the components are Ritz values of the basis that the algorithm leaves. The others are taken for equal
+to their mean, which the trace tells, and the result says how many. The Ritz vectors have no covariance with each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar, Final
+
+import numpy as np
+
+from flower_pca.base import labels
+from flower_pca.base.errors import ProtocolError
+from flower_pca.base.linalg import Array
+from flower_pca.base.status import Status
+from flower_pca.core.asks import BLOCK, MATRIX, VALUES, Ask, number
+from flower_pca.core.kinds import ROWS, Kind, Part
+from flower_pca.core.model import Model
+from flower_pca.core.stage import Arrays, Stage
+from flower_pca.rows.local import LocalData
+
+ERRORS: Final = Kind("errors", "sums of squares of how far its rows move components of the server's", bound=None)
+LEFT: Final = ("loading_errors", "variance_errors", "site_loading_errors", "site_variance_errors")  # in the model
+_WITHIN: Final = ("loadings", "variances")
+_BETWEEN: Final = ("site_loadings", "site_variances")
+_TIED: Final = 1e-12  # of the first eigenvalue, a gap that is none
+_APART: Final = 2.0  # errors of their difference that variances are apart where it is told which is which
+_UNLIKE: Final = 2.0  # times the errors by row, from which sites differ by more than their rows explain
+_FEWEST: Final = 3  # sites from which that can be told
+_ALL: Final = 1e-9  # of the trace, so little may be left that nobody asks how it is spread
+
+
+@dataclass(frozen=True)
+class ErrorsState:
+    """Orthonormal directions, their eigenvalues and that of all others; then the sums over rows and over sites.
+
+    `share` is how much one row counts in the scale, 0 where that is not a deviation of these rows.
+    """
+
+    W: Array
+    values: Array
+    following: float
+    k: int
+    share: float
+    rows: float = 0.0
+    sites: int = 0
+    loadings: Array | None = None
+    variances: Array | None = None
+    site_loadings: Array | None = None
+    site_variances: Array | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Errors(Stage[ErrorsState]):
+    """Squares of the first-order change that rows, and sites, make in each loading and each variance.
+
+    Clients square what single rows do, so the client half compares rows: nodes serve it by its name only.
+
+    Cost: 4 n_i d p k flops; p columns of d floats down, 2 k of them up; once.
+    """
+
+    name: ClassVar[str] = "errors"
+    asks: ClassVar[Mapping[str, Ask]] = {
+        "W": BLOCK,
+        "gaps": MATRIX,
+        "middles": MATRIX,
+        "sizes": VALUES,
+        "share": number(0.0, 1.0),
+    }
+    by_row: ClassVar[bool] = True
+
+    def start(self, model: Model) -> ErrorsState:
+        assert model.values is not None
+        values = model.values
+        left = max(model.trace - float(values.sum()), 0.0)
+        following = min(left / max(model.d - len(values), 1), float(values[-1]))
+        share = 1.0 / model.n if _scale_counts(model) else 0.0
+        return ErrorsState(model.columns, values, following, model.k, share)
+
+    def broadcast(self, state: ErrorsState) -> Arrays:
+        k, values = state.k, state.values
+        least = _TIED * float(values[0]) or 1.0
+        own, others = values[:k, None], np.append(values, state.following)
+        gaps = own - others
+        tied = np.abs(gaps) < least
+        inverse = 1.0 / np.where(tied, np.copysign(least, gaps), gaps)
+        inverse[range(k), range(k)] = 0.0
+        return {
+            "W": state.W,
+            "gaps": inverse,
+            "middles": 0.5 * (own + others) * inverse,
+            "sizes": np.maximum(values[: k + 1], least),
+            "share": np.array(state.share),
+        }
+
+    @staticmethod
+    def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
+        loadings = Part((len(arrays["W"]), len(arrays["gaps"])), ERRORS)
+        variances = Part(arrays["sizes"].shape, ERRORS)
+        sums = dict.fromkeys(("loadings", "site_loadings"), loadings)
+        return {"n": ROWS, **sums, **dict.fromkeys(("variances", "site_variances"), variances)}
+
+    @staticmethod
+    def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
+        _check(arrays, data.d)
+        sums, squares = _summed(arrays, data)
+        up = {"n": np.array(data.n)}
+        for within, between in zip(_WITHIN, _BETWEEN, strict=True):
+            total = sums[within] ** 2
+            up[between] = total
+            up[within] = squares[within]
+            if data.n > 1:  # of one row there is no mean to take off
+                spread = np.maximum(squares[within] - total / data.n, 0.0)
+                up[within] = spread * (data.n / (data.n - 1))
+        return up, memory
+
+    def bounds(self, state: ErrorsState, model: Model) -> Mapping[str, Array | float]:
+        # Where eigenvalues are close they may be of any size.
+        usual = super().bounds(state, model)
+        return {**usual, **dict.fromkeys((*_WITHIN, *_BETWEEN), 0.0)}
+
+    def inspect(self, state: ErrorsState, reply: Arrays) -> None:
+        if any((reply[name] < 0.0).any() for name in (*_WITHIN, *_BETWEEN)):
+            rule, got = "sums of squares", "negative ones"
+            raise ProtocolError("The errors of an answer", must=rule, got=got, then="Check the client's data.")
+
+    def server(self, state: ErrorsState, total: Arrays, answered: frozenset[int]) -> ErrorsState:
+        sums = {name: np.maximum(total[name], 0.0) for name in (*_WITHIN, *_BETWEEN)}
+        return replace(
+            state,
+            rows=float(total["n"]),
+            sites=len(answered),
+            loadings=sums["loadings"],
+            variances=sums["variances"],
+            site_loadings=sums["site_loadings"],
+            site_variances=sums["site_variances"],
+        )
+
+    def status(self, state: ErrorsState) -> Status | None:
+        return None if state.loadings is None else Status.done()
+
+    def finish(self, state: ErrorsState, model: Model) -> Model:
+        assert state.loadings is not None
+        assert state.variances is not None
+        assert state.site_loadings is not None
+        assert state.site_variances is not None
+        more = model.n / state.rows  # where some have not answered
+        sizes = state.values[: state.k + 1] / max(model.n - 1, 1)
+        loadings, variances = np.sqrt(more * state.loadings.T), np.sqrt(more * state.variances) * sizes
+        found = [loadings, variances[: state.k]]
+        said = [*_not_told_apart(sizes, variances)]
+        if state.sites > 1:
+            more *= state.sites / (state.sites - 1)
+            site_loadings = np.sqrt(more * state.site_loadings.T)
+            found += [site_loadings, (np.sqrt(more * state.site_variances) * sizes)[: state.k]]
+            said += _unlike(loadings, site_loadings, state.sites)
+        left = {**model.left, **dict(zip(LEFT, found, strict=False))}
+        choices = {**model.choices, "errors": _meant(state, model)}
+        status = model.status and replace(model.status, words="; ".join([model.status.words, *said]))
+        return replace(model, left=left, choices=choices, status=status)
+
+
+def _scale_counts(model: Model) -> bool:
+    """Whether the scale is the deviation of the very values that are squared."""
+    return model.scale == "std" and model.center
+
+
+def _check(arrays: Arrays, d: int) -> None:
+    """Refuse what numpy would lay over the rows otherwise."""
+    W, gaps, middles, sizes = (arrays[name] for name in ("W", "gaps", "middles", "sizes"))
+    k, p = len(gaps), W.shape[1]
+    fits = len(W) == d and gaps.shape == middles.shape == (k, p + 1) and k <= len(sizes) <= p
+    if not fits:
+        rule = f"directions of {d} columns, and numbers for each of them"
+        got = f"shapes {W.shape}, {gaps.shape}, {middles.shape} and {sizes.shape}"
+        raise ProtocolError("A message of errors", must=rule, got=got, then="Check the sender.")
+
+
+def _summed(arrays: Arrays, data: LocalData) -> tuple[Arrays, Arrays]:
+    """The sums of the parts of all rows, and of their squares."""
+    W, sizes, share = arrays["W"].astype(np.float64), arrays["sizes"], float(arrays["share"])
+    shape = (len(W), len(arrays["gaps"]))
+    sums = {"loadings": np.zeros(shape), "variances": np.zeros(len(sizes))}
+    squares = {"loadings": np.zeros(shape), "variances": np.zeros(len(sizes))}
+    measured = W[:, : len(sizes)]
+    inverse = np.where(sizes > 0.0, 1.0 / np.where(sizes > 0.0, sizes, 1.0), 0.0)
+    for block in data.dense():
+        X = np.asarray(block, dtype=np.float64)
+        T = X @ W
+        for j, (gaps, middles) in enumerate(zip(arrays["gaps"], arrays["middles"], strict=True)):
+            moved = T[:, j : j + 1] * _turned(X, W, gaps)
+            if share:
+                moved -= share * _turned(X**2 * W[:, j], W, middles)
+            sums["loadings"][:, j] += moved.sum(axis=0)
+            squares["loadings"][:, j] += np.sum(moved**2, axis=0)
+        parts = T[:, : len(sizes)] ** 2 * inverse - share * (X**2 @ measured**2)
+        sums["variances"] += parts.sum(axis=0)
+        squares["variances"] += np.sum(parts**2, axis=0)
+    return sums, squares
+
+
+def _turned(X: Array, W: Array, factors: Array) -> Array:
+    """Rows times sum_l f_l w_l w_l' over the directions, and the last factor times what lies beside them."""
+    T = X @ W
+    return np.asarray(factors[-1] * X + (T * (factors[:-1] - factors[-1])) @ W.T)
+
+
+def _meant(state: ErrorsState, model: Model) -> str:
+    """What the errors are of, and what is not in them."""
+    said = ["errors are of a run over other rows of the same sites; those by site, of one over other sites"]
+    others = model.d - len(state.values)
+    if others > 1 and state.following > _ALL * float(state.values[0]):
+        said.append(f"the {others} eigenvalues after the first {len(state.values)} are taken for equal")
+    if model.scale is not None and not state.share:
+        said.append("that the scale is of the same rows is left out")
+    if model.frame.fill is not None or model.missing == "own_mean":
+        said.append("values in gaps count as measured")
+    return "; ".join(said)
+
+
+def _not_told_apart(variances: Array, errors: Array) -> list[str]:
+    """Components whose variances are closer than their errors, so that either may be any mixture of both."""
+    between = _APART * np.hypot(errors[:-1], errors[1:])
+    close = np.flatnonzero(variances[:-1] - variances[1:] < between)
+    if not len(close):
+        return []
+    named = ", ".join(f"{j + 1} and {j + 2}" for j in close)
+    return [f"components {named} lie closer than their errors: which is which cannot be told from so few rows"]
+
+
+def _unlike(by_row: Array, by_site: Array, sites: int) -> list[str]:
+    """That sites differ by more than their rows explain, so that their number is what counts elsewhere."""
+    times = float(np.sqrt(np.mean(by_site**2) / max(np.mean(by_row**2), np.finfo(float).tiny)))
+    if sites < _FEWEST or times < _UNLIKE:
+        return []
+    words = f"sites are unlike: errors by site are {times:.2g} times those by row"
+    return [f"{words}, and are what is meant for a site that took no part, roughly, from {labels.count(sites, 'site')}"]

@@ -1,0 +1,149 @@
+"""Standard errors of loadings and variances: by formula, by coverage, by the bootstrap; whoever holds the rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from builders import Array
+
+from flower_pca import ConfigError, PCAResult, simulate
+
+VALUES = np.array([9.0, 5.0, 2.0, 1.0, 0.7, 0.5])
+TURNED = np.linalg.qr(np.random.default_rng(7).standard_normal((6, 6)))[0]
+FOUND = ("loading_errors_", "variance_errors_", "site_loading_errors_", "site_variance_errors_")
+
+
+def rows(n: int, seed: int) -> Array:
+    rng = np.random.default_rng(seed)
+    return np.asarray(rng.standard_normal((n, 6)) * np.sqrt(VALUES) @ TURNED.T + 2.0)
+
+
+def sites(seed: int = 0, n: int = 400) -> list[Array]:
+    return np.split(rows(n, seed), [n // 2, n // 2 + n // 3])
+
+
+def by_hand(shards: list[Array], k: int, *, scaled: bool = False) -> tuple[Array, Array, Array]:
+    """The errors of all eigenvectors by differences: what the estimate is where a row counts a little more."""
+    X = np.vstack(shards)
+    n = len(X)
+
+    def estimate(weights: Array) -> Array:
+        weights = weights / weights.sum()
+        Y = X - weights @ X
+        if scaled:
+            Y = Y / np.sqrt(weights @ Y**2)
+        values, V = np.linalg.eigh((Y * weights[:, None]).T @ Y)
+        V = V[:, ::-1][:, :k]
+        return np.vstack([V * np.sign(V[np.abs(V).argmax(axis=0), range(k)]), values[::-1][:k]])
+
+    step, whole = 1e-4, np.ones(n)
+    moves = np.stack([(estimate(whole + step * row) - estimate(whole - step * row)) / 2.0 for row in np.eye(n)]) / step
+    parts = np.split(moves, np.cumsum([len(S) for S in shards])[:-1])
+    within = sum(np.var(part, axis=0, ddof=1) * len(part) for part in parts)
+    between = sum(part.sum(axis=0) ** 2 for part in parts) * len(parts) / (len(parts) - 1)
+    error, by_site = np.sqrt(within), np.sqrt(between)
+    return error[:-1].T, error[-1], by_site[:-1].T
+
+
+@pytest.mark.parametrize("scale", [None, "std"])
+def test_errors_are_how_far_rows_and_sites_move_the_result(scale: str | None) -> None:
+    shards = sites(n=120)
+    found = simulate("krylov", shards, n_components=4, scale=scale, errors=True)
+    loadings, variances, by_site = by_hand(shards, 4, scaled=scale is not None)
+    np.testing.assert_allclose(found.loading_errors_, loadings, rtol=1e-5)
+    np.testing.assert_allclose(found.variance_errors_, variances * 120 / 119, rtol=1e-5)
+    np.testing.assert_allclose(found.site_loading_errors_, by_site, rtol=1e-5)
+
+
+def test_of_gaussian_rows_they_tend_to_the_formula_of_anderson() -> None:
+    n = 200_000
+    found = simulate("krylov", [rows(n, 1)], n_components=2, errors=True)
+    for j in range(2):
+        others = [i for i in range(6) if i != j]
+        parts = [VALUES[i] * VALUES[j] / (n * (VALUES[i] - VALUES[j]) ** 2) * TURNED[:, i] ** 2 for i in others]
+        np.testing.assert_allclose(found.loading_errors_[j], np.sqrt(sum(parts)), rtol=0.03)
+    np.testing.assert_allclose(found.variance_errors_, VALUES[:2] * np.sqrt(2.0 / n), rtol=0.03)
+    assert found.site_loading_errors_ is None
+
+
+def test_they_are_those_of_a_bootstrap_of_the_pooled_rows() -> None:
+    X = rows(600, 2)
+    found = simulate("krylov", np.split(X, 3), n_components=2, errors=True)
+    rng = np.random.default_rng(0)
+    drawn = []
+    for _ in range(400):
+        V = np.linalg.eigh(np.cov(X[rng.integers(0, 600, 600)].T))[1][:, ::-1][:, :2].T
+        drawn.append(V * np.sign((V * found.components_).sum(axis=1))[:, None])
+    np.testing.assert_allclose(found.loading_errors_, np.std(drawn, axis=0), rtol=0.2)
+
+
+def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
+    held = []
+    for draw in range(60):
+        found = simulate("krylov", sites(100 + draw, 300), n_components=2, errors=True)
+        truth = TURNED[:, :2].T
+        truth = truth * np.sign((truth * found.components_).sum(axis=1))[:, None]
+        held.append(np.abs(found.components_ - truth) < 1.96 * found.loading_errors_)
+    assert 0.90 < np.mean(held) < 0.98
+
+
+@pytest.mark.parametrize("scale", [None, "std"])
+def test_under_masks_they_are_the_same(scale: str | None) -> None:
+    shards = sites(3)
+    plain, masked = (
+        simulate("covariance", shards, n_components=2, scale=scale, errors=True, mask=mask) for mask in (False, True)
+    )
+    for name in FOUND:
+        np.testing.assert_allclose(getattr(masked, name), getattr(plain, name), rtol=1e-10)
+
+
+def test_a_file_keeps_them(tmp_path: Any) -> None:
+    found = simulate("krylov", sites(), n_components=2, errors=True)
+    same = PCAResult.load(found.save(tmp_path / "result.npz"))
+    for name in FOUND:
+        np.testing.assert_array_equal(getattr(same, name), getattr(found, name))
+
+
+def test_components_closer_than_their_errors_are_named() -> None:
+    rng = np.random.default_rng(4)
+    shards = np.split(rng.standard_normal((300, 6)) * [3.0, 2.0, 1.98, 1.0, 0.5, 0.5], 3)
+    found = simulate("krylov", shards, n_components=2, errors=True)
+    assert "components 2 and 3 lie closer than their errors" in found.status.words
+    assert "components" not in simulate("krylov", sites(), n_components=1, errors=True).status.words
+
+
+def test_sites_that_are_unlike_have_larger_errors_by_site() -> None:
+    shards = [rows(400, i) * np.where(np.arange(6) == i, 3.0, 1.0) for i in range(3)]
+    found = simulate("krylov", shards, n_components=1, errors=True)
+    assert "sites are unlike: errors by site are" in found.status.words
+    assert "unlike" not in simulate("krylov", sites(), n_components=1, errors=True).status.words
+
+
+def test_what_is_not_known_is_said() -> None:
+    found = simulate("ssi", sites(), n_components=1, errors=True, scale="max_abs")
+    said = next(words for words in found.choices if words.startswith("errors are"))
+    assert "the 4 eigenvalues after the first 2 are taken for equal" in said
+    assert "that the scale is of the same rows is left out" in said
+
+
+def test_table_and_pictures_have_them(tmp_path: Any) -> None:
+    pytest.importorskip("matplotlib")
+    found = simulate("krylov", sites(), n_components=2, errors=True)
+    first = found.components_[0]
+    heaviest = int(np.abs(first).argmax())
+    assert f"{first[heaviest]:+.2f} ± {found.loading_errors_[0, heaviest]:.1g}" in found.table()
+    for what in ("loadings", "scree"):
+        assert "whiskers hold 95" in found.plot(what, tmp_path / f"{what}.svg").read_text(encoding="utf-8")
+
+
+def test_rows_of_one_site_may_be_one() -> None:
+    X = rows(60, 5)
+    found = simulate("krylov", [X[:59], X[59:]], n_components=2, errors=True)
+    assert np.isfinite(found.loading_errors_).all()
+
+
+def test_sparse_components_have_none() -> None:
+    with pytest.raises(ConfigError, match="with errors must be one whose components are orthonormal"):
+        simulate("sparse_pca", sites(), n_components=2, errors=True)

@@ -117,9 +117,11 @@ def run_listing(given: argparse.Namespace) -> int:
 
 
 def described(stage: type[Stage[Any]]) -> dict[str, Any]:
-    """An algorithm's name, first line, parameters, cost of a round, when to prefer it, and what goes with it.
+    """An algorithm's name, first line, parameters, cost of a round, when to prefer it, and what
+    goes with it.
 
-    Parameters are given with their defaults; mask, dp and channel go with it in its default form at least.
+    Parameters are given with their defaults; mask, dp and channel go with it in its default form at
+    least.
     """
     text, made = inspect.getdoc(stage) or "", stage()
     return {

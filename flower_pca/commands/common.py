@@ -1,4 +1,5 @@
-"""What the commands share: arguments about data and frame, tables, JSON, a progress bar, and errors in their own words.
+"""What the commands share: arguments about data and frame, tables, JSON, a progress bar, and errors
+in their own words.
 
 What Python calls missing="mean" is --missing mean here.
 """

@@ -57,7 +57,8 @@ def require_personal(result: Any, option: str) -> PersonalResult:
 
 
 def own_components(path: str, result: Any) -> tuple[Array, str]:
-    """The own components of a client in such a file, for the columns of a personalized result; and whose they are.
+    """The own components of a client in such a file, for the columns of a personalized result; and
+    whose they are.
 
     That is the name of a site; "" where the file has none.
     """
@@ -89,9 +90,11 @@ _LOADINGS: Final = "loadings.csv"
 
 
 def row_labels(data: str, features: Sequence[str] | None) -> dict[str, list[str]]:
-    """What tells rows from one another beside their numbers: whose each is, its file and its site, where it is known.
+    """What tells rows from one another beside their numbers: whose each is, its file and its site,
+    where it is known.
 
-    Whose a row is says a column that is called as an identifier is, and is none of those of the result.
+    Whose a row is says a column that is called as an identifier is, and is none of those of the
+    result.
     """
     from flower_pca.data import sources
 

@@ -1,8 +1,9 @@
 """Text files with a separator between their cells: csv. An empty cell is a missing value, NaN.
 
-A file of plain numbers is read by numpy. One with gaps, with decimal commas or with words is read cell by cell, which
-is slower. Where a cell is no number, a last pass finds the first one of each column, with its line. Lines at the end
-that hold nothing but separators, as Excel leaves them, are no rows.
+A file of plain numbers is read by numpy. One with gaps, with decimal commas or with words is read
+cell by cell, which is slower. Where a cell is no number, a last pass finds the first one of each
+column, with its line. Lines at the end that hold nothing but separators, as Excel leaves them, are
+no rows.
 """
 
 from __future__ import annotations
@@ -130,20 +131,25 @@ def csv(
 ) -> Table:
     """Numbers between commas, one row a line; a first line with words in it names the columns.
 
-    Columns with words in them, without a name or with that of another, which are neither chosen nor apart, are an error
-    as soon as the run does not leave them out by its own choice of columns.
+    Columns with words in them, without a name or with that of another, which are neither chosen nor
+    apart, are an error as soon as the run does not leave them out by its own choice of columns.
 
     Args:
         path: The file.
-        columns: Names of the columns to use; all that are not beside, if left out. Without names they are 1, 2, ...
+        columns: Names of the columns to use; all that are not beside, if left out. Without names
+            they are 1, 2, ...
         beside: Names of columns that are no features: labels, or whose row it is. They may be text.
-        ids: The name of a column that says whose row it is, for runs over columns of the same people. It may be text.
+        ids: The name of a column that says whose row it is, for runs over columns of the same
+            people. It may be text.
         sep: What stands between two cells; found in the file, if left out.
-        header: Whether the first line holds names; found out by whether it is all numbers, if left out.
-        decimal: What stands before decimals, "." or ","; found in the file, if left out and if the file is clear.
-        thousands: What may stand between thousands: ",", ".", "'" or " "; of "," and "." the one that does not stand
-            before decimals, if left out; "" for nothing.
-        encoding: Of the file: "latin-1", say. If left out, what its byte-order mark says, else UTF-8.
+        header: Whether the first line holds names; found out by whether it is all numbers, if left
+            out.
+        decimal: What stands before decimals, "." or ","; found in the file, if left out and if the
+            file is clear.
+        thousands: What may stand between thousands: ",", ".", "'" or " "; of "," and "." the one
+            that does not stand before decimals, if left out; "" for nothing.
+        encoding: Of the file: "latin-1", say. If left out, what its byte-order mark says, else
+            UTF-8.
     """
     check_marks(sep, decimal, thousands)
     checks.choice("header", header, (True, False, None))
@@ -179,7 +185,7 @@ def _sheet(
 ) -> Sheet:
     """How the file is cut: as it is said, as it says itself in its first line, or as its lines are alike."""
     sample = [*itertools.islice(lines, SAMPLE)]
-    above = separator_above(sample[0]) if sample else ""
+    above = separator_above("".join(sample[:1]))
     between = sep or above or find_separator(sample, decimal)
     point = decimal or {".": ",", ",": "."}.get(thousands or "")
     if point is None:  # until all numbers have been looked at: see `_clear`
@@ -209,7 +215,7 @@ def _clear(sheet: Sheet, lines: TextIO, places: Sequence[int], names: Sequence[s
         for j in places:
             marks.add(line, j, record[j])
         looked += len(places)
-        if looked > _MARKED and (whole or marks.known):
+        if looked > _MARKED and (whole or marks.clear):
             break
     unclear = marks.unclear(sheet.cells.sep)
     if unclear is None:

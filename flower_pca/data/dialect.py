@@ -1,17 +1,20 @@
-"""How a text file is written: its encoding, what stands between its cells, what number a cell is, and its first line.
+"""How a text file is written: its encoding, what stands between its cells, what number a cell is,
+and its first line.
 
-Text may have a byte-order mark, the encoding that is given, or UTF-8. What cannot be decoded is named by its line and
-its byte, with the option that may read it.
+Text may have a byte-order mark, the encoding that is given, or UTF-8. What cannot be decoded is
+named by its line and its byte, with the option that may read it.
 
-Each file has its own dialect, so that a German one may lie among others: what nobody has said of it is found in it. The
-separator is the one by which all lines have as many cells, and most of these are numbers. Of points and commas in
-numbers it is asked which can only stand before decimals (3,5) or between thousands (1.234.567): where a file has 1.008,
-and nothing else in it says which of both that is, it is refused until somebody says so.
+Each file has its own dialect, so that a German one may lie among others: what nobody has said of it
+is found in it. The separator is the one by which all lines have as many cells, and most of these
+are numbers. Of points and commas in numbers it is asked which can only stand before decimals (3,5)
+or between thousands (1.234.567): where a file has 1.008, and nothing else in it says which of both
+that is, it is refused until somebody says so.
 
-A first line of numbers is a row as the others, or names that happen to be numbers: wave numbers, times and years look
-like values, and a row too many turns the components without a word. So a line is refused whose numbers are unlike
-those below: far from them in all columns, or going up, going down or in equal steps, as hardly a line below does. What
-is rare among n rows is the first one's by accident about once in n.
+A first line of numbers is a row as the others, or names that happen to be numbers: wave numbers,
+times and years look like values, and a row too many turns the components without a word. So a line
+is refused whose numbers are unlike those below: far from them in all columns, or going up, going
+down or in equal steps, as hardly a line below does. What is rare among n rows is the first one's by
+accident about once in n.
 """
 
 from __future__ import annotations
@@ -67,8 +70,9 @@ class Cells:
     @classmethod
     def of(cls, sep: str, decimal: str, thousands: str | None) -> Cells:
         """Of points and commas the one that does not stand before decimals may stand between thousands."""
-        other = "." if decimal == "," else ","
-        return cls(sep, decimal, other if thousands is None else thousands)
+        if thousands is None:
+            thousands = {".": ",", ",": "."}[decimal]
+        return cls(sep, decimal, thousands)
 
     def value(self, cell: str) -> float:
         """The number; NaN of a gap, 1 and 0 of true and false.
@@ -114,14 +118,15 @@ class Cells:
 
     def plain(self, cells: Sequence[str]) -> Array:
         """Labels as numbers where all of them are, else as text."""
-        numbers = all(self.number(cell) and cell.strip() for cell in cells)
-        return np.array([self.value(cell) for cell in cells]) if numbers else np.array(cells)
+        if all(self.number(cell) and cell.strip() for cell in cells):
+            return np.array([self.value(cell) for cell in cells])
+        return np.array(cells)
 
 
 def separator_above(line: str) -> str:
     """The separator that Excel is told in a first line such as sep=;, or ""."""
     found = _EXCEL.fullmatch(line)
-    return found[1] if found else ""
+    return "" if found is None else found[1]
 
 
 def check_marks(sep: object, decimal: object, thousands: object) -> None:
@@ -155,17 +160,21 @@ def _fit(records: Sequence[Sequence[str]], sep: str, decimal: str | None) -> tup
     """The share of cells that are numbers; and, the fewer the better, of those that another separator would cut."""
     every = [cell for record in records for cell in record if cell.strip()]
     most, odd = 0, len(every)
-    for mark in (".", ",") if decimal is None else (decimal,):
+    for mark in decimal or ".,":
         numbers = Cells(sep, mark)
         words = [cell for cell in every if not numbers.number(cell)]
         if len(every) - len(words) >= most:
-            most, odd = len(every) - len(words), sum(any(s in cell for s in _SEPARATORS) for cell in words)
-    return most / max(len(every), 1) + 1e-9, -odd / max(len(every), 1)
+            most = len(every) - len(words)
+            odd = sum(any(s in cell for s in _SEPARATORS) for cell in words)
+    size = max(len(every), 1)
+    # A table without any number still beats the pair (0, 0) that the search starts from.
+    return most / size + 1e-9, -odd / size
 
 
 @dataclass
 class Marks:
-    """What the numbers of a file say of their points and commas: of each kind of number the first one, and its place.
+    """What the numbers of a file say of their points and commas: of each kind of number the first
+    one, and its place.
 
     Attributes:
         first: By the kind: the cell, its line, and its column by position.
@@ -203,23 +212,27 @@ class Marks:
         """What stands before decimals: a comma where some numbers say so, and none says that it is a point."""
         german = "thousands have points" in self or "decimals have commas" in self
         english = "thousands have commas" in self or "decimals have points" in self
-        return "," if german and not english else "."
+        if german and not english:
+            return ","
+        return "."
 
     @property
-    def known(self) -> bool:
+    def clear(self) -> bool:
         """Whether some numbers show what stands before decimals."""
         return bool(_CLEAR & self.first.keys())
 
     def unclear(self, sep: str) -> tuple[str, int, int] | None:
         """The first number that may be a thousand and eight or a little more than one, if nothing says which."""
-        if self.known:
+        if self.clear:
             return None
         if "either, by a comma" in self:
             return self.first["either, by a comma"]
         dotted = self.columns.get("either, by a point", set())
         beside_whole = dotted & self.columns.get("whole", set())
-        # In a file of commas all numbers may well have three decimals; 950 above 1.008 says that they have not.
-        return self.first["either, by a point"] if dotted and (sep != "," or beside_whole) else None
+        # In a file of commas all numbers may well have three decimals; 950 above 1.008 says no.
+        if sep == "," and not beside_whole:
+            return None
+        return self.first.get("either, by a point")
 
 
 _WHOLE: Final = r"\s*\d+\s*"
@@ -233,18 +246,25 @@ _FAR: Final = 5.0  # spreads of a column
 def require_clear(file: Path, first: Sequence[str], below: Iterable[Sequence[str]], cells: Cells) -> None:
     """Refuse a first line that may be names or values: years, codes, or numbers unlike those below."""
     index = len(first) > 1 and not first[0].strip()
-    codes = first[1:] if index else first
+    codes = first[index:]
     if len(codes) < 2 or not all(code.strip() and cells.number(code) for code in codes):
         return
-    second, *more = itertools.islice(below, max(min(_LINES, _CELLS // len(first)), _FEWEST)) or ([],)
-    what = _whole(codes, () if index else second)
+    most = max(min(_LINES, _CELLS // len(first)), _FEWEST)
+    second, *more = itertools.islice(below, most)
+    beside: Sequence[str] = second
+    got = ""
+    if index:  # below an index, whole numbers count columns or say nothing
+        beside, got = (), "an empty cell and "
+    what = _whole(codes, beside)
     if not what:
         lines = [line[index:] for line in (second, *more) if len(line) == len(first)]
         what = _unlike(_numbers([codes], cells)[0], _numbers(lines, cells))
     if what:
-        got = f"{'an empty cell and ' if index else ''}{what.format(', '.join(codes[:3]))}"
-        remedy = f"Write csv(path={str(file)!r}, header=True) or header=False; of a folder, folder(..., header=True)."
-        raise DataError(f"The first line of {file}", must="clearly names, or clearly values", got=got, then=remedy)
+        got += what.format(", ".join(codes[:3]))
+        write = f"Write csv(path={str(file)!r}, header=True) or header=False"
+        remedy = f"{write}; of a folder, folder(..., header=True)."
+        rule = "clearly names, or clearly values"
+        raise DataError(f"The first line of {file}", must=rule, got=got, then=remedy)
 
 
 def _whole(codes: Sequence[str], second: Sequence[str]) -> str:
@@ -252,7 +272,9 @@ def _whole(codes: Sequence[str], second: Sequence[str]) -> str:
     if len(set(codes)) != len(codes) or not all(re.fullmatch(_WHOLE, code) for code in codes):
         return ""
     counted = [int(code) for code in codes] == list(range(len(codes)))
-    return "whole numbers, {}, ..." if counted or any(map(_broken, second)) else ""
+    if counted or any(map(_broken, second)):
+        return "whole numbers, {}, ..."
+    return ""
 
 
 def _broken(cell: str) -> bool:
@@ -266,13 +288,17 @@ def _unlike(first: Array, rows: Array) -> str:
         return ""
     orders = {"go up": (_up, 5), "go down": (_down, 5), "go in equal steps": (_even, 3)}
     for words, (has, fewest) in orders.items():
-        if d >= (3 if n >= _MANY else fewest) and has(first[None])[0] and has(rows).mean() <= _RARE:
+        if n >= _MANY:
+            fewest = 3
+        if d >= fewest and has(first[None])[0] and has(rows).mean() <= _RARE:
             return f"numbers that {words}, {{}}, ..., unlike those of the lines below"
     low, high = np.fmin.reduce(rows), np.fmax.reduce(rows)
     spread = high - low
     varies = spread > 0.0
     far = np.maximum(low - first, first - high)[varies] > _FAR * spread[varies]
-    return "numbers far from those of the lines below, {}, ..." if varies.sum() >= 2 and far.all() else ""
+    if varies.sum() >= 2 and far.all():
+        return "numbers far from those of the lines below, {}, ..."
+    return ""
 
 
 def _up(rows: Array) -> Array:
@@ -285,8 +311,9 @@ def _down(rows: Array) -> Array:
 
 def _even(rows: Array) -> Array:
     steps = np.diff(rows)
-    off = np.abs(steps - steps[:, :1])
-    return np.asarray((steps[:, 0] != 0.0) & (off <= 1e-6 * np.abs(steps[:, :1])).all(axis=1))
+    first = steps[:, :1]
+    even = np.abs(steps - first) <= 1e-6 * np.abs(first)
+    return np.asarray((steps[:, 0] != 0.0) & even.all(axis=1))
 
 
 def _numbers(lines: Sequence[Sequence[str]], cells: Cells) -> Array:
@@ -302,6 +329,7 @@ _MARKS: Final = {  # the longer ones first: that of UTF-16 begins that of UTF-32
     codecs.BOM_UTF16_LE: "utf-16",
     codecs.BOM_UTF16_BE: "utf-16",
 }
+_OTHER: Final = {"utf-16": "utf-8", "utf-32": "utf-8", "latin-1": "cp1252"}  # what to try next
 _LOOK: Final = 4096  # bytes that are looked at for what a file is
 _PACKED: Final = {b"\x1f\x8b": "gzip", b"PK\x03\x04": "zip", b"BZh": "bzip2", b"\xfd7zXZ": "xz"}
 
@@ -309,17 +337,19 @@ _PACKED: Final = {b"\x1f\x8b": "gzip", b"PK\x03\x04": "zip", b"BZh": "bzip2", b"
 @contextmanager
 def text_of(file: Path, encoding: str | None) -> Iterator[TextIO]:
     """The file, opened as text; the error about bytes that are none says where they are, and what to do."""
-    known = None if encoding is None else _known(encoding)
+    usual = "utf-8"
+    if encoding is not None:
+        usual = _codec(encoding)
     with file.open("rb") as raw:
         start = raw.read(_LOOK)
-    used = next((name for mark, name in _MARKS.items() if start.startswith(mark)), known or "utf-8")
-    _require_text(file, start, used, given=known is not None)
+    used = next((name for mark, name in _MARKS.items() if start.startswith(mark)), usual)
+    _require_text(file, start, used, given=encoding is not None)
     try:
         with file.open(encoding=used, newline="") as lines:
             yield lines
     except UnicodeError as error:
         got = _place(file, used) or f"bytes that are none ({getattr(error, 'reason', error)})"
-        other = "utf-8" if used in ("utf-16", "utf-32") else "cp1252" if used == "latin-1" else "latin-1"
+        other = _OTHER.get(used, "latin-1")
         remedy = f"{option(file, encoding=other)}, or the encoding that it has."
         raise DataError(f"The data file {file}", must=f"text in {_words(used)}", got=got, then=remedy) from error
 
@@ -330,15 +360,17 @@ def option(file: Path, **options: Any) -> str:
     return f"Write csv(path={str(file)!r}, {given}); of a folder, folder(..., {given})"
 
 
-def _known(encoding: object) -> str:
+def _codec(encoding: object) -> str:
     try:
-        found = codecs.lookup(encoding if isinstance(encoding, str) else "")
+        if not isinstance(encoding, str):
+            raise LookupError(encoding)
+        found = codecs.lookup(encoding)
         if not found._is_text_encoding:
             raise LookupError(encoding)
     except (LookupError, ValueError) as error:
         rule, remedy = "a name such as 'utf-8', 'latin-1' or 'utf-16'", "Write encoding='latin-1'."
         raise ConfigError("encoding", must=rule, got=repr(encoding), then=remedy) from error
-    return "latin-1" if found.name == "iso8859-1" else found.name
+    return {"iso8859-1": "latin-1"}.get(found.name, found.name)
 
 
 def _require_text(file: Path, start: bytes, used: str, *, given: bool) -> None:
@@ -350,8 +382,10 @@ def _require_text(file: Path, start: bytes, used: str, *, given: bool) -> None:
         return
     remedy = "Mend the line, or name the source by a spec that reads this kind of file."
     if not given and 4 * start.count(0) >= len(start):
-        low = start[1::2].count(0) >= start[::2].count(0)
-        remedy = f"{option(file, encoding='utf-16-le' if low else 'utf-16-be')} if it is in UTF-16."
+        order = "utf-16-be"
+        if start[1::2].count(0) >= start[::2].count(0):  # Latin letters have their zero second
+            order = "utf-16-le"
+        remedy = f"{option(file, encoding=order)} if it is in UTF-16."
     line = start[: start.index(0)].count(b"\n") + 1
     raise DataError(f"The data file {file}", must="text", got=f"a zero byte in line {line}", then=remedy)
 
@@ -360,10 +394,12 @@ def _place(file: Path, used: str) -> str:
     """The first byte that is none of this encoding, and its line; "" where lines cannot be told before decoding."""
     if "16" in used or "32" in used:
         return ""
+    # The mark counts as a letter here, so that bytes of the first line keep their places.
+    codec = used.removesuffix("-sig")
     with file.open("rb") as raw:
         for number, line in enumerate(raw, 1):
             try:
-                line.decode("utf-8" if used == "utf-8-sig" else used)
+                line.decode(codec)
             except UnicodeError as error:
                 at = getattr(error, "start", 0)
                 return f"the byte 0x{line[at]:02x} in line {number} (byte {at + 1} of it)"
@@ -371,4 +407,6 @@ def _place(file: Path, used: str) -> str:
 
 
 def _words(used: str) -> str:
-    return "UTF-8" if used in ("utf-8", "utf-8-sig") else used.upper() if used.startswith("utf") else used
+    if used.startswith("utf"):
+        return used.removesuffix("-sig").upper()
+    return used

@@ -1,12 +1,13 @@
 """Faults: what files hold by mistake, and a PCA takes for measurements without a word.
 
-A value that stands for a gap, a line of totals, the same rows twice, a date in digits, one site in other units: each
-leaves a table of finite numbers, and components that are wrong. Here they are looked for where rows are at hand, and
-each becomes a sentence that names line or column. They are hints: only the owner of the rows knows whether it is one.
-So each kind is bounded by what ordinary rows do by accident, as far as that can be said.
+A value that stands for a gap, a line of totals, the same rows twice, a date in digits, one site in
+other units: each leaves a table of finite numbers, and components that are wrong. Here they are
+looked for where rows are at hand, and each becomes a sentence that names line or column. They are
+hints: only the owner of the rows knows whether it is one. So each kind is bounded by what ordinary
+rows do by accident, as far as that can be said.
 
-`find` goes through the kinds over all sites together. A site's columns are sorted once (`Site.sorted`), and most kinds
-read quantiles off that.
+`find` goes through the kinds over all sites together. A site's columns are sorted once
+(`Site.sorted`), and most kinds read quantiles off that.
 """
 
 from __future__ import annotations
@@ -124,7 +125,8 @@ class Site:
 def find(
     tables: Sequence[SiteRows | LocalData], names: Sequence[str] | None = None, *, most: int = MOST
 ) -> tuple[str, ...]:
-    """Hints about these sites, whose columns are the same; of more than `most` entries only about their sizes.
+    """Hints about these sites, whose columns are the same; of more than `most` entries only about
+    their sizes.
 
     Args:
         tables: The rows of each site.
@@ -137,7 +139,7 @@ def find(
         return tuple(few)
     sites = [Site.of(table, f"client {i}") for i, table in enumerate(tables)]
     columns = labels.column_names(tables[0].names if names is None else names, sites[0].rows.shape[1])
-    columns = [name if name.startswith("column ") else f"column {name}" for name in columns]
+    columns = [f"column {name.removeprefix('column ')}" for name in columns]
     found = [few]
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # what cannot be told of a column compares NaN, which is false
@@ -185,9 +187,10 @@ def _empty(sites: Sequence[Site], columns: Sequence[str]) -> Iterator[str]:
     for site in sites:
         rows = np.flatnonzero(np.isnan(site.rows).all(axis=1))
         if len(rows):
-            more = f", and so do {len(rows) - 1} more" if len(rows) > 1 else ""
-            first = site.place(int(rows[0]))
-            yield f"{first[0].upper()}{first[1:]} holds no value{more}. Take it out: it would become a row of means."
+            what = f"{_capital(site.place(int(rows[0])))} holds no value"
+            if len(rows) > 1:
+                what += f", and so do {len(rows) - 1} more"
+            yield f"{what}. Take it out: it would become a row of means."
         missing = np.flatnonzero(site.seen == 0).tolist()
         if site.n <= _FEW or len(missing) == len(columns):
             continue
@@ -287,7 +290,9 @@ def _twins(sites: Sequence[Site], columns: Sequence[str]) -> Iterator[str]:
     alike = np.abs((centred / sizes).T @ (centred / sizes)) > 1.0 - 1e-12
     for i, j in np.argwhere(np.triu(alike, 1)).tolist():
         same = np.array_equal(rows[:, i], rows[:, j])
-        what = "holds the same values as" if same else "is the same, in another unit, as"
+        what = "is the same, in another unit, as"
+        if same:
+            what = "holds the same values as"
         pair = f"{_capital(columns[measures[j]])} {what} {columns[measures[i]]}"
         yield f"{pair}. Leave one of them out: together they count twice."
 
@@ -356,9 +361,10 @@ def _doubles(sites: Sequence[Site], columns: Sequence[str]) -> Iterator[str]:
             yield f"{other.who} holds the same rows as {one.who}. Leave one of them out."
         elif telling[i] and telling[j] and count >= max(_FEW, 0.05 * min(one.n, other.n)):
             row = int(np.flatnonzero(np.isin(other.marks, one.marks))[0])
+            where = f"of {other.who} are rows of {one.who} as well, and are"
             if i == j:
                 row = _first_repeated(one.marks)
-            where = f"of {other.who} are" if i == j else f"of {other.who} are rows of {one.who} as well, and are"
+                where = f"of {other.who} are"
             yield f"{labels.count(count, 'row')} {where} there twice: the first is {other.place(row)}. Take them out."
 
 
@@ -387,15 +393,16 @@ def _units(sites: Sequence[Site], columns: Sequence[str]) -> Iterator[str]:
     levels = np.stack([site.levels for site in measured])
     usual = np.stack([_of_others(levels, i) for i in range(len(measured))])
     alone = _alone(levels, usual)
-    pair = len(measured) == 2
-    for i, site in enumerate(measured[:1] if pair else measured):
+    others, looked = "the other sites", measured
+    if len(measured) == 2:  # either may be the odd one: one sentence is enough
+        others, looked = measured[1].who, measured[:1]
+    for i, site in enumerate(looked):
         columns_alone = np.flatnonzero(alone[i] & (usual[i, 2] > usual[i, 0]) & (site.different > _LEAST)).tolist()
         units = {j: _unit(levels[i, :, j], usual[i, :, j]) for j in columns_alone}
         odd = {j: words for j, words in units.items() if words}
         if len(odd) > max(2, len(columns) // 4) and len(set(odd.values())) > 1:
             continue  # other people, who differ in most of what is measured
         for j, words in odd.items():
-            others = measured[1].who if pair else "the other sites"
             median = f"its median is {levels[i, 1, j]:.4g}, against {usual[i, 1, j]:.4g} at {others}, {words}"
             yield f"{_capital(columns[j])} looks as if {site.who} had other units: {median}. Convert it."
 

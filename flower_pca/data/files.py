@@ -29,10 +29,11 @@ def npy(*, path: str) -> Table:
 
 
 def npz(*, path: str, key: str = "X", beside: Sequence[str] = (), ids: str | None = None) -> Table:
-    """One array of a file saved by numpy.savez; others of it, with one value for each row, may go beside.
+    """One array of a file saved by numpy.savez; others of it, with one value for each row, may go
+    beside.
 
-    An array of text called feature_names or columns, of the length of a row, names the columns. The one that `ids`
-    names says whose row each is, for runs over columns of the same people.
+    An array of text called feature_names or columns, of the length of a row, names the columns. The
+    one that `ids` names says whose row each is, for runs over columns of the same people.
     """
     with (
         reading(path, "saved by numpy.savez, without pickled objects") as file,
@@ -74,7 +75,8 @@ def sparse(*, path: str) -> Table:
 
 
 def svmlight(*, path: str, features: int | None = None) -> Table:
-    """Lines of "label index:value ...", as a sparse matrix; the labels go beside, as y. Needs scikit-learn.
+    """Lines of "label index:value ...", as a sparse matrix; the labels go beside, as y. Needs
+    scikit-learn.
 
     Args:
         path: The file.
@@ -105,7 +107,8 @@ def parquet(
         path: The file.
         columns: Names of the columns to use; all that are not beside, if left out.
         beside: Names of columns that are no features: labels, or whose row it is. They may be text.
-        ids: The name of one that says whose row it is, for runs over columns of the same people. It may be text.
+        ids: The name of one that says whose row it is, for runs over columns of the same people. It
+            may be text.
     """
     with needing("pyarrow", "to read this"):
         import pyarrow as pa

@@ -25,7 +25,8 @@ def make(
 ) -> list[Array]:
     """The rows of each client, as indices.
 
-    Every row goes to exactly one client, and every client gets at least one, unless the spec asks for less.
+    Every row goes to exactly one client, and every client gets at least one, unless the spec asks
+    for less.
 
     Args:
         spec: A name, or a string such as "iid(seed=1)" or "dirichlet(0.3, column='y')".
@@ -121,7 +122,8 @@ def power_law(n_rows: int, n_clients: int, *, exponent: float = 1.0) -> list[Arr
 
 
 def by_label(labels: Array, n_clients: int, *, column: str = "y", per_client: int = 1, seed: int = 0) -> list[Array]:
-    """Few labels at each client: rows in the order of their labels, in runs, of which each client is dealt some.
+    """Few labels at each client: rows in the order of their labels, in runs, of which each client
+    is dealt some.
 
     The non-iid partition of McMahan, Moore, Ramage, Hampson, Agueera y Arcas 2017.
     """
@@ -141,10 +143,11 @@ def by_label(labels: Array, n_clients: int, *, column: str = "y", per_client: in
 def dirichlet(
     labels: Array, n_clients: int, *, alpha: float, column: str = "y", min_rows: int = 1, seed: int = 0
 ) -> list[Array]:
-    """The rows of each label in shares drawn from Dirichlet(alpha, ..., alpha): the smaller, the less alike.
+    """The rows of each label in shares drawn from Dirichlet(alpha, ..., alpha): the smaller, the
+    less alike.
 
-    A client left with fewer than `min_rows` gets rows of the largest ones; with min_rows=0 clients may stay empty.
-    Reference: Hsu, Qi, Brown 2019.
+    A client left with fewer than `min_rows` gets rows of the largest ones; with min_rows=0 clients
+    may stay empty. Reference: Hsu, Qi, Brown 2019.
     """
     checks.number("alpha", alpha, least=1e-3, most=1e6, remedy="Try 0.3.")
     checks.integer("min_rows", min_rows, most=max(len(labels) // n_clients, 0), remedy="Ask for fewer, or use 1.")

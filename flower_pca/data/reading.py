@@ -79,7 +79,8 @@ def with_ids(beside: Any, ids: object) -> Any:
 def chosen(
     file: object, names: Sequence[str], columns: object, beside: object
 ) -> tuple[tuple[str, ...], tuple[str, ...], dict[str, str]]:
-    """The names of the features, of the columns beside them, and of those that cannot be used, with what is wrong.
+    """The names of the features, of the columns beside them, and of those that cannot be used, with
+    what is wrong.
 
     If no features are chosen, all are that are not beside, and have a name of their own.
     """

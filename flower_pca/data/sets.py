@@ -23,7 +23,8 @@ _BUNDLED: Final = ("breast_cancer", "diabetes", "digits", "iris", "linnerud", "w
 
 
 def sklearn(*, name: str) -> Table:
-    """A data set that comes with scikit-learn; what it predicts goes beside, as y. Needs scikit-learn.
+    """A data set that comes with scikit-learn; what it predicts goes beside, as y. Needs
+    scikit-learn.
 
     Args:
         name: breast_cancer, diabetes, digits, iris, linnerud or wine.
@@ -44,7 +45,8 @@ def hugging_face(
     columns: Sequence[str] | None = None,
     beside: Sequence[str] = (),
 ) -> Table:
-    """A data set of Hugging Face, loaded by flwr-datasets: numbers, vectors, or pictures as rows of pixels.
+    """A data set of Hugging Face, loaded by flwr-datasets: numbers, vectors, or pictures as rows of
+    pixels.
 
     Args:
         name: Its name, or the path of a local folder of csv, json or parquet files.
@@ -118,15 +120,18 @@ def synthetic(
 ) -> Table:
     """Rows of unlike clients, a part for each; whose a row is goes beside, as client.
 
-    Like measured data: variances fall as a power law, and a few strong directions are common to all clients.
+    Like measured data: variances fall as a power law, and a few strong directions are common to all
+    clients.
 
     Args:
         n: Rows of all clients together.
         d: Columns.
         clients: Clients.
-        means: How far a client's mean lies from the others', in standard deviations; 0: all means are equal.
+        means: How far a client's mean lies from the others', in standard deviations; 0: all means
+            are equal.
         sizes: Client i has a share of (i + 1)^-sizes of the rows; 0: all have equally many.
-        spectra: A client's variances fall with an exponent between 1 - spectra and 1 + spectra; 0: all alike.
+        spectra: A client's variances fall with an exponent between 1 - spectra and 1 + spectra; 0:
+            all alike.
         tilt: How far a client's directions are turned from the common ones; 0: not at all.
         seed: The seed.
     """

@@ -1,7 +1,7 @@
 """Where rows come from: one function and one row of the table per source.
 
-A source is named by a spec string, "npz(path='patients.npz', key='X')", or by a bare path: its ending picks the
-source, and a folder is one with a file per client.
+A source is named by a spec string, "npz(path='patients.npz', key='X')", or by a bare path: its
+ending picks the source, and a folder is one with a file per client.
 """
 
 from __future__ import annotations
@@ -55,7 +55,8 @@ def folder(
 ) -> Table:
     """A folder with one file per client; the files' names go beside, as file.
 
-    What is not said of csv files is found in each of them, so that a German one may lie among others.
+    What is not said of csv files is found in each of them, so that a German one may lie among
+    others.
 
     Args:
         path: The folder.
@@ -68,7 +69,8 @@ def folder(
         thousands: What may stand between thousands in csv files.
         encoding: Of csv files.
         drop: Names of columns to leave out, which may hold anything, or patterns such as "lab_*".
-        without: Names of files to leave out, which may hold anything, or patterns; without their endings.
+        without: Names of files to leave out, which may hold anything, or patterns; without their
+            endings.
     """
     given = {"sep": sep, "header": header, "decimal": decimal, "thousands": thousands, "encoding": encoding}
     apart = tuple(name for name in texts("beside", beside) if name != "file")
@@ -100,7 +102,8 @@ def parties(
     """The tables of clients that hold different columns of the same people.
 
     Args:
-        spec: A folder with a file for each of them; or one table, whose columns are dealt out in order, for a trial.
+        spec: A folder with a file for each of them; or one table, whose columns are dealt out in
+            order, for a trial.
         ids: The name of the column that says whose row it is; None for none.
         clients: How many there are; of a folder as many as files, else 2, if left out.
         drop: Names of columns to leave out, or patterns.
@@ -146,10 +149,11 @@ SOURCES: Final[dict[str, Callable[..., Table]]] = {
 
 
 def make(spec: str, needed: Sequence[str] | None = None) -> Any:
-    """The rows that a spec string or a bare path names: a two-dimensional array, dense, memory-mapped or sparse.
+    """The rows that a spec string or a bare path names: a two-dimensional array, dense,
+    memory-mapped or sparse.
 
-    Where their columns have names, or their lines numbers, they come as `SiteRows`, with these. Where it matters, only
-    the `needed` columns are read: see `table_with`.
+    Where their columns have names, or their lines numbers, they come as `SiteRows`, with these.
+    Where it matters, only the `needed` columns are read: see `table_with`.
     """
     found = table_with(spec, needed)
     named = found.names or found.text or found.ids is not None
@@ -199,9 +203,11 @@ def table(
 
 
 def table_with(spec: str, needed: Sequence[str] | None, *, beside: Sequence[str] = ()) -> Table:
-    """The rows, of whose columns those that are needed have to be numbers, alike at all sites; the others as they are.
+    """The rows, of whose columns those that are needed have to be numbers, alike at all sites; the
+    others as they are.
 
-    So what a run of some columns has read can be read again, without a word of the columns that it has left out.
+    So what a run of some columns has read can be read again, without a word of the columns that it
+    has left out.
     """
     try:
         return table(spec, beside=beside)
@@ -331,11 +337,12 @@ def natural(file: Path) -> list[Any]:
 
 
 class Arrivals:
-    """The files of a folder, one batch each, in the order of their names. Files may arrive while the run goes on.
+    """The files of a folder, one batch each, in the order of their names. Files may arrive while
+    the run goes on.
 
-    A file counts once its name ends in one of `ENDINGS`; write it under another name and rename it, so
-    that it is never read half-written. Names must grow (a date, a number with leading zeros): a file whose name comes
-    before the newest one taken is never looked at.
+    A file counts once its name ends in one of `ENDINGS`; write it under another name and rename it,
+    so that it is never read half-written. Names must grow (a date, a number with leading zeros): a
+    file whose name comes before the newest one taken is never looked at.
 
     Args:
         path: The folder.

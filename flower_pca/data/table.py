@@ -21,12 +21,14 @@ class Table:
     """Rows with what is known of them.
 
     Attributes:
-        parts: The rows, n x d (dense, memory-mapped or sparse); in several parts if the source knows its clients.
+        parts: The rows, n x d (dense, memory-mapped or sparse); in several parts if the source
+            knows its clients.
         names: Names of the columns, where they have any.
         beside: Columns that are no features, by name: labels, or the client that a row is of.
         words: Columns that hold no numbers, and were not kept apart: what is in each, in words.
         source: The file or the folder, for messages.
-        origin: The files, and where in them the rows are, for messages; None of rows from elsewhere.
+        origin: The files, and where in them the rows are, for messages; None of rows from
+            elsewhere.
         sites: Names of the clients, where the parts have them.
         ids: Whose row each is, where a column of the source says so.
     """

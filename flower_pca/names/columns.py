@@ -1,11 +1,13 @@
-"""Names of columns as one value: unique texts in an order, with a digest that does not depend on it.
+"""Names of columns as one value: unique texts in an order, with a digest that does not depend on
+it.
 
-Columns that have names are worked on in the sorted order of these, wherever a file has them, unless a run names its own
-columns: then in the order of the run. So clients whose files differ in order agree without a message, and without the
-server having seen a name: `Heading` is what a client says of its columns, and its digest is enough to compare them.
+Columns that have names are worked on in the sorted order of these, wherever a file has them, unless
+a run names its own columns: then in the order of the run. So clients whose files differ in order
+agree without a message, and without the server having seen a name: `Heading` is what a client says
+of its columns, and its digest is enough to compare them.
 
-All doors compare columns here, and refuse others in the same words: `Heading.mismatch` where two tables have to have
-the same ones, `lacking` where one has to have those that are wanted.
+All doors compare columns here, and refuse others in the same words: `Heading.mismatch` where two
+tables have to have the same ones, `lacking` where one has to have those that are wanted.
 """
 
 from __future__ import annotations
@@ -115,7 +117,8 @@ class Heading:
         count: How many there are.
         digest: Of their sorted names; "" if they have none.
         names: The sorted names; None if there are none, or if the client keeps them to itself.
-        people: Whether it is said of people, whose ids the digest is of: of a run whose parties hold different columns.
+        people: Whether it is said of people, whose ids the digest is of: of a run whose parties
+            hold different columns.
     """
 
     count: int
@@ -289,7 +292,8 @@ def difference(names: Sequence[str], others: Sequence[str]) -> str:
 def no_numbers(who: object, words: Mapping[str, str], *, file: bool = True) -> DataError:
     """The error about columns that cannot be used; by name, what is in each, and where.
 
-    They hold no numbers, have no name, or share one with others. Only readers of a `file` can keep columns apart.
+    They hold no numbers, have no name, or share one with others. Only readers of a `file` can keep
+    columns apart.
     """
     what, got = f"The columns of {who}", listed(words.values())
     if odd := [bad for name, bad in words.items() if unnamed(name, bad)]:
@@ -322,7 +326,8 @@ def unnamed(name: str, bad: str) -> bool:
 
 
 def wanted(columns: Any) -> tuple[str, ...] | None:
-    """The columns that a run names, in their order: a list of names, or text with commas between them; None for none.
+    """The columns that a run names, in their order: a list of names, or text with commas between
+    them; None for none.
 
     Raises:
         ConfigError: If they are no such names, or one is there twice.

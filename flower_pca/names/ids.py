@@ -1,7 +1,8 @@
 """Ids: whose row is whose, where parties hold different columns of the same people.
 
-Ids are texts, each of them once, and rows lie in the order of these: so tables need not have the same order, and no id
-has to travel. What travels is a digest of all of them together, salted by the run, and slow to make: see `digest`.
+Ids are texts, each of them once, and rows lie in the order of these: so tables need not have the
+same order, and no id has to travel. What travels is a digest of all of them together, salted by the
+run, and slow to make: see `digest`.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ def texts(values: Iterable[Any]) -> tuple[str, ...]:
 
 
 def order(ids: Sequence[str], who: str) -> Array:
-    """Where each row is that comes next in the order of the ids: by value if all are whole numbers, else as text.
+    """Where each row is that comes next in the order of the ids: by value if all are whole numbers,
+    else as text.
 
     Raises:
         DataError: If an id is missing, or is there more than once. No other machine is told which.
@@ -48,10 +50,12 @@ def order(ids: Sequence[str], who: str) -> Array:
 
 
 def digest(ids: Iterable[str], salt: str) -> str:
-    """What a party tells of its sorted ids: scrypt of all of them together, with the salt of the run.
+    """What a party tells of its sorted ids: scrypt of all of them together, with the salt of the
+    run.
 
-    So two parties are known to have the same people, and nothing is known of a single one: whoever wants to confirm a
-    guess has to guess all ids at once, anew in every run, and pays for each guess.
+    So two parties are known to have the same people, and nothing is known of a single one: whoever
+    wants to confirm a guess has to guess all ids at once, anew in every run, and pays for each
+    guess.
     """
     whole = hashlib.sha256("\0".join(ids).encode()).digest()
     return hashlib.scrypt(whole, salt=salt.encode(), **_SLOW, dklen=32).hex()

@@ -19,7 +19,8 @@ class Stretch:
     Attributes:
         file: Its path.
         n: How many rows it has.
-        line: From a row to the line that it is on, of a text file: looked up there where it is needed.
+        line: From a row to the line that it is on, of a text file: looked up there where it is
+            needed.
         guessed: Whether its first line was taken for a row, which nobody has said that it is.
     """
 

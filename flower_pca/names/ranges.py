@@ -1,7 +1,9 @@
-"""Public ranges of columns: between which values each lies, by common knowledge and not by the rows.
+"""Public ranges of columns: between which values each lies, by common knowledge and not by the
+rows.
 
-They are written "age=18..100,weight=30..200", or stand in a file, a line "age,18,100" for each column. A run with noise
-counts each column in halves of its range from the middle on, so that units need no look at the rows.
+They are written "age=18..100,weight=30..200", or stand in a file, a line "age,18,100" for each
+column. A run with noise counts each column in halves of its range from the middle on, so that units
+need no look at the rows.
 """
 
 from __future__ import annotations

@@ -27,11 +27,14 @@ class SiteRows:
     Attributes:
         values: The rows, n x d: dense, memory-mapped or sparse.
         names: Names of the columns; None where they go by position.
-        words: Columns beside these that hold no numbers, by name: what is in each, in words. No run can ask for them.
+        words: Columns beside these that hold no numbers, by name: what is in each, in words. No run
+            can ask for them.
         source: Where the rows come from, for messages: a file, say.
         site: The name of the site; "" if it has none.
-        origin: Which file each row is from, and where in it, for messages; None of rows from elsewhere.
-        ids: Whose row each is, where that is known: for runs whose clients hold different columns of the same people.
+        origin: Which file each row is from, and where in it, for messages; None of rows from
+            elsewhere.
+        ids: Whose row each is, where that is known: for runs whose clients hold different columns
+            of the same people.
     """
 
     values: Any

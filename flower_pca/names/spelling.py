@@ -1,7 +1,9 @@
-"""Names as they are compared: what looks alike is alike, and what still differs is shown so that one sees it.
+"""Names as they are compared: what looks alike is alike, and what still differs is shown so that
+one sees it.
 
-The same letter may be one character or two (é), and a table from a spreadsheet has blanks and line ends in its names.
-So names are brought into one form when they are read, at every door. What steers a terminal is written out.
+The same letter may be one character or two (é), and a table from a spreadsheet has blanks and line
+ends in its names. So names are brought into one form when they are read, at every door. What steers
+a terminal is written out.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Pictures of a result, by name: what `plot` draws, and what a report shows.
 
-`PICTURES` is the table. A picture is of one kind of result, and may need what only some results have, or the rows of
-the clients: `available` says which there are of a result.
+`PICTURES` is the table. A picture is of one kind of result, and may need what only some results
+have, or the rows of the clients: `available` says which there are of a result.
 """
 
 from __future__ import annotations
@@ -87,7 +87,8 @@ OUTLIERS: Final = Requirement(
 
 @dataclass(frozen=True)
 class Picture:
-    """One picture: how it is drawn, and how it is read, of a run at once or with noise too; of what, and what it needs.
+    """One picture: how it is drawn, and how it is read, of a run at once or with noise too; of
+    what, and what it needs.
 
     `draw` takes an empty figure, the result, and the rows of the clients where it needs `rows`.
     """

@@ -41,8 +41,9 @@ def own_scores(result: PCAResult) -> Array | None:
 
 
 def scores(drawn: Figure, result: PCAResult, shards: Sequence[Any] | None) -> None:
-    """Rows along the first two components: in the colours of their clients, with the columns that pull them; of many
-    clients those furthest off, each before all rows. Of a single component, one strip per client.
+    """Rows along the first two components: in the colours of their clients, with the columns that
+    pull them; of many clients those furthest off, each before all rows. Of a single component, one
+    strip per client.
     """
     own = own_scores(result)
     every = sum(rows(shards or ())) if own is None else len(own)

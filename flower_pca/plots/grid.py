@@ -29,9 +29,11 @@ def draw(
     label: str,
     kind: Literal["signed", "share"],
 ) -> None:
-    """Draw (things, columns) as columns from the top down; of many with names, those with the largest values.
+    """Draw (things, columns) as columns from the top down; of many with names, those with the
+    largest values.
 
-    Many columns without names keep their places, from left to right: they may be those of a picture or of a spectrum.
+    Many columns without names keep their places, from left to right: they may be those of a picture
+    or of a spectrum.
 
     Args:
         drawn: The figure, empty.

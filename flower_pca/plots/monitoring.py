@@ -28,7 +28,8 @@ def draw(scored: Mapping[Any, Scored], limits: Limits, path: str | os.PathLike[s
     Args:
         scored: T2 and SPE of each site's rows, by the name of the site.
         limits: Where rows begin to be beyond.
-        path: The file to write. Either the whole new picture is there afterwards, or the old file untouched.
+        path: The file to write. Either the whole new picture is there afterwards, or the old file
+            untouched.
 
     Raises:
         ConfigError: If matplotlib is not installed.

@@ -32,12 +32,15 @@ def client_map(
     labels: Sequence[int] | Array | None = None,
     names: Sequence[str] | None = None,
 ) -> Path:
-    """Draw the distances between clients, and the clients as points in the plane that keeps them best, as SVG or PNG.
+    """Draw the distances between clients, and the clients as points in the plane that keeps them
+    best, as SVG or PNG.
 
     Args:
         rho: What `groups.distances` returns.
-        path: The file to write. Either the whole new picture is there afterwards, or the old file untouched.
-        labels: The group of each client, such as `groups.clusters` returns it: the order of the matrix, and colours.
+        path: The file to write. Either the whole new picture is there afterwards, or the old file
+            untouched.
+        labels: The group of each client, such as `groups.clusters` returns it: the order of the
+            matrix, and colours.
         names: What to write beside the points.
     """
     points = embed(rho, dimensions=2) if len(rho) > 1 else np.zeros((len(rho), 2))
@@ -157,11 +160,14 @@ def _plane(ax: Axes, points: Array, names: Sequence[str], group: Array) -> None:
 
 
 def pictures(parts: Sequence[Parts], path: str | os.PathLike[str], *, shape: tuple[int, int]) -> Path:
-    """Draw rows that are pictures, each as a line: the row, its shared part, its own part and the rest.
+    """Draw rows that are pictures, each as a line: the row, its shared part, its own part and the
+    rest.
 
     Args:
-        parts: What `PersonalResult.split` returns, one for each line; all rows of it together are the picture.
-        path: The file to write. Either the whole new picture is there afterwards, or the old file untouched.
+        parts: What `PersonalResult.split` returns, one for each line; all rows of it together are
+            the picture.
+        path: The file to write. Either the whole new picture is there afterwards, or the old file
+            untouched.
         shape: Height and width of a picture.
     """
     lines = [np.stack([p.shared + p.own + p.rest, *p]).reshape(4, -1) for p in parts[:_MOST]]

@@ -1,8 +1,10 @@
-"""How every picture looks. matplotlib is imported only when one is drawn; pyplot and its global state never.
+"""How every picture looks. matplotlib is imported only when one is drawn; pyplot and its global
+state never.
 
-A picture is drawn once, for a light page. As SVG it has a style sheet for dark ones: letters, lines and the ground that
-are drawn in INK, GRID and WHITE turn to their counterparts there, while the colours of data stay, as they are seen on
-both. Maps of colours are transparent where there is nothing to see, so that the ground of the page shows through.
+A picture is drawn once, for a light page. As SVG it has a style sheet for dark ones: letters, lines
+and the ground that are drawn in INK, GRID and WHITE turn to their counterparts there, while the
+colours of data stay, as they are seen on both. Maps of colours are transparent where there is
+nothing to see, so that the ground of the page shows through.
 """
 
 from __future__ import annotations
@@ -154,7 +156,8 @@ def curves(count: int) -> list[Any]:
 def scale(kind: Literal["signed", "share", "course"]) -> Colormap:
     """A map of colours that is seen on a light page and on a dark one.
 
-    "signed" is nothing in the middle, "share" is nothing at zero; "course" has a colour for every place.
+    "signed" is nothing in the middle, "share" is nothing at zero; "course" has a colour for every
+    place.
     """
     from matplotlib.colors import LinearSegmentedColormap, to_rgb
 

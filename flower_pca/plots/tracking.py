@@ -20,12 +20,15 @@ if TYPE_CHECKING:
 
 
 def movement(result: TrackingResult, path: str | os.PathLike[str], *, truth: Array | None = None) -> Path:
-    """Draw movement, residual and the statistic of a change over the steps, on axes of their own, into an SVG or PNG.
+    """Draw movement, residual and the statistic of a change over the steps, on axes of their own,
+    into an SVG or PNG.
 
     Args:
         result: What `track` has returned, or `TrackingResult.load` has read.
-        path: The file to write. Either the whole new picture is there afterwards, or the old file untouched.
-        truth: True components as rows, (steps, r, d), or (r, d) for all steps: the error is drawn as well.
+        path: The file to write. Either the whole new picture is there afterwards, or the old file
+            untouched.
+        truth: True components as rows, (steps, r, d), or (r, d) for all steps: the error is drawn
+            as well.
 
     Raises:
         ConfigError: If matplotlib is not installed.

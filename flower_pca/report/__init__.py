@@ -1,7 +1,8 @@
-"""A run as one HTML file: first what was found, in words and pictures, then the clients, and folded how the run went.
+"""A run as one HTML file: first what was found, in words and pictures, then the clients, and folded
+how the run went.
 
-It needs nothing from elsewhere. What there is to say of a result it says itself, in `facts`, `findings` and `remarks`;
-the tables are those of `pages`. Here they are put together.
+It needs nothing from elsewhere. What there is to say of a result it says itself, in `facts`,
+`findings` and `remarks`; the tables are those of `pages`. Here they are put together.
 """
 
 from __future__ import annotations

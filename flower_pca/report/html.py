@@ -1,8 +1,9 @@
-"""What a report is written with: the head of the page with its style sheet, facts, tables, pictures.
+"""What a report is written with: the head of the page with its style sheet, facts, tables,
+pictures.
 
-The page needs nothing from elsewhere and runs nothing. It is light or dark as the reader's system is, printed light,
-and as wide as the window: where that is narrow, tables have smaller letters and break long words, so that nothing of
-them is cut.
+The page needs nothing from elsewhere and runs nothing. It is light or dark as the reader's system
+is, printed light, and as wide as the window: where that is narrow, tables have smaller letters and
+break long words, so that nothing of them is cut.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The tables of a page: the components, the clients and their rows; and how the run went.
 
-Robust and personalized runs have tables of their own, in `robust` and `personal`. Where the clients' rows are at hand,
-the page says how their means and spreads differ, and which rows lie furthest out.
+Robust and personalized runs have tables of their own, in `robust` and `personal`. Where the
+clients' rows are at hand, the page says how their means and spreads differ, and which rows lie
+furthest out.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Events: the steps of a run as lines of JSON in a file, each as soon as the step is over.
 
-A line is written at once and lies on the disk when the run goes on. What the machine stops in the midst of is cut off
-when the run is resumed; a step that is told again has its line already. So a file has every step once, in whole lines.
+A line is written at once and lies on the disk when the run goes on. What the machine stops in the
+midst of is cut off when the run is resumed; a step that is told again has its line already. So a
+file has every step once, in whole lines.
 """
 
 from __future__ import annotations
@@ -23,12 +24,13 @@ _SAME: Final = ("rows", "missing_share")  # alike to the last bit in a step that
 
 
 class Events:
-    """Called with the `StepRecord` of every step: appends it to a file as a line of JSON, with the time of day.
+    """Called with the `StepRecord` of every step: appends it to a file as a line of JSON, with the
+    time of day.
 
     Args:
         path: The file. Pipes and the like will do, if not to go on from.
-        resume: Whether the file may have the steps of the run that goes on from a checkpoint; else it must be new or
-            empty.
+        resume: Whether the file may have the steps of the run that goes on from a checkpoint; else
+            it must be new or empty.
 
     Raises:
         ConfigError: If the file has lines, or cannot be written.

@@ -1,8 +1,9 @@
 """What can be said of a result, once: texts, JSON, pages, notebooks and pictures read it from here.
 
-Every kind of result has `facts`, figures under the names that JSON has and the words that a reader has; `findings`,
-sentences on what was found; `remarks`, sentences on how far that may be relied on, each in a tone; and a `listing` of
-its components. What a family of algorithms adds stands in its own result.
+Every kind of result has `facts`, figures under the names that JSON has and the words that a reader
+has; `findings`, sentences on what was found; `remarks`, sentences on how far that may be relied on,
+each in a tone; and a `listing` of its components. What a family of algorithms adds stands in its
+own result.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ _ALONE: Final = 0.8  # of a component, from which one column is it
 
 
 class Fact(NamedTuple):
-    """One figure: its name in JSON, what a reader calls it, the figure, as it is shown, and whether it is of the run.
+    """One figure: its name in JSON, what a reader calls it, the figure, as it is shown, and whether
+    it is of the run.
 
     One without words is for JSON alone; one without a key for readers.
     """

@@ -92,7 +92,8 @@ def means(result: Any) -> Array:
     """What stands for gaps in new rows: what did so in the run, else its means.
 
     Raises:
-        ConfigError: If the run has allowed for no gaps, and was not centred: it knows no means then.
+        ConfigError: If the run has allowed for no gaps, and was not centred: it knows no means
+            then.
     """
     if result.fill_ is None and not result.centered:
         rule, remedy = "of a run that was centred, or that allowed for gaps", "Impute them first."

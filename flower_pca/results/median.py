@@ -8,7 +8,8 @@ from flower_pca.results.pca import PCAResult
 
 
 class MedianResult(PCAResult):
-    """Components near those of most clients, with medians over the clients of centre, scale and variances.
+    """Components near those of most clients, with medians over the clients of centre, scale and
+    variances.
 
     `n_samples_` counts the rows as clients say, of which nothing else hangs.
     """

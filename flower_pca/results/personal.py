@@ -34,19 +34,24 @@ class Parts(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class PersonalResult(PCAResult):
-    """Shared components, in `components_`, and each client's own ones, in `own[client]["components"]`.
+    """Shared components, in `components_`, and each client's own ones, in
+    `own[client]["components"]`.
 
-    A client is its position in `own`; or its own components themselves, as rows, as its node has written them. Own
-    components are orthonormal rows, orthogonal to the shared ones, largest variance first, each with its largest entry
-    positive. `own[client]["variances"]` are the mean squares of the client's rows along them.
+    A client is its position in `own`; or its own components themselves, as rows, as its node has
+    written them. Own components are orthonormal rows, orthogonal to the shared ones, largest
+    variance first, each with its largest entry positive. `own[client]["variances"]` are the mean
+    squares of the client's rows along them.
 
     Attributes:
-        error_: Mean over clients of the mean squared distance between a row and its shared and own parts.
-        theta_estimate_: The federated estimate of theta, from sums; see `theta_`. Without masks, over the nodes that
-            agree by `share_own`: NaN if at most one of several does.
-        local_components: The own components that were asked for; where they differ by client, the most of them.
-        collected_: Own components of the clients that agreed to send them, (N, r2, d), in the order of the clients'
-            keys; zero rows where a client has fewer. N = 0 if they were not asked for.
+        error_: Mean over clients of the mean squared distance between a row and its shared and own
+            parts.
+        theta_estimate_: The federated estimate of theta, from sums; see `theta_`. Without masks,
+            over the nodes that agree by `share_own`: NaN if at most one of several does.
+        local_components: The own components that were asked for; where they differ by client, the
+            most of them.
+        collected_: Own components of the clients that agreed to send them, (N, r2, d), in the order
+            of the clients' keys; zero rows where a client has fewer. N = 0 if they were not asked
+            for.
     """
 
     complete: ClassVar[bool] = False
@@ -83,10 +88,11 @@ class PersonalResult(PCAResult):
 
     @property
     def theta_(self) -> float:
-        """1 - lambda_max(mean_i P_i), P_i the projection on client i's own components: near 0, the split is arbitrary.
+        """1 - lambda_max(mean_i P_i), P_i the projection on client i's own components: near 0, the
+        split is arbitrary.
 
-        From the own components of all clients where these are known; else the estimate of the run, which is an upper
-        one and close after ten rounds or so. NaN where it is not measured.
+        From the own components of all clients where these are known; else the estimate of the run,
+        which is an upper one and close after ten rounds or so. NaN where it is not measured.
         """
         closing = self.history.of(self.closing)
         if not self.own or not closing or len(self.own) < closing[-1].answered:
@@ -128,17 +134,20 @@ class PersonalResult(PCAResult):
         ]
 
     def fit_own(self, X: Any, n_components: int | None = None) -> Array:
-        """The own components of a client that the run has not known, from its rows, as rows of shape (r, d).
+        """The own components of a client that the run has not known, from its rows, as rows of
+        shape (r, d).
 
-        The shared ones stay as they are: own ones are the leading directions of what these leave of the rows, in the
-        frame of the run. Give them as `client` where a client is asked for. The rows stay where this is called.
+        The shared ones stay as they are: own ones are the leading directions of what these leave of
+        the rows, in the frame of the run. Give them as `client` where a client is asked for. The
+        rows stay where this is called.
 
         Args:
             X: Rows of the new client, (n, d).
             n_components: How many own components; `local_components`, as in the run, if left out.
 
         Returns:
-            Orthonormal rows, largest variance first; fewer than asked for where the rows have not that rank.
+            Orthonormal rows, largest variance first; fewer than asked for where the rows have not
+            that rank.
         """
         r = self.local_components if n_components is None else n_components
         room = self.n_features_in_ - self.n_components_

@@ -1,7 +1,9 @@
-"""Projection: what it takes to project rows, and nothing else: components, mean, scale, fill and names of columns.
+"""Projection: what it takes to project rows, and nothing else: components, mean, scale, fill and
+names of columns.
 
-A result has all of it in one object, so that a later step, at a server or at a node, projects as the result does. It
-packs into bytes, and `to_record` into a record that Flower sends: see `flower_pca.wire`.
+A result has all of it in one object, so that a later step, at a server or at a node, projects as
+the result does. It packs into bytes, and `to_record` into a record that Flower sends: see
+`flower_pca.wire`.
 """
 
 from __future__ import annotations
@@ -80,7 +82,8 @@ class Packet:
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Self:
-        """What a record has that `to_record` has made: a `ConfigRecord`, or the config of a NumPyClient.
+        """What a record has that `to_record` has made: a `ConfigRecord`, or the config of a
+        NumPyClient.
 
         Raises:
             ProtocolError: If there is none in it.
@@ -100,10 +103,11 @@ class Projection(Packet):
         mean_: What is subtracted from a row, (d,); None for nothing.
         scale_: What each column is divided by then, (d,); None for nothing.
         fill_: What stands for a missing value, (d,); None if none are allowed.
-        weights_: What rows are multiplied by to have their scores, (k, d), where components are not orthonormal; else
-            None.
+        weights_: What rows are multiplied by to have their scores, (k, d), where components are not
+            orthonormal; else None.
         feature_names_in_: Names of the columns, (d,); None where columns go by position.
-        feature_digest: SHA-256 of the sorted names, where clients keep the names to themselves; "" if there are none.
+        feature_digest: SHA-256 of the sorted names, where clients keep the names to themselves; ""
+            if there are none.
     """
 
     kind: ClassVar[str] = "projection"

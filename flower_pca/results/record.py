@@ -1,7 +1,8 @@
 """StepRecord: what is known of a step as soon as it is over, for whoever watches a run.
 
-`Following` watches a run, hears of every message before the run's state is kept, and hands on a record once a step is
-over. So a run that is killed and resumed may tell its newest step again, with the same figures, but leaves none out.
+`Following` watches a run, hears of every message before the run's state is kept, and hands on a
+record once a step is over. So a run that is killed and resumed may tell its newest step again, with
+the same figures, but leaves none out.
 """
 
 from __future__ import annotations
@@ -24,14 +25,16 @@ _FIGURES: Final = ("rows", "missing_share", "outlier_share", "residual")  # of a
 
 @dataclass(frozen=True, kw_only=True)
 class ClientStep:
-    """What a client has had in a step, where its answers are seen. A client in an outage has no rows, and no shares.
+    """What a client has had in a step, where its answers are seen. A client in an outage has no
+    rows, and no shares.
 
     Attributes:
         rows: Rows of its batch.
         missing_share: Entries that were missing, of all entries of these rows; None without rows.
-        outlier_share: Entries that were taken for outliers, of those that were observed; None without any.
-        residual: The norm of what the basis before has left of the observed entries that are no outliers, relative to
-            that of all observed ones; None without any.
+        outlier_share: Entries that were taken for outliers, of those that were observed; None
+            without any.
+        residual: The norm of what the basis before has left of the observed entries that are no
+            outliers, relative to that of all observed ones; None without any.
         site: What the client is called, if it says so; else "".
     """
 
@@ -48,15 +51,17 @@ class StepRecord:
 
     Attributes:
         step: Its number, as in the result of the run.
-        batch: The number of its batch at the clients, as in the files that they keep: it counts the steps before the
-            first rows of any client too.
+        batch: The number of its batch at the clients, as in the files that they keep: it counts the
+            steps before the first rows of any client too.
         rows: Rows at all clients together.
         statistic: The statistic of a change; None where it is not known.
         level: What it was held against; None where no change was looked for.
         change: In words, the change that was declared; None where none was.
-        movement: The sine of the largest angle between its basis and the one before; None where there is none.
+        movement: The sine of the largest angle between its basis and the one before; None where
+            there is none.
         missing_share: Entries that were missing, of all entries of these rows; None without rows.
-        outlier_share: Entries that were taken for outliers, of those that were observed; None without any.
+        outlier_share: Entries that were taken for outliers, of those that were observed; None
+            without any.
         residual: As `TrackingResult.residuals_`; None without rows.
         deficient: Rows with fewer independent observed entries than components.
         clients: The share of each client, by key; under masks none, as nothing but sums is seen.
@@ -93,7 +98,8 @@ class Following(Watcher):
 
     Args:
         on_step: Called with the record.
-        known_as: From a client of the run to its lasting key and its name; as it is, without a name, if left out.
+        known_as: From a client of the run to its lasting key and its name; as it is, without a
+            name, if left out.
     """
 
     def __init__(

@@ -17,27 +17,34 @@ from flower_pca.results.pca import PCAResult
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class RobustResult(PCAResult):
-    """Rows = low-rank part + sparse part: the components, variances and total variance are those of the low-rank part.
+    """Rows = low-rank part + sparse part: the components, variances and total variance are those of
+    the low-rank part.
 
-    `own` has V, L and S of each public client: L + S are its rows (up to `threshold_` in each entry), in their units.
+    `own` has V, L and S of each public client: L + S are its rows (up to `threshold_` in each
+    entry), in their units.
 
     Attributes:
-        threshold_: What is at most so far from the low-rank part, in the frame, is noise and not part of S.
+        threshold_: What is at most so far from the low-rank part, in the frame, is noise and not
+            part of S.
         spread_: The size of an ordinary entry in the frame, 1.4826 times the median.
-        cut_: Thresholds beyond which an entry counts as an outlier; it has no pull on the low-rank part, if cut off.
+        cut_: Thresholds beyond which an entry counts as an outlier; it has no pull on the low-rank
+            part, if cut off.
         outlier_share_: The share of entries further off than that.
         far_share_: The same share of each column's entries, of all clients together, (d,).
         taken_share_: The share of each column's entries that are not 0 in S, likewise, (d,).
-        clients_: Of each client its rows, the share of its entries that are not 0 in S, and that of outliers, (N, 3);
-            None where the server has seen sums only.
+        clients_: Of each client its rows, the share of its entries that are not 0 in S, and that of
+            outliers, (N, 3); None where the server has seen sums only.
         client_keys_: The keys of these clients, as in `site_names`, (N,); likewise.
-        noise_: The deviation of dense noise; 0 where none was found, None where the algorithm does not say.
+        noise_: The deviation of dense noise; 0 where none was found, None where the algorithm does
+            not say.
         rank_: The rank of the low-rank part that was found; None where the algorithm does not say.
-        hidden_error_: What entries were off by that the algorithm had not seen, over `spread_`; None likewise.
+        hidden_error_: What entries were off by that the algorithm had not seen, over `spread_`;
+            None likewise.
         attempts_: Attempts that the run has made.
-        undetermined_columns_: Columns of which too few entries are clean to say what their low-rank part is. `own` has
-            such rows of a client, "undetermined", and those of them that are bad as a whole, "bad_rows". They add
-            nothing to the variances, which are as if they were like the others.
+        undetermined_columns_: Columns of which too few entries are clean to say what their low-rank
+            part is. `own` has such rows of a client, "undetermined", and those of them that are bad
+            as a whole, "bad_rows". They add nothing to the variances, which are as if they were
+            like the others.
     """
 
     complete: ClassVar[bool] = False
@@ -95,9 +102,11 @@ class RobustResult(PCAResult):
         ]
 
     def transform(self, X: Any) -> Array:
-        """Coordinates of the rows of X, (n, d), along the components, (n, k), as if far entries were missing.
+        """Coordinates of the rows of X, (n, d), along the components, (n, k), as if far entries
+        were missing.
 
-        Not a projection: Huber's regression, whose threshold falls from `spread_` to `threshold_`, on what is not NaN.
+        Not a projection: Huber's regression, whose threshold falls from `spread_` to `threshold_`,
+        on what is not NaN.
         """
         Z, data = self.components_.T, self._data(X)
         unseen, start, found = hidden.unseen(data, seed=0, share=0.0), 0, []

@@ -50,7 +50,8 @@ def header(result: Any, numbers: Sequence[str]) -> dict[str, Any]:
 
 
 def class_of(path: str | os.PathLike[str], header: Mapping[str, Any], kinds: Mapping[str, type[R]]) -> type[R]:
-    """The class of the result in a file, of these that have been imported; the registry can import all of the package.
+    """The class of the result in a file, of these that have been imported; the registry can import
+    all of the package.
 
     Another one is defined elsewhere, and no file may choose what is imported.
     """

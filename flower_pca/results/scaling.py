@@ -1,6 +1,7 @@
 """Scaling: means and deviations of columns, by which rows are standardized where no PCA is wanted.
 
-Like a `Projection` it is all that a later step needs, at a server or at a node, and packs into a record of Flower's.
+Like a `Projection` it is all that a later step needs, at a server or at a node, and packs into a
+record of Flower's.
 """
 
 from __future__ import annotations
@@ -27,13 +28,15 @@ class Scaling(Packet):
 
     Attributes:
         mean_: Mean of each column, (d,).
-        scale_: The deviation of its values that are there, with their number as divisor; 1 for a column that is the
-            same everywhere, (d,).
+        scale_: The deviation of its values that are there, with their number as divisor; 1 for a
+            column that is the same everywhere, (d,).
         n_samples_: Rows of all clients together.
         fill_: What stands for a missing value, (d,); None if none were allowed.
         feature_names_in_: Names of the columns, (d,); None where columns go by position.
-        feature_digest: SHA-256 of the sorted names, where clients keep the names to themselves; "" if there are none.
-        status, history: Why the run ended; what happened in each message. Of a record: None, and nothing.
+        feature_digest: SHA-256 of the sorted names, where clients keep the names to themselves; ""
+            if there are none.
+        status, history: Why the run ended; what happened in each message. Of a record: None, and
+        nothing.
         asked: What was asked for, as plain values.
         site_names: Names of the clients that have one, by key; {} where none have.
     """
@@ -86,7 +89,8 @@ class Scaling(Packet):
         return len(self.mean_)
 
     def transform(self, X: Any) -> Array:
-        """Rows of X less the means, divided by the deviations, (n, d) in the order of the columns here.
+        """Rows of X less the means, divided by the deviations, (n, d) in the order of the columns
+        here.
 
         Columns are matched by name as by `PCAResult.transform`.
         """

@@ -1,9 +1,10 @@
 """A start from components that are known: of an earlier run over most of the same rows, say.
 
-A tracker begins with them as they are. A run that opens asks for their product with C in its opening, in the frame of
-the new rows, mixed with a little of every other direction, as after a change of clients (`Algorithm.restart`): what is
-orthogonal to a direction that is new would else stay so, and look converged. The answer does not depend on the start,
-but for rounding; the number of messages does.
+A tracker begins with them as they are. A run that opens asks for their product with C in its
+opening, in the frame of the new rows, mixed with a little of every other direction, as after a
+change of clients (`Algorithm.restart`): what is orthogonal to a direction that is new would else
+stay so, and look converged. The answer does not depend on the start, but for rounding; the number
+of messages does.
 """
 
 from __future__ import annotations

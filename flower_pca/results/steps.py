@@ -39,31 +39,39 @@ class TrackingResult:
     """The subspace after each step.
 
     Attributes:
-        components_: The basis of each step as rows, (steps, r, d), orthonormal, largest value first; signs fixed.
-        values_: Eigenvalues of the sum of l l' over the completed rows of the step, (steps, r); zeros where the step
-            had fewer rows than components, and left the basis as it was.
+        components_: The basis of each step as rows, (steps, r, d), orthonormal, largest value
+            first; signs fixed.
+        values_: Eigenvalues of the sum of l l' over the completed rows of the step, (steps, r);
+            zeros where the step had fewer rows than components, and left the basis as it was.
         rows_: Rows of the step at all clients together, (steps,).
-        residuals_: How badly the basis of the step before fitted the entries that were observed and no outliers: the
-            norm of what it left, relative to theirs, (steps,). 1 in a first step without a basis.
-        deficient_: Rows with fewer independent observed entries than components, whose completion is the one of
-            minimum norm, (steps,).
+        residuals_: How badly the basis of the step before fitted the entries that were observed and
+            no outliers: the norm of what it left, relative to theirs, (steps,). 1 in a first step
+            without a basis.
+        deficient_: Rows with fewer independent observed entries than components, whose completion
+            is the one of minimum norm, (steps,).
         outliers_: Entries taken for outliers, (steps,).
         missing_: Entries that were missing, (steps,).
         changes_: Steps at which a change was declared, of those that are kept.
-        statistics_: From the steps at which it is known to the statistic of a change: the largest eigenvalue of the
-            completed rows outside the basis before, divided by the rows; where the level is learnt from the stream,
-            the least of four such, see `tracking.change`.
-        levels_: From the steps at which a change was looked for to what the statistic was held against.
-        first_: The number of the first step that is kept: all of these are of the newest steps, at most the `keep` of
-            the tracker, while numbers of steps count from the first one ever.
-        totals_: Of all steps: their number "steps", "rows", "deficient" and "outliers", and their changes "changed".
-        status: Why the run ended; and what its figures say against it, such as a column that is a component by itself.
-        history: What happened in each message, of the newest thousand, and what those before came to.
+        statistics_: From the steps at which it is known to the statistic of a change: the largest
+            eigenvalue of the completed rows outside the basis before, divided by the rows; where
+            the level is learnt from the stream, the least of four such, see `tracking.change`.
+        levels_: From the steps at which a change was looked for to what the statistic was held
+            against.
+        first_: The number of the first step that is kept: all of these are of the newest steps, at
+            most the `keep` of the tracker, while numbers of steps count from the first one ever.
+        totals_: Of all steps: their number "steps", "rows", "deficient" and "outliers", and their
+            changes "changed".
+        status: Why the run ended; and what its figures say against it, such as a column that is a
+            component by itself.
+        history: What happened in each message, of the newest thousand, and what those before came
+            to.
         algorithm: The tracker's spec string.
         seed: The seed of the run.
         asked: What was asked for, as plain values.
-        feature_names_in_: Names of the columns, in their order, (d,); None where columns go by position.
-        feature_digest: SHA-256 of the sorted names, which clients tell that keep the names to themselves; "" if none.
+        feature_names_in_: Names of the columns, in their order, (d,); None where columns go by
+            position.
+        feature_digest: SHA-256 of the sorted names, which clients tell that keep the names to
+            themselves; "" if none.
         site_names: Names of the clients that have one, by key; {} where none have.
     """
 
@@ -134,7 +142,8 @@ class TrackingResult:
         return np.array([0.0, *(linalg.sin_theta(a.T, b.T) for a, b in itertools.pairwise(V))])
 
     def subspace_error(self, truth: Array) -> Array:
-        """||(I - PP')U||_2 of each step, the sine of the largest angle to the true subspace U, (steps,).
+        """||(I - PP')U||_2 of each step, the sine of the largest angle to the true subspace U,
+        (steps,).
 
         Args:
             truth: The true components as rows: (steps, r, d), or (r, d) for all steps.
@@ -147,10 +156,11 @@ class TrackingResult:
         return np.array([linalg.sin_theta(V.T, linalg.orth(U.T)) for V, U in zip(self.components_, true, strict=True)])
 
     def transform(self, X: Any, *, step: int = -1) -> Array:
-        """Coordinates of the rows of X, (n, d) with NaN where missing, along the components of a step: (n, r).
+        """Coordinates of the rows of X, (n, d) with NaN where missing, along the components of a
+        step: (n, r).
 
-        By least squares on the observed entries; of minimum norm where a row has fewer independent ones than there are
-        components.
+        By least squares on the observed entries; of minimum norm where a row has fewer independent
+        ones than there are components.
         """
         return self._scores(self._rows(X), step)
 
@@ -200,9 +210,11 @@ class TrackingResult:
         """Draw a picture into an SVG or PNG file. Needs matplotlib.
 
         Args:
-            what: "movement", "fit", "statistic" (of a change), "step_sizes", "outliers", "last_loadings", or
-                "overview". `flower_pca.plots.available(result)` says which there are of a result, and what they show.
-            path: The file, which ends in .svg or .png. The whole new picture is there afterwards, or the old file.
+            what: "movement", "fit", "statistic" (of a change), "step_sizes", "outliers",
+                "last_loadings", or "overview". `flower_pca.plots.available(result)` says which
+                there are of a result, and what they show.
+            path: The file, which ends in .svg or .png. The whole new picture is there afterwards,
+                or the old file.
 
         Returns:
             The path.

@@ -20,7 +20,8 @@ so.
 Two errors follow. Rows are drawn anew at the same sites: the squares of each site's parts are about its own mean, as it
 is no accident that sites are unlike; a site with a single row has nothing to take a mean of. Or sites are drawn anew:
 the parts of a site's rows are added up before they are squared, which is the jackknife over sites to first order; that
-of what `influence` works out, without its messages, and under masks. Both are sums of what clients know.
+of what `influence` works out, without its messages, and under masks. Both are sums of what clients know. As the parts
+of all sites add up to nothing, of two sites the squares are those of each: a masked sum of two hides nothing there.
 
 Eigenvalues beyond the components are Ritz values of the basis that the algorithm leaves. The others are taken for equal
 to their mean, which the trace tells, and the result says how many. The Ritz vectors have no covariance with each other.

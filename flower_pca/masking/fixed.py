@@ -131,7 +131,7 @@ def encode_answer(arrays: Arrays, up: Arrays, own: Arrays, bits: Bits) -> Array:
         sides = zip(reversed(bound.shape), reversed(up[name].shape), strict=False)
         if bound.ndim > up[name].ndim or any(side not in (1, whole) for side, whole in sides):
             rule = f"one number, or of a shape that goes with {up[name].shape}"
-            raise _refused(f"The bound of {name} in a sum", rule, f"shape {bound.shape}")
+            raise _refusal(f"The bound of {name} in a sum", rule, f"shape {bound.shape}")
     try:
         return encode(up, bounds, int(arrays["mask.clients"]), bits)
     except DataError as error:

@@ -631,3 +631,16 @@ def test_a_superlink_that_does_not_answer_is_named_and_waited_for_no_longer_than
     reasons = {why for record in result.history for why in record.failures.values()}
     assert reasons == {"no answer within 0.2 s, nor one of the SuperLink"}
     assert is_pca_of(result, SHARDS)
+
+
+def test_a_superlink_that_lists_no_nodes_is_named_and_waited_for_no_longer_than_for_nodes(monkeypatch):
+    monkeypatch.setattr(exchanging, "_LEAST", 0.05)
+    back, grid = threading.Event(), grid_of(SHARDS)
+    listed = grid.get_node_ids
+    monkeypatch.setattr(grid, "get_node_ids", lambda: listed() if len(grid.sent) < 6 else back.wait())
+    words = r"^The SuperLink must be one that says which nodes are connected\. Got none within 0\.\d+ s\."
+    try:
+        with pytest.raises(NotEnoughNodes, match=words):
+            strategy("ssi", node_timeout=0.2).fit(grid)
+    finally:
+        back.set()

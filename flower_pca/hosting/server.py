@@ -41,9 +41,9 @@ class Hosts(Nodes):
     _homes: dict[int, int] = field(default_factory=dict)  # the node of each client
     _said: dict[int, list[Arrays]] = field(default_factory=dict)  # of a node's rows in the opening, all or one by one
 
-    def reachable(self) -> dict[int, str]:
+    def reachable(self, *, within: float) -> dict[int, str]:
         """The clients that can be reached, and when their nodes were started."""
-        nodes = super().reachable()
+        nodes = super().reachable(within=within)
         self._meet([node for node in nodes if node not in self._hosts], nodes)
         return {client: since for node, since in nodes.items() for client in self._hosts.get(node, ())}
 

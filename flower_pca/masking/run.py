@@ -32,9 +32,10 @@ from flower_pca.core.roll import Roll
 from flower_pca.core.run import Run
 from flower_pca.core.settings import MaskedSums
 from flower_pca.core.stage import Arrays, Broadcast, Failure, Reply, Sum
-from flower_pca.core.standing import Standing
+from flower_pca.core.standing import Role, Standing
 from flower_pca.masking import messages
-from flower_pca.masking.answers import Layout, accepted, require_sum
+from flower_pca.masking.answers import Accepted, Layout, accepted, require_sum
+from flower_pca.masking.course import NOTHING
 from flower_pca.masking.group import Group, identity
 from flower_pca.masking.messages import Phase
 from flower_pca.names.columns import Heading
@@ -63,6 +64,8 @@ class Masked:
         self._heard: frozenset[int] = frozenset()  # clients in the sum before, by the same set-up
         self._heading = Heading(0)  # the columns of who takes part
         self._layout = Layout()  # of what uploads are made
+        self._keepers: frozenset[int] = frozenset()  # clients that keep something for the algorithm under way
+        self._begun: frozenset[int] = frozenset()  # clients that have answered the algorithm at all
         self._declined = ""  # the first client that has declined what the run may go on with, and why
 
     @property
@@ -150,8 +153,7 @@ class Masked:
         length = self._layout.size if self._phase == Phase.UPLOAD else 0
         got = accepted(sent, replies, group=self._group, phase=self._phase, length=length, heading=known)
         self._declined = self._declined or got.declined
-        if got.notes:
-            self._run.mark_loss()
+        self._watch(got)
         if self._group is None and got.answers:
             self._heading = got.heading
         there = tuple([client for client in self._taking_part if client in got.answers])
@@ -166,6 +168,21 @@ class Masked:
         self._history, self._sent = self._history.add(record), None
         return record
 
+    def _watch(self, got: Accepted) -> None:
+        """Mark the run where a client has lost what it kept; one that has only missed a sum has it still."""
+        standing = self._run.standing
+        if self._phase == Phase.UPLOAD:
+            begun, came = self._begun, frozenset(got.answers)
+            self._begun = came | begun if standing.role is Role.ALGORITHM else frozenset()
+            # After an algorithm's first message, which may be of counts, clients need not keep anything.
+            self._keepers = (self._keepers | (begun & came)) & self._begun
+        if not got.notes:
+            return
+        forgetful = [client for client, said in got.answers.items() if said["mask.past"].tobytes() == NOTHING]
+        if self._keepers.intersection(forgetful):
+            self._run.mark_loss()
+        self._begun = self._keepers = frozenset()  # all begin afresh
+
     def readmit(self, clients: Iterable[int]) -> None:
         """Ask these again, who have been started anew."""
         self._run.readmit(clients)
@@ -173,12 +190,13 @@ class Masked:
     def checkpoint(self, *, steps: bool = True) -> tuple[dict[str, Any], dict[str, Array]]:
         """The state between two sums; a sum that is on its way is asked for again, after a new set-up."""
         (header, arrays), told = self._run.checkpoint(steps=steps), kept.in_brief(self._history)
-        return {**header, "messages": told}, arrays
+        return {**header, "messages": told, "mask_keepers": sorted(self._keepers)}, arrays
 
     def restore(self, header: Mapping[str, Any], arrays: dict[str, Array]) -> None:
         """Go on where `checkpoint` was taken."""
         self._run.restore(header, arrays)
         self._history = replace(History.from_json(header["messages"]), limit=self._run.history.limit)
+        self._begun = self._keepers = frozenset(header["mask_keepers"])
         self._carried = self._sent = self._group = None
 
     def _begin(self, message: Broadcast) -> None:

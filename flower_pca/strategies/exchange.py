@@ -57,6 +57,16 @@ def exchange(
         round_.line.close()
 
 
+def reached(grid: Grid, *, within: float) -> list[Any] | None:
+    """The nodes that the SuperLink lists; None where it has not answered within so many seconds."""
+    line, listed = _Line(), list[Any]()
+    try:
+        answered = line.have_done(grid.get_nodes, listed.extend, within=max(within, _LEAST))
+    finally:
+        line.close()
+    return listed if answered else None
+
+
 class _Round:
     """The messages of one exchange: those in flight, and the replies that wait for their turn.
 

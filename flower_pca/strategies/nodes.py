@@ -20,7 +20,7 @@ from flower_pca.base.history import Round
 from flower_pca.core.drive import Driven
 from flower_pca.core.stage import Arrays, Broadcast, Failure, Reply, Sum
 from flower_pca.masking import messages
-from flower_pca.strategies.exchange import exchange
+from flower_pca.strategies.exchange import exchange, reached
 from flower_pca.strategies.log import log
 from flower_pca.strategies.patience import Patience
 from flower_pca.strategies.waits import Waits
@@ -74,7 +74,7 @@ class Nodes:
             self._pace(self.run.standing.state.step)
         least, deadline = self.waits.min_nodes, time.monotonic() + self.waits.node_timeout
         while True:
-            connected = self.reachable()
+            connected = self.reachable(within=deadline - time.monotonic())
             self.run.readmit(self._patience.back(connected))
             nodes = sorted(connected.keys() - self.run.roll.banned, key=self.order)
             late, crowd = time.monotonic() >= deadline, len(connected) >= least
@@ -86,9 +86,13 @@ class Nodes:
                 raise NotEnoughNodes("The nodes connected", must=f"at least {least}", got=got, then=remedy)
             time.sleep(min(_POLL, max(deadline - time.monotonic(), 0.0)))
 
-    def reachable(self) -> dict[int, str]:
+    def reachable(self, *, within: float) -> dict[int, str]:
         """The clients that can be reached, and when they were started: the nodes themselves."""
-        nodes = list(self.grid.get_nodes())
+        nodes = reached(self.grid, within=within)
+        if nodes is None:
+            got = f"none within {max(within, 0.0):.3g} s"
+            remedy = "Look whether the SuperLink runs and can be reached, or raise node_timeout."
+            raise NotEnoughNodes("The SuperLink", must="one that says which nodes are connected", got=got, then=remedy)
         self._called = {node.node_id: node.name for node in nodes if node.name}
         return {node.node_id: node.last_activated_at for node in nodes}
 

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from flower_pca.base import checks, linalg
+from flower_pca.base.errors import ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Outcome, Status
 from flower_pca.core.algorithm import Algorithm
@@ -127,6 +128,9 @@ class DRSVD(Algorithm[DRSVDState]):
 
 def _determined(R: Array, part: Array) -> Array:
     """The part without those columns of Q that QR fills in: of a block short of rank they would single out rows."""
+    if len(part) != len(R):
+        rule = f"of {len(R)} rows, as the factor of this node"
+        raise ProtocolError("part of a message", must=rule, got=len(part), then="Check the sender.")
     U, s, _ = np.linalg.svd(R, full_matrices=False)
     U = U[:, s > max(R.shape) * np.finfo(R.dtype).eps * s.max(initial=0.0)]
     return np.asarray(U @ (U.T @ part))

@@ -81,9 +81,11 @@ class Ask:
         """What is wrong with an array that is asked with: the rule, and what it is instead; None for nothing."""
         if a.ndim != self.dimensions:
             return _SHAPES[self.dimensions], f"shape {a.shape}"
+        if a.ndim and a.dtype.kind == "b":  # which numpy adds up in a way of its own
+            return "numbers", "true and false"
         if self.divides and not ((a == 0.0) | (a >= SMALLEST)).all():
             return f"0 or at least {SMALLEST:g}", f"{a}"[:_SHOWN]
-        if a.size and not self.least <= a.min() <= a.max() <= self.most:
+        if a.size and not self.least <= float(a.min()) <= float(a.max()) <= self.most:
             rule = f"at least {self.least:g}" if math.isinf(self.most) else f"from {self.least} to {self.most}"
             return rule, f"{a}"[:_SHOWN]
         if self.whole and not (np.asarray(a) == np.rint(a)).all():

@@ -13,6 +13,7 @@ import numpy as np
 
 from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
+from flower_pca.core.asks import FLAG, Ask, index
 from flower_pca.core.stage import Arrays
 from flower_pca.rows.frame import Frame
 
@@ -20,11 +21,24 @@ STAGE: Final = "masked"  # of every message of a masked run, whatever stage it c
 PREFIX: Final = "mask."  # of all that is not the stage's own, in messages and in a client's memory
 BOUND: Final = "mask.bound."
 SIGNATURE: Final = 164  # bytes: which key has signed (SHA-256), and the two numbers of ECDSA, of any curve
-_SERVER: Final = (
-    "step setup number single d needed afresh position exchanges signatures firsts members"
-    " peers keys shares agreed stage clients survived dropped"
-)
-SENT: Final = frozenset(f"{PREFIX}{name}" for name in _SERVER.split())  # by a server, beside bounds
+_TEXT: Final = Ask(dimensions=1, least=0, most=255, whole=True)  # bytes
+_TEXTS: Final = Ask(dimensions=2, least=0, most=255, whole=True)  # equally long ones, as `rows` puts them together
+_MOST: Final = 2**53  # whole numbers up to here are themselves in every kind of number
+_CLIENTS: Final = Ask(dimensions=1, least=0, most=_MOST, whole=True)
+
+# All that a server sends beside the bounds of fixed point.
+SENT: Final[Mapping[str, Ask]] = {
+    f"{PREFIX}{name}": ask
+    for ask, names in (
+        (index(3), ("step",)),
+        (index(_MOST), ("number", "d", "needed", "position", "clients")),
+        (FLAG, ("single", "afresh")),
+        (_TEXT, ("setup", "stage")),
+        (_TEXTS, ("exchanges", "signatures", "firsts", "members", "keys", "shares", "agreed")),
+        (_CLIENTS, ("peers", "survived", "dropped")),
+    )
+    for name in names
+}
 
 
 class SpentError(DataError):
@@ -75,7 +89,7 @@ def inner_stage(arrays: Mapping[str, Array]) -> str | None:
     """The name of the stage that a masked message carries, if it carries one."""
     if "mask.stage" not in arrays:
         return None
-    return arrays["mask.stage"].tobytes().decode()
+    return arrays["mask.stage"].tobytes().decode(errors="replace")  # what is no text is no stage
 
 
 def single(arrays: Mapping[str, Array]) -> bool:

@@ -167,6 +167,9 @@ def check_arrays(request: wire.Request) -> None:
     if request.stage == messages.STAGE and (strange := messages.strange(request.arrays)):
         got = ", ".join(strange)[:100]
         raise ProtocolError("The arrays of masks in a message", must="those of masked sums", got=got, then=_SENDER)
+    for name, ask in messages.SENT.items() if request.stage == messages.STAGE else ():
+        if name in request.arrays and (wrong := ask.fault(request.arrays[name])):
+            raise ProtocolError(f"{name} of a message", must=wrong[0], got=wrong[1], then=_SENDER)
     asked = Asked.of(request)
     if asked.stage in registry.STAGES or not asked.stage:  # what is neither is refused by its name
         asked.check()

@@ -72,7 +72,8 @@ class PCAClient(NumPyClient):
         if self._rules.allow is not None:
             self._served = allowed & (named | set(registry.BESIDE)) if named else allowed
         _ = self._rules.identity  # key files that cannot be used are refused now
-        promises.announce(self._rules, context)
+        if self._rules.profile:
+            promises.announce(self._rules, context)
         self._lots = Lots(data)
         if isinstance(data, Stream):
             if self._rules.max_epsilon is not None:

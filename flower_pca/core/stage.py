@@ -105,8 +105,8 @@ class Broadcast:
     def nbytes(self) -> int:
         """What all clients named get together."""
         common = self.size(self.arrays | self.frame.arrays) + self.frame.length
-        layers = sum(nbytes(says) for says in self.layers.values())
-        return len(self.to) * (common + layers) + sum(nbytes(own) for own in self.personal.values())
+        layers = sum(map(nbytes, self.layers.values()))
+        return len(self.to) * (common + layers) + sum(map(nbytes, self.personal.values()))
 
 
 @dataclass(frozen=True)

@@ -128,10 +128,11 @@ def encode_answer(arrays: Arrays, up: Arrays, own: Arrays, bits: Bits) -> Array:
         remedy = "Install the same flower_pca everywhere."
         raise ProtocolError("The bounds of a sum", must=f"those of {', '.join(up)}", got=list(bounds), then=remedy)
     for name, bound in bounds.items():
-        sides = zip(reversed(bound.shape), reversed(up[name].shape), strict=False)
-        if bound.ndim > up[name].ndim or any(side not in (1, whole) for side, whole in sides):
+        try:
+            np.broadcast_to(bound, up[name].shape)
+        except ValueError:
             rule = f"one number, or of a shape that goes with {up[name].shape}"
-            raise _refusal(f"The bound of {name} in a sum", rule, f"shape {bound.shape}")
+            raise _refusal(f"The bound of {name} in a sum", rule, f"shape {bound.shape}") from None
     try:
         return encode(up, bounds, int(arrays["mask.clients"]), bits)
     except DataError as error:

@@ -75,8 +75,6 @@ def weaker(rules: Rules) -> dict[str, str]:
 
 def announce(rules: Rules, context: Context | None) -> None:
     """Say in the node's log, once a run, which profile it runs and what is left open of it."""
-    if not rules.profile:
-        return
     if context is not None:
         if records.values_in(context.state, _ANNOUNCED):
             return

@@ -257,9 +257,10 @@ class Rules:
             apart = {key: value for key, value in set_before.items() if value != defaults[key]}
             asked = profiles.chosen(str(name), {**apart, **asked})
         found = replace(own, **asked)
-        object.__setattr__(found, "profile", str(name))
-        trusted = found.trusted_keys is not None
-        profiles.check(found.profile, min_rows=found.min_rows, min_change=found.min_change, trusted=trusted)
+        if name:
+            object.__setattr__(found, "profile", str(name))
+            trusted = found.trusted_keys is not None
+            profiles.check(found.profile, min_rows=found.min_rows, min_change=found.min_change, trusted=trusted)
         return found
 
     @classmethod

@@ -105,7 +105,7 @@ _LP: Final = (
         "local_power", "Theorem 2", "rho by p, with OPT and without", "local_power/theorem2", _SETS, 1, seeds=1, sets=15
     ),
     Item("local_power", "Assumption 1", "eta against kappa", "local_power/assumption1", _SETS, 1, seeds=1, sets=15),
-    Item("local_power", "Appendix C", "more columns than components", "local_power/wider", _SETS, 1, sets=15),
+    Item("local_power", "Appendix C", "more columns than components", "local_power/wider", _SETS, 4, sets=15),
 )
 _FAPS: Final = (
     Item("faps", "Table 1", "SSI and FAPS", "faps/table1", "d=2000, n=128000, k=20, 128 clients", 10),

@@ -103,7 +103,7 @@ KINDS = {
 
 @functools.cache
 def case(kind):
-    return KINDS[kind]()
+    return (KINDS | MANY)[kind]()
 
 
 @functools.cache
@@ -114,9 +114,23 @@ def written(kind):
         return page(result, Path(folder), shards=parts)
 
 
+def many(algorithm):
+    """A run over 139 sites of a few rows each, with columns and sites of long names."""
+    parts = [SiteRows(X, names=tuple(COLUMNS), site=f"school number {i} of the district") for i, X in enumerate(
+        shards(tuple(6 + i % 5 for i in range(139)), 0.8 ** np.arange(D)))]  # fmt: skip
+    return of(algorithm, parts)
+
+
+MANY = {"139 sites": lambda: many("krylov"), "139 sites, personal": lambda: many("exact_per_pca(local_components=1)")}
+SIGHTS = [(390, "dark"), (1280, "light"), (390, "light"), (1280, "dark")]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(("width", "scheme"), [(390, "dark"), (1280, "light")])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("kind", "width", "scheme"),
+    [(kind, *sight) for kind in ("plain", *MANY) for sight in SIGHTS]
+    + [(kind, *SIGHTS[(i + j) % 4]) for i, kind in enumerate(KINDS) if kind != "plain" for j in (0, 1)],
+)
 def test_a_browser_shows_each_page_whole_in_the_colours_of_the_reader(tab, kind, width, scheme, tmp_path):
     from matplotlib.image import imread
 

@@ -68,6 +68,15 @@ def test_so_many_steps_of_a_folder(words, tmp_path, capsys):
     assert "The run has ended: 3 steps, as many as asked for" in (tmp_path / "live.html").read_text()
 
 
+@pytest.fixture
+def interruptible():
+    """Ctrl-C as in a terminal: jobs that a script puts into the background ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize("stop", [lambda: os.kill(os.getpid(), signal.SIGTERM), lambda: signal.raise_signal(2)])
 def test_a_service_that_is_stopped_leaves_its_result_and_goes_on(words, tmp_path, capsys, monkeypatch, stop):
     with monkeypatch.context() as patch:

@@ -35,8 +35,7 @@ class Scaling(Packet):
         feature_names_in_: Names of the columns, (d,); None where columns go by position.
         feature_digest: SHA-256 of the sorted names, where clients keep the names to themselves; ""
             if there are none.
-        status, history: Why the run ended; what happened in each message. Of a record: None, and
-        nothing.
+        status, history: Why the run ended; what happened in each message. A record has neither.
         asked: What was asked for, as plain values.
         site_names: Names of the clients that have one, by key; {} where none have.
     """

@@ -47,6 +47,7 @@ SENTENCES: Final = {
     "dcf_pca": "A block that the client has moved by its own gradient: its share of the common space.",
     "per_pca": "A block moved by C_i times it: C_i on the shared space; from start and closing, the own space.",
     "exact_per_pca": "C_i times the shared space, less what lies in the client's own; the closing tells that too.",
+    "triple_pca": "The same of its rows without their far entries.",
 }
 
 

@@ -105,9 +105,9 @@ def _result(given: argparse.Namespace, tracker: Tracker, checkpoint: Path | None
     from flower_pca.simulation import track
 
     newest: list[StepRecord] = []
+    mask = MaskedSums.of(given.mask)  # before the data are looked at
     inbox = _inbox(given) if given.follow else None
     streams = _streams(given) if inbox is None else inbox.streams()
-    mask = MaskedSums.of(given.mask)
     common.enough(mask, len(streams))
     try:
         with (

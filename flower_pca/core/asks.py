@@ -81,6 +81,8 @@ class Ask:
         """What is wrong with an array that is asked with: the rule, and what it is instead; None for nothing."""
         if a.ndim != self.dimensions:
             return _SHAPES[self.dimensions], f"shape {a.shape}"
+        if self.by_column and a.dtype.kind != "f":  # a product of whole numbers would wrap
+            return "floating-point numbers", f"{a.dtype}"
         if a.ndim and a.dtype.kind == "b":  # which numpy adds up in a way of its own
             return "numbers", "true and false"
         if self.divides and not ((a == 0.0) | (a >= SMALLEST)).all():

@@ -158,5 +158,5 @@ def envelope(setup: bytes, number: int, sender: int, receiver: int) -> bytes:
 def _numbers(*numbers: int) -> bytes:
     text = b""
     for number in numbers:
-        text += number.to_bytes(8, "big")
+        text += int(number).to_bytes(8, "big")  # a message may bring it as 3.0
     return text

@@ -176,6 +176,7 @@ def test_halves_that_get_rows_are_these():
     assert listed == {
         "consensus_rpca",
         "dcf_pca",
+        "errors",
         "low_rank",
         "monitor",
         "private_opening",

@@ -18,6 +18,7 @@ from flower_pca.algorithms.personal import deflation
 from flower_pca.algorithms.robust import hidden
 from flower_pca.algorithms.robust.base import NORMAL
 from flower_pca.base.linalg import Array
+from flower_pca.base.medians import median
 from flower_pca.rows.local import LocalData
 
 _BACK: Final = 0.5  # of the threshold, within which a far entry is one no more: else it might come and go for ever
@@ -120,8 +121,4 @@ def _medians(values: Array, counted: Array) -> Array:
     """Of each column the median of the values that count; 0 where there is none."""
     if counted.all():
         return np.asarray(np.median(values, axis=0))
-    ordered = np.sort(np.where(counted, values, np.inf), axis=0)
-    count = np.count_nonzero(counted, axis=0)[None, :]
-    middle = [np.take_along_axis(ordered, np.maximum(place, 0), axis=0)[0] for place in ((count - 1) // 2, count // 2)]
-    found = np.where(count[0] > 0, middle, 0.0)
-    return np.asarray(found.mean(axis=0))
+    return np.where(counted.any(axis=0), median(values, counted.astype(np.float64)), 0.0)

@@ -167,6 +167,10 @@ class MedianOpening(WeighingOpening):
         total = answers.common
         total["mean"] = median(answers.mean, there)
         variances = median(answers.m2 / np.maximum(answers.seen, 1.0), there)
+        if model.center and not variances.any() and (answers.m2.any() or np.ptp(answers.mean, axis=0).any()):
+            remedy = "Medians are taken over clients: join clients of few rows, or use krylov."
+            got = "one row, or the same one, at half of the clients or more"
+            raise DataError("The rows of most clients", must="different from one another", got=got, then=remedy)
         total["m2"] = variances * total.get("count", total["n"])
         if state.peaks:
             total["peak"] = median(np.stack([reply["peak"] for reply in answers.replies]), there)

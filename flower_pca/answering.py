@@ -72,7 +72,10 @@ def answer(
 
 def _answered(work: Work, says: Sayings, fixed: Source | None) -> tuple[Arrays, Arrays]:
     """The answer to a message of a stage, and what is kept for it."""
-    on = _named(says) if says else []
+    if says:
+        on = _named(says)
+    else:
+        on = []
     tracks = work.stage.name in registry.TRACKERS
     if isinstance(work.data, Stream) != tracks:
         raise _other_data(work.stage.name, tracks=tracks)
@@ -93,7 +96,10 @@ def _without_rows(work: Work, fixed: Source, *, by_row: bool) -> tuple[Arrays, A
     Words of ours say what it cannot answer: numpy's own warnings would tell of the rows.
     """
     with np.errstate(all="ignore"):
-        data = work.data if by_row or work.stage.by_row else fixed(work.data)
+        if by_row or work.stage.by_row:
+            data = work.data
+        else:
+            data = fixed(work.data)
         up, after = work.stage.client(work.arrays, data, work.memory)
     require_finite(up)
     return up, after

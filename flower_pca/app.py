@@ -91,7 +91,9 @@ def _load(context: Context) -> Any:
         if _tracks(config) and Path(data).expanduser().is_dir():
             return Stream(Arrivals(data), who=checks.NODE)
         rows = sources.make(data)
-        return Stream(rows, batch=int(node["batch"]), who=checks.NODE) if "batch" in node else rows
+        if "batch" in node:
+            return Stream(rows, batch=int(node["batch"]), who=checks.NODE)
+        return rows
     asked = str(config["data"])
     _check_dealt(node, asked)
     wanted = str(config.get("columns", "")) or None
@@ -103,7 +105,9 @@ def _load(context: Context) -> Any:
         shards = _whole(asked, str(config["partition"]), int(node["num-partitions"]) * _each(context), wanted)
         own = shards(int(node["partition-id"]))
     batch = int(config.get("batch", 0))
-    return Stream(own, batch=batch, who=f"client {node['partition-id']}") if batch else own
+    if batch:
+        return Stream(own, batch=batch, who=f"client {node['partition-id']}")
+    return own
 
 
 def _own(node: Mapping[str, Any]) -> str | None:
@@ -113,7 +117,9 @@ def _own(node: Mapping[str, Any]) -> str | None:
         if data is not None and path is not None and data != path:
             got = f"data={str(data)!r} and data-path={str(path)!r}"
             raise ConfigError("The rows of this node", must="named once, as data", got=got, then="Keep one of them.")
-    return None if data is None and path is None else str(path if data is None else data)
+    if data is None and path is None:
+        return None
+    return str(path if data is None else data)
 
 
 def _check_dealt(node: Mapping[str, Any], asked: str) -> None:
@@ -144,14 +150,21 @@ def _simulated() -> bool:
 def _each(context: Context) -> int:
     """How many clients a node hosts: what the run-config says at a virtual one, else it is one itself."""
     given = int(context.run_config.get(_EACH, 1))
-    return given if given > 1 and _simulated() and _own(context.node_config) is None else 1
+    if given > 1 and _simulated() and _own(context.node_config) is None:
+        return given
+    return 1
 
 
 def _hosts(context: Context) -> range:
     """The clients that a node hosts, by number; none if it is one itself."""
     each = _each(context)
-    first = int(context.node_config["partition-id"]) * each if each > 1 else 0
-    return range(first, first + each) if each > 1 else range(0)
+    if each > 1:
+        first = int(context.node_config["partition-id"]) * each
+    else:
+        first = 0
+    if each > 1:
+        return range(first, first + each)
+    return range(0)
 
 
 @lru_cache(maxsize=1)
@@ -215,7 +228,10 @@ def _settings(context: Context) -> dict[str, Any]:
     given = {names[key]: value for key, value in context.run_config.items() if key in names}
     each = context.run_config.get(_EACH, 1)
     checks.integer(_EACH, each, least=1, remedy="Use 1 for a client in each node.")
-    hosted = {"hosted": context.run_config.get("shard-answers", "stacked")} if int(each) > 1 else {}
+    if int(each) > 1:
+        hosted = {"hosted": context.run_config.get("shard-answers", "stacked")}
+    else:
+        hosted = {}
     return {**{name: None if value == "" else value for name, value in given.items()}, **hosted}
 
 

@@ -55,7 +55,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"flower-pca: {error.strerror or error}: {error.filename or 'no file'}.\n")
         return USAGE
     except KeyboardInterrupt as interrupt:
-        words = f" {interrupt}" if str(interrupt) else ""
+        if str(interrupt):
+            words = f" {interrupt}"
+        else:
+            words = ""
         sys.stderr.write(f"flower-pca: Interrupted.{words}\n")
         return INTERRUPTED
 

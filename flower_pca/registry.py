@@ -158,7 +158,9 @@ def _stage(name: str) -> type[Stage[Any]]:
 
 
 def _class_name(stage: str) -> str:
-    return _PLACES[stage].partition(":")[2] if stage in _PLACES else STAGES[stage].__name__
+    if stage in _PLACES:
+        return _PLACES[stage].partition(":")[2]
+    return STAGES[stage].__name__
 
 
 def load() -> None:

@@ -48,7 +48,10 @@ class Averaged:
         The average begins once errors have not fallen for a few rounds: `stale` says for how many.
         """
         rows, who = float(total["n"]), tuple(sorted(answered))
-        again = self.again + 1 if who == self.who else 0
+        if who == self.who:
+            again = self.again + 1
+        else:
+            again = 0
         if known is None or rows >= n or again >= _SAME or not (self.rounds or stale >= _STALE):
             return Averaged(who, again), np.asarray(total["Y"] * (n / rows))
         now = replace(self, who=who, again=again, rounds=self.rounds + 1)

@@ -126,7 +126,10 @@ class LocalPower(Iterative[LocalPowerState]):
     def server(self, state: LocalPowerState, total: Any, answered: frozenset[int]) -> LocalPowerState:
         if self.q(state) == 1:
             return self._measured(state, scaled_up(total, "Y", state.n))
-        Y = self._aligned(total) if self._stacks(state) else total["Y"]
+        if self._stacks(state):
+            Y = self._aligned(total)
+        else:
+            Y = total["Y"]
         Z = linalg.orth(Y)
         moved = state.movement.add(state.block, linalg.spanning(Y))
         progress = state.progress.step(moved.remaining, moved.newest)

@@ -39,7 +39,10 @@ def answered(
 
     if memory.get("X", Z[:, :0]).shape != Z.shape:  # a newcomer, or a node that has lost its memory
         CZ, width = product(Z), min(_OUTSIDE, len(Z) - Z.shape[1])
-        v = linalg.random_basis(len(Z), width, seed=0) if width else Z[:, :0]
+        if width:
+            v = linalg.random_basis(len(Z), width, seed=0)
+        else:
+            v = Z[:, :0]
         memory = {"X": Z, "W": Z @ (Z.T @ CZ) - CZ, "v": v}
     X, W = memory["X"], memory["W"]
     d, v = _outside(product, Z, memory["v"])

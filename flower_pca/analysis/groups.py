@@ -28,7 +28,10 @@ def distances(own: Sequence[Array]) -> Array:
     """
     own = [np.atleast_2d(np.asarray(rows, dtype=np.float64)) for rows in own]
     if not own or len({rows.shape[1] for rows in own}) != 1:
-        got = "none" if not own else f"{sorted({rows.shape[1] for rows in own})} features"
+        if not own:
+            got = "none"
+        else:
+            got = f"{sorted({rows.shape[1] for rows in own})} features"
         rule = "those of at least one client, alike in features"
         raise DataError("The own components", must=rule, got=got, then="Give those of one run.")
     ranks = np.array([len(rows) for rows in own])

@@ -80,7 +80,10 @@ class Influence:
     @property
     def degrees(self) -> str:
         """The angle in words."""
-        sure = "" if self.doubt <= max(self.angle, 0.01) else ", or more: no one answer is clearly the right one"
+        if self.doubt <= max(self.angle, 0.01):
+            sure = ""
+        else:
+            sure = ", or more: no one answer is clearly the right one"
         return f"{np.rad2deg(self.angle):.3g} degrees{sure}"
 
 

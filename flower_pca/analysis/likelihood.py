@@ -43,7 +43,10 @@ def log_likelihood(result: PCAResult, X: object) -> Array:
     """
     variances, weight = _positive(result)
     Z, d = result.axes[0], result.n_features_in_
-    rest = (d - result.n_components_) * np.log(weight) if weight else 0.0
+    if weight:
+        rest = (d - result.n_components_) * np.log(weight)
+    else:
+        rest = 0.0
     log_volume = float(np.log(variances).sum() - rest + 2.0 * np.log(_units(result)).sum())
     rows = match(X, result.frame, d, digest=result.feature_digest)
     distances = []
@@ -60,7 +63,10 @@ def _positive(result: PCAResult) -> tuple[Array, float]:
     d, noise = result.n_features_in_, result.noise_variance_
     variances = np.maximum(result.axes[1], noise)
     zero = d * _ZERO * float(variances[0])
-    rank = int(np.sum(variances > zero)) if noise <= zero else d
+    if noise <= zero:
+        rank = int(np.sum(variances > zero))
+    else:
+        rank = d
     if rank < d:
         remedy = "Ask for fewer components than the rank of the rows, which leaves noise for the rest."
         raise DataError("The rank of the covariance", must=f"{d}, that of the columns", got=rank, then=remedy)
@@ -73,4 +79,6 @@ def _in_units(result: PCAResult, beyond: Array, noise: float, units: Array) -> A
 
 
 def _units(result: PCAResult) -> Array:
-    return np.ones(result.n_features_in_) if result.scale_ is None else result.scale_
+    if result.scale_ is None:
+        return np.ones(result.n_features_in_)
+    return result.scale_

@@ -168,7 +168,10 @@ class Monitor:
         checks.integer("top", top, least=1)
         if not isinstance(sites, Mapping):
             several = isinstance(sites, list | tuple) or getattr(sites, "ndim", 2) == 3
-            every = sites if several else [sites]
+            if several:
+                every = sites
+            else:
+                every = [sites]
             sites = {(isinstance(X, SiteRows) and X.site) or i: X for i, X in enumerate(every)}
         return [found for site, X in sites.items() for found in self._beyond(site, X, limits, top)]
 
@@ -202,7 +205,9 @@ class Monitor:
     @property
     def _counts(self) -> Array | None:
         """The histograms, which are of all components of the result."""
-        return self._result.histograms_ if self._k == self._all else None
+        if self._k == self._all:
+            return self._result.histograms_
+        return None
 
     @property
     def _rest(self) -> float:
@@ -231,7 +236,10 @@ class Monitor:
         else:
             t2 = k * (n - 1) / free * (1.0 + 1.0 / about) * special.fdtri(k, free, level)
         spe, assumed = self._box(level)
-        whose = "the run's own" if trained else "new"
+        if trained:
+            whose = "the run's own"
+        else:
+            whose = "new"
         return Limits(level, float(t2), max(spe, self._floor), f"theory for {whose} rows of a normal law{assumed}")
 
     def _box(self, level: float) -> tuple[float, str]:
@@ -245,7 +253,10 @@ class Monitor:
         s1, s2, assumed = float(known.sum()), float(np.sum(known**2)), ""
         if unknown > self._floor and count > 0:
             s1, s2 = s1 + unknown, s2 + unknown**2 / count
-            assumed = f", with the same variance in all of {count:,} directions left out" if count > 1 else ""
+            if count > 1:
+                assumed = f", with the same variance in all of {count:,} directions left out"
+            else:
+                assumed = ""
         if s1 <= 0.0:
             return 0.0, assumed
         g, h = s2 / s1, s1**2 / s2

@@ -47,7 +47,9 @@ def with_parts(result: RobustResult, shards: Sequence[Any]) -> RobustResult:
     """
     missing = [i for i in range(len(shards)) if i not in result.own]
     found = {i: {"L": result.low_rank_part(shards[i]), "S": result.sparse_part(shards[i])} for i in missing}
-    return replace(result, own={**result.own, **found}) if found else result
+    if found:
+        return replace(result, own={**result.own, **found})
+    return result
 
 
 def taken_out(result: RobustResult, shards: Sequence[Any] | None = None) -> TakenOut | None:
@@ -55,7 +57,10 @@ def taken_out(result: RobustResult, shards: Sequence[Any] | None = None) -> Take
 
     None if neither is there.
     """
-    own = result.own if shards is None else with_parts(result, shards).own
+    if shards is None:
+        own = result.own
+    else:
+        own = with_parts(result, shards).own
     if not own:
         return None
     scale = 1.0 if result.scale_ is None else result.scale_

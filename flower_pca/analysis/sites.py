@@ -87,7 +87,10 @@ def furthest(result: PCAResult, shards: Sequence[Any], *, most: int = 10) -> Fur
     """The rows of a run beyond the limits of its own rows; None of a result that cannot be monitored by."""
     try:
         monitor = Monitor(result)
-        limits = monitor.limits() if result.histograms_ is not None else monitor.limits(trained=True)
+        if result.histograms_ is not None:
+            limits = monitor.limits()
+        else:
+            limits = monitor.limits(trained=True)
     except ConfigError:  # too few rows, or variances that noise lies on
         return None
     scored = {i: monitor.score(X) for i, X in enumerate(shards)}

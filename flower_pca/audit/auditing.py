@@ -150,7 +150,10 @@ def _leaks(
     for record in records:
         for i, view in views.items():
             seen[i].append(view.read(record.message, i, record.replies[i]))
-    whole = [together(list(pairs)) for pairs in zip(*seen.values(), strict=True)] if masked else []
+    if masked:
+        whole = [together(list(pairs)) for pairs in zip(*seen.values(), strict=True)]
+    else:
+        whole = []
     leaks: list[Leak] = []
     for client, C in grams.items():
         everything, exact = Attack(d), Attack(d)
@@ -160,7 +163,10 @@ def _leaks(
                 if pair.exact:
                     exact.learn(pair.Z, pair.Y)
             if position in looked:
-                newest = None if masked else pair
+                if masked:
+                    newest = None
+                else:
+                    newest = pair
                 message = records[position].message
                 leaks.append(_leak(message, client, C, everything, exact, newest, guess, k))
     return tuple(sorted(leaks, key=lambda leak: (leak.message, leak.client)))
@@ -205,7 +211,9 @@ def _leak(
 
 def _apart(Phi: Array, C: Array) -> float:
     size = float(np.linalg.norm(C))
-    return float(np.linalg.norm(Phi - C)) / size if size > 0.0 else float(np.linalg.norm(Phi))
+    if size > 0.0:
+        return float(np.linalg.norm(Phi - C)) / size
+    return float(np.linalg.norm(Phi))
 
 
 def _angle(Phi: Array, C: Array, k: int) -> float:
@@ -224,7 +232,9 @@ def _outside(pair: Pair, C: Array) -> float | None:
     Z = linalg.orth(pair.Z)
     Y = linalg.complement(C @ pair.Z, Z)
     size, whole = float(np.linalg.norm(Y)), float(np.linalg.norm(C @ pair.Z))
-    return float(np.linalg.norm(linalg.complement(pair.Y, Z) - Y)) / size if size > 1e-9 * whole else None
+    if size > 1e-9 * whole:
+        return float(np.linalg.norm(linalg.complement(pair.Y, Z) - Y)) / size
+    return None
 
 
 def _looked_at(messages: int) -> set[int]:
@@ -232,7 +242,10 @@ def _looked_at(messages: int) -> set[int]:
     chosen, position = {messages - 1}, 0
     while position < messages:
         chosen.add(position)
-        position += max(1, (position + 1) // 10) if position >= _EVERY - 1 else 1
+        if position >= _EVERY - 1:
+            position += max(1, (position + 1) // 10)
+        else:
+            position += 1
     return chosen
 
 
@@ -243,7 +256,10 @@ def _course(records: list[_Record], C: Array, k: int) -> tuple[Convergence, ...]
         if record.Z is not None:
             Z = linalg.orth(record.Z)
             kkt = float(np.linalg.norm(linalg.complement(C @ Z, Z)))
-            wide = linalg.principal_angles(Z, true)[-1] if Z.shape[1] >= k else np.pi / 2.0
+            if Z.shape[1] >= k:
+                wide = linalg.principal_angles(Z, true)[-1]
+            else:
+                wide = np.pi / 2.0
             sine, relative = float(np.sin(wide)), kkt / (float(np.linalg.norm(C @ Z)) or size or 1.0)
             course.append(Convergence(record.message.number + 1, sine, relative))
     return tuple(course)

@@ -68,10 +68,16 @@ class Audit:
         for leak in self.worst():
             known = f"{leak.numbers / leak.unknowns:.1%}"
             errors = (leak.minimum_norm, leak.symmetric, leak.exact, leak.angle)
-            sine = f"{course[leak.message].sine:.1e}" if leak.message in course else "-"
+            if leak.message in course:
+                sine = f"{course[leak.message].sine:.1e}"
+            else:
+                sine = "-"
             cells = (leak.message, leak.stage[:10], leak.client, known, *(f"{e:.1e}" for e in errors), sine)
             lines.append("  ".join(f"{cell:>10}" for cell in cells))
-        who = "The server saw sums only." if self.masked else "The server saw every answer."
+        if self.masked:
+            who = "The server saw sums only."
+        else:
+            who = "The server saw every answer."
         return "\n".join([*lines, f"{who} {self._verdict()}"])
 
     def save(self, path: str | os.PathLike[str]) -> Path:
@@ -97,7 +103,10 @@ class Audit:
         known = self.messages_to(1e-5)
         if known is None:
             return f"In the end C_i of client {last.client} is known up to a relative error of {last.error:.1e}."
-        after = "the first message" if known == 1 else f"{known} messages"
+        if known == 1:
+            after = "the first message"
+        else:
+            after = f"{known} messages"
         return f"A client's C_i is known up to 1e-5 after {after}."
 
 
@@ -122,6 +131,9 @@ def course(
     kkt = [max(point.kkt, style.FLOOR) for point in convergence]
     ax.semilogy(points, kkt, "--", lw=1.4, color=style.INK, label="PCA, violation of optimality")
     ax.axhline(worst[-1].guess, color=style.FAINT, lw=1.0, ls=":", label="client, guessed from the sum")
-    summed = ", answers summed" if masked else ""
+    if masked:
+        summed = ", answers summed"
+    else:
+        summed = ""
     style.tidy(ax, f"What {algorithm} tells about a client{summed}", "message", "relative error")
     ax.xaxis.set_major_locator(style.integers())

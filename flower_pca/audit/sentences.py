@@ -32,7 +32,10 @@ class Line:
         named = {"compares": ", ".join(comparing(rules))}
         named |= {name: labels.count(getattr(rules, f"max_{name}") or 0, what) for name, what in _COUNTED.items()}
         groups_of = labels.count(groups, "group")
-        gone = f"at most {labels.count(lost, 'member')}" if lost else "nobody"
+        if lost:
+            gone = f"at most {labels.count(lost, 'member')}"
+        else:
+            gone = "nobody"
         named["until"] = _UNTIL[rules.pending]
         return self.words.format(**vars(rules), **named, groups=groups_of, gone=gone)
 
@@ -320,7 +323,9 @@ def _words(found: frozenset[Kind]) -> str:
 
 def _place(kind: Kind) -> int:
     """Where a kind stands in the table; one that a stage has brought, at its end."""
-    return KINDS.index(kind) if kind in KINDS else len(KINDS)
+    if kind in KINDS:
+        return KINDS.index(kind)
+    return len(KINDS)
 
 
 def telling(rules: Rules) -> Telling:
@@ -329,10 +334,14 @@ def telling(rules: Rules) -> Telling:
     refused = {name: why for name in every if (why := why_not(rules, name))}
     told = {name: kinds(rules, name) for name in every if name not in refused}
     runs = [found for name, found in told.items() if name in registry.ALGORITHMS]  # which have an opening in common
-    common = frozenset.intersection(*runs) if len(runs) > 1 else frozenset()
+    if len(runs) > 1:
+        common = frozenset.intersection(*runs)
+    else:
+        common = frozenset()
     beside = {name: found - common if name in registry.ALGORITHMS else found for name, found in told.items()}
     served = {name: _words(found) or "nothing beside" for name, found in beside.items()}
-    served = {"any algorithm": _words(common), **served} if common else served
+    if common:
+        served = {"any algorithm": _words(common), **served}
     lines = [line for line in SEEN + LASTING if line.applies(rules)]
     given = {f.name: getattr(rules, f.name) for f in fields(rules) if getattr(rules, f.name) != f.default}
     return Telling(

@@ -88,9 +88,15 @@ class View:
 
 def open_answer(B: Array, up: Arrays, frame: Frame) -> Pair:
     """A client's product in its own local frame, as one in the frame of all: C_i (D B), with D the scale."""
-    shift = up["mean"] if frame.mean is None else up["mean"] - frame.mean
+    if frame.mean is None:
+        shift = up["mean"]
+    else:
+        shift = up["mean"] - frame.mean
     Y = up["product"].astype(np.float64) + float(up["n"]) * np.outer(shift, shift @ B)
-    D = np.ones((len(B), 1)) if frame.scale is None else frame.scale[:, None]
+    if frame.scale is None:
+        D = np.ones((len(B), 1))
+    else:
+        D = frame.scale[:, None]
     return Pair(B * D, Y / D, exact=True)
 
 
@@ -117,7 +123,9 @@ def why_not(rules: Rules, name: str) -> str:
     """Why an algorithm is not served; "" if it is."""
     stage = registry.STAGES[name]
     if name not in rules.served:
-        return "it compares rows, and is not named in allow" if rules.allow is None else "it is not named in allow"
+        if rules.allow is None:
+            return "it compares rows, and is not named in allow"
+        return "it is not named in allow"
     if rules.masked_only and not stage().additive:
         return "its answers are no sums, and masked_only is set"
     if has_noise(rules) and not stage.bounded:
@@ -152,7 +160,10 @@ def kinds_asked_of(name: str, *, masked: bool = False, noised: bool = False) -> 
 def _run(name: str, masked: bool, noised: bool, *, beside: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """Stage and arrays of every message of a small run; of `beside` alone, if it is a stage beside algorithms."""
     shards = [np.random.default_rng(i).standard_normal((40, _COLUMNS)) * (_COLUMNS - np.arange(6.0)) for i in range(3)]
-    mask = True if masked else None
+    if masked:
+        mask = True
+    else:
+        mask = None
     if name in registry.ALONE:
         transport: Any = Shards(clients_of(shards, missing=False))
         run: Any = assembly.standardizing(mask=mask)
@@ -161,9 +172,15 @@ def _run(name: str, masked: bool, noised: bool, *, beside: str) -> Iterator[tupl
         run = assembly.tracking(registry.tracker(name), n_components=2, steps=1, mask=mask)
     else:
         transport = Shards(clients_of(shards, missing=False))
-        own: dict[str, Any] = {"dp": "dp(epsilon=1e3, delta=1e-6, clip=20.0)"} if noised else {"evaluate": True}
+        if noised:
+            own: dict[str, Any] = {"dp": "dp(epsilon=1e3, delta=1e-6, clip=20.0)"}
+        else:
+            own = {"evaluate": True}
         algorithm = registry.make(name)
-        limit = {"max_rounds": 3} if hasattr(algorithm, "max_rounds") else {}
+        if hasattr(algorithm, "max_rounds"):
+            limit = {"max_rounds": 3}
+        else:
+            limit = {}
         own |= dict.fromkeys({beside} & set(registry.BESIDE), True)
         run = assembly.run(assembly.question(algorithm, n_components=2, mask=mask, **limit, **own))
     for message in rounds(run, transport):

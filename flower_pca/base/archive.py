@@ -73,7 +73,10 @@ def read(path: str | os.PathLike[str], kind: str, *, private: bool = False) -> t
     Raises:
         DataError: If it is none. No more memory is taken than the file is long, whatever its headers say.
     """
-    opener = files.opener if private else None
+    if private:
+        opener = files.opener
+    else:
+        opener = None
     with refuse_others(path, kind), open(path, "rb", opener=opener) as stream:
         header, arrays = _load(stream)
     if header.get("kind") != kind:
@@ -136,7 +139,10 @@ def from_npy(packed: bytes) -> Array:
     stream = BytesIO(packed)
     shape, by_columns, dtype = check_npy(stream, len(packed))
     values = np.frombuffer(packed, dtype, math.prod(shape), stream.tell())
-    order: Literal["F", "C"] = "F" if by_columns else "C"
+    if by_columns:
+        order: Literal["F", "C"] = "F"
+    else:
+        order = "C"
     return values.reshape(shape, order=order).copy(order="K")
 
 
@@ -236,5 +242,8 @@ def unpack(kind: Any, value: Any, arrays: dict[str, Array]) -> Any:
 
 
 def _a(kind: str) -> str:
-    article = "an" if kind[:1] in "aeiou" else "a"
+    if kind[:1] in "aeiou":
+        article = "an"
+    else:
+        article = "a"
     return f"{article} {kind}"

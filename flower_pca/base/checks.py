@@ -33,7 +33,10 @@ def integer(
     """Require a whole number in [least, most]."""
     whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
     if not whole or value < least or (most is not None and value > most):  # type: ignore[operator]
-        upper = "" if most is None else f" and at most {most}"
+        if most is None:
+            upper = ""
+        else:
+            upper = f" and at most {most}"
         rule = f"a whole number of at least {least}{upper}"
         raise ConfigError(what, must=rule, got=repr(value), then=remedy)
 
@@ -44,7 +47,10 @@ def number(
     """Require a real number in [least, most]."""
     valid = isinstance(value, int | float | np.number) and not isinstance(value, bool)
     if not (valid and least <= float(value) <= most and np.isfinite(float(value))):  # type: ignore[arg-type]
-        upper = f" and at most {most:g}" if most < np.inf else ""
+        if most < np.inf:
+            upper = f" and at most {most:g}"
+        else:
+            upper = ""
         rule = f"a finite number of at least {least:g}{upper}"
         raise ConfigError(what, must=rule, got=repr(value), then=remedy)
 
@@ -57,7 +63,9 @@ def share(value: Any) -> Any:
     if match is None:
         return value
     number = float(match[1])
-    return number / 100.0 if match[2] else number
+    if match[2]:
+        return number / 100.0
+    return number
 
 
 def proportion(what: str, value: object) -> None:
@@ -120,15 +128,24 @@ def finite(
         with np.errstate(over="ignore", invalid="ignore"):  # one cheap pass: what is not finite reaches the sum,
             usual = values.dtype.kind != "f" or np.isfinite(values.sum(dtype=np.float64))  # which may also overflow
         if not usual:
-            bad = np.isinf(values) if missing else ~np.isfinite(values)
+            if missing:
+                bad = np.isinf(values)
+            else:
+                bad = ~np.isfinite(values)
             nan += int(np.isnan(values).sum())
             infinite += int(np.isinf(values).sum())
             if values.ndim == 2 and bad.any() and not first and (place or not missing):
                 row, column = map(int, np.argwhere(bad)[0])
-                where = f"row {start + row} (from 0 on)" if place is None else place(start + row)
+                if place is None:
+                    where = f"row {start + row} (from 0 on)"
+                else:
+                    where = place(start + row)
                 name = column if names is None else names[column]
                 first = f"The first is in {where}, column {name}. "
-        start += values.shape[0] if values.ndim else 1
+        if values.ndim:
+            start += values.shape[0]
+        else:
+            start += 1
     if infinite or (nan and not missing):
         raise not_finite(who, nan, infinite, first, new=new)
     return nan
@@ -151,5 +168,8 @@ def parameters(owner: str, given: Mapping[str, object], known: Iterable[str]) ->
     names = list(known)
     for name in given:
         if name not in names:
-            rule = f"among {', '.join(names)}" if names else "absent, as there are none"
+            if names:
+                rule = f"among {', '.join(names)}"
+            else:
+                rule = "absent, as there are none"
             raise ConfigError(f"Every parameter of {owner}", must=rule, got=repr(name), then=did_you_mean(name, names))

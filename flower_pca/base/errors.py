@@ -59,7 +59,10 @@ def private(*, hold: bool = True) -> Iterator[None]:
 
 def harmless(text: str) -> str:
     """A text of another machine, to be logged or kept: cut, and without characters that steer a terminal."""
-    cut = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
+    if len(text) <= _LONGEST:
+        cut = text
+    else:
+        cut = f"{text[:_LONGEST]}..."
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in cut)
 
 

@@ -49,7 +49,9 @@ def opener(path: str, flags: int) -> int:
 
 def not_through_links(path: Path) -> int:
     """The flag for `os.open` with which nothing is written where somebody else's link leads."""
-    return os.O_NOFOLLOW if _is_exposed(path.absolute().parent) else 0
+    if _is_exposed(path.absolute().parent):
+        return os.O_NOFOLLOW
+    return 0
 
 
 def make_folder(folder: Path) -> None:

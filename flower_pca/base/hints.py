@@ -66,7 +66,10 @@ def of_mean(offset: float, first: float) -> tuple[str, ...]:
     """
     if offset <= _MEAN * first:
         return ()
-    weight = "more than all" if offset > first else f"{offset / first:.0%}"
+    if offset > first:
+        weight = "more than all"
+    else:
+        weight = f"{offset / first:.0%}"
     words = f"Rows were not centred, and their mean weighs {weight} of component 1, which then shows no differences"
     return (f"{words} between rows. Use center=True.",)
 
@@ -75,7 +78,9 @@ def alone(sizes: Array) -> int | None:
     """The column that has nearly all of the variance, if one has."""
     squares = sizes**2
     j = int(np.argmax(squares))
-    return j if len(sizes) > 1 and squares[j] >= _ALONE * squares.sum() else None
+    if len(sizes) > 1 and squares[j] >= _ALONE * squares.sum():
+        return j
+    return None
 
 
 def of_first_lines(files: Iterable[str]) -> tuple[str, ...]:
@@ -83,7 +88,10 @@ def of_first_lines(files: Iterable[str]) -> tuple[str, ...]:
     first, *more = dict.fromkeys(files) or ("",)
     if not first:
         return ()
-    others = f", and of {labels.count(len(more), 'more file')}," if more else ""
+    if more:
+        others = f", and of {labels.count(len(more), 'more file')},"
+    else:
+        others = ""
     return (f"The first line of {first}{others} was taken for a row of numbers; header=True makes it names.",)
 
 
@@ -196,7 +204,10 @@ def _column(table: Any, j: int) -> Array:
 def _alone(sizes: Array, names: Sequence[str] | None, remedy: str) -> str:
     j = int(np.argmax(sizes))
     share = sizes[j] ** 2 / np.sum(sizes**2)
-    shown = f"{share:.2%}" if share < 0.99995 else "all but 0.01%"
+    if share < 0.99995:
+        shown = f"{share:.2%}"
+    else:
+        shown = "all but 0.01%"
     return f"Column {_label(j, names)} alone has {shown} of the variance, so component 1 is that column. {remedy}"
 
 

@@ -26,7 +26,10 @@ class Round:
 
     def __str__(self) -> str:
         numbers = "".join(f", {name} {_figure(value)}" for name, value in self.metrics.items())
-        failed = f", {len(self.failures)} failed" if self.failures else ""
+        if self.failures:
+            failed = f", {len(self.failures)} failed"
+        else:
+            failed = ""
         traffic = f"{labels.size(self.bytes_down)} down, {labels.size(self.bytes_up)} up"
         clients = f"{self.answered}/{labels.count(self.asked, 'client')}"
         return f"round {self.number} ({self.stage}): {clients}{failed}{numbers}, {traffic}"
@@ -74,7 +77,10 @@ class History:
 
     def newest(self, most: int | None) -> History:
         """With so many rounds, and what the others came to."""
-        over = 0 if most is None else max(len(self.rounds) - most, 0)
+        if most is None:
+            over = 0
+        else:
+            over = max(len(self.rounds) - most, 0)
         if not over:
             return self
         gone, old = self.gone, self.rounds[:over]
@@ -112,7 +118,10 @@ class History:
 
     def to_json(self) -> list[dict[str, Any]]:
         """The rounds as plain dictionaries; where some are no longer kept, what they came to is the first."""
-        gone = [{"gone": asdict(self.gone)}] if self.gone.rounds else []
+        if self.gone.rounds:
+            gone = [{"gone": asdict(self.gone)}]
+        else:
+            gone = []
         return [*gone, *(asdict(r) for r in self.rounds)]
 
     @classmethod

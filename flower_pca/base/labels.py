@@ -14,7 +14,9 @@ _UNITS: Final = ("B", "kB", "MB", "GB", "TB")
 
 def column_names(names: Iterable[Any] | None, count: int) -> list[str]:
     """The name of each of `count` columns; "column 0" and so on where they have none."""
-    return [f"column {j}" for j in range(count)] if names is None else [str(name) for name in names]
+    if names is None:
+        return [f"column {j}" for j in range(count)]
+    return [str(name) for name in names]
 
 
 def client_name(names: Mapping[int, str], key: int) -> str:
@@ -27,7 +29,10 @@ def range_of(what: str, numbers: Sequence[int]) -> str:
     first, last = numbers[0], numbers[-1]
     if first == last:
         return f"{what} {first}"
-    between = "and" if last == first + 1 else "to"
+    if last == first + 1:
+        between = "and"
+    else:
+        between = "to"
     return f"{what}s {first} {between} {last}"
 
 
@@ -78,7 +83,9 @@ def bounds(share: Array) -> str:
     low, high = (round(100.0 * float(end)) for end in share)
     if low == 0 and high == 100:
         return "unknown"
-    return f"about {low}%" if low == high else f"{low}% to {high}%"
+    if low == high:
+        return f"about {low}%"
+    return f"{low}% to {high}%"
 
 
 def series(words: Sequence[str]) -> str:

@@ -56,7 +56,9 @@ def _basis(reflected: Array, tau: Array, signs: Array, dtype: np.dtype[Any]) -> 
 
 
 def _precision(dtype: np.dtype[Any]) -> type[np.floating[Any]]:
-    return np.float32 if dtype == np.float32 else np.float64
+    if dtype == np.float32:
+        return np.float32
+    return np.float64
 
 
 def complement(Y: Array, Q: Array) -> Array:

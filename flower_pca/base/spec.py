@@ -43,7 +43,10 @@ def _read(text: object, what: str, rule: str) -> tuple[str, tuple[Any, ...], dic
 
 
 def _unreadable(text: object, what: str, rule: str) -> ConfigError:
-    remedy = "Give parameters by name, as plain values." if isinstance(text, str) else "Choose one of these."
+    if isinstance(text, str):
+        remedy = "Give parameters by name, as plain values."
+    else:
+        remedy = "Choose one of these."
     return ConfigError(what, must=rule, got=repr(text), then=remedy)
 
 

@@ -22,7 +22,10 @@ __all__ += sorted(f"{name}{_SUFFIX}" for name in registry.shown())
 
 
 def __getattr__(name: str) -> Any:
-    stage = registry.shown().get(name.removesuffix(_SUFFIX)) if name.endswith(_SUFFIX) else None
+    if name.endswith(_SUFFIX):
+        stage = registry.shown().get(name.removesuffix(_SUFFIX))
+    else:
+        stage = None
     if stage is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     members = {"algorithms": (stage.name,), "__doc__": f"Serves {stage.name} only.", "__module__": __name__}

@@ -160,7 +160,10 @@ class Ready:
     def __init__(self, load: Load, rules: Given, keywords: Mapping[str, Any]) -> None:
         self._load, self._rules, self._keywords = load, rules, keywords
         # Rules that are the same for all nodes are checked here, and the files they name are read once.
-        self._shared = None if callable(rules) else Rules.of(rules, keywords)
+        if callable(rules):
+            self._shared = None
+        else:
+            self._shared = Rules.of(rules, keywords)
         self._clients: OrderedDict[object, PCAClient] = OrderedDict()
 
     def client(self, context: Context) -> PCAClient:
@@ -184,7 +187,9 @@ class Ready:
             served = self.client(context)
         except Exception as error:  # the rows cannot be used: the server is told which node, and why
             return self.refuse(error, kind, config, context)
-        return served.evaluate(parameters, config) if kind == wire.EVALUATE else served.fit(parameters, config)
+        if kind == wire.EVALUATE:
+            return served.evaluate(parameters, config)
+        return served.fit(parameters, config)
 
     def words(self, error: Exception, context: Context) -> str:
         """What the server is told of an error."""
@@ -192,7 +197,10 @@ class Ready:
 
     def refuse(self, error: Exception, kind: str, config: wire.Config, context: Context) -> Returned:
         """What a node returns that has no client to answer."""
-        first: Any = 0.0 if kind == wire.EVALUATE else []
+        if kind == wire.EVALUATE:
+            first: Any = 0.0
+        else:
+            first = []
         return first, 0, refusal(error, config, _key(context), discreet=self._discreet(context))
 
     def _rules_of(self, context: Context) -> Rules:
@@ -208,4 +216,6 @@ class Ready:
 
 def _key(context: Context) -> int:
     given = context.node_config.get("partition-id", wire.NO_KEY)
-    return given if isinstance(given, int) else wire.NO_KEY
+    if isinstance(given, int):
+        return given
+    return wire.NO_KEY

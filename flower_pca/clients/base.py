@@ -70,7 +70,10 @@ class PCAClient(NumPyClient):
         named, allowed = frozenset(self.algorithms), self._rules.served  # the class may name them itself
         self._served = named or allowed
         if self._rules.allow is not None:
-            self._served = allowed & (named | set(registry.BESIDE)) if named else allowed
+            if named:
+                self._served = allowed & (named | set(registry.BESIDE))
+            else:
+                self._served = allowed
         _ = self._rules.identity  # key files that cannot be used are refused now
         if self._rules.profile:
             promises.announce(self._rules, context)
@@ -119,7 +122,10 @@ class PCAClient(NumPyClient):
         """What a server may know before a run: columns, the algorithms served, layout and version spoken."""
         data = self._rows()
         served = sorted(self._served & set(registry.TRACKERS if isinstance(data, Stream) else registry.ALGORITHMS))
-        told = 0 if only_columns(self._rules) else data.d or 0
+        if only_columns(self._rules):
+            told = 0
+        else:
+            told = data.d or 0
         return {"n_features": told, "algorithms": ",".join(served), **wire.SPOKEN}
 
     def _answer(self, request: wire.Request) -> tuple[Arrays, int, wire.Config]:
@@ -140,7 +146,10 @@ class PCAClient(NumPyClient):
             self._keep(request, before, after)
         self._keep_own(request, data, after)
         # Under masks clients say which messages their memory has come from, and say nothing else of it.
-        memory = wire.write_memory(before, after) if request.stage != messages.STAGE else {}
+        if request.stage != messages.STAGE:
+            memory = wire.write_memory(before, after)
+        else:
+            memory = {}
         return up, _examples(request, data, up), memory
 
     def _admit(self, request: wire.Request) -> None:
@@ -164,9 +173,14 @@ class PCAClient(NumPyClient):
         return data
 
     def _recall(self, request: wire.Request) -> Arrays:
-        memory = Memory() if self._store is None else self._store.load(request.run)
+        if self._store is None:
+            memory = Memory()
+        else:
+            memory = self._store.load(request.run)
         if NOISE in request.layers:  # what has been told is told, whichever message comes again
-            return dict(memory.after or {}) if memory.run == request.run else {}
+            if memory.run == request.run:
+                return dict(memory.after or {})
+            return {}
         if request.stage == messages.STAGE:
             return memory.newest(request.run)
         return memory.at(request.run, request.number)
@@ -194,7 +208,9 @@ class PCAClient(NumPyClient):
     @property
     def _grain(self) -> Grain:
         seed = self._rules.noise_seed
-        return system_grain if seed is None else functools.partial(seeded_grain, seed, max(self._key, 0))
+        if seed is None:
+            return system_grain
+        return functools.partial(seeded_grain, seed, max(self._key, 0))
 
     def _keep(self, request: wire.Request, before: Arrays, after: Arrays) -> None:
         """Keep what the next message needs; under masks nothing from before, as nothing is done twice there."""
@@ -223,7 +239,10 @@ class PCAClient(NumPyClient):
         """Find out from the context who the node is, and where it keeps what it keeps."""
         self._context = context
         rules, partition = self._rules, None if context is None else context.node_config.get("partition-id")
-        self._key = wire.NO_KEY if partition is None else int(partition)
+        if partition is None:
+            self._key = wire.NO_KEY
+        else:
+            self._key = int(partition)
         self._store: StateStore | FileStore | None = None
         self._own_file: Path | None = None
         statistics: Path | None = None
@@ -240,14 +259,19 @@ class PCAClient(NumPyClient):
         self._fixed: Callable[[LocalData], FixedData] | None = None
         if rules.answers == "fixed":
             self._fixed = functools.partial(FixedData.of, path=statistics, gaps=rules.missing == "mean")
-        self._name = "" if context is None else str(context.node_config.get("name", ""))
+        if context is None:
+            self._name = ""
+        else:
+            self._name = str(context.node_config.get("name", ""))
         self._policy = Policy(rules, served=self._served, context=context)
         self._account = Account(rules, context=context)
 
     @property
     def _site(self) -> str:
         """What the node tells that it is called."""
-        return (self._name or getattr(self._lots.data, "site", "")) if self._rules.share_names else ""
+        if self._rules.share_names:
+            return self._name or getattr(self._lots.data, "site", "")
+        return ""
 
     def _rows(self) -> LocalData | Stream:
         self._lots.data = node_rows(self._lots.data, self._rules)
@@ -257,7 +281,10 @@ class PCAClient(NumPyClient):
         return self._lots.settle(self._rules, self._context)
 
     def _refuse(self, error: Exception, config: wire.Config) -> wire.Config:
-        own: wire.Config = {wire.SITE: self._site} if self._site else {}
+        if self._site:
+            own: wire.Config = {wire.SITE: self._site}
+        else:
+            own = {}
         return refusal(error, config, self._key, discreet=self._rules.discreet, about=own)
 
 

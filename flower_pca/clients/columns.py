@@ -46,7 +46,10 @@ def notice(data: LocalData | Stream, loaded: Any) -> None:
     if not isinstance(data, LocalData):
         return
     said = hints.of_identifiers(hints.find_identifiers([data], data.names), data.names)
-    whole = loaded if isinstance(loaded, LocalData) else LocalData(loaded, who=checks.NODE, missing=True)
+    if isinstance(loaded, LocalData):
+        whole = loaded
+    else:
+        whole = LocalData(loaded, who=checks.NODE, missing=True)
     for hint in (*said, *faults.find([whole], most=faults.CHEAP)):
         logging.getLogger("flwr").warning("Of this node's rows: %s", hint)
 

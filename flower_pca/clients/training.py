@@ -47,4 +47,6 @@ class WithPCA(NumPyClient):
         return self._of(config).evaluate(parameters, config)
 
     def _of(self, config: wire.Config) -> NumPyClient:
-        return self._pca if wire.is_request(config) else self._training
+        if wire.is_request(config):
+            return self._pca
+        return self._training

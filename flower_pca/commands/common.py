@@ -137,11 +137,16 @@ def clients_of(given: argparse.Namespace) -> list[Any]:
     if getattr(given, "ids", None) is not None:
         remedy = "Write --split columns, or leave it out."
         raise ConfigError("--ids", must="used with --split columns", got=repr(given.ids), then=remedy)
-    needed = None if given.partition is None else partition.column(given.partition)
+    if given.partition is None:
+        needed = None
+    else:
+        needed = partition.column(given.partition)
     beside, columns = () if needed is None else (needed,), wanted(given.columns)
     table = sources.table(given.data, beside=beside, columns=columns, drop=given.drop, without=given.without)
     shards = partition.deal(table.whole(), given.partition, given.clients)
-    return shards if table.sites else _without(shards, given.without)
+    if table.sites:
+        return shards
+    return _without(shards, given.without)
 
 
 def _without(shards: list[Any], patterns: Sequence[str]) -> list[Any]:
@@ -240,7 +245,9 @@ def print_json(value: Mapping[str, Any] | Sequence[Any]) -> None:
 
 def title(data: str) -> str:
     """What the data is called: the name of a file, or a spec as it is."""
-    return Path(data).name if "(" not in data else data
+    if "(" not in data:
+        return Path(data).name
+    return data
 
 
 def result_of(path: str, *, steps: bool = False, missing: str = "error") -> Any:
@@ -252,7 +259,9 @@ def result_of(path: str, *, steps: bool = False, missing: str = "error") -> Any:
         if steps and archive.kind(path) == "tracking result":
             return TrackingResult.load(path)
         result = PCAResult.load(path)
-        return result.filling_gaps() if missing == "mean" else result
+        if missing == "mean":
+            return result.filling_gaps()
+        return result
     except FileNotFoundError as error:
         remedy = "Give the result.npz that a run has written."
         raise DataError("The result", must="there", got=f"no file {path}", then=remedy) from error
@@ -340,7 +349,10 @@ def _spec(data: str, setting: str) -> str:
             spec, setting = spec.replace(there[0], ""), f"beside=[{there[1]}, {added[1]}]"
         return f"{spec}, {setting})"
     path = Path(data)
-    source = "folder" if path.expanduser().is_dir() else path.suffix[1:].lower()
+    if path.expanduser().is_dir():
+        source = "folder"
+    else:
+        source = path.suffix[1:].lower()
     return f"{source}(path={data!r}, {setting})"
 
 
@@ -354,5 +366,9 @@ def _option(found: re.Match[str]) -> str:
     if plain == "True":
         return option
     if plain == "False":
-        return "--no-center" if named == "center" else f"no {option}"
-    return f"no {option}" if plain == "None" else f"{option} {plain}"
+        if named == "center":
+            return "--no-center"
+        return f"no {option}"
+    if plain == "None":
+        return f"no {option}"
+    return f"{option} {plain}"

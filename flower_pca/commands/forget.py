@@ -77,6 +77,12 @@ def _tell(given: argparse.Namespace, found: list[dict[str, Any]], lines: list[st
     if not found:
         sys.stdout.write(f"{_NOTHING}\n")
         return
-    head = "Erased:" if given.yes else "To be erased:"
-    last = [] if given.yes else [_FIRST]
+    if given.yes:
+        head = "Erased:"
+    else:
+        head = "To be erased:"
+    if given.yes:
+        last = []
+    else:
+        last = [_FIRST]
     sys.stdout.write("\n".join([head, *(f"  {line}" for line in lines), *remarks, *last]) + "\n")

@@ -41,7 +41,8 @@ def write_own(result: Any, folder: Path, shards: Sequence[Any]) -> list[str]:
         names = (result.loadings(key) if apart else result).feature_names_in_
         about = {"algorithm": result.algorithm, "site": result.site_names.get(key, "")}
         header = {**about, "columns": None if names is None else [str(name) for name in names]}
-        header |= {"rows": getattr(shards[key], "ids", None)} if apart else {}
+        if apart:
+            header |= {"rows": getattr(shards[key], "ids", None)}
         archive.write(folder / _OWN_FILE.format(key), _KIND, header, arrays, private=True)
     return [_OWN_FILE.format(key) for key in result.own]
 

@@ -51,7 +51,10 @@ def run_transform(given: argparse.Namespace) -> int:
         client, site = output.own_components(given.own, result)
     elif given.fit_own:
         client = output.require_personal(result, "--fit-own").fit_own(rows)
-    scores = result.transform(rows) if client is None else result.transform(rows, client=client)
+    if client is None:
+        scores = result.transform(rows)
+    else:
+        scores = result.transform(rows, client=client)
     n, k = scores.shape
     if kind == ".npy":
         with archive.replacing(path, private=True) as file:
@@ -75,7 +78,9 @@ def _part(given: argparse.Namespace) -> Any:
     from flower_pca.vertical.result import ColumnsResult
 
     with suppress(FileNotFoundError):  # of which another reader speaks
-        return ColumnsResult.part(given.result) if archive.kind(given.result) == "own result" else None
+        if archive.kind(given.result) == "own result":
+            return ColumnsResult.part(given.result)
+        return None
     return None
 
 
@@ -91,7 +96,10 @@ def _whose(result: Any, given: argparse.Namespace, site: str) -> str:
         return f"{shared}, and own ones found from these rows"
     if given.own is None:
         return f"{shared}; --own FILE adds those of a client, --fit-own those of these rows"
-    own_ones = f"the own ones of {site}" if site else "a client's own"
+    if site:
+        own_ones = f"the own ones of {site}"
+    else:
+        own_ones = "a client's own"
     return f"{shared}, and {own_ones} in {given.own}"
 
 
@@ -160,7 +168,9 @@ def run_score(given: argparse.Namespace) -> int:
         sys.stdout.write(f"Sites are by the column {column}.\n" if column else "")
         wrote = [str(file) for file in (out, picture) if file is not None]
         sys.stdout.write(f"Wrote {' and '.join(wrote)}\n" if wrote else "")
-    return 1 if given.most is not None and beyond > given.most * rows else 0
+    if given.most is not None and beyond > given.most * rows:
+        return 1
+    return 0
 
 
 def sites_of(given: argparse.Namespace, result: Any) -> tuple[dict[Any, Any], str]:
@@ -258,6 +268,9 @@ def _print(found: Sequence[Anomaly], limits: Limits, rows: int, beyond: int) -> 
         sys.stdout.write(f"and {len(found) - len(order):,} more; -o FILE.csv has all\n")
     ordinary = f"of ordinary rows, {1.0 - limits.level:.3g} are beyond that of T2, and as many beyond that of SPE"
     told = f"T2 {limits.t2:.4g}, SPE {limits.spe:.4g}, from {limits.words}"
-    are = "is" if beyond == 1 else "are"
+    if beyond == 1:
+        are = "is"
+    else:
+        are = "are"
     share = f"{beyond:,} of {labels.count(rows, 'row')} ({beyond / rows:.2%}) {are} beyond a limit"
     sys.stdout.write(f"{share}; {ordinary}.\nLimits: {told}.\n")

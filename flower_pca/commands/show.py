@@ -71,12 +71,16 @@ def print_result(result: PCAResult) -> None:
 def _sites(result: PCAResult | TrackingResult) -> list[str]:
     """What the clients are called, where they have names."""
     names = [result.site_names[key] for key in sorted(result.site_names)]
-    return [f"{labels.noun(len(names), 'site')}: {listed(names)}"] if names else []
+    if names:
+        return [f"{labels.noun(len(names), 'site')}: {listed(names)}"]
+    return []
 
 
 def _limits(result: PCAResult) -> list[str]:
     """What T2 and SPE of a row stay below, if the run was asked to monitor."""
-    return [] if result.histograms_ is None else [f"limits: {Monitor(result).limits()}"]
+    if result.histograms_ is None:
+        return []
+    return [f"limits: {Monitor(result).limits()}"]
 
 
 def _influence(result: PCAResult) -> list[str]:
@@ -85,7 +89,10 @@ def _influence(result: PCAResult) -> list[str]:
         return []
     found = influence(result)
     most = ", ".join(f"{one.name} {one.degrees}" for one in found[:_TURNING])
-    more = f", and {len(found) - _TURNING} less" if len(found) > _TURNING else ""
+    if len(found) > _TURNING:
+        more = f", and {len(found) - _TURNING} less"
+    else:
+        more = ""
     return [f"influence: without it the components turn by: {most}{more}", *warnings(result)]
 
 

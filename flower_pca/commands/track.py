@@ -178,7 +178,10 @@ def _tracker(given: argparse.Namespace) -> Tracker:
 
     known = {"threshold": given.threshold, "alarm_rate": given.alarm_rate}
     changes: dict[str, Any] = {name: value for name, value in known.items() if value is not None}
-    detects = {"detect": True} if given.detect else {}
+    if given.detect:
+        detects = {"detect": True}
+    else:
+        detects = {}
     tracker = registry.tracker(given.algorithm, **detects, **changes)
     if changes and not tracker.detect:
         what = " and ".join(f"--{name.replace('_', '-')}" for name in changes)
@@ -299,7 +302,10 @@ def _changes(result: TrackingResult, tracker: Tracker) -> str:
     if steps:
         return f"{'change at step' if len(steps) == 1 else 'changes at steps'} {', '.join(map(str, steps))}"
     if not result.levels_:
-        learnt = "" if tracker.threshold is not None else ", and after 20 quiet ones without --threshold"
+        if tracker.threshold is not None:
+            learnt = ""
+        else:
+            learnt = ", and after 20 quiet ones without --threshold"
         first = labels.count(tracker.update_length, "step")
         return f"no change was looked for in so few steps: that begins after {first}{learnt}"
     return "no change"

@@ -95,7 +95,10 @@ def run_audit(given: argparse.Namespace) -> int:
         course = [asdict(point) for point in found.convergence]
         common.print_json({"algorithm": found.algorithm, "masked": found.masked, "leaks": worst, "convergence": course})
         return 0
-    picture = "and leak.svg" if drawn else f"and no picture ({extras.lacking('matplotlib', 'to draw')})"
+    if drawn:
+        picture = "and leak.svg"
+    else:
+        picture = f"and no picture ({extras.lacking('matplotlib', 'to draw')})"
     sys.stdout.write(f"{found.table()}\nWrote leaks.csv {picture} to {place}\n")
     return 0
 
@@ -143,8 +146,12 @@ def run_keys(given: argparse.Namespace) -> int:
     folder, nodes, hosts = given.folder, given.nodes, given.host
     wrote = keys.write(folder.expanduser().absolute(), nodes=nodes, hosts=hosts)
     ca, certificate, key = (shlex.quote(str(path)) for path in (wrote.ca, wrote.certificate, wrote.key))
-    host = hosts[0] if hosts else keys.LOCAL[0]
-    host = f"[{host}]" if ":" in host else host
+    if hosts:
+        host = hosts[0]
+    else:
+        host = keys.LOCAL[0]
+    if ":" in host:
+        host = f"[{host}]"
     register = [f"  flwr supernode register {shlex.quote(str(public))} pca" for public in wrote.publics]
     join = [
         f"  flower-supernode --superlink {host}:{_PORT} --port {_PORT + 1 + i} --root-certificates {ca} \\\n"

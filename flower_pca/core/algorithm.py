@@ -113,7 +113,8 @@ class Progress:
         There is progress while `measure` (the error, if left out) falls below its least value, or while `gain` rises
         above its largest: the sum of the wanted Ritz values rises long before residuals begin to fall.
         """
-        measure = error if measure is None else measure
+        if measure is None:
+            measure = error
         moves = measure < self.best or not np.isfinite(measure) or gain > self.gained
         return replace(
             self,
@@ -170,10 +171,16 @@ class Iterative(Algorithm[I]):
         if p.rounds < self.min_rounds:
             return None
         rounds = labels.count(p.rounds, "round")
-        end = f"after {rounds}" if p.rounds else "after the opening message"
+        if p.rounds:
+            end = f"after {rounds}"
+        else:
+            end = "after the opening message"
         measured = f"{self.quantity}{f' {p.error:.2g}' if np.isfinite(p.error) else ' (not falling yet)'}"
         if p.error <= p.tol:
-            bound = f"tol={p.tol:.2g}" if p.tol == self.tol else f"{p.tol:.2g}, the precision of the data"
+            if p.tol == self.tol:
+                bound = f"tol={p.tol:.2g}"
+            else:
+                bound = f"{p.tol:.2g}, the precision of the data"
             return Status(Outcome.CONVERGED, f"{measured} is at most {bound} {end}")
         if p.stale >= self.patience:
             return Status(Outcome.STALLED, f"{measured} has not fallen for the last {p.stale} of {rounds}")
@@ -193,7 +200,9 @@ class Iterative(Algorithm[I]):
             words = f"the rounds settled, but the true residual {true:.2g} is above tol={tol:.2g}"
             return Status(Outcome.STALLED, words)
         small = range(int(np.sum(model.values[: model.k] >= tol * first)) + 1, model.spanned + 1)
-        return self._beneath(status, model, small, tol) if small else status
+        if small:
+            return self._beneath(status, model, small, tol)
+        return status
 
     def _beneath(self, status: Status, model: Model, small: range, tol: float) -> Status:
         """The status of a run whose `small` components have eigenvalues below tol times the first."""
@@ -212,7 +221,9 @@ class Iterative(Algorithm[I]):
 
     def metrics(self, state: I) -> dict[str, float]:
         error = state.progress.error
-        return {"error": error} if np.isfinite(error) else {}
+        if np.isfinite(error):
+            return {"error": error}
+        return {}
 
 
 @dataclass(frozen=True)
@@ -237,7 +248,9 @@ class Movement:
             return 0.0
         ratios = [b / a for a, b in zip(self.sines, self.sines[1:], strict=False) if a > 0.0]
         worst = max(ratios, default=1.0)
-        return self.newest / (1.0 - worst) if worst < 1.0 else np.inf
+        if worst < 1.0:
+            return self.newest / (1.0 - worst)
+        return np.inf
 
 
 def ritz_round(

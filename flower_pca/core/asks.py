@@ -88,7 +88,10 @@ class Ask:
         if self.divides and not ((a == 0.0) | (a >= SMALLEST)).all():
             return f"0 or at least {SMALLEST:g}", f"{a}"[:_SHOWN]
         if a.size and not self.least <= float(a.min()) <= float(a.max()) <= self.most:
-            rule = f"at least {self.least:g}" if math.isinf(self.most) else f"from {self.least} to {self.most}"
+            if math.isinf(self.most):
+                rule = f"at least {self.least:g}"
+            else:
+                rule = f"from {self.least} to {self.most}"
             return rule, f"{a}"[:_SHOWN]
         if self.whole and not (np.asarray(a) == np.rint(a)).all():
             return "whole", f"{a}"[:_SHOWN]

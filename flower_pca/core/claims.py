@@ -110,7 +110,10 @@ class Judge:
                 continue
             size = part.kind.size(np.asarray(up[name], dtype=np.float64))
             if (size > (1.0 + _SLACK) * self._most(name, part, sent, parts, own, known)).any():
-                rows = "its own rows" if known is not None else f"{MARGIN:g} times all rows together"
+                if known is not None:
+                    rows = "its own rows"
+                else:
+                    rows = f"{MARGIN:g} times all rows together"
                 what = f"The answer of client {client}, {name},"
                 raise ProtocolError(what, must=f"as small as {rows} allow", got="larger entries", then=_REMEDY)
 
@@ -119,7 +122,10 @@ class Judge:
     ) -> Any:
         """What that is at most: by its kind, or by the stage's bound for these rows alone; inf without one."""
         if part.kind.bound is not None:
-            least = 1 if known is None else own.n
+            if known is None:
+                least = 1
+            else:
+                least = own.n
             lengths = functools.partial(self._lengths, part, sent, parts)
             return part.kind.bound(Reach(own.n, least, own.squares, self.model.d, lengths))
         alone = replace(self.model, n=own.n, trace=own.squares)

@@ -263,7 +263,10 @@ def _check_numbers(stage: Stage[Any], on: On) -> None:
     if "dp" in on and stage.max_rounds > _NOISY_ROUNDS:
         most = f"at most {_NOISY_ROUNDS}, as every round takes a part of the budget"
         usual = stage.max_rounds == type(stage).max_rounds
-        given = f"{stage.max_rounds}, the default of {stage.spec.partition('(')[0]}" if usual else f"{stage.max_rounds}"
+        if usual:
+            given = f"{stage.max_rounds}, the default of {stage.spec.partition('(')[0]}"
+        else:
+            given = f"{stage.max_rounds}"
         raise ConfigError("max_rounds with dp", must=most, got=given, then="Start with max_rounds=5.")
     if "wire" in on and stage.tol < (least := FLOORS[BITS[on["wire"]]]):
         what, remedy = f"tol of {stage.name} with wire={on['wire']!r}", 'Raise it, or use wire="auto".'
@@ -279,7 +282,9 @@ def _variant(kind: type[Stage[Any]], wanted: Property) -> str:
     """An algorithm's spec with the property; "" if it has none."""
     if wanted.holds(kind()):
         return kind.name
-    return f"{kind.name}({kind.additive_with})" if wanted is ADDITIVE and kind.additive_with else ""
+    if wanted is ADDITIVE and kind.additive_with:
+        return f"{kind.name}({kind.additive_with})"
+    return ""
 
 
 def _going_with(on: On, listed: Listed) -> Iterator[str]:

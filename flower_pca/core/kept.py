@@ -26,7 +26,8 @@ _IDENTITY: Final = ("n_components", "center", "scale", "missing", "seed")
 def identity(standing: Standing, model: Model, roll: Roll, layers: Iterable[Layer]) -> dict[str, Any]:
     """What a checkpoint and the run that goes on from it have in common; `model` is that before the first message."""
     stages: list[Any] = list(standing.stages)
-    stages[1:2] = stages[1:2] if standing.chooser is None else [standing.chooser]
+    if standing.chooser is not None:
+        stages[1:2] = [standing.chooser]
     return {
         "stages": [stage.spec for stage in stages],
         "fraction": roll.fraction,
@@ -79,7 +80,8 @@ def unpacked(
     there, history = _unpacked(standing, header, arrays), replace(History.from_json(header["history"]), limit=limit)
     if isinstance(there.state, Recorder):
         state, steps = there.state.until(standing.model.steps), arrays.get("steps")
-        state = state if steps is None else state.recall(steps)
+        if steps is not None:
+            state = state.recall(steps)
         there = replace(there, state=state, model=replace(there.model, steps=standing.model.steps))
     return there, roll.restored(header["roll"]), history
 
@@ -105,6 +107,7 @@ def _unpacked(standing: Standing, kept: Mapping[str, Any], arrays: dict[str, Arr
     if not isinstance(model.n_components, int | float):
         raise ValueError("no number of components")
     there = replace(there, model=model)
-    there = there if there.opening else there.settled()
+    if not there.opening:
+        there = there.settled()
     stage = there.stages[min(there.index, len(there.stages) - 1)]
     return replace(there, state=archive.unpack(stage.State, kept["state"], arrays))

@@ -287,7 +287,9 @@ class Part:
 
     def block(self, sent: Mapping[str, Array]) -> Array:
         """The array of a message that it is made with."""
-        return sent[self.of] if self.of in sent else next(Z for Z in sent.values() if Z.shape == self.shape)
+        if self.of in sent:
+            return sent[self.of]
+        return next(Z for Z in sent.values() if Z.shape == self.shape)
 
 
 ROWS: Final = Part(kind=Kind.ROWS)

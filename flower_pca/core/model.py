@@ -175,7 +175,10 @@ class Model:
     def gap(self) -> float:
         """How far the next eigenvalue is below the last wanted one; at least, where nothing has looked for it."""
         assert self.values is not None
-        following = self.left_out if self.next_value is None else self.next_value
+        if self.next_value is None:
+            following = self.left_out
+        else:
+            following = self.next_value
         return float(self.values[self.k - 1]) - following
 
     @cached_property
@@ -214,7 +217,10 @@ class Model:
         if self.next_value is None:
             return f"; how far eigenvalue {self.k + 1} is below was not measured: other directions may do as well"
         which = f"eigenvalues {self.k} and {self.k + 1} differ by {apart} of the first"
-        by = "noise" if self.noise else "residual"
+        if self.noise:
+            by = "noise"
+        else:
+            by = "residual"
         return f"; {which}, and the {by} is {off}: which of their directions was found cannot be told"
 
     @property

@@ -152,13 +152,17 @@ class Question:
         """With how many bits blocks and products travel, as far as the question itself says."""
         if self.wire != "auto":
             return BITS[self.wire]
-        return 64 if self.tol is None else fewest(self.tol)
+        if self.tol is None:
+            return 64
+        return fewest(self.tol)
 
     @property
     def tol(self) -> float | None:
         """What the error is held against; None where there is no such number, or noise on the answers."""
         noise = self.dp is not None or self.channel is not None
-        return self.algorithm.tol if isinstance(self.algorithm, Iterative) and not noise else None
+        if isinstance(self.algorithm, Iterative) and not noise:
+            return self.algorithm.tol
+        return None
 
     @property
     def centered(self) -> bool:
@@ -169,12 +173,18 @@ class Question:
 
     def plain(self) -> dict[str, Any]:
         """As plain values, as the short form takes them. The seed of noise is left out: it could take the noise off."""
-        dp = None if self.dp is None else repr(replace(self.dp, noise_seed=None))
+        if self.dp is None:
+            dp = None
+        else:
+            dp = repr(replace(self.dp, noise_seed=None))
         words = {
             name: None if getattr(self, name) is None else repr(getattr(self, name)) for name in ("mask", "channel")
         }
         values = {f.name: getattr(self, f.name) for f in fields(self)}
-        columns = None if self.columns is None else list(self.columns)
+        if self.columns is None:
+            columns = None
+        else:
+            columns = list(self.columns)
         return {**values, "algorithm": self.algorithm.spec, **words, "dp": dp, "columns": columns}
 
     def check_checkpoint(self, path: str | os.PathLike[str] | None) -> None:

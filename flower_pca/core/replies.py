@@ -221,7 +221,10 @@ class _Group:
     sites: dict[int, str] = field(default_factory=dict)
 
     def hear(self, reply: Reply) -> None:
-        self.heading = reply.heading if self.heading is None else self.heading.fuller(reply.heading)
+        if self.heading is None:
+            self.heading = reply.heading
+        else:
+            self.heading = self.heading.fuller(reply.heading)
         if reply.site:
             self.sites[reply.client] = reply.site
 
@@ -243,7 +246,9 @@ def name_of(reply: Reply) -> str:
 
 def declined_by(reply: Reply) -> str:
     """That a client declines what the run may go on with instead, and why."""
-    return f"{name_of(reply)}: {reply.declines}" if reply.declines else ""
+    if reply.declines:
+        return f"{name_of(reply)}: {reply.declines}"
+    return ""
 
 
 def _forgot(reply: Reply) -> str:
@@ -253,7 +258,9 @@ def _forgot(reply: Reply) -> str:
 
 
 def _named(client: int, site: str) -> str:
-    return f"client {client} ({site})" if site else f"client {client}"
+    if site:
+        return f"client {client} ({site})"
+    return f"client {client}"
 
 
 def _telling(parts: Mapping[str, Part]) -> list[str]:

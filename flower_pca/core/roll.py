@@ -129,7 +129,9 @@ class Roll:
     @property
     def because(self) -> str:
         """The first failure, as the end of a sentence; empty without one."""
-        return f", the first because: {self.why.rstrip('.')}" if self.why else ""
+        if self.why:
+            return f", the first because: {self.why.rstrip('.')}"
+        return ""
 
     def audience(self, call: Call, here: tuple[int, ...], *, number: int) -> tuple[int, ...]:
         """Whom to ask of those here, by the message of a stage with this number; nobody if it needs absent ones."""
@@ -174,7 +176,10 @@ class Roll:
             return replace(self, came=came, awaited=self.members - came), Verdict.AGAIN
         roll = self
         if call in (Call.OPENING, Call.OPENED) and not second:
-            first = frozenset(asked) if call is Call.OPENING else self.asked
+            if call is Call.OPENING:
+                first = frozenset(asked)
+            else:
+                first = self.asked
             roll = replace(self, asked=first - self.banned)
             missing = roll.asked - came
             if came and missing and not self.summed:
@@ -191,7 +196,10 @@ class Roll:
             raise self._incomplete(gone)
         if call in (Call.OPENING, Call.OPENED):
             members = came
-            unfit = _NOBODY if spare else self.asked - came
+            if spare:
+                unfit = _NOBODY
+            else:
+                unfit = self.asked - came
         whole = came == members or not self.opens
         if not self.came and not self.silent and (members, unfit, whole) == (self.members, self.unfit, self.whole):
             return self  # as after most messages
@@ -229,7 +237,10 @@ class Roll:
     def _incomplete(self, gone: Iterable[int]) -> NotEnoughNodes:
         """The error where one is gone whose columns no other one has."""
         clients = f"no answer that counts of {', '.join(f'client {i}' for i in sorted(gone))}"
-        got = f"{clients}: {self.why.rstrip('.')}" if self.why else clients
+        if self.why:
+            got = f"{clients}: {self.why.rstrip('.')}"
+        else:
+            got = clients
         what, remedy = "The parties of a run over columns", "Look at it, and start the run again."
         return NotEnoughNodes(what, must="there to the end, all of them", got=got, then=remedy)
 

@@ -148,7 +148,10 @@ class Run:
         self._roll = self._roll.failed(got.banned, got.why)
         spare = now.model.summed and now.model.restarts == 0  # asked once only, it gets a chance by the next opening
         self._roll, verdict = self._roll.answered(call, got.answered, asked=sent.to, spare=spare)
-        self._total = got.total if verdict is Verdict.AGAIN else None
+        if verdict is Verdict.AGAIN:
+            self._total = got.total
+        else:
+            self._total = None
         metrics: dict[str, float] = {}
         if verdict is Verdict.COMPLETE:
             try:
@@ -175,7 +178,11 @@ class Run:
     def result_so_far(self) -> Any:
         """Of a run of steps, the result of those that are over; None before the first, and of a run without steps."""
         model = kept.so_far(self._standing)
-        return self._result_of(model) if model is not None else self.result() if self.finished else None
+        if model is not None:
+            return self._result_of(model)
+        if self.finished:
+            return self.result()
+        return None
 
     def checkpoint(self, *, steps: bool = True) -> tuple[dict[str, Any], dict[str, Array]]:
         """All that a new run of the same arguments needs to go on: header, arrays; steps, if not kept by a `Trail`."""
@@ -200,7 +207,8 @@ class Run:
         assert self._sent is not None
         self._standing = self._standing.headed(heading if heading.count else None)
         state = self._standing.state
-        state = state.of_columns(heading.count) if isinstance(state, Unsized) else state
+        if isinstance(state, Unsized):
+            state = state.of_columns(heading.count)
         self._layers = tuple(layer.shared(needed) for layer in self._layers)
         for layer in self._layers:
             state = layer.inform(state)
@@ -234,7 +242,9 @@ class Run:
 
     def _draws(self, stage: str) -> int:
         """How many messages of a stage there were, where that decides whom the next one goes to."""
-        return len(self._history.of(stage)) if self._roll.fraction < 1.0 else 0
+        if self._roll.fraction < 1.0:
+            return len(self._history.of(stage))
+        return 0
 
     @property
     def _call(self) -> Call:

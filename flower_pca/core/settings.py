@@ -78,9 +78,13 @@ class MaskedSums:
         if isinstance(mask, MaskedSums):
             return mask
         if mask is None or isinstance(mask, bool | np.bool_):
-            return cls() if mask else None
+            if mask:
+                return cls()
+            return None
         if isinstance(mask, str) and mask.lower() in ("true", "false"):  # as a configuration may have them
-            return cls() if mask.lower() == "true" else None
+            if mask.lower() == "true":
+                return cls()
+            return None
         rule = 'True, False, a MaskedSums, or a string such as "masks(neighbours=20)"'
         return specs.bind(mask, {"masks": cls, "MaskedSums": cls}, what="mask", rule=rule)()
 
@@ -169,7 +173,9 @@ class DP:
     @property
     def known(self) -> public.Ranges:
         """The ranges, each with the name of its column; none where there are none."""
-        return () if self.ranges is None else public.of(self.ranges)
+        if self.ranges is None:
+            return ()
+        return public.of(self.ranges)
 
     @classmethod
     def of(cls, given: object, **more: Any) -> DP | None:

@@ -150,9 +150,18 @@ def _total_noise(result: Any, deviation: float) -> float:
     sums = result.centered or scaled
     reach, d = (None if dp is None else dp.reach) or spent.clip, result.n_features_in_
     unit = deviation * np.sqrt(3.0 if sums else 2.0)  # on a number of the moments, times reach squared
-    columns = 1.0 / result.scale_**2 if scaled else np.ones(d)
-    squares = float(np.linalg.norm(columns)) if scaled or not sums else 1.0
-    mean = float(np.linalg.norm(_measured_mean(result, dp) * columns)) if result.centered else 0.0
+    if scaled:
+        columns = 1.0 / result.scale_**2
+    else:
+        columns = np.ones(d)
+    if scaled or not sums:
+        squares = float(np.linalg.norm(columns))
+    else:
+        squares = 1.0
+    if result.centered:
+        mean = float(np.linalg.norm(_measured_mean(result, dp) * columns))
+    else:
+        mean = 0.0
     return float(unit * np.hypot(squares, 2.0 * mean / reach))
 
 

@@ -94,7 +94,9 @@ class Broadcast:
 
     def arrays_for(self, client: int) -> Arrays:
         """What the stage asks of one client."""
-        return {**self.arrays, **self.personal[client]} if client in self.personal else self.arrays
+        if client in self.personal:
+            return {**self.arrays, **self.personal[client]}
+        return self.arrays
 
     @cached_property
     def asked(self) -> frozenset[int]:
@@ -265,7 +267,9 @@ class Stage(ABC, Generic[S]):
         given = [(f.name, getattr(self, f.name), f.default) for f in fields(self) if f.repr]
         plain = [(name, v.item() if isinstance(v, np.generic) else v, default) for name, v, default in given]
         changed = ", ".join(f"{name}={value!r}" for name, value, default in plain if value != default)
-        return f"{self.name}({changed})" if changed else self.name
+        if changed:
+            return f"{self.name}({changed})"
+        return self.name
 
 
 def _bound(kind: Kind, model: Model) -> float:
@@ -274,7 +278,10 @@ def _bound(kind: Kind, model: Model) -> float:
         return MOST_ROWS
     if kind.whole:  # however large rows are, so that counts stay exact
         return MARGIN * float(model.n) * max(model.d, 1)
-    within = model.trace if kind.within_trace else 0.0
+    if kind.within_trace:
+        within = model.trace
+    else:
+        within = 0.0
     return MARGIN * (within or max(model.trace, float(model.n)))
 
 

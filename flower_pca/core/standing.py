@@ -76,7 +76,9 @@ class Standing:
     def alternative(self) -> str:
         """The algorithm that the opening under way asks nodes about, as it may be taken instead; mostly ""."""
         chooser = self.chooser or self.algorithm
-        return chooser.alternative if self.opening and isinstance(chooser, Choosing) else ""
+        if self.opening and isinstance(chooser, Choosing):
+            return chooser.alternative
+        return ""
 
     @cached_property
     def role(self) -> Role:
@@ -140,7 +142,9 @@ class Standing:
     def call(self, *, fraction: float) -> Call:
         """Whom the coming message is for."""
         if self.opening:
-            return Call.OPENED if self.halfway else Call.OPENING
+            if self.halfway:
+                return Call.OPENED
+            return Call.OPENING
         if self.stage.fixed_set:
             return Call.MEMBERS
         if fraction >= 1.0 or self.role is not Role.ALGORITHM:
@@ -269,7 +273,10 @@ class Standing:
             block, last = model.columns, True
         if block is not None and model.frame.scale is not None:
             block = block / model.frame.scale[:, None]
-        basis = None if block is None else block[:, : model.d or None]
+        if block is None:
+            basis = None
+        else:
+            basis = block[:, : model.d or None]
         model = replace(model, basis=basis, product=None, claims={}, counted=None, declined="")
         model = replace(model, restarts=model.restarts + 1)
         state = self.stages[0].start(model)

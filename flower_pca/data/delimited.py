@@ -158,7 +158,10 @@ def csv(
         first, guessed = _first_line(sheet, lines, header)
         names = [clean(cell) for cell in first] if sheet.header else [str(j + 1) for j in range(len(first))]
         beside = with_ids(beside, ids)
-        features, apart, words = chosen(file, names, columns, beside) if first else ((), (), {})
+        if first:
+            features, apart, words = chosen(file, names, columns, beside)
+        else:
+            features, apart, words = ((), (), {})
         place = {name: j for j, name in reversed([*enumerate(names)])}  # of a name that is there twice the first
         if decimal is None and thousands not in (".", ","):
             sheet.cells = _clear(sheet, lines, [place[name] for name in features], names, thousands)
@@ -174,7 +177,8 @@ def csv(
             assert rows is not None
     if sheet.tail:
         _warn_of_tail(sheet)
-    rows = rows if rows.size else np.empty((0, len(features)))
+    if not rows.size:
+        rows = np.empty((0, len(features)))
     beside_rows = {n: np.array(found) if n == ids else sheet.cells.plain(found) for n, found in values.items()}
     origin = Origin.of(file, len(rows), sheet.line, guessed=guessed)
     return Table((rows,), features if sheet.header else (), beside_rows, words, str(file), origin).identified(ids)
@@ -203,7 +207,10 @@ def _first_line(sheet: Sheet, lines: TextIO, header: bool | None) -> tuple[list[
     _require_separator(sheet.file, first, second, sheet.cells)
     _require_no_commas(sheet.file, first, second, sheet.cells)
     guessed = header is None and all(map(sheet.cells.number, first))
-    sheet.header = not guessed if header is None else bool(header)
+    if header is None:
+        sheet.header = not guessed
+    else:
+        sheet.header = bool(header)
     sheet.width = len(first)
     return first, guessed
 
@@ -260,7 +267,10 @@ def _require_separator(file: Path, first: Sequence[str], second: Sequence[str], 
             lines = (cells.sep.join(record).split(other) for record in (first, second))
             comma = any(re.fullmatch(r"\s*[-+]?\d+,\d+\s*", cell) for line in lines for cell in line)
             got = f"{cells.sep.join(first)!r} in the first line"
-            remedy = option(file, sep=other, decimal=",") if comma else option(file, sep=other)
+            if comma:
+                remedy = option(file, sep=other, decimal=",")
+            else:
+                remedy = option(file, sep=other)
             what = f"What stands between two cells of {file}"
             raise DataError(what, must=repr(cells.sep), got=got, then=f"{remedy}, or leave sep out.")
 
@@ -281,7 +291,10 @@ def _numbers(sheet: Sheet, lines: TextIO, places: list[int]) -> Array | None:
         return np.empty((0, 0))
     if sheet.cells.decimal == ".":
         sheet.below_header(lines)
-        used = None if places == list(range(sheet.width)) else places
+        if places == list(range(sheet.width)):
+            used = None
+        else:
+            used = places
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", UserWarning)  # about a file without rows, which is LocalData's matter

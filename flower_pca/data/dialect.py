@@ -126,7 +126,9 @@ class Cells:
 def separator_above(line: str) -> str:
     """The separator that Excel is told in a first line such as sep=;, or ""."""
     found = _EXCEL.fullmatch(line)
-    return "" if found is None else found[1]
+    if found is None:
+        return ""
+    return found[1]
 
 
 def check_marks(sep: object, decimal: object, thousands: object) -> None:

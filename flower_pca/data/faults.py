@@ -151,17 +151,23 @@ def find(
 
 def len_of(table: SiteRows | LocalData) -> int:
     """Rows of a site."""
-    return table.n if isinstance(table, LocalData) else len(table)
+    if isinstance(table, LocalData):
+        return table.n
+    return len(table)
 
 
 def width_of(table: SiteRows | LocalData) -> int:
     """Columns of a site."""
-    return table.d if isinstance(table, LocalData) else table.shape[1]
+    if isinstance(table, LocalData):
+        return table.d
+    return table.shape[1]
 
 
 def is_sparse(table: SiteRows | LocalData) -> bool:
     """Whether the rows of a site are a sparse matrix, whose zeros are no values that anybody has written."""
-    return table.sparse if isinstance(table, LocalData) else hasattr(table.values, "tocsr")
+    if isinstance(table, LocalData):
+        return table.sparse
+    return hasattr(table.values, "tocsr")
 
 
 def _shortened(sentences: list[str]) -> list[str]:
@@ -433,7 +439,10 @@ def _unit(here: Array, usual: Array) -> str:
             as_to = since * factor + shift
             off = abs(to[1] - as_to[1]) / (as_to[2] - as_to[0])
             wide = (to[2] - to[0]) / (as_to[2] - as_to[0])
-            likely = abs(since[1]) < _CELSIUS if shift else min(here[0], usual[0]) > 0.0
+            if shift:
+                likely = abs(since[1]) < _CELSIUS
+            else:
+                likely = min(here[0], usual[0]) > 0.0
             if likely and off < best and 1.0 / _WIDER < wide < _WIDER:
                 best, words = off, what
     return words

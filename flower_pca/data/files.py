@@ -52,7 +52,10 @@ def npz(*, path: str, key: str = "X", beside: Sequence[str] = (), ids: str | Non
         rows = np.asarray(archive[key])
         columns = {name: np.asarray(archive[name]) for name in beside}
         found = [name for name in _NAMES if name in archive and name != key]
-        named = tuple(np.asarray(archive[found[0]]).tolist()) if found else ()
+        if found:
+            named = tuple(np.asarray(archive[found[0]]).tolist())
+        else:
+            named = ()
     for name, column in columns.items():
         if column.shape != rows.shape[:1]:
             rule, got = f"{labels.count(len(rows), 'value')}, one for each row", f"shape {column.shape}"
@@ -95,7 +98,9 @@ def npz_or_sparse(*, path: str, beside: Sequence[str] = ()) -> Table:
     """The kind of npz file that a bare path speaks of."""
     with reading(path, "a zip file") as file, zipfile.ZipFile(file) as archive:
         names = set(archive.namelist())
-    return sparse(path=path) if {"format.npy", "shape.npy"} <= names else npz(path=path, beside=beside)
+    if {"format.npy", "shape.npy"} <= names:
+        return sparse(path=path)
+    return npz(path=path, beside=beside)
 
 
 def parquet(

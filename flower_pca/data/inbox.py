@@ -103,7 +103,9 @@ class Batch:
         """The rows of a site, None where it has none; columns in the order of its first file."""
         parts = self.rows.get(site, [])
         if len(parts) < 2:
-            return parts[0] if parts else None
+            if parts:
+                return parts[0]
+            return None
         names = parts[0].names
         values = [np.asarray(part.values) for part in parts]
         if names is not None:
@@ -299,7 +301,9 @@ def _of_site(inbox: Inbox, site: str) -> Stream:
 def _site(file: Path) -> str:
     before, between, _ = file.stem.partition(_BETWEEN)
     named = between and any(map(str.isalpha, before))
-    return before if named else ""
+    if named:
+        return before
+    return ""
 
 
 def _counts(file: Path) -> bool:

@@ -35,7 +35,10 @@ def make(
         beside: Columns with a value for each row, by which some partitions deal.
     """
     deal = _bound(spec)
-    values = _column(deal, beside or {}) if deal.func in BY_COLUMN else None
+    if deal.func in BY_COLUMN:
+        values = _column(deal, beside or {})
+    else:
+        values = None
     if n_clients is None:
         n_clients = _natural(deal, values)
     checks.integer("The number of clients", n_clients, least=1)
@@ -61,7 +64,10 @@ def deal(table: Table, spec: str | None = None, n_clients: int | None = None) ->
     """
     if spec is None and len(table.parts) > 1:
         if n_clients not in (None, len(table.parts)):
-            of = "file" if table.sites else "client that the data has"
+            if table.sites:
+                of = "file"
+            else:
+                of = "client that the data has"
             rule = f"{len(table.parts)}, one for each {of}"
             remedy = "Leave it out, or name a partition to mix their rows."
             raise ConfigError("The number of clients", must=rule, got=n_clients, then=remedy)
@@ -79,7 +85,10 @@ def deal(table: Table, spec: str | None = None, n_clients: int | None = None) ->
 
 def sites(spec: str | None, beside: Mapping[str, Array], parts: Sequence[Array]) -> list[str]:
     """The names of the clients, where the rows are dealt by a column that names them; else "" for each."""
-    by = None if spec is None else _bound(spec)
+    if spec is None:
+        by = None
+    else:
+        by = _bound(spec)
     if by is None or by.func is not by_column:
         return [""] * len(parts)
     values = _column(by, beside)
@@ -88,7 +97,9 @@ def sites(spec: str | None, beside: Mapping[str, Array], parts: Sequence[Array])
 
 def _site(value: Any) -> str:
     """What a site is called: a whole number without decimals."""
-    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return str(value)
 
 
 def contiguous(n_rows: int, n_clients: int) -> list[Array]:
@@ -197,16 +208,25 @@ def _codes(values: Array) -> Array:
 def _bound(spec: str) -> partial[list[Array]]:
     rule = 'a name, or a spec such as "iid(seed=1)"'
     bound = specs.bind(spec, PARTITIONS, what="The partition", rule=rule)
-    return bound if isinstance(bound, partial) else partial(bound)
+    if isinstance(bound, partial):
+        return bound
+    return partial(bound)
 
 
 def _column(deal: partial[list[Array]], beside: Mapping[str, Array]) -> Array:
     name = deal.keywords.get("column", inspect.signature(deal.func).parameters["column"].default)
     kind = deal.func.__name__
-    name = clean(name) if isinstance(name, str) else name
+    if isinstance(name, str):
+        name = clean(name)
     if name not in beside:
-        rule = f"one of {', '.join(beside)}" if beside else "one that the data has beside its rows"
-        remedy = f"Write {kind}(..., column='...')." if beside else "Use data with such a column, or iid."
+        if beside:
+            rule = f"one of {', '.join(beside)}"
+        else:
+            rule = "one that the data has beside its rows"
+        if beside:
+            remedy = f"Write {kind}(..., column='...')."
+        else:
+            remedy = "Use data with such a column, or iid."
         raise ConfigError(f"The column of {kind}", must=rule, got=repr(name), then=remedy)
     return np.asarray(beside[name])
 
@@ -215,7 +235,9 @@ def _natural(deal: partial[list[Array]], values: Array | None) -> int:
     if deal.func is by_column:
         return len(np.unique(np.asarray(values)))
     sizes = deal.keywords.get("sizes")
-    return len(sizes) if isinstance(sizes, list | tuple) else CLIENTS
+    if isinstance(sizes, list | tuple):
+        return len(sizes)
+    return CLIENTS
 
 
 BY_COLUMN: Final[tuple[Callable[..., list[Array]], ...]] = (by_label, dirichlet, by_column)

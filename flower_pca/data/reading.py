@@ -89,15 +89,24 @@ def chosen(
     if "" in names and "" not in apart:
         unfit[""] = nameless([j for j, name in enumerate(names) if not name], len(names))
     every = tuple(name for name in names if name not in apart and name not in unfit)
-    features = every if columns is None else texts("columns", columns)
+    if columns is None:
+        features = every
+    else:
+        features = texts("columns", columns)
     for name in (*features, *apart):
         if name in unfit:
             raise no_numbers(file, {name: unfit[name]})
         if name not in names:
             near, known = unlike([name], names), [name for name in names if name]
             counted = known == [str(j + 1) for j in range(len(names))]
-            other = f"They have no names: they are 1 to {len(names)}." if counted else "Name others, or mend the file."
-            remedy = f"{near}." if near else checks.did_you_mean(name, known, other)
+            if counted:
+                other = f"They have no names: they are 1 to {len(names)}."
+            else:
+                other = "Name others, or mend the file."
+            if near:
+                remedy = f"{near}."
+            else:
+                remedy = checks.did_you_mean(name, known, other)
             rule = "there, for all that are asked for"
             raise ConfigError(f"The columns of {file}", must=rule, got=f"none called {name!r}", then=remedy)
     if columns is None and not features and unfit:

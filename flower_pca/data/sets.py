@@ -92,7 +92,9 @@ def _block(values: Any) -> Array:
 
 
 def _kind(block: Array) -> str:
-    return f"{str(block.flat[0])[:40]!r}" if block.size else str(block.dtype)
+    if block.size:
+        return f"{str(block.flat[0])[:40]!r}"
+    return str(block.dtype)
 
 
 def geometric(*, n: int = 2000, d: int = 100, xi: float = 1.01, seed: int = 0) -> Table:

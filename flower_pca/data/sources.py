@@ -79,8 +79,8 @@ def folder(
     place, files = files_of(path, pattern, texts("without", without))
     tables = _tables(files, options, texts("drop", drop))
     first = tables[0]
-    if any(table.names != first.names for table in tables):  # nobody's order is that of all
-        first = first.picked(tuple(sorted(first.names))) if first.names else first
+    if first.names and any(table.names != first.names for table in tables):  # nobody's order is that of all
+        first = first.picked(tuple(sorted(first.names)))
     tables = [like(first, table, files[0], file) for table, file in zip(tables, files, strict=True)]
     names = _sites(files)
     parts = tuple(table.parts[0] for table in tables)
@@ -120,7 +120,10 @@ def parties(
                 rule, remedy = f"{len(found)}, one for each file", "Leave it out."
                 raise ConfigError("The number of clients", must=rule, got=clients, then=remedy)
             return list(found)
-        known = {"ids": ids} if ids is not None else {}
+        if ids is not None:
+            known = {"ids": ids}
+        else:
+            known = {}
         if known and "ids" not in inspect.signature(load).parameters:
             raise ConfigError("ids", must="of a csv, parquet or npz file", got=repr(ids), then="Leave them out.")
         whole = _loaded(partial(load, **known), spec, (), None, drop).whole()
@@ -157,7 +160,9 @@ def make(spec: str, needed: Sequence[str] | None = None) -> Any:
     """
     found = table_with(spec, needed)
     named = found.names or found.text or found.ids is not None
-    return found.site_rows(found.rows) if named else found.rows
+    if named:
+        return found.site_rows(found.rows)
+    return found.rows
 
 
 def drawn(spec: str) -> bool:
@@ -169,9 +174,13 @@ def drawn(spec: str) -> bool:
 def size_drawn(spec: str) -> int:
     """How many numbers are drawn at most: of the rows, or of the directions of all clients."""
     load = _source(spec)
-    source = load.func if isinstance(load, partial) else load
+    if isinstance(load, partial):
+        source = load.func
+    else:
+        source = load
     given = {name: p.default for name, p in inspect.signature(source).parameters.items()}
-    given |= load.keywords if isinstance(load, partial) else {}
+    if isinstance(load, partial):
+        given |= load.keywords
     n, d, clients = (given.get(name, 1) for name in ("n", "d", "clients"))
     sizes = [size if isinstance(size, int) else 0 for size in (n, d, clients)]  # others are refused by name
     return max(sizes[0] * sizes[1], sizes[2] * sizes[1] ** 2)
@@ -224,13 +233,17 @@ def _loaded(
     columns: Sequence[str] | None,
     drop: Sequence[str] = (),
 ) -> Table:
-    given = load.keywords if isinstance(load, partial) else {}
+    if isinstance(load, partial):
+        given = load.keywords
+    else:
+        given = {}
     if columns is not None and "columns" in inspect.signature(load).parameters and given.get("columns") is None:
         load = partial(load, columns=tuple(columns))
     if beside and "beside" in inspect.signature(load).parameters:
         already = given.get("beside", ())
         more = tuple(name for name in beside if name not in already)
-        load = partial(load, beside=(*already, *more)) if isinstance(already, list | tuple) else load
+        if isinstance(already, list | tuple):
+            load = partial(load, beside=(*already, *more))
     loaded: Table = load()
     for part in loaded.parts:
         if part.ndim != 2:
@@ -238,7 +251,9 @@ def _loaded(
             raise DataError(f"The data of {spec}", must="a table", got=got, then=remedy)
     require_matches(_DROPPED, loaded.columns, drop)
     loaded = loaded.without(matching(loaded.columns, drop))
-    return loaded if columns is None else loaded.picked(tuple(columns))
+    if columns is None:
+        return loaded
+    return loaded.picked(tuple(columns))
 
 
 def _source(spec: str) -> Callable[..., Table]:
@@ -316,7 +331,9 @@ def _read(file: Path, options: Mapping[str, Any]) -> Table:
 
 def _sites(files: Sequence[Path]) -> list[str]:
     whole = [file.stem for file in files]
-    return whole if len(set(whole)) == len(whole) else [file.name for file in files]
+    if len(set(whole)) == len(whole):
+        return whole
+    return [file.name for file in files]
 
 
 def like(first: Table, table: Table, one: Path, other: Path) -> Table:

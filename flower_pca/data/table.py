@@ -101,9 +101,18 @@ class Table:
         """Some of the rows, at this index among all, with what belongs to them; as they are, where nothing does."""
         if not self.names and not site and self.origin is None and self.ids is None:
             return values
-        origin = self.origin if self.origin is None or index is None else self.origin.some(index)
-        source = self.source if origin is None else origin.file or self.source
-        known = self.ids if self.ids is None or index is None else tuple(np.array(self.ids, dtype=object)[index])
+        if self.origin is None or index is None:
+            origin = self.origin
+        else:
+            origin = self.origin.some(index)
+        if origin is None:
+            source = self.source
+        else:
+            source = origin.file or self.source
+        if self.ids is None or index is None:
+            known = self.ids
+        else:
+            known = tuple(np.array(self.ids, dtype=object)[index])
         return SiteRows(values, self.names or None, self.words, source, site, origin, known)
 
 

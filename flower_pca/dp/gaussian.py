@@ -53,5 +53,8 @@ def _least(holds: Callable[[float], bool]) -> float:
         middle = (low + high) / 2.0
         if not low < middle < high:
             break
-        low, high = (low, middle) if holds(middle) else (middle, high)
+        if holds(middle):
+            low, high = (low, middle)
+        else:
+            low, high = (middle, high)
     return high

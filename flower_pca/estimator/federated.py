@@ -217,11 +217,15 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         """What `work` makes of a table, or stacked of several ones."""
         check_is_fitted(self)
         several = tables.several(X)
-        return work(X) if several is None else np.concatenate([work(table) for table in several[0]])
+        if several is None:
+            return work(X)
+        return np.concatenate([work(table) for table in several[0]])
 
     def _scores(self, X: Any) -> Array:
         scores = self.result_.transform(self._named(X))
-        return (scores / self._deviations()).astype(scores.dtype) if self.whiten else scores
+        if self.whiten:
+            return (scores / self._deviations()).astype(scores.dtype)
+        return scores
 
     def _named(self, X: Any) -> SiteRows:
         """Rows that scikit-learn has checked, with the names of their columns."""
@@ -274,7 +278,10 @@ def _first(result: PCAResult, k: int) -> PCAResult:
     arrays = {name: getattr(result, name)[:k] for name in ("components_", "explained_variance_", "residuals_")}
     first, last, following = result.explained_variance_[[0, k - 1, k]]
     residual, gap = float(np.linalg.norm(arrays["residuals_"])), float(last - following) / (float(first) or 1.0)
-    sine = residual / gap if gap > max(residual, 1e-12) else None
+    if gap > max(residual, 1e-12):
+        sine = residual / gap
+    else:
+        sine = None
     left = result.left_out_variance_ + beyond
     asked = {**result.asked, "n_components": k}
     return replace(result, **arrays, left_out_variance_=left, sine_estimate_=sine, asked=asked)
@@ -294,7 +301,9 @@ def to_sklearn(result: PCAResult) -> Any:
     steps = [*_before(result), _pca(result)]
     if result.feature_names_in_ is not None:
         steps[0].feature_names_in_ = result.feature_names_in_
-    return steps[0] if len(steps) == 1 else make_pipeline(*steps)
+    if len(steps) == 1:
+        return steps[0]
+    return make_pipeline(*steps)
 
 
 def _before(result: PCAResult) -> list[Any]:
@@ -312,7 +321,10 @@ def _before(result: PCAResult) -> list[Any]:
 
 def _pca(result: PCAResult) -> Any:
     pca = PCA(n_components=result.n_components_, svd_solver="full")
-    pca.mean_ = result.mean_ if result.scale_ is None else np.zeros(result.n_features_in_)
+    if result.scale_ is None:
+        pca.mean_ = result.mean_
+    else:
+        pca.mean_ = np.zeros(result.n_features_in_)
     for name in ("components_", "explained_variance_", "explained_variance_ratio_", "singular_values_"):
         setattr(pca, name, np.array(getattr(result, name)))
     for name in ("noise_variance_", "n_components_", "n_samples_", "n_features_in_"):

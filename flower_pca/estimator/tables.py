@@ -39,7 +39,10 @@ def shards(estimator: Any, X: Any, sites: Any) -> list[SiteRows]:
         every = enumerate(tables if estimator.columns is not None else aligned(tables, whose))
         parts = [_noted(estimator, table, first=i == 0, who=whose.get(i, f"client {i}")) for i, table in every]
     names = getattr(estimator, "feature_names_in_", None)
-    texts = None if names is None else Columns(tuple(map(clean, names)), "X").names
+    if names is None:
+        texts = None
+    else:
+        texts = Columns(tuple(map(clean, names)), "X").names
     return [SiteRows(part, texts, site=whose.get(i, "")) for i, part in enumerate(parts)]
 
 
@@ -48,7 +51,12 @@ def several(X: Any) -> tuple[list[Any], dict[int, str]] | None:
 
     A table that is written as a list of rows is one.
     """
-    tables = list(X.values()) if isinstance(X, Mapping) else list(X) if isinstance(X, list | tuple) else []
+    if isinstance(X, Mapping):
+        tables = list(X.values())
+    elif isinstance(X, list | tuple):
+        tables = list(X)
+    else:
+        tables = []
     if not tables or any(len(getattr(table, "shape", ())) != 2 for table in tables):
         return None
     own = {i: table.site for i, table in enumerate(tables) if isinstance(table, SiteRows) and table.site}
@@ -88,9 +96,16 @@ def dealt(rows: Any, sites: Any) -> tuple[list[Any], dict[int, str]]:
 def labels(table: Any) -> list[Any] | None:
     """What the columns of a table are called; None of one whose columns go by position."""
     if isinstance(table, SiteRows):
-        return None if table.names is None else [*table.names, *table.words]
-    found = list(table.columns) if hasattr(table, "columns") and hasattr(table, "to_numpy") else None
-    return None if found == list(range(len(found or ()))) else found
+        if table.names is None:
+            return None
+        return [*table.names, *table.words]
+    if hasattr(table, "columns") and hasattr(table, "to_numpy"):
+        found = list(table.columns)
+    else:
+        found = None
+    if found == list(range(len(found or ()))):
+        return None
+    return found
 
 
 def picked(table: Any, names: Sequence[str] | None, *, who: str) -> Any:
@@ -172,6 +187,10 @@ def _explain(X: Any, error: Exception, who: str) -> None:
     if rows.words:
         raise no_numbers(who, rows.words, file=False) from error
     if re.search("NaN|infinity", str(error)) and getattr(rows.values, "dtype", np.dtype(object)).kind == "f":
-        values = rows.values.toarray() if hasattr(rows.values, "toarray") else rows.values
-        values = np.nan_to_num(values, posinf=np.inf, neginf=-np.inf) if "NaN" not in str(error) else values
+        if hasattr(rows.values, "toarray"):
+            values = rows.values.toarray()
+        else:
+            values = rows.values
+        if "NaN" not in str(error):
+            values = np.nan_to_num(values, posinf=np.inf, neginf=-np.inf)
         finite(who, [values], names=rows.names)

@@ -148,7 +148,10 @@ def read_reply(content: Content, kind: str, clients: Sequence[int]) -> dict[int,
     for name in content.config_records:
         try:
             for client, read in _members(content, name, kind):
-                found[client] = TWICE if client in found else _read(read)
+                if client in found:
+                    found[client] = TWICE
+                else:
+                    found[client] = _read(read)
         except ProtocolError as error:
             lacking = error
     return {client: found.get(client, lacking) for client in clients}
@@ -186,7 +189,10 @@ def write_sum(added: NodeSum) -> Content:
     if (total := added.sum) is not None:
         beside |= {_PLAYED: list(total.clients), "number": total.number, "nbytes": total.nbytes}
         beside |= {_NAMES: ",".join(total.arrays), "declined": total.declined}
-        beside |= {} if total.heading is None else total.heading.plain()
+        if total.heading is None:
+            beside |= {}
+        else:
+            beside |= total.heading.plain()
         records.put_arrays(content, _ARRAYS, total.arrays.values())
     records.put_values(content, _SUMMED, records.without_empty(beside))
     return content

@@ -77,7 +77,10 @@ def _context(context: Context, client: int, state: Content) -> Context:
 def add_up(request: wire.Request, kind: str, answers: Iterable[Returned]) -> NodeSum:
     """What answers to a message come to; one at a time, so that memory does not grow with the clients."""
     parts = registry.STAGES[request.stage].parts(request.arrays, None)
-    merge: Merge = opening.adding(request.arrays) if request.stage == opening.Opening.name else add
+    if request.stage == opening.Opening.name:
+        merge: Merge = opening.adding(request.arrays)
+    else:
+        merge = add
     total: Any = None
     heading: Heading | None = None
     clients: list[int] = []
@@ -101,7 +104,10 @@ def add_up(request: wire.Request, kind: str, answers: Iterable[Returned]) -> Nod
         except ProtocolError as error:
             failures[client] = str(error), True
             continue
-        heading = reply.heading if heading is None else heading.fuller(reply.heading)
+        if heading is None:
+            heading = reply.heading
+        else:
+            heading = heading.fuller(reply.heading)
         clients.append(client)
         nbytes += sum(a.nbytes for a in reply.arrays.values())
         declined = declined or declined_by(reply)

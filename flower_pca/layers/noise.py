@@ -120,17 +120,24 @@ class Budget(Layer):
     @property
     def reach(self) -> float:
         """The norm to which raw rows are clipped."""
-        return self.dp.clip if self.dp.reach is None else self.dp.reach
+        if self.dp.reach is None:
+            return self.dp.clip
+        return self.dp.reach
 
     def deviation(self, *, opening: bool) -> float:
         """The deviation of the noise on a message."""
-        return self.frame_noise if opening else self.noise
+        if opening:
+            return self.frame_noise
+        return self.noise
 
     def deviation_of_one(self, *, opening: bool) -> float:
         return noise_share(self.deviation(opening=opening), self.among or 1)
 
     def ask(self, message: Broadcast, model: Model, *, opening: bool) -> Broadcast:
-        clip = self.reach if opening else self.dp.clip
+        if opening:
+            clip = self.reach
+        else:
+            clip = self.dp.clip
         says = instruction(clip=clip, std=self.deviation(opening=opening), budget=self.budget)
         if self.among:
             says |= sharing(self.among)
@@ -182,7 +189,9 @@ class Budget(Layer):
         return Outlook(rows, columns, clients, noise=noise, off=off, ranged=bool(self.dp.known))
 
     def inform(self, state: Any) -> Any:
-        return state.shared(self.among) if isinstance(state, Sharing) else state
+        if isinstance(state, Sharing):
+            return state.shared(self.among)
+        return state
 
     def wasted(self, stage: str, algorithm: Algorithm[Any], why: str) -> tuple[Budget, Algorithm[Any]]:
         """The algorithm has as many rounds less as answers were given in vain: clients have spent what they told."""
@@ -378,6 +387,9 @@ def _among(says: Arrays, summed: int) -> int:
     among = says.get(_AMONG, np.array(1))
     if among.ndim or among.dtype.kind not in "iu" or not 1 <= int(among) <= summed:
         rule = f"from 1 to {summed}, the answers that nobody sees but together"
-        got = f"{among}" if among.ndim == 0 else "several numbers"
+        if among.ndim == 0:
+            got = f"{among}"
+        else:
+            got = "several numbers"
         raise ProtocolError("The clients that share the noise", must=rule, got=got, then=_SENDER)
     return int(among)

@@ -77,7 +77,9 @@ class Precision(Layer):
         return {name: rounded(a, bits) if parts[name].kind.rounded else a for name, a in up.items()}
 
     def _block(self, a: Array) -> Array:
-        return rounded(a, self.bits) if a.ndim == 2 else a
+        if a.ndim == 2:
+            return rounded(a, self.bits)
+        return a
 
 
 def asked(says: Arrays) -> int:
@@ -115,7 +117,10 @@ def unpacked(arrays: Mapping[str, Array]) -> dict[str, Array]:
 
 def nbytes(arrays: Mapping[str, Array], bits: int) -> int:
     """What arrays take as they travel."""
-    travelling = arrays if bits == 64 else packed(arrays, bits)
+    if bits == 64:
+        travelling = arrays
+    else:
+        travelling = packed(arrays, bits)
     return sum([a.nbytes for a in travelling.values()])
 
 
@@ -170,4 +175,6 @@ def _moments(up: Mapping[str, Array], bits: int) -> dict[str, Array]:
     mean, squares = rounded(up["mean"], 32), rounded(up["m2"], 32)
     off, room = mean - up["mean"], float(squares.mean()) if squares.size else 0.0
     small = float(up["n"]) * float(off @ off) <= (_SHARE * FLOORS[bits]) ** 2 * room
-    return {**up, "mean": mean, "m2": squares} if bits == 16 and small else dict(up)
+    if bits == 16 and small:
+        return {**up, "mean": mean, "m2": squares}
+    return dict(up)

@@ -35,7 +35,10 @@ class MaxShare(Layer):
         return repr(self)
 
     def count(self, arrays: Arrays, client: int, model: Model) -> Arrays:
-        weights = {} if model.counted is None else model.counted.weights
+        if model.counted is None:
+            weights = {}
+        else:
+            weights = model.counted.weights
         if not weights:
             return arrays
         weight = weights.get(client, self.share / MARGIN)
@@ -63,7 +66,10 @@ class MaxShare(Layer):
         """The bound on the turn: the sine is at most what a client is of the trace over the gap (Davis, Kahan 1970)."""
         if model.k >= model.d:
             return "there is nothing to turn the components to"
-        sine = counted.most * model.trace / model.gap if model.gap > 0.0 else np.inf
+        if model.gap > 0.0:
+            sine = counted.most * model.trace / model.gap
+        else:
+            sine = np.inf
         if sine < 1.0:
             degrees = f"{np.rad2deg(np.arcsin(sine)):.2g} degrees"
             return f"no rows of one client turn the components by more than {degrees} (max_share={self.share:g})"

@@ -241,6 +241,9 @@ def outvoted(replies: Iterable[Reply], known: Heading) -> tuple[Heading, dict[in
     """
     came = {reply.client: reply for reply in replies if int(reply.arrays["mask.d"])}
     said = {i: replace(reply.heading or Heading(0), count=int(reply.arrays["mask.d"])) for i, reply in came.items()}
-    run = known if known.count else majority(said.values())
+    if known.count:
+        run = known
+    else:
+        run = majority(said.values())
     others = {i: heading for i, heading in said.items() if not heading.like(run)}
     return run, {i: str(heading.mismatch(name_of(came[i]), run)) for i, heading in others.items()}

@@ -51,7 +51,9 @@ def onwards(own: Arrays, past: bytes, newest: bytes, stage: str) -> bytes:
     """The course of what a client keeps after it has answered a stage, the newest message included."""
     if not _of_stage(own):
         return NOTHING
-    return newest if _remembers(stage) else past
+    if _remembers(stage):
+        return newest
+    return past
 
 
 def strayed(answers: Mapping[int, Arrays]) -> tuple[int, ...]:

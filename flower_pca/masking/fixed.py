@@ -44,7 +44,10 @@ def size(shapes: Mapping[str, tuple[int, ...]], bounds: Mapping[str, Array]) -> 
     """How many numbers mod 2^64 arrays of these shapes take."""
     words = 0
     for name, shape in shapes.items():
-        words += math.prod(shape) if bounds[name].all() else math.prod(shape) * _WORDS
+        if bounds[name].all():
+            words += math.prod(shape)
+        else:
+            words += math.prod(shape) * _WORDS
     return words
 
 
@@ -164,7 +167,10 @@ def _words(name: str, a: Array, bound: Array, clients: int, bits: Bits) -> Array
         return _spread(rest, _blur(steps, rest, bits), clients)
     whole = np.empty(a.size, dtype=np.int64)
     exponents, rows = _exponents(bound, clients), _rows(a)
-    every = None if exponents.ndim == 0 else _rows(np.broadcast_to(exponents, a.shape))
+    if exponents.ndim == 0:
+        every = None
+    else:
+        every = _rows(np.broadcast_to(exponents, a.shape))
     few = max(1, _AT_ONCE // max(rows.shape[1], 1))
     for start in range(0, len(rows), few):
         part = rows[start : start + few]

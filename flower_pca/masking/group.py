@@ -208,7 +208,10 @@ class Group:
             context = messages.pair(self.setup, self._course, self.number, *sorted((i, j)))
             common = primitives.agree(private, self._now[j].key)
             mask = primitives.stream(primitives.derive(common, context), length)
-            rest = rest + mask if i > j else rest - mask
+            if i > j:
+                rest = rest + mask
+            else:
+                rest = rest - mask
         return rest
 
     def _secret(self, shares: Mapping[tuple[str, int], list[tuple[int, bytes]]], kind: str, i: int) -> bytes:

@@ -53,8 +53,14 @@ class Identity:
         Raises:
             ConfigError: If a file cannot be used; or if the others, who know the same list, would refuse this node.
         """
-        key = None if sign_key is None else _private(_path("sign_key", sign_key))
-        trusted = None if trusted_keys is None else dict(_trusted_lines(_path("trusted_keys", trusted_keys)))
+        if sign_key is None:
+            key = None
+        else:
+            key = _private(_path("sign_key", sign_key))
+        if trusted_keys is None:
+            trusted = None
+        else:
+            trusted = dict(_trusted_lines(_path("trusted_keys", trusted_keys)))
         if key is not None and trusted is not None and (own := name(key.public_key())) not in trusted:
             got = f"others only, and not {shown(own)}"
             remedy = "Add its public half: the other nodes refuse whoever is not on the list."
@@ -76,7 +82,10 @@ class Identity:
         if self.trusted is None:
             return {}
         names: dict[int, bytes] = {}
-        seen = set() if self.key is None else {name(self.key.public_key())}
+        if self.key is None:
+            seen = set()
+        else:
+            seen = {name(self.key.public_key())}
         for peer, text in published.items():
             signature = signatures.get(peer, b"")
             signer = signature[:NAME]

@@ -150,7 +150,10 @@ class Masked:
             raise RuntimeError("advance() takes the answers to a message of pending()")
         sent, label = self._sent, _LABELS.get(self._phase, self._carried.stage)
         known = self._run.standing.model.heading or Heading(self._run.standing.columns)
-        length = self._layout.size if self._phase == Phase.UPLOAD else 0
+        if self._phase == Phase.UPLOAD:
+            length = self._layout.size
+        else:
+            length = 0
         got = accepted(sent, replies, group=self._group, phase=self._phase, length=length, heading=known)
         self._declined = self._declined or got.declined
         self._watch(got)
@@ -173,7 +176,10 @@ class Masked:
         standing = self._run.standing
         if self._phase == Phase.UPLOAD:
             begun, came = self._begun, frozenset(got.answers)
-            self._begun = came | begun if standing.role is Role.ALGORITHM else frozenset()
+            if standing.role is Role.ALGORITHM:
+                self._begun = came | begun
+            else:
+                self._begun = frozenset()
             # After an algorithm's first message, which may be of counts, clients need not keep anything.
             self._keepers = (self._keepers | (begun & came)) & self._begun
         if not got.notes:

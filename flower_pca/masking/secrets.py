@@ -55,7 +55,9 @@ class Secrets:
     @property
     def summed(self) -> int:
         """How many uploads the server sees but together. Without self-masks one that comes late could be opened."""
-        return 1 if self.single else int(self.needed)
+        if self.single:
+            return 1
+        return int(self.needed)
 
     @property
     def key(self) -> bytes:

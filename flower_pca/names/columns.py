@@ -168,7 +168,9 @@ class Heading:
 
     def fuller(self, other: Heading | None) -> Heading:
         """Of two headings of the same columns one that has their names, if one has."""
-        return other if self.names is None and other is not None else self
+        if self.names is None and other is not None:
+            return other
+        return self
 
     def mismatch(self, who: str, others: Heading, whose: str = "the run") -> Mismatch:
         """In what these columns, of somebody, differ from those of the run, or of whoever else they have to be."""
@@ -185,7 +187,9 @@ class Heading:
 
     def _unlike(self, others: Heading) -> str:
         if not self.digest:
-            return f"{self.count} without names" if others.digest else str(self.count)
+            if others.digest:
+                return f"{self.count} without names"
+            return str(self.count)
         if not others.digest:
             return f"{self.count} with names"
         if self.names is None or others.names is None:
@@ -197,7 +201,9 @@ class Heading:
             return "Give all clients names of columns, or none."
         if self.names is None or others.names is None:
             return "Align the features first."
-        return _NAME if set(self.names) > set(others.names) else "Align the files."
+        if set(self.names) > set(others.names):
+            return _NAME
+        return "Align the files."
 
 
 def majority(headings: Iterable[Heading]) -> Heading:
@@ -286,7 +292,9 @@ def difference(names: Sequence[str], others: Sequence[str]) -> str:
         parts.append(f"with, beyond them, {listed(map(repr, beyond))}")
     words = " and ".join(parts)
     near = unlike(absent, beyond)
-    return f"{words} ({near})" if near else words
+    if near:
+        return f"{words} ({near})"
+    return words
 
 
 def no_numbers(who: object, words: Mapping[str, str], *, file: bool = True) -> DataError:
@@ -297,17 +305,24 @@ def no_numbers(who: object, words: Mapping[str, str], *, file: bool = True) -> D
     """
     what, got = f"The columns of {who}", listed(words.values())
     if odd := [bad for name, bad in words.items() if unnamed(name, bad)]:
-        apart = " with beside=[''], or" if "" in words and len(odd) == 1 else ":"
+        if "" in words and len(odd) == 1:
+            apart = " with beside=[''], or"
+        else:
+            apart = ":"
         remedy = f"Name them, each differently, or leave them out{apart} name the others with columns=[...]."
         if INDEX in odd:
             remedy = "Leave it out with beside=[''], name the others with columns=[...], or write the file without it."
         return DataError(what, must="named differently", got=listed(odd), then=remedy)
     decimal = any(re.search(r"'[-+]?\d*,\d+'", word) for word in words.values())
     between = {found[1] for word in words.values() if (found := re.search(r"['\"][-+]?\d{1,3}([., '])\d{3}\b", word))}
-    remedy = _APART if file else _OTHERS
+    if file:
+        remedy = _APART
+    else:
+        remedy = _OTHERS
     if all(word.endswith(_AMONG) for word in words.values()):
         remedy = f"Mend such cells, or empty them where they stand for a gap. {remedy}"
-    remedy = f"Read decimal commas with decimal=','. {remedy}" if decimal else remedy
+    if decimal:
+        remedy = f"Read decimal commas with decimal=','. {remedy}"
     if between:
         remedy = f"Read what stands between thousands with thousands={min(between)!r}. {remedy}"
     return DataError(what, must="numbers", got=got, then=remedy)
@@ -334,8 +349,14 @@ def wanted(columns: Any) -> tuple[str, ...] | None:
     """
     if columns is None:
         return None
-    given: Any = columns.split(",") if isinstance(columns, str) else columns
-    names = tuple(given) if isinstance(given, list | tuple | np.ndarray) else ()
+    if isinstance(columns, str):
+        given: Any = columns.split(",")
+    else:
+        given = columns
+    if isinstance(given, list | tuple | np.ndarray):
+        names = tuple(given)
+    else:
+        names = ()
     names = tuple(clean(name) if isinstance(name, str) else name for name in names)
     if not names or not all(isinstance(name, str) and name for name in names):
         raise ConfigError("columns", must="names of columns", got=repr(columns), then="Write columns=['a', 'b'].")
@@ -348,7 +369,9 @@ def listed(words: Iterable[str]) -> str:
     """A list that stays readable when it is long."""
     every = list(words)
     shown = ", ".join(every[:_MOST])
-    return shown if len(every) <= _MOST else f"{shown} and {len(every) - _MOST} more"
+    if len(every) <= _MOST:
+        return shown
+    return f"{shown} and {len(every) - _MOST} more"
 
 
 def doubles(names: Iterable[str]) -> str:

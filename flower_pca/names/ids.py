@@ -41,7 +41,10 @@ def order(ids: Sequence[str], who: str) -> Array:
         twice = [name for name, count in Counter(ids).items() if count > 1]
         if twice:
             shown = ", ".join(map(doubled, twice[:_LISTED]))
-            got = shown if len(twice) <= _LISTED else f"{shown} and {len(twice) - _LISTED} more"
+            if len(twice) <= _LISTED:
+                got = shown
+            else:
+                got = f"{shown} and {len(twice) - _LISTED} more"
             raise DataError(what, must="different ones", got=got, then="Keep one row for each person.")
     keys: Sequence[Any] = ids
     if all(name.isascii() and name.isdigit() for name in ids):
@@ -76,7 +79,9 @@ def mismatch(own: tuple[int, str], others: tuple[int, str]) -> tuple[str, str, s
 
 
 def _counted(count: int, digest: str) -> str:
-    return f"{count:,} by id" if digest else f"{count:,} without ids"
+    if digest:
+        return f"{count:,} by id"
+    return f"{count:,} without ids"
 
 
 def _text(value: Any) -> str:
@@ -87,4 +92,6 @@ def _text(value: Any) -> str:
     if isinstance(value, float | np.floating) and float(value).is_integer():
         return str(int(value))
     text = str(value)
-    return text if text.isascii() and text.isalnum() else clean(text)
+    if text.isascii() and text.isalnum():
+        return text
+    return clean(text)

@@ -62,8 +62,13 @@ class Origin:
     def file(self) -> str:
         """The file, if these rows are all of one; else ""."""
         if self.rows is None or len(self.stretches) == 1:
-            return self.stretches[0].file if len(self.stretches) == 1 else ""
-        ends = self.rows if isinstance(self.rows, np.ndarray) else np.array([*self.rows[:1], *self.rows[-1:]])
+            if len(self.stretches) == 1:
+                return self.stretches[0].file
+            return ""
+        if isinstance(self.rows, np.ndarray):
+            ends = self.rows
+        else:
+            ends = np.array([*self.rows[:1], *self.rows[-1:]])
         start = 0
         for part in self.stretches:
             if len(ends) and start <= ends.min() and ends.max() < start + part.n:
@@ -73,7 +78,10 @@ class Origin:
 
     def some(self, index: Any) -> Origin:
         """Of these rows those at a slice, at indices, or where a mask is true."""
-        every: Any = range(sum(part.n for part in self.stretches)) if self.rows is None else self.rows
+        if self.rows is None:
+            every: Any = range(sum(part.n for part in self.stretches))
+        else:
+            every = self.rows
         if isinstance(index, slice):
             return replace(self, rows=every[index])
         chosen = np.asarray(index)
@@ -81,7 +89,10 @@ class Origin:
 
     def place(self, row: int) -> str:
         """Where a row is, in words: its file, and the line or the row there."""
-        at = row if self.rows is None else int(self.rows[row])
+        if self.rows is None:
+            at = row
+        else:
+            at = int(self.rows[row])
         for part in self.stretches:
             if at < part.n:
                 return part.place(at)

@@ -40,7 +40,10 @@ def of(given: AsGiven) -> Ranges:
         found.append((clean(str(name)), low, high))
     names = [name for name, *_ in found]
     if not names or len(set(names)) < len(names):
-        got = "none" if not names else "one twice"
+        if not names:
+            got = "none"
+        else:
+            got = "one twice"
         raise ConfigError("The ranges of columns", must="one for each column", got=got, then=_HOW)
     return tuple(found)
 

@@ -61,11 +61,15 @@ class SiteRows:
     def of(cls, X: Any, *, who: str = "the rows", site: str = "") -> SiteRows:
         """Rows of any kind with the names that they have: those of a data frame's columns, or none."""
         if isinstance(X, cls):
-            return X if not site else replace(X, site=site)
+            if not site:
+                return X
+            return replace(X, site=site)
         if hasattr(X, "collect_schema") and hasattr(X, "collect"):  # a lazy frame of polars
             X = X.collect()
         frame = hasattr(X, "columns") and hasattr(X, "to_numpy")  # of pandas, polars and their like
-        return _framed(X, who, site) if frame else cls(X, site=site)
+        if frame:
+            return _framed(X, who, site)
+        return cls(X, site=site)
 
     def quiet(self) -> SiteRows:
         """The same without what no message may tell: words that are in the columns, and the path of a file."""
@@ -101,14 +105,22 @@ class SiteRows:
 
     def __getitem__(self, rows: Any) -> SiteRows:
         """Some of the rows: a slice, indices, or a mask."""
-        values = self.values.tocsr() if hasattr(self.values, "tocsr") else np.asanyarray(self.values)
-        known = None if self.ids is None else tuple(np.array(self.ids, dtype=object)[rows])
+        if hasattr(self.values, "tocsr"):
+            values = self.values.tocsr()
+        else:
+            values = np.asanyarray(self.values)
+        if self.ids is None:
+            known = None
+        else:
+            known = tuple(np.array(self.ids, dtype=object)[rows])
         return replace(self, values=values[rows], origin=self.origin and self.origin.some(rows), ids=known)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         """The rows alone, by position, if all columns are numbers."""
         self.whole()
-        return np.array(self.values, dtype=dtype) if copy else np.asarray(self.values, dtype=dtype)
+        if copy:
+            return np.array(self.values, dtype=dtype)
+        return np.asarray(self.values, dtype=dtype)
 
 
 def _framed(frame: Any, who: str, site: str) -> SiteRows:
@@ -144,7 +156,9 @@ def _index(frame: Any) -> tuple[Any, ...] | None:
 
 def _text(name: Any) -> str:
     """A label as text: a year or a code as it is printed, one of several levels with slashes between."""
-    return "/".join(map(str, name)) if isinstance(name, tuple) else str(name)
+    if isinstance(name, tuple):
+        return "/".join(map(str, name))
+    return str(name)
 
 
 def _numbers(column: Any) -> Any:
@@ -152,9 +166,14 @@ def _numbers(column: Any) -> Any:
     values = np.asarray(column.to_numpy())
     if values.dtype.kind in "fiub":
         return values
-    entries = values.tolist() if values.dtype.kind in "OUST" else [str(column.dtype)]
+    if values.dtype.kind in "OUST":
+        entries = values.tolist()
+    else:
+        entries = [str(column.dtype)]
     there = [entry for entry in entries if entry is not None and repr(entry) not in _GAPS]
     words = [entry for entry in there if not isinstance(entry, Real)]
     if there and not words:
         return np.array([entry if isinstance(entry, Real) else np.nan for entry in entries], dtype=np.float64)
-    return words[0] if words else None
+    if words:
+        return words[0]
+    return None

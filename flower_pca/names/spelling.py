@@ -25,7 +25,10 @@ def nameless(places: Sequence[int], count: int) -> str:
     """What is wrong with columns that have no name, by their places among all."""
     if list(places) == [0] and count > 1:
         return INDEX
-    some = "column" if len(places) == 1 else "columns"
+    if len(places) == 1:
+        some = "column"
+    else:
+        some = "columns"
     return f"{some} {', '.join(str(j + 1) for j in places)} without a name"
 
 
@@ -54,7 +57,9 @@ def _outline(name: str) -> str:
 
 def _letter(c: str) -> str:
     _, known, letter = unicodedata.name(c, c).partition(" SMALL LETTER ")
-    return letter.lower() if known else c
+    if known:
+        return letter.lower()
+    return c
 
 
 def _points(name: str, than: str) -> str:

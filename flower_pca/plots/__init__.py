@@ -109,7 +109,9 @@ class Picture:
         """How to read it, of this result."""
         if self.noisy and getattr(result, "privacy", None) is not None:
             return self.noisy
-        return self.caption if course.iterates(result.history) else self.at_once or self.caption
+        if course.iterates(result.history):
+            return self.caption
+        return self.at_once or self.caption
 
 
 PICTURES: Final[dict[str, Picture]] = {
@@ -228,14 +230,19 @@ def available(result: Result, shards: Shards = None) -> dict[str, Picture]:
 
 def values(shards: Shards | Mapping[str, Any]) -> Shards:
     """The clients' rows, of a mapping from sites too."""
-    return list(shards.values()) if isinstance(shards, Mapping) else shards
+    if isinstance(shards, Mapping):
+        return list(shards.values())
+    return shards
 
 
 def draw(result: Result, what: str, path: str | os.PathLike[str], *, shards: Shards | Mapping[str, Any] = None) -> Path:
     """Draw one of PICTURES, or "overview", into an SVG or PNG file, as the path's suffix says."""
     checks.choice("The picture", what, ("overview", *(w for w, p in PICTURES.items() if isinstance(result, p.of))))
     kind = style.suffix(path)
-    drawn = overview.figure(result) if what == "overview" else figure(result, what, shards=values(shards))
+    if what == "overview":
+        drawn = overview.figure(result)
+    else:
+        drawn = figure(result, what, shards=values(shards))
     with archive.replacing(path) as file:
         style.write(drawn, file, kind)
     return Path(path)

@@ -46,14 +46,20 @@ def scores(drawn: Figure, result: PCAResult, shards: Sequence[Any] | None) -> No
     strip per client.
     """
     own = own_scores(result)
-    every = sum(rows(shards or ())) if own is None else len(own)
+    if own is None:
+        every = sum(rows(shards or ()))
+    else:
+        every = len(own)
     step = -(-every // _POINTS)
     if own is None:
         parts = [result.transform(SiteRows.of(shard)[::step])[:, :2] for shard in shards or ()]
     else:
         parts = [own[::step, :2]]
     count = sum(map(len, parts))
-    title = "Scores" if every == count else f"Scores of {count:,} of {every:,} rows"
+    if every == count:
+        title = "Scores"
+    else:
+        title = f"Scores of {count:,} of {every:,} rows"
     if result.n_components_ == 1:
         _strips(drawn, result, parts, title)
     elif len(parts) > NAMED:
@@ -77,7 +83,10 @@ def _biplot(drawn: Figure, result: PCAResult, parts: list[Array], title: str) ->
         ax.annotate("", (x, y), (0.0, 0.0), arrowprops={"arrowstyle": "-|>", "color": style.INK, "lw": 0.9})
         name = style.name_of(columns[j])
         inwards = abs(x) > 0.5 * np.abs(points[:, 0]).max()  # a name must not leave the picture
-        side = "left" if (x >= 0.0) != inwards else "right"
+        if (x >= 0.0) != inwards:
+            side = "left"
+        else:
+            side = "right"
         ax.text(x, y, name, fontsize=7.5, color=style.INK, ha=side, va="center", fontfamily=style.family(name))
 
 
@@ -132,7 +141,10 @@ def means(drawn: Figure, result: PCAResult, shards: Sequence[Any]) -> None:
     shown = found.order[:_MAPPED]
     names = [labels.client_name(result.site_names, int(i)) for i in shown]
     given = result.feature_names_in_
-    few = "" if len(shown) == len(found.order) else f", the {len(shown)} furthest off"
+    if len(shown) == len(found.order):
+        few = ""
+    else:
+        few = f", the {len(shown)} furthest off"
     grid.draw(
         drawn,
         found.off[shown],
@@ -187,7 +199,10 @@ def pairs(drawn: Figure, values: Mapping[str, Array], names: list[str], *, title
             ax.barh(place + shift, each, height=0.36, color=colour, label=word)
         else:
             ax.bar(place + shift, each, width=0.36, color=colour, label=word)
-    below = "" if names else "client"
+    if names:
+        below = ""
+    else:
+        below = "client"
     style.tidy(ax, title, words if few else below, "" if few else words, grid="x" if few else "y")
     if few:
         style.name_ticks(ax, names)
@@ -219,10 +234,16 @@ def _cloud(ax: Axes, points: Array, client: Array, count: int, *, bar: list[str]
     from matplotlib.colors import ListedColormap, Normalize
 
     many = len(points) > _VECTOR
-    size, alpha = (6, 0.6) if many else (14, 0.8)
+    if many:
+        size, alpha = (6, 0.6)
+    else:
+        size, alpha = (14, 0.8)
     few = count <= NAMED
     colours = ListedColormap(style.curves(count)) if few else style.scale("course")
-    norm = Normalize(-0.5, count - 0.5) if few else Normalize(0, count - 1)
+    if few:
+        norm = Normalize(-0.5, count - 0.5)
+    else:
+        norm = Normalize(0, count - 1)
     x, y = points.T
     ax.scatter(x, y, s=size, alpha=alpha, lw=0, c=client, cmap=colours, norm=norm, rasterized=many)
     if bar is None:
@@ -242,7 +263,10 @@ def angles(drawn: Figure, result: PCAResult) -> None:
     found = influence(result)
     named = len(found) <= NAMED or bool(result.site_names)
     degrees = np.rad2deg([one.angle for one in found])
-    names = [one.name for one in found] if named else []
+    if named:
+        names = [one.name for one in found]
+    else:
+        names = []
     ax = bars(drawn, degrees, names, title="Components without one client", words="turn by, degrees")
     for bar, one in zip(ax.patches, found, strict=True):
         if one.far:

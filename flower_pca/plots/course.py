@@ -71,9 +71,15 @@ def _curve(ax: Axes, history: History, place: np.ndarray[Any, Any]) -> None:
     error = np.maximum([history[i].metrics["error"] for i in measured], style.FLOOR)
     reopened = [i for i, record in enumerate(history) if record.stage == "opening"][1:]
     for i in reopened:
-        label = "clients changed" if i == reopened[0] else None
+        if i == reopened[0]:
+            label = "clients changed"
+        else:
+            label = None
         ax.axvline(place[i], color=style.FAINT, lw=1.0, ls=(0, (4, 3)), label=label)
-    size = 4.5 if len(measured) <= style.DENSE else 2.5
+    if len(measured) <= style.DENSE:
+        size = 4.5
+    else:
+        size = 2.5
     for part in np.split(np.arange(len(measured)), np.searchsorted(measured, reopened)):  # none across a new opening
         style.log_curve(ax, place[measured[part]], error[part], colour=style.COLOURS[0], size=size, width=1.8)
     style.decades(ax, error)
@@ -133,8 +139,14 @@ def compare(courses: Sequence[Course], path: str | os.PathLike[str]) -> Path:
     left, right = figure.subplots(1, 2, sharey=True)
     for index, (course, colour) in enumerate(zip(courses, style.curves(len(courses)), strict=True)):
         angles = np.maximum(np.array(course.angles), style.FLOOR)
-        dash = ("-", "--", ":")[index % 3] if len(courses) > len(style.COLOURS) else "-"
-        size = 4.0 if len(angles) <= style.DENSE else 0.0
+        if len(courses) > len(style.COLOURS):
+            dash = ("-", "--", ":")[index % 3]
+        else:
+            dash = "-"
+        if len(angles) <= style.DENSE:
+            size = 4.0
+        else:
+            size = 0.0
         for ax, place in ((left, course.messages), (right, course.traffic)):
             style.log_curve(ax, place, angles, colour=colour, size=size, label=course.algorithm, width=1.7, dash=dash)
     every = np.concatenate([np.maximum(np.array(course.angles), style.FLOOR) for course in courses])

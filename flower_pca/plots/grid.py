@@ -53,8 +53,12 @@ def draw(
         image = _across(ax, shown, others)
     else:
         order = np.argsort(-np.abs(shown).max(axis=0), kind="stable")
-        chosen = np.arange(d) if d <= _COLUMNS else np.sort(order[:_COLUMNS])
-        title = title if d <= _COLUMNS else f"{title}: {len(chosen)} of {d:,} columns"
+        if d <= _COLUMNS:
+            chosen = np.arange(d)
+        else:
+            chosen = np.sort(order[:_COLUMNS])
+        if not (d <= _COLUMNS):
+            title = f"{title}: {len(chosen)} of {d:,} columns"
         drawn.set_size_inches(style.SINGLE[0], max(style.SINGLE[1], 1.3 + 0.165 * len(chosen)))
         ax = drawn.subplots()
         names = labels.column_names(columns, d)
@@ -85,7 +89,10 @@ def _across(ax: Axes, shown: Array, others: str | Sequence[str]) -> Any:
 
 
 def _down(ax: Axes, shown: Array, names: list[str], others: str | Sequence[str]) -> Any:
-    first = 1 if isinstance(others, str) else 0
+    if isinstance(others, str):
+        first = 1
+    else:
+        first = 0
     extent = (first - 0.5, len(shown) + first - 0.5, len(names) - 0.5, -0.5)
     image = ax.imshow(shown.T, interpolation="nearest", extent=extent, aspect="auto")
     style.tidy(ax, "", others if isinstance(others, str) else "", "", grid="")

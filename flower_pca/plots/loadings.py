@@ -35,7 +35,10 @@ def last(drawn: Figure, result: TrackingResult) -> None:
 
 def heatmap(drawn: Figure, result: PCAResult) -> None:
     """Every weight at once."""
-    names = None if result.feature_names_in_ is None else [str(name) for name in result.feature_names_in_]
+    if result.feature_names_in_ is None:
+        names = None
+    else:
+        names = [str(name) for name in result.feature_names_in_]
     grid.draw(
         drawn,
         result.components_,
@@ -55,7 +58,10 @@ def enough(result: PCAResult) -> bool:
 def _panels(drawn: Figure, components: Array, names: list[str], errors: Array | None = None) -> None:
     off = INTERVAL * (np.zeros_like(components) if errors is None else errors)
     shown, most = min(len(components), PANELS), min(components.shape[1], BARS)
-    across = 1 if shown == 1 else 2
+    if shown == 1:
+        across = 1
+    else:
+        across = 2
     down = -(-shown // across)
     drawn.set_size_inches(style.SINGLE[0], max(style.SINGLE[1], 0.5 + down * (0.19 * most + 0.55)))
     panels = drawn.subplots(down, across, squeeze=False, sharex=True).ravel()
@@ -65,7 +71,10 @@ def _panels(drawn: Figure, components: Array, names: list[str], errors: Array | 
     for ax in panels[shown:]:
         ax.set_axis_off()
     few = most < components.shape[1]
-    words = f"weight of the {most} heaviest of {components.shape[1]:,} columns" if few else "weight"
+    if few:
+        words = f"weight of the {most} heaviest of {components.shape[1]:,} columns"
+    else:
+        words = "weight"
     if errors is not None:
         words += "; whiskers hold 95 %"
     drawn.supxlabel(words, fontsize=9.5, color=style.INK)

@@ -42,7 +42,10 @@ def draw(scored: Mapping[Any, Scored], limits: Limits, path: str | os.PathLike[s
     far = {site: points[site][beyond[site]] for site in scored if beyond[site].any()}
     named = len(far) <= len(style.COLOURS)
     for i, (site, places) in enumerate(far.items()):
-        colour = style.COLOURS[i] if named else style.COLOURS[1]
+        if named:
+            colour = style.COLOURS[i]
+        else:
+            colour = style.COLOURS[1]
         ax.scatter(
             places[:, 0], places[:, 1], s=16, lw=0, alpha=0.85, c=colour, label=str(site) if named else None, zorder=3
         )

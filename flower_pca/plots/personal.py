@@ -43,8 +43,14 @@ def client_map(
             matrix, and colours.
         names: What to write beside the points.
     """
-    points = embed(rho, dimensions=2) if len(rho) > 1 else np.zeros((len(rho), 2))
-    group = np.zeros(len(points), dtype=int) if labels is None else np.asarray(labels)
+    if len(rho) > 1:
+        points = embed(rho, dimensions=2)
+    else:
+        points = np.zeros((len(rho), 2))
+    if labels is None:
+        group = np.zeros(len(points), dtype=int)
+    else:
+        group = np.asarray(labels)
     for what, given in (("labels", group), ("names", names)):
         if given is not None and len(given) != len(points):
             rule = f"as many as clients, {len(points)}"
@@ -83,7 +89,10 @@ def plane(drawn: Figure, result: PersonalResult) -> None:
 def own_first(drawn: Figure, result: PersonalResult) -> None:
     """What the columns weigh in the first own component of each client; nothing where a client has none."""
     keys, own = spaces(result)
-    columns = None if result.feature_names_in_ is None else [str(name) for name in result.feature_names_in_]
+    if result.feature_names_in_ is None:
+        columns = None
+    else:
+        columns = [str(name) for name in result.feature_names_in_]
     grid.draw(
         drawn,
         np.stack([rows[0] if len(rows) else np.zeros(result.n_features_in_) for rows in own]),
@@ -99,7 +108,10 @@ def errors(drawn: Figure, result: PersonalResult, shards: Sequence[Any]) -> None
     """The error of each client's rows, with the shared components alone and with its own ones as well."""
     found = shares(result, shards)
     assert found is not None
-    names = _names(result, found.clients) if len(found.clients) <= clients.NAMED or result.site_names else []
+    if len(found.clients) <= clients.NAMED or result.site_names:
+        names = _names(result, found.clients)
+    else:
+        names = []
     pairs = {"with own components": found.rest, "shared components only": found.without}
     clients.pairs(drawn, pairs, names, title="Reconstruction error", words="mean squared error of a row")
 
@@ -122,8 +134,14 @@ def split(drawn: Figure, result: PersonalResult, shards: Sequence[Any]) -> None:
             ax.bar(range(count), part / whole, bottom=left, width=0.9, color=colour, label=word)
         left = left + part / whole
     words = "share of the mean square of a row"
-    names = _names(result, found.clients) if few or result.site_names else []
-    below = "" if names else "client"
+    if few or result.site_names:
+        names = _names(result, found.clients)
+    else:
+        names = []
+    if names:
+        below = ""
+    else:
+        below = "client"
     style.tidy(ax, "What rows consist of", words if few else below, "" if few else words, grid="x" if few else "y")
     style.percent(ax, axis="x" if few else "y")
     if few:
@@ -172,7 +190,10 @@ def pictures(parts: Sequence[Parts], path: str | os.PathLike[str], *, shape: tup
     """
     lines = [np.stack([p.shared + p.own + p.rest, *p]).reshape(4, -1) for p in parts[:_MOST]]
     if not lines or any(line.shape[1] != shape[0] * shape[1] for line in lines):
-        got = "none" if not lines else f"{sorted({line.shape[1] for line in lines})} numbers each"
+        if not lines:
+            got = "none"
+        else:
+            got = f"{sorted({line.shape[1] for line in lines})} numbers each"
         rule = f"pictures of {shape[0]} x {shape[1]}"
         raise ConfigError("The parts", must=rule, got=got, then="Give the shape of one picture.")
     figure = style.figure((8.0, 2.0 * len(lines) + 0.3))

@@ -27,7 +27,10 @@ def by_column(drawn: Figure, result: RobustResult) -> None:
 def _columns(drawn: Figure, result: RobustResult, share: Array, title: str) -> None:
     order = np.argsort(-share, kind="stable")[:_COLUMNS]
     names = labels.column_names(result.feature_names_in_, len(share))
-    few = "" if len(order) == len(share) else f", the {len(order)} of {len(share):,} columns with most"
+    if len(order) == len(share):
+        few = ""
+    else:
+        few = f", the {len(order)} of {len(share):,} columns with most"
     title, words = f"{title}{few}", "share of the entries"
     ax = clients.bars(drawn, share[order], [names[j] for j in order], title=title, words=words)
     style.percent(ax, axis="x")
@@ -40,7 +43,10 @@ def far(drawn: Figure, result: RobustResult) -> None:
 
 def by_client(drawn: Figure, result: RobustResult, shards: Sequence[Any] | None) -> None:
     """A bar for each client."""
-    share = _entries(result, shards).by_client if result.clients_ is None else result.clients_[:, 1]
+    if result.clients_ is None:
+        share = _entries(result, shards).by_client
+    else:
+        share = result.clients_[:, 1]
     names = clients.names_of(result, len(share))
     ax = clients.bars(drawn, share, names, title="Entries taken out, by client", words="share of the entries")
     style.percent(ax, axis="x" if 0 < len(names) <= clients.NAMED else "y")
@@ -50,7 +56,10 @@ def where(drawn: Figure, result: RobustResult, shards: Sequence[Any] | None) -> 
     """The share of each column at each client."""
     known = _entries(result, shards)
     names = [labels.client_name(result.site_names, key) for key in known.clients]
-    columns = None if result.feature_names_in_ is None else [str(name) for name in result.feature_names_in_]
+    if result.feature_names_in_ is None:
+        columns = None
+    else:
+        columns = [str(name) for name in result.feature_names_in_]
     grid.draw(
         drawn,
         known.share,

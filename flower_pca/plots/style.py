@@ -185,7 +185,10 @@ def number_ticks(
     limits(low, high)
     if names:
         places, words = thin(names)
-        upright = 90 if axis == "x" else 0
+        if axis == "x":
+            upright = 90
+        else:
+            upright = 0
         along.set_ticks([first + i for i in places], words, rotation=upright)
         _use_letters(along.get_ticklabels(), words)
     elif count <= _TICKED:
@@ -198,7 +201,10 @@ def name_ticks(ax: Axes, names: Sequence[str], *, axis: Literal["x", "y"] = "y")
     """A mark with its name at 0, 1, and so on; along y from the top."""
     words = [name_of(name) for name in names]
     if axis == "x":
-        upright = 90 if max(map(len, words), default=0) > 3 else 0
+        if max(map(len, words), default=0) > 3:
+            upright = 90
+        else:
+            upright = 0
         ax.set_xticks(range(len(words)), words, rotation=upright)
         _use_letters(ax.get_xticklabels(), words)
     else:

@@ -113,7 +113,10 @@ def outliers(drawn: Figure, result: TrackingResult) -> None:
 
 
 def _curve(ax: Axes, x: Array, y: Array, colour: int, label: str) -> None:
-    size = 4.0 if len(x) <= style.DENSE else 2.0
+    if len(x) <= style.DENSE:
+        size = 4.0
+    else:
+        size = 2.0
     style.log_curve(ax, x, np.maximum(y, style.FLOOR), colour=style.COLOURS[colour], size=size, label=label)
 
 
@@ -131,4 +134,6 @@ def _numbers(result: TrackingResult) -> Array:
 
 
 def _size(result: TrackingResult) -> float:
-    return 4.0 if result.steps <= style.DENSE else 2.0
+    if result.steps <= style.DENSE:
+        return 4.0
+    return 2.0

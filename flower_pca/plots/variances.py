@@ -114,8 +114,14 @@ def _off(result: PCAResult) -> Array:
 
 def _band(ax: Axes, known: Certainty) -> None:
     """Between the bounds on the share of the first components together."""
-    wide = np.repeat(known.together, 2, axis=0) if len(known.together) == 1 else known.together
-    at = np.array([0.8, 1.2]) if len(known.together) == 1 else np.arange(1, len(wide) + 1)
+    if len(known.together) == 1:
+        wide = np.repeat(known.together, 2, axis=0)
+    else:
+        wide = known.together
+    if len(known.together) == 1:
+        at = np.array([0.8, 1.2])
+    else:
+        at = np.arange(1, len(wide) + 1)
     ax.fill_between(at, *wide.T, color=style.BAR, alpha=0.25, lw=0)
 
 

@@ -64,7 +64,9 @@ def write(
 
 def _names(result: PCAResult | TrackingResult, shards: Sequence[Any] | None) -> list[str]:
     """The pictures that tell of a result; none without matplotlib."""
-    return list(plots.telling(result, shards)) if extras.there("matplotlib") else []
+    if extras.there("matplotlib"):
+        return list(plots.telling(result, shards))
+    return []
 
 
 def pictures(
@@ -78,13 +80,18 @@ def pictures(
         stream = io.BytesIO()
         style.write(plots.figure(result, what, shards=shards), stream, "svg")
         drawn.append(html.picture(what, stream.getvalue(), plots.PICTURES[what].words(result)))
-    return f'<div class="pictures">\n{"".join(drawn)}</div>\n' if drawn else ""
+    if drawn:
+        return f'<div class="pictures">\n{"".join(drawn)}</div>\n'
+    return ""
 
 
 def _first(result: PCAResult | TrackingResult, shards: Sequence[Any] | None) -> list[str]:
     """What a reader has to know first: bad news, what was found, and warnings."""
     remarks = result.remarks()
-    far = warnings(result) if isinstance(result, PCAResult) else []
+    if isinstance(result, PCAResult):
+        far = warnings(result)
+    else:
+        far = []
     return [
         html.remarks(remarks, "bad"),
         html.paragraph(" ".join(result.findings()), "lead"),

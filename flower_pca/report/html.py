@@ -96,7 +96,10 @@ footer {{ margin-top: 2.5rem; padding-top: .7rem; border-top: 1px solid var(--li
 
 def page(title: str, parts: Iterable[str], *, reloads: int | None = None) -> bytes:
     """The whole file; one that the browser loads again after some seconds, if they are given."""
-    again = "" if reloads is None else f'<meta http-equiv="refresh" content="{reloads}">\n'
+    if reloads is None:
+        again = ""
+    else:
+        again = f'<meta http-equiv="refresh" content="{reloads}">\n'
     body = f"<body>\n<h1>{escape(title)}</h1>\n{''.join(parts)}</body>\n</html>\n"
     return (_HEAD.format(title=escape(title), again=again) + body).encode()
 
@@ -104,7 +107,9 @@ def page(title: str, parts: Iterable[str], *, reloads: int | None = None) -> byt
 def paragraph(words: str, kind: str = "") -> str:
     """A paragraph, of a class of the style sheet."""
     text = escape(words, quote=False)
-    return f'<p class="{kind}">{text}</p>\n' if kind else f"<p>{text}</p>\n"
+    if kind:
+        return f'<p class="{kind}">{text}</p>\n'
+    return f"<p>{text}</p>\n"
 
 
 def remarks(found: Iterable[Remark], *tones: Tone) -> str:
@@ -119,7 +124,9 @@ def fold(title: str, *parts: str) -> str:
 
 def section(title: str, *parts: str) -> str:
     """What stands under a heading; nothing where there is nothing."""
-    return f"<h2>{escape(title)}</h2>\n{''.join(parts)}" if any(parts) else ""
+    if any(parts):
+        return f"<h2>{escape(title)}</h2>\n{''.join(parts)}"
+    return ""
 
 
 def facts(found: Iterable[Fact]) -> str:
@@ -140,9 +147,13 @@ def table(
 ) -> str:
     """Rows under a heading; of too many, the first and the last. Columns in `words` hold words, `long` a sentence."""
     half = SHOWN // 2
-    gap = [["&hellip;", *[""] * (len(head) - 1)]] if len(rows) > SHOWN else []
+    if len(rows) > SHOWN:
+        gap = [["&hellip;", *[""] * (len(head) - 1)]]
+    else:
+        gap = []
     cells = [[escape(cell) for cell in row] for row in rows]
-    cells = [*cells[:half], *gap, *cells[-half:]] if gap else cells
+    if gap:
+        cells = [*cells[:half], *gap, *cells[-half:]]
     special = {**dict.fromkeys(words, ' class="text"'), long: ' class="text long"'}
     kinds = [special.get(j, "") for j in range(len(head))]
     lines = [_line("th", kinds, map(escape, head))]

@@ -79,7 +79,10 @@ class Live:
     def rest(self) -> None:
         """The run waits for rows: the page shows the newest step however long that takes."""
         newest = self._newest
-        before = "No step is over since it has started." if newest is None else f"Step {newest.step} is over."
+        if newest is None:
+            before = "No step is over since it has started."
+        else:
+            before = f"Step {newest.step} is over."
         self._write(f"The run waits for rows. {before}", self._reloads)
 
     def __exit__(
@@ -91,7 +94,10 @@ class Live:
 
     def _write(self, words: str, reloads: int | None, *, well: bool = True) -> None:
         now = datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-        again = "" if reloads is None else f" It is loaded again every {reloads} s."
+        if reloads is None:
+            again = ""
+        else:
+            again = f" It is loaded again every {reloads} s."
         parts = [
             html.paragraph(words, "ended ok" if well else "ended"),
             html.paragraph(f"This page was written at {now}.{again}", "how"),
@@ -136,19 +142,31 @@ def watching(*, events: Path | None, live: Path | None, title: str, resume: bool
         title: What it is headed by.
         resume: Whether the run may go on from a checkpoint, and the events with it.
     """
-    told = None if events is None else Events(events, resume=resume)
+    if events is None:
+        told = None
+    else:
+        told = Events(events, resume=resume)
     with nullcontext() if live is None else Live(live, title=title) as page:
         yield Watchers(told, page)
 
 
 def _ending(newest: StepRecord | None, error: BaseException | None) -> str:
     if error is None:
-        words = "" if newest is None else f": {newest.result_so_far().status.words}"
+        if newest is None:
+            words = ""
+        else:
+            words = f": {newest.result_so_far().status.words}"
         return f"The run has ended{words}."
-    last = "before a step was over" if newest is None else f"after step {newest.step}"
+    if newest is None:
+        last = "before a step was over"
+    else:
+        last = f"after step {newest.step}"
     if isinstance(error, FlowerPCAError):
         return f"The run has ended {last}. {error}"
-    why = "it was interrupted" if isinstance(error, KeyboardInterrupt) else f"{type(error).__name__}: {error}"
+    if isinstance(error, KeyboardInterrupt):
+        why = "it was interrupted"
+    else:
+        why = f"{type(error).__name__}: {error}"
     return f"The run has ended {last}: {why}."
 
 
@@ -196,4 +214,6 @@ def _share(value: float | None) -> str:
 
 
 def _figure(value: float | None, form: Callable[[float], str]) -> str:
-    return "none" if value is None else form(value)
+    if value is None:
+        return "none"
+    return form(value)

@@ -78,8 +78,13 @@ def of_steps(result: TrackingResult) -> list[str]:
 def named_sites(result: Result) -> str:
     """The clients that have names, in one sentence; nothing where none have."""
     names = [name for _, name in sorted(result.site_names.items())]
-    more = f", and {len(names) - _SITES} more" if len(names) > _SITES else ""
-    return html.paragraph(f"The clients: {', '.join(names[:_SITES])}{more}.", "how") if names else ""
+    if len(names) > _SITES:
+        more = f", and {len(names) - _SITES} more"
+    else:
+        more = ""
+    if names:
+        return html.paragraph(f"The clients: {', '.join(names[:_SITES])}{more}.", "how")
+    return ""
 
 
 def messages(history: History) -> str:
@@ -97,12 +102,16 @@ def failures(history: History, names: Mapping[int, str]) -> str:
 
 def _since(step: int, moved: float, left: float) -> list[str]:
     """How far a step is from the one before it; the first has none."""
-    return [f"{moved:.1e}", f"{left:.1e}"] if step else ["", ""]
+    if step:
+        return [f"{moved:.1e}", f"{left:.1e}"]
+    return ["", ""]
 
 
 def _reasons(title: str, found: list[tuple[Round, str, str]], names: Mapping[int, str]) -> str:
     rows = [[f"{record.number + 1}", _node(names, node), why] for record, node, why in found]
-    return html.table(title, ["message", "client", "why"], rows, words=[1], long=2) if rows else ""
+    if rows:
+        return html.table(title, ["message", "client", "why"], rows, words=[1], long=2)
+    return ""
 
 
 def _clients(result: PCAResult, shards: Shards) -> list[str]:
@@ -116,7 +125,10 @@ def _clients(result: PCAResult, shards: Shards) -> list[str]:
     errors, sizes = clients.errors_of(result, shards), clients.rows(shards)
     order = _worst(errors)
     rows = [[labels.client_name(result.site_names, int(i)), f"{sizes[i]:,}", f"{errors[i]:.4g}"] for i in order]
-    worst = f", the {html.SHOWN} with the largest error" if len(errors) > html.SHOWN else ""
+    if len(errors) > html.SHOWN:
+        worst = f", the {html.SHOWN} with the largest error"
+    else:
+        worst = ""
     head = ["client", "rows", "mean squared error of a row"]
     table = html.table(f"Clients{worst}", head, rows[: html.SHOWN], words=[0])
     if result.privacy is not None:
@@ -138,7 +150,10 @@ def _means(result: PCAResult, shards: Sequence[Any]) -> str:
         for i in order
     ]
     every = [f"{found.mean[j]:.4g} ± {found.deviation[j]:.2g}" for j in chosen]
-    most = f", the {len(order)} furthest off" if len(order) < len(found.order) else ""
+    if len(order) < len(found.order):
+        most = f", the {len(order)} furthest off"
+    else:
+        most = ""
     head = ["client", *(labels.shorten(names[j], 24) for j in chosen)]
     return html.table(f"Means and spreads{most}", head, [["all rows", *every], *rows], words=[0])
 
@@ -158,7 +173,10 @@ def _furthest(result: PCAResult, shards: Sequence[Any]) -> str:
         for site, row, t2, spe, why in found.rows[:_ROWS]
     ]
     count, every = labels.count(found.beyond, "row"), labels.count(found.of, "row")
-    verb = "lies" if found.beyond == 1 else "lie"
+    if found.beyond == 1:
+        verb = "lies"
+    else:
+        verb = "lie"
     said = f"{count} of {every} {verb} beyond the limits of T2 or SPE, {found.limits}."
     if not lines:
         return html.section("Rows furthest out", html.paragraph(said))
@@ -174,22 +192,32 @@ def _influence(result: PCAResult) -> list[str]:
     lines = []
     for one in influence(result):
         turns = [f"{np.rad2deg(one.angle):.3g}", f"{np.rad2deg(one.chance):.3g}", f"{one.explained:.2%}"]
-        times = f"{one.times:.3g}" if np.isfinite(one.times) else "no other varies"
+        if np.isfinite(one.times):
+            times = f"{one.times:.3g}"
+        else:
+            times = "no other varies"
         lines.append([one.name, f"{one.rows:,}", *turns, one.column, times])
     return [html.table("What each client does to the components", head, lines, words=[0, 5])]
 
 
 def _worst(errors: Array) -> Array:
     """In their order while all are shown; else the largest first."""
-    return np.argsort(-errors, kind="stable") if len(errors) > html.SHOWN else np.arange(len(errors))
+    if len(errors) > html.SHOWN:
+        return np.argsort(-errors, kind="stable")
+    return np.arange(len(errors))
 
 
 def _message(record: Round) -> list[str]:
-    error = f"{record.metrics['error']:.1e}" if "error" in record.metrics else ""
+    if "error" in record.metrics:
+        error = f"{record.metrics['error']:.1e}"
+    else:
+        error = ""
     answered = f"{record.answered:,}/{record.asked:,}"
     sizes = (labels.size(record.bytes_up), labels.size(record.bytes_down))
     return [f"{record.number + 1}", record.stage, error, answered, *sizes, f"{record.seconds:.2g}"]
 
 
 def _node(names: Mapping[int, str], node: str) -> str:
-    return str(names.get(int(node), node)) if node.isdecimal() else node
+    if node.isdecimal():
+        return str(names.get(int(node), node))
+    return node

@@ -28,7 +28,10 @@ def words(result: PersonalResult) -> list[str]:
         told = f"Theta is {result.theta_:.2g}, near 0: what is shared and what is own can hardly be told apart."
     else:
         told = f"Theta is {result.theta_:.2g}, away from 0: shared and own components can be told apart."
-    kept = "" if result.own else "The own components stay with the clients: this page was made without them."
+    if result.own:
+        kept = ""
+    else:
+        kept = "The own components stay with the clients: this page was made without them."
     return [html.paragraph(f"{said} {told} {kept}".rstrip(), "said")]
 
 
@@ -54,4 +57,6 @@ def tables(result: PersonalResult, shards: Sequence[Any] | None) -> list[str]:
 
 
 def _count(number: int, noun: str) -> str:
-    return f"{number} {noun} is" if number == 1 else f"{number} {noun}s are"
+    if number == 1:
+        return f"{number} {noun} is"
+    return f"{number} {noun}s are"

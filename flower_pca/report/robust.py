@@ -20,9 +20,15 @@ _MOSTLY: Final = 2.0  # times the share of far entries, beyond which most of wha
 
 def words(result: RobustResult, shards: Sequence[Any] | None) -> list[str]:
     """What the two parts are, how much was taken out, and where the sparse part is to be had."""
-    unit = "" if result.scale_ is None else " of the scaled columns"
+    if result.scale_ is None:
+        unit = ""
+    else:
+        unit = " of the scaled columns"
     taken, far = float(result.taken_share_.mean()), result.outlier_share_
-    times = FAR if result.cut_ is None else min(result.cut_, FAR)
+    if result.cut_ is None:
+        times = FAR
+    else:
+        times = min(result.cut_, FAR)
     said = [
         "Rows are the sum of a low-rank part, to which the components and variances belong, and of a sparse part. "
         f"Entries that lie further than {result.threshold_:.3g}{unit} from the low-rank part were taken out, in part "
@@ -78,12 +84,17 @@ def _by_client(result: RobustResult) -> list[str]:
         [labels.client_name(result.site_names, key), f"{int(n):,}", f"{taken:.2%}", f"{far:.2%}"]
         for key, (n, taken, far) in _by_key(result).items()
     ]
-    return [html.table("Clients: what was taken out", head, rows, words=[0])] if rows else []
+    if rows:
+        return [html.table("Clients: what was taken out", head, rows, words=[0])]
+    return []
 
 
 def _columns(result: RobustResult) -> str:
     names, taken = labels.column_names(result.feature_names_in_, result.n_features_in_), result.taken_share_
     order = np.argsort(-taken, kind="stable")
-    most = f", the {html.SHOWN} with most" if len(order) > html.SHOWN else ""
+    if len(order) > html.SHOWN:
+        most = f", the {html.SHOWN} with most"
+    else:
+        most = ""
     rows = [[names[j], f"{taken[j]:.2%}", f"{result.far_share_[j]:.2%}"] for j in order[: html.SHOWN]]
     return html.table(f"Columns: what was taken out{most}", ["column", "entries taken out", "far off"], rows, words=[0])

@@ -44,7 +44,10 @@ class Events:
             self._handle = os.open(self._path, flags | files.not_through_links(self._path), 0o666)
             weakref.finalize(self, os.close, self._handle)
             self._regular = self._path.is_file()
-            size = self._path.stat().st_size if self._regular else 0
+            if self._regular:
+                size = self._path.stat().st_size
+            else:
+                size = 0
         except OSError as error:
             got = f"{self._path} ({error.strerror})"
             raise ConfigError("The file of events", must="writable", got=got, then="Name another.") from error
@@ -53,8 +56,14 @@ class Events:
             raise ConfigError(
                 "The file of events", must="new or empty", got=f"{self._path}, which has some", then=remedy
             )
-        self._newest = self._cut() if size else -1
-        self._told: Iterator[Any] = self._lines() if size else iter(())
+        if size:
+            self._newest = self._cut()
+        else:
+            self._newest = -1
+        if size:
+            self._told: Iterator[Any] = self._lines()
+        else:
+            self._told = iter(())
 
     def __call__(self, record: StepRecord) -> None:
         """After a step."""

@@ -100,7 +100,10 @@ def of_messages(history: History) -> list[Fact]:
 
 def of_answers(*, masked: bool) -> Fact:
     """Who has seen the answer of a single client."""
-    text = "seen in sums only" if masked else "seen by the server"
+    if masked:
+        text = "seen in sums only"
+    else:
+        text = "seen by the server"
     return Fact("", "answers of a client", None, text, run=True)
 
 
@@ -140,7 +143,10 @@ def in_html(result: AnyResult) -> str:
     heads, lines = result.listing()
     head = _row("th", heads)
     body = "".join(_row("td", line) for line in lines[:_MOST])
-    more = f"<p>and {labels.count(len(lines) - _MOST, 'more component')}</p>" if len(lines) > _MOST else ""
+    if len(lines) > _MOST:
+        more = f"<p>and {labels.count(len(lines) - _MOST, 'more component')}</p>"
+    else:
+        more = ""
     remarks = result.remarks()
     short = "".join(f"<p><b>{escape(remark.words)}</b></p>" for remark in of_kind(remarks, "bad"))
     rest = "".join(f"<p>{escape(remark.words)}</p>" for remark in remarks if remark.tone != "bad")

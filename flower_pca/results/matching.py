@@ -35,7 +35,10 @@ def match(X: Any, frame: Frame, d: int, *, digest: str = "") -> LocalData:
     Raises:
         ConfigError: If a column is missing, by its name.
     """
-    names = None if frame.names is None else tuple(map(clean, frame.names))
+    if frame.names is None:
+        names = None
+    else:
+        names = tuple(map(clean, frame.names))
     rows = rows_by_name(X, names, digest)
     frame = replace(frame, names=None if rows.names is None else names)
     data = LocalData(rows, who=_WHO, missing=True).framed(frame, keep=False)
@@ -70,7 +73,10 @@ def read(X: Any, names: tuple[str, ...] | None = None) -> SiteRows:
 
 def arrange(X: Any, names: tuple[str, ...] | None, known: str) -> Any:
     """The rows as they are, with their columns in the order of these names, or of their own sorted ones."""
-    names = None if names is None else tuple(map(clean, names))
+    if names is None:
+        names = None
+    else:
+        names = tuple(map(clean, names))
     rows = rows_by_name(X, names, known)
     if rows.names is None:
         return rows.values
@@ -107,6 +113,9 @@ def _check(rows: SiteRows, names: tuple[str, ...], wanted: tuple[str, ...] | Non
         if own.digest != known:
             raise own.mismatch(_WHO, run, "the result").error(ConfigError, _FEATURES)
         return
-    rule = f"the {len(wanted)} of the result, by name" if len(wanted) > 1 else "that of the result, by name"
+    if len(wanted) > 1:
+        rule = f"the {len(wanted)} of the result, by name"
+    else:
+        rule = "that of the result, by name"
     if absent := lacking(_WHO, wanted, names, rows.words, rule):
         raise absent.error(ConfigError, _FEATURES)

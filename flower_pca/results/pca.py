@@ -166,7 +166,9 @@ class PCAResult:
     def noise_variance_(self) -> float:
         """Mean variance of the directions left out (Tipping and Bishop 1999), as scikit-learn counts them."""
         rest = min(self.n_samples_, self.n_features_in_) - self.n_components_
-        return self.left_out_variance_ / rest if rest else 0.0
+        if rest:
+            return self.left_out_variance_ / rest
+        return 0.0
 
     @property
     def frame(self) -> Frame:
@@ -209,7 +211,9 @@ class PCAResult:
 
         Scores are the coordinates of the nearest row in the span: least squares.
         """
-        return self.components_ if self.cross_ is None else np.linalg.pinv(self.components_).T
+        if self.cross_ is None:
+            return self.components_
+        return np.linalg.pinv(self.components_).T
 
     def transform(self, X: Any) -> Array:
         """Coordinates of rows along the components, (n, k).
@@ -326,7 +330,10 @@ class PCAResult:
         clients = labels.count(facts.clients(self.history), "client")
         said = [f"{self._rows} rows of {self._columns} at {clients}."]
         known, k = self.certainty, self.n_components_
-        together = known.in_words if known is not None else f"{self.explained_variance_ratio_.sum():.1%}"
+        if known is not None:
+            together = known.in_words
+        else:
+            together = f"{self.explained_variance_ratio_.sum():.1%}"
         held = f"{labels.count(k, 'component')} {'holds' if k == 1 else 'hold'}"
         said.append(f"{held} {together} of {self.variance_of}.")
         names = labels.column_names(self.feature_names_in_, self.n_features_in_)
@@ -404,7 +411,10 @@ class PCAResult:
     @property
     def _rows(self) -> str:
         """How many rows it is of, "about" where their number has noise on it."""
-        about = "" if self.privacy is None else "about "
+        if self.privacy is None:
+            about = ""
+        else:
+            about = "about "
         return f"{about}{self.n_samples_:,}"
 
     @property
@@ -413,8 +423,13 @@ class PCAResult:
 
     @property
     def _frame_in_words(self) -> str:
-        centred = "centred" if self.centered else "not centred"
-        return centred if self.scale_ is None else f"{centred}, scaled"
+        if self.centered:
+            centred = "centred"
+        else:
+            centred = "not centred"
+        if self.scale_ is None:
+            return centred
+        return f"{centred}, scaled"
 
     def _variances(self) -> list[Fact]:
         """What of the variance the components hold; with noise, bounds on it, and what the noise is."""
@@ -484,8 +499,9 @@ def fields_of(model: Model) -> dict[str, Any]:
     assert model.status is not None
     k, ddof = model.k, max(model.n - 1, 1)
     first = float(model.values[0]) or 1.0
-    unscaled = model.sizes if model.frame.scale is None else None
-    sizes = () if unscaled is None else hints.of_sizes(unscaled, model.feature_names)
+    sizes: Sequence[str] = ()
+    if model.frame.scale is None and model.sizes is not None:
+        sizes = hints.of_sizes(model.sizes, model.feature_names)
     return {
         "components_": np.ascontiguousarray(linalg.fix_signs(model.columns[:, :k]).T),
         "explained_variance_": model.values[:k] / ddof,

@@ -118,7 +118,9 @@ class PersonalResult(PCAResult):
         """How many own components a client has: a number, or from where to where they go."""
         found = [len(own[OWN]) for own in self.own.values() if OWN in own] or [self.local_components]
         least, most = min(found), max(found)
-        return f"{most}" if least == most else f"{least} to {most}"
+        if least == most:
+            return f"{most}"
+        return f"{least} to {most}"
 
     def facts(self) -> list[Fact]:
         """Figures, and whether shared and own components can be told apart."""
@@ -149,7 +151,10 @@ class PersonalResult(PCAResult):
             Orthonormal rows, largest variance first; fewer than asked for where the rows have not
             that rank.
         """
-        r = self.local_components if n_components is None else n_components
+        if n_components is None:
+            r = self.local_components
+        else:
+            r = n_components
         room = self.n_features_in_ - self.n_components_
         checks.integer("n_components of own components", r, least=0, most=room, remedy="Ask for fewer.")
         data = self._sound(self._data(X), r)
@@ -189,7 +194,10 @@ class PersonalResult(PCAResult):
         return data.squared_error(self._basis(client)) / data.n
 
     def _basis(self, client: int | Array | None) -> Array:
-        own = [] if client is None else [self.own_components(client)]
+        if client is None:
+            own = []
+        else:
+            own = [self.own_components(client)]
         return np.vstack([self.components_, *own]).T
 
     def _units(self, X: Array) -> Array:

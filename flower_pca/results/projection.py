@@ -45,7 +45,10 @@ class Packet:
     def to_bytes(self) -> bytes:
         """All of it as bytes, from which `from_bytes` makes it again: numpy's format, without pickles."""
         arrays = {name: a for name in (*self.needed, *self.optional) if (a := getattr(self, name)) is not None}
-        names = None if self.feature_names_in_ is None else list(self.feature_names_in_)
+        if self.feature_names_in_ is None:
+            names = None
+        else:
+            names = list(self.feature_names_in_)
         counts = {name: getattr(self, name) for name in self.counts}
         header = {**counts, "feature_names": names, "feature_digest": self.feature_digest}
         return archive.to_bytes(self.kind, header, arrays)
@@ -70,7 +73,10 @@ class Packet:
             if not isinstance(count, int) or isinstance(count, bool) or count < 1:
                 got = harmless(repr(count))
                 raise DataError(f"{name} of a {cls.kind}", must="a number of rows", got=got, then=_REMEDY)
-        shown = None if names is None else np.array(names, dtype=object)
+        if names is None:
+            shown = None
+        else:
+            shown = np.array(names, dtype=object)
         known: dict[str, Any] = {**arrays, **counts, "feature_names_in_": shown, "feature_digest": digest}
         return cls(**known)
 
@@ -126,7 +132,10 @@ class Projection(Packet):
         Z, names, remedy = self.components_, self.feature_names_in_, "Take it of a result."
         others = {name: getattr(self, name) for name in self.optional if getattr(self, name) is not None}
         shapes = {name: a.shape for name, a in others.items()}
-        shapes |= {} if names is None else {"feature_names_in_": (len(names),)}
+        if names is None:
+            shapes |= {}
+        else:
+            shapes |= {"feature_names_in_": (len(names),)}
         expected = {name: Z.shape if name == "weights_" else Z.shape[1:] for name in shapes}
         if Z.ndim != 2 or Z.size == 0 or shapes != expected:
             rule, got = "(k, d) for components_ and weights_, and (d,) for the rest", {"components_": Z.shape, **shapes}
@@ -139,9 +148,15 @@ class Projection(Packet):
     @classmethod
     def of(cls, result: Any) -> Self:
         """What a result, or whatever has its attributes, projects rows by."""
-        mean = result.mean_ if result.centered else None
+        if result.centered:
+            mean = result.mean_
+        else:
+            mean = None
         names = ("components_", "scale_", "fill_", "feature_names_in_", "feature_digest")
-        weights = None if result.cross_ is None else result.weights_
+        if result.cross_ is None:
+            weights = None
+        else:
+            weights = result.weights_
         return cls(mean_=mean, weights_=weights, **{name: getattr(result, name) for name in names})
 
     @property
@@ -156,7 +171,10 @@ class Projection(Packet):
 
     def framed(self, X: Any) -> LocalData:
         """The rows of X with the mean subtracted and the scale divided by, in the order of the columns here."""
-        names = None if self.feature_names_in_ is None else tuple(self.feature_names_in_)
+        if self.feature_names_in_ is None:
+            names = None
+        else:
+            names = tuple(self.feature_names_in_)
         frame = Frame(self.mean_, self.scale_, self.fill_, names=names)
         return match(X, frame, self.n_features_in_, digest=self.feature_digest)
 
@@ -167,5 +185,6 @@ class Projection(Packet):
     def inverse_transform(self, scores: Array) -> Array:
         """Rows, (n, d) in the data's own units, that have these scores and nothing beside."""
         X = np.asarray(scores) @ self.components_
-        X = X if self.scale_ is None else X * self.scale_
+        if self.scale_ is not None:
+            X = X * self.scale_
         return np.asarray(X if self.mean_ is None else X + self.mean_)

@@ -147,7 +147,10 @@ def _shares(counts: Mapping[str, float], d: int) -> dict[str, Any]:
     """Rows, and shares of their entries."""
     rows, missing = int(counts["rows"]), counts["missing"]
     seen, energy = rows * d - missing, counts["energy"]
-    residual = float(np.sqrt(counts["misfit"] / energy)) if seen and energy else None
+    if seen and energy:
+        residual = float(np.sqrt(counts["misfit"] / energy))
+    else:
+        residual = None
     residual = residual if residual is not None and np.isfinite(residual) else None  # of a client that tells nonsense
     shares = (missing / (rows * d) if rows else None, counts["outliers"] / seen if seen else None, residual)
     return dict(zip(_FIGURES, (rows, *shares), strict=True))

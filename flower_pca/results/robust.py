@@ -119,11 +119,15 @@ class RobustResult(PCAResult):
 
     def filling_gaps(self) -> Self:
         """The same result, which takes gaps in new rows as it takes far entries: as if nothing was known there."""
-        return self if self.fill_ is not None else replace(self, fill_=np.asarray(self.mean_))
+        if self.fill_ is not None:
+            return self
+        return replace(self, fill_=np.asarray(self.mean_))
 
     @property
     def _cut(self) -> float:
-        return np.inf if self.cut_ is None else self.cut_
+        if self.cut_ is None:
+            return np.inf
+        return self.cut_
 
     def to_record(self) -> Any:
         """None is made: what `transform` does is no projection.
@@ -145,4 +149,6 @@ class RobustResult(PCAResult):
         R = np.concatenate(list(data.dense())) - V @ Z
         R.reshape(-1)[hidden.unseen(data, seed=0, share=0.0).gaps] = 0.0
         S = huber.sparse(R, self.threshold_, self._cut)
-        return S if self.scale_ is None else S * self.scale_
+        if self.scale_ is None:
+            return S
+        return S * self.scale_

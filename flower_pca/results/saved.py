@@ -114,9 +114,13 @@ def texts(names: Sequence[str]) -> Array:
 
 def plain(names: Array | None) -> tuple[str, ...] | None:
     """Names of columns as `columns` was given them."""
-    return None if names is None else tuple(names.tolist())
+    if names is None:
+        return None
+    return tuple(names.tolist())
 
 
 def columns(names: Sequence[str] | None) -> Array | None:
     """Names of columns likewise, where there are any."""
-    return None if names is None else texts(names)
+    if names is None:
+        return None
+    return texts(names)

@@ -59,7 +59,10 @@ class Scaling(Packet):
     def __post_init__(self) -> None:
         known = {name: a for name in (*self.needed, *self.optional) if (a := getattr(self, name)) is not None}
         shapes = {a.shape for a in known.values()}
-        shapes |= set() if self.feature_names_in_ is None else {(len(self.feature_names_in_),)}
+        if self.feature_names_in_ is None:
+            shapes |= set()
+        else:
+            shapes |= {(len(self.feature_names_in_),)}
         right = len(shapes) == 1 and self.mean_.ndim == 1 and self.mean_.size > 0
         numbers = all(a.dtype.kind == "f" and np.isfinite(a).all() for a in known.values())
         if not (right and numbers and (self.scale_ > 0.0).all()):
@@ -93,7 +96,10 @@ class Scaling(Packet):
 
         Columns are matched by name as by `PCAResult.transform`.
         """
-        names = None if self.feature_names_in_ is None else tuple(self.feature_names_in_)
+        if self.feature_names_in_ is None:
+            names = None
+        else:
+            names = tuple(self.feature_names_in_)
         frame = Frame(self.mean_, self.scale_, self.fill_, names=names)
         data = match(X, frame, self.n_features_in_, digest=self.feature_digest)
         return np.concatenate(list(data.dense()))

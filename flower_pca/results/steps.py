@@ -149,7 +149,8 @@ class TrackingResult:
             truth: The true components as rows: (steps, r, d), or (r, d) for all steps.
         """
         true = np.asarray(truth, dtype=np.float64)
-        true = np.broadcast_to(true, (self.steps, *true.shape)) if true.ndim == 2 else true
+        if true.ndim == 2:
+            true = np.broadcast_to(true, (self.steps, *true.shape))
         if true.ndim != 3 or len(true) != self.steps or true.shape[2] != self.n_features_in_:
             rule = f"of shape ({self.steps}, r, {self.n_features_in_}), or that of one step"
             raise ConfigError("The truth", must=rule, got=true.shape, then="Give components as rows.")

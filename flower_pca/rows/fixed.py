@@ -146,7 +146,10 @@ class FixedData(Operator):
         T = self._stored
         if not self.missing or (self.frame.own and not self._empty.any()):
             return Moments(self.n, T.mean, T.m2)
-        seen = np.where(self._empty, 0, self.n) if self.frame.own else T.seen
+        if self.frame.own:
+            seen = np.where(self._empty, 0, self.n)
+        else:
+            seen = T.seen
         return Moments(self.n, T.mean, T.m2, seen)
 
     def products(self, block: Array) -> Iterator[tuple[Moments, Array]]:

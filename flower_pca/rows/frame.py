@@ -96,11 +96,16 @@ class Moments:
     @property
     def seen(self) -> Any:
         """The values that mean and m2 are of: n, or a number for each column."""
-        return self.n if self.count is None else self.count
+        if self.count is None:
+            return self.n
+        return self.count
 
     def sums(self, frame: Frame) -> tuple[Array, Array]:
         """The sum of the rows in a frame, and the sum of the squares of each column, filled as the frame says."""
-        centre = np.zeros_like(self.mean) if frame.mean is None else frame.mean
+        if frame.mean is None:
+            centre = np.zeros_like(self.mean)
+        else:
+            centre = frame.mean
         seen = np.asarray(self.seen, dtype=np.float64)
         off = np.where(seen > 0, self.mean - centre, 0.0)
         sums, squares = seen * off, self.m2 + seen * off**2
@@ -201,7 +206,10 @@ def as_stored(X: Any, who: str) -> Any:
     if isinstance(X, np.ma.MaskedArray) and np.ma.is_masked(X):
         got = f"{int(np.ma.getmaskarray(X).sum())} masked entries"
         raise DataError(f"The data of {who}", must="whole", got=got, then="Fill them before the run.")
-    rows: Any = X if isinstance(X, np.memmap) or hasattr(X, "tocsr") else np.asarray(X)
+    if isinstance(X, np.memmap) or hasattr(X, "tocsr"):
+        rows: Any = X
+    else:
+        rows = np.asarray(X)
     if rows.ndim != 2 or rows.dtype.kind not in "fiub":
         rule = "a two-dimensional array of real numbers, one row per sample"
         got = f"{labels.count(rows.ndim, 'dimension')} of dtype {rows.dtype}"
@@ -270,7 +278,10 @@ def product(blocks: Iterable[Any], Z: Array, frame: Frame) -> Array:
     The frame is taken off once, from what all blocks come to.
     """
     W = frame.unscale(Z).astype(Z.dtype, copy=False)
-    less = None if frame.mean is None else frame.mean @ W
+    if frame.mean is None:
+        less = None
+    else:
+        less = frame.mean @ W
     total, sums = None, np.zeros(Z.shape[1])
     for S in blocks:
         Y = np.asarray(S @ W)

@@ -20,7 +20,10 @@ _SPARED: Final = 2**16  # multiplications by row from which it pays to look at t
 
 def rows_with_gaps(X: Any, who: str, missing: Any = None) -> Array:
     """Rows as float64, NaN where an entry is missing."""
-    given = X.filled(np.nan) if isinstance(X, np.ma.MaskedArray) else X
+    if isinstance(X, np.ma.MaskedArray):
+        given = X.filled(np.nan)
+    else:
+        given = X
     rows = np.asarray(given)
     if rows.ndim != 2 or rows.dtype.kind not in "fiub" or rows.shape[1] == 0:
         rule = "a two-dimensional array of real numbers, one row per sample, NaN where missing"
@@ -74,7 +77,10 @@ def fit(P: Array, Y: Array, gone: Array) -> tuple[Array, int]:
 def _fit(P: Array, Y: Array, gone: Array) -> tuple[Array, int]:
     m, r = len(Y), P.shape[1]
     by_row = (Y.size - len(gone)) * r**2 > _SPARED * m
-    G = _normal_by_row(P, m, gone) if by_row else _normal(P, weights_of(Y, gone))
+    if by_row:
+        G = _normal_by_row(P, m, gone)
+    else:
+        G = _normal(P, weights_of(Y, gone))
     if _well(G):
         return np.asarray(np.linalg.solve(G, (Y @ P)[:, :, None])[:, :, 0]), 0
     weights = weights_of(Y, gone)

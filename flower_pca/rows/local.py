@@ -66,7 +66,10 @@ class LocalData(StoredRows, Operator):
             return self
         view = self._view()
         view.frame, view._keep = frame, keep
-        self._child = view if keep else child
+        if keep:
+            self._child = view
+        else:
+            self._child = child
         return view
 
     def _view(self) -> Self:
@@ -230,7 +233,10 @@ class LocalData(StoredRows, Operator):
 
     @functools.cached_property
     def _less(self) -> Less:
-        frame = self._full_frame if self.missing else replace(self.frame, fill=None)
+        if self.missing:
+            frame = self._full_frame
+        else:
+            frame = replace(self.frame, fill=None)
         return Less(frame, self.dtype, kept=self.roomy and self._keep)
 
     @functools.cached_property

@@ -26,7 +26,10 @@ def sums(blocks: Iterable[Array], d: int) -> Array:
     total = np.zeros(d)
     with np.errstate(over="ignore", invalid="ignore"):
         for block in blocks:
-            rows = block if block.dtype in _NATIVE else block.astype(np.float64)
+            if block.dtype in _NATIVE:
+                rows = block
+            else:
+                rows = block.astype(np.float64)
             total += np.ones(len(rows), dtype=rows.dtype) @ rows
     return total
 
@@ -90,7 +93,10 @@ class Less:
             self._gap = frame.fill - self._mean
             if not self._gap.any():  # as the mean itself is the fill, mostly
                 self._gap = 0.0
-        rest = None if dtype == np.float64 else frame.mean - self._mean
+        if dtype == np.float64:
+            rest = None
+        else:
+            rest = frame.mean - self._mean
         self.rest = Frame(rest, frame.scale)
         self._keep = kept
         self._parts: list[Array] = []

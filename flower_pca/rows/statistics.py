@@ -293,7 +293,10 @@ def recall(data: StoredRows, path: Path | None = None, *, gaps: bool = False) ->
     """
     mark = [data.n, data.d, data.storage.dtype.str, data.fingerprint(), gaps]
     key = tuple(mark)
-    in_file = None if path is None else _read(path, mark)
+    if path is None:
+        in_file = None
+    else:
+        in_file = _read(path, mark)
     statistics = in_file or ready.get(key)
     if statistics is None:
         statistics = measure(data, gaps=gaps)
@@ -322,4 +325,6 @@ def _read(path: Path, mark: list[Any]) -> Statistics | None:
         header, arrays = archive.read(path, _FILE, private=True)
     except (FileNotFoundError, DataError):  # of another version: they are measured anew
         return None
-    return Statistics(header["n"], **arrays) if header.get("rows") == mark else None
+    if header.get("rows") == mark:
+        return Statistics(header["n"], **arrays)
+    return None

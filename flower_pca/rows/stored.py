@@ -80,7 +80,10 @@ class StoredRows:
         if columns is not None:
             self._pick(columns)
         if self.n == 0 or self.d == 0:
-            what = f"The data of {self.who}, {self.source}," if self.source else f"The data of {self.who}"
+            if self.source:
+                what = f"The data of {self.who}, {self.source},"
+            else:
+                what = f"The data of {self.who}"
             raise DataError(what, must="at least one row and one column", got=self._X.shape, then="Leave it out.")
         self.known: dict[Any, Any] = {}
         self.missing = self._count_gaps(allowed=missing)
@@ -102,7 +105,9 @@ class StoredRows:
     @property
     def names(self) -> tuple[str, ...] | None:
         """Names of the columns, in their order; None where they go by position."""
-        return None if self._columns is None else self._columns.names
+        if self._columns is None:
+            return None
+        return self._columns.names
 
     @property
     def _file(self) -> str:
@@ -116,7 +121,9 @@ class StoredRows:
     @property
     def headerless(self) -> tuple[str, ...]:
         """The files whose first line was taken for a row, which nobody has said that it is."""
-        return () if self._lines is None else self._lines.headerless
+        if self._lines is None:
+            return ()
+        return self._lines.headerless
 
     def place(self, row: int) -> str:
         """Where a row is, in words: its file, and the line or the row there, where these are known."""
@@ -129,7 +136,9 @@ class StoredRows:
     @functools.cached_property
     def heading(self) -> Heading:
         """What these rows say of their columns."""
-        return Heading(self.d) if self._columns is None else self._columns.heading
+        if self._columns is None:
+            return Heading(self.d)
+        return self._columns.heading
 
     def select(self, names: tuple[str, ...] | None) -> Self:
         """The columns that a run asks for: these, or without names all of them, which must then all hold numbers."""
@@ -219,13 +228,18 @@ class StoredRows:
         """A few stored rows, dense ones, from all over the table."""
         few = min(max(_SAMPLE // self.d, _LEAST), _MOST)
         rows = np.asarray(self._X[:: -(-self.n // few)])
-        return rows if self._picked is None else rows[:, self._picked]
+        if self._picked is None:
+            return rows
+        return rows[:, self._picked]
 
     def _pick(self, columns: Array) -> None:
         """Take these columns, in this order; memory-mapped rows stay where they are, and are arranged as they pass."""
         self.d = len(columns)
         if isinstance(self._X, np.memmap):
-            self._picked = columns if self._picked is None else self._picked[columns]
+            if self._picked is None:
+                self._picked = columns
+            else:
+                self._picked = self._picked[columns]
         elif self.sparse:
             self._X = self._X[:, columns]
         else:
@@ -297,7 +311,10 @@ class StoredRows:
             yield self._whole(there), ImplicitRows(S, Frame(there.mean))
             return
         there = sparse_moments(self._X)
-        S = fill_gaps(self._X, there.mean) if self.missing else self._X
+        if self.missing:
+            S = fill_gaps(self._X, there.mean)
+        else:
+            S = self._X
         yield there, ImplicitRows(S, Frame(there.mean))
 
     def _deviations(self) -> Iterator[Array]:

@@ -144,9 +144,14 @@ class Stream:
             return Columns(self.wanted, self.who).heading
         if self._heading is not None or self.d is None:
             return self._heading
-        given = self._source if isinstance(self._source, list | tuple) else ()
+        if isinstance(self._source, list | tuple):
+            given = self._source
+        else:
+            given = ()
         first = next((SiteRows.of(rows).names for rows in given if rows is not None), self._names)
-        return Heading(self.d) if first is None else Columns(first, self.who).heading
+        if first is None:
+            return Heading(self.d)
+        return Columns(first, self.who).heading
 
     @property
     def d(self) -> int | None:
@@ -156,7 +161,9 @@ class Stream:
         if isinstance(self._source, list | tuple):
             known = [np.shape(rows)[1] for rows in self._source if rows is not None and np.ndim(rows) == 2]
             return known[0] if known else None
-        return int(self._source.shape[1]) if self._batch is not None else None
+        if self._batch is not None:
+            return int(self._source.shape[1])
+        return None
 
     def columns(self) -> int | None:
         """The number of columns, known by looking at the first batch where the source does not tell."""
@@ -184,11 +191,17 @@ class Stream:
         if isinstance(self._source, Iterator):
             rows, left = self._advance(step)
         elif isinstance(self._source, list | tuple):
-            rows = self._source[step] if step < len(self._source) else None
+            if step < len(self._source):
+                rows = self._source[step]
+            else:
+                rows = None
             left = max(len(self._source) - step - 1, 0)
         elif callable(self._source):
             rows = self._source(step)
-            left = 0 if rows is None else UNTOLD
+            if rows is None:
+                left = 0
+            else:
+                left = UNTOLD
         else:
             assert self._batch is not None
             part = slice(step * self._batch, (step + 1) * self._batch)
@@ -210,11 +223,13 @@ class Stream:
 
     def write_to(self, folder: str | os.PathLike[str]) -> None:
         """Write what is completed to this folder, if no other has been given."""
-        self._out = Path(folder) if self._out is None else self._out
+        if self._out is None:
+            self._out = Path(folder)
 
     def take_over(self, folder: Path) -> None:
         """Keep, if this stream is to, what its copy in another process has written to this folder."""
-        self.completed |= dict(written(folder)) if self._keep else {}
+        if self._keep:
+            self.completed |= dict(written(folder))
 
     def _advance(self, step: int) -> tuple[Any, int]:
         """The batch of an iterator; it is asked for one more, to know whether it ends."""
@@ -249,16 +264,24 @@ class Stream:
     def _by_name(self, batch: Array, given: SiteRows, who: str) -> Array:
         """The columns that the run names, or all in the order of their names, which must be those of before."""
         names, words = given.names or self._names, given.words or self._words
-        columns = None if names is None else Columns(names, who)
+        if names is None:
+            columns = None
+        else:
+            columns = Columns(names, who)
         if self.wanted is not None:
             return self._pick(batch, columns, words, who)
         if words:
             raise no_numbers(who, words, file=False)
-        heading = Heading(batch.shape[1]) if columns is None else columns.heading
+        if columns is None:
+            heading = Heading(batch.shape[1])
+        else:
+            heading = columns.heading
         before, self._heading = self._heading, heading
         if before is not None and heading.digest != before.digest:
             raise heading.mismatch(who, before, "the batches before").error(DataError)
-        return batch if columns is None else np.ascontiguousarray(batch[:, columns.places(columns.sorted)])
+        if columns is None:
+            return batch
+        return np.ascontiguousarray(batch[:, columns.places(columns.sorted)])
 
     def _pick(self, batch: Array, columns: Columns | None, words: Mapping[str, str], who: str) -> Array:
         assert self.wanted is not None

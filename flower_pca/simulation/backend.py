@@ -57,7 +57,9 @@ class Ray:
     @property
     def hosted(self) -> str | None:
         """How clients answer for a strategy: None where each of them is a node."""
-        return None if self.clients_per_node == 1 else self.answers
+        if self.clients_per_node == 1:
+            return None
+        return self.answers
 
     @classmethod
     def of(cls, backend: str | Ray) -> Ray | None:
@@ -68,7 +70,9 @@ class Ray:
             rule, remedy = "'in_process', 'ray' or a Ray(...)", "Use Ray(num_cpus_per_client=2) for settings."
             raise ConfigError("backend", must=rule, got=repr(backend), then=remedy)
         checks.choice("backend", backend, ("in_process", "ray"))
-        return cls() if backend == "ray" else None
+        if backend == "ray":
+            return cls()
+        return None
 
 
 @dataclass(frozen=True, kw_only=True)

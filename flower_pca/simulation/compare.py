@@ -178,7 +178,10 @@ def lengthy(
     """
     wanted = checks.components(n_components)
     values = pooled_eigenpairs(shards, wanted, center=center, scale=scale, missing=missing)[0]
-    k = wanted if isinstance(wanted, int) else fraction_rank(values, float(values.sum()), wanted) or len(values)
+    if isinstance(wanted, int):
+        k = wanted
+    else:
+        k = fraction_rank(values, float(values.sum()), wanted) or len(values)
     found = {}
     for algorithm in map(registry.make, algorithms):
         p = k + algorithm.oversample
@@ -208,13 +211,19 @@ def pooled_eigenpairs(
         divisor = np.sqrt(total.m2 / total.seen)
     elif scale == "max_abs":
         divisor = np.max([client.peak() for client in clients], axis=0)
-    divisor = None if divisor is None else np.where(divisor > 0.0, divisor, 1.0)
+    if divisor is None:
+        divisor = None
+    else:
+        divisor = np.where(divisor > 0.0, divisor, 1.0)
     frame = Frame(total.mean if center else None, divisor, None if missing == "error" else total.mean, own=own.own)
     d = clients[0].d
     if d <= _GRAM:
         C = sum((client.framed(frame, keep=False).gram() for client in clients), np.zeros((d, d)))
         return linalg.eigh_descending(C)
-    k = min(n_components + 2, total.n, d) if isinstance(n_components, int) else min(total.n, d)
+    if isinstance(n_components, int):
+        k = min(n_components + 2, total.n, d)
+    else:
+        k = min(total.n, d)
     V, values = (
         LocalData(Table(tuple(client.plain() for client in clients)).rows, missing=missing == "mean")
         .framed(frame)
@@ -228,4 +237,6 @@ def _angle(Z: Array, truth: Array) -> float:
 
 
 def _stopping(algorithm: Algorithm[Any], given: dict[str, Any]) -> Algorithm[Any]:
-    return registry.make(algorithm, **given) if isinstance(algorithm, Iterative) else algorithm
+    if isinstance(algorithm, Iterative):
+        return registry.make(algorithm, **given)
+    return algorithm

@@ -38,11 +38,18 @@ def from_frame(frame: Any, *, by: Any) -> list[SiteRows]:
     if len(shape) != 2:
         remedy = "Give a data frame, or an array with by=[...]."
         raise DataError("The table", must="of rows and columns", got=f"a {type(frame).__name__}", then=remedy)
-    by = by.name if _is_column(frame, by) else by
-    rest, whose = _column(frame, by) if _is_name(by) else (frame, _each(frame, by, shape[0]))
+    if _is_column(frame, by):
+        by = by.name
+    if _is_name(by):
+        rest, whose = _column(frame, by)
+    else:
+        rest, whose = (frame, _each(frame, by, shape[0]))
     gaps = sum(value is None or str(value).strip() in _GAPS for value in whose.tolist())
     if gaps:
-        what = f"The site of every row, {by}," if _is_name(by) else "The site of every row"
+        if _is_name(by):
+            what = f"The site of every row, {by},"
+        else:
+            what = "The site of every row"
         got = f"none in {labels.count(gaps, 'row')}"
         raise DataError(what, must="there", got=got, then="Fill it, or drop these rows.")
     for side, noun in zip(_shape(rest), ("row", "column beside the sites"), strict=True):
@@ -109,10 +116,19 @@ def _column(frame: Any, by: Any) -> tuple[Any, Array]:
 def _each(frame: Any, by: Any, n: int) -> Array:
     """A site for each of n rows."""
     several = isinstance(by, Iterable) and not isinstance(by, dict | set | bytes)
-    whose = np.asarray(by.to_numpy() if hasattr(by, "to_numpy") else list(by)) if several else np.empty(())
+    if several:
+        whose = np.asarray(by.to_numpy() if hasattr(by, "to_numpy") else list(by))
+    else:
+        whose = np.empty(())
     if whose.ndim != 1 or len(whose) != n:
-        shape = f" of shape {by.shape}" if hasattr(by, "shape") else ""
-        got = labels.count(len(whose), "site") if whose.ndim == 1 else f"a {type(by).__name__}{shape}"
+        if hasattr(by, "shape"):
+            shape = f" of shape {by.shape}"
+        else:
+            shape = ""
+        if whose.ndim == 1:
+            got = labels.count(len(whose), "site")
+        else:
+            got = f"a {type(by).__name__}{shape}"
         rule = f"the name of a column, or the site of each of the {n:,} rows"
         raise ConfigError("by", must=rule, got=got, then="Name the sites' column.")
     own: Any = getattr(frame, "index", None)

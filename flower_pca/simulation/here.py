@@ -88,10 +88,12 @@ def simulate(
     """
     conduct = Conduct(engine=Ray.of(backend), answers=answers, start=start, checkpoint=checkpoint, on_round=on_round)
     question = assembly.question(algorithm, **asked)
-    if participation is not None and not callable(participation):
+    present: Callable[[int], Iterable[int]] | None = None
+    if callable(participation):
+        present = participation
+    elif participation is not None:
         question = assembly.checked(replace(question, fraction=participation))
     question.check_checkpoint(checkpoint)
-    present = participation if callable(participation) else None
     if question.split == "columns":
         rule = "left out, as no other client has the columns of one that is away"
         _require_none(present, 'participation with split="columns"', rule, "Leave it out.")

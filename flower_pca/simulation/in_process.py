@@ -50,7 +50,9 @@ class InProcess:
 
     def present(self) -> Iterable[int]:
         """The clients that can be reached now."""
-        return range(len(self.clients)) if self._present is None else self._present(self._number)
+        if self._present is None:
+            return range(len(self.clients))
+        return self._present(self._number)
 
     def ask(self, message: Broadcast) -> Iterator[Reply]:
         """Their answers, one at a time."""

@@ -81,7 +81,10 @@ def alternatives(
     """
     result, r1, r2 = _personal(result), result.n_components_, result.local_components
     names, digest = saved.plain(result.feature_names_in_), result.feature_digest
-    test = None if test is None else [arrange(X, names, digest) for X in test]
+    if test is None:
+        test = None
+    else:
+        test = [arrange(X, names, digest) for X in test]
     shards = [arrange(X, names, digest) for X in shards]
     if len(result.own) < len(shards):
         rule = f"those of {labels.count(len(shards), 'client')}"
@@ -121,8 +124,12 @@ def _alike(test: Sequence[Any] | None, shards: Sequence[Any]) -> Sequence[Any]:
         rule = f"those of {labels.count(len(shards), 'client')}"
         remedy = "Give one array for each shard, in their order."
         raise DataError("The rows to test on", must=rule, got=labels.count(len(test), "array"), then=remedy)
-    return shards if test is None else test
+    if test is None:
+        return shards
+    return test
 
 
 def _divide(X: Any, scale: Array) -> Any:
-    return X.multiply(1.0 / scale).tocsr() if hasattr(X, "tocsr") else np.asarray(X) / scale
+    if hasattr(X, "tocsr"):
+        return X.multiply(1.0 / scale).tocsr()
+    return np.asarray(X) / scale

@@ -155,7 +155,9 @@ def _app(where: Place, clients: int, engine: Ray, rules: dict[str, Any]) -> Any:
 
     def hosts(context: Any) -> Sequence[int]:
         first = int(context.node_config["partition-id"]) * each
-        return range(first, min(first + each, clients)) if hosting else ()
+        if hosting:
+            return range(first, min(first + each, clients))
+        return ()
 
     def load(context: Any) -> Any:
         return packs.load(int(context.node_config["partition-id"]))

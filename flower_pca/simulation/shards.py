@@ -218,7 +218,10 @@ def _map(filename: str) -> Array:
 def _array(place: dict[str, Any], pack: Array | None) -> Array:
     """An array of a pack, or of the file that it was mapped from."""
     dtype, shape, offset = np.dtype(place["dtype"]), tuple(place["shape"]), int(place["offset"])
-    whole = pack if place["filename"] is None else _map(place["filename"])
+    if place["filename"] is None:
+        whole = pack
+    else:
+        whole = _map(place["filename"])
     if whole is None:  # all arrays of the pack are empty
         return np.empty(shape, dtype)
     part = whole[offset : offset + dtype.itemsize * int(np.prod(shape))]
@@ -254,7 +257,9 @@ class Place:
 
     def output(self) -> Path:
         """The folder for what clients leave, on the machine that asks."""
-        return _output(self.name) if self.shared is None else Path(self.shared) / _OWN
+        if self.shared is None:
+            return _output(self.name)
+        return Path(self.shared) / _OWN
 
     def bring_back(self) -> None:
         """Have all that clients have left on other machines in this one's folder; of two files of a name, the newer."""
@@ -285,7 +290,9 @@ def place_shards(shards: Sequence[Any], each: int) -> Iterator[Place]:
 def _file(shard: Any) -> str | None:
     """The file that a shard is mapped from."""
     place = place_of(getattr(shard, "values", shard))
-    return None if place is None else str(place["filename"])
+    if place is None:
+        return None
+    return str(place["filename"])
 
 
 def _mark(file: str) -> tuple[int, int] | None:

@@ -29,7 +29,8 @@ def sites_of(shards: Any) -> list[SiteRows]:
     several = isinstance(shards, list | tuple) or (isinstance(shards, np.ndarray) and shards.ndim == 3)
     if not several or len(shards) == 0:
         got = type(shards).__name__ + (f" of shape {shards.shape}" if hasattr(shards, "shape") else "")
-        got = "none" if several else got
+        if several:
+            got = "none"
         raise DataError("shards", must="a list of arrays, one per client", got=got, then="Use [X] for one client.")
     return [SiteRows.of(X, who=f"client {i}") for i, X in enumerate(shards)]
 

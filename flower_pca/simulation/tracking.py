@@ -88,15 +88,22 @@ def track(
 
 def _clients(streams: Any, batch: int | None) -> list[Stream]:
     if not isinstance(streams, list | tuple) or len(streams) == 0:
-        got = f"a {type(streams).__name__}" if not isinstance(streams, list | tuple) else "none"
+        if not isinstance(streams, list | tuple):
+            got = f"a {type(streams).__name__}"
+        else:
+            got = "none"
         raise DataError("streams", must="a list, one per client", got=got, then="Use [X] for one client.")
     made = []
     for i, source in enumerate(streams):
         if isinstance(source, Stream):
-            source.who = f"client {i}" if source.who == Stream.WHO else source.who
+            if source.who == Stream.WHO:
+                source.who = f"client {i}"
             made.append(source)
         else:
-            length = batch if hasattr(source, "shape") else None
+            if hasattr(source, "shape"):
+                length = batch
+            else:
+                length = None
             made.append(Stream(source, batch=length, who=f"client {i}"))
     return made
 

@@ -100,7 +100,10 @@ class Errors(Stage[ErrorsState]):
         values = model.values
         left = max(model.trace - float(values.sum()), 0.0)
         following = min(left / max(model.d - len(values), 1), float(values[-1]))
-        share = 1.0 / model.n if _scale_counts(model) else 0.0
+        if _scale_counts(model):
+            share = 1.0 / model.n
+        else:
+            share = 0.0
         return ErrorsState(model.columns, values, following, model.k, share)
 
     def broadcast(self, state: ErrorsState) -> Arrays:
@@ -163,7 +166,9 @@ class Errors(Stage[ErrorsState]):
         )
 
     def status(self, state: ErrorsState) -> Status | None:
-        return None if state.loadings is None else Status.done()
+        if state.loadings is None:
+            return None
+        return Status.done()
 
     def finish(self, state: ErrorsState, model: Model) -> Model:
         assert state.loadings is not None

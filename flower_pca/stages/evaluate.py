@@ -55,10 +55,14 @@ class Evaluate(Stage[EvaluateState]):
         return replace(state, mse=float(total["squares"]) / float(total["n"]))
 
     def status(self, state: EvaluateState) -> Status | None:
-        return None if state.mse is None else Status.done()
+        if state.mse is None:
+            return None
+        return Status.done()
 
     def metrics(self, state: EvaluateState) -> dict[str, float]:
-        return {} if state.mse is None else {"mse": state.mse}
+        if state.mse is None:
+            return {}
+        return {"mse": state.mse}
 
     def finish(self, state: EvaluateState, model: Model) -> Model:
         return replace(model, mse=state.mse)

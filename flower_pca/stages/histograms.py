@@ -47,7 +47,9 @@ def distances(rows: Array, Z: Array, variances: Array) -> tuple[Array, Array]:
 
 def meaningful(variances: Array) -> int:
     """How many of the variances, largest first, are more than rounding: along the others T2 would divide by nothing."""
-    return int(np.sum(variances > ROUNDING * variances[0])) if variances[0] > 0.0 else 0
+    if variances[0] > 0.0:
+        return int(np.sum(variances > ROUNDING * variances[0]))
+    return 0
 
 
 def counted(values: Array) -> Array:
@@ -61,7 +63,9 @@ def counted(values: Array) -> Array:
 def quantile(counts: Array, level: float) -> float:
     """The end of the bin in which the values reach this share: less than a `WIDTH` above the value that does."""
     place = int(np.searchsorted(np.cumsum(counts), level * counts.sum()))
-    return float(2.0 ** ((place - _BELOW) / FINE)) if place < BINS - 1 else float("inf")
+    if place < BINS - 1:
+        return float(2.0 ** ((place - _BELOW) / FINE))
+    return float("inf")
 
 
 @dataclass(frozen=True)
@@ -127,7 +131,9 @@ class Histograms(Stage[HistogramsState]):
         return replace(state, counts=total["counts"])
 
     def status(self, state: HistogramsState) -> Status | None:
-        return None if state.counts is None else Status.done()
+        if state.counts is None:
+            return None
+        return Status.done()
 
     def finish(self, state: HistogramsState, model: Model) -> Model:
         return replace(model, histograms=state.counts)

@@ -91,10 +91,17 @@ class Influence(Stage[InfluenceState]):
 
     def start(self, model: Model) -> InfluenceState:
         Z, known = model.columns[:, : model.k], [model.columns]
-        known += [] if model.beside is None else [model.beside]
+        if model.beside is None:
+            known += []
+        else:
+            known += [model.beside]
         W, frame = linalg.orth(np.hstack(known)), model.frame
-        origin = np.zeros(len(W)) if frame.mean is None else frame.mean
-        origin = origin if frame.scale is None else origin / frame.scale
+        if frame.mean is None:
+            origin = np.zeros(len(W))
+        else:
+            origin = frame.mean
+        if frame.scale is not None:
+            origin = origin / frame.scale
         return InfluenceState(Z, W, W.shape[1], model.center, model.seed, origin)
 
     def broadcast(self, state: InfluenceState) -> Arrays:
@@ -125,7 +132,10 @@ class Influence(Stage[InfluenceState]):
             np.stack([np.asarray(total[i][name], dtype=np.float64) for i in clients])
             for name in ("n", "sum", "squares", "Y")
         )
-        images = newest if state.images is None else np.concatenate([state.images, newest], axis=2)
+        if state.images is None:
+            images = newest
+        else:
+            images = np.concatenate([state.images, newest], axis=2)
         state = replace(state, messages=state.messages + 1, clients=clients, images=images)
         state = replace(state, rows=rows, sums=sums, squares=squares)
         found, turns = _without(state)
@@ -135,7 +145,9 @@ class Influence(Stage[InfluenceState]):
         return replace(state, found=found, W=np.hstack([state.W, block]), newest=block.shape[1])
 
     def status(self, state: InfluenceState) -> Status | None:
-        return Status.done() if state.done else None
+        if state.done:
+            return Status.done()
+        return None
 
     def finish(self, state: InfluenceState, model: Model) -> Model:
         assert state.found is not None
@@ -213,8 +225,16 @@ def _turned(state: InfluenceState, image: Array, trace: float) -> tuple[float, f
     residual = image @ U[:, :k] - ritz * values[:k]
     following = values[k] if len(values) > k else max(trace - float(values[:k].sum()), 0.0)
     size, gap = linalg.norm2(residual), float(values[k - 1] - following)
-    doubt = 0.0 if W.shape[1] == len(W) else float("inf") if gap <= size else size / gap
-    explained = float(np.maximum(values[:k], 0.0).sum()) / trace if trace > 0.0 else 0.0
+    if W.shape[1] == len(W):
+        doubt = 0.0
+    elif gap <= size:
+        doubt = float("inf")
+    else:
+        doubt = size / gap
+    if trace > 0.0:
+        explained = float(np.maximum(values[:k], 0.0).sum()) / trace
+    else:
+        explained = 0.0
     angle = float(linalg.principal_angles(state.Z, ritz)[-1])
     return angle, doubt, min(explained, 1.0), residual / (size or 1.0)
 
@@ -299,5 +319,8 @@ def _onward(state: InfluenceState, turns: list[Array]) -> Array:
         return state.W[:, :0]
     apart = np.hstack(turns)
     rng = np.random.default_rng([state.seed, state.messages])
-    block = apart @ rng.standard_normal((apart.shape[1], width)) if apart.shape[1] > width else apart
+    if apart.shape[1] > width:
+        block = apart @ rng.standard_normal((apart.shape[1], width))
+    else:
+        block = apart
     return linalg.spanning(linalg.complement(block, state.W))

@@ -61,7 +61,9 @@ class Oblique(Stage[ObliqueState]):
         return replace(state, Y=total["Y"])
 
     def status(self, state: ObliqueState) -> Status | None:
-        return None if state.Y is None else Status.done()
+        if state.Y is None:
+            return None
+        return Status.done()
 
     def finish(self, state: ObliqueState, model: Model) -> Model:
         assert state.Y is not None

@@ -76,7 +76,10 @@ class Opening(Stage[OpeningState]):
     bits: int = 64  # with which products travel
 
     def start(self, model: Model) -> OpeningState:
-        width = self.width if model.basis is None else model.basis.shape[1]
+        if model.basis is None:
+            width = self.width
+        else:
+            width = model.basis.shape[1]
         gaps = model.missing != "error"
         return OpeningState(model.seed, width, model.scale == "max_abs", gaps, model.basis)
 
@@ -89,7 +92,8 @@ class Opening(Stage[OpeningState]):
     @staticmethod
     def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
         columns = dict.fromkeys(["mean", "m2", *(["peak"] if arrays["peaks"] else [])], Part((d,), Kind.COLUMNS))
-        columns |= {"count": Part((d,), Kind.COUNT)} if "gaps" in arrays else {}
+        if "gaps" in arrays:
+            columns |= {"count": Part((d,), Kind.COUNT)}
         product = Part(shape_of(arrays, d), Kind.LOCAL_PRODUCT)
         return {"n": ROWS, "rows": COUNT, "eps": NUMBER, **columns, "product": product}
 
@@ -129,7 +133,10 @@ class Opening(Stage[OpeningState]):
 
     def merging(self, state: OpeningState) -> Merge:
         def merge(total: dict[str, Any] | None, client: int, reply: Arrays) -> dict[str, Any]:
-            said = {} if total is None else total.get(_SAYINGS, {})
+            if total is None:
+                said = {}
+            else:
+                said = total.get(_SAYINGS, {})
             if self.judged:
                 said[client] = {name: reply[name] for name in SAID if name in reply}
             return {**(reply if total is None else _both(state, total, reply)), _SAYINGS: said}
@@ -143,7 +150,9 @@ class Opening(Stage[OpeningState]):
         )
 
     def status(self, state: OpeningState) -> Status | None:
-        return Status.done() if state.total is not None else None
+        if state.total is not None:
+            return Status.done()
+        return None
 
     def finish(self, state: OpeningState, model: Model) -> Model:
         assert state.total is not None
@@ -196,7 +205,9 @@ def adding(arrays: Arrays) -> Merge:
 
 def block_of(arrays: Arrays, d: int) -> Array:
     """The block that an opening's message asks for: as it is, or by the width and seed of a Gaussian one."""
-    return arrays["block"] if "block" in arrays else drawn(d, int(arrays["width"]), int(arrays["seed"]))
+    if "block" in arrays:
+        return arrays["block"]
+    return drawn(d, int(arrays["width"]), int(arrays["seed"]))
 
 
 def drawn(d: int, width: int, seed: int) -> Array:
@@ -218,16 +229,22 @@ def _odd(reply: Arrays) -> tuple[str, str, object] | None:
     if "count" in reply and not ((reply["count"] >= 0) & (reply["count"] <= reply["n"])).all():
         return "The counts", "between 0 and n", "others"
     eps = float(reply["eps"])
-    return None if 0.0 < eps <= _COARSEST else ("eps", f"above 0 and at most {_COARSEST:g}", eps)
+    if 0.0 < eps <= _COARSEST:
+        return None
+    return ("eps", f"above 0 and at most {_COARSEST:g}", eps)
 
 
 def _block(state: OpeningState, d: int) -> Array:
-    return drawn(d, state.width, state.seed) if state.block is None else state.block
+    if state.block is None:
+        return drawn(d, state.width, state.seed)
+    return state.block
 
 
 def _both(state: OpeningState, a: Arrays, b: Arrays) -> Arrays:
     both = _merge(_block(state, len(a["mean"])), a, b)
-    return {**both, "peak": np.maximum(a["peak"], b["peak"])} if state.peaks else both
+    if state.peaks:
+        return {**both, "peak": np.maximum(a["peak"], b["peak"])}
+    return both
 
 
 def _merge(block: Array, a: Arrays, b: Arrays) -> Arrays:
@@ -239,7 +256,10 @@ def _merge(block: Array, a: Arrays, b: Arrays) -> Arrays:
     between = np.dot((float(a["n"]) * float(b["n"]) / both.n * e)[:, None], (e @ block)[None])
     product = a["product"].astype(np.float64) + b["product"] + between
     eps = np.asarray(np.maximum(a["eps"], b["eps"]))
-    count = {} if both.count is None else {"count": both.count}
+    if both.count is None:
+        count = {}
+    else:
+        count = {"count": both.count}
     rows = np.asarray(np.maximum(a["rows"], b["rows"]))
     said = {"n": np.array(both.n), "eps": eps, "mean": both.mean, "m2": both.m2, **count}
     return {**said, "rows": rows, "product": product}

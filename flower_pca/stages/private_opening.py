@@ -70,7 +70,10 @@ class PrivateOpening(Stage[PrivateOpeningState]):
 
     @staticmethod
     def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
-        size = None if d is None else 1 + (d if arrays["sums"] else 0) + (d if arrays["columns"] else 1)
+        if d is None:
+            size = None
+        else:
+            size = 1 + (d if arrays["sums"] else 0) + (d if arrays["columns"] else 1)
         return {"moments": Part((size,), Kind.MOMENTS), "n": ROWS}
 
     @staticmethod
@@ -84,7 +87,8 @@ class PrivateOpening(Stage[PrivateOpeningState]):
             sums += B.sum(axis=0)
             squares += np.einsum("ij,ij->j", B, B)
         parts = [np.array([float(data.n)])]
-        parts += [sums / R] if arrays["sums"] else []
+        if arrays["sums"]:
+            parts += [sums / R]
         parts += [(squares if arrays["columns"] else squares.sum(keepdims=True)) / R**2]
         return {"moments": np.concatenate(parts) * R**2 / np.sqrt(len(parts)), "n": np.array(data.n)}, {}
 
@@ -97,7 +101,9 @@ class PrivateOpening(Stage[PrivateOpeningState]):
         return replace(state, moments=total["moments"], clients=int(total["n"]))
 
     def status(self, state: PrivateOpeningState) -> Status | None:
-        return None if state.moments is None else Status.done()
+        if state.moments is None:
+            return None
+        return Status.done()
 
     def finish(self, state: PrivateOpeningState, model: Model) -> Model:
         assert state.moments is not None
@@ -110,7 +116,10 @@ class PrivateOpening(Stage[PrivateOpeningState]):
         if n < 2:
             remedy = "Take more rows, or a larger epsilon."
             raise DataError("The number of rows, with noise,", must="at least 2", got=n, then=remedy)
-        mean = v[1 : d + 1] * R / n if state.sums else np.zeros(d)
+        if state.sums:
+            mean = v[1 : d + 1] * R / n
+        else:
+            mean = np.zeros(d)
         squares = v[1 + d * state.sums :] * R**2
         scale = None
         if model.scale is not None:  # a variance that the noise has all but swallowed counts as large as the noise

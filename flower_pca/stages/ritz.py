@@ -47,7 +47,10 @@ class RayleighRitz(Stage[RitzState]):
     products_only: ClassVar[bool] = True
 
     def start(self, model: Model) -> RitzState:
-        beside = model.columns[:, :0] if model.beside is None else model.beside
+        if model.beside is None:
+            beside = model.columns[:, :0]
+        else:
+            beside = model.beside
         return RitzState(model.columns, model.product, np.ascontiguousarray(beside), model.beside_product)
 
     def broadcast(self, state: RitzState) -> Arrays:
@@ -67,7 +70,9 @@ class RayleighRitz(Stage[RitzState]):
         return replace(state, Y=Y, image=image)
 
     def status(self, state: RitzState) -> Status | None:
-        return None if state.Y is None else Status.done()
+        if state.Y is None:
+            return None
+        return Status.done()
 
     def finish(self, state: RitzState, model: Model) -> Model:
         assert state.Y is not None

@@ -58,21 +58,30 @@ class SummedOpening(Stage[SummedState]):
     width: int
 
     def start(self, model: Model) -> SummedState:
-        width = self.width if model.basis is None else model.basis.shape[1]
+        if model.basis is None:
+            width = self.width
+        else:
+            width = model.basis.shape[1]
         return SummedState(model.seed, width, model.missing != "error", model.basis)
 
     def broadcast(self, state: SummedState) -> Arrays:
         if state.reference is None:
-            return {"gaps": np.array(True)} if state.gaps else {}
+            if state.gaps:
+                return {"gaps": np.array(True)}
+            return {}
         return {"reference": state.reference, **_plain(self, state)}
 
     @staticmethod
     def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
-        d = len(arrays["reference"]) if "reference" in arrays else d
+        if "reference" in arrays:
+            d = len(arrays["reference"])
         columns = Part((d,), Kind.COLUMNS)
         both = {"n": ROWS, "single": COUNT, "rows": COUNT, "sums": columns, "squares": columns}
-        both |= {"count": Part((d,), Kind.COUNT)} if "gaps" in arrays else {}
-        return both if "reference" not in arrays else {**both, "product": Part(shape_of(arrays, d), Kind.LOCAL_PRODUCT)}
+        if "gaps" in arrays:
+            both |= {"count": Part((d,), Kind.COUNT)}
+        if "reference" not in arrays:
+            return both
+        return {**both, "product": Part(shape_of(arrays, d), Kind.LOCAL_PRODUCT)}
 
     @staticmethod
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
@@ -83,14 +92,20 @@ class SummedOpening(Stage[SummedState]):
             with np.errstate(over="ignore", invalid="ignore"):
                 m = data.moments()
             usable.require_size(data, m.m2)
-            count = {"count": np.broadcast_to(m.seen, data.d)} if "gaps" in arrays else {}
+            if "gaps" in arrays:
+                count = {"count": np.broadcast_to(m.seen, data.d)}
+            else:
+                count = {}
             sums = {"sums": m.seen * m.mean, "squares": m.m2 + m.seen * m.mean**2}
             return {"n": np.array(m.n), **kind, **sums, **count}, {}
         own, _ = Opening.client(arrays, data, {})
         e, seen = own["mean"] - arrays["reference"], own.get("count", own["n"])
         block = block_of(arrays, data.d)
         product = own["product"].astype(np.float64) + _between(e, seen, block)
-        count = {"count": seen} if "count" in own else {}
+        if "count" in own:
+            count = {"count": seen}
+        else:
+            count = {}
         sums = {"sums": seen * e, "squares": own["m2"] + seen * e**2}
         return {"n": own["n"], **kind, **sums, "product": product, **count}, {}
 
@@ -127,7 +142,9 @@ class SummedOpening(Stage[SummedState]):
         )
 
     def status(self, state: SummedState) -> Status | None:
-        return Status.done() if state.total is not None else None
+        if state.total is not None:
+            return Status.done()
+        return None
 
     def finish(self, state: SummedState, model: Model) -> Model:
         merged = OpeningState(state.seed, state.width, False, state.gaps, state.block, total=state.total)
@@ -150,4 +167,6 @@ def _between(e: Array, seen: Array | int, block: Array) -> Array:
 
 def _block(state: SummedState) -> Array:
     assert state.reference is not None
-    return drawn(len(state.reference), state.width, state.seed) if state.block is None else state.block
+    if state.block is None:
+        return drawn(len(state.reference), state.width, state.seed)
+    return state.block

@@ -30,7 +30,10 @@ def require_size(data: Any, squares: Array) -> None:
     It hangs on the rows alone, not on what is asked of them, and says nothing of how large they are: else a server
     could ask with larger and larger blocks until it is told so, and measure the rows by that.
     """
-    largest = _LARGEST_SINGLE if data.dtype == np.float32 else _LARGEST
+    if data.dtype == np.float32:
+        largest = _LARGEST_SINGLE
+    else:
+        largest = _LARGEST
     if float(squares.sum(dtype=np.float64)) <= largest:  # which NaN is not
         return
     rule = "of usual size, at most 1e+65, or 1e+16 in single precision"
@@ -56,7 +59,10 @@ def require_variance(squares: Array, mean: Array, n: int, eps: float) -> None:
     """
     what, least = "The rows of all clients together", _LEAST if eps < _SINGLE else _LEAST_SINGLE
     if (np.sqrt(squares / n) <= _ALIKE * np.finfo(np.float64).eps * mean).all():
-        got = "the same row everywhere" if (mean**2 >= _LEAST).any() else "zeros only, or numbers whose squares are 0"
+        if (mean**2 >= _LEAST).any():
+            got = "the same row everywhere"
+        else:
+            got = "zeros only, or numbers whose squares are 0"
         raise DataError(what, must="different from one another", got=got, then="Check the columns.")
     if squares.sum() < least:
         rule, got = f"of usual size, {np.sqrt(least):.0e} at least", f"squares of {squares.sum():.1e} together"
@@ -89,7 +95,10 @@ def _refuse(what: str, rule: str, kind: str, bad: Array, remedy: str, names: Seq
     """Raise DataError if any column is bad, with their names or numbers."""
     columns = np.flatnonzero(bad)
     if len(columns):
-        then = remedy.replace("them", "it") if len(columns) == 1 else remedy
+        if len(columns) == 1:
+            then = remedy.replace("them", "it")
+        else:
+            then = remedy
         named = ", ".join(str(j if names is None else names[j]) for j in columns[:10]) + (
             f" and {len(columns) - 10} more" if len(columns) > 10 else ""
         )

@@ -210,6 +210,12 @@ def capped(sizes: Array, share: float) -> Array:
 
 def _frame(total: Arrays, model: Model) -> Frame:
     """The common frame that these sums make, its gaps filled."""
-    mean = total["mean"] if model.center else None
-    fill = total["mean"] if "count" in total else None
+    if model.center:
+        mean = total["mean"]
+    else:
+        mean = None
+    if "count" in total:
+        fill = total["mean"]
+    else:
+        fill = None
     return Frame(mean, usable.scale(model.scale, total, model.feature_names), fill)

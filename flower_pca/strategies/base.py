@@ -53,7 +53,10 @@ class FlowerStrategy(Strategy, Generic[R]):
 
     def __init__(self, waits: Waits, checkpoint: str | os.PathLike[str] | None) -> None:
         self._waits = waits
-        self._checkpoint = None if checkpoint is None else Path(checkpoint)
+        if checkpoint is None:
+            self._checkpoint = None
+        else:
+            self._checkpoint = Path(checkpoint)
         self._nodes: Nodes | None = None  # of the steps that a caller takes by hand
         self._asked: Broadcast | None = None
         self._watching: list[Watcher] = []  # likewise
@@ -61,7 +64,10 @@ class FlowerStrategy(Strategy, Generic[R]):
     def _check_keywords(self, keywords: Mapping[str, object], known: Iterable[str]) -> None:
         """Refuse keywords that are neither `known` nor of the algorithm that the strategy is named after."""
         stage = registry.STAGES.get(getattr(self, "name", ""))
-        own: list[str] = [f.name for f in fields(stage)] if stage else []
+        if stage:
+            own: list[str] = [f.name for f in fields(stage)]
+        else:
+            own = []
         checks.parameters(type(self).__name__, keywords, [*known, *own])
 
     @abstractmethod
@@ -113,7 +119,10 @@ class FlowerStrategy(Strategy, Generic[R]):
         """
         outcome = _Outcome(evaluate_fn)
         made = self._new_run(num_rounds=num_rounds, start=_start_of(initial_arrays))
-        waits = self._waits if timeout is None else replace(self._waits, round_timeout=timeout)
+        if timeout is None:
+            waits = self._waits
+        else:
+            waits = replace(self._waits, round_timeout=timeout)
         configs: dict[str, Mapping[str, Any]] = {"train": train_config or {}, wire.EVALUATE: evaluate_config or {}}
         outcome.result.arrays = arrays_of(self._run(_nodes(grid, made, waits, configs), outcome))
         return outcome.result
@@ -147,7 +156,9 @@ class FlowerStrategy(Strategy, Generic[R]):
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """The figures of the closing evaluation; nothing before it."""
         done = self._aggregate(replies, wire.EVALUATE)
-        return None if done is None else records.figures(done[1].metrics)
+        if done is None:
+            return None
+        return records.figures(done[1].metrics)
 
     def summary(self) -> None:
         """Log what the run is about to do."""

@@ -64,7 +64,9 @@ def reached(grid: Grid, *, within: float) -> list[Any] | None:
         answered = line.have_done(grid.get_nodes, listed.extend, within=max(within, _LEAST))
     finally:
         line.close()
-    return listed if answered else None
+    if answered:
+        return listed
+    return None
 
 
 class _Round:

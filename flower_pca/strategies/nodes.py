@@ -147,9 +147,14 @@ class Nodes:
     def _known_as(self, node: int) -> str:
         """What operators know a node by: what it has said, or else how it was registered."""
         key = self.keys.get(node, _UNKNOWN)
-        number = "" if key == _UNKNOWN else f"partition-id {key}"
+        if key == _UNKNOWN:
+            number = ""
+        else:
+            number = f"partition-id {key}"
         called = self.sites.get(node) or number or self._called.get(node, "")
-        return f" ({harmless(called)})" if called else ""
+        if called:
+            return f" ({harmless(called)})"
+        return ""
 
     def _pace(self, step: int) -> None:
         """Wait until a new step is due."""
@@ -171,7 +176,10 @@ class Nodes:
     def writer(self, message: Broadcast) -> Callable[[int], Content]:
         """From a node to the records of its message."""
         write: Callable[[int], Content] = partial(wire.write_request, message, **self.terms(message))
-        common = None if message.personal else write(message.to[0])
+        if message.personal:
+            common = None
+        else:
+            common = write(message.to[0])
         return lambda node: common or write(node)
 
     def terms(self, message: Broadcast) -> dict[str, Any]:
@@ -193,7 +201,9 @@ class Nodes:
 
     def no_answer(self, node: int, reply: Message | str) -> Failure:
         """The failure of a client without an answer: of one that is silent, or of Flower's error in its place."""
-        return self._fail(node, reply, silent=True) if isinstance(reply, str) else self._error(node, reply.error)
+        if isinstance(reply, str):
+            return self._fail(node, reply, silent=True)
+        return self._error(node, reply.error)
 
     def take(self, node: int, answer: wire.Answer | ProtocolError, message: Broadcast) -> Reply | Failure:
         """A client's answer to a message as the run gets it, once it is read, or what is wrong with it."""
@@ -204,7 +214,10 @@ class Nodes:
         if answer.site:
             self.sites[node] = answer.site
         if answer.refusal is not None:
-            why = f"{answer.site}: {answer.refusal}" if answer.site else answer.refusal
+            if answer.site:
+                why = f"{answer.site}: {answer.refusal}"
+            else:
+                why = answer.refusal
             return self.refuse(node, why, lasting=answer.lasting)
         sets_up = message.stage == messages.STAGE and messages.inner_stage(message.arrays) is None
         if not sets_up:
@@ -225,7 +238,9 @@ class Nodes:
 
     def refuse(self, node: int, why: str, *, lasting: bool) -> Failure:
         """The failure of a client that refuses a message, for good if a rule of its own says so."""
-        return Failure(node, why, lasting=True) if lasting else self._fail(node, why)
+        if lasting:
+            return Failure(node, why, lasting=True)
+        return self._fail(node, why)
 
     @property
     def site_names(self) -> dict[int, str]:

@@ -29,7 +29,10 @@ class Patience:
 
     def fail(self, node: int, *, silent: bool, counts: bool) -> bool:
         """Whether a node is left out after a failure; `counts` where that was at the work of a run."""
-        self._silences[node] = self._silences.get(node, 0) + 1 if silent else 0
+        if silent:
+            self._silences[node] = self._silences.get(node, 0) + 1
+        else:
+            self._silences[node] = 0
         if counts:
             self._failures[node] = self._failures.get(node, 0) + 1
         enough = max(self._silences[node], self._failures.get(node, 0)) >= _IN_A_ROW

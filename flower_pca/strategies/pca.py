@@ -91,7 +91,10 @@ class PCAStrategy(FlowerStrategy[PCAResult]):
             raise ConfigError("noise_seed of dp at nodes", must="None", got=question.dp.noise_seed, then=remedy)
         super().__init__(waits, checkpoint)
         start = keywords.get("start")
-        self._start = None if start is None else starts.components_of(start)
+        if start is None:
+            self._start = None
+        else:
+            self._start = starts.components_of(start)
         self._new_run()  # which checks what to start from
         if waits.hosted == SUMMED:
             assembly.checked(question, hosted=waits.hosted)

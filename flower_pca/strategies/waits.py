@@ -77,7 +77,9 @@ class Waits:
 
     def message_type(self, kind: str) -> str:
         """Flower's type of a message of this kind."""
-        return kind if self.action is None else f"{kind}.{self.action}"
+        if self.action is None:
+            return kind
+        return f"{kind}.{self.action}"
 
 
 NODE_DEFAULTS: Final[NodeKeywords] = {

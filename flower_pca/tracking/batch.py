@@ -45,7 +45,10 @@ def respond(arrays: Arrays, data: Stream, memory: Arrays, complete: Complete) ->
     client that has lost them takes the batch anew.
     """
     step, lap = int(arrays["step"]), int(arrays["lap"])
-    newest = memory["at"] if "at" in memory else np.array([-1, 0])
+    if "at" in memory:
+        newest = memory["at"]
+    else:
+        newest = np.array([-1, 0])
     if "P" in arrays and not (arrays["P"].ndim == 2 and 0 < arrays["P"].shape[1] <= len(arrays["P"])):
         rule, remedy = "of 1 to as many columns as rows are long", "Check the sender."
         raise ProtocolError("The basis of a message", must=rule, got=f"shape {arrays['P'].shape}", then=remedy)
@@ -98,7 +101,10 @@ def resumed(memory: Arrays, data: Stream) -> Arrays:
     step = int(memory["at"][0])
     taken = data.take(step, NO_CURSOR)
     kept = memory.get("Y", np.zeros((0, 0)))[int(memory.get("before", 0)) :]
-    rows = kept[:0] if taken.rows is None else taken.rows
+    if taken.rows is None:
+        rows = kept[:0]
+    else:
+        rows = taken.rows
     if not np.array_equal(rows, kept, equal_nan=True):
         got, remedy = f"one of others at {data.who}, step {step}", "Give that run's rows, or choose another checkpoint."
         raise ConfigError("The checkpoint", must="one of these very rows", got=got, then=remedy)
@@ -108,7 +114,12 @@ def resumed(memory: Arrays, data: Stream) -> Arrays:
 def _complete_batch(arrays: Arrays, data: Stream, Y: Array, complete: Complete) -> Arrays:
     Y0, gone = gaps.without(Y)
     energy = float(np.vdot(Y0, Y0))
-    d = len(arrays["P"]) if "P" in arrays else int(arrays["d"]) if "d" in arrays else Y.shape[1]
+    if "P" in arrays:
+        d = len(arrays["P"])
+    elif "d" in arrays:
+        d = int(arrays["d"])
+    else:
+        d = Y.shape[1]
     require_columns(d, Y.shape[1], data.who)
     if "P" not in arrays:
         filled = Filled(Y0, np.zeros(Y.shape, dtype=bool), energy, 0)
@@ -134,11 +145,16 @@ def _answer(arrays: Arrays, memory: Arrays, widest: Widest | None) -> Arrays:
         S = np.zeros((0, int(arrays["width"])) if d is None or width is None else (d, width))
         return {"S": S, **none, "left": memory["left"]}
     L = memory["L"]
-    B = arrays["block"] if "block" in arrays else _draw(arrays, L, widest)
+    if "block" in arrays:
+        B = arrays["block"]
+    else:
+        B = _draw(arrays, L, widest)
     outside = "outside" in arrays
-    B = linalg.complement(B, arrays["P"]) if outside else B
+    if outside:
+        B = linalg.complement(B, arrays["P"])
     S = L.T @ (L @ B)
-    S = linalg.complement(S, arrays["P"]) if outside else S
+    if outside:
+        S = linalg.complement(S, arrays["P"])
     counts = dict(zip(_MEASURED, memory["counts"], strict=True))
     return {"S": S, **{name: np.array(value) for name, value in counts.items()}, "left": memory["left"]}
 
@@ -147,7 +163,8 @@ def shape_of(arrays: Arrays, d: int | None = None) -> Shape:
     """The shape of the product that a message asks for; open where nobody has said how long rows are."""
     if "block" in arrays:
         return arrays["block"].shape
-    d = int(arrays["d"]) if "d" in arrays else d
+    if "d" in arrays:
+        d = int(arrays["d"])
     return d, None if d is None else min(int(arrays["width"]), d)
 
 
@@ -169,7 +186,10 @@ def _refine(arrays: Arrays, data: Stream, memory: Arrays, complete: Complete) ->
 def _hand_back(data: Stream, step: int, filled: Filled, Y: Array) -> None:
     if not data.keeps:
         return
-    outliers = np.where(filled.found, Y - filled.rows, 0.0) if filled.found.any() else np.zeros_like(Y)
+    if filled.found.any():
+        outliers = np.where(filled.found, Y - filled.rows, 0.0)
+    else:
+        outliers = np.zeros_like(Y)
     data.hand_back(step, Completed(filled.rows, outliers, filled.found, np.isnan(Y)))
 
 
@@ -178,9 +198,14 @@ def fault_of(reply: Arrays) -> str:
     counts = {name: float(reply[name]) for name in COUNTS if name in reply}
     if min(counts.values(), default=0.0) < 0.0:
         return "at least 0"
-    entries = counts["rows"] * len(reply["S"]) if "S" in reply else np.inf
+    if "S" in reply:
+        entries = counts["rows"] * len(reply["S"])
+    else:
+        entries = np.inf
     more = counts.get("missing", 0.0) + counts.get("outliers", 0.0) > entries
-    return "of no more missing entries and outliers than its rows have entries" if more else ""
+    if more:
+        return "of no more missing entries and outliers than its rows have entries"
+    return ""
 
 
 def with_each(merge: Merge) -> Merge:
@@ -188,7 +213,10 @@ def with_each(merge: Merge) -> Merge:
 
     def merged(total: Any, client: int, reply: Arrays) -> Any:
         both = merge(total, client, reply)
-        each = {} if total is None else total["each"]
+        if total is None:
+            each = {}
+        else:
+            each = total["each"]
         each[client] = tuple(float(reply[name]) for name in COUNTS)
         return {**both, "each": each}
 
@@ -208,4 +236,6 @@ def _as_long(S: Array, other: Array) -> Array:
     if len(S) and len(other) and len(S) != len(other):
         rule = f"{len(other)}, as at the clients before it"
         raise ProtocolError("The number of columns", must=rule, got=len(S), then="Align the features first.")
-    return S if len(S) or not len(other) else 0.0 * other
+    if len(S) or not len(other):
+        return S
+    return 0.0 * other

@@ -164,7 +164,10 @@ class Detector:
         if self.learns:
             alarm, watch = self._by_stream(watch, now)
             return alarm, watch.onward(now.basis, now.outside, now.rows)
-        statistic = now.outside[0] if now.outside else None
+        if now.outside:
+            statistic = now.outside[0]
+        else:
+            statistic = None
         if statistic is None or not (now.looks and self.detect):
             return Alarm(statistic, None, False), watch
         return Alarm(statistic, self.threshold, statistic >= (self.threshold or 0.0)), watch
@@ -192,7 +195,10 @@ class Detector:
             return Alarm(statistic, None, False), watch
         judged, changes = list[int](), list[int]()
         for number, value in zip(watch.waiting, watch.quiet, strict=True):
-            following = changes[-1] + self.update_length if changes else self.update_length
+            if changes:
+                following = changes[-1] + self.update_length
+            else:
+                following = self.update_length
             if number >= following:
                 judged.append(number)
             if number >= following and value > level:

@@ -117,7 +117,10 @@ class RobustTracking(Tracker):
             checks.number(what, self.smallest_outlier, least=1e-300, remedy="Give it in the units of the data.")
 
     def broadcast(self, state: TrackState) -> Arrays:
-        given = {} if self.smallest_outlier is None else {"smallest": np.array(float(self.smallest_outlier))}
+        if self.smallest_outlier is None:
+            given = {}
+        else:
+            given = {"smallest": np.array(float(self.smallest_outlier))}
         return {**super().broadcast(state), **given}
 
     @staticmethod

@@ -87,7 +87,9 @@ class Solver:
     def beyond(self) -> float:
         """The largest Ritz value in what is orthogonal to the first r columns sent; 0 where it is not known."""
         inner = self.T[self.r :, self.r :]
-        return float(np.linalg.eigvalsh((inner + inner.T) / 2)[-1]) if len(inner) else 0.0
+        if len(inner):
+            return float(np.linalg.eigvalsh((inner + inner.T) / 2)[-1])
+        return 0.0
 
     def known(self) -> tuple[Array, Array]:
         """All Ritz vectors that there are, and their values."""
@@ -115,14 +117,19 @@ class Solver:
         if self.values is None or (self.power is not None and self.power.inside):
             return None
         last = float(self.values[self.r - 1])
-        following = float(self.values[-1]) if len(self.values) > self.r else 0.0
+        if len(self.values) > self.r:
+            following = float(self.values[-1])
+        else:
+            following = 0.0
         left = self.error
         if self.power is None:
             beyond = max(squares - float(self.values[: self.r].sum()), 0.0) + self._noise
             left *= min(beyond / max(last, _TINY), 1.0)
         if self.stuck or left <= self._within(tol, last - following) or self.products >= products:
             return self.estimate()
-        return self._from_all(tol, squares) if self.power is None else None
+        if self.power is None:
+            return self._from_all(tol, squares)
+        return None
 
     def estimate(self) -> tuple[Array, Array]:
         """The basis, d x r, one power step beyond what the error speaks of, and its values, in one order."""
@@ -190,7 +197,10 @@ class Solver:
             Q, CQ, T = self.block, S, new
         values, W = linalg.eigh_descending(T)
         Z, CZ = Q @ W[:, :r], CQ @ W[:, :r]
-        following = float(values[r]) if len(values) > r else 0.0
+        if len(values) > r:
+            following = float(values[r])
+        else:
+            following = 0.0
         rest = linalg.length(CZ - Z * values[:r])
         error = rest / max(float(values[r - 1]) - following, _TINY)
         return replace(

@@ -134,7 +134,9 @@ class TrackState:
         """The number of columns, where it is known; else 0."""
         if self.P is not None:
             return len(self.P)
-        return self.d if self.solver is None else len(self.solver.block)
+        if self.solver is None:
+            return self.d
+        return len(self.solver.block)
 
     @property
     def number(self) -> int:
@@ -155,7 +157,9 @@ class TrackState:
 
     def lines(self, newest: int) -> Array:
         """The newest steps of the record as rows of numbers."""
-        return np.stack([step.line() for step in self.record[len(self.record) - newest :]]) if newest else np.zeros(0)
+        if newest:
+            return np.stack([step.line() for step in self.record[len(self.record) - newest :]])
+        return np.zeros(0)
 
     def until(self, steps: int | None) -> TrackState:
         """With so many steps to take, all in all; the step under way is one of them."""
@@ -214,7 +218,9 @@ class TrackState:
 
     def of_columns(self, columns: int) -> TrackState:
         """The same where all clients are known to have so many columns, before the first sum has told it."""
-        return replace(self, d=columns) if self.solver is None else self
+        if self.solver is None:
+            return replace(self, d=columns)
+        return self
 
 
 def step_of(state: TrackState, alarm: Alarm, basis: Array, values: Array, beyond: tuple[float, ...]) -> Step:
@@ -249,7 +255,10 @@ def left_over(state: TrackState, solver: Solver) -> tuple[float, ...]:
     """What the batch has outside of the bases before: known at no cost in a Krylov space, else as a probe has told."""
     rows = state.sums["rows"]
     if solver.power is None:
-        older = outside(solver, state.watch.bases[1:]) if state.watch.bases else ()
+        if state.watch.bases:
+            older = outside(solver, state.watch.bases[1:])
+        else:
+            older = ()
         return tuple(value / rows for value in (solver.beyond, *older))
     if not state.watch.bases:
         return state.outside
@@ -275,7 +284,10 @@ def judge(state: TrackState, detector: Detector, basis: Array, beyond: tuple[flo
 def skip(state: TrackState) -> TrackState:
     """On to the next step, where no client has had anything to begin with: nothing is recorded of this one."""
     if state.last:
-        got = f"none in {labels.count(state.step + 1, 'step')}" if state.step else "none"
+        if state.step:
+            got = f"none in {labels.count(state.step + 1, 'step')}"
+        else:
+            got = "none"
         remedy = "Wait for rows before you start, or ask for more steps."
         raise DataError("The rows of a run of steps", must="there and not all zero", got=got, then=remedy)
     return replace(state, step=state.step + 1, sums={}, clients=())

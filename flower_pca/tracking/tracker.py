@@ -90,7 +90,10 @@ class Tracker(Stage[TrackState]):
             checks.choice(f"{what} of {self.name}", value, (True, False))
         checks.choice(f"solver of {self.name}", self.solver, SOLVERS)
         for what in ("reuse", "oversample", "update_length", "products", "first_products", "qr_every", "keep"):
-            least = 0 if what in ("reuse", "oversample") else 1
+            if what in ("reuse", "oversample"):
+                least = 0
+            else:
+                least = 1
             checks.integer(f"{what} of {self.name}", getattr(self, what), least=least)
         checks.number(f"tol of {self.name}", self.tol, least=0.0)
         if self.threshold is not None:
@@ -103,16 +106,23 @@ class Tracker(Stage[TrackState]):
         state = TrackState(r, seed, steps=model.steps, summed=model.summed, P=model.basis, keep=self.keep)
         if model.basis is None:
             return state
-        watch = Watch(bases=(model.basis,), rows=(0,)) if self._detector.learns else state.watch
+        if self._detector.learns:
+            watch = Watch(bases=(model.basis,), rows=(0,))
+        else:
+            watch = state.watch
         return self._begin_step(replace(state, watch=watch))
 
     def broadcast(self, state: TrackState) -> Arrays:
         head = {"step": np.array(state.step), "lap": np.array(state.lap), "refine": np.array(int(self.refine))}
-        head = head if state.P is None else {**head, "P": state.P}
+        if state.P is not None:
+            head = {**head, "P": state.P}
         if state.closing:
             return {**head, "closing": np.array(1)}
         if state.solver is None:
-            told = {"d": np.array(state.d)} if state.d else {}
+            if state.d:
+                told = {"d": np.array(state.d)}
+            else:
+                told = {}
             return {**head, **told, "seed": np.array(state.seed), "width": np.array(self._width(state))}
         if state.probe is not None:
             return {**head, "block": state.probe.block, "outside": np.array(1)}
@@ -150,7 +160,9 @@ class Tracker(Stage[TrackState]):
                 raise ProtocolError("The columns of S", must="as many as asked", got=width, then="Check the client.")
 
     def merging(self, state: TrackState) -> Merge:
-        return add if state.summed or state.closing else with_each(add_aligned if state.solver is None else add)
+        if state.summed or state.closing:
+            return add
+        return with_each(add_aligned if state.solver is None else add)
 
     @property
     def additive(self) -> bool:
@@ -188,12 +200,18 @@ class Tracker(Stage[TrackState]):
     def status(self, state: TrackState) -> Status | None:
         if not state.ended:
             return None
-        why = "no client has more rows" if state.steps is None else "as many as asked for"
+        if state.steps is None:
+            why = "no client has more rows"
+        else:
+            why = "as many as asked for"
         return Status(Outcome.ONE_SHOT, f"{labels.count(self.rounds(state), 'step')}, {why}")
 
     def metrics(self, state: TrackState) -> dict[str, float]:
         solver = state.probe or state.solver
-        error = np.inf if solver is None else solver.error
+        if solver is None:
+            error = np.inf
+        else:
+            error = solver.error
         return {"step": float(state.step), **({"error": error} if np.isfinite(error) else {})}
 
     def finish(self, state: TrackState, model: Model) -> Model:
@@ -207,7 +225,9 @@ class Tracker(Stage[TrackState]):
         return state.r + (self.oversample if self.solver == "krylov" else 0)
 
     def _solver(self, block: Array, r: int) -> Solver:
-        return Solver.krylov(block, r=r) if self.solver == "krylov" else Solver.by_power(block, r=r)
+        if self.solver == "krylov":
+            return Solver.krylov(block, r=r)
+        return Solver.by_power(block, r=r)
 
     def _begin_step(self, state: TrackState) -> TrackState:
         """With a solver that starts from P, in a Krylov space beside random columns, and maybe a probe outside P."""
@@ -229,7 +249,9 @@ class Tracker(Stage[TrackState]):
         return replace(state, solver=replace(fresh, products=solver.products + 1))
 
     def _limit(self, state: TrackState) -> int:
-        return self.first_products if state.P is None else self.products
+        if state.P is None:
+            return self.first_products
+        return self.products
 
     def _after_product(self, state: TrackState, solver: Solver) -> TrackState:
         squares = state.sums["misfit"] + (0.0 if state.P is None else solver.inside)  # of all entries of the rows
@@ -239,7 +261,10 @@ class Tracker(Stage[TrackState]):
             if onward.block.shape[1]:
                 return replace(state, solver=onward)
         basis, values = found or solver.estimate()
-        outside = left_over(state, solver) if state.lap == 0 and state.P is not None else state.outside
+        if state.lap == 0 and state.P is not None:
+            outside = left_over(state, solver)
+        else:
+            outside = state.outside
         if state.lap < self.reuse:
             return self._begin_step(replace(state, P=basis, lap=state.lap + 1, outside=outside))
         return self._end_step(state, basis, values, outside)
@@ -262,7 +287,9 @@ class Tracker(Stage[TrackState]):
             ended=over and not self.refine,
             closing=over and self.refine,
         )
-        return state if over else self._begin_step(state)
+        if over:
+            return state
+        return self._begin_step(state)
 
     @property
     def _detector(self) -> Detector:

@@ -26,7 +26,10 @@ _OPERATOR: Final = "Ask the node's operator."
 
 def check(request: wire.Request, rules: Rules) -> None:
     """Refuse a message about columns that the node's rule or the layout of such runs does not allow."""
-    stage = messages.inner_stage(request.arrays) if request.stage == messages.STAGE else request.stage
+    if request.stage == messages.STAGE:
+        stage = messages.inner_stage(request.arrays)
+    else:
+        stage = request.stage
     split = request.frame.split
     if split is None:
         _check_rows(stage, rules)
@@ -43,7 +46,10 @@ def check(request: wire.Request, rules: Rules) -> None:
     if NOISE in request.layers:
         rule = "without noise, which hides no person there"
         raise ProtocolError("A message about columns", must=rule, got="one that asks for it", then=_SENDER)
-    scale = None if rules.split_columns is True else rules.split_columns
+    if rules.split_columns is True:
+        scale = None
+    else:
+        scale = rules.split_columns
     if scale not in (ANY, split.scale):
         rule = f"{scale}: that is its split_columns, as two scales together tell the columns"
         raise RefusalError("The scale of columns at this node", must=rule, got=str(split.scale), then=_OPERATOR)

@@ -170,7 +170,9 @@ class ColumnsResult(PCAResult):
     @property
     def noise_variance_(self) -> float:
         """Mean variance of the directions left out; NaN where nobody knows how many columns there are."""
-        return super().noise_variance_ if self.whole else float("nan")
+        if self.whole:
+            return super().noise_variance_
+        return float("nan")
 
     def loadings(self, party: int | str) -> Projection:
         """What a party projects new people by: its part of each component, and the frame of its columns.
@@ -179,7 +181,10 @@ class ColumnsResult(PCAResult):
             party: Its number, or the name of its site.
         """
         numbers = {name: number for number, name in self.site_names.items()}
-        number = numbers.get(party, party) if isinstance(party, str) else party
+        if isinstance(party, str):
+            number = numbers.get(party, party)
+        else:
+            number = party
         spans = {int(known): span for known, span in self.spans_.items()}
         if number not in spans:
             there = ", ".join(labels.client_name(self.site_names, int(known)) for known in self.spans_) or "none"
@@ -222,17 +227,23 @@ class ColumnsResult(PCAResult):
 
     @property
     def _columns(self) -> str:
-        return super()._columns if self.whole else f"the columns of {labels.count(self.parties_, 'client')}"
+        if self.whole:
+            return super()._columns
+        return f"the columns of {labels.count(self.parties_, 'client')}"
 
     @property
     def dimensions(self) -> str:
         """How many rows and columns it is of; where parties keep theirs to themselves, whose they are."""
-        return super().dimensions if self.whole else f"{self._rows} x {self._columns}"
+        if self.whole:
+            return super().dimensions
+        return f"{self._rows} x {self._columns}"
 
     def table(self) -> str:
         """Variances as plain text, with the heaviest columns where the loadings of all parties are at hand."""
         table = super().table()
-        return table if self.whole else f"{table}\nLoadings stay with their parties."
+        if self.whole:
+            return table
+        return f"{table}\nLoadings stay with their parties."
 
     def _names_of(self, party: int, names: Array) -> Array:
         """Names of a party's columns as it has them, without its own name where that stands before all."""

@@ -46,7 +46,10 @@ class PartyColumns(LocalData):
 
     def __init__(self, table: LocalData, split: Split) -> None:
         self.table, self.split = table, split
-        self.order = None if table.ids is None else ids.order(table.ids, table.who)
+        if table.ids is None:
+            self.order = None
+        else:
+            self.order = ids.order(table.ids, table.who)
         self.column_frame = _column_frame(table, split)
         super().__init__(_transpose(table.framed(self.column_frame, keep=False), self.order), who=table.who)
         self.site = table.site
@@ -105,7 +108,10 @@ class PartyColumns(LocalData):
         sizes = np.sqrt(np.maximum(values, 0.0))
         floor = np.sqrt(len(U) * np.finfo(np.float64).eps) * sizes.max(initial=0.0)
         loadings = self.scores(U).astype(np.float64) / np.where(sizes > floor, sizes, np.inf)
-        back = np.arange(self.d) if self.order is None else np.argsort(self.order)
+        if self.order is None:
+            back = np.arange(self.d)
+        else:
+            back = np.argsort(self.order)
         return {
             "components": np.ascontiguousarray(loadings.T),
             "explained_variance": values / max(self.d - 1, 1),
@@ -125,13 +131,18 @@ class PartyCounts(Layer):
 
     @staticmethod
     def seal(says: Arrays, work: Work, up: Arrays) -> Arrays:
-        return {**up, "n": np.array(1)} if "n" in up else up
+        if "n" in up:
+            return {**up, "n": np.array(1)}
+        return up
 
 
 def _transpose(framed: LocalData, order: Array | None) -> Array:
     """Framed rows as columns, in this order of the people: one copy of them, written block by block."""
     columns, start = np.empty((framed.d, framed.n), dtype=framed.dtype), 0
-    places = np.arange(framed.n) if order is None else np.argsort(order)
+    if order is None:
+        places = np.arange(framed.n)
+    else:
+        places = np.argsort(order)
     for block in framed.dense():
         columns[:, places[start : start + len(block)]] = block.T
         start += len(block)
@@ -146,8 +157,14 @@ def _column_frame(table: LocalData, split: Split) -> Frame:
     with private():
         _refuse(table, "there", "no value at all", np.asarray(there.seen) == 0, "Leave it out.")
         scale = _scale(table, split)
-    mean = there.mean if split.center else None
-    fill = there.mean if split.gaps else None
+    if split.center:
+        mean = there.mean
+    else:
+        mean = None
+    if split.gaps:
+        fill = there.mean
+    else:
+        fill = None
     return Frame(mean, scale, fill, names=table.names)
 
 
@@ -170,6 +187,9 @@ def _refuse(table: LocalData, rule: str, kind: str, bad: Array, remedy: str) -> 
     columns = np.flatnonzero(np.broadcast_to(bad, table.d))
     if len(columns):
         names = labels.column_names(table.names, table.d)
-        more = f" and {len(columns) - _NAMED} more" if len(columns) > _NAMED else ""
+        if len(columns) > _NAMED:
+            more = f" and {len(columns) - _NAMED} more"
+        else:
+            more = ""
         got = f"{kind} in {', '.join(names[j] for j in columns[:_NAMED])}{more}"
         raise DataError(f"Every column of {table.who}", must=rule, got=got, then=remedy)

@@ -45,7 +45,10 @@ def simulate(question: Question, shards: Any, conduct: Conduct, *, private: Coll
     result: Any
     own: dict[int, dict[str, Array]]
     if conduct.engine is None:
-        source = None if conduct.answers == "rows" else FixedData.of
+        if conduct.answers == "rows":
+            source = None
+        else:
+            source = FixedData.of
         there = Shards(parties.columns, seed=question.seed, source=source)
         run = assembly.run(question, judged=False, start=conduct.start)
         result = drive(run, there, checkpoint=conduct.checkpoint, watchers=[watch])
@@ -126,10 +129,16 @@ def _require_same(tables: Sequence[LocalData]) -> None:
     first = tables[0]
     for table in tables:
         if (table.ids is None) != (first.ids is None):
-            with_ids, without = (table, first) if first.ids is None else (first, table)
+            if first.ids is None:
+                with_ids, without = (table, first)
+            else:
+                with_ids, without = (first, table)
             rule, got = "given by all parties, or by none", f"some at {with_ids.who}, none at {without.who}"
             remedy = "Give them as the index of a data frame, or as ids of a file."
             raise DataError("The ids of the rows", must=rule, got=got, then=remedy)
         if table.n != first.n:
-            then = _ALIGN if table.ids is None else _SAME
+            if table.ids is None:
+                then = _ALIGN
+            else:
+                then = _SAME
             raise DataError(f"The rows of {table.who}", must=f"{first.n:,}, as at {first.who}", got=table.n, then=then)

@@ -54,7 +54,10 @@ class ColumnsOpening(Stage[ColumnsState]):
     width: int
 
     def start(self, model: Model) -> ColumnsState:
-        width = self.width if model.basis is None else model.basis.shape[1]
+        if model.basis is None:
+            width = self.width
+        else:
+            width = model.basis.shape[1]
         return ColumnsState(model.seed, width, model.summed, model.basis)
 
     def broadcast(self, state: ColumnsState) -> Arrays:
@@ -78,7 +81,9 @@ class ColumnsOpening(Stage[ColumnsState]):
             raise ProtocolError("Sums of squares", must="at least 0", got="negative ones", then="Check the client.")
 
     def merging(self, state: ColumnsState) -> Merge:
-        return add if state.summed else stack
+        if state.summed:
+            return add
+        return stack
 
     def server(self, state: ColumnsState, total: Any, answered: frozenset[int]) -> ColumnsState:
         if state.summed:
@@ -87,7 +92,9 @@ class ColumnsOpening(Stage[ColumnsState]):
         return replace(state, total=sums, said={client: float(up["squares"]) for client, up in total.items()})
 
     def status(self, state: ColumnsState) -> Status | None:
-        return Status.done() if state.total is not None else None
+        if state.total is not None:
+            return Status.done()
+        return None
 
     def finish(self, state: ColumnsState, model: Model) -> Model:
         assert state.total is not None
@@ -98,7 +105,10 @@ class ColumnsOpening(Stage[ColumnsState]):
         if not trace > 0.0:
             what, remedy = "The rows of all parties together", "Check the columns."
             raise DataError(what, must="different from one another", got="the same row everywhere", then=remedy)
-        block = drawn(people, state.width, state.seed) if state.block is None else state.block
+        if state.block is None:
+            block = drawn(people, state.width, state.seed)
+        else:
+            block = state.block
         return opened(
             model,
             frame=Frame(),
@@ -160,13 +170,17 @@ class Loadings(Stage[LoadingsState]):
 
     @staticmethod
     def own(memory: Arrays, data: PartyColumns) -> Arrays:
-        return data.party_result(memory["U"], memory["values"]) if memory else {}
+        if memory:
+            return data.party_result(memory["U"], memory["values"])
+        return {}
 
     def server(self, state: LoadingsState, total: Arrays, answered: frozenset[int]) -> LoadingsState:
         return replace(state, done=True)
 
     def status(self, state: LoadingsState) -> Status | None:
-        return Status.done() if state.done else None
+        if state.done:
+            return Status.done()
+        return None
 
     def finish(self, state: LoadingsState, model: Model) -> Model:
         return model

@@ -65,7 +65,9 @@ class Request:
     @property
     def every(self) -> Arrays:
         """All arrays of the message, those of layers by the layer's name, a dot, and their own."""
-        return {**self.arrays, **flat(self.layers)} if self.layers else self.arrays
+        if self.layers:
+            return {**self.arrays, **flat(self.layers)}
+        return self.arrays
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,9 @@ class Answer:
 
 def kind(stage: str) -> str:
     """Flower's type of the messages of a stage: "train" or "evaluate"."""
-    return EVALUATE if stage == EVALUATE else "train"
+    if stage == EVALUATE:
+        return EVALUATE
+    return "train"
 
 
 def write_request(
@@ -132,7 +136,10 @@ def write_request(
 
 def open_request(content: RecordDict, kind: str) -> tuple[list[Array], Config]:
     """The parameters and the config that Flower would hand to a NumPyClient's fit or evaluate."""
-    ins = "evaluateins" if kind == EVALUATE else "fitins"
+    if kind == EVALUATE:
+        ins = "evaluateins"
+    else:
+        ins = "fitins"
     arrays, configs = content.array_records, content.config_records
     if f"{ins}.parameters" not in arrays or f"{ins}.config" not in configs:
         rule, got = f"made of {ins}.parameters and .config", ", ".join(sorted(content)) or "nothing"
@@ -252,7 +259,9 @@ def is_reply(content: RecordDict, kind: str) -> bool:
 
 def _result(kind: str) -> str:
     """What Flower calls the records of an answer to a message of this kind."""
-    return "evaluateres" if kind == EVALUATE else "fitres"
+    if kind == EVALUATE:
+        return "evaluateres"
+    return "fitres"
 
 
 def as_config(values: object) -> Config:
@@ -296,7 +305,10 @@ def read_answer(
     """A client's answer in what its fit or evaluate has returned."""
     check_spoken(_ANSWER, metrics, "another client", newest=VERSION)  # of a refusal too: it may be why
     number, key = value_of(_ANSWER, metrics, "number", int), value_of(_ANSWER, metrics, "key", int)
-    site = harmless(value_of(_ANSWER, metrics, SITE, str))[:LONGEST] if SITE in metrics else ""
+    if SITE in metrics:
+        site = harmless(value_of(_ANSWER, metrics, SITE, str))[:LONGEST]
+    else:
+        site = ""
     if "refusal" in metrics:
         why, lasting = harmless(value_of(_ANSWER, metrics, "refusal", str)), bool(metrics.get(_LASTING, True))
         return Answer(number, key, {}, num_examples, why, lasting, site=site)
@@ -306,7 +318,10 @@ def read_answer(
             number, key, {n: np.array(value_of(_ANSWER, metrics, n, int, float)) for n in names}, num_examples
         )
     arrays = _unpacked(by_name(_ANSWER, parameters(), metrics))
-    declines = harmless(value_of(_ANSWER, metrics, DECLINES, str)) if DECLINES in metrics else ""
+    if DECLINES in metrics:
+        declines = harmless(value_of(_ANSWER, metrics, DECLINES, str))
+    else:
+        declines = ""
     recalls, keeps = bool(metrics.get(_RECALLS, False)), bool(metrics.get(_KEEPS, False))
     heading = Heading.of(metrics)
     return Answer(

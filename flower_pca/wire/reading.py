@@ -45,10 +45,16 @@ def read_array(array: FlowerArray) -> Array:
 
 def by_name(who: str, arrays: Sequence[Array], config: Mapping[str, Any]) -> Arrays:
     """Arrays by the names that a config lists."""
-    text = value_of(who, config, "names", str) if "names" in config else ""
+    if "names" in config:
+        text = value_of(who, config, "names", str)
+    else:
+        text = ""
     if len(text) > _NAMES:
         raise ProtocolError(who, must=f"one with names of at most {_NAMES} characters", got=len(text), then="Check it.")
-    names = text.split(",") if text else []
+    if text:
+        names = text.split(",")
+    else:
+        names = []
     if max(map(len, names), default=0) > _WORD or not text.isprintable():
         rule = f"one whose arrays have printable names of at most {_WORD} characters"
         raise ProtocolError(who, must=rule, got=harmless(text), then=SENDER)
@@ -63,7 +69,10 @@ def check_spoken(who: str, config: Mapping[str, Any], stranger: str, *, newest: 
     layout, version = config.get(LAYOUT_KEY), config.get(VERSION_KEY)
     if layout == LAYOUT and version == VERSION:
         return
-    got = f"that of {stranger}" if layout is None else f"layout {layout} and flower_pca {version or 'before 0.1'}"
+    if layout is None:
+        got = f"that of {stranger}"
+    else:
+        got = f"layout {layout} and flower_pca {version or 'before 0.1'}"
     rule, remedy = f"of layout {LAYOUT} and flower_pca {VERSION}", f"Install flower_pca {newest} everywhere."
     raise ProtocolError(who, must=rule, got=harmless(got), then=harmless(remedy))
 
@@ -73,7 +82,10 @@ def value_of(who: str, config: Mapping[str, Any], name: str, *wanted: type[Any])
     value = config.get(name)
     if not isinstance(value, wanted) or isinstance(value, bool):
         kinds = " or ".join(kind.__name__ for kind in wanted)
-        got = "none" if value is None else harmless(f"{name}={value!r}")
+        if value is None:
+            got = "none"
+        else:
+            got = harmless(f"{name}={value!r}")
         raise ProtocolError(who, must=f"one with {name} ({kinds})", got=got, then=SENDER)
     return value
 

@@ -80,7 +80,9 @@ def put_named(whole: Content, name: str, arrays: Mapping[str, Array]) -> None:
 def named_in(whole: Content, name: str) -> Arrays | None:
     """The arrays in the record of that name, by their own; None if it is not there."""
     found = whole.array_records.get(name)
-    return None if found is None else {key: archive.from_npy(a.data) for key, a in found.items()}
+    if found is None:
+        return None
+    return {key: archive.from_npy(a.data) for key, a in found.items()}
 
 
 def without_empty(values: Mapping[str, Any]) -> dict[str, Any]:

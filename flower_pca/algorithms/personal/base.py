@@ -249,7 +249,10 @@ class Personalized(Iterative[S]):
         else:
             block = linalg.random_basis(d, min(r + self.oversample, d), seed=model.seed + 1)
             U, none = block[:, :r], np.empty((d, 0))
-            way = None if self.init == "random" else Start(none, none, block if self.init == "projection" else none)
+            if self.init == "random":
+                way = None
+            else:
+                way = Start(none, none, block if self.init == "projection" else none)
         probe = Probe.random(d, model.seed + 2)
         return self.first(PersonalState(U, way, probe, np.nan, Progress.begin(self.tol, model)), model)
 
@@ -263,7 +266,9 @@ class Personalized(Iterative[S]):
         return {**k, "scaled": np.array(self.init == "qu"), **samples}
 
     def merging(self, state: S) -> Merge:
-        return add if state.start is None or self.init == "projection" else stack
+        if state.start is None or self.init == "projection":
+            return add
+        return stack
 
     @property
     def additive(self) -> bool:
@@ -280,7 +285,9 @@ class Personalized(Iterative[S]):
 
     def largest(self, model: Model) -> tuple[float, float]:
         """How large w_i and w_i ||S_i|| can be: n_i S_i is X_i'X_i, and a client that comes later may bring more."""
-        return (MARGIN * model.n, MARGIN * model.trace) if self.weights == "samples" else (1.0, _LATER * model.trace)
+        if self.weights == "samples":
+            return (MARGIN * model.n, MARGIN * model.trace)
+        return (1.0, _LATER * model.trace)
 
     def server(self, state: S, total: Any, answered: frozenset[int]) -> S:
         if state.start is not None:
@@ -299,7 +306,9 @@ class Personalized(Iterative[S]):
     def status(self, state: S) -> Status | None:
         status = super().status(state)
         early = np.any(self._each("own")["own"]) and not state.probe.ready  # for theta to be told
-        return None if status is not None and status.outcome is Outcome.CONVERGED and early else status
+        if status is not None and status.outcome is Outcome.CONVERGED and early:
+            return None
+        return status
 
     def metrics(self, state: S) -> dict[str, float]:
         return {**super().metrics(state), **({} if np.isnan(state.theta) else {"theta": state.theta})}
@@ -314,7 +323,9 @@ class Personalized(Iterative[S]):
     def by_client(self) -> Mapping[int | str, int] | None:
         """The numbers of own components by client, where they differ; else None."""
         own = self.local_components
-        return own if isinstance(own, Mapping) else None
+        if isinstance(own, Mapping):
+            return own
+        return None
 
     def restart(self, model: Model) -> Array:
         return model.columns
@@ -366,10 +377,15 @@ class Personalized(Iterative[S]):
         _, ritz, _, residuals = linalg.rayleigh_ritz(Q, PQ)
         block = linalg.independent(linalg.complement(linalg.complement(P, Q), Q), 1e-8)
         done = way.rounds + 1 >= self.start_rounds or residuals[:r].max() <= _CLEAR or block.shape[1] == 0
-        following = None if done else Start(Q, PQ, block, way.rounds + 1)
+        if done:
+            following = None
+        else:
+            following = Start(Q, PQ, block, way.rounds + 1)
         return replace(state, U=linalg.orth(ritz[:, :r]), start=following, progress=progress)
 
 
 def weight(arrays: Arrays, data: LocalData) -> float:
     """w_i: 1, or n_i."""
-    return float(data.n) if arrays["samples"] else 1.0
+    if arrays["samples"]:
+        return float(data.n)
+    return 1.0

@@ -76,7 +76,9 @@ class PersonalClosing(Stage[ClosingState]):
         }
         if held_out.AUTO in arrays:
             common[held_out.CHOSEN] = held_out.TOLD
-        return {**common, "V": Part((len(U), None), Kind.COMPONENTS, own=True)} if arrays["collect"] else common
+        if arrays["collect"]:
+            return {**common, "V": Part((len(U), None), Kind.COMPONENTS, own=True)}
+        return common
 
     @staticmethod
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
@@ -102,11 +104,15 @@ class PersonalClosing(Stage[ClosingState]):
         return {OWN: np.ascontiguousarray(memory["V"].T), "variances": memory["variances"]}
 
     def merging(self, state: ClosingState) -> Merge:
-        return stack if state.left["collect"] else add
+        if state.left["collect"]:
+            return stack
+        return add
 
     def bounds(self, state: ClosingState, model: Model) -> Mapping[str, Array | float]:
         known = {"Y": MARGIN * model.trace, **Probe.BOUNDS, "error": 0.0, "clients": 1.0}
-        return {**known, held_out.CHOSEN: 1.0} if held_out.AUTO in state.left else known
+        if held_out.AUTO in state.left:
+            return {**known, held_out.CHOSEN: 1.0}
+        return known
 
     def server(self, state: ClosingState, total: Any, answered: frozenset[int]) -> ClosingState:
         if not state.left["collect"]:
@@ -120,17 +126,25 @@ class PersonalClosing(Stage[ClosingState]):
         return replace(state, total=sums, collected=collected)
 
     def status(self, state: ClosingState) -> Status | None:
-        return None if state.total is None else Status.done()
+        if state.total is None:
+            return None
+        return Status.done()
 
     def finish(self, state: ClosingState, model: Model) -> Model:
         assert state.total is not None
         clients, probed = float(state.total["clients"]), float(state.total["probed"])
         values, U, Y, residuals = linalg.rayleigh_ritz(state.U, state.total["Y"])
         enough = probed >= min(2.0, clients)  # of one among several it would be 0, and say nothing of the others
-        overlap = float(np.sum(state.left["b"] * state.total["Vb"])) / probed if enough else np.nan
+        if enough:
+            overlap = float(np.sum(state.left["b"] * state.total["Vb"])) / probed
+        else:
+            overlap = np.nan
         left = {**state.left, "theta": np.array(1.0 - overlap), "error": np.asarray(state.total["error"] / clients)}
         none = np.empty((0, int(np.max(state.left["own"])), model.d))
-        left["collected"] = none if state.collected is None else state.collected
+        if state.collected is None:
+            left["collected"] = none
+        else:
+            left["collected"] = state.collected
         choices = model.choices
         if held_out.AUTO in left:
             counts = state.total[held_out.CHOSEN]
@@ -151,7 +165,10 @@ def _own_basis(arrays: Arrays, data: LocalData, memory: Arrays, r: int) -> Array
     """The client's own components beside the final U: exactly, or made feasible where the algorithm found them so."""
     U, steps = arrays["U"], int(arrays["steps"])
     V, most = memory.get("V"), min(r, data.d - U.shape[1])
-    span = None if arrays["exact"] and not steps else deflation.narrow(data, U.shape[1] + r, memory)
+    if arrays["exact"] and not steps:
+        span = None
+    else:
+        span = deflation.narrow(data, U.shape[1] + r, memory)
     if not arrays["exact"] and V is not None and span is not None and not len(span) and V.shape == (data.d, most):
         return deflation.feasible(V, U)
     return deflation.own_basis(data, U, r, steps=steps, start=V, span=span)

@@ -27,7 +27,9 @@ def product(data: LocalData, W: Array) -> Array:
 def feasible(V: Array, U: Array) -> Array:
     """An orthonormal basis of (I - UU')V: V made orthogonal to U, as many columns as there is room for."""
     V = V[:, : U.shape[0] - U.shape[1]]
-    return linalg.orth(linalg.complement(linalg.polar(linalg.complement(V, U)), U)) if V.shape[1] else V
+    if V.shape[1]:
+        return linalg.orth(linalg.complement(linalg.polar(linalg.complement(V, U)), U))
+    return V
 
 
 def narrow(data: LocalData, k: int, memory: Arrays) -> Array:
@@ -38,8 +40,11 @@ def narrow(data: LocalData, k: int, memory: Arrays) -> Array:
     if "narrow" in memory and len(memory["narrow"]) in (0, data.d):
         return memory["narrow"]
     k, E = min(k, data.d), memory.get("E", np.empty((0, 0)))
-    E = E if len(E) == data.d else data.top(k)[0].astype(np.float64)
-    return E if E.shape[1] < k else np.empty((0, 0))
+    if len(E) != data.d:
+        E = data.top(k)[0].astype(np.float64)
+    if E.shape[1] < k:
+        return E
+    return np.empty((0, 0))
 
 
 def within(V: Array, U: Array, span: Array) -> Array:
@@ -47,7 +52,9 @@ def within(V: Array, U: Array, span: Array) -> Array:
     if not len(span):
         return V
     beside = linalg.independent(linalg.complement(span, U), _ROUNDING)
-    return beside if beside.shape[1] <= V.shape[1] else linalg.orth(beside @ (beside.T @ V))
+    if beside.shape[1] <= V.shape[1]:
+        return beside
+    return linalg.orth(beside @ (beside.T @ V))
 
 
 def own_basis(
@@ -63,9 +70,14 @@ def own_basis(
     if r < 1:
         return np.empty((data.d, 0))
     if steps:
-        V = linalg.random_basis(data.d, r, seed=0) if start is None or start.shape != (data.d, r) else start
+        if start is None or start.shape != (data.d, r):
+            V = linalg.random_basis(data.d, r, seed=0)
+        else:
+            V = start
         V = _by_steps(data, U, V, steps)
-        return V if span is None else within(V, U, span)
+        if span is None:
+            return V
+        return within(V, U, span)
     if data.n < data.d and data.n <= _SIDE and data.n * data.d <= _HELD:
         return _by_rows(data, U, r)
     if data.d <= min(data.n, _SIDE):
@@ -88,7 +100,9 @@ def _by_rows(data: LocalData, U: Array, r: int) -> Array:
     values, W = _leading(D @ D.T, r)
     eps = data.n * float(np.finfo(data.dtype).eps)
     kept = values > max(eps * values[0], eps**2 * float(np.sum(X * X)))
-    return linalg.orth(linalg.complement(D.T @ W[:, kept], U)) if kept.any() else np.empty((data.d, 0))
+    if kept.any():
+        return linalg.orth(linalg.complement(D.T @ W[:, kept], U))
+    return np.empty((data.d, 0))
 
 
 def _by_columns(data: LocalData, U: Array, r: int) -> Array:
@@ -97,7 +111,9 @@ def _by_columns(data: LocalData, U: Array, r: int) -> Array:
     half = U @ (SU.T - (U.T @ SU) @ U.T / 2.0)
     values, W = _leading(S - half - half.T, r)
     kept = values > data.d * float(np.finfo(data.dtype).eps) * float(np.trace(S))
-    return linalg.orth(linalg.complement(W[:, kept], U)) if kept.any() else np.empty((data.d, 0))
+    if kept.any():
+        return linalg.orth(linalg.complement(W[:, kept], U))
+    return np.empty((data.d, 0))
 
 
 def _by_iteration(data: LocalData, U: Array, r: int) -> Array:

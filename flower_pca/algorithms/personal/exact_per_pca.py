@@ -132,7 +132,10 @@ class ExactPerPCA(Personalized[ExactState]):
             return Start.answer(arrays, data, memory)
         U, steps, w = arrays["U"], int(arrays["steps"]), weight(arrays, data)
         own, chosen = held_out.number(arrays, data, memory)
-        span = deflation.narrow(data, U.shape[1] + own, memory) if steps else None
+        if steps:
+            span = deflation.narrow(data, U.shape[1] + own, memory)
+        else:
+            span = None
         V = deflation.own_basis(data, U, own, steps=steps, start=memory.get("V"), span=span)
         SW = deflation.product(data, np.hstack([U, V]))
         SU, SV = SW[:, : U.shape[1]], SW[:, U.shape[1] :]
@@ -141,7 +144,9 @@ class ExactPerPCA(Personalized[ExactState]):
         return up, chosen if span is None else {**chosen, "V": V, "narrow": span}
 
     def merging(self, state: ExactState) -> Merge:
-        return super().merging(state) if state.start is not None else state.sums.merging
+        if state.start is not None:
+            return super().merging(state)
+        return state.sums.merging
 
     def server(self, state: ExactState, total: Any, answered: frozenset[int]) -> ExactState:
         if state.start is not None:
@@ -166,7 +171,10 @@ class ExactPerPCA(Personalized[ExactState]):
             progress = state.progress.step(state.progress.error)
             return replace(state, U=state.known, bold=False, points=(), images=(), step=1, progress=progress)
         size = float(np.linalg.norm(Z))
-        error = float(np.linalg.norm(linalg.complement(Z, state.U))) / size if size else 0.0
+        if size:
+            error = float(np.linalg.norm(linalg.complement(Z, state.U))) / size
+        else:
+            error = 0.0
         image = linalg.polar(Z)
         state = replace(
             state,
@@ -178,14 +186,20 @@ class ExactPerPCA(Personalized[ExactState]):
             progress=state.progress.step(error, gain=f),
         )
         # Answers of absent clients are of an older U: what is extrapolated from them leads astray.
-        U = self._next(state) if share >= 1.0 else image
+        if share >= 1.0:
+            U = self._next(state)
+        else:
+            U = image
         return replace(state, U=U, bold=U is not image)
 
     def _next(self, state: ExactState) -> Array:
         image = state.images[-1]
         chosen = self.acceleration
         if chosen == "auto":
-            chosen = "nesterov" if self.init == "random" and self.given is None else "anderson"
+            if self.init == "random" and self.given is None:
+                chosen = "nesterov"
+            else:
+                chosen = "anderson"
         if chosen == "none" or len(state.images) < 2:
             return image
         if chosen == "anderson":
@@ -193,9 +207,15 @@ class ExactPerPCA(Personalized[ExactState]):
         return nesterov(state.images[-2], image, state.step)
 
     def metrics(self, state: ExactState) -> dict[str, float]:
-        objective = {"objective": state.best} if np.isfinite(state.best) else {}
+        if np.isfinite(state.best):
+            objective = {"objective": state.best}
+        else:
+            objective = {}
         return {**super().metrics(state), **objective}
 
     def finish(self, state: ExactState, model: Model) -> Model:
-        U = state.known if np.isfinite(state.best) else state.U
+        if np.isfinite(state.best):
+            U = state.known
+        else:
+            U = state.U
         return replace(model, basis=U, product=None, left=self.leave(state, exact=True, steps=self.local_steps))

@@ -65,7 +65,10 @@ class Rows:
     def step(self, before: Fit, U: Array, own: int, cut: float, *, local_steps: int = 0) -> Fit:
         """Own components of the rows less what is far, coordinates of these rows, and what is far from both."""
         clean, V = self.less(before), before.W[:, U.shape[1] :]
-        span = deflation.narrow(clean, U.shape[1] + own, {}) if local_steps else None
+        if local_steps:
+            span = deflation.narrow(clean, U.shape[1] + own, {})
+        else:
+            span = None
         W = np.hstack([U, deflation.own_basis(clean, U, own, steps=local_steps, start=V, span=span)])
         T = clean.scores(W)
         return self.judge(W, T, before.far, cut * self.noise(W, T))

@@ -114,13 +114,18 @@ def words(counts: Array) -> str:
     if few := int(np.rint(counts[-1])):
         lacking = f"{labels.count(few, 'client')} that {'has' if few == 1 else 'have'} fewer than {folds.FEWEST} rows"
         found.append(f"{FEW} at {lacking}, too few to hold some out")
-    return f"{said}: {', '.join(found)}" if found else f"{said}; {_UNTOLD}"
+    if found:
+        return f"{said}: {', '.join(found)}"
+    return f"{said}; {_UNTOLD}"
 
 
 def largest(counts: Array) -> int:
     """The largest number that is known to have been chosen; what was allowed where none is."""
     chosen = np.flatnonzero(np.rint(counts[:-1]) >= 1).tolist()
-    few = [FEW] if np.rint(counts[-1]) >= 1 else []
+    if np.rint(counts[-1]) >= 1:
+        few = [FEW]
+    else:
+        few = []
     return max([*chosen, *few], default=len(counts) - 2)
 
 

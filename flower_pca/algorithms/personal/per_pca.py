@@ -107,11 +107,16 @@ class PerPCA(Personalized[PerState]):
             raise ConfigError(f"retraction of {self.name}", must=rule, got="'qr'", then=remedy)
 
     def first(self, common: PersonalState, model: Model) -> PerState:
-        step = _STEP if self.step is None else self.step
+        if self.step is None:
+            step = _STEP
+        else:
+            step = self.step
         return PerState(**vars(common), norm=0.0 if self.eta is None else 1.0, seed=model.seed, step=step)
 
     def broadcast(self, state: PerState) -> Arrays:
-        return super().broadcast(state) if state.norm else {"measure": np.array(True)}
+        if state.norm:
+            return super().broadcast(state)
+        return {"measure": np.array(True)}
 
     @staticmethod
     def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
@@ -127,7 +132,9 @@ class PerPCA(Personalized[PerState]):
         }
 
     def merging(self, state: PerState) -> Merge:
-        return super().merging(state) if state.norm else _largest
+        if state.norm:
+            return super().merging(state)
+        return _largest
 
     def server(self, state: PerState, total: Any, answered: frozenset[int]) -> PerState:
         if state.norm:
@@ -136,7 +143,10 @@ class PerPCA(Personalized[PerState]):
         return replace(state, norm=total or 1.0, progress=progress)
 
     def ask(self, state: PerState) -> Arrays:
-        eta = state.step / state.norm if self.eta is None else self.eta
+        if self.eta is None:
+            eta = state.step / state.norm
+        else:
+            eta = self.eta
         polar = np.array(self.retraction == "polar")
         return {"eta": np.array(eta), "choice": np.array(self.choice), "polar": polar, "seed": np.array(state.seed)}
 
@@ -167,8 +177,14 @@ class PerPCA(Personalized[PerState]):
 
     def learn(self, state: PerState, mean: Arrays, share: float) -> PerState:
         M = mean["M"]
-        U = linalg.polar(M) if self.retraction == "polar" else linalg.orth(M)
-        step = state.step if self.eta is None else self.eta
+        if self.retraction == "polar":
+            U = linalg.polar(M)
+        else:
+            U = linalg.orth(M)
+        if self.eta is None:
+            step = state.step
+        else:
+            step = self.eta
         error = float(np.linalg.norm(linalg.complement(M, state.U))) / step / np.sqrt(max(U.shape[1], 1))
         f = float(mean["f"])
         before = state.progress if f >= state.objective else replace(state.progress, gained=f)  # it has to rise again
@@ -179,7 +195,9 @@ class PerPCA(Personalized[PerState]):
         """The step after a round with this objective."""
         if self.step is not None or self.choice == 2:
             return state.step
-        return min(state.step * _LONGER, _LONGEST) if f > state.objective else max(state.step * _SHORTER, _STEP)
+        if f > state.objective:
+            return min(state.step * _LONGER, _LONGEST)
+        return max(state.step * _SHORTER, _STEP)
 
     def metrics(self, state: PerState) -> dict[str, float]:
         return {**super().metrics(state), **({"objective": state.objective} if state.objective else {})}

@@ -287,7 +287,10 @@ def mend(now: Attempt, problem: Problem, columns: tuple[int, ...]) -> Attempt:
     """On the way to find these columns anew: they may have been taken in by far entries while all else was rough."""
     U = now.U.copy()
     U[list(columns)] = 0.0
-    phase = Phase.NOISY if now.noise > 0.0 else Phase.FALLING
+    if now.noise > 0.0:
+        phase = Phase.NOISY
+    else:
+        phase = Phase.FALLING
     level = max(_HIGH * problem.sigma, now.lam)
     return replace(now, U=U, phase=phase, again=columns, level=level, mended=True, rounds=0, lefts=())
 
@@ -308,7 +311,10 @@ def _mending(now: Attempt, problem: Problem, share: float) -> Attempt:
 def _fall(now: Attempt, problem: Problem, share: float, early: bool) -> Attempt:
     course = (*now.course, (now.lam, now.hidden))
     floor = _floor(now, problem)
-    before = _before(course, now.lam / now.gamma**_BACK) if problem.noise is None else None
+    if problem.noise is None:
+        before = _before(course, now.lam / now.gamma**_BACK)
+    else:
+        before = None
     if before is not None and now.hidden > max(_NEAR * now.lam, _STAYS * before):
         if now.hidden > MOST_NOISE * _unit(now, problem):
             return replace(now, phase=Phase.LOST)
@@ -383,7 +389,8 @@ def widen(now: Attempt) -> Attempt:
 
 
 def _with_noise(now: Attempt, problem: Problem, s: float) -> Attempt:
-    s = min(s, now.hidden) if problem.noise is None else s
+    if problem.noise is None:
+        s = min(s, now.hidden)
     Z = linalg.random_basis(problem.d, min(_LOOKING, problem.d), seed=now.tag)
     return replace(now, phase=Phase.NOISY, noise=s, lam=_WIDE * s, cut=_NEAR, rounds=0, Z=Z, lefts=())
 
@@ -407,10 +414,14 @@ def _floor(now: Attempt, problem: Problem) -> float:
 
 def _unit(now: Attempt, problem: Problem) -> float:
     """The size of an ordinary entry, as rows are seen now."""
-    return 1.0 if now.rowwise else problem.sigma
+    if now.rowwise:
+        return 1.0
+    return problem.sigma
 
 
 def _before(course: tuple[tuple[float, float], ...], lam: float) -> float | None:
     """s_h when the threshold was lam."""
     earlier = [s for threshold, s in course if threshold >= lam * (1.0 - 1e-9)]
-    return earlier[-1] if earlier else None
+    if earlier:
+        return earlier[-1]
+    return None

@@ -126,7 +126,10 @@ class Book:
             return replace(self, probed=True), attempt
         gamma, factor, rowwise = self._next
         # The first attempt falls as it was asked to, the others no faster than that.
-        gamma = max(gamma, self.gamma) if self.number else self.gamma
+        if self.number:
+            gamma = max(gamma, self.gamma)
+        else:
+            gamma = self.gamma
         lam = factor * self.unit(problem)
         attempt = Attempt(U=U, lam=lam, start=lam, gamma=gamma, rowwise=rowwise, units=rowwise, tag=tag)
         return replace(self, number=self.number + 1), attempt
@@ -134,7 +137,9 @@ class Book:
     def unit(self, problem: Problem) -> float:
         """The size of an ordinary entry in the next attempt: 1 where rows are divided by the size of their own."""
         rowwise = self._next[2] and not self._probe_next(problem)
-        return 1.0 if rowwise else problem.sigma
+        if rowwise:
+            return 1.0
+        return problem.sigma
 
     def columns(self, problem: Problem) -> int:
         """How many columns the next attempt has."""
@@ -147,7 +152,9 @@ class Book:
         verdict = record.verdict
         if record.attempt.probe:  # it has more columns than were asked for: an answer only if it passes
             better = verdict.passes and self._better(verdict)
-            return replace(self, best=record) if better else self
+            if better:
+                return replace(self, best=record)
+            return self
         book = self
         if self._better(verdict):
             book = replace(self, best=record)
@@ -169,7 +176,10 @@ class Book:
         """In which words a run ends that has tried all there is to try."""
         assert self.best is not None
         verdict, attempt = self.best.verdict, self.best.attempt
-        noise = f"dense noise of deviation {attempt.noise:.2g}" if attempt.noise else "no dense noise was found"
+        if attempt.noise:
+            noise = f"dense noise of deviation {attempt.noise:.2g}"
+        else:
+            noise = "no dense noise was found"
         end = f"after {labels.count(rounds, 'round')}"
         words = f"{noise}; the low-rank part has rank {verdict.rank} of at most {self.k}, {end}"
         if self.succeeds and verdict.rank > self.k:
@@ -217,7 +227,10 @@ class Book:
 
 def abandon(attempt: Attempt, problem: Problem) -> Record:
     """An attempt that was left at once."""
-    unit = 1.0 if attempt.rowwise else problem.sigma
+    if attempt.rowwise:
+        unit = 1.0
+    else:
+        unit = problem.sigma
     return Record(replace(attempt, phase=Phase.LOST), Verdict(rank=0, error=attempt.hidden / unit))
 
 
@@ -229,7 +242,9 @@ def out_of_rounds(rounds: int) -> Status:
 
 def _rank(attempt: Attempt) -> int | None:
     """The rank of a failed attempt, if its singular values have a clear gap."""
-    return None if attempt.G is None else gap(spectrum(attempt.U, attempt.G), _CLEAR)
+    if attempt.G is None:
+        return None
+    return gap(spectrum(attempt.U, attempt.G), _CLEAR)
 
 
 @dataclass(frozen=True)

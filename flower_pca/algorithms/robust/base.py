@@ -79,7 +79,10 @@ def exceptions(model: Model) -> list[str]:
     said = []
     rows, bad = model.left.get("weak", np.zeros(2))
     if rows:
-        whole = f" ({bad:.0f} bad as a whole)" if bad else ""
+        if bad:
+            whole = f" ({bad:.0f} bad as a whole)"
+        else:
+            whole = ""
         said.append(f"too few entries are clean of {labels.count(round(float(rows)), 'row')}{whole}")
     if "clients" in model.left:
         keys = model.left["keys"][model.left["clients"][:, 2] > _MOST]

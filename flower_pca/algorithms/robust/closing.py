@@ -87,7 +87,9 @@ class LowRank(Stage[LowRankState]):
 
     def bounds(self, state: LowRankState, model: Model) -> Mapping[str, Array | float]:
         known = {"n": MOST_ROWS, "G": 0.0, "far": 0.0, "taken": 0.0}
-        return {**known, "weak": MOST_ROWS} if np.isfinite(state.cut) else known
+        if np.isfinite(state.cut):
+            return {**known, "weak": MOST_ROWS}
+        return known
 
     @staticmethod
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
@@ -137,7 +139,9 @@ class LowRank(Stage[LowRankState]):
         return {"V": V, "L": L, "S": S, **found}
 
     def merging(self, state: LowRankState) -> Merge:
-        return add if state.summed else _apart
+        if state.summed:
+            return add
+        return _apart
 
     @property
     def additive(self) -> bool:
@@ -147,20 +151,29 @@ class LowRank(Stage[LowRankState]):
         return replace(state, total=total)
 
     def status(self, state: LowRankState) -> Status | None:
-        return None if state.total is None else Status.done()
+        if state.total is None:
+            return None
+        return Status.done()
 
     def finish(self, state: LowRankState, model: Model) -> Model:
         assert state.total is not None
         total, n = state.total, int(state.total["n"])
-        weak = float(total["weak"][0]) if "weak" in total else 0.0
+        if "weak" in total:
+            weak = float(total["weak"][0])
+        else:
+            weak = 0.0
         # The rows that are not determined count as if they were like the others.
-        G = total["G"] * (n / (n - weak)) if 0.0 < weak < n else total["G"]
+        if 0.0 < weak < n:
+            G = total["G"] * (n / (n - weak))
+        else:
+            G = total["G"]
         values, Z, Y, residuals = linalg.rayleigh_ritz(*moments(state.U, G))
         values = np.maximum(values, 0.0)
         told = {"lam": state.lam, "sigma": state.sigma, **state.told, "outliers": total["far"].sum() / (n * model.d)}
         told |= {"far": total["far"] / n, "taken": total["taken"] / n}
         told |= _by_client(total, model.d)
-        told |= {"cut": state.cut, "weak": total["weak"]} if np.isfinite(state.cut) else {}
+        if np.isfinite(state.cut):
+            told |= {"cut": state.cut, "weak": total["weak"]}
         return replace(
             model,
             n=n,
@@ -189,14 +202,22 @@ def _solve(arrays: Arrays, X: Array, V: Array | None, gaps: Array) -> Array:
         V = huber.recover(X, U, start=float(arrays["sigma"]), lam=lam, rho=rho, cut=cut, out=gaps)
     else:
         V = Regression(U, lam, rho, cut).settle(X, V, gaps)
-    return once_more(X, V, U, gaps, lam=lam, rho=rho, cut=cut)[0] if np.isfinite(cut) else V
+    if np.isfinite(cut):
+        return once_more(X, V, U, gaps, lam=lam, rho=rho, cut=cut)[0]
+    return V
 
 
 def _apart(total: Arrays | None, client: int, reply: Arrays) -> Arrays:
     """The sum of the answers; beside it the key of each client, its rows, entries taken out, and far ones."""
     line = np.array([[reply["n"], np.sum(reply["taken"]), np.sum(reply["far"])]], dtype=np.float64)
-    keys = np.empty(0, dtype=np.uint64) if total is None else total.pop(_KEYS)
-    lines = np.empty((0, 3)) if total is None else total.pop(_CLIENTS)
+    if total is None:
+        keys = np.empty(0, dtype=np.uint64)
+    else:
+        keys = total.pop(_KEYS)
+    if total is None:
+        lines = np.empty((0, 3))
+    else:
+        lines = total.pop(_CLIENTS)
     beside = {_KEYS: np.append(keys, np.uint64(client)), _CLIENTS: np.vstack([lines, line])}
     return {**add(total, client, reply), **beside}
 

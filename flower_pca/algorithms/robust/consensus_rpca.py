@@ -139,7 +139,9 @@ class ConsensusRPCA(Robust[ConsensusState]):
         book = Book(k=p, p=p, gamma=self.gamma, restarts=self.restarts)
         cache = CachedSums(model.n, summed=model.summed)
         state = ConsensusState(problem, self.sigma, rms, model.seed, start_block(model), cache, progress, book)
-        return state if self.sigma is None else state.next_attempt()
+        if self.sigma is None:
+            return state
+        return state.next_attempt()
 
     def broadcast(self, state: ConsensusState) -> Arrays:
         if state.attempt is None:
@@ -168,11 +170,16 @@ class ConsensusRPCA(Robust[ConsensusState]):
         counts = Part((2, sizes.BINS), Kind.COUNT)
         if arrays["proof"]:
             return {"counts": counts, **proof.parts(d, p, "block" in arrays)}
-        left = {"image": Part(arrays["Z"].shape, Kind.ESTIMATE)} if "Z" in arrays else {}
+        if "Z" in arrays:
+            left = {"image": Part(arrays["Z"].shape, Kind.ESTIMATE)}
+        else:
+            left = {}
         return {"n": ROWS, "B": Part((d, p), Kind.ESTIMATE), "G": Part((p, p), Kind.SCORES), "counts": counts, **left}
 
     def merging(self, state: ConsensusState) -> Merge:
-        return add if state.attempt is None or state.proving else state.cache.merging
+        if state.attempt is None or state.proving:
+            return add
+        return state.cache.merging
 
     @property
     def additive(self) -> bool:
@@ -188,8 +195,14 @@ class ConsensusRPCA(Robust[ConsensusState]):
         C = max(attempt.lam, attempt.level) * float(np.sqrt(model.n * model.d))
         V = float(s @ s if attempt.G is None else np.trace(attempt.G)) ** 0.5 + self.inner_steps * C * inverse
         V = 0.0 if attempt.units else V  # unknown where rows are, or were, in other units
-        x = 1.0 if state.x is None else float(linalg.column_norms(state.x.T).max())
-        M = float(model.n) if attempt.noise == 0.0 else V**2
+        if state.x is None:
+            x = 1.0
+        else:
+            x = float(linalg.column_norms(state.x.T).max())
+        if attempt.noise == 0.0:
+            M = float(model.n)
+        else:
+            M = V**2
         known = {"n": MOST_ROWS, "G": MARGIN * V**2, "B": MARGIN * V * (V * float(s[0]) + C), "F": MARGIN * M}
         known |= {"M": MARGIN * M}
         image = MARGIN * (M * x if state.proving else C**2)
@@ -205,7 +218,9 @@ class ConsensusRPCA(Robust[ConsensusState]):
     def server(self, state: ConsensusState, total: Any, answered: frozenset[int]) -> ConsensusState:
         if state.attempt is None:
             return state.with_sigma(spread(total["counts"], state.rms))
-        return state.after_proof(total) if state.proving else state.after_round(total)
+        if state.proving:
+            return state.after_proof(total)
+        return state.after_round(total)
 
     def status(self, state: ConsensusState) -> Status | None:
         return state.verdict

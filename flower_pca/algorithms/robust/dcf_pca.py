@@ -125,7 +125,10 @@ class DCFPCA(Robust[DCFState]):
                 checks.number(f"{what} of dcf_pca", value, least=1e-12)
 
     def start(self, model: Model) -> DCFState:
-        U = start_block(model) if self.init == "random" else model.powered() * np.sqrt(model.d)
+        if self.init == "random":
+            U = start_block(model)
+        else:
+            U = model.powered() * np.sqrt(model.d)
         if self.step == "scaled" and self.sigma is not None:
             U = scale_start(U, self.sigma)
         return DCFState(U, self.sigma, model.n, root_mean_square(model), model.seed, Progress.begin(self.tol, model))

@@ -52,7 +52,10 @@ def unseen(data: LocalData, *, seed: int, share: float) -> Unseen:
 
 def _draw(data: LocalData, seed: int, share: float) -> Unseen:
     gaps = _gaps(data)
-    hidden = _hidden(data, seed, share) if share > 0.0 else _NONE
+    if share > 0.0:
+        hidden = _hidden(data, seed, share)
+    else:
+        hidden = _NONE
     return Unseen(gaps, np.setdiff1d(hidden, gaps, assume_unique=True), data.d)
 
 

@@ -63,7 +63,10 @@ class Regression:
 
     def clip(self, R: Array, out: Array | None = None) -> Array:
         """C in the place of R = X - VU', which is R - S."""
-        far = np.abs(R) > self._far if self._far < np.inf else None
+        if self._far < np.inf:
+            far = np.abs(R) > self._far
+        else:
+            far = None
         R.clip(-self._lam, self._lam, out=R)
         if far is not None:
             R[far] = 0.0
@@ -112,7 +115,10 @@ def recover(
     for _ in range(_LONGEST):
         if threshold <= lam:
             break
-        ridge = rho * threshold / lam if lam > 0.0 else 0.0
+        if lam > 0.0:
+            ridge = rho * threshold / lam
+        else:
+            ridge = 0.0
         V, _ = Regression(U, threshold, ridge, cut).steps(X, V, _STEPS, out)
         threshold = max(lam, _PATH * threshold)
     return Regression(U, lam, rho, cut).settle(X, V, out)
@@ -121,7 +127,9 @@ def recover(
 def sparse(R: Array, lam: float, cut: float = np.inf) -> Array:
     """S for R = X - VU': every entry drawn towards zero by lam; those beyond the cut as they are."""
     R = np.asarray(R)
-    return np.where(np.abs(R) > cut * lam, R, R - np.clip(R, -lam, lam)) if np.isfinite(cut) else soft(R, lam)
+    if np.isfinite(cut):
+        return np.where(np.abs(R) > cut * lam, R, R - np.clip(R, -lam, lam))
+    return soft(R, lam)
 
 
 def soft(R: Array, lam: float) -> Array:

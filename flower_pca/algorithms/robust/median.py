@@ -22,7 +22,9 @@ BINS: Final = _FINE * _OCTAVES + 1  # the first is for what is below all others,
 
 def top(rms: float) -> int:
     """The power of two at which the bins end, from the root mean square of the entries."""
-    return math.ceil(math.log2(rms)) + _ABOVE if rms > 0.0 else 0
+    if rms > 0.0:
+        return math.ceil(math.log2(rms)) + _ABOVE
+    return 0
 
 
 def count(data: LocalData, top: int) -> Array:

@@ -202,12 +202,17 @@ class Verdict:
 def power_block(attempt: Attempt) -> Array | None:
     """What power steps begin with; None where matrices are sent."""
     d, r = attempt.U.shape
-    return np.array(linalg.random_block(d, r, SEED)) if r > EXACT else None
+    if r > EXACT:
+        return np.array(linalg.random_block(d, r, SEED))
+    return None
 
 
 def parts(d: int, r: int, stepwise: bool) -> Mapping[str, Part]:
     """What a message about a basis of r columns is answered by, beside counts."""
-    about = {"image": Part((d, r), Kind.ESTIMATE)} if stepwise else {"F": Part((d, r * (r + 1) // 2), Kind.SCORES)}
+    if stepwise:
+        about = {"image": Part((d, r), Kind.ESTIMATE)}
+    else:
+        about = {"F": Part((d, r * (r + 1) // 2), Kind.SCORES)}
     square = Part((r, r), Kind.SCORES)
     return {"n": ROWS, "G": square, "M": square, "count": Part((4,), Kind.COUNT), **about}
 

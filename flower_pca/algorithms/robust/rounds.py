@@ -84,16 +84,25 @@ class Task:
         Q = linalg.orth(resting)
         sums, found = {"n": np.array(self.data.n)}, []
         for block in self.blocks():
-            V = regression.settle(block.X, block.V, block.out) if self.proving and steps else block.V
+            if self.proving and steps:
+                V = regression.settle(block.X, block.V, block.out)
+            else:
+                V = block.V
             V, R = regression.steps(block.X, V, steps, block.out)
             if self.proving and steps:
                 lam, rho, cut = (self.number(name) for name in ("lam", "rho", "cut"))
                 V, R = proof.once_more(block.X, V, resting, block.out, lam=lam, rho=rho, cut=cut)
                 R = block.X - V @ U.T
             part = {"counts": block.count(R, int(self.arrays["top"]))}
-            part |= self._proof(block, V, R, Q) if self.proving else self._round(block, V, R, regression)
+            if self.proving:
+                part |= self._proof(block, V, R, Q)
+            else:
+                part |= self._round(block, V, R, regression)
             for name, a in part.items():
-                sums[name] = sums[name] + a if name in sums else a.astype(np.float64)
+                if name in sums:
+                    sums[name] = sums[name] + a
+                else:
+                    sums[name] = a.astype(np.float64)
             found.append(V * block.unit)
         if not self.proving:
             sums["B"] = U @ sums["G"] + sums.pop("rest")  # X - S = VU' + C
@@ -104,7 +113,8 @@ class Task:
         """The sums of a round, to which rows that are bad as a whole add nothing once that can be told."""
         if self.number("lam") <= _LOW * self.number("start"):
             bad = proof.bad_rows(self._clean(block, R), block.seen, proof.BAD)
-            V = np.where(bad[:, None], 0.0, V) if bad.any() else V
+            if bad.any():
+                V = np.where(bad[:, None], 0.0, V)
         C = self._pull(block, R, regression)
         sums: Arrays = {"G": V.T @ V, "rest": C.T @ V.astype(C.dtype, copy=False)}
         if "Z" in self.arrays:
@@ -183,7 +193,9 @@ class Task:
             return None
         turn = self.arrays.get("turn")
         if tag == int(self.arrays["tag"]):
-            return V if V.shape[1] == p else None
+            if V.shape[1] == p:
+                return V
+            return None
         if turn is not None and tag == int(self.arrays["origin"]) and turn.shape == (V.shape[1], p):
             return np.asarray(V @ turn)
         return None

@@ -67,8 +67,13 @@ class Shelf:
     @property
     def data(self) -> str:
         """What its data is called in the names of files."""
-        node = "node" if self.partition is None else str(self.partition)
-        return node if self.rules.data_name is None else f"data-{self.rules.data_name}"
+        if self.partition is None:
+            node = "node"
+        else:
+            node = str(self.partition)
+        if self.rules.data_name is None:
+            return node
+        return f"data-{self.rules.data_name}"
 
     @property
     def ledger(self) -> Path:
@@ -99,19 +104,27 @@ class Shelf:
     def _paths(self, kind: str) -> Iterator[Path]:
         rules, key = self.rules, "*" if self.partition is None else self.partition
         if kind in ("rows", "ledger"):
-            path = self.ledger if kind == "ledger" else folders.rows_file(rules.memory_dir, self.data)
+            if kind == "ledger":
+                path = self.ledger
+            else:
+                path = folders.rows_file(rules.memory_dir, self.data)
             yield from _there(path.parent, path.name)
         elif kind == "own":
             yield from _there(rules.output_dir, folders.OWN.format(key))
             yield from _there(rules.output_dir, folders.OWN.format(f"{key}-*"))  # of a second algorithm
             yield from _there(rules.output_dir, Path(folders.OWN.format(key)).stem)  # of a stream, step by step
         else:
-            name = folders.FIXED.format(key) if kind == "statistics" else folders.MEMORY.format(key, "*")
+            if kind == "statistics":
+                name = folders.FIXED.format(key)
+            else:
+                name = folders.MEMORY.format(key, "*")
             yield from _there(rules.memory_dir, name)
 
 
 def _there(folder: str | os.PathLike[str] | None, pattern: str) -> list[Path]:
-    return [] if folder is None else sorted(Path(folder).expanduser().glob(pattern))
+    if folder is None:
+        return []
+    return sorted(Path(folder).expanduser().glob(pattern))
 
 
 def _alone(path: Path) -> ExitStack:

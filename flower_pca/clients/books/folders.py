@@ -60,7 +60,9 @@ def own_place(path: Path, algorithm: str) -> Path:
     except DataError:
         header = {}
     beside = path.with_name(f"{path.stem}-{algorithm}{path.suffix}")
-    return path if header.get("algorithm") == algorithm else beside
+    if header.get("algorithm") == algorithm:
+        return path
+    return beside
 
 
 def key_of(context: Context) -> int:
@@ -77,8 +79,13 @@ def data_of(name: str | None, context: Context | None) -> str:
     """
     if name is not None:
         return f"data-{name}"
-    partition = None if context is None else context.node_config.get("partition-id")
-    return "node" if partition is None else str(int(partition))
+    if context is None:
+        partition = None
+    else:
+        partition = context.node_config.get("partition-id")
+    if partition is None:
+        return "node"
+    return str(int(partition))
 
 
 def folder_of(path: Path) -> None:

@@ -181,7 +181,10 @@ class Account:
                 asked = book if told else copy.deepcopy(book)  # a sum that is not told yet is only asked about
                 asked.admit(present, most=rules.group_limits)
 
-        admits = admit if named else None
+        if named:
+            admits = admit
+        else:
+            admits = None
         shares = rules.trusted_keys is not None
         return Demands(rules.identity, rules.min_peers, rules.max_colluders, admits, request.run, shares)
 
@@ -197,7 +200,10 @@ class Account:
             return
         with opened(self._path) as book:
             masked = request.stage == messages.STAGE
-            stage = messages.inner_stage(request.arrays) if masked else request.stage
+            if masked:
+                stage = messages.inner_stage(request.arrays)
+            else:
+                stage = request.stage
             if stage is not None:  # a set-up of masks and an unmasking tell nothing of these
                 self._weigh_noise(book, request)
                 self._weigh_columns(book, stage, request, data, up)

@@ -45,7 +45,9 @@ class Memory:
 
     def newest(self, run: str) -> Arrays:
         """What the client knows of a run, whichever message comes: for one that tells by itself what is due."""
-        return dict(self.after or {}) if run == self.run else {}
+        if run == self.run:
+            return dict(self.after or {})
+        return {}
 
     def to_header(self) -> dict[str, Any]:
         """Run and number."""

@@ -206,7 +206,10 @@ class Lots:
             version.write(rules, name)
             return version
         self._pending = rules.pending == "refuse"
-        goes = "refuses" if self._pending else "answers from these"
+        if self._pending:
+            goes = "refuses"
+        else:
+            goes = "answers from these"
         words = "%s of this node differ from those that it has answered from, fewer than its min_change, %s: it %s."
         logging.getLogger("flwr").warning(words, labels.count(few, "row"), least, goes)
         return version

@@ -52,7 +52,10 @@ class Policy:
 
     def _check_algorithm(self, request: wire.Request) -> None:
         """What the message names, and the algorithms that its stage belongs to, must be served."""
-        inner = messages.inner_stage(request.arrays) if request.stage == messages.STAGE else None
+        if request.stage == messages.STAGE:
+            inner = messages.inner_stage(request.arrays)
+        else:
+            inner = None
         stage = inner or request.stage
         owners, named = registry.owners(stage), set(request.algorithm.split("+"))
         asked = {*named, *(() if named & owners else owners), *({stage} & set(registry.BESIDE))}
@@ -159,7 +162,10 @@ class Policy:
         parts, shown = registry.STAGES[request.stage].parts(request.arrays, d or None), dict(up)
         for name, a in up.items():
             if parts[name].own:
-                shown[name] = a[:, :0] if parts[name].open else np.zeros_like(a)
+                if parts[name].open:
+                    shown[name] = a[:, :0]
+                else:
+                    shown[name] = np.zeros_like(a)
         return shown
 
     def declines(self, request: wire.Request, rows: LocalData | Stream) -> wire.Config:

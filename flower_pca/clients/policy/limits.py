@@ -62,8 +62,14 @@ class Asked:
     def of(cls, request: wire.Request) -> Asked:
         """What this message asks."""
         masked = request.stage == messages.STAGE
-        stage = (messages.inner_stage(request.arrays) or "") if masked else request.stage
-        asks = registry.STAGES[stage].asks if stage in registry.STAGES else {}
+        if masked:
+            stage = messages.inner_stage(request.arrays) or ""
+        else:
+            stage = request.stage
+        if stage in registry.STAGES:
+            asks = registry.STAGES[stage].asks
+        else:
+            asks = {}
         arrays = Message(messages.plain(request.arrays) if masked else request.arrays)
         if SINGLE not in request.layers:
             return cls(stage, asks, arrays, frozenset(), masked)
@@ -130,7 +136,9 @@ class Asked:
         a = self.arrays[name]
         if a.ndim == 2:
             return int(a.shape[1])
-        return int(np.max(a, initial=0)) if name in self.asks and self.asks[name].makes_columns else 0
+        if name in self.asks and self.asks[name].makes_columns:
+            return int(np.max(a, initial=0))
+        return 0
 
     @property
     def tells_products(self) -> bool:
@@ -150,7 +158,10 @@ def check(request: wire.Request) -> None:
     """Refuse numbers that no strategy sends, before anything is made of them."""
     for name, a in {**request.every, **_framed(request)}.items():
         if a.dtype.kind not in "fiub" or not np.isfinite(a).all():
-            got = f"dtype {a.dtype}" if a.dtype.kind not in "fiub" else "NaN or infinite entries"
+            if a.dtype.kind not in "fiub":
+                got = f"dtype {a.dtype}"
+            else:
+                got = "NaN or infinite entries"
             raise ProtocolError(f"{name} of a message", must="real and finite", got=got, then=_SENDER)
         if a.dtype.kind == "f" and np.max(np.abs(a), initial=0.0) > LARGEST:
             rule = f"at most {LARGEST:g} in size"
@@ -182,7 +193,10 @@ def check_sizes(request: wire.Request, d: int | None, n: int | None = None) -> N
     """
     _check_frame(request, d)
     asked = Asked.of(request)
-    known = None if n is None else counted(n, request)
+    if n is None:
+        known = None
+    else:
+        known = counted(n, request)
     if n is None:
         asked.check_length(d)
     asked.check_sizes(d, known)

@@ -57,7 +57,9 @@ _FALLING: Final = ("max_groups", "max_lost", "max_epsilon", "max_delta")
 
 def promise(rules: Rules) -> str:
     """What the profile promises, in the rules' own numbers."""
-    return PROMISES[rules.profile].format(**vars(rules)) if rules.profile else ""
+    if rules.profile:
+        return PROMISES[rules.profile].format(**vars(rules))
+    return ""
 
 
 def weaker(rules: Rules) -> dict[str, str]:
@@ -101,5 +103,8 @@ def _stricter(name: str, own: Any, set_by: Any) -> bool:
 
 def comparing(names: Any) -> bool:
     """Whether one of these algorithms compares rows."""
-    listed = [names] if isinstance(names, str) else names
+    if isinstance(names, str):
+        listed = [names]
+    else:
+        listed = names
     return any(registry.STAGES[name].by_row for name in listed)

@@ -25,7 +25,10 @@ def check(data: LocalData, rules: Rules) -> None:
     if rules.rare_columns is True:
         return
     found = _find(data, rules.min_rows)
-    names = [f"column {i}" for i in found] if data.names is None else [data.names[i] for i in found]
+    if data.names is None:
+        names = [f"column {i}" for i in found]
+    else:
+        names = [data.names[i] for i in found]
     named = [name for name in names if name not in _allowed(rules)]
     if named:
         words = "Fewer than min_rows=%d rows of this node have a value, or another than most, in %s (rare_columns)."
@@ -39,7 +42,9 @@ def _allowed(rules: Rules) -> Collection[str]:
     given = rules.rare_columns
     if isinstance(given, str):
         return [name.strip() for name in given.split(",")]
-    return given if isinstance(given, Collection) else ()
+    if isinstance(given, Collection):
+        return given
+    return ()
 
 
 def _find(data: LocalData, least: int) -> list[int]:
@@ -56,7 +61,10 @@ def _find(data: LocalData, least: int) -> list[int]:
 
 
 def _tells_few(column: Array, least: int) -> bool:
-    there = column[~np.isnan(column)] if column.dtype.kind == "f" else column
+    if column.dtype.kind == "f":
+        there = column[~np.isnan(column)]
+    else:
+        there = column
     if len(there) < least:
         return len(there) > 0
     # A value that all but fewer than `least` have is the most frequent of any 2 least - 1 rows.

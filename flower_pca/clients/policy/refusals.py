@@ -57,7 +57,10 @@ def _place(error: Exception) -> str:
 
 def _kind(error: Exception) -> str:
     """What an error is called; of the system's also what it says by its number, which names no file."""
-    number = error.errno if isinstance(error, OSError) else None
+    if isinstance(error, OSError):
+        number = error.errno
+    else:
+        number = None
     if not isinstance(number, int):  # somebody's own code may have made it of other things
         return type(error).__name__
     return f"{type(error).__name__}: {os.strerror(number)}"

@@ -246,7 +246,10 @@ class Rules:
     def of(cls, rules: Rules | None, given: Mapping[str, Any]) -> Rules:
         """The rules, with those that are given by name in place of their own."""
         checks.parameters("the rules of a node", given, [f.name for f in fields(cls)])
-        own = cls() if rules is None else rules
+        if rules is None:
+            own = cls()
+        else:
+            own = rules
         if not given:
             return own  # the same object has read its files already
         asked = {key: value for key, value in given.items() if key != "profile"}
@@ -304,7 +307,9 @@ class Rules:
         if not np.isfinite(list(numbers.values()) if isinstance(numbers, Mapping) else numbers).all():
             rule, remedy = "a number, or one for each column by name", 'Write "age=50,weight=70", say.'
             raise ConfigError("gap_values", must=rule, got=repr(self.gap_values), then=remedy)
-        return numbers if isinstance(numbers, float) else dict(numbers)
+        if isinstance(numbers, float):
+            return numbers
+        return dict(numbers)
 
     def constants(self, names: Sequence[str] | None, d: int) -> Array | None:
         """What stands for gaps in each of d columns of these names; NaN where nothing does, None without the rule."""

@@ -248,7 +248,7 @@ def test_the_report_has_the_rotated_loadings_of_all_columns(saved, capsys):
     blocks = [sorted(order[i : i + 4]) for i in (0, 4, 8)]
     assert sorted(blocks) == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]  # what loads on one axis stands together
     assert flower_pca(capsys, "report", saved)[0] == 0
-    assert "otated" not in (saved.parent / "report.html").read_text()
+    assert "Rotated" not in (saved.parent / "report.html").read_text()
 
 
 def test_a_run_of_steps_has_nothing_to_rotate(tmp_path, capsys):

@@ -150,7 +150,10 @@ def test_a_penalty_grows_where_the_distance_has_not_fallen_enough() -> None:
 @pytest.mark.parametrize(
     ("parameters", "words"),
     [
-        ({"beta_0": 0.0}, "beta_0 of faps must be a finite number of at least 1e-06 and at most 100. Got 0.0. Try 0.15."),
+        (
+            {"beta_0": 0.0},
+            "beta_0 of faps must be a finite number of at least 1e-06 and at most 100. Got 0.0. Try 0.15.",
+        ),
         ({"theta": 1.5}, "theta of faps must be a finite number of at least 0 and at most 1. Got 1.5. Try 0.1."),
         ({"mu": -1}, "mu of faps must be a finite number of at least 0 and at most 1. Got -1. Try 0.01."),
         (
@@ -159,7 +162,7 @@ def test_a_penalty_grows_where_the_distance_has_not_fallen_enough() -> None:
             ' out, or use penalty="paper".',
         ),
     ],
-)  # fmt: skip
+)
 def test_parameters_are_checked(parameters: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError) as caught:
         make("faps", **parameters)

@@ -102,9 +102,11 @@ class FAPS(Iterative[FAPSState]):
     wanted ones are small beside it, a round is a shorter step than SSI's: see `pace`. beta_i grows by a tenth when the
     distance between X_i and Z has not fallen by one percent within five rounds. Where clients differ so much that a
     client's own directions outweigh 0.15 ||C_i||_2, the penalties grow for hundreds of rounds before the consensus
-    holds, or without end. penalty="measured" finds two penalties from the rows in every round: see `penalties`. Where the steps of such
-    a run no longer fall, the server has all clients take longer ones, up to SSI's, whose answers are products C_i Z;
-    so only under masks, which hide them.
+    holds, or without end.
+
+    penalty="measured" finds two penalties from the rows in every round: see `penalties`. Where the steps of such a run
+    no longer fall, the server has all clients take longer ones, up to SSI's, whose answers are products C_i Z; so only
+    under masks, which hide them.
 
     Reference: Wang, Liu, Zhang, "Seeking consensus on subspaces in federated principal component analysis", 2022.
     Cost per round: 4 (inner_steps + 1) n_i d p flops on a client; p columns of d floats each way; 2 d p^2 flops at
@@ -154,9 +156,9 @@ class FAPS(Iterative[FAPSState]):
         checks.number("theta of faps", self.theta, least=0.0, most=1.0, remedy="Try 0.1.")
         checks.number("mu of faps", self.mu, least=0.0, most=1.0, remedy="Try 0.01.")
         if self.penalty != "paper" and self._rule.named:
-            got, remedy = ", ".join(self._rule.named), 'Leave them out, or use penalty="paper".'
-            raise ConfigError("Settings of the paper's penalties", must="left out where others are used", got=got,
-                              then=remedy)  # fmt: skip
+            what, rule = "Settings of the paper's penalties", "left out where others are used"
+            remedy = 'Leave them out, or use penalty="paper".'
+            raise ConfigError(what, must=rule, got=", ".join(self._rule.named), then=remedy)
 
     @property
     def _rule(self) -> PaperRule:

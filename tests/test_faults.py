@@ -334,14 +334,16 @@ def test_a_node_that_falls_silent_does_not_hold_up_the_run(name, when):
     last = when if name == "ssi" else 99
     node = at(grid, range(when, last + 1), lambda message, reply: None)
     result = strategy(name, round_timeout=0.5).fit(grid)
-    assert set(failed(result, node)) == {"no answer within 0.5 s"}
+    assert set(failed(result, node)) == {"no answer within 0.5 s" if when else f"no answer within 0.5 s: {MUTE}"}
     assert is_pca_of(result, OTHERS) or is_pca_of(result, SHARDS)
 
 
 def test_a_silent_federation_ends():
     grid = grid_of(SHARDS)
     grid.tamper = lambda message, reply: None
-    with pytest.raises(NotEnoughNodes, match=r"5 left out, the first because: no answer within 0\.1 s\."):
+    with pytest.raises(
+        NotEnoughNodes, match=r"5 left out, the first because: no answer within 0\.1 s: it has answered no"
+    ):
         strategy("ssi", round_timeout=0.1).fit(grid)
     assert set(grid.counts.values()) == {2}
 
@@ -574,6 +576,38 @@ def test_a_node_whose_process_dies_at_every_message_is_asked_twice(code, words):
     result = strategy("faps", round_timeout=0.5).fit(grid)
     assert failed(result, node) == [words, words]
     assert is_pca_of(result, OTHERS) or is_pca_of(result, SHARDS)
+
+
+MUTE = "it has answered no message of this run, and its own log says whether its processes begin"
+
+
+@pytest.mark.parametrize("fault", [lambda message, reply: None, flower_error(4, "expired")])
+def test_a_node_that_never_began_is_named_as_one(fault):
+    grid = grid_of(SHARDS)
+    node = at(grid, range(99), fault)
+    result = strategy("ssi", round_timeout=0.2).fit(grid)
+    assert failed(result, node) == [f"no answer within 0.2 s: {MUTE}"] * 2
+
+
+def test_a_node_that_has_said_anything_has_begun():
+    """Though it was but an error."""
+    grid = grid_of(SHARDS)
+    fail = flower_error(2, "boom")
+    node = at(grid, range(99), lambda message, reply: None if number(message) else fail(message, reply))
+    result = strategy("ssi", round_timeout=0.2).fit(grid)
+    assert failed(result, node)[:2] == ["error 2: boom", "no answer within 0.2 s"]
+
+
+def test_a_run_that_goes_on_knows_who_had_begun(tmp_path):
+    def interrupt(run):
+        raise KeyboardInterrupt
+
+    grid, checkpoint = grid_of(SHARDS), tmp_path / "run.npz"
+    with pytest.raises(KeyboardInterrupt):
+        strategy("ssi", checkpoint=checkpoint).fit(grid, on_round=interrupt)
+    node = at(grid, range(99), lambda message, reply: None)
+    result = strategy("ssi", checkpoint=checkpoint, round_timeout=0.2).fit(grid)
+    assert set(failed(result, node)) == {"no answer within 0.2 s"}
 
 
 @pytest.mark.slow

@@ -23,7 +23,7 @@ from flower_pca.core.run import Run
 from flower_pca.core.settings import DP, AskedHere, MaskedSums, why_bits
 from flower_pca.core.stage import Stage
 from flower_pca.dp.outlook import Outlook
-from flower_pca.names import ranges
+from flower_pca.names import levels, ranges
 from flower_pca.names.columns import wanted
 from flower_pca.results import start as starts
 from flower_pca.results.scaling import Scaling
@@ -250,6 +250,7 @@ def _model(asked: Question, algorithm: Algorithm[Any], choices: dict[str, str], 
         warm=start is not None,
         summed=asked.mask is not None,
         wanted=asked.columns,
+        shared=() if asked.levels is None else levels.spread((), asked.levels),
         public=_public(asked),
         basis=basis,
         choices=choices,

@@ -306,10 +306,7 @@ def tracking(
     plain = {**plain, "columns": None if names is None else list(names)}
     words = {"tracker": tracker.spec, "mask": masks and repr(masks), "channel": air and repr(air)}
     roll = Roll(opens=False, min_clients=min_clients, seed=int(seed), summed=masked)
-    if air is None:
-        layers = []
-    else:
-        layers = [air]
+    layers = [] if air is None else [air]
     made = Run((tracker,), model=model, roll=roll, result=TrackingResult, layers=layers, asked={**words, **plain})
     return _under(masks, made)
 

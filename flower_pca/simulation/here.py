@@ -88,10 +88,8 @@ def simulate(
     """
     conduct = Conduct(engine=Ray.of(backend), answers=answers, start=start, checkpoint=checkpoint, on_round=on_round)
     question = assembly.question(algorithm, **asked)
-    present: Callable[[int], Iterable[int]] | None = None
-    if callable(participation):
-        present = participation
-    elif participation is not None:
+    present = participation if callable(participation) else None
+    if participation is not None and not callable(participation):
         question = assembly.checked(replace(question, fraction=participation))
     question.check_checkpoint(checkpoint)
     if question.split == "columns":

@@ -160,6 +160,9 @@ def run(asked: Question, *, judged: bool = True, start: Start | None = None) -> 
     """
     if start is not None:
         checked(asked, start=type(start).__name__)
+    if asked.levels is not None and not levels.known(asked.levels, asked.columns):
+        remedy = "Name columns=['ward=surgery', ...], and levels={'ward': [...]}."
+        raise ConfigError("levels over nodes", must="listed, with all columns", got="others", then=remedy)
     algorithm, choices = _beforehand(asked)
     if asked.split == "columns":
         return _under(asked.mask, vertical.run(asked, algorithm, choices))

@@ -93,6 +93,11 @@ def plain_levels(levels: Levels) -> dict[str, list[str] | None]:
     return found | {name: list(some) for name, some in levels if some is not None}
 
 
+def known(levels: Levels, columns: Sequence[str] | None) -> bool:
+    """Whether all levels are listed, and all columns named: then nobody has to be asked what there is."""
+    return columns is not None and all(some is not None for _, some in levels)
+
+
 def indicator(column: str, level: str) -> str:
     """What the column of a level is called."""
     return f"{column}{SIGN}{level}"

@@ -152,8 +152,9 @@ class ExactPerPCA(Personalized[ExactState]):
     def learn(self, state: ExactState, mean: Arrays, share: float) -> ExactState:
         Z, f = mean["Z"], float(mean["f"])
         if state.bold and f < state.best - _ROUNDING * abs(state.best):
-            assert state.secants is not None
-            secants, progress = state.secants.tried(state.U, Z), state.progress.step(state.progress.error)
+            secants, progress = state.secants, state.progress.step(state.progress.error)
+            if secants is not None and share >= 1.0:
+                secants = secants.tried(state.U, Z)
             return replace(state, U=state.known, bold=False, back=True, secants=secants, progress=progress)
         size = float(np.linalg.norm(Z))
         if size:
@@ -191,6 +192,6 @@ class ExactPerPCA(Personalized[ExactState]):
 
 def _warm(arrays: Arrays) -> str:
     """Which of the own components kept to start from: those of the message before, or of the one before that."""
-    if "back" in arrays and arrays["back"]:
+    if arrays.get("back"):
         return "before"
     return "V"

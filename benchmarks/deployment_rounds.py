@@ -5,7 +5,8 @@ The barest app multiplies X'(XZ) in a plain `train` function, sums, takes one QR
 take turns; the ratio is of the medians of all rounds. With `--settings`, federations with other settings of Flower's
 follow, one after another: a shorter interval between two looks for work, and a database in a file. With
 `--round-trips` all nodes of a federation are so many milliseconds, there and back, from the SuperLink, by a proxy that
-holds back every chunk: one federation for each.
+holds back every chunk: one federation for each. Processes of single messages are then forks of one that has imported
+Flower, so that links are measured rather than imports.
 
     python benchmarks/deployment_rounds.py [--rounds 10] [--turns 2] [--features 784] [--components 20] [--rows 2000]
         [--settings] [--round-trips 0 50 200]
@@ -25,6 +26,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from federation import Federation
 
 OFTEN = {"FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.05"}
+STAY = ("flower-superlink", "flower-supernode", "flower-superexec")
 IN_FILE = ["--database", "{folder}/state.db"]
 SETTINGS = (("looking for work every 0.05 s", OFTEN, []), ("with a database", {}, IN_FILE), ("both", OFTEN, IN_FILE))
 
@@ -39,7 +41,9 @@ def measured(shards, given, folder, *, bare, environment=None, superlink=(), rou
     d, p = given.features, given.components
     seconds = {"ours": [], "barest": []}
     with contextlib.ExitStack() as open_:
-        federation = open_.enter_context(Federation(folder, shards, environment=environment, superlink=superlink))
+        forks = {} if round_trip is None else {"forked": (), "anew": STAY}
+        federation = Federation(folder, shards, environment=environment, superlink=superlink, **forks)
+        open_.enter_context(federation)
         if round_trip is not None:
             federation.door = open_.enter_context(Link(federation.port, round_trip / 1000)).port
         federation.present(0, 1)

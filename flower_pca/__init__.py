@@ -91,7 +91,7 @@ def __getattr__(name: str) -> Any:
     if name == "__all__":
         return _names()
     if name in _HOME:
-        found = _loaded(name)
+        found = _load(name)
     elif name[:1].isupper() and name in (shown := importlib.import_module("flower_pca.registry").shown()):
         found = shown[name]
     else:
@@ -100,7 +100,7 @@ def __getattr__(name: str) -> Any:
     return found
 
 
-def _loaded(name: str) -> Any:
+def _load(name: str) -> Any:
     try:
         return getattr(importlib.import_module(_HOME[name]), name)
     except ImportError as error:

@@ -123,7 +123,7 @@ class FAPS(Iterative[FAPSState]):
         Z, steps, tol = arrays["Z"], int(arrays["inner_steps"]), float(arrays["inner_tol"])
         if "guard" in arrays:
             guard = float(arrays["guard"])
-            return penalties.answered(Z, data, memory, steps=steps, tol=tol, guard=guard)
+            return penalties.answer(Z, data, memory, steps=steps, tol=tol, guard=guard)
         if memory.get("X", Z[:, :0]).shape != Z.shape:  # a newcomer, or a node that has lost its memory
             memory = _begin(Z, data, steps)
         V = X = memory["X"]
@@ -147,20 +147,20 @@ class FAPS(Iterative[FAPSState]):
         progress = state.progress.step(moved.remaining, moved.newest)
         guard = 0.0
         if state.guarded:
-            guard = penalties.guarded(state.guard, sines, progress.rounds)
+            guard = penalties.next_guard(state.guard, sines, progress.rounds)
         size, past = float(np.abs(total["Y"]).max()), state.past.after(Z)
         return FAPSState(Z, moved, progress, guard, state.guarded, sines, size, past)
 
     def status(self, state: FAPSState) -> Status | None:
-        return self._remedied(super().status(state))
+        return self._with_remedy(super().status(state))
 
     def verify(self, model: Model) -> Status | None:
         status = super().verify(model)
         if status is model.status:  # which has its remedy
             return status
-        return self._remedied(status)
+        return self._with_remedy(status)
 
-    def _remedied(self, status: Status | None) -> Status | None:
+    def _with_remedy(self, status: Status | None) -> Status | None:
         if status is None or status.ok:
             return status
         remedy = "krylov"

@@ -61,7 +61,7 @@ def step_of(deviation: float) -> float:
     return math.ldexp(1.0, max(math.frexp(deviation)[1] - 1 - FINER, _LEAST))
 
 
-def noised(a: Array, deviation: float, bits: Bits) -> Array:
+def add_noise(a: Array, deviation: float, bits: Bits) -> Array:
     """Numbers with independent Gaussian noise of this deviation, each a whole number of steps."""
     step = step_of(deviation)
     with np.errstate(over="ignore"):  # exact but for that, as the step is a power of two

@@ -29,7 +29,7 @@ class Listening:
 
         def listening(group, answers):
             carried, layout = self.run.session.carried, self.run.session.layout
-            self.told.append((carried, len(group.uploaded), layout.sums(group.total(answers))))
+            self.told.append((carried, len(group.uploads), layout.sums(group.total(answers))))
             return deliver(group, answers)
 
         self.run.session._deliver = listening

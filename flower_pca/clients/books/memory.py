@@ -111,7 +111,7 @@ class FileStore:
 
     def alone(self, run: str) -> AbstractContextManager[None]:
         """Until the end, no other process of the node loads or saves the memory of this run."""
-        return folders.locked(self.file(run))
+        return folders.lock(self.file(run))
 
     def load(self, run: str) -> Memory:
         """The memory of a run, empty if there is none or if the file is not one."""
@@ -128,7 +128,7 @@ class FileStore:
         archive.write(path, "memory", memory.to_header(), memory.to_arrays(), private=True)
         if fresh:
             for oldest in self._by_age()[MOST_RUNS:]:
-                folders.removed(oldest)
+                folders.remove(oldest)
 
     def _by_age(self) -> list[Path]:
         """The files of all runs, the newest first."""

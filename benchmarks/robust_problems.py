@@ -176,7 +176,7 @@ def case(kind: str, noise: float, gaps: float, seed: int) -> Case:
     held = compare(L, X, clean, result, rank=RANK, noise=noise)
     status = result.status
     return Case(
-        kind, noise, gaps, seed, held.rel, held.limit, held.service, held.wrongly,
+        kind, noise, gaps, seed, held.rel, held.limit, held.named, held.wrongly,
         status.outcome.value, result.attempts_, len(result.history), status.words,
     )  # fmt: skip
 

@@ -230,7 +230,7 @@ ANOTHER = r"The algorithm with monitor must be one whose components are all ther
 
 def test_what_a_node_tells_by_it_is_on_its_operators_page():
     page = telling(Rules(allow=["krylov", "monitor"]))
-    assert page.services["monitor"] == "how many of its rows lie how far from a basis of the server's"
+    assert page.served["monitor"] == "how many of its rows lie how far from a basis of the server's"
     assert any("by monitor: they compare rows by design" in line for line in page.open)
 
 

@@ -114,7 +114,7 @@ def test_a_node_tells_no_product_for_it_and_may_refuse_it():
     assert asked == "opening"
     told = view.kinds_asked_of("standardize")
     assert Kind.COLUMNS in {kind for kind, _ in told}
-    assert "standardize" in " ".join(telling(Rules()).services)
+    assert "standardize" in " ".join(telling(Rules()).served)
     scaling = Standardize(min_nodes=3).fit(grid_of(SHARDS, max_columns=3))
     is_that_of(scaling, POOLED)
     refusing = grid_of(SHARDS, allow=["krylov"])

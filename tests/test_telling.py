@@ -34,8 +34,8 @@ def test_every_kind_and_every_rule_has_words():
 )
 def test_every_algorithm_is_served_or_refused_as_the_node_does(rules):
     found = telling(Rules(**rules))
-    assert sorted({*found.services, *found.refused} - {"any algorithm"}) == sorted(EVERY)
-    assert {name for name in found.services if name in EVERY} <= Rules(**rules).services
+    assert sorted({*found.served, *found.refused} - {"any algorithm"}) == sorted(EVERY)
+    assert {name for name in found.served if name in EVERY} <= Rules(**rules).services
     for name in found.refused:
         stage = registry.STAGES[name]
         masked, noised = "masked_only" in rules, "max_epsilon" in rules
@@ -67,10 +67,10 @@ def test_what_answers_bring_out_follows_from_the_parts_of_a_stage():
     registry.register(Own)
     try:
         found = telling(Rules())
-        assert found.services["own_ssi"] == found.services["ssi"] == Kind.PRODUCT.tells
-        assert Kind.GRAM.tells in found.services["covariance"]
-        assert Kind.EIGENVECTORS.tells in found.services["uda"]
-        assert Kind.LIFTED.tells in found.services["dr_svd"]
+        assert found.served["own_ssi"] == found.served["ssi"] == Kind.PRODUCT.tells
+        assert Kind.GRAM.tells in found.served["covariance"]
+        assert Kind.EIGENVECTORS.tells in found.served["uda"]
+        assert Kind.LIFTED.tells in found.served["dr_svd"]
     finally:
         for table in (registry.TABLE, registry.ALGORITHMS, registry.STAGES):
             del table["own_ssi"]
@@ -79,7 +79,7 @@ def test_what_answers_bring_out_follows_from_the_parts_of_a_stage():
 def test_own_components_are_told_by_who_agrees_only():
     words = Kind.COMPONENTS.tells
     init = "per_pca"
-    assert words not in telling(Rules()).services[init]
+    assert words not in telling(Rules()).served[init]
     assert any("share_own" in line for line in telling(Rules(share_own=True)).seen)
 
 
@@ -178,4 +178,4 @@ def test_rules_that_are_none_are_refused_in_words(words, said, capsys):
 
 
 def test_scaling_alone_brings_out_no_products():
-    assert "C Z" not in telling(Rules(allow=["standardize"])).services["standardize"]
+    assert "C Z" not in telling(Rules(allow=["standardize"])).served["standardize"]

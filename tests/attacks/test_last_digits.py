@@ -48,7 +48,7 @@ def test_no_message_proves_that_a_row_is_missing(stage, epsilon, before, monkeyp
         answers = (flat.answer(stage, asked, data, {}, bits=BITS)[0][sent][1:, 0] for _ in range(MESSAGES))
         return sum(bool((np.rint(y / place) * place != y).any()) for y in answers)
 
-    monkeypatch.setattr(noise, "noised", floats)
+    monkeypatch.setattr(noise, "add_noise", floats)
     assert proofs(without) >= before
     assert proofs(within) == 0
     monkeypatch.undo()

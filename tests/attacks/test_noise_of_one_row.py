@@ -85,17 +85,17 @@ def of_masks(nodes, among):
     clients = len(nodes)
     parts = {name: noise_part(shape) for name, shape in PARTS.items()}
     bounds = fixed.bounds_with_noise(parts, STD / np.sqrt(among), clients)
-    drawn, plain = [], noise.noised
+    drawn, plain = [], noise.add_noise
 
     def spied(a, deviation, bits):
         drawn.append(plain(a, deviation, bits))
         return drawn[-1]
 
-    noise.noised = spied
+    noise.add_noise = spied
     try:
         total = Sums(nodes).sum("ssi", ASKED, PARTS, bounds, beside={"dp.among": np.array(among)})["Y"]
     finally:
-        noise.noised = plain
+        noise.add_noise = plain
     return total - sum(drawn[1:])
 
 

@@ -74,9 +74,9 @@ def residues(monkeypatch, parts, method, *, gone=(), **settings):
     (plan,) = driven.session.layers
     while driven.message() is not None:
         uploads = Phase(int(driven.message().arrays["mask.step"])) is Phase.UPLOAD
-        driven.step(gone=gone if uploads and driven.session.carried.stage != "krylov" else ())
+        driven.step(gone=gone if uploads and driven.session.message.stage != "krylov" else ())
         if uploads:
-            sent, stage = driven.sent[-1], driven.session.carried.stage
+            sent, stage = driven.sent[-1], driven.session.message.stage
             from_ = driven.came[-1]
         elif len(decoded) > sum(map(len, found.values())):
             clip, std = (plan.reach, plan.frame_noise) if stage == "private_opening" else (plan.dp.clip, plan.noise)

@@ -14,7 +14,7 @@ from flower_pca.base.linalg import Array
 from flower_pca.clients.base import PCAClient
 from flower_pca.clients.columns import node_rows, notice
 from flower_pca.clients.mods import require_honest
-from flower_pca.clients.policy.refusals import RefusalError, refusal, told
+from flower_pca.clients.policy.refusals import RefusalError, refusal, words_for_server
 from flower_pca.clients.policy.rules import Rules
 from flower_pca.wire.records import Content, put_values, values_in
 
@@ -196,7 +196,7 @@ class Ready:
 
     def words(self, error: Exception, context: Context) -> str:
         """What the server is told of an error."""
-        return told(error, discreet=self._discreet(context))
+        return words_for_server(error, discreet=self._discreet(context))
 
     def refuse(self, error: Exception, kind: str, config: wire.Config, context: Context) -> Returned:
         """What a node returns that has no client to answer."""

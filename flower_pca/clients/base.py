@@ -290,7 +290,7 @@ class PCAClient(NumPyClient):
 
 def _examples(request: wire.Request, data: LocalData | Stream, up: Arrays) -> int:
     """What Flower is told of how many rows an answer comes from."""
-    if request.stage == messages.STAGE:
+    if request.stage == messages.STAGE or not up:
         return 0
     if NOISE in request.layers:  # how many there are is told with noise only
         return 1

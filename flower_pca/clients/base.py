@@ -136,7 +136,10 @@ class PCAClient(NumPyClient):
         if self._rules.min_change is not None:
             self._lots.hold(self._rules, self._context, request.run)
         if isinstance(rows, LocalData):
-            data = rows.framed(self._policy.frame_of(request, rows))
+            frame = self._policy.frame_of(request, rows)
+            if frame.names is not None:  # which may name a column of words for its levels
+                frame = frame.with_names(rows.names, frame.split)
+            data = rows.framed(frame)
         with nullcontext() if self._store is None else self._store.alone(request.run):
             before = self._recall(request)
             with naming(request):

@@ -175,7 +175,10 @@ def csv(
     if sheet.tail:
         _warn_of_tail(sheet)
     if not rows.size:
-        rows = np.empty((0, len(features)))
+        n = 0
+        if not features:
+            n = max(map(len, values.values()), default=0)
+        rows = np.empty((n, len(features)))
     beside_rows = {n: np.array(found) if n == ids else sheet.cells.plain(found) for n, found in values.items()}
     origin = Origin.of(file, len(rows), sheet.line, guessed=guessed)
     return Table((rows,), features if sheet.header else (), beside_rows, words, str(file), origin).identified(ids)

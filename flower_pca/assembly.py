@@ -161,8 +161,10 @@ def run(asked: Question, *, judged: bool = True, start: Start | None = None) -> 
     """
     if start is not None:
         checked(asked, start=type(start).__name__)
-    if asked.levels is not None and not levels.known(asked.levels, asked.columns):
-        return _leveled(asked, asked.levels, judged=judged, start=start)
+    if asked.levels is not None:
+        if asked.columns is None or not levels.known(asked.levels):
+            return _leveled(asked, asked.levels, judged=judged, start=start)
+        asked = replace(asked, columns=levels.spread(asked.columns, asked.levels))
     algorithm, choices = _beforehand(asked)
     if asked.split == "columns":
         return _under(asked.mask, vertical.run(asked, algorithm, choices))

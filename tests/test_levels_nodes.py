@@ -155,6 +155,7 @@ def test_the_message_about_levels_tells_no_number_of_rows():
     assert set(counts) == {0}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mask", [False, True])
 @pytest.mark.parametrize("after", [1, 2, 4])
 def test_a_run_goes_on_from_its_checkpoint(tmp_path, after, mask):

@@ -31,7 +31,7 @@ def node_rows(data: Any, rules: Rules) -> LocalData | Stream:
     rows = SiteRows.of(data, who=checks.NODE)
     for hint in hints.of_first_lines(() if rows.origin is None else rows.origin.headerless):
         logging.getLogger("flwr").warning("Of this node's rows: %s", hint)
-    if rules.coded:
+    if rules.levels:
         from flower_pca.names import levels
 
         rows = levels.coded(rows, rules.coded, least=rules.min_rows, who=checks.NODE)

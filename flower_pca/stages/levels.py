@@ -98,7 +98,7 @@ class Leveled:
         self._first, self._asked, self._columns, self._then = first, asked, columns, then
         self._names: dict[int, Columns] = {}
         self._run: Driven | None = None
-        self._told: History | None = None  # the first message, of a run that goes on from a checkpoint
+        self._earlier: History | None = None  # the first message, of a run that goes on from a checkpoint
 
     @property
     def _now(self) -> Driven:
@@ -125,9 +125,9 @@ class Leveled:
         return self._with_first(History(limit=None) if self._run is None else self._run.history)
 
     @property
-    def finished(self) -> bool:
+    def is_finished(self) -> bool:
         """Whether the result is ready."""
-        return self._run is not None and self._run.finished
+        return self._run is not None and self._run.is_finished
 
     def estimate(self) -> Array | None:
         """The basis that the run would return if it ended now."""
@@ -148,7 +148,7 @@ class Leveled:
             self._run.advance(replies)
             return self.history[-1]
         record = self._first.advance(self._heard(replies))
-        if self._first.finished:
+        if self._first.is_finished:
             self._settled()
         return record
 
@@ -180,7 +180,7 @@ class Leveled:
         assert found is not None
         self._run = self._then(tuple(asked["columns"]), found)
         self._run.restore(header, arrays)
-        self._told = History.from_json(header["first"])
+        self._earlier = History.from_json(header["first"])
 
     def _heard(self, replies: Iterable[Reply | Sum | Failure]) -> Iterator[Reply | Sum | Failure]:
         """The answers without their headings, which differ, and count here; who keeps names back is left out."""
@@ -211,7 +211,7 @@ class Leveled:
 
     def _with_first(self, history: History) -> History:
         """The history with the first message before all others."""
-        whole = self._told or self._first.history
+        whole = self._earlier or self._first.history
         before = whole.count
         for record in history:
             whole = whole.add(replace(record, number=record.number + before))

@@ -91,6 +91,20 @@ class Node:
         os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait(SHORT)
 
+    def processes(self):
+        """All that write into its log: those of Flower, and of its ClientApp."""
+        return [pid for pid in self._federation.strays() if _written(pid) == self.log]
+
+    def stand_still(self):
+        """SIGSTOP of all of the node's processes."""
+        for pid in self.processes():
+            os.kill(pid, signal.SIGSTOP)
+
+    def go_on(self):
+        """SIGCONT of them."""
+        for pid in self.processes():
+            os.kill(pid, signal.SIGCONT)
+
     @property
     def stall(self):
         """While this file is there, the node stops in the middle of its next message; `reached` tells."""
@@ -361,6 +375,14 @@ class Federation:
 
 def _first(folder, path):
     return f"{folder}{os.pathsep}{path}"
+
+
+def _written(pid):
+    """What a process writes to; None where it has ended."""
+    try:
+        return Path(os.readlink(f"/proc/{pid}/fd/1"))
+    except OSError:
+        return None
 
 
 def _signal(process, number):

@@ -40,7 +40,7 @@ from flower_pca.vertical import result as vertical
 if TYPE_CHECKING:
     from flower_pca.layers.noise import Budget
     from flower_pca.masking.run import Masked
-    from flower_pca.stages.levels import Leveled
+    from flower_pca.stages.leveled import Leveled
 
 AnyRun: TypeAlias = "Run | Masked | Leveled"
 
@@ -198,7 +198,8 @@ def run(asked: Question, *, judged: bool = True, start: Start | None = None) -> 
 
 def _leveled(asked: Question, some: levels.Levels, *, judged: bool, start: Start | None) -> Leveled:
     """A run that begins by asking what levels there are, and goes on as one of these by name."""
-    from flower_pca.stages.levels import Leveled, Levels
+    from flower_pca.stages.leveled import Leveled
+    from flower_pca.stages.levels import Levels
 
     def then(columns: tuple[str, ...], found: levels.Levels) -> AnyRun:
         return run(replace(asked, columns=columns, levels=found), judged=judged, start=start)

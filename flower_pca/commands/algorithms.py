@@ -44,7 +44,8 @@ def run_compare(given: argparse.Namespace) -> int:
         registry.make(spec)  # before the data is read, which may take long
     checks.components(given.components)
     shards = common.clients_of(given)
-    settings = {**common.settings(given), "center": given.center is not False}  # one frame for all
+    # one frame for all
+    settings = {**common.settings(given), "center": given.center is not False}
     left = {} if given.algorithms is not None else _left_out(shards, specs, settings)
     specs = [spec for spec in specs if spec not in left]
     with common.progress("starting") as on_round:

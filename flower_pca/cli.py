@@ -49,7 +49,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except FlowerPCAError as error:
         sys.stderr.write(f"flower-pca: {common.spoken(str(error), data, drops=hasattr(given, 'drop'))}\n")
         # what else there is, is wrong with the input
-        return FAILED if isinstance(error, NotEnoughNodes) else USAGE
+        if isinstance(error, NotEnoughNodes):
+            return FAILED
+        return USAGE
     except BrokenPipeError:
         raise
     except OSError as error:

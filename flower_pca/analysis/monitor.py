@@ -146,7 +146,10 @@ class Monitor:
         """
         checks.number("level", share := checks.share(level), least=1e-6, most=1.0 - 2.0**-20, remedy="Try 0.99.")
         if source is None:
-            source = "theory" if self._counts is None else "clients"
+            if self._counts is None:
+                source = "theory"
+            else:
+                source = "clients"
         checks.choice("source", source, SOURCES)
         if source == "theory":
             return self._theory(float(share), trained=trained)

@@ -156,7 +156,10 @@ def finite(
 def not_finite(who: str, nan: int, infinite: int = 0, first: str = "", *, new: bool = False) -> DataError:
     """The error about entries that are no numbers, with where the first of them is and what to do about them."""
     # a node allows no other unless its operator says so
-    by = "own_mean" if who == NODE else "mean"
+    if who == NODE:
+        by = "own_mean"
+    else:
+        by = "mean"
     when, fill = " before the run", f', or use missing="{by}"'
     if new:
         when, fill = "", ", or use result.filling_gaps()"

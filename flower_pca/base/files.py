@@ -37,7 +37,10 @@ def opener(path: str, flags: int) -> int:
     """For `open`: a file for its owner only, and in a folder where others may write none but one's own."""
     exposed = _is_exposed(Path(path).absolute().parent)
     # of a pipe nobody waits for the other end
-    safely = os.O_NOFOLLOW | os.O_NONBLOCK if exposed else 0
+    if exposed:
+        safely = os.O_NOFOLLOW | os.O_NONBLOCK
+    else:
+        safely = 0
     try:
         handle = os.open(path, flags | safely | getattr(os, "O_CLOEXEC", 0), 0o600)
     except OSError as error:

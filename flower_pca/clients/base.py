@@ -230,7 +230,10 @@ class PCAClient(NumPyClient):
         """Leave the node what the algorithm gives the node itself, if it has said where."""
         masked = request.stage == messages.STAGE
         # none in the set-up of masks
-        stage = messages.inner_stage(request.arrays) if masked else request.stage
+        if masked:
+            stage = messages.inner_stage(request.arrays)
+        else:
+            stage = request.stage
         if self._own_file is None or stage is None:
             return
         if own := answering.own_results(stage, messages.plain(after), data):
@@ -300,4 +303,6 @@ def _examples(request: wire.Request, data: LocalData | Stream, up: Arrays) -> in
     if NOISE in request.layers:  # how many there are is told with noise only
         return 1
     # of a stream, of this step
-    return data.table_length if isinstance(data, LocalData) else int(up["rows"])
+    if isinstance(data, LocalData):
+        return data.table_length
+    return int(up["rows"])

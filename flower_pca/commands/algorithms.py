@@ -46,7 +46,10 @@ def run_compare(given: argparse.Namespace) -> int:
     shards = common.clients_of(given)
     # one frame for all
     settings = {**common.settings(given), "center": given.center is not False}
-    left = {} if given.algorithms is not None else _left_out(shards, specs, settings)
+    if given.algorithms is not None:
+        left = {}
+    else:
+        left = _left_out(shards, specs, settings)
     specs = [spec for spec in specs if spec not in left]
     with common.progress("starting") as on_round:
         courses = compare(shards, algorithms=specs, on_round=on_round, **settings)

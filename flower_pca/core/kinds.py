@@ -309,7 +309,10 @@ def fault(a: Array, part: Part) -> tuple[str, str] | None:
     if a.ndim and a.dtype == np.float64 and _ordinary(a):
         return None
     # or NaN
-    largest = abs(float(a)) if a.ndim == 0 else max(float(a.max(initial=0.0)), -float(a.min(initial=0.0)))
+    if a.ndim == 0:
+        largest = abs(float(a))
+    else:
+        largest = max(float(a.max(initial=0.0)), -float(a.min(initial=0.0)))
     if not math.isfinite(largest):
         return "finite", f"{int(a.size - np.isfinite(a).sum())} NaN or infinite entries"
     if largest > _LARGEST:

@@ -222,7 +222,10 @@ def _check(
         got = "lost, or of an older set-up"
         raise UnawaitedError(f"The secrets of client {reply.client}", must="there", got=got, then="Wait.")
     # who does not sign sends none
-    width = SIGNATURE if reply.arrays.get("mask.signature", raw(b"")).size else 0
+    if reply.arrays.get("mask.signature", raw(b"")).size:
+        width = SIGNATURE
+    else:
+        width = 0
     shapes: Mapping[str, Shape] = {"mask.exchange": (KEY,), "mask.key": (KEY,), "mask.d": (), "mask.past": (DIGEST,)}
     shapes = {**shapes, "mask.signature": (width,)}
     if group is not None and reply.client in sent.asked:

@@ -153,7 +153,8 @@ def _shares(counts: Mapping[str, float], d: int) -> dict[str, Any]:
     else:
         residual = None
     # of a client that tells nonsense
-    residual = residual if residual is not None and np.isfinite(residual) else None
+    if not (residual is not None and np.isfinite(residual)):
+        residual = None
     shares = (missing / (rows * d) if rows else None, counts["outliers"] / seen if seen else None, residual)
     return dict(zip(_FIGURES, (rows, *shares), strict=True))
 

@@ -265,7 +265,9 @@ class Stream:
         given = SiteRows.of(rows, who=who).quiet()
         batch = self._by_name(rows_with_gaps(given.values, who, missing), given, who)
         # without one entry it is an outage
-        return None if all(np.isnan(row).all() for row in batch) else batch
+        if all(np.isnan(row).all() for row in batch):
+            return None
+        return batch
 
     def _by_name(self, batch: Array, given: SiteRows, who: str) -> Array:
         """The columns that the run names, or all in the order of their names, which must be those of before."""

@@ -153,5 +153,8 @@ def _onto(public: Frame, mean: Array) -> Frame:
     assert public.scale is not None
     own = public.mean + public.scale * mean
     # the mean with noise, which tells no more of a row than it does
-    fill = None if public.fill is None else own
+    if public.fill is None:
+        fill = None
+    else:
+        fill = own
     return replace(public, mean=own, fill=fill)

@@ -192,7 +192,10 @@ class PerPCA(Personalized[PerState]):
         error = float(np.linalg.norm(linalg.complement(M, state.U))) / step / np.sqrt(max(U.shape[1], 1))
         f = float(mean["f"])
         # it has to rise again
-        before = state.progress if f >= state.objective else replace(state.progress, gained=f)
+        if f >= state.objective:
+            before = state.progress
+        else:
+            before = replace(state.progress, gained=f)
         progress, step = before.step(error, gain=f), self._following(state, f)
         return replace(state, U=U, objective=f, step=step, progress=progress)
 

@@ -85,7 +85,10 @@ class LowRank(Stage[LowRankState]):
         wide, p = arrays["U"].shape
         columns = Part((wide,), Kind.COUNT)
         # rows not determined, and bad as a whole
-        weak = {"weak": Part((2,), Kind.COUNT)} if "cut" in arrays else {}
+        if "cut" in arrays:
+            weak = {"weak": Part((2,), Kind.COUNT)}
+        else:
+            weak = {}
         return {"n": ROWS, **weak, "G": Part((p, p), Kind.SCORES), "far": columns, "taken": columns}
 
     def bounds(self, state: LowRankState, model: Model) -> Mapping[str, Array | float]:

@@ -198,7 +198,8 @@ class ConsensusRPCA(Robust[ConsensusState]):
         C = max(attempt.lam, attempt.level) * float(np.sqrt(model.n * model.d))
         V = float(s @ s if attempt.G is None else np.trace(attempt.G)) ** 0.5 + self.inner_steps * C * inverse
         # unknown where rows are, or were, in other units
-        V = 0.0 if attempt.units else V
+        if attempt.units:
+            V = 0.0
         if state.x is None:
             x = 1.0
         else:

@@ -193,9 +193,15 @@ class DCFPCA(Robust[DCFState]):
         if state.sigma is None:
             sigma = spread(total["counts"], state.rms)
             # nothing but zeros
-            progress = state.progress if sigma > 0.0 else state.progress.step(0.0)
+            if sigma > 0.0:
+                progress = state.progress
+            else:
+                progress = state.progress.step(0.0)
             # the paper's is of N(0, 1) entries
-            U = scale_start(state.U, sigma) if self.step == "scaled" else state.U
+            if self.step == "scaled":
+                U = scale_start(state.U, sigma)
+            else:
+                U = state.U
             return replace(state, U=U, sigma=sigma, progress=progress)
         U = total["U"] / float(total["weight"])
         moved = float(np.linalg.norm(U - state.U)) / (float(np.linalg.norm(U)) or 1.0)

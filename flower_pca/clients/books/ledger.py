@@ -179,7 +179,10 @@ class Account:
         def admit(present: frozenset[bytes], /, *, told: bool) -> None:
             with open_ledger(self._path) as book:
                 # a sum that is not told yet is only asked about
-                asked = book if told else copy.deepcopy(book)
+                if told:
+                    asked = book
+                else:
+                    asked = copy.deepcopy(book)
                 asked.admit(present, most=rules.group_limits)
 
         if named:

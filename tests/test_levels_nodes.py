@@ -7,7 +7,7 @@ from builders import StopError, sine
 from fake_grid import config_of, grid_of, hosts_of, metrics_of
 from test_levels import EVERY, NUMBERS, ROWS, TABLES, WORDS, coded, is_pooled
 
-from flower_pca import ConfigError, NotEnoughNodes, Ray, SiteRows, simulate
+from flower_pca import ConfigError, NotEnoughNodes, SiteRows, simulate
 from flower_pca.clients import Rules
 from flower_pca.strategies import PCAStrategy
 
@@ -194,12 +194,3 @@ def test_released_versions_keep_their_levels(tmp_path):
     again = fitted(grid_of(fewer, **rules))
     assert sine(first.components_, again.components_) == pytest.approx(0.0, abs=1e-12)
     assert again.n_samples_ == first.n_samples_
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")  # those of Ray and Flower, about their own files and processes
-@pytest.mark.xdist_group("ray")
-def test_on_rays_engine(cluster):
-    backend = Ray(address=cluster)
-    result = simulate("covariance", TABLES, n_components=3, levels="ward,sex", scale="std", backend=backend)
-    is_pooled(result, coded(ROWS, EVERY))

@@ -17,7 +17,7 @@ from flower_pca.base.errors import ConfigError
 from flower_pca.core import compatible
 from flower_pca.core.algorithm import Algorithm, Iterative
 from flower_pca.core.layer import Layer
-from flower_pca.core.settings import BITS, DP, WIRES, MaskedSums, fewest
+from flower_pca.core.settings import BITS, COUNTING, DP, WIRES, MaskedSums, fewest
 from flower_pca.names.columns import listed, wanted
 
 SCALES: Final = (None, "std", "max_abs")
@@ -36,7 +36,8 @@ class Question:
     Args:
         algorithm: The algorithm, with its hyper-parameters: see `make`.
         n_components: How many components, or the fraction of the total variance in (0, 1) that they shall exceed, which
-            the short form takes as "95%" too.
+            the short form takes as "95%" too; or "signal", for those above what noise alone would give: see
+            `stages.signal`. Nodes serve that only if their `allow` names it.
         center: Whether to subtract the mean of all rows; if left out, where there is a scale,
             and else as the algorithm is used to.
         scale: None, "std" (unit variance) or "max_abs" (each column divided by its largest absolute value).
@@ -77,7 +78,7 @@ class Question:
 
     algorithm: Algorithm[Any]
     _: KW_ONLY
-    n_components: int | float
+    n_components: int | float | str
     center: bool | None = None
     scale: str | None = None
     missing: str = "error"
@@ -119,7 +120,9 @@ class Question:
             checks.proportion("max_share", max_share)
             object.__setattr__(self, "max_share", float(max_share))
         object.__setattr__(self, "columns", self._ranged(wanted(self.columns)))
-        plain = {"n_components": checks.components(self.n_components), "seed": int(self.seed)}
+        plain: dict[str, Any] = {"seed": int(self.seed)}
+        if self.n_components not in COUNTING:
+            plain["n_components"] = checks.components(self.n_components, words=COUNTING)
         for name, value in {**plain, "fraction": float(fraction)}.items():
             object.__setattr__(self, name, value)  # numpy's numbers become Python's, as files can have them
 
@@ -145,7 +148,16 @@ class Question:
         on = {name: value for name, value in values.items() if value != usual[name]}
         if self.wire == "auto":  # takes what goes with the rest
             del on["wire"]
+        if isinstance(self.n_components, str):
+            on[self.n_components] = True
         return on
+
+    @property
+    def begins(self) -> int | float:
+        """The number of components, or the fraction, that a run begins with: one, where it finds the number itself."""
+        if isinstance(self.n_components, str):
+            return 1
+        return self.n_components
 
     @property
     def bits(self) -> int:

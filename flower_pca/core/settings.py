@@ -20,6 +20,7 @@ from flower_pca.names import ranges as public
 BITS: Final = {"float64": 64, "float32": 32, "float16": 16}
 WIRES: Final = ("auto", *BITS)
 FLOORS: Final = {64: 0.0, 32: 1e-7, 16: 1e-3}  # the least tolerance that goes with so many bits
+COUNTING: Final = ("signal",)  # what n_components may be in words, each a stage that finds the number
 _ALL: Final = 100  # clients up to which every two of them share a mask
 _COLLUDING: Final = 5  # beyond, one of so many may collude with the server, or drop out,
 _SECURITY: Final = 20  # and the chance that this exposes any client, or costs the sum, is at most 2^-20

@@ -10,12 +10,10 @@ engine; of rows that are drawn from a seed, on a real SuperNode, so that no run 
 
 from __future__ import annotations
 
-import inspect
+import logging
 import sys
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from itertools import chain, count
-from logging import INFO, WARNING
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,58 +27,22 @@ from flower_pca.clients.policy.rules import Rules, everything
 from flower_pca.data import partition, sources
 from flower_pca.data.sources import Arrivals
 from flower_pca.data.table import take
+from flower_pca.hosting import EACH
 from flower_pca.names import columns
-from flower_pca.results.pca import PCAResult
-from flower_pca.results.record import StepRecord
-from flower_pca.results.steps import TrackingResult
 from flower_pca.rows.stream import Stream
-from flower_pca.strategies import PCAStrategy, TrackingStrategy
-from flower_pca.strategies.log import log
+
+_GUARDED: Final = ("sign-key", "trusted-keys", "masked-only", "profile")  # rules that others count on to have rows
+_LARGEST: Final = 10**7  # entries that a run may have a real node draw
 
 server_app = ServerApp()
-
-_EACH: Final = "shards-per-node"
-_GUARDED: Final = (
-    "sign-key",
-    "trusted-keys",
-    "masked-only",
-    "profile",
-)  # rules of a node that others count on to have rows
-_WATCHED: Final = ("events", "live")  # files of the output folder that a tracker's steps are written to
-_LARGEST: Final = 10**7  # entries that a run may have a real node draw
 
 
 @server_app.main()
 def main(grid: Grid, context: Context) -> None:
     """Run the strategy that the run-config describes, and save its result as result.npz in the output folder."""
-    wanted = Path(str(context.run_config["output"])).expanduser()
-    folder = _free(wanted)
-    settings = _settings(context)
-    folder.mkdir(parents=True, exist_ok=True)
-    if settings.get("checkpoint"):
-        settings["checkpoint"] = folder / settings["checkpoint"]
-    result: PCAResult | TrackingResult
-    if _tracks(context.run_config):
-        result = _tracked(grid, settings, context, folder)
-    else:
-        _require_steps(context.run_config)
-        result = PCAStrategy(**settings).fit(grid)
-    if (folder / "result.npz").exists():  # of a run that has ended meanwhile
-        folder = _free(wanted)
-        folder.mkdir(parents=True, exist_ok=True)
-    log(INFO, "Components saved in %s", result.save(folder / "result.npz"))
+    from flower_pca.strategies.app import run  # which no node needs
 
-
-def _free(wanted: Path) -> Path:
-    """The output folder: where a relative path already has a result, the next one of that name with a number.
-
-    Whoever names an absolute path has chosen the place. A run that was interrupted has left no result, so its
-    checkpoint is found again.
-    """
-    if wanted.is_absolute():
-        return wanted.resolve()
-    numbered = (wanted.with_name(f"{wanted.name}-{n}") for n in count(2))
-    return next(folder.resolve() for folder in chain([wanted], numbered) if not (folder / "result.npz").exists())
+    run(grid, context)
 
 
 def _load(context: Context) -> Any:
@@ -88,7 +50,7 @@ def _load(context: Context) -> Any:
     node, config = context.node_config, context.run_config
     data = _own(node)
     if data is not None:
-        if _tracks(config) and Path(data).expanduser().is_dir():
+        if registry.tracks(str(config.get("algorithm", ""))) and Path(data).expanduser().is_dir():
             return Stream(Arrivals(data), who=checks.NODE)
         rows = sources.make(data)
         if "batch" in node:
@@ -136,7 +98,8 @@ def _check_dealt(node: Mapping[str, Any], asked: str) -> None:
         if (size := sources.size_drawn(asked)) > _LARGEST:
             rule = f"of at most {_LARGEST:,} entries, n d of the rows and d d of each client"
             raise ConfigError("Rows that a node draws", must=rule, got=f"{size:,}", then="Ask for fewer.")
-        log(WARNING, "This node has no data of its own: it plays part %s of %s.", node["partition-id"], asked)
+        words = "This node has no data of its own: it plays part %s of %s."
+        logging.getLogger("flwr").warning(words, node["partition-id"], asked)
 
 
 def _simulated() -> bool:
@@ -149,7 +112,7 @@ def _simulated() -> bool:
 
 def _each(context: Context) -> int:
     """How many clients a node hosts: what the run-config says at a virtual one, else it is one itself."""
-    given = int(context.run_config.get(_EACH, 1))
+    given = int(context.run_config.get(EACH, 1))
     if given > 1 and _simulated() and _own(context.node_config) is None:
         return given
     return 1
@@ -182,57 +145,6 @@ def _whole(data: str, deal: str, clients: int, wanted: str | None) -> Callable[[
 def _parties(data: str, ids: str | None, clients: int) -> list[Any]:
     """The tables of clients that hold different columns of the same people; read once per process."""
     return sources.parties(data, ids=ids, clients=clients)
-
-
-def _tracks(config: Mapping[str, Any]) -> bool:
-    return str(config.get("algorithm", "")).split("(")[0].strip() in registry.TRACKERS
-
-
-def _tracked(grid: Grid, settings: dict[str, Any], context: Context, folder: Path) -> TrackingResult:
-    """The result of a tracker's run, whose steps are written into files of the output folder as the run-config says."""
-    from flower_pca.report.live import watching
-
-    given = {what: str(context.run_config.get(what, "")) for what in _WATCHED}
-    files = {what: folder / name if name else None for what, name in given.items()}
-    resume = bool(settings.get("checkpoint")) and Path(settings["checkpoint"]).exists()
-    with watching(**files, title=f"Steps of {settings['algorithm']}", resume=resume) as on_step:
-        return _tracking(settings, context, on_step).fit(grid)
-
-
-def _require_steps(config: Mapping[str, Any]) -> None:
-    """Require that nothing is asked for that only a run of steps has."""
-    for what in _WATCHED:
-        if config.get(what):
-            remedy = "It is written of the steps of a tracker: leave it out."
-            rule = f"left out with {config['algorithm']}"
-            raise ConfigError(what, must=rule, got=repr(config[what]), then=remedy)
-
-
-def _tracking(settings: dict[str, Any], context: Context, on_step: Callable[[StepRecord], None]) -> TrackingStrategy:
-    """The strategy of a tracker, which has fewer parameters than PCAStrategy, and steps at an interval."""
-    config = context.run_config
-    names, plain = inspect.signature(TrackingStrategy).parameters, inspect.signature(PCAStrategy).parameters
-    for name, value in settings.items():
-        if name not in names and name != "algorithm" and value not in (None, False, plain[name].default):
-            key = name.replace("_", "-")
-            remedy = "A tracker has no such setting: leave it out."
-            raise ConfigError(f"{key} with a tracker", must=f"{plain[name].default}", got=repr(value), then=remedy)
-    given = {name: value for name, value in settings.items() if name in names}
-    steps, interval = int(config.get("steps", 0)), float(config.get("interval", 0.0))
-    return TrackingStrategy(settings["algorithm"], **given, steps=steps or None, interval=interval, on_step=on_step)
-
-
-def _settings(context: Context) -> dict[str, Any]:
-    """The parameters of PCAStrategy in the run-config, which has hyphens in their names and "" for None."""
-    names = {name.replace("_", "-"): name for name in inspect.signature(PCAStrategy).parameters}
-    given = {names[key]: value for key, value in context.run_config.items() if key in names}
-    each = context.run_config.get(_EACH, 1)
-    checks.integer(_EACH, each, least=1, remedy="Use 1 for a client in each node.")
-    if int(each) > 1:
-        hosted = {"hosted": context.run_config.get("shard-answers", "stacked")}
-    else:
-        hosted = {}
-    return {**{name: None if value == "" else value for name, value in given.items()}, **hosted}
 
 
 def _rules(context: Context) -> Rules:

@@ -241,6 +241,11 @@ def _made(
     return table[name](**{**own, **parameters})
 
 
+def tracks(algorithm: str) -> bool:
+    """Whether a name, or a spec string, is that of a tracker."""
+    return algorithm.split("(")[0].strip() in TRACKERS
+
+
 def owners(stage: str) -> frozenset[str]:
     """The algorithms that the stage with this name belongs to; empty if it belongs to every run."""
     named = {stage, *_CLOSED_BY.get(stage, ())}

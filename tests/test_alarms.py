@@ -72,6 +72,13 @@ def test_one_wild_batch_is_no_change_and_does_not_hide_one():
     assert track(STMiss(detect=True), [rows], n_components=2).changes_.tolist() == [49]
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [1, 4])
+def test_a_wild_row_now_and_then_is_no_change(seed):
+    """It spoils the basis that completes the next batch, which leaves more then than at any other time."""
+    assert alarms.alarms(alarms.wild_rows, 70, seed) == []
+
+
 def test_a_stream_that_stays_louder_is_known_after_a_few_alarms():
     rows = steady(240)
     louder = [batch if t < 40 else 3.0 * batch for t, batch in enumerate(rows)]

@@ -23,6 +23,7 @@ from flower_pca import (
     keys,
     registry,
     simulate,
+    strategies,
 )
 from flower_pca.data import sources
 
@@ -271,14 +272,14 @@ def test_a_relative_output_leaves_earlier_results_alone(run, tmp_path, monkeypat
 
 def test_two_runs_at_once_keep_both_results(run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    fit = app.PCAStrategy.fit
+    fit = strategies.PCAStrategy.fit
 
     def slower(strategy, grid):
-        monkeypatch.setattr(app.PCAStrategy, "fit", fit)
+        monkeypatch.setattr(strategies.PCAStrategy, "fit", fit)
         run(simulated(2), output="here", seed=1)
         return fit(strategy, grid)
 
-    monkeypatch.setattr(app.PCAStrategy, "fit", slower)
+    monkeypatch.setattr(strategies.PCAStrategy, "fit", slower)
     assert run(simulated(2), output="here", seed=2)[0].seed == 2
     assert [PCAResult.load(f"{place}/result.npz").seed for place in ("here", "here-2")] == [1, 2]
 

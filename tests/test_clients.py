@@ -1,8 +1,6 @@
 """The node's side: its policy, its memory, its rows, and what it imports."""
 
 import re
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -516,15 +514,3 @@ def test_bad_rows_in_a_client_of_ones_own():
     with pytest.raises(DataError, match="The data of this node must be finite"):
         PCAClient(np.full((3, 2), np.inf)).get_properties({})
     assert PCAClient(nan_rows(SHARDS[0])).get_properties({})["n_features"] == SHARDS[0].shape[1]  # a run may allow NaN
-
-
-@pytest.mark.slow
-def test_the_nodes_side_imports_nothing_heavy():
-    code = (
-        "import sys, flower_pca.clients\n"
-        "heavy = {'ray', 'matplotlib', 'sklearn', 'pandas', 'torch'}\n"
-        "heavy |= {'flower_pca.strategies', 'flower_pca.results.pca'}\n"
-        "print(sorted(heavy & set(sys.modules)))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"

@@ -8,7 +8,9 @@ import inspect
 import json
 import re
 import sys
+from collections.abc import Sequence
 from dataclasses import fields
+from pathlib import Path
 from typing import Any, Final
 
 from flower_pca import registry
@@ -48,6 +50,24 @@ def run_compare(given: argparse.Namespace) -> int:
     with common.progress("starting") as on_round:
         courses = compare(shards, algorithms=specs, on_round=on_round, **settings)
     figures = [course.to_json() for course in courses]
+    picture = _write(courses, figures, place)
+    why = ""
+    if left:
+        names = ", ".join(f"{spec} (about {labels.count(rounds, 'round')})" for spec, rounds in left.items())
+        why = f"Left out, as eigenvalues here are so close: {names}. Name them in --algorithms to run them.\n"
+    if given.json:
+        common.print_json(figures)
+        sys.stderr.write(why)
+        return 0
+    head = ["algorithm", "rounds", "messages", "bytes up", "bytes down", "seconds", "angle to pooled", "ended"]
+    rows = [[*_row(course)] for course in figures]
+    common.table(head, rows, text=(0, 7))
+    sys.stdout.write(f"{why}Wrote comparison.csv, comparison.json {picture} to {place}\n")
+    return 0
+
+
+def _write(courses: Sequence[Any], figures: list[dict[str, Any]], place: Path) -> str:
+    """Write the files of a comparison; and what to say of the picture."""
     drawn = extras.there("matplotlib")
     with common.writing(place) as draft:
         (draft / "comparison.json").write_text(json.dumps(figures, indent=2), encoding="utf-8")
@@ -60,20 +80,9 @@ def run_compare(given: argparse.Namespace) -> int:
             from flower_pca.plots import course
 
             course.compare(courses, draft / "comparison.svg")
-    said = ", ".join(f"{spec} (about {labels.count(rounds, 'round')})" for spec, rounds in left.items())
-    why = (
-        f"Left out, as eigenvalues here are so close: {said}. Name them in --algorithms to run them.\n" if left else ""
-    )
-    if given.json:
-        common.print_json(figures)
-        sys.stderr.write(why)
-        return 0
-    head = ["algorithm", "rounds", "messages", "bytes up", "bytes down", "seconds", "angle to pooled", "ended"]
-    rows = [[*_row(course)] for course in figures]
-    common.table(head, rows, text=(0, 7))
-    picture = "and comparison.svg" if drawn else f"and no picture ({extras.lacking('matplotlib', 'to draw')})"
-    sys.stdout.write(f"{why}Wrote comparison.csv, comparison.json {picture} to {place}\n")
-    return 0
+    if drawn:
+        return "and comparison.svg"
+    return f"and no picture ({extras.lacking('matplotlib', 'to draw')})"
 
 
 def _left_out(shards: list[Any], specs: list[str], settings: dict[str, Any]) -> dict[str, int]:

@@ -18,7 +18,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from flower_pca.base import archive, checks
 from flower_pca.base.errors import ConfigError, DataError
@@ -26,6 +26,9 @@ from flower_pca.core.drive import Driven
 from flower_pca.core.question import MISSING, SCALES, SPLITS
 from flower_pca.core.settings import COUNTING
 from flower_pca.names.columns import listed, wanted
+
+if TYPE_CHECKING:
+    from flower_pca.analysis.rotation import Rotation
 
 EVERY = 5.0  # seconds between two lines about a run, where there is no terminal
 
@@ -85,6 +88,12 @@ def argument_of_gaps(added: argparse.ArgumentParser) -> None:
     text = 'what NaN and empty cells are: an error, or the "mean" of their column in the run (default: an error, unless'
     text += " the run has allowed for them)"
     added.add_argument("--missing", choices=("error", "mean"), default="error", help=text)
+
+
+def argument_of_rotation(added: argparse.ArgumentParser) -> None:
+    """--rotate, a method with its settings."""
+    text = "turn the components so that each is of few columns: varimax or promax, with settings if need be: "
+    added.add_argument("--rotate", metavar="SPEC", help=f'{text}"varimax(kaiser=False)"')
 
 
 def argument_of_algorithm(added: argparse.ArgumentParser) -> None:
@@ -273,6 +282,15 @@ def result_of(path: str, *, steps: bool = False, missing: str = "error") -> Any:
         got = f"a tracking result, {path}, whose components change from step to step"
         remedy = "There is no transform and no score of it; flower-pca show tells of it."
         raise DataError("The result", must="that of a run", got=got, then=remedy) from error
+
+
+def rotation_of(given: argparse.Namespace, result: Any) -> Rotation | None:
+    """The result's components turned as --rotate says; None without it."""
+    from flower_pca.analysis.rotation import rotate
+
+    if given.rotate is None:
+        return None
+    return rotate(result, given.rotate)
 
 
 def share(text: str) -> float:

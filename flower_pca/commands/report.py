@@ -26,6 +26,7 @@ def add(commands: Any) -> None:
     text = "whose row is whose: \"by_column('site')\", say (default: a folder's files, or a column of sites)"
     parser.add_argument("--partition", metavar="SPEC", help=text)
     common.argument_of_gaps(parser)
+    common.argument_of_rotation(parser)
     text = "the page (default: report.html beside RESULT)"
     parser.add_argument("-o", "--out", type=Path, metavar="FILE", help=text)
 
@@ -41,6 +42,7 @@ def run(given: argparse.Namespace) -> int:
     if path.suffix.lower() not in (".html", ".htm"):
         raise ConfigError("The file for the report", must="one that ends in .html", got=path.name, then="Name it so.")
     result = common.result_of(given.result, steps=True, missing=given.missing)
+    rotation = common.rotation_of(given, result)
     shards, source = None, given.result
     if given.data is not None:
         if not isinstance(result, PCAResult):
@@ -50,7 +52,8 @@ def run(given: argparse.Namespace) -> int:
         result, shards, source = _by_position(result, list(sites)), list(sites.values()), given.data
         if result.influence_ is None and influence.cheap(result, len(shards)):
             result = influence.of_rows(result, shards)
-    report.write(result, path, title=f"Principal components of {common.title(source)}", shards=shards)
+    title = f"Principal components of {common.title(source)}"
+    report.write(result, path, title=title, shards=shards, rotation=rotation)
     if given.json:
         common.print_json({"out": str(path)})
     else:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 import csv
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError
@@ -15,6 +17,9 @@ from flower_pca.commands.show import as_json, print_result
 from flower_pca.core.question import Question
 from flower_pca.core.settings import WIRES
 from flower_pca.names.columns import wanted
+
+if TYPE_CHECKING:
+    from flower_pca.results.pca import PCAResult
 
 
 def add(commands: Any) -> None:
@@ -53,7 +58,7 @@ def add(commands: Any) -> None:
 
 def run(given: argparse.Namespace) -> int:
     """Run, write the files, print the variances; 1 if the run ended short of its goal."""
-    from flower_pca import assembly, report
+    from flower_pca import assembly
     from flower_pca.analysis import influence
     from flower_pca.results.pca import PCAResult
     from flower_pca.simulation import simulate
@@ -74,32 +79,50 @@ def run(given: argparse.Namespace) -> int:
     if seen is not None:
         seen.require()
         sys.stderr.write(f"{seen}\n")
-    where = {"backend": given.backend, "checkpoint": checkpoint, "start": start}
-    try:
-        with common.progress("starting") as on_round:
-            result = simulate(question, shards, on_round=on_round, **where)
-    except KeyboardInterrupt:
-        if checkpoint is None or not checkpoint.exists():
-            raise
-        raise KeyboardInterrupt(f"The state of the run is in {checkpoint}; the same command goes on from it.") from None
+    with common.progress("starting") as on_round, _going_on(checkpoint):
+        result = simulate(
+            question, shards, on_round=on_round, backend=given.backend, checkpoint=checkpoint, start=start
+        )
     if given.influence is None and influence.cheap(result, len(shards)):
         result = influence.of_rows(result, shards)
-    wrote = ["result.npz", "loadings.csv", "history.csv", "report.html"]
-    with common.writing(place) as draft:
-        result.save(draft / "result.npz")
-        output.write_loadings(result, draft)
-        wrote += output.write_scores(result, draft) if given.split == "columns" else []
-        wrote += output.write_own(result, draft, shards) if given.own else []
-        _history(result, draft / "history.csv")
-        title, rows = f"Principal components of {common.title(given.data)}", shards if given.split == "rows" else None
-        report.write(result, draft / "report.html", title=title, shards=rows)
-        (draft / "report.html").chmod(0o600)  # it shows scores of rows
+    files = _write(result, shards, place, given)
     if given.json:
         common.print_json({**as_json(result), "clients": len(shards), "out": str(place)})
     else:
         print_result(result)
-        sys.stdout.write(f"Wrote {', '.join(wrote[:-1])} and {wrote[-1]} to {place}\n")
+        sys.stdout.write(f"Wrote {', '.join(files[:-1])} and {files[-1]} to {place}\n")
     return 0 if result.status.ok else 1
+
+
+@contextmanager
+def _going_on(checkpoint: Path | None) -> Iterator[None]:
+    """Who interrupts a run hears where its state is."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if checkpoint is None or not checkpoint.exists():
+            raise
+        raise KeyboardInterrupt(f"The state of the run is in {checkpoint}; the same command goes on from it.") from None
+
+
+def _write(result: PCAResult, shards: list[Any], place: Path, given: argparse.Namespace) -> list[str]:
+    """Write the files of a result; and their names."""
+    from flower_pca import report
+
+    names = ["result.npz", "loadings.csv", "history.csv", "report.html"]
+    title = f"Principal components of {common.title(given.data)}"
+    with common.writing(place) as draft:
+        result.save(draft / "result.npz")
+        output.write_loadings(result, draft)
+        if given.split == "columns":
+            names += output.write_scores(result, draft)
+        if given.own:
+            names += output.write_own(result, draft, shards)
+        _history(result, draft / "history.csv")
+        rows = shards if given.split == "rows" else None
+        report.write(result, draft / "report.html", title=title, shards=rows)
+        (draft / "report.html").chmod(0o600)  # it shows scores of rows
+    return names
 
 
 def _question(given: argparse.Namespace) -> Question:

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from flower_pca.analysis.influence import Influence, has_influence, influence, warnings
 from flower_pca.analysis.monitor import Monitor
+from flower_pca.analysis.rotation import Rotation
 from flower_pca.base import labels
 from flower_pca.commands import common
 from flower_pca.names.columns import listed
@@ -30,19 +31,22 @@ def add(commands: Any) -> None:
     """Add the command to the parser."""
     parser = common.parser(commands, "show", "print the variances in a result, and how its run went", run)
     parser.add_argument("result", metavar="RESULT", help="the result.npz of a run")
+    common.argument_of_rotation(parser)
 
 
 def run(given: argparse.Namespace) -> int:
     """Print the result."""
     result = common.result_of(given.result, steps=True)
+    rotation = common.rotation_of(given, result)
     if isinstance(result, TrackingResult) and not given.json:
         sys.stdout.write("\n".join([result.table(), _traffic(result), *_sites(result), f"{result.status}\n"]))
     elif isinstance(result, TrackingResult):
         common.print_json(facts.in_json(result.facts()))
     elif given.json:
-        common.print_json(as_json(result))
+        common.print_json(as_json(result, rotation))
     else:
         print_result(result)
+        print_rotation(rotation)
     return 0
 
 
@@ -66,6 +70,15 @@ def print_result(result: PCAResult) -> None:
         *(f"hint: {common.spoken(hint)}" for hint in result.hints),
     ]
     sys.stdout.write("\n".join(lines) + "\n")
+
+
+def print_rotation(rotation: Rotation | None) -> None:
+    """The table of the rotated components, if they are wanted, and what is to be known of them."""
+    if rotation is None:
+        return
+    heads, cells = rotation.listing(digits=6)
+    common.table(heads, cells, text=(0, len(heads) - 1))
+    sys.stdout.write(f"{rotation.words}\n")
 
 
 def _sites(result: PCAResult | TrackingResult) -> list[str]:
@@ -102,13 +115,16 @@ def _plain(one: Influence) -> dict[str, Any]:
     return {**figures, "far": one.far}
 
 
-def as_json(result: PCAResult) -> dict[str, Any]:
-    """The figures of a result, as plain values; its arrays of d numbers stay in the file."""
-    return {
+def as_json(result: PCAResult, rotation: Rotation | None = None) -> dict[str, Any]:
+    """The figures of a result, as plain values; its arrays of d numbers stay in the file, but for a rotation's."""
+    figures = {
         **facts.in_json(result.facts()),
         "limits": None if result.histograms_ is None else asdict(Monitor(result).limits()),
         "influence": [_plain(one) for one in influence(result)] if has_influence(result) else None,
     }
+    if rotation is not None:
+        figures["rotation"] = rotation.as_json()
+    return figures
 
 
 def _traffic(result: PCAResult | TrackingResult) -> str:

@@ -68,6 +68,13 @@ def add(commands: Any) -> None:
     text = "alarms in a quiet step, where the threshold is learnt (default: 1e-3)"
     parser.add_argument("--alarm-rate", type=float, metavar="P", help=text)
     common.argument_of_masks(parser)
+    _add_files(parser)
+    parser.add_argument("--seed", type=int, default=0, help="seed of the server (default: 0)")
+    parser.set_defaults(run=run)
+
+
+def _add_files(parser: argparse.ArgumentParser) -> None:
+    """Where steps, the page, the state and the result are written to."""
     text = "append a line of JSON to this file once a step is over"
     parser.add_argument("--events", type=Path, metavar="FILE", help=text)
     text = "draw where the run stands into this page, FILE.html, every few seconds; a browser loads it again by itself"
@@ -76,11 +83,8 @@ def add(commands: Any) -> None:
     parser.add_argument("--checkpoint", type=Path, metavar="FILE", help=text)
     text = "go on from the checkpoint, and append to the events; where there is no checkpoint yet, begin"
     parser.add_argument("--resume", action="store_true", help=text)
-    parser.add_argument("--seed", type=int, default=0, help="seed of the server (default: 0)")
-    parser.add_argument(
-        "--out", type=Path, default=Path("out"), metavar="DIR", help="folder to write to (default: out)"
-    )
-    parser.set_defaults(run=run)
+    text = "folder to write to (default: out)"
+    parser.add_argument("--out", type=Path, default=Path("out"), metavar="DIR", help=text)
 
 
 def run(given: argparse.Namespace) -> int:

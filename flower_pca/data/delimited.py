@@ -158,10 +158,7 @@ def csv(
         first, guessed = _first_line(sheet, lines, header)
         names = [clean(cell) for cell in first] if sheet.header else [str(j + 1) for j in range(len(first))]
         beside = with_ids(beside, ids)
-        if first:
-            features, apart, words = chosen(file, names, columns, beside)
-        else:
-            features, apart, words = ((), (), {})
+        features, apart, words = chosen(file, names, columns, beside) if first else ((), (), {})
         place = {name: j for j, name in reversed([*enumerate(names)])}  # of a name that is there twice the first
         if decimal is None and thousands not in (".", ","):
             sheet.cells = _clear(sheet, lines, [place[name] for name in features], names, thousands)

@@ -16,6 +16,7 @@ from typing import Any, Final
 from flower_pca import plots
 from flower_pca.analysis.influence import warnings
 from flower_pca.analysis.outliers import with_parts
+from flower_pca.analysis.rotation import Rotation
 from flower_pca.base import archive, extras
 from flower_pca.base.version import __version__
 from flower_pca.plots import overview, style
@@ -33,6 +34,7 @@ def write(
     *,
     title: str,
     shards: Sequence[Any] | Mapping[str, Any] | None = None,
+    rotation: Rotation | None = None,
 ) -> Path:
     """Write the report of a run. Without matplotlib it has tables only, and says so.
 
@@ -41,6 +43,7 @@ def write(
         path: The HTML file. The whole new report is there afterwards, or the old file untouched.
         title: What the report is headed by, such as the name of the data.
         shards: The clients' rows, if they are at hand: then the report shows each client as well.
+        rotation: The result's components along other axes, which get tables of their own: see `analysis.rotation`.
 
     Returns:
         The path.
@@ -54,6 +57,7 @@ def write(
         html.section("What was found", pictures(result, rows, [what for what in every if what not in _COURSE])),
         html.facts(fact for fact in result.facts() if not fact.run),
         *pages.of(result, rows),
+        *pages.of_rotation(rotation),
         html.fold("How the run went", *_course(result, rows, [what for what in every if what in _COURSE])),
         f"<footer>flower_pca {__version__} &middot; {result.algorithm} &middot; seed {result.seed}</footer>\n",
     ]

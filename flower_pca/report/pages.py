@@ -15,6 +15,7 @@ import numpy as np
 from flower_pca.analysis import sites
 from flower_pca.analysis.influence import has_influence, influence
 from flower_pca.analysis.monitor import Monitor
+from flower_pca.analysis.rotation import Rotation
 from flower_pca.base import labels
 from flower_pca.base.history import History, Round
 from flower_pca.base.linalg import Array
@@ -57,6 +58,19 @@ def of(result: Result, shards: Shards) -> list[str]:
         html.table("Components", heads, lines, words=[len(heads) - 1]),
         *_clients(result, shards),
         *_influence(result),
+    ]
+
+
+def of_rotation(rotation: Rotation | None) -> list[str]:
+    """The rotated components, if they are wanted, and below them the loadings of all columns."""
+    if rotation is None:
+        return []
+    heads, lines = rotation.listing()
+    columns, loadings = rotation.every()
+    return [
+        html.table("Rotated components", heads, lines, words=[0, len(heads) - 1]),
+        html.paragraph(rotation.words, "how"),
+        html.table("Rotated loadings", columns, loadings, words=[0]),
     ]
 
 

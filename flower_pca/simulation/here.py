@@ -88,10 +88,8 @@ def simulate(
     """
     conduct = Conduct(engine=Ray.of(backend), answers=answers, start=start, checkpoint=checkpoint, on_round=on_round)
     question = assembly.question(algorithm, **asked)
-    present: Callable[[int], Iterable[int]] | None = None
-    if callable(participation):
-        present = participation
-    elif participation is not None:
+    present = participation if callable(participation) else None
+    if participation is not None and not callable(participation):
         question = assembly.checked(replace(question, fraction=participation))
     question.check_checkpoint(checkpoint)
     if question.split == "columns":
@@ -99,7 +97,7 @@ def simulate(
         _require_none(present, 'participation with split="columns"', rule, "Leave it out.")
         return vertical.simulate(question, shards, conduct, private=private)
     sites = sites_of(shards)
-    question = _in_order(question, sites)
+    question, sites = _in_order(question, sites)
     clients = _require_clients(question, sites)
     public = handed_over(private, len(clients))
     watch = Watch(on_round)
@@ -143,11 +141,15 @@ def _in_process(
     return found.with_names({})
 
 
-def _in_order(question: Question, sites: Sequence[SiteRows]) -> Question:
-    """The question, of the columns in the order that all sites have them in, if it names none."""
+def _in_order(question: Question, sites: list[SiteRows]) -> tuple[Question, list[SiteRows]]:
+    """The question, of the columns in the order that all sites have them in, if it names none; words as numbers."""
+    if question.levels is not None:
+        from flower_pca.simulation import levels
+
+        return levels.agreed(question, sites)
     if question.columns is None and (order := common_order(sites)) is not None:
-        return replace(question, columns=order)
-    return question
+        return replace(question, columns=order), sites
+    return question, sites
 
 
 def _require_clients(question: Question, sites: Sequence[SiteRows]) -> list[LocalData]:

@@ -221,7 +221,7 @@ def _threshold(tables: Array, weights: Array, W: Array, n: int) -> float:
     back = 1.0 / (weights * np.sqrt(kept))
     largest = [linalg.eigh_leading(_unpacked(table, d) * np.outer(back, back), 1)[0][0] for table in tables]
     level = float(np.mean(largest)) + DEVIATIONS * float(np.std(largest, ddof=1))
-    return level * (n / max(n - rank, 1))
+    return float(level * n / max(n - rank, 1))
 
 
 def _asking(state: SignalState) -> SignalState:

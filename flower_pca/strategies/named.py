@@ -122,6 +122,9 @@ class FAPS(PCAStrategy):
         inner_steps: Subspace iterations of the inner problem.
         inner_tol: If given, the inner iteration also ends when its subspace moves by at most this.
         penalty: "paper", or "measured" for clients that are unlike.
+        beta_0: Of the paper's penalties, the first one as a share of the largest eigenvalue of C_i.
+        theta: By which share they grow.
+        mu: By which share the distance to consensus must have fallen, over five rounds, for them not to grow.
         oversample, tol, min_rounds, max_rounds, patience: See `Iterative`.
         **keywords: Of nodes and question: see `PCAStrategy`.
     """
@@ -140,11 +143,14 @@ class FAPS(PCAStrategy):
         inner_steps: int = 10,
         inner_tol: float | None = None,
         penalty: str = "paper",
+        beta_0: float = 0.15,
+        theta: float = 0.1,
+        mu: float = 0.01,
         **keywords: Unpack[PCAKeywords],
     ) -> None:
         super().__init__(registry.make(
             self.name, oversample=oversample, tol=tol, min_rounds=min_rounds, max_rounds=max_rounds, patience=patience,
-            inner_steps=inner_steps, inner_tol=inner_tol, penalty=penalty
+            inner_steps=inner_steps, inner_tol=inner_tol, penalty=penalty, beta_0=beta_0, theta=theta, mu=mu
         ), **keywords)  # fmt: skip
 
 

@@ -73,11 +73,15 @@ def _next_batch(step: int, data: Stream, memory: Arrays, *, pools: bool) -> Arra
     memory = {"at": np.array([step, -1]), "left": np.array(taken.left), "cursor": taken.cursor}
     if before is not None and not (pools and np.nansum(before**2) > 0.0):
         before = None
-    if taken.rows is not None and before is not None:
+    if before is None:
+        batch = taken.rows  # a copy that is its own already
+    elif taken.rows is None:
+        batch = before
+    else:
         require_columns(before.shape[1], taken.rows.shape[1], data.who)
-    batches = [rows for rows in (before, taken.rows) if rows is not None]
-    if batches:
-        memory["Y"] = np.vstack(batches)
+        batch = np.vstack([before, taken.rows])
+    if batch is not None:
+        memory["Y"] = batch
     if before is not None:
         memory["before"] = np.array(len(before))
     return memory

@@ -7,7 +7,10 @@ so two batches are held against the two bases before both, and the least of
     lambda(j-1, j-2), lambda(j-1, j-3), lambda(j, j-2), lambda(j, j-3)
 
 is the statistic of step j: large only if the rows have left for good. A change is told by the second batch that it is
-in. What the statistic is like otherwise is learnt from the stream: its logarithms are kept, with weights that fall from
+in. Where one of the four is more than 30 times the least, a wild row was in one of these batches and has spoiled the
+basis that completes the next: an eighth of the least counts.
+
+What the statistic is like otherwise is learnt from the stream: its logarithms are kept, with weights that fall from
 step to step, less those of (1 + sqrt(d/n))^2 / m, with which noise of batches of n rows outside of bases of m rows goes
 along.
 
@@ -46,6 +49,8 @@ _SHARES: Final = (0.5, 0.25, 0.1)  # of the steps, above which an exponential is
 _FLATTEST: Final = 0.02  # mean excess at least, in logarithms: data without noise has none
 _NOTHING: Final = 1e-10  # of the mean square of a row: what does not count as outside
 _OLDER: Final = 3  # bases that a batch is held against
+_WILD: Final = 30.0  # times the least that batches have outside: one of them was wild by itself
+_SPOILED: Final = 8.0  # times the usual: what rows completed with the basis of a wild batch may have outside
 
 
 @dataclass(frozen=True)
@@ -93,7 +98,10 @@ class Watch:
         """Of the step that has this outside of `bases`; None while there are too few steps before it."""
         if len(outside) < _OLDER or len(self.before) < _OLDER - 1:
             return None
-        return min(*self.before[: _OLDER - 1], *outside[1:])
+        four = (*self.before[: _OLDER - 1], *outside[1:])
+        if max(four) > _WILD * min(four):
+            return min(four) / _SPOILED
+        return min(four)
 
     def usual(self, rows: int) -> float:
         """The logarithm of what noise in a batch of so many rows is in proportion to."""

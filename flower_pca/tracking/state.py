@@ -196,7 +196,19 @@ class TrackState:
             **{f"total.{name}": np.array(total) for name, total in totals.items()},
         }
 
-    def after(self, step: Step) -> TrackState:
+    def after(
+        self,
+        step: Step,
+        *,
+        solver: Solver | None,
+        probe: Solver | None,
+        watch: Watch,
+        hindsight: Hindsight,
+        detecting: bool,
+        since: int,
+        ended: bool,
+        closing: bool,
+    ) -> TrackState:
         """Before the next step, with one more in the record: nothing else is left of it but what it has told."""
         record = (*self.record, step)
         over = max(len(record) - self.keep, 0)
@@ -207,13 +219,21 @@ class TrackState:
             steps=self.steps,
             keep=self.keep,
             step=self.step + 1,
+            P=step.basis,
+            solver=solver,
+            probe=probe,
             record=record[over:],
             gone=self.gone + over,
             totals={name: self.totals.get(name, 0) + int(getattr(step, name)) for name in _TOTALS},
             each=self.each,
             over=self.number,
             untold=self.sums["left"] >= UNTOLD,
-            hindsight=self.hindsight,
+            watch=watch,
+            hindsight=hindsight,
+            detecting=detecting,
+            since=since,
+            ended=ended,
+            closing=closing,
         )
 
     def of_columns(self, columns: int) -> TrackState:

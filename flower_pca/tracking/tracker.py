@@ -2,7 +2,7 @@
 
 The state machine of a run of steps. In every step a `Solver` asks for products until it has the leading eigenvectors;
 before it, where changes are looked for by the power method, a probe does. `server` takes a sum and decides which it is
-for; `_after_product` ends a lap, `_end_step` a step, and `_begin_step` sets up the next one.
+for; `_after_product` ends a lap, `_end_step` a step, and `_beginning` sets up the next one.
 """
 
 from __future__ import annotations
@@ -110,7 +110,8 @@ class Tracker(Stage[TrackState]):
             watch = Watch(bases=(model.basis,), rows=(0,))
         else:
             watch = state.watch
-        return self._begin_step(replace(state, watch=watch))
+        solver, probe = self._beginning(model.basis, seed=seed + 1, lap=0, detecting=False)
+        return replace(state, watch=watch, solver=solver, probe=probe)
 
     def broadcast(self, state: TrackState) -> Arrays:
         head = {"step": np.array(state.step), "lap": np.array(state.lap), "refine": np.array(int(self.refine))}
@@ -229,23 +230,24 @@ class Tracker(Stage[TrackState]):
             return Solver.krylov(block, r=r)
         return Solver.by_power(block, r=r)
 
-    def _begin_step(self, state: TrackState) -> TrackState:
-        """With a solver that starts from P, in a Krylov space beside random columns, and maybe a probe outside P."""
-        P = state.P
-        assert P is not None
+    def _beginning(self, P: Array, *, seed: int, lap: int, detecting: bool) -> tuple[Solver, Solver | None]:
+        """What a step starts with from P: a Krylov space beside random columns; maybe a probe outside P."""
         if self.solver == "krylov":
-            extra = min(self.oversample, len(P) - state.r)
-            start = np.hstack([P, beside(P, extra, state.seed + state.step + 1)])
-            return replace(state, solver=self._solver(start, state.r))
+            extra = min(self.oversample, len(P) - P.shape[1])
+            return self._solver(np.hstack([P, beside(P, extra, seed)]), P.shape[1]), None
         probe = None
-        if self.detect and (state.detecting or self._detector.learns) and state.lap == 0:
-            probe = Solver.by_power(linalg.random_basis(len(P), 1, state.seed + state.step + 1), r=1)
-        return replace(state, solver=self._solver(P, state.r), probe=probe)
+        if self.detect and (detecting or self._detector.learns) and lap == 0:
+            probe = Solver.by_power(linalg.random_basis(len(P), 1, seed), r=1)
+        return self._solver(P, P.shape[1]), probe
 
     def _restart(self, state: TrackState, solver: Solver) -> TrackState:
         """The same step for other clients. The message counts, so that a step ends however often they change."""
-        d, fresh = len(solver.Q), None if state.P is None else require(self._begin_step(state).solver)
-        fresh = fresh or self._solver(linalg.random_basis(d, min(self._width(state), d), state.seed), state.r)
+        if state.P is None:
+            d = len(solver.Q)
+            fresh = self._solver(linalg.random_basis(d, min(self._width(state), d), state.seed), state.r)
+        else:
+            seed = state.seed + state.step + 1
+            fresh = self._beginning(state.P, seed=seed, lap=state.lap, detecting=state.detecting)[0]
         return replace(state, solver=replace(fresh, products=solver.products + 1))
 
     def _limit(self, state: TrackState) -> int:
@@ -266,7 +268,9 @@ class Tracker(Stage[TrackState]):
         else:
             outside = state.outside
         if state.lap < self.reuse:
-            return self._begin_step(replace(state, P=basis, lap=state.lap + 1, outside=outside))
+            seed, lap = state.seed + state.step + 1, state.lap + 1
+            solver, probe = self._beginning(basis, seed=seed, lap=lap, detecting=state.detecting)
+            return replace(state, P=basis, lap=lap, outside=outside, solver=solver, probe=probe)
         return self._end_step(state, basis, values, outside)
 
     def _end_step(self, state: TrackState, basis: Array, values: Array, outside: tuple[float, ...]) -> TrackState:
@@ -276,20 +280,22 @@ class Tracker(Stage[TrackState]):
             since = 1
         elif alarm.hindsight and alarm.hindsight.changes:
             since = state.number - alarm.hindsight.changes[-1] + 1
-        over = state.last
-        state = replace(
-            state.after(step_of(state, alarm, basis, values, outside)),
-            P=basis,
-            hindsight=alarm.hindsight or state.hindsight,
-            detecting=since >= self.update_length,
-            since=since,
+        over, detecting = state.last, since >= self.update_length
+        solver, probe = None, None
+        if not over:
+            seed = state.seed + state.step + 2
+            solver, probe = self._beginning(basis, seed=seed, lap=0, detecting=detecting)
+        return state.after(
+            step_of(state, alarm, basis, values, outside),
+            solver=solver,
+            probe=probe,
             watch=watch,
+            hindsight=alarm.hindsight or state.hindsight,
+            detecting=detecting,
+            since=since,
             ended=over and not self.refine,
             closing=over and self.refine,
         )
-        if over:
-            return state
-        return self._begin_step(state)
 
     @property
     def _detector(self) -> Detector:

@@ -1,0 +1,259 @@
+"""Rotation: the span of a result along other axes, each of which is made of few columns, for reading.
+
+The loadings of k components are A = Z diag(v)^(1/2), (d, k): Z the components, v their variances. A row x, in the
+frame, has the scores f = diag(v)^(-1/2) Z'x, of variance 1 each, and Z Z'x = A f. Any invertible R, (k, k), writes the
+same as A R and R^(-1) f: other axes, and the same rows, span, reconstruction and variance of each column. A rotation
+chooses the R that makes loadings large or small, and few in between:
+
+    varimax   R = T orthonormal, where the squared loadings of each component differ most (Kaiser 1958):
+              sum over j of [ sum_i b_ij^4 - (sum_i b_ij^2)^2 / d ], b = A T, largest.
+    promax    R = T U, where U brings A T nearest to its own entries' `power`-th powers, signs kept, by least squares
+              (Hendrickson and White 1964); its columns are such that scores keep the variance 1.
+
+With `kaiser` the rows of A have length 1 while T is looked for, so that each column of the data counts alike.
+
+Varimax turns two axes at a time, in their plane to where the criterion is largest: there the angle has a closed form,
+so that the criterion never falls. A sweep over all planes costs about 12 d k^2 flops, and some ten sweeps do. As in all
+such programs the end is a local maximum, mostly the only one.
+
+After it the scores of varimax do not correlate, and those of promax do, by `correlations`. The loadings are orthogonal
+no more, and no axis is the direction of most variance: only all of them together hold what the components hold.
+
+References:
+    Kaiser, "The varimax criterion for analytic rotation in factor analysis", Psychometrika 23, 1958.
+    Hendrickson, White, "Promax: a quick method for rotation to oblique simple structure", Br. J. Stat. Psychol. 17,
+        1964.
+    Jolliffe, "Rotation of principal components: choice of normalization constraints", J. Appl. Stat. 22, 1995: why the
+        loadings that are rotated have the length of the deviations.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from itertools import combinations
+from typing import Any, Final
+
+import numpy as np
+
+from flower_pca.base import checks, labels, spec
+from flower_pca.base.errors import ConfigError
+from flower_pca.base.linalg import Array
+from flower_pca.results.facts import Listing
+from flower_pca.results.pca import PCAResult
+from flower_pca.results.steps import TrackingResult
+
+SWEEPS: Final = 1000  # over all planes, at most
+_STILL: Final = 1e-13  # of a plane's squares: a slope that rounding may have made
+_POWER: Final = 16.0  # of promax at most: beyond, the target is a few entries, and 0 elsewhere
+_FLAT: Final = 1e-13  # of the largest variance: what rounding leaves of none
+_PAIRS: Final = 3  # correlations of scores that a sentence names
+
+
+def varimax(A: Array, *, kaiser: bool = True) -> Array:
+    """The orthonormal T, (k, k), for which the squares in each column of A T differ most.
+
+    Args:
+        A: Loadings, (d, k).
+        kaiser: Whether the rows of A count alike, as if of length 1.
+    """
+    checks.choice("kaiser", kaiser, (True, False))
+    Z, T = A.T / np.abs(A).max(), np.eye(A.shape[1])
+    if kaiser:
+        lengths = np.linalg.norm(Z, axis=0)
+        Z = Z / np.where(lengths > 0.0, lengths, 1.0)
+    planes = list(combinations(range(len(T)), 2))
+    for _ in range(SWEEPS):
+        turns = [_turn(Z, T, i, j) for i, j in planes]
+        if not any(turns):
+            return T.T
+    warnings.warn(f"Varimax has not settled within {SWEEPS} sweeps: loadings may turn further.", stacklevel=2)
+    return T.T
+
+
+def _turn(Z: Array, T: Array, i: int, j: int) -> bool:
+    """Turn rows i and j of Z, (k, d), and of T to where the criterion is largest; whether they were not there."""
+    d = Z.shape[1]
+    u, v = Z[i] ** 2 - Z[j] ** 2, 2.0 * Z[i] * Z[j]
+    slope = 2.0 * (u @ v - u.sum() * v.sum() / d)  # along a turn by t the criterion is c + |(s, b)| cos(4 t - angle)
+    bend = u @ u - v @ v - (u.sum() ** 2 - v.sum() ** 2) / d
+    rounding = _STILL * (u @ u + v @ v)
+    if abs(slope) <= rounding and bend >= -rounding:
+        return False
+    angle = np.arctan2(slope, bend) / 4.0
+    turn = np.array([[np.cos(angle), np.sin(angle)], [-np.sin(angle), np.cos(angle)]])
+    for rows in (Z, T):
+        rows[[i, j]] = turn @ rows[[i, j]]
+    return True
+
+
+def promax(A: Array, *, kaiser: bool = True, power: float = 4.0) -> Array:
+    """R = T U, (k, k), for which A R is nearest to the powers of A T, and scores keep the variance 1.
+
+    Args:
+        A: Loadings, (d, k).
+        kaiser: As for varimax, which is done first.
+        power: What each entry of the target is the power of; 2 to 4 as a rule. The higher, the more scores correlate.
+    """
+    checks.number("power", power, least=1.0, most=_POWER)
+    T = varimax(A, kaiser=kaiser)
+    B = A @ T
+    B = B / np.abs(B).max()
+    U = np.linalg.lstsq(B, B * np.abs(B) ** (power - 1.0))[0]
+    return np.asarray(T @ U * np.linalg.norm(np.linalg.inv(U), axis=1))
+
+
+METHODS: Final[Mapping[str, Callable[..., Array]]] = {"varimax": varimax, "promax": promax}
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Rotation:
+    """The components of a result along other axes, rc1, rc2, ...: those with more variance first.
+
+    Attributes:
+        method: What turned them, a spec.
+        loadings: (d, k): the frame's rows are `loadings` times scores, but for what the components leave out. With
+            scale="std" those of varimax are the correlations of columns and scores. Each one's largest is positive.
+        matrix: R, (k, k), by which the loadings of the components, Z diag(v)^(1/2), are multiplied.
+        correlations: Of the scores, (k, k); the identity of varimax.
+        explained_variance: What each adds to the variance that the components explain, (k,).
+        explained_variance_ratio: Likewise, as a share of all variance, (k,).
+        feature_names: Names of the columns, (d,); None where they go by position.
+        result: What has been rotated.
+    """
+
+    method: str
+    loadings: Array
+    matrix: Array
+    correlations: Array
+    explained_variance: Array
+    explained_variance_ratio: Array
+    feature_names: Array | None
+    result: PCAResult = field(repr=False)
+
+    def transform(self, X: Any) -> Array:
+        """Scores of rows along the rotated axes, (n, k), of variance 1 over the rows of the run.
+
+        Args:
+            X: The rows, as for `PCAResult.transform`.
+        """
+        deviations = np.sqrt(self.result.explained_variance_)
+        return np.asarray(self.result.transform(X) / deviations @ np.linalg.inv(self.matrix).T)
+
+    def get_feature_names_out(self, input_features: Any = None) -> Array:
+        """Names of what `transform` returns: rc1, rc2, ...; `input_features` changes nothing."""
+        return np.array([f"rc{j + 1}" for j in range(len(self.matrix))], dtype=object)
+
+    @property
+    def oblique(self) -> bool:
+        """Whether scores correlate."""
+        return bool(np.abs(self.correlations - np.eye(len(self.matrix))).max() > 1e-8)
+
+    @property
+    def words(self) -> str:
+        """What is to be known of them, in a few sentences."""
+        said = [
+            f"Rotated by {self.method}: together they hold what the components hold,",
+            "but none of them is the direction of most variance.",
+        ]
+        if self.oblique:
+            said.append(f"Their scores correlate: {self._pairs()}.")
+        else:
+            said.append("Their scores do not correlate, and have variance 1.")
+        return " ".join(said)
+
+    def _pairs(self) -> str:
+        """The correlations of scores that are largest in size."""
+        names, pairs = self.get_feature_names_out(), list(combinations(range(len(self.matrix)), 2))
+        largest = sorted(pairs, key=lambda pair: -abs(self.correlations[pair]))[:_PAIRS]
+        return ", ".join(f"{names[i]} and {names[j]} by {self.correlations[i, j]:+.2f}" for i, j in largest)
+
+    def listing(self, *, digits: int = 4) -> Listing:
+        """Heads, and a line of cells for each axis, with so many digits of its variance."""
+        names = labels.column_names(self.feature_names, len(self.loadings))
+        shares = self.explained_variance_ratio
+        columns = (self.get_feature_names_out(), self.explained_variance, shares, shares.cumsum(), self.loadings.T)
+        lines = [
+            [name, f"{variance:.{digits}g}", f"{share:.2%}", f"{together:.2%}", labels.in_words(weights, names)]
+            for name, variance, share, together, weights in zip(*columns, strict=True)
+        ]
+        return Listing(["rotated", "variance", "share", "together", "largest loadings"], lines)
+
+    def every(self) -> Listing:
+        """Heads, and a line with the loadings of each column: below each other those that are largest on one axis."""
+        names = labels.column_names(self.feature_names, len(self.loadings))
+        sizes = np.abs(self.loadings)
+        order = np.lexsort((-sizes.max(axis=1), sizes.argmax(axis=1)))
+        lines = [[names[i], *(f"{loading:+.2f}" for loading in self.loadings[i])] for i in order]
+        return Listing(["column", *self.get_feature_names_out()], lines)
+
+    def table(self) -> str:
+        """Variances and largest loadings as plain text."""
+        return f"{labels.in_columns(*self.listing())}\n{self.words}"
+
+    def as_json(self) -> dict[str, Any]:
+        """All of it but the result, as plain values."""
+        names = self.feature_names
+        return {
+            "method": self.method,
+            "names": self.get_feature_names_out().tolist(),
+            "feature_names": None if names is None else [str(name) for name in names],
+            "loadings": self.loadings.tolist(),
+            "matrix": self.matrix.tolist(),
+            "correlations": self.correlations.tolist(),
+            "explained_variance": self.explained_variance.tolist(),
+            "explained_variance_ratio": self.explained_variance_ratio.tolist(),
+        }
+
+
+def rotate(result: PCAResult | TrackingResult, method: str = "varimax") -> Rotation:
+    """The components of a result along axes that are made of few columns each. It needs no message, and no rows.
+
+    Args:
+        result: What a run has returned, whose components are those of the covariance of all rows.
+        method: "varimax" or "promax", with settings if need be: "varimax(kaiser=False)", "promax(power=3)".
+
+    Raises:
+        ConfigError: If there is nothing to rotate, or rotating would not keep what the components hold.
+    """
+    turn = spec.bind(method, METHODS, what="The rotation", rule='a spec such as "varimax" or "promax(power=3)"')
+    result = _with_axes(result)
+    A = result.components_.T * np.sqrt(result.explained_variance_)
+    R = turn(A)
+    inverse = np.linalg.inv(R)
+    variances = np.sum(A @ R * (A @ inverse.T), axis=0)  # diag(P L'L), P the correlations: they add up to those of A
+    order = np.argsort(-variances, kind="stable")
+    R, inverse = R[:, order], inverse[order]
+    B = A @ R
+    signs = np.sign(B[np.abs(B).argmax(axis=0), np.arange(len(R))])
+    return Rotation(
+        method=method,
+        loadings=B * signs,
+        matrix=R * signs,
+        correlations=inverse @ inverse.T * np.outer(signs, signs),
+        explained_variance=variances[order],
+        explained_variance_ratio=variances[order] / (result.total_variance_ or 1.0),
+        feature_names=result.feature_names_in_,
+        result=result,
+    )
+
+
+def _with_axes(result: PCAResult | TrackingResult) -> PCAResult:
+    """The result, whose components are orthonormal and those of all rows, with variances that are known and above 0."""
+    what = "The result to rotate"
+    if isinstance(result, TrackingResult) or not result.pooled:
+        rule = "one whose components are orthonormal, and those of the covariance of all rows"
+        raise ConfigError(what, must=rule, got=f"one of {result.algorithm}", then="Use krylov.")
+    if result.privacy is not None:
+        rule, remedy = "one of a run without noise on its variances", "Read its components as they are."
+        raise ConfigError(what, must=rule, got="one of a run with dp", then=remedy)
+    if result.n_components_ < 2:
+        rule, remedy = "one of at least 2 components", "Ask for more, or read its one component as it is."
+        raise ConfigError(what, must=rule, got=result.n_components_, then=remedy)
+    _ = result.frame  # refuses where loadings stay with their parties
+    variances = result.explained_variance_
+    if variances.min() <= _FLAT * variances.max():
+        rule, remedy = "one whose components all have a variance above 0", "Ask for fewer components."
+        raise ConfigError(what, must=rule, got=f"one of {variances.min():.2g}", then=remedy)
+    return result

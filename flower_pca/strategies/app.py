@@ -1,0 +1,107 @@
+"""What the ServerApp that `flwr run` starts does: the run that a run-config describes, from its words to its files.
+
+No node needs any of this, and a node's process starts anew with every message: so the app imports it late.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from itertools import chain, count
+from logging import INFO
+from pathlib import Path
+from typing import Any, Final
+
+from flwr.app import Context
+from flwr.serverapp import Grid
+
+from flower_pca import registry
+from flower_pca.base import checks
+from flower_pca.base.errors import ConfigError
+from flower_pca.hosting import EACH
+from flower_pca.report.live import watching
+from flower_pca.results.pca import PCAResult
+from flower_pca.results.record import StepRecord
+from flower_pca.results.steps import TrackingResult
+from flower_pca.strategies.log import log
+from flower_pca.strategies.pca import PCAStrategy
+from flower_pca.strategies.tracking import TrackingStrategy
+
+_WATCHED: Final = ("events", "live")  # files of the output folder that a tracker's steps are written to
+
+
+def run(grid: Grid, context: Context) -> None:
+    """Run the strategy that the run-config describes, and save its result as result.npz in the output folder."""
+    wanted = Path(str(context.run_config["output"])).expanduser()
+    folder = _free(wanted)
+    settings = _settings(context)
+    folder.mkdir(parents=True, exist_ok=True)
+    if settings.get("checkpoint"):
+        settings["checkpoint"] = folder / settings["checkpoint"]
+    result: PCAResult | TrackingResult
+    if registry.tracks(str(context.run_config.get("algorithm", ""))):
+        result = _tracked(grid, settings, context, folder)
+    else:
+        _require_steps(context.run_config)
+        result = PCAStrategy(**settings).fit(grid)
+    if (folder / "result.npz").exists():  # of a run that has ended meanwhile
+        folder = _free(wanted)
+        folder.mkdir(parents=True, exist_ok=True)
+    log(INFO, "Components saved in %s", result.save(folder / "result.npz"))
+
+
+def _free(wanted: Path) -> Path:
+    """The output folder: where a relative path already has a result, the next one of that name with a number.
+
+    Whoever names an absolute path has chosen the place. A run that was interrupted has left no result, so its
+    checkpoint is found again.
+    """
+    if wanted.is_absolute():
+        return wanted.resolve()
+    numbered = (wanted.with_name(f"{wanted.name}-{n}") for n in count(2))
+    return next(folder.resolve() for folder in chain([wanted], numbered) if not (folder / "result.npz").exists())
+
+
+def _tracked(grid: Grid, settings: dict[str, Any], context: Context, folder: Path) -> TrackingResult:
+    """The result of a tracker's run, whose steps are written into files of the output folder as the run-config says."""
+    given = {what: str(context.run_config.get(what, "")) for what in _WATCHED}
+    files = {what: folder / name if name else None for what, name in given.items()}
+    resume = bool(settings.get("checkpoint")) and Path(settings["checkpoint"]).exists()
+    with watching(**files, title=f"Steps of {settings['algorithm']}", resume=resume) as on_step:
+        return _tracking(settings, context, on_step).fit(grid)
+
+
+def _require_steps(config: Mapping[str, Any]) -> None:
+    """Require that nothing is asked for that only a run of steps has."""
+    for what in _WATCHED:
+        if config.get(what):
+            remedy = "It is written of the steps of a tracker: leave it out."
+            rule = f"left out with {config['algorithm']}"
+            raise ConfigError(what, must=rule, got=repr(config[what]), then=remedy)
+
+
+def _tracking(settings: dict[str, Any], context: Context, on_step: Callable[[StepRecord], None]) -> TrackingStrategy:
+    """The strategy of a tracker, which has fewer parameters than PCAStrategy, and steps at an interval."""
+    config = context.run_config
+    names, plain = inspect.signature(TrackingStrategy).parameters, inspect.signature(PCAStrategy).parameters
+    for name, value in settings.items():
+        if name not in names and name != "algorithm" and value not in (None, False, plain[name].default):
+            key = name.replace("_", "-")
+            remedy = "A tracker has no such setting: leave it out."
+            raise ConfigError(f"{key} with a tracker", must=f"{plain[name].default}", got=repr(value), then=remedy)
+    given = {name: value for name, value in settings.items() if name in names}
+    steps, interval = int(config.get("steps", 0)), float(config.get("interval", 0.0))
+    return TrackingStrategy(settings["algorithm"], **given, steps=steps or None, interval=interval, on_step=on_step)
+
+
+def _settings(context: Context) -> dict[str, Any]:
+    """The parameters of PCAStrategy in the run-config, which has hyphens in their names and "" for None."""
+    names = {name.replace("_", "-"): name for name in inspect.signature(PCAStrategy).parameters}
+    given = {names[key]: value for key, value in context.run_config.items() if key in names}
+    each = context.run_config.get(EACH, 1)
+    checks.integer(EACH, each, least=1, remedy="Use 1 for a client in each node.")
+    if int(each) > 1:
+        hosted = {"hosted": context.run_config.get("shard-answers", "stacked")}
+    else:
+        hosted = {}
+    return {**{name: None if value == "" else value for name, value in given.items()}, **hosted}

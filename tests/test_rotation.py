@@ -1,0 +1,259 @@
+"""Components along other axes, for reading: against factor_analyzer and R, and by what a rotation leaves as it is."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from builders import rotation as random_rotation
+from pages import flower_pca
+
+from flower_pca import ConfigError, PCAResult, simulate, track
+from flower_pca.analysis import rotation
+from flower_pca.analysis.rotation import METHODS, promax, rotate, varimax
+
+SPECS = ("varimax", "varimax(kaiser=False)", "promax", "promax(kaiser=False, power=3)")
+NAMES = [f"sensor_{j}" for j in range(12)]
+
+# factanal(~., 2, data = swiss) in R, as R's own reference output tests/Examples/stats-Ex.Rout.save prints what
+# varimax(normalize = FALSE) and promax make of its loadings. It leaves out what is below 0.1.
+R_VARIMAX = [[0.999973881, -0.007227595], [0.007227595, 0.999973881]]
+R_PROMAX = [[1.2114045, 0.4029296], [0.4956199, 1.2453063]]
+R_LOADINGS = [[-0.595, 0.227], [-0.599, 0.160], [0.577, -0.360], [1.192, 0.363], [0.326, 1.147]]
+R_LAST = (0.176, 0.180)  # the last row's second loading after varimax, and after promax
+
+
+def shards(seed=0, noise=0.5):
+    """Rows of three clients, of which each of three sources moves four columns, and the others little."""
+    rng = np.random.default_rng(seed)
+    sources = np.kron(np.diag([1.0, 0.8, 0.9]), np.ones((1, 4))) + 0.15 * rng.standard_normal((3, 12))
+    return [rng.standard_normal((n, 3)) @ sources + noise * rng.standard_normal((n, 12)) for n in (300, 200, 100)]
+
+
+@pytest.fixture(scope="module")
+def result():
+    return simulate("krylov", shards(), n_components=3, scale="std")
+
+
+def scaled(result):
+    return result.components_.T * np.sqrt(result.explained_variance_)
+
+
+def criterion(B):
+    """What varimax makes largest, of loadings whose rows count as they are."""
+    return float(np.sum(B**4) - np.sum(np.sum(B**2, axis=0) ** 2) / len(B))
+
+
+def alike(loadings, others):
+    """Loadings with the columns and signs of others that they go with."""
+    places = np.abs(loadings.T @ others).argmax(axis=0)
+    assert sorted(places) == list(range(len(places)))
+    return loadings[:, places] * np.sign(np.sum(loadings[:, places] * others, axis=0))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(("method", "kaiser"), [("varimax", True), ("varimax", False), ("promax", False)])
+def test_loadings_are_those_of_factor_analyzer(method, kaiser, seed):
+    theirs = pytest.importorskip("factor_analyzer")
+    result = simulate("covariance", shards(seed), n_components=3, scale="std")
+    rotator = theirs.Rotator(method=method, normalize=kaiser, max_iter=5000, tol=1e-15)
+    loadings = rotator.fit_transform(scaled(result))
+    ours = rotate(result, f"{method}(kaiser={kaiser})")
+    np.testing.assert_allclose(alike(loadings, ours.loadings), ours.loadings, atol=1e-7)
+    if method == "promax":
+        np.testing.assert_allclose(
+            np.sort(np.abs(rotator.phi_), None), np.sort(np.abs(ours.correlations), None), atol=1e-7
+        )
+
+
+def test_rotations_are_those_of_R():
+    (_, across), (_, down) = R_PROMAX
+    last = [(R_LAST[1] - down * R_LAST[0]) / across, R_LAST[0]]
+    A = np.vstack([R_LOADINGS @ np.linalg.inv(R_PROMAX), last])
+    np.testing.assert_allclose(varimax(A, kaiser=False), R_VARIMAX, atol=2e-3)
+    R = promax(A)
+    np.testing.assert_allclose(R, R_PROMAX, atol=1e-2)
+    np.testing.assert_allclose((A @ R)[:-1], R_LOADINGS, atol=5e-3)
+
+
+@pytest.mark.filterwarnings("ignore:Varimax has not settled")
+@pytest.mark.parametrize("shape", [(5, 2), (12, 3), (30, 10), (8, 8), (200, 6)])
+def test_the_criterion_never_falls(shape, monkeypatch):
+    A = np.random.default_rng(sum(shape)).standard_normal(shape)
+    found = [criterion(A)]
+    for sweeps in range(1, 12):
+        monkeypatch.setattr(rotation, "SWEEPS", sweeps)
+        found.append(criterion(A @ varimax(A, kaiser=False)))
+    assert np.all(np.diff(found) >= -1e-12 * found[-1])
+    assert found[1] > found[0]
+
+
+@pytest.mark.parametrize("shape", [(5, 2), (12, 3), (30, 10), (6, 6)])
+def test_at_the_end_no_small_turn_makes_the_criterion_larger(shape):
+    rng = np.random.default_rng(sum(shape))
+    A = rng.standard_normal(shape)
+    B = A @ varimax(A, kaiser=False)
+    for _ in range(50):
+        skew = rng.standard_normal((shape[1], shape[1]))
+        turn = np.linalg.qr(np.eye(shape[1]) + 1e-3 * (skew - skew.T))[0]
+        turn = turn * np.sign(np.diag(turn))
+        assert criterion(B @ turn) <= criterion(B) * (1.0 + 1e-13)
+
+
+@pytest.mark.parametrize("kaiser", [True, False])
+def test_a_simple_structure_is_found_from_wherever_it_was_turned_to(kaiser):
+    simple = np.kron(np.eye(4), np.array([[0.9], [0.7], [-0.8]])) * np.array([1.0, 0.9, 0.8, 0.7])
+    for seed in range(10):
+        A = simple @ random_rotation(4, seed)
+        B = A @ varimax(A, kaiser=kaiser)
+        np.testing.assert_allclose(alike(B, simple), simple, atol=1e-12)
+        np.testing.assert_allclose(alike(A @ promax(A, kaiser=kaiser), simple), simple, atol=1e-12)
+
+
+def test_the_size_of_loadings_and_a_column_of_zeros_change_nothing():
+    A = np.random.default_rng(0).standard_normal((9, 3))
+    for method in METHODS.values():
+        np.testing.assert_allclose(method(A * 1e-60), method(A), atol=1e-12)
+    padded = np.vstack([A, np.zeros(3)])
+    assert np.isfinite(varimax(padded)).all()
+    np.testing.assert_allclose(np.abs(varimax(padded * 1e60)), np.abs(varimax(padded)), atol=1e-12)
+
+
+@pytest.mark.parametrize("method", SPECS)
+def test_a_rotation_leaves_span_rows_and_variance_as_they_are(result, method):
+    found, X = rotate(result, method), np.vstack(shards())
+    scores = found.transform(X)
+    np.testing.assert_allclose(scaled(result) @ found.matrix, found.loadings, atol=1e-12)
+    back = scores @ found.loadings.T * result.scale_ + result.mean_
+    np.testing.assert_allclose(back, result.inverse_transform(result.transform(X)), atol=1e-10)
+    np.testing.assert_allclose(np.cov(scores.T), found.correlations, atol=1e-10)
+    np.testing.assert_allclose(np.diag(found.correlations), 1.0, atol=1e-12)
+    np.testing.assert_allclose(found.explained_variance.sum(), result.explained_variance_.sum())
+    np.testing.assert_allclose(found.explained_variance_ratio.sum(), result.explained_variance_ratio_.sum())
+    assert found.oblique == method.startswith("promax")
+    if not found.oblique:
+        np.testing.assert_allclose(found.matrix.T @ found.matrix, np.eye(3), atol=1e-12)
+        np.testing.assert_allclose(found.explained_variance, np.sum(found.loadings**2, axis=0))
+
+
+def test_loadings_of_scaled_columns_are_correlations_with_the_scores(result):
+    found, X = rotate(result), np.vstack(shards())
+    together = np.corrcoef(np.hstack([X, found.transform(X)]).T)[:12, 12:]
+    np.testing.assert_allclose(found.loadings * np.sqrt((len(X) - 1) / len(X)), together, atol=1e-10)
+
+
+@pytest.mark.parametrize("method", SPECS)
+def test_order_and_signs_are_fixed(result, method):
+    found = rotate(result, method)
+    assert np.all(np.diff(found.explained_variance) <= 0.0)
+    assert np.all(found.loadings[np.abs(found.loadings).argmax(axis=0), range(3)] > 0.0)
+    turned = replace(result, components_=result.components_ * np.array([[-1.0], [1.0], [-1.0]]))
+    again = rotate(turned, method)
+    np.testing.assert_allclose(again.loadings, found.loadings, atol=1e-9)
+    np.testing.assert_allclose(again.correlations, found.correlations, atol=1e-9)
+    X = shards()[0]
+    np.testing.assert_allclose(again.transform(X), found.transform(X), atol=1e-8)
+
+
+@pytest.mark.parametrize("method", SPECS)
+def test_clients_and_masks_change_nothing(result, method):
+    found = rotate(result, method)
+    for other in (
+        simulate("krylov", [np.vstack(shards())], n_components=3, scale="std"),
+        simulate("covariance", shards()[::-1], n_components=3, scale="std", mask=True),
+    ):
+        again = rotate(other, method)
+        np.testing.assert_allclose(again.loadings, found.loadings, atol=1e-7)
+        np.testing.assert_allclose(again.explained_variance, found.explained_variance, atol=1e-7)
+
+
+def test_columns_at_different_places_rotate_where_all_loadings_are_at_hand():
+    X = np.vstack(shards())
+    whole = rotate(simulate("krylov", [X], n_components=3))
+    apart = simulate("krylov", [X[:, :5], X[:, 5:]], n_components=3, split="columns")
+    found = rotate(apart)
+    np.testing.assert_allclose(found.loadings, whole.loadings, atol=1e-7)
+    np.testing.assert_allclose(found.transform({0: X[:, :5], 1: X[:, 5:]}), whole.transform(X), atol=1e-6)
+    with pytest.raises(ConfigError, match="The loadings must be of a run whose parties"):
+        rotate(replace(apart, spans_={0: [0, 5]}))
+
+
+@pytest.mark.slow
+def test_what_cannot_be_rotated_is_refused_in_one_sentence(result, monkeypatch):
+    X = shards()
+    with pytest.raises(ConfigError, match="must be one of at least 2 components"):
+        rotate(simulate("krylov", X, n_components=1))
+    for algorithm in ("sparse_pca", "per_pca", "dcf_pca"):
+        with pytest.raises(
+            ConfigError, match=f"orthonormal, and those of the covariance of all rows. Got one of {algorithm}"
+        ):
+            rotate(simulate(algorithm, X, n_components=2, max_rounds=5))
+    with pytest.raises(ConfigError, match="without noise on its variances"):
+        rotate(simulate("covariance", X, n_components=2, dp="dp(epsilon=5.0, delta=1e-6, clip=9.0)"))
+    flat = [x[:, :2] @ np.ones((2, 4)) for x in X]
+    with pytest.raises(ConfigError, match="must be one whose components all have a variance above 0"):
+        rotate(simulate("covariance", flat, n_components=3))
+    for method, words in (
+        ("oblimin", "one of varimax, promax"),
+        ("promax(power=0)", "power must be"),
+        ("varimax(kaiser=2)", "kaiser"),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            rotate(result, method)
+    monkeypatch.setattr(rotation, "SWEEPS", 1)
+    with pytest.warns(UserWarning, match="has not settled within 1 sweeps"):
+        rotate(result)
+
+
+@pytest.fixture
+def saved(result, tmp_path):
+    names = np.array(NAMES, dtype=object)
+    replace(result, feature_names_in_=names).save(tmp_path / "result.npz")
+    return tmp_path / "result.npz"
+
+
+def test_show_prints_the_rotated_components_below_the_others(saved, capsys):
+    code, before, _ = flower_pca(capsys, "show", saved)
+    code, said, err = flower_pca(capsys, "show", saved, "--rotate", "varimax")
+    assert (code, err) == (0, "")
+    assert said.startswith(before)
+    found = rotate(PCAResult.load(saved))
+    below = said.removeprefix(before)
+    assert found.words in below
+    for line in found.listing(digits=6).lines:
+        assert all(cell in below for cell in line)
+
+
+def test_show_prints_all_of_a_rotation_as_json(saved, capsys):
+    assert "rotation" not in json.loads(flower_pca(capsys, "show", saved, "--json")[1])
+    said = json.loads(flower_pca(capsys, "show", saved, "--json", "--rotate", "promax(power=3)")[1])["rotation"]
+    found = rotate(PCAResult.load(saved), "promax(power=3)")
+    assert said["feature_names"] == NAMES
+    for name in ("loadings", "matrix", "correlations", "explained_variance", "explained_variance_ratio"):
+        np.testing.assert_array_equal(said[name], getattr(found, name))
+
+
+@pytest.mark.slow
+def test_the_report_has_the_rotated_loadings_of_all_columns(saved, capsys):
+    assert flower_pca(capsys, "report", saved, "--rotate", "promax")[0] == 0
+    page = (saved.parent / "report.html").read_text()
+    found = rotate(PCAResult.load(saved), "promax")
+    assert "Rotated components" in page
+    assert found.words in page
+    table = page.partition("Rotated loadings")[2]
+    order = sorted(range(12), key=lambda j: table.index(f">{NAMES[j]}<"))
+    blocks = [sorted(order[i : i + 4]) for i in (0, 4, 8)]
+    assert sorted(blocks) == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]  # what loads on one axis stands together
+    assert flower_pca(capsys, "report", saved)[0] == 0
+    assert "Rotated" not in (saved.parent / "report.html").read_text()
+
+
+def test_a_run_of_steps_has_nothing_to_rotate(tmp_path, capsys):
+    batches = [[x[i : i + 20] for i in range(0, 100, 20)] for x in shards()]
+    track("st_miss", batches, n_components=2).save(tmp_path / "tracking.npz")
+    code, _, err = flower_pca(capsys, "show", tmp_path / "tracking.npz", "--rotate", "varimax")
+    assert code == 2
+    assert "The result to rotate must be one whose components are orthonormal" in err

@@ -495,7 +495,7 @@ class ExactPerPCA(PCAStrategy):
         weights: "equal" (every client counts the same) or "samples" (w_i = n_i).
         init, start_rounds, given: See `Personalized`.
         collect: Whether to ask for the own components at the end, which only nodes that agree will send.
-        acceleration: "anderson", best from a good start; "nesterov", best from a random one; "none"; or "auto".
+        acceleration: "lbfgs", a quasi-Newton step from ten rounds before, or "none", the plain one.
         local_steps: If above 0, so many warm power steps for V_i instead of the exact solution.
         oversample: Columns beyond the shared components in the Lanczos blocks of init="projection".
         tol, min_rounds, max_rounds, patience: See `Iterative`.
@@ -519,7 +519,7 @@ class ExactPerPCA(PCAStrategy):
         start_rounds: int = 6,
         collect: bool = False,
         given: Any = None,
-        acceleration: str = "auto",
+        acceleration: str = "lbfgs",
         local_steps: int = 0,
         **keywords: Unpack[PCAKeywords],
     ) -> None:
@@ -564,7 +564,7 @@ class TriplePCA(PCAStrategy):
         start_rounds: int = 6,
         collect: bool = False,
         given: Any = None,
-        acceleration: str = "auto",
+        acceleration: str = "lbfgs",
         local_steps: int = 0,
         threshold: float = 4.0,
         inner_steps: int = 3,

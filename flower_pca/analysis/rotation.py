@@ -258,7 +258,7 @@ def rotate(result: PCAResult | TrackingResult, method: str = "varimax") -> Rotat
 def _with_axes(result: PCAResult | TrackingResult) -> PCAResult:
     """The result, whose components are orthonormal and those of all rows, with variances that are known and above 0."""
     what = "The result to rotate"
-    if isinstance(result, TrackingResult) or not result.pooled:
+    if isinstance(result, TrackingResult) or not result.is_pooled:
         rule = "one whose components are orthonormal, and those of the covariance of all rows"
         raise ConfigError(what, must=rule, got=f"one of {result.algorithm}", then="Use krylov.")
     if result.privacy is not None:

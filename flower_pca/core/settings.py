@@ -98,7 +98,7 @@ class MaskedSums:
             return clients - 1
         return _fewest(clients)
 
-    def needed(self, group: int) -> int:
+    def quorum(self, group: int) -> int:
         """How many of a client and its neighbours, together so many, have to survive."""
         return min(group, math.floor(self.threshold * group) + 1)
 
@@ -188,7 +188,7 @@ class DP:
         return specs.bind(given, {"dp": cls, "DP": cls}, what="dp", rule=rule)(**more)
 
 
-class Asked(TypedDict, total=False):
+class QuestionOptions(TypedDict, total=False):
     """A question in short, beside its algorithm: see `Question`. Settings may be strings; mask may be True."""
 
     n_components: int | float | str
@@ -211,7 +211,7 @@ class Asked(TypedDict, total=False):
     max_share: float | str | None
 
 
-class AskedHere(Asked, total=False):
+class AskedHere(QuestionOptions, total=False):
     """Likewise, with what a loop in process may ask for beside it; the last four are passed on to the algorithm."""
 
     min_clients: int

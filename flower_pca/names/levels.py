@@ -28,7 +28,7 @@ import numpy as np
 
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array
-from flower_pca.names.columns import LONGEST, doubles, listed
+from flower_pca.names.columns import LONGEST, doubles, enumeration
 from flower_pca.names.sites import SiteRows
 from flower_pca.names.spelling import clean
 
@@ -291,7 +291,7 @@ def _of_coded(rows: SiteRows, column: str, names: list[str], who: str) -> dict[s
     there = indicators(rows.names or (), column)
     left, rest = [name for name in there if name not in names], indicator(column, OTHER)
     if left and rest not in names:
-        got = listed(map(repr, map(level_of, left)))
+        got = enumeration(map(repr, map(level_of, left)))
         raise _unknown(f"column {column} of {who}", list(map(level_of, names)), got)
     found = {name: _sum(rows, there[:1]) * 0.0 for name in names if name not in there}
     if left:
@@ -310,4 +310,4 @@ def _sum(rows: SiteRows, names: Sequence[str]) -> Array:
 
 def _unknown(where: str, levels: Sequence[str], got: str) -> DataError:
     remedy = f"Mend it, or make a run whose levels of it have {OTHER!r}."
-    return DataError(f"The levels of {where}", must=f"among {listed(levels)}", got=got, then=remedy)
+    return DataError(f"The levels of {where}", must=f"among {enumeration(levels)}", got=got, then=remedy)

@@ -13,7 +13,7 @@ from flower_pca.base import labels
 from flower_pca.base.errors import DataError, private
 from flower_pca.base.linalg import Array
 from flower_pca.names import ids
-from flower_pca.names.columns import Columns, no_numbers, unnamed
+from flower_pca.names.columns import Columns, is_nameless, no_numbers
 from flower_pca.names.origin import Origin
 from flower_pca.names.spelling import clean
 
@@ -73,14 +73,14 @@ class SiteRows:
             X = X.collect()
         frame = hasattr(X, "columns") and hasattr(X, "to_numpy")  # of pandas, polars and their like
         if frame:
-            return _framed(X, who, site)
+            return _of_frame(X, who, site)
         return cls(X, site=site)
 
     def quiet(self) -> SiteRows:
         """The same without what no message may tell: words that are in the columns, and the path of a file."""
         if not (self.words or self.source or self.origin or self.texts):
             return self
-        words = {name: bad if unnamed(name, bad) else f"text in column {name}" for name, bad in self.words.items()}
+        words = {name: bad if is_nameless(name, bad) else f"text in column {name}" for name, bad in self.words.items()}
         return replace(self, words=words, source="", origin=None, texts={})
 
     def whole(self, who: str = "the rows") -> SiteRows:
@@ -130,7 +130,7 @@ class SiteRows:
         return np.asarray(self.values, dtype=dtype)
 
 
-def _framed(frame: Any, who: str, site: str) -> SiteRows:
+def _of_frame(frame: Any, who: str, site: str) -> SiteRows:
     """A data frame's columns, in one array; those that hold no numbers are told apart."""
     names = list(frame.columns)
     if names == list(range(len(names))):  # what pandas counts columns by that were not given names

@@ -74,7 +74,7 @@ class StoredRows:
         self.source, self._lines = given.source, given.origin
         self._columns: Columns | None = None
         if given.names is not None:
-            self._columns, columns = self._sorted(given)
+            self._columns, columns = self._sort(given)
         self._X = as_stored(given.values, self.who)
         self.sparse = not isinstance(self._X, np.ndarray)
         single = self._X.dtype.kind == "f" and self._X.dtype.itemsize <= 4
@@ -93,7 +93,7 @@ class StoredRows:
         self.missing = self._count_gaps(allowed=missing)
         self.origin = self  # type: ignore[assignment]  # of the same class, whatever that is
 
-    def _sorted(self, given: SiteRows) -> tuple[Columns, Array | None]:
+    def _sort(self, given: SiteRows) -> tuple[Columns, Array | None]:
         """The names in their own order, and where these columns are; None where they are in it already."""
         assert given.names is not None
         whole = Columns(given.names, self._file)
@@ -101,10 +101,10 @@ class StoredRows:
             rule = "of all that have names"
             got = f"shape {given.shape} and {labels.count(len(whole.names), 'name')}"
             raise DataError(f"The columns of {self._file}", must=rule, got=got, then="Name each column.")
-        columns = Columns(whole.sorted, self._file)
-        if whole.names == whole.sorted:
+        columns = Columns(whole.in_order, self._file)
+        if whole.names == whole.in_order:
             return columns, None
-        return columns, whole.places(whole.sorted)
+        return columns, whole.places(whole.in_order)
 
     @property
     def names(self) -> tuple[str, ...] | None:

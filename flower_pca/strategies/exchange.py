@@ -61,7 +61,7 @@ def exchange(
         round_.line.close()
 
 
-def reached(grid: Grid, *, within: float) -> list[Any] | None:
+def reach(grid: Grid, *, within: float) -> list[Any] | None:
     """The nodes that the SuperLink lists; None where it has not answered within so many seconds."""
     line, listed = _Line(), list[Any]()
     try:

@@ -111,7 +111,7 @@ class FileStore:
 
     def alone(self, run: str) -> AbstractContextManager[None]:
         """Until the end, no other process of the node loads or saves the memory of this run."""
-        return folders.locked(self.file(run))
+        return folders.lock(self.file(run))
 
     def load(self, run: str) -> Memory:
         """The memory of a run, empty if there is none or if the file is not one."""
@@ -133,7 +133,7 @@ class FileStore:
             os.utime(path, ns=(newest + 1, newest + 1))
         if fresh:
             for oldest in sorted(ages, key=ages.__getitem__, reverse=True)[MOST_RUNS - 1 :]:
-                folders.removed(oldest)
+                folders.remove(oldest)
 
     def _ages(self) -> dict[Path, int]:
         """When the file of each run was written, in nanoseconds of the machine's clock."""

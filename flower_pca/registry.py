@@ -101,6 +101,7 @@ _OTHERS: Final = {
     "oblique": "stages.oblique:Oblique",
     "evaluate": "stages.evaluate:Evaluate",
     "influence": "stages.influence:Influence",
+    "levels": "stages.levels:Levels",
     "medians": "algorithms.median_pca:Medians",
     "columns_opening": "vertical.stages:ColumnsOpening",
     "loadings": "vertical.stages:Loadings",
@@ -108,7 +109,8 @@ _OTHERS: Final = {
     "personal": "algorithms.personal.closing:PersonalClosing",
     "triple": "algorithms.personal.triple_closing:TripleClosing",
 }
-_LAYERS: Final = {  # in the order in which a client reads a message; it seals its answer in the other
+# in the order in which a client reads a message; it seals its answer in the other
+_LAYERS: Final = {
     "wire": "layers.precision:Precision",
     "single": "layers.single:Single",
     "dp": "layers.noise:Budget",
@@ -130,7 +132,8 @@ TRACKERS: Final[MutableMapping[str, type[Tracker]]] = spec.classes(_TRACKERS)
 BESIDE: Final[MutableMapping[str, type[Stage[Any]]]] = spec.classes({**_BESIDE, **_COUNTING})
 # Of these, those before the algorithm, which find how many components there are: what `n_components` may be in words.
 COUNTING: Final[MutableMapping[str, type[Stage[Any]]]] = spec.classes(_COUNTING)
-ALONE: Final[MutableMapping[str, type[Stage[Any]]]] = spec.classes(_ALONE)  # what needs an opening, and nothing else
+# what needs an opening, and nothing else
+ALONE: Final[MutableMapping[str, type[Stage[Any]]]] = spec.classes(_ALONE)
 # Of one of the algorithms: no message is of a chooser.
 CHOOSERS: Final[MutableMapping[str, type[Algorithm[Any]]]] = spec.classes({"auto": "algorithms.auto:Auto"})
 STAGES: Final[MutableMapping[str, type[Stage[Any]]]] = spec.classes(_PLACES)

@@ -54,7 +54,7 @@ def arguments_of_rows(added: argparse.ArgumentParser) -> None:
     added.add_argument("--partition", metavar="SPEC", help=f"{text} (default: a folder's files, else contiguous)")
     arguments_of_columns(added)
     text = 'sites to leave out, whatever their files hold: names or patterns, such as "trier,test_*"'
-    added.add_argument("--without", type=_names, action="extend", default=[], metavar="SITES", help=text)
+    added.add_argument("--without", type=names, action="extend", default=[], metavar="SITES", help=text)
 
 
 def arguments_of_columns(added: argparse.ArgumentParser) -> None:
@@ -62,7 +62,7 @@ def arguments_of_columns(added: argparse.ArgumentParser) -> None:
     text = "names of the columns to use, with commas between them (default: all)"
     added.add_argument("--columns", metavar="NAMES", help=text)
     text = 'columns to leave out, whatever they hold: names or patterns with commas between them, such as "name,lab_*"'
-    added.add_argument("--drop", type=_names, action="extend", default=[], metavar="COLUMNS", help=text)
+    added.add_argument("--drop", type=names, action="extend", default=[], metavar="COLUMNS", help=text)
 
 
 def arguments_of_data(added: argparse.ArgumentParser) -> None:
@@ -143,8 +143,7 @@ def clients_of(given: argparse.Namespace) -> list[Any]:
         if given.partition is not None:
             rule, remedy = "left out over columns, of which each file has its own", "Leave it out."
             raise ConfigError("--partition", must=rule, got=given.partition, then=remedy)
-        left_out = {"drop": given.drop, "without": given.without}
-        return sources.parties(given.data, ids=given.ids, clients=given.clients, **left_out)
+        return sources.parties(given.data, ids=given.ids, clients=given.clients, drop=given.drop, without=given.without)
     if getattr(given, "ids", None) is not None:
         remedy = "Write --split columns, or leave it out."
         raise ConfigError("--ids", must="used with --split columns", got=repr(given.ids), then=remedy)
@@ -153,7 +152,9 @@ def clients_of(given: argparse.Namespace) -> list[Any]:
     else:
         needed = partition.column(given.partition)
     beside, columns = () if needed is None else (needed,), names_in(given.columns)
-    table = sources.table(given.data, beside=beside, columns=columns, drop=given.drop, without=given.without)
+    left_out = {"drop": given.drop, "without": given.without}
+    words = getattr(given, "levels", None) or ()
+    table = sources.table(given.data, beside=beside, columns=columns, levels=words, **left_out)
     shards = partition.deal(table.whole(), given.partition, given.clients)
     if table.sites:
         return shards
@@ -300,7 +301,8 @@ def share(text: str) -> float:
     raise argparse.ArgumentTypeError(f"it must be a share such as 0.95 or 95%, not {text!r}")
 
 
-def _names(text: str) -> list[str]:
+def names(text: str) -> list[str]:
+    """Names in an option, with commas between them."""
     return [name.strip() for name in text.split(",")]
 
 
@@ -320,7 +322,10 @@ _OPTIONS: Final = {  # what Python names a setting, and the option that is the s
     **{
         name: f"--{name}" for name in ("missing", "scale", "seed", "tol", "center", "mask", "dp", "evaluate", "monitor")
     },
-    **{name: f"--{name}" for name in ("backend", "algorithm", "columns", "level", "checkpoint", "influence", "resume")},
+    **{
+        name: f"--{name}"
+        for name in ("backend", "algorithm", "columns", "levels", "level", "checkpoint", "influence", "resume")
+    },
     **{name: f"--{name}" for name in ("split", "ids")},
     **{
         "n_components": "--components",
@@ -334,7 +339,8 @@ _SPEC: Final = r"\w+\([^()]*\)"  # a spec has its own settings, which stay as th
 _GIVEN: Final = rf"\b({_NAMES})=(\"[^\"]*\"|'[^']*'|\[[^\]]*\]|[\w.+-]*\w)"
 _ALONE: Final = r"\b(n_components|max_rounds)\b"
 _FIRST: Final = rf"^({_NAMES})(?= )"
-_READING: Final = r"\bwith (beside=\[[^\]]*\]|decimal=','|thousands='[^\"]')"  # what only the source of rows takes
+# what only the source of rows takes
+_READING: Final = r"\bwith (beside=\[[^\]]*\]|decimal=','|thousands='[^\"]')"
 _APART: Final = "keep these apart with beside=[...]"
 _TEXT: Final = r"'[^']*' in column (.+?) \(line "  # a column that holds text
 _BESIDE: Final = r",? *beside=\[([^\]]*)\]"

@@ -144,7 +144,8 @@ class Question:
         if self.n_components not in COUNTING:
             plain["n_components"] = checks.components(self.n_components, words=COUNTING)
         for name, value in {**plain, "fraction": float(fraction)}.items():
-            object.__setattr__(self, name, value)  # numpy's numbers become Python's, as files can have them
+            # numpy's numbers become Python's, as files can have them
+            object.__setattr__(self, name, value)
 
     def _coded(self) -> Levels | None:
         """The columns of words, each with its levels where these are known."""

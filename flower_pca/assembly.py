@@ -23,8 +23,8 @@ from flower_pca.core.run import Run
 from flower_pca.core.settings import DP, AskedHere, MaskedSums, why_bits
 from flower_pca.core.stage import Stage
 from flower_pca.dp.outlook import Outlook
-from flower_pca.names import ranges
-from flower_pca.names.columns import wanted
+from flower_pca.names import levels, ranges
+from flower_pca.names.columns import names_in
 from flower_pca.results import start as starts
 from flower_pca.results.scaling import Scaling
 from flower_pca.results.start import Start
@@ -103,30 +103,30 @@ def question(algorithm: str | Algorithm[Any] | Question, **asked: Any) -> Questi
             remedy = "Use dataclasses.replace to change them in the question."
             got = ", ".join(asked)
             raise ConfigError("The settings beside a Question", must="left out", got=got, then=remedy)
-        return checked(algorithm)
+        return check(algorithm)
     checks.parameters("a question", asked, AskedHere.__annotations__)
     stopping = {name: asked.pop(name) for name in _STOPPING if name in asked}
     made = registry.make(algorithm, **{name: value for name, value in stopping.items() if value is not None})
     read: dict[str, Any] = {name: _STRINGS[name](v) if name in _STRINGS else v for name, v in asked.items()}
-    return checked(Question(made, **read))
+    return check(Question(made, **read))
 
 
-def checked(asked: Question, **beside: Any) -> Question:
+def check(asked: Question, **beside: Any) -> Question:
     """The question, if all that it asks for goes together; with what is asked `beside` it."""
     algorithm = asked.algorithm
-    if _ranged(asked):
+    if _has_ranges(asked):
         algorithm, _ = _beforehand(asked)
     compatible.check(algorithm, {**asked.options, **beside}, registry.ALGORITHMS)
     return asked
 
 
-def _ranged(asked: Question) -> bool:
+def _has_ranges(asked: Question) -> bool:
     """Whether the columns are known before the run, with their ranges."""
     return asked.dp is not None and bool(asked.dp.known)
 
 
 def _beforehand(asked: Question) -> tuple[Algorithm[Any], dict[str, str]]:
-    return beforehand(asked.algorithm, asked.dp is not None, asked.channel is not None, _ranged(asked))
+    return beforehand(asked.algorithm, asked.dp is not None, asked.channel is not None, _has_ranges(asked))
 
 
 def _public(asked: Question) -> Frame:
@@ -144,11 +144,11 @@ def outlook(asked: Question, *, rows: int, columns: int, clients: int) -> Outloo
     """What a budget leaves to be seen of a table of this size, before any of it is spent; None without a budget."""
     if asked.dp is None:
         return None
-    from flower_pca.layers.noise import planned
+    from flower_pca.layers.noise import plan
 
-    budget, _ = planned(asked.dp, _beforehand(asked)[0], PrivateOpening.name)
+    budget, _ = plan(asked.dp, _beforehand(asked)[0], PrivateOpening.name)
     if asked.mask is not None:
-        budget = budget.shared(asked.mask.needed(asked.mask.degree(clients) + 1))
+        budget = budget.divide(asked.mask.quorum(asked.mask.degree(clients) + 1))
     return budget.outlook(rows=rows, columns=columns, clients=clients)
 
 
@@ -159,7 +159,10 @@ def run(asked: Question, *, judged: bool = True, start: Start | None = None) -> 
     With a `start`, its components are the block of the opening.
     """
     if start is not None:
-        checked(asked, start=type(start).__name__)
+        check(asked, start=type(start).__name__)
+    if asked.levels is not None and not levels.known(asked.levels, asked.columns):
+        remedy = "Name columns=['ward=surgery', ...], and levels={'ward': [...]}."
+        raise ConfigError("levels over nodes", must="listed, with all columns", got="others", then=remedy)
     algorithm, choices = _beforehand(asked)
     if asked.split == "columns":
         return _under(asked.mask, vertical.run(asked, algorithm, choices))
@@ -170,13 +173,13 @@ def run(asked: Question, *, judged: bool = True, start: Start | None = None) -> 
         choices |= {"wire": why_bits(bits, tol)}
     layers, budget = _layers(asked, algorithm, bits), None
     if asked.dp is not None:
-        from flower_pca.layers.noise import planned
+        from flower_pca.layers.noise import plan
 
-        budget, algorithm = planned(asked.dp, algorithm, PrivateOpening.name)
+        budget, algorithm = plan(asked.dp, algorithm, PrivateOpening.name)
         layers.append(budget)
     opening = _opening(asked, algorithm, bits, budget, judged=judged)
     if asked.max_share is not None:
-        opening, capping = _capped(opening, asked.max_share)
+        opening, capping = _cap(opening, asked.max_share)
         layers += capping
     entry = registry.entry(type(algorithm))
     summed = asked.mask is not None
@@ -219,7 +222,7 @@ def _opening(
     return registry.opening(algorithm)(width=width, judged=judged, bits=bits)
 
 
-def _capped(opening: Stage[Any], share: float) -> tuple[Stage[Any], list[Layer]]:
+def _cap(opening: Stage[Any], share: float) -> tuple[Stage[Any], list[Layer]]:
     """An opening in which no client counts for more than a share, and what scales later answers that add up."""
     from flower_pca.layers.share import MaxShare
     from flower_pca.stages.weighing import CappedOpening, WeighingOpening
@@ -250,6 +253,7 @@ def _model(asked: Question, algorithm: Algorithm[Any], choices: dict[str, str], 
         warm=start is not None,
         summed=asked.mask is not None,
         wanted=asked.columns,
+        shared=() if asked.levels is None else levels.spread((), asked.levels),
         public=_public(asked),
         basis=basis,
         choices=choices,
@@ -289,7 +293,7 @@ def tracking(
     masks, air = MaskedSums.of(mask), channel_of(channel)
     on = {name: given for name, given in (("mask", masks), ("channel", air)) if given is not None}
     compatible.check(tracker, on, registry.TRACKERS)
-    r, masked, names = int(n_components), masks is not None, wanted(columns)
+    r, masked, names = int(n_components), masks is not None, names_in(columns)
     basis = None if start is None else starts.basis(start, r)
     model = Model(
         n_components=r,
@@ -329,7 +333,7 @@ def standardizing(
     """
     checks.choice("missing", missing, MISSING)
     checks.integer("min_clients", min_clients, least=1)
-    masks, names = MaskedSums.of(mask), wanted(columns)
+    masks, names = MaskedSums.of(mask), names_in(columns)
     summed = masks is not None
     opening: Stage[Any] = Opening(width=0, judged=judged)
     if summed:

@@ -6,6 +6,8 @@ import itertools
 import threading
 import time
 import types
+from queue import Empty, SimpleQueue
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -383,6 +385,10 @@ def test_lost_memory_is_recovered_from(who):
     assert is_pca_of(result, SHARDS)
 
 
+def message_to(node):
+    return Message(RecordDict(), node, "query", ttl=60.0, group_id="0")
+
+
 class Killed(BaseException):
     """The server's process ends."""
 
@@ -668,6 +674,49 @@ def test_a_superlink_that_does_not_answer_is_named_and_waited_for_no_longer_than
     reasons = {why for record in result.history for why in record.failures.values()}
     assert reasons == {"no answer within 0.2 s, nor one of the SuperLink"}
     assert is_pca_of(result, SHARDS)
+
+
+class Waits(SimpleQueue):
+    """A queue that says how long it was waited for in vain."""
+
+    vain: ClassVar[list[float]] = []
+
+    def get(self, block=True, timeout=None):
+        try:
+            return super().get(block, timeout)
+        except Empty:
+            self.vain.append(timeout)
+            raise
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("window", [2, 32])
+@pytest.mark.parametrize("hangs", ["on_push", "on_pull"])
+def test_a_superlink_that_hangs_costs_a_message_one_timeout_however_many_nodes_are_to_be_asked(
+    hangs, window, monkeypatch
+):
+    """Whether it hangs with the first of their messages or with the first look for answers."""
+    monkeypatch.setattr(exchanging, "SimpleQueue", Waits)
+    monkeypatch.setattr(exchanging, "_LEAST", 0.05)
+    monkeypatch.setattr(Waits, "vain", [])
+    back, grid = threading.Event(), grid_of(SHARDS)
+    setattr(grid, hangs, lambda *message: back.wait())
+    try:
+        came = dict(exchange(grid, sorted(grid.nodes), lambda node: message_to(node), timeout=0.4, window=window))
+    finally:
+        back.set()
+    assert came == dict.fromkeys(grid.nodes, "no answer within 0.4 s, nor one of the SuperLink")
+    assert 0.0 < sum(Waits.vain) <= 0.4 + 2 * 0.05
+
+
+def test_a_message_that_the_superlink_took_late_is_answered(monkeypatch):
+    """A call that has not returned in time goes on: what it brings counts as long as its node has time left."""
+    monkeypatch.setattr(exchanging, "_LEAST", 0.0)
+    seconds = itertools.count(0.0, 2.0)  # the first node is due before the second is asked
+    monkeypatch.setattr(exchanging, "time", types.SimpleNamespace(monotonic=lambda: next(seconds), sleep=time.sleep))
+    grid = grid_of(SHARDS)
+    came = dict(exchange(grid, sorted(grid.nodes), lambda node: message_to(node), timeout=60.0))
+    assert not any(isinstance(reply, str) for reply in came.values())
 
 
 def test_a_superlink_that_lists_no_nodes_is_named_and_waited_for_no_longer_than_for_nodes(monkeypatch):

@@ -23,7 +23,7 @@ _SAME = 2  # rounds that the same clients have answered again, after which nobod
 
 
 @dataclass(frozen=True)
-class Averaged:
+class Averaging:
     """What is averaged.
 
     Attributes:
@@ -42,7 +42,7 @@ class Averaged:
 
     def after(
         self, total: Arrays, answered: frozenset[int], *, known: Array | None, n: int, stale: int
-    ) -> tuple[Averaged, Array]:
+    ) -> tuple[Averaging, Array]:
         """With a round more: C Z of all n rows by all that is known, where the rounds before say that it is `known`.
 
         The average begins once errors have not fallen for a few rounds: `stale` says for how many.
@@ -53,14 +53,14 @@ class Averaged:
         else:
             again = 0
         if known is None or rows >= n or again >= _SAME or not (self.rounds or stale >= _STALE):
-            return Averaged(who, again), np.asarray(total["Y"] * (n / rows))
+            return Averaging(who, again), np.asarray(total["Y"] * (n / rows))
         now = replace(self, who=who, again=again, rounds=self.rounds + 1)
         before = self.rows or float(n)
         Y = (1.0 - now.share) * known * (before / n) + now.share * total["Y"]
         rows = (1.0 - now.share) * before + now.share * rows
         return replace(now, rows=rows), np.asarray(Y * (n / rows))
 
-    def with_block(self, block: Array) -> Averaged:
+    def with_block(self, block: Array) -> Averaging:
         """With the block that follows, if there is an average."""
         if not self.rounds:
             return self

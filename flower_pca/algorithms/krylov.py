@@ -116,7 +116,7 @@ class Krylov(Iterative[KrylovState]):
             return self.narrow.width(n_components)
         return super().width(n_components)
 
-    def settled(self, model: Model) -> tuple[Krylov, str]:
+    def settle(self, model: Model) -> tuple[Krylov, str]:
         """With blocks of the width that the number of columns allows, and what is said of it."""
         if self.oversample != AUTO:
             return self, ""
@@ -127,7 +127,7 @@ class Krylov(Iterative[KrylovState]):
         p = max(own, min(model.d, MESSAGE // (8 * model.d)))
         words = f"krylov took blocks of {labels.count(p, 'column')}, as wide as {MESSAGE // 1024} kB of a message allow"
         given: Any = {f.name: getattr(self, f.name) for f in fields(Krylov)}
-        return Widened(**{**given, "oversample": _NARROW + p - own}), words
+        return WideKrylov(**{**given, "oversample": _NARROW + p - own}), words
 
     def start(self, model: Model) -> KrylovState:
         Z, k = model.columns, model.n_components
@@ -262,7 +262,7 @@ class Krylov(Iterative[KrylovState]):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Widened(Krylov):
+class WideKrylov(Krylov):
     """Krylov with blocks that are wider than that of the opening, by random columns in the first of them."""
 
     @property

@@ -19,7 +19,7 @@ from flower_pca.base.medians import median, weiszfeld
 from flower_pca.base.status import Outcome, Status
 from flower_pca.core.asks import BLOCK, Ask
 from flower_pca.core.kinds import ROWS, Kind, Part
-from flower_pca.core.model import Counted, Model
+from flower_pca.core.model import Model, Weights
 from flower_pca.core.stage import Arrays, Merge, Stack, Stage, stack
 from flower_pca.rows.local import LocalData
 
@@ -28,7 +28,7 @@ from flower_pca.rows.local import LocalData
 class MedianState(OneShotState):
     """Likewise, with what each client counts, and the angle that half of the clients' own subspaces lie within."""
 
-    counted: Counted = field(default_factory=Counted)
+    counted: Weights = field(default_factory=Weights)
     spread: float = np.inf
 
 
@@ -57,7 +57,7 @@ class MedianPCA(Average):
 
     def start(self, model: Model) -> MedianState:
         width = model.columns.shape[1]
-        return MedianState(width, width, counted=model.counted or Counted())
+        return MedianState(width, width, counted=model.counted or Weights())
 
     def server(self, state: OneShotState, total: Stack, answered: frozenset[int]) -> MedianState:
         assert isinstance(state, MedianState)
@@ -93,7 +93,7 @@ class MediansState:
 
     Z: Array
     width: int
-    counted: Counted
+    counted: Weights
     weights: Array | None = None
     moments: Array | None = None
     Y: Array | None = None
@@ -118,7 +118,7 @@ class Medians(Stage[MediansState]):
         known = [model.columns]
         if model.beside is not None:
             known.append(model.beside)
-        return MediansState(np.hstack(known), model.columns.shape[1], model.counted or Counted())
+        return MediansState(np.hstack(known), model.columns.shape[1], model.counted or Weights())
 
     def broadcast(self, state: MediansState) -> Arrays:
         return {"Z": state.Z}

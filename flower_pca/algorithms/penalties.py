@@ -29,9 +29,7 @@ _OUTSIDE, _POWERS = 4, 3  # columns that look for d, and their power steps in a 
 _EVERY, _STUCK, _MOST = 20, 0.9, 0.99  # rounds after which the guard may rise, when, and to what
 
 
-def answered(
-    Z: Array, data: LocalData, memory: Arrays, *, steps: int, tol: float, guard: float
-) -> tuple[Arrays, Arrays]:
+def answer(Z: Array, data: LocalData, memory: Arrays, *, steps: int, tol: float, guard: float) -> tuple[Arrays, Arrays]:
     """What a client sends, and keeps: X_i, W_i, and the columns that look for d."""
 
     def product(V: Array) -> Array:
@@ -69,7 +67,7 @@ def answered(
     return {"Y": Y}, {"X": V, "W": W, "v": v}
 
 
-def guarded(guard: float, sines: tuple[float, ...], rounds: int) -> float:
+def next_guard(guard: float, sines: tuple[float, ...], rounds: int) -> float:
     """The guard after so many rounds, from the sines of the newest steps: it rises while these no longer fall."""
     if rounds % _EVERY or len(sines) < 2 * _EVERY:
         return guard

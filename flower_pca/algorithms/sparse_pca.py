@@ -95,7 +95,7 @@ class SparsePCA(Iterative[SparseState]):
         if model.product is None:
             return begun
         _, Z, Y, _ = linalg.rayleigh_ritz(Z, model.product)
-        return self._measured(replace(begun, block=Z[:, : model.k]), Y[:, : model.k], rounds=0)
+        return self._measure(replace(begun, block=Z[:, : model.k]), Y[:, : model.k], rounds=0)
 
     def rounds(self, state: SparseState) -> int:
         return state.progress.rounds
@@ -112,7 +112,7 @@ class SparsePCA(Iterative[SparseState]):
         return {"Y": data.matmat(arrays["Z"])}, memory
 
     def server(self, state: SparseState, total: Arrays, answered: frozenset[int]) -> SparseState:
-        return self._measured(state, total["Y"], rounds=1)
+        return self._measure(state, total["Y"], rounds=1)
 
     def finish(self, state: SparseState, model: Model) -> Model:
         Z, Y = state.Z, state.Y
@@ -127,10 +127,10 @@ class SparsePCA(Iterative[SparseState]):
     def _sizes(self, Z: Array) -> Array:
         return np.asarray(np.minimum(np.broadcast_to(self.cardinality, Z.shape[1]), len(Z)))
 
-    def _measured(self, state: SparseState, Y: Array, *, rounds: int) -> SparseState:
+    def _measure(self, state: SparseState, Y: Array, *, rounds: int) -> SparseState:
         """The state after C times its block has become known."""
         X, sizes = state.block, np.maximum(self._sizes(Y), state.most)
-        G, variances = deflated(X, Y)
+        G, variances = deflate(X, Y)
         step = largest(G, sizes)
         left = linalg.column_norms(step - X * variances)
         first = max(float(variances[0]), np.finfo(float).tiny)
@@ -146,7 +146,7 @@ class SparsePCA(Iterative[SparseState]):
         return replace(state, block=block, Z=X, Y=Y, most=state.most // 2, progress=progress)
 
 
-def deflated(X: Array, Y: Array) -> tuple[Array, Array]:
+def deflate(X: Array, Y: Array) -> tuple[Array, Array]:
     """P_j C P_j x_j and x_j'P_j C P_j x_j of each column of X, where Y = C X and P_j takes out the columns before."""
     G, variances = np.empty_like(Y), np.empty(X.shape[1])
     for j in range(X.shape[1]):

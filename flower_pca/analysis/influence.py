@@ -99,7 +99,7 @@ def cheap(result: PCAResult, clients: int) -> bool:
     width = (1 + WIDER * (MESSAGES - 1)) * (result.n_components_ + 2)
     room = clients * result.n_features_in_ * width <= _ROOM
     apart = asked.get("split") == "columns" or not _orthonormal(result)
-    return result.pooled and not hidden and not apart and clients > 1 and room
+    return result.is_pooled and not hidden and not apart and clients > 1 and room
 
 
 def of_rows(result: PCAResult, shards: Iterable[Any]) -> PCAResult:

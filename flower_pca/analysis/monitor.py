@@ -49,7 +49,7 @@ class Limits:
 
 
 @dataclass(frozen=True, eq=False)
-class Scored:
+class RowScores:
     """T2 and SPE of rows, (n,) each."""
 
     t2: Array
@@ -120,10 +120,10 @@ class Monitor:
         """k, the components in use."""
         return self._k
 
-    def score(self, X: Any) -> Scored:
+    def score(self, X: Any) -> RowScores:
         """T2 and SPE of the rows of X, (n, d): an array, or whatever `transform` of the result takes."""
         parts = [distances(block, self._Z, self._variances) for block in self._blocks(X)]
-        return Scored(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+        return RowScores(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
     def contributions(self, X: Any) -> tuple[Array, Array]:
         """What each column contributes to T2 and to SPE of each row of X, (n, d) each; rows add up to `score`."""
@@ -178,7 +178,7 @@ class Monitor:
     def _beyond(self, site: Any, X: Any, limits: Limits, top: int) -> Iterator[Anomaly]:
         start, names = 0, self._names
         for block in self._blocks(X):
-            scored = Scored(*distances(block, self._Z, self._variances))
+            scored = RowScores(*distances(block, self._Z, self._variances))
             rows = np.flatnonzero(scored.beyond(limits))
             t2, spe = self._contributions(block[rows])
             for i, row in enumerate(rows):

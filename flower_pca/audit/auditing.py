@@ -98,8 +98,8 @@ def audit(
     there = _Observer(data, range(len(data)) if masked else attacked)
     result: PCAResult = drive(assembly.run(question), there, watchers=[OnRound(there.after(on_round))])
     records = there.records
-    grams = {i: data[i].framed(result.frame).gram().astype(np.float64) for i in attacked}
-    C = sum((grams[i] if i in grams else c.framed(result.frame).gram() for i, c in enumerate(data)), np.zeros(1))
+    grams = {i: data[i].in_frame(result.frame).gram().astype(np.float64) for i in attacked}
+    C = sum((grams[i] if i in grams else c.in_frame(result.frame).gram() for i, c in enumerate(data)), np.zeros(1))
     leaks = _leaks(records, result.frame, grams, np.asarray(C) / len(data), n_components, masked)
     course = _course(records, np.asarray(C), n_components)
     return Audit(chosen.spec, data[0].d, len(data), n_components, masked, leaks, course, result)

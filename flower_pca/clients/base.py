@@ -67,7 +67,7 @@ class PCAClient(NumPyClient):
         **keywords: Any,
     ) -> None:
         self._rules = Rules.of(rules, keywords)
-        named, allowed = frozenset(self.algorithms), self._rules.served  # the class may name them itself
+        named, allowed = frozenset(self.algorithms), self._rules.services  # the class may name them itself
         self._served = named or allowed
         if self._rules.allow is not None:
             if named:
@@ -136,7 +136,7 @@ class PCAClient(NumPyClient):
         if self._rules.min_change is not None:
             self._lots.hold(self._rules, self._context, request.run)
         if isinstance(rows, LocalData):
-            data = rows.framed(self._policy.frame_of(request, rows))
+            data = rows.in_frame(self._policy.frame_of(request, rows))
         with nullcontext() if self._store is None else self._store.alone(request.run):
             before = self._recall(request)
             with naming(request):
@@ -229,9 +229,9 @@ class PCAClient(NumPyClient):
         stage = messages.inner_stage(request.arrays) if masked else request.stage  # none in the set-up of masks
         if self._own_file is None or stage is None:
             return
-        if own := answering.own(stage, messages.plain(after), data):
+        if own := answering.own_results(stage, messages.plain(after), data):
             header = {"algorithm": request.algorithm, "run": request.run, **names_of(data)}
-            with folders.locked(self._own_file):
+            with folders.lock(self._own_file):
                 place = folders.own_place(self._own_file, request.algorithm)
                 archive.write(place, "own result", header, own, private=True)
 

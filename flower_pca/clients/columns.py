@@ -13,7 +13,7 @@ from flower_pca.clients.policy.refusals import RefusalError
 from flower_pca.clients.policy.rules import Rules
 from flower_pca.data import faults
 from flower_pca.masking import messages
-from flower_pca.names.columns import lacking, listed, not_named, some_only
+from flower_pca.names.columns import enumeration, lacking, not_named, some_only
 from flower_pca.names.sites import SiteRows
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.stream import Stream
@@ -72,7 +72,7 @@ def select(data: LocalData | Stream, request: wire.Request, rules: Rules) -> Loc
     if not rules.share_names and (some := some_only(checks.NODE, names, data.names)):
         raise some.error(RefusalError, "Name all of them, or none, or ask the node's operator.")
     if texts := [name for name in names if name in data.words]:
-        raise RefusalError(_OURS, must="numbers", got=f"text in column {listed(texts)}", then="Name others.")
+        raise RefusalError(_OURS, must="numbers", got=f"text in column {enumeration(texts)}", then="Name others.")
     if absent := lacking(checks.NODE, names, data.names):
         raise absent.error(RefusalError, "Ask the node's operator, or name others.")
     return data.arrange(names)

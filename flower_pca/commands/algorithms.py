@@ -112,7 +112,7 @@ def add_listing(commands: Any) -> None:
 
 def run_listing(given: argparse.Namespace) -> int:
     """Print the list."""
-    every = [described(stage) for stage in registry.shown().values()]
+    every = [describe(stage) for stage in registry.public().values()]
     if given.json:
         common.print_json(every)
         return 0
@@ -125,7 +125,7 @@ def run_listing(given: argparse.Namespace) -> int:
     return 0
 
 
-def described(stage: type[Stage[Any]]) -> dict[str, Any]:
+def describe(stage: type[Stage[Any]]) -> dict[str, Any]:
     """An algorithm's name, first line, parameters, cost of a round, when to prefer it, and what
     goes with it.
 

@@ -24,7 +24,7 @@ from flower_pca.base import archive, checks
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.core.drive import Driven
 from flower_pca.core.question import MISSING, SCALES, SPLITS
-from flower_pca.names.columns import listed, wanted
+from flower_pca.names.columns import enumeration, names_in
 
 if TYPE_CHECKING:
     from flower_pca.analysis.rotation import Rotation
@@ -150,7 +150,7 @@ def clients_of(given: argparse.Namespace) -> list[Any]:
         needed = None
     else:
         needed = partition.column(given.partition)
-    beside, columns = () if needed is None else (needed,), wanted(given.columns)
+    beside, columns = () if needed is None else (needed,), names_in(given.columns)
     table = sources.table(given.data, beside=beside, columns=columns, drop=given.drop, without=given.without)
     shards = partition.deal(table.whole(), given.partition, given.clients)
     if table.sites:
@@ -356,7 +356,7 @@ def several(given: argparse.Namespace, more: Sequence[str]) -> ConfigError:
     """The error of a command that has been given several files where it takes one name."""
     words = f"flower-pca {given.command} {'RESULT ' if hasattr(given, 'result') else ''}FOLDER"
     remedy = f"Put the files into a folder, one client a file, and write: {words}."
-    return ConfigError("DATA", must="one path, folder or spec", got=listed([given.data, *more]), then=remedy)
+    return ConfigError("DATA", must="one path, folder or spec", got=enumeration([given.data, *more]), then=remedy)
 
 
 def _spec(data: str, setting: str) -> str:

@@ -16,7 +16,7 @@ from flower_pca.commands import common, output
 from flower_pca.commands.show import as_json, print_result
 from flower_pca.core.question import Question
 from flower_pca.core.settings import WIRES
-from flower_pca.names.columns import wanted
+from flower_pca.names.columns import names_in
 
 if TYPE_CHECKING:
     from flower_pca.results.pca import PCAResult
@@ -140,7 +140,7 @@ def _question(given: argparse.Namespace) -> Question:
     options = {
         name: getattr(given, name) for name in ("evaluate", "monitor", "errors", "wire", "split", "mask", "max_share")
     }
-    options |= {"dp": DP.of(dp, **more), "influence": bool(given.influence), "columns": wanted(given.columns)}
+    options |= {"dp": DP.of(dp, **more), "influence": bool(given.influence), "columns": names_in(given.columns)}
     return assembly.question(given.algorithm, **common.settings(given), **options)
 
 

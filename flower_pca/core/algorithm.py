@@ -87,7 +87,7 @@ class Choosing(Protocol):
     def alternative(self) -> str:
         """The name of that other one: nodes are asked in the opening whether they decline it."""
 
-    def settled(self, model: Model) -> tuple[Algorithm[Any], str]:
+    def settle(self, model: Model) -> tuple[Algorithm[Any], str]:
         """The algorithm to go on with, and why."""
 
 
@@ -199,7 +199,7 @@ class Iterative(Algorithm[I]):
         if true > 2.0 * tol:
             words = f"the rounds settled, but the true residual {true:.2g} is above tol={tol:.2g}"
             return Status(Outcome.STALLED, words)
-        small = range(int(np.sum(model.values[: model.k] >= tol * first)) + 1, model.spanned + 1)
+        small = range(int(np.sum(model.values[: model.k] >= tol * first)) + 1, model.span + 1)
         if small:
             return self._beneath(status, model, small, tol)
         return status

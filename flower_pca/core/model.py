@@ -33,7 +33,7 @@ class Claim:
 
 
 @dataclass(frozen=True)
-class Counted:
+class Weights:
     """What the answers of clients count, where not all count alike.
 
     Attributes:
@@ -64,6 +64,7 @@ class Model:
         frame: The mean and scale of all clients together.
         n, d: Rows of all clients together; columns.
         wanted: The columns that the run names, in its order; None for all that clients have.
+        shared: Columns that are divided by the root of their mean, the share of rows that have a level.
         heading: What all clients say of their columns; None before one has.
         split: How clients prepare their own columns, where these are different ones of the same people; else None.
         clients: Clients behind the sums, where their rows may not be counted exactly; else 0.
@@ -106,12 +107,13 @@ class Model:
     n: int = 0
     d: int = 0
     wanted: tuple[str, ...] | None = None
+    shared: tuple[str, ...] = ()
     heading: Heading | None = None
     split: Split | None = None
     clients: int = 0
     trace: float = 0.0
     claims: dict[int, Claim] = field(default_factory=dict)
-    counted: Counted | None = None
+    counted: Weights | None = None
     answers: str = "rows"
     sizes: Array | None = None
     offset: float = 0.0
@@ -193,7 +195,7 @@ class Model:
         return residual / gap
 
     @property
-    def spanned(self) -> int:
+    def span(self) -> int:
         """How many of the wanted components have an eigenvalue that is more than rounding."""
         assert self.values is not None
         return int(np.sum(self.values[: self.k] > _NOTHING * self.eps * float(self.values[0])))
@@ -208,8 +210,8 @@ class Model:
     def doubts(self) -> str:
         """What a small residual does not tell of the wanted components, to follow a status; "" if nothing."""
         assert self.values is not None
-        if self.spanned < self.k and not self.sure:
-            none = range_of("component", range(self.spanned + 1, self.k + 1))
+        if self.span < self.k and not self.sure:
+            none = range_of("component", range(self.span + 1, self.k + 1))
             return f"; beside the first, {none} have no variance but rounding: any directions would do"
         if self.sine_estimate is not None:
             return ""

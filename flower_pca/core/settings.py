@@ -15,6 +15,7 @@ from flower_pca.base import spec as specs
 from flower_pca.base.errors import ConfigError
 from flower_pca.core.layer import Layer
 from flower_pca.dp import outlook
+from flower_pca.names import levels
 from flower_pca.names import ranges as public
 
 BITS: Final = {"float64": 64, "float32": 32, "float16": 16}
@@ -96,7 +97,7 @@ class MaskedSums:
             return clients - 1
         return _fewest(clients)
 
-    def needed(self, group: int) -> int:
+    def quorum(self, group: int) -> int:
         """How many of a client and its neighbours, together so many, have to survive."""
         return min(group, math.floor(self.threshold * group) + 1)
 
@@ -186,7 +187,7 @@ class DP:
         return specs.bind(given, {"dp": cls, "DP": cls}, what="dp", rule=rule)(**more)
 
 
-class Asked(TypedDict, total=False):
+class QuestionOptions(TypedDict, total=False):
     """A question in short, beside its algorithm: see `Question`. Settings may be strings; mask may be True."""
 
     n_components: int | float | str
@@ -194,6 +195,7 @@ class Asked(TypedDict, total=False):
     scale: str | None
     missing: str
     columns: Sequence[str] | str | None
+    levels: levels.AsGiven | None
     seed: int
     fraction: float
     evaluate: bool
@@ -208,7 +210,7 @@ class Asked(TypedDict, total=False):
     max_share: float | str | None
 
 
-class AskedHere(Asked, total=False):
+class AskedHere(QuestionOptions, total=False):
     """Likewise, with what a loop in process may ask for beside it; the last four are passed on to the algorithm."""
 
     min_clients: int

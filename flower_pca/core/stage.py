@@ -44,7 +44,7 @@ S = TypeVar("S")
 
 
 @runtime_checkable
-class Unsized(Protocol):
+class NeedsWidth(Protocol):
     """A stage's state that is told the number of columns, by the set-up of masks, where no opening tells it."""
 
     def of_columns(self, columns: int) -> Any:
@@ -217,7 +217,7 @@ class Stage(ABC, Generic[S]):
         """
 
     @staticmethod
-    def own(memory: Arrays, data: Any) -> Arrays:
+    def own_results(memory: Arrays, data: Any) -> Arrays:
         """What the client's memory amounts to after this stage as a result of the client's own; it never leaves it."""
         return {}
 

@@ -178,7 +178,7 @@ def csv(
         rows = np.empty((0, len(features)))
     beside_rows = {n: np.array(found) if n == ids else sheet.cells.plain(found) for n, found in values.items()}
     origin = Origin.of(file, len(rows), sheet.line, guessed=guessed)
-    return Table((rows,), features if sheet.header else (), beside_rows, words, str(file), origin).identified(ids)
+    return Table((rows,), features if sheet.header else (), beside_rows, words, str(file), origin).with_ids(ids)
 
 
 def _sheet(

@@ -64,7 +64,7 @@ def npz(*, path: str, key: str = "X", beside: Sequence[str] = (), ids: str | Non
         rule, got = f"{rows.shape[-1]}, one for each column", f"{len(named)}"
         raise DataError(f"{found[0]} of {file}", must=rule, got=got, then="Name each column, or leave them out.")
     origin = Origin.of(file, len(rows) if rows.ndim else 0)
-    return Table((rows,), Columns(named, str(file)).names, columns, {}, str(file), origin).identified(ids)
+    return Table((rows,), Columns(named, str(file)).names, columns, {}, str(file), origin).with_ids(ids)
 
 
 def sparse(*, path: str) -> Table:
@@ -140,10 +140,10 @@ def parquet(
         rows = np.empty((table.num_rows, len(features)), dtype=np.float32 if single and features else np.float64)
         for j, name in enumerate(features):
             rows[:, j] = table[spelt[name]].cast(pa.float64(), safe=False).to_numpy()
-        values = {name: _decoded(table[spelt[name]]) for name in apart if name}
-    return Table((rows,), features, values, words, str(file), Origin.of(file, len(rows))).identified(ids)
+        values = {name: _decode(table[spelt[name]]) for name in apart if name}
+    return Table((rows,), features, values, words, str(file), Origin.of(file, len(rows))).with_ids(ids)
 
 
-def _decoded(column: Any) -> Array:
+def _decode(column: Any) -> Array:
     whole = column.combine_chunks()
     return np.asarray((whole.dictionary_decode() if hasattr(whole, "dictionary_decode") else whole).to_pylist())

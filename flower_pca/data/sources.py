@@ -24,7 +24,7 @@ from flower_pca.data.files import npy, npz, npz_or_sparse, parquet, sparse, svml
 from flower_pca.data.reading import matching, no_rows, reading, require_matches, texts
 from flower_pca.data.sets import arithmetic, geometric, hugging_face, sklearn, synthetic
 from flower_pca.data.table import Table
-from flower_pca.names.columns import Columns, Heading, listed, no_numbers
+from flower_pca.names.columns import Columns, Heading, enumeration, no_numbers
 from flower_pca.names.origin import Origin
 from flower_pca.names.sites import SiteRows
 
@@ -80,7 +80,7 @@ def folder(
     tables = _tables(files, options, texts("drop", drop))
     first = tables[0]
     if first.names and any(table.names != first.names for table in tables):  # nobody's order is that of all
-        first = first.picked(tuple(sorted(first.names)))
+        first = first.pick(tuple(sorted(first.names)))
     tables = [like(first, table, files[0], file) for table, file in zip(tables, files, strict=True)]
     names = _sites(files)
     parts = tuple(table.parts[0] for table in tables)
@@ -126,7 +126,7 @@ def parties(
             known = {}
         if known and "ids" not in inspect.signature(load).parameters:
             raise ConfigError("ids", must="of a csv, parquet or npz file", got=repr(ids), then="Leave them out.")
-        whole = _loaded(partial(load, **known), spec, (), None, drop).whole()
+        whole = _load(partial(load, **known), spec, (), None, drop).whole()
         d = int(whole.rows.shape[1])
         checks.integer("The number of clients", clients or 2, least=1, most=d)
         parts = np.array_split(np.arange(d), clients or 2)
@@ -165,7 +165,7 @@ def make(spec: str, needed: Sequence[str] | None = None) -> Any:
     return found.rows
 
 
-def drawn(spec: str) -> bool:
+def is_random(spec: str) -> bool:
     """Whether these rows are drawn from a seed, and no file is read for them."""
     load = _source(spec)
     return getattr(load, "func", load) in DRAWN
@@ -208,7 +208,7 @@ def table(
         if isinstance(load, partial) and load.func is folder:
             drop, without = (*load.keywords.get("drop", ()), *drop), (*load.keywords.get("without", ()), *without)
             load, drop = partial(load, drop=drop, without=without), ()
-        return _loaded(load, spec, tuple(beside), columns, drop)
+        return _load(load, spec, tuple(beside), columns, drop)
 
 
 def table_with(spec: str, needed: Sequence[str] | None, *, beside: Sequence[str] = ()) -> Table:
@@ -226,7 +226,7 @@ def table_with(spec: str, needed: Sequence[str] | None, *, beside: Sequence[str]
         return table(spec, beside=beside, columns=tuple(map(str, needed)))
 
 
-def _loaded(
+def _load(
     load: Callable[..., Table],
     spec: str,
     beside: tuple[str, ...],
@@ -253,7 +253,7 @@ def _loaded(
     loaded = loaded.without(matching(loaded.columns, drop))
     if columns is None:
         return loaded
-    return loaded.picked(tuple(columns))
+    return loaded.pick(tuple(columns))
 
 
 def _source(spec: str) -> Callable[..., Table]:
@@ -310,7 +310,7 @@ def _tables(files: Sequence[Path], options: Mapping[str, Any], drop: Sequence[st
     tables = [table.without(matching(table.columns, drop)) for table in tables]
     for table, file in zip(tables, files, strict=True):
         if table.words and then:
-            raise DataError(f"The columns of {file}", must="numbers", got=listed(table.words.values()), then=then)
+            raise DataError(f"The columns of {file}", must="numbers", got=enumeration(table.words.values()), then=then)
         if table.words:
             raise no_numbers(file, table.words)
         if table.parts[0].ndim == 2 and table.parts[0].shape[0] == 0:

@@ -10,7 +10,7 @@ import numpy as np
 
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.linalg import Array
-from flower_pca.names.columns import Columns, listed, no_numbers
+from flower_pca.names.columns import Columns, enumeration, no_numbers
 from flower_pca.names.origin import Origin
 from flower_pca.names.sites import SiteRows
 from flower_pca.names.spelling import clean
@@ -78,20 +78,20 @@ class Table:
             return self
         kept = tuple(name for name in self.names if name not in columns)
         words = {name: bad for name, bad in self.words.items() if name not in columns}
-        return replace(self.picked(kept), words=words)
+        return replace(self.pick(kept), words=words)
 
-    def identified(self, ids: str | None) -> Table:
+    def with_ids(self, ids: str | None) -> Table:
         """The same, with the column of this name beside the rows as their ids."""
         if ids is None:
             return self
         beside = dict(self.beside)
         return replace(self, ids=tuple(beside.pop(ids).tolist()), beside=beside)
 
-    def picked(self, columns: tuple[str, ...]) -> Table:
+    def pick(self, columns: tuple[str, ...]) -> Table:
         """The columns of these names, in this order."""
         if not self.names:
             rule, remedy = "left out of data without names of columns", "Name the columns in the file."
-            raise ConfigError("columns", must=rule, got=listed(columns), then=remedy)
+            raise ConfigError("columns", must=rule, got=enumeration(columns), then=remedy)
         if columns == self.names:
             return self
         places = Columns(self.names, self.source or "the data").places(columns, self.words)

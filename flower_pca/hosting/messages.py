@@ -33,7 +33,7 @@ TWICE: Final = ProtocolError(_ANSWER, must="one for each client", got="two", the
 
 
 @dataclass(frozen=True)
-class Returned:
+class Delivery:
     """What a client's fit or evaluate has returned."""
 
     client: int
@@ -114,9 +114,9 @@ def read_request(content: Content, kind: str) -> Iterator[tuple[int, list[Array]
         yield client, list(arrays.values()), {**config, "names": ",".join(arrays)}
 
 
-def write_reply(kind: str, answers: Iterable[Returned]) -> Content:
+def write_reply(kind: str, answers: Iterable[Delivery]) -> Content:
     """The records of the answers of a node's clients."""
-    alike: dict[Any, list[Returned]] = {}
+    alike: dict[Any, list[Delivery]] = {}
     for answer in answers:
         look: tuple[Any, ...] = ()
         if kind != wire.EVALUATE:

@@ -97,7 +97,7 @@ def single(arrays: Mapping[str, Array]) -> bool:
     return bool(np.any(arrays.get("mask.single", False)))
 
 
-def published(setup: bytes, exchange: bytes, key: bytes) -> bytes:
+def publication(setup: bytes, exchange: bytes, key: bytes) -> bytes:
     """What a node signs of a set-up: its name, and the node's own public keys."""
     return b"flower_pca masks: set-up" + setup + exchange + key
 
@@ -113,7 +113,7 @@ def letters(sender: bytes, receiver: bytes) -> bytes:
     return b"flower_pca masks: letters" + sender + receiver
 
 
-def said(arrays: Mapping[str, Array], frame: Frame) -> bytes:
+def statement(arrays: Mapping[str, Array], frame: Frame) -> bytes:
     """A digest of what a message asks of all clients of a sum alike: stage, arrays, noise, frame and fixed point.
 
     What only one of them gets is not in it, as that is their keys: no stage under masks has anything `personal`. How an

@@ -89,7 +89,7 @@ def unseal(key: bytes, sealed: bytes, context: bytes) -> bytes:
         raise ProtocolError("A sealed share", must=rule, got=got, then="Nothing was sent in return.") from error
 
 
-def sealed(shares: int) -> int:
+def seal_size(shares: int) -> int:
     """Bytes of so many shares and a public key under authenticated encryption."""
     return shares * SEED + KEY + 16
 

@@ -34,7 +34,7 @@ from flower_pca.core.settings import MaskedSums
 from flower_pca.core.stage import Arrays, Broadcast, Failure, Reply, Sum
 from flower_pca.core.standing import Role, Standing
 from flower_pca.masking import messages
-from flower_pca.masking.answers import Accepted, Layout, accepted, require_sum
+from flower_pca.masking.answers import Acceptance, Layout, accept, require_sum
 from flower_pca.masking.course import NOTHING
 from flower_pca.masking.group import Group, identity
 from flower_pca.masking.messages import Phase
@@ -94,7 +94,7 @@ class Masked:
         return self._group
 
     @property
-    def carried(self) -> Broadcast | None:
+    def message(self) -> Broadcast | None:
         """The run's message, whose sum is under way."""
         return self._carried
 
@@ -109,9 +109,9 @@ class Masked:
         return self._history
 
     @property
-    def finished(self) -> bool:
+    def is_finished(self) -> bool:
         """Whether the result is ready."""
-        return self._run.finished
+        return self._run.is_finished
 
     def estimate(self) -> Array | None:
         """The basis that the run would return if it ended now."""
@@ -154,7 +154,7 @@ class Masked:
             length = self._layout.size
         else:
             length = 0
-        got = accepted(sent, replies, group=self._group, phase=self._phase, length=length, heading=known)
+        got = accept(sent, replies, group=self._group, phase=self._phase, length=length, heading=known)
         self._declined = self._declined or got.declined
         self._watch(got)
         if self._group is None and got.answers:
@@ -171,7 +171,7 @@ class Masked:
         self._history, self._sent = self._history.add(record), None
         return record
 
-    def _watch(self, got: Accepted) -> None:
+    def _watch(self, got: Acceptance) -> None:
         """Mark the run where a client has lost what it kept; one that has only missed a sum has it still."""
         standing = self._run.standing
         if self._phase == Phase.UPLOAD:
@@ -258,7 +258,7 @@ class Masked:
             self._ask(group)
         elif self._phase == Phase.UPLOAD:
             group.take_uploads(answers)
-            if group.settled:
+            if group.adds_up:
                 return self._deliver(group, {})
             self._phase = Phase.UNMASK
         else:
@@ -268,7 +268,7 @@ class Masked:
     def _deliver(self, group: Group, answers: dict[int, Arrays]) -> dict[str, float]:
         """Hand the sum to the run, and say who is not in it."""
         assert self._carried is not None
-        came, uploaded = list[Sum | Failure](), group.uploaded
+        came, uploaded = list[Sum | Failure](), group.uploads
         self._heard = frozenset(uploaded)
         try:
             sums = self._layout.sums(group.total(answers))

@@ -11,6 +11,7 @@ import numpy as np
 
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.linalg import Array
+from flower_pca.names import levels
 from flower_pca.names.columns import Columns, Heading, lacking
 from flower_pca.names.sites import SiteRows
 from flower_pca.names.spelling import clean
@@ -41,7 +42,7 @@ def match(X: Any, frame: Frame, d: int, *, digest: str = "") -> LocalData:
         names = tuple(map(clean, frame.names))
     rows = rows_by_name(X, names, digest)
     frame = replace(frame, names=None if rows.names is None else names)
-    data = LocalData(rows, who=_WHO, missing=True).framed(frame, keep=False)
+    data = LocalData(rows, who=_WHO, missing=True).in_frame(frame, keep=False)
     if frame.fill is None:
         data.require_whole(new=True)
     if data.d != d:
@@ -81,7 +82,7 @@ def arrange(X: Any, names: tuple[str, ...] | None, known: str) -> Any:
     if rows.names is None:
         return rows.values
     own = Columns(rows.names, _WHO)
-    return rows.values[:, own.places(own.sorted if names is None else names, rows.words)]
+    return rows.values[:, own.places(own.in_order if names is None else names, rows.words)]
 
 
 def in_order(components: Array, names: Any, wanted: Any) -> Array:
@@ -117,5 +118,7 @@ def _check(rows: SiteRows, names: tuple[str, ...], wanted: tuple[str, ...] | Non
         rule = f"the {len(wanted)} of the result, by name"
     else:
         rule = "that of the result, by name"
-    if absent := lacking(_WHO, wanted, names, rows.words, rule):
+    there = {*names, *rows.texts}
+    needed = [name for name in wanted if name in names or levels.column_of(name) not in there]
+    if absent := lacking(_WHO, needed, names, rows.words, rule):
         raise absent.error(ConfigError, _FEATURES)

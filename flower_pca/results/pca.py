@@ -191,7 +191,7 @@ class PCAResult:
         return saved.texts([f"pc{j + 1}" for j in range(self.n_components_)])
 
     @property
-    def pooled(self) -> bool:
+    def is_pooled(self) -> bool:
         """Whether components are meant to be those of the covariance of all rows."""
         return self.complete and self.cross_ is None
 
@@ -381,7 +381,7 @@ class PCAResult:
         if self.variance_errors_ is not None:
             sized = errors.beside([line[0] for line in cells], self.variance_errors_)
             cells = [[size, *line[1:]] for size, line in zip(sized, cells, strict=True)]
-        if known is None and self.pooled:
+        if known is None and self.is_pooled:
             heads.append("residual")
             cells = [[*line, f"{residual:.1e}"] for line, residual in zip(cells, self.residuals_, strict=True)]
         lines = [
@@ -467,9 +467,9 @@ class PCAResult:
         private = self.privacy is not None
         residual, sine, mse = float(self.residuals_.max()), self.sine_estimate_, self.mse_
         found = [facts.plain("residuals", self.residuals_.tolist())]
-        if self.pooled and not private:
+        if self.is_pooled and not private:
             found.append(Fact("", "largest residual", None, f"{residual:.1e}", run=True))
-        if self.pooled and sine is not None:
+        if self.is_pooled and sine is not None:
             words = f"sine of the angle left, {'at most ' if private else ''}about"
             found.append(Fact("", words, None, f"{sine:.1e}", run=True))
         if mse is not None:

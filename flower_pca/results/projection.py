@@ -169,7 +169,7 @@ class Projection(Packet):
         """d, the number of features."""
         return int(self.components_.shape[1])
 
-    def framed(self, X: Any) -> LocalData:
+    def in_frame(self, X: Any) -> LocalData:
         """The rows of X with the mean subtracted and the scale divided by, in the order of the columns here."""
         if self.feature_names_in_ is None:
             names = None
@@ -180,7 +180,7 @@ class Projection(Packet):
 
     def transform(self, X: Any) -> Array:
         """Coordinates of rows along the components, (n, k), with columns matched as by `PCAResult.transform`."""
-        return self.framed(X).scores((self.components_ if self.weights_ is None else self.weights_).T)
+        return self.in_frame(X).scores((self.components_ if self.weights_ is None else self.weights_).T)
 
     def inverse_transform(self, scores: Array) -> Array:
         """Rows, (n, d) in the data's own units, that have these scores and nothing beside."""

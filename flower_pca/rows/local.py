@@ -54,10 +54,10 @@ class LocalData(StoredRows, Operator):
     def _uses_own_means(self) -> bool:
         return bool(self.frame.own and self.missing)
 
-    def framed(self, frame: Frame, *, keep: bool = True) -> LocalData:
+    def in_frame(self, frame: Frame, *, keep: bool = True) -> LocalData:
         """The same stored rows in another frame. The newest view is kept, with what it has cached, if `keep`."""
         if frame.names is not None and frame.names != self.names:
-            return self.arrange(frame.names).framed(frame, keep=keep)
+            return self.arrange(frame.names).in_frame(frame, keep=keep)
         child = self._child
         if keep and child is not None and child.frame.same(frame):
             return child

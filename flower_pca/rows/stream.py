@@ -26,7 +26,7 @@ _AHEAD: Final = 10_000  # steps of an iterator that are passed over at once
 
 
 @dataclass(frozen=True)
-class Completed:
+class Completion:
     """A batch as its client keeps it.
 
     Attributes:
@@ -53,11 +53,11 @@ class Completed:
         archive.write(folder / f"{_BATCH}{step:06d}.npz", _KIND, header, dict(vars(self)), private=True)
 
 
-def written(folder: Path) -> Iterator[tuple[int, Completed]]:
+def written(folder: Path) -> Iterator[tuple[int, Completion]]:
     """The batches in a folder, each with the number of its step."""
     for path in sorted(folder.glob(f"{_BATCH}*.npz")):
         header, arrays = archive.read(path, _KIND)
-        yield int(header["step"]), Completed(**arrays)
+        yield int(header["step"]), Completion(**arrays)
 
 
 @runtime_checkable
@@ -109,7 +109,7 @@ class Stream:
         self._out = None if out is None else Path(out)
         self._keep, self.min_rows = keep, min_rows
         self.widest: Widest | None = None
-        self.completed: dict[int, Completed] = {}
+        self.completed: dict[int, Completion] = {}
         self._position, self._newest, self._next = -1, None, None
         self.site = ""
         self._names: tuple[str, ...] | None = None  # of an array that is cut into batches
@@ -214,7 +214,7 @@ class Stream:
         """Whether completed batches are kept or written."""
         return self._keep or self._out is not None
 
-    def hand_back(self, step: int, batch: Completed) -> None:
+    def hand_back(self, step: int, batch: Completion) -> None:
         """Keep a completed batch for the node itself."""
         if self._keep:
             self.completed[step] = batch
@@ -281,7 +281,7 @@ class Stream:
             raise heading.mismatch(who, before, "the batches before").error(DataError)
         if columns is None:
             return batch
-        return np.ascontiguousarray(batch[:, columns.places(columns.sorted)])
+        return np.ascontiguousarray(batch[:, columns.places(columns.in_order)])
 
     def _pick(self, batch: Array, columns: Columns | None, words: Mapping[str, str], who: str) -> Array:
         assert self.wanted is not None

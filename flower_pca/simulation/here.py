@@ -90,14 +90,14 @@ def simulate(
     question = assembly.question(algorithm, **asked)
     present = participation if callable(participation) else None
     if participation is not None and not callable(participation):
-        question = assembly.checked(replace(question, fraction=participation))
+        question = assembly.check(replace(question, fraction=participation))
     question.check_checkpoint(checkpoint)
     if question.split == "columns":
         rule = "left out, as no other client has the columns of one that is away"
         _require_none(present, 'participation with split="columns"', rule, "Leave it out.")
         return vertical.simulate(question, shards, conduct, private=private)
     sites = sites_of(shards)
-    question = _in_order(question, sites)
+    question, sites = _in_order(question, sites)
     clients = _require_clients(question, sites)
     public = handed_over(private, len(clients))
     watch = Watch(on_round)
@@ -135,17 +135,21 @@ def _in_process(
         watchers = [OnRound(conduct.on_round)]
         result: PCAResult = drive(run, there, checkpoint=conduct.checkpoint, watchers=watchers)
     stage, frame = registry.closing(question.algorithm).name, _frame(result, question)
-    own = {i: answering.own(stage, there.memories[i], clients[i].framed(frame)) for i in public}
+    own = {i: answering.own_results(stage, there.memories[i], clients[i].in_frame(frame)) for i in public}
     sites = {i: client.site for i, client in enumerate(clients) if client.site}
     found = replace(result, own={i: arrays for i, arrays in own.items() if arrays}, site_names=sites)
     return found.with_names({})
 
 
-def _in_order(question: Question, sites: Sequence[SiteRows]) -> Question:
-    """The question, of the columns in the order that all sites have them in, if it names none."""
+def _in_order(question: Question, sites: list[SiteRows]) -> tuple[Question, list[SiteRows]]:
+    """The question, of the columns in the order that all sites have them in, if it names none; words as numbers."""
+    if question.levels is not None:
+        from flower_pca.simulation import levels
+
+        return levels.agreed(question, sites)
     if question.columns is None and (order := common_order(sites)) is not None:
-        return replace(question, columns=order)
-    return question
+        return replace(question, columns=order), sites
+    return question, sites
 
 
 def _require_clients(question: Question, sites: Sequence[SiteRows]) -> list[LocalData]:

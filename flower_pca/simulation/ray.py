@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from flower_pca.base import archive, extras
-from flower_pca.base.errors import ConfigError
+from flower_pca.base.errors import ConfigError, NotEnoughNodes
 from flower_pca.core.drive import Driven
 from flower_pca.core.question import Question
 from flower_pca.core.stage import Arrays
@@ -132,9 +132,13 @@ def _run(
         until: Any = _Until(stopped, grid)
         try:
             results.append(strategy.fit(until, on_round=on_round))
-        finally:
-            if not stopped.is_set():
-                where.bring_back()
+        except BaseException:
+            if not stopped.is_set():  # a machine that is gone must not hide why the run ended
+                with contextlib.suppress(NotEnoughNodes):
+                    where.bring_back()
+            raise
+        if not stopped.is_set():
+            where.bring_back()
 
     try:
         nodes = -(-clients // where.packs.each)

@@ -52,7 +52,7 @@ def meaningful(variances: Array) -> int:
     return 0
 
 
-def counted(values: Array) -> Array:
+def count(values: Array) -> Array:
     """How many of the values, which are 1 on average, lie in each bin."""
     with np.errstate(divide="ignore", invalid="ignore"):
         places = np.floor(FINE * np.log2(values)) + _BELOW + 1
@@ -114,7 +114,7 @@ class Histograms(Stage[HistogramsState]):
         with np.errstate(all="ignore"):
             for block in data.dense():
                 t2, spe = distances(block, Z, arrays["variances"])
-                counts += counted(t2 / Z.shape[1]), counted(spe / rest if rest > 0.0 else np.zeros_like(spe))
+                counts += count(t2 / Z.shape[1]), count(spe / rest if rest > 0.0 else np.zeros_like(spe))
         return {"counts": counts}, memory
 
     def bounds(self, state: HistogramsState, model: Model) -> Mapping[str, Array | float]:

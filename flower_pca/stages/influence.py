@@ -153,7 +153,7 @@ class Influence(Stage[InfluenceState]):
         assert state.found is not None
         keys = np.array(state.clients, dtype=np.uint64)
         left = {**model.left, LEFT: state.found, KEYS: keys}
-        return replace(model, left=left, status=_judged(model.status, state))
+        return replace(model, left=left, status=_judge(model.status, state))
 
 
 def is_far(angle: Array | float, beyond: Array | float, chance: Array | float) -> Array:
@@ -172,7 +172,7 @@ def chances(n: Array, angles: Array) -> Array:
     return _APART * np.array([size[i] * np.median(np.delete(turns, i)) for i in range(len(n))])
 
 
-def _judged(status: Status | None, state: InfluenceState) -> Status | None:
+def _judge(status: Status | None, state: InfluenceState) -> Status | None:
     """The status, which names the clients that are far off, the furthest first."""
     assert state.found is not None
     if status is None or len(state.clients) < 2:
@@ -208,14 +208,14 @@ def _without(state: InfluenceState) -> tuple[Array, list[Array]]:
         if state.centred:
             image = image - np.outer(s, mean @ state.W)
             rest = np.maximum(rest - left * mean**2, 0.0)
-        angle, doubt, explained, turn = _turned(state, image, float(rest.sum()))
+        angle, doubt, explained, turn = _turn(state, image, float(rest.sum()))
         line[1:5] = angle, doubt, explained, rest.sum() / max(left - 1, 1)
         if doubt > _SURE:
             turns.append(turn)
     return lines, turns
 
 
-def _turned(state: InfluenceState, image: Array, trace: float) -> tuple[float, float, float, Array]:
+def _turn(state: InfluenceState, image: Array, trace: float) -> tuple[float, float, float, Array]:
     """The largest angle to the components of a matrix with this image of the basis; how sure it is; the share of the
     trace that they have; and the way that its Ritz vectors would go from the basis.
     """

@@ -161,7 +161,7 @@ class Opening(Stage[OpeningState]):
         fill, partial = usable.fill(total, model.feature_names), bool(np.any(total.get("count", n) < n))
         checks.at_most(model.n_components, n, len(mean))
         block, product = _block(state, len(mean)), total["product"].astype(np.float64)
-        scale = usable.scale(model.scale, total, model.feature_names)
+        scale = usable.scale(model.scale, total, model.feature_names, model.shared)
         if not model.center:
             squares = squares + n * mean**2
         usable.require_variance(squares, np.abs(mean) if model.center else np.zeros_like(mean), n, float(total["eps"]))
@@ -174,7 +174,7 @@ class Opening(Stage[OpeningState]):
         Q, R = linalg.qr(block)
         known = not partial and (R.size == 0 or np.linalg.cond(R) <= _KEEP)
         frame = Frame(mean if model.center else None, scale, fill, own=model.missing == "own_mean")
-        return opened(
+        return after_opening(
             model,
             frame=frame,
             claims={client: claim(said, frame) for client, said in state.said.items()},
@@ -190,7 +190,7 @@ class Opening(Stage[OpeningState]):
         )
 
 
-def opened(model: Model, **known: Any) -> Model:
+def after_opening(model: Model, **known: Any) -> Model:
     """The model with what an opening has found, and nothing of what was known in another frame."""
     gone = ("values", "residuals", "next_value", "beside", "beside_product", "rest")
     return replace(model, **{**dict.fromkeys(gone), **known})
@@ -207,10 +207,10 @@ def block_of(arrays: Arrays, d: int) -> Array:
     """The block that an opening's message asks for: as it is, or by the width and seed of a Gaussian one."""
     if "block" in arrays:
         return arrays["block"]
-    return drawn(d, int(arrays["width"]), int(arrays["seed"]))
+    return draw(d, int(arrays["width"]), int(arrays["seed"]))
 
 
-def drawn(d: int, width: int, seed: int) -> Array:
+def draw(d: int, width: int, seed: int) -> Array:
     """A Gaussian block, no wider than it is long."""
     return linalg.random_block(d, min(width, d), seed)
 
@@ -236,7 +236,7 @@ def _odd(reply: Arrays) -> tuple[str, str, object] | None:
 
 def _block(state: OpeningState, d: int) -> Array:
     if state.block is None:
-        return drawn(d, state.width, state.seed)
+        return draw(d, state.width, state.seed)
     return state.block
 
 

@@ -21,7 +21,7 @@ from flower_pca.core.asks import FLAG, Ask
 from flower_pca.core.kinds import ROWS, Kind, Part
 from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays, Stage
-from flower_pca.layers.noise import Clipped, noise_share
+from flower_pca.layers.noise import ClippedRows, noise_share
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
 
@@ -36,7 +36,7 @@ class PrivateOpeningState:
     moments: Array | None = None
     clients: int = 0
 
-    def shared(self, among: int) -> PrivateOpeningState:
+    def divide(self, among: int) -> PrivateOpeningState:
         """The state that knows among how many clients the noise of the sum is shared out."""
         return replace(self, among=among)
 
@@ -78,7 +78,7 @@ class PrivateOpening(Stage[PrivateOpeningState]):
 
     @staticmethod
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
-        if not isinstance(data, Clipped):
+        if not isinstance(data, ClippedRows):
             got = "rows that are not"
             raise ProtocolError("The rows of a private opening", must="clipped", got=got, then="Check the sender.")
         R, d = data.clip, data.d

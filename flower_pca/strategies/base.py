@@ -277,8 +277,8 @@ def _components(run: Driven) -> ArrayRecord | None:
 
 def _in_order(run: Driven) -> bool:
     """Whether these have an order: it takes the product C Z with them, or a run that has ended."""
-    known = run.standing.known(whole=run.roll.whole)
-    return run.finished or known.product is not None or known.values is not None
+    known = run.standing.model_now(whole=run.roll.whole)
+    return run.is_finished or known.product is not None or known.values is not None
 
 
 def arrays_of(result: PCAResult | TrackingResult | Scaling) -> ArrayRecord:

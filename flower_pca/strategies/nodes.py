@@ -20,7 +20,7 @@ from flower_pca.base.history import Round
 from flower_pca.core.drive import Driven
 from flower_pca.core.stage import Arrays, Broadcast, Failure, Reply, Sum
 from flower_pca.masking import messages
-from flower_pca.strategies.exchange import exchange, reached
+from flower_pca.strategies.exchange import exchange, reach
 from flower_pca.strategies.log import log
 from flower_pca.strategies.patience import Patience
 from flower_pca.strategies.waits import Waits
@@ -69,7 +69,7 @@ class Nodes:
 
         It does not wait where all that are connected are left out: the run then says why.
         """
-        if self.run.finished:
+        if self.run.is_finished:
             return []
         if self.waits.interval:
             self._pace(self.run.standing.state.step)
@@ -89,7 +89,7 @@ class Nodes:
 
     def reachable(self, *, within: float) -> dict[int, str]:
         """The clients that can be reached, and when they were started: the nodes themselves."""
-        nodes = reached(self.grid, within=within)
+        nodes = reach(self.grid, within=within)
         if nodes is None:
             got = f"none within {max(within, 0.0):.3g} s"
             remedy = "Look whether the SuperLink runs and can be reached, or raise node_timeout."
@@ -188,7 +188,7 @@ class Nodes:
         """What nodes are told beside a message itself."""
         extra, standing = self.configs.get(wire.kind(message.stage), {}), self.run.standing
         asks: dict[str, Any] = {"asks_names": standing.model.heading is None, "alternative": standing.alternative}
-        return {"algorithm": standing.named, "run": self.name, "extra": extra, **asks}
+        return {"algorithm": standing.service, "run": self.name, "extra": extra, **asks}
 
     def read(self, node: int, reply: Message | str, message: Broadcast) -> Reply | Failure:
         """A node's answer to a message; `reply` may be why there is none."""

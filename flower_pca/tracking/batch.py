@@ -19,14 +19,14 @@ from flower_pca.base.linalg import Array
 from flower_pca.core.kinds import Shape
 from flower_pca.core.stage import Arrays, Merge, add
 from flower_pca.rows import gaps
-from flower_pca.rows.stream import NO_CURSOR, Completed, Stream, Widest
+from flower_pca.rows.stream import NO_CURSOR, Completion, Stream, Widest
 
 _MEASURED: Final = ("rows", "misfit", "energy", "deficient", "outliers", "missing")  # once a batch is completed
 COUNTS = ("rows", "left", "misfit", "energy", "deficient", "outliers", "missing")
 
 
 @dataclass(frozen=True)
-class Filled:
+class Filling:
     """A completed batch, where its outliers are, and how well the basis fits what was kept."""
 
     rows: Array
@@ -35,7 +35,7 @@ class Filled:
     deficient: int
 
 
-Complete: TypeAlias = Callable[[Arrays, Array, Array, Array, Array | None], Filled]
+Complete: TypeAlias = Callable[[Arrays, Array, Array, Array, Array | None], Filling]
 
 
 def respond(arrays: Arrays, data: Stream, memory: Arrays, complete: Complete) -> tuple[Arrays, Arrays]:
@@ -126,7 +126,7 @@ def _complete_batch(arrays: Arrays, data: Stream, Y: Array, complete: Complete) 
         d = Y.shape[1]
     require_columns(d, Y.shape[1], data.who)
     if "P" not in arrays:
-        filled = Filled(Y0, np.zeros(Y.shape, dtype=bool), energy, 0)
+        filled = Filling(Y0, np.zeros(Y.shape, dtype=bool), energy, 0)
     else:
         filled = complete(arrays, Y0, gone, arrays["P"], None)
     _hand_back(data, int(arrays["step"]), filled, Y)
@@ -187,14 +187,14 @@ def _refine(arrays: Arrays, data: Stream, memory: Arrays, complete: Complete) ->
     _hand_back(data, int(memory["at"][0]), complete(arrays, *gaps.without(Y), arrays["P"], memory["found"]), Y)
 
 
-def _hand_back(data: Stream, step: int, filled: Filled, Y: Array) -> None:
+def _hand_back(data: Stream, step: int, filled: Filling, Y: Array) -> None:
     if not data.keeps:
         return
     if filled.found.any():
         outliers = np.where(filled.found, Y - filled.rows, 0.0)
     else:
         outliers = np.zeros_like(Y)
-    data.hand_back(step, Completed(filled.rows, outliers, filled.found, np.isnan(Y)))
+    data.hand_back(step, Completion(filled.rows, outliers, filled.found, np.isnan(Y)))
 
 
 def fault_of(reply: Arrays) -> str:

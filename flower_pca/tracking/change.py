@@ -220,7 +220,7 @@ class Detector:
 
 def outside(solver: Solver, bases: tuple[Array, ...]) -> tuple[float, ...]:
     """The largest eigenvalue outside of each of these subspaces, of what the solver knows of the sum."""
-    vectors, values = solver.known()
+    vectors, values = solver.ritz_pairs()
     scaled = vectors * np.sqrt(np.maximum(values, 0.0))
     return tuple(linalg.norm2(linalg.complement(scaled, P)) ** 2 for P in bases)
 

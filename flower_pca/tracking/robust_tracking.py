@@ -15,7 +15,7 @@ from flower_pca.core.stage import Arrays
 from flower_pca.rows import gaps
 from flower_pca.rows.stream import Stream
 from flower_pca.tracking import st_miss
-from flower_pca.tracking.batch import Filled, respond
+from flower_pca.tracking.batch import Filling, respond
 from flower_pca.tracking.state import TrackState
 from flower_pca.tracking.tracker import Tracker
 
@@ -128,7 +128,7 @@ class RobustTracking(Tracker):
         return respond(arrays, data, memory, complete)
 
 
-def complete(arrays: Arrays, Y: Array, gone: Array, P: Array, found: Array | None) -> Filled:
+def complete(arrays: Arrays, Y: Array, gone: Array, P: Array, found: Array | None) -> Filling:
     """The rows with gaps and outliers replaced; `found`, where the outliers are known already."""
     if found is None:
         seen = gaps.weights_of(Y, gone) > 0.0

@@ -91,7 +91,7 @@ class Solver:
             return float(np.linalg.eigvalsh((inner + inner.T) / 2)[-1])
         return 0.0
 
-    def known(self) -> tuple[Array, Array]:
+    def ritz_pairs(self) -> tuple[Array, Array]:
         """All Ritz vectors that there are, and their values."""
         if self.power is not None:
             assert self.values is not None
@@ -106,7 +106,7 @@ class Solver:
         """The sum of the squares of the rows within the first r columns sent, in a Krylov space."""
         return float(np.trace(self.T[: self.r, : self.r]))
 
-    def found(self, *, tol: float, products: int, squares: float) -> tuple[Array, Array] | None:
+    def find(self, *, tol: float, products: int, squares: float) -> tuple[Array, Array] | None:
         """What `estimate` tells, once that is as good as asked for or the messages are used up; None before.
 
         `squares` is the trace of C, or more. Ritz values are no larger than eigenvalues, so no eigenvalue after the

@@ -257,7 +257,7 @@ class Tracker(Stage[TrackState]):
 
     def _after_product(self, state: TrackState, solver: Solver) -> TrackState:
         squares = state.sums["misfit"] + (0.0 if state.P is None else solver.inside)  # of all entries of the rows
-        found = solver.found(tol=self.tol, products=self._limit(state), squares=squares)
+        found = solver.find(tol=self.tol, products=self._limit(state), squares=squares)
         if found is None:
             onward = solver.onward()
             if onward.block.shape[1]:

@@ -110,7 +110,7 @@ def write_request(
         if (array := getattr(message.frame, part)) is not None:
             arrays[name] = array
     if message.layers:
-        arrays = {**_packed(arrays, message.layers), **flat(message.layers)}
+        arrays = {**_pack(arrays, message.layers), **flat(message.layers)}
     if message.frame.own:
         arrays[_OWN] = np.array(True)
     config = {
@@ -150,7 +150,7 @@ def open_request(content: RecordDict, kind: str) -> tuple[list[Array], Config]:
 def read_request(parameters: Sequence[Array], config: Mapping[str, Any]) -> Request:
     """The message in what a NumPyClient's fit or evaluate gets."""
     check_spoken("A message", config, "another strategy", newest=str(config.get(VERSION_KEY, VERSION)))
-    arrays = _unpacked(by_name("A message", parameters, config))
+    arrays = _unpack(by_name("A message", parameters, config))
     own = bool(np.any(arrays.pop(_OWN, False)))
     parts = {part: _double(arrays.pop(name)) for name, part in _FRAME.items() if name in arrays}
     names, columns = read_names("A message", config), None
@@ -169,21 +169,21 @@ def read_request(parameters: Sequence[Array], config: Mapping[str, Any]) -> Requ
     return Request(algorithm, stage, run, number, Message(arrays), frame, layers, asks, instead)
 
 
-def _packed(arrays: Arrays, layers: Mapping[str, Arrays]) -> Arrays:
+def _pack(arrays: Arrays, layers: Mapping[str, Arrays]) -> Arrays:
     """Arrays as they travel under these layers."""
     if (bits := _bits(layers)) == 64:
         return arrays
     from flower_pca.layers import precision
 
-    return precision.packed(arrays, bits)
+    return precision.pack(arrays, bits)
 
 
-def _unpacked(arrays: Arrays) -> Arrays:
+def _unpack(arrays: Arrays) -> Arrays:
     if EXPONENTS not in ",".join(arrays):  # which no other name has within it
         return arrays
     from flower_pca.layers import precision
 
-    return precision.unpacked(arrays)
+    return precision.unpack(arrays)
 
 
 def _bits(layers: Mapping[str, Arrays]) -> int:
@@ -192,7 +192,7 @@ def _bits(layers: Mapping[str, Arrays]) -> int:
         return 64
     from flower_pca.layers import precision
 
-    return precision.asked(layers[WIRE])
+    return precision.bits_in(layers[WIRE])
 
 
 def _double(part: Array) -> Array:
@@ -216,7 +216,7 @@ def write_fit(
     `layers` are those of the message.
     """
     if layers:
-        arrays = _packed(arrays, layers)
+        arrays = _pack(arrays, layers)
     metrics: Config = {**(about or {}), **SPOKEN, "number": number, "key": key, "names": ",".join(arrays)}
     return [np.asarray(a) for a in arrays.values()], num_examples, records.without_empty(metrics)
 
@@ -317,7 +317,7 @@ def read_answer(
         return Answer(
             number, key, {n: np.array(value_of(_ANSWER, metrics, n, int, float)) for n in names}, num_examples
         )
-    arrays = _unpacked(by_name(_ANSWER, parameters(), metrics))
+    arrays = _unpack(by_name(_ANSWER, parameters(), metrics))
     if DECLINES in metrics:
         declines = harmless(value_of(_ANSWER, metrics, DECLINES, str))
     else:

@@ -205,7 +205,7 @@ class Personalized(Iterative[S]):
         if isinstance(self.local_components, str):
             self._check_auto(self.local_components)
         elif not isinstance(self.local_components, int | np.integer):
-            numbers = apart.checked(f"local_components of {self.name}", self.local_components)
+            numbers = apart.check(f"local_components of {self.name}", self.local_components)
             object.__setattr__(self, "local_components", numbers)
         else:
             checks.integer(f"local_components of {self.name}", self.local_components)

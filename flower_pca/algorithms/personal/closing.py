@@ -98,7 +98,7 @@ class PersonalClosing(Stage[ClosingState]):
         return {**up, "V": V} if arrays["collect"] else up, {"V": V, "variances": np.maximum(values, 0.0)}
 
     @staticmethod
-    def own(memory: Arrays, data: LocalData) -> Arrays:
+    def own_results(memory: Arrays, data: LocalData) -> Arrays:
         if "variances" not in memory:
             return {}
         return {OWN: np.ascontiguousarray(memory["V"].T), "variances": memory["variances"]}

@@ -57,8 +57,8 @@ class TripleClosing(PersonalClosing):
         return up, {**found, **memory_of(fit)}
 
     @staticmethod
-    def own(memory: Arrays, data: LocalData) -> Arrays:
-        found = PersonalClosing.own(memory, data)
+    def own_results(memory: Arrays, data: LocalData) -> Arrays:
+        found = PersonalClosing.own_results(memory, data)
         rows = Rows.of(data)
         fit = recall(rows, memory)
         if not found or fit is None:

@@ -222,15 +222,15 @@ class Attempt:
             return min(most, _FEWER)
         return most
 
-    def structured(self, problem: Problem, *, directions: int = 1) -> bool:
+    def has_structure(self, problem: Problem, *, directions: int = 1) -> bool:
         """Whether dense noise leaves more in so many directions, each, than independent entries would."""
         if self.seen == 0.0 or self.hidden <= _AT_REST * problem.tol * problem.sigma or len(self.left) < directions:
             return False  # there is no noise, or none that a basis at rest to tol could be told from
         return self.left[directions - 1] > _STRUCTURE * problem.edge**2 / self.seen
 
-    def correlated(self, problem: Problem) -> bool:
+    def has_correlation(self, problem: Problem) -> bool:
         """Whether what is left is structured as correlated residuals are: in several directions, not mostly in one."""
-        return self.left[0] <= _MOST_LEFT and self.structured(problem, directions=_LOOKING)
+        return self.left[0] <= _MOST_LEFT and self.has_structure(problem, directions=_LOOKING)
 
     @property
     def too_narrow(self) -> bool:
@@ -346,7 +346,7 @@ def _settle(now: Attempt, problem: Problem, early: bool) -> Attempt:
             s = newer
     now = replace(now, rounds=rounds, noise=s, lam=_WIDE * s)
     # Where fewer columns tell less and leave structure, all of them come back whatever else these would do.
-    widens = now.too_narrow and now.structured(problem)
+    widens = now.too_narrow and now.has_structure(problem)
     rest = rounds >= _AT_LEAST and (stays or widens or rests(now, problem))
     if early or (not rest and rounds < problem.patience):
         return now
@@ -374,7 +374,7 @@ def _stays(now: Attempt, problem: Problem) -> bool:
 
     That is what correlated residuals leave, and more rounds would leave as much.
     """
-    if now.rowwise or len(now.lefts) <= _EVERY or not now.correlated(problem):
+    if now.rowwise or len(now.lefts) <= _EVERY or not now.has_correlation(problem):
         return False
     if now.stop > _CORRELATED * now.noise / problem.sigma:
         return False

@@ -160,7 +160,7 @@ class Book:
             book = replace(self, best=record)
         if not verdict.passes:
             book = replace(book, p=min(_rank(record.attempt) or self.p, self.p))
-        if verdict.lacking and verdict.predicted and verdict.determined:
+        if verdict.lacking and verdict.predicted and verdict.is_determined:
             book = replace(book, alike=(*self.alike, record)[:2])
         return book
 

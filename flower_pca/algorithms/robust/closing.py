@@ -12,7 +12,7 @@ from flower_pca.algorithms.robust import hidden, huber
 from flower_pca.algorithms.robust.attempt import moments
 from flower_pca.algorithms.robust.base import rows_with
 from flower_pca.algorithms.robust.huber import Regression
-from flower_pca.algorithms.robust.proof import once_more, undetermined
+from flower_pca.algorithms.robust.proof import find_undetermined, once_more
 from flower_pca.base import linalg
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Status
@@ -107,7 +107,7 @@ class LowRank(Stage[LowRankState]):
             taken += np.sum(off > lam, axis=0)
             sound = V
             if np.isfinite(cut):  # what such a row has for V follows from its far entries, and would outweigh others
-                out, bad = undetermined(off, Q, lam * cut, gaps)
+                out, bad = find_undetermined(off, Q, lam * cut, gaps)
                 weak += len(out), len(bad)
                 sound = np.delete(V, out, axis=0)
             G += sound.T @ sound
@@ -120,7 +120,7 @@ class LowRank(Stage[LowRankState]):
         return sums, kept
 
     @staticmethod
-    def own(memory: Arrays, data: LocalData) -> Arrays:
+    def own_results(memory: Arrays, data: LocalData) -> Arrays:
         if "U" not in memory:  # a client that was gone before the end
             return {}
         V, U, lam, cut = memory["V"], memory["U"], float(memory["lam"]), float(memory.get("cut", np.inf))
@@ -129,7 +129,7 @@ class LowRank(Stage[LowRankState]):
         R.reshape(-1)[gaps] = 0.0  # there is nothing to be told from the low-rank part
         found = {}
         if np.isfinite(cut):
-            weak, bad = undetermined(np.abs(R), linalg.orth(U), lam * cut, gaps)
+            weak, bad = find_undetermined(np.abs(R), linalg.orth(U), lam * cut, gaps)
             found = {"undetermined": weak, "bad_rows": bad}
         S = huber.sparse(R, lam, cut)
         if data.frame.scale is not None:

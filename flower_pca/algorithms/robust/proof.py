@@ -57,7 +57,7 @@ def unsound_rows(W: Array, Q: Array, seen: Array) -> Array:
     return weak_rows(W, Q) | bad_rows(W, seen, BAD)
 
 
-def undetermined(off: Array, Q: Array, far: float, gaps: Array) -> tuple[Array, Array]:
+def find_undetermined(off: Array, Q: Array, far: float, gaps: Array) -> tuple[Array, Array]:
     """The rows that their entries within `far`, but for gaps, do not determine; and those of them bad as a whole.
 
     `off` is how far entries lie from the low-rank part, Q an orthonormal basis of its rows.
@@ -162,14 +162,14 @@ class Verdict:
     rest: bool = True
 
     @property
-    def determined(self) -> bool:
+    def is_determined(self) -> bool:
         """Whether clean entries determine every row and column."""
         return not self.columns and not self.rows
 
     @property
     def passes(self) -> bool:
         """Whether nothing speaks against the low-rank part."""
-        return self.predicted and self.determined and not self.lacking
+        return self.predicted and self.is_determined and not self.lacking
 
     @property
     def lacking(self) -> bool:
@@ -179,7 +179,7 @@ class Verdict:
     @property
     def nearly(self) -> bool:
         """Whether nothing speaks against the low-rank part but a few rows and columns, which it names."""
-        return self.predicted and not self.lacking and not self.determined and self.few
+        return self.predicted and not self.lacking and not self.is_determined and self.few
 
     @property
     def exceptions(self) -> tuple[str, ...]:
@@ -279,12 +279,12 @@ def verdict(
     loud = problem.noise is None and attempt.noise > MOST_NOISE * problem.sigma
     near = error <= MOST_NOISE * problem.sigma and not loud
     predicted = near and share >= _CLEAN and clean_hidden >= (share - slack) * unseen
-    several = error <= SMALL * problem.sigma and attempt.correlated(problem)
+    several = error <= SMALL * problem.sigma and attempt.has_correlation(problem)
     return Verdict(
         rank=attempt.p,
         error=error / problem.sigma,
         predicted=bool(predicted),
-        structured=attempt.structured(problem),
+        structured=attempt.has_structure(problem),
         correlated=several,
         structure=attempt.left[0] if attempt.noise > 0.0 else 0.0,
         columns=columns,

@@ -103,7 +103,7 @@ def folder_of(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def locked(path: Path | None) -> Iterator[None]:
+def lock(path: Path | None) -> Iterator[None]:
     """Keep other processes from this file until the end; None stands for no file."""
     if path is None:
         yield
@@ -116,7 +116,7 @@ def locked(path: Path | None) -> Iterator[None]:
         yield
 
 
-def removed(path: Path) -> None:
+def remove(path: Path) -> None:
     """Remove a file and its lock, if no process of the node is at it; another time, then."""
     with contextlib.suppress(ConfigError, DataError, OSError), files.lock(path, wait=False):
         path.unlink()

@@ -178,7 +178,7 @@ class Policy:
         if (
             asked
             and isinstance(rows, LocalData)
-            and not limits.has_room(request.stage, limits.counted(rows.n, request), rows.d)
+            and not limits.has_room(request.stage, limits.rows_for_memory(rows.n, request), rows.d)
         ):
             return {wire.DECLINES: f"it has no memory for all pairs of {rows.d} columns"}
         return {}

@@ -24,7 +24,7 @@ from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError, private
 from flower_pca.base.linalg import Array
 from flower_pca.clients.policy import profiles
-from flower_pca.dp.gaussian import calibrated
+from flower_pca.dp.gaussian import noise_of
 from flower_pca.layers.noise import Floor
 
 if TYPE_CHECKING:
@@ -185,7 +185,7 @@ class Rules:
 
     def __post_init__(self) -> None:
         listed = everything()
-        for name in [] if self.allow is None else sorted(self.served):
+        for name in [] if self.allow is None else sorted(self.services):
             if name not in listed:
                 remedy = checks.did_you_mean(name, listed)
                 known = ", ".join(listed)
@@ -285,7 +285,7 @@ class Rules:
         return cls.of(None, given)
 
     @property
-    def served(self) -> Set[str]:
+    def services(self) -> Set[str]:
         """The names of the algorithms that are served."""
         if self.allow is None:
             return WithoutRows()
@@ -333,7 +333,7 @@ class Rules:
         """What all answers with noise may cost together, as a sum of mu^2; None for no limit."""
         if self.max_epsilon is None or self.max_delta is None:
             return None
-        return calibrated(self.max_epsilon, self.max_delta) ** 2
+        return noise_of(self.max_epsilon, self.max_delta) ** 2
 
     @property
     def counts_groups(self) -> bool:

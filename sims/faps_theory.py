@@ -93,8 +93,7 @@ def _guesses(C: Array, known: list[tuple[Array, Array, Array]]) -> list[str]:
 
 
 def worst_case(opts: report.Options) -> report.Found:
-    """Theorem 8: N times the least violation of the first N rounds is bounded, by penalties as"
-    " Assumption 6 has them."""
+    """Theorem 8: N times the least violation of N rounds is bounded, by penalties as in Assumption 6."""
     counts = ROUNDS
     rows: list[list[object]] = [["penalty", "seed", *(f"N min, N={n}" for n in counts), "sine at the end"]]
     for label, large in (("0.15 ||C_i||", False), ("16 rho d sqrt(p) ||A||^2", True)):
@@ -106,8 +105,8 @@ def worst_case(opts: report.Options) -> report.Found:
             rows.append([label, seed, *cells, report.number(sines)])
     note = (
         f"{CLIENTS} clients, p={K}, the gap half of the first eigenvalue; SSI takes about 20 messages to 1e-6. rho is the"
-        " ratio of penalties, d the number of clients. Assumption 6 has larger terms still, with constants that the"
-        " paper does not give as numbers."
+        " ratio of penalties, d the number of clients. Assumption 6 has larger terms still, with constants that the paper"
+        " does not give as numbers."
     )
     return report.Found("Theorem 8: N times the least violation of N rounds", rows, note)
 

@@ -20,7 +20,7 @@ import pytest
 from builders import deal, synthetic
 from results import assert_same_bits, assert_same_own
 
-from flower_pca import ConfigError, NotEnoughNodes, Ray, Stream, simulate, track
+from flower_pca import DP, ConfigError, NotEnoughNodes, Ray, Stream, simulate, track
 from flower_pca.simulation.shards import Store
 
 ray = pytest.importorskip("ray", reason="the extra `simulation` is not installed")
@@ -137,6 +137,28 @@ def test_machines_that_share_no_folder_give_the_same_bits(
     assert len(here.own) == 5
     assert stored == [{str(tmp_path / "rows.npy")}] * 2  # which both machines see
     assert not list(mine.iterdir())  # nothing is left behind
+
+
+def test_masks_and_noise_need_no_folder_that_machines_share(
+    two_machines: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    algorithm = "consensus_rpca(max_rounds=2)"
+    backend = Ray(clients_per_node=2, address=two_machines)
+    there = simulate(algorithm, five(), n_components=2, mask=True, backend=backend)
+    here = simulate(algorithm, five(), n_components=2, mask=True)
+    assert_same_bits(there, here)
+    assert_same_own(there, here)
+    assert len(here.own) == 5
+    for masked in (False, True):
+        dp = DP(epsilon=1e9, delta=1e-6, clip=4.0, reach=4.0)  # drawn by the operating system: no bits to compare
+        noised: dict[str, Any] = {"n_components": 2, "dp": dp, "mask": masked}
+        found = simulate("ssi(max_rounds=4)", five(), backend=Ray(clients_per_node=1, address=two_machines), **noised)
+        same = simulate("ssi(max_rounds=4)", five(), n_components=2)
+        assert found.privacy is not None
+        assert found.privacy.epsilon <= 1e9
+        assert found.angle_to(same.components_) < 0.3
+    assert not list(tmp_path.iterdir())
 
 
 def test_an_address_where_nothing_answers_is_tried_once() -> None:

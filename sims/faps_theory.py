@@ -104,9 +104,9 @@ def worst_case(opts: report.Options) -> report.Found:
             cells = [report.number(float(n * least[n - 1])) for n in counts]
             rows.append([label, seed, *cells, report.number(sines)])
     note = (
-        f"{CLIENTS} clients, p={K}, the gap half of the first eigenvalue; SSI takes about 20 messages to 1e-6. rho is the"
-        " ratio of penalties, d the number of clients. Assumption 6 has larger terms still, with constants that the paper"
-        " does not give as numbers."
+        f"{CLIENTS} clients, p={K}, the gap half of the first eigenvalue; SSI takes about 20 messages to 1e-6. rho is"
+        " the ratio of penalties, d the number of clients. Assumption 6 has larger terms still, with constants that the"
+        " paper does not give as numbers."
     )
     return report.Found("Theorem 8: N times the least violation of N rounds", rows, note)
 

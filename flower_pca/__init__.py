@@ -114,9 +114,10 @@ def _load(name: str) -> Any:
 def _names() -> list[str]:
     """All names that can be had: constants and acronyms, then classes, then functions, each by the alphabet."""
     every = ["__version__", *_HOME, *importlib.import_module("flower_pca.registry").public()]
-    if not importlib.import_module("flower_pca.base.extras").there("scikit-learn"):  # for `from flower_pca import *`
+    # for `from flower_pca import *`
+    if not importlib.import_module("flower_pca.base.extras").there("scikit-learn"):
         every = [name for name in every if _HOME.get(name) != "flower_pca.estimator"]
-    return sorted(every, key=lambda name: (0 if name.isupper() else 1 if name[0].isupper() else 2, name))
+    return sorted(every, key=lambda name: (not name.isupper(), not name[0].isupper(), name))
 
 
 def __dir__() -> list[str]:

@@ -56,7 +56,8 @@ def answer(
     """
     says = layers or {}
     if stage != messages.STAGE:
-        if memory:  # a message without masks ends whatever masks the client kept secrets of
+        # a message without masks ends whatever masks the client kept secrets of
+        if memory:
             memory = messages.plain(memory)
         return _answer(Work(_stage(stage), arrays, data, memory, who, bits), says, fixed)
     from flower_pca.masking import client

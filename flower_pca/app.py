@@ -31,7 +31,8 @@ from flower_pca.hosting import EACH
 from flower_pca.names import columns
 from flower_pca.rows.stream import Stream
 
-_GUARDED: Final = ("sign-key", "trusted-keys", "masked-only", "profile")  # rules that others count on to have rows
+# rules that others count on to have rows
+_GUARDED: Final = ("sign-key", "trusted-keys", "masked-only", "profile")
 _LARGEST: Final = 10**7  # entries that a run may have a real node draw
 
 server_app = ServerApp()

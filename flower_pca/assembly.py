@@ -86,7 +86,8 @@ def channel_of(given: object) -> Layer | None:
     return AirChannel.of(given)
 
 
-_STOPPING: Final = ("tol", "min_rounds", "max_rounds", "patience")  # live on the algorithm
+# live on the algorithm
+_STOPPING: Final = ("tol", "min_rounds", "max_rounds", "patience")
 _STRINGS: Final[dict[str, Callable[[Any], Any]]] = {"mask": MaskedSums.of, "dp": DP.of, "channel": channel_of}
 
 

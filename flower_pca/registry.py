@@ -107,7 +107,8 @@ _OTHERS: Final = {
     "personal": "algorithms.personal.closing:PersonalClosing",
     "triple": "algorithms.personal.triple_closing:TripleClosing",
 }
-_LAYERS: Final = {  # in the order in which a client reads a message; it seals its answer in the other
+# in the order in which a client reads a message; it seals its answer in the other
+_LAYERS: Final = {
     "wire": "layers.precision:Precision",
     "single": "layers.single:Single",
     "dp": "layers.noise:Budget",
@@ -120,7 +121,8 @@ ALGORITHMS: Final[MutableMapping[str, type[Algorithm[Any]]]] = spec.classes({n: 
 TRACKERS: Final[MutableMapping[str, type[Tracker]]] = spec.classes(_TRACKERS)
 # Stages beside algorithm and closing that compare rows: a node's operator has to name them, as algorithms that do.
 BESIDE: Final[MutableMapping[str, type[Stage[Any]]]] = spec.classes(_BESIDE)
-ALONE: Final[MutableMapping[str, type[Stage[Any]]]] = spec.classes(_ALONE)  # what needs an opening, and nothing else
+# what needs an opening, and nothing else
+ALONE: Final[MutableMapping[str, type[Stage[Any]]]] = spec.classes(_ALONE)
 # Of one of the algorithms: no message is of a chooser.
 CHOOSERS: Final[MutableMapping[str, type[Algorithm[Any]]]] = spec.classes({"auto": "algorithms.auto:Auto"})
 STAGES: Final[MutableMapping[str, type[Stage[Any]]]] = spec.classes(_PLACES)

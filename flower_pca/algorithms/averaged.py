@@ -17,9 +17,12 @@ from flower_pca.base import linalg
 from flower_pca.base.linalg import Array
 from flower_pca.core.stage import Arrays
 
-_FIRST, _LATER = 0.5, 6.0  # what a round counts at first, and over the number of rounds later
-_STALE = 3  # rounds without a lesser error, after which it is the clients' difference that keeps it up
-_SAME = 2  # rounds that the same clients have answered again, after which nobody else is expected to
+# what a round counts at first, and over the number of rounds later
+_FIRST, _LATER = 0.5, 6.0
+# rounds without a lesser error, after which it is the clients' difference that keeps it up
+_STALE = 3
+# rounds that the same clients have answered again, after which nobody else is expected to
+_SAME = 2
 
 
 @dataclass(frozen=True)

@@ -97,7 +97,8 @@ class Covariance(Algorithm[CovarianceState]):
         width, k = state.width, model.n_components
         if not isinstance(k, int):
             width = fraction_rank(values, model.trace, k) or model.d
-        Z = V[:, : max(width, state.width) + 1]  # with the one that follows, for the gap
+        # with the one that follows, for the gap
+        Z = V[:, : max(width, state.width) + 1]
         return replace(model, basis=Z, product=state.C @ Z)
 
     def rounds(self, state: CovarianceState) -> int:

@@ -189,7 +189,8 @@ class FAPS(Iterative[FAPSState]):
             guard = float(arrays["guard"])
             return penalties.answer(Z, data, memory, steps=steps, tol=tol, guard=guard)
         rule = PaperRule.read(arrays)
-        if memory.get("X", Z[:, :0]).shape != Z.shape:  # a newcomer, or a node that has lost its memory
+        # a newcomer, or a node that has lost its memory
+        if memory.get("X", Z[:, :0]).shape != Z.shape:
             memory = _begin(Z, data, steps, beta_0=rule.beta_0)
         V = X = memory["X"]
         W = memory["W"]
@@ -259,7 +260,8 @@ def pace(last: float, following: float | None, *, penalty: float) -> float:
     """
     if following is None or following >= last:
         return last / penalty
-    following = max(following, float(np.finfo(float).eps) * last)  # of rows that span no more, rounding
+    # of rows that span no more, rounding
+    following = max(following, float(np.finfo(float).eps) * last)
     return float(np.log1p((last - following) / penalty) / np.log(last / following))
 
 

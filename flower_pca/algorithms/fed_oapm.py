@@ -100,7 +100,8 @@ class FedOAPM(Iterative[FedOAPMState]):
         return {"Y": Part(arrays["U"].shape, Kind.PRODUCT)}
 
     def bounds(self, state: FedOAPMState, model: Model) -> Mapping[str, Array | float]:
-        return {"Y": MARGIN * max(model.trace, float(model.n))}  # between two QRs blocks are longer than 1
+        # between two QRs blocks are longer than 1
+        return {"Y": MARGIN * max(model.trace, float(model.n))}
 
     @staticmethod
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
@@ -121,7 +122,8 @@ class FedOAPM(Iterative[FedOAPMState]):
 
     def _measure(self, state: FedOAPMState, Y: Array, *, rounds: int) -> FedOAPMState:
         power, progress, value = state.power, state.progress, state.value
-        if power.inside == 0:  # the block is orthonormal, so its product tells Ritz values and residuals
+        # the block is orthonormal, so its product tells Ritz values and residuals
+        if power.inside == 0:
             p = state.number
             block, product = power.block[:, :p], Y[:, :p]
             values, _, _, progress = ritz_round(block, product, state.k, progress, rounds=rounds)

@@ -133,7 +133,8 @@ class LocalPower(Iterative[LocalPowerState]):
         Z = linalg.orth(Y)
         moved = state.movement.add(state.block, linalg.spanning(Y))
         progress = state.progress.step(moved.remaining, moved.newest)
-        if self.decay:  # neither a floor nor an agreement at q > 1 is the end: q will fall
+        # neither a floor nor an agreement at q > 1 is the end: q will fall
+        if self.decay:
             progress = replace(progress, error=np.inf, stale=0, best=np.inf)
         return replace(state, block=Z, Z=Z, Y=None, movement=moved, progress=progress)
 

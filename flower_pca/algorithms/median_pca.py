@@ -64,7 +64,8 @@ class MedianPCA(Average):
         bases = [reply["V"] for reply in total.values()]
         weights = state.counted.of(total)
         a = weiszfeld(_overlaps(bases), weights)
-        stacked = np.hstack([V * np.sqrt(part) for V, part in zip(bases, a, strict=True)])  # M, times its transpose
+        # M, times its transpose
+        stacked = np.hstack([V * np.sqrt(part) for V, part in zip(bases, a, strict=True)])
         U = linalg.leading(stacked, min(2 * state.width, len(stacked)))
         inside = np.stack([np.sum((V.T @ U) ** 2, axis=0) for V in bases])
         order = np.argsort(-median(inside, weights), kind="stable")
@@ -154,7 +155,8 @@ class Medians(Stage[MediansState]):
         span, image, moments = state.Z[:, :p], state.Y[:, :p], state.moments[:, :p, :p]
         _, Z, Y, residuals = linalg.rayleigh_ritz(span, image)
         turn = span.T @ Z
-        own = np.einsum("ji,njk,ki->ni", turn, moments, turn)  # each client's variances along Z
+        # each client's variances along Z
+        own = np.einsum("ji,njk,ki->ni", turn, moments, turn)
         values = np.maximum(median(own, state.weights), 0.0)
         order = np.argsort(-values, kind="stable")
         Z, Y = (np.ascontiguousarray(a[:, order]) for a in (Z, n * Y))

@@ -52,7 +52,8 @@ class Average(Algorithm[OneShotState]):
 
     @staticmethod
     def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
-        V = Part((d, None), Kind.EIGENVECTORS)  # fewer than asked for, where a client has not so many rows
+        # fewer than asked for, where a client has not so many rows
+        V = Part((d, None), Kind.EIGENVECTORS)
         if not arrays["weighted"]:
             return {"V": V}
         return {"V": V, "S": Part((None,), Kind.EIGENVALUES)}

@@ -19,7 +19,8 @@ from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays
 from flower_pca.rows.local import LocalData
 
-_NOTHING = 1e-12  # of the first variance: what is left of a component's product is rounding
+# of the first variance: what is left of a component's product is rounding
+_NOTHING = 1e-12
 
 
 @dataclass(frozen=True)
@@ -116,13 +117,15 @@ class SparsePCA(Iterative[SparseState]):
 
     def finish(self, state: SparseState, model: Model) -> Model:
         Z, Y = state.Z, state.Y
-        if Y is None or (np.count_nonzero(Z, axis=0) > self._sizes(Z)).any():  # it ended before it kept so few
+        # it ended before it kept so few
+        if Y is None or (np.count_nonzero(Z, axis=0) > self._sizes(Z)).any():
             Z, Y = largest(state.block, self._sizes(Z)), None
             Z = Z / linalg.column_norms(Z)
         return replace(model, basis=Z, product=Y)
 
     def verify(self, model: Model) -> Status | None:
-        return model.status  # no component is an eigenvector, and the error is measured in every round
+        # no component is an eigenvector, and the error is measured in every round
+        return model.status
 
     def _sizes(self, Z: Array) -> Array:
         return np.asarray(np.minimum(np.broadcast_to(self.cardinality, Z.shape[1]), len(Z)))
@@ -139,7 +142,8 @@ class SparsePCA(Iterative[SparseState]):
         if few:
             error = float(left.max()) / first
         lengths = linalg.column_norms(step)
-        gone = lengths <= _NOTHING * first  # nothing varies beside the components before
+        # nothing varies beside the components before
+        gone = lengths <= _NOTHING * first
         block = np.where(gone, largest(X, sizes), step / np.where(gone, 1.0, lengths))
         block = block / linalg.column_norms(block)
         progress = state.progress.step(error, rounds=rounds)

@@ -30,7 +30,8 @@ from flower_pca.simulation.in_process import Shards
 from flower_pca.simulation.sites import clients_of
 
 _WIDEST: Final = 5000  # columns, of which square matrices are formed
-_EVERY: Final = 20  # messages up to which the attack is mounted after each; then after every tenth part more
+# messages up to which the attack is mounted after each; then after every tenth part more
+_EVERY: Final = 20
 
 
 @dataclass(frozen=True)
@@ -84,8 +85,11 @@ def audit(
     """
     checks.integer("n_components of an audit", n_components, least=1)
     checks.choice("masked", masked, (True, False))
-    stopping = {name: value for name, value in (("tol", tol), ("max_rounds", max_rounds)) if value is not None}
-    chosen = registry.make(algorithm, **stopping)
+    chosen = registry.make(algorithm)
+    if tol is not None:
+        chosen = registry.make(chosen, tol=tol)
+    if max_rounds is not None:
+        chosen = registry.make(chosen, max_rounds=max_rounds)
     if masked and not chosen.additive:
         rule, remedy = "one whose clients' answers are only summed", "Use krylov, ssi or faps."
         raise ConfigError("A masked algorithm", must=rule, got=chosen.spec, then=remedy)

@@ -333,7 +333,8 @@ def telling(rules: Rules) -> Telling:
     every = everything()
     refused = {name: why for name in every if (why := why_not(rules, name))}
     told = {name: kinds(rules, name) for name in every if name not in refused}
-    runs = [found for name, found in told.items() if name in registry.ALGORITHMS]  # which have an opening in common
+    # which have an opening in common
+    runs = [found for name, found in told.items() if name in registry.ALGORITHMS]
     if len(runs) > 1:
         common = frozenset.intersection(*runs)
     else:

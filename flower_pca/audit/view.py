@@ -178,11 +178,9 @@ def _run(name: str, masked: bool, noised: bool, *, beside: str) -> Iterator[tupl
             own = {"evaluate": True}
         algorithm = registry.make(name)
         if hasattr(algorithm, "max_rounds"):
-            limit = {"max_rounds": 3}
-        else:
-            limit = {}
+            algorithm = registry.make(algorithm, max_rounds=3)
         own |= dict.fromkeys({beside} & set(registry.BESIDE), True)
-        run = assembly.run(assembly.question(algorithm, n_components=2, mask=mask, **limit, **own))
+        run = assembly.run(assembly.question(algorithm, n_components=2, mask=mask, **own))
     for message in rounds(run, transport):
         arrays = message.arrays_for(message.to[0])
         stage = messages.inner_stage(arrays) or message.stage

@@ -23,8 +23,10 @@ Given: TypeAlias = Rules | Callable[[Context], Rules] | None
 Hosts: TypeAlias = Callable[[Context], Sequence[int]]
 Returned: TypeAlias = tuple[Any, int, wire.Config]  # by a client's fit or evaluate
 
-DEFAULT: Final = "default"  # Flower's name of the functions that plain train and evaluate messages go to
-_HINTS: Final = "flower-pca.hints"  # record of a node's state: its log has what there is to say of its rows
+# Flower's name of the functions that plain train and evaluate messages go to
+DEFAULT: Final = "default"
+# record of a node's state: its log has what there is to say of its rows
+_HINTS: Final = "flower-pca.hints"
 _CACHED: Final = 8  # nodes of one process that are kept ready
 
 

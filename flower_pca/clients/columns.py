@@ -20,7 +20,8 @@ from flower_pca.rows.stream import Stream
 from flower_pca.vertical import node
 from flower_pca.vertical.stages import BOTH
 
-_MAY_BE_OF_COLUMNS: Final = frozenset((*BOTH, messages.STAGE))  # stages; masks hide which one they carry
+# stages; masks hide which one they carry
+_MAY_BE_OF_COLUMNS: Final = frozenset((*BOTH, messages.STAGE))
 _OURS: Final = f"The columns of {checks.NODE}"
 
 
@@ -33,7 +34,8 @@ def node_rows(data: Any, rules: Rules) -> LocalData | Stream:
         logging.getLogger("flwr").warning("Of this node's rows: %s", hint)
     rows = rows.quiet()
     rows = replace(rows, site=rows.site if rules.share_names else "")
-    return LocalData(rows, who=checks.NODE, missing=True)  # whether NaN may be says the message
+    # whether NaN may be says the message
+    return LocalData(rows, who=checks.NODE, missing=True)
 
 
 def notice(data: LocalData | Stream, loaded: Any) -> None:

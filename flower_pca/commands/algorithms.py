@@ -44,8 +44,12 @@ def run_compare(given: argparse.Namespace) -> int:
         registry.make(spec)  # before the data is read, which may take long
     checks.components(given.components)
     shards = common.clients_of(given)
-    settings = {**common.settings(given), "center": given.center is not False}  # one frame for all
-    left = {} if given.algorithms is not None else _left_out(shards, specs, settings)
+    # one frame for all
+    settings = {**common.settings(given), "center": given.center is not False}
+    if given.algorithms is not None:
+        left = {}
+    else:
+        left = _left_out(shards, specs, settings)
     specs = [spec for spec in specs if spec not in left]
     with common.progress("starting") as on_round:
         courses = compare(shards, algorithms=specs, on_round=on_round, **settings)

@@ -66,7 +66,8 @@ def _shards(given: argparse.Namespace) -> tuple[list[Any], list[str]]:
     if Path(given.data).expanduser().is_dir() and given.partition is None:
         return _of_files(given)
     if given.partition is None and Path(given.data).expanduser().is_file():
-        given.clients = given.clients or 1  # it is looked into as it lies there, dealt out to nobody
+        # it is looked into as it lies there, dealt out to nobody
+        given.clients = given.clients or 1
     try:
         return common.clients_of(given), []
     except FlowerPCAError as error:

@@ -141,8 +141,7 @@ def clients_of(given: argparse.Namespace) -> list[Any]:
         if given.partition is not None:
             rule, remedy = "left out over columns, of which each file has its own", "Leave it out."
             raise ConfigError("--partition", must=rule, got=given.partition, then=remedy)
-        left_out = {"drop": given.drop, "without": given.without}
-        return sources.parties(given.data, ids=given.ids, clients=given.clients, **left_out)
+        return sources.parties(given.data, ids=given.ids, clients=given.clients, drop=given.drop, without=given.without)
     if getattr(given, "ids", None) is not None:
         remedy = "Write --split columns, or leave it out."
         raise ConfigError("--ids", must="used with --split columns", got=repr(given.ids), then=remedy)
@@ -329,7 +328,8 @@ _SPEC: Final = r"\w+\([^()]*\)"  # a spec has its own settings, which stay as th
 _GIVEN: Final = rf"\b({_NAMES})=(\"[^\"]*\"|'[^']*'|\[[^\]]*\]|[\w.+-]*\w)"
 _ALONE: Final = r"\b(n_components|max_rounds)\b"
 _FIRST: Final = rf"^({_NAMES})(?= )"
-_READING: Final = r"\bwith (beside=\[[^\]]*\]|decimal=','|thousands='[^\"]')"  # what only the source of rows takes
+# what only the source of rows takes
+_READING: Final = r"\bwith (beside=\[[^\]]*\]|decimal=','|thousands='[^\"]')"
 _APART: Final = "keep these apart with beside=[...]"
 _TEXT: Final = r"'[^']*' in column (.+?) \(line "  # a column that holds text
 _BESIDE: Final = r",? *beside=\[([^\]]*)\]"

@@ -183,10 +183,8 @@ def _tracker(given: argparse.Namespace) -> Tracker:
     known = {"threshold": given.threshold, "alarm_rate": given.alarm_rate}
     changes: dict[str, Any] = {name: value for name, value in known.items() if value is not None}
     if given.detect:
-        detects = {"detect": True}
-    else:
-        detects = {}
-    tracker = registry.tracker(given.algorithm, **detects, **changes)
+        changes["detect"] = True
+    tracker = registry.tracker(given.algorithm, **changes)
     if changes and not tracker.detect:
         what = " and ".join(f"--{name.replace('_', '-')}" for name in changes)
         remedy = "Add it: no change is looked for."

@@ -17,10 +17,12 @@ from flower_pca.core.algorithm import Iterative
 from flower_pca.core.settings import BITS, FLOORS
 from flower_pca.core.stage import Stage
 
-On: TypeAlias = Mapping[str, Any]  # the options that are on, by the names of a question's fields, with their values
+# the options that are on, by the names of a question's fields, with their values
+On: TypeAlias = Mapping[str, Any]
 Listed: TypeAlias = Mapping[str, type[Stage[Any]]]
 
-_NOISY_ROUNDS: Final = 100  # a budget over more than so many rounds leaves nothing but noise
+# a budget over more than so many rounds leaves nothing but noise
+_NOISY_ROUNDS: Final = 100
 _LEAVE: Final = "Leave it out."
 _ONE: Final = "Leave one of them out."
 
@@ -233,9 +235,11 @@ def check_options(on: On) -> None:
     for rule in RULES:
         if not (rule.option in on and rule.beside in on) or rule.fits(on[rule.option]):
             continue
-        if rule.option == "scale" and "split" in on:  # each party scales its own columns, and nobody sums
+        # each party scales its own columns, and nobody sums
+        if rule.option == "scale" and "split" in on:
             continue
-        if rule.option == "missing" and on["missing"] == "mean" and on["dp"].known:  # a constant stands for a gap
+        # a constant stands for a gap
+        if rule.option == "missing" and on["missing"] == "mean" and on["dp"].known:
             continue
         what = f"{rule.option} {WORDS[rule.beside]}"
         raise ConfigError(what, must=rule.must, got=repr(on[rule.option]), then=rule.then)

@@ -160,7 +160,8 @@ def _drive_with_checkpoint(run: Driven, transport: Transport, path: Path, watche
     for _ in rounds(run, transport):
         for watcher in watchers:
             watcher.before_keeping(run)
-        steps = trail.add(run.standing.state)  # before the checkpoint, which speaks of them
+        # before the checkpoint, which speaks of them
+        steps = trail.add(run.standing.state)
         (header, arrays), (own, beside) = run.checkpoint(steps=False), transport.keep()
         archive.write(path, transport.kind, {**header, **own, **steps}, {**arrays, **beside}, private=True)
         for watcher in watchers:

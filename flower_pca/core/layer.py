@@ -26,7 +26,8 @@ from flower_pca.core.algorithm import Algorithm
 from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays, Broadcast, Stage
 
-Sayings: TypeAlias = Mapping[str, Arrays]  # what layers say to the clients, by the layer's name
+# what layers say to the clients, by the layer's name
+Sayings: TypeAlias = Mapping[str, Arrays]
 
 
 class Who(NamedTuple):

@@ -20,8 +20,10 @@ from flower_pca.vertical.split import Split
 
 _ROUNDING: Final = 1e-12  # of a share of the variance
 _TIED: Final = 1e-12  # of the first eigenvalue, a gap that is none
-_NOTHING: Final = 64.0  # multiples of eps times the first eigenvalue that an eigenvalue of zero may come out as
-_SURE: Final = 0.1  # the sine up to which components are found although their eigenvalues are next to nothing
+# multiples of eps times the first eigenvalue that an eigenvalue of zero may come out as
+_NOTHING: Final = 64.0
+# the sine up to which components are found although their eigenvalues are next to nothing
+_SURE: Final = 0.1
 
 
 @dataclass(frozen=True)

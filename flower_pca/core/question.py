@@ -141,7 +141,8 @@ class Question:
             object.__setattr__(self, "levels", self._coded())
         plain = {"n_components": checks.components(self.n_components), "seed": int(self.seed)}
         for name, value in {**plain, "fraction": float(fraction)}.items():
-            object.__setattr__(self, name, value)  # numpy's numbers become Python's, as files can have them
+            # numpy's numbers become Python's, as files can have them
+            object.__setattr__(self, name, value)
 
     def _coded(self) -> Levels | None:
         """The columns of words, each with its levels where these are known."""

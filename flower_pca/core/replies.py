@@ -88,7 +88,8 @@ class Tally:
         self._stage, self._state, self._sent, self._layers = stage, state, sent, layers
         self._model = model
         self._d, self._heading = model.d or None, model.heading
-        self._judge: Judge | None = None  # there are no claims where answers are noisy, summed, or our own
+        # there are no claims where answers are noisy, summed, or our own
+        self._judge: Judge | None = None
         if model.claims:
             self._judge = Judge(stage, state, model)
         self._merge = stage.merging(state)
@@ -97,7 +98,8 @@ class Tally:
             self._common = stage.parts(sent.arrays, self._d)
         self._telling = _telling(self._common)
         self._groups: dict[tuple[int, str], _Group] = {}
-        self._before: frozenset[int] = frozenset()  # clients that have answered it already
+        # clients that have answered it already
+        self._before: frozenset[int] = frozenset()
         self._answered: set[int] = set()
         self._failures: dict[str, str] = {}
         self._notes: dict[str, str] = {}

@@ -122,7 +122,8 @@ class Run:
             elif to := self._roll.audience(self._call, here, number=self._draws(now.stage.name)):
                 return self._send(to)
             elif self._roll.awaited and now.opening:
-                came = self._roll.came  # those that failed it are not there to be asked again
+                # those that failed it are not there to be asked again
+                came = self._roll.came
                 self._roll = self._roll.complete(self._call, came)
                 self._complete(self._total, came)
             else:
@@ -146,7 +147,8 @@ class Run:
         if got.notes:
             self.mark_loss()
         self._roll = self._roll.fail(got.banned, got.why)
-        spare = now.model.summed and now.model.restarts == 0  # asked once only, it gets a chance by the next opening
+        # asked once only, it gets a chance by the next opening
+        spare = now.model.summed and now.model.restarts == 0
         self._roll, verdict = self._roll.take(call, got.answered, asked=sent.to, spare=spare)
         if verdict is Verdict.AGAIN:
             self._total = got.total
@@ -157,7 +159,8 @@ class Run:
             try:
                 self._complete(got.total, got.answered)
                 metrics = now.stage.metrics(self._standing.state)
-                if (status := self._standing.over) is not None:  # who has answered last may go
+                # who has answered last may go
+                if (status := self._standing.over) is not None:
                     self._standing = self._standing.leave(status, (), self._roll, self._layers)
             except np.linalg.LinAlgError as error:
                 raise unusable(error) from error
@@ -190,8 +193,14 @@ class Run:
 
     def restore(self, header: Mapping[str, Any], arrays: dict[str, Array]) -> None:
         """Go on where `checkpoint` was taken. A half-answered round is asked again as a whole."""
-        now: dict[str, Any] = {"standing": self._standing, "roll": self._roll, "limit": self._history.limit}
-        self._standing, self._roll, self._history = kept.unpack(header, arrays, run=self._identity(), **now)
+        self._standing, self._roll, self._history = kept.unpack(
+            header,
+            arrays,
+            run=self._identity(),
+            standing=self._standing,
+            roll=self._roll,
+            limit=self._history.limit,
+        )
         self._total = self._sent = None
 
     # What masks do to the message under way.
@@ -264,7 +273,8 @@ class Run:
         now, asked = self._standing, frozenset(to)
         model, stage, opening = now.model, now.stage, now.opening
         frame = model.frame
-        if opening:  # it speaks of raw rows, or of what is public: the frame is what it asks for
+        # it speaks of raw rows, or of what is public: the frame is what it asks for
+        if opening:
             frame = replace(model.public, own=model.missing == "own_mean")
         message = Broadcast(
             stage.name,
@@ -282,4 +292,5 @@ class Run:
         """Hand a round that nobody is awaited for any more to the stage."""
         self._standing = self._standing.take(total, came)
         if self._roll.summed and not self._roll.whole and not self._standing.sums_suffice:
-            self._roll = self._roll.lose()  # it could go on without some clients, but not by sums
+            # it could go on without some clients, but not by sums
+            self._roll = self._roll.lose()

@@ -20,10 +20,13 @@ from flower_pca.names import ranges as public
 
 BITS: Final = {"float64": 64, "float32": 32, "float16": 16}
 WIRES: Final = ("auto", *BITS)
-FLOORS: Final = {64: 0.0, 32: 1e-7, 16: 1e-3}  # the least tolerance that goes with so many bits
+# the least tolerance that goes with so many bits
+FLOORS: Final = {64: 0.0, 32: 1e-7, 16: 1e-3}
 _ALL: Final = 100  # clients up to which every two of them share a mask
-_COLLUDING: Final = 5  # beyond, one of so many may collude with the server, or drop out,
-_SECURITY: Final = 20  # and the chance that this exposes any client, or costs the sum, is at most 2^-20
+# beyond, one of so many may collude with the server, or drop out,
+_COLLUDING: Final = 5
+# and the chance that this exposes any client, or costs the sum, is at most 2^-20
+_SECURITY: Final = 20
 
 
 def fewest(tol: float) -> int:
@@ -82,7 +85,8 @@ class MaskedSums:
             if mask:
                 return cls()
             return None
-        if isinstance(mask, str) and mask.lower() in ("true", "false"):  # as a configuration may have them
+        # as a configuration may have them
+        if isinstance(mask, str) and mask.lower() in ("true", "false"):
             if mask.lower() == "true":
                 return cls()
             return None

@@ -35,9 +35,11 @@ from flower_pca.rows.frame import Frame
 
 Arrays: TypeAlias = dict[str, Array]
 Stack: TypeAlias = dict[int, Arrays]
-Merge: TypeAlias = Callable[[Any, int, Arrays], Any]  # merge(total, client, answer); total is None before the first
+# merge(total, client, answer); total is None before the first
+Merge: TypeAlias = Callable[[Any, int, Arrays], Any]
 
-MOST_ROWS: Final = 2.0**32  # a bound on the rows of a client: in fixed point, sums of so many are exact
+# a bound on the rows of a client: in fixed point, sums of so many are exact
+MOST_ROWS: Final = 2.0**32
 MARGIN: Final = 2.0**10  # of a bound above what entries mostly are
 
 S = TypeVar("S")

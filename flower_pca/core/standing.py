@@ -184,8 +184,8 @@ class Standing:
         """Where the columns of all clients are known to be these, and one has declined the alternative; or None, ""."""
         if (model := self.model).heading is not None and not declined:
             return self
-        said: Any = {"heading": model.heading or heading, "declined": model.declined or declined}
-        return replace(self, model=replace(model, **said))
+        model = replace(model, heading=model.heading or heading, declined=model.declined or declined)
+        return replace(self, model=model)
 
     def take(self, total: Any, came: frozenset[int]) -> Standing:
         """After a complete round with this total, of these clients."""
@@ -252,7 +252,8 @@ class Standing:
     def restart(self, roll: Roll, *, whole: bool) -> Standing:
         """Back at the opening, with what the algorithm makes of all that is known."""
         known = self.model_now(whole=whole)
-        begun = known.basis is None or not known.d  # with nothing, or with a block that is asked for again
+        # with nothing, or with a block that is asked for again
+        begun = known.basis is None or not known.d
         return self.reopen(known.basis if begun else self.algorithm.restart(known), roll)
 
     def reopen(self, block: Array | None, roll: Roll) -> Standing:

@@ -31,9 +31,12 @@ CHEAP: Final = 2**21  # likewise, where nobody has asked for a look
 _SAID: Final = 3  # sentences of one kind
 _FEW: Final = 3  # rows of a site that hide nobody
 _LEAST: Final = 5  # values from which something can be said of a column at a site
-_MANY: Final = 10  # different values of a column that measures, and does not only tell kinds apart
-_RARE: Final = 1e-3  # the chance at which ordinary rows may look like a line of totals, in a whole run
-_OFTEN: Final = 900.0  # codes below are measurements as well: they have to be there twice
+# different values of a column that measures, and does not only tell kinds apart
+_MANY: Final = 10
+# the chance at which ordinary rows may look like a line of totals, in a whole run
+_RARE: Final = 1e-3
+# codes below are measurements as well: they have to be there twice
+_OFTEN: Final = 900.0
 _SITES: Final = 30  # beyond them one site hardly changes the median of all
 _GAP: Final = 'If it stands for a gap, empty the cell and use missing="mean".'
 _CODES: Final = np.array(  # that files write for a gap
@@ -42,9 +45,11 @@ _CODES: Final = np.array(  # that files write for a gap
 _TIME: Final = re.compile(
     r"dat(e|um)|time|zeit|\btag\b|\bday\b|birth|geburt|admission|admitted|aufnahme|dob", re.IGNORECASE
 )
-_WIDE: Final = 500  # columns beyond which they are wave lengths, genes or pixels, and some look odd by accident
+# columns beyond which they are wave lengths, genes or pixels, and some look odd by accident
+_WIDE: Final = 500
 _CELSIUS: Final = 60.0  # degrees at most of what is measured in either scale
-_APART: Final = 0.25  # of the spread: how far a median may lie from that of the other sites in another unit
+# of the spread: how far a median may lie from that of the other sites in another unit
+_APART: Final = 0.25
 _WIDER: Final = 1.6  # how far a spread may differ from theirs
 _UNITS: Final = (  # a factor and what is added: how one unit becomes another
     (10.0, 0.0, "a factor of 10"),
@@ -142,7 +147,8 @@ def find(
     columns = [f"column {name.removeprefix('column ')}" for name in columns]
     found = [few]
     with np.errstate(all="ignore"), warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # what cannot be told of a column compares NaN, which is false
+        # what cannot be told of a column compares NaN, which is false
+        warnings.simplefilter("ignore", RuntimeWarning)
         found += [list(kind(sites, columns)) for kind in _OF_ROWS]
         if len(columns) <= _WIDE:
             found += [list(kind(sites, columns)) for kind in _OF_COLUMNS]

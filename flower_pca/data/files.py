@@ -18,7 +18,8 @@ from flower_pca.names.columns import Columns, no_numbers
 from flower_pca.names.origin import Origin
 from flower_pca.names.spelling import clean
 
-_NAMES: Final = ("feature_names", "columns")  # of arrays that name the columns of the others
+# of arrays that name the columns of the others
+_NAMES: Final = ("feature_names", "columns")
 
 
 def npy(*, path: str) -> Table:
@@ -123,7 +124,8 @@ def parquet(
         told = source.schema_arrow.names
         names = [clean(name) for name in told]
         features, apart, words = chosen(file, names, columns, with_ids(beside, ids))
-        spelt = {name: told[names.index(name)] for name in (*features, *apart) if name}  # as the file has it
+        # as the file has it
+        spelt = {name: told[names.index(name)] for name in (*features, *apart) if name}
         table = source.read(columns=list(spelt.values()))
         kinds = {name: table.schema.field(spelt[name]).type for name in features}
         number = (pa.types.is_floating, pa.types.is_integer, pa.types.is_boolean, pa.types.is_decimal)

@@ -79,7 +79,8 @@ def folder(
     place, files = files_of(path, pattern, texts("without", without))
     tables = _tables(files, options, texts("drop", drop))
     first = tables[0]
-    if first.names and any(table.names != first.names for table in tables):  # nobody's order is that of all
+    # nobody's order is that of all
+    if first.names and any(table.names != first.names for table in tables):
         first = first.pick(tuple(sorted(first.names)))
     tables = [like(first, table, files[0], file) for table, file in zip(tables, files, strict=True)]
     names = _sites(files)
@@ -121,12 +122,10 @@ def parties(
                 raise ConfigError("The number of clients", must=rule, got=clients, then=remedy)
             return list(found)
         if ids is not None:
-            known = {"ids": ids}
-        else:
-            known = {}
-        if known and "ids" not in inspect.signature(load).parameters:
-            raise ConfigError("ids", must="of a csv, parquet or npz file", got=repr(ids), then="Leave them out.")
-        whole = _load(partial(load, **known), spec, (), None, drop).whole()
+            if "ids" not in inspect.signature(load).parameters:
+                raise ConfigError("ids", must="of a csv, parquet or npz file", got=repr(ids), then="Leave them out.")
+            load = partial(load, ids=ids)
+        whole = _load(load, spec, (), None, drop).whole()
         d = int(whole.rows.shape[1])
         checks.integer("The number of clients", clients or 2, least=1, most=d)
         parts = np.array_split(np.arange(d), clients or 2)
@@ -136,7 +135,8 @@ def parties(
 
 DRAWN: Final = (synthetic, geometric, arithmetic)  # from a seed: they read no file
 
-_SEPARATORS: Final = {".tsv": "\t", ".tab": "\t", ".txt": ",", ".dat": ","}  # what may stand between cells there
+# what may stand between cells there
+_SEPARATORS: Final = {".tsv": "\t", ".tab": "\t", ".txt": ",", ".dat": ","}
 _OTHERS: Final = {  # endings of files that are no source, and what to do with them
     **dict.fromkeys((".gz", ".zip", ".bz2", ".xz", ".zst", ".7z", ".tar"), "Unpack it first."),
     **dict.fromkeys((".xls", ".xlsx", ".ods"), "Save it as csv first."),
@@ -182,7 +182,8 @@ def size_drawn(spec: str) -> int:
     if isinstance(load, partial):
         given |= load.keywords
     n, d, clients = (given.get(name, 1) for name in ("n", "d", "clients"))
-    sizes = [size if isinstance(size, int) else 0 for size in (n, d, clients)]  # others are refused by name
+    # others are refused by name
+    sizes = [size if isinstance(size, int) else 0 for size in (n, d, clients)]
     return max(sizes[0] * sizes[1], sizes[2] * sizes[1] ** 2)
 
 

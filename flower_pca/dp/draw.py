@@ -31,7 +31,8 @@ from flower_pca.base.bits import Bits
 from flower_pca.base.linalg import Array
 
 FINER: Final = 10  # bits by which a step is finer than the deviation of the noise
-_WHOLE: Final = 2.0**62  # steps that a number is cut off at; they are whole numbers of 64 bits
+# steps that a number is cut off at; they are whole numbers of 64 bits
+_WHOLE: Final = 2.0**62
 _DRAWN: Final = 2**16  # numbers that are drawn at a time
 _RARE: Final = 2.0**-20  # below it a uniform number of 64 bits has too few digits
 _NEVER: Final = 2.0**-193  # in place of a uniform number of 0
@@ -64,7 +65,8 @@ def step_of(deviation: float) -> float:
 def add_noise(a: Array, deviation: float, bits: Bits) -> Array:
     """Numbers with independent Gaussian noise of this deviation, each a whole number of steps."""
     step = step_of(deviation)
-    with np.errstate(over="ignore"):  # exact but for that, as the step is a power of two
+    # exact but for that, as the step is a power of two
+    with np.errstate(over="ignore"):
         steps = np.clip(np.asarray(a, dtype=np.float64) / step, -_WHOLE, _WHOLE)
     whole = np.floor(steps)
     rest = np.rint(steps - whole + deviation / step * normals(np.shape(a), bits))

@@ -23,7 +23,8 @@ from flower_pca.names.spelling import clean
 
 DTYPES: Final = (np.float64, np.float32)
 
-_UNNAMED: Final = ("None", "nan", "<NA>", "NaT")  # what stands for no name, as it is printed
+# what stands for no name, as it is printed
+_UNNAMED: Final = ("None", "nan", "<NA>", "NaT")
 
 
 def shards(estimator: Any, X: Any, sites: Any) -> list[SiteRows]:

@@ -23,8 +23,10 @@ from flower_pca.names.columns import LONGEST, Heading
 from flower_pca.wire import records
 from flower_pca.wire.records import Content
 
-_HOSTED: Final = "hosted"  # the record that says which clients a message is for, or an answer of
-_PLAYED: Final = "clients"  # the numbers of the clients that a virtual node hosts, among its properties
+# the record that says which clients a message is for, or an answer of
+_HOSTED: Final = "hosted"
+# the numbers of the clients that a virtual node hosts, among its properties
+_PLAYED: Final = "clients"
 _NAMES, _ARRAYS, _SUMMED = "names", "arrays", "summed"
 _FAILURES, _SITES = "failures", "sites"
 _ANSWER, _CHECK = "The answer of a node", "Check the node."

@@ -32,11 +32,13 @@ from flower_pca.dp.outlook import Outlook, longest
 from flower_pca.layers import NOISE
 from flower_pca.rows.local import LocalData
 
-_CLIP, _NOISE, _BUDGET, _AMONG = "clip", "noise", "budget", "among"  # of what a message says that asks for noise
+# of what a message says that asks for noise
+_CLIP, _NOISE, _BUDGET, _AMONG = "clip", "noise", "budget", "among"
 _SAID: Final = frozenset((_CLIP, _NOISE, _BUDGET, _AMONG))
 _SPENT: Final = "dp.spent"  # in a client's memory
 _SENDER: Final = "Check the sender."
-_ROUNDING: Final = 1e-9  # by which an orthonormal block, or a budget added up, may pass its bound
+# by which an orthonormal block, or a budget added up, may pass its bound
+_ROUNDING: Final = 1e-9
 
 
 class ClippedRows:
@@ -57,7 +59,8 @@ class ClippedRows:
                 B = block.astype(np.float64) / self.clip
                 norms = np.sqrt(np.einsum("ij,ij->i", B, B))
                 B *= (self.clip / np.maximum(norms, 1.0))[:, None]
-            B[~np.isfinite(norms)] = 0.0  # a frame that blows rows up beyond all numbers shall not tell which
+            # a frame that blows rows up beyond all numbers shall not tell which
+            B[~np.isfinite(norms)] = 0.0
             yield B
 
     def matmat(self, Z: Array) -> Array:
@@ -149,7 +152,8 @@ class Budget(Layer):
         _check_bounded(work)
         clip, _, budget = _instruction(says)
         asked_share(says, work.summed)  # refused before anything is done
-        if work.data.missing and work.data.frame.own:  # a row would move all that have a gap in its columns
+        # a row would move all that have a gap in its columns
+        if work.data.missing and work.data.frame.own:
             rule, remedy = "none where noise is asked for, or constants in their place", "Impute before the run."
             raise DataError("The missing values of a client", must=rule, got="its own means", then=remedy)
         spent = float(work.memory.get(_SPENT, 0.0)) + cost(says)
@@ -167,7 +171,8 @@ class Budget(Layer):
             share = _instruction(says)[1]
         sealed = {}
         for name, a in up.items():
-            if parts[name].kind.counts_rows:  # how many rows there are is told by nobody
+            # how many rows there are is told by nobody
+            if parts[name].kind.counts_rows:
                 sealed[name] = np.array(1)
             else:
                 sealed[name] = add_noise(a, share, work.bits)
@@ -185,7 +190,8 @@ class Budget(Layer):
         """What can be seen of a table of this size: noise alone has the eigenvalues of `ended`."""
         together = math.sqrt(clients / (self.among or 1))
         noise = together * self.noise * (math.sqrt(2.0 * columns) + 1.0)
-        off = together * self.frame_noise * math.sqrt(3.0) * longest(columns) / self.reach  # see `PrivateOpening`
+        # see `PrivateOpening`
+        off = together * self.frame_noise * math.sqrt(3.0) * longest(columns) / self.reach
         return Outlook(rows, columns, clients, noise=noise, off=off, ranged=bool(self.dp.known))
 
     def inform(self, state: Any) -> Any:

@@ -32,7 +32,8 @@ from flower_pca.rows.frame import Frame
 
 _BITS: Final = "bits"  # of what it says to the clients
 _TYPES: Final[dict[int, Any]] = {32: np.dtype(np.float32), 16: np.dtype(np.float16)}
-_HIGH: Final = 15  # exponent of the largest entry of a column: what is 2^-29 of it still has all digits of float16
+# exponent of the largest entry of a column: what is 2^-29 of it still has all digits of float16
+_HIGH: Final = 15
 _SMALL: Final = 16  # numbers, below which packing does not pay
 _SHARE: Final = 0.1  # of the tolerance, that the mean's rounding may take
 

@@ -26,7 +26,8 @@ from flower_pca.masking.messages import SIGNATURE, Phase, raw
 from flower_pca.masking.primitives import KEY
 from flower_pca.names.columns import Heading, majority
 
-_TIGHT: Final = 2.0  # times the trace: products with rows of the opening, by Cauchy and Schwarz
+# times the trace: products with rows of the opening, by Cauchy and Schwarz
+_TIGHT: Final = 2.0
 _KINDS: Final = {"mask.y": np.uint64, "mask.d": np.int64}  # all else are bytes
 
 
@@ -220,7 +221,11 @@ def _check(
     if reply.number == sent.number and "mask.lost" in reply.arrays:
         got = "lost, or of an older set-up"
         raise UnawaitedError(f"The secrets of client {reply.client}", must="there", got=got, then="Wait.")
-    width = SIGNATURE if reply.arrays.get("mask.signature", raw(b"")).size else 0  # who does not sign sends none
+    # who does not sign sends none
+    if reply.arrays.get("mask.signature", raw(b"")).size:
+        width = SIGNATURE
+    else:
+        width = 0
     shapes: Mapping[str, Shape] = {"mask.exchange": (KEY,), "mask.key": (KEY,), "mask.d": (), "mask.past": (DIGEST,)}
     shapes = {**shapes, "mask.signature": (width,)}
     if group is not None and reply.client in sent.asked:

@@ -192,7 +192,8 @@ def _shares(arrays: Arrays, secrets: Secrets, demands: Demands) -> tuple[Arrays,
 def _admit(arrays: Arrays, secrets: Secrets, demands: Demands) -> Secrets:
     """The secrets for an upload, with what peers have sent for it, if the message is the one that is due."""
     number = int(arrays["mask.number"])
-    if int(secrets.step) == Phase.UNMASK:  # the last sum was unmasked without this client
+    # the last sum was unmasked without this client
+    if int(secrets.step) == Phase.UNMASK:
         secrets = _onwards(secrets)
     _expect(secrets, int(secrets.step) == Phase.UPLOAD and number == int(secrets.number))
     peers, keys = _distinct(arrays["mask.peers"]), texts(arrays["mask.keys"])

@@ -48,18 +48,22 @@ class Group:
         self.position = {client: i for i, client in enumerate(self.clients)}
         self._neighbours = graph(len(answers), masks.degree(len(answers)))
         self._needed = masks.quorum(len(self._neighbours[0]) + 1)
-        self._shares = 1 + bool(masks.self_masks)  # of each peer, that a client holds for a sum
+        # of each peer, that a client holds for a sum
+        self._shares = 1 + bool(masks.self_masks)
         self._letter = primitives.seal_size(self._shares)  # bytes of one
         self._signatures = [a["mask.signature"].tobytes() for a in answers.values()]
-        self._agreed: dict[int, bytes] = {}  # signatures of the group, until the first sum has brought them round
+        # signatures of the group, until the first sum has brought them round
+        self._agreed: dict[int, bytes] = {}
         self._exchange = [a["mask.exchange"].tobytes() for a in answers.values()]
         self._next = {i: PublicKey(a["mask.key"].tobytes()) for i, a in enumerate(answers.values())}
         self._now: dict[int, PublicKey] = {}
         self._peers: dict[int, list[int]] = {}
-        self._fates: dict[int, tuple[list[int], list[int]]] = {}  # of each one's peers: survivors, and who is not
+        # of each one's peers: survivors, and who is not
+        self._fates: dict[int, tuple[list[int], list[int]]] = {}
         self._uploads: dict[int, Array] = {}
         self._course = b""
-        self._afresh = bool(strays(answers))  # of what was asked before, if it was not the same of all
+        # of what was asked before, if it was not the same of all
+        self._afresh = bool(strays(answers))
 
     @property
     def ready(self) -> frozenset[int]:

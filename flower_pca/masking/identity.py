@@ -25,7 +25,8 @@ from flower_pca.base.errors import ConfigError, ProtocolError
 _CURVES: Final = (ec.SECP256R1, ec.SECP384R1, ec.SECP521R1)  # those that OpenSSH has
 _RULE: Final = "ECDSA, on the curve P-256, P-384 or P-521"
 _MAKE: Final = "Make one with ssh-keygen -t ecdsa -b 384 -N '' -f FILE."
-_NUMBER: Final = 66  # bytes of each of the two numbers of a signature, on the largest curve
+# bytes of each of the two numbers of a signature, on the largest curve
+_NUMBER: Final = 66
 NAME: Final = sha256().digest_size  # bytes of the name of a key
 _HASH: Final = ec.ECDSA(SHA384())
 

@@ -103,7 +103,8 @@ def split(secret: bytes, needed: int, count: int) -> list[bytes]:
     shares = []
     for x in range(1, count + 1):
         value = 0
-        for coefficient in coefficients:  # numbers grow by the bits of x only: to reduce them once is faster
+        # numbers grow by the bits of x only: to reduce them once is faster
+        for coefficient in coefficients:
             value = (value + coefficient) * x
         shares.append(((value + constant) % _PRIME).to_bytes(SEED))
     return shares

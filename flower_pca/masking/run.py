@@ -40,7 +40,8 @@ from flower_pca.masking.group import Group, identity
 from flower_pca.masking.messages import Phase
 from flower_pca.names.columns import Heading
 
-_LABELS: Final = {Phase.KEYS: "mask.keys", Phase.SHARES: "mask.shares", Phase.UNMASK: "mask.sum"}  # in the history
+# in the history
+_LABELS: Final = {Phase.KEYS: "mask.keys", Phase.SHARES: "mask.shares", Phase.UNMASK: "mask.sum"}
 
 
 @final
@@ -55,18 +56,25 @@ class Masked:
     def __init__(self, run: Run, masks: MaskedSums) -> None:
         self._run, self._masks = run, masks
         self._history, self._began = History(limit=run.history.limit), 0.0
-        self._group: Group | None = None  # the set-up; None until its first message is answered
+        # the set-up; None until its first message is answered
+        self._group: Group | None = None
         self._setup, self._phase = identity(), Phase.KEYS
-        self._carried: Broadcast | None = None  # the run's message, whose sum is under way
+        # the run's message, whose sum is under way
+        self._carried: Broadcast | None = None
         self._sent: Broadcast | None = None  # the message of the protocol
-        self._taking_part: tuple[int, ...] = ()  # clients that have answered all of this sum so far
+        # clients that have answered all of this sum so far
+        self._taking_part: tuple[int, ...] = ()
         self._dropped: dict[int, Failure] = {}  # those that have not
-        self._heard: frozenset[int] = frozenset()  # clients in the sum before, by the same set-up
+        # clients in the sum before, by the same set-up
+        self._heard: frozenset[int] = frozenset()
         self._heading = Heading(0)  # the columns of who takes part
         self._layout = Layout()  # of what uploads are made
-        self._keepers: frozenset[int] = frozenset()  # clients that keep something for the algorithm under way
-        self._begun: frozenset[int] = frozenset()  # clients that have answered the algorithm at all
-        self._declined = ""  # the first client that has declined what the run may go on with, and why
+        # clients that keep something for the algorithm under way
+        self._keepers: frozenset[int] = frozenset()
+        # clients that have answered the algorithm at all
+        self._begun: frozenset[int] = frozenset()
+        # the first client that has declined what the run may go on with, and why
+        self._declined = ""
 
     @property
     def algorithm(self) -> Any:
@@ -209,7 +217,8 @@ class Masked:
         """A sum: with the keys that are there, if they are those of all that are asked."""
         require_sum(self._run, message)
         self._taking_part, self._dropped = message.to, {}
-        group, sampled = self._group, self.roll.fraction < 1.0  # then few are no sign that others have dropped out
+        # then few are no sign that others have dropped out
+        group, sampled = self._group, self.roll.fraction < 1.0
         if group is not None and group.ready.issuperset(message.to) and not (sampled and group.lacks(message.to)):
             self._ask(group)
         else:

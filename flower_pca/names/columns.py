@@ -28,7 +28,8 @@ from flower_pca.base.linalg import Array
 from flower_pca.names import ids
 from flower_pca.names.spelling import INDEX, clean, double, unlike
 
-COLUMNS: Final = "columns"  # what names are called in messages; and what else is said of columns
+# what names are called in messages; and what else is said of columns
+COLUMNS: Final = "columns"
 E = TypeVar("E", bound=FlowerPCAError)
 
 _COUNT, _DIGEST, _PEOPLE = "columns.count", "columns.digest", "columns.people"
@@ -38,7 +39,8 @@ _NAME: Final = "Name the columns of the run (columns=[...]), or align the files.
 _AMONG: Final = " among numbers"
 _RARE: Final = 20  # one cell in so many is a slip; more make a column of words
 _OTHERS: Final = "Choose others with columns=[...], or encode them."
-_APART: Final = "Choose others with columns=[...], keep these apart with beside=[...], or encode them."  # of files
+# of files
+_APART: Final = "Choose others with columns=[...], keep these apart with beside=[...], or encode them."
 
 
 @dataclass(frozen=True)

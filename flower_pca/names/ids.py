@@ -18,7 +18,8 @@ from flower_pca.base.errors import DataError, private
 from flower_pca.base.linalg import Array
 from flower_pca.names.spelling import clean, double
 
-_SLOW: Final = {"n": 2**14, "r": 8, "p": 1}  # of scrypt: 16 MB, and a twentieth of a second or so, for each guess
+# of scrypt: 16 MB, and a twentieth of a second or so, for each guess
+_SLOW: Final = 2**14
 _LISTED: Final = 5
 
 
@@ -61,7 +62,7 @@ def digest(ids: Iterable[str], salt: str) -> str:
     guess.
     """
     whole = hashlib.sha256("\0".join(ids).encode()).digest()
-    return hashlib.scrypt(whole, salt=salt.encode(), **_SLOW, dklen=32).hex()
+    return hashlib.scrypt(whole, salt=salt.encode(), n=_SLOW, r=8, p=1, dklen=32).hex()
 
 
 def mismatch(own: tuple[int, str], others: tuple[int, str]) -> tuple[str, str, str]:

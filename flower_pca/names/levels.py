@@ -39,7 +39,8 @@ Levels: TypeAlias = tuple[
 
 OTHER: Final = "other"
 SIGN: Final = "="
-_GAPS: Final = ("", "<NA>", "nan", "NaT", "None")  # what stands where a value is missing, as it is printed
+# what stands where a value is missing, as it is printed
+_GAPS: Final = ("", "<NA>", "nan", "NaT", "None")
 _EXAMPLE: Final = "Write levels=['ward'], or levels={'ward': ['surgery', 'medicine']}."
 
 

@@ -17,7 +17,8 @@ from flower_pca.names.columns import Columns, is_nameless, no_numbers
 from flower_pca.names.origin import Origin
 from flower_pca.names.spelling import clean
 
-_GAPS: Final = ("<NA>", "nan", "NaT")  # what pandas puts where a value is missing, as it is printed
+# what pandas puts where a value is missing, as it is printed
+_GAPS: Final = ("<NA>", "nan", "NaT")
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,9 +70,11 @@ class SiteRows:
             if not site:
                 return X
             return replace(X, site=site)
-        if hasattr(X, "collect_schema") and hasattr(X, "collect"):  # a lazy frame of polars
+        # a lazy frame of polars
+        if hasattr(X, "collect_schema") and hasattr(X, "collect"):
             X = X.collect()
-        frame = hasattr(X, "columns") and hasattr(X, "to_numpy")  # of pandas, polars and their like
+        # of pandas, polars and their like
+        frame = hasattr(X, "columns") and hasattr(X, "to_numpy")
         if frame:
             return _of_frame(X, who, site)
         return cls(X, site=site)
@@ -133,14 +136,16 @@ class SiteRows:
 def _of_frame(frame: Any, who: str, site: str) -> SiteRows:
     """A data frame's columns, in one array; those that hold no numbers are told apart."""
     names = list(frame.columns)
-    if names == list(range(len(names))):  # what pandas counts columns by that were not given names
+    # what pandas counts columns by that were not given names
+    if names == list(range(len(names))):
         return SiteRows(np.asarray(frame.to_numpy()), site=site, ids=_index(frame))
     texts = [isinstance(name, str) for name in names]
     if any(texts) and not all(texts):
         got = f"{names[texts.index(True)]!r} and {names[texts.index(False)]!r}"
         remedy = "Rename the others."
         raise DataError(f"The names of the columns of {who}", must="all text, or none of them", got=got, then=remedy)
-    unique = Columns(tuple(clean(_text(name)) for name in names), who).names  # else one would give several columns
+    # else one would give several columns
+    unique = Columns(tuple(clean(_text(name)) for name in names), who).names
     parts = {text: _numbers(frame[name]) for text, name in zip(unique, names, strict=True)}
     words = {name: f"{part!r} in column {name}" for name, part in parts.items() if not isinstance(part, np.ndarray)}
     kept = {name: part for name, part in parts.items() if isinstance(part, np.ndarray)}

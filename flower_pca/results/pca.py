@@ -25,8 +25,10 @@ from flower_pca.results.projection import Projection
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
 
-_CALLED: Final = re.compile(r"\bclient (\d+)\b(?! \()")  # its name stands in brackets where it is known
-_KINDS: Final[dict[str, type[PCAResult]]] = {}  # all classes of results, by the name that files know them by
+# its name stands in brackets where it is known
+_CALLED: Final = re.compile(r"\bclient (\d+)\b(?! \()")
+# all classes of results, by the name that files know them by
+_KINDS: Final[dict[str, type[PCAResult]]] = {}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -70,7 +72,8 @@ class PCAResult:
         privacy: What differential privacy has cost; None without it. Counts, means and variances then have noise.
     """
 
-    complete: ClassVar[bool] = True  # whether its components are all there is to say of a row
+    # whether its components are all there is to say of a row
+    complete: ClassVar[bool] = True
     variance_of: ClassVar[str] = "the variance"  # what shares are shares of
 
     _ARRAYS: ClassVar[tuple[str, ...]] = (

@@ -65,7 +65,11 @@ class Packet:
         if not set(cls.needed) <= set(arrays) <= {*cls.needed, *cls.optional}:
             got = harmless(", ".join(sorted(arrays)) or "none")
             raise DataError(f"The arrays of a {cls.kind}", must="those of its fields", got=got, then=_REMEDY)
-        texts = [digest, *(names if isinstance(names, list) else [] if names is None else [names])]
+        texts = [digest]
+        if isinstance(names, list):
+            texts += names
+        elif names is not None:
+            texts.append(names)
         if not all(isinstance(text, str) for text in texts):
             raise DataError(f"The names of a {cls.kind}", must="texts", got=harmless(repr(texts)), then=_REMEDY)
         counts = {name: header.get(name) for name in cls.counts}

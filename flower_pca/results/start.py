@@ -65,7 +65,8 @@ def block(
         wanted: The columns that the run names.
     """
     given = components_of(start)
-    if given.feature_names_in_ is not None:  # a run that names no columns takes them in the order of their names
+    # a run that names no columns takes them in the order of their names
+    if given.feature_names_in_ is not None:
         given = given.arrange(sorted(map(str, given.feature_names_in_)) if wanted is None else wanted)
     rows, scale = given.components_, given.scale_
     d, width = rows.shape[1], min(algorithm.width(n_components), rows.shape[1])

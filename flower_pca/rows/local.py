@@ -17,7 +17,8 @@ from flower_pca.rows.moments import Less, pays
 from flower_pca.rows.operator import DIRECT, Operator
 from flower_pca.rows.stored import StoredRows
 
-_SMALL: Final = 2**15  # entries below which framing a block is cheaper than putting its products right
+# entries below which framing a block is cheaper than putting its products right
+_SMALL: Final = 2**15
 _REUSE: Final = 4  # products that a run makes of the rows at least
 _COPIED: Final = 2**26  # entries of a dense copy that a factorisation may take
 
@@ -82,7 +83,8 @@ class LocalData(StoredRows, Operator):
         """X'(XZ). `reuse`: how many such products a run makes of these rows, which decides whether X'X pays."""
         Z = np.ascontiguousarray(Z, dtype=np.float64 if self.sparse else self.dtype)
         if self._gram_pays(Z.shape[1], reuse):
-            if self.missing:  # which one frame fills in one way: X'X is of this frame alone
+            # which one frame fills in one way: X'X is of this frame alone
+            if self.missing:
                 return np.asarray(self.gram() @ Z, dtype=self.dtype)
             return np.asarray(self.spread().times(Z, self.frame), dtype=self.dtype)
         blocks, frame = self._bare()

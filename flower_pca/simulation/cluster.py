@@ -14,7 +14,8 @@ from flower_pca.base.errors import ConfigError, NotEnoughNodes
 from flower_pca.simulation.backend import Ray
 
 _PATIENCE: Final = 10.0  # seconds for a cluster to answer
-_HELLO: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))  # of HTTP/2, and settings
+# of HTTP/2, and settings
+_HELLO: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
 _SETTINGS: Final = 4  # the kind of frame that answers it
 _ADDRESS: Final = re.compile(r"(?:ray://)?\[?(?P<host>[^\[\]/]+?)\]?:(?P<port>\d+)")
 

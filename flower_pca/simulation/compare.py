@@ -26,7 +26,8 @@ from flower_pca.simulation.here import simulate
 from flower_pca.simulation.sites import clients_of
 
 LONG: Final = 1000  # rounds
-_GRAM: Final = 4096  # columns up to which the reference is the eigenproblem of one d x d matrix
+# columns up to which the reference is the eigenproblem of one d x d matrix
+_GRAM: Final = 4096
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,8 @@ from flower_pca.base.linalg import Array
 from flower_pca.names.columns import Columns, enumeration
 from flower_pca.names.sites import SiteRows
 
-_GAPS: Final = ("", "nan", "NaT", "<NA>", "None")  # what stands for no site, as it is printed
+# what stands for no site, as it is printed
+_GAPS: Final = ("", "nan", "NaT", "<NA>", "None")
 
 
 def from_frame(frame: Any, *, by: Any) -> list[SiteRows]:
@@ -32,7 +33,8 @@ def from_frame(frame: Any, *, by: Any) -> list[SiteRows]:
         ConfigError: If `by` is none of these.
         DataError: If a row has no site, or the table has no row or no other column.
     """
-    if hasattr(frame, "collect_schema") and hasattr(frame, "collect"):  # a lazy one of polars
+    # a lazy one of polars
+    if hasattr(frame, "collect_schema") and hasattr(frame, "collect"):
         frame = frame.collect()
     shape = _shape(frame)
     if len(shape) != 2:

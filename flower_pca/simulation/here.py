@@ -32,7 +32,8 @@ from flower_pca.vertical import simulation as vertical
 
 Participation: TypeAlias = float | Callable[[int], Iterable[int]]
 
-_OWN: Final = ("tol", "min_rounds", "max_rounds", "patience")  # of an algorithm: its own values if left out
+# of an algorithm: its own values if left out
+_OWN: Final = ("tol", "min_rounds", "max_rounds", "patience")
 _LOG: Final = logging.getLogger("flower_pca")
 _DEFAULTS: Final = {**{f.name: f.default for f in fields(Question)[2:]}, **dict.fromkeys(_OWN)}
 

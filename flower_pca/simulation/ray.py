@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from flower_pca.strategies import TrackingStrategy
     from flower_pca.strategies.base import FlowerStrategy
 
-_DIRECT: Final = "RAY_max_direct_call_object_size"  # larger messages take a detour through Ray's object store
+# larger messages take a detour through Ray's object store
+_DIRECT: Final = "RAY_max_direct_call_object_size"
 _DIRECT_BYTES: Final = 2**20
 _START: Final = 300.0  # seconds for all virtual nodes to register
 
@@ -133,7 +134,8 @@ def _run(
         try:
             results.append(strategy.fit(until, on_round=on_round))
         except BaseException:
-            if not stopped.is_set():  # a machine that is gone must not hide why the run ended
+            # a machine that is gone must not hide why the run ended
+            if not stopped.is_set():
                 with contextlib.suppress(NotEnoughNodes):
                     where.bring_back()
             raise

@@ -19,7 +19,8 @@ from flower_pca.results.pca import PCAResult
 from flower_pca.rows.frame import Frame, merge
 from flower_pca.rows.local import LocalData
 
-_ROOM: Final = 2**21  # entries of all rows together, 16 MB: larger tables are worked through in blocks
+# entries of all rows together, 16 MB: larger tables are worked through in blocks
+_ROOM: Final = 2**21
 
 
 def sites_of(shards: Any) -> list[SiteRows]:
@@ -76,7 +77,8 @@ def room(clients: Sequence[LocalData]) -> Iterator[None]:
     finally:
         for client in clients:
             client.roomy = False
-            client.in_frame(client.frame)  # the newest view now, so that the one before goes, and its copy
+            # the newest view now, so that the one before goes, and its copy
+            client.in_frame(client.frame)
 
 
 def handed_over(private: Collection[int], n_clients: int) -> list[int]:

@@ -46,14 +46,18 @@ from flower_pca.core.stage import Arrays, Stage
 from flower_pca.rows.local import LocalData
 
 ERRORS: Final = Kind("errors", "sums of squares of how far its rows move components of the server's", bound=None)
-LEFT: Final = ("loading_errors", "variance_errors", "site_loading_errors", "site_variance_errors")  # in the model
+# in the model
+LEFT: Final = ("loading_errors", "variance_errors", "site_loading_errors", "site_variance_errors")
 _WITHIN: Final = ("loadings", "variances")
 _BETWEEN: Final = ("site_loadings", "site_variances")
 _TIED: Final = 1e-12  # of the first eigenvalue, a gap that is none
-_APART: Final = 2.0  # errors of their difference that variances are apart where it is told which is which
-_UNLIKE: Final = 2.0  # times the errors by row, from which sites differ by more than their rows explain
+# errors of their difference that variances are apart where it is told which is which
+_APART: Final = 2.0
+# times the errors by row, from which sites differ by more than their rows explain
+_UNLIKE: Final = 2.0
 _FEWEST: Final = 3  # sites from which that can be told
-_ALL: Final = 1e-9  # of the trace, so little may be left that nobody asks how it is spread
+# of the trace, so little may be left that nobody asks how it is spread
+_ALL: Final = 1e-9
 
 
 @dataclass(frozen=True)

@@ -31,10 +31,12 @@ from flower_pca.rows.local import LocalData
 
 FINE: Final = 16  # bins of an octave
 WIDTH: Final = 2.0 ** (1.0 / FINE)  # the end of a bin over its beginning
-ROUNDING: Final = 1e-12  # of the first variance, or of the total one: what is less has come of rounding
+# of the first variance, or of the total one: what is less has come of rounding
+ROUNDING: Final = 1e-12
 _OCTAVES: Final = 20  # below and above the mean
 _BELOW: Final = _OCTAVES * FINE
-BINS: Final = 2 * _BELOW + 2  # the first is for what is below all others, the last has no end
+# the first is for what is below all others, the last has no end
+BINS: Final = 2 * _BELOW + 2
 
 
 def distances(rows: Array, Z: Array, variances: Array) -> tuple[Array, Array]:

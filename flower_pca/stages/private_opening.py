@@ -122,13 +122,16 @@ class PrivateOpening(Stage[PrivateOpeningState]):
             mean = np.zeros(d)
         squares = v[1 + d * state.sums :] * R**2
         scale = None
-        if model.scale is not None:  # a variance that the noise has all but swallowed counts as large as the noise
+        # a variance that the noise has all but swallowed counts as large as the noise
+        if model.scale is not None:
             scale = np.sqrt(np.maximum(squares / n - mean**2, deviation * R**2 / n))
             squares = squares / scale**2
         basis = linalg.random_basis(d, min(self.width, d), model.seed)
         if model.basis is not None:
             basis = linalg.orth(model.basis[:, : self.width] * (1.0 if scale is None else scale[:, None]))
-        moved = np.zeros(d) if not model.center else mean if scale is None else mean / scale
+        moved = np.zeros(d)
+        if model.center:
+            moved = mean if scale is None else mean / scale
         frame = Frame(mean if model.center else None, scale)
         if model.public.scale is not None:
             frame = _onto(model.public, mean)
@@ -149,5 +152,9 @@ def _onto(public: Frame, mean: Array) -> Frame:
     assert public.mean is not None
     assert public.scale is not None
     own = public.mean + public.scale * mean
-    fill = None if public.fill is None else own  # the mean with noise, which tells no more of a row than it does
+    # the mean with noise, which tells no more of a row than it does
+    if public.fill is None:
+        fill = None
+    else:
+        fill = own
     return replace(public, mean=own, fill=fill)

@@ -22,7 +22,8 @@ from flower_pca.rows.frame import Frame, Moments
 from flower_pca.stages import usable
 from flower_pca.stages.opening import Opening, OpeningState, block_of
 
-_ANSWERS: Final = "answers"  # beside the first one's means, which say how many columns there are
+# beside the first one's means, which say how many columns there are
+_ANSWERS: Final = "answers"
 _STEPS: Final = 1000
 _STILL: Final = 1e-13  # the change of a weight at which all have settled
 _ALL: Final = 1e-9  # by which N times a share may be below 1
@@ -195,7 +196,8 @@ def cap(sizes: Array, share: float) -> Array:
         rule = f"at least 1/{count}, as there are {count} clients"
         raise ConfigError("max_share", must=rule, got=f"{share:g}", then="Raise it: shares have to add up to 1.")
     size = np.sort(sizes)[::-1]
-    rest = np.append(np.cumsum(size[::-1])[::-1], 0.0)  # rest[m], the sum of all but the m largest
+    # rest[m], the sum of all but the m largest
+    rest = np.append(np.cumsum(size[::-1])[::-1], 0.0)
     most = size[0]
     for m in range(count):
         # The m largest are each a share s of m c + rest, with c what they are cut to; the next one is below that.

@@ -38,7 +38,8 @@ from flower_pca.vertical.result import ColumnsResult
 from flower_pca.wire import records
 from flower_pca.wire.records import ArrayRecord, ConfigRecord, MetricRecord
 
-IN_ORDER: Final = "in_order"  # of a round's figures: whether the components after it have their order
+# of a round's figures: whether the components after it have their order
+IN_ORDER: Final = "in_order"
 
 R = TypeVar("R", PCAResult, TrackingResult, Scaling)
 

@@ -27,7 +27,8 @@ from flower_pca.strategies.waits import Waits
 from flower_pca.wire.records import Content
 
 _POLL: Final = 0.2  # seconds between two looks for nodes
-_EXPIRED, _GONE, _CRASHED = (3, 4), 5, 8  # Flower's codes of errors where no answer will come, for want of a node
+# Flower's codes of errors where no answer will come, for want of a node
+_EXPIRED, _GONE, _CRASHED = (3, 4), 5, 8
 _MUTE: Final = "it has answered no message of this run, and its own log says whether its processes begin"
 _UNKNOWN: Final = 2**63  # a node's key before its first answer: after all partition ids
 
@@ -55,11 +56,15 @@ class Nodes:
     waits: Waits
     configs: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     checkpoint: Path | None = None
-    name: str = field(default_factory=lambda: uuid.uuid4().hex)  # of the run: nodes tell its memory from another's
+    # of the run: nodes tell its memory from another's
+    name: str = field(default_factory=lambda: uuid.uuid4().hex)
     keys: dict[int, int] = field(default_factory=dict)
-    sites: dict[int, str] = field(default_factory=dict)  # names of nodes, of those that tell theirs
-    _keepers: set[int] = field(default_factory=set)  # nodes that have said that they keep something of the run
-    _called: dict[int, str] = field(default_factory=dict)  # those that were registered with a name
+    # names of nodes, of those that tell theirs
+    sites: dict[int, str] = field(default_factory=dict)
+    # nodes that have said that they keep something of the run
+    _keepers: set[int] = field(default_factory=set)
+    # those that were registered with a name
+    _called: dict[int, str] = field(default_factory=dict)
     _patience: Patience = field(default_factory=Patience)
     _step: int = -1  # the tracker's step that was begun last
     _began: float = 0.0
@@ -192,7 +197,8 @@ class Nodes:
 
     def read(self, node: int, reply: Message | str, message: Broadcast) -> Reply | Failure:
         """A node's answer to a message; `reply` may be why there is none."""
-        self.keys.setdefault(node, _UNKNOWN)  # until it says its own, so that one that never does is not waited for
+        # until it says its own, so that one that never does is not waited for
+        self.keys.setdefault(node, _UNKNOWN)
         if isinstance(reply, str) or reply.has_error():
             return self.no_answer(node, reply)
         try:

@@ -108,5 +108,6 @@ class PCAStrategy(FlowerStrategy[PCAResult]):
         question = self.question
         if num_rounds and isinstance(question.algorithm, Iterative):
             question = replace(question, algorithm=registry.make(question.algorithm, max_rounds=num_rounds))
-        judged = self._waits.hosted != SUMMED  # of a sum nothing is known of a single client
+        # of a sum nothing is known of a single client
+        judged = self._waits.hosted != SUMMED
         return assembly.run(question, judged=judged, start=self._start if start is None else start)

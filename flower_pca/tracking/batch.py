@@ -21,7 +21,8 @@ from flower_pca.core.stage import Arrays, Merge, add
 from flower_pca.rows import gaps
 from flower_pca.rows.stream import NO_CURSOR, Completion, Stream, Widest
 
-_MEASURED: Final = ("rows", "misfit", "energy", "deficient", "outliers", "missing")  # once a batch is completed
+# once a batch is completed
+_MEASURED: Final = ("rows", "misfit", "energy", "deficient", "outliers", "missing")
 COUNTS = ("rows", "left", "misfit", "energy", "deficient", "outliers", "missing")
 
 
@@ -145,7 +146,8 @@ def _answer(arrays: Arrays, memory: Arrays, widest: Widest | None) -> Arrays:
     """L'(L B), or (I - PP')L'(L (I - PP')B), and counts."""
     if "Y" not in memory:
         none = {name: np.array(0.0) for name in COUNTS}
-        d, width = shape_of(arrays)  # without rows of its own a client may not know how long they are
+        # without rows of its own a client may not know how long they are
+        d, width = shape_of(arrays)
         S = np.zeros((0, int(arrays["width"])) if d is None or width is None else (d, width))
         return {"S": S, **none, "left": memory["left"]}
     L = memory["L"]

@@ -22,7 +22,8 @@ FIGURES: Final = (  # of a step, by name
     "rows", "residual", "deficient", "outliers", "missing", "statistic", "level", "changed", "misfit", "beyond",
 )  # fmt: skip
 _TOTALS: Final = ("rows", "deficient", "outliers", "changed")  # those that are added up
-_PROBES: Final = 15  # products of the power method on what lies outside the old subspace
+# products of the power method on what lies outside the old subspace
+_PROBES: Final = 15
 
 
 @dataclass(frozen=True)

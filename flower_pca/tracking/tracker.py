@@ -176,7 +176,8 @@ class Tracker(Stage[TrackState]):
         counts = {name: float(total[name]) for name in COUNTS}
         others = bool(state.sums) and clients != state.clients
         state = replace(state, sums=counts, clients=clients, each=total.get("each", {}))
-        nothing = not rows or not counts["energy"]  # an outage at all clients: gaps only, or zeros
+        # an outage at all clients: gaps only, or zeros
+        nothing = not rows or not counts["energy"]
         if state.solver is None:
             if nothing:
                 return skip(state)
@@ -193,7 +194,8 @@ class Tracker(Stage[TrackState]):
                 return replace(state, ended=True)
             return self._end_step(state, state.P, np.zeros(state.r), state.outside)
         elif others and state.solver.Q.shape[1] and state.solver.products + 1 < self._limit(state):
-            return self._restart(state, state.solver)  # products of other batches do not go together with those
+            # products of other batches do not go together with those
+            return self._restart(state, state.solver)
         if state.probe is not None:
             return probe_on(state, state.probe.step(S, 1))
         return self._after_product(state, require(state.solver).step(S, self.qr_every))
@@ -256,7 +258,8 @@ class Tracker(Stage[TrackState]):
         return self.products
 
     def _after_product(self, state: TrackState, solver: Solver) -> TrackState:
-        squares = state.sums["misfit"] + (0.0 if state.P is None else solver.inside)  # of all entries of the rows
+        # of all entries of the rows
+        squares = state.sums["misfit"] + (0.0 if state.P is None else solver.inside)
         found = solver.find(tol=self.tol, products=self._limit(state), squares=squares)
         if found is None:
             onward = solver.onward()

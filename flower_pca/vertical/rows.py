@@ -28,7 +28,8 @@ from flower_pca.vertical.split import Split
 
 _CONSTANT: Final = 8.0  # a deviation within so many roundings of the mean is none
 _LEAST: Final = 1e-145  # the square of what is smaller has lost its digits
-_LARGEST: Final = {np.dtype(np.float64): 1e139, np.dtype(np.float32): 1e37}  # of sums of squares
+# of sums of squares
+_LARGEST: Final = {np.dtype(np.float64): 1e139, np.dtype(np.float32): 1e37}
 _NAMED: Final = 10  # columns that a message names
 
 

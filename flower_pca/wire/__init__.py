@@ -35,14 +35,18 @@ from flower_pca.wire.reading import value_of as value_of
 Scalar: TypeAlias = bool | bytes | float | int | str
 Config: TypeAlias = dict[str, Scalar]
 
-EVALUATE: Final = "evaluate"  # the stage that travels as Flower's evaluate; all others travel as train
+# the stage that travels as Flower's evaluate; all others travel as train
+EVALUATE: Final = "evaluate"
 NO_KEY: Final = -1  # of a client without a partition-id
 SPOKEN: Final[Config] = {LAYOUT_KEY: LAYOUT, VERSION_KEY: VERSION}
 _FRAME: Final = {"frame.mean": "mean", "frame.scale": "scale", "frame.fill": "fill"}
 _OWN: Final = "frame.own"
-_ASKS, SITE = "asks_names", "site"  # in messages: whether names are asked for; in answers: what a node is called
-_ALTERNATIVE, DECLINES = "alternative", "declines"  # what may be asked instead later; why the node would not serve it
-_RECALLS, _KEEPS = "recalls", "keeps"  # in answers: whether a node had kept something of the run; whether it does now
+# in messages: whether names are asked for; in answers: what a node is called
+_ASKS, SITE = "asks_names", "site"
+# what may be asked instead later; why the node would not serve it
+_ALTERNATIVE, DECLINES = "alternative", "declines"
+# in answers: whether a node had kept something of the run; whether it does now
+_RECALLS, _KEEPS = "recalls", "keeps"
 _LASTING: Final = "lasting"  # whether a refusal is one of all further messages
 _ANSWER: Final = "An answer"
 _PROPERTIES: Final = "getpropertiesres.properties"
@@ -58,8 +62,10 @@ class Request:
     number: int
     arrays: Arrays
     frame: Frame
-    layers: Mapping[str, Arrays] = field(default_factory=dict)  # what the layers of the run say, by their names
-    asks_names: bool = False  # whether the server wants to know what the columns are called
+    # what the layers of the run say, by their names
+    layers: Mapping[str, Arrays] = field(default_factory=dict)
+    # whether the server wants to know what the columns are called
+    asks_names: bool = False
     alternative: str = ""  # the algorithm that the server may go on with instead
 
     @property
@@ -160,7 +166,8 @@ def read_request(parameters: Sequence[Array], config: Mapping[str, Any]) -> Requ
     layers: dict[str, Arrays] = {}
     if "." in "".join(arrays):  # as in the names of layers' arrays alone
         arrays, layers = split(arrays, [name for name in registry.LAYERS if name != PARTIES])
-        _bits(layers)  # refused now, before anything is done for an answer that could not be sent
+        # refused now, before anything is done for an answer that could not be sent
+        _bits(layers)
     if columns is not None:
         layers[PARTIES] = {}
     algorithm, stage = word_of("A message", config, "algorithm"), word_of("A message", config, "stage")
@@ -303,7 +310,8 @@ def read_answer(
     kind: str, metrics: Mapping[str, Any], num_examples: int, parameters: Callable[[], Sequence[Array]]
 ) -> Answer:
     """A client's answer in what its fit or evaluate has returned."""
-    check_spoken(_ANSWER, metrics, "another client", newest=VERSION)  # of a refusal too: it may be why
+    # of a refusal too: it may be why
+    check_spoken(_ANSWER, metrics, "another client", newest=VERSION)
     number, key = value_of(_ANSWER, metrics, "number", int), value_of(_ANSWER, metrics, "key", int)
     if SITE in metrics:
         site = harmless(value_of(_ANSWER, metrics, SITE, str))[:LONGEST]

@@ -134,7 +134,8 @@ class PersonalClosing(Stage[ClosingState]):
         assert state.total is not None
         clients, probed = float(state.total["clients"]), float(state.total["probed"])
         values, U, Y, residuals = linalg.rayleigh_ritz(state.U, state.total["Y"])
-        enough = probed >= min(2.0, clients)  # of one among several it would be 0, and say nothing of the others
+        # of one among several it would be 0, and say nothing of the others
+        enough = probed >= min(2.0, clients)
         if enough:
             overlap = float(np.sum(state.left["b"] * state.total["Vb"])) / probed
         else:

@@ -42,7 +42,8 @@ class ExactState(PersonalState):
     bold: bool = False  # whether the U sent is no plain step, and has to prove itself
     secants: Secants | None = None
     gains: Gains = field(default_factory=Gains)
-    back: bool = False  # whether the U before was given up, and warm starts found for it are to be too
+    # whether the U before was given up, and warm starts found for it are to be too
+    back: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,7 +115,8 @@ class ExactPerPCA(Personalized[ExactState]):
         return {"w": NUMBER, **Probe.parts(arrays), "n": ROWS, "Z": Z, "f": MEAN_SQUARES}
 
     def limits(self, model: Model) -> Mapping[str, Array | float]:
-        return {"n": MOST_ROWS, "Z": self.largest(model)[1], "f": 0.0}  # f to the last bit: it decides
+        # f to the last bit: it decides
+        return {"n": MOST_ROWS, "Z": self.largest(model)[1], "f": 0.0}
 
     @staticmethod
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:

@@ -15,9 +15,12 @@ from flower_pca.rows.fixed import FixedData
 _CLEAR: Final = 2.0  # times the noise
 _ROUNDS: Final = 8  # in which the noise of columns and the number of directions settle
 _SETTLED: Final = 0.05  # of each column's noise, by which the last of these moves it
-_REGRESSED: Final = 4096  # columns, of which as many are regressed on the others at most
-_ENOUGH: Final = 0.75  # columns for each row, of which as many are: a quarter of the rows is left to tell noise by
-_RIDGE: Final = 1e-9  # of a column's variance: others of which it is a sum leave it that noise
+# columns, of which as many are regressed on the others at most
+_REGRESSED: Final = 4096
+# columns for each row, of which as many are: a quarter of the rows is left to tell noise by
+_ENOUGH: Final = 0.75
+# of a column's variance: others of which it is a sum leave it that noise
+_RIDGE: Final = 1e-9
 _ALONE: Final = 0.05  # of a column, at least, that directions are taken to leave free
 
 

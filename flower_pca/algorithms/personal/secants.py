@@ -21,10 +21,13 @@ from flower_pca.base import linalg
 from flower_pca.base.linalg import Array
 
 _PAIRS: Final = 10
-_BENT: Final = 1e-10  # the least cosine between a step and what the gradient lost along it
+# the least cosine between a step and what the gradient lost along it
+_BENT: Final = 1e-10
 _LONGEST: Final = 1.0  # tangent of the largest angle by which a step turns the subspace
-_VANISHED: Final = 1e-12  # of the plain step's largest curvature, below which there is none
-_ALIKE: Final = 1e-2  # singular value of ten steps of length one, below which a direction is no step of its own
+# of the plain step's largest curvature, below which there is none
+_VANISHED: Final = 1e-12
+# singular value of ten steps of length one, below which a direction is no step of its own
+_ALIKE: Final = 1e-2
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,8 @@ from flower_pca.core.model import Model
 from flower_pca.core.stage import MOST_ROWS, Arrays, Merge, Stage, add
 from flower_pca.rows.local import LocalData
 
-FAR: Final = 10.0  # thresholds from the low-rank part beyond which an entry counts as an outlier
+# thresholds from the low-rank part beyond which an entry counts as an outlier
+FAR: Final = 10.0
 _KEYS, _CLIENTS = "keys", "clients"  # what is known of single clients, beside the sums
 
 
@@ -67,7 +68,8 @@ class LowRank(Stage[LowRankState]):
 
     def start(self, model: Model) -> LowRankState:
         Z = model.columns
-        U = Z @ (Z.T @ model.left["U"])  # U itself, but for the last rounding, unless the frame has changed since
+        # U itself, but for the last rounding, unless the frame has changed since
+        U = Z @ (Z.T @ model.left["U"])
         left = dict(model.left)
         lam, rho, sigma = (float(left.pop(name)) for name in ("lam", "rho", "sigma"))
         cut, tag = float(left.pop("cut", np.inf)), int(left.pop("tag", -1))
@@ -82,7 +84,11 @@ class LowRank(Stage[LowRankState]):
     def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
         wide, p = arrays["U"].shape
         columns = Part((wide,), Kind.COUNT)
-        weak = {"weak": Part((2,), Kind.COUNT)} if "cut" in arrays else {}  # rows not determined, and bad as a whole
+        # rows not determined, and bad as a whole
+        if "cut" in arrays:
+            weak = {"weak": Part((2,), Kind.COUNT)}
+        else:
+            weak = {}
         return {"n": ROWS, **weak, "G": Part((p, p), Kind.SCORES), "far": columns, "taken": columns}
 
     def bounds(self, state: LowRankState, model: Model) -> Mapping[str, Array | float]:
@@ -106,7 +112,8 @@ class LowRank(Stage[LowRankState]):
             far += np.sum(off > lam * min(cut, FAR), axis=0)
             taken += np.sum(off > lam, axis=0)
             sound = V
-            if np.isfinite(cut):  # what such a row has for V follows from its far entries, and would outweigh others
+            # what such a row has for V follows from its far entries, and would outweigh others
+            if np.isfinite(cut):
                 out, bad = find_undetermined(off, Q, lam * cut, gaps)
                 weak += len(out), len(bad)
                 sound = np.delete(V, out, axis=0)

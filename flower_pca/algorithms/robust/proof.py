@@ -26,9 +26,11 @@ from flower_pca.base.linalg import Array
 from flower_pca.core.kinds import ROWS, Kind, Part
 
 EXACT: Final = 16  # columns up to which matrices are formed
-LEAST, LEAST_BOUND = 0.06, 0.1  # eigenvalues below which a row or column is not determined; of power steps
+# eigenvalues below which a row or column is not determined; of power steps
+LEAST, LEAST_BOUND = 0.06, 0.1
 STEPS: Final = 8  # power steps
-BAD: Final = 0.3  # share of clean entries of a row below which these may be clean by chance
+# share of clean entries of a row below which these may be clean by chance
+BAD: Final = 0.3
 SEED: Final = 20
 
 
@@ -119,8 +121,10 @@ def _starts(r: int) -> Iterator[tuple[int, int]]:
 
 
 _CLEAN: Final = 0.5  # share of visible entries
-_FEW_ROWS, _FEW_COLUMNS = 0.3, 0.25  # shares of rows and of columns that may be left undetermined
-_SINGLE: Final = 0.002  # share of columns that are named without a search of their own, which takes as long for one
+# shares of rows and of columns that may be left undetermined
+_FEW_ROWS, _FEW_COLUMNS = 0.3, 0.25
+# share of columns that are named without a search of their own, which takes as long for one
+_SINGLE: Final = 0.002
 _SHOWN: Final = 10  # columns
 _SLACK, _DEVIATIONS = 0.05, 3.0  # by which fewer hidden entries may be clean
 # Of an ordinary entry: what hidden entries may be off by where structure is let pass. Residuals of real rows, small and

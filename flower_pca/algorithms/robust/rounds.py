@@ -21,7 +21,8 @@ from flower_pca.base.linalg import Array
 from flower_pca.core.stage import Arrays
 from flower_pca.rows.local import LocalData
 
-_LOW: Final = 0.1  # of the first threshold: from here on far entries stand out even where V is rough
+# of the first threshold: from here on far entries stand out even where V is rough
+_LOW: Final = 0.1
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,8 @@ class Task:
 
     def answer(self) -> tuple[Arrays, Arrays]:
         """What the client says, and what it keeps."""
-        U, steps = self.arrays["U"], int(self.arrays["inner_steps"])  # no steps once a proof is under way
+        # no steps once a proof is under way
+        U, steps = self.arrays["U"], int(self.arrays["inner_steps"])
         regression = Regression(U, self.number("lam"), self.number("rho"), self.number("cut"))
         resting = np.where(self.support[:, None], U, 0.0)
         Q = linalg.orth(resting)

@@ -178,7 +178,11 @@ class Account:
 
         def admit(present: frozenset[bytes], /, *, told: bool) -> None:
             with open_ledger(self._path) as book:
-                asked = book if told else copy.deepcopy(book)  # a sum that is not told yet is only asked about
+                # a sum that is not told yet is only asked about
+                if told:
+                    asked = book
+                else:
+                    asked = copy.deepcopy(book)
                 asked.admit(present, most=rules.group_limits)
 
         if named:
@@ -204,7 +208,8 @@ class Account:
                 stage = messages.inner_stage(request.arrays)
             else:
                 stage = request.stage
-            if stage is not None:  # a set-up of masks and an unmasking tell nothing of these
+            # a set-up of masks and an unmasking tell nothing of these
+            if stage is not None:
                 self._weigh_noise(book, request)
                 self._weigh_columns(book, stage, request, data, up)
 

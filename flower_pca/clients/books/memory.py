@@ -129,7 +129,8 @@ class FileStore:
         ages = self._ages()
         age = ages.pop(path, 0)
         newest = max(ages.values(), default=0)
-        if age <= newest:  # a clock that was set back must not make the file of a run under way the oldest
+        # a clock that was set back must not make the file of a run under way the oldest
+        if age <= newest:
             os.utime(path, ns=(newest + 1, newest + 1))
         if fresh:
             for oldest in sorted(ages, key=ages.__getitem__, reverse=True)[MOST_RUNS - 1 :]:
@@ -140,6 +141,7 @@ class FileStore:
         folder = folders.memory_file(self._folder, self._node, "").parent
         ages: dict[Path, int] = {}
         for path in folder.glob(folders.MEMORY.format(self._node, "*")):
-            with contextlib.suppress(FileNotFoundError):  # another process has removed it
+            # another process has removed it
+            with contextlib.suppress(FileNotFoundError):
                 ages[path] = path.stat().st_mtime_ns
         return ages

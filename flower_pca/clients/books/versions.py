@@ -224,7 +224,8 @@ def fewest(given: LocalData, had: Version, digests: Array) -> int:
         still = hardly(given, had.data, here, there, least=max(counts, default=given.n))
         mine = row_digests(given, had.key, [here[i] for i in still])
         theirs = row_digests(had.data, had.key, [there[i] for i in still])
-        if still and 2 * len(np.unique(mine)) >= len(mine):  # columns that tell rows apart
+        # columns that tell rows apart
+        if still and 2 * len(np.unique(mine)) >= len(mine):
             counts.append(difference(mine, theirs))
     return min([count for count in counts if count], default=given.n)
 
@@ -281,7 +282,8 @@ def _bits(data: LocalData, columns: list[int]) -> Array:
 def _single(block: Array) -> Array:
     """Values in single precision, of which each has one pattern of bits."""
     with np.errstate(over="ignore"):
-        rows = np.ascontiguousarray(block, dtype=np.float32) + np.float32(0.0)  # no zero is negative
+        # no zero is negative
+        rows = np.ascontiguousarray(block, dtype=np.float32) + np.float32(0.0)
     rows[np.isnan(rows)] = np.nan
     return rows
 

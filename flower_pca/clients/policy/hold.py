@@ -63,7 +63,8 @@ class Policy:
             rule, got = "an opening without a block", f"{stage} with one" if "opening" in stage else stage
             raise RefusalError(f"A message of {request.algorithm}", must=rule, got=got, then="Check the sender.")
         if inner is not None:
-            limits.check_arrays(request)  # which `bare` makes the parts of an answer from
+            # which `bare` makes the parts of an answer from
+            limits.check_arrays(request)
         if inner is not None and limits.bare(stage, request.arrays):
             rule, got = "a sum that shows nothing of a node's own results", stage
             raise RefusalError("What is asked for under masks", must=rule, got=got, then="Check the sender.")

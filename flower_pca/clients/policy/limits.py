@@ -30,12 +30,16 @@ from flower_pca.stages.opening import Opening
 from flower_pca.stages.summed_opening import SummedOpening
 from flower_pca.tracking.batch import require_columns
 
-WIDEST: Final = 1000  # columns that may be asked for at any node; more, up to d, where rows are longer
+# columns that may be asked for at any node; more, up to d, where rows are longer
+WIDEST: Final = 1000
 SPARE: Final = 10**8  # bytes that a node has beside its rows taken twice
 LARGEST: Final = 1e150  # of entries: squares do not overflow
-LONGEST: Final = 1e60  # of the entries of a block: its product with rows of usual size does not overflow
-_BLOCKS: Final = {False: 4, True: 7}  # of one width at a time; of a node's own components, and under masks
-_SQUARES: Final = {False: 4, True: 7}  # matrices as large as C_i at a time, where it is packed; and where it is masked
+# of the entries of a block: its product with rows of usual size does not overflow
+LONGEST: Final = 1e60
+# of one width at a time; of a node's own components, and under masks
+_BLOCKS: Final = {False: 4, True: 7}
+# matrices as large as C_i at a time, where it is packed; and where it is masked
+_SQUARES: Final = {False: 4, True: 7}
 _OPENINGS: Final = (Opening.name, SummedOpening.name)
 _SENDER: Final = "Check the sender."
 
@@ -150,7 +154,8 @@ class Demand:
         """Whether the answer, or what it is made of, is as large as C_i."""
         if self.stage not in registry.STAGES:
             return False
-        parts = registry.STAGES[self.stage].parts(self.arrays, 1)  # kinds are the same for all numbers of columns
+        # kinds are the same for all numbers of columns
+        parts = registry.STAGES[self.stage].parts(self.arrays, 1)
         return any(part.kind.square for part in parts.values())
 
 
@@ -182,7 +187,8 @@ def check_arrays(request: wire.Request) -> None:
         if name in request.arrays and (wrong := ask.fault(request.arrays[name])):
             raise ProtocolError(f"{name} of a message", must=wrong[0], got=wrong[1], then=_SENDER)
     asked = Demand.of(request)
-    if asked.stage in registry.STAGES or not asked.stage:  # what is neither is refused by its name
+    # what is neither is refused by its name
+    if asked.stage in registry.STAGES or not asked.stage:
         asked.check()
 
 

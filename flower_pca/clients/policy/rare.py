@@ -73,4 +73,5 @@ def _tells_few(column: Array, least: int) -> bool:
     if len(there) >= 2 * least - 1 and counts.max() < least:
         return False
     others = int(np.count_nonzero(there != often))
-    return 0 < others < least and len(there) - others > 1  # where no value repeats, none is frequent
+    # where no value repeats, none is frequent
+    return 0 < others < least and len(there) - others > 1

@@ -61,7 +61,8 @@ def _kind(error: Exception) -> str:
         number = error.errno
     else:
         number = None
-    if not isinstance(number, int):  # somebody's own code may have made it of other things
+    # somebody's own code may have made it of other things
+    if not isinstance(number, int):
         return type(error).__name__
     return f"{type(error).__name__}: {os.strerror(number)}"
 

@@ -40,7 +40,8 @@ _UNSIGNED: Final = (
     "masked_only without trusted_keys: a server can take part in sums as another node, and one invented peer is enough "
     "to unmask what this node sends. Give trusted_keys against a server that is not honest."
 )
-_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")  # of data, as it stands in the names of files
+# of data, as it stands in the names of files
+_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _NEAR: Final = 0.8  # of two names, by difflib: one is then a misspelt other
 
 
@@ -181,7 +182,8 @@ class Rules:
     gap_values: float | Mapping[str, float] | str | None = None
     noise_seed: int | None = None
     allow_noise: bool = True
-    profile: str = field(default="", init=False)  # of keywords: what they leave out is then the profile's
+    # of keywords: what they leave out is then the profile's
+    profile: str = field(default="", init=False)
 
     def __post_init__(self) -> None:
         listed = everything()

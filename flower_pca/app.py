@@ -53,7 +53,9 @@ def _load(context: Context) -> Any:
     if data is not None:
         if registry.tracks(str(config.get("algorithm", ""))) and Path(data).expanduser().is_dir():
             return Stream(Arrivals(data), who=checks.NODE)
-        rows = sources.make(data)
+        with private():
+            own = Rules.of_node_config(node)
+        rows = sources.make(data, levels=own.coded)
         if "batch" in node:
             return Stream(rows, batch=int(node["batch"]), who=checks.NODE)
         return rows
@@ -64,8 +66,9 @@ def _load(context: Context) -> Any:
         with private(hold=False):
             every = _parties(asked, str(config.get("ids", "")) or None, int(node["num-partitions"]) * _each(context))
             return every[int(node["partition-id"])]
+    coded = str(config.get("levels", "")) or None
     with private(hold=False):  # the run has named them
-        shards = _whole(asked, str(config["partition"]), int(node["num-partitions"]) * _each(context), wanted)
+        shards = _whole(asked, str(config["partition"]), int(node["num-partitions"]) * _each(context), wanted, coded)
         own = shards(int(node["partition-id"]))
     batch = int(config.get("batch", 0))
     if batch:
@@ -132,10 +135,11 @@ def _hosts(context: Context) -> range:
 
 
 @lru_cache(maxsize=1)
-def _whole(data: str, deal: str, clients: int, wanted: str | None) -> Callable[[int], Any]:
+def _whole(data: str, deal: str, clients: int, wanted: str | None, coded: str | None) -> Callable[[int], Any]:
     """From a client to its rows; made once per process, as a worker of a simulation plays many nodes."""
     needed, names = partition.column(deal), columns.names_in(wanted)
-    table = sources.table(data, beside=() if needed is None else (needed,), columns=names)
+    words = columns.names_in(coded) or ()
+    table = sources.table(data, beside=() if needed is None else (needed,), columns=names, levels=words)
     rows = table.rows
     parts = partition.make(deal, int(rows.shape[0]), clients, beside=table.beside)
     sites = partition.sites(deal, table.beside, parts)
@@ -156,6 +160,8 @@ def _rules(context: Context) -> Rules:
         return given
     seed = int(context.run_config.get("seed", 0) or 0)
     free = {"allow": everything(), "answers": "rows", "missing": "mean", "split_columns": "any"}
+    if coded := context.run_config.get("levels"):
+        free |= {"levels": str(coded)}
     return Rules.of(given, {**free, "noise_seed": seed})
 
 

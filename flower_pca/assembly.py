@@ -40,8 +40,9 @@ from flower_pca.vertical import result as vertical
 if TYPE_CHECKING:
     from flower_pca.layers.noise import Budget
     from flower_pca.masking.run import Masked
+    from flower_pca.stages.leveled import Leveled
 
-AnyRun: TypeAlias = "Run | Masked"
+AnyRun: TypeAlias = "Run | Masked | Leveled"
 
 
 class AskedSteps(TypedDict, total=False):
@@ -161,9 +162,10 @@ def run(asked: Question, *, judged: bool = True, start: Start | None = None) -> 
     """
     if start is not None:
         check(asked, start=type(start).__name__)
-    if asked.levels is not None and not levels.known(asked.levels, asked.columns):
-        remedy = "Name columns=['ward=surgery', ...], and levels={'ward': [...]}."
-        raise ConfigError("levels over nodes", must="listed, with all columns", got="others", then=remedy)
+    if asked.levels is not None:
+        if asked.columns is None or not levels.known(asked.levels):
+            return _leveled(asked, asked.levels, judged=judged, start=start)
+        asked = replace(asked, columns=levels.spread(asked.columns, asked.levels))
     algorithm, choices = _beforehand(asked)
     if asked.split == "columns":
         return _under(asked.mask, vertical.run(asked, algorithm, choices))
@@ -193,6 +195,25 @@ def run(asked: Question, *, judged: bool = True, start: Start | None = None) -> 
         asked=asked.plain(),
     )
     return _under(asked.mask, made)
+
+
+def _leveled(asked: Question, some: levels.Levels, *, judged: bool, start: Start | None) -> Leveled:
+    """A run that begins by asking what levels there are, and goes on as one of these by name."""
+    from flower_pca.stages.leveled import Leveled
+    from flower_pca.stages.levels import Levels
+
+    def then(columns: tuple[str, ...], found: levels.Levels) -> AnyRun:
+        return run(replace(asked, columns=columns, levels=found), judged=judged, start=start)
+
+    algorithm, choices = _beforehand(asked)
+    first = Run(
+        (Levels(),),
+        model=_model(asked, algorithm, choices, None),
+        roll=Roll(opens=False, min_clients=asked.min_clients, seed=asked.seed),
+        result=Scaling,
+        asked=asked.plain(),
+    )
+    return Leveled(first, asked=some, columns=asked.columns, then=then)
 
 
 def _layers(asked: Question, algorithm: Algorithm[Any], bits: int) -> list[Layer]:
@@ -245,6 +266,9 @@ def _model(asked: Question, algorithm: Algorithm[Any], choices: dict[str, str], 
     basis = None
     if start is not None:
         basis = starts.block(start, algorithm, n_components=asked.n_components, seed=asked.seed, wanted=asked.columns)
+    shared: tuple[str, ...] = ()
+    if asked.levels is not None:
+        shared = levels.spread((), asked.levels)
     return Model(
         n_components=asked.n_components,
         center=asked.centered,
@@ -254,7 +278,7 @@ def _model(asked: Question, algorithm: Algorithm[Any], choices: dict[str, str], 
         warm=start is not None,
         summed=asked.mask is not None,
         wanted=asked.columns,
-        shared=() if asked.levels is None else levels.spread((), asked.levels),
+        shared=shared,
         public=_public(asked),
         basis=basis,
         choices=choices,

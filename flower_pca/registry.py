@@ -100,6 +100,7 @@ _OTHERS: Final = {
     "oblique": "stages.oblique:Oblique",
     "evaluate": "stages.evaluate:Evaluate",
     "influence": "stages.influence:Influence",
+    "levels": "stages.levels:Levels",
     "medians": "algorithms.median_pca:Medians",
     "columns_opening": "vertical.stages:ColumnsOpening",
     "loadings": "vertical.stages:Loadings",

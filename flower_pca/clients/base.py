@@ -138,7 +138,10 @@ class PCAClient(NumPyClient):
         if self._rules.min_change is not None:
             self._lots.hold(self._rules, self._context, request.run)
         if isinstance(rows, LocalData):
-            data = rows.in_frame(self._policy.frame_of(request, rows))
+            frame = self._policy.frame_of(request, rows)
+            if frame.names is not None:  # which may name a column of words for its levels
+                frame = frame.with_names(rows.names, frame.split)
+            data = rows.in_frame(frame)
         with nullcontext() if self._store is None else self._store.alone(request.run):
             before = self._recall(request)
             with naming(request):
@@ -298,7 +301,7 @@ class PCAClient(NumPyClient):
 
 def _examples(request: wire.Request, data: LocalData | Stream, up: Arrays) -> int:
     """What Flower is told of how many rows an answer comes from."""
-    if request.stage == messages.STAGE:
+    if request.stage == messages.STAGE or not up:
         return 0
     if NOISE in request.layers:  # how many there are is told with noise only
         return 1

@@ -53,7 +53,7 @@ def arguments_of_rows(added: argparse.ArgumentParser) -> None:
     added.add_argument("--partition", metavar="SPEC", help=f"{text} (default: a folder's files, else contiguous)")
     arguments_of_columns(added)
     text = 'sites to leave out, whatever their files hold: names or patterns, such as "trier,test_*"'
-    added.add_argument("--without", type=_names, action="extend", default=[], metavar="SITES", help=text)
+    added.add_argument("--without", type=names, action="extend", default=[], metavar="SITES", help=text)
 
 
 def arguments_of_columns(added: argparse.ArgumentParser) -> None:
@@ -61,7 +61,7 @@ def arguments_of_columns(added: argparse.ArgumentParser) -> None:
     text = "names of the columns to use, with commas between them (default: all)"
     added.add_argument("--columns", metavar="NAMES", help=text)
     text = 'columns to leave out, whatever they hold: names or patterns with commas between them, such as "name,lab_*"'
-    added.add_argument("--drop", type=_names, action="extend", default=[], metavar="COLUMNS", help=text)
+    added.add_argument("--drop", type=names, action="extend", default=[], metavar="COLUMNS", help=text)
 
 
 def arguments_of_data(added: argparse.ArgumentParser) -> None:
@@ -150,7 +150,9 @@ def clients_of(given: argparse.Namespace) -> list[Any]:
     else:
         needed = partition.column(given.partition)
     beside, columns = () if needed is None else (needed,), names_in(given.columns)
-    table = sources.table(given.data, beside=beside, columns=columns, drop=given.drop, without=given.without)
+    left_out = {"drop": given.drop, "without": given.without}
+    words = getattr(given, "levels", None) or ()
+    table = sources.table(given.data, beside=beside, columns=columns, levels=words, **left_out)
     shards = partition.deal(table.whole(), given.partition, given.clients)
     if table.sites:
         return shards
@@ -297,7 +299,8 @@ def share(text: str) -> float:
     raise argparse.ArgumentTypeError(f"it must be a share such as 0.95 or 95%, not {text!r}")
 
 
-def _names(text: str) -> list[str]:
+def names(text: str) -> list[str]:
+    """Names in an option, with commas between them."""
     return [name.strip() for name in text.split(",")]
 
 
@@ -314,7 +317,10 @@ _OPTIONS: Final = {  # what Python names a setting, and the option that is the s
     **{
         name: f"--{name}" for name in ("missing", "scale", "seed", "tol", "center", "mask", "dp", "evaluate", "monitor")
     },
-    **{name: f"--{name}" for name in ("backend", "algorithm", "columns", "level", "checkpoint", "influence", "resume")},
+    **{
+        name: f"--{name}"
+        for name in ("backend", "algorithm", "columns", "levels", "level", "checkpoint", "influence", "resume")
+    },
     **{name: f"--{name}" for name in ("split", "ids")},
     **{
         "n_components": "--components",

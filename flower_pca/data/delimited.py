@@ -177,10 +177,17 @@ def csv(
     if sheet.tail:
         _warn_of_tail(sheet)
     if not rows.size:
-        rows = np.empty((0, len(features)))
+        rows = _no_numbers(features, values)
     beside_rows = {n: np.array(found) if n == ids else sheet.cells.plain(found) for n, found in values.items()}
     origin = Origin.of(file, len(rows), sheet.line, guessed=guessed)
     return Table((rows,), features if sheet.header else (), beside_rows, words, str(file), origin).with_ids(ids)
+
+
+def _no_numbers(features: Sequence[str], values: dict[str, list[str]]) -> Array:
+    """The rows of a file without a row; or without a feature, as one of labels alone, which has its rows."""
+    if features:
+        return np.empty((0, len(features)))
+    return np.empty((max(map(len, values.values()), default=0), 0))
 
 
 def _sheet(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -151,15 +152,19 @@ SOURCES: Final[dict[str, Callable[..., Table]]] = {
 }
 
 
-def make(spec: str, needed: Sequence[str] | None = None) -> Any:
+def make(spec: str, needed: Sequence[str] | None = None, *, levels: Sequence[str] = ()) -> Any:
     """The rows that a spec string or a bare path names: a two-dimensional array, dense,
     memory-mapped or sparse.
 
     Where their columns have names, or their lines numbers, they come as `SiteRows`, with these.
-    Where it matters, only the `needed` columns are read: see `table_with`.
+    Where it matters, only the `needed` columns are read: see `table_with`. Columns of words that are
+    named as `levels` come with them, to be coded.
     """
-    found = table_with(spec, needed)
-    named = found.names or found.text or found.ids is not None
+    if levels:
+        found = table(spec, levels=levels)
+    else:
+        found = table_with(spec, needed)
+    named = found.names or found.text or found.texts or found.ids is not None
     if named:
         return found.site_rows(found.rows)
     return found.rows
@@ -194,6 +199,7 @@ def table(
     columns: Sequence[str] | None = None,
     drop: Sequence[str] = (),
     without: Sequence[str] = (),
+    levels: Sequence[str] = (),
 ) -> Table:
     """The rows with what is known of them.
 
@@ -203,7 +209,14 @@ def table(
         columns: Names of the columns to use, likewise, unless the spec names its own.
         drop: Names of columns to leave out, which may hold anything, or patterns such as "lab_*".
         without: Of a folder, names of files to leave out, which may hold anything, or patterns.
+        levels: Names of columns of words that a run may code by their levels: see `Question`.
     """
+    if levels:
+        plain = columns
+        if columns is not None:
+            plain = [name for name in columns if name not in levels]
+        whole = table(spec, beside=(*beside, *levels), columns=plain, drop=drop, without=without)
+        return whole.with_words(tuple(levels))
     with private():
         load = _source(spec)
         if isinstance(load, partial) and load.func is folder:
@@ -219,12 +232,22 @@ def table_with(spec: str, needed: Sequence[str] | None, *, beside: Sequence[str]
     So what a run of some columns has read can be read again, without a word of the columns that it
     has left out.
     """
+    words = _words_of(needed)
+    if words:
+        with suppress(ConfigError, DataError):  # of a file without such columns, which has those that are needed
+            return table(spec, beside=beside, levels=words)
     try:
         return table(spec, beside=beside)
     except DataError:
         if needed is None:
             raise
         return table(spec, beside=beside, columns=tuple(map(str, needed)))
+
+
+def _words_of(needed: Sequence[str] | None) -> tuple[str, ...]:
+    """The columns of words that columns such as ward=surgery are made of."""
+    names = (str(name).partition("=") for name in (() if needed is None else needed))
+    return tuple(dict.fromkeys(column for column, sign, _ in names if sign and column))
 
 
 def _load(

@@ -5,7 +5,7 @@ level and 0 in the others; it is called `ward=surgery`. A run that names such co
 the column of words: zeros where the site has no such row. So levels travel, and are agreed on, as names of columns do,
 and all that works with columns of numbers works with them.
 
-    read, plain        what a caller asks for, and the same as plain values
+    read_levels, plain_levels  what a caller asks for, and the same as plain values
     own, union         the levels of a site, and of all sites together
     spread             the columns of a run, with indicators in the place of columns of words
     coded              a site's rows with indicators of its own levels; rare ones are not told apart
@@ -94,9 +94,9 @@ def plain_levels(levels: Levels) -> dict[str, list[str] | None]:
     return found | {name: list(some) for name, some in levels if some is not None}
 
 
-def known(levels: Levels, columns: Sequence[str] | None) -> bool:
-    """Whether all levels are listed, and all columns named: then nobody has to be asked what there is."""
-    return columns is not None and all(some is not None for _, some in levels)
+def known(levels: Levels) -> bool:
+    """Whether all levels are listed, so that nobody has to be asked which there are."""
+    return all(some is not None for _, some in levels)
 
 
 def indicator(column: str, level: str) -> str:

@@ -21,6 +21,7 @@ from flower_pca.masking import messages
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.stream import Stream
+from flower_pca.stages.levels import Levels
 from flower_pca.wire import records
 
 _ANSWERED: Final = "flower_pca.answered"
@@ -45,10 +46,11 @@ class Policy:
         self._rules, self._served, self._context = rules, served, context
 
     def admit(self, request: wire.Request) -> None:
-        """Refuse a message for what it is."""
-        self._check_algorithm(request)
+        """Refuse a message for what it is. One that asks for names alone is held to the rules about names and noise."""
         self._check_noise(request)
-        self._check_masks(request)
+        if request.stage != Levels.name:
+            self._check_algorithm(request)
+            self._check_masks(request)
 
     def _check_algorithm(self, request: wire.Request) -> None:
         """What the message names, and the algorithms that its stage belongs to, must be served."""

@@ -79,6 +79,9 @@ class Rules:
             itself say what stands for them.
         rare_columns: Columns of which the node answers although fewer than min_rows rows have a value there, or another
             than most: their names, with commas between, or True for all. Others are refused. Not for streams.
+        levels: Columns of words whose levels the node tells as names of columns, ward=surgery, and answers of: their
+            names, with commas between. A level that fewer than min_rows rows have is not told, and counts as "other"
+            with all that are as rare; where these are fewer together, as the commonest. Needs share_names.
         min_change: Rows that come or go, at least, before the node answers from others than it has answered from: of
             two sums before and after a person came, the difference is that person's row. It then keeps the rows
             that it has released beside its ledger, a copy of them all. Their order, precision and storage are no
@@ -154,6 +157,7 @@ class Rules:
     allow: Collection[str] | None = None
     min_rows: int = 1
     rare_columns: bool | str | Collection[str] = False
+    levels: str | Collection[str] = ()
     min_change: int | None = None
     pending: str = "answer"
     memory_dir: str | os.PathLike[str] | None = None
@@ -198,6 +202,9 @@ class Rules:
         checks.integer("max_colluders", self.max_colluders)
         checks.choice("pending", self.pending, PENDING)
         self._check_change()
+        if self.levels and not self.share_names:
+            rule, remedy = "left out without share_names, as they are names of columns", "Leave one of them out."
+            raise ConfigError("levels of a node", must=rule, got=repr(self.levels), then=remedy)
         if self.max_lost is not None:
             checks.integer("max_lost", self.max_lost)
         for name in ("share_own", "masked_only", "single_masks", "share_names", "allow_noise"):
@@ -285,6 +292,15 @@ class Rules:
         if "allow" in given:
             given["allow"] = [name.strip() for name in str(given["allow"]).split(",") if name.strip()]
         return cls.of(None, given)
+
+    @property
+    def coded(self) -> tuple[str, ...]:
+        """The columns of words whose levels are told."""
+        if not self.levels:
+            return ()
+        from flower_pca.names.levels import read_levels
+
+        return tuple(name for name, _ in read_levels(self.levels) or ())
 
     @property
     def services(self) -> Set[str]:

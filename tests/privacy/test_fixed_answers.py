@@ -138,6 +138,7 @@ def test_halves_that_get_rows_are_these():
         "monitor",
         "private_opening",
         "robust_tracking",
+        "signal",
         "st_miss",
         "triple",
         "triple_pca",

@@ -81,3 +81,17 @@ def test_the_wheel_works_where_it_is_installed(built, tmp_path):
     assert said.split() == [str(tmp_path / "here/flower_pca/__init__.py"), "True", "True"]
     command = "import sys; from flower_pca.cli import console; sys.argv = ['flower-pca', '--version']; console()"
     assert "0.1.0" in python("-c", command, folder=tmp_path, PYTHONPATH=str(tmp_path / "here"))
+
+
+def test_the_command_for_a_lock_has_options_that_there_are():
+    """By CONTRIBUTING: hashes, and no addresses; what installs from it asks for the hashes."""
+    page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    compiles, installs = (
+        re.search(rf"`({start} [^`]+)`", page).group(1) for start in ("uv pip compile", "pip install")
+    )
+    assert {"--generate-hashes", "--no-emit-index-url"} <= set(compiles.split())
+    assert "--require-hashes" in installs.split()
+    pytest.importorskip("uv")
+    for command, help_of in ((compiles, ("uv", "pip", "compile")), (installs, ("pip", "install"))):
+        known = python("-m", *help_of, "--help", folder=ROOT)
+        assert all(re.search(rf"{option}\b", known) for option in re.findall(r"--[\w-]+", command)), command

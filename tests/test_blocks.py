@@ -92,6 +92,7 @@ def test_the_page_of_the_three_hospitals_shows_what_its_commands_print(tmp_path,
     assert names["result"].angle_to(same) < 1e-6
     assert {
         "hospitals",
+        "with-words",
         "new.csv",
         "ranges.csv",
         "first",

@@ -180,17 +180,19 @@ def _tracker(given: argparse.Namespace) -> Tracker:
     from flower_pca import registry
     from flower_pca.base.errors import ConfigError
 
-    known = {"threshold": given.threshold, "alarm_rate": given.alarm_rate}
+    known = {"threshold": given.threshold, "alarm_rate": given.alarm_rate, "monitor": given.monitor or None}
     changes: dict[str, Any] = {name: value for name, value in known.items() if value is not None}
     if given.detect:
         detects = {"detect": True}
     else:
         detects = {}
-    tracker = registry.tracker(given.algorithm, **detects, **changes)
+    tracker = registry.tracker(given.algorithm, **detects)
     if changes and not tracker.detect:
         what = " and ".join(f"--{name.replace('_', '-')}" for name in changes)
         remedy = "Add it: no change is looked for."
         raise ConfigError(what, must="given with --detect", got="no --detect", then=remedy)
+    if changes:
+        return registry.tracker(given.algorithm, **detects, **changes)
     return tracker
 
 

@@ -23,7 +23,7 @@ from flower_pca.core.run import Run
 from flower_pca.core.settings import DP, AskedHere, MaskedSums, why_bits
 from flower_pca.core.stage import Stage
 from flower_pca.dp.outlook import Outlook
-from flower_pca.names import ranges
+from flower_pca.names import levels, ranges
 from flower_pca.names.columns import wanted
 from flower_pca.results import start as starts
 from flower_pca.results.scaling import Scaling
@@ -160,6 +160,9 @@ def run(asked: Question, *, judged: bool = True, start: Start | None = None) -> 
     """
     if start is not None:
         checked(asked, start=type(start).__name__)
+    if asked.levels is not None and not levels.known(asked.levels, asked.columns):
+        remedy = "Name columns=['ward=surgery', ...], and levels={'ward': [...]}."
+        raise ConfigError("levels over nodes", must="listed, with all columns", got="others", then=remedy)
     algorithm, choices = _beforehand(asked)
     if asked.split == "columns":
         return _under(asked.mask, vertical.run(asked, algorithm, choices))
@@ -250,6 +253,7 @@ def _model(asked: Question, algorithm: Algorithm[Any], choices: dict[str, str], 
         warm=start is not None,
         summed=asked.mask is not None,
         wanted=asked.columns,
+        shared=() if asked.levels is None else levels.spread((), asked.levels),
         public=_public(asked),
         basis=basis,
         choices=choices,

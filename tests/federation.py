@@ -101,6 +101,11 @@ class Node:
         """While this file is there, the process of the node's ClientApp ends in every message after so many."""
         return self.stall.with_suffix(".dies")
 
+    @property
+    def memory(self):
+        """While this folder is there, the node keeps in it what it remembers, as with memory-dir."""
+        return self.stall.with_suffix(".memory")
+
     def stalled(self):
         wait(f"a message at partition {self.partition}", self.stall.with_suffix(".reached").exists)
 
@@ -119,10 +124,10 @@ class Run:
         """Let it go on."""
         (self.folder / "go").touch()
 
-    def result(self):
-        """The result; waits for it."""
+    def result(self, kind=PCAResult):
+        """The result, of this class; waits for it."""
         self._await("result.npz")
-        return PCAResult.load(self.folder / "result.npz")
+        return kind.load(self.folder / "result.npz")
 
     def seconds(self):
         """What each round of the plain app took; waits for it."""
@@ -265,15 +270,16 @@ class Federation:
         """Admit the node of this public key."""
         self.flwr("supernode", "register", str(public), "trial")
 
-    def run(self, strategy, *, hold=None, **parameters):
+    def run(self, strategy, *, hold=None, batch=None, **parameters):
         """Start a run of the app: a strategy of flower_pca with these parameters; the barest app if it is None.
 
-        After its message number `hold` (from 1) the server stands still until `Run.go_on`.
+        After its message number `hold` (from 1) the server stands still until `Run.go_on`. With `batch` the nodes' rows
+        are streams of so many at a step.
         """
         self._runs += 1
         folder = self.folder / f"run-{self._runs}"
         folder.mkdir()
-        orders = {"strategy": strategy, "hold": hold, "parameters": parameters}
+        orders = {"strategy": strategy, "hold": hold, "batch": batch, "parameters": parameters}
         (folder / "orders.json").write_text(json.dumps(orders))
         app, config = str(self.folder / "app"), f'folder="{folder}"'
         said = json.loads(self.flwr("run", app, "trial", "--run-config", config, "--format", "json"))

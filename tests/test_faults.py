@@ -6,6 +6,8 @@ import itertools
 import threading
 import time
 import types
+from queue import Empty, SimpleQueue
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -334,14 +336,16 @@ def test_a_node_that_falls_silent_does_not_hold_up_the_run(name, when):
     last = when if name == "ssi" else 99
     node = at(grid, range(when, last + 1), lambda message, reply: None)
     result = strategy(name, round_timeout=0.5).fit(grid)
-    assert set(failed(result, node)) == {"no answer within 0.5 s"}
+    assert set(failed(result, node)) == {"no answer within 0.5 s" if when else f"no answer within 0.5 s: {MUTE}"}
     assert is_pca_of(result, OTHERS) or is_pca_of(result, SHARDS)
 
 
 def test_a_silent_federation_ends():
     grid = grid_of(SHARDS)
     grid.tamper = lambda message, reply: None
-    with pytest.raises(NotEnoughNodes, match=r"5 left out, the first because: no answer within 0\.1 s\."):
+    with pytest.raises(
+        NotEnoughNodes, match=r"5 left out, the first because: no answer within 0\.1 s: it has answered no"
+    ):
         strategy("ssi", round_timeout=0.1).fit(grid)
     assert set(grid.counts.values()) == {2}
 
@@ -379,6 +383,10 @@ def test_lost_memory_is_recovered_from(who):
     result = strategy("faps").fit(grid)
     assert result.status.ok
     assert is_pca_of(result, SHARDS)
+
+
+def message_to(node):
+    return Message(RecordDict(), node, "query", ttl=60.0, group_id="0")
 
 
 class Killed(BaseException):
@@ -576,6 +584,38 @@ def test_a_node_whose_process_dies_at_every_message_is_asked_twice(code, words):
     assert is_pca_of(result, OTHERS) or is_pca_of(result, SHARDS)
 
 
+MUTE = "it has answered no message of this run, and its own log says whether its processes begin"
+
+
+@pytest.mark.parametrize("fault", [lambda message, reply: None, flower_error(4, "expired")])
+def test_a_node_that_never_began_is_named_as_one(fault):
+    grid = grid_of(SHARDS)
+    node = at(grid, range(99), fault)
+    result = strategy("ssi", round_timeout=0.2).fit(grid)
+    assert failed(result, node) == [f"no answer within 0.2 s: {MUTE}"] * 2
+
+
+def test_a_node_that_has_said_anything_has_begun():
+    """Though it was but an error."""
+    grid = grid_of(SHARDS)
+    fail = flower_error(2, "boom")
+    node = at(grid, range(99), lambda message, reply: None if number(message) else fail(message, reply))
+    result = strategy("ssi", round_timeout=0.2).fit(grid)
+    assert failed(result, node)[:2] == ["error 2: boom", "no answer within 0.2 s"]
+
+
+def test_a_run_that_goes_on_knows_who_had_begun(tmp_path):
+    def interrupt(run):
+        raise KeyboardInterrupt
+
+    grid, checkpoint = grid_of(SHARDS), tmp_path / "run.npz"
+    with pytest.raises(KeyboardInterrupt):
+        strategy("ssi", checkpoint=checkpoint).fit(grid, on_round=interrupt)
+    node = at(grid, range(99), lambda message, reply: None)
+    result = strategy("ssi", checkpoint=checkpoint, round_timeout=0.2).fit(grid)
+    assert set(failed(result, node)) == {"no answer within 0.2 s"}
+
+
 @pytest.mark.slow
 def test_a_node_that_was_left_out_for_silence_is_asked_again_once_it_has_been_away():
     grid, asked = grid_of(SHARDS), []
@@ -634,6 +674,49 @@ def test_a_superlink_that_does_not_answer_is_named_and_waited_for_no_longer_than
     reasons = {why for record in result.history for why in record.failures.values()}
     assert reasons == {"no answer within 0.2 s, nor one of the SuperLink"}
     assert is_pca_of(result, SHARDS)
+
+
+class Waits(SimpleQueue):
+    """A queue that says how long it was waited for in vain."""
+
+    vain: ClassVar[list[float]] = []
+
+    def get(self, block=True, timeout=None):
+        try:
+            return super().get(block, timeout)
+        except Empty:
+            self.vain.append(timeout)
+            raise
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("window", [2, 32])
+@pytest.mark.parametrize("hangs", ["on_push", "on_pull"])
+def test_a_superlink_that_hangs_costs_a_message_one_timeout_however_many_nodes_are_to_be_asked(
+    hangs, window, monkeypatch
+):
+    """Whether it hangs with the first of their messages or with the first look for answers."""
+    monkeypatch.setattr(exchanging, "SimpleQueue", Waits)
+    monkeypatch.setattr(exchanging, "_LEAST", 0.05)
+    monkeypatch.setattr(Waits, "vain", [])
+    back, grid = threading.Event(), grid_of(SHARDS)
+    setattr(grid, hangs, lambda *message: back.wait())
+    try:
+        came = dict(exchange(grid, sorted(grid.nodes), lambda node: message_to(node), timeout=0.4, window=window))
+    finally:
+        back.set()
+    assert came == dict.fromkeys(grid.nodes, "no answer within 0.4 s, nor one of the SuperLink")
+    assert 0.0 < sum(Waits.vain) <= 0.4 + 2 * 0.05
+
+
+def test_a_message_that_the_superlink_took_late_is_answered(monkeypatch):
+    """A call that has not returned in time goes on: what it brings counts as long as its node has time left."""
+    monkeypatch.setattr(exchanging, "_LEAST", 0.0)
+    seconds = itertools.count(0.0, 2.0)  # the first node is due before the second is asked
+    monkeypatch.setattr(exchanging, "time", types.SimpleNamespace(monotonic=lambda: next(seconds), sleep=time.sleep))
+    grid = grid_of(SHARDS)
+    came = dict(exchange(grid, sorted(grid.nodes), lambda node: message_to(node), timeout=60.0))
+    assert not any(isinstance(reply, str) for reply in came.values())
 
 
 def test_a_superlink_that_lists_no_nodes_is_named_and_waited_for_no_longer_than_for_nodes(monkeypatch):

@@ -344,7 +344,7 @@ class TestDataFrames:
         with pytest.raises(DataError, match="Got 'a' more than once"):
             SiteRows.of(self.pd.DataFrame(X[:, :2], columns=["a", "a"]))
         with pytest.raises(DataError, match=r"must be numbers\. Got 'x' in column a"):
-            SiteRows.of(self.pd.DataFrame({"a": ["x"]}))
+            SiteRows.of(self.pd.DataFrame({"a": ["x"]})).whole()
 
     def test_a_table_with_the_site_of_each_row(self):
         frame = self.pd.DataFrame(X, columns=list(NAMES))

@@ -30,7 +30,7 @@ def test_the_papers_penalties_do_not_and_name_what_does() -> None:
     problem = three_clients(1)
     result = simulate(make("faps", max_rounds=250), problem.shards, n_components=3, seed=1)
     assert result.status.outcome is not Outcome.CONVERGED
-    assert result.status.words.endswith(': use penalty="measured" if clients are unlike, or krylov')
+    assert ': use penalty="measured" if clients are unlike, or krylov' in result.status.words
     short = simulate(make(MEASURED, max_rounds=5), problem.shards, n_components=3)
     assert short.status.words.endswith(": use krylov")
 
@@ -127,4 +127,4 @@ def test_where_the_papers_penalties_come_to_nothing_the_run_ends_and_says_so(see
     result = simulate(make("faps", oversample=5, max_rounds=40, tol=1e-12), shards, n_components=3)
     assert result.status.outcome is Outcome.MAX_ROUNDS
     assert (result.rounds, len(result.history)) == (40, 42)
-    assert result.status.words.endswith('after 40 rounds: use penalty="measured" if clients are unlike, or krylov')
+    assert 'after 40 rounds: use penalty="measured" if clients are unlike, or krylov' in result.status.words

@@ -3,6 +3,12 @@
 The server half is three lines: it sums, orthonormalises, and watches how far the subspace moves. The work is in the
 client half, which keeps a subspace, a multiplier and a penalty from round to round, and begins anew where it finds no
 memory of the right shape.
+
+How fast it can be. Let all clients be alike and at consensus, and their inner problems be solved exactly. With b the
+sum of the penalties and g = l_k - l_(k+1), the part z of Z in the direction k + 1, and that of all X_i, x, go on as
+x <- (g x + b z) / (g + b), z <- (1 - g / b) x. So the angle falls by b / (b + g) a round, where SSI's falls by
+l_(k+1) / l_k: at best `pace` = ln(1 + g / b) / ln(l_k / l_(k+1)) times as fast, with b = 0.15 l_1 by the paper's
+penalties. It falls from l_k / b, where gaps are small, to 0, where they are large.
 """
 
 from __future__ import annotations
@@ -16,6 +22,7 @@ import numpy as np
 from flower_pca.algorithms import penalties
 from flower_pca.algorithms.past import Past
 from flower_pca.base import checks, linalg
+from flower_pca.base.errors import ConfigError
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Status
 from flower_pca.core.algorithm import Iterative, Movement, Progress
@@ -26,10 +33,43 @@ from flower_pca.core.stage import MARGIN, Arrays
 from flower_pca.rows.local import LocalData
 
 PENALTIES: Final = ("paper", "measured")
-_BETA: Final = 0.15  # the first penalty, as a share of the largest eigenvalue of C_i
-_THETA: Final = 0.1  # by which the penalty grows
-_MU: Final = 0.01  # by which the distance to consensus must have fallen, over _WINDOW rounds, for it not to
-_WINDOW: Final = 5
+_BETA_0: Final = (1e-6, 100.0)  # the first penalty, at least and at most
+_WINDOW: Final = 5  # rounds after which the paper's penalty may grow
+
+
+@dataclass(frozen=True)
+class PaperRule:
+    """The paper's rule for a client's penalty.
+
+    Attributes:
+        beta_0: The first one, as a share of the largest eigenvalue of C_i.
+        theta: By which share it grows.
+        mu: By which share the distance to consensus must have fallen, over _WINDOW rounds, for it not to grow.
+    """
+
+    beta_0: float = 0.15
+    theta: float = 0.1
+    mu: float = 0.01
+
+    @classmethod
+    def read(cls, arrays: Mapping[str, Array]) -> PaperRule:
+        """What a message says; what it does not name is the paper's."""
+        paper = cls()
+        return cls(**{name: float(arrays.get(name, value)) for name, value in vars(paper).items()})
+
+    @property
+    def named(self) -> dict[str, float]:
+        """The numbers that are not the paper's, which a message has to name."""
+        paper = vars(PaperRule())
+        return {name: value for name, value in vars(self).items() if value != paper[name]}
+
+    def next(self, beta: float, distances: Array) -> tuple[float, Array]:
+        """The penalty of this round, from the distances to consensus so far; and those of them that still count."""
+        if len(distances) <= _WINDOW:
+            return beta, distances
+        if distances[-1] > distances[0] / (1.0 + self.mu):
+            beta = (1.0 + self.theta) * beta
+        return beta, distances[-1:]
 
 
 @dataclass(frozen=True)
@@ -58,12 +98,15 @@ class FAPS(Iterative[FAPSState]):
       W_i <- -(I - X_i X_i')C_i X_i;
       sends Y_i = beta_i X_i(X_i'Z) - X_i(W_i'Z) - W_i(X_i'Z).
     The server: Z <- orth(sum Y_i). At consensus a round is a step 1 / 0.15 = 6.7 times longer than one of SSI, if the
-    inner problem is solved well: with one inner step it is as slow as SSI. beta_i grows by a tenth when the distance
-    between X_i and Z has not fallen by one percent within five rounds. Where clients differ so much that a client's own
-    directions outweigh 0.15 ||C_i||_2, the penalties grow for hundreds of rounds before the consensus holds, or without
-    end. penalty="measured" finds two penalties from the rows in every round: see `penalties`. Where the steps of such
-    a run no longer fall, the server has all clients take longer ones, up to SSI's, whose answers are products C_i Z;
-    so only under masks, which hide them.
+    inner problem is solved well: with one inner step it is as slow as SSI. That is of the first eigenvalue; where the
+    wanted ones are small beside it, a round is a shorter step than SSI's: see `pace`. beta_i grows by a tenth when the
+    distance between X_i and Z has not fallen by one percent within five rounds. Where clients differ so much that a
+    client's own directions outweigh 0.15 ||C_i||_2, the penalties grow for hundreds of rounds before the consensus
+    holds, or without end.
+
+    penalty="measured" finds two penalties from the rows in every round: see `penalties`. Where the steps of such a run
+    no longer fall, the server has all clients take longer ones, up to SSI's, whose answers are products C_i Z; so only
+    under masks, which hide them.
 
     Reference: Wang, Liu, Zhang, "Seeking consensus on subspaces in federated principal component analysis", 2022.
     Cost per round: 4 (inner_steps + 1) n_i d p flops on a client; p columns of d floats each way; 2 d p^2 flops at
@@ -74,6 +117,9 @@ class FAPS(Iterative[FAPSState]):
         inner_steps: Subspace iterations of the inner problem.
         inner_tol: If given, the inner iteration also ends when its subspace moves by at most this.
         penalty: "paper", or "measured" for clients that are unlike.
+        beta_0: Of the paper's penalties, the first one as a share of the largest eigenvalue of C_i.
+        theta: By which share they grow.
+        mu: By which share the distance to consensus must have fallen, over five rounds, for them not to grow.
         oversample, tol, min_rounds, max_rounds, patience: See `Iterative`.
     """
 
@@ -83,6 +129,9 @@ class FAPS(Iterative[FAPSState]):
         "inner_steps": STEPS,
         "inner_tol": POSITIVE,
         "guard": number(0, 0.99),
+        "beta_0": number(*_BETA_0),
+        "theta": number(0, 1),
+        "mu": number(0, 1),
     }
     remembers: ClassVar[bool] = True
     tolerant: ClassVar[bool] = False
@@ -91,6 +140,9 @@ class FAPS(Iterative[FAPSState]):
     inner_steps: int = 10
     inner_tol: float | None = None
     penalty: str = "paper"
+    beta_0: float = PaperRule.beta_0
+    theta: float = PaperRule.theta
+    mu: float = PaperRule.mu
     max_rounds: int = 2000
     patience: int = 200  # the angle rises while penalties still grow
 
@@ -100,14 +152,26 @@ class FAPS(Iterative[FAPSState]):
         if self.inner_tol is not None:
             checks.number("inner_tol of faps", self.inner_tol, least=0.0)
         checks.choice("penalty of faps", self.penalty, PENALTIES)
+        checks.number("beta_0 of faps", self.beta_0, least=_BETA_0[0], most=_BETA_0[1], remedy="Try 0.15.")
+        checks.number("theta of faps", self.theta, least=0.0, most=1.0, remedy="Try 0.1.")
+        checks.number("mu of faps", self.mu, least=0.0, most=1.0, remedy="Try 0.01.")
+        if self.penalty != "paper" and self._rule.named:
+            what, rule = "Settings of the paper's penalties", "left out where others are used"
+            remedy = 'Leave them out, or use penalty="paper".'
+            raise ConfigError(what, must=rule, got=", ".join(self._rule.named), then=remedy)
+
+    @property
+    def _rule(self) -> PaperRule:
+        return PaperRule(self.beta_0, self.theta, self.mu)
 
     def start(self, model: Model) -> FAPSState:
         return FAPSState(model.powered(), Movement(), Progress.begin(self.tol, model), guarded=model.summed)
 
     def broadcast(self, state: FAPSState) -> Arrays:
-        numbers = {"inner_steps": self.inner_steps, "inner_tol": self.inner_tol or 0.0}
+        numbers: dict[str, float] = {"inner_steps": self.inner_steps, "inner_tol": self.inner_tol or 0.0}
         if self.penalty == "measured":
             numbers["guard"] = state.guard
+        numbers |= self._rule.named
         return {"Z": state.Z, **{name: np.array(value) for name, value in numbers.items()}}
 
     @staticmethod
@@ -124,12 +188,13 @@ class FAPS(Iterative[FAPSState]):
         if "guard" in arrays:
             guard = float(arrays["guard"])
             return penalties.answered(Z, data, memory, steps=steps, tol=tol, guard=guard)
+        rule = PaperRule.read(arrays)
         if memory.get("X", Z[:, :0]).shape != Z.shape:  # a newcomer, or a node that has lost its memory
-            memory = _begin(Z, data, steps)
+            memory = _begin(Z, data, steps, beta_0=rule.beta_0)
         V = X = memory["X"]
         W = memory["W"]
         distances = np.append(memory["distances"], linalg.projection_distance(X, Z))
-        beta, distances = _penalty(float(memory["beta"]), distances)
+        beta, distances = rule.next(float(memory["beta"]), distances)
         for _ in range(steps):
             H = _products(data, V, steps) + X @ (W.T @ V)
             H = H + W @ (X.T @ V) + beta * (Z @ (Z.T @ V))
@@ -156,9 +221,21 @@ class FAPS(Iterative[FAPSState]):
 
     def verify(self, model: Model) -> Status | None:
         status = super().verify(model)
-        if status is model.status:  # which has its remedy
+        if status is not model.status:  # which has its remedy
+            status = self._remedied(status)
+        if status is None or self.penalty != "paper":
             return status
-        return self._remedied(status)
+        return replace(status, words=status.words + self._slowness(model))
+
+    def _slowness(self, model: Model) -> str:
+        """Of eigenvalues with which SSI is faster, what there is to say, to follow a status; else ""."""
+        if model.values is None or not 0 < model.k < model.d or not model.values[model.k - 1] > 0.0:
+            return ""
+        last, following = float(model.values[model.k - 1]), model.next_value
+        share = pace(last, following, penalty=self.beta_0 * float(model.values[0]))
+        if share >= 1.0:
+            return ""
+        return f"; with these eigenvalues faps is at best {share:.2g} times as fast as ssi: ssi and krylov are faster"
 
     def _remedied(self, status: Status | None) -> Status | None:
         if status is None or status.ok:
@@ -172,6 +249,20 @@ class FAPS(Iterative[FAPSState]):
         return replace(model, basis=state.Z, product=None, beside=state.past.beside(state.Z))
 
 
+def pace(last: float, following: float | None, *, penalty: float) -> float:
+    """How many times as fast as SSI, in rounds, FAPS is at best: ln(1 + g / b) / ln(l_k / l_(k+1)).
+
+    Args:
+        last: l_k, the last eigenvalue that is wanted.
+        following: l_(k+1), the next one; None if it is not known: then the gap g counts as small, which is no less.
+        penalty: b, the sum of the clients' penalties: 0.15 l_1 of the paper's first ones, where clients are alike.
+    """
+    if following is None or following >= last:
+        return last / penalty
+    following = max(following, float(np.finfo(float).eps) * last)  # of rows that span no more, rounding
+    return float(np.log1p((last - following) / penalty) / np.log(last / following))
+
+
 def _products(data: LocalData, V: Array, steps: int) -> Array:
     return data.matmat(V, reuse=4 * (steps + 1)).astype(np.float64)
 
@@ -182,15 +273,6 @@ def _multiplier(X: Array, data: LocalData, steps: int) -> Array:
     return np.asarray(X @ (X.T @ CX) - CX)
 
 
-def _begin(Z: Array, data: LocalData, steps: int) -> Arrays:
-    beta = np.array(_BETA * data.norm2())
+def _begin(Z: Array, data: LocalData, steps: int, *, beta_0: float) -> Arrays:
+    beta = np.array(beta_0 * data.norm2())
     return {"X": Z, "W": _multiplier(Z, data, steps), "beta": beta, "distances": np.empty(0)}
-
-
-def _penalty(beta: float, distances: Array) -> tuple[float, Array]:
-    """The penalty rule, every _WINDOW rounds."""
-    if len(distances) <= _WINDOW:
-        return beta, distances
-    if distances[-1] > distances[0] / (1.0 + _MU):
-        beta = (1.0 + _THETA) * beta
-    return beta, distances[-1:]

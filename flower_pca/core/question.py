@@ -19,12 +19,24 @@ from flower_pca.core.algorithm import Algorithm, Iterative
 from flower_pca.core.layer import Layer
 from flower_pca.core.settings import BITS, DP, WIRES, MaskedSums, fewest
 from flower_pca.names.columns import listed, wanted
+from flower_pca.names.levels import Levels, plain_levels, read_levels
 
 SCALES: Final = (None, "std", "max_abs")
 MISSING: Final = ("error", "own_mean", "mean")
 SPLITS: Final = ("rows", "columns")
 _OPTIONS: Final = (
-    *("n_components", "scale", "missing", "columns", "fraction", "evaluate", "monitor", "influence", "errors"),
+    *(
+        "n_components",
+        "scale",
+        "missing",
+        "columns",
+        "levels",
+        "fraction",
+        "evaluate",
+        "monitor",
+        "influence",
+        "errors",
+    ),
     *("mask", "dp", "channel", "wire", "split", "max_share"),
 )
 
@@ -45,6 +57,11 @@ class Question:
         columns: Names of the columns to use, in the order that the result shall have; others are left out. In short: a
             text with commas between them. Left out, clients must all have the same columns, which are then in the
             order of their sorted names; or by position, if no client has names.
+        levels: Names of columns of words, of which each becomes a column for each of its levels, ward=surgery, that is
+            divided by the root of its share of all rows: with scale="std" factor analysis of mixed data, with columns
+            of words alone multiple correspondence analysis. In short: a text with commas between them. A mapping lists
+            the levels of each, among them "other" where rows of all others shall count as one; or None for those that
+            there are. They come after the columns, where these do not name them.
         seed: Seed of everything random.
         fraction: The share of the clients present that each round of the algorithm goes to.
         evaluate: Whether to measure the reconstruction error on the clients at the end.
@@ -82,6 +99,7 @@ class Question:
     scale: str | None = None
     missing: str = "error"
     columns: tuple[str, ...] | None = None
+    levels: Levels | None = None
     seed: int = 0
     fraction: float = 1.0
     evaluate: bool = False
@@ -119,9 +137,18 @@ class Question:
             checks.proportion("max_share", max_share)
             object.__setattr__(self, "max_share", float(max_share))
         object.__setattr__(self, "columns", self._ranged(wanted(self.columns)))
+        if self.levels is not None:
+            object.__setattr__(self, "levels", self._coded())
         plain = {"n_components": checks.components(self.n_components), "seed": int(self.seed)}
         for name, value in {**plain, "fraction": float(fraction)}.items():
             object.__setattr__(self, name, value)  # numpy's numbers become Python's, as files can have them
+
+    def _coded(self) -> Levels | None:
+        """The columns of words, each with its levels where these are known."""
+        if self.center is False:
+            remedy = "Leave center out: what is divided by the root of a share is what differs from that share."
+            raise ConfigError("center with levels", must="True", got="False", then=remedy)
+        return read_levels(self.levels)
 
     def _ranged(self, columns: tuple[str, ...] | None) -> tuple[str, ...] | None:
         """The columns that are named; where a budget has ranges, those are of all that take part."""
@@ -168,7 +195,7 @@ class Question:
     def centered(self) -> bool:
         """Whether the mean is subtracted, by what is asked or by what the algorithm is used to."""
         if self.center is None:  # who divides by deviations has them from the mean
-            return self.algorithm.centers or self.scale is not None
+            return self.algorithm.centers or self.scale is not None or self.levels is not None
         return bool(self.center)
 
     def plain(self) -> dict[str, Any]:
@@ -181,11 +208,12 @@ class Question:
             name: None if getattr(self, name) is None else repr(getattr(self, name)) for name in ("mask", "channel")
         }
         values = {f.name: getattr(self, f.name) for f in fields(self)}
-        if self.columns is None:
-            columns = None
-        else:
-            columns = list(self.columns)
-        return {**values, "algorithm": self.algorithm.spec, **words, "dp": dp, "columns": columns}
+        values |= {"algorithm": self.algorithm.spec, **words, "dp": dp}
+        if self.columns is not None:
+            values["columns"] = list(self.columns)
+        if self.levels is not None:
+            values["levels"] = plain_levels(self.levels)
+        return values
 
     def check_checkpoint(self, path: str | os.PathLike[str] | None) -> None:
         """Refuse a checkpoint that cannot be written; and any with a budget, as answers would be given twice."""

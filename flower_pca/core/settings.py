@@ -15,6 +15,7 @@ from flower_pca.base import spec as specs
 from flower_pca.base.errors import ConfigError
 from flower_pca.core.layer import Layer
 from flower_pca.dp import outlook
+from flower_pca.names import levels
 from flower_pca.names import ranges as public
 
 BITS: Final = {"float64": 64, "float32": 32, "float16": 16}
@@ -194,6 +195,7 @@ class Asked(TypedDict, total=False):
     scale: str | None
     missing: str
     columns: Sequence[str] | str | None
+    levels: levels.AsGiven | None
     seed: int
     fraction: float
     evaluate: bool

@@ -35,6 +35,8 @@ class SiteRows:
             elsewhere.
         ids: Whose row each is, where that is known: for runs whose clients hold different columns
             of the same people.
+        texts: What stands in the columns of words, by name, where that is known: see `names.levels`.
+        levels: The columns of words that have indicators of their levels among the columns here.
     """
 
     values: Any
@@ -44,12 +46,15 @@ class SiteRows:
     site: str = ""
     origin: Origin | None = None
     ids: tuple[str, ...] | None = None
+    texts: Mapping[str, Array] = field(default_factory=dict)
+    levels: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.names is not None:
             object.__setattr__(self, "names", tuple(clean(n) if isinstance(n, str) else n for n in self.names))
         object.__setattr__(self, "words", {clean(name): what for name, what in self.words.items()})
         object.__setattr__(self, "site", clean(self.site))
+        object.__setattr__(self, "texts", {clean(name): cells for name, cells in self.texts.items()})
         if self.ids is not None:
             object.__setattr__(self, "ids", ids.texts(self.ids))
             if len(self.ids) != len(self):
@@ -73,10 +78,10 @@ class SiteRows:
 
     def quiet(self) -> SiteRows:
         """The same without what no message may tell: words that are in the columns, and the path of a file."""
-        if not (self.words or self.source or self.origin):
+        if not (self.words or self.source or self.origin or self.texts):
             return self
         words = {name: bad if unnamed(name, bad) else f"text in column {name}" for name, bad in self.words.items()}
-        return replace(self, words=words, source="", origin=None)
+        return replace(self, words=words, source="", origin=None, texts={})
 
     def whole(self, who: str = "the rows") -> SiteRows:
         """The same, if all columns hold numbers."""
@@ -113,7 +118,9 @@ class SiteRows:
             known = None
         else:
             known = tuple(np.array(self.ids, dtype=object)[rows])
-        return replace(self, values=values[rows], origin=self.origin and self.origin.some(rows), ids=known)
+        texts = {name: np.asarray(cells, dtype=object)[rows] for name, cells in self.texts.items()}
+        origin = self.origin and self.origin.some(rows)
+        return replace(self, values=values[rows], origin=origin, ids=known, texts=texts)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         """The rows alone, by position, if all columns are numbers."""
@@ -137,10 +144,16 @@ def _framed(frame: Any, who: str, site: str) -> SiteRows:
     parts = {text: _numbers(frame[name]) for text, name in zip(unique, names, strict=True)}
     words = {name: f"{part!r} in column {name}" for name, part in parts.items() if not isinstance(part, np.ndarray)}
     kept = {name: part for name, part in parts.items() if isinstance(part, np.ndarray)}
-    if not kept:
+    if not parts:
         with private():
             raise no_numbers(who, words, file=False)
-    return SiteRows(np.column_stack(list(kept.values())), tuple(kept), words, site=site, ids=_index(frame))
+    spelt = dict(zip(unique, names, strict=True))
+    cells = {text: np.asarray(frame[spelt[text]].to_numpy()) for text in words}
+    if kept:
+        values = np.column_stack(list(kept.values()))
+    else:
+        values = np.empty((len(next(iter(cells.values()))), 0))
+    return SiteRows(values, tuple(kept), words, site=site, ids=_index(frame), texts=cells)
 
 
 def _index(frame: Any) -> tuple[Any, ...] | None:

@@ -11,6 +11,7 @@ import numpy as np
 
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.linalg import Array
+from flower_pca.names import levels
 from flower_pca.names.columns import Columns, Heading, lacking
 from flower_pca.names.sites import SiteRows
 from flower_pca.names.spelling import clean
@@ -117,5 +118,7 @@ def _check(rows: SiteRows, names: tuple[str, ...], wanted: tuple[str, ...] | Non
         rule = f"the {len(wanted)} of the result, by name"
     else:
         rule = "that of the result, by name"
-    if absent := lacking(_WHO, wanted, names, rows.words, rule):
+    there = {*names, *rows.texts}
+    needed = [name for name in wanted if name in names or levels.column_of(name) not in there]
+    if absent := lacking(_WHO, needed, names, rows.words, rule):
         raise absent.error(ConfigError, _FEATURES)

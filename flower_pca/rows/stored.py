@@ -17,6 +17,7 @@ import numpy as np
 from flower_pca.base import checks, labels
 from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
+from flower_pca.names import levels
 from flower_pca.names.columns import Columns, Heading, no_numbers, not_named
 from flower_pca.names.sites import SiteRows
 from flower_pca.rows import moments
@@ -54,12 +55,14 @@ class StoredRows:
         site: The name of the site; "" if it has none.
         words: Columns of the table that hold no numbers: what is in each, by name.
         ids: Whose row each is, where that is known.
+        levels: The columns of words that have indicators of their levels among the columns.
         known: What follows from the stored rows alone, for all their views.
     """
 
     origin: Self
     places: Array | None = None
     _newest: Self | None = None  # of the views in other orders
+    _grown: tuple[tuple[str, ...], Self] | None = None  # with the indicators that a run has asked for
 
     def __init__(self, X: Any, *, who: str, missing: bool, columns: Array | None = None) -> None:
         given = SiteRows.of(X, who=who)
@@ -67,6 +70,7 @@ class StoredRows:
         if given.site:
             self.who = f"{who} ({given.site})"
         self.site, self.words, self.ids = given.site, given.words, given.ids
+        self.levels, self._texts = given.levels, given.texts
         self.source, self._lines = given.source, given.origin
         self._columns: Columns | None = None
         if given.names is not None:
@@ -79,7 +83,7 @@ class StoredRows:
         self.n, self.d = map(int, self._X.shape)
         if columns is not None:
             self._pick(columns)
-        if self.n == 0 or self.d == 0:
+        if self.n == 0 or (self.d == 0 and not self._texts):
             if self.source:
                 what = f"The data of {self.who}, {self.source},"
             else:
@@ -156,8 +160,41 @@ class StoredRows:
             raise not_named(self._file, self.d).error(DataError)
         origin = self.origin
         if origin._newest is None or origin._newest.names != names:
+            if origin.levels or not set(names) <= set(self._columns.names):
+                whole, names = origin._with_levels(names)
+                if whole is not origin:
+                    return whole.arrange(names)
             origin._newest = origin._view_of(names)
         return origin._newest
+
+    def _with_levels(self, names: tuple[str, ...]) -> tuple[Self, tuple[str, ...]]:
+        """The rows with all indicators that these columns are, and the columns: one of words stands for its own.
+
+        They are rows by themselves, so that what is known of rows is known of all that a run has of them.
+        """
+        assert self._columns is not None
+        known = self._columns.names
+        own = ([name] if name not in self.levels else levels.indicators(known, name) for name in names)
+        names = tuple(name for some in own for name in some)
+        if self._grown is None or self._grown[0] != names:
+            rows = self._coded()
+            made = levels.made(rows, names, self._file)
+            if not made:
+                return self, names
+            whole = replace(levels.beside(rows, made), texts={}, levels=())
+            grown = type(self)(whole, who=self.who, missing=True)
+            grown.site, grown.words, grown.ids = self.site, self.words, self.ids
+            self._grown = names, grown
+        return self._grown[1], names
+
+    def _coded(self) -> SiteRows:
+        """The rows with what is known of their levels."""
+        stored = self._X
+        if self._picked is not None:
+            stored = self.plain()
+        return SiteRows(
+            stored, self.names, source=self.source, origin=self._lines, texts=self._texts, levels=self.levels
+        )
 
     def _view_of(self, names: tuple[str, ...]) -> Self:
         assert self._columns is not None
@@ -179,7 +216,7 @@ class StoredRows:
         for name, value in self.__dict__.items():
             if not isinstance(getattr(kind, name, None), functools.cached_property):
                 view.__dict__[name] = value
-        view._newest = None
+        view._newest = view._grown = None
         return view
 
     @property
@@ -219,7 +256,7 @@ class StoredRows:
 
     @property
     def _block_rows(self) -> int:
-        rows = max(_FEWEST, _BLOCK // self.d)
+        rows = max(_FEWEST, _BLOCK // max(self.d, 1))
         if self.dtype == np.float64:
             return rows
         return min(rows, _SINGLE)

@@ -97,7 +97,7 @@ def simulate(
         _require_none(present, 'participation with split="columns"', rule, "Leave it out.")
         return vertical.simulate(question, shards, conduct, private=private)
     sites = sites_of(shards)
-    question = _in_order(question, sites)
+    question, sites = _in_order(question, sites)
     clients = _require_clients(question, sites)
     public = handed_over(private, len(clients))
     watch = Watch(on_round)
@@ -141,11 +141,15 @@ def _in_process(
     return found.with_names({})
 
 
-def _in_order(question: Question, sites: Sequence[SiteRows]) -> Question:
-    """The question, of the columns in the order that all sites have them in, if it names none."""
+def _in_order(question: Question, sites: list[SiteRows]) -> tuple[Question, list[SiteRows]]:
+    """The question, of the columns in the order that all sites have them in, if it names none; words as numbers."""
+    if question.levels is not None:
+        from flower_pca.simulation import levels
+
+        return levels.agreed(question, sites)
     if question.columns is None and (order := common_order(sites)) is not None:
-        return replace(question, columns=order)
-    return question
+        return replace(question, columns=order), sites
+    return question, sites
 
 
 def _require_clients(question: Question, sites: Sequence[SiteRows]) -> list[LocalData]:

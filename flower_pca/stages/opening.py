@@ -161,7 +161,7 @@ class Opening(Stage[OpeningState]):
         fill, partial = usable.fill(total, model.feature_names), bool(np.any(total.get("count", n) < n))
         checks.at_most(model.n_components, n, len(mean))
         block, product = _block(state, len(mean)), total["product"].astype(np.float64)
-        scale = usable.scale(model.scale, total, model.feature_names)
+        scale = usable.scale(model.scale, total, model.feature_names, model.shared)
         if not model.center:
             squares = squares + n * mean**2
         usable.require_variance(squares, np.abs(mean) if model.center else np.zeros_like(mean), n, float(total["eps"]))

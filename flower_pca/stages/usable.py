@@ -4,7 +4,7 @@ stands for missing values. Columns that leave nothing to find are named in an er
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -69,11 +69,14 @@ def require_variance(squares: Array, mean: Array, n: int, eps: float) -> None:
         raise DataError(what, must=rule, got=got, then="Scale the data.")
 
 
-def scale(kind: str | None, total: Arrays, names: Sequence[str] | None) -> Array | None:
+def scale(kind: str | None, total: Arrays, names: Sequence[str] | None, shared: Collection[str] = ()) -> Array | None:
     """What each column is divided by: its deviation, its largest absolute value, or nothing.
 
-    Where deviations are all that is wanted ("deviation"), a column that is the same everywhere is left as it is.
+    Where deviations are all that is wanted ("deviation"), a column that is the same everywhere is left as it is. Those
+    that are `shared` are divided by the root of their mean, which is the share of the rows that are 1 there.
     """
+    if shared:
+        return _with_shares(kind, total, list(names or ()), shared)
     match kind:
         case None:
             return None
@@ -89,6 +92,17 @@ def scale(kind: str | None, total: Arrays, names: Sequence[str] | None) -> Array
     _refuse('The deviation of every column under scale="std"', _USUAL, "smaller", small, "Scale them first.", names)
     _refuse('Every column under scale="std"', "varying", "constant", constant, "Drop them, or use scale=None.", names)
     return np.asarray(deviation)
+
+
+def _with_shares(kind: str | None, total: Arrays, names: list[str], shared: Collection[str]) -> Array:
+    """The same, where some columns are divided by roots of shares; one of a level that no row has is left as it is."""
+    means, of_level = total["mean"], np.array([name in shared for name in names])
+    divisor = np.where(of_level & (means > 0.0), np.sqrt(np.abs(means)), 1.0)
+    others = {name: a[~of_level] if np.shape(a) == means.shape else a for name, a in total.items()}
+    left = [name for name in names if name not in shared]
+    if left and (found := scale(kind, others, left)) is not None:
+        divisor[~of_level] = found
+    return divisor
 
 
 def _refuse(what: str, rule: str, kind: str, bad: Array, remedy: str, names: Sequence[str] | None) -> None:

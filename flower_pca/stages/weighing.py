@@ -218,4 +218,4 @@ def _frame(total: Arrays, model: Model) -> Frame:
         fill = total["mean"]
     else:
         fill = None
-    return Frame(mean, usable.scale(model.scale, total, model.feature_names), fill)
+    return Frame(mean, usable.scale(model.scale, total, model.feature_names, model.shared), fill)

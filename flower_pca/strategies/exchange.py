@@ -35,7 +35,8 @@ def exchange(
 
     At most `window` messages are in flight or waiting for their turn, so that no more replies are ever held. Each node
     has `timeout` seconds from when it is asked: one that is silent delays the others, but takes nothing from them. It
-    is given up by a look that brings nothing: as long as replies come, its own may be among the next.
+    is given up by a look that brings nothing: as long as replies come, its own may be among the next. A SuperLink that
+    has not answered for so long ends the exchange, for those too that are not asked yet.
     """
     round_ = _Round(grid, timeout)
     waiting = deque(nodes)
@@ -43,13 +44,16 @@ def exchange(
         for node in nodes:
             pause = _SHORTEST
             while node not in round_.arrived:
-                while waiting and round_.load < window:
+                while waiting and round_.load < window and not round_.line.busy:
                     to = waiting.popleft()
                     round_.send(to, compose(to))
                 if round_.look():
                     pause = _SHORTEST
                 elif node not in round_.arrived:
                     pause = min(pause * _GROWTH, _LONGEST)
+                if round_.cut_off:
+                    round_.give_up(waiting)
+                    waiting.clear()
                 if node not in round_.arrived:
                     time.sleep(pause)
             yield node, round_.arrived.pop(node)
@@ -85,6 +89,11 @@ class _Round:
         self._due: dict[int, float] = {}  # until when a node may answer
 
     @property
+    def cut_off(self) -> bool:
+        """Whether the SuperLink has not answered for as long as a node may take."""
+        return self.line.busy and time.monotonic() >= self.line.heard + self._timeout
+
+    @property
     def load(self) -> int:
         """Messages in flight, and replies that wait."""
         return len(self._due) + len(self.arrived)
@@ -92,27 +101,31 @@ class _Round:
     def send(self, node: int, message: Message) -> None:
         """Ask a node."""
         self._due[node] = time.monotonic() + self._timeout
-        work = partial(self._grid.push_messages, [message])
-        self.line.have_done(work, partial(self._note, node), within=self._timeout)
+        self._call(partial(self._grid.push_messages, [message]), partial(self._note, node))
 
     def look(self) -> bool:
         """Take the replies that have come; if none has, give up the nodes whose time is over. Whether any came."""
-        if not self._due:
-            return False
         before = len(self._due)
-        left = min(self._due.values()) - time.monotonic()
-        work = partial(self._grid.pull_messages, list(self._sent))
-        answered = self.line.have_done(work, self._take, within=max(left, _LEAST))
+        answered = self._call(partial(self._grid.pull_messages, list(self._sent)), self._take)
         if answered and len(self._due) < before:
             return True
-        why = f"no answer within {self._timeout:g} s"
-        if not answered:
-            why += ", nor one of the SuperLink"
         late = time.monotonic()
-        for node in [node for node, due in self._due.items() if due <= late]:
-            del self._due[node]
-            self.arrived[node] = why
+        self.give_up([node for node, due in self._due.items() if due <= late])
         return False
+
+    def give_up(self, nodes: Iterable[int]) -> None:
+        """Wait for these nodes no longer."""
+        why = f"no answer within {self._timeout:g} s"
+        if self.line.busy:
+            why += ", nor one of the SuperLink"
+        for node in nodes:
+            self._due.pop(node, None)
+            self.arrived[node] = why
+
+    def _call(self, work: Callable[[], Iterable[Any]], then: Callable[[Iterable[Any]], None]) -> bool:
+        """Make a call, and wait for it until the time of a node is over; whether it has returned."""
+        until = min(self._due.values(), default=self.line.heard + self._timeout)
+        return self.line.have_done(work, then, within=max(until - time.monotonic(), _LEAST))
 
     def _note(self, node: int, identities: Iterable[str | None]) -> None:
         identity = next(filter(None, identities), None)
@@ -135,7 +148,13 @@ class _Line:
         self._calls: SimpleQueue[Callable[[], Iterable[Any]] | None] = SimpleQueue()
         self._returned: SimpleQueue[list[Any] | BaseException] = SimpleQueue()
         self._then: Callable[[Iterable[Any]], None] | None = None  # of the call that is under way
+        self.heard = time.monotonic()  # when a call has last returned
         threading.Thread(target=self._serve, daemon=True).start()
+
+    @property
+    def busy(self) -> bool:
+        """Whether a call has not returned."""
+        return self._then is not None
 
     def have_done(
         self, call: Callable[[], Iterable[Any]], then: Callable[[Iterable[Any]], None], *, within: float
@@ -163,6 +182,7 @@ class _Line:
         except Empty:
             return False
         then, self._then = self._then, None
+        self.heard = time.monotonic()
         if isinstance(returned, BaseException):
             raise returned
         then(returned)

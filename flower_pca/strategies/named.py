@@ -122,6 +122,9 @@ class FAPS(PCAStrategy):
         inner_steps: Subspace iterations of the inner problem.
         inner_tol: If given, the inner iteration also ends when its subspace moves by at most this.
         penalty: "paper", or "measured" for clients that are unlike.
+        beta_0: Of the paper's penalties, the first one as a share of the largest eigenvalue of C_i.
+        theta: By which share they grow.
+        mu: By which share the distance to consensus must have fallen, over five rounds, for them not to grow.
         oversample, tol, min_rounds, max_rounds, patience: See `Iterative`.
         **keywords: Of nodes and question: see `PCAStrategy`.
     """
@@ -140,11 +143,14 @@ class FAPS(PCAStrategy):
         inner_steps: int = 10,
         inner_tol: float | None = None,
         penalty: str = "paper",
+        beta_0: float = 0.15,
+        theta: float = 0.1,
+        mu: float = 0.01,
         **keywords: Unpack[PCAKeywords],
     ) -> None:
         super().__init__(registry.make(
             self.name, oversample=oversample, tol=tol, min_rounds=min_rounds, max_rounds=max_rounds, patience=patience,
-            inner_steps=inner_steps, inner_tol=inner_tol, penalty=penalty
+            inner_steps=inner_steps, inner_tol=inner_tol, penalty=penalty, beta_0=beta_0, theta=theta, mu=mu
         ), **keywords)  # fmt: skip
 
 
@@ -489,7 +495,7 @@ class ExactPerPCA(PCAStrategy):
         weights: "equal" (every client counts the same) or "samples" (w_i = n_i).
         init, start_rounds, given: See `Personalized`.
         collect: Whether to ask for the own components at the end, which only nodes that agree will send.
-        acceleration: "anderson", best from a good start; "nesterov", best from a random one; "none"; or "auto".
+        acceleration: "lbfgs", a quasi-Newton step from ten rounds before, or "none", the plain one.
         local_steps: If above 0, so many warm power steps for V_i instead of the exact solution.
         oversample: Columns beyond the shared components in the Lanczos blocks of init="projection".
         tol, min_rounds, max_rounds, patience: See `Iterative`.
@@ -513,7 +519,7 @@ class ExactPerPCA(PCAStrategy):
         start_rounds: int = 6,
         collect: bool = False,
         given: Any = None,
-        acceleration: str = "auto",
+        acceleration: str = "lbfgs",
         local_steps: int = 0,
         **keywords: Unpack[PCAKeywords],
     ) -> None:
@@ -558,7 +564,7 @@ class TriplePCA(PCAStrategy):
         start_rounds: int = 6,
         collect: bool = False,
         given: Any = None,
-        acceleration: str = "auto",
+        acceleration: str = "lbfgs",
         local_steps: int = 0,
         threshold: float = 4.0,
         inner_steps: int = 3,

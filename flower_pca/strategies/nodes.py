@@ -28,6 +28,7 @@ from flower_pca.wire.records import Content
 
 _POLL: Final = 0.2  # seconds between two looks for nodes
 _EXPIRED, _GONE, _CRASHED = (3, 4), 5, 8  # Flower's codes of errors where no answer will come, for want of a node
+_MUTE: Final = "it has answered no message of this run, and its own log says whether its processes begin"
 _UNKNOWN: Final = 2**63  # a node's key before its first answer: after all partition ids
 
 
@@ -133,6 +134,7 @@ class Nodes:
         self.keys = {int(node): key for node, key in header["keys"].items()}
         self.sites = {int(node): name for node, name in header["sites"].items()}
         self._keepers = set(header["keepers"])
+        self._patience.speakers.update(self.lasting_keys)
         messages = header.get("messages", header["history"])
         log(INFO, "Going on from %s after %d messages", self.checkpoint, len(messages))
 
@@ -202,13 +204,20 @@ class Nodes:
     def no_answer(self, node: int, reply: Message | str) -> Failure:
         """The failure of a client without an answer: of one that is silent, or of Flower's error in its place."""
         if isinstance(reply, str):
-            return self._fail(node, reply, silent=True)
+            return self._fail(node, self._silence(node, reply), silent=True)
         return self._error(node, reply.error)
+
+    def _silence(self, node: int, why: str, otherwise: str = "") -> str:
+        """What is said of a node that is silent: one that has never said anything may not even begin."""
+        if node not in self._patience.speakers:
+            otherwise = _MUTE
+        return ": ".join(filter(None, [why, otherwise]))
 
     def take(self, node: int, answer: wire.Answer | ProtocolError, message: Broadcast) -> Reply | Failure:
         """A client's answer to a message as the run gets it, once it is read, or what is wrong with it."""
         if isinstance(answer, ProtocolError):
             return Failure(node, str(answer), lasting=True)
+        self._patience.speakers.add(node)
         if answer.key != wire.NO_KEY:
             self.keys[node] = answer.key
         if answer.site:
@@ -267,7 +276,8 @@ class Nodes:
             return self._fail(node, "the process of its ClientApp has died: it may lack memory", silent=True)
         if error.code in _EXPIRED:
             waited = f"no answer within {self.waits.round_timeout:g} s"
-            return self._fail(node, f"{waited}: the process of its ClientApp may have died", silent=True)
+            why = self._silence(node, waited, "the process of its ClientApp may have died")
+            return self._fail(node, why, silent=True)
         lines = (error.reason or "").strip().splitlines() or ["no reason given"]
         return self._fail(node, f"error {error.code}: {harmless(lines[-1])}", silent=error.code == _GONE)
 

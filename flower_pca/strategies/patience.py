@@ -5,6 +5,9 @@ whatever kind at the work of a run, as each of them may send all others back to 
 the set-up of masks, is no sign that a node can do that work: less memory is needed there. In a run without an opening,
 as of a tracker, a failure that comes at once costs nobody anything, and does not count.
 
+Whoever has said nothing at all in a run is known too: a node that has fallen silent is another matter than one whose
+processes never begin.
+
 A node that is left out so is asked again once it has been away, or has been started anew: Flower says since when.
 """
 
@@ -21,6 +24,7 @@ _IN_A_ROW: Final = 2
 class Patience:
     """How often nodes have failed in a row, and who is left out for it."""
 
+    speakers: set[int] = field(default_factory=set)  # nodes that have said anything: an answer, a refusal, an error
     _silences: dict[int, int] = field(default_factory=dict)
     _failures: dict[int, int] = field(default_factory=dict)  # at the work of a run
     _since: Mapping[int, str] = field(default_factory=dict)  # when those that are connected were started
@@ -32,6 +36,7 @@ class Patience:
         if silent:
             self._silences[node] = self._silences.get(node, 0) + 1
         else:
+            self.speakers.add(node)
             self._silences[node] = 0
         if counts:
             self._failures[node] = self._failures.get(node, 0) + 1
@@ -42,6 +47,7 @@ class Patience:
 
     def hear(self, node: int, *, counts: bool) -> None:
         """A node has answered; `counts` where that was at the work of a run."""
+        self.speakers.add(node)
         self._silences.pop(node, None)
         if counts:
             self._failures.pop(node, None)

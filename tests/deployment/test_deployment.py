@@ -3,6 +3,8 @@
 One SuperLink serves all of it. The node that is killed without a word comes last: Flower takes a minute to notice.
 """
 
+import shutil
+
 import fake_grid
 import numpy as np
 import pytest
@@ -10,7 +12,9 @@ from builders import leading, pooled
 from federation import wait
 from results import assert_same_bits
 
+from deployment.asked import Asked, remembering
 from flower_pca import TrackingResult, keys, simulate, track
+from flower_pca.registry import ALGORITHMS
 from flower_pca.strategies import FAPS
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("federation")]
@@ -59,19 +63,47 @@ def test_as_in_process_and_the_same_bits_again_after_the_server_was_killed(feder
 
 def test_the_steps_of_a_tracker_are_those_in_process(federation):
     federation.present(0, 1)
-    cut = federation.folder / "batch"
-    cut.write_text("30")
-    try:
-        run = federation.run("STMiss", n_components=2, steps=2, products=1, first_products=1)
-        run._await("result.npz")
-    finally:
-        cut.unlink()
-    result = TrackingResult.load(run.folder / "result.npz")
+    run = federation.run("STMiss", batch=30, n_components=2, steps=2, products=1, first_products=1)
+    result = run.result(TrackingResult)
     tracker = "st_miss(products=1, first_products=1)"
     reference = track(tracker, federation.shards[:2], n_components=2, batch=30, steps=2)
     assert np.array_equal(result.components_, reference.components_)
     assert result.rows_.tolist() == [60, 60]
     wait("the run to end", lambda: run.status() == "finished:completed")
+
+
+def assert_as_alone_all_at_once(federation, group):
+    """Runs that are all half done at the same time, at nodes with a folder for what they remember."""
+    nodes = [federation.node(partition) for partition in range(3)]
+    for node in nodes:
+        node.memory.mkdir()
+    try:
+        runs = [asked.begin(federation) for asked in group]
+        for run in runs:
+            run.held()
+        assert [len(list(node.memory.glob("*-run-*.npz"))) for node in nodes] == [len(group)] * 3
+        for run in runs:
+            run.go_on()
+        for asked, run in zip(group, runs, strict=True):
+            asked.assert_as_alone(run)
+    finally:
+        for node in nodes:
+            shutil.rmtree(node.memory)
+
+
+@pytest.mark.parametrize("name", [name for name, algorithm in ALGORITHMS.items() if algorithm.remembers])
+def test_two_runs_of_an_algorithm_at_once_are_as_each_alone(federation, name):
+    federation.present(0, 1, 2)
+    shards = tuple(federation.shards)
+    assert_as_alone_all_at_once(federation, [Asked(name, shards, seed=seed) for seed in (3, 4)])
+
+
+def test_four_runs_of_all_that_remembers_at_once_are_as_each_alone(federation):
+    federation.present(0, 1, 2)
+    every = remembering(tuple(federation.shards))
+    groups = -(-len(every) // 4)
+    for first in range(groups):
+        assert_as_alone_all_at_once(federation, every[first::groups])  # masked ones are the last, and so in all groups
 
 
 def test_a_node_that_forgot_everything_goes_on_and_the_others_remember(federation):

@@ -1,7 +1,7 @@
 """ExactPerPCA: personalized PCA without a step size, by alternating exact solutions; this project's own.
 
 A client keeps nothing but, with `local_steps`, a warm start. The server keeps sums (`CachedSums`, for clients that miss
-a round), and points and images of its iteration, from which `_next` extrapolates. An extrapolated U has to prove
+a round), and pairs of steps and gradients, by which `Secants` goes further than a plain step. A U so found has to prove
 itself: `learn` goes back to the plain one when the objective has fallen.
 """
 
@@ -16,52 +16,29 @@ import numpy as np
 from flower_pca.algorithms.cached import CachedSums
 from flower_pca.algorithms.personal import deflation, held_out
 from flower_pca.algorithms.personal.base import Personalized, PersonalState, Probe, Start, weight
+from flower_pca.algorithms.personal.secants import Secants
 from flower_pca.base import checks, linalg
 from flower_pca.base.linalg import Array
-from flower_pca.core.asks import STEPS, Ask
+from flower_pca.core.asks import FLAG, STEPS, Ask
 from flower_pca.core.kinds import MEAN_SQUARES, NUMBER, ROWS, Kind, Part
 from flower_pca.core.model import Model
 from flower_pca.core.stage import MOST_ROWS, Arrays, Merge
 from flower_pca.rows.local import LocalData
 
-
-def anderson(points: tuple[Array, ...], images: tuple[Array, ...]) -> Array:
-    """Anderson 1965: of all affine combinations of the pairs (point, image), the one whose residual is least.
-
-    The pairs are turned to the newest point first, as a basis and its rotations are the same subspace.
-    """
-    turns = [linalg.procrustes(X, points[-1]) for X in points]
-    G = np.stack([image @ O for image, O in zip(images, turns, strict=True)])
-    R = G - np.stack([X @ O for X, O in zip(points, turns, strict=True)])
-    if len(G) == 1:
-        return images[-1]
-    differences = (R[:-1] - R[-1]).reshape(len(R) - 1, -1).T
-    gamma = np.linalg.lstsq(differences, -R[-1].ravel(), rcond=1e-12)[0]
-    return linalg.polar(G[-1] + np.tensordot(gamma, G[:-1] - G[-1], axes=1))
-
-
-def nesterov(before: Array, image: Array, step: int) -> Array:
-    """The newest image and (step - 1) / (step + 2) of the way that led to it from the image before, once more."""
-    turned = before @ linalg.procrustes(before, image)
-    return linalg.polar(image + (step - 1.0) / (step + 2.0) * (image - turned))
-
-
-ACCELERATIONS: Final = ("auto", "anderson", "nesterov", "none")
-_PAIRS: Final = 5  # that Anderson's extrapolation looks back on
+ACCELERATIONS: Final = ("lbfgs", "none")
 _ROUNDING: Final = 1e-13  # relative; by which the objective may seem to fall
 
 
 @dataclass(frozen=True)
 class ExactState(PersonalState):
-    """Beside the common: the sums, the best U known, its objective, and what the extrapolation looks back on."""
+    """Beside the common: the sums, the plain step from the best U known, its objective, what its steps have shown."""
 
     sums: CachedSums
     known: Array
     best: float
-    bold: bool = False  # whether the U sent is an extrapolation, which has to prove itself
-    points: tuple[Array, ...] = ()
-    images: tuple[Array, ...] = ()
-    step: int = 1
+    bold: bool = False  # whether the U sent is no plain step, and has to prove itself
+    secants: Secants | None = None
+    back: bool = False  # whether the U before was given up, and warm starts found for it are to be too
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,12 +50,12 @@ class ExactPerPCA(Personalized[ExactState]):
     The server:  U <- polar(sum w_i Z_i)
     For fixed V_i the objective J(U) = sum w_i tr U'(I - V_iV_i')S_i(I - V_iV_i')U is convex in U, and polar(Z) is the
     best point of its linearisation, so that J does not fall; the next V_i are no worse. No step size. It ends when
-    ||(I - UU')Z||_F <= tol ||Z||_F, the first-order condition. An extrapolated U (Anderson over five pairs, or
-    Nesterov) costs no message; it is dropped when sum w_i f_i has fallen, for the plain one.
+    ||(I - UU')Z||_F <= tol ||Z||_F, the first-order condition. A quasi-Newton step from there (`Secants`) costs no
+    message; it is dropped when sum w_i f_i has fallen, for the plain one.
 
     Reference: this project's own; the problem and PerPCA are Shi and Kontar's (see `PerPCA`).
     A client that misses a round counts with its last answer. Under masks, where the server has none of a single client,
-    U goes on with those that answered, without extrapolation, until all of them do again.
+    U goes on with those that answered, by plain steps, until all of them do again.
 
     Cost per round: at a client one Gram matrix of the deflated rows and r2 of its eigenvectors, n_i d min(n_i, d)
     flops (once per run if d <= n_i), or 4 n_i d r2 a step with `local_steps`; r1 + 1 columns of d floats each way.
@@ -92,17 +69,17 @@ class ExactPerPCA(Personalized[ExactState]):
         weights: "equal" (every client counts the same) or "samples" (w_i = n_i).
         init, start_rounds, given: See `Personalized`.
         collect: Whether to ask for the own components at the end, which only nodes that agree will send.
-        acceleration: "anderson", best from a good start; "nesterov", best from a random one; "none"; or "auto".
+        acceleration: "lbfgs", a quasi-Newton step from ten rounds before, or "none", the plain one.
         local_steps: If above 0, so many warm power steps for V_i instead of the exact solution.
         oversample: Columns beyond the shared components in the Lanczos blocks of init="projection".
         tol, min_rounds, max_rounds, patience: See `Iterative`.
     """
 
     name: ClassVar[str] = "exact_per_pca"
-    asks: ClassVar[Mapping[str, Ask]] = {**Personalized.asks, "steps": STEPS}
+    asks: ClassVar[Mapping[str, Ask]] = {**Personalized.asks, "steps": STEPS, "back": FLAG}
     caches: ClassVar[bool] = True
 
-    acceleration: str = "auto"
+    acceleration: str = "lbfgs"
     local_steps: int = 0
 
     def __post_init__(self) -> None:
@@ -114,6 +91,8 @@ class ExactPerPCA(Personalized[ExactState]):
         return ExactState(**vars(common), sums=CachedSums(model.n, summed=model.summed), known=common.U, best=-np.inf)
 
     def ask(self, state: ExactState) -> Arrays:
+        if self.local_steps:
+            return {"steps": np.array(self.local_steps), "back": np.array(state.back)}
         return {"steps": np.array(self.local_steps)}
 
     @staticmethod
@@ -136,12 +115,17 @@ class ExactPerPCA(Personalized[ExactState]):
             span = deflation.narrow(data, U.shape[1] + own, memory)
         else:
             span = None
-        V = deflation.own_basis(data, U, own, steps=steps, start=memory.get("V"), span=span)
+        start = memory.get(_warm(arrays))
+        V = deflation.own_basis(data, U, own, steps=steps, start=start, span=span)
         SW = deflation.product(data, np.hstack([U, V]))
         SU, SV = SW[:, : U.shape[1]], SW[:, U.shape[1] :]
         up = {"Z": w * (SU - V @ (V.T @ SU)), "f": np.array(w * (np.sum(U * SU) + np.sum(V * SV)))}
         up |= {"n": np.array(data.n), "w": np.array(w), **Probe.answer(V, arrays["b"])}
-        return up, chosen if span is None else {**chosen, "V": V, "narrow": span}
+        if span is None:
+            return up, chosen
+        if start is None:
+            start = V
+        return up, {**chosen, "V": V, "before": start, "narrow": span}
 
     def merging(self, state: ExactState) -> Merge:
         if state.start is not None:
@@ -155,56 +139,41 @@ class ExactPerPCA(Personalized[ExactState]):
         if sums.last is not None and (before is None or len(sums.last) > len(before)):
             # Not all are heard yet: U stays, lest it follow those that happened to be asked first.
             U, progress = state.known if state.bold else state.U, state.progress.step(state.progress.error)
-            return replace(state, sums=sums, U=U, bold=False, points=(), images=(), progress=progress)
+            return replace(state, sums=sums, U=U, bold=False, secants=None, progress=progress)
         state = replace(state, sums=sums)
         if not sums.summed or share >= 1.0:
             return self.weigh(state, total, share)
         # The objective of those that answered cannot be held against that of all. What was bold has not proved itself.
         if state.bold:
             progress = state.progress.step(state.progress.error)
-            return replace(state, U=state.known, bold=False, points=(), images=(), step=1, progress=progress)
-        return replace(self.weigh(state, total, share), points=(), images=(), step=1)
+            return replace(state, U=state.known, bold=False, secants=None, progress=progress)
+        return replace(self.weigh(state, total, share), secants=None)
 
     def learn(self, state: ExactState, mean: Arrays, share: float) -> ExactState:
         Z, f = mean["Z"], float(mean["f"])
         if state.bold and f < state.best - _ROUNDING * abs(state.best):
-            progress = state.progress.step(state.progress.error)
-            return replace(state, U=state.known, bold=False, points=(), images=(), step=1, progress=progress)
+            secants, progress = state.secants, state.progress.step(state.progress.error)
+            if secants is not None and share >= 1.0:
+                secants = secants.tried(state.U, Z)
+            return replace(state, U=state.known, bold=False, back=True, secants=secants, progress=progress)
         size = float(np.linalg.norm(Z))
         if size:
             error = float(np.linalg.norm(linalg.complement(Z, state.U))) / size
         else:
             error = 0.0
-        image = linalg.polar(Z)
-        state = replace(
-            state,
-            known=image,
-            best=f,
-            points=(*state.points, state.U)[-_PAIRS:],
-            images=(*state.images, image)[-_PAIRS:],
-            step=state.step + 1,
-            progress=state.progress.step(error, gain=f),
-        )
-        # Answers of absent clients are of an older U: what is extrapolated from them leads astray.
-        if share >= 1.0:
-            U = self._next(state)
+        image, progress = linalg.polar(Z), state.progress.step(error, gain=f)
+        state = replace(state, known=image, best=f, back=False, progress=progress)
+        # Answers of absent clients are of an older U: what is said by them of the curvature leads astray.
+        if share < 1.0 or self.acceleration == "none":
+            return replace(state, U=image, bold=False, secants=None)
+        if state.secants is None:
+            secants = Secants.begin(state.U, Z)
         else:
-            U = image
-        return replace(state, U=U, bold=U is not image)
-
-    def _next(self, state: ExactState) -> Array:
-        image = state.images[-1]
-        chosen = self.acceleration
-        if chosen == "auto":
-            if self.init == "random" and self.given is None:
-                chosen = "nesterov"
-            else:
-                chosen = "anderson"
-        if chosen == "none" or len(state.images) < 2:
-            return image
-        if chosen == "anderson":
-            return anderson(state.points, state.images)
-        return nesterov(state.images[-2], image, state.step)
+            secants = state.secants.moved(state.U, Z)
+        ahead = secants.ahead(Z)
+        if ahead is None:
+            return replace(state, U=image, bold=False, secants=secants)
+        return replace(state, U=ahead, bold=True, secants=secants)
 
     def metrics(self, state: ExactState) -> dict[str, float]:
         if np.isfinite(state.best):
@@ -219,3 +188,10 @@ class ExactPerPCA(Personalized[ExactState]):
         else:
             U = state.U
         return replace(model, basis=U, product=None, left=self.leave(state, exact=True, steps=self.local_steps))
+
+
+def _warm(arrays: Arrays) -> str:
+    """Which of the own components kept to start from: those of the message before, or of the one before that."""
+    if arrays.get("back"):
+        return "before"
+    return "V"

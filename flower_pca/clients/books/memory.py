@@ -126,16 +126,20 @@ class FileStore:
         path = self.file(memory.run)
         fresh = not path.exists()
         archive.write(path, "memory", memory.to_header(), memory.to_arrays(), private=True)
+        ages = self._ages()
+        age = ages.pop(path, 0)
+        newest = max(ages.values(), default=0)
+        if age <= newest:  # a clock that was set back must not make the file of a run under way the oldest
+            os.utime(path, ns=(newest + 1, newest + 1))
         if fresh:
-            for oldest in self._by_age()[MOST_RUNS:]:
+            for oldest in sorted(ages, key=ages.__getitem__, reverse=True)[MOST_RUNS - 1 :]:
                 folders.removed(oldest)
 
-    def _by_age(self) -> list[Path]:
-        """The files of all runs, the newest first."""
+    def _ages(self) -> dict[Path, int]:
+        """When the file of each run was written, in nanoseconds of the machine's clock."""
+        folder = folders.memory_file(self._folder, self._node, "").parent
         ages: dict[Path, int] = {}
-        for path in folders.memory_file(self._folder, self._node, "").parent.glob(
-            folders.MEMORY.format(self._node, "*")
-        ):
+        for path in folder.glob(folders.MEMORY.format(self._node, "*")):
             with contextlib.suppress(FileNotFoundError):  # another process has removed it
                 ages[path] = path.stat().st_mtime_ns
-        return sorted(ages, key=ages.__getitem__, reverse=True)
+        return ages

@@ -1,5 +1,6 @@
 """What the nodes do in the tests' federations: ours, and the barest product as `train.plain`."""
 
+import json
 import os
 import time
 from pathlib import Path
@@ -8,7 +9,7 @@ import numpy as np
 from flwr.app import ArrayRecord, Message, RecordDict
 
 from flower_pca import Stream, registry
-from flower_pca.clients import client_app
+from flower_pca.clients import Rules, client_app
 
 
 def load(context):
@@ -23,12 +24,22 @@ def load(context):
         until = time.monotonic() + 120
         while stall.exists() and time.monotonic() < until:
             time.sleep(0.05)
-    rows, cut = np.load(context.node_config["data"]), Path(context.node_config["data"]).with_name("batch")
-    return Stream(rows, batch=int(cut.read_text())) if cut.exists() else rows
+    rows = np.load(context.node_config["data"])
+    batch = json.loads((Path(context.run_config["folder"]) / "orders.json").read_text())["batch"]
+    if batch is None:
+        return rows
+    return Stream(rows, batch=batch)
+
+
+def rules(context):
+    memory = Path(context.node_config["stall"]).with_suffix(".memory")
+    if memory.is_dir():
+        return Rules(memory_dir=memory)
+    return Rules()
 
 
 SEED = 3  # of the runs that are compared with simulations, for the noise under masks to be the same
-app = client_app(load, allow=[*registry.ALGORITHMS, *registry.TRACKERS], missing="mean", noise_seed=SEED)
+app = client_app(load, rules=rules, allow=[*registry.ALGORITHMS, *registry.TRACKERS], missing="mean", noise_seed=SEED)
 
 
 @app.train("plain")

@@ -26,7 +26,7 @@ def main(grid, context):
         raise
 
 
-def ours(grid, folder, strategy, hold, parameters):
+def ours(grid, folder, strategy, hold, parameters, **of_nodes):
     def after(session):
         if len(session.history) == hold:
             (folder / "held").touch()
@@ -38,7 +38,7 @@ def ours(grid, folder, strategy, hold, parameters):
     strategy.fit(grid, on_round=after).save(folder / "result.npz")
 
 
-def plain(grid, folder, strategy, hold, parameters):
+def plain(grid, folder, strategy, hold, parameters, **of_nodes):
     nodes = list(grid.get_node_ids())
     Z = np.random.default_rng(0).standard_normal(parameters["shape"])
     seconds = []

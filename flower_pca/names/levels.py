@@ -1,0 +1,313 @@
+"""Levels: what stands in a column of words, as columns of numbers.
+
+A column of words (ward, sex, diagnosis) becomes a column for each of its levels, which is 1 in the rows that have that
+level and 0 in the others; it is called `ward=surgery`. A run that names such columns gets them of every site that has
+the column of words: zeros where the site has no such row. So levels travel, and are agreed on, as names of columns do,
+and all that works with columns of numbers works with them.
+
+    read, plain        what a caller asks for, and the same as plain values
+    own, union         the levels of a site, and of all sites together
+    spread             the columns of a run, with indicators in the place of columns of words
+    coded              a site's rows with indicators of its own levels; rare ones are not told apart
+    made               the columns that a run names, and the rows do not have as they are
+
+At a site that tells no level of fewer than `least` rows, those of such levels count as "other"; where these together
+are fewer still, as the commonest level. That hangs on the site's rows alone, and on nothing that a run asks: whatever
+levels two runs name, their answers differ by sums over at least so many rows. A run that names fewer levels than there
+are has the rows of all others in "other", if it names that, and is refused by name if it does not.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+
+from flower_pca.base.errors import ConfigError, DataError
+from flower_pca.base.linalg import Array
+from flower_pca.names.columns import LONGEST, doubles, listed
+from flower_pca.names.sites import SiteRows
+from flower_pca.names.spelling import clean
+
+AsGiven: TypeAlias = "str | Sequence[str] | Mapping[str, Sequence[str] | None]"
+Levels: TypeAlias = tuple[
+    tuple[str, tuple[str, ...] | None], ...
+]  # of each column of words; None: those that there are
+
+OTHER: Final = "other"
+SIGN: Final = "="
+_GAPS: Final = ("", "<NA>", "nan", "NaT", "None")  # what stands where a value is missing, as it is printed
+_EXAMPLE: Final = "Write levels=['ward'], or levels={'ward': ['surgery', 'medicine']}."
+
+
+def read_levels(given: Any) -> Levels | None:
+    """The columns of words that a caller names, each with its levels or None; None for no columns.
+
+    Args:
+        given: Names of columns, with commas between or in a list; or with the levels of each, in a mapping.
+    """
+    if given is None:
+        return None
+    pairs = _pairs(given)
+    if not pairs or not all(isinstance(name, str) and name for name, _ in pairs):
+        raise ConfigError("levels", must="names of columns of words", got=repr(given), then=_EXAMPLE)
+    found = tuple((clean(name), _listed(name, some)) for name, some in pairs)
+    if twice := doubles(name for name, _ in found):
+        raise ConfigError("levels", must="of different columns", got=twice, then="Name each of them once.")
+    for name, _ in found:
+        if SIGN in name:
+            raise ConfigError("A column of levels", must=f"named without {SIGN!r}", got=repr(name), then="Rename it.")
+    return found
+
+
+def _pairs(given: Any) -> list[tuple[Any, Any]]:
+    if isinstance(given, str):
+        return [(name, None) for name in given.split(",")]
+    if isinstance(given, Mapping):
+        return list(given.items())
+    if isinstance(given, list | tuple | np.ndarray):
+        return [tuple(one) if isinstance(one, list | tuple) else (one, None) for one in given]
+    return []
+
+
+def _listed(column: str, given: Any) -> tuple[str, ...] | None:
+    if given is None:
+        return None
+    levels: list[str | None] = []
+    if isinstance(given, list | tuple | np.ndarray):
+        levels = [text_of(level) for level in given]
+    if not levels or None in levels:
+        raise ConfigError(f"The levels of {column}", must="a list of texts", got=repr(given), then=_EXAMPLE)
+    texts = tuple(map(str, levels))
+    if twice := doubles(texts):
+        raise ConfigError(f"The levels of {column}", must="different", got=twice, then="Name each of them once.")
+    return texts
+
+
+def plain_levels(levels: Levels) -> dict[str, list[str] | None]:
+    """The same as plain values, as files keep them."""
+    found: dict[str, list[str] | None] = dict.fromkeys(name for name, _ in levels)
+    return found | {name: list(some) for name, some in levels if some is not None}
+
+
+def known(levels: Levels, columns: Sequence[str] | None) -> bool:
+    """Whether all levels are listed, and all columns named: then nobody has to be asked what there is."""
+    return columns is not None and all(some is not None for _, some in levels)
+
+
+def indicator(column: str, level: str) -> str:
+    """What the column of a level is called."""
+    return f"{column}{SIGN}{level}"
+
+
+def column_of(name: str) -> str:
+    """The column of words that an indicator of this name is of; "" if it can be none."""
+    column, sign, _ = name.partition(SIGN)
+    if sign:
+        return column
+    return ""
+
+
+def level_of(name: str) -> str:
+    """The level that an indicator of this name is of."""
+    return name.partition(SIGN)[2]
+
+
+def indicators(names: Iterable[str], column: str) -> list[str]:
+    """Those of the names that are of levels of a column."""
+    return [name for name in names if column_of(name) == column]
+
+
+def in_order(levels: Iterable[str]) -> tuple[str, ...]:
+    """Levels in their own order, "other" after all that have a name."""
+    return tuple(sorted(set(levels), key=lambda level: (level == OTHER, level)))
+
+
+def text_of(value: Any) -> str | None:
+    """A cell as a level; None if nothing is in it."""
+    if isinstance(value, float | np.floating) and float(value).is_integer():
+        value = int(value)  # a code, which a table with gaps has as 1.0
+    if value is None or str(value).strip() in _GAPS:
+        return None
+    return clean(str(value)) or None
+
+
+def spread(columns: Iterable[str], levels: Levels) -> tuple[str, ...]:
+    """The columns of a run whose levels are known: each column of words becomes the indicators of its levels.
+
+    Columns of words that are not among those named come after them.
+    """
+    known = {name: [indicator(name, level) for level in some or ()] for name, some in levels}
+    found: list[str] = []
+    for name in (*columns, *known):
+        found += known.get(name, [name])
+    return tuple(dict.fromkeys(found))
+
+
+# The rows of one site.
+
+
+def texts(rows: SiteRows, column: str, who: str = "the rows") -> list[str | None]:
+    """What stands in each row of a column: of words, or of numbers that are codes."""
+    names = rows.names or ()
+    if column in rows.texts:
+        cells: Any = rows.texts[column].tolist()
+    elif column in names:
+        part = rows.values[:, [names.index(column)]]
+        if hasattr(part, "toarray"):
+            part = part.toarray()
+        cells = np.asarray(part)[:, 0].tolist()
+    else:
+        what = f"The columns of {rows.source or rows.site or who}"
+        got = f"none called {column!r} whose words are known"
+        raise DataError(what, must="there, for all whose levels are asked for", got=got, then="Check levels.")
+    return [text_of(cell) for cell in cells]
+
+
+def own(rows: SiteRows, column: str, who: str = "the rows") -> tuple[str, ...]:
+    """The levels of a column, in their order."""
+    cells = texts(rows, column, who)
+    found = in_order(cell for cell in cells if cell is not None)
+    if len(found) > 1 and len(found) == len(cells):
+        what = f"The levels of column {column} of {rows.source or rows.site or who}"
+        remedy = "Leave it out: it looks like an identifier."
+        raise DataError(what, must="shared by several rows", got="one for each row", then=remedy)
+    if long := [level for level in found if len(indicator(column, level)) > LONGEST]:
+        what, rule = f"The levels of column {column}", f"at most {LONGEST} characters long, with the column's name"
+        raise DataError(what, must=rule, got=len(long[0]), then="Leave it out, or shorten them.")
+    return found
+
+
+def union(asked: Levels, sites: Sequence[Mapping[str, Iterable[str]]]) -> Levels:
+    """The levels of a run: those that the caller has listed, or else those of all sites together.
+
+    Args:
+        asked: The columns of words, each with a list or None.
+        sites: For each site, the levels of each column.
+    """
+    found: list[tuple[str, tuple[str, ...]]] = []
+    for column, some in asked:
+        there = some or in_order(level for site in sites for level in site.get(column, ()))
+        if not there:
+            rule, remedy = "told by a site", "Ask the sites' operators to name it in their levels, or leave it out."
+            raise DataError(f"The levels of column {column}", must=rule, got="none", then=remedy)
+        found.append((column, tuple(there)))
+    return tuple(found)
+
+
+def coded(rows: SiteRows, columns: Iterable[str], *, least: int, who: str = "the rows") -> SiteRows:
+    """The rows with an indicator for each level that at least so many rows have, and for the others together."""
+    parts: dict[str, Array] = {}
+    for column in columns:
+        own(rows, column, who)
+        cells = _told_apart(texts(rows, column, who), least)
+        for level in in_order(cell for cell in cells if cell is not None):
+            parts[indicator(column, level)] = _ones(cells, {level})
+    spare = {name: words for name, words in rows.words.items() if name not in columns}
+    kept = [j for j, name in enumerate(rows.names or ()) if name not in columns]
+    rows = replace(rows, values=rows.values[:, kept], names=tuple((rows.names or ())[j] for j in kept))
+    return replace(beside(rows, parts), words=spare, texts={}, levels=tuple(columns))
+
+
+def _told_apart(cells: list[str | None], least: int) -> list[str | None]:
+    """Cells whose rare levels are one: "other", or where these are rare together, the commonest level."""
+    counts = Counter(cell for cell in cells if cell is not None)
+    rare = {level for level, count in counts.items() if count < least}
+    if not rare:
+        return cells
+    into = OTHER
+    together = sum(counts[level] for level in rare | {OTHER})
+    if together < least and len(rare) < len(counts):
+        into = max(sorted(counts), key=counts.__getitem__)
+    return [into if cell in rare else cell for cell in cells]
+
+
+def _ones(cells: Iterable[str | None], levels: set[str]) -> Array:
+    """1 where a cell has one of the levels, 0 where it has another, NaN where it has none."""
+    return np.array([np.nan if cell is None else float(cell in levels) for cell in cells])
+
+
+def beside(rows: SiteRows, parts: Mapping[str, Array]) -> SiteRows:
+    """The rows with more columns, in place of those that have the same names."""
+    kept = [j for j, name in enumerate(rows.names or ()) if name not in parts]
+    names = (*((rows.names or ())[j] for j in kept), *parts)
+    if not parts:
+        return rows
+    values = rows.values[:, kept]
+    more = np.column_stack(list(parts.values()))
+    if values.dtype.kind == "f":
+        more = more.astype(values.dtype)
+    if hasattr(values, "tocsr"):
+        from scipy import sparse
+
+        both: list[Any] = [values, sparse.csr_array(more)]
+        return replace(rows, values=sparse.csr_array(sparse.hstack(both)), names=names)
+    return replace(rows, values=np.hstack([values, more]), names=names)
+
+
+def made(rows: SiteRows, wanted: Sequence[str], who: str = "the rows") -> dict[str, Array]:
+    """The columns that are wanted and that the rows do not have as they are: indicators, by name.
+
+    Args:
+        rows: Rows that are coded, or that have columns of words as they are.
+        wanted: The columns of a run.
+        who: Whose rows they are, in messages.
+
+    Raises:
+        DataError: If a row has a level that is not among those of the run, which has no "other".
+    """
+    found: dict[str, Array] = {}
+    for column in filter(None, dict.fromkeys(map(column_of, wanted))):
+        names = indicators(wanted, column)
+        if column in rows.levels:
+            found |= _of_coded(rows, column, names, who)
+        elif column in rows.texts or (column in (rows.names or ()) and not set(names) <= set(rows.names or ())):
+            found |= _of_texts(rows, column, names, who)
+    return found
+
+
+def _of_texts(rows: SiteRows, column: str, names: list[str], who: str) -> dict[str, Array]:
+    """Indicators of words."""
+    levels, cells = list(map(level_of, names)), texts(rows, column, who)
+    strange = [(i, cell) for i, cell in enumerate(cells) if cell is not None and cell not in levels]
+    if strange and OTHER not in levels:
+        row, level = strange[0]
+        place = f"row {row} (from 0 on)"
+        if rows.origin is not None:
+            place = rows.origin.place(row)
+        raise _unknown(f"column {column} of {rows.source or rows.site or who}", levels, f"{level!r} in {place}")
+    into = {OTHER, *(str(cell) for _, cell in strange)}
+    return {indicator(column, level): _ones(cells, into if level == OTHER else {level}) for level in levels}
+
+
+def _of_coded(rows: SiteRows, column: str, names: list[str], who: str) -> dict[str, Array]:
+    """Indicators that rows with indicators of their own lack, and "other" with the levels that the run does not name.
+
+    Where a value is missing, it is missing in all indicators.
+    """
+    there = indicators(rows.names or (), column)
+    left, rest = [name for name in there if name not in names], indicator(column, OTHER)
+    if left and rest not in names:
+        got = listed(map(repr, map(level_of, left)))
+        raise _unknown(f"column {column} of {who}", list(map(level_of, names)), got)
+    found = {name: _sum(rows, there[:1]) * 0.0 for name in names if name not in there}
+    if left:
+        found[rest] = _sum(rows, [*left, *(name for name in there if name == rest)])
+    return found
+
+
+def _sum(rows: SiteRows, names: Sequence[str]) -> Array:
+    if not names:  # no row has a value
+        return np.full(len(rows), np.nan)
+    part = rows.values[:, [(rows.names or ()).index(name) for name in names]]
+    if hasattr(part, "toarray"):
+        part = part.toarray()
+    return np.asarray(np.sum(part, axis=1, dtype=np.float64))
+
+
+def _unknown(where: str, levels: Sequence[str], got: str) -> DataError:
+    remedy = f"Mend it, or make a run whose levels of it have {OTHER!r}."
+    return DataError(f"The levels of {where}", must=f"among {listed(levels)}", got=got, then=remedy)

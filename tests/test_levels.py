@@ -1,0 +1,221 @@
+"""Columns of words: factor analysis of mixed data, against the pooled table after the same coding."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from builders import sine
+
+from flower_pca import ConfigError, DataError, PCAResult, simulate
+from flower_pca.names import levels
+
+WARDS = {"north": ["medicine", "surgery"], "south": ["icu", "medicine"], "west": ["eye", "surgery", "medicine"]}
+WORDS = ("ward", "sex")
+
+
+def table(site, n, seed):
+    """Rows of a site, whose wards are not those of the others; age and pressure hang on them."""
+    rng = np.random.default_rng([seed, n])
+    ward, sex = rng.choice(WARDS[site], n), rng.choice(["f", "m"], n)
+    age = 50 + 12 * (ward == "medicine") - 6 * (sex == "f") + rng.normal(0, 8, n)
+    pressure = 80 + 0.4 * age + 9 * (ward == "icu") + rng.normal(0, 5, n)
+    return pd.DataFrame({"age": age, "ward": ward, "pressure": pressure, "sex": sex, "weight": rng.normal(75, 9, n)})
+
+
+TABLES = {site: table(site, n, 3) for site, n in (("north", 60), ("south", 45), ("west", 80))}
+ROWS = pd.concat(TABLES.values(), ignore_index=True)
+NUMBERS = ["age", "pressure", "weight"]
+
+
+def coded(rows, found, words=WORDS, numbers=NUMBERS):
+    """The reference: standardized numbers, and centred indicators over the roots of their shares (Pages)."""
+    parts = [(rows[c] - ROWS[c].mean()) / ROWS[c].std(ddof=0) for c in numbers]
+    for word in words:
+        for level in found[word]:
+            share = np.mean(ROWS[word] == level)
+            parts.append(((rows[word] == level) - share) / np.sqrt(share))
+    return np.column_stack(parts)
+
+
+EVERY = {word: sorted(set(ROWS[word])) for word in WORDS}
+NAMES_OF_GAPS = [*NUMBERS, "sex=f", "sex=m", *(f"ward={level}" for level in EVERY["ward"])]
+
+
+def is_pooled(result, Z, tol=1e-12):
+    """Whether a result is LAPACK's SVD of the coded rows."""
+    k = result.n_components_
+    _, s, V = np.linalg.svd(Z, full_matrices=False)
+    np.testing.assert_allclose(result.explained_variance_, s[:k] ** 2 / (len(Z) - 1), rtol=tol)
+    np.testing.assert_allclose(result.total_variance_, np.sum(s**2) / (len(Z) - 1), rtol=tol)
+    assert sine(result.components_, V[:k]) < tol
+
+
+@pytest.mark.parametrize("answers", ["rows", "fixed"])
+@pytest.mark.parametrize("mask", [False, True])
+@pytest.mark.parametrize("algorithm", ["covariance", "krylov", "ssi(tol=1e-13, max_rounds=500)"])
+def test_three_sites_with_unlike_levels_give_the_analysis_of_the_pooled_table(algorithm, mask, answers):
+    ask = {"levels": list(WORDS), "scale": "std", "mask": mask, "answers": answers}
+    result = simulate(algorithm, TABLES, n_components=3, **ask)
+    is_pooled(result, coded(ROWS, EVERY), 1e-10 if mask else 1e-12)
+    wards = ["ward=eye", "ward=icu", "ward=medicine", "ward=surgery"]
+    assert result.feature_names_in_.tolist() == [*NUMBERS, *wards, "sex=f", "sex=m"]
+    assert result.asked["levels"] == {"ward": EVERY["ward"], "sex": ["f", "m"]}
+    assert "ward=" in result.table()
+
+
+def test_the_same_as_of_a_library():
+    prince = pytest.importorskip("prince")
+    n, words = len(ROWS), {site: rows[list(WORDS)] for site, rows in TABLES.items()}
+    result = simulate("covariance", TABLES, n_components=3, levels="ward,sex", scale="std")
+    known = prince.FAMD(n_components=3).fit(ROWS)
+    np.testing.assert_allclose(result.explained_variance_ * (n - 1) / n, known.eigenvalues_, rtol=1e-12)
+    scores, signs = known.row_coordinates(ROWS).to_numpy(), np.ones(3)
+    signs = np.sign(np.sum(scores * result.transform(ROWS), axis=0))
+    np.testing.assert_allclose(result.transform(ROWS), scores * signs, atol=1e-12)
+    result = simulate("covariance", words, n_components=3, levels="ward,sex")
+    known = prince.MCA(n_components=3).fit(ROWS[list(WORDS)])
+    inertias = result.explained_variance_ * (n - 1) / n / len(WORDS)
+    np.testing.assert_allclose(inertias, known.eigenvalues_, rtol=1e-12)
+
+
+def test_words_alone_are_multiple_correspondence_analysis():
+    tables = {site: rows[list(WORDS)] for site, rows in TABLES.items()}
+    for scale in (None, "std"):
+        result = simulate("covariance", tables, n_components=3, levels=WORDS, scale=scale)
+        is_pooled(result, coded(ROWS, EVERY, numbers=[]))
+    # Inertias of correspondence analysis of the table of indicators, whose row masses are 1/n.
+    Z = pd.get_dummies(ROWS[list(WORDS)]).to_numpy(float)
+    P = Z / Z.sum()
+    r, c = P.sum(axis=1), P.sum(axis=0)
+    s = np.linalg.svd((P - np.outer(r, c)) / np.sqrt(np.outer(r, c)), compute_uv=False)
+    n = len(ROWS)
+    np.testing.assert_allclose(result.explained_variance_ * (n - 1) / n / len(WORDS), s[:3] ** 2, rtol=1e-12)
+
+
+def test_without_a_scale_and_by_the_largest_value_levels_count_by_their_shares():
+    plain = simulate("covariance", TABLES, n_components=2, levels="sex", columns="age,pressure")
+    largest = simulate("covariance", TABLES, n_components=2, levels="sex", columns="age,pressure", scale="max_abs")
+    rows = ROWS[["age", "pressure"]].to_numpy()
+    sexes = coded(ROWS, EVERY, words=["sex"], numbers=[])
+    for result, divisor in ((plain, 1.0), (largest, np.abs(rows).max(axis=0))):
+        Z = np.hstack([(rows - rows.mean(axis=0)) / divisor, sexes])
+        is_pooled(result, Z)
+
+
+def test_columns_stand_where_the_run_names_them():
+    result = simulate("covariance", TABLES, n_components=2, columns="weight,sex,age", levels="ward,sex", scale="std")
+    names = ["weight", "sex=f", "sex=m", "age", "ward=eye", "ward=icu", "ward=medicine", "ward=surgery"]
+    assert result.feature_names_in_.tolist() == names
+
+
+def test_scores_of_new_rows_and_files(tmp_path):
+    result = simulate("covariance", TABLES, n_components=3, levels="ward,sex", scale="std")
+    Z = coded(ROWS, EVERY)
+    np.testing.assert_allclose(result.transform(ROWS[::-1]), (Z @ result.components_.T)[::-1], atol=1e-11)
+    path = result.save(tmp_path / "result.npz")
+    again = PCAResult.load(path)
+    np.testing.assert_array_equal(again.transform(ROWS), result.transform(ROWS))
+    assert again.asked["levels"] == result.asked["levels"]
+    error = np.mean(np.sum((Z - Z @ result.components_.T @ result.components_) ** 2, axis=1))
+    assert result.reconstruction_error(ROWS) == pytest.approx(error, rel=1e-12)
+
+
+def test_a_level_that_is_new_is_named_or_counts_as_other():
+    new = ROWS.copy()
+    new.loc[4, "ward"] = "burns"
+    result = simulate("covariance", TABLES, n_components=2, levels="ward,sex", scale="std")
+    with pytest.raises(DataError, match=r"The levels of column ward of the rows given must be among eye, .*'burns'"):
+        result.transform(new)
+    listed = {"ward": ["medicine", "surgery", "other"], "sex": None}
+    result = simulate("covariance", TABLES, n_components=2, levels=listed, scale="std")
+    merged = ROWS.assign(ward=ROWS["ward"].where(ROWS["ward"].isin(["medicine", "surgery"]), "other"))
+    same = simulate(
+        "covariance", [merged.iloc[:100], merged.iloc[100:]], n_components=2, levels=["ward", "sex"], scale="std"
+    )
+    assert sine(result.components_[:, :6], same.components_[:, :6]) < 1e-12
+    np.testing.assert_allclose(result.explained_variance_, same.explained_variance_, rtol=1e-12)
+    new.loc[5, "ward"] = "eye"
+    np.testing.assert_allclose(result.transform(new)[4], result.transform(new.replace("burns", "icu"))[4], rtol=1e-12)
+
+
+def test_a_list_without_other_names_the_site_and_the_row_of_another_level():
+    text = r"column ward of client 1 \(south\) must be among medicine, surgery\. Got 'icu' in row \d+ .* have 'other'"
+    with pytest.raises(DataError, match=text):
+        simulate("covariance", TABLES, n_components=2, levels={"ward": ["medicine", "surgery"]}, columns="age")
+
+
+def test_a_level_of_the_list_that_nobody_has_weighs_nothing():
+    ask = {"n_components": 2, "columns": "age,pressure", "scale": "std"}
+    more = simulate("covariance", TABLES, levels={"sex": ["f", "m", "x"]}, **ask)
+    less = simulate("covariance", TABLES, levels="sex", **ask)
+    assert np.abs(more.components_[:, -1]).max() == 0.0
+    np.testing.assert_allclose(more.explained_variance_, less.explained_variance_, rtol=1e-13)
+
+
+@pytest.mark.parametrize("mask", [False, True])
+def test_gaps_in_columns_of_words_are_gaps(mask):
+    tables = {site: rows.copy() for site, rows in TABLES.items()}
+    tables["north"].loc[3, "ward"] = None
+    tables["west"].loc[[1, 2], "ward"] = np.nan
+    with pytest.raises(DataError):
+        simulate("covariance", tables, n_components=2, levels="ward", columns="age")
+    ask = {"levels": "ward,sex", "scale": "std", "missing": "mean", "mask": mask}
+    result = simulate("krylov(tol=1e-12)", tables, n_components=2, **ask)
+    rows = pd.concat(tables.values(), ignore_index=True)
+    there = rows["ward"].notna()
+    parts = [coded(rows, EVERY, words=["sex"])]
+    for level in EVERY["ward"]:
+        share = np.mean(rows.loc[there, "ward"] == level)
+        parts.append(np.where(there, ((rows["ward"] == level) - share) / np.sqrt(share), 0.0))
+    Z = np.column_stack(parts)
+    _, s, V = np.linalg.svd(Z, full_matrices=False)
+    places = [result.feature_names_in_.tolist().index(name) for name in NAMES_OF_GAPS]
+    np.testing.assert_allclose(result.explained_variance_, s[:2] ** 2 / (len(Z) - 1), rtol=1e-9)
+    assert sine(result.components_[:, places], V[:2]) < 1e-9
+
+
+def test_categoricals_and_codes_are_levels_too():
+    kinds = {
+        site: rows.assign(ward=rows["ward"].astype("category"), sex=np.where(rows["sex"] == "f", 1, 2))
+        for site, rows in TABLES.items()
+    }
+    one = simulate("covariance", kinds, n_components=2, levels=WORDS, scale="std")
+    other = simulate("covariance", TABLES, n_components=2, levels=WORDS, scale="std")
+    assert one.feature_names_in_.tolist()[-2:] == ["sex=1", "sex=2"]
+    np.testing.assert_array_equal(one.components_, other.components_)
+    np.testing.assert_array_equal(one.transform(kinds["west"]), other.transform(TABLES["west"]))
+
+
+def test_what_is_asked_is_checked():
+    for given in ("", [], 3, {"ward": []}, {"ward": "surgery"}, [1]):
+        with pytest.raises(ConfigError, match="evels"):
+            simulate("krylov", TABLES, n_components=2, levels=given)
+    with pytest.raises(ConfigError, match="levels must be of different columns"):
+        simulate("krylov", TABLES, n_components=2, levels="ward,ward")
+    with pytest.raises(ConfigError, match="center with levels must be True"):
+        simulate("krylov", TABLES, n_components=2, levels="ward", center=False)
+    with pytest.raises(ConfigError, match="levels with dp must be left out"):
+        simulate("krylov", TABLES, n_components=2, levels="ward", dp="dp(epsilon=1.0, delta=1e-6, clip=10.0)")
+    with pytest.raises(DataError, match="none called 'floor'"):
+        simulate("krylov", TABLES, n_components=2, levels="floor")
+    named = {site: rows.assign(name=[f"P{i}" for i in range(len(rows))]) for site, rows in TABLES.items()}
+    with pytest.raises(DataError, match=r"column name of north must be shared by several rows.*identifier"):
+        simulate("krylov", named, n_components=2, levels="name", columns="age")
+
+
+def test_levels_are_read_in_every_form():
+    same = (("ward", None), ("sex", None))
+    for given in ("ward,sex", ["ward", "sex"], {"ward": None, "sex": None}, same):
+        assert levels.read_levels(given) == same
+    some = levels.read_levels({"ward": ["b", 2.0]})
+    assert some == (("ward", ("b", "2")),)
+    assert levels.read_levels(levels.plain_levels(some)) == some
+
+
+def test_rare_levels_are_one_or_go_with_the_commonest():
+    def merged(text, least):
+        return "".join(one or "." for one in levels._told_apart([c if c != "." else None for c in text], least))
+
+    assert merged("aaaabbbcc.", 1) == "aaaabbbcc."
+    assert merged("aaaabbbccd", 3) == "aaaabbb" + "other" * 3
+    assert merged("aaaabbbc.", 3) == "aaaabbba."
+    assert merged("abab", 3) == "other" * 4

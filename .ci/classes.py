@@ -118,7 +118,7 @@ def _first(text: str) -> str:
 
 def written() -> dict[str, str]:
     """What stands in the two files, as the registry has them."""
-    listed = {name: stage for name, stage in registry.shown().items() if stage.__module__.startswith("flower_pca.")}
+    listed = {name: stage for name, stage in registry.public().items() if stage.__module__.startswith("flower_pca.")}
     texts = {
         "strategies": "".join(strategy(name, stage) for name, stage in listed.items()),
         "clients": "".join(client(name, stage) for name, stage in listed.items()),

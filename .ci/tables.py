@@ -15,7 +15,7 @@ from pathlib import Path
 from string import ascii_uppercase
 
 from flower_pca import PersonalResult, RobustResult, TripleResult, registry
-from flower_pca.commands.algorithms import described
+from flower_pca.commands.algorithms import describe
 from flower_pca.core import compatible
 from flower_pca.core.stage import Stage
 
@@ -26,8 +26,8 @@ BEGIN, END = "<!-- algorithms: written by .ci/tables.py -->", "<!-- end of algor
 def choosing() -> str:
     """Every algorithm in a line: what it finds, and when to prefer it; and what goes with it."""
     lines = ["| algorithm | finds | prefer it |", "|---|---|---|"]
-    for stage in registry.shown().values():
-        prefer = _named(_first(described(stage)["prefer"]))
+    for stage in registry.public().values():
+        prefer = _named(_first(describe(stage)["prefer"]))
         lines.append(f"| `{stage.name}` | {_finds(stage)} | {prefer} |")
     words = "What an option needs of an algorithm and it has not, in its default form: the run is then refused."
     words += " A dot stands where the two go together."
@@ -56,7 +56,7 @@ def _letters(letters: dict[str, str], lacks: Iterable[compatible.Property]) -> s
 def reference() -> str:
     """Every algorithm's name in specs, with its Strategy and its client."""
     lines = ["| name | class | Strategy | client |", "|---|---|---|---|"]
-    for name, stage in registry.shown().items():
+    for name, stage in registry.public().items():
         lines.append(f"| `{stage.name}` | `{name}` | `strategies.{name}` | `clients.{name}Client` |")
     return "\n".join(lines)
 
@@ -92,7 +92,7 @@ def _first(text: str) -> str:
 
 def _named(text: str) -> str:
     """Names of classes as the names of their algorithms."""
-    names = {name: stage.name for name, stage in registry.shown().items()}
+    names = {name: stage.name for name, stage in registry.public().items()}
     return re.sub(r"`(\w+)`", lambda found: f"`{names.get(found[1], found[1])}`", text)
 
 

@@ -225,14 +225,14 @@ def at_sites(batch: Batch, steps: int, seed: int) -> list[list[Array]]:
     return [[rows[site::SITES] for rows in (loud if site == BAD_SITE else quiet)] for site in range(SITES)]
 
 
-def watched(clients: list[Any], seed: int, *, monitor: bool = True) -> TrackingResult:
+def run_of(clients: list[Any], seed: int, *, monitor: bool = True) -> TrackingResult:
     """A run with changes looked for."""
     return track(STMiss(detect=True, monitor=monitor), clients, n_components=RANK, seed=seed)
 
 
 def alarms(batch: Batch, steps: int, seed: int, *, monitor: bool = False) -> list[int]:
     """The steps at which a change was declared."""
-    result = watched([stream(batch, steps, seed)], seed, monitor=monitor)
+    result = run_of([stream(batch, steps, seed)], seed, monitor=monitor)
     return [int(step) for step in result.changes_]
 
 
@@ -243,11 +243,11 @@ def names_one(name: str, Q: Array, columns: list[int]) -> bool:
     return bool(most & set(columns))
 
 
-def quiet(seeds: range, steps: int, kinds: Iterable[str]) -> list[list[object]]:
+def quiet(seeds: range, steps: int, kinds: Iterable[str], *, monitor: bool = True) -> list[list[object]]:
     """False alarms of all streams together."""
     rows: list[list[object]] = []
     for name in kinds:
-        found = [len(alarms(QUIET[name], steps, seed, monitor=True)) for seed in seeds]
+        found = [len(alarms(QUIET[name], steps, seed, monitor=monitor)) for seed in seeds]
         rows.append([name, sum(found), f"{sum(found) / (len(seeds) * steps):.1e}", max(found)])
         print(f"{name}: {found}", file=sys.stderr, flush=True)
     return rows
@@ -260,12 +260,12 @@ def changes(seeds: range) -> list[list[object]]:
         hit, right, other = 0, 0, 0
         for seed in seeds:
             steps = max(*at, 30, 0) + 30
-            result = watched([stream(batch, steps, seed)], seed)
-            told = [[j for j in (step, step + 1) if j in result.causes_] for step in at]
-            hit += all(told)
-            if all(told):
+            result = run_of([stream(batch, steps, seed)], seed)
+            alarms_at = [[j for j in (step, step + 1) if j in result.causes_] for step in at]
+            hit += all(alarms_at)
+            if all(alarms_at):
                 Q = axes(steps, seed)[1]
-                right += all(names_one(name, Q, result.causes_[one[0]]["columns"]) for one in told)
+                right += all(names_one(name, Q, result.causes_[one[0]]["columns"]) for one in alarms_at)
             other += sum(not {step, step - 1} & set(at) for step in result.causes_)
         if at:
             rows.append([name, f"{hit} of {len(seeds)}", f"{right} of {hit}", other])
@@ -280,10 +280,10 @@ def one_site(seeds: range) -> list[list[object]]:
     for name, make in SINGLE.items():
         hit, columns, sites = 0, 0, 0
         for seed in seeds:
-            result = watched(at_sites(make(20), 30, seed), seed)
-            told = [j for j in (20, 21) if j in result.causes_]
-            if told:
-                cause = result.causes_[told[0]]
+            result = run_of(at_sites(make(20), 30, seed), seed)
+            steps = [j for j in (20, 21) if j in result.causes_]
+            if steps:
+                cause = result.causes_[steps[0]]
                 hit += 1
                 columns += names_one(name, axes(30, seed)[1], cause["columns"])
                 sites += cause["sites"] == [BAD_SITE]
@@ -298,6 +298,7 @@ if __name__ == "__main__":
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--only", help="quiet, changes or sites")
     parser.add_argument("--kind", action="append", choices=list(QUIET), help="of quiet streams")
+    parser.add_argument("--plain", action="store_true", help="quiet streams without `monitor`")
     given = parser.parse_args()
     seeds = range(given.first, given.first + given.streams)
     if given.only in (None, "changes"):
@@ -308,4 +309,5 @@ if __name__ == "__main__":
         print(table(heads, one_site(seeds)), flush=True)
     if given.only in (None, "quiet"):
         kinds = given.kind or list(QUIET)
-        print(table(["a quiet stream", "alarms", "by step", "most in one"], quiet(seeds, given.steps, kinds)))
+        rows = quiet(seeds, given.steps, kinds, monitor=not given.plain)
+        print(table(["a quiet stream", "alarms", "by step", "most in one"], rows))

@@ -67,7 +67,7 @@ def clients() -> list[list[object]]:
         memory: dict[str, object] = {}
 
         def half(stage: str = stage, arrays: dict = arrays, memory: dict = memory) -> None:  # type: ignore[type-arg]
-            _, kept = answering.answer(stage, arrays, data.framed(Frame(mean.copy())), memory)
+            _, kept = answering.answer(stage, arrays, data.in_frame(Frame(mean.copy())), memory)
             memory.update(kept)
 
         rows.append([label, f"{_median(half) / _median(bare):.2f}"])
@@ -115,7 +115,7 @@ def nodes(repeats: int = 5) -> list[list[object]]:
             data.known.clear()
             statistics.ready.clear()
         cells.append(f"{float(np.median(first)) / bare:.1f}")
-        data = LocalData(X).framed(frame)
+        data = LocalData(X).in_frame(frame)
         FixedData.of(data).matmat(Z)
         later = float(np.median([spent(lambda data=data, Z=Z: FixedData.of(data).matmat(Z)) for _ in range(repeats)]))
         by_rows = float(np.median([spent(lambda data=data, Z=Z: data.matmat(Z, reuse=1)) for _ in range(repeats)]))

@@ -41,7 +41,7 @@ def driven(parts: list[Any], masks: MaskedSums) -> tuple[Counter[str], Counter[s
         server[step] += time.process_time() - began
         replies = []
         for i in message.to:
-            arrays, data = message.arrays_for(i), nodes[i].framed(message.frame)
+            arrays, data = message.arrays_for(i), nodes[i].in_frame(message.frame)
             if (stage := messages.inner_stage(arrays)) is not None:  # what it takes without masks, and to warm up
                 began = time.process_time()
                 answering.answer(stage, messages.plain(arrays), data, {})

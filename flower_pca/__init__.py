@@ -91,16 +91,16 @@ def __getattr__(name: str) -> Any:
     if name == "__all__":
         return _names()
     if name in _HOME:
-        found = _loaded(name)
-    elif name[:1].isupper() and name in (shown := importlib.import_module("flower_pca.registry").shown()):
-        found = shown[name]
+        found = _load(name)
+    elif name[:1].isupper() and name in (classes := importlib.import_module("flower_pca.registry").public()):
+        found = classes[name]
     else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     globals()[name] = found
     return found
 
 
-def _loaded(name: str) -> Any:
+def _load(name: str) -> Any:
     try:
         return getattr(importlib.import_module(_HOME[name]), name)
     except ImportError as error:
@@ -113,10 +113,11 @@ def _loaded(name: str) -> Any:
 
 def _names() -> list[str]:
     """All names that can be had: constants and acronyms, then classes, then functions, each by the alphabet."""
-    every = ["__version__", *_HOME, *importlib.import_module("flower_pca.registry").shown()]
-    if not importlib.import_module("flower_pca.base.extras").there("scikit-learn"):  # for `from flower_pca import *`
+    every = ["__version__", *_HOME, *importlib.import_module("flower_pca.registry").public()]
+    # for `from flower_pca import *`
+    if not importlib.import_module("flower_pca.base.extras").there("scikit-learn"):
         every = [name for name in every if _HOME.get(name) != "flower_pca.estimator"]
-    return sorted(every, key=lambda name: (0 if name.isupper() else 1 if name[0].isupper() else 2, name))
+    return sorted(every, key=lambda name: (not name.isupper(), not name[0].isupper(), name))
 
 
 def __dir__() -> list[str]:

@@ -56,24 +56,25 @@ def answer(
     """
     says = layers or {}
     if stage != messages.STAGE:
-        if memory:  # a message without masks ends whatever masks the client kept secrets of
+        # a message without masks ends whatever masks the client kept secrets of
+        if memory:
             memory = messages.plain(memory)
-        return _answered(Work(_stage(stage), arrays, data, memory, who, bits), says, fixed)
+        return _answer(Work(_stage(stage), arrays, data, memory, who, bits), says, fixed)
     from flower_pca.masking import client
 
     asked = demands or Demands()
 
     def half(stage: str, arrays: Arrays, data: Any, memory: Arrays, /, *, summed: int) -> tuple[Arrays, Arrays]:
         work = Work(_stage(stage), arrays, data, memory, who, bits, summed, masked=True, trusts=asked.shares)
-        return _answered(work, says, fixed)
+        return _answer(work, says, fixed)
 
     return client.answer(arrays, says, data, memory, half, asked, grain)
 
 
-def _answered(work: Work, says: Sayings, fixed: Source | None) -> tuple[Arrays, Arrays]:
+def _answer(work: Work, says: Sayings, fixed: Source | None) -> tuple[Arrays, Arrays]:
     """The answer to a message of a stage, and what is kept for it."""
     if says:
-        on = _named(says)
+        on = _layers_of(says)
     else:
         on = []
     tracks = work.stage.name in registry.TRACKERS
@@ -105,7 +106,7 @@ def _without_rows(work: Work, fixed: Source, *, by_row: bool) -> tuple[Arrays, A
     return up, after
 
 
-def _named(says: Mapping[str, Arrays]) -> list[type[Layer]]:
+def _layers_of(says: Mapping[str, Arrays]) -> list[type[Layer]]:
     """The layers that a message names, in the order of the table."""
     unknown = [name for name in says if name not in registry.LAYERS]
     if unknown:
@@ -131,6 +132,6 @@ def _other_data(stage: str, *, tracks: bool) -> ProtocolError:
     return ProtocolError(f"The data for {stage}", must=rule, got=got, then=remedy)
 
 
-def own(stage: str, memory: Arrays, data: Any) -> Arrays:
+def own_results(stage: str, memory: Arrays, data: Any) -> Arrays:
     """What a client's memory after the stage with this name amounts to as its own result; mostly nothing."""
-    return registry.STAGES[stage].own(memory, data)
+    return registry.STAGES[stage].own_results(memory, data)

@@ -31,7 +31,8 @@ from flower_pca.hosting import EACH
 from flower_pca.names import columns
 from flower_pca.rows.stream import Stream
 
-_GUARDED: Final = ("sign-key", "trusted-keys", "masked-only", "profile")  # rules that others count on to have rows
+# rules that others count on to have rows
+_GUARDED: Final = ("sign-key", "trusted-keys", "masked-only", "profile")
 _LARGEST: Final = 10**7  # entries that a run may have a real node draw
 
 server_app = ServerApp()
@@ -48,11 +49,13 @@ def main(grid: Grid, context: Context) -> None:
 def _load(context: Context) -> Any:
     """The node's own rows, or its part of those that the run-config names; as a stream, where they are cut by batch."""
     node, config = context.node_config, context.run_config
-    data = _own(node)
+    data = _own_rows(node)
     if data is not None:
         if registry.tracks(str(config.get("algorithm", ""))) and Path(data).expanduser().is_dir():
             return Stream(Arrivals(data), who=checks.NODE)
-        rows = sources.make(data)
+        with private():
+            own = Rules.of_node_config(node)
+        rows = sources.make(data, levels=own.coded)
         if "batch" in node:
             return Stream(rows, batch=int(node["batch"]), who=checks.NODE)
         return rows
@@ -63,8 +66,9 @@ def _load(context: Context) -> Any:
         with private(hold=False):
             every = _parties(asked, str(config.get("ids", "")) or None, int(node["num-partitions"]) * _each(context))
             return every[int(node["partition-id"])]
+    coded = str(config.get("levels", "")) or None
     with private(hold=False):  # the run has named them
-        shards = _whole(asked, str(config["partition"]), int(node["num-partitions"]) * _each(context), wanted)
+        shards = _whole(asked, str(config["partition"]), int(node["num-partitions"]) * _each(context), wanted, coded)
         own = shards(int(node["partition-id"]))
     batch = int(config.get("batch", 0))
     if batch:
@@ -72,7 +76,7 @@ def _load(context: Context) -> Any:
     return own
 
 
-def _own(node: Mapping[str, Any]) -> str | None:
+def _own_rows(node: Mapping[str, Any]) -> str | None:
     """Where the node's own rows are: its `data`, or `data-path`, as other Flower apps call it."""
     data, path = node.get("data"), node.get("data-path")
     with private():
@@ -87,11 +91,11 @@ def _own(node: Mapping[str, Any]) -> str | None:
 def _check_dealt(node: Mapping[str, Any], asked: str) -> None:
     """Whether a node may play its part of the run's rows. A real one has files, which no run may choose from."""
     parts = {"partition-id", "num-partitions"} <= node.keys()
-    if not parts or not (_simulated() or sources.drawn(asked)):
+    if not parts or not (_in_simulation() or sources.is_random(asked)):
         names = "data, or partition-id and num-partitions of rows that are drawn from a seed"
         remedy = "Start the SuperNode with --node-config 'data=\"/path/x.npy\"'."
         raise ConfigError("The node-config of this node", must=f"one with {names}", got="neither", then=remedy)
-    if not _simulated():
+    if not _in_simulation():
         if guarded := [rule for rule in _GUARDED if node.get(rule)]:
             remedy = "Name its data in its node-config: whoever sends the run knows all rows that it draws."
             raise ConfigError("The rows of a node with " + guarded[0], must="its own", got="none", then=remedy)
@@ -102,7 +106,7 @@ def _check_dealt(node: Mapping[str, Any], asked: str) -> None:
         logging.getLogger("flwr").warning(words, node["partition-id"], asked)
 
 
-def _simulated() -> bool:
+def _in_simulation() -> bool:
     """Whether this is a virtual node of Flower's simulation engine. They live in an actor of Ray; no SuperNode does."""
     ray: Any = sys.modules.get("ray")
     if ray is None or "flwr.simulation.ray_transport.ray_actor" not in sys.modules or not ray.is_initialized():
@@ -113,7 +117,7 @@ def _simulated() -> bool:
 def _each(context: Context) -> int:
     """How many clients a node hosts: what the run-config says at a virtual one, else it is one itself."""
     given = int(context.run_config.get(EACH, 1))
-    if given > 1 and _simulated() and _own(context.node_config) is None:
+    if given > 1 and _in_simulation() and _own_rows(context.node_config) is None:
         return given
     return 1
 
@@ -131,10 +135,11 @@ def _hosts(context: Context) -> range:
 
 
 @lru_cache(maxsize=1)
-def _whole(data: str, deal: str, clients: int, wanted: str | None) -> Callable[[int], Any]:
+def _whole(data: str, deal: str, clients: int, wanted: str | None, coded: str | None) -> Callable[[int], Any]:
     """From a client to its rows; made once per process, as a worker of a simulation plays many nodes."""
-    needed, names = partition.column(deal), columns.wanted(wanted)
-    table = sources.table(data, beside=() if needed is None else (needed,), columns=names)
+    needed, names = partition.column(deal), columns.names_in(wanted)
+    words = columns.names_in(coded) or ()
+    table = sources.table(data, beside=() if needed is None else (needed,), columns=names, levels=words)
     rows = table.rows
     parts = partition.make(deal, int(rows.shape[0]), clients, beside=table.beside)
     sites = partition.sites(deal, table.beside, parts)
@@ -151,10 +156,12 @@ def _rules(context: Context) -> Rules:
     """The rules in the node-config. Nodes whose rows are the run's own are simulated, and have no foe."""
     with private():
         given = Rules.of_node_config(context.node_config)
-    if _own(context.node_config) is not None:
+    if _own_rows(context.node_config) is not None:
         return given
     seed = int(context.run_config.get("seed", 0) or 0)
     free = {"allow": everything(), "answers": "rows", "missing": "mean", "split_columns": "any"}
+    if coded := context.run_config.get("levels"):
+        free |= {"levels": str(coded)}
     return Rules.of(given, {**free, "noise_seed": seed})
 
 

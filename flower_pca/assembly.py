@@ -24,7 +24,7 @@ from flower_pca.core.settings import DP, AskedHere, MaskedSums, why_bits
 from flower_pca.core.stage import Stage
 from flower_pca.dp.outlook import Outlook
 from flower_pca.names import levels, ranges
-from flower_pca.names.columns import wanted
+from flower_pca.names.columns import names_in
 from flower_pca.results import start as starts
 from flower_pca.results.scaling import Scaling
 from flower_pca.results.start import Start
@@ -40,8 +40,9 @@ from flower_pca.vertical import result as vertical
 if TYPE_CHECKING:
     from flower_pca.layers.noise import Budget
     from flower_pca.masking.run import Masked
+    from flower_pca.stages.leveled import Leveled
 
-AnyRun: TypeAlias = "Run | Masked"
+AnyRun: TypeAlias = "Run | Masked | Leveled"
 
 
 class AskedSteps(TypedDict, total=False):
@@ -86,7 +87,8 @@ def channel_of(given: object) -> Layer | None:
     return AirChannel.of(given)
 
 
-_STOPPING: Final = ("tol", "min_rounds", "max_rounds", "patience")  # live on the algorithm
+# live on the algorithm
+_STOPPING: Final = ("tol", "min_rounds", "max_rounds", "patience")
 _STRINGS: Final[dict[str, Callable[[Any], Any]]] = {"mask": MaskedSums.of, "dp": DP.of, "channel": channel_of}
 
 
@@ -103,30 +105,30 @@ def question(algorithm: str | Algorithm[Any] | Question, **asked: Any) -> Questi
             remedy = "Use dataclasses.replace to change them in the question."
             got = ", ".join(asked)
             raise ConfigError("The settings beside a Question", must="left out", got=got, then=remedy)
-        return checked(algorithm)
+        return check(algorithm)
     checks.parameters("a question", asked, AskedHere.__annotations__)
     stopping = {name: asked.pop(name) for name in _STOPPING if name in asked}
     made = registry.make(algorithm, **{name: value for name, value in stopping.items() if value is not None})
     read: dict[str, Any] = {name: _STRINGS[name](v) if name in _STRINGS else v for name, v in asked.items()}
-    return checked(Question(made, **read))
+    return check(Question(made, **read))
 
 
-def checked(asked: Question, **beside: Any) -> Question:
+def check(asked: Question, **beside: Any) -> Question:
     """The question, if all that it asks for goes together; with what is asked `beside` it."""
     algorithm = asked.algorithm
-    if _ranged(asked):
+    if _has_ranges(asked):
         algorithm, _ = _beforehand(asked)
     compatible.check(algorithm, {**asked.options, **beside}, registry.ALGORITHMS)
     return asked
 
 
-def _ranged(asked: Question) -> bool:
+def _has_ranges(asked: Question) -> bool:
     """Whether the columns are known before the run, with their ranges."""
     return asked.dp is not None and bool(asked.dp.known)
 
 
 def _beforehand(asked: Question) -> tuple[Algorithm[Any], dict[str, str]]:
-    return beforehand(asked.algorithm, asked.dp is not None, asked.channel is not None, _ranged(asked))
+    return beforehand(asked.algorithm, asked.dp is not None, asked.channel is not None, _has_ranges(asked))
 
 
 def _public(asked: Question) -> Frame:
@@ -144,11 +146,11 @@ def outlook(asked: Question, *, rows: int, columns: int, clients: int) -> Outloo
     """What a budget leaves to be seen of a table of this size, before any of it is spent; None without a budget."""
     if asked.dp is None:
         return None
-    from flower_pca.layers.noise import planned
+    from flower_pca.layers.noise import plan
 
-    budget, _ = planned(asked.dp, _beforehand(asked)[0], PrivateOpening.name)
+    budget, _ = plan(asked.dp, _beforehand(asked)[0], PrivateOpening.name)
     if asked.mask is not None:
-        budget = budget.shared(asked.mask.needed(asked.mask.degree(clients) + 1))
+        budget = budget.divide(asked.mask.quorum(asked.mask.degree(clients) + 1))
     return budget.outlook(rows=rows, columns=columns, clients=clients)
 
 
@@ -159,10 +161,11 @@ def run(asked: Question, *, judged: bool = True, start: Start | None = None) -> 
     With a `start`, its components are the block of the opening.
     """
     if start is not None:
-        checked(asked, start=type(start).__name__)
-    if asked.levels is not None and not levels.known(asked.levels, asked.columns):
-        remedy = "Name columns=['ward=surgery', ...], and levels={'ward': [...]}."
-        raise ConfigError("levels over nodes", must="listed, with all columns", got="others", then=remedy)
+        check(asked, start=type(start).__name__)
+    if asked.levels is not None:
+        if asked.columns is None or not levels.known(asked.levels):
+            return _leveled(asked, asked.levels, judged=judged, start=start)
+        asked = replace(asked, columns=levels.spread(asked.columns, asked.levels))
     algorithm, choices = _beforehand(asked)
     if asked.split == "columns":
         return _under(asked.mask, vertical.run(asked, algorithm, choices))
@@ -173,13 +176,13 @@ def run(asked: Question, *, judged: bool = True, start: Start | None = None) -> 
         choices |= {"wire": why_bits(bits, tol)}
     layers, budget = _layers(asked, algorithm, bits), None
     if asked.dp is not None:
-        from flower_pca.layers.noise import planned
+        from flower_pca.layers.noise import plan
 
-        budget, algorithm = planned(asked.dp, algorithm, PrivateOpening.name)
+        budget, algorithm = plan(asked.dp, algorithm, PrivateOpening.name)
         layers.append(budget)
     opening = _opening(asked, algorithm, bits, budget, judged=judged)
     if asked.max_share is not None:
-        opening, capping = _capped(opening, asked.max_share)
+        opening, capping = _cap(opening, asked.max_share)
         layers += capping
     entry = registry.entry(type(algorithm))
     summed = asked.mask is not None
@@ -192,6 +195,25 @@ def run(asked: Question, *, judged: bool = True, start: Start | None = None) -> 
         asked=asked.plain(),
     )
     return _under(asked.mask, made)
+
+
+def _leveled(asked: Question, some: levels.Levels, *, judged: bool, start: Start | None) -> Leveled:
+    """A run that begins by asking what levels there are, and goes on as one of these by name."""
+    from flower_pca.stages.leveled import Leveled
+    from flower_pca.stages.levels import Levels
+
+    def then(columns: tuple[str, ...], found: levels.Levels) -> AnyRun:
+        return run(replace(asked, columns=columns, levels=found), judged=judged, start=start)
+
+    algorithm, choices = _beforehand(asked)
+    first = Run(
+        (Levels(),),
+        model=_model(asked, algorithm, choices, None),
+        roll=Roll(opens=False, min_clients=asked.min_clients, seed=asked.seed),
+        result=Scaling,
+        asked=asked.plain(),
+    )
+    return Leveled(first, asked=some, columns=asked.columns, then=then)
 
 
 def _layers(asked: Question, algorithm: Algorithm[Any], bits: int) -> list[Layer]:
@@ -222,7 +244,7 @@ def _opening(
     return registry.opening(algorithm)(width=width, judged=judged, bits=bits)
 
 
-def _capped(opening: Stage[Any], share: float) -> tuple[Stage[Any], list[Layer]]:
+def _cap(opening: Stage[Any], share: float) -> tuple[Stage[Any], list[Layer]]:
     """An opening in which no client counts for more than a share, and what scales later answers that add up."""
     from flower_pca.layers.share import MaxShare
     from flower_pca.stages.weighing import CappedOpening, WeighingOpening
@@ -244,6 +266,9 @@ def _model(asked: Question, algorithm: Algorithm[Any], choices: dict[str, str], 
     basis = None
     if start is not None:
         basis = starts.block(start, algorithm, n_components=asked.n_components, seed=asked.seed, wanted=asked.columns)
+    shared: tuple[str, ...] = ()
+    if asked.levels is not None:
+        shared = levels.spread((), asked.levels)
     return Model(
         n_components=asked.n_components,
         center=asked.centered,
@@ -253,7 +278,7 @@ def _model(asked: Question, algorithm: Algorithm[Any], choices: dict[str, str], 
         warm=start is not None,
         summed=asked.mask is not None,
         wanted=asked.columns,
-        shared=() if asked.levels is None else levels.spread((), asked.levels),
+        shared=shared,
         public=_public(asked),
         basis=basis,
         choices=choices,
@@ -293,7 +318,7 @@ def tracking(
     masks, air = MaskedSums.of(mask), channel_of(channel)
     on = {name: given for name, given in (("mask", masks), ("channel", air)) if given is not None}
     compatible.check(tracker, on, registry.TRACKERS)
-    r, masked, names = int(n_components), masks is not None, wanted(columns)
+    r, masked, names = int(n_components), masks is not None, names_in(columns)
     basis = None if start is None else starts.basis(start, r)
     model = Model(
         n_components=r,
@@ -333,7 +358,7 @@ def standardizing(
     """
     checks.choice("missing", missing, MISSING)
     checks.integer("min_clients", min_clients, least=1)
-    masks, names = MaskedSums.of(mask), wanted(columns)
+    masks, names = MaskedSums.of(mask), names_in(columns)
     summed = masks is not None
     opening: Stage[Any] = Opening(width=0, judged=judged)
     if summed:

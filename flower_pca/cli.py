@@ -48,7 +48,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return int(given.run(given))
     except FlowerPCAError as error:
         sys.stderr.write(f"flower-pca: {common.spoken(str(error), data, drops=hasattr(given, 'drop'))}\n")
-        return FAILED if isinstance(error, NotEnoughNodes) else USAGE  # what else there is, is wrong with the input
+        # what else there is, is wrong with the input
+        if isinstance(error, NotEnoughNodes):
+            return FAILED
+        return USAGE
     except BrokenPipeError:
         raise
     except OSError as error:
@@ -73,7 +76,8 @@ def console() -> NoReturn:
         code = FAILED
     if code == INTERRUPTED:
         sys.stderr.flush()
-        os._exit(code)  # threads of Flower's engine may still wait for nodes that are gone, and never end
+        # threads of Flower's engine may still wait for nodes that are gone, and never end
+        os._exit(code)
     sys.exit(code)
 
 

@@ -100,6 +100,7 @@ _OTHERS: Final = {
     "oblique": "stages.oblique:Oblique",
     "evaluate": "stages.evaluate:Evaluate",
     "influence": "stages.influence:Influence",
+    "levels": "stages.levels:Levels",
     "medians": "algorithms.median_pca:Medians",
     "columns_opening": "vertical.stages:ColumnsOpening",
     "loadings": "vertical.stages:Loadings",
@@ -107,7 +108,8 @@ _OTHERS: Final = {
     "personal": "algorithms.personal.closing:PersonalClosing",
     "triple": "algorithms.personal.triple_closing:TripleClosing",
 }
-_LAYERS: Final = {  # in the order in which a client reads a message; it seals its answer in the other
+# in the order in which a client reads a message; it seals its answer in the other
+_LAYERS: Final = {
     "wire": "layers.precision:Precision",
     "single": "layers.single:Single",
     "dp": "layers.noise:Budget",
@@ -120,7 +122,8 @@ ALGORITHMS: Final[MutableMapping[str, type[Algorithm[Any]]]] = spec.classes({n: 
 TRACKERS: Final[MutableMapping[str, type[Tracker]]] = spec.classes(_TRACKERS)
 # Stages beside algorithm and closing that compare rows: a node's operator has to name them, as algorithms that do.
 BESIDE: Final[MutableMapping[str, type[Stage[Any]]]] = spec.classes(_BESIDE)
-ALONE: Final[MutableMapping[str, type[Stage[Any]]]] = spec.classes(_ALONE)  # what needs an opening, and nothing else
+# what needs an opening, and nothing else
+ALONE: Final[MutableMapping[str, type[Stage[Any]]]] = spec.classes(_ALONE)
 # Of one of the algorithms: no message is of a chooser.
 CHOOSERS: Final[MutableMapping[str, type[Algorithm[Any]]]] = spec.classes({"auto": "algorithms.auto:Auto"})
 STAGES: Final[MutableMapping[str, type[Stage[Any]]]] = spec.classes(_PLACES)
@@ -148,7 +151,7 @@ def register(
     STAGES[closing.name] = closing
 
 
-def shown() -> Mapping[str, type[Stage[Any]]]:
+def public() -> Mapping[str, type[Stage[Any]]]:
     """Algorithms and trackers by the names of their classes, which the package shows."""
     return spec.Late({_class_name(name): partial(_stage, name) for name in (*ALGORITHMS, *TRACKERS)})
 
@@ -185,7 +188,7 @@ def result(algorithm: Algorithm[Any]) -> ResultClass:
 
 def leaves_own(algorithm: Algorithm[Any]) -> bool:
     """Whether a run of it leaves clients results of their own."""
-    return closing(algorithm).own is not Stage.own
+    return closing(algorithm).own_results is not Stage.own_results
 
 
 def entry(algorithm: type[Any]) -> Entry:
@@ -203,7 +206,7 @@ def make(algorithm: str | Algorithm[Any], **parameters: Any) -> Algorithm[Any]:
     **parameters are set beside those of the spec; the algorithm must have them.
     """
     table = ChainMap(CHOOSERS, ALGORITHMS)
-    made: Algorithm[Any] = _made("The algorithm", "faps(inner_steps=5)", table, Algorithm, algorithm, parameters)
+    made: Algorithm[Any] = _make("The algorithm", "faps(inner_steps=5)", table, Algorithm, algorithm, parameters)
     return made
 
 
@@ -211,11 +214,11 @@ def tracker(tracker: str | Tracker, **parameters: Any) -> Tracker:
     """A tracker, likewise: from its name, a spec string or an instance, with these parameters beside those of it."""
     from flower_pca.tracking.tracker import Tracker
 
-    made: Tracker = _made("The tracker", "st_miss(reuse=1)", TRACKERS, Tracker, tracker, parameters)
+    made: Tracker = _make("The tracker", "st_miss(reuse=1)", TRACKERS, Tracker, tracker, parameters)
     return made
 
 
-def _made(
+def _make(
     what: str, example: str, table: Mapping[str, Any], base: type[Any], given: Any, parameters: Mapping[str, Any]
 ) -> Any:
     if isinstance(given, base):

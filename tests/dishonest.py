@@ -102,7 +102,7 @@ class Sums:
             if i not in lost:
                 uploads[i] = self.send(i, {"mask.step": int(Phase.UPLOAD), **common, **group.upload_message(i)}, frame)
         group.take_uploads(uploads)
-        if group.settled:
+        if group.adds_up:
             return fixed.decode(self._end({}), shapes, bounds, clients, whole=whole)
         number = {"mask.step": int(Phase.UNMASK), "mask.number": group.number}
         total = self._end({i: self.send(i, {**number, **group.unmask_message(i)}) for i in uploads})

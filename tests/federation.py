@@ -91,6 +91,20 @@ class Node:
         os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait(SHORT)
 
+    def processes(self):
+        """All that write into its log: those of Flower, and of its ClientApp."""
+        return [pid for pid in self._federation.strays() if _written(pid) == self.log]
+
+    def stand_still(self):
+        """SIGSTOP of all of the node's processes."""
+        for pid in self.processes():
+            os.kill(pid, signal.SIGSTOP)
+
+    def go_on(self):
+        """SIGCONT of them."""
+        for pid in self.processes():
+            os.kill(pid, signal.SIGCONT)
+
     @property
     def stall(self):
         """While this file is there, the node stops in the middle of its next message; `reached` tells."""
@@ -170,12 +184,14 @@ class Federation:
         environment: Variables for all processes, beside those that they have anyway.
         forked: What Flower's commands have imported beforehand that are forked from one process (forks.py); None to
             start them anew.
+        anew: Those of Flower's commands that are started anew all the same.
     """
 
-    def __init__(self, folder, shards, *, keys=None, superlink=(), environment=None, forked=None):
+    def __init__(self, folder, shards, *, keys=None, superlink=(), environment=None, forked=None, anew=()):
         self.folder, self.shards, self.keys, self.words = Path(folder), shards, keys, superlink
-        self._bin, self._forked, self._forks = BIN, forked, None
+        self._bin, self._forked, self._forks, self._anew = BIN, forked, None, anew
         self.nodes, self._processes, self._runs = [], [], 0
+        self.door = None  # the port at which nodes find the SuperLink; its own, if there is no other
         self.mark = f"{os.getpid()}-{next(_NUMBERS)}"
         self.environment = {
             **os.environ,
@@ -196,6 +212,8 @@ class Federation:
             if self._forked is not None:
                 self._forks = Forks(self.environment, self._forked)
                 self._bin = self._forks.bin
+                for name in self._anew:  # it is found in the environment's own folder then
+                    (self._bin / name).unlink()
                 self.environment["PATH"] = _first(self._bin, self.environment["PATH"])
             self._start_superlink()
         except BaseException:
@@ -244,7 +262,7 @@ class Federation:
             safe = ["--root-certificates", str(self.keys.ca), "--auth-supernode-private-key", str(key)]
         (port,) = free_ports(1)
         given = " ".join(f"{name}={json.dumps(value)}" for name, value in config.items())
-        superlink = f"127.0.0.1:{self.port}"
+        superlink = f"127.0.0.1:{self.door or self.port}"
         words = ["flower-supernode", *safe, "--superlink", superlink, "--port", str(port), "--node-config", given]
         log = self.folder / f"node-{partition}-{len(self._processes)}.log"
         node = Node(self, partition, self._start(words, log), log, config)
@@ -327,7 +345,7 @@ class Federation:
         wait("the start of the SuperLink", answers)
 
     def _start(self, words, log):
-        command = [str(self._bin / words[0]), *words[1:]]
+        command = [shutil.which(words[0], path=self.environment["PATH"]), *words[1:]]
         with log.open("w") as file:
             file.write(shlex.join(words) + "\n")
             file.flush()
@@ -357,6 +375,14 @@ class Federation:
 
 def _first(folder, path):
     return f"{folder}{os.pathsep}{path}"
+
+
+def _written(pid):
+    """What a process writes to; None where it has ended."""
+    try:
+        return Path(os.readlink(f"/proc/{pid}/fd/1"))
+    except OSError:
+        return None
 
 
 def _signal(process, number):

@@ -118,7 +118,7 @@ def walk(algorithm: Algorithm[Any], problem: Problem, seed: int, answer: Answer)
 
 
 def _plain(stage: Stage[Any], arrays: Arrays, frame: Frame, X: Array, memory: Arrays) -> tuple[Arrays, Arrays]:
-    return stage.client(arrays, LocalData(X).framed(frame), memory)
+    return stage.client(arrays, LocalData(X).in_frame(frame), memory)
 
 
 def state_saves_and_loads(name: str, seed: int, folder: Path) -> None:
@@ -144,7 +144,7 @@ def _bytes(arrays: Arrays) -> Arrays:
 
 def _wary(stage: Stage[Any], arrays: Arrays, frame: Frame, X: Array, memory: Arrays) -> tuple[Arrays, Arrays]:
     assert isinstance(inspect.getattr_static(type(stage), "client"), staticmethod)
-    data, kept = LocalData(_bytes({"X": X})["X"]).framed(frame), _bytes(memory)
+    data, kept = LocalData(_bytes({"X": X})["X"]).in_frame(frame), _bytes(memory)
     first, again = (type(stage).client(_bytes(arrays), data, kept) for _ in range(2))
     for a, b in zip(first, again, strict=True):
         assert a.keys() == b.keys()
@@ -166,7 +166,7 @@ def answers_are_what_the_parts_say(name: str, seed: int, folder: Path) -> None:
     problem, algorithm = mixed(seed), brief(name, 7)
 
     def answer(stage: Stage[Any], arrays: Arrays, frame: Frame, X: Array, memory: Arrays) -> tuple[Arrays, Arrays]:
-        data = LocalData(X).framed(frame)
+        data = LocalData(X).in_frame(frame)
         assert arrays.keys() <= stage.asks.keys()
         for key, a in arrays.items():
             ask = stage.asks[key]

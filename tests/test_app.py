@@ -45,7 +45,7 @@ def run(tmp_path, monkeypatch):
         config = {"data": DATA, "partition": "contiguous", "n-components": 2, "output": str(tmp_path / "out"), **config}
         config = {name.replace("_", "-"): value for name, value in config.items()}
         if engine and any("data" not in node and node for node in nodes):
-            monkeypatch.setattr(app, "_simulated", lambda: True)
+            monkeypatch.setattr(app, "_in_simulation", lambda: True)
         with in_a_run() as lines:
             grid = FakeGrid(app.client_app, len(nodes))
             for context, node_config in zip(grid.nodes.values(), nodes, strict=True):
@@ -239,11 +239,11 @@ def test_an_actor_of_ray_is_a_virtual_node_and_its_driver_is_not(monkeypatch):
     ray.get_runtime_context = lambda: SimpleNamespace(get_actor_id=lambda: actor)
     monkeypatch.setitem(sys.modules, "ray", ray)
     monkeypatch.setitem(sys.modules, "flwr.simulation.ray_transport.ray_actor", ModuleType("ray_actor"))
-    assert not app._simulated()
+    assert not app._in_simulation()
     actor = "a1"
-    assert app._simulated()
+    assert app._in_simulation()
     monkeypatch.delitem(sys.modules, "flwr.simulation.ray_transport.ray_actor")
-    assert not app._simulated()
+    assert not app._in_simulation()
 
 
 def test_data_path_is_another_name_for_data(run, tmp_path):
@@ -425,7 +425,7 @@ def test_a_checkpoint_lies_in_the_output_folder_and_is_gone_at_the_end(run, tmp_
     assert not (tmp_path / "elsewhere.ckpt").exists()
 
 
-def test_the_app_deals_the_columns_of_the_run_config_to_simulated_nodes(run, tmp_path):
+def test_the_app_deals_the_columns_of_the_run_config_to_in_simulation_nodes(run, tmp_path):
     tables = written(tmp_path / "tables")
     nodes = [{"partition-id": i, "num-partitions": 2} for i in range(2)]
     result, _ = run(nodes, data=str(tables), split="columns", ids="patient", wire="auto", algorithm="auto")

@@ -320,8 +320,8 @@ def test_list_says_of_every_algorithm_what_its_docstring_says(capsys):
     takes = {one["algorithm"]: one["takes"] for one in every}
     assert takes["ssi"] == ["mask", "dp", "channel"]
     assert (takes["uda"], takes["consensus_rpca"], takes["st_miss"]) == ([], ["mask"], ["mask", "channel"])
-    for one, stage in zip(every, registry.shown().values(), strict=True):
-        assert one == algorithms.described(stage)
+    for one, stage in zip(every, registry.public().values(), strict=True):
+        assert one == algorithms.describe(stage)
         text = " ".join((stage.__doc__ or "").split())
         for part in ("what", "cost", "prefer"):
             assert len(one[part]) > 10, one

@@ -10,7 +10,7 @@ from scipy import sparse
 
 from flower_pca import ConfigError, DataError, cli, make, simulate
 from flower_pca.simulation import compare, lengthy
-from flower_pca.simulation.compare import pooled as reference
+from flower_pca.simulation.compare import pool as reference
 
 ALGORITHMS = ["krylov", "ssi", make("local_power"), "faps(inner_steps=5)", "uda"]
 

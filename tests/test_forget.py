@@ -57,7 +57,7 @@ def test_it_names_first_what_it_erases(shelf, capsys):
 def test_then_it_is_gone_but_for_the_ledger(shelf, capsys):
     folder, config = shelf
     book = folders.ledger_file(folder, "0")
-    with ledger.opened(book) as found:
+    with ledger.open_ledger(book) as found:
         told = found.columns
         assert found.versions == 1
     assert forget(config, "--yes", "--json") == 0
@@ -65,7 +65,7 @@ def test_then_it_is_gone_but_for_the_ledger(shelf, capsys):
     assert said["erased"]
     assert {one["kind"] for one in said["files"]} == {"runs", "statistics", "own", "rows"}
     assert there(folder) == [book.name]
-    with ledger.opened(book) as found:
+    with ledger.open_ledger(book) as found:
         assert (found.columns, found.versions, found.runs) == (told, 0, {})
     assert told > 0
 
@@ -90,7 +90,7 @@ def test_the_ledger_goes_by_name_only(tmp_path, capsys):
 def test_a_ledger_in_use_and_all_else_stay(shelf, capsys):
     folder, config = shelf
     before = there(folder)
-    with folders.locked(folders.ledger_file(folder, "0")):
+    with folders.lock(folders.ledger_file(folder, "0")):
         assert forget(config, "--yes") == 2
     assert "must be erased while no run is at it" in capsys.readouterr().err
     assert there(folder) == before

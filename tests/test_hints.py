@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from builders import mixed
 from fake_grid import FakeGrid, grid_of
+from flwr.app import Context, RecordDict
 from pages import flower_pca
 from sklearn.datasets import load_digits, load_iris
 
@@ -179,6 +180,21 @@ def test_a_node_says_so_in_its_own_log_and_tells_no_server(lines):
     said = "Of this node's rows: " + WHY["counted"].format("id")
     assert sum(line.startswith(said) for line in lines) == 3
     assert result.hints == ()
+
+
+def test_a_node_says_so_once_in_a_run_though_every_message_has_a_process_of_its_own(lines):
+    """To look through the rows takes longer than to answer."""
+    states = {}
+
+    def anew(message, context):
+        app = clients.client_app(lambda context: named("id", np.arange(300))[0])
+        own = Context(context.run_id, context.node_id, {}, states.setdefault(context.node_id, RecordDict()), {})
+        return app(message, own)
+
+    grid = FakeGrid(anew, 2)
+    PCAStrategy("ssi(max_rounds=3, tol=0.0)", n_components=2, scale="std").fit(grid)
+    assert len(grid.sent) > 4
+    assert sum(line.startswith("Of this node's rows: ") for line in lines) == 2
 
 
 @pytest.mark.slow

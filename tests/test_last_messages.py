@@ -27,7 +27,7 @@ def solve(L, P, *, tol, seed):
     solver = Solver.krylov(np.hstack([P, beside(P, 2, seed)]), r=r)
     for k in range(1, 100):
         solver = solver.step(C @ solver.block, 1)
-        if found := solver.found(tol=tol, products=100, squares=misfit + solver.inside):
+        if found := solver.find(tol=tol, products=100, squares=misfit + solver.inside):
             return *found, k
         solver = solver.onward()
     raise AssertionError("no end")
@@ -79,7 +79,7 @@ def test_an_uneven_sum_is_not_taken_for_all_there_is():
     solver = Solver.krylov(np.hstack([P, beside(P, 2, 0)]), r=4)
     for _ in range(2):
         solver = solver.step(L.T @ (L @ solver.block) + 1e-4 * rng.standard_normal(solver.block.shape), 1)
-        assert solver.found(tol=1e-8, products=100, squares=float(np.sum(L**2))) is None
+        assert solver.find(tol=1e-8, products=100, squares=float(np.sum(L**2))) is None
         solver = solver.onward()
 
 

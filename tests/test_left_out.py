@@ -14,7 +14,7 @@ from flower_pca import Stream, answering, wire
 from flower_pca.base.errors import NotEnoughNodes
 from flower_pca.clients import client_app
 from flower_pca.clients.books import memory
-from flower_pca.clients.policy.refusals import told
+from flower_pca.clients.policy.refusals import words_for_server
 from flower_pca.masking import messages
 from flower_pca.strategies import PCAStrategy, TrackingStrategy
 from flower_pca.strategies.patience import Patience
@@ -305,4 +305,4 @@ def test_a_node_that_has_said_nothing_yet_is_called_as_it_was_registered(lines):
 )
 def test_what_the_system_refuses_is_told_in_its_own_words_and_no_path_is(error, kind):
     said = f"This node must be able to answer. Got an error ({kind}), which its own log has. Ask the node's operator."
-    assert told(error, discreet=True) == said
+    assert words_for_server(error, discreet=True) == said

@@ -6,6 +6,8 @@ import pytest
 from builders import sine
 
 from flower_pca import ConfigError, DataError, PCAResult, simulate
+from flower_pca.cli import main
+from flower_pca.data import sources
 from flower_pca.names import levels
 
 WARDS = {"north": ["medicine", "surgery"], "south": ["icu", "medicine"], "west": ["eye", "surgery", "medicine"]}
@@ -219,3 +221,33 @@ def test_rare_levels_are_one_or_go_with_the_commonest():
     assert merged("aaaabbbccd", 3) == "aaaabbb" + "other" * 3
     assert merged("aaaabbbc.", 3) == "aaaabbba."
     assert merged("abab", 3) == "other" * 4
+
+
+def test_the_command_line_takes_files_with_columns_of_words(tmp_path, capsys):
+    folder = tmp_path / "sites"
+    folder.mkdir()
+    for site, rows in TABLES.items():
+        rows.to_csv(folder / f"{site}.csv", index=False)
+    ask = ["--scale", "std", "--components", "3", "--algorithm", "covariance"]
+    assert main(["run", str(folder), "--levels", "ward", "--levels", "sex", *ask, "--out", str(tmp_path / "out")]) == 0
+    result = PCAResult.load(tmp_path / "out" / "result.npz")
+    is_pooled(result, coded(ROWS, EVERY))
+    assert "ward=" in (tmp_path / "out" / "report.html").read_text()
+    ROWS.to_csv(tmp_path / "all.csv", index=False)
+    scores = tmp_path / "scores.npy"
+    assert main(["transform", str(tmp_path / "out" / "result.npz"), str(tmp_path / "all.csv"), "-o", str(scores)]) == 0
+    np.testing.assert_allclose(np.load(scores), result.transform(ROWS), atol=1e-12)
+    assert main(["score", str(tmp_path / "out" / "result.npz"), str(folder)]) == 0
+    ROWS.assign(ward="burns").to_csv(tmp_path / "new.csv", index=False)
+    given = [str(tmp_path / "out" / "result.npz"), str(tmp_path / "new.csv"), "-o", str(scores)]
+    assert main(["transform", *given]) == 2
+    assert "The levels of column ward of" in (said := capsys.readouterr().err)
+    assert "'burns' in line 2 of" in said
+
+
+def test_a_file_of_words_alone(tmp_path):
+    ROWS[list(WORDS)].to_csv(tmp_path / "words.csv", index=False)
+    rows = sources.make(str(tmp_path / "words.csv"), levels=WORDS)
+    result = simulate("covariance", [rows[:90], rows[90:]], n_components=3, levels=WORDS)
+    is_pooled(result, coded(ROWS, EVERY, numbers=[]))
+    np.testing.assert_allclose(result.transform(str(tmp_path / "words.csv")), result.transform(ROWS), atol=1e-12)

@@ -165,7 +165,7 @@ def test_what_needs_sums_or_all_rows_together_is_refused(options):
 def test_the_result_says_that_it_is_none_of_all_rows_together(tmp_path):
     shards = [rows(np.random.default_rng(i)) for i in range(4)]
     result = simulate(MedianPCA(), shards, n_components=K, evaluate=True, monitor=True)
-    assert not result.pooled
+    assert not result.is_pooled
     assert "the median client's variance" in " ".join(result.findings())
     again = type(result).load(result.save(tmp_path / "result.npz"))
     assert type(again) is type(result)

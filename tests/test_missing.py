@@ -209,7 +209,7 @@ def test_a_node_lends_no_rows_with_gaps_to_a_message_without_fill():
         with pytest.raises(DataError, match="The data of the client must be finite"):
             use()
     with pytest.raises(DataError, match="The data of the client must be finite"):
-        data.framed(Frame(np.zeros(12))).matmat(np.eye(12))
+        data.in_frame(Frame(np.zeros(12))).matmat(np.eye(12))
 
 
 @pytest.mark.parametrize(

@@ -143,7 +143,7 @@ def test_where_components_explain_all_only_more_than_rounding_is_beyond():
 
 
 def pooled_quantiles(result, shards, level, frame):
-    own = LocalData(np.vstack(shards), missing=result.fill_ is not None).framed(frame)
+    own = LocalData(np.vstack(shards), missing=result.fill_ is not None).in_frame(frame)
     t2, spe = histograms.distances(np.concatenate(list(own.dense())), result.components_.T, result.explained_variance_)
     return [np.quantile(values, level, method="inverted_cdf") for values in (t2, spe)]
 
@@ -355,7 +355,7 @@ def test_counts_that_are_none_are_refused():
 
 def test_quantiles_are_out_of_reach_only_beyond_all_bins():
     values = np.array([0.0, 2.0**-30, 0.5, 1.0, 3.0, 2.0**25])
-    counts = histograms.counted(values)
+    counts = histograms.count(values)
     assert counts.sum() == len(values)
     assert counts[[0, -1]].tolist() == [2.0, 1.0]
     assert 0.5 < histograms.quantile(counts, 0.5) <= 0.5 * histograms.WIDTH

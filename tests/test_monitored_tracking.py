@@ -83,14 +83,18 @@ def test_a_change_names_its_site_in_the_record_too(tmp_path):
     streams = [Stream(own) for own in clients]
     streams[1].site = "north"
     result = track(MONITORED, streams, n_components=R, on_step=tell)
-    (told,) = [record for record in records if record.change]
-    assert told.cause == result.causes_[told.step] == {"reasons": told.cause["reasons"], "columns": [2], "sites": [1]}
-    assert told.change.endswith(", most in column 2, at north.")
-    line = json.loads((tmp_path / "e.jsonl").read_text().splitlines()[told.step])
-    assert line["cause"] == told.cause
+    (record,) = [one for one in records if one.change]
+    assert (
+        record.cause
+        == result.causes_[record.step]
+        == {"reasons": record.cause["reasons"], "columns": [2], "sites": [1]}
+    )
+    assert record.change.endswith(", most in column 2, at north.")
+    line = json.loads((tmp_path / "e.jsonl").read_text().splitlines()[record.step])
+    assert line["cause"] == record.cause
     assert TrackingResult.load(result.save(tmp_path / "r.npz")).causes_ == result.causes_
     moved = result.with_keys({1: 2**63 + 1})
-    assert moved.causes_[told.step]["sites"] == [2**63 + 1]
+    assert moved.causes_[record.step]["sites"] == [2**63 + 1]
 
 
 @pytest.mark.slow

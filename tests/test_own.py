@@ -32,7 +32,7 @@ class Keeping(RayleighRitz):
         return up, {**memory, "Z": arrays["Z"]}
 
     @staticmethod
-    def own(memory, data):
+    def own_results(memory, data):
         return {"scores": data.scores(memory["Z"])}
 
 

@@ -151,7 +151,7 @@ def test_faps_goes_on_from_the_subspace_of_an_absent_client(tmp_path: Path) -> N
         for key, a in later.items():
             np.testing.assert_array_equal(a, kept[2][key], strict=True)
     message = {"Z": seen[5]["state.Z"], "inner_steps": np.array(10), "inner_tol": np.array(0.0)}
-    data = LocalData(problem.shards[2]).framed(Frame(seen[5]["model.frame.mean"]))
+    data = LocalData(problem.shards[2]).in_frame(Frame(seen[5]["model.frame.mean"]))
     _, expected = FAPS.client(message, data, kept[5])
     assert (expected["X"] != kept[5]["X"]).any()
     for key, a in expected.items():

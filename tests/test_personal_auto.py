@@ -138,7 +138,7 @@ def test_masks_choose_the_same_and_tell_how_many() -> None:
 @pytest.mark.parametrize("n", [20, 41, 300])
 def test_held_out_residuals_are_those_of_numpy(n: int, frame: Frame) -> None:
     X = problem(6, n)[0][2]
-    data = LocalData(X).framed(frame)
+    data = LocalData(X).in_frame(frame)
     columns = np.linspace(0.5, 1.5, D)
     directions = noise.directions(fixed.parts(data), 6)
     (along, left), below = noise.residuals(directions), noise.below(directions, columns)

@@ -34,11 +34,11 @@ def drawn(seed):
 @given(seed=st.integers(0, 10_000))
 def test_packing_loses_nothing_of_what_is_rounded(bits, seed):
     a = drawn(seed)
-    small = precision.rounded(a, bits)
-    np.testing.assert_array_equal(precision.rounded(small, bits), small)
-    packed = precision.packed({"a": small}, bits)
+    small = precision.round_to(a, bits)
+    np.testing.assert_array_equal(precision.round_to(small, bits), small)
+    packed = precision.pack({"a": small}, bits)
     assert packed["a"].dtype.itemsize * 8 == bits
-    again = precision.unpacked(packed)["a"]
+    again = precision.unpack(packed)["a"]
     np.testing.assert_array_equal(again, small)
     assert (again.flags.c_contiguous, small.flags.c_contiguous) == (a.flags.c_contiguous,) * 2
     assert precision.nbytes({"a": small}, bits) == 180 * bits // 8 + 12
@@ -48,7 +48,7 @@ def test_packing_loses_nothing_of_what_is_rounded(bits, seed):
 
 def test_what_is_not_rounded_travels_as_it_is():
     a = np.random.default_rng(0).standard_normal((20, 3))
-    packed = precision.packed({"a": a, "n": np.array(3), "few": np.ones(3)}, 32)
+    packed = precision.pack({"a": a, "n": np.array(3), "few": np.ones(3)}, 32)
     assert packed["a"] is a
     assert set(packed) == {"a", "n", "few"}
     assert precision.nbytes({"a": a}, 64) == a.nbytes
@@ -66,19 +66,19 @@ def test_what_is_not_rounded_travels_as_it_is():
 )
 def test_arrays_that_were_not_packed_here_are_refused(arrays):
     with pytest.raises(ProtocolError, match=r"a\.exponents of a message must be of numbers of 32 or 16 bits, one"):
-        precision.unpacked(arrays)
+        precision.unpack(arrays)
 
 
 def test_a_message_that_asks_for_other_bits_is_refused():
     for bits in (np.array(8), np.array([32])):
         with pytest.raises(ProtocolError, match=r"The bits of numbers in a message must be one of 64, 32, 16\. Got"):
-            precision.asked({"bits": bits})
+            precision.bits_in({"bits": bits})
 
 
 def test_a_mean_is_rounded_only_where_that_is_nothing():
     mean = np.random.default_rng(0).standard_normal(40)
     for size, kept in ((1.0, False), (1e9, True)):
-        sent = precision._framed(Frame(size * mean), 32, n=1000, room=1000.0)
+        sent = precision._frame_rows(Frame(size * mean), 32, n=1000, room=1000.0)
         assert np.array_equal(sent.mean, size * mean) == kept
 
 

@@ -26,7 +26,7 @@ def order(name):
     return (0 if name.isupper() else 1 if name[0].isupper() else 2, name)
 
 
-NAMES = sorted({*OTHERS, *registry.shown()}, key=order)
+NAMES = sorted({*OTHERS, *registry.public()}, key=order)
 
 
 def imported(statement):
@@ -67,8 +67,8 @@ def test_an_algorithm_is_imported_when_it_is_first_asked_for():
     def of(statement):
         return {name.removeprefix("flower_pca.") for name in imported(statement) if name.startswith("flower_pca.")}
 
-    shown = "from flower_pca import registry, simulate; registry.make('krylov'); 'PerPCA' in registry.shown()"
-    node = "from flower_pca.clients import Rules; import flower_pca.masking.client; assert 'krylov' in Rules().served"
+    shown = "from flower_pca import registry, simulate; registry.make('krylov'); 'PerPCA' in registry.public()"
+    node = "from flower_pca.clients import Rules; import flower_pca.masking.client; assert 'krylov' in Rules().services"
     at_a_node = of(node)
     for loaded in (of(shown), at_a_node):
         assert "algorithms.krylov" in loaded

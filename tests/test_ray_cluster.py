@@ -20,7 +20,7 @@ import pytest
 from builders import deal, synthetic
 from results import assert_same_bits, assert_same_own
 
-from flower_pca import ConfigError, NotEnoughNodes, Ray, Stream, simulate, track
+from flower_pca import DP, ConfigError, NotEnoughNodes, Ray, Stream, simulate, track
 from flower_pca.simulation.shards import Store
 
 ray = pytest.importorskip("ray", reason="the extra `simulation` is not installed")
@@ -54,9 +54,9 @@ def end(process: subprocess.Popen[bytes]) -> None:
         process.wait(timeout=30)
 
 
-@pytest.fixture(scope="module")
-def two_machines() -> Iterator[str]:
-    """The address of a cluster of two Ray nodes with one core each."""
+@contextlib.contextmanager
+def machines() -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+    """The address of a cluster of two Ray nodes with one core each, and the process that has started the second."""
     address = f"127.0.0.1:{free_port()}"
     start = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--num-cpus=1", "--disable-usage-stats"]
     head = ["--head", f"--port={address.partition(':')[2]}", "--node-ip-address=127.0.0.1", "--include-dashboard=false"]
@@ -68,12 +68,48 @@ def two_machines() -> Iterator[str]:
             environment = {**os.environ, "TMPDIR": str(folder), "RAY_max_direct_call_object_size": str(2**20)}
             log = stack.enter_context(open(folder / "log.txt", "wb"))
             output: dict[str, Any] = {"stdout": log, "stderr": log, "start_new_session": True}
-            stack.callback(end, subprocess.Popen([*start, *words, *memory], env=environment, **output))
+            process = subprocess.Popen([*start, *words, *memory], env=environment, **output)
+            stack.callback(end, process)
             deadline = time.monotonic() + 90
             while b"Ray runtime started" not in (folder / "log.txt").read_bytes():
                 assert time.monotonic() < deadline, (folder / "log.txt").read_text()
                 time.sleep(0.2)
+        yield address, process
+
+
+@pytest.fixture(scope="module")
+def two_machines() -> Iterator[str]:
+    """The address of one for the tests that leave it as it is."""
+    with machines() as (address, _):
         yield address
+
+
+def raylet_of(process: subprocess.Popen[bytes]) -> int:
+    """The process by which a machine belongs to its cluster: a child of the one that has started it there."""
+    for place in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            parent = int((place / "stat").read_text().rpartition(")")[2].split()[1])
+            if parent == process.pid and b"raylet/raylet" in (place / "cmdline").read_bytes().split(b"\0")[0]:
+                return int(place.name)
+    raise AssertionError("no raylet")
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="it finds the process to end in /proc")
+def test_a_machine_that_leaves_the_cluster_in_mid_run_ends_it_in_a_sentence() -> None:
+    with machines() as (address, second):
+        killed: list[int] = []
+
+        def kill(session: Any) -> None:
+            if len(session.history) == 2:
+                killed.append(raylet_of(second))
+                os.kill(killed[0], signal.SIGKILL)
+
+        rule = r"The workers of Ray must be all alive\. Got one that died \(.*\)\. It may lack memory"
+        backend = Ray(clients_per_node=1, address=address)
+        with pytest.raises(NotEnoughNodes, match=rule):
+            simulate("ssi(max_rounds=50)", five(), n_components=2, backend=backend, on_round=kill)
+        assert killed
+        assert not ray.is_initialized()
 
 
 def test_machines_that_share_no_folder_give_the_same_bits(
@@ -101,6 +137,28 @@ def test_machines_that_share_no_folder_give_the_same_bits(
     assert len(here.own) == 5
     assert stored == [{str(tmp_path / "rows.npy")}] * 2  # which both machines see
     assert not list(mine.iterdir())  # nothing is left behind
+
+
+def test_masks_and_noise_need_no_folder_that_machines_share(
+    two_machines: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    algorithm = "consensus_rpca(max_rounds=2)"
+    backend = Ray(clients_per_node=2, address=two_machines)
+    there = simulate(algorithm, five(), n_components=2, mask=True, backend=backend)
+    here = simulate(algorithm, five(), n_components=2, mask=True)
+    assert_same_bits(there, here)
+    assert_same_own(there, here)
+    assert len(here.own) == 5
+    for masked in (False, True):
+        dp = DP(epsilon=1e9, delta=1e-6, clip=4.0, reach=4.0)  # drawn by the operating system: no bits to compare
+        noised: dict[str, Any] = {"n_components": 2, "dp": dp, "mask": masked}
+        found = simulate("ssi(max_rounds=4)", five(), backend=Ray(clients_per_node=1, address=two_machines), **noised)
+        same = simulate("ssi(max_rounds=4)", five(), n_components=2)
+        assert found.privacy is not None
+        assert found.privacy.epsilon <= 1e9
+        assert found.angle_to(same.components_) < 0.3
+    assert not list(tmp_path.iterdir())
 
 
 def test_an_address_where_nothing_answers_is_tried_once() -> None:

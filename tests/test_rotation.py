@@ -73,10 +73,10 @@ def test_rotations_are_those_of_R():
     (_, across), (_, down) = R_PROMAX
     last = [(R_LAST[1] - down * R_LAST[0]) / across, R_LAST[0]]
     A = np.vstack([R_LOADINGS @ np.linalg.inv(R_PROMAX), last])
-    np.testing.assert_allclose(varimax(A, kaiser=False), R_VARIMAX, atol=2e-3)
+    np.testing.assert_allclose(varimax(A, kaiser=False), R_VARIMAX, atol=5e-4)
     R = promax(A)
-    np.testing.assert_allclose(R, R_PROMAX, atol=1e-2)
-    np.testing.assert_allclose((A @ R)[:-1], R_LOADINGS, atol=5e-3)
+    np.testing.assert_allclose(R, R_PROMAX, atol=2e-3)
+    np.testing.assert_allclose((A @ R)[:-1], R_LOADINGS, atol=2e-3)
 
 
 @pytest.mark.filterwarnings("ignore:Loadings are those of no clear rotation")

@@ -194,7 +194,7 @@ def test_the_app_runs_a_tracker_in_simulation_and_on_nodes_of_their_own(tmp_path
     simulated = [{"partition-id": i, "num-partitions": 2} for i in range(2)]
     more = {"data": str(tmp_path / "all.npy"), "partition": "contiguous", "batch": 30, "steps": 0}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(app, "_simulated", lambda: True)
+        patch.setattr(app, "_in_simulation", lambda: True)
         result = run(simulated, **more)
     halves = [PROBLEM.Y[:120], PROBLEM.Y[120:240]]
     expected = track(STMiss(reuse=1), halves, n_components=R, batch=30)

@@ -73,9 +73,9 @@ class Auto(Krylov):
         """What is taken where covariance is not."""
         return Krylov(**{f.name: getattr(self, f.name) for f in fields(Krylov)})
 
-    def settled(self, model: Model) -> tuple[Any, str]:
+    def settle(self, model: Model) -> tuple[Any, str]:
         d, wide = model.d, self.oversample == AUTO
-        rounds, many = self.expected(model)
+        rounds, many = self.forecast(model)
         one, of = d * (d + 1) // 2, "columns"
         if model.split is not None:
             of = "people"
@@ -101,9 +101,9 @@ class Auto(Krylov):
             fewer = "that is fewer messages"
         return Covariance(oversample=self.narrow.oversample), f"auto took covariance, as {fewer}: {both}"
 
-    def expected(self, model: Model) -> tuple[int, int]:
+    def forecast(self, model: Model) -> tuple[int, int]:
         """Rounds that Krylov is expected to take after the opening, and the numbers that they send both ways."""
-        left, (chosen, _) = model.d - model.columns.shape[1], self.krylov.settled(replace(model, declined=""))
+        left, (chosen, _) = model.d - model.columns.shape[1], self.krylov.settle(replace(model, declined=""))
         p = min(chosen.width(model.n_components), model.d)
         digits = math.ceil(-math.log10(max(self.tol, 10.0**-_DIGITS)))
         rounds = min(max(digits, 1), -(-left // p), self.max_rounds)
@@ -111,7 +111,7 @@ class Auto(Krylov):
 
     def _krylov(self, model: Model, why: str) -> tuple[Krylov, str]:
         """Krylov with blocks of the width that is asked for."""
-        chosen, width = self.krylov.settled(model)
+        chosen, width = self.krylov.settle(model)
         if width:
             why = f"{why}; {width}"
         return chosen, why

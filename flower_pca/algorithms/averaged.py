@@ -17,13 +17,16 @@ from flower_pca.base import linalg
 from flower_pca.base.linalg import Array
 from flower_pca.core.stage import Arrays
 
-_FIRST, _LATER = 0.5, 6.0  # what a round counts at first, and over the number of rounds later
-_STALE = 3  # rounds without a lesser error, after which it is the clients' difference that keeps it up
-_SAME = 2  # rounds that the same clients have answered again, after which nobody else is expected to
+# what a round counts at first, and over the number of rounds later
+_FIRST, _LATER = 0.5, 6.0
+# rounds without a lesser error, after which it is the clients' difference that keeps it up
+_STALE = 3
+# rounds that the same clients have answered again, after which nobody else is expected to
+_SAME = 2
 
 
 @dataclass(frozen=True)
-class Averaged:
+class Averaging:
     """What is averaged.
 
     Attributes:
@@ -42,7 +45,7 @@ class Averaged:
 
     def after(
         self, total: Arrays, answered: frozenset[int], *, known: Array | None, n: int, stale: int
-    ) -> tuple[Averaged, Array]:
+    ) -> tuple[Averaging, Array]:
         """With a round more: C Z of all n rows by all that is known, where the rounds before say that it is `known`.
 
         The average begins once errors have not fallen for a few rounds: `stale` says for how many.
@@ -53,14 +56,14 @@ class Averaged:
         else:
             again = 0
         if known is None or rows >= n or again >= _SAME or not (self.rounds or stale >= _STALE):
-            return Averaged(who, again), np.asarray(total["Y"] * (n / rows))
+            return Averaging(who, again), np.asarray(total["Y"] * (n / rows))
         now = replace(self, who=who, again=again, rounds=self.rounds + 1)
         before = self.rows or float(n)
         Y = (1.0 - now.share) * known * (before / n) + now.share * total["Y"]
         rows = (1.0 - now.share) * before + now.share * rows
         return replace(now, rows=rows), np.asarray(Y * (n / rows))
 
-    def with_block(self, block: Array) -> Averaged:
+    def with_block(self, block: Array) -> Averaging:
         """With the block that follows, if there is an average."""
         if not self.rounds:
             return self

@@ -80,10 +80,10 @@ class Covariance(Algorithm[CovarianceState]):
         if int(arrays["columns"]) != data.d:
             rule, remedy = f"{int(arrays['columns'])}, as in the opening", "Align the features first."
             raise DataError("The number of columns", must=rule, got=data.d, then=remedy)
-        return {"C": packed(data.gram().astype(np.float64)), "n": np.array(data.n)}, memory
+        return {"C": pack(data.gram().astype(np.float64)), "n": np.array(data.n)}, memory
 
     def server(self, state: CovarianceState, total: Arrays, answered: frozenset[int]) -> CovarianceState:
-        return replace(state, C=unpacked(scaled_up(total, "C", state.n)))
+        return replace(state, C=unpack(scaled_up(total, "C", state.n)))
 
     def status(self, state: CovarianceState) -> Status | None:
         if state.C is None:
@@ -97,20 +97,21 @@ class Covariance(Algorithm[CovarianceState]):
         width, k = state.width, model.n_components
         if not isinstance(k, int):
             width = fraction_rank(values, model.trace, k) or model.d
-        Z = V[:, : max(width, state.width) + 1]  # with the one that follows, for the gap
+        # with the one that follows, for the gap
+        Z = V[:, : max(width, state.width) + 1]
         return replace(model, basis=Z, product=state.C @ Z)
 
     def rounds(self, state: CovarianceState) -> int:
         return int(state.C is not None)
 
 
-def packed(C: Array) -> Array:
+def pack(C: Array) -> Array:
     """The diagonal and, times sqrt(2), the rest of the upper triangle: as long a vector as C in Frobenius norm."""
     upper = np.triu_indices(len(C), 1)
     return np.concatenate([np.diagonal(C), np.sqrt(2.0) * C[upper]])
 
 
-def unpacked(vector: Array) -> Array:
+def unpack(vector: Array) -> Array:
     """The symmetric matrix that `packed` took apart."""
     d = (math.isqrt(8 * len(vector) + 1) - 1) // 2
     C = np.zeros((d, d))

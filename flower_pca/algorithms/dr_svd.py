@@ -96,7 +96,7 @@ class DRSVD(Algorithm[DRSVDState]):
         if step == 1:
             return {"R": R}, memory
         # Factored anew in round 3: cheaper than to keep n_i x r numbers, and the same bits on the same machine.
-        return {"B": adjoint(Q @ _determined(R, arrays["part"]))}, memory
+        return {"B": adjoint(Q @ _within_rank(R, arrays["part"]))}, memory
 
     def merging(self, state: DRSVDState) -> Merge:
         if state.step == 1:
@@ -126,7 +126,7 @@ class DRSVD(Algorithm[DRSVDState]):
         return state.step
 
 
-def _determined(R: Array, part: Array) -> Array:
+def _within_rank(R: Array, part: Array) -> Array:
     """The part without those columns of Q that QR fills in: of a block short of rank they would single out rows."""
     if len(part) != len(R):
         rule = f"of {len(R)} rows, as the factor of this node"

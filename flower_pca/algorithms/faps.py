@@ -58,7 +58,7 @@ class PaperRule:
         return cls(**{name: float(arrays.get(name, value)) for name, value in vars(paper).items()})
 
     @property
-    def named(self) -> dict[str, float]:
+    def service(self) -> dict[str, float]:
         """The numbers that are not the paper's, which a message has to name."""
         paper = vars(PaperRule())
         return {name: value for name, value in vars(self).items() if value != paper[name]}
@@ -155,10 +155,10 @@ class FAPS(Iterative[FAPSState]):
         checks.number("beta_0 of faps", self.beta_0, least=_BETA_0[0], most=_BETA_0[1], remedy="Try 0.15.")
         checks.number("theta of faps", self.theta, least=0.0, most=1.0, remedy="Try 0.1.")
         checks.number("mu of faps", self.mu, least=0.0, most=1.0, remedy="Try 0.01.")
-        if self.penalty != "paper" and self._rule.named:
+        if self.penalty != "paper" and self._rule.service:
             what, rule = "Settings of the paper's penalties", "left out where others are used"
             remedy = 'Leave them out, or use penalty="paper".'
-            raise ConfigError(what, must=rule, got=", ".join(self._rule.named), then=remedy)
+            raise ConfigError(what, must=rule, got=", ".join(self._rule.service), then=remedy)
 
     @property
     def _rule(self) -> PaperRule:
@@ -171,7 +171,7 @@ class FAPS(Iterative[FAPSState]):
         numbers: dict[str, float] = {"inner_steps": self.inner_steps, "inner_tol": self.inner_tol or 0.0}
         if self.penalty == "measured":
             numbers["guard"] = state.guard
-        numbers |= self._rule.named
+        numbers |= self._rule.service
         return {"Z": state.Z, **{name: np.array(value) for name, value in numbers.items()}}
 
     @staticmethod
@@ -187,9 +187,10 @@ class FAPS(Iterative[FAPSState]):
         Z, steps, tol = arrays["Z"], int(arrays["inner_steps"]), float(arrays["inner_tol"])
         if "guard" in arrays:
             guard = float(arrays["guard"])
-            return penalties.answered(Z, data, memory, steps=steps, tol=tol, guard=guard)
+            return penalties.answer(Z, data, memory, steps=steps, tol=tol, guard=guard)
         rule = PaperRule.read(arrays)
-        if memory.get("X", Z[:, :0]).shape != Z.shape:  # a newcomer, or a node that has lost its memory
+        # a newcomer, or a node that has lost its memory
+        if memory.get("X", Z[:, :0]).shape != Z.shape:
             memory = _begin(Z, data, steps, beta_0=rule.beta_0)
         V = X = memory["X"]
         W = memory["W"]
@@ -212,17 +213,17 @@ class FAPS(Iterative[FAPSState]):
         progress = state.progress.step(moved.remaining, moved.newest)
         guard = 0.0
         if state.guarded:
-            guard = penalties.guarded(state.guard, sines, progress.rounds)
+            guard = penalties.next_guard(state.guard, sines, progress.rounds)
         size, past = float(np.abs(total["Y"]).max()), state.past.after(Z)
         return FAPSState(Z, moved, progress, guard, state.guarded, sines, size, past)
 
     def status(self, state: FAPSState) -> Status | None:
-        return self._remedied(super().status(state))
+        return self._with_remedy(super().status(state))
 
     def verify(self, model: Model) -> Status | None:
         status = super().verify(model)
         if status is not model.status:  # which has its remedy
-            status = self._remedied(status)
+            status = self._with_remedy(status)
         if status is None or self.penalty != "paper":
             return status
         return replace(status, words=status.words + self._slowness(model))
@@ -237,7 +238,7 @@ class FAPS(Iterative[FAPSState]):
             return ""
         return f"; with these eigenvalues faps is at best {share:.2g} times as fast as ssi: ssi and krylov are faster"
 
-    def _remedied(self, status: Status | None) -> Status | None:
+    def _with_remedy(self, status: Status | None) -> Status | None:
         if status is None or status.ok:
             return status
         remedy = "krylov"
@@ -259,7 +260,8 @@ def pace(last: float, following: float | None, *, penalty: float) -> float:
     """
     if following is None or following >= last:
         return last / penalty
-    following = max(following, float(np.finfo(float).eps) * last)  # of rows that span no more, rounding
+    # of rows that span no more, rounding
+    following = max(following, float(np.finfo(float).eps) * last)
     return float(np.log1p((last - following) / penalty) / np.log(last / following))
 
 

@@ -35,7 +35,7 @@ class FedOAPMState:
     value: float = 0.0
 
     @property
-    def found(self) -> int:
+    def number(self) -> int:
         """The columns that the result is found in: all but the last, which is for the gap, where there are so many."""
         return max(self.k, int(self.power.U.shape[1]) - 1)
 
@@ -90,7 +90,7 @@ class FedOAPM(Iterative[FedOAPMState]):
         state = FedOAPMState(Power.of(model.columns), k, Progress.begin(self.tol, model))
         if model.product is None:
             return state
-        return self._measured(state, model.product, rounds=0)
+        return self._measure(state, model.product, rounds=0)
 
     def broadcast(self, state: FedOAPMState) -> Arrays:
         return {"U": state.power.block}
@@ -100,29 +100,31 @@ class FedOAPM(Iterative[FedOAPMState]):
         return {"Y": Part(arrays["U"].shape, Kind.PRODUCT)}
 
     def bounds(self, state: FedOAPMState, model: Model) -> Mapping[str, Array | float]:
-        return {"Y": MARGIN * max(model.trace, float(model.n))}  # between two QRs blocks are longer than 1
+        # between two QRs blocks are longer than 1
+        return {"Y": MARGIN * max(model.trace, float(model.n))}
 
     @staticmethod
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
         return {"Y": data.matmat(arrays["U"])}, memory
 
     def server(self, state: FedOAPMState, total: Arrays, answered: frozenset[int]) -> FedOAPMState:
-        return self._measured(state, total["Y"], rounds=1)
+        return self._measure(state, total["Y"], rounds=1)
 
     def metrics(self, state: FedOAPMState) -> dict[str, float]:
         return {**super().metrics(state), "lambda_1": state.value}
 
     def finish(self, state: FedOAPMState, model: Model) -> Model:
-        U, product, p = state.power.U, state.power.product, state.found
+        U, product, p = state.power.U, state.power.product, state.number
         model = replace(model, basis=U[:, :p], product=None, beside=U[:, p:], beside_product=None)
         if product is None:
             return model
         return replace(model, product=product[:, :p], beside_product=product[:, p:])
 
-    def _measured(self, state: FedOAPMState, Y: Array, *, rounds: int) -> FedOAPMState:
+    def _measure(self, state: FedOAPMState, Y: Array, *, rounds: int) -> FedOAPMState:
         power, progress, value = state.power, state.progress, state.value
-        if power.inside == 0:  # the block is orthonormal, so its product tells Ritz values and residuals
-            p = state.found
+        # the block is orthonormal, so its product tells Ritz values and residuals
+        if power.inside == 0:
+            p = state.number
             block, product = power.block[:, :p], Y[:, :p]
             values, _, _, progress = ritz_round(block, product, state.k, progress, rounds=rounds)
             power, value = replace(power, U=power.block), float(values[0])

@@ -26,9 +26,12 @@ from flower_pca.core.stage import Arrays
 from flower_pca.rows.local import LocalData
 
 AUTO: Final = "auto"
-_NARROW: Final = 2  # columns beyond the components in an opening, before anybody knows how many columns rows have
-_CHEAP, _BLOCKS = 600, 16  # columns of a basis whose eigenproblem takes next to no time; blocks of a larger one
-MESSAGE: Final = 2**19  # bytes of a message up to which wide blocks cost next to nothing over real transport
+# columns beyond the components in an opening, before anybody knows how many columns rows have
+_NARROW: Final = 2
+# columns of a basis whose eigenproblem takes next to no time; blocks of a larger one
+_CHEAP, _BLOCKS = 600, 16
+# bytes of a message up to which wide blocks cost next to nothing over real transport
+MESSAGE: Final = 2**19
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,8 @@ class KrylovState:
     k: int
     trace: float
     seed: int
-    probe: tuple[float, float] = (0.0, 0.0)  # k and its eigenvalue when a fresh block was last sent to look for more
+    # k and its eigenvalue when a fresh block was last sent to look for more
+    probe: tuple[float, float] = (0.0, 0.0)
 
     @property
     def looks_behind(self) -> bool:
@@ -116,7 +120,7 @@ class Krylov(Iterative[KrylovState]):
             return self.narrow.width(n_components)
         return super().width(n_components)
 
-    def settled(self, model: Model) -> tuple[Krylov, str]:
+    def settle(self, model: Model) -> tuple[Krylov, str]:
         """With blocks of the width that the number of columns allows, and what is said of it."""
         if self.oversample != AUTO:
             return self, ""
@@ -127,7 +131,7 @@ class Krylov(Iterative[KrylovState]):
         p = max(own, min(model.d, MESSAGE // (8 * model.d)))
         words = f"krylov took blocks of {labels.count(p, 'column')}, as wide as {MESSAGE // 1024} kB of a message allow"
         given: Any = {f.name: getattr(self, f.name) for f in fields(Krylov)}
-        return Widened(**{**given, "oversample": _NARROW + p - own}), words
+        return WideKrylov(**{**given, "oversample": _NARROW + p - own}), words
 
     def start(self, model: Model) -> KrylovState:
         Z, k = model.columns, model.n_components
@@ -166,7 +170,8 @@ class Krylov(Iterative[KrylovState]):
         return self._absorb(state, total["S"], rounds=1)
 
     def status(self, state: KrylovState) -> Status | None:
-        if state.block.shape[1] == 0:  # the space is invariant: what residual there is, is rounding
+        # the space is invariant: what residual there is, is rounding
+        if state.block.shape[1] == 0:
             state = replace(state, progress=replace(state.progress, tol=max(state.progress.tol, state.progress.error)))
         return super().status(state)
 
@@ -180,7 +185,8 @@ class Krylov(Iterative[KrylovState]):
     def restart(self, model: Model) -> Array:
         d, p = model.columns.shape
         noise = linalg.random_block(d, p, model.seed + model.restarts + 1)
-        if model.summed:  # sums with a client and without it, on the same block, would tell what it has said there
+        # sums with a client and without it, on the same block, would tell what it has said there
+        if model.summed:
             return noise
         return np.hstack([model.columns[:, : model.k], noise / np.sqrt(model.d)])
 
@@ -262,7 +268,7 @@ class Krylov(Iterative[KrylovState]):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Widened(Krylov):
+class WideKrylov(Krylov):
     """Krylov with blocks that are wider than that of the opening, by random columns in the first of them."""
 
     @property

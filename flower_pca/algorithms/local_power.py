@@ -125,15 +125,16 @@ class LocalPower(Iterative[LocalPowerState]):
 
     def server(self, state: LocalPowerState, total: Any, answered: frozenset[int]) -> LocalPowerState:
         if self.q(state) == 1:
-            return self._measured(state, scaled_up(total, "Y", state.n))
+            return self._measure(state, scaled_up(total, "Y", state.n))
         if self._stacks(state):
-            Y = self._aligned(total)
+            Y = self._align(total)
         else:
             Y = total["Y"]
         Z = linalg.orth(Y)
         moved = state.movement.add(state.block, linalg.spanning(Y))
         progress = state.progress.step(moved.remaining, moved.newest)
-        if self.decay:  # neither a floor nor an agreement at q > 1 is the end: q will fall
+        # neither a floor nor an agreement at q > 1 is the end: q will fall
+        if self.decay:
             progress = replace(progress, error=np.inf, stale=0, best=np.inf)
         return replace(state, block=Z, Z=Z, Y=None, movement=moved, progress=progress)
 
@@ -143,11 +144,11 @@ class LocalPower(Iterative[LocalPowerState]):
     def _stacks(self, state: LocalPowerState) -> bool:
         return self.q(state) > 1 and self.align != "none"
 
-    def _measured(self, state: LocalPowerState, Y: Array) -> LocalPowerState:
+    def _measure(self, state: LocalPowerState, Y: Array) -> LocalPowerState:
         _, Z, CZ, progress = ritz_round(state.block, Y, state.k, state.progress)
         return replace(state, block=linalg.orth(CZ), Z=Z, Y=CZ, progress=progress)
 
-    def _aligned(self, answers: Stack) -> Array:
+    def _align(self, answers: Stack) -> Array:
         """Sum C_i X_i O_i, aligned with the client that has most rows."""
         base = max(answers.values(), key=lambda reply: int(reply["n"]))["X"].astype(np.float64)
         total = np.zeros(base.shape)

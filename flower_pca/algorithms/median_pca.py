@@ -19,7 +19,7 @@ from flower_pca.base.medians import median, weiszfeld
 from flower_pca.base.status import Outcome, Status
 from flower_pca.core.asks import BLOCK, Ask
 from flower_pca.core.kinds import ROWS, Kind, Part
-from flower_pca.core.model import Counted, Model
+from flower_pca.core.model import Model, Weights
 from flower_pca.core.stage import Arrays, Merge, Stack, Stage, stack
 from flower_pca.rows.local import LocalData
 
@@ -28,7 +28,7 @@ from flower_pca.rows.local import LocalData
 class MedianState(OneShotState):
     """Likewise, with what each client counts, and the angle that half of the clients' own subspaces lie within."""
 
-    counted: Counted = field(default_factory=Counted)
+    counted: Weights = field(default_factory=Weights)
     spread: float = np.inf
 
 
@@ -57,14 +57,15 @@ class MedianPCA(Average):
 
     def start(self, model: Model) -> MedianState:
         width = model.columns.shape[1]
-        return MedianState(width, width, counted=model.counted or Counted())
+        return MedianState(width, width, counted=model.counted or Weights())
 
     def server(self, state: OneShotState, total: Stack, answered: frozenset[int]) -> MedianState:
         assert isinstance(state, MedianState)
         bases = [reply["V"] for reply in total.values()]
         weights = state.counted.of(total)
         a = weiszfeld(_overlaps(bases), weights)
-        stacked = np.hstack([V * np.sqrt(part) for V, part in zip(bases, a, strict=True)])  # M, times its transpose
+        # M, times its transpose
+        stacked = np.hstack([V * np.sqrt(part) for V, part in zip(bases, a, strict=True)])
         U = linalg.leading(stacked, min(2 * state.width, len(stacked)))
         inside = np.stack([np.sum((V.T @ U) ** 2, axis=0) for V in bases])
         order = np.argsort(-median(inside, weights), kind="stable")
@@ -93,7 +94,7 @@ class MediansState:
 
     Z: Array
     width: int
-    counted: Counted
+    counted: Weights
     weights: Array | None = None
     moments: Array | None = None
     Y: Array | None = None
@@ -118,7 +119,7 @@ class Medians(Stage[MediansState]):
         known = [model.columns]
         if model.beside is not None:
             known.append(model.beside)
-        return MediansState(np.hstack(known), model.columns.shape[1], model.counted or Counted())
+        return MediansState(np.hstack(known), model.columns.shape[1], model.counted or Weights())
 
     def broadcast(self, state: MediansState) -> Arrays:
         return {"Z": state.Z}
@@ -154,7 +155,8 @@ class Medians(Stage[MediansState]):
         span, image, moments = state.Z[:, :p], state.Y[:, :p], state.moments[:, :p, :p]
         _, Z, Y, residuals = linalg.rayleigh_ritz(span, image)
         turn = span.T @ Z
-        own = np.einsum("ji,njk,ki->ni", turn, moments, turn)  # each client's variances along Z
+        # each client's variances along Z
+        own = np.einsum("ji,njk,ki->ni", turn, moments, turn)
         values = np.maximum(median(own, state.weights), 0.0)
         order = np.argsort(-values, kind="stable")
         Z, Y = (np.ascontiguousarray(a[:, order]) for a in (Z, n * Y))

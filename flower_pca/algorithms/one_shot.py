@@ -52,7 +52,8 @@ class Average(Algorithm[OneShotState]):
 
     @staticmethod
     def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
-        V = Part((d, None), Kind.EIGENVECTORS)  # fewer than asked for, where a client has not so many rows
+        # fewer than asked for, where a client has not so many rows
+        V = Part((d, None), Kind.EIGENVECTORS)
         if not arrays["weighted"]:
             return {"V": V}
         return {"V": V, "S": Part((None,), Kind.EIGENVALUES)}
@@ -78,7 +79,7 @@ class Average(Algorithm[OneShotState]):
         return stack
 
     def server(self, state: OneShotState, total: Stack, answered: frozenset[int]) -> OneShotState:
-        stack = np.hstack([_weighed(reply) for reply in total.values()])
+        stack = np.hstack([_weigh(reply) for reply in total.values()])
         beside = stack.shape[1] > state.width and len(stack) > state.width
         return replace(state, Z=linalg.leading(stack, state.width + beside))
 
@@ -160,7 +161,7 @@ class DistPCA(Average):
         return replace(state, rank=min(max(self.local_components or 0, state.width), model.d))
 
 
-def _weighed(reply: Arrays) -> Array:
+def _weigh(reply: Arrays) -> Array:
     if "S" not in reply:
         return reply["V"]
     return np.asarray(reply["V"] * np.sqrt(reply["S"]))

@@ -26,18 +26,18 @@ from flower_pca.rows.local import LocalData
 _STEP, _STEP_UNLIKE = 0.15, 0.6
 _HOLD, _HOLD_UNLIKE = 2.0, 2.0
 _OUTSIDE, _POWERS = 4, 3  # columns that look for d, and their power steps in a round
-_EVERY, _STUCK, _MOST = 20, 0.9, 0.99  # rounds after which the guard may rise, when, and to what
+# rounds after which the guard may rise, when, and to what
+_EVERY, _STUCK, _MOST = 20, 0.9, 0.99
 
 
-def answered(
-    Z: Array, data: LocalData, memory: Arrays, *, steps: int, tol: float, guard: float
-) -> tuple[Arrays, Arrays]:
+def answer(Z: Array, data: LocalData, memory: Arrays, *, steps: int, tol: float, guard: float) -> tuple[Arrays, Arrays]:
     """What a client sends, and keeps: X_i, W_i, and the columns that look for d."""
 
     def product(V: Array) -> Array:
         return data.matmat(V, reuse=4 * (steps + 1)).astype(np.float64)
 
-    if memory.get("X", Z[:, :0]).shape != Z.shape:  # a newcomer, or a node that has lost its memory
+    # a newcomer, or a node that has lost its memory
+    if memory.get("X", Z[:, :0]).shape != Z.shape:
         CZ, width = product(Z), min(_OUTSIDE, len(Z) - Z.shape[1])
         if width:
             v = linalg.random_basis(len(Z), width, seed=0)
@@ -69,7 +69,7 @@ def answered(
     return {"Y": Y}, {"X": V, "W": W, "v": v}
 
 
-def guarded(guard: float, sines: tuple[float, ...], rounds: int) -> float:
+def next_guard(guard: float, sines: tuple[float, ...], rounds: int) -> float:
     """The guard after so many rounds, from the sines of the newest steps: it rises while these no longer fall."""
     if rounds % _EVERY or len(sines) < 2 * _EVERY:
         return guard

@@ -19,7 +19,8 @@ from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays
 from flower_pca.rows.local import LocalData
 
-_NOTHING = 1e-12  # of the first variance: what is left of a component's product is rounding
+# of the first variance: what is left of a component's product is rounding
+_NOTHING = 1e-12
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,7 @@ class SparsePCA(Iterative[SparseState]):
         if model.product is None:
             return begun
         _, Z, Y, _ = linalg.rayleigh_ritz(Z, model.product)
-        return self._measured(replace(begun, block=Z[:, : model.k]), Y[:, : model.k], rounds=0)
+        return self._measure(replace(begun, block=Z[:, : model.k]), Y[:, : model.k], rounds=0)
 
     def rounds(self, state: SparseState) -> int:
         return state.progress.rounds
@@ -112,25 +113,27 @@ class SparsePCA(Iterative[SparseState]):
         return {"Y": data.matmat(arrays["Z"])}, memory
 
     def server(self, state: SparseState, total: Arrays, answered: frozenset[int]) -> SparseState:
-        return self._measured(state, total["Y"], rounds=1)
+        return self._measure(state, total["Y"], rounds=1)
 
     def finish(self, state: SparseState, model: Model) -> Model:
         Z, Y = state.Z, state.Y
-        if Y is None or (np.count_nonzero(Z, axis=0) > self._sizes(Z)).any():  # it ended before it kept so few
+        # it ended before it kept so few
+        if Y is None or (np.count_nonzero(Z, axis=0) > self._sizes(Z)).any():
             Z, Y = largest(state.block, self._sizes(Z)), None
             Z = Z / linalg.column_norms(Z)
         return replace(model, basis=Z, product=Y)
 
     def verify(self, model: Model) -> Status | None:
-        return model.status  # no component is an eigenvector, and the error is measured in every round
+        # no component is an eigenvector, and the error is measured in every round
+        return model.status
 
     def _sizes(self, Z: Array) -> Array:
         return np.asarray(np.minimum(np.broadcast_to(self.cardinality, Z.shape[1]), len(Z)))
 
-    def _measured(self, state: SparseState, Y: Array, *, rounds: int) -> SparseState:
+    def _measure(self, state: SparseState, Y: Array, *, rounds: int) -> SparseState:
         """The state after C times its block has become known."""
         X, sizes = state.block, np.maximum(self._sizes(Y), state.most)
-        G, variances = deflated(X, Y)
+        G, variances = deflate(X, Y)
         step = largest(G, sizes)
         left = linalg.column_norms(step - X * variances)
         first = max(float(variances[0]), np.finfo(float).tiny)
@@ -139,14 +142,15 @@ class SparsePCA(Iterative[SparseState]):
         if few:
             error = float(left.max()) / first
         lengths = linalg.column_norms(step)
-        gone = lengths <= _NOTHING * first  # nothing varies beside the components before
+        # nothing varies beside the components before
+        gone = lengths <= _NOTHING * first
         block = np.where(gone, largest(X, sizes), step / np.where(gone, 1.0, lengths))
         block = block / linalg.column_norms(block)
         progress = state.progress.step(error, rounds=rounds)
         return replace(state, block=block, Z=X, Y=Y, most=state.most // 2, progress=progress)
 
 
-def deflated(X: Array, Y: Array) -> tuple[Array, Array]:
+def deflate(X: Array, Y: Array) -> tuple[Array, Array]:
     """P_j C P_j x_j and x_j'P_j C P_j x_j of each column of X, where Y = C X and P_j takes out the columns before."""
     G, variances = np.empty_like(Y), np.empty(X.shape[1])
     for j in range(X.shape[1]):

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from flower_pca.algorithms.averaged import Averaged
+from flower_pca.algorithms.averaged import Averaging
 from flower_pca.base import linalg
 from flower_pca.base.linalg import Array
 from flower_pca.core.algorithm import Iterative, Progress, ritz_round
@@ -29,7 +29,7 @@ class SSIState:
     k: int
     n: int
     progress: Progress
-    averaged: Averaged = field(default_factory=Averaged)
+    averaged: Averaging = field(default_factory=Averaging)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +66,7 @@ class SSI(Iterative[SSIState]):
         state = SSIState(Z, Z, None, k, model.units, Progress.begin(self.tol, model))
         if model.product is None:
             return state
-        return measured(state, model.product, rounds=0)
+        return measure(state, model.product, rounds=0)
 
     def broadcast(self, state: SSIState) -> Arrays:
         return {"Z": state.block}
@@ -84,7 +84,7 @@ class SSI(Iterative[SSIState]):
         if state.Y is not None:
             known = state.Y @ (state.Z.T @ state.block)
         averaged, Y = state.averaged.after(total, answered, known=known, n=state.n, stale=stale)
-        state = measured(state, Y, rounds=1)
+        state = measure(state, Y, rounds=1)
         return replace(state, averaged=averaged.with_block(state.block))
 
     def finish(self, state: SSIState, model: Model) -> Model:
@@ -94,7 +94,7 @@ class SSI(Iterative[SSIState]):
         return replace(model, basis=Z, product=state.Y @ (state.Z.T @ Z))
 
 
-def measured(state: SSIState, Y: Array, *, rounds: int) -> SSIState:
+def measure(state: SSIState, Y: Array, *, rounds: int) -> SSIState:
     """The state after C times its block has become known: Ritz pairs, their residuals, the next block."""
     _, Z, CZ, progress = ritz_round(state.block, Y, state.k, state.progress, rounds=rounds)
     return replace(state, block=linalg.orth(CZ), Z=Z, Y=CZ, progress=progress)

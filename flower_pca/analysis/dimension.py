@@ -11,7 +11,8 @@ from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
 
 _ROUNDING: Final = float(np.finfo(np.float64).eps)
-_ZERO: Final = 100.0 * _ROUNDING  # of an eigenvalue for each column, relative to the largest
+# of an eigenvalue for each column, relative to the largest
+_ZERO: Final = 100.0 * _ROUNDING
 
 
 def minka(variances: Array, n: int) -> int:
@@ -49,7 +50,8 @@ def evidence(values: Array, k: int, n: int) -> float:
     m = d * k - k * (k + 1) / 2.0
     upper = np.arange(d)[None, :] > np.arange(k)[:, None]
     apart = (values[:k, None] - values) * (1.0 / model - 1.0 / model[:k, None])
-    told = np.where(apart > _ROUNDING**2, apart * n, 1.0)[upper]  # of a tie, no direction is likelier than another
+    # of a tie, no direction is likelier than another
+    told = np.where(apart > _ROUNDING**2, apart * n, 1.0)[upper]
     curvature = float(np.log(told).sum())
     fit = -n / 2.0 * (float(np.log(values[:k]).sum()) + (d - k) * math.log(noise))
     return frames + fit + (m + k) / 2.0 * math.log(2.0 * math.pi) - curvature / 2.0 - k / 2.0 * math.log(n)

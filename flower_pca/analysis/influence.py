@@ -22,8 +22,10 @@ from flower_pca.results.pca import PCAResult
 from flower_pca.stages.influence import COLUMNS, KEYS, LEFT, MESSAGES, WIDER, chances, is_far
 from flower_pca.stages.influence import Influence as Stage
 
-TIMES: Final = 5.0  # of how far out a column's values lie: beyond, or below a fifth, it may be in other units
-_ROOM: Final = 2**25  # numbers that all answers may be for it to be worked out unasked, 256 MB
+# of how far out a column's values lie: beyond, or below a fifth, it may be in other units
+TIMES: Final = 5.0
+# numbers that all answers may be for it to be worked out unasked, 256 MB
+_ROOM: Final = 2**25
 _SQUARE: Final = 1e-6  # of what rounding may leave between orthonormal components
 SAID: Final = 3  # clients of which there is a sentence each; a table has the rest
 
@@ -99,7 +101,7 @@ def cheap(result: PCAResult, clients: int) -> bool:
     width = (1 + WIDER * (MESSAGES - 1)) * (result.n_components_ + 2)
     room = clients * result.n_features_in_ * width <= _ROOM
     apart = asked.get("split") == "columns" or not _orthonormal(result)
-    return result.pooled and not hidden and not apart and clients > 1 and room
+    return result.is_pooled and not hidden and not apart and clients > 1 and room
 
 
 def of_rows(result: PCAResult, shards: Iterable[Any]) -> PCAResult:

@@ -16,7 +16,8 @@ from flower_pca.base.linalg import Array
 from flower_pca.results.matching import match
 from flower_pca.results.pca import PCAResult
 
-_ZERO: Final = 100.0 * float(np.finfo(np.float64).eps)  # of a variance for each column, relative to the largest
+# of a variance for each column, relative to the largest
+_ZERO: Final = 100.0 * float(np.finfo(np.float64).eps)
 
 
 def covariance(result: PCAResult) -> Array:

@@ -49,7 +49,7 @@ class Limits:
 
 
 @dataclass(frozen=True, eq=False)
-class Scored:
+class RowScores:
     """T2 and SPE of rows, (n,) each."""
 
     t2: Array
@@ -105,7 +105,8 @@ class Monitor:
             raise ConfigError(what, must="of a run without dp", got=got, then=remedy)
         if n_components is not None:
             checks.integer("n_components of a Monitor", n_components, least=1, most=result.n_components_)
-        self._result, _ = result, result.frame  # which a run has not whose clients keep their loadings
+        # which a run has not whose clients keep their loadings
+        self._result, _ = result, result.frame
         axes, variances = result.axes
         self._axis_variances = variances
         self._all = max(histograms.meaningful(variances), 1)
@@ -120,10 +121,10 @@ class Monitor:
         """k, the components in use."""
         return self._k
 
-    def score(self, X: Any) -> Scored:
+    def score(self, X: Any) -> RowScores:
         """T2 and SPE of the rows of X, (n, d): an array, or whatever `transform` of the result takes."""
         parts = [distances(block, self._Z, self._variances) for block in self._blocks(X)]
-        return Scored(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+        return RowScores(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
     def contributions(self, X: Any) -> tuple[Array, Array]:
         """What each column contributes to T2 and to SPE of each row of X, (n, d) each; rows add up to `score`."""
@@ -144,7 +145,11 @@ class Monitor:
             ConfigError: If the result does not know what the source needs.
         """
         checks.number("level", share := checks.share(level), least=1e-6, most=1.0 - 2.0**-20, remedy="Try 0.99.")
-        source = ("theory" if self._counts is None else "clients") if source is None else source
+        if source is None:
+            if self._counts is None:
+                source = "theory"
+            else:
+                source = "clients"
         checks.choice("source", source, SOURCES)
         if source == "theory":
             return self._theory(float(share), trained=trained)
@@ -178,7 +183,7 @@ class Monitor:
     def _beyond(self, site: Any, X: Any, limits: Limits, top: int) -> Iterator[Anomaly]:
         start, names = 0, self._names
         for block in self._blocks(X):
-            scored = Scored(*distances(block, self._Z, self._variances))
+            scored = RowScores(*distances(block, self._Z, self._variances))
             rows = np.flatnonzero(scored.beyond(limits))
             t2, spe = self._contributions(block[rows])
             for i, row in enumerate(rows):
@@ -230,7 +235,8 @@ class Monitor:
         if free < 1:
             rule, remedy = f"more than {n - free}", "Use fewer components, or limits from the clients."
             raise ConfigError("The rows of a run, for limits from theory,", must=rule, got=n, then=remedy)
-        about = n if self._result.centered else np.inf  # a mean that was estimated adds to what new rows differ by
+        # a mean that was estimated adds to what new rows differ by
+        about = n if self._result.centered else np.inf
         if trained:
             t2 = (n - 1) * (1.0 - 1.0 / about) * special.betaincinv(k / 2.0, free / 2.0, level)
         else:

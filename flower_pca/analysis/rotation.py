@@ -47,7 +47,8 @@ from flower_pca.results.steps import TrackingResult
 
 SWEEPS: Final = 300  # over all planes, at most
 _STILL: Final = 1e-12  # of a plane's squares: a slope that is no more than rounding
-_POWER: Final = 16.0  # of promax at most: beyond, the target is a few entries, and 0 elsewhere
+# of promax at most: beyond, the target is a few entries, and 0 elsewhere
+_POWER: Final = 16.0
 _FLAT: Final = 1e-13  # of the largest variance: what rounding leaves of none
 _PAIRS: Final = 3  # correlations of scores that a sentence names
 
@@ -92,7 +93,8 @@ def _turn(Z: Array, T: Array, i: Array, j: Array) -> float:
     u, v = x**2 - y**2, 2.0 * x * y
     sums, others = u.sum(axis=1), v.sum(axis=1)
     uu, vv, uv = (np.einsum("ij,ij->i", *pair) for pair in ((u, u), (v, v), (u, v)))
-    slope = 2.0 * (uv - sums * others / Z.shape[1])  # after a turn by t it is constant + |(s, b)| cos(4 t - angle)
+    # after a turn by t it is constant + |(s, b)| cos(4 t - angle)
+    slope = 2.0 * (uv - sums * others / Z.shape[1])
     bend = uu - vv - (sums**2 - others**2) / Z.shape[1]
     rounding = _STILL * (uu + vv)
     there = (np.abs(slope) <= rounding) & (bend >= -rounding)
@@ -238,7 +240,8 @@ def rotate(result: PCAResult | TrackingResult, method: str = "varimax") -> Rotat
     A = result.components_.T * np.sqrt(result.explained_variance_)
     R = turn(A)
     inverse = np.linalg.inv(R)
-    variances = np.sum(A @ R * (A @ inverse.T), axis=0)  # diag(P L'L), P the correlations: they add up to those of A
+    # diag(P L'L), P the correlations: they add up to those of A
+    variances = np.sum(A @ R * (A @ inverse.T), axis=0)
     order = np.argsort(-variances, kind="stable")
     R, inverse = R[:, order], inverse[order]
     B = A @ R
@@ -258,7 +261,7 @@ def rotate(result: PCAResult | TrackingResult, method: str = "varimax") -> Rotat
 def _with_axes(result: PCAResult | TrackingResult) -> PCAResult:
     """The result, whose components are orthonormal and those of all rows, with variances that are known and above 0."""
     what = "The result to rotate"
-    if isinstance(result, TrackingResult) or not result.pooled:
+    if isinstance(result, TrackingResult) or not result.is_pooled:
         rule = "one whose components are orthonormal, and those of the covariance of all rows"
         raise ConfigError(what, must=rule, got=f"one of {result.algorithm}", then="Use krylov.")
     if result.privacy is not None:

@@ -9,7 +9,8 @@ import numpy as np
 
 from flower_pca.base.linalg import Array
 
-CONDITIONS: Final = (1e-12, 1e-6, 1e-3, 1e-1)  # how faint, relative to the strongest, directions of blocks may be
+# how faint, relative to the strongest, directions of blocks may be
+CONDITIONS: Final = (1e-12, 1e-6, 1e-3, 1e-1)
 
 
 class Attack:
@@ -37,7 +38,8 @@ class Attack:
         # A Gaussian block then weighs no more than an orthonormal one.
         self._blocks = np.vstack([self._blocks, (Z[:, used] / size[used]).T])
         self._answers = np.vstack([self._answers, (Y[:, used] / size[used]).T])
-        if len(self._blocks) > 2 * len(Z):  # the triangular factor says the same in d rows
+        # the triangular factor says the same in d rows
+        if len(self._blocks) > 2 * len(Z):
             Q, R = np.linalg.qr(self._blocks)
             self._blocks, self._answers = np.asarray(R), np.asarray(Q.T @ self._answers)
 

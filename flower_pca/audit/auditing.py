@@ -30,7 +30,8 @@ from flower_pca.simulation.in_process import Shards
 from flower_pca.simulation.sites import clients_of
 
 _WIDEST: Final = 5000  # columns, of which square matrices are formed
-_EVERY: Final = 20  # messages up to which the attack is mounted after each; then after every tenth part more
+# messages up to which the attack is mounted after each; then after every tenth part more
+_EVERY: Final = 20
 
 
 @dataclass(frozen=True)
@@ -84,8 +85,11 @@ def audit(
     """
     checks.integer("n_components of an audit", n_components, least=1)
     checks.choice("masked", masked, (True, False))
-    stopping = {name: value for name, value in (("tol", tol), ("max_rounds", max_rounds)) if value is not None}
-    chosen = registry.make(algorithm, **stopping)
+    chosen = registry.make(algorithm)
+    if tol is not None:
+        chosen = registry.make(chosen, tol=tol)
+    if max_rounds is not None:
+        chosen = registry.make(chosen, max_rounds=max_rounds)
     if masked and not chosen.additive:
         rule, remedy = "one whose clients' answers are only summed", "Use krylov, ssi or faps."
         raise ConfigError("A masked algorithm", must=rule, got=chosen.spec, then=remedy)
@@ -98,8 +102,8 @@ def audit(
     there = _Observer(data, range(len(data)) if masked else attacked)
     result: PCAResult = drive(assembly.run(question), there, watchers=[OnRound(there.after(on_round))])
     records = there.records
-    grams = {i: data[i].framed(result.frame).gram().astype(np.float64) for i in attacked}
-    C = sum((grams[i] if i in grams else c.framed(result.frame).gram() for i, c in enumerate(data)), np.zeros(1))
+    grams = {i: data[i].in_frame(result.frame).gram().astype(np.float64) for i in attacked}
+    C = sum((grams[i] if i in grams else c.in_frame(result.frame).gram() for i, c in enumerate(data)), np.zeros(1))
     leaks = _leaks(records, result.frame, grams, np.asarray(C) / len(data), n_components, masked)
     course = _course(records, np.asarray(C), n_components)
     return Audit(chosen.spec, data[0].d, len(data), n_components, masked, leaks, course, result)

@@ -118,6 +118,11 @@ SEEN: Final = (
         lambda r: r.share_names,
         "What its columns are called, and its own name: with share_names=False only how many columns, and a digest.",
     ),
+    Line(
+        ("levels",),
+        lambda r: bool(r.levels) and not has_noise(r),
+        "Which levels at least {min_rows} rows have in these columns of words, by name: {levels}.",
+    ),
     Line(("share_names",), lambda r: not r.share_names, "How many columns it has, and a digest of their names."),
     Line(
         ("split_columns",),
@@ -333,7 +338,8 @@ def telling(rules: Rules) -> Telling:
     every = everything()
     refused = {name: why for name in every if (why := why_not(rules, name))}
     told = {name: kinds(rules, name) for name in every if name not in refused}
-    runs = [found for name, found in told.items() if name in registry.ALGORITHMS]  # which have an opening in common
+    # which have an opening in common
+    runs = [found for name, found in told.items() if name in registry.ALGORITHMS]
     if len(runs) > 1:
         common = frozenset.intersection(*runs)
     else:

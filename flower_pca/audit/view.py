@@ -17,7 +17,7 @@ from typing import Any, Final
 import numpy as np
 
 from flower_pca import assembly, registry
-from flower_pca.algorithms.covariance import unpacked
+from flower_pca.algorithms.covariance import unpack
 from flower_pca.base.linalg import Array
 from flower_pca.clients.policy.rules import Rules, everything
 from flower_pca.core.drive import rounds
@@ -68,7 +68,7 @@ class View:
         if Kind.LIFTED in told:
             return self._lift(sent, told[Kind.LIFTED])
         if Kind.GRAM in told:
-            C = unpacked(told[Kind.GRAM])
+            C = unpack(told[Kind.GRAM])
             return Pair(np.eye(len(C)), C, exact=True)
         return _alike(sent, up)
 
@@ -122,7 +122,7 @@ _COLUMNS: Final = 6  # of the small runs
 def why_not(rules: Rules, name: str) -> str:
     """Why an algorithm is not served; "" if it is."""
     stage = registry.STAGES[name]
-    if name not in rules.served:
+    if name not in rules.services:
         if rules.allow is None:
             return "it compares rows, and is not named in allow"
         return "it is not named in allow"
@@ -178,11 +178,9 @@ def _run(name: str, masked: bool, noised: bool, *, beside: str) -> Iterator[tupl
             own = {"evaluate": True}
         algorithm = registry.make(name)
         if hasattr(algorithm, "max_rounds"):
-            limit = {"max_rounds": 3}
-        else:
-            limit = {}
+            algorithm = registry.make(algorithm, max_rounds=3)
         own |= dict.fromkeys({beside} & set(registry.BESIDE), True)
-        run = assembly.run(assembly.question(algorithm, n_components=2, mask=mask, **limit, **own))
+        run = assembly.run(assembly.question(algorithm, n_components=2, mask=mask, **own))
     for message in rounds(run, transport):
         arrays = message.arrays_for(message.to[0])
         stage = messages.inner_stage(arrays) or message.stage

@@ -25,9 +25,11 @@ from flower_pca.base.errors import DataError, FlowerPCAError
 from flower_pca.base.linalg import Array
 
 _HEADER = "header.json"
-_LOADERS = {"result": "PCAResult.load", "tracking result": "TrackingResult.load"}  # by kind
+# by kind
+_LOADERS = {"result": "PCAResult.load", "tracking result": "TrackingResult.load"}
 _PLAIN: Final[dict[Any, tuple[type, ...]]] = {bool: (bool,), int: (int,), float: (int, float), str: (str,)}
-APART = "apart"  # in the metadata of a dataclass's field: whoever packs the dataclass packs this by other means
+# in the metadata of a dataclass's field: whoever packs the dataclass packs this by other means
+APART = "apart"
 
 
 @contextlib.contextmanager
@@ -159,7 +161,8 @@ def check_npy(stream: IO[bytes], size: int) -> tuple[tuple[int, ...], bool, np.d
 def _npy_header(start: bytes) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     """What the first bytes of an array say. Numpy parses Python for it, and the rounds of a run repeat few of them."""
     stream = BytesIO(start)
-    if (version := np.lib.format.read_magic(stream)) != (1, 0):  # others are for records of many names
+    # others are for records of many names
+    if (version := np.lib.format.read_magic(stream)) != (1, 0):
         raise ValueError(f"numpy's format {version}")
     shape, by_columns, dtype = np.lib.format.read_array_header_1_0(stream)
     if dtype.hasobject or min(shape, default=0) < 0:
@@ -215,7 +218,8 @@ def pack(value: Any, arrays: dict[str, Array], name: str) -> Any:
 def unpack(kind: Any, value: Any, arrays: dict[str, Array]) -> Any:
     """The value of this type that `pack` took apart."""
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
-    origin = typing.get_origin(getattr(origin, "__value__", None)) or origin  # of an alias, as newer NDArrays are
+    # of an alias, as newer NDArrays are
+    origin = typing.get_origin(getattr(origin, "__value__", None)) or origin
     if origin in (typing.Union, types.UnionType):
         kinds = [option for option in arguments if option is not types.NoneType]
         if value is None or type(value) in (plain for option in kinds[1:] for plain in _PLAIN.get(option, ())):

@@ -125,8 +125,10 @@ def finite(
     nan = infinite = start = 0
     first = ""
     for values in blocks:
-        with np.errstate(over="ignore", invalid="ignore"):  # one cheap pass: what is not finite reaches the sum,
-            usual = values.dtype.kind != "f" or np.isfinite(values.sum(dtype=np.float64))  # which may also overflow
+        # one cheap pass: what is not finite reaches the sum,
+        with np.errstate(over="ignore", invalid="ignore"):
+            # which may also overflow
+            usual = values.dtype.kind != "f" or np.isfinite(values.sum(dtype=np.float64))
         if not usual:
             if missing:
                 bad = np.isinf(values)
@@ -153,7 +155,11 @@ def finite(
 
 def not_finite(who: str, nan: int, infinite: int = 0, first: str = "", *, new: bool = False) -> DataError:
     """The error about entries that are no numbers, with where the first of them is and what to do about them."""
-    by = "own_mean" if who == NODE else "mean"  # a node allows no other unless its operator says so
+    # a node allows no other unless its operator says so
+    if who == NODE:
+        by = "own_mean"
+    else:
+        by = "mean"
     when, fill = " before the run", f', or use missing="{by}"'
     if new:
         when, fill = "", ", or use result.filling_gaps()"

@@ -23,17 +23,24 @@ import numpy as np
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array
 
-fcntl: Any = importlib.import_module("fcntl") if importlib.util.find_spec("fcntl") else None  # none on Windows
+# none on Windows
+fcntl: Any = importlib.import_module("fcntl") if importlib.util.find_spec("fcntl") else None
 
-_LOCK: Final = ".lock"  # at the end of the name of a file: what stands for it while it is replaced
-_LINK: Final = (errno.ELOOP, errno.EMLINK)  # what systems say of a link that is not to be followed
+# at the end of the name of a file: what stands for it while it is replaced
+_LOCK: Final = ".lock"
+# what systems say of a link that is not to be followed
+_LINK: Final = (errno.ELOOP, errno.EMLINK)
 _HEAD: Final = 2  # numbers before a line: the step, and the mark of the run
 
 
 def opener(path: str, flags: int) -> int:
     """For `open`: a file for its owner only, and in a folder where others may write none but one's own."""
     exposed = _is_exposed(Path(path).absolute().parent)
-    safely = os.O_NOFOLLOW | os.O_NONBLOCK if exposed else 0  # of a pipe nobody waits for the other end
+    # of a pipe nobody waits for the other end
+    if exposed:
+        safely = os.O_NOFOLLOW | os.O_NONBLOCK
+    else:
+        safely = 0
     try:
         handle = os.open(path, flags | safely | getattr(os, "O_CLOEXEC", 0), 0o600)
     except OSError as error:
@@ -163,7 +170,8 @@ class Trail:
         count, slots = state.gone + len(state.record), state.keep + 1
         lines = state.lines(min(count - self._done, len(state.record)))
         if len(lines):
-            if not self._done:  # what lies there is of another run, or a link that somebody has laid
+            # what lies there is of another run, or a link that somebody has laid
+            if not self._done:
                 self.remove()
             with open(self._path, "r+b", opener=_open_for_writing) as file:
                 for number, line in enumerate(lines, count - len(lines)):

@@ -20,9 +20,12 @@ from flower_pca.base import labels
 from flower_pca.base.linalg import Array
 
 _ALONE: Final = 0.99  # of the total variance: then one column is the first component
-_MEAN: Final = 0.5  # of what component 1 explains: above, it is the mean more than anything else
-_APART: Final = 100.0  # a deviation over that of the lower quarter, from which columns differ by their units
-_FEWEST: Final = 20  # rows from which whole numbers that are all different are no accident
+# of what component 1 explains: above, it is the mean more than anything else
+_MEAN: Final = 0.5
+# a deviation over that of the lower quarter, from which columns differ by their units
+_APART: Final = 100.0
+# rows from which whole numbers that are all different are no accident
+_FEWEST: Final = 20
 _LOOK: Final = 64  # rows of each client that tell most columns from an identifier
 _UNITS: Final = (
     'Leave it out if it numbers the rows, or use scale="std" if it is measured in other units than the rest.'
@@ -152,7 +155,8 @@ def _candidates(tables: Sequence[Any]) -> Array:
     columns = np.arange(tables[0].d)
     for table in tables:
         block = next(iter(table.blocks()))
-        for few in (1, _LOOK):  # one row tells columns of whole numbers from most others
+        # one row tells columns of whole numbers from most others
+        for few in (1, _LOOK):
             columns = columns[_unlike(block[:few, columns])]
         if not len(columns):
             break

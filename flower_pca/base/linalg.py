@@ -13,13 +13,18 @@ import numpy.typing as npt
 
 Array: TypeAlias = npt.NDArray[Any]
 
-_TIE = 1e-8  # entries this close to the largest count as equally large when a sign is chosen
-_VANISHED: Final = 16.0  # multiples of sqrt(d) eps theta_1 below which a direction is rounding
+# entries this close to the largest count as equally large when a sign is chosen
+_TIE = 1e-8
+# multiples of sqrt(d) eps theta_1 below which a direction is rounding
+_VANISHED: Final = 16.0
 _DRAWN: Final = 2**16  # random numbers that are drawn at a time
-_PLAIN: Final = 1e-4  # least singular value, of columns as long as 1, that their products tell well enough
-_LITTLE: Final = 1e-7  # deviation of products of columns from those of orthonormal ones whose square is rounding
+# least singular value, of columns as long as 1, that their products tell well enough
+_PLAIN: Final = 1e-4
+# deviation of products of columns from those of orthonormal ones whose square is rounding
+_LITTLE: Final = 1e-7
 _ENTRIES: Final = 2**20  # entries that are copied at a time, of a large matrix
-_SAFE: Final = 1e-200  # squares from which, and up to whose inverse, none that counts has vanished or gone beyond
+# squares from which, and up to whose inverse, none that counts has vanished or gone beyond
+_SAFE: Final = 1e-200
 _AT_ONCE: Final = 32  # reflections of a QR that LAPACK applies together
 _LARGE: Final = 300  # sides from which a few eigenvectors cost less than all
 
@@ -92,7 +97,8 @@ def procrustes(X: Array, B: Array) -> Array:
 def leading(stack: Array, width: int) -> Array:
     """The leading left singular vectors, never d x d; completed to `width` columns where the stack has fewer."""
     if stack.shape[1] > len(stack):
-        stack = np.asarray(np.linalg.qr(stack.T, mode="r")).T  # the same left singular vectors, in d columns
+        # the same left singular vectors, in d columns
+        stack = np.asarray(np.linalg.qr(stack.T, mode="r")).T
     missing = max(0, width - stack.shape[1])
     U = np.linalg.svd(np.hstack([stack, np.zeros((len(stack), missing))]), full_matrices=False)[0]
     return np.ascontiguousarray(U[:, :width])

@@ -13,7 +13,8 @@ from flower_pca.base.linalg import Array
 
 _HALF: Final = 1e-9  # of all weights, by which half of them may be missed
 _STEPS: Final = 1000
-_STILL: Final = 1e-12  # the change of all coefficients together at which they have settled
+# the change of all coefficients together at which they have settled
+_STILL: Final = 1e-12
 _APART: Final = 1e-12  # of a length, the least distance that is divided by
 
 

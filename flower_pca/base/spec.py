@@ -57,7 +57,8 @@ def bind(text: object, table: Mapping[str, Callable[..., T]], *, what: str, rule
     """
     name, first, values = _read(text, what, rule)
     if name not in table:
-        if len(set(table.values())) > 1:  # else the names are not what the choice is between
+        # else the names are not what the choice is between
+        if len(set(table.values())) > 1:
             rule = f"one of {', '.join(table)}"
         raise ConfigError(what, must=rule, got=repr(name), then=checks.did_you_mean(name, table))
     parameters = [p for p in inspect.signature(table[name]).parameters.values() if p.kind is p.KEYWORD_ONLY]

@@ -15,6 +15,7 @@ class Outcome(enum.StrEnum):
     ONE_SHOT = "one_shot"
     CLIENTS_CHANGED = "clients_changed"
     BUDGET_SPENT = "budget_spent"
+    SETTLED = "settled"
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ class Status:
     @property
     def ok(self) -> bool:
         """Whether the run reached what it was asked for."""
-        return self.outcome in (Outcome.CONVERGED, Outcome.ONE_SHOT, Outcome.BUDGET_SPENT)
+        return self.outcome in (Outcome.CONVERGED, Outcome.ONE_SHOT, Outcome.BUDGET_SPENT, Outcome.SETTLED)
 
     @classmethod
     def done(cls) -> Status:

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 _SUFFIX = "Client"
 __all__ = ["PCAClient", "Rules", "WithPCA", "client_app", "register"]
-__all__ += sorted(f"{name}{_SUFFIX}" for name in registry.shown())
+__all__ += sorted(f"{name}{_SUFFIX}" for name in registry.public())
 
 
 def __getattr__(name: str) -> Any:
     if name.endswith(_SUFFIX):
-        stage = registry.shown().get(name.removesuffix(_SUFFIX))
+        stage = registry.public().get(name.removesuffix(_SUFFIX))
     else:
         stage = None
     if stage is None:

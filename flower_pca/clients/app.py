@@ -14,16 +14,19 @@ from flower_pca.base.linalg import Array
 from flower_pca.clients.base import PCAClient
 from flower_pca.clients.columns import node_rows, notice
 from flower_pca.clients.mods import require_honest
-from flower_pca.clients.policy.refusals import RefusalError, refusal, told
+from flower_pca.clients.policy.refusals import RefusalError, refusal, words_for_server
 from flower_pca.clients.policy.rules import Rules
-from flower_pca.wire.records import Content
+from flower_pca.wire.records import Content, put_values, values_in
 
 Load: TypeAlias = Callable[[Context], Any]
 Given: TypeAlias = Rules | Callable[[Context], Rules] | None
 Hosts: TypeAlias = Callable[[Context], Sequence[int]]
 Returned: TypeAlias = tuple[Any, int, wire.Config]  # by a client's fit or evaluate
 
-DEFAULT: Final = "default"  # Flower's name of the functions that plain train and evaluate messages go to
+# Flower's name of the functions that plain train and evaluate messages go to
+DEFAULT: Final = "default"
+# record of a node's state: its log has what there is to say of its rows
+_HINTS: Final = "flower-pca.hints"
 _CACHED: Final = 8  # nodes of one process that are kept ready
 
 
@@ -173,8 +176,10 @@ class Ready:
             own = self._rules_of(context)
             loaded = self._load(context)
             data = node_rows(loaded, own)
-            if own.answers != "rows":  # a node of a simulation, of whose rows the result says so
+            # Of a simulation's rows the result says so; and a process begins with every message, not a run.
+            if own.answers != "rows" and not values_in(context.state, _HINTS):
                 notice(data, loaded)
+                put_values(context.state, _HINTS, {"logged": True})
             self._clients[key] = PCAClient(data, context=context, rules=own)
             if len(self._clients) > _CACHED:
                 self._clients.popitem(last=False)
@@ -193,7 +198,7 @@ class Ready:
 
     def words(self, error: Exception, context: Context) -> str:
         """What the server is told of an error."""
-        return told(error, discreet=self._discreet(context))
+        return words_for_server(error, discreet=self._discreet(context))
 
     def refuse(self, error: Exception, kind: str, config: wire.Config, context: Context) -> Returned:
         """What a node returns that has no client to answer."""

@@ -56,7 +56,8 @@ class PCAClient(NumPyClient):
         >>> app = ClientApp(client_fn=lambda context: PCAClient(load(context), context=context).to_client())
     """
 
-    algorithms: ClassVar[tuple[str, ...]] = ()  # those that the class is restricted to; empty: no restriction
+    # those that the class is restricted to; empty: no restriction
+    algorithms: ClassVar[tuple[str, ...]] = ()
 
     def __init__(
         self,
@@ -67,7 +68,8 @@ class PCAClient(NumPyClient):
         **keywords: Any,
     ) -> None:
         self._rules = Rules.of(rules, keywords)
-        named, allowed = frozenset(self.algorithms), self._rules.served  # the class may name them itself
+        # the class may name them itself
+        named, allowed = frozenset(self.algorithms), self._rules.services
         self._served = named or allowed
         if self._rules.allow is not None:
             if named:
@@ -136,7 +138,10 @@ class PCAClient(NumPyClient):
         if self._rules.min_change is not None:
             self._lots.hold(self._rules, self._context, request.run)
         if isinstance(rows, LocalData):
-            data = rows.framed(self._policy.frame_of(request, rows))
+            frame = self._policy.frame_of(request, rows)
+            if frame.names is not None:  # which may name a column of words for its levels
+                frame = frame.with_names(rows.names, frame.split)
+            data = rows.in_frame(frame)
         with nullcontext() if self._store is None else self._store.alone(request.run):
             before = self._recall(request)
             with naming(request):
@@ -177,7 +182,8 @@ class PCAClient(NumPyClient):
             memory = Memory()
         else:
             memory = self._store.load(request.run)
-        if NOISE in request.layers:  # what has been told is told, whichever message comes again
+        # what has been told is told, whichever message comes again
+        if NOISE in request.layers:
             if memory.run == request.run:
                 return dict(memory.after or {})
             return {}
@@ -226,12 +232,16 @@ class PCAClient(NumPyClient):
     def _keep_own(self, request: wire.Request, data: LocalData | Stream, after: Arrays) -> None:
         """Leave the node what the algorithm gives the node itself, if it has said where."""
         masked = request.stage == messages.STAGE
-        stage = messages.inner_stage(request.arrays) if masked else request.stage  # none in the set-up of masks
+        # none in the set-up of masks
+        if masked:
+            stage = messages.inner_stage(request.arrays)
+        else:
+            stage = request.stage
         if self._own_file is None or stage is None:
             return
-        if own := answering.own(stage, messages.plain(after), data):
+        if own := answering.own_results(stage, messages.plain(after), data):
             header = {"algorithm": request.algorithm, "run": request.run, **names_of(data)}
-            with folders.locked(self._own_file):
+            with folders.lock(self._own_file):
                 place = folders.own_place(self._own_file, request.algorithm)
                 archive.write(place, "own result", header, own, private=True)
 
@@ -275,7 +285,8 @@ class PCAClient(NumPyClient):
 
     def _rows(self) -> LocalData | Stream:
         self._lots.data = node_rows(self._lots.data, self._rules)
-        if self._rules.min_change is None:  # then rows are answered from as they are given
+        # then rows are answered from as they are given
+        if self._rules.min_change is None:
             rows: LocalData | Stream = self._lots.data
             return rows
         return self._lots.settle(self._rules, self._context)
@@ -290,8 +301,11 @@ class PCAClient(NumPyClient):
 
 def _examples(request: wire.Request, data: LocalData | Stream, up: Arrays) -> int:
     """What Flower is told of how many rows an answer comes from."""
-    if request.stage == messages.STAGE:
+    if request.stage == messages.STAGE or not up:
         return 0
     if NOISE in request.layers:  # how many there are is told with noise only
         return 1
-    return data.table_length if isinstance(data, LocalData) else int(up["rows"])  # of a stream, of this step
+    # of a stream, of this step
+    if isinstance(data, LocalData):
+        return data.table_length
+    return int(up["rows"])

@@ -44,8 +44,12 @@ def run_compare(given: argparse.Namespace) -> int:
         registry.make(spec)  # before the data is read, which may take long
     checks.components(given.components)
     shards = common.clients_of(given)
-    settings = {**common.settings(given), "center": given.center is not False}  # one frame for all
-    left = {} if given.algorithms is not None else _left_out(shards, specs, settings)
+    # one frame for all
+    settings = {**common.settings(given), "center": given.center is not False}
+    if given.algorithms is not None:
+        left = {}
+    else:
+        left = _left_out(shards, specs, settings)
     specs = [spec for spec in specs if spec not in left]
     with common.progress("starting") as on_round:
         courses = compare(shards, algorithms=specs, on_round=on_round, **settings)
@@ -112,7 +116,7 @@ def add_listing(commands: Any) -> None:
 
 def run_listing(given: argparse.Namespace) -> int:
     """Print the list."""
-    every = [described(stage) for stage in registry.shown().values()]
+    every = [describe(stage) for stage in registry.public().values()]
     if given.json:
         common.print_json(every)
         return 0
@@ -125,7 +129,7 @@ def run_listing(given: argparse.Namespace) -> int:
     return 0
 
 
-def described(stage: type[Stage[Any]]) -> dict[str, Any]:
+def describe(stage: type[Stage[Any]]) -> dict[str, Any]:
     """An algorithm's name, first line, parameters, cost of a round, when to prefer it, and what
     goes with it.
 

@@ -12,7 +12,7 @@ from typing import Any
 from flower_pca.base import hints, labels
 from flower_pca.base.errors import FlowerPCAError
 from flower_pca.commands import common
-from flower_pca.names.columns import wanted
+from flower_pca.names.columns import names_in
 from flower_pca.rows.local import LocalData
 
 _EPILOG = """\
@@ -66,7 +66,8 @@ def _shards(given: argparse.Namespace) -> tuple[list[Any], list[str]]:
     if Path(given.data).expanduser().is_dir() and given.partition is None:
         return _of_files(given)
     if given.partition is None and Path(given.data).expanduser().is_file():
-        given.clients = given.clients or 1  # it is looked into as it lies there, dealt out to nobody
+        # it is looked into as it lies there, dealt out to nobody
+        given.clients = given.clients or 1
     try:
         return common.clients_of(given), []
     except FlowerPCAError as error:
@@ -81,7 +82,7 @@ def _of_files(given: argparse.Namespace) -> tuple[list[Any], list[str]]:
     tables, errors = {}, []
     for file in files:
         try:
-            tables[file] = sources.table(str(file), columns=wanted(given.columns))
+            tables[file] = sources.table(str(file), columns=names_in(given.columns))
         except FlowerPCAError as error:
             errors.append(str(error))
     require_matches("The columns to leave out", [n for table in tables.values() for n in table.columns], given.drop)

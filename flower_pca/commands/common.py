@@ -24,7 +24,7 @@ from flower_pca.base import archive, checks
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.core.drive import Driven
 from flower_pca.core.question import MISSING, SCALES, SPLITS
-from flower_pca.names.columns import listed, wanted
+from flower_pca.names.columns import enumeration, names_in
 
 if TYPE_CHECKING:
     from flower_pca.analysis.rotation import Rotation
@@ -53,7 +53,7 @@ def arguments_of_rows(added: argparse.ArgumentParser) -> None:
     added.add_argument("--partition", metavar="SPEC", help=f"{text} (default: a folder's files, else contiguous)")
     arguments_of_columns(added)
     text = 'sites to leave out, whatever their files hold: names or patterns, such as "trier,test_*"'
-    added.add_argument("--without", type=_names, action="extend", default=[], metavar="SITES", help=text)
+    added.add_argument("--without", type=names, action="extend", default=[], metavar="SITES", help=text)
 
 
 def arguments_of_columns(added: argparse.ArgumentParser) -> None:
@@ -61,7 +61,7 @@ def arguments_of_columns(added: argparse.ArgumentParser) -> None:
     text = "names of the columns to use, with commas between them (default: all)"
     added.add_argument("--columns", metavar="NAMES", help=text)
     text = 'columns to leave out, whatever they hold: names or patterns with commas between them, such as "name,lab_*"'
-    added.add_argument("--drop", type=_names, action="extend", default=[], metavar="COLUMNS", help=text)
+    added.add_argument("--drop", type=names, action="extend", default=[], metavar="COLUMNS", help=text)
 
 
 def arguments_of_data(added: argparse.ArgumentParser) -> None:
@@ -141,8 +141,7 @@ def clients_of(given: argparse.Namespace) -> list[Any]:
         if given.partition is not None:
             rule, remedy = "left out over columns, of which each file has its own", "Leave it out."
             raise ConfigError("--partition", must=rule, got=given.partition, then=remedy)
-        left_out = {"drop": given.drop, "without": given.without}
-        return sources.parties(given.data, ids=given.ids, clients=given.clients, **left_out)
+        return sources.parties(given.data, ids=given.ids, clients=given.clients, drop=given.drop, without=given.without)
     if getattr(given, "ids", None) is not None:
         remedy = "Write --split columns, or leave it out."
         raise ConfigError("--ids", must="used with --split columns", got=repr(given.ids), then=remedy)
@@ -150,8 +149,10 @@ def clients_of(given: argparse.Namespace) -> list[Any]:
         needed = None
     else:
         needed = partition.column(given.partition)
-    beside, columns = () if needed is None else (needed,), wanted(given.columns)
-    table = sources.table(given.data, beside=beside, columns=columns, drop=given.drop, without=given.without)
+    beside, columns = () if needed is None else (needed,), names_in(given.columns)
+    left_out = {"drop": given.drop, "without": given.without}
+    words = getattr(given, "levels", None) or ()
+    table = sources.table(given.data, beside=beside, columns=columns, levels=words, **left_out)
     shards = partition.deal(table.whole(), given.partition, given.clients)
     if table.sites:
         return shards
@@ -298,7 +299,8 @@ def share(text: str) -> float:
     raise argparse.ArgumentTypeError(f"it must be a share such as 0.95 or 95%, not {text!r}")
 
 
-def _names(text: str) -> list[str]:
+def names(text: str) -> list[str]:
+    """Names in an option, with commas between them."""
     return [name.strip() for name in text.split(",")]
 
 
@@ -315,7 +317,10 @@ _OPTIONS: Final = {  # what Python names a setting, and the option that is the s
     **{
         name: f"--{name}" for name in ("missing", "scale", "seed", "tol", "center", "mask", "dp", "evaluate", "monitor")
     },
-    **{name: f"--{name}" for name in ("backend", "algorithm", "columns", "level", "checkpoint", "influence", "resume")},
+    **{
+        name: f"--{name}"
+        for name in ("backend", "algorithm", "columns", "levels", "level", "checkpoint", "influence", "resume")
+    },
     **{name: f"--{name}" for name in ("split", "ids")},
     **{
         "n_components": "--components",
@@ -329,7 +334,8 @@ _SPEC: Final = r"\w+\([^()]*\)"  # a spec has its own settings, which stay as th
 _GIVEN: Final = rf"\b({_NAMES})=(\"[^\"]*\"|'[^']*'|\[[^\]]*\]|[\w.+-]*\w)"
 _ALONE: Final = r"\b(n_components|max_rounds)\b"
 _FIRST: Final = rf"^({_NAMES})(?= )"
-_READING: Final = r"\bwith (beside=\[[^\]]*\]|decimal=','|thousands='[^\"]')"  # what only the source of rows takes
+# what only the source of rows takes
+_READING: Final = r"\bwith (beside=\[[^\]]*\]|decimal=','|thousands='[^\"]')"
 _APART: Final = "keep these apart with beside=[...]"
 _TEXT: Final = r"'[^']*' in column (.+?) \(line "  # a column that holds text
 _BESIDE: Final = r",? *beside=\[([^\]]*)\]"
@@ -356,7 +362,7 @@ def several(given: argparse.Namespace, more: Sequence[str]) -> ConfigError:
     """The error of a command that has been given several files where it takes one name."""
     words = f"flower-pca {given.command} {'RESULT ' if hasattr(given, 'result') else ''}FOLDER"
     remedy = f"Put the files into a folder, one client a file, and write: {words}."
-    return ConfigError("DATA", must="one path, folder or spec", got=listed([given.data, *more]), then=remedy)
+    return ConfigError("DATA", must="one path, folder or spec", got=enumeration([given.data, *more]), then=remedy)
 
 
 def _spec(data: str, setting: str) -> str:

@@ -106,7 +106,7 @@ def row_labels(data: str, features: Sequence[str] | None) -> dict[str, list[str]
     names = {label: found[0] for label, found in called.items() if found}
     with suppress(ConfigError):  # of files whose columns cannot go beside the rows
         table = sources.table_with(data, features, beside=tuple(names.values()))
-    columns = {label: _printed(table.beside[name]) for label, name in names.items() if name in table.beside}
+    columns = {label: _texts(table.beside[name]) for label, name in names.items() if name in table.beside}
     if table.origin is not None:
         columns["file"] = [Path(part.file).name for part in table.origin.stretches for _ in range(part.n)]
     if table.sites:
@@ -128,7 +128,7 @@ def columns_beside(data: str, features: Sequence[str] | None) -> list[str]:
     return [name for name in sources.table_with(source, features).columns if name and name not in known]
 
 
-def _printed(values: Array) -> list[str]:
+def _texts(values: Array) -> list[str]:
     """Labels as they are printed, whole numbers without decimals."""
     whole = [int(v) if isinstance(v, float) and v.is_integer() else v for v in values.tolist()]
     return [str(value) for value in whole]

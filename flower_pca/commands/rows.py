@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from flower_pca.analysis.monitor import LEVEL, SOURCES, Anomaly, Limits, Monitor, Scored
+from flower_pca.analysis.monitor import LEVEL, SOURCES, Anomaly, Limits, Monitor, RowScores
 from flower_pca.base import archive, checks, hints, labels
 from flower_pca.base.errors import ConfigError
 from flower_pca.commands import common, output
@@ -179,18 +179,18 @@ def sites_of(given: argparse.Namespace, result: Any) -> tuple[dict[Any, Any], st
 
     needed, found = None if given.partition is None else partition.column(given.partition), ""
     beside = () if needed is None else (needed,)
-    table = _identified(given.data, result, beside)
+    table = _with_ids(given.data, result, beside)
     if given.partition is None and len(table.parts) == 1:
         found = _column_of_sites(given.data, table, result)
         if not found:
             (part,) = partition.deal(table, "contiguous", 1)
             return {Path(table.source).stem or common.title(given.data): part}, ""
-        table = _identified(given.data, result, (found,))
+        table = _with_ids(given.data, result, (found,))
     parts = partition.deal(table, f"by_column({found!r})" if found else given.partition)
     return {getattr(part, "site", "") or i: part for i, part in enumerate(parts)}, found
 
 
-def _identified(data: str, result: Any, beside: Sequence[str]) -> Any:
+def _with_ids(data: str, result: Any, beside: Sequence[str]) -> Any:
     """The rows with these columns beside them; and whose they are, where a column is called so."""
     from flower_pca.data import sources
 
@@ -199,7 +199,7 @@ def _identified(data: str, result: Any, beside: Sequence[str]) -> Any:
     called = [name for name in output.columns_beside(data, features) if hints.is_called_identifier(name)]
     with suppress(ConfigError):  # of files whose columns cannot go beside the rows
         for name in called[:1]:
-            return sources.table_with(data, features, beside=(*beside, name)).identified(name)
+            return sources.table_with(data, features, beside=(*beside, name)).with_ids(name)
     return table
 
 
@@ -231,7 +231,7 @@ def _file(path: Path | None, endings: Sequence[str]) -> Path | None:
 
 
 def _write(
-    path: Path, sites: Mapping[Any, Any], scored: Mapping[Any, Scored], limits: Limits, found: Sequence[Anomaly]
+    path: Path, sites: Mapping[Any, Any], scored: Mapping[Any, RowScores], limits: Limits, found: Sequence[Anomaly]
 ) -> None:
     """One line for each row, with its file, and whose it is; of those beyond a limit, which it is and why."""
     why: dict[tuple[Any, int], list[Anomaly]] = {}

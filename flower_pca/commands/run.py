@@ -16,7 +16,7 @@ from flower_pca.commands import common, output
 from flower_pca.commands.show import as_json, print_result
 from flower_pca.core.question import Question
 from flower_pca.core.settings import WIRES
-from flower_pca.names.columns import wanted
+from flower_pca.names.columns import names_in
 
 if TYPE_CHECKING:
     from flower_pca.results.pca import PCAResult
@@ -37,6 +37,8 @@ def add(commands: Any) -> None:
     parser.add_argument("--influence", action=argparse.BooleanOptionalAction, help=f"{text} (default: from the rows)")
     text = "the most that a client may count of all squares and of all rows, such as 0.1 or 10%%"
     parser.add_argument("--max-share", metavar="SHARE", help=text)
+    text = "columns of words that become a column for each of their levels, with commas between them"
+    parser.add_argument("--levels", type=common.names, action="extend", metavar="COLUMNS", help=text)
     text = 'noise against a budget, such as "dp(epsilon=1.0, delta=1e-6, clip=10.0)", for ssi, krylov, covariance'
     parser.add_argument("--dp", metavar="SPEC", help=text)
     text = 'with --dp, public ranges of the columns: "age=18..100,weight=30..200", or a file of lines age,18,100'
@@ -140,7 +142,12 @@ def _question(given: argparse.Namespace) -> Question:
     options = {
         name: getattr(given, name) for name in ("evaluate", "monitor", "errors", "wire", "split", "mask", "max_share")
     }
-    options |= {"dp": DP.of(dp, **more), "influence": bool(given.influence), "columns": wanted(given.columns)}
+    options |= {
+        "levels": given.levels,
+        "dp": DP.of(dp, **more),
+        "influence": bool(given.influence),
+        "columns": names_in(given.columns),
+    }
     return assembly.question(given.algorithm, **common.settings(given), **options)
 
 

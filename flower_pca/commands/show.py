@@ -13,7 +13,7 @@ from flower_pca.analysis.monitor import Monitor
 from flower_pca.analysis.rotation import Rotation
 from flower_pca.base import labels
 from flower_pca.commands import common
-from flower_pca.names.columns import listed
+from flower_pca.names.columns import enumeration
 from flower_pca.results import facts
 from flower_pca.results.pca import PCAResult
 from flower_pca.results.steps import TrackingResult
@@ -85,7 +85,7 @@ def _sites(result: PCAResult | TrackingResult) -> list[str]:
     """What the clients are called, where they have names."""
     names = [result.site_names[key] for key in sorted(result.site_names)]
     if names:
-        return [f"{labels.noun(len(names), 'site')}: {listed(names)}"]
+        return [f"{labels.noun(len(names), 'site')}: {enumeration(names)}"]
     return []
 
 

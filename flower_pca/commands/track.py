@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from flower_pca.base import labels
 from flower_pca.commands import common
-from flower_pca.names.columns import wanted
+from flower_pca.names.columns import names_in
 
 if TYPE_CHECKING:
     from flower_pca.data.inbox import Inbox
@@ -117,7 +117,7 @@ def _result(given: argparse.Namespace, tracker: Tracker, checkpoint: Path | None
         with (
             watching(events=given.events, live=given.live, title=title, resume=given.resume) as watchers,
             common.progress("starting") as on_round,
-            _terminated() if given.follow else nullcontext(),
+            _end_on_signal() if given.follow else nullcontext(),
         ):
             if inbox is not None:
                 inbox.on_wait = watchers.rest
@@ -182,18 +182,14 @@ def _tracker(given: argparse.Namespace) -> Tracker:
 
     known = {"threshold": given.threshold, "alarm_rate": given.alarm_rate, "monitor": given.monitor or None}
     changes: dict[str, Any] = {name: value for name, value in known.items() if value is not None}
-    if given.detect:
-        detects = {"detect": True}
-    else:
-        detects = {}
-    tracker = registry.tracker(given.algorithm, **detects)
-    if changes and not tracker.detect:
+    looks = given.detect or registry.tracker(given.algorithm).detect
+    if changes and not looks:
         what = " and ".join(f"--{name.replace('_', '-')}" for name in changes)
         remedy = "Add it: no change is looked for."
         raise ConfigError(what, must="given with --detect", got="no --detect", then=remedy)
-    if changes:
-        return registry.tracker(given.algorithm, **detects, **changes)
-    return tracker
+    if given.detect:
+        changes["detect"] = True
+    return registry.tracker(given.algorithm, **changes)
 
 
 def _inbox(given: argparse.Namespace) -> Inbox:
@@ -204,8 +200,8 @@ def _inbox(given: argparse.Namespace) -> Inbox:
         given.data,
         interval=given.interval or 60.0,
         batch=given.batch or 1,
-        sites=wanted(given.sites) or (),
-        columns=wanted(given.columns),
+        sites=names_in(given.sites) or (),
+        columns=names_in(given.columns),
         drop=given.drop,
         say=_say,
     )
@@ -214,12 +210,12 @@ def _inbox(given: argparse.Namespace) -> Inbox:
 def _streams(given: argparse.Namespace) -> list[Any]:
     from flower_pca.data import sources
 
-    table = sources.table(given.data, columns=wanted(given.columns), drop=given.drop)
+    table = sources.table(given.data, columns=names_in(given.columns), drop=given.drop)
     return _dealt(table.whole(), given)
 
 
 @contextmanager
-def _terminated() -> Iterator[None]:
+def _end_on_signal() -> Iterator[None]:
     """What a service manager sends to end a run is Ctrl-C."""
 
     def interrupt(*_: object) -> None:

@@ -15,7 +15,8 @@ from flower_pca.base import extras, labels
 from flower_pca.base.errors import ConfigError
 from flower_pca.commands import common
 
-_PAIR: Final = re.compile(r"""(\S+?)=('[^']*'|"[^"]*"|\S+)""")  # as a SuperNode reads its --node-config
+# as a SuperNode reads its --node-config
+_PAIR: Final = re.compile(r"""(\S+?)=('[^']*'|"[^"]*"|\S+)""")
 
 
 def add_rules(commands: Any) -> None:

@@ -23,8 +23,10 @@ from flower_pca.core.stage import Stage
 
 S = TypeVar("S")
 
-_FRACTION_WIDTH: Final = 10  # columns to start with when a fraction of the variance is asked for
-_ROUNDING: Final = 32.0  # multiples of the data's eps below which no residual can be told from rounding
+# columns to start with when a fraction of the variance is asked for
+_FRACTION_WIDTH: Final = 10
+# multiples of the data's eps below which no residual can be told from rounding
+_ROUNDING: Final = 32.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +89,7 @@ class Choosing(Protocol):
     def alternative(self) -> str:
         """The name of that other one: nodes are asked in the opening whether they decline it."""
 
-    def settled(self, model: Model) -> tuple[Algorithm[Any], str]:
+    def settle(self, model: Model) -> tuple[Algorithm[Any], str]:
         """The algorithm to go on with, and why."""
 
 
@@ -199,7 +201,7 @@ class Iterative(Algorithm[I]):
         if true > 2.0 * tol:
             words = f"the rounds settled, but the true residual {true:.2g} is above tol={tol:.2g}"
             return Status(Outcome.STALLED, words)
-        small = range(int(np.sum(model.values[: model.k] >= tol * first)) + 1, model.spanned + 1)
+        small = range(int(np.sum(model.values[: model.k] >= tol * first)) + 1, model.span + 1)
         if small:
             return self._beneath(status, model, small, tol)
         return status
@@ -262,7 +264,8 @@ def ritz_round(
     no cost.
     """
     values, Z, CZ, residuals = linalg.rayleigh_ritz(block, Y)
-    with np.errstate(over="ignore"):  # of noise alone, whose first Ritz value may be no more than 0
+    # of noise alone, whose first Ritz value may be no more than 0
+    with np.errstate(over="ignore"):
         error = float(residuals[:k].max() / max(float(values[0]), np.finfo(float).tiny))
     return values, Z, CZ, progress.step(error, gain=float(values[:k].sum()), rounds=rounds)
 

@@ -29,7 +29,8 @@ from flower_pca.base.errors import ProtocolError
 from flower_pca.base.linalg import Array
 
 MOST_STEPS: Final = 10_000  # products in a message at most, whatever loops it asks for
-SMALLEST: Final = 1e-150  # of numbers that may be divided by, but for 0 itself, which stands for none
+# of numbers that may be divided by, but for 0 itself, which stands for none
+SMALLEST: Final = 1e-150
 _SHAPES: Final = ("one number", "a vector", "a matrix")
 _SHOWN: Final = 50  # characters of a number that is refused
 
@@ -81,7 +82,8 @@ class Ask:
         """What is wrong with an array that is asked with: the rule, and what it is instead; None for nothing."""
         if a.ndim != self.dimensions:
             return _SHAPES[self.dimensions], f"shape {a.shape}"
-        if self.by_column and a.dtype.kind != "f":  # a product of whole numbers would wrap
+        # a product of whole numbers would wrap
+        if self.by_column and a.dtype.kind != "f":
             return "floating-point numbers", f"{a.dtype}"
         if a.ndim and a.dtype.kind == "b":  # which numpy adds up in a way of its own
             return "numbers", "true and false"
@@ -109,11 +111,13 @@ MATRIX: Final = Ask(dimensions=2)
 VALUES: Final = Ask(dimensions=1, divides=True)
 WIDTH: Final = Ask(least=0, whole=True, makes_columns=True)
 COLUMNS: Final = Ask(least=0, most=2**53, whole=True, counts_columns=True)
-STEPS: Final = Ask(least=0, whole=True, repeats=True)  # MOST_STEPS at most, of a whole message
+# MOST_STEPS at most, of a whole message
+STEPS: Final = Ask(least=0, whole=True, repeats=True)
 SEED: Final = Ask(least=0, most=2**64 - 1, whole=True)
 FLAG: Final = Ask(least=0, most=1, whole=True)
 OWN_WIDTH: Final = replace(WIDTH, own=True)  # of own components
-ROW_WIDTH: Final = replace(WIDTH, of_rows=True)  # of what is no more than the rows are many
+# of what is no more than the rows are many
+ROW_WIDTH: Final = replace(WIDTH, of_rows=True)
 POSITIVE: Final = Ask(divides=True)  # a number that is divided by, or 0 for none
 
 

@@ -30,8 +30,10 @@ from flower_pca.core.stage import MARGIN, Arrays, Stage
 from flower_pca.rows.frame import Frame, Moments
 
 _SLACK: Final = 1e-3  # by which sums in single precision may be off
-_COARSE: Final = 2.0**-38  # of the largest number of a column, by which others may be off that have 16 bits
-_ROUNDED: Final = 8.0  # roundings of the squares of raw rows, which frames take away again
+# of the largest number of a column, by which others may be off that have 16 bits
+_COARSE: Final = 2.0**-38
+# roundings of the squares of raw rows, which frames take away again
+_ROUNDED: Final = 8.0
 _REMEDY: Final = "Check the client's data."
 
 
@@ -88,7 +90,8 @@ class Judge:
     stage: Stage[Any]
     state: Any
     model: Model
-    _known: dict[int, Array] = field(default_factory=dict, repr=False)  # lengths of the message's columns, by array
+    # lengths of the message's columns, by array
+    _known: dict[int, Array] = field(default_factory=dict, repr=False)
 
     def check(self, client: int, up: Arrays, parts: Mapping[str, Part], sent: Arrays) -> None:
         """Raise ProtocolError, naming the client, unless its answer can be of the rows that it has told of.

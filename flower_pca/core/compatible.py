@@ -16,11 +16,14 @@ from flower_pca.base.errors import ConfigError
 from flower_pca.core.algorithm import Iterative
 from flower_pca.core.settings import BITS, FLOORS
 from flower_pca.core.stage import Stage
+from flower_pca.names.levels import known
 
-On: TypeAlias = Mapping[str, Any]  # the options that are on, by the names of a question's fields, with their values
+# the options that are on, by the names of a question's fields, with their values
+On: TypeAlias = Mapping[str, Any]
 Listed: TypeAlias = Mapping[str, type[Stage[Any]]]
 
-_NOISY_ROUNDS: Final = 100  # a budget over more than so many rounds leaves nothing but noise
+# a budget over more than so many rounds leaves nothing but noise
+_NOISY_ROUNDS: Final = 100
 _LEAVE: Final = "Leave it out."
 _ONE: Final = "Leave one of them out."
 
@@ -171,6 +174,7 @@ RULES: Final[tuple[Rule, ...]] = (
         "left out, as each party has columns of its own",
         "Name them where each party reads its table.",
     ),
+    Rule("levels", "hosted", _SUMMED, _STACKED, known),
     Rule("levels", "split", "left out, as each party codes columns of its own", "Code them where it reads its table."),
     Rule("fraction", "split", "1.0, as no other party has the columns of one that is not asked"),
     Rule("evaluate", "split", "False, as the variance left out says it exactly", "Read left_out_variance_."),
@@ -233,9 +237,11 @@ def check_options(on: On) -> None:
     for rule in RULES:
         if not (rule.option in on and rule.beside in on) or rule.fits(on[rule.option]):
             continue
-        if rule.option == "scale" and "split" in on:  # each party scales its own columns, and nobody sums
+        # each party scales its own columns, and nobody sums
+        if rule.option == "scale" and "split" in on:
             continue
-        if rule.option == "missing" and on["missing"] == "mean" and on["dp"].known:  # a constant stands for a gap
+        # a constant stands for a gap
+        if rule.option == "missing" and on["missing"] == "mean" and on["dp"].known:
             continue
         what = f"{rule.option} {WORDS[rule.beside]}"
         raise ConfigError(what, must=rule.must, got=repr(on[rule.option]), then=rule.then)

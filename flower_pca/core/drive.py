@@ -61,7 +61,7 @@ class Driven(Protocol):
         """The messages so far."""
 
     @property
-    def finished(self) -> bool:
+    def is_finished(self) -> bool:
         """Whether the result is ready."""
 
     def estimate(self) -> Array | None:
@@ -143,10 +143,10 @@ def drive(
         return run.result()
     path = Path(checkpoint)
     with nullcontext() if files.fcntl is None else files.lock(path, wait=False):
-        return _kept(run, transport, path, watchers)
+        return _drive_with_checkpoint(run, transport, path, watchers)
 
 
-def _kept(run: Driven, transport: Transport, path: Path, watchers: Sequence[Watcher]) -> Any:
+def _drive_with_checkpoint(run: Driven, transport: Transport, path: Path, watchers: Sequence[Watcher]) -> Any:
     """Likewise, with the state of run and transport in a file until the run is finished."""
     trail = Trail(path)
     if path.exists():
@@ -160,7 +160,8 @@ def _kept(run: Driven, transport: Transport, path: Path, watchers: Sequence[Watc
     for _ in rounds(run, transport):
         for watcher in watchers:
             watcher.before_keeping(run)
-        steps = trail.add(run.standing.state)  # before the checkpoint, which speaks of them
+        # before the checkpoint, which speaks of them
+        steps = trail.add(run.standing.state)
         (header, arrays), (own, beside) = run.checkpoint(steps=False), transport.keep()
         archive.write(path, transport.kind, {**header, **own, **steps}, {**arrays, **beside}, private=True)
         for watcher in watchers:

@@ -19,7 +19,8 @@ from flower_pca.core.standing import Standing
 NEWEST: Final = 1000  # messages that a run without an end keeps
 _MESSAGES: Final = 64  # of them in a checkpoint, which is written with every message
 LAYOUT: Final = 10  # grows with every change of what is kept
-_PLACE: Final = {"index": int, "halfway": bool, "last": bool, "disturbed": bool}  # of a standing
+# of a standing
+_PLACE: Final = {"index": int, "halfway": bool, "last": bool, "disturbed": bool}
 _IDENTITY: Final = ("n_components", "center", "scale", "missing", "seed")
 
 
@@ -41,12 +42,12 @@ def identity(standing: Standing, model: Model, roll: Roll, layers: Iterable[Laye
 def so_far(standing: Standing) -> Model | None:
     """What a run of steps has found by now; None before its first step is over, and of a run without steps."""
     state = standing.state
-    if standing.finished or not isinstance(state, Recorder) or not state.record:
+    if standing.is_finished or not isinstance(state, Recorder) or not state.record:
         return None
-    return replace(standing.known(whole=True), left=state.figures())
+    return replace(standing.model_now(whole=True), left=state.figures())
 
 
-def packed(
+def pack(
     run: Mapping[str, Any], asked: Mapping[str, Any], standing: Standing, roll: Roll, history: History, *, steps: bool
 ) -> tuple[dict[str, Any], dict[str, Array]]:
     """All that changes in a run: a JSON header, and arrays. `run` is its identity, `asked` the question.
@@ -57,10 +58,10 @@ def packed(
     if steps and isinstance(standing.state, Recorder) and standing.state.record:
         arrays["steps"] = standing.state.lines(len(standing.state.record))
     values = {"layout": LAYOUT, "run": run, "asked": asked, "roll": roll.to_json(), "history": in_brief(history)}
-    return {**values, **_packed(standing, arrays)}, arrays
+    return {**values, **_pack_standing(standing, arrays)}, arrays
 
 
-def unpacked(
+def unpack(
     header: Mapping[str, Any],
     arrays: dict[str, Array],
     *,
@@ -77,13 +78,14 @@ def unpacked(
         got = "one of " + ", ".join(f"{name}={v!r}" for name, v in header["run"].items() if run.get(name) != v)
         remedy = "Repeat that run's arguments, or choose another checkpoint."
         raise ConfigError("The checkpoint", must="one of this very run", got=got, then=remedy)
-    there, history = _unpacked(standing, header, arrays), replace(History.from_json(header["history"]), limit=limit)
+    there = _unpack_standing(standing, header, arrays)
+    history = replace(History.from_json(header["history"]), limit=limit)
     if isinstance(there.state, Recorder):
         state, steps = there.state.until(standing.model.steps), arrays.get("steps")
         if steps is not None:
             state = state.recall(steps)
         there = replace(there, state=state, model=replace(there.model, steps=standing.model.steps))
-    return there, roll.restored(header["roll"]), history
+    return there, roll.restore(header["roll"]), history
 
 
 def in_brief(history: History) -> list[dict[str, Any]]:
@@ -91,14 +93,14 @@ def in_brief(history: History) -> list[dict[str, Any]]:
     return (history if history.limit is None else history.newest(_MESSAGES)).to_json()
 
 
-def _packed(standing: Standing, arrays: dict[str, Array]) -> dict[str, Any]:
+def _pack_standing(standing: Standing, arrays: dict[str, Array]) -> dict[str, Any]:
     """Where a run stands, as plain values; arrays go into `arrays`."""
     plain = {name: getattr(standing, name) for name in _PLACE}
     model = archive.pack(standing.model, arrays, "model")
     return {**plain, "model": model, "state": archive.pack(standing.state, arrays, "state")}
 
 
-def _unpacked(standing: Standing, kept: Mapping[str, Any], arrays: dict[str, Array]) -> Standing:
+def _unpack_standing(standing: Standing, kept: Mapping[str, Any], arrays: dict[str, Array]) -> Standing:
     """Where a run of the same stages stood that `_packed` has kept; what it had chosen follows from what it knew."""
     there = replace(standing, **{name: archive.unpack(kind, kept[name], {}) for name, kind in _PLACE.items()})
     if not 0 <= there.index <= len(there.stages):
@@ -108,6 +110,6 @@ def _unpacked(standing: Standing, kept: Mapping[str, Any], arrays: dict[str, Arr
         raise ValueError("no number of components")
     there = replace(there, model=model)
     if not there.opening:
-        there = there.settled()
+        there = there.settle()
     stage = there.stages[min(there.index, len(there.stages) - 1)]
     return replace(there, state=archive.unpack(stage.State, kept["state"], arrays))

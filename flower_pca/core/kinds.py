@@ -56,7 +56,8 @@ Bound: TypeAlias = Callable[[Reach], Array | float]
 
 
 def _lengths(a: Array) -> Array:
-    return np.asarray(np.sqrt(np.einsum("ij,ij->j", a, a)))  # no entry is so large that its square overflows
+    # no entry is so large that its square overflows
+    return np.asarray(np.sqrt(np.einsum("ij,ij->j", a, a)))
 
 
 def _entries(a: Array) -> Array:
@@ -258,7 +259,8 @@ Kind.COMPONENTS = Kind(
     rounded=True,
 )
 
-KINDS: Final = tuple(kind for kind in vars(Kind).values() if isinstance(kind, Kind))  # in the order of this table
+# in the order of this table
+KINDS: Final = tuple(kind for kind in vars(Kind).values() if isinstance(kind, Kind))
 
 
 @dataclass(frozen=True)
@@ -306,7 +308,11 @@ def fault(a: Array, part: Part) -> tuple[str, str] | None:
         return rule, f"shape {a.shape} and dtype {a.dtype}"
     if a.ndim and a.dtype == np.float64 and _ordinary(a):
         return None
-    largest = abs(float(a)) if a.ndim == 0 else max(float(a.max(initial=0.0)), -float(a.min(initial=0.0)))  # or NaN
+    # or NaN
+    if a.ndim == 0:
+        largest = abs(float(a))
+    else:
+        largest = max(float(a.max(initial=0.0)), -float(a.min(initial=0.0)))
     if not math.isfinite(largest):
         return "finite", f"{int(a.size - np.isfinite(a).sum())} NaN or infinite entries"
     if largest > _LARGEST:
@@ -321,7 +327,8 @@ def _ordinary(a: Array) -> bool:
     if not a.flags.forc:
         return False
     flat = a.ravel("K")
-    return bool(np.vdot(flat, flat) < _ORDINARY)  # which NaN is not; vdot warns of nothing
+    # which NaN is not; vdot warns of nothing
+    return bool(np.vdot(flat, flat) < _ORDINARY)
 
 
 def require_finite(answer: Mapping[str, Array]) -> None:

@@ -26,7 +26,8 @@ from flower_pca.core.algorithm import Algorithm
 from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays, Broadcast, Stage
 
-Sayings: TypeAlias = Mapping[str, Arrays]  # what layers say to the clients, by the layer's name
+# what layers say to the clients, by the layer's name
+Sayings: TypeAlias = Mapping[str, Arrays]
 
 
 class Who(NamedTuple):
@@ -116,7 +117,7 @@ class Layer:
         """The deviation of the noise that each client adds to its answer."""
         return 0.0
 
-    def shared(self, needed: int) -> Self:
+    def divide(self, needed: int) -> Self:
         """The layer over a sum under masks that cannot do without so many clients."""
         return self
 
@@ -124,22 +125,22 @@ class Layer:
         """The state of a stage that has to know of the layer."""
         return state
 
-    def wasted(self, stage: str, algorithm: Algorithm[Any], why: str) -> tuple[Self, Algorithm[Any]]:
+    def waste(self, stage: str, algorithm: Algorithm[Any], why: str) -> tuple[Self, Algorithm[Any]]:
         """After answers to this stage that gave no sum: the layer, and the algorithm that it still allows."""
         return self, algorithm
 
     def reopen(self) -> None:
         """Refuse to hold the opening again, where that is out of the question."""
 
-    def ended(self, model: Model) -> Model:
+    def end(self, model: Model) -> Model:
         """What is known of an algorithm that has ended, in the light of the layer."""
         return model
 
-    def measured(self, model: Model) -> Model:
+    def measure(self, model: Model) -> Model:
         """What is known after the closing message; where a layer is binding, the algorithm does not judge it."""
         return model
 
-    def priced(self, result: Any, stages: Sequence[str], *, shared: bool) -> Any:
+    def price(self, result: Any, stages: Sequence[str], *, shared: bool) -> Any:
         """The result of a run in which messages of these stages were answered."""
         return result
 

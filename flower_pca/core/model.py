@@ -20,8 +20,10 @@ from flower_pca.vertical.split import Split
 
 _ROUNDING: Final = 1e-12  # of a share of the variance
 _TIED: Final = 1e-12  # of the first eigenvalue, a gap that is none
-_NOTHING: Final = 64.0  # multiples of eps times the first eigenvalue that an eigenvalue of zero may come out as
-_SURE: Final = 0.1  # the sine up to which components are found although their eigenvalues are next to nothing
+# multiples of eps times the first eigenvalue that an eigenvalue of zero may come out as
+_NOTHING: Final = 64.0
+# the sine up to which components are found although their eigenvalues are next to nothing
+_SURE: Final = 0.1
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,7 @@ class Claim:
 
 
 @dataclass(frozen=True)
-class Counted:
+class Weights:
     """What the answers of clients count, where not all count alike.
 
     Attributes:
@@ -113,7 +115,7 @@ class Model:
     clients: int = 0
     trace: float = 0.0
     claims: dict[int, Claim] = field(default_factory=dict)
-    counted: Counted | None = None
+    counted: Weights | None = None
     answers: str = "rows"
     sizes: Array | None = None
     offset: float = 0.0
@@ -195,7 +197,7 @@ class Model:
         return residual / gap
 
     @property
-    def spanned(self) -> int:
+    def span(self) -> int:
         """How many of the wanted components have an eigenvalue that is more than rounding."""
         assert self.values is not None
         return int(np.sum(self.values[: self.k] > _NOTHING * self.eps * float(self.values[0])))
@@ -210,8 +212,8 @@ class Model:
     def doubts(self) -> str:
         """What a small residual does not tell of the wanted components, to follow a status; "" if nothing."""
         assert self.values is not None
-        if self.spanned < self.k and not self.sure:
-            none = range_of("component", range(self.spanned + 1, self.k + 1))
+        if self.span < self.k and not self.sure:
+            none = range_of("component", range(self.span + 1, self.k + 1))
             return f"; beside the first, {none} have no variance but rounding: any directions would do"
         if self.sine_estimate is not None:
             return ""

@@ -18,7 +18,7 @@ from flower_pca.core import compatible
 from flower_pca.core.algorithm import Algorithm, Iterative
 from flower_pca.core.layer import Layer
 from flower_pca.core.settings import BITS, DP, WIRES, MaskedSums, fewest
-from flower_pca.names.columns import listed, wanted
+from flower_pca.names.columns import enumeration, names_in
 from flower_pca.names.levels import Levels, plain_levels, read_levels
 
 SCALES: Final = (None, "std", "max_abs")
@@ -136,12 +136,13 @@ class Question:
         if max_share is not None:
             checks.proportion("max_share", max_share)
             object.__setattr__(self, "max_share", float(max_share))
-        object.__setattr__(self, "columns", self._ranged(wanted(self.columns)))
+        object.__setattr__(self, "columns", self._columns_with_ranges(names_in(self.columns)))
         if self.levels is not None:
             object.__setattr__(self, "levels", self._coded())
         plain = {"n_components": checks.components(self.n_components), "seed": int(self.seed)}
         for name, value in {**plain, "fraction": float(fraction)}.items():
-            object.__setattr__(self, name, value)  # numpy's numbers become Python's, as files can have them
+            # numpy's numbers become Python's, as files can have them
+            object.__setattr__(self, name, value)
 
     def _coded(self) -> Levels | None:
         """The columns of words, each with its levels where these are known."""
@@ -150,7 +151,7 @@ class Question:
             raise ConfigError("center with levels", must="True", got="False", then=remedy)
         return read_levels(self.levels)
 
-    def _ranged(self, columns: tuple[str, ...] | None) -> tuple[str, ...] | None:
+    def _columns_with_ranges(self, columns: tuple[str, ...] | None) -> tuple[str, ...] | None:
         """The columns that are named; where a budget has ranges, those are of all that take part."""
         if self.dp is None or not self.dp.known:
             return columns
@@ -159,7 +160,7 @@ class Question:
             raise ConfigError("center with ranges of dp", must="True", got="False", then=remedy)
         names = tuple(name for name, *_ in self.dp.known)
         if columns is not None and set(columns) != set(names):
-            got = listed(sorted(set(columns) ^ set(names)))
+            got = enumeration(sorted(set(columns) ^ set(names)))
             remedy = "Leave columns out: they are those that have ranges."
             raise ConfigError("columns with ranges of dp", must="the same", got=f"more or less: {got}", then=remedy)
         return columns or names

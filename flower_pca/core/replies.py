@@ -31,7 +31,7 @@ class UnawaitedError(ProtocolError):
 
 
 @dataclass(frozen=True)
-class Collected:
+class Reduction:
     """The answers to one message: their reduction, who gave them, and who failed, why, and for good."""
 
     total: Any
@@ -88,7 +88,8 @@ class Tally:
         self._stage, self._state, self._sent, self._layers = stage, state, sent, layers
         self._model = model
         self._d, self._heading = model.d or None, model.heading
-        self._judge: Judge | None = None  # there are no claims where answers are noisy, summed, or our own
+        # there are no claims where answers are noisy, summed, or our own
+        self._judge: Judge | None = None
         if model.claims:
             self._judge = Judge(stage, state, model)
         self._merge = stage.merging(state)
@@ -97,7 +98,8 @@ class Tally:
             self._common = stage.parts(sent.arrays, self._d)
         self._telling = _telling(self._common)
         self._groups: dict[tuple[int, str], _Group] = {}
-        self._before: frozenset[int] = frozenset()  # clients that have answered it already
+        # clients that have answered it already
+        self._before: frozenset[int] = frozenset()
         self._answered: set[int] = set()
         self._failures: dict[str, str] = {}
         self._notes: dict[str, str] = {}
@@ -110,7 +112,7 @@ class Tally:
         if total is not None:
             self._groups[_columns(self._telling, total, self._d), ""] = _Group(total, list(answered))
 
-    def collect(self, replies: Iterable[Reply | Sum | Failure]) -> Collected:
+    def collect(self, replies: Iterable[Reply | Sum | Failure]) -> Reduction:
         """Take the answers in their order: what they come to, and who has given none that counts."""
         for position, reply in enumerate(replies):
             if isinstance(reply, Sum):
@@ -124,7 +126,7 @@ class Tally:
         if count:
             for layer in self._layers:
                 total = layer.open(total, number=self._sent.number, position=None)
-        return Collected(
+        return Reduction(
             total,
             frozenset(self._answered - self._banned),
             count,
@@ -206,7 +208,7 @@ class Tally:
         best = self._groups.pop(most)
         for kind, group in self._groups.items():
             for client in group.clients:
-                self._failures[str(client)] = str(group.said(kind).mismatch(group.name(client), best.said(most)))
+                self._failures[str(client)] = str(group.header(kind).mismatch(group.name(client), best.header(most)))
                 self._banned.add(client)
         return best
 
@@ -229,9 +231,9 @@ class _Group:
             self.sites[reply.client] = reply.site
 
     def name(self, client: int) -> str:
-        return _named(client, self.sites.get(client, ""))
+        return _title(client, self.sites.get(client, ""))
 
-    def said(self, kind: tuple[int, str]) -> Heading:
+    def header(self, kind: tuple[int, str]) -> Heading:
         return self.heading or Heading(kind[0])
 
     def take(self, total: Any, clients: Iterable[int]) -> None:
@@ -241,7 +243,7 @@ class _Group:
 
 def name_of(reply: Reply) -> str:
     """A client, by its own name too if it has one."""
-    return _named(reply.client, reply.site)
+    return _title(reply.client, reply.site)
 
 
 def declined_by(reply: Reply) -> str:
@@ -257,7 +259,7 @@ def _forgot(reply: Reply) -> str:
     return sentence(what, rule, "lost", "It begins afresh. Look at its memory-dir, and whether it was restarted.")
 
 
-def _named(client: int, site: str) -> str:
+def _title(client: int, site: str) -> str:
     if site:
         return f"client {client} ({site})"
     return f"client {client}"

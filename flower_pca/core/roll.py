@@ -149,7 +149,7 @@ class Roll:
             return tuple(fit[i] for i in sorted(_in_turn(len(fit), size, number, self.seed)))
         return fit
 
-    def failed(self, banned: Collection[int], why: str) -> Roll:
+    def fail(self, banned: Collection[int], why: str) -> Roll:
         """With these clients never asked again; `why` is the first failure of a message, "" without one."""
         if not banned and not why:
             return self
@@ -158,11 +158,11 @@ class Roll:
             raise failed._incomplete(failed.banned)
         return failed
 
-    def readmitted(self, clients: Iterable[int]) -> Roll:
+    def readmit(self, clients: Iterable[int]) -> Roll:
         """With these clients asked again: they have been started anew."""
         return replace(self, banned=self.banned.difference(clients))
 
-    def answered(
+    def take(
         self, call: Call, came: frozenset[int], *, asked: Iterable[int], spare: bool = False
     ) -> tuple[Roll, Verdict]:
         """After a message that these clients have answered, those before included, and what that amounts to.
@@ -187,9 +187,9 @@ class Roll:
         least = min(self.min_clients, len(came.union(asked)))
         if len(came) < max(least, 1):
             return roll._unheard(len(came), least), Verdict.AGAIN
-        return roll.completed(call, came, spare=spare), Verdict.COMPLETE
+        return roll.complete(call, came, spare=spare), Verdict.COMPLETE
 
-    def completed(self, call: Call, came: frozenset[int], *, spare: bool = False) -> Roll:
+    def complete(self, call: Call, came: frozenset[int], *, spare: bool = False) -> Roll:
         """After a message that nobody is waited for any more."""
         members, unfit = self.members, self.unfit
         if self.everyone and (gone := (self.members | self.asked) - came):
@@ -209,11 +209,11 @@ class Roll:
         """The run depends on a client that it has lost."""
         return replace(self, came=_NOBODY, awaited=_NOBODY, lost=True)
 
-    def reopened(self) -> Roll:
+    def reopen(self) -> Roll:
         """Before an opening that makes members anew."""
         return replace(self, came=_NOBODY, awaited=_NOBODY, lost=False)
 
-    def changed(self, here: Iterable[int], *, counted: bool) -> bool:
+    def has_changed(self, here: Iterable[int], *, counted: bool) -> bool:
         """Whether those here are others than the newest round was of, so that it does not speak of them.
 
         `counted`: a member that was away has counted by its last answer.
@@ -227,7 +227,7 @@ class Roll:
         """What has changed since the run began. A half-answered message is forgotten: it is asked again as a whole."""
         return {**{name: sorted(getattr(self, name)) for name in _SETS}, **{n: getattr(self, n) for n in _KEPT}}
 
-    def restored(self, kept: Mapping[str, Any]) -> Roll:
+    def restore(self, kept: Mapping[str, Any]) -> Roll:
         """By the same rules, with what `to_json` has kept."""
         kinds = get_type_hints(Roll)
         there: dict[str, Any] = {name: archive.unpack(kinds[name], kept[name], {}) for name in _KEPT}

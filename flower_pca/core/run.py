@@ -35,7 +35,7 @@ from flower_pca.core.layer import Layer
 from flower_pca.core.model import Model, ResultClass
 from flower_pca.core.replies import Tally, unusable
 from flower_pca.core.roll import Call, Roll, Verdict
-from flower_pca.core.stage import Broadcast, Failure, Reply, Stage, Sum, Unsized
+from flower_pca.core.stage import Broadcast, Failure, NeedsWidth, Reply, Stage, Sum
 from flower_pca.core.standing import Standing
 from flower_pca.names.columns import Heading
 
@@ -96,9 +96,9 @@ class Run:
         return self._history
 
     @property
-    def finished(self) -> bool:
+    def is_finished(self) -> bool:
         """Whether the result is ready."""
-        return self._standing.finished
+        return self._standing.is_finished
 
     def estimate(self) -> Array | None:
         """The basis if the run ended now; None before there is one. See `Standing.estimate`."""
@@ -109,21 +109,22 @@ class Run:
 
         The order of `present` is the order of the clients' keys: it decides which ones a fraction samples.
         """
-        if self._standing.finished:
+        if self._standing.is_finished:
             return None
         here = self._roll.present(present)
-        while not (now := self._standing).finished:
+        while not (now := self._standing).is_finished:
             if self._roll.lost:
                 for layer in self._layers:
                     layer.reopen()
-                self._standing, self._roll = now.restarted(self._roll, whole=self._whole), self._roll.reopened()
+                self._standing, self._roll = now.restart(self._roll, whole=self._whole), self._roll.reopen()
             elif (status := now.stage.status(now.state)) is not None:
-                self._standing = now.left(status, here, self._roll, self._layers)
+                self._standing = now.leave(status, here, self._roll, self._layers)
             elif to := self._roll.audience(self._call, here, number=self._draws(now.stage.name)):
                 return self._send(to)
             elif self._roll.awaited and now.opening:
-                came = self._roll.came  # those that failed it are not there to be asked again
-                self._roll = self._roll.completed(self._call, came)
+                # those that failed it are not there to be asked again
+                came = self._roll.came
+                self._roll = self._roll.complete(self._call, came)
                 self._complete(self._total, came)
             else:
                 self._roll = self._roll.lose()
@@ -142,12 +143,13 @@ class Run:
         if self._roll.awaited:
             tally.resume(self._total, self._roll.came)
         got = tally.collect(replies)
-        self._standing = now.headed(got.heading, got.declined)
+        self._standing = now.with_heading(got.heading, got.declined)
         if got.notes:
             self.mark_loss()
-        self._roll = self._roll.failed(got.banned, got.why)
-        spare = now.model.summed and now.model.restarts == 0  # asked once only, it gets a chance by the next opening
-        self._roll, verdict = self._roll.answered(call, got.answered, asked=sent.to, spare=spare)
+        self._roll = self._roll.fail(got.banned, got.why)
+        # asked once only, it gets a chance by the next opening
+        spare = now.model.summed and now.model.restarts == 0
+        self._roll, verdict = self._roll.take(call, got.answered, asked=sent.to, spare=spare)
         if verdict is Verdict.AGAIN:
             self._total = got.total
         else:
@@ -157,8 +159,9 @@ class Run:
             try:
                 self._complete(got.total, got.answered)
                 metrics = now.stage.metrics(self._standing.state)
-                if (status := self._standing.over) is not None:  # who has answered last may go
-                    self._standing = self._standing.left(status, (), self._roll, self._layers)
+                # who has answered last may go
+                if (status := self._standing.over) is not None:
+                    self._standing = self._standing.leave(status, (), self._roll, self._layers)
             except np.linalg.LinAlgError as error:
                 raise unusable(error) from error
         record = got.record(sent, seconds=time.perf_counter() - self._began, metrics=metrics)
@@ -167,11 +170,11 @@ class Run:
 
     def readmit(self, clients: Iterable[int]) -> None:
         """Ask these again although they were left out: they have been started anew."""
-        self._roll = self._roll.readmitted(clients)
+        self._roll = self._roll.readmit(clients)
 
     def result(self) -> Any:
         """The result of a finished run: of the class that the algorithm names."""
-        if not self.finished:
+        if not self.is_finished:
             raise RuntimeError("the run is not finished: pending() still returns messages")
         return self._result_of(self._standing.model)
 
@@ -180,18 +183,24 @@ class Run:
         model = kept.so_far(self._standing)
         if model is not None:
             return self._result_of(model)
-        if self.finished:
+        if self.is_finished:
             return self.result()
         return None
 
     def checkpoint(self, *, steps: bool = True) -> tuple[dict[str, Any], dict[str, Array]]:
         """All that a new run of the same arguments needs to go on: header, arrays; steps, if not kept by a `Trail`."""
-        return kept.packed(self._identity(), self._asked, self._standing, self._roll, self._history, steps=steps)
+        return kept.pack(self._identity(), self._asked, self._standing, self._roll, self._history, steps=steps)
 
     def restore(self, header: Mapping[str, Any], arrays: dict[str, Array]) -> None:
         """Go on where `checkpoint` was taken. A half-answered round is asked again as a whole."""
-        now: dict[str, Any] = {"standing": self._standing, "roll": self._roll, "limit": self._history.limit}
-        self._standing, self._roll, self._history = kept.unpacked(header, arrays, run=self._identity(), **now)
+        self._standing, self._roll, self._history = kept.unpack(
+            header,
+            arrays,
+            run=self._identity(),
+            standing=self._standing,
+            roll=self._roll,
+            limit=self._history.limit,
+        )
         self._total = self._sent = None
 
     # What masks do to the message under way.
@@ -205,11 +214,11 @@ class Run:
     def settle(self, *, heading: Heading, needed: int) -> Broadcast:
         """The message, once the clients are known to have these columns, and their sum to need so many of them."""
         assert self._sent is not None
-        self._standing = self._standing.headed(heading if heading.count else None)
+        self._standing = self._standing.with_heading(heading if heading.count else None)
         state = self._standing.state
-        if isinstance(state, Unsized):
+        if isinstance(state, NeedsWidth):
             state = state.of_columns(heading.count)
-        self._layers = tuple(layer.shared(needed) for layer in self._layers)
+        self._layers = tuple(layer.divide(needed) for layer in self._layers)
         for layer in self._layers:
             state = layer.inform(state)
         self._standing = replace(self._standing, state=state)
@@ -225,7 +234,7 @@ class Run:
         assert self._sent is not None
         left, allowed = list[Layer](), self.algorithm
         for layer in self._layers:
-            layer, allowed = layer.wasted(self._sent.stage, allowed, why)
+            layer, allowed = layer.waste(self._sent.stage, allowed, why)
             left.append(layer)
         stages = tuple(allowed if stage is self.algorithm else stage for stage in self._standing.stages)
         self._standing, self._layers = replace(self._standing, stages=stages), tuple(left)
@@ -234,7 +243,7 @@ class Run:
         result = self._result.of(model, algorithm=self.algorithm.spec, history=self._history, asked=self._asked)
         for layer in self._layers:
             stages = [r.stage for r in self._history if r.answered]
-            result = layer.priced(result, stages, shared=self._roll.summed)
+            result = layer.price(result, stages, shared=self._roll.summed)
         return result
 
     def _identity(self) -> dict[str, Any]:
@@ -264,7 +273,8 @@ class Run:
         now, asked = self._standing, frozenset(to)
         model, stage, opening = now.model, now.stage, now.opening
         frame = model.frame
-        if opening:  # it speaks of raw rows, or of what is public: the frame is what it asks for
+        # it speaks of raw rows, or of what is public: the frame is what it asks for
+        if opening:
             frame = replace(model.public, own=model.missing == "own_mean")
         message = Broadcast(
             stage.name,
@@ -280,6 +290,7 @@ class Run:
 
     def _complete(self, total: Any, came: frozenset[int]) -> None:
         """Hand a round that nobody is awaited for any more to the stage."""
-        self._standing = self._standing.answered(total, came)
+        self._standing = self._standing.take(total, came)
         if self._roll.summed and not self._roll.whole and not self._standing.sums_suffice:
-            self._roll = self._roll.lose()  # it could go on without some clients, but not by sums
+            # it could go on without some clients, but not by sums
+            self._roll = self._roll.lose()

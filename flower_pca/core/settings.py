@@ -20,10 +20,13 @@ from flower_pca.names import ranges as public
 
 BITS: Final = {"float64": 64, "float32": 32, "float16": 16}
 WIRES: Final = ("auto", *BITS)
-FLOORS: Final = {64: 0.0, 32: 1e-7, 16: 1e-3}  # the least tolerance that goes with so many bits
+# the least tolerance that goes with so many bits
+FLOORS: Final = {64: 0.0, 32: 1e-7, 16: 1e-3}
 _ALL: Final = 100  # clients up to which every two of them share a mask
-_COLLUDING: Final = 5  # beyond, one of so many may collude with the server, or drop out,
-_SECURITY: Final = 20  # and the chance that this exposes any client, or costs the sum, is at most 2^-20
+# beyond, one of so many may collude with the server, or drop out,
+_COLLUDING: Final = 5
+# and the chance that this exposes any client, or costs the sum, is at most 2^-20
+_SECURITY: Final = 20
 
 
 def fewest(tol: float) -> int:
@@ -82,7 +85,8 @@ class MaskedSums:
             if mask:
                 return cls()
             return None
-        if isinstance(mask, str) and mask.lower() in ("true", "false"):  # as a configuration may have them
+        # as a configuration may have them
+        if isinstance(mask, str) and mask.lower() in ("true", "false"):
             if mask.lower() == "true":
                 return cls()
             return None
@@ -97,7 +101,7 @@ class MaskedSums:
             return clients - 1
         return _fewest(clients)
 
-    def needed(self, group: int) -> int:
+    def quorum(self, group: int) -> int:
         """How many of a client and its neighbours, together so many, have to survive."""
         return min(group, math.floor(self.threshold * group) + 1)
 
@@ -187,7 +191,7 @@ class DP:
         return specs.bind(given, {"dp": cls, "DP": cls}, what="dp", rule=rule)(**more)
 
 
-class Asked(TypedDict, total=False):
+class QuestionOptions(TypedDict, total=False):
     """A question in short, beside its algorithm: see `Question`. Settings may be strings; mask may be True."""
 
     n_components: int | float | str
@@ -210,7 +214,7 @@ class Asked(TypedDict, total=False):
     max_share: float | str | None
 
 
-class AskedHere(Asked, total=False):
+class AskedHere(QuestionOptions, total=False):
     """Likewise, with what a loop in process may ask for beside it; the last four are passed on to the algorithm."""
 
     min_clients: int

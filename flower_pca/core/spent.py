@@ -149,7 +149,8 @@ def _total_noise(result: Any, deviation: float) -> float:
     scaled = result.scale_ is not None and not ranged
     sums = result.centered or scaled
     reach, d = (None if dp is None else dp.reach) or spent.clip, result.n_features_in_
-    unit = deviation * np.sqrt(3.0 if sums else 2.0)  # on a number of the moments, times reach squared
+    # on a number of the moments, times reach squared
+    unit = deviation * np.sqrt(3.0 if sums else 2.0)
     if scaled:
         columns = 1.0 / result.scale_**2
     else:

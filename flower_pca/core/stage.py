@@ -35,16 +35,18 @@ from flower_pca.rows.frame import Frame
 
 Arrays: TypeAlias = dict[str, Array]
 Stack: TypeAlias = dict[int, Arrays]
-Merge: TypeAlias = Callable[[Any, int, Arrays], Any]  # merge(total, client, answer); total is None before the first
+# merge(total, client, answer); total is None before the first
+Merge: TypeAlias = Callable[[Any, int, Arrays], Any]
 
-MOST_ROWS: Final = 2.0**32  # a bound on the rows of a client: in fixed point, sums of so many are exact
+# a bound on the rows of a client: in fixed point, sums of so many are exact
+MOST_ROWS: Final = 2.0**32
 MARGIN: Final = 2.0**10  # of a bound above what entries mostly are
 
 S = TypeVar("S")
 
 
 @runtime_checkable
-class Unsized(Protocol):
+class NeedsWidth(Protocol):
     """A stage's state that is told the number of columns, by the set-up of masks, where no opening tells it."""
 
     def of_columns(self, columns: int) -> Any:
@@ -217,7 +219,7 @@ class Stage(ABC, Generic[S]):
         """
 
     @staticmethod
-    def own(memory: Arrays, data: Any) -> Arrays:
+    def own_results(memory: Arrays, data: Any) -> Arrays:
         """What the client's memory amounts to after this stage as a result of the client's own; it never leaves it."""
         return {}
 

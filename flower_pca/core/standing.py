@@ -96,13 +96,13 @@ class Standing:
         return self.stages[1 if self.opens else 0]
 
     @property
-    def named(self) -> str:
+    def service(self) -> str:
         """What nodes have to serve: the algorithm's name; after a plus those of later stages that compare rows."""
         later = (stage.name for stage in self.stages[Role.AFTER :] if stage.by_row)
         return "+".join((self.algorithm.name, *later))
 
     @cached_property
-    def finished(self) -> bool:
+    def is_finished(self) -> bool:
         """Whether all stages are done."""
         return self.index == len(self.stages)
 
@@ -114,7 +114,7 @@ class Standing:
     @property
     def columns(self) -> int:
         """The number of columns, where it is known; else 0."""
-        return self.model.d or self.known(whole=True).d
+        return self.model.d or self.model_now(whole=True).d
 
     @property
     def sums_suffice(self) -> bool:
@@ -153,9 +153,9 @@ class Standing:
             return Call.ANYONE
         return Call.SAMPLE
 
-    def known(self, *, whole: bool) -> Model:
+    def model_now(self, *, whole: bool) -> Model:
         """All that is known now. Of an algorithm's round that was not `whole`, C Z is not of all clients."""
-        if self.finished:
+        if self.is_finished:
             return self.model
         within = self.role is Role.ALGORITHM
         if not within and self.stage.status(self.state) is None:
@@ -170,7 +170,7 @@ class Standing:
 
         Without a product nothing tells which k directions of that span are wanted.
         """
-        model = self.known(whole=whole)
+        model = self.model_now(whole=whole)
         if model.basis is None:
             return None
         if model.product is None and model.values is None:
@@ -180,14 +180,14 @@ class Standing:
         assert model.product is not None
         return linalg.rayleigh_ritz(model.basis, model.product)[1][:, : model.k]
 
-    def headed(self, heading: Heading | None, declined: str = "") -> Standing:
+    def with_heading(self, heading: Heading | None, declined: str = "") -> Standing:
         """Where the columns of all clients are known to be these, and one has declined the alternative; or None, ""."""
         if (model := self.model).heading is not None and not declined:
             return self
-        said: Any = {"heading": model.heading or heading, "declined": model.declined or declined}
-        return replace(self, model=replace(model, **said))
+        model = replace(model, heading=model.heading or heading, declined=model.declined or declined)
+        return replace(self, model=model)
 
-    def answered(self, total: Any, came: frozenset[int]) -> Standing:
+    def take(self, total: Any, came: frozenset[int]) -> Standing:
         """After a complete round with this total, of these clients."""
         state = self.stage.server(self.state, total, came)
         halfway = self.opening and self.stage.status(state) is None
@@ -197,27 +197,27 @@ class Standing:
         """Where clients have lost what they keep: it matters while the algorithm is under way."""
         return replace(self, disturbed=self.disturbed or self.role is Role.ALGORITHM)
 
-    def left(self, status: Status, here: tuple[int, ...], roll: Roll, layers: Sequence[Layer]) -> Standing:
+    def leave(self, status: Status, here: tuple[int, ...], roll: Roll, layers: Sequence[Layer]) -> Standing:
         """At the next stage, or back at the opening where the answer is not yet the one asked for.
 
         `status` says why the stage is done, `here` which clients are present, `layers` what lies over the run.
         """
         # Where a layer is binding, no other round can put one right that was not of all clients, nor an opening.
         binding = any(layer.binding for layer in layers)
-        now = replace(self, model=self.known(whole=roll.whole or binding))
+        now = replace(self, model=self.model_now(whole=roll.whole or binding))
         if self.opening:
-            now = now.settled()
+            now = now.settle()
         elif self.role is Role.ALGORITHM:
-            now = now._ended(status, layers)
-            if self.opens and not binding and now._outdated(here, roll):
-                return now.reopened(self.algorithm.restart(now.model), roll)
+            now = now._end(status, layers)
+            if self.opens and not binding and now._is_outdated(here, roll):
+                return now.reopen(self.algorithm.restart(now.model), roll)
         elif self.role is Role.CLOSING:
             if now._too_narrow:
-                return now._widened(roll)
-            now = now._measured(layers, binding=binding)
+                return now._widen(roll)
+            now = now._measure(layers, binding=binding)
         return now._at_next()
 
-    def _ended(self, status: Status, layers: Iterable[Layer]) -> Standing:
+    def _end(self, status: Status, layers: Iterable[Layer]) -> Standing:
         """With what is said of an algorithm that has ended."""
         algorithm = self.algorithm
         # A closing message that measures the components finds out by itself whether they are right.
@@ -225,20 +225,20 @@ class Standing:
             status = Status(Outcome.STALLED, f"{status.words}{_DISTURBED}")
         model = replace(self.model, status=status, rounds=algorithm.rounds(self.state))
         for layer in layers:
-            model = layer.ended(model)
+            model = layer.end(model)
         return replace(self, model=model)
 
-    def _outdated(self, here: tuple[int, ...], roll: Roll) -> bool:
+    def _is_outdated(self, here: tuple[int, ...], roll: Roll) -> bool:
         """Whether the newest round does not speak of the clients here; by last answers members count."""
-        return roll.changed(here, counted=self.algorithm.caches and not roll.summed)
+        return roll.has_changed(here, counted=self.algorithm.caches and not roll.summed)
 
-    def _measured(self, layers: Iterable[Layer], *, binding: bool) -> Standing:
+    def _measure(self, layers: Iterable[Layer], *, binding: bool) -> Standing:
         """With what is said of a run whose closing stage has measured it."""
         model = self.model
         if not binding:
             model = replace(model, status=self.algorithm.verify(model))
         for layer in layers:
-            model = layer.measured(model)
+            model = layer.measure(model)
         return replace(self, model=model)
 
     def _at_next(self) -> Standing:
@@ -249,13 +249,14 @@ class Standing:
             return replace(self, index=index, state=self.stages[index].start(self.model), last=False)
         return replace(self, index=index, last=False)
 
-    def restarted(self, roll: Roll, *, whole: bool) -> Standing:
+    def restart(self, roll: Roll, *, whole: bool) -> Standing:
         """Back at the opening, with what the algorithm makes of all that is known."""
-        known = self.known(whole=whole)
-        begun = known.basis is None or not known.d  # with nothing, or with a block that is asked for again
-        return self.reopened(known.basis if begun else self.algorithm.restart(known), roll)
+        known = self.model_now(whole=whole)
+        # with nothing, or with a block that is asked for again
+        begun = known.basis is None or not known.d
+        return self.reopen(known.basis if begun else self.algorithm.restart(known), roll)
 
-    def reopened(self, block: Array | None, roll: Roll) -> Standing:
+    def reopen(self, block: Array | None, roll: Roll) -> Standing:
         """Back at the opening, with this block in the coordinates of the old frame; None before the first is held."""
         model, algorithm, last = self.model, self.algorithm, self.last
         assert isinstance(algorithm, Algorithm)
@@ -282,12 +283,12 @@ class Standing:
         state = self.stages[0].start(model)
         return replace(self, model=model, state=state, index=0, halfway=False, last=last, disturbed=False)
 
-    def settled(self) -> Standing:
+    def settle(self) -> Standing:
         """With the algorithm that the run goes on with, which may be chosen by what the opening has brought."""
         chooser = self.chooser or self.algorithm
         if not isinstance(chooser, Choosing):
             return self
-        chosen, why = chooser.settled(self.model)
+        chosen, why = chooser.settle(self.model)
         model = replace(self.model, choices={**self.model.choices, **({"algorithm": why} if why else {})})
         return replace(self, stages=(self.stages[0], chosen, *self.stages[2:]), chooser=chooser, model=model)
 
@@ -301,8 +302,8 @@ class Standing:
             return False
         return fraction_rank(model.values, model.trace, model.n_components) is None
 
-    def _widened(self, roll: Roll) -> Standing:
+    def _widen(self, roll: Roll) -> Standing:
         """Back at the opening with twice as many columns. It is no restart: the clients are the same."""
         Z = self.model.columns
         block = np.hstack([Z, linalg.random_block(len(Z), Z.shape[1], self.model.seed + 1)])
-        return replace(self, model=replace(self.model, restarts=self.model.restarts - 1)).reopened(block, roll)
+        return replace(self, model=replace(self.model, restarts=self.model.restarts - 1)).reopen(block, roll)

@@ -44,7 +44,8 @@ from flower_pca.names.spelling import clean
 _HELD: Final = 2**18  # cells that are held as Python's numbers at a time
 _SHOWN: Final = 40  # characters of a cell that a message shows
 _PIECE: Final = 2**20  # characters that are looked at at a time
-_MARKED: Final = 2**16  # cells at the start of a file by which its decimals are known, in most files
+# cells at the start of a file by which its decimals are known, in most files
+_MARKED: Final = 2**16
 
 
 @dataclass
@@ -91,7 +92,8 @@ class Sheet:
             if not record:
                 before = reader.line_num
                 continue
-            line, before = before + 1, reader.line_num  # of a record over several lines the first
+            # of a record over several lines the first
+            line, before = before + 1, reader.line_num
             waiting.append((self.above + line, self.above + before, record))
             if any(map(str.strip, record)):
                 for first, last, one in waiting:
@@ -175,10 +177,17 @@ def csv(
     if sheet.tail:
         _warn_of_tail(sheet)
     if not rows.size:
-        rows = np.empty((0, len(features)))
+        rows = _no_numbers(features, values)
     beside_rows = {n: np.array(found) if n == ids else sheet.cells.plain(found) for n, found in values.items()}
     origin = Origin.of(file, len(rows), sheet.line, guessed=guessed)
-    return Table((rows,), features if sheet.header else (), beside_rows, words, str(file), origin).identified(ids)
+    return Table((rows,), features if sheet.header else (), beside_rows, words, str(file), origin).with_ids(ids)
+
+
+def _no_numbers(features: Sequence[str], values: dict[str, list[str]]) -> Array:
+    """The rows of a file without a row; or without a feature, as one of labels alone, which has its rows."""
+    if features:
+        return np.empty((0, len(features)))
+    return np.empty((max(map(len, values.values()), default=0), 0))
 
 
 def _sheet(
@@ -277,7 +286,8 @@ def _require_no_commas(file: Path, first: Sequence[str], second: Sequence[str], 
     if cells.sep == "," or len(first) != 1 or len(second) != 1:
         return
     count = second[0].count(",")
-    if first[0].count(",") == count > int(cells.decimal == ","):  # one alone may stand before decimals
+    # one alone may stand before decimals
+    if first[0].count(",") == count > int(cells.decimal == ","):
         got, remedy = f"{first[0]!r} in the first line", f"{option(file, sep=',')}, or leave sep and decimal out."
         raise DataError(f"What stands between two cells of {file}", must=repr(cells.sep), got=got, then=remedy)
 
@@ -294,7 +304,8 @@ def _numbers(sheet: Sheet, lines: TextIO, places: list[int]) -> Array | None:
             used = places
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore", UserWarning)  # about a file without rows, which is LocalData's matter
+                # about a file without rows, which is LocalData's matter
+                warnings.simplefilter("ignore", UserWarning)
                 return np.loadtxt(lines, delimiter=sheet.cells.sep, comments=None, quotechar='"', ndmin=2, usecols=used)
         except UnicodeError:
             raise

@@ -34,13 +34,16 @@ import numpy as np
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array
 
-_GAPS: Final = ("", "na", "n/a", "nan", "null", "none")  # what stands in files for a value that is missing
+# what stands in files for a value that is missing
+_GAPS: Final = ("", "na", "n/a", "nan", "null", "none")
 _WORDS: Final = {**dict.fromkeys(_GAPS, np.nan), "true": 1.0, "false": 0.0}
-_BLANKS: Final = str.maketrans({"\u00a0": " ", "\u202f": " ", "\u2019": "'"})  # as they stand in thousands
+# as they stand in thousands
+_BLANKS: Final = str.maketrans({"\u00a0": " ", "\u202f": " ", "\u2019": "'"})
 _BETWEEN: Final = (".", ",", "'", " ")  # what may stand between thousands
 _SEPARATORS: Final = (",", ";", "\t", "|")
 SAMPLE: Final = 200  # lines by which the separator is found
-_EXCEL: Final = re.compile(r'"?sep=(.)"?\s*')  # a first line by which Excel is told the separator
+# a first line by which Excel is told the separator
+_EXCEL: Final = re.compile(r'"?sep=(.)"?\s*')
 _NUMBERS: Final = {  # how a number is written, and what that says of its marks
     "thousands have points": re.compile(r"[1-9]\d{0,2}(\.\d{3}){2,}(,\d*)?|[1-9]\d{0,2}\.\d{3},\d*"),
     "thousands have commas": re.compile(r"[1-9]\d{0,2}(,\d{3}){2,}(\.\d*)?|[1-9]\d{0,2},\d{3}\.\d*"),
@@ -240,7 +243,8 @@ class Marks:
 _WHOLE: Final = r"\s*\d+\s*"
 _LINES, _CELLS = 200, 2**18  # that are looked at, at most
 _FEWEST: Final = 5  # lines below from which something can be said
-_MANY: Final = 100  # lines below among which something that happens to few columns by accident would be seen
+# lines below among which something that happens to few columns by accident would be seen
+_MANY: Final = 100
 _RARE: Final = 0.01  # of the lines below
 _FAR: Final = 5.0  # spreads of a column
 
@@ -331,7 +335,8 @@ _MARKS: Final = {  # the longer ones first: that of UTF-16 begins that of UTF-32
     codecs.BOM_UTF16_LE: "utf-16",
     codecs.BOM_UTF16_BE: "utf-16",
 }
-_OTHER: Final = {"utf-16": "utf-8", "utf-32": "utf-8", "latin-1": "cp1252"}  # what to try next
+# what to try next
+_OTHER: Final = {"utf-16": "utf-8", "utf-32": "utf-8", "latin-1": "cp1252"}
 _LOOK: Final = 4096  # bytes that are looked at for what a file is
 _PACKED: Final = {b"\x1f\x8b": "gzip", b"PK\x03\x04": "zip", b"BZh": "bzip2", b"\xfd7zXZ": "xz"}
 
@@ -385,7 +390,8 @@ def _require_text(file: Path, start: bytes, used: str, *, given: bool) -> None:
     remedy = "Mend the line, or name the source by a spec that reads this kind of file."
     if not given and 4 * start.count(0) >= len(start):
         order = "utf-16-be"
-        if start[1::2].count(0) >= start[::2].count(0):  # Latin letters have their zero second
+        # Latin letters have their zero second
+        if start[1::2].count(0) >= start[::2].count(0):
             order = "utf-16-le"
         remedy = f"{option(file, encoding=order)} if it is in UTF-16."
     line = start[: start.index(0)].count(b"\n") + 1

@@ -31,9 +31,12 @@ CHEAP: Final = 2**21  # likewise, where nobody has asked for a look
 _SAID: Final = 3  # sentences of one kind
 _FEW: Final = 3  # rows of a site that hide nobody
 _LEAST: Final = 5  # values from which something can be said of a column at a site
-_MANY: Final = 10  # different values of a column that measures, and does not only tell kinds apart
-_RARE: Final = 1e-3  # the chance at which ordinary rows may look like a line of totals, in a whole run
-_OFTEN: Final = 900.0  # codes below are measurements as well: they have to be there twice
+# different values of a column that measures, and does not only tell kinds apart
+_MANY: Final = 10
+# the chance at which ordinary rows may look like a line of totals, in a whole run
+_RARE: Final = 1e-3
+# codes below are measurements as well: they have to be there twice
+_OFTEN: Final = 900.0
 _SITES: Final = 30  # beyond them one site hardly changes the median of all
 _GAP: Final = 'If it stands for a gap, empty the cell and use missing="mean".'
 _CODES: Final = np.array(  # that files write for a gap
@@ -42,9 +45,11 @@ _CODES: Final = np.array(  # that files write for a gap
 _TIME: Final = re.compile(
     r"dat(e|um)|time|zeit|\btag\b|\bday\b|birth|geburt|admission|admitted|aufnahme|dob", re.IGNORECASE
 )
-_WIDE: Final = 500  # columns beyond which they are wave lengths, genes or pixels, and some look odd by accident
+# columns beyond which they are wave lengths, genes or pixels, and some look odd by accident
+_WIDE: Final = 500
 _CELSIUS: Final = 60.0  # degrees at most of what is measured in either scale
-_APART: Final = 0.25  # of the spread: how far a median may lie from that of the other sites in another unit
+# of the spread: how far a median may lie from that of the other sites in another unit
+_APART: Final = 0.25
 _WIDER: Final = 1.6  # how far a spread may differ from theirs
 _UNITS: Final = (  # a factor and what is added: how one unit becomes another
     (10.0, 0.0, "a factor of 10"),
@@ -93,26 +98,26 @@ class Site:
         return len(self.rows)
 
     @functools.cached_property
-    def sorted(self) -> Array:
+    def in_order(self) -> Array:
         """The values of each column, ascending, gaps last."""
         return np.sort(self.rows, axis=0)
 
     @functools.cached_property
     def seen(self) -> Array:
         """How many values each column has."""
-        return np.asarray(self.n - np.isnan(self.sorted).sum(axis=0))
+        return np.asarray(self.n - np.isnan(self.in_order).sum(axis=0))
 
     @functools.cached_property
     def different(self) -> Array:
         """How many different values each column has."""
-        steps = np.diff(self.sorted, axis=0)
+        steps = np.diff(self.in_order, axis=0)
         return np.asarray((steps > 0.0).sum(axis=0) + (self.seen > 0))
 
     @functools.cached_property
     def levels(self) -> Array:
         """A tenth, the median and nine tenths of each column, 3 x d."""
         places = np.rint(np.multiply.outer([0.1, 0.5, 0.9], np.maximum(self.seen - 1, 0))).astype(int)
-        return np.take_along_axis(self.sorted, places, axis=0)
+        return np.take_along_axis(self.in_order, places, axis=0)
 
     @functools.cached_property
     def marks(self) -> Array:
@@ -142,11 +147,12 @@ def find(
     columns = [f"column {name.removeprefix('column ')}" for name in columns]
     found = [few]
     with np.errstate(all="ignore"), warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # what cannot be told of a column compares NaN, which is false
+        # what cannot be told of a column compares NaN, which is false
+        warnings.simplefilter("ignore", RuntimeWarning)
         found += [list(kind(sites, columns)) for kind in _OF_ROWS]
         if len(columns) <= _WIDE:
             found += [list(kind(sites, columns)) for kind in _OF_COLUMNS]
-    return tuple([sentence for sentences in filter(None, found) for sentence in _shortened(sentences)])
+    return tuple([sentence for sentences in filter(None, found) for sentence in _shorten(sentences)])
 
 
 def len_of(table: SiteRows | LocalData) -> int:
@@ -170,7 +176,7 @@ def is_sparse(table: SiteRows | LocalData) -> bool:
     return hasattr(table.values, "tocsr")
 
 
-def _shortened(sentences: list[str]) -> list[str]:
+def _shorten(sentences: list[str]) -> list[str]:
     beyond = len(sentences) - _SAID
     if beyond <= 0:
         return sentences
@@ -206,10 +212,10 @@ def _empty(sites: Sequence[Site], columns: Sequence[str]) -> Iterator[str]:
 
 def _sentinels(sites: Sequence[Site], columns: Sequence[str]) -> Iterator[str]:
     """Values such as -999 that lie further from all others of their column than these from each other."""
-    low = np.nanmin([site.sorted[0] for site in sites], axis=0)
+    low = np.nanmin([site.in_order[0] for site in sites], axis=0)
     high = np.nanmax([_highest(site) for site in sites], axis=0)
     for j in np.flatnonzero(np.isin(low, _CODES) | np.isin(high, _CODES)).tolist():
-        values = np.sort(np.concatenate([site.sorted[: site.seen[j], j] for site in sites]))
+        values = np.sort(np.concatenate([site.in_order[: site.seen[j], j] for site in sites]))
         for code in _codes_of(values):
             where = [(site, np.flatnonzero(site.rows[:, j] == code)) for site in sites]
             site, rows = next((site, rows) for site, rows in where if len(rows))
@@ -235,9 +241,9 @@ def _codes_of(values: Array) -> list[float]:
 
 def _zeros(sites: Sequence[Site], columns: Sequence[str]) -> Iterator[str]:
     """Zeros in a column whose other values lie together, far from 0: no blood pressure is 0."""
-    low = np.nanmin([site.sorted[0] for site in sites], axis=0)
+    low = np.nanmin([site.in_order[0] for site in sites], axis=0)
     for j in np.flatnonzero(low == 0.0).tolist():
-        values = np.concatenate([site.sorted[: site.seen[j], j] for site in sites])
+        values = np.concatenate([site.in_order[: site.seen[j], j] for site in sites])
         rest = values[values != 0.0]
         if len(rest) < max(2 * _LEAST, len(values) / 2) or len(np.unique(rest)) < _MANY:
             continue
@@ -257,12 +263,12 @@ def _first(site: Site, rows: Array) -> str:
 def _highest(site: Site) -> Array:
     """The largest value of each column."""
     last = np.maximum(site.seen - 1, 0)
-    return np.asarray(np.take_along_axis(site.sorted, last[None], axis=0)[0])
+    return np.asarray(np.take_along_axis(site.in_order, last[None], axis=0)[0])
 
 
 def _dates(sites: Sequence[Site], columns: Sequence[str]) -> Iterator[str]:
     """Columns of days as numbers: 20240131, days since 1900 as Excel counts them, or seconds since 1970."""
-    least = np.nanmin([site.sorted[0] for site in sites], axis=0)
+    least = np.nanmin([site.in_order[0] for site in sites], axis=0)
     most = np.nanmax([_highest(site) for site in sites], axis=0)
     varies = (most > least) & (np.sum([site.seen for site in sites], axis=0) >= _LEAST)
     for j in np.flatnonzero(varies & (least >= 18000101) & (most <= 21001231)).tolist():
@@ -386,7 +392,7 @@ def _tells_rows_apart(site: Site) -> bool:
         return False
     again = 2.0 * np.log(max(site.n, 2))
     for j in measures[:64]:
-        _, counts = np.unique(site.sorted[: site.seen[j], j], return_counts=True)
+        _, counts = np.unique(site.in_order[: site.seen[j], j], return_counts=True)
         again += float(np.log(np.sum((counts / counts.sum()) ** 2)))
     return bool(again < np.log(0.01))
 
@@ -458,7 +464,7 @@ def _constants(sites: Sequence[Site], columns: Sequence[str]) -> Iterator[str]:
         if len(odd) > max(2, len(columns) // 4):
             continue  # rows of another kind, such as those of one district
         for j in odd:
-            what = f"{_capital(columns[j])} is {site.sorted[0, j]:g} in all rows of {site.who}"
+            what = f"{_capital(columns[j])} is {site.in_order[0, j]:g} in all rows of {site.who}"
             yield f"{what}, and hardly ever elsewhere. Check that file."
 
 
@@ -468,7 +474,7 @@ def _seldom_elsewhere(site: Site, j: int, sites: Sequence[Site]) -> bool:
     others = others[~np.isnan(others)]
     if not len(others) or others.min() == others.max():
         return False
-    share = float((others == site.sorted[0, j]).mean())
+    share = float((others == site.in_order[0, j]).mean())
     return share <= 0.5 and float(site.seen[j]) * np.log(max(share, 1e-300)) < np.log(1e-6)
 
 

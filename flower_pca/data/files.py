@@ -18,7 +18,8 @@ from flower_pca.names.columns import Columns, no_numbers
 from flower_pca.names.origin import Origin
 from flower_pca.names.spelling import clean
 
-_NAMES: Final = ("feature_names", "columns")  # of arrays that name the columns of the others
+# of arrays that name the columns of the others
+_NAMES: Final = ("feature_names", "columns")
 
 
 def npy(*, path: str) -> Table:
@@ -64,7 +65,7 @@ def npz(*, path: str, key: str = "X", beside: Sequence[str] = (), ids: str | Non
         rule, got = f"{rows.shape[-1]}, one for each column", f"{len(named)}"
         raise DataError(f"{found[0]} of {file}", must=rule, got=got, then="Name each column, or leave them out.")
     origin = Origin.of(file, len(rows) if rows.ndim else 0)
-    return Table((rows,), Columns(named, str(file)).names, columns, {}, str(file), origin).identified(ids)
+    return Table((rows,), Columns(named, str(file)).names, columns, {}, str(file), origin).with_ids(ids)
 
 
 def sparse(*, path: str) -> Table:
@@ -123,7 +124,8 @@ def parquet(
         told = source.schema_arrow.names
         names = [clean(name) for name in told]
         features, apart, words = chosen(file, names, columns, with_ids(beside, ids))
-        spelt = {name: told[names.index(name)] for name in (*features, *apart) if name}  # as the file has it
+        # as the file has it
+        spelt = {name: told[names.index(name)] for name in (*features, *apart) if name}
         table = source.read(columns=list(spelt.values()))
         kinds = {name: table.schema.field(spelt[name]).type for name in features}
         number = (pa.types.is_floating, pa.types.is_integer, pa.types.is_boolean, pa.types.is_decimal)
@@ -140,10 +142,10 @@ def parquet(
         rows = np.empty((table.num_rows, len(features)), dtype=np.float32 if single and features else np.float64)
         for j, name in enumerate(features):
             rows[:, j] = table[spelt[name]].cast(pa.float64(), safe=False).to_numpy()
-        values = {name: _decoded(table[spelt[name]]) for name in apart if name}
-    return Table((rows,), features, values, words, str(file), Origin.of(file, len(rows))).identified(ids)
+        values = {name: _decode(table[spelt[name]]) for name in apart if name}
+    return Table((rows,), features, values, words, str(file), Origin.of(file, len(rows))).with_ids(ids)
 
 
-def _decoded(column: Any) -> Array:
+def _decode(column: Any) -> Array:
     whole = column.combine_chunks()
     return np.asarray((whole.dictionary_decode() if hasattr(whole, "dictionary_decode") else whole).to_pylist())

@@ -219,7 +219,8 @@ class Inbox:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             found = sources.table(str(file), columns=self._columns, drop=self._drop).whole()
-            values = rows_with_gaps(found.rows, str(file))  # a copy: what becomes of the file does not matter
+            # a copy: what becomes of the file does not matter
+            values = rows_with_gaps(found.rows, str(file))
         if not len(values):
             raise no_rows(file)
         return SiteRows(values, found.names or None)

@@ -13,8 +13,8 @@ from typing import Any
 
 from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError, DataError
-from flower_pca.names.columns import listed, no_numbers
-from flower_pca.names.spelling import clean, doubled, nameless, unlike
+from flower_pca.names.columns import enumeration, no_numbers
+from flower_pca.names.spelling import clean, double, nameless, unlike
 
 
 @contextmanager
@@ -64,7 +64,7 @@ def require_matches(what: str, names: Iterable[str], patterns: Iterable[str]) ->
     for pattern in patterns:
         if not matching(there, [pattern]):
             remedy = checks.did_you_mean(pattern, there, "Leave it out.")
-            raise ConfigError(what, must=f"among {listed(there)}", got=repr(pattern), then=remedy)
+            raise ConfigError(what, must=f"among {enumeration(there)}", got=repr(pattern), then=remedy)
 
 
 def with_ids(beside: Any, ids: object) -> Any:
@@ -85,7 +85,7 @@ def chosen(
     If no features are chosen, all are that are not beside, and have a name of their own.
     """
     apart, twice = texts("beside", beside), [name for name, count in Counter(names).items() if name and count > 1]
-    unfit = {name: doubled(name) for name in twice}
+    unfit = {name: double(name) for name in twice}
     if "" in names and "" not in apart:
         unfit[""] = nameless([j for j, name in enumerate(names) if not name], len(names))
     every = tuple(name for name in names if name not in apart and name not in unfit)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -24,7 +25,7 @@ from flower_pca.data.files import npy, npz, npz_or_sparse, parquet, sparse, svml
 from flower_pca.data.reading import matching, no_rows, reading, require_matches, texts
 from flower_pca.data.sets import arithmetic, geometric, hugging_face, sklearn, synthetic
 from flower_pca.data.table import Table
-from flower_pca.names.columns import Columns, Heading, listed, no_numbers
+from flower_pca.names.columns import Columns, Heading, enumeration, no_numbers
 from flower_pca.names.origin import Origin
 from flower_pca.names.sites import SiteRows
 
@@ -79,8 +80,9 @@ def folder(
     place, files = files_of(path, pattern, texts("without", without))
     tables = _tables(files, options, texts("drop", drop))
     first = tables[0]
-    if first.names and any(table.names != first.names for table in tables):  # nobody's order is that of all
-        first = first.picked(tuple(sorted(first.names)))
+    # nobody's order is that of all
+    if first.names and any(table.names != first.names for table in tables):
+        first = first.pick(tuple(sorted(first.names)))
     tables = [like(first, table, files[0], file) for table, file in zip(tables, files, strict=True)]
     names = _sites(files)
     parts = tuple(table.parts[0] for table in tables)
@@ -121,12 +123,10 @@ def parties(
                 raise ConfigError("The number of clients", must=rule, got=clients, then=remedy)
             return list(found)
         if ids is not None:
-            known = {"ids": ids}
-        else:
-            known = {}
-        if known and "ids" not in inspect.signature(load).parameters:
-            raise ConfigError("ids", must="of a csv, parquet or npz file", got=repr(ids), then="Leave them out.")
-        whole = _loaded(partial(load, **known), spec, (), None, drop).whole()
+            if "ids" not in inspect.signature(load).parameters:
+                raise ConfigError("ids", must="of a csv, parquet or npz file", got=repr(ids), then="Leave them out.")
+            load = partial(load, ids=ids)
+        whole = _load(load, spec, (), None, drop).whole()
         d = int(whole.rows.shape[1])
         checks.integer("The number of clients", clients or 2, least=1, most=d)
         parts = np.array_split(np.arange(d), clients or 2)
@@ -136,7 +136,8 @@ def parties(
 
 DRAWN: Final = (synthetic, geometric, arithmetic)  # from a seed: they read no file
 
-_SEPARATORS: Final = {".tsv": "\t", ".tab": "\t", ".txt": ",", ".dat": ","}  # what may stand between cells there
+# what may stand between cells there
+_SEPARATORS: Final = {".tsv": "\t", ".tab": "\t", ".txt": ",", ".dat": ","}
 _OTHERS: Final = {  # endings of files that are no source, and what to do with them
     **dict.fromkeys((".gz", ".zip", ".bz2", ".xz", ".zst", ".7z", ".tar"), "Unpack it first."),
     **dict.fromkeys((".xls", ".xlsx", ".ods"), "Save it as csv first."),
@@ -151,21 +152,25 @@ SOURCES: Final[dict[str, Callable[..., Table]]] = {
 }
 
 
-def make(spec: str, needed: Sequence[str] | None = None) -> Any:
+def make(spec: str, needed: Sequence[str] | None = None, *, levels: Sequence[str] = ()) -> Any:
     """The rows that a spec string or a bare path names: a two-dimensional array, dense,
     memory-mapped or sparse.
 
     Where their columns have names, or their lines numbers, they come as `SiteRows`, with these.
-    Where it matters, only the `needed` columns are read: see `table_with`.
+    Where it matters, only the `needed` columns are read: see `table_with`. Columns of words that are
+    named as `levels` come with them, to be coded.
     """
-    found = table_with(spec, needed)
-    named = found.names or found.text or found.ids is not None
+    if levels:
+        found = table(spec, levels=levels)
+    else:
+        found = table_with(spec, needed)
+    named = found.names or found.text or found.texts or found.ids is not None
     if named:
         return found.site_rows(found.rows)
     return found.rows
 
 
-def drawn(spec: str) -> bool:
+def is_random(spec: str) -> bool:
     """Whether these rows are drawn from a seed, and no file is read for them."""
     load = _source(spec)
     return getattr(load, "func", load) in DRAWN
@@ -182,7 +187,8 @@ def size_drawn(spec: str) -> int:
     if isinstance(load, partial):
         given |= load.keywords
     n, d, clients = (given.get(name, 1) for name in ("n", "d", "clients"))
-    sizes = [size if isinstance(size, int) else 0 for size in (n, d, clients)]  # others are refused by name
+    # others are refused by name
+    sizes = [size if isinstance(size, int) else 0 for size in (n, d, clients)]
     return max(sizes[0] * sizes[1], sizes[2] * sizes[1] ** 2)
 
 
@@ -193,6 +199,7 @@ def table(
     columns: Sequence[str] | None = None,
     drop: Sequence[str] = (),
     without: Sequence[str] = (),
+    levels: Sequence[str] = (),
 ) -> Table:
     """The rows with what is known of them.
 
@@ -202,13 +209,20 @@ def table(
         columns: Names of the columns to use, likewise, unless the spec names its own.
         drop: Names of columns to leave out, which may hold anything, or patterns such as "lab_*".
         without: Of a folder, names of files to leave out, which may hold anything, or patterns.
+        levels: Names of columns of words that a run may code by their levels: see `Question`.
     """
+    if levels:
+        plain = columns
+        if columns is not None:
+            plain = [name for name in columns if name not in levels]
+        whole = table(spec, beside=(*beside, *levels), columns=plain, drop=drop, without=without)
+        return whole.with_words(tuple(levels))
     with private():
         load = _source(spec)
         if isinstance(load, partial) and load.func is folder:
             drop, without = (*load.keywords.get("drop", ()), *drop), (*load.keywords.get("without", ()), *without)
             load, drop = partial(load, drop=drop, without=without), ()
-        return _loaded(load, spec, tuple(beside), columns, drop)
+        return _load(load, spec, tuple(beside), columns, drop)
 
 
 def table_with(spec: str, needed: Sequence[str] | None, *, beside: Sequence[str] = ()) -> Table:
@@ -218,6 +232,10 @@ def table_with(spec: str, needed: Sequence[str] | None, *, beside: Sequence[str]
     So what a run of some columns has read can be read again, without a word of the columns that it
     has left out.
     """
+    words = _words_of(needed)
+    if words:
+        with suppress(ConfigError, DataError):  # of a file without such columns, which has those that are needed
+            return table(spec, beside=beside, levels=words)
     try:
         return table(spec, beside=beside)
     except DataError:
@@ -226,7 +244,13 @@ def table_with(spec: str, needed: Sequence[str] | None, *, beside: Sequence[str]
         return table(spec, beside=beside, columns=tuple(map(str, needed)))
 
 
-def _loaded(
+def _words_of(needed: Sequence[str] | None) -> tuple[str, ...]:
+    """The columns of words that columns such as ward=surgery are made of."""
+    names = (str(name).partition("=") for name in (() if needed is None else needed))
+    return tuple(dict.fromkeys(column for column, sign, _ in names if sign and column))
+
+
+def _load(
     load: Callable[..., Table],
     spec: str,
     beside: tuple[str, ...],
@@ -253,7 +277,7 @@ def _loaded(
     loaded = loaded.without(matching(loaded.columns, drop))
     if columns is None:
         return loaded
-    return loaded.picked(tuple(columns))
+    return loaded.pick(tuple(columns))
 
 
 def _source(spec: str) -> Callable[..., Table]:
@@ -310,7 +334,7 @@ def _tables(files: Sequence[Path], options: Mapping[str, Any], drop: Sequence[st
     tables = [table.without(matching(table.columns, drop)) for table in tables]
     for table, file in zip(tables, files, strict=True):
         if table.words and then:
-            raise DataError(f"The columns of {file}", must="numbers", got=listed(table.words.values()), then=then)
+            raise DataError(f"The columns of {file}", must="numbers", got=enumeration(table.words.values()), then=then)
         if table.words:
             raise no_numbers(file, table.words)
         if table.parts[0].ndim == 2 and table.parts[0].shape[0] == 0:

@@ -10,7 +10,7 @@ import numpy as np
 
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.linalg import Array
-from flower_pca.names.columns import Columns, listed, no_numbers
+from flower_pca.names.columns import Columns, enumeration, no_numbers
 from flower_pca.names.origin import Origin
 from flower_pca.names.sites import SiteRows
 from flower_pca.names.spelling import clean
@@ -31,6 +31,7 @@ class Table:
             elsewhere.
         sites: Names of the clients, where the parts have them.
         ids: Whose row each is, where a column of the source says so.
+        texts: Columns of words that a run may code by their levels, by name.
     """
 
     parts: tuple[Any, ...]
@@ -41,6 +42,7 @@ class Table:
     origin: Origin | None = None
     sites: tuple[str, ...] = ()
     ids: tuple[Any, ...] | None = None
+    texts: Mapping[str, Array] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "names", tuple(map(clean, self.names)))
@@ -78,28 +80,35 @@ class Table:
             return self
         kept = tuple(name for name in self.names if name not in columns)
         words = {name: bad for name, bad in self.words.items() if name not in columns}
-        return replace(self.picked(kept), words=words)
+        return replace(self.pick(kept), words=words)
 
-    def identified(self, ids: str | None) -> Table:
+    def with_ids(self, ids: str | None) -> Table:
         """The same, with the column of this name beside the rows as their ids."""
         if ids is None:
             return self
         beside = dict(self.beside)
         return replace(self, ids=tuple(beside.pop(ids).tolist()), beside=beside)
 
-    def picked(self, columns: tuple[str, ...]) -> Table:
+    def with_words(self, columns: Collection[str]) -> Table:
+        """The same, with these columns beside the rows as words that a run may code."""
+        if not columns:
+            return self
+        beside = {name: cells for name, cells in self.beside.items() if name not in columns}
+        return replace(self, beside=beside, texts={name: self.beside[name] for name in columns})
+
+    def pick(self, columns: tuple[str, ...]) -> Table:
         """The columns of these names, in this order."""
-        if not self.names:
-            rule, remedy = "left out of data without names of columns", "Name the columns in the file."
-            raise ConfigError("columns", must=rule, got=listed(columns), then=remedy)
         if columns == self.names:
             return self
+        if not self.names:
+            rule, remedy = "left out of data without names of columns", "Name the columns in the file."
+            raise ConfigError("columns", must=rule, got=enumeration(columns), then=remedy)
         places = Columns(self.names, self.source or "the data").places(columns, self.words)
         return replace(self, parts=tuple(part[:, places] for part in self.parts), names=columns, words={})
 
     def site_rows(self, values: Any, index: Any = None, site: str = "") -> Any:
         """Some of the rows, at this index among all, with what belongs to them; as they are, where nothing does."""
-        if not self.names and not site and self.origin is None and self.ids is None:
+        if not (self.names or site or self.texts) and self.origin is None and self.ids is None:
             return values
         if self.origin is None or index is None:
             origin = self.origin
@@ -113,7 +122,11 @@ class Table:
             known = self.ids
         else:
             known = tuple(np.array(self.ids, dtype=object)[index])
-        return SiteRows(values, self.names or None, self.words, source, site, origin, known)
+        texts = {name: cells if index is None else cells[index] for name, cells in self.texts.items()}
+        names = self.names or None
+        if texts:
+            names = self.names
+        return SiteRows(values, names, self.words, source, site, origin, known, texts)
 
 
 def take(rows: Any, index: Array) -> Any:

@@ -3,8 +3,8 @@
 A float has digits far below the noise. Of a number that is 0 but for one row they are those of the noise alone, and
 with the row they are not: one message can show that a row is missing (Mironov, "On significance of the least
 significant bits for differential privacy", 2012). So what leaves a client is a multiple of `step_of(deviation)`, the
-largest power of two of at most 2^-10 of the deviation, whatever the number is: `noised` splits it into whole steps and
-a rest, neither of which loses a digit, adds the noise to the rest, and rounds.
+largest power of two of at most 2^-10 of the deviation, whatever the number is: `add_noise` splits it into whole steps
+and a rest, neither of which loses a digit, adds the noise to the rest, and rounds.
 
 What that costs. To round is to process what the Gaussian mechanism has given, so `dp.gaussian` holds as it stands, and
 the step needs no share of the budget. What is left are two ways in which a draw here is no ideal one:
@@ -31,7 +31,8 @@ from flower_pca.base.bits import Bits
 from flower_pca.base.linalg import Array
 
 FINER: Final = 10  # bits by which a step is finer than the deviation of the noise
-_WHOLE: Final = 2.0**62  # steps that a number is cut off at; they are whole numbers of 64 bits
+# steps that a number is cut off at; they are whole numbers of 64 bits
+_WHOLE: Final = 2.0**62
 _DRAWN: Final = 2**16  # numbers that are drawn at a time
 _RARE: Final = 2.0**-20  # below it a uniform number of 64 bits has too few digits
 _NEVER: Final = 2.0**-193  # in place of a uniform number of 0
@@ -61,10 +62,11 @@ def step_of(deviation: float) -> float:
     return math.ldexp(1.0, max(math.frexp(deviation)[1] - 1 - FINER, _LEAST))
 
 
-def noised(a: Array, deviation: float, bits: Bits) -> Array:
+def add_noise(a: Array, deviation: float, bits: Bits) -> Array:
     """Numbers with independent Gaussian noise of this deviation, each a whole number of steps."""
     step = step_of(deviation)
-    with np.errstate(over="ignore"):  # exact but for that, as the step is a power of two
+    # exact but for that, as the step is a power of two
+    with np.errstate(over="ignore"):
         steps = np.clip(np.asarray(a, dtype=np.float64) / step, -_WHOLE, _WHOLE)
     whole = np.floor(steps)
     rest = np.rint(steps - whole + deviation / step * normals(np.shape(a), bits))

@@ -39,7 +39,7 @@ def epsilon_of(mu: float, delta: float) -> float:
     return _least(lambda epsilon: delta_of(mu, epsilon) <= delta)
 
 
-def calibrated(epsilon: float, delta: float) -> float:
+def noise_of(epsilon: float, delta: float) -> float:
     """The largest mu that keeps to (epsilon, delta)."""
     return 1.0 / _least(lambda multiplier: delta_of(1.0 / multiplier, epsilon) <= delta)
 

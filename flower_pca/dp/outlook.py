@@ -17,7 +17,8 @@ from flower_pca.base import labels
 from flower_pca.base.errors import DataError
 
 USUAL: Final = 1.0 / 9.0  # the variance of a usual column, in halves of its range
-SLACK: Final = 1.5  # times the norm of a usual row, to which rows are clipped: few are as long
+# times the norm of a usual row, to which rows are clipped: few are as long
+SLACK: Final = 1.5
 
 
 def usual_clip(columns: int) -> float:
@@ -63,7 +64,8 @@ class Outlook:
         """Refuse a budget under which nothing could be seen, though all columns moved as one."""
         if not self.ranged or self.moving < self.columns:
             return
-        most = self.columns * USUAL  # noise / n + (off / n)^2 is less from the larger root on
+        # noise / n + (off / n)^2 is less from the larger root on
+        most = self.columns * USUAL
         least = math.ceil((self.noise + math.hypot(self.noise, 2.0 * self.off * math.sqrt(most))) / (2.0 * most)) + 2
         sizes = f"{labels.count(self.columns, 'column')} at {labels.count(self.clients, 'client')}"
         rule = f"at least {least:,} for {sizes}, as noise else hides all components"

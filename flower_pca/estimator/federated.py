@@ -171,7 +171,7 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         Raises:
             DataError: If the rows of `fit` had no variance in some direction, so that there is no density.
         """
-        return self._each(X, lambda table: likelihood.log_likelihood(self.result_, self._named(table)))
+        return self._each(X, lambda table: likelihood.log_likelihood(self.result_, self._with_names(table)))
 
     def score(self, X: Any, y: Any = None) -> float:
         """The mean of `score_samples` over the rows, by which a search compares numbers of components."""
@@ -222,15 +222,15 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         return np.concatenate([work(table) for table in several[0]])
 
     def _scores(self, X: Any) -> Array:
-        scores = self.result_.transform(self._named(X))
+        scores = self.result_.transform(self._with_names(X))
         if self.whiten:
             return (scores / self._deviations()).astype(scores.dtype)
         return scores
 
-    def _named(self, X: Any) -> SiteRows:
+    def _with_names(self, X: Any) -> SiteRows:
         """Rows that scikit-learn has checked, with the names of their columns."""
         names = self.result_.feature_names_in_
-        rows = tables.checked(self, X, reset=False, who="X")
+        rows = tables.check(self, X, reset=False, who="X")
         return SiteRows(rows, names=None if names is None else tuple(names))
 
     def _deviations(self) -> Array:

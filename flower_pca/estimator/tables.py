@@ -17,27 +17,28 @@ from sklearn.utils.validation import check_array, validate_data
 from flower_pca.base.checks import finite
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.labels import count
-from flower_pca.names.columns import Columns, Heading, no_numbers, wanted
+from flower_pca.names.columns import Columns, Heading, names_in, no_numbers
 from flower_pca.names.sites import SiteRows
 from flower_pca.names.spelling import clean
 
 DTYPES: Final = (np.float64, np.float32)
 
-_UNNAMED: Final = ("None", "nan", "<NA>", "NaT")  # what stands for no name, as it is printed
+# what stands for no name, as it is printed
+_UNNAMED: Final = ("None", "nan", "<NA>", "NaT")
 
 
 def shards(estimator: Any, X: Any, sites: Any) -> list[SiteRows]:
     """The rows of each client, checked, with the names of their columns and of their site."""
     found = several(X)
     if found is None:
-        parts, whose = dealt(checked(estimator, X, reset=True, who="X"), sites)
+        parts, whose = dealt(check(estimator, X, reset=True, who="X"), sites)
     elif sites is not None:
         remedy = "Give one table with sites, or several tables without."
         raise ConfigError("sites", must="left out of several tables", got="both", then=remedy)
     else:
         tables, whose = found
-        every = enumerate(tables if estimator.columns is not None else aligned(tables, whose))
-        parts = [_noted(estimator, table, first=i == 0, who=whose.get(i, f"client {i}")) for i, table in every]
+        every = enumerate(tables if estimator.columns is not None else align(tables, whose))
+        parts = [_note_names(estimator, table, first=i == 0, who=whose.get(i, f"client {i}")) for i, table in every]
     names = getattr(estimator, "feature_names_in_", None)
     if names is None:
         texts = None
@@ -63,7 +64,7 @@ def several(X: Any) -> tuple[list[Any], dict[int, str]] | None:
     return tables, {i: str(site) for i, site in enumerate(X)} if isinstance(X, Mapping) else own
 
 
-def aligned(tables: list[Any], sites: dict[int, str]) -> list[Any]:
+def align(tables: list[Any], sites: dict[int, str]) -> list[Any]:
     """The tables, the columns of each in the order of the first one's, where all have names that are text."""
     names = [list(labels(table) or ()) for table in tables]
     if not all(found and all(isinstance(name, str) for name in found) for found in names):
@@ -73,7 +74,7 @@ def aligned(tables: list[Any], sites: dict[int, str]) -> list[Any]:
             own, others = (Heading.of_names(part, len(part)) for part in (found, names[0]))
             who, first = (sites.get(j, f"client {j}") for j in (i, 0))
             raise own.mismatch(who, others, first).error(DataError, "Align the tables.")
-    return [picked(table, names[0], who=sites.get(i, f"client {i}")) for i, table in enumerate(tables)]
+    return [pick(table, names[0], who=sites.get(i, f"client {i}")) for i, table in enumerate(tables)]
 
 
 def dealt(rows: Any, sites: Any) -> tuple[list[Any], dict[int, str]]:
@@ -108,7 +109,7 @@ def labels(table: Any) -> list[Any] | None:
     return found
 
 
-def picked(table: Any, names: Sequence[str] | None, *, who: str) -> Any:
+def pick(table: Any, names: Sequence[str] | None, *, who: str) -> Any:
     """The columns of these names, in their order; or all, with names that are text."""
     known = labels(table)
     if known is None:
@@ -130,17 +131,17 @@ def picked(table: Any, names: Sequence[str] | None, *, who: str) -> Any:
     return table[list(names)]
 
 
-def checked(estimator: Any, X: Any, *, reset: bool, who: str) -> Any:
+def check(estimator: Any, X: Any, *, reset: bool, who: str) -> Any:
     """The rows of a table as scikit-learn checks them, by the parameters `columns` and `missing` of the estimator.
 
     Raises:
         ValueError: What scikit-learn says; a DataError where more is known, such as the name of the column.
     """
-    asked = wanted(estimator.columns)
+    asked = names_in(estimator.columns)
     if asked is not None and reset and labels(X) is None:
         remedy = "Give data frames, or leave columns out."
         raise ConfigError("columns", must="of tables with names", got=f"a {type(X).__name__} without", then=remedy)
-    X = picked(X, asked, who=who)
+    X = pick(X, asked, who=who)
     finite = True if estimator.missing == "error" else "allow-nan"
     rules = {"accept_sparse": "csr", "dtype": DTYPES, "ensure_all_finite": finite}
     try:
@@ -154,9 +155,9 @@ def checked(estimator: Any, X: Any, *, reset: bool, who: str) -> Any:
         raise
 
 
-def _noted(estimator: Any, table: Any, *, first: bool, who: str) -> Any:
+def _note_names(estimator: Any, table: Any, *, first: bool, who: str) -> Any:
     try:
-        return checked(estimator, table, reset=first, who=who)
+        return check(estimator, table, reset=first, who=who)
     except ValueError as error:
         if not isinstance(error, DataError):  # which names it
             error.add_note(f"in the table of {who}")
@@ -173,7 +174,7 @@ def _checked_rows(estimator: Any, X: SiteRows, *, reset: bool, who: str, **rules
         if reset and X.names is not None:
             estimator.feature_names_in_ = np.array(X.names, dtype=object)
         return rows
-    return check_array(picked(X, list(known), who=who).values, estimator=estimator, input_name="X", **rules)
+    return check_array(pick(X, list(known), who=who).values, estimator=estimator, input_name="X", **rules)
 
 
 def _explain(X: Any, error: Exception, who: str) -> None:

@@ -2,4 +2,5 @@
 
 from typing import Final
 
-EACH: Final = "shards-per-node"  # of a run-config: how many clients a virtual node hosts
+# of a run-config: how many clients a virtual node hosts
+EACH: Final = "shards-per-node"

@@ -23,8 +23,10 @@ from flower_pca.names.columns import LONGEST, Heading
 from flower_pca.wire import records
 from flower_pca.wire.records import Content
 
-_HOSTED: Final = "hosted"  # the record that says which clients a message is for, or an answer of
-_PLAYED: Final = "clients"  # the numbers of the clients that a virtual node hosts, among its properties
+# the record that says which clients a message is for, or an answer of
+_HOSTED: Final = "hosted"
+# the numbers of the clients that a virtual node hosts, among its properties
+_PLAYED: Final = "clients"
 _NAMES, _ARRAYS, _SUMMED = "names", "arrays", "summed"
 _FAILURES, _SITES = "failures", "sites"
 _ANSWER, _CHECK = "The answer of a node", "Check the node."
@@ -33,7 +35,7 @@ TWICE: Final = ProtocolError(_ANSWER, must="one for each client", got="two", the
 
 
 @dataclass(frozen=True)
-class Returned:
+class Delivery:
     """What a client's fit or evaluate has returned."""
 
     client: int
@@ -114,9 +116,9 @@ def read_request(content: Content, kind: str) -> Iterator[tuple[int, list[Array]
         yield client, list(arrays.values()), {**config, "names": ",".join(arrays)}
 
 
-def write_reply(kind: str, answers: Iterable[Returned]) -> Content:
+def write_reply(kind: str, answers: Iterable[Delivery]) -> Content:
     """The records of the answers of a node's clients."""
-    alike: dict[Any, list[Returned]] = {}
+    alike: dict[Any, list[Delivery]] = {}
     for answer in answers:
         look: tuple[Any, ...] = ()
         if kind != wire.EVALUATE:

@@ -17,7 +17,7 @@ from flower_pca.base.linalg import Array
 from flower_pca.core.replies import check_arrays, declined_by, name_of
 from flower_pca.core.stage import Merge, Reply, Sum, add
 from flower_pca.hosting import messages as hosted
-from flower_pca.hosting.messages import NodeSum, Returned
+from flower_pca.hosting.messages import Delivery, NodeSum
 from flower_pca.names.columns import Heading
 from flower_pca.stages import opening
 from flower_pca.wire.records import Content
@@ -39,12 +39,12 @@ def serve(content: Content, kind: str, context: Context, clients: Sequence[int],
 
 def _answers(
     content: Content, kind: str, context: Context, clients: frozenset[int], answer: Answer
-) -> Iterator[Returned]:
+) -> Iterator[Delivery]:
     _check(hosted.clients_of(content), clients)
     states = _states(context)
     for client, parameters, config in hosted.read_request(content, kind):
         own = _context(context, client, states.get(client, Content()))
-        yield Returned(client, *answer(kind, parameters, config, own))
+        yield Delivery(client, *answer(kind, parameters, config, own))
         context.state.update({f"{client}{_OF}{name}": record for name, record in own.state.items()})
 
 
@@ -74,7 +74,7 @@ def _context(context: Context, client: int, state: Content) -> Context:
     return Context(context.run_id, context.node_id, config, state, context.run_config)
 
 
-def add_up(request: wire.Request, kind: str, answers: Iterable[Returned]) -> NodeSum:
+def add_up(request: wire.Request, kind: str, answers: Iterable[Delivery]) -> NodeSum:
     """What answers to a message come to; one at a time, so that memory does not grow with the clients."""
     parts = registry.STAGES[request.stage].parts(request.arrays, None)
     if request.stage == opening.Opening.name:
@@ -116,5 +116,5 @@ def add_up(request: wire.Request, kind: str, answers: Iterable[Returned]) -> Nod
     return NodeSum(Sum(tuple(clients), request.number, total, declined, heading, nbytes), failures, sites)
 
 
-def _read(kind: str, returned: Returned) -> wire.Answer:
+def _read(kind: str, returned: Delivery) -> wire.Answer:
     return wire.read_answer(kind, returned.metrics, returned.num_examples, lambda: returned.first)

@@ -37,9 +37,11 @@ class Hosts(Nodes):
 
     noun: ClassVar[str] = "client"
 
-    _hosts: dict[int, tuple[int, ...]] = field(default_factory=dict)  # the clients of each node
+    # the clients of each node
+    _hosts: dict[int, tuple[int, ...]] = field(default_factory=dict)
     _homes: dict[int, int] = field(default_factory=dict)  # the node of each client
-    _said: dict[int, list[Arrays]] = field(default_factory=dict)  # of a node's rows in the opening, all or one by one
+    # of a node's rows in the opening, all or one by one
+    _said: dict[int, list[Arrays]] = field(default_factory=dict)
 
     def reachable(self, *, within: float) -> dict[int, str]:
         """The clients that can be reached, and when their nodes were started."""

@@ -6,4 +6,5 @@ WIRE: Final = "wire"  # the precision of numbers as they travel
 SINGLE: Final = "single"  # numbers that differ by client
 NOISE: Final = "dp"  # of a privacy budget
 PARTIES: Final = "parties"  # counts of those that hold columns of the same people
-EXPONENTS: Final = ".exponents"  # beside an array that precision has packed, after its name
+# beside an array that precision has packed, after its name
+EXPONENTS: Final = ".exponents"

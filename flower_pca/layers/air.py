@@ -70,9 +70,9 @@ class AirChannel(Layer):
     def open(self, arrays: Arrays, *, number: int, position: int | None) -> Arrays:
         if position is None:
             return self._with_noise(arrays, number)
-        return self._faded(arrays, number, position)
+        return self._fade(arrays, number, position)
 
-    def _faded(self, arrays: Arrays, number: int, position: int) -> Arrays:
+    def _fade(self, arrays: Arrays, number: int, position: int) -> Arrays:
         """A client's answer as its channel passes it on; `position` among the clients' keys."""
         gain = self._gain_of(position)
         if self.gain_error == 0.0:

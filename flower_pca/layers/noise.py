@@ -27,19 +27,21 @@ from flower_pca.core.settings import DP
 from flower_pca.core.spent import Spent
 from flower_pca.core.stage import Arrays, Broadcast
 from flower_pca.dp import gaussian
-from flower_pca.dp.draw import noised
+from flower_pca.dp.draw import add_noise
 from flower_pca.dp.outlook import Outlook, longest
 from flower_pca.layers import NOISE
 from flower_pca.rows.local import LocalData
 
-_CLIP, _NOISE, _BUDGET, _AMONG = "clip", "noise", "budget", "among"  # of what a message says that asks for noise
+# of what a message says that asks for noise
+_CLIP, _NOISE, _BUDGET, _AMONG = "clip", "noise", "budget", "among"
 _SAID: Final = frozenset((_CLIP, _NOISE, _BUDGET, _AMONG))
 _SPENT: Final = "dp.spent"  # in a client's memory
 _SENDER: Final = "Check the sender."
-_ROUNDING: Final = 1e-9  # by which an orthonormal block, or a budget added up, may pass its bound
+# by which an orthonormal block, or a budget added up, may pass its bound
+_ROUNDING: Final = 1e-9
 
 
-class Clipped:
+class ClippedRows:
     """A client's rows in the frame, each scaled down to norm `clip` where it is longer.
 
     It offers what bounded stages need, and nothing else: no other statistic of the rows can get out by mistake.
@@ -57,7 +59,8 @@ class Clipped:
                 B = block.astype(np.float64) / self.clip
                 norms = np.sqrt(np.einsum("ij,ij->i", B, B))
                 B *= (self.clip / np.maximum(norms, 1.0))[:, None]
-            B[~np.isfinite(norms)] = 0.0  # a frame that blows rows up beyond all numbers shall not tell which
+            # a frame that blows rows up beyond all numbers shall not tell which
+            B[~np.isfinite(norms)] = 0.0
             yield B
 
     def matmat(self, Z: Array) -> Array:
@@ -74,7 +77,7 @@ class Clipped:
 class Sharing(Protocol):
     """A stage's state that has to know among how many clients the noise in its sum is shared out."""
 
-    def shared(self, among: int) -> Any:
+    def divide(self, among: int) -> Any:
         """The state that knows."""
 
 
@@ -105,7 +108,7 @@ class Budget(Layer):
     @cached_property
     def budget(self) -> float:
         """mu^2 of the whole run."""
-        return gaussian.calibrated(self.dp.epsilon, self.dp.delta) ** 2
+        return gaussian.noise_of(self.dp.epsilon, self.dp.delta) ** 2
 
     @property
     def noise(self) -> float:
@@ -149,7 +152,8 @@ class Budget(Layer):
         _check_bounded(work)
         clip, _, budget = _instruction(says)
         asked_share(says, work.summed)  # refused before anything is done
-        if work.data.missing and work.data.frame.own:  # a row would move all that have a gap in its columns
+        # a row would move all that have a gap in its columns
+        if work.data.missing and work.data.frame.own:
             rule, remedy = "none where noise is asked for, or constants in their place", "Impute before the run."
             raise DataError("The missing values of a client", must=rule, got="its own means", then=remedy)
         spent = float(work.memory.get(_SPENT, 0.0)) + cost(says)
@@ -157,7 +161,7 @@ class Budget(Layer):
             got, remedy = f"{spent / budget:.3g} of it", "Start a new run with a budget of its own."
             raise ProtocolError("What this client tells", must="within the run's privacy budget", got=got, then=remedy)
         keeps = {**work.keeps, _SPENT: np.array(spent)}
-        return replace(work, data=Clipped(work.data, clip), memory=uncounted(work.memory), keeps=keeps)
+        return replace(work, data=ClippedRows(work.data, clip), memory=without_counts(work.memory), keeps=keeps)
 
     @staticmethod
     def seal(says: Arrays, work: Work, up: Arrays) -> Arrays:
@@ -167,13 +171,14 @@ class Budget(Layer):
             share = _instruction(says)[1]
         sealed = {}
         for name, a in up.items():
-            if parts[name].kind.counts_rows:  # how many rows there are is told by nobody
+            # how many rows there are is told by nobody
+            if parts[name].kind.counts_rows:
                 sealed[name] = np.array(1)
             else:
-                sealed[name] = noised(a, share, work.bits)
+                sealed[name] = add_noise(a, share, work.bits)
         return sealed
 
-    def shared(self, needed: int) -> Budget:
+    def divide(self, needed: int) -> Budget:
         """Those that a sum cannot do without, less those that may collude, shall have the whole noise."""
         colluding = self.dp.colluding
         if needed <= colluding:
@@ -185,15 +190,16 @@ class Budget(Layer):
         """What can be seen of a table of this size: noise alone has the eigenvalues of `ended`."""
         together = math.sqrt(clients / (self.among or 1))
         noise = together * self.noise * (math.sqrt(2.0 * columns) + 1.0)
-        off = together * self.frame_noise * math.sqrt(3.0) * longest(columns) / self.reach  # see `PrivateOpening`
+        # see `PrivateOpening`
+        off = together * self.frame_noise * math.sqrt(3.0) * longest(columns) / self.reach
         return Outlook(rows, columns, clients, noise=noise, off=off, ranged=bool(self.dp.known))
 
     def inform(self, state: Any) -> Any:
         if isinstance(state, Sharing):
-            return state.shared(self.among)
+            return state.divide(self.among)
         return state
 
-    def wasted(self, stage: str, algorithm: Algorithm[Any], why: str) -> tuple[Budget, Algorithm[Any]]:
+    def waste(self, stage: str, algorithm: Algorithm[Any], why: str) -> tuple[Budget, Algorithm[Any]]:
         """The algorithm has as many rounds less as answers were given in vain: clients have spent what they told."""
         after = replace(self, lost=(*self.lost, stage))
         rounds = after.rounds_left
@@ -216,7 +222,7 @@ class Budget(Layer):
         remedy = "Use ssi, which carries on with those that remain."
         raise NotEnoughNodes("The set of clients", must=rule, got="one that lost a member", then=remedy)
 
-    def ended(self, model: Model) -> Model:
+    def end(self, model: Model) -> Model:
         """A run with noise ends with its budget; its residuals measure the noise, and not how far it got.
 
         The largest eigenvalue that noise alone has in such a sum, and one deviation more: see `core.spent`.
@@ -236,14 +242,14 @@ class Budget(Layer):
             words = f"{rounds} of the {words[4:]}; answers that gave no sum have cost the others"
         return Status(Outcome.BUDGET_SPENT, words)
 
-    def measured(self, model: Model) -> Model:
+    def measure(self, model: Model) -> Model:
         assert model.status is not None
         return replace(model, status=replace(model.status, words=model.status.words + model.doubts))
 
-    def priced(self, result: Any, stages: Sequence[str], *, shared: bool) -> Any:
-        return replace(result, privacy=self.spent(stages, shared=shared))
+    def price(self, result: Any, stages: Sequence[str], *, shared: bool) -> Any:
+        return replace(result, privacy=self.spending(stages, shared=shared))
 
-    def spent(self, stages: Sequence[str], *, shared: bool) -> Spent:
+    def spending(self, stages: Sequence[str], *, shared: bool) -> Spent:
         """What messages of these stages cost: a client gives no answer that would take it past the whole budget."""
         stages = [*stages, *self.lost]
         frames, share = stages.count(self.opening), self.dp.frame_share
@@ -261,7 +267,7 @@ class Budget(Layer):
         )
 
 
-def planned(dp: DP, algorithm: Algorithm[Any], opening: str) -> tuple[Budget, Algorithm[Any]]:
+def plan(dp: DP, algorithm: Algorithm[Any], opening: str) -> tuple[Budget, Algorithm[Any]]:
     """The budget, and the algorithm in so many rounds as it may take: an early end would depend on the rows.
 
     It has a column more than is wanted, which shows the next eigenvalue: a row changes an answer by no more for it.
@@ -346,7 +352,7 @@ def named_budget(says: Arrays) -> float:
     return _instruction(says)[2]
 
 
-def uncounted(memory: Arrays) -> Arrays:
+def without_counts(memory: Arrays) -> Arrays:
     """What a client keeps beside the count of what it has told."""
     return {name: a for name, a in memory.items() if name != _SPENT}
 

@@ -32,16 +32,17 @@ from flower_pca.rows.frame import Frame
 
 _BITS: Final = "bits"  # of what it says to the clients
 _TYPES: Final[dict[int, Any]] = {32: np.dtype(np.float32), 16: np.dtype(np.float16)}
-_HIGH: Final = 15  # exponent of the largest entry of a column: what is 2^-29 of it still has all digits of float16
+# exponent of the largest entry of a column: what is 2^-29 of it still has all digits of float16
+_HIGH: Final = 15
 _SMALL: Final = 16  # numbers, below which packing does not pay
 _SHARE: Final = 0.1  # of the tolerance, that the mean's rounding may take
 
 
-def rounded(a: Array, bits: int) -> Array:
+def round_to(a: Array, bits: int) -> Array:
     """An array whose columns have so few bits; of a vector, all together."""
     if 8 * a.dtype.itemsize <= bits or a.ndim not in (1, 2) or a.dtype.kind != "f" or not np.isfinite(a).all():
         return a
-    return _opened(*_closed(a.astype(np.float64, order="K"), bits))
+    return _expand(*_compress(a.astype(np.float64, order="K"), bits))
 
 
 @dataclass(frozen=True)
@@ -63,26 +64,26 @@ class Precision(Layer):
         if opening:
             return message
         arrays = {name: self._block(a) for name, a in message.arrays.items()}
-        frame = _framed(message.frame, self.bits, n=model.n, room=model.trace / max(model.d, 1))
+        frame = _frame_rows(message.frame, self.bits, n=model.n, room=model.trace / max(model.d, 1))
         return replace(message, arrays=arrays, frame=frame)
 
     @staticmethod
     def seal(says: Arrays, work: Work, up: Arrays) -> Arrays:
-        bits = asked(says)
+        bits = bits_in(says)
         if work.masked or bits == 64:  # fixed point has a rounding of its own
             return up
         parts = work.stage.parts(work.arrays, work.data.d)
         if {"mean", "m2"} <= up.keys():  # of an opening
             up = _moments(up, bits)
-        return {name: rounded(a, bits) if parts[name].kind.rounded else a for name, a in up.items()}
+        return {name: round_to(a, bits) if parts[name].kind.rounded else a for name, a in up.items()}
 
     def _block(self, a: Array) -> Array:
         if a.ndim == 2:
-            return rounded(a, self.bits)
+            return round_to(a, self.bits)
         return a
 
 
-def asked(says: Arrays) -> int:
+def bits_in(says: Arrays) -> int:
     """The bits that a message asks for."""
     bits = says.get(_BITS)
     if bits is None or len(says) > 1 or bits.ndim or bits.item() not in FLOORS:
@@ -91,17 +92,17 @@ def asked(says: Arrays) -> int:
     return int(bits.item())
 
 
-def packed(arrays: Mapping[str, Array], bits: int) -> dict[str, Array]:
+def pack(arrays: Mapping[str, Array], bits: int) -> dict[str, Array]:
     """Arrays as they travel: in as few bits as hold them, beside the exponents of their columns."""
     if bits == 64:
         return dict(arrays)
     found: dict[str, Array] = {}
     for name, a in arrays.items():
-        found |= {name: a, **_packed(name, np.asarray(a), bits)}
+        found |= {name: a, **_pack(name, np.asarray(a), bits)}
     return found
 
 
-def unpacked(arrays: Mapping[str, Array]) -> dict[str, Array]:
+def unpack(arrays: Mapping[str, Array]) -> dict[str, Array]:
     """What `packed` has made small; ProtocolError if it has not."""
     found = dict(arrays)
     for name in [name for name in arrays if name.endswith(EXPONENTS)]:
@@ -111,7 +112,7 @@ def unpacked(arrays: Mapping[str, Array]) -> dict[str, Array]:
             rule, got = "of numbers of 32 or 16 bits, one for each column", "others"
             raise ProtocolError(f"{name} of a message", must=rule, got=got, then="Check the sender.")
         with np.errstate(over="ignore"):  # what is infinite is refused as such
-            found[name.removesuffix(EXPONENTS)] = _opened(a, exponents)
+            found[name.removesuffix(EXPONENTS)] = _expand(a, exponents)
     return found
 
 
@@ -120,46 +121,46 @@ def nbytes(arrays: Mapping[str, Array], bits: int) -> int:
     if bits == 64:
         travelling = arrays
     else:
-        travelling = packed(arrays, bits)
+        travelling = pack(arrays, bits)
     return sum([a.nbytes for a in travelling.values()])
 
 
-def _packed(name: str, a: Array, bits: int) -> dict[str, Array]:
+def _pack(name: str, a: Array, bits: int) -> dict[str, Array]:
     """An array in the fewest bits that lose nothing of it; nothing where that is all 64."""
     if a.dtype != np.float64 or a.ndim not in (1, 2) or a.size < _SMALL or not np.isfinite(a).all():
         return {}
     for few in sorted(_TYPES):
         if few >= bits:
-            small, exponents = _closed(a, few)
-            if np.array_equal(_opened(small, exponents), a):
+            small, exponents = _compress(a, few)
+            if np.array_equal(_expand(small, exponents), a):
                 return {name: small, f"{name}{EXPONENTS}": exponents}
     return {}
 
 
-def _closed(a: Array, bits: int) -> tuple[Array, Array]:
+def _compress(a: Array, bits: int) -> tuple[Array, Array]:
     """Columns as numbers of so few bits, and exponents; an entry that rounds up to a power of two has the next one."""
     largest = np.abs(a).max(axis=0, initial=0.0)
     exponents = np.frexp(largest)[1] - _HIGH
-    small = _divided(a, exponents, bits)
+    small = _divide(a, exponents, bits)
     exponents = exponents + (np.abs(small).max(axis=0, initial=0.0) >= 2.0**_HIGH)
-    return _divided(a, exponents, bits), exponents.astype(np.int16)
+    return _divide(a, exponents, bits), exponents.astype(np.int16)
 
 
-def _divided(a: Array, exponents: Array, bits: int) -> Array:
+def _divide(a: Array, exponents: Array, bits: int) -> Array:
     scaled: Array = np.ldexp(a, -exponents)
     return scaled.astype(_TYPES[bits], order="K")
 
 
-def _opened(small: Array, exponents: Array) -> Array:
+def _expand(small: Array, exponents: Array) -> Array:
     return np.asarray(np.ldexp(small.astype(np.float64, order="K"), exponents.astype(np.int64)))
 
 
-def _framed(whole: Frame, bits: int, *, n: int, room: float) -> Frame:
+def _frame_rows(whole: Frame, bits: int, *, n: int, room: float) -> Frame:
     """The frame that a message brings: its mean in as few bits, where n |m - m'|^2 is nothing beside `room`."""
     if whole.mean is None:
         return whole
     for few in sorted({bits, 32}):
-        mean = rounded(whole.mean, few)
+        mean = round_to(whole.mean, few)
         off = (mean - whole.mean) / (1.0 if whole.scale is None else whole.scale)
         if n * float(off @ off) <= _SHARE * FLOORS[bits] * room:
             return replace(whole, mean=mean)
@@ -172,7 +173,7 @@ def _moments(up: Mapping[str, Array], bits: int) -> dict[str, Array]:
     The means of two clients meet in a product as differences times differences: so the root of what rounding adds has
     to be nothing beside the tolerance.
     """
-    mean, squares = rounded(up["mean"], 32), rounded(up["m2"], 32)
+    mean, squares = round_to(up["mean"], 32), round_to(up["m2"], 32)
     off, room = mean - up["mean"], float(squares.mean()) if squares.size else 0.0
     small = float(up["n"]) * float(off @ off) <= (_SHARE * FLOORS[bits]) ** 2 * room
     if bits == 16 and small:

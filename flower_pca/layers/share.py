@@ -14,7 +14,7 @@ from typing import ClassVar
 import numpy as np
 
 from flower_pca.core.layer import Layer
-from flower_pca.core.model import Counted, Model
+from flower_pca.core.model import Model, Weights
 from flower_pca.core.stage import MARGIN, Arrays
 
 
@@ -44,16 +44,16 @@ class MaxShare(Layer):
         weight = weights.get(client, self.share / MARGIN)
         return {name: weight * a for name, a in arrays.items()}
 
-    def measured(self, model: Model) -> Model:
+    def measure(self, model: Model) -> Model:
         """With who was scaled down, and how far any client can have turned the components."""
         status, counted = model.status, model.counted
         if status is None or counted is None:
             return model
-        choices = {**model.choices, self.name: self._scaled(counted)}
+        choices = {**model.choices, self.name: self._scale(counted)}
         words = f"{status.words}; {self._turn(counted, model)}"
         return replace(model, status=replace(status, words=words), choices=choices)
 
-    def _scaled(self, counted: Counted) -> str:
+    def _scale(self, counted: Weights) -> str:
         """Who counts for less than its rows, in words."""
         largest = max(counted.weights.values(), default=1.0)
         less = {i: w / largest for i, w in counted.weights.items() if w < largest}
@@ -62,7 +62,7 @@ class MaxShare(Layer):
         named = ", ".join(f"client {i} counts {w:.2g} times" for i, w in sorted(less.items()))
         return f"max_share={self.share:g}: {named}."
 
-    def _turn(self, counted: Counted, model: Model) -> str:
+    def _turn(self, counted: Weights, model: Model) -> str:
         """The bound on the turn: the sine is at most what a client is of the trace over the gap (Davis, Kahan 1970)."""
         if model.k >= model.d:
             return "there is nothing to turn the components to"

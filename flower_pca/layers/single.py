@@ -30,7 +30,7 @@ Apart: TypeAlias = Mapping[int | str, int]
 _POSITIONS, _NAMES, _ELSE = ".positions", ".names", ".others"
 
 
-def checked(what: str, numbers: object) -> dict[int | str, int]:
+def check(what: str, numbers: object) -> dict[int | str, int]:
     """A mapping from clients to whole numbers, none of them negative."""
     if not isinstance(numbers, Mapping) or not numbers:
         rule = "a whole number of at least 0, or a mapping from clients to such numbers"
@@ -98,7 +98,7 @@ class Single(Layer):
 
     @staticmethod
     def read(says: Arrays, work: Work) -> Work:
-        own = {name: np.array(_own(says, name, work.who)) for name in _tables(says)}
+        own = {name: np.array(_own_number(says, name, work.who)) for name in _tables(says)}
         return replace(work, arrays=Message({**work.arrays, **own}))
 
 
@@ -124,7 +124,7 @@ def _beside(name: str) -> tuple[str, ...]:
     return f"{name}{_POSITIONS}", f"{name}{_NAMES}", f"{name}{_ELSE}"
 
 
-def _own(says: Arrays, name: str, who: Who) -> int:
+def _own_number(says: Arrays, name: str, who: Who) -> int:
     numbers, there = np.atleast_1d(says[name]), np.zeros(np.size(says[name]) - 1, dtype=bool)
     if who.name:
         there = says[f"{name}{_NAMES}"] == _digest(who.name)

@@ -30,7 +30,7 @@ def publications(
     if "mask.signatures" not in arrays:
         return dict.fromkeys(peers, b""), {}
     keys = texts(arrays["mask.firsts"])
-    published = [messages.published(setup, *both) for both in zip(exchanges, keys, strict=True)]
+    published = [messages.publication(setup, *both) for both in zip(exchanges, keys, strict=True)]
     signatures = texts(arrays["mask.signatures"])
     return dict(zip(peers, published, strict=True)), dict(zip(peers, signatures, strict=True))
 

@@ -20,13 +20,14 @@ from flower_pca.core.run import Run
 from flower_pca.core.settings import MaskedSums
 from flower_pca.core.stage import Arrays, Broadcast, Failure, Reply, Sum, nbytes
 from flower_pca.masking import fixed, messages
-from flower_pca.masking.course import DIGEST, strayed, why
+from flower_pca.masking.course import DIGEST, strays, why
 from flower_pca.masking.group import Group
 from flower_pca.masking.messages import SIGNATURE, Phase, raw
 from flower_pca.masking.primitives import KEY
 from flower_pca.names.columns import Heading, majority
 
-_TIGHT: Final = 2.0  # times the trace: products with rows of the opening, by Cauchy and Schwarz
+# times the trace: products with rows of the opening, by Cauchy and Schwarz
+_TIGHT: Final = 2.0
 _KINDS: Final = {"mask.y": np.uint64, "mask.d": np.int64}  # all else are bytes
 
 
@@ -55,7 +56,7 @@ class Layout:
         """
         standing = run.standing
         parts = standing.stage.parts(message.arrays, columns)
-        shapes = closed(parts)
+        shapes = hidden_shapes(parts)
         bounds = standing.bounds(heard=heard)
         if share := run.deviation_of_one:
             bounds = fixed.bounds_with_noise(parts, share, clients)
@@ -105,7 +106,7 @@ def _longest(message: Broadcast, part: Part) -> float:
     return float(linalg.column_norms(block).max(initial=0.0)) or 1.0
 
 
-def closed(parts: Mapping[str, Part]) -> dict[str, tuple[int, ...]]:
+def hidden_shapes(parts: Mapping[str, Part]) -> dict[str, tuple[int, ...]]:
     """The shapes of an answer of which no side is open, as masks need it."""
     opened = [name for name, part in parts.items() if part.open]
     if opened:
@@ -129,7 +130,7 @@ def require_sum(run: Run, message: Broadcast) -> None:
 
 
 @dataclass
-class Accepted:
+class Acceptance:
     """The answers that are right, why others are not, the bytes of all, and the columns voted for.
 
     `notes` are of clients whose answers are good and who have strayed; `declined` is of the first that has.
@@ -164,7 +165,7 @@ class Accepted:
         )
 
 
-def accepted(
+def accept(
     sent: Broadcast,
     replies: Iterable[Reply | Sum | Failure],
     *,
@@ -172,7 +173,7 @@ def accepted(
     phase: Phase,
     length: int,
     heading: Heading,
-) -> Accepted:
+) -> Acceptance:
     """Tell good answers from others.
 
     Args:
@@ -183,7 +184,7 @@ def accepted(
         length: The numbers of an upload.
         heading: The columns of the run, where they are known; else 0 of them.
     """
-    got, replied = Accepted(), {}
+    got, replied = Acceptance(), {}
     for reply in replies:
         if isinstance(reply, Failure):
             got.failures[reply.client] = reply
@@ -199,14 +200,14 @@ def accepted(
             except ProtocolError as error:
                 got.failures[reply.client] = Failure(reply.client, str(error), lasting=True)
     if group is None and got.answers:
-        got.heading, odd = outvoted([replied[client] for client in got.answers], heading)
+        got.heading, odd = outvote([replied[client] for client in got.answers], heading)
         for client, reason in odd.items():
             del got.answers[client]
             got.failures[client] = Failure(client, reason, lasting=True)
-        got.notes = {client: why(client, "All begin afresh.") for client in strayed(got.answers)}
+        got.notes = {client: why(client, "All begin afresh.") for client in strays(got.answers)}
     if phase == Phase.UPLOAD:
         # Their masks do not cancel: like those of one that drops out, they are found again.
-        for client in strayed(got.answers):
+        for client in strays(got.answers):
             del got.answers[client]
             reason = why(client, "It is out of this sum, and all begin afresh.")
             got.failures[client] = Failure(client, reason)
@@ -220,7 +221,11 @@ def _check(
     if reply.number == sent.number and "mask.lost" in reply.arrays:
         got = "lost, or of an older set-up"
         raise UnawaitedError(f"The secrets of client {reply.client}", must="there", got=got, then="Wait.")
-    width = SIGNATURE if reply.arrays.get("mask.signature", raw(b"")).size else 0  # who does not sign sends none
+    # who does not sign sends none
+    if reply.arrays.get("mask.signature", raw(b"")).size:
+        width = SIGNATURE
+    else:
+        width = 0
     shapes: Mapping[str, Shape] = {"mask.exchange": (KEY,), "mask.key": (KEY,), "mask.d": (), "mask.past": (DIGEST,)}
     shapes = {**shapes, "mask.signature": (width,)}
     if group is not None and reply.client in sent.asked:
@@ -234,7 +239,7 @@ def _check(
             raise ProtocolError(f"{name} of client {reply.client}", must=f"{kind}", got=a.dtype, then=remedy)
 
 
-def outvoted(replies: Iterable[Reply], known: Heading) -> tuple[Heading, dict[int, str]]:
+def outvote(replies: Iterable[Reply], known: Heading) -> tuple[Heading, dict[int, str]]:
     """The columns of the run, `known` or else those of most clients; and why clients with others are left out.
 
     A client that has no rows yet has 0 of them, and no vote; so has the run, if all are like that.

@@ -72,7 +72,7 @@ def answer(
     step = Phase(int(arrays["mask.step"]))
     if step == Phase.KEYS:
         up, secrets = _keys(arrays, data, demands, past=NOTHING if secrets is None else secrets.past.tobytes())
-        return up, {**own, **secrets.stored()}
+        return up, {**own, **secrets.to_memory()}
     if secrets is None or secrets.setup.tobytes() != arrays["mask.setup"].tobytes():
         return {"mask.lost": np.array(1)}, memory
     if step == Phase.SHARES:
@@ -86,14 +86,14 @@ def answer(
             summed = demands.sharers(summed)
             fixed.check_noise(arrays, _parts(name, arrays, data.d), noise, summed)
         up, own = _ask_stage(stage, name, arrays, data, counting(own, past, name), summed)
-        said = messages.said({**arrays, **flat(layers)}, _frame(data, noisy=NOISE in layers))
+        said = messages.statement({**arrays, **flat(layers)}, _frame(data, noisy=NOISE in layers))
         newest = course(past, said, name)
         y = fixed.encode_answer(arrays, up, own, grain(said))
         up, secrets = _upload(arrays, secrets, y, newest)
         secrets = replace(secrets, past=raw(onwards(own, past, newest, name)))
     else:
         up, secrets = _unmask(arrays, secrets, demands)
-    return up, {**own, **secrets.stored()}
+    return up, {**own, **secrets.to_memory()}
 
 
 def _frame(data: LocalData | Stream, *, noisy: bool) -> Frame:
@@ -136,7 +136,7 @@ def _keys(arrays: Arrays, data: LocalData | Stream, demands: Demands, *, past: b
     require("The name of a set-up", f"{SEED} bytes", setup.shape == (SEED,) and setup.dtype == np.uint8)
     exchange, own = primitives.fresh(), _seeds(2 - single)
     keys = primitives.public(exchange), primitives.public(own[-SEED:])
-    signature = demands.sign(messages.published(setup.tobytes(), *keys))
+    signature = demands.sign(messages.publication(setup.tobytes(), *keys))
     d = data.d
     # A stream is looked into only if the server does not know: later on its first batch may be gone.
     if isinstance(data, Stream) and "mask.d" not in arrays:
@@ -192,7 +192,8 @@ def _shares(arrays: Arrays, secrets: Secrets, demands: Demands) -> tuple[Arrays,
 def _admit(arrays: Arrays, secrets: Secrets, demands: Demands) -> Secrets:
     """The secrets for an upload, with what peers have sent for it, if the message is the one that is due."""
     number = int(arrays["mask.number"])
-    if int(secrets.step) == Phase.UNMASK:  # the last sum was unmasked without this client
+    # the last sum was unmasked without this client
+    if int(secrets.step) == Phase.UNMASK:
         secrets = _onwards(secrets)
     _expect(secrets, int(secrets.step) == Phase.UPLOAD and number == int(secrets.number))
     peers, keys = _distinct(arrays["mask.peers"]), texts(arrays["mask.keys"])

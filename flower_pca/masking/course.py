@@ -56,7 +56,7 @@ def onwards(own: Arrays, past: bytes, newest: bytes, stage: str) -> bytes:
     return past
 
 
-def strayed(answers: Mapping[int, Arrays]) -> tuple[int, ...]:
+def strays(answers: Mapping[int, Arrays]) -> tuple[int, ...]:
     """The clients that tell another course than most."""
     courses = {client: arrays["mask.past"].tobytes() for client, arrays in answers.items()}
     votes = Counter(courses.values())

@@ -32,9 +32,11 @@ from flower_pca.masking.messages import SpentError
 from flower_pca.masking.secrets import Secrets
 
 MOST_CLIENTS: Final = 2**13  # whose wide words add up below the limit
-_LIMIT: Final = 61  # bits of a sum; two more would fit, but then noise would look like one
+# bits of a sum; two more would fit, but then noise would look like one
+_LIMIT: Final = 61
 _WORDS, _BITS, _FRACTION = 4, 48, 96
-_WIDEST: Final = np.array(2.0 ** (_WORDS * _BITS - _FRACTION - 1))  # that four words can hold
+# that four words can hold
+_WIDEST: Final = np.array(2.0 ** (_WORDS * _BITS - _FRACTION - 1))
 _AT_ONCE: Final = 2**12  # numbers, which stay near the processor
 _GRAIN: Final = 2.0  # steps, the deviation of each client's noise
 _NOTHING: Final = 9.0  # deviations of all their noise, more than it ever has
@@ -197,7 +199,8 @@ def _spread(rest: Array, grain: Array, clients: int) -> Array:
     """Whole numbers as words of 48 bits, the last of them with the noise."""
     words = []
     for place in reversed(range(_WORDS)):
-        word = np.trunc(np.ldexp(rest, -_BITS * place))  # exact: the leading bits of a float
+        # exact: the leading bits of a float
+        word = np.trunc(np.ldexp(rest, -_BITS * place))
         rest = rest - np.ldexp(word, _BITS * place)
         words.append(word.astype(np.int64))
     words[-1] += grain

@@ -15,7 +15,8 @@ import numpy as np
 from flower_pca.base.bits import Bits, seeded_bits
 from flower_pca.base.linalg import Array
 
-Grain: TypeAlias = Callable[[bytes], Bits]  # from a digest of what is asked to bits of the answer's noise
+# from a digest of what is asked to bits of the answer's noise
+Grain: TypeAlias = Callable[[bytes], Bits]
 
 _UNIT: Final = np.float32(2.0**-32)  # of a random number of 32 bits
 _TURN: Final = np.float32(2.0 * np.pi * 2.0**-32)

@@ -13,13 +13,13 @@ from flower_pca.base.linalg import Array
 from flower_pca.core.settings import MaskedSums
 from flower_pca.core.stage import Arrays
 from flower_pca.masking import messages, primitives
-from flower_pca.masking.course import DIGEST, strayed
+from flower_pca.masking.course import DIGEST, strays
 from flower_pca.masking.messages import SIGNATURE, Phase, raw, rows, texts
 from flower_pca.masking.primitives import KEY, SEED
 
 
 @dataclass(frozen=True)
-class Published:
+class PublicKey:
     """What a client has published for a sum: its public mask key, and sealed shares by receiver."""
 
     key: bytes
@@ -37,7 +37,7 @@ class Group:
     """
 
     def __init__(self, masks: MaskedSums, setup: bytes, asked: int, answers: Mapping[int, Arrays]) -> None:
-        least = max(2, masks.needed(asked))
+        least = max(2, masks.quorum(asked))
         if len(answers) < least:
             rule, got = f"at least {least}", len(answers)
             if asked > 1:
@@ -47,19 +47,23 @@ class Group:
         self.clients = tuple(answers)
         self.position = {client: i for i, client in enumerate(self.clients)}
         self._neighbours = graph(len(answers), masks.degree(len(answers)))
-        self._needed = masks.needed(len(self._neighbours[0]) + 1)
-        self._shares = 1 + bool(masks.self_masks)  # of each peer, that a client holds for a sum
-        self._letter = primitives.sealed(self._shares)  # bytes of one
+        self._needed = masks.quorum(len(self._neighbours[0]) + 1)
+        # of each peer, that a client holds for a sum
+        self._shares = 1 + bool(masks.self_masks)
+        self._letter = primitives.seal_size(self._shares)  # bytes of one
         self._signatures = [a["mask.signature"].tobytes() for a in answers.values()]
-        self._agreed: dict[int, bytes] = {}  # signatures of the group, until the first sum has brought them round
+        # signatures of the group, until the first sum has brought them round
+        self._agreed: dict[int, bytes] = {}
         self._exchange = [a["mask.exchange"].tobytes() for a in answers.values()]
-        self._next = {i: Published(a["mask.key"].tobytes()) for i, a in enumerate(answers.values())}
-        self._now: dict[int, Published] = {}
+        self._next = {i: PublicKey(a["mask.key"].tobytes()) for i, a in enumerate(answers.values())}
+        self._now: dict[int, PublicKey] = {}
         self._peers: dict[int, list[int]] = {}
-        self._fates: dict[int, tuple[list[int], list[int]]] = {}  # of each one's peers: survivors, and who is not
+        # of each one's peers: survivors, and who is not
+        self._fates: dict[int, tuple[list[int], list[int]]] = {}
         self._uploads: dict[int, Array] = {}
         self._course = b""
-        self._afresh = bool(strayed(answers))  # of what was asked before, if it was not the same of all
+        # of what was asked before, if it was not the same of all
+        self._afresh = bool(strays(answers))
 
     @property
     def ready(self) -> frozenset[int]:
@@ -72,12 +76,12 @@ class Group:
         return self._needed
 
     @property
-    def uploaded(self) -> tuple[int, ...]:
+    def uploads(self) -> tuple[int, ...]:
         """Clients whose uploads are in the sum."""
         return tuple([self.clients[i] for i in sorted(self._uploads)])
 
     @property
-    def settled(self) -> bool:
+    def adds_up(self) -> bool:
         """Whether the uploads add up as they are: without self-masks, and nobody has dropped out."""
         return self._shares == 1 and set(self._uploads) == set(self._now)
 
@@ -221,7 +225,7 @@ class Group:
         return primitives.combine(sorted(there)[: self._needed])
 
     def _publish(self, i: int, key: bytes, peers: list[int], sealed: Array) -> None:
-        self._next[i] = Published(key, dict(zip(peers, texts(sealed), strict=True)))
+        self._next[i] = PublicKey(key, dict(zip(peers, texts(sealed), strict=True)))
 
     def _fates_of(self, peers: list[int]) -> tuple[list[int], list[int]]:
         fates: tuple[list[int], list[int]] = ([], [])

@@ -25,7 +25,8 @@ from flower_pca.base.errors import ConfigError, ProtocolError
 _CURVES: Final = (ec.SECP256R1, ec.SECP384R1, ec.SECP521R1)  # those that OpenSSH has
 _RULE: Final = "ECDSA, on the curve P-256, P-384 or P-521"
 _MAKE: Final = "Make one with ssh-keygen -t ecdsa -b 384 -N '' -f FILE."
-_NUMBER: Final = 66  # bytes of each of the two numbers of a signature, on the largest curve
+# bytes of each of the two numbers of a signature, on the largest curve
+_NUMBER: Final = 66
 NAME: Final = sha256().digest_size  # bytes of the name of a key
 _HASH: Final = ec.ECDSA(SHA384())
 
@@ -62,7 +63,7 @@ class Identity:
         else:
             trusted = dict(_trusted_lines(_path("trusted_keys", trusted_keys)))
         if key is not None and trusted is not None and (own := name(key.public_key())) not in trusted:
-            got = f"others only, and not {shown(own)}"
+            got = f"others only, and not {printable(own)}"
             remedy = "Add its public half: the other nodes refuse whoever is not on the list."
             raise ConfigError("trusted_keys", must=f"those of all nodes, {sign_key} too", got=got, then=remedy)
         return cls(key, trusted)
@@ -94,14 +95,14 @@ class Identity:
                 rule = "signed by their owners: trusted_keys is set"
                 raise _refusal(rule, got, "Give every node its sign_key.")
             if signer not in self.trusted:
-                got = f"keys signed by {shown(signer)}"
+                got = f"keys signed by {printable(signer)}"
                 remedy = "Add it to the list if it is a node of yours."
                 raise _refusal("signed by a node in trusted_keys", got, remedy)
             if signer in seen:
-                rule, got = "of another node each, and not of this one", f"{shown(signer)} again"
+                rule, got = "of another node each, and not of this one", f"{printable(signer)} again"
                 raise _refusal(rule, got, "Ask the server.")
             if not _holds(self.trusted[signer], text, signature[NAME:]):
-                got = f"others than {shown(signer)} has signed for this set-up"
+                got = f"others than {printable(signer)} has signed for this set-up"
                 raise _refusal("as their owner has signed them", got, "Ask the server.")
             seen.add(signer)
             names[peer] = signer
@@ -116,7 +117,7 @@ class Identity:
             key, numbers = self.trusted[signer], signature[NAME:]
             if signature[:NAME] != signer or not _holds(key, text, numbers):
                 what = "Run, members and threshold of a set-up"
-                got = f"others, or no signature, of {shown(signer)}"
+                got = f"others, or no signature, of {printable(signer)}"
                 then = "Nothing was sent in return. Ask the server."
                 raise ProtocolError(what, must="the same to all, as each has signed them", got=got, then=then)
 
@@ -127,7 +128,7 @@ def name(key: ec.EllipticCurvePublicKey) -> bytes:
     return sha256(base64.b64decode(line.split()[1])).digest()
 
 
-def shown(name: bytes) -> str:
+def printable(name: bytes) -> str:
     """The name of a key as `ssh-keygen -l` shows it."""
     return f"SHA256:{base64.b64encode(name).decode().rstrip('=')}"
 

@@ -34,7 +34,7 @@ def deal(secrets: Secrets, number: int, seeds: bytes, peers: list[int]) -> tuple
         context = messages.envelope(setup, number, position, peer)
         lock = primitives.derive(common[peer][:KEY], context)
         sealed.append(primitives.seal(lock, own[peer] + key, context))
-    return rows(sealed, primitives.sealed(secrets.kinds)), seeds + own[position], key
+    return rows(sealed, primitives.seal_size(secrets.kinds)), seeds + own[position], key
 
 
 def open_shares(secrets: Secrets, number: int, peers: list[int], keys: list[bytes], sealed: Array) -> list[bytes]:

@@ -18,11 +18,14 @@ from flower_pca.core.stage import Arrays
 from flower_pca.rows.frame import Frame
 
 STAGE: Final = "masked"  # of every message of a masked run, whatever stage it carries
-PREFIX: Final = "mask."  # of all that is not the stage's own, in messages and in a client's memory
+# of all that is not the stage's own, in messages and in a client's memory
+PREFIX: Final = "mask."
 BOUND: Final = "mask.bound."
-SIGNATURE: Final = 164  # bytes: which key has signed (SHA-256), and the two numbers of ECDSA, of any curve
+# bytes: which key has signed (SHA-256), and the two numbers of ECDSA, of any curve
+SIGNATURE: Final = 164
 _TEXT: Final = Ask(dimensions=1, least=0, most=255, whole=True)  # bytes
-_TEXTS: Final = Ask(dimensions=2, least=0, most=255, whole=True)  # equally long ones, as `rows` puts them together
+# equally long ones, as `rows` puts them together
+_TEXTS: Final = Ask(dimensions=2, least=0, most=255, whole=True)
 _MOST: Final = 2**53  # whole numbers up to here are themselves in every kind of number
 _CLIENTS: Final = Ask(dimensions=1, least=0, most=_MOST, whole=True)
 
@@ -89,7 +92,8 @@ def inner_stage(arrays: Mapping[str, Array]) -> str | None:
     """The name of the stage that a masked message carries, if it carries one."""
     if "mask.stage" not in arrays:
         return None
-    return arrays["mask.stage"].tobytes().decode(errors="replace")  # what is no text is no stage
+    # what is no text is no stage
+    return arrays["mask.stage"].tobytes().decode(errors="replace")
 
 
 def single(arrays: Mapping[str, Array]) -> bool:
@@ -97,7 +101,7 @@ def single(arrays: Mapping[str, Array]) -> bool:
     return bool(np.any(arrays.get("mask.single", False)))
 
 
-def published(setup: bytes, exchange: bytes, key: bytes) -> bytes:
+def publication(setup: bytes, exchange: bytes, key: bytes) -> bytes:
     """What a node signs of a set-up: its name, and the node's own public keys."""
     return b"flower_pca masks: set-up" + setup + exchange + key
 
@@ -113,7 +117,7 @@ def letters(sender: bytes, receiver: bytes) -> bytes:
     return b"flower_pca masks: letters" + sender + receiver
 
 
-def said(arrays: Mapping[str, Array], frame: Frame) -> bytes:
+def statement(arrays: Mapping[str, Array], frame: Frame) -> bytes:
     """A digest of what a message asks of all clients of a sum alike: stage, arrays, noise, frame and fixed point.
 
     What only one of them gets is not in it, as that is their keys: no stage under masks has anything `personal`. How an
@@ -131,7 +135,8 @@ def said(arrays: Mapping[str, Array], frame: Frame) -> bytes:
     total = sha256()
     for name, a in sorted(asked.items()):
         a = np.asarray(a)
-        by_columns = a.flags.f_contiguous and not a.flags.c_contiguous  # which is all of it that travels
+        # which is all of it that travels
+        by_columns = a.flags.f_contiguous and not a.flags.c_contiguous
         total.update(sha256(f"{name} {a.dtype.str} {a.shape} {by_columns}".encode()).digest())
         total.update(sha256(np.ascontiguousarray(a).data).digest())
     return total.digest()

@@ -89,7 +89,7 @@ def unseal(key: bytes, sealed: bytes, context: bytes) -> bytes:
         raise ProtocolError("A sealed share", must=rule, got=got, then="Nothing was sent in return.") from error
 
 
-def sealed(shares: int) -> int:
+def seal_size(shares: int) -> int:
     """Bytes of so many shares and a public key under authenticated encryption."""
     return shares * SEED + KEY + 16
 
@@ -103,7 +103,8 @@ def split(secret: bytes, needed: int, count: int) -> list[bytes]:
     shares = []
     for x in range(1, count + 1):
         value = 0
-        for coefficient in coefficients:  # numbers grow by the bits of x only: to reduce them once is faster
+        # numbers grow by the bits of x only: to reduce them once is faster
+        for coefficient in coefficients:
             value = (value + coefficient) * x
         shares.append(((value + constant) % _PRIME).to_bytes(SEED))
     return shares

@@ -34,13 +34,14 @@ from flower_pca.core.settings import MaskedSums
 from flower_pca.core.stage import Arrays, Broadcast, Failure, Reply, Sum
 from flower_pca.core.standing import Role, Standing
 from flower_pca.masking import messages
-from flower_pca.masking.answers import Accepted, Layout, accepted, require_sum
+from flower_pca.masking.answers import Acceptance, Layout, accept, require_sum
 from flower_pca.masking.course import NOTHING
 from flower_pca.masking.group import Group, identity
 from flower_pca.masking.messages import Phase
 from flower_pca.names.columns import Heading
 
-_LABELS: Final = {Phase.KEYS: "mask.keys", Phase.SHARES: "mask.shares", Phase.UNMASK: "mask.sum"}  # in the history
+# in the history
+_LABELS: Final = {Phase.KEYS: "mask.keys", Phase.SHARES: "mask.shares", Phase.UNMASK: "mask.sum"}
 
 
 @final
@@ -55,18 +56,25 @@ class Masked:
     def __init__(self, run: Run, masks: MaskedSums) -> None:
         self._run, self._masks = run, masks
         self._history, self._began = History(limit=run.history.limit), 0.0
-        self._group: Group | None = None  # the set-up; None until its first message is answered
+        # the set-up; None until its first message is answered
+        self._group: Group | None = None
         self._setup, self._phase = identity(), Phase.KEYS
-        self._carried: Broadcast | None = None  # the run's message, whose sum is under way
+        # the run's message, whose sum is under way
+        self._carried: Broadcast | None = None
         self._sent: Broadcast | None = None  # the message of the protocol
-        self._taking_part: tuple[int, ...] = ()  # clients that have answered all of this sum so far
+        # clients that have answered all of this sum so far
+        self._taking_part: tuple[int, ...] = ()
         self._dropped: dict[int, Failure] = {}  # those that have not
-        self._heard: frozenset[int] = frozenset()  # clients in the sum before, by the same set-up
+        # clients in the sum before, by the same set-up
+        self._heard: frozenset[int] = frozenset()
         self._heading = Heading(0)  # the columns of who takes part
         self._layout = Layout()  # of what uploads are made
-        self._keepers: frozenset[int] = frozenset()  # clients that keep something for the algorithm under way
-        self._begun: frozenset[int] = frozenset()  # clients that have answered the algorithm at all
-        self._declined = ""  # the first client that has declined what the run may go on with, and why
+        # clients that keep something for the algorithm under way
+        self._keepers: frozenset[int] = frozenset()
+        # clients that have answered the algorithm at all
+        self._begun: frozenset[int] = frozenset()
+        # the first client that has declined what the run may go on with, and why
+        self._declined = ""
 
     @property
     def algorithm(self) -> Any:
@@ -94,7 +102,7 @@ class Masked:
         return self._group
 
     @property
-    def carried(self) -> Broadcast | None:
+    def message(self) -> Broadcast | None:
         """The run's message, whose sum is under way."""
         return self._carried
 
@@ -109,9 +117,9 @@ class Masked:
         return self._history
 
     @property
-    def finished(self) -> bool:
+    def is_finished(self) -> bool:
         """Whether the result is ready."""
-        return self._run.finished
+        return self._run.is_finished
 
     def estimate(self) -> Array | None:
         """The basis that the run would return if it ended now."""
@@ -154,7 +162,7 @@ class Masked:
             length = self._layout.size
         else:
             length = 0
-        got = accepted(sent, replies, group=self._group, phase=self._phase, length=length, heading=known)
+        got = accept(sent, replies, group=self._group, phase=self._phase, length=length, heading=known)
         self._declined = self._declined or got.declined
         self._watch(got)
         if self._group is None and got.answers:
@@ -171,7 +179,7 @@ class Masked:
         self._history, self._sent = self._history.add(record), None
         return record
 
-    def _watch(self, got: Accepted) -> None:
+    def _watch(self, got: Acceptance) -> None:
         """Mark the run where a client has lost what it kept; one that has only missed a sum has it still."""
         standing = self._run.standing
         if self._phase == Phase.UPLOAD:
@@ -209,7 +217,8 @@ class Masked:
         """A sum: with the keys that are there, if they are those of all that are asked."""
         require_sum(self._run, message)
         self._taking_part, self._dropped = message.to, {}
-        group, sampled = self._group, self.roll.fraction < 1.0  # then few are no sign that others have dropped out
+        # then few are no sign that others have dropped out
+        group, sampled = self._group, self.roll.fraction < 1.0
         if group is not None and group.ready.issuperset(message.to) and not (sampled and group.lacks(message.to)):
             self._ask(group)
         else:
@@ -258,7 +267,7 @@ class Masked:
             self._ask(group)
         elif self._phase == Phase.UPLOAD:
             group.take_uploads(answers)
-            if group.settled:
+            if group.adds_up:
                 return self._deliver(group, {})
             self._phase = Phase.UNMASK
         else:
@@ -268,7 +277,7 @@ class Masked:
     def _deliver(self, group: Group, answers: dict[int, Arrays]) -> dict[str, float]:
         """Hand the sum to the run, and say who is not in it."""
         assert self._carried is not None
-        came, uploaded = list[Sum | Failure](), group.uploaded
+        came, uploaded = list[Sum | Failure](), group.uploads
         self._heard = frozenset(uploaded)
         try:
             sums = self._layout.sums(group.total(answers))

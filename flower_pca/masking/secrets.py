@@ -72,7 +72,7 @@ class Secrets:
         except KeyError:
             return None
 
-    def stored(self) -> Arrays:
+    def to_memory(self) -> Arrays:
         """As parts of a client's memory."""
         return {name: np.asarray(a) for name, a in zip(_NAMES, _values(self), strict=True)}
 

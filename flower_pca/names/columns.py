@@ -26,9 +26,10 @@ import numpy as np
 from flower_pca.base.errors import ConfigError, DataError, FlowerPCAError, ProtocolError, sentence
 from flower_pca.base.linalg import Array
 from flower_pca.names import ids
-from flower_pca.names.spelling import INDEX, clean, doubled, unlike
+from flower_pca.names.spelling import INDEX, clean, double, unlike
 
-COLUMNS: Final = "columns"  # what names are called in messages; and what else is said of columns
+# what names are called in messages; and what else is said of columns
+COLUMNS: Final = "columns"
 E = TypeVar("E", bound=FlowerPCAError)
 
 _COUNT, _DIGEST, _PEOPLE = "columns.count", "columns.digest", "columns.people"
@@ -38,7 +39,8 @@ _NAME: Final = "Name the columns of the run (columns=[...]), or align the files.
 _AMONG: Final = " among numbers"
 _RARE: Final = 20  # one cell in so many is a slip; more make a column of words
 _OTHERS: Final = "Choose others with columns=[...], or encode them."
-_APART: Final = "Choose others with columns=[...], keep these apart with beside=[...], or encode them."  # of files
+# of files
+_APART: Final = "Choose others with columns=[...], keep these apart with beside=[...], or encode them."
 
 
 @dataclass(frozen=True)
@@ -62,14 +64,14 @@ class Columns:
             raise DataError(f"The columns of {self.who}", must="named differently", got=twice, then="Rename them.")
 
     @functools.cached_property
-    def sorted(self) -> tuple[str, ...]:
+    def in_order(self) -> tuple[str, ...]:
         """The names in their own order: by code points, the same everywhere."""
         return tuple(sorted(self.names))
 
     @functools.cached_property
     def heading(self) -> Heading:
         """What tells these columns from others, whatever their order, and their names."""
-        return Heading(len(self.names), digest(self.names), self.sorted)
+        return Heading(len(self.names), digest(self.names), self.in_order)
 
     def places(self, wanted: Sequence[str], words: Mapping[str, str] | None = None) -> Array:
         """Where the wanted columns are among these.
@@ -84,7 +86,7 @@ class Columns:
             if words and name in words:
                 raise no_numbers(self.who, {name: words[name]}, file=False)
         if absent:
-            got = f"none called {listed(map(repr, absent))} among {listed(self.names)}"
+            got = f"none called {enumeration(map(repr, absent))} among {enumeration(self.names)}"
             rule, remedy = "there, for all that the run names", "Add them, or name others."
             if near := unlike(absent, self.names):
                 remedy = f"{near}: rename one of them."
@@ -231,7 +233,7 @@ def lacking(
     absent = [name for name in wanted if name not in there]
     if not absent:
         return None
-    got = f"{len(names)}, without {listed(map(repr, absent))}"
+    got = f"{len(names)}, without {enumeration(map(repr, absent))}"
     if near := unlike(absent, there):
         got = f"{got} ({near})"
     return Mismatch(f"The columns of {who}", rule or "at least those that the run names", got, "Name others.")
@@ -287,9 +289,9 @@ def difference(names: Sequence[str], others: Sequence[str]) -> str:
     beyond = [name for name in names if name not in there]
     parts = []
     if absent:
-        parts.append(f"without {listed(map(repr, absent))}")
+        parts.append(f"without {enumeration(map(repr, absent))}")
     if beyond:
-        parts.append(f"with, beyond them, {listed(map(repr, beyond))}")
+        parts.append(f"with, beyond them, {enumeration(map(repr, beyond))}")
     words = " and ".join(parts)
     near = unlike(absent, beyond)
     if near:
@@ -303,8 +305,8 @@ def no_numbers(who: object, words: Mapping[str, str], *, file: bool = True) -> D
     They hold no numbers, have no name, or share one with others. Only readers of a `file` can keep
     columns apart.
     """
-    what, got = f"The columns of {who}", listed(words.values())
-    if odd := [bad for name, bad in words.items() if unnamed(name, bad)]:
+    what, got = f"The columns of {who}", enumeration(words.values())
+    if odd := [bad for name, bad in words.items() if is_nameless(name, bad)]:
         if "" in words and len(odd) == 1:
             apart = " with beside=[''], or"
         else:
@@ -312,7 +314,7 @@ def no_numbers(who: object, words: Mapping[str, str], *, file: bool = True) -> D
         remedy = f"Name them, each differently, or leave them out{apart} name the others with columns=[...]."
         if INDEX in odd:
             remedy = "Leave it out with beside=[''], name the others with columns=[...], or write the file without it."
-        return DataError(what, must="named differently", got=listed(odd), then=remedy)
+        return DataError(what, must="named differently", got=enumeration(odd), then=remedy)
     decimal = any(re.search(r"'[-+]?\d*,\d+'", word) for word in words.values())
     between = {found[1] for word in words.values() if (found := re.search(r"['\"][-+]?\d{1,3}([., '])\d{3}\b", word))}
     if file:
@@ -335,12 +337,12 @@ def among(words: str, *, bad: int, of: int) -> str:
     return words + _AMONG
 
 
-def unnamed(name: str, bad: str) -> bool:
+def is_nameless(name: str, bad: str) -> bool:
     """Whether a column that cannot be used has no name of its own, rather than no numbers."""
-    return not name or bad == doubled(name)
+    return not name or bad == double(name)
 
 
-def wanted(columns: Any) -> tuple[str, ...] | None:
+def names_in(columns: Any) -> tuple[str, ...] | None:
     """The columns that a run names, in their order: a list of names, or text with commas between
     them; None for none.
 
@@ -365,7 +367,7 @@ def wanted(columns: Any) -> tuple[str, ...] | None:
     return tuple(map(str, names))
 
 
-def listed(words: Iterable[str]) -> str:
+def enumeration(words: Iterable[str]) -> str:
     """A list that stays readable when it is long."""
     every = list(words)
     shown = ", ".join(every[:_MOST])
@@ -376,4 +378,4 @@ def listed(words: Iterable[str]) -> str:
 
 def doubles(names: Iterable[str]) -> str:
     """The names that are there more than once, in words; "" if there are none."""
-    return listed(doubled(name) for name, count in Counter(names).items() if count > 1)
+    return enumeration(double(name) for name, count in Counter(names).items() if count > 1)

@@ -16,9 +16,10 @@ import numpy as np
 
 from flower_pca.base.errors import DataError, private
 from flower_pca.base.linalg import Array
-from flower_pca.names.spelling import clean, doubled
+from flower_pca.names.spelling import clean, double
 
-_SLOW: Final = {"n": 2**14, "r": 8, "p": 1}  # of scrypt: 16 MB, and a twentieth of a second or so, for each guess
+# of scrypt: 16 MB, and a twentieth of a second or so, for each guess
+_SLOW: Final = 2**14
 _LISTED: Final = 5
 
 
@@ -40,7 +41,7 @@ def order(ids: Sequence[str], who: str) -> Array:
             raise DataError(what, must="there for every row", got=f"{empty} empty", then="Fill them, or drop the rows.")
         twice = [name for name, count in Counter(ids).items() if count > 1]
         if twice:
-            shown = ", ".join(map(doubled, twice[:_LISTED]))
+            shown = ", ".join(map(double, twice[:_LISTED]))
             if len(twice) <= _LISTED:
                 got = shown
             else:
@@ -61,12 +62,12 @@ def digest(ids: Iterable[str], salt: str) -> str:
     guess.
     """
     whole = hashlib.sha256("\0".join(ids).encode()).digest()
-    return hashlib.scrypt(whole, salt=salt.encode(), **_SLOW, dklen=32).hex()
+    return hashlib.scrypt(whole, salt=salt.encode(), n=_SLOW, r=8, p=1, dklen=32).hex()
 
 
 def mismatch(own: tuple[int, str], others: tuple[int, str]) -> tuple[str, str, str]:
     """Why a party's people, by number and digest of ids, will not do: the rule, what it has, and the remedy."""
-    rule, got = _counted(*others), _counted(*own)
+    rule, got = _count(*others), _count(*own)
     if bool(own[1]) != bool(others[1]):
         remedy = "Give all parties ids of their rows, or none."
     elif own[1]:
@@ -78,7 +79,7 @@ def mismatch(own: tuple[int, str], others: tuple[int, str]) -> tuple[str, str, s
     return f"those of the run, {rule}", got, remedy
 
 
-def _counted(count: int, digest: str) -> str:
+def _count(count: int, digest: str) -> str:
     if digest:
         return f"{count:,} by id"
     return f"{count:,} without ids"

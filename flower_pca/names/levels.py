@@ -5,7 +5,7 @@ level and 0 in the others; it is called `ward=surgery`. A run that names such co
 the column of words: zeros where the site has no such row. So levels travel, and are agreed on, as names of columns do,
 and all that works with columns of numbers works with them.
 
-    read, plain        what a caller asks for, and the same as plain values
+    read_levels, plain_levels  what a caller asks for, and the same as plain values
     own, union         the levels of a site, and of all sites together
     spread             the columns of a run, with indicators in the place of columns of words
     coded              a site's rows with indicators of its own levels; rare ones are not told apart
@@ -28,7 +28,7 @@ import numpy as np
 
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array
-from flower_pca.names.columns import LONGEST, doubles, listed
+from flower_pca.names.columns import LONGEST, doubles, enumeration
 from flower_pca.names.sites import SiteRows
 from flower_pca.names.spelling import clean
 
@@ -39,7 +39,8 @@ Levels: TypeAlias = tuple[
 
 OTHER: Final = "other"
 SIGN: Final = "="
-_GAPS: Final = ("", "<NA>", "nan", "NaT", "None")  # what stands where a value is missing, as it is printed
+# what stands where a value is missing, as it is printed
+_GAPS: Final = ("", "<NA>", "nan", "NaT", "None")
 _EXAMPLE: Final = "Write levels=['ward'], or levels={'ward': ['surgery', 'medicine']}."
 
 
@@ -93,9 +94,9 @@ def plain_levels(levels: Levels) -> dict[str, list[str] | None]:
     return found | {name: list(some) for name, some in levels if some is not None}
 
 
-def known(levels: Levels, columns: Sequence[str] | None) -> bool:
-    """Whether all levels are listed, and all columns named: then nobody has to be asked what there is."""
-    return columns is not None and all(some is not None for _, some in levels)
+def known(levels: Levels) -> bool:
+    """Whether all levels are listed, so that nobody has to be asked which there are."""
+    return all(some is not None for _, some in levels)
 
 
 def indicator(column: str, level: str) -> str:
@@ -291,7 +292,7 @@ def _of_coded(rows: SiteRows, column: str, names: list[str], who: str) -> dict[s
     there = indicators(rows.names or (), column)
     left, rest = [name for name in there if name not in names], indicator(column, OTHER)
     if left and rest not in names:
-        got = listed(map(repr, map(level_of, left)))
+        got = enumeration(map(repr, map(level_of, left)))
         raise _unknown(f"column {column} of {who}", list(map(level_of, names)), got)
     found = {name: _sum(rows, there[:1]) * 0.0 for name in names if name not in there}
     if left:
@@ -310,4 +311,4 @@ def _sum(rows: SiteRows, names: Sequence[str]) -> Array:
 
 def _unknown(where: str, levels: Sequence[str], got: str) -> DataError:
     remedy = f"Mend it, or make a run whose levels of it have {OTHER!r}."
-    return DataError(f"The levels of {where}", must=f"among {listed(levels)}", got=got, then=remedy)
+    return DataError(f"The levels of {where}", must=f"among {enumeration(levels)}", got=got, then=remedy)

@@ -13,11 +13,12 @@ from flower_pca.base import labels
 from flower_pca.base.errors import DataError, private
 from flower_pca.base.linalg import Array
 from flower_pca.names import ids
-from flower_pca.names.columns import Columns, no_numbers, unnamed
+from flower_pca.names.columns import Columns, is_nameless, no_numbers
 from flower_pca.names.origin import Origin
 from flower_pca.names.spelling import clean
 
-_GAPS: Final = ("<NA>", "nan", "NaT")  # what pandas puts where a value is missing, as it is printed
+# what pandas puts where a value is missing, as it is printed
+_GAPS: Final = ("<NA>", "nan", "NaT")
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +55,8 @@ class SiteRows:
             object.__setattr__(self, "names", tuple(clean(n) if isinstance(n, str) else n for n in self.names))
         object.__setattr__(self, "words", {clean(name): what for name, what in self.words.items()})
         object.__setattr__(self, "site", clean(self.site))
-        object.__setattr__(self, "texts", {clean(name): cells for name, cells in self.texts.items()})
+        if self.texts:
+            object.__setattr__(self, "texts", {clean(name): cells for name, cells in self.texts.items()})
         if self.ids is not None:
             object.__setattr__(self, "ids", ids.texts(self.ids))
             if len(self.ids) != len(self):
@@ -69,18 +71,20 @@ class SiteRows:
             if not site:
                 return X
             return replace(X, site=site)
-        if hasattr(X, "collect_schema") and hasattr(X, "collect"):  # a lazy frame of polars
+        # a lazy frame of polars
+        if hasattr(X, "collect_schema") and hasattr(X, "collect"):
             X = X.collect()
-        frame = hasattr(X, "columns") and hasattr(X, "to_numpy")  # of pandas, polars and their like
+        # of pandas, polars and their like
+        frame = hasattr(X, "columns") and hasattr(X, "to_numpy")
         if frame:
-            return _framed(X, who, site)
+            return _of_frame(X, who, site)
         return cls(X, site=site)
 
     def quiet(self) -> SiteRows:
         """The same without what no message may tell: words that are in the columns, and the path of a file."""
         if not (self.words or self.source or self.origin or self.texts):
             return self
-        words = {name: bad if unnamed(name, bad) else f"text in column {name}" for name, bad in self.words.items()}
+        words = {name: bad if is_nameless(name, bad) else f"text in column {name}" for name, bad in self.words.items()}
         return replace(self, words=words, source="", origin=None, texts={})
 
     def whole(self, who: str = "the rows") -> SiteRows:
@@ -130,17 +134,19 @@ class SiteRows:
         return np.asarray(self.values, dtype=dtype)
 
 
-def _framed(frame: Any, who: str, site: str) -> SiteRows:
+def _of_frame(frame: Any, who: str, site: str) -> SiteRows:
     """A data frame's columns, in one array; those that hold no numbers are told apart."""
     names = list(frame.columns)
-    if names == list(range(len(names))):  # what pandas counts columns by that were not given names
+    # what pandas counts columns by that were not given names
+    if names == list(range(len(names))):
         return SiteRows(np.asarray(frame.to_numpy()), site=site, ids=_index(frame))
     texts = [isinstance(name, str) for name in names]
     if any(texts) and not all(texts):
         got = f"{names[texts.index(True)]!r} and {names[texts.index(False)]!r}"
         remedy = "Rename the others."
         raise DataError(f"The names of the columns of {who}", must="all text, or none of them", got=got, then=remedy)
-    unique = Columns(tuple(clean(_text(name)) for name in names), who).names  # else one would give several columns
+    # else one would give several columns
+    unique = Columns(tuple(clean(_text(name)) for name in names), who).names
     parts = {text: _numbers(frame[name]) for text, name in zip(unique, names, strict=True)}
     words = {name: f"{part!r} in column {name}" for name, part in parts.items() if not isinstance(part, np.ndarray)}
     kept = {name: part for name, part in parts.items() if isinstance(part, np.ndarray)}

@@ -32,7 +32,7 @@ def nameless(places: Sequence[int], count: int) -> str:
     return f"{some} {', '.join(str(j + 1) for j in places)} without a name"
 
 
-def doubled(name: str) -> str:
+def double(name: str) -> str:
     """What is wrong with columns of one name."""
     return f"{name!r} more than once"
 

@@ -28,10 +28,12 @@ if TYPE_CHECKING:
 _POINTS: Final = 6000  # rows that a cloud shows; more hide one another
 _VECTOR: Final = 600  # points up to which an SVG holds each as a shape
 _ARROWS: Final = 6  # columns that have an arrow among the scores
-_ARROW: Final = 0.9  # of the rows lie nearer to the middle, along either axis, than the longest arrow ends
+# of the rows lie nearer to the middle, along either axis, than the longest arrow ends
+_ARROW: Final = 0.9
 _PANELS: Final = (3, 4)  # clients down and across, where they are too many for colours
 _MAPPED: Final = 24  # clients whose means are shown
-NAMED: Final = 20  # clients up to which each has its name; of more that have names of their own, some do
+# clients up to which each has its name; of more that have names of their own, some do
+NAMED: Final = 20
 
 
 def own_scores(result: PCAResult) -> Array | None:
@@ -77,12 +79,14 @@ def _biplot(drawn: Figure, result: PCAResult, parts: list[Array], title: str) ->
     weights = result.components_[:2].T
     columns = labels.column_names(result.feature_names_in_, result.n_features_in_)
     ends = weights / np.maximum(np.abs(weights).max(axis=0, initial=0.0), np.finfo(float).tiny)
-    ends = ends * np.quantile(np.abs(points), _ARROW, axis=0)  # each axis has a scale of its own
+    # each axis has a scale of its own
+    ends = ends * np.quantile(np.abs(points), _ARROW, axis=0)
     for j in labels.leading(np.linalg.norm(weights, axis=1), _ARROWS):
         x, y = ends[j]
         ax.annotate("", (x, y), (0.0, 0.0), arrowprops={"arrowstyle": "-|>", "color": style.INK, "lw": 0.9})
         name = style.name_of(columns[j])
-        inwards = abs(x) > 0.5 * np.abs(points[:, 0]).max()  # a name must not leave the picture
+        # a name must not leave the picture
+        inwards = abs(x) > 0.5 * np.abs(points[:, 0]).max()
         if (x >= 0.0) != inwards:
             side = "left"
         else:

@@ -80,7 +80,8 @@ def _curve(ax: Axes, history: History, place: np.ndarray[Any, Any]) -> None:
         size = 4.5
     else:
         size = 2.5
-    for part in np.split(np.arange(len(measured)), np.searchsorted(measured, reopened)):  # none across a new opening
+    # none across a new opening
+    for part in np.split(np.arange(len(measured)), np.searchsorted(measured, reopened)):
         style.log_curve(ax, place[measured[part]], error[part], colour=style.COLOURS[0], size=size, width=1.8)
     style.decades(ax, error)
 

@@ -89,7 +89,8 @@ def one(ax: Axes, row: Array, names: list[str], title: str, *, reach: float, off
         ax.errorbar(row[order], range(len(order)), xerr=off[order], fmt="none", ecolor=style.INK, elinewidth=1.2)
     ax.axvline(0.0, color=style.FAINT, lw=0.8)
     style.tidy(ax, "", "", "", grid="x")
-    ax.set_title(title, loc="right", fontsize=10, color=style.INK, pad=6)  # over the names too, where bars are short
+    # over the names too, where bars are short
+    ax.set_title(title, loc="right", fontsize=10, color=style.INK, pad=6)
     style.name_ticks(ax, [names[j] for j in order])
     ax.set_xlim(-1.08 * reach, 1.08 * reach)
     ax.tick_params(axis="y", labelsize=8.5)

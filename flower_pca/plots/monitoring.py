@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from flower_pca.analysis.monitor import Limits, Scored
+from flower_pca.analysis.monitor import Limits, RowScores
 from flower_pca.base import archive, labels
 from flower_pca.plots import style
 
@@ -22,7 +22,7 @@ _VECTOR: Final = 600  # points up to which an SVG holds each as a shape
 _LOWEST: Final = 1e-3  # of a limit: rows that are nearer are drawn there
 
 
-def draw(scored: Mapping[Any, Scored], limits: Limits, path: str | os.PathLike[str]) -> Path:
+def draw(scored: Mapping[Any, RowScores], limits: Limits, path: str | os.PathLike[str]) -> Path:
     """Draw the rows of each site into an SVG or PNG file.
 
     Args:

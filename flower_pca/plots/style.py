@@ -32,18 +32,21 @@ FAINT: Final = "#8a919e"
 GRID: Final = "#e6e8ec"
 WHITE: Final = "#ffffff"
 BAR: Final = "#7fa6d6"
-DARK: Final = {WHITE: "#171b22", INK: "#e4e7ec", GRID: "#343b47"}  # what these are on a dark page
+# what these are on a dark page
+DARK: Final = {WHITE: "#171b22", INK: "#e4e7ec", GRID: "#343b47"}
 # Okabe and Ito's colours, which colour-blind eyes tell apart too, without their yellow, which is faint on white.
 COLOURS: Final = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#6b7280")
 PLUS, MINUS = COLOURS[0], COLOURS[1]
-SINGLE: Final = (4.8, 3.4)  # inches of one picture: its letters are still read at the width of a phone
+# inches of one picture: its letters are still read at the width of a phone
+SINGLE: Final = (4.8, 3.4)
 DENSE: Final = 30  # marks in a row from which they are drawn small
 FLOOR: Final = 1e-17  # what an error of zero is drawn at
 
 _FORMATS: Final = ("svg", "png")
 _TICKED: Final = 12  # bars up to which every one has its number
 _NAME: Final = 18  # characters of a name beside an axis
-_SMALL, _HANDLE, _PAD = 9, 1.1, 0.4  # of a key: its letters, its marks, and what lies between
+# of a key: its letters, its marks, and what lies between
+_SMALL, _HANDLE, _PAD = 9, 1.1, 0.4
 _SHEET: Final = "\n".join(
     ["@media screen and (prefers-color-scheme: dark) {"]
     + [f'[style*="fill: {light}"] {{ fill: {dark} !important }}' for light, dark in DARK.items()]
@@ -80,7 +83,8 @@ def write(drawn: Figure, file: IO[bytes], kind: str) -> None:
     with matplotlib.rc_context(settings):
         if (layout := drawn.get_layout_engine()) is not None:
             layout.execute(drawn)
-            drawn.set_layout_engine(None)  # else savefig draws everything once more, for the layout's sake
+            # else savefig draws everything once more, for the layout's sake
+            drawn.set_layout_engine(None)
         if kind != "svg":
             drawn.savefig(file, format=kind)
             return

@@ -32,7 +32,7 @@ def scree(drawn: Figure, result: PCAResult) -> None:
     style.percent(ax)
     style.number_ticks(ax, len(ratio))
     below = "component"
-    if known is None and result.pooled:
+    if known is None and result.is_pooled:
         below = _following(ax, result)
     if result.variance_errors_ is not None:
         below += "\nwhiskers hold 95 %"

@@ -15,7 +15,8 @@ from typing import Final
 
 from flower_pca.results.facts import Fact, Remark, Tone
 
-_BOXES: Final = {"bad": "ended bad", "warn": "ended", "good": "ended ok", "plain": "how"}  # by the tone of a remark
+# by the tone of a remark
+_BOXES: Final = {"bad": "ended bad", "warn": "ended", "good": "ended ok", "plain": "how"}
 SHOWN: Final = 40  # rows of a table; the whole of it is in the result
 
 # Nothing but the data in the file itself may be loaded, whatever a client's name or a title has in it.

@@ -88,7 +88,8 @@ class Live:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        unwritable = () if error is None else (OSError,)  # of a full disk the error that is under way tells
+        # of a full disk the error that is under way tells
+        unwritable = () if error is None else (OSError,)
         with suppress(*unwritable):
             self._write(_ending(self._newest, error), None, well=error is None)
 

@@ -15,7 +15,8 @@ from flower_pca.plots import clients
 from flower_pca.report import html
 from flower_pca.results.robust import RobustResult
 
-_MOSTLY: Final = 2.0  # times the share of far entries, beyond which most of what was taken out is something else
+# times the share of far entries, beyond which most of what was taken out is something else
+_MOSTLY: Final = 2.0
 
 
 def words(result: RobustResult, shards: Sequence[Any] | None) -> list[str]:

@@ -20,7 +20,8 @@ from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.results.record import StepRecord
 
 _BEGIN: Final = b'{"time"'  # of a line
-_SAME: Final = ("rows", "missing_share")  # alike to the last bit in a step that is told again, masks or none
+# alike to the last bit in a step that is told again, masks or none
+_SAME: Final = ("rows", "missing_share")
 
 
 class Events:

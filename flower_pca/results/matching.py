@@ -42,7 +42,7 @@ def match(X: Any, frame: Frame, d: int, *, digest: str = "") -> LocalData:
         names = tuple(map(clean, frame.names))
     rows = rows_by_name(X, names, digest)
     frame = replace(frame, names=None if rows.names is None else names)
-    data = LocalData(rows, who=_WHO, missing=True).framed(frame, keep=False)
+    data = LocalData(rows, who=_WHO, missing=True).in_frame(frame, keep=False)
     if frame.fill is None:
         data.require_whole(new=True)
     if data.d != d:
@@ -82,7 +82,7 @@ def arrange(X: Any, names: tuple[str, ...] | None, known: str) -> Any:
     if rows.names is None:
         return rows.values
     own = Columns(rows.names, _WHO)
-    return rows.values[:, own.places(own.sorted if names is None else names, rows.words)]
+    return rows.values[:, own.places(own.in_order if names is None else names, rows.words)]
 
 
 def in_order(components: Array, names: Any, wanted: Any) -> Array:

@@ -17,6 +17,6 @@ class MedianResult(PCAResult):
     variance_of: ClassVar[str] = "the median client's variance"
 
     @property
-    def pooled(self) -> bool:
+    def is_pooled(self) -> bool:
         """Whether components are meant to be those of the covariance of all rows: they are not."""
         return False

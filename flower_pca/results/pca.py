@@ -25,8 +25,10 @@ from flower_pca.results.projection import Projection
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
 
-_CALLED: Final = re.compile(r"\bclient (\d+)\b(?! \()")  # its name stands in brackets where it is known
-_KINDS: Final[dict[str, type[PCAResult]]] = {}  # all classes of results, by the name that files know them by
+# its name stands in brackets where it is known
+_CALLED: Final = re.compile(r"\bclient (\d+)\b(?! \()")
+# all classes of results, by the name that files know them by
+_KINDS: Final[dict[str, type[PCAResult]]] = {}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -70,7 +72,8 @@ class PCAResult:
         privacy: What differential privacy has cost; None without it. Counts, means and variances then have noise.
     """
 
-    complete: ClassVar[bool] = True  # whether its components are all there is to say of a row
+    # whether its components are all there is to say of a row
+    complete: ClassVar[bool] = True
     variance_of: ClassVar[str] = "the variance"  # what shares are shares of
 
     _ARRAYS: ClassVar[tuple[str, ...]] = (
@@ -191,7 +194,7 @@ class PCAResult:
         return saved.texts([f"pc{j + 1}" for j in range(self.n_components_)])
 
     @property
-    def pooled(self) -> bool:
+    def is_pooled(self) -> bool:
         """Whether components are meant to be those of the covariance of all rows."""
         return self.complete and self.cross_ is None
 
@@ -381,7 +384,7 @@ class PCAResult:
         if self.variance_errors_ is not None:
             sized = errors.beside([line[0] for line in cells], self.variance_errors_)
             cells = [[size, *line[1:]] for size, line in zip(sized, cells, strict=True)]
-        if known is None and self.pooled:
+        if known is None and self.is_pooled:
             heads.append("residual")
             cells = [[*line, f"{residual:.1e}"] for line, residual in zip(cells, self.residuals_, strict=True)]
         lines = [
@@ -467,9 +470,9 @@ class PCAResult:
         private = self.privacy is not None
         residual, sine, mse = float(self.residuals_.max()), self.sine_estimate_, self.mse_
         found = [facts.plain("residuals", self.residuals_.tolist())]
-        if self.pooled and not private:
+        if self.is_pooled and not private:
             found.append(Fact("", "largest residual", None, f"{residual:.1e}", run=True))
-        if self.pooled and sine is not None:
+        if self.is_pooled and sine is not None:
             words = f"sine of the angle left, {'at most ' if private else ''}about"
             found.append(Fact("", words, None, f"{sine:.1e}", run=True))
         if mse is not None:

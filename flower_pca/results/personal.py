@@ -20,7 +20,8 @@ from flower_pca.results.facts import Fact
 from flower_pca.results.pca import PCAResult
 from flower_pca.rows.local import LocalData
 
-SEPARABLE: Final = 0.05  # theta below which shared and own components can hardly be told apart
+# theta below which shared and own components can hardly be told apart
+SEPARABLE: Final = 0.05
 UNMEASURED: Final = "not measured: at most one node shares it; run with mask=True, or let nodes agree by share_own"
 
 

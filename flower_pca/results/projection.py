@@ -65,7 +65,11 @@ class Packet:
         if not set(cls.needed) <= set(arrays) <= {*cls.needed, *cls.optional}:
             got = harmless(", ".join(sorted(arrays)) or "none")
             raise DataError(f"The arrays of a {cls.kind}", must="those of its fields", got=got, then=_REMEDY)
-        texts = [digest, *(names if isinstance(names, list) else [] if names is None else [names])]
+        texts = [digest]
+        if isinstance(names, list):
+            texts += names
+        elif names is not None:
+            texts.append(names)
         if not all(isinstance(text, str) for text in texts):
             raise DataError(f"The names of a {cls.kind}", must="texts", got=harmless(repr(texts)), then=_REMEDY)
         counts = {name: header.get(name) for name in cls.counts}
@@ -169,7 +173,7 @@ class Projection(Packet):
         """d, the number of features."""
         return int(self.components_.shape[1])
 
-    def framed(self, X: Any) -> LocalData:
+    def in_frame(self, X: Any) -> LocalData:
         """The rows of X with the mean subtracted and the scale divided by, in the order of the columns here."""
         if self.feature_names_in_ is None:
             names = None
@@ -180,7 +184,7 @@ class Projection(Packet):
 
     def transform(self, X: Any) -> Array:
         """Coordinates of rows along the components, (n, k), with columns matched as by `PCAResult.transform`."""
-        return self.framed(X).scores((self.components_ if self.weights_ is None else self.weights_).T)
+        return self.in_frame(X).scores((self.components_ if self.weights_ is None else self.weights_).T)
 
     def inverse_transform(self, scores: Array) -> Array:
         """Rows, (n, d) in the data's own units, that have these scores and nothing beside."""

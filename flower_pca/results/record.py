@@ -21,7 +21,8 @@ from flower_pca.tracking.batch import COUNTS
 from flower_pca.tracking.panel import SPE
 from flower_pca.tracking.state import Step, TrackState
 
-_FIGURES: Final = ("rows", "missing_share", "outlier_share", "residual")  # of all rows, and of a client's own
+# of all rows, and of a client's own
+_FIGURES: Final = ("rows", "missing_share", "outlier_share", "residual")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,7 +169,9 @@ def _shares(counts: Mapping[str, float], d: int) -> dict[str, Any]:
         residual = float(np.sqrt(counts["misfit"] / energy))
     else:
         residual = None
-    residual = residual if residual is not None and np.isfinite(residual) else None  # of a client that tells nonsense
+    # of a client that tells nonsense
+    if not (residual is not None and np.isfinite(residual)):
+        residual = None
     shares = (missing / (rows * d) if rows else None, counts["outliers"] / seen if seen else None, residual)
     return dict(zip(_FIGURES, (rows, *shares), strict=True))
 

@@ -19,7 +19,8 @@ from flower_pca.core.spent import Spent
 
 R = TypeVar("R")
 
-_BY_CLIENT: Final = {"influence_keys_": "influence_", "client_keys_": "clients_"}  # keys, and a line for each
+# keys, and a line for each
+_BY_CLIENT: Final = {"influence_keys_": "influence_", "client_keys_": "clients_"}
 
 
 def with_keys(result: R, keys: Mapping[int, int]) -> R:

@@ -30,7 +30,7 @@ class Components(NamedTuple):
     scale_: Array | None = None
     feature_names_in_: Any = None
 
-    def arranged(self, order: Sequence[str]) -> Components:
+    def arrange(self, order: Sequence[str]) -> Components:
         """With these columns, in this order, and without their names."""
         place = {str(name): j for j, name in enumerate(self.feature_names_in_)}
         missing = [name for name in order if name not in place]
@@ -65,8 +65,9 @@ def block(
         wanted: The columns that the run names.
     """
     given = components_of(start)
-    if given.feature_names_in_ is not None:  # a run that names no columns takes them in the order of their names
-        given = given.arranged(sorted(map(str, given.feature_names_in_)) if wanted is None else wanted)
+    # a run that names no columns takes them in the order of their names
+    if given.feature_names_in_ is not None:
+        given = given.arrange(sorted(map(str, given.feature_names_in_)) if wanted is None else wanted)
     rows, scale = given.components_, given.scale_
     d, width = rows.shape[1], min(algorithm.width(n_components), rows.shape[1])
     filled = np.hstack([rows.T, linalg.random_block(d, width, seed)])[:, :width]

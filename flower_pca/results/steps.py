@@ -33,12 +33,14 @@ _REASONS: Final = {
 }
 _ARRAYS = ("components_", "values_", "rows_", "residuals_", "deficient_", "outliers_", "missing_", "changes_")
 _HEADER = ("statistics_", "levels_", "first_", "totals_", "algorithm", "seed")
-_ALONE: Final = 0.98  # of the squares of a component: what one column has of it that is by itself
+# of the squares of a component: what one column has of it that is by itself
+_ALONE: Final = 0.98
 _OUTWEIGHS: Final = 10.0  # times the next component: how much more that one is
 _MANY: Final = 1e6  # times: rounding tells no more of how many
 _NEWEST: Final = 20  # steps that are looked at
 _LEAST: Final = 3
-_UNSTEADY: Final = 100.0  # times the usual statistic: a level above that hides all but leaps
+# times the usual statistic: a level above that hides all but leaps
+_UNSTEADY: Final = 100.0
 _STANDS_OUT: Final = 3.0  # times the most that noise alone leaves in one direction
 
 
@@ -189,22 +191,21 @@ class TrackingResult:
 
     def with_keys(self, keys: Mapping[int, int]) -> TrackingResult:
         """The result with other keys of the clients that causes name."""
-        told = {
+        causes = {
             step: {**cause, "sites": [keys.get(site, site) for site in cause["sites"]]}
             for step, cause in self.causes_.items()
         }
-        return replace(self, causes_=told)
+        return replace(self, causes_=causes)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the result as an npz with a JSON header; returns the path."""
         header = {name: getattr(self, name) for name in (*_HEADER, "asked")} | saved.names_of(self)
+        if self.causes_:
+            header["causes_"] = dict(self.causes_)
         status = [self.status.outcome.value, self.status.words]
         arrays = {name: getattr(self, name) for name in _ARRAYS}
         return archive.write(
-            path,
-            "tracking result",
-            {**header, **_told(self.causes_), "status": status, "history": self.history.to_json()},
-            arrays,
+            path, "tracking result", {**header, "status": status, "history": self.history.to_json()}, arrays
         )
 
     @classmethod
@@ -370,13 +371,6 @@ def _causes(left: Mapping[str, Array], first: int) -> dict[int, Cause]:
     return {first + int(j): cause_of(int(left["kinds"][j]), left["named"][j], clients) for j in changed}
 
 
-def _told(causes: Mapping[int, Cause]) -> dict[str, Any]:
-    """For the header of a file: nothing of a run that was not monitored."""
-    if causes:
-        return {"causes_": dict(causes)}
-    return {}
-
-
 def _totals(left: Mapping[str, Array]) -> dict[str, int]:
     return {name.removeprefix("total."): int(value) for name, value in left.items() if name.startswith("total.")}
 
@@ -389,12 +383,14 @@ def advice(left: Mapping[str, Array], names: Sequence[str]) -> list[str]:
 def _stuck(left: Mapping[str, Array], names: Sequence[str]) -> list[str]:
     """A wild column takes a component for itself: the rows leave nothing of it, and everything else is next to it."""
     basis, values = left["bases"][-1], left["values"][-1]
-    rest = float(left["beyond"][-1]) * float(left["rows"][-1])  # of the step's rows, as values are
+    # of the step's rows, as values are
+    rest = float(left["beyond"][-1]) * float(left["rows"][-1])
     said = []
     for j, (weights, following) in enumerate(zip(basis.T, [*values[1:], rest], strict=True)):
         column = int(np.argmax(np.abs(weights)))
         by_itself = weights[column] ** 2 > _ALONE and len(values) > 1
-        if by_itself and values[j] > _OUTWEIGHS * following:  # not so of what nobody knows, NaN
+        # not so of what nobody knows, NaN
+        if by_itself and values[j] > _OUTWEIGHS * following:
             said.append(
                 f"component {j + 1} is {names[column]} alone, {_times(values[j], following)} the next: a sensor "
                 "that is stuck, or has another unit? robust_tracking takes wrong entries out"
@@ -416,7 +412,8 @@ def _narrow(left: Mapping[str, Array]) -> list[str]:
     known = np.isfinite(misfit) & np.isfinite(beyond) & (rows > r)
     if d <= r + 1 or known.sum() < _LEAST:
         return []
-    rest = np.maximum(misfit[known] - beyond[known], 0.0) / (d - r - 1)  # of noise, in each of the other directions
+    # of noise, in each of the other directions
+    rest = np.maximum(misfit[known] - beyond[known], 0.0) / (d - r - 1)
     most = rest * (1.0 + np.sqrt((d - r) / rows[known])) ** 2
     sizes = most, beyond[known]
     noise, found = (float(np.median(size)) for size in sizes)

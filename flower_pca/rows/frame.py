@@ -140,7 +140,8 @@ def sparse_moments(S: Any) -> Moments:
     mean = np.bincount(columns, weights=data, minlength=d) / n
     zeros = n - np.bincount(columns, minlength=d)
     deviation = data - mean[columns]
-    rest = (np.bincount(columns, weights=deviation, minlength=d) - zeros * mean) / n  # what rounding left in the mean
+    # what rounding left in the mean
+    rest = (np.bincount(columns, weights=deviation, minlength=d) - zeros * mean) / n
     m2 = np.bincount(columns, weights=deviation**2, minlength=d) + zeros * mean**2 - n * rest**2
     return Moments(n, mean + rest, np.maximum(m2, 0.0))
 
@@ -244,7 +245,8 @@ class ImplicitRows:
         self.shape = S.shape
 
     def __matmul__(self, Z: Array) -> Array:
-        Z = Z.astype(np.float64, copy=False)  # what is subtracted here would cost single precision its last digits
+        # what is subtracted here would cost single precision its last digits
+        Z = Z.astype(np.float64, copy=False)
         Z = self._frame.unscale(Z)
         Y = np.asarray(self._S @ Z)
         if self._frame.mean is not None:

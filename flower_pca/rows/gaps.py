@@ -11,11 +11,15 @@ from flower_pca.base import labels
 from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
 
-_ILL: Final = 1e10  # condition number of r x r normal equations beyond which the SVD of the observed rows takes over
+# condition number of r x r normal equations beyond which the SVD of the observed rows takes over
+_ILL: Final = 1e10
 _WELL: Final = 1e3  # condition number up to which their solution needs no refinement
-_HELD: Final = 2**21  # entries of a stack of matrices, one for each row, that is held at a time
-_PAIRS: Final = 2**20  # entries of products of two columns of the basis that are held at a time
-_SPARED: Final = 2**16  # multiplications by row from which it pays to look at the gaps of every row by itself
+# entries of a stack of matrices, one for each row, that is held at a time
+_HELD: Final = 2**21
+# entries of products of two columns of the basis that are held at a time
+_PAIRS: Final = 2**20
+# multiplications by row from which it pays to look at the gaps of every row by itself
+_SPARED: Final = 2**16
 
 
 def rows_with_gaps(X: Any, who: str, missing: Any = None) -> Array:
@@ -29,7 +33,8 @@ def rows_with_gaps(X: Any, who: str, missing: Any = None) -> Array:
         rule = "a two-dimensional array of real numbers, one row per sample, NaN where missing"
         got = f"{labels.count(rows.ndim, 'dimension')} of dtype {rows.dtype}"
         raise DataError(f"The data of {who}", must=rule, got=got, then="Convert it first; a vector becomes x[None].")
-    rows = rows.astype(np.float64, order="C")  # products then have the same bits however they were stored
+    # products then have the same bits however they were stored
+    rows = rows.astype(np.float64, order="C")
     if np.isinf(rows).any():
         got = f"{int(np.isinf(rows).sum())} infinite entries"
         raise DataError(f"The data of {who}", must="finite or NaN", got=got, then="Make them NaN to leave them out.")

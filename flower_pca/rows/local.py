@@ -17,7 +17,8 @@ from flower_pca.rows.moments import Less, pays
 from flower_pca.rows.operator import DIRECT, Operator
 from flower_pca.rows.stored import StoredRows
 
-_SMALL: Final = 2**15  # entries below which framing a block is cheaper than putting its products right
+# entries below which framing a block is cheaper than putting its products right
+_SMALL: Final = 2**15
 _REUSE: Final = 4  # products that a run makes of the rows at least
 _COPIED: Final = 2**26  # entries of a dense copy that a factorisation may take
 
@@ -54,10 +55,10 @@ class LocalData(StoredRows, Operator):
     def _uses_own_means(self) -> bool:
         return bool(self.frame.own and self.missing)
 
-    def framed(self, frame: Frame, *, keep: bool = True) -> LocalData:
+    def in_frame(self, frame: Frame, *, keep: bool = True) -> LocalData:
         """The same stored rows in another frame. The newest view is kept, with what it has cached, if `keep`."""
         if frame.names is not None and frame.names != self.names:
-            return self.arrange(frame.names).framed(frame, keep=keep)
+            return self.arrange(frame.names).in_frame(frame, keep=keep)
         child = self._child
         if keep and child is not None and child.frame.same(frame):
             return child
@@ -82,7 +83,8 @@ class LocalData(StoredRows, Operator):
         """X'(XZ). `reuse`: how many such products a run makes of these rows, which decides whether X'X pays."""
         Z = np.ascontiguousarray(Z, dtype=np.float64 if self.sparse else self.dtype)
         if self._gram_pays(Z.shape[1], reuse):
-            if self.missing:  # which one frame fills in one way: X'X is of this frame alone
+            # which one frame fills in one way: X'X is of this frame alone
+            if self.missing:
                 return np.asarray(self.gram() @ Z, dtype=self.dtype)
             return np.asarray(self.spread().times(Z, self.frame), dtype=self.dtype)
         blocks, frame = self._bare()

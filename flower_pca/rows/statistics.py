@@ -32,9 +32,11 @@ from flower_pca.rows.limbs import WholeRows
 from flower_pca.rows.stored import StoredRows
 
 Product: TypeAlias = Callable[[Array], Array]  # S'(SZ) of a block Z
-Source: TypeAlias = "tuple[Statistics, Product | None]"  # what answers come from; with the product of rows without C
+# what answers come from; with the product of rows without C
+Source: TypeAlias = "tuple[Statistics, Product | None]"
 
-_CANCELS: Final = 2.0**-20  # of a column's squares: below it the deviations are formed before they are multiplied
+# of a column's squares: below it the deviations are formed before they are multiplied
+_CANCELS: Final = 2.0**-20
 _LARGEST: Final = 2**27  # entries of C or R
 _COLUMNS: Final = 64  # of sparse rows that are multiplied at a time
 _READY: Final = 8  # sets of rows whose statistics a process keeps ready

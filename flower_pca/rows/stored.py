@@ -24,12 +24,14 @@ from flower_pca.rows import moments
 from flower_pca.rows.frame import Frame, ImplicitRows, Moments, as_stored, fill_gaps, merge, sparse_moments
 from flower_pca.rows.moments import Spread
 
-_BLOCK: Final = 2**17  # entries of a block of rows, which a processor's own memory holds while it is worked on
+# entries of a block of rows, which a processor's own memory holds while it is worked on
+_BLOCK: Final = 2**17
 _FEWEST: Final = 64  # rows of it, however long they are
 _SAMPLE: Final = 2**14  # entries to judge all of them by, of
 _MOST: Final = 64  # rows, or of
 _LEAST: Final = 9  # however long they are
-_SINGLE: Final = 128  # rows whose sums single precision may hold, before they are added in double
+# rows whose sums single precision may hold, before they are added in double
+_SINGLE: Final = 128
 
 
 class StoredRows:
@@ -62,7 +64,8 @@ class StoredRows:
     origin: Self
     places: Array | None = None
     _newest: Self | None = None  # of the views in other orders
-    _grown: tuple[tuple[str, ...], Self] | None = None  # with the indicators that a run has asked for
+    # with the indicators that a run has asked for
+    _grown: tuple[tuple[str, ...], Self] | None = None
 
     def __init__(self, X: Any, *, who: str, missing: bool, columns: Array | None = None) -> None:
         given = SiteRows.of(X, who=who)
@@ -74,12 +77,13 @@ class StoredRows:
         self.source, self._lines = given.source, given.origin
         self._columns: Columns | None = None
         if given.names is not None:
-            self._columns, columns = self._sorted(given)
+            self._columns, columns = self._sort(given)
         self._X = as_stored(given.values, self.who)
         self.sparse = not isinstance(self._X, np.ndarray)
         single = self._X.dtype.kind == "f" and self._X.dtype.itemsize <= 4
         self.dtype: np.dtype[Any] = np.dtype(np.float32 if single else np.float64)
-        self._picked: Array | None = None  # columns of a memory-mapped array, which are picked block by block
+        # columns of a memory-mapped array, which are picked block by block
+        self._picked: Array | None = None
         self.n, self.d = map(int, self._X.shape)
         if columns is not None:
             self._pick(columns)
@@ -93,7 +97,7 @@ class StoredRows:
         self.missing = self._count_gaps(allowed=missing)
         self.origin = self  # type: ignore[assignment]  # of the same class, whatever that is
 
-    def _sorted(self, given: SiteRows) -> tuple[Columns, Array | None]:
+    def _sort(self, given: SiteRows) -> tuple[Columns, Array | None]:
         """The names in their own order, and where these columns are; None where they are in it already."""
         assert given.names is not None
         whole = Columns(given.names, self._file)
@@ -101,10 +105,10 @@ class StoredRows:
             rule = "of all that have names"
             got = f"shape {given.shape} and {labels.count(len(whole.names), 'name')}"
             raise DataError(f"The columns of {self._file}", must=rule, got=got, then="Name each column.")
-        columns = Columns(whole.sorted, self._file)
-        if whole.names == whole.sorted:
+        columns = Columns(whole.in_order, self._file)
+        if whole.names == whole.in_order:
             return columns, None
-        return columns, whole.places(whole.sorted)
+        return columns, whole.places(whole.in_order)
 
     @property
     def names(self) -> tuple[str, ...] | None:
@@ -296,7 +300,8 @@ class StoredRows:
         largest = np.zeros(self.d)
         for block in self._blocks():
             if self.sparse:
-                np.fmax.at(largest, block.indices, np.abs(block.data))  # which passes over missing values
+                # which passes over missing values
+                np.fmax.at(largest, block.indices, np.abs(block.data))
                 continue
             low, high = np.fmin.reduce(block, axis=0), np.fmax.reduce(block, axis=0)
             largest = np.fmax(largest, np.fmax(high.astype(np.float64), -low.astype(np.float64)))

@@ -18,15 +18,17 @@ from flower_pca.names.sites import SiteRows
 from flower_pca.rows.gaps import rows_with_gaps
 
 NO_CURSOR = np.zeros(0, dtype=np.uint8)
-Widest = Callable[[int, int], int]  # of a batch's rows and columns: columns of a product for which there is memory
-UNTOLD: Final = 2**20  # steps to come of a function, which cannot say how many, until it has no rows any more
+# of a batch's rows and columns: columns of a product for which there is memory
+Widest = Callable[[int, int], int]
+# steps to come of a function, which cannot say how many, until it has no rows any more
+UNTOLD: Final = 2**20
 _KIND: Final = "completed batch"
 _BATCH: Final = "batch-"
 _AHEAD: Final = 10_000  # steps of an iterator that are passed over at once
 
 
 @dataclass(frozen=True)
-class Completed:
+class Completion:
     """A batch as its client keeps it.
 
     Attributes:
@@ -53,11 +55,11 @@ class Completed:
         archive.write(folder / f"{_BATCH}{step:06d}.npz", _KIND, header, dict(vars(self)), private=True)
 
 
-def written(folder: Path) -> Iterator[tuple[int, Completed]]:
+def written(folder: Path) -> Iterator[tuple[int, Completion]]:
     """The batches in a folder, each with the number of its step."""
     for path in sorted(folder.glob(f"{_BATCH}*.npz")):
         header, arrays = archive.read(path, _KIND)
-        yield int(header["step"]), Completed(**arrays)
+        yield int(header["step"]), Completion(**arrays)
 
 
 @runtime_checkable
@@ -109,14 +111,16 @@ class Stream:
         self._out = None if out is None else Path(out)
         self._keep, self.min_rows = keep, min_rows
         self.widest: Widest | None = None
-        self.completed: dict[int, Completed] = {}
+        self.completed: dict[int, Completion] = {}
         self._position, self._newest, self._next = -1, None, None
         self.site = ""
-        self._names: tuple[str, ...] | None = None  # of an array that is cut into batches
+        # of an array that is cut into batches
+        self._names: tuple[str, ...] | None = None
         self._words: Mapping[str, str] = {}  # columns of it that hold no numbers
         self._heading: Heading | None = None
         self.wanted: tuple[str, ...] | None = None
-        self._one_by_one = True  # whether a run may name some columns only, and learn which there are
+        # whether a run may name some columns only, and learn which there are
+        self._one_by_one = True
         checks.integer("min_rows", min_rows, least=1)
         cut = not (callable(source) or isinstance(source, list | tuple | Iterator | Queue))
         if cut:
@@ -214,7 +218,7 @@ class Stream:
         """Whether completed batches are kept or written."""
         return self._keep or self._out is not None
 
-    def hand_back(self, step: int, batch: Completed) -> None:
+    def hand_back(self, step: int, batch: Completion) -> None:
         """Keep a completed batch for the node itself."""
         if self._keep:
             self.completed[step] = batch
@@ -245,7 +249,8 @@ class Stream:
         while self._position < step:
             self._newest, self._next = self._next, next(self._source, None)
             self._position += 1
-            if self._newest is self._next is None:  # it has ended: no step later has rows
+            # it has ended: no step later has rows
+            if self._newest is self._next is None:
                 self._position = step
         return self._newest, int(self._next is not None)
 
@@ -259,7 +264,10 @@ class Stream:
         who = f"{self.who} at step {step}"
         given = SiteRows.of(rows, who=who).quiet()
         batch = self._by_name(rows_with_gaps(given.values, who, missing), given, who)
-        return None if all(np.isnan(row).all() for row in batch) else batch  # without one entry it is an outage
+        # without one entry it is an outage
+        if all(np.isnan(row).all() for row in batch):
+            return None
+        return batch
 
     def _by_name(self, batch: Array, given: SiteRows, who: str) -> Array:
         """The columns that the run names, or all in the order of their names, which must be those of before."""
@@ -281,7 +289,7 @@ class Stream:
             raise heading.mismatch(who, before, "the batches before").error(DataError)
         if columns is None:
             return batch
-        return np.ascontiguousarray(batch[:, columns.places(columns.sorted)])
+        return np.ascontiguousarray(batch[:, columns.places(columns.in_order)])
 
     def _pick(self, batch: Array, columns: Columns | None, words: Mapping[str, str], who: str) -> Array:
         assert self.wanted is not None

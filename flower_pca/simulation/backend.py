@@ -12,8 +12,10 @@ from flower_pca.base.errors import ConfigError
 from flower_pca.core.drive import Driven
 from flower_pca.results.start import Start
 
-_TURNS: Final = 4  # of each worker in a round, so that none waits long for the last of the others
-_MOST: Final = {"stacked": 64, "summed": 2048}  # clients of a node; stacked, their answers are in memory together
+# of each worker in a round, so that none waits long for the last of the others
+_TURNS: Final = 4
+# clients of a node; stacked, their answers are in memory together
+_MOST: Final = {"stacked": 64, "summed": 2048}
 
 
 @dataclass(frozen=True, kw_only=True)

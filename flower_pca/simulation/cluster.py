@@ -14,12 +14,14 @@ from flower_pca.base.errors import ConfigError, NotEnoughNodes
 from flower_pca.simulation.backend import Ray
 
 _PATIENCE: Final = 10.0  # seconds for a cluster to answer
-_HELLO: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))  # of HTTP/2, and settings
+# of HTTP/2, and settings
+_HELLO: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
 _SETTINGS: Final = 4  # the kind of frame that answers it
 _ADDRESS: Final = re.compile(r"(?:ray://)?\[?(?P<host>[^\[\]/]+?)\]?:(?P<port>\d+)")
 
 _DEATHS: Final = "ActorDied|ActorUnavailable|RayActor|WorkerCrashed|NodeDied|OutOfMemory"
 _DIED: Final = re.compile(rf"ray\.exceptions\.({_DEATHS})Error")
+_ACTOR: Final = re.compile(r"\b[Aa]ctor ([0-9a-f]{8,})\b")
 _ABOUT: Final = re.compile(r"\b(actor_id|pid|ip): ?([0-9a-fA-F.:]+)")
 
 
@@ -86,10 +88,23 @@ def require_alive(reason: str | None) -> None:
     died = _DIED.search(reason or "")
     if died is None:
         return
-    told = dict(_ABOUT.findall(reason or ""))
-    worker = f"actor {told.get('actor_id', 'unknown')}, process {told.get('pid', '?')} on {told.get('ip', '?')}"
     remedy = "It may lack memory: take fewer clients_per_node, or more num_cpus_per_client."
-    raise NotEnoughNodes("The workers of Ray", must="all alive", got=f"one that died ({worker})", then=remedy)
+    got = f"one that died ({_worker(reason or '')})"
+    raise NotEnoughNodes("The workers of Ray", must="all alive", got=got, then=remedy)
+
+
+def _worker(reason: str) -> str:
+    """What Ray says of a worker: of one whose whole machine is gone hardly anything."""
+    known = dict(_ABOUT.findall(reason))
+    named = _ACTOR.search(reason)
+    if "actor_id" not in known and named is not None:
+        known["actor_id"] = named[1]
+    words = f"actor {known.get('actor_id', 'unknown')}"
+    if "pid" in known:
+        words += f", process {known['pid']}"
+    if "ip" in known:
+        words += f" on {known['ip']}"
+    return words
 
 
 def machines() -> list[dict[str, Any]]:
@@ -100,7 +115,11 @@ def machines() -> list[dict[str, Any]]:
 
 
 def everywhere(function: Callable[..., Any], *args: Any) -> dict[str, Any]:
-    """What a function of a module returns on each machine, by the machine's name and Ray's number of it."""
+    """What a function of a module returns on each machine, by the machine's name and Ray's number of it.
+
+    Raises:
+        NotEnoughNodes: If a machine has left the cluster meanwhile.
+    """
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -109,4 +128,9 @@ def everywhere(function: Callable[..., Any], *args: Any) -> dict[str, Any]:
         there = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
         task = ray.remote(function).options(num_cpus=0, scheduling_strategy=there)
         asked[f"{node['NodeManagerHostname']} ({node['NodeID'][:8]})"] = task.remote(*args)
-    return dict(zip(asked, ray.get(list(asked.values())), strict=True))
+    gone = ray.exceptions
+    try:
+        return dict(zip(asked, ray.get(list(asked.values())), strict=True))
+    except (gone.TaskUnschedulableError, gone.NodeDiedError, gone.WorkerCrashedError, gone.ObjectLostError) as error:
+        got, remedy = f"one that left ({type(error).__name__})", "Begin again with those that are there."
+        raise NotEnoughNodes("The machines of Ray", must="all there until the end", got=got, then=remedy) from error

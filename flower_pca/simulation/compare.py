@@ -26,7 +26,8 @@ from flower_pca.simulation.here import simulate
 from flower_pca.simulation.sites import clients_of
 
 LONG: Final = 1000  # rounds
-_GRAM: Final = 4096  # columns up to which the reference is the eigenproblem of one d x d matrix
+# columns up to which the reference is the eigenproblem of one d x d matrix
+_GRAM: Final = 4096
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,7 +118,7 @@ def compare(
     stopping = {name: value for name, value in (("tol", tol), ("max_rounds", max_rounds)) if value is not None}
     chosen = [_stopping(registry.make(algorithm), stopping) for algorithm in algorithms]
     k = checks.components(n_components)
-    truth = pooled(shards, k, center=center, scale=scale, missing=missing)
+    truth = pool(shards, k, center=center, scale=scale, missing=missing)
 
     def run(algorithm: Algorithm[Any]) -> Course:
         angles = _Angles(truth, on_round)
@@ -194,7 +195,7 @@ def lengthy(
     return found
 
 
-def pooled(shards: Sequence[Any], n_components: int | float, *, center: bool, scale: str | None, missing: str) -> Array:
+def pool(shards: Sequence[Any], n_components: int | float, *, center: bool, scale: str | None, missing: str) -> Array:
     """The leading directions of all rows in one place (d x k, or more), by LAPACK."""
     return pooled_eigenpairs(shards, n_components, center=center, scale=scale, missing=missing)[1]
 
@@ -205,7 +206,7 @@ def pooled_eigenpairs(
     """The leading eigenvalues of X'X of all rows in one place, two more than components at least, and directions."""
     clients = clients_of(shards, missing=missing != "error")
     own = Frame(own=missing == "own_mean")
-    total = functools.reduce(merge, (client.framed(own).moments() for client in clients))
+    total = functools.reduce(merge, (client.in_frame(own).moments() for client in clients))
     divisor: Array | None = None
     if scale == "std":
         divisor = np.sqrt(total.m2 / total.seen)
@@ -218,7 +219,7 @@ def pooled_eigenpairs(
     frame = Frame(total.mean if center else None, divisor, None if missing == "error" else total.mean, own=own.own)
     d = clients[0].d
     if d <= _GRAM:
-        C = sum((client.framed(frame, keep=False).gram() for client in clients), np.zeros((d, d)))
+        C = sum((client.in_frame(frame, keep=False).gram() for client in clients), np.zeros((d, d)))
         return linalg.eigh_descending(C)
     if isinstance(n_components, int):
         k = min(n_components + 2, total.n, d)
@@ -226,7 +227,7 @@ def pooled_eigenpairs(
         k = min(total.n, d)
     V, values = (
         LocalData(Table(tuple(client.plain() for client in clients)).rows, missing=missing == "mean")
-        .framed(frame)
+        .in_frame(frame)
         .top(k)
     )
     return values, V

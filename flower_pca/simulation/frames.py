@@ -11,10 +11,11 @@ import numpy as np
 from flower_pca.base import labels
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array
-from flower_pca.names.columns import Columns, listed
+from flower_pca.names.columns import Columns, enumeration
 from flower_pca.names.sites import SiteRows
 
-_GAPS: Final = ("", "nan", "NaT", "<NA>", "None")  # what stands for no site, as it is printed
+# what stands for no site, as it is printed
+_GAPS: Final = ("", "nan", "NaT", "<NA>", "None")
 
 
 def from_frame(frame: Any, *, by: Any) -> list[SiteRows]:
@@ -32,7 +33,8 @@ def from_frame(frame: Any, *, by: Any) -> list[SiteRows]:
         ConfigError: If `by` is none of these.
         DataError: If a row has no site, or the table has no row or no other column.
     """
-    if hasattr(frame, "collect_schema") and hasattr(frame, "collect"):  # a lazy one of polars
+    # a lazy one of polars
+    if hasattr(frame, "collect_schema") and hasattr(frame, "collect"):
         frame = frame.collect()
     shape = _shape(frame)
     if len(shape) != 2:
@@ -140,5 +142,5 @@ def _each(frame: Any, by: Any, n: int) -> Array:
 
 
 def _unknown(by: Any, names: list[Any]) -> ConfigError:
-    rule = "a column of the table" + (f", such as {listed(map(str, names))}" if names else "")
+    rule = "a column of the table" + (f", such as {enumeration(map(str, names))}" if names else "")
     return ConfigError("by", must=rule, got=repr(by), then="Name the sites' column, or give the site of each row.")

@@ -32,7 +32,8 @@ from flower_pca.vertical import simulation as vertical
 
 Participation: TypeAlias = float | Callable[[int], Iterable[int]]
 
-_OWN: Final = ("tol", "min_rounds", "max_rounds", "patience")  # of an algorithm: its own values if left out
+# of an algorithm: its own values if left out
+_OWN: Final = ("tol", "min_rounds", "max_rounds", "patience")
 _LOG: Final = logging.getLogger("flower_pca")
 _DEFAULTS: Final = {**{f.name: f.default for f in fields(Question)[2:]}, **dict.fromkeys(_OWN)}
 
@@ -90,7 +91,7 @@ def simulate(
     question = assembly.question(algorithm, **asked)
     present = participation if callable(participation) else None
     if participation is not None and not callable(participation):
-        question = assembly.checked(replace(question, fraction=participation))
+        question = assembly.check(replace(question, fraction=participation))
     question.check_checkpoint(checkpoint)
     if question.split == "columns":
         rule = "left out, as no other client has the columns of one that is away"
@@ -135,7 +136,7 @@ def _in_process(
         watchers = [OnRound(conduct.on_round)]
         result: PCAResult = drive(run, there, checkpoint=conduct.checkpoint, watchers=watchers)
     stage, frame = registry.closing(question.algorithm).name, _frame(result, question)
-    own = {i: answering.own(stage, there.memories[i], clients[i].framed(frame)) for i in public}
+    own = {i: answering.own_results(stage, there.memories[i], clients[i].in_frame(frame)) for i in public}
     sites = {i: client.site for i, client in enumerate(clients) if client.site}
     found = replace(result, own={i: arrays for i, arrays in own.items() if arrays}, site_names=sites)
     return found.with_names({})

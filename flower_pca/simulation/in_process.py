@@ -115,7 +115,7 @@ class Shards(InProcess):
 
     def answer(self, i: int, message: Broadcast) -> Arrays:
         """One client's answer; where it fails, the error says at which client, and what it was sent."""
-        data = self.clients[i].framed(message.frame)
+        data = self.clients[i].in_frame(message.frame)
         try:
             return self._answer(i, message, data)
         except Exception as error:

@@ -66,7 +66,7 @@ def in_notebook() -> bool:
 def share(run: Driven) -> float | None:
     """How far the algorithm's error has come to its tolerance, in [0, 1]; None where that says nothing."""
     stage, metrics = run.algorithm, run.history[-1].metrics
-    if run.finished or run.standing.stage is not stage or not isinstance(stage, Iterative) or "error" not in metrics:
+    if run.is_finished or run.standing.stage is not stage or not isinstance(stage, Iterative) or "error" not in metrics:
         return None
     if not 0.0 < stage.tol < 1.0:
         return None

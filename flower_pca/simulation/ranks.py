@@ -92,7 +92,7 @@ def alternatives(
         raise DataError("The own components of the result", must=rule, got=len(result.own), then=remedy)
     scaled = [X if result.scale_ is None else _divide(X, result.scale_) for X in shards]
     frame = Frame(result.mean_ if result.centered else None, result.scale_)
-    clients = [LocalData(X).framed(frame) for X in shards]
+    clients = [LocalData(X).in_frame(frame) for X in shards]
     k = min(r1 + r2, clients[0].d, sum(c.n for c in clients))
     alike = Question(make("krylov"), n_components=k, center=result.centered, seed=result.seed)
     common = simulate(alike, scaled).components_.T
@@ -105,7 +105,7 @@ def alternatives(
         "CPCA": [common] * len(clients),
         "distPCA": [np.hstack([upload, deflation.own_basis(c, upload, r)]) for c, r in zip(clients, own, strict=True)],
     }
-    seen = [LocalData(X).framed(frame) for X in _alike(test, shards)]
+    seen = [LocalData(X).in_frame(frame) for X in _alike(test, shards)]
     return {
         name: np.array([c.squared_error(basis) / c.n for c, basis in zip(seen, each, strict=True)])
         for name, each in bases.items()

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from flower_pca.base import archive, extras
-from flower_pca.base.errors import ConfigError
+from flower_pca.base.errors import ConfigError, NotEnoughNodes
 from flower_pca.core.drive import Driven
 from flower_pca.core.question import Question
 from flower_pca.core.stage import Arrays
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from flower_pca.strategies import TrackingStrategy
     from flower_pca.strategies.base import FlowerStrategy
 
-_DIRECT: Final = "RAY_max_direct_call_object_size"  # larger messages take a detour through Ray's object store
+# larger messages take a detour through Ray's object store
+_DIRECT: Final = "RAY_max_direct_call_object_size"
 _DIRECT_BYTES: Final = 2**20
 _START: Final = 300.0  # seconds for all virtual nodes to register
 
@@ -132,9 +133,14 @@ def _run(
         until: Any = _Until(stopped, grid)
         try:
             results.append(strategy.fit(until, on_round=on_round))
-        finally:
+        except BaseException:
+            # a machine that is gone must not hide why the run ended
             if not stopped.is_set():
-                where.bring_back()
+                with contextlib.suppress(NotEnoughNodes):
+                    where.bring_back()
+            raise
+        if not stopped.is_set():
+            where.bring_back()
 
     try:
         nodes = -(-clients // where.packs.each)

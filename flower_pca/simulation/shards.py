@@ -107,7 +107,8 @@ class Folder(Packs):
 class Store(Packs):
     """Packs in Ray's object store."""
 
-    index: Any  # a reference to the references of all packs: one alone goes with every message
+    # a reference to the references of all packs: one alone goes with every message
+    index: Any
     each: int
 
     @classmethod
@@ -129,7 +130,8 @@ class Store(Packs):
         import ray
 
         text, block = ray.get(ray.get(self.index)[number])
-        return text, block.view(np.memmap)  # so that rows are worked on where they lie, block by block
+        # so that rows are worked on where they lie, block by block
+        return text, block.view(np.memmap)
 
 
 def pack_of(
@@ -235,7 +237,8 @@ def place_of(shard: Any) -> dict[str, Any] | None:
     if not isinstance(shard, np.memmap) or mapping is None or not shard.flags.c_contiguous or shard.filename is None:
         return None
     start = np.frombuffer(mapping, dtype=np.uint8).__array_interface__["data"][0]
-    page = shard.offset - shard.offset % mmap.ALLOCATIONGRANULARITY  # numpy maps from the page that holds the offset
+    # numpy maps from the page that holds the offset
+    page = shard.offset - shard.offset % mmap.ALLOCATIONGRANULARITY
     offset = page + shard.__array_interface__["data"][0] - start
     shape = list(shard.shape)
     return {"filename": str(shard.filename), "dtype": shard.dtype.str, "offset": int(offset), "shape": shape}

@@ -19,7 +19,8 @@ from flower_pca.results.pca import PCAResult
 from flower_pca.rows.frame import Frame, merge
 from flower_pca.rows.local import LocalData
 
-_ROOM: Final = 2**21  # entries of all rows together, 16 MB: larger tables are worked through in blocks
+# entries of all rows together, 16 MB: larger tables are worked through in blocks
+_ROOM: Final = 2**21
 
 
 def sites_of(shards: Any) -> list[SiteRows]:
@@ -76,7 +77,8 @@ def room(clients: Sequence[LocalData]) -> Iterator[None]:
     finally:
         for client in clients:
             client.roomy = False
-            client.framed(client.frame)  # the newest view now, so that the one before goes, and its copy
+            # the newest view now, so that the one before goes, and its copy
+            client.in_frame(client.frame)
 
 
 def handed_over(private: Collection[int], n_clients: int) -> list[int]:
@@ -100,7 +102,7 @@ def looked_at(result: PCAResult, clients: Sequence[LocalData], frame: Frame) -> 
     odd = faults.find(clients, names, most=faults.CHEAP)
     if not result.hints:
         return replace(result, hints=(*lines, *hints.of_identifiers(found, names), *odd))
-    m = functools.reduce(merge, (client.framed(frame, keep=False).moments() for client in clients))
+    m = functools.reduce(merge, (client.in_frame(frame, keep=False).moments() for client in clients))
     sizes = np.sqrt(m.m2 / m.seen + (0.0 if result.centered else m.mean**2))
     first = hints.of_largest(sizes, names, clients) or result.hints
     return replace(result, hints=(*lines, *first, *hints.of_identifiers(found, names, hints.alone(sizes)), *odd))

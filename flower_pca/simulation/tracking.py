@@ -14,7 +14,7 @@ from flower_pca.base import checks, labels
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.signature import spelt_out
 from flower_pca.core.drive import Driven, Watcher, drive
-from flower_pca.names.columns import Heading, wanted
+from flower_pca.names.columns import Heading, names_in
 from flower_pca.results.record import Following, StepRecord
 from flower_pca.results.steps import TrackingResult
 from flower_pca.rows.stream import Stream
@@ -67,7 +67,7 @@ def track(
         checks.parent("the checkpoint", checkpoint)
     chosen = registry.tracker(tracker)
     run = assembly.tracking(chosen, min_clients=min_clients, **asked)
-    clients = [client.select(wanted(asked.get("columns"))) for client in _clients(streams, batch)]
+    clients = [client.select(names_in(asked.get("columns"))) for client in _clients(streams, batch)]
     _check_columns(clients, asked["n_components"])
     if engine is not None:
         from flower_pca.simulation import ray

@@ -46,14 +46,18 @@ from flower_pca.core.stage import Arrays, Stage
 from flower_pca.rows.local import LocalData
 
 ERRORS: Final = Kind("errors", "sums of squares of how far its rows move components of the server's", bound=None)
-LEFT: Final = ("loading_errors", "variance_errors", "site_loading_errors", "site_variance_errors")  # in the model
+# in the model
+LEFT: Final = ("loading_errors", "variance_errors", "site_loading_errors", "site_variance_errors")
 _WITHIN: Final = ("loadings", "variances")
 _BETWEEN: Final = ("site_loadings", "site_variances")
 _TIED: Final = 1e-12  # of the first eigenvalue, a gap that is none
-_APART: Final = 2.0  # errors of their difference that variances are apart where it is told which is which
-_UNLIKE: Final = 2.0  # times the errors by row, from which sites differ by more than their rows explain
+# errors of their difference that variances are apart where it is told which is which
+_APART: Final = 2.0
+# times the errors by row, from which sites differ by more than their rows explain
+_UNLIKE: Final = 2.0
 _FEWEST: Final = 3  # sites from which that can be told
-_ALL: Final = 1e-9  # of the trace, so little may be left that nobody asks how it is spread
+# of the trace, so little may be left that nobody asks how it is spread
+_ALL: Final = 1e-9
 
 
 @dataclass(frozen=True)
@@ -132,7 +136,7 @@ class Errors(Stage[ErrorsState]):
     @staticmethod
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
         _check(arrays, data.d)
-        sums, squares = _summed(arrays, data)
+        sums, squares = _sum(arrays, data)
         up = {"n": np.array(data.n)}
         for within, between in zip(_WITHIN, _BETWEEN, strict=True):
             total = sums[within] ** 2
@@ -186,7 +190,7 @@ class Errors(Stage[ErrorsState]):
             found += [site_loadings, (np.sqrt(more * state.site_variances) * sizes)[: state.k]]
             said += _unlike(loadings, site_loadings, state.sites)
         left = {**model.left, **dict(zip(LEFT, found, strict=False))}
-        choices = {**model.choices, "errors": _meant(state, model)}
+        choices = {**model.choices, "errors": _meaning(state, model)}
         status = model.status and replace(model.status, words="; ".join([model.status.words, *said]))
         return replace(model, left=left, choices=choices, status=status)
 
@@ -207,7 +211,7 @@ def _check(arrays: Arrays, d: int) -> None:
         raise ProtocolError("A message of errors", must=rule, got=got, then="Check the sender.")
 
 
-def _summed(arrays: Arrays, data: LocalData) -> tuple[Arrays, Arrays]:
+def _sum(arrays: Arrays, data: LocalData) -> tuple[Arrays, Arrays]:
     """The sums of the parts of all rows, and of their squares."""
     W, sizes, share = arrays["W"].astype(np.float64), arrays["sizes"], float(arrays["share"])
     shape = (len(W), len(arrays["gaps"]))
@@ -219,9 +223,9 @@ def _summed(arrays: Arrays, data: LocalData) -> tuple[Arrays, Arrays]:
         X = np.asarray(block, dtype=np.float64)
         T = X @ W
         for j, (gaps, middles) in enumerate(zip(arrays["gaps"], arrays["middles"], strict=True)):
-            moved = T[:, j : j + 1] * _turned(X, W, gaps)
+            moved = T[:, j : j + 1] * _turn(X, W, gaps)
             if share:
-                moved -= share * _turned(X**2 * W[:, j], W, middles)
+                moved -= share * _turn(X**2 * W[:, j], W, middles)
             sums["loadings"][:, j] += moved.sum(axis=0)
             squares["loadings"][:, j] += np.sum(moved**2, axis=0)
         parts = T[:, : len(sizes)] ** 2 * inverse - share * (X**2 @ measured**2)
@@ -230,13 +234,13 @@ def _summed(arrays: Arrays, data: LocalData) -> tuple[Arrays, Arrays]:
     return sums, squares
 
 
-def _turned(X: Array, W: Array, factors: Array) -> Array:
+def _turn(X: Array, W: Array, factors: Array) -> Array:
     """Rows times sum_l f_l w_l w_l' over the directions, and the last factor times what lies beside them."""
     T = X @ W
     return np.asarray(factors[-1] * X + (T * (factors[:-1] - factors[-1])) @ W.T)
 
 
-def _meant(state: ErrorsState, model: Model) -> str:
+def _meaning(state: ErrorsState, model: Model) -> str:
     """What the errors are of, and what is not in them."""
     said = ["errors are of a run over other rows of the same sites; those by site, of one over other sites"]
     others = model.d - len(state.values)

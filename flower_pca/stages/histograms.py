@@ -31,10 +31,12 @@ from flower_pca.rows.local import LocalData
 
 FINE: Final = 16  # bins of an octave
 WIDTH: Final = 2.0 ** (1.0 / FINE)  # the end of a bin over its beginning
-ROUNDING: Final = 1e-12  # of the first variance, or of the total one: what is less has come of rounding
+# of the first variance, or of the total one: what is less has come of rounding
+ROUNDING: Final = 1e-12
 _OCTAVES: Final = 20  # below and above the mean
 _BELOW: Final = _OCTAVES * FINE
-BINS: Final = 2 * _BELOW + 2  # the first is for what is below all others, the last has no end
+# the first is for what is below all others, the last has no end
+BINS: Final = 2 * _BELOW + 2
 
 
 def distances(rows: Array, Z: Array, variances: Array) -> tuple[Array, Array]:
@@ -52,7 +54,7 @@ def meaningful(variances: Array) -> int:
     return 0
 
 
-def counted(values: Array) -> Array:
+def count(values: Array) -> Array:
     """How many of the values, which are 1 on average, lie in each bin."""
     with np.errstate(divide="ignore", invalid="ignore"):
         places = np.floor(FINE * np.log2(values)) + _BELOW + 1
@@ -114,7 +116,7 @@ class Histograms(Stage[HistogramsState]):
         with np.errstate(all="ignore"):
             for block in data.dense():
                 t2, spe = distances(block, Z, arrays["variances"])
-                counts += counted(t2 / Z.shape[1]), counted(spe / rest if rest > 0.0 else np.zeros_like(spe))
+                counts += count(t2 / Z.shape[1]), count(spe / rest if rest > 0.0 else np.zeros_like(spe))
         return {"counts": counts}, memory
 
     def bounds(self, state: HistogramsState, model: Model) -> Mapping[str, Array | float]:

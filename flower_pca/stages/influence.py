@@ -40,17 +40,23 @@ COLUMNS: Final = ("rows", "angle", "doubt", "explained", "variance", "column", "
 LEFT: Final = "influence"  # by which name the model keeps that
 KEYS: Final = "influence_keys"
 MESSAGES: Final = 3  # at most
-WIDER: Final = 4  # times as many columns as components a later block has: residuals of all clients share it
+# times as many columns as components a later block has: residuals of all clients share it
+WIDER: Final = 4
 TURN: Final = float(np.deg2rad(10.0))  # below which no client is far off
 _APART: Final = 3.0  # times the turn that clients of its size do by chance
 _NAMED: Final = 3  # clients that the status names
 _SURE: Final = 1e-3  # the doubt at which no more are asked for
 _STILL: Final = 1e-8  # of a column's mean: so little is rounding
-_CANCELLED: Final = 1e-12  # of a mean square: so little may be what subtracting has left of it
-_CHANCE: Final = 0.01  # of runs over clients that are alike may have one whose columns look odd
-_FEWEST: Final = 4  # clients from which the deviations of the others say how much they differ by chance
-_LARGER: Final = 8.0  # times as large as any other's, a deviation is that of other units rather than of one row
-_NORMAL: Final = 2.0  # n times the variance of the logarithm of a variance, of normal values
+# of a mean square: so little may be what subtracting has left of it
+_CANCELLED: Final = 1e-12
+# of runs over clients that are alike may have one whose columns look odd
+_CHANCE: Final = 0.01
+# clients from which the deviations of the others say how much they differ by chance
+_FEWEST: Final = 4
+# times as large as any other's, a deviation is that of other units rather than of one row
+_LARGER: Final = 8.0
+# n times the variance of the logarithm of a variance, of normal values
+_NORMAL: Final = 2.0
 _SLACK: Final = 1e-3  # by which a sum may be more than its squares allow
 
 
@@ -66,7 +72,8 @@ class InfluenceState:
     newest: int
     centred: bool
     seed: int
-    origin: Array  # where the mean of each column lies in the frame's units, to know rounding by
+    # where the mean of each column lies in the frame's units, to know rounding by
+    origin: Array
     messages: int = 0
     clients: tuple[int, ...] = ()
     rows: Array | None = None
@@ -127,7 +134,8 @@ class Influence(Stage[InfluenceState]):
         return stack
 
     def server(self, state: InfluenceState, total: Stack, answered: frozenset[int]) -> InfluenceState:
-        clients = state.clients or tuple(total)  # in one order, that of the first answers
+        # in one order, that of the first answers
+        clients = state.clients or tuple(total)
         rows, sums, squares, newest = (
             np.stack([np.asarray(total[i][name], dtype=np.float64) for i in clients])
             for name in ("n", "sum", "squares", "Y")
@@ -153,7 +161,7 @@ class Influence(Stage[InfluenceState]):
         assert state.found is not None
         keys = np.array(state.clients, dtype=np.uint64)
         left = {**model.left, LEFT: state.found, KEYS: keys}
-        return replace(model, left=left, status=_judged(model.status, state))
+        return replace(model, left=left, status=_judge(model.status, state))
 
 
 def is_far(angle: Array | float, beyond: Array | float, chance: Array | float) -> Array:
@@ -172,7 +180,7 @@ def chances(n: Array, angles: Array) -> Array:
     return _APART * np.array([size[i] * np.median(np.delete(turns, i)) for i in range(len(n))])
 
 
-def _judged(status: Status | None, state: InfluenceState) -> Status | None:
+def _judge(status: Status | None, state: InfluenceState) -> Status | None:
     """The status, which names the clients that are far off, the furthest first."""
     assert state.found is not None
     if status is None or len(state.clients) < 2:
@@ -208,14 +216,14 @@ def _without(state: InfluenceState) -> tuple[Array, list[Array]]:
         if state.centred:
             image = image - np.outer(s, mean @ state.W)
             rest = np.maximum(rest - left * mean**2, 0.0)
-        angle, doubt, explained, turn = _turned(state, image, float(rest.sum()))
+        angle, doubt, explained, turn = _turn(state, image, float(rest.sum()))
         line[1:5] = angle, doubt, explained, rest.sum() / max(left - 1, 1)
         if doubt > _SURE:
             turns.append(turn)
     return lines, turns
 
 
-def _turned(state: InfluenceState, image: Array, trace: float) -> tuple[float, float, float, Array]:
+def _turn(state: InfluenceState, image: Array, trace: float) -> tuple[float, float, float, Array]:
     """The largest angle to the components of a matrix with this image of the basis; how sure it is; the share of the
     trace that they have; and the way that its Ritz vectors would go from the basis.
     """

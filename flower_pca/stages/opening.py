@@ -27,9 +27,12 @@ from flower_pca.rows.frame import Frame, Moments, merge
 from flower_pca.rows.local import LocalData
 from flower_pca.stages import usable
 
-_KEEP: Final = 1e3  # condition number of the scaled block up to which the first product is kept
-_COARSEST: Final = float(np.finfo(np.float32).eps)  # products are never computed in less
-_SAYINGS: Final = "said"  # beside the merged arrays: what each client has said of itself
+# condition number of the scaled block up to which the first product is kept
+_KEEP: Final = 1e3
+# products are never computed in less
+_COARSEST: Final = float(np.finfo(np.float32).eps)
+# beside the merged arrays: what each client has said of itself
+_SAYINGS: Final = "said"
 SAID: Final = ("n", "eps", "mean", "m2", "count")  # of that
 
 
@@ -171,10 +174,13 @@ class Opening(Stage[OpeningState]):
         if scale is not None:
             squares = squares / scale**2
             block, product = block * scale[:, None], product / scale[:, None]
+        offset = 0.0
+        if not model.center:
+            offset = n * float(np.sum((mean / (1.0 if scale is None else scale)) ** 2))
         Q, R = linalg.qr(block)
         known = not partial and (R.size == 0 or np.linalg.cond(R) <= _KEEP)
         frame = Frame(mean if model.center else None, scale, fill, own=model.missing == "own_mean")
-        return opened(
+        return after_opening(
             model,
             frame=frame,
             claims={client: claim(said, frame) for client, said in state.said.items()},
@@ -184,13 +190,13 @@ class Opening(Stage[OpeningState]):
             sizes=sizes,
             eps=float(total["eps"]),
             trace=float(squares.sum()),
-            offset=0.0 if model.center else n * float(np.sum((mean / (1.0 if scale is None else scale)) ** 2)),
+            offset=offset,
             basis=Q if known else linalg.orth(product),
             product=np.linalg.solve(R.T, product.T).T if known else None,
         )
 
 
-def opened(model: Model, **known: Any) -> Model:
+def after_opening(model: Model, **known: Any) -> Model:
     """The model with what an opening has found, and nothing of what was known in another frame."""
     gone = ("values", "residuals", "next_value", "beside", "beside_product", "rest")
     return replace(model, **{**dict.fromkeys(gone), **known})
@@ -207,10 +213,10 @@ def block_of(arrays: Arrays, d: int) -> Array:
     """The block that an opening's message asks for: as it is, or by the width and seed of a Gaussian one."""
     if "block" in arrays:
         return arrays["block"]
-    return drawn(d, int(arrays["width"]), int(arrays["seed"]))
+    return draw(d, int(arrays["width"]), int(arrays["seed"]))
 
 
-def drawn(d: int, width: int, seed: int) -> Array:
+def draw(d: int, width: int, seed: int) -> Array:
     """A Gaussian block, no wider than it is long."""
     return linalg.random_block(d, min(width, d), seed)
 
@@ -236,7 +242,7 @@ def _odd(reply: Arrays) -> tuple[str, str, object] | None:
 
 def _block(state: OpeningState, d: int) -> Array:
     if state.block is None:
-        return drawn(d, state.width, state.seed)
+        return draw(d, state.width, state.seed)
     return state.block
 
 
@@ -252,7 +258,8 @@ def _merge(block: Array, a: Arrays, b: Arrays) -> Arrays:
     both = merge(*[Moments(int(part["n"]), part["mean"], part["m2"], part.get("count")) for part in (a, b)])
     e = b["mean"] - a["mean"]
     if both.count is not None:
-        e = np.where((a["count"] > 0) & (b["count"] > 0), e, 0.0)  # no value has no mean
+        # no value has no mean
+        e = np.where((a["count"] > 0) & (b["count"] > 0), e, 0.0)
     between = np.dot((float(a["n"]) * float(b["n"]) / both.n * e)[:, None], (e @ block)[None])
     product = a["product"].astype(np.float64) + b["product"] + between
     eps = np.asarray(np.maximum(a["eps"], b["eps"]))

@@ -21,7 +21,7 @@ from flower_pca.core.asks import FLAG, Ask
 from flower_pca.core.kinds import ROWS, Kind, Part
 from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays, Stage
-from flower_pca.layers.noise import Clipped, noise_share
+from flower_pca.layers.noise import ClippedRows, noise_share
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
 
@@ -36,7 +36,7 @@ class PrivateOpeningState:
     moments: Array | None = None
     clients: int = 0
 
-    def shared(self, among: int) -> PrivateOpeningState:
+    def divide(self, among: int) -> PrivateOpeningState:
         """The state that knows among how many clients the noise of the sum is shared out."""
         return replace(self, among=among)
 
@@ -78,7 +78,7 @@ class PrivateOpening(Stage[PrivateOpeningState]):
 
     @staticmethod
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
-        if not isinstance(data, Clipped):
+        if not isinstance(data, ClippedRows):
             got = "rows that are not"
             raise ProtocolError("The rows of a private opening", must="clipped", got=got, then="Check the sender.")
         R, d = data.clip, data.d
@@ -122,13 +122,16 @@ class PrivateOpening(Stage[PrivateOpeningState]):
             mean = np.zeros(d)
         squares = v[1 + d * state.sums :] * R**2
         scale = None
-        if model.scale is not None:  # a variance that the noise has all but swallowed counts as large as the noise
+        # a variance that the noise has all but swallowed counts as large as the noise
+        if model.scale is not None:
             scale = np.sqrt(np.maximum(squares / n - mean**2, deviation * R**2 / n))
             squares = squares / scale**2
         basis = linalg.random_basis(d, min(self.width, d), model.seed)
         if model.basis is not None:
             basis = linalg.orth(model.basis[:, : self.width] * (1.0 if scale is None else scale[:, None]))
-        moved = np.zeros(d) if not model.center else mean if scale is None else mean / scale
+        moved = np.zeros(d)
+        if model.center:
+            moved = mean if scale is None else mean / scale
         frame = Frame(mean if model.center else None, scale)
         if model.public.scale is not None:
             frame = _onto(model.public, mean)
@@ -149,5 +152,9 @@ def _onto(public: Frame, mean: Array) -> Frame:
     assert public.mean is not None
     assert public.scale is not None
     own = public.mean + public.scale * mean
-    fill = None if public.fill is None else own  # the mean with noise, which tells no more of a row than it does
+    # the mean with noise, which tells no more of a row than it does
+    if public.fill is None:
+        fill = None
+    else:
+        fill = own
     return replace(public, mean=own, fill=fill)

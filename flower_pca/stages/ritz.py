@@ -21,7 +21,8 @@ from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays, Stage
 from flower_pca.rows.local import LocalData
 
-_TIMES: Final = 3  # that the bound on a column's rest is applied, each time with a better sum
+# that the bound on a column's rest is applied, each time with a better sum
+_TIMES: Final = 3
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,8 @@ class RayleighRitz(Stage[RitzState]):
 
     def server(self, state: RitzState, total: Arrays, answered: frozenset[int]) -> RitzState:
         p = state.Z.shape[1]
-        Y, image = (np.ascontiguousarray(part) for part in (total["Y"][:, :p], total["Y"][:, p:]))  # as checkpoints do
+        # as checkpoints do
+        Y, image = (np.ascontiguousarray(part) for part in (total["Y"][:, :p], total["Y"][:, p:]))
         return replace(state, Y=Y, image=image)
 
     def status(self, state: RitzState) -> Status | None:

@@ -20,7 +20,7 @@ from flower_pca.core.model import Model
 from flower_pca.core.stage import MOST_ROWS, Arrays, Stage
 from flower_pca.rows.local import LocalData
 from flower_pca.stages import usable
-from flower_pca.stages.opening import Opening, OpeningState, block_of, drawn, shape_of
+from flower_pca.stages.opening import Opening, OpeningState, block_of, draw, shape_of
 
 _LEAST: Final = 1e-150
 _SLACK: Final = 1e-13  # of the raw squares: what rounding may hide of the centred ones
@@ -168,5 +168,5 @@ def _between(e: Array, seen: Array | int, block: Array) -> Array:
 def _block(state: SummedState) -> Array:
     assert state.reference is not None
     if state.block is None:
-        return drawn(len(state.reference), state.width, state.seed)
+        return draw(len(state.reference), state.width, state.seed)
     return state.block

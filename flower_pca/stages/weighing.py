@@ -16,13 +16,14 @@ import numpy as np
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array
 from flower_pca.base.medians import median
-from flower_pca.core.model import Counted, Model
+from flower_pca.core.model import Model, Weights
 from flower_pca.core.stage import Arrays, Merge
 from flower_pca.rows.frame import Frame, Moments
 from flower_pca.stages import usable
 from flower_pca.stages.opening import Opening, OpeningState, block_of
 
-_ANSWERS: Final = "answers"  # beside the first one's means, which say how many columns there are
+# beside the first one's means, which say how many columns there are
+_ANSWERS: Final = "answers"
 _STEPS: Final = 1000
 _STILL: Final = 1e-13  # the change of a weight at which all have settled
 _ALL: Final = 1e-9  # by which N times a share may be below 1
@@ -62,7 +63,7 @@ class WeighingOpening(Opening):
         return block_of(self.broadcast(state), len(total["mean"]))
 
     @abstractmethod
-    def _together(self, state: OpeningState, model: Model) -> tuple[Arrays, Counted]:
+    def _together(self, state: OpeningState, model: Model) -> tuple[Arrays, Weights]:
         """What the answers come to, and what each client counts."""
 
 
@@ -101,7 +102,7 @@ class _Answers:
             found.append(Moments(int(n), mean, m2, seen).sums(frame)[1].sum())
         return np.array(found)
 
-    def summed(self, weights: Array) -> Arrays:
+    def total(self, weights: Array) -> Arrays:
         """Mean and squared deviations of all rows, those of client i counted w_i times."""
         seen = weights[:, None] * self.seen
         rows = np.maximum(seen.sum(axis=0), np.finfo(float).tiny)
@@ -129,18 +130,18 @@ class CappedOpening(WeighingOpening):
 
     share: float = 1.0
 
-    def _together(self, state: OpeningState, model: Model) -> tuple[Arrays, Counted]:
+    def _together(self, state: OpeningState, model: Model) -> tuple[Arrays, Weights]:
         answers = _Answers.of(state.said)
-        by_rows = capped(answers.n, self.share)
+        by_rows = cap(answers.n, self.share)
         weights = by_rows
         for _ in range(_STEPS):
-            total = answers.summed(weights)
+            total = answers.total(weights)
             squares = by_rows * answers.squares(_frame(total, model))
-            before, weights = weights, by_rows * capped(squares, self.share)
+            before, weights = weights, by_rows * cap(squares, self.share)
             if np.abs(weights - before).max() <= _STILL:
                 break
         weights = weights * (answers.n.sum() / float(weights @ answers.n))
-        total = answers.summed(weights)
+        total = answers.total(weights)
         total["product"] = answers.product(self._block(state, total), total["mean"], weights)
         squares = weights * answers.squares(_frame(total, model))
         rows = weights * answers.n / answers.n.sum()
@@ -148,7 +149,7 @@ class CappedOpening(WeighingOpening):
         most = squares / squares.sum() / np.maximum(1.0 - rows, np.finfo(float).tiny)
         by_client = dict(zip(answers.clients, weights.tolist(), strict=True))
         less = (weights < (1.0 - _ALL) * weights.max()).any()
-        return total, Counted(by_client if less else {}, float(most.max()))
+        return total, Weights(by_client if less else {}, float(most.max()))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,11 +159,11 @@ class MedianOpening(WeighingOpening):
     With a share, a client counts as many rows as it has, but for no more than that share of all rows counted.
     """
 
-    def _together(self, state: OpeningState, model: Model) -> tuple[Arrays, Counted]:
+    def _together(self, state: OpeningState, model: Model) -> tuple[Arrays, Weights]:
         answers = _Answers.of(state.said)
         weights = np.ones(len(answers.n))
         if self.share is not None:
-            weights = answers.n * capped(answers.n, self.share)
+            weights = answers.n * cap(answers.n, self.share)
         there = weights[:, None] * (answers.seen > 0.0)
         total = answers.common
         total["mean"] = median(answers.mean, there)
@@ -176,14 +177,14 @@ class MedianOpening(WeighingOpening):
             total["peak"] = median(np.stack([reply["peak"] for reply in answers.replies]), there)
         total["product"] = answers.product(self._block(state, total), total["mean"], weights)
         by_client = dict(zip(answers.clients, weights.tolist(), strict=True))
-        return total, Counted({} if self.share is None else by_client)
+        return total, Weights({} if self.share is None else by_client)
 
     def finish(self, state: OpeningState, model: Model) -> Model:
         # What all clients' products add up to is none of their medians.
         return replace(super().finish(state, model), product=None)
 
 
-def capped(sizes: Array, share: float) -> Array:
+def cap(sizes: Array, share: float) -> Array:
     """Of each size the part, at most 1, such that none is more than this share of what is left of all together.
 
     Raises:
@@ -195,7 +196,8 @@ def capped(sizes: Array, share: float) -> Array:
         rule = f"at least 1/{count}, as there are {count} clients"
         raise ConfigError("max_share", must=rule, got=f"{share:g}", then="Raise it: shares have to add up to 1.")
     size = np.sort(sizes)[::-1]
-    rest = np.append(np.cumsum(size[::-1])[::-1], 0.0)  # rest[m], the sum of all but the m largest
+    # rest[m], the sum of all but the m largest
+    rest = np.append(np.cumsum(size[::-1])[::-1], 0.0)
     most = size[0]
     for m in range(count):
         # The m largest are each a share s of m c + rest, with c what they are cut to; the next one is below that.

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from flower_pca.strategies.named import *  # noqa: F403
 
 __all__ = ["PCAStrategy", "Standardize", "TrackingStrategy", "arrays_of"]
-__all__ += sorted(registry.shown())
+__all__ += sorted(registry.public())
 
 
 def __getattr__(name: str) -> Any:
-    if name not in registry.shown():
+    if name not in registry.public():
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     named = importlib.import_module("flower_pca.strategies.named")
     globals()[name] = found = getattr(named, name, None) or _strategy(name)
@@ -31,7 +31,7 @@ def __getattr__(name: str) -> Any:
 
 def _strategy(name: str) -> type[PCAStrategy]:
     """The Strategy of an algorithm that was registered elsewhere: its parameters, and those of every strategy."""
-    stage: Any = registry.shown()[name]
+    stage: Any = registry.public()[name]
     own = [field.name for field in fields(stage)]
 
     def start(self: PCAStrategy, **keywords: Any) -> None:

@@ -27,7 +27,8 @@ from flower_pca.strategies.log import log
 from flower_pca.strategies.pca import PCAStrategy
 from flower_pca.strategies.tracking import TrackingStrategy
 
-_WATCHED: Final = ("events", "live")  # files of the output folder that a tracker's steps are written to
+# files of the output folder that a tracker's steps are written to
+_WATCHED: Final = ("events", "live")
 
 
 def run(grid: Grid, context: Context) -> None:

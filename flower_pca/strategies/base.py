@@ -38,7 +38,8 @@ from flower_pca.vertical.result import ColumnsResult
 from flower_pca.wire import records
 from flower_pca.wire.records import ArrayRecord, ConfigRecord, MetricRecord
 
-IN_ORDER: Final = "in_order"  # of a round's figures: whether the components after it have their order
+# of a round's figures: whether the components after it have their order
+IN_ORDER: Final = "in_order"
 
 R = TypeVar("R", PCAResult, TrackingResult, Scaling)
 
@@ -277,8 +278,8 @@ def _components(run: Driven) -> ArrayRecord | None:
 
 def _in_order(run: Driven) -> bool:
     """Whether these have an order: it takes the product C Z with them, or a run that has ended."""
-    known = run.standing.known(whole=run.roll.whole)
-    return run.finished or known.product is not None or known.values is not None
+    known = run.standing.model_now(whole=run.roll.whole)
+    return run.is_finished or known.product is not None or known.values is not None
 
 
 def arrays_of(result: PCAResult | TrackingResult | Scaling) -> ArrayRecord:

@@ -18,9 +18,11 @@ from typing import Any, Final
 from flwr.app import Message
 from flwr.serverapp import Grid
 
-_SHORTEST, _LONGEST, _GROWTH = 0.01, 0.3, 1.2  # seconds between two looks, growing while nothing arrives
+# seconds between two looks, growing while nothing arrives
+_SHORTEST, _LONGEST, _GROWTH = 0.01, 0.3, 1.2
 WINDOW: Final = 32
-_LEAST: Final = 1.0  # seconds that a look may take, however late it is: a server that is slow itself takes one too
+# seconds that a look may take, however late it is: a server that is slow itself takes one too
+_LEAST: Final = 1.0
 
 
 def exchange(
@@ -61,7 +63,7 @@ def exchange(
         round_.line.close()
 
 
-def reached(grid: Grid, *, within: float) -> list[Any] | None:
+def reach(grid: Grid, *, within: float) -> list[Any] | None:
     """The nodes that the SuperLink lists; None where it has not answered within so many seconds."""
     line, listed = _Line(), list[Any]()
     try:
@@ -137,7 +139,8 @@ class _Round:
     def _take(self, replies: Iterable[Message]) -> None:
         for reply in replies:
             node = self._sent.pop(reply.metadata.reply_to_message_id, None)
-            if node is not None and self._due.pop(node, None) is not None:  # else it was given up before
+            # else it was given up before
+            if node is not None and self._due.pop(node, None) is not None:
                 self.arrived[node] = reply
 
 
@@ -147,7 +150,8 @@ class _Line:
     def __init__(self) -> None:
         self._calls: SimpleQueue[Callable[[], Iterable[Any]] | None] = SimpleQueue()
         self._returned: SimpleQueue[list[Any] | BaseException] = SimpleQueue()
-        self._then: Callable[[Iterable[Any]], None] | None = None  # of the call that is under way
+        # of the call that is under way
+        self._then: Callable[[Iterable[Any]], None] | None = None
         self.heard = time.monotonic()  # when a call has last returned
         threading.Thread(target=self._serve, daemon=True).start()
 

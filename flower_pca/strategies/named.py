@@ -497,6 +497,8 @@ class ExactPerPCA(PCAStrategy):
         collect: Whether to ask for the own components at the end, which only nodes that agree will send.
         acceleration: "lbfgs", a quasi-Newton step from ten rounds before, or "none", the plain one.
         local_steps: If above 0, so many warm power steps for V_i instead of the exact solution.
+        gain_tol: If above 0, the run also ends, as settled, when the objective has gained no more than this share of
+            itself in ten rounds, the next step promises no more, and the last ten steps show no saddle; see `Gains`.
         oversample: Columns beyond the shared components in the Lanczos blocks of init="projection".
         tol, min_rounds, max_rounds, patience: See `Iterative`.
         **keywords: Of nodes and question: see `PCAStrategy`.
@@ -521,12 +523,13 @@ class ExactPerPCA(PCAStrategy):
         given: Any = None,
         acceleration: str = "lbfgs",
         local_steps: int = 0,
+        gain_tol: float = 0.0,
         **keywords: Unpack[PCAKeywords],
     ) -> None:
         super().__init__(registry.make(
             self.name, oversample=oversample, tol=tol, min_rounds=min_rounds, max_rounds=max_rounds, patience=patience,
             local_components=local_components, weights=weights, init=init, start_rounds=start_rounds, collect=collect,
-            given=given, acceleration=acceleration, local_steps=local_steps
+            given=given, acceleration=acceleration, local_steps=local_steps, gain_tol=gain_tol
         ), **keywords)  # fmt: skip
 
 
@@ -542,7 +545,7 @@ class TriplePCA(PCAStrategy):
         inner_steps: How often a client finds far entries and own components anew for a U; ten times as often where it
             begins.
         weights, init, start_rounds, given, collect: See `ExactPerPCA`.
-        acceleration, local_steps, oversample: See there.
+        acceleration, local_steps, gain_tol, oversample: See there.
         tol, min_rounds, max_rounds, patience: See `Iterative`.
         **keywords: Of nodes and question: see `PCAStrategy`.
     """
@@ -566,6 +569,7 @@ class TriplePCA(PCAStrategy):
         given: Any = None,
         acceleration: str = "lbfgs",
         local_steps: int = 0,
+        gain_tol: float = 0.0,
         threshold: float = 4.0,
         inner_steps: int = 3,
         **keywords: Unpack[PCAKeywords],
@@ -573,7 +577,7 @@ class TriplePCA(PCAStrategy):
         super().__init__(registry.make(
             self.name, oversample=oversample, tol=tol, min_rounds=min_rounds, max_rounds=max_rounds, patience=patience,
             local_components=local_components, weights=weights, init=init, start_rounds=start_rounds, collect=collect,
-            given=given, acceleration=acceleration, local_steps=local_steps, threshold=threshold,
+            given=given, acceleration=acceleration, local_steps=local_steps, gain_tol=gain_tol, threshold=threshold,
             inner_steps=inner_steps
         ), **keywords)  # fmt: skip
 

@@ -20,14 +20,15 @@ from flower_pca.base.history import Round
 from flower_pca.core.drive import Driven
 from flower_pca.core.stage import Arrays, Broadcast, Failure, Reply, Sum
 from flower_pca.masking import messages
-from flower_pca.strategies.exchange import exchange, reached
+from flower_pca.strategies.exchange import exchange, reach
 from flower_pca.strategies.log import log
 from flower_pca.strategies.patience import Patience
 from flower_pca.strategies.waits import Waits
 from flower_pca.wire.records import Content
 
 _POLL: Final = 0.2  # seconds between two looks for nodes
-_EXPIRED, _GONE, _CRASHED = (3, 4), 5, 8  # Flower's codes of errors where no answer will come, for want of a node
+# Flower's codes of errors where no answer will come, for want of a node
+_EXPIRED, _GONE, _CRASHED = (3, 4), 5, 8
 _MUTE: Final = "it has answered no message of this run, and its own log says whether its processes begin"
 _UNKNOWN: Final = 2**63  # a node's key before its first answer: after all partition ids
 
@@ -55,11 +56,15 @@ class Nodes:
     waits: Waits
     configs: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     checkpoint: Path | None = None
-    name: str = field(default_factory=lambda: uuid.uuid4().hex)  # of the run: nodes tell its memory from another's
+    # of the run: nodes tell its memory from another's
+    name: str = field(default_factory=lambda: uuid.uuid4().hex)
     keys: dict[int, int] = field(default_factory=dict)
-    sites: dict[int, str] = field(default_factory=dict)  # names of nodes, of those that tell theirs
-    _keepers: set[int] = field(default_factory=set)  # nodes that have said that they keep something of the run
-    _called: dict[int, str] = field(default_factory=dict)  # those that were registered with a name
+    # names of nodes, of those that tell theirs
+    sites: dict[int, str] = field(default_factory=dict)
+    # nodes that have said that they keep something of the run
+    _keepers: set[int] = field(default_factory=set)
+    # those that were registered with a name
+    _called: dict[int, str] = field(default_factory=dict)
     _patience: Patience = field(default_factory=Patience)
     _step: int = -1  # the tracker's step that was begun last
     _began: float = 0.0
@@ -69,7 +74,7 @@ class Nodes:
 
         It does not wait where all that are connected are left out: the run then says why.
         """
-        if self.run.finished:
+        if self.run.is_finished:
             return []
         if self.waits.interval:
             self._pace(self.run.standing.state.step)
@@ -89,7 +94,7 @@ class Nodes:
 
     def reachable(self, *, within: float) -> dict[int, str]:
         """The clients that can be reached, and when they were started: the nodes themselves."""
-        nodes = reached(self.grid, within=within)
+        nodes = reach(self.grid, within=within)
         if nodes is None:
             got = f"none within {max(within, 0.0):.3g} s"
             remedy = "Look whether the SuperLink runs and can be reached, or raise node_timeout."
@@ -188,11 +193,12 @@ class Nodes:
         """What nodes are told beside a message itself."""
         extra, standing = self.configs.get(wire.kind(message.stage), {}), self.run.standing
         asks: dict[str, Any] = {"asks_names": standing.model.heading is None, "alternative": standing.alternative}
-        return {"algorithm": standing.named, "run": self.name, "extra": extra, **asks}
+        return {"algorithm": standing.service, "run": self.name, "extra": extra, **asks}
 
     def read(self, node: int, reply: Message | str, message: Broadcast) -> Reply | Failure:
         """A node's answer to a message; `reply` may be why there is none."""
-        self.keys.setdefault(node, _UNKNOWN)  # until it says its own, so that one that never does is not waited for
+        # until it says its own, so that one that never does is not waited for
+        self.keys.setdefault(node, _UNKNOWN)
         if isinstance(reply, str) or reply.has_error():
             return self.no_answer(node, reply)
         try:

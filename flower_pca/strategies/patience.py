@@ -24,12 +24,16 @@ _IN_A_ROW: Final = 2
 class Patience:
     """How often nodes have failed in a row, and who is left out for it."""
 
-    speakers: set[int] = field(default_factory=set)  # nodes that have said anything: an answer, a refusal, an error
+    # nodes that have said anything: an answer, a refusal, an error
+    speakers: set[int] = field(default_factory=set)
     _silences: dict[int, int] = field(default_factory=dict)
     _failures: dict[int, int] = field(default_factory=dict)  # at the work of a run
-    _since: Mapping[int, str] = field(default_factory=dict)  # when those that are connected were started
-    _left: dict[int, str] = field(default_factory=dict)  # when those that are left out were started
-    _away: set[int] = field(default_factory=set)  # those of them that have been disconnected since
+    # when those that are connected were started
+    _since: Mapping[int, str] = field(default_factory=dict)
+    # when those that are left out were started
+    _left: dict[int, str] = field(default_factory=dict)
+    # those of them that have been disconnected since
+    _away: set[int] = field(default_factory=set)
 
     def fail(self, node: int, *, silent: bool, counts: bool) -> bool:
         """Whether a node is left out after a failure; `counts` where that was at the work of a run."""

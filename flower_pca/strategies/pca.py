@@ -11,7 +11,7 @@ from flower_pca.base.errors import ConfigError
 from flower_pca.base.signature import spelt_out
 from flower_pca.core.algorithm import Algorithm, Iterative
 from flower_pca.core.question import Question
-from flower_pca.core.settings import Asked, AskedHere
+from flower_pca.core.settings import AskedHere, QuestionOptions
 from flower_pca.results import start as starts
 from flower_pca.results.pca import PCAResult
 from flower_pca.results.start import Start
@@ -21,7 +21,7 @@ from flower_pca.strategies.waits import NODE_DEFAULTS, SUMMED, NodeKeywords, Wai
 _COMPONENTS: Final = 2  # where the caller does not say
 
 
-class PCAKeywords(NodeKeywords, Asked, total=False):
+class PCAKeywords(NodeKeywords, QuestionOptions, total=False):
     """What a strategy takes beside its algorithm: see `PCAStrategy`."""
 
     start: Start | None
@@ -97,7 +97,7 @@ class PCAStrategy(FlowerStrategy[PCAResult]):
             self._start = starts.components_of(start)
         self._new_run()  # which checks what to start from
         if waits.hosted == SUMMED:
-            assembly.checked(question, hosted=waits.hosted)
+            assembly.check(question, hosted=waits.hosted)
 
     @property
     def algorithm(self) -> Algorithm[Any]:
@@ -108,5 +108,6 @@ class PCAStrategy(FlowerStrategy[PCAResult]):
         question = self.question
         if num_rounds and isinstance(question.algorithm, Iterative):
             question = replace(question, algorithm=registry.make(question.algorithm, max_rounds=num_rounds))
-        judged = self._waits.hosted != SUMMED  # of a sum nothing is known of a single client
+        # of a sum nothing is known of a single client
+        judged = self._waits.hosted != SUMMED
         return assembly.run(question, judged=judged, start=self._start if start is None else start)

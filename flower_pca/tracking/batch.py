@@ -19,15 +19,17 @@ from flower_pca.base.linalg import Array
 from flower_pca.core.kinds import Shape
 from flower_pca.core.stage import Arrays, Merge, add
 from flower_pca.rows import gaps
-from flower_pca.rows.stream import NO_CURSOR, Completed, Stream, Widest
+from flower_pca.rows.stream import NO_CURSOR, Completion, Stream, Widest
 
-_MEASURED: Final = ("rows", "misfit", "energy", "deficient", "outliers", "missing")  # once a batch is completed
+# once a batch is completed
+_MEASURED: Final = ("rows", "misfit", "energy", "deficient", "outliers", "missing")
 COUNTS = ("rows", "left", "misfit", "energy", "deficient", "outliers", "missing")
-BY_COLUMN: Final = ("column_seen", "column_sums", "column_squares")  # with a message that asks for `columns`
+# with a message that asks for `columns`
+BY_COLUMN: Final = ("column_seen", "column_sums", "column_squares")
 
 
 @dataclass(frozen=True)
-class Filled:
+class Filling:
     """A completed batch, where its outliers are, and how well the basis fits what was kept.
 
     `columns` are the sums of `BY_COLUMN`, (3, d), where they are asked for.
@@ -40,7 +42,7 @@ class Filled:
     columns: Array | None = None
 
 
-Complete: TypeAlias = Callable[[Arrays, Array, Array, Array, Array | None], Filled]
+Complete: TypeAlias = Callable[[Arrays, Array, Array, Array, Array | None], Filling]
 
 
 def respond(arrays: Arrays, data: Stream, memory: Arrays, complete: Complete) -> tuple[Arrays, Arrays]:
@@ -132,7 +134,7 @@ def _complete_batch(arrays: Arrays, data: Stream, Y: Array, complete: Complete) 
         d = Y.shape[1]
     require_columns(d, Y.shape[1], data.who)
     if "P" not in arrays:
-        filled = Filled(Y0, np.zeros(Y.shape, dtype=bool), energy, 0)
+        filled = Filling(Y0, np.zeros(Y.shape, dtype=bool), energy, 0)
     else:
         filled = complete(arrays, Y0, gone, arrays["P"], None)
     _hand_back(data, int(arrays["step"]), filled, Y)
@@ -154,7 +156,8 @@ def _answer(arrays: Arrays, memory: Arrays, widest: Widest | None) -> Arrays:
     """L'(L B), or (I - PP')L'(L (I - PP')B), and counts."""
     if "Y" not in memory:
         none = {name: np.array(0.0) for name in COUNTS}
-        d, width = shape_of(arrays)  # without rows of its own a client may not know how long they are
+        # without rows of its own a client may not know how long they are
+        d, width = shape_of(arrays)
         S = np.zeros((0, int(arrays["width"])) if d is None or width is None else (d, width))
         answer = {"S": S, **none, "left": memory["left"]}
         if "columns" in arrays:
@@ -209,14 +212,14 @@ def _refine(arrays: Arrays, data: Stream, memory: Arrays, complete: Complete) ->
     _hand_back(data, int(memory["at"][0]), complete(arrays, *gaps.without(Y), arrays["P"], memory["found"]), Y)
 
 
-def _hand_back(data: Stream, step: int, filled: Filled, Y: Array) -> None:
+def _hand_back(data: Stream, step: int, filled: Filling, Y: Array) -> None:
     if not data.keeps:
         return
     if filled.found.any():
         outliers = np.where(filled.found, Y - filled.rows, 0.0)
     else:
         outliers = np.zeros_like(Y)
-    data.hand_back(step, Completed(filled.rows, outliers, filled.found, np.isnan(Y)))
+    data.hand_back(step, Completion(filled.rows, outliers, filled.found, np.isnan(Y)))
 
 
 def fault_of(reply: Arrays) -> str:

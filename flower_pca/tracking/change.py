@@ -43,16 +43,21 @@ from flower_pca.tracking.solver import Solver
 
 _LEAST: Final = 15  # steps from which a level is worked out
 _MANY: Final = 30  # steps from which a tail is fitted
-_FAR, _COUNTED = 8.0, 6.0  # MADs over the median: an alarm before that, and up to where a step counts
+# MADs over the median: an alarm before that, and up to where a step counts
+_FAR, _COUNTED = 8.0, 6.0
 _NEWEST: Final = 600  # steps that are kept of them
 _FORGET: Final = 0.995  # by which a step's weight falls with every step after it
 _SHARES: Final = (0.5, 0.25, 0.1)  # of the steps, above which an exponential is fitted
-_FLATTEST: Final = 0.02  # mean excess at least, in logarithms: data without noise has none
+# mean excess at least, in logarithms: data without noise has none
+_FLATTEST: Final = 0.02
 _NOTHING: Final = 1e-10  # of the mean square of a row: what does not count as outside
 _OLDER: Final = 3  # bases that a batch is held against
-_WILD: Final = 30.0  # times the least that batches have outside: one of them was wild by itself
-_MARGIN: Final = 0.3  # above the level, in logarithms, an alarm begins: heavy tails pass it by little
-_SPOILED: Final = 8.0  # times the usual: what rows completed with the basis of a wild batch may have outside
+# times the least that batches have outside: one of them was wild by itself
+_WILD: Final = 30.0
+# above the level, in logarithms, an alarm begins: heavy tails pass it by little
+_MARGIN: Final = 0.3
+# times the usual: what rows completed with the basis of a wild batch may have outside
+_SPOILED: Final = 8.0
 
 
 @dataclass(frozen=True)
@@ -288,7 +293,7 @@ class Detector:
 
 def outside(solver: Solver, bases: tuple[Array, ...]) -> tuple[float, ...]:
     """The largest eigenvalue outside of each of these subspaces, of what the solver knows of the sum."""
-    vectors, values = solver.known()
+    vectors, values = solver.ritz_pairs()
     scaled = vectors * np.sqrt(np.maximum(values, 0.0))
     return tuple(linalg.norm2(linalg.complement(scaled, P)) ** 2 for P in bases)
 

@@ -78,7 +78,7 @@ class Panel:
 
 @dataclass(frozen=True, kw_only=True)
 class Batch:
-    """What a step has told of its batch.
+    """What is known of the batch of a step.
 
     Attributes:
         seen, sums, squares: Of the entries of each column, (d,).
@@ -135,7 +135,7 @@ def look(panel: Panel, batch: Batch, place: Place) -> tuple[Finding, Panel]:
     parts = [_parts(batch, P) for P in batch.bases]
     inside = [_inside(*one, size, batch.rows) for one, size in zip(parts, panel.sizes, strict=False)]
     falls, rises = tuple(one[0] for one in inside), tuple(one[1] for one in inside)
-    left = [_left(*one, P) / batch.rows for one, P in zip(parts, batch.bases, strict=True)]
+    left = [_squares_outside(*one, P) / batch.rows for one, P in zip(parts, batch.bases, strict=True)]
     whole = min(len(panel.columns), len(panel.falls), len(inside)) == _BEFORE
     if whole:
         up, down = _apart(columns, panel.columns)
@@ -143,15 +143,18 @@ def look(panel: Panel, batch: Batch, place: Place) -> tuple[Finding, Panel]:
         rough = -2.0 * np.log(max(1.0 - np.sqrt(len(batch.values) / few), 0.1))
         lost, louder = (min(*old[:2], *new[1:]) - rough for old, new in ((panel.falls, falls), (panel.rises, rises)))
         found = {"up": float(up.max()), "down": float(down.max()), "lost": lost, "louder": louder}
-        finding, levels = _judged(levels, found, place)
+        finding, levels = _judge(levels, found, place)
         direction = inside[1][2 + int(louder > lost)]
         named = [
             _most(np.minimum(left[2], panel.outside)),
             _most(np.maximum(up, down)),
             _most(np.abs(batch.bases[1] @ direction)),
-            _moved(sites, panel.sites),
+            _moving_sites(sites, panel.sites),
         ]
         finding = Finding(finding.kind, np.concatenate(named), finding.earlier)
+    before = np.zeros(0)
+    if len(left) > 1:
+        before = left[1]
     return finding, Panel(
         columns=(columns, *panel.columns)[:_BEFORE],
         sizes=(batch.values / batch.rows, *panel.sizes)[:_BEFORE],
@@ -160,19 +163,19 @@ def look(panel: Panel, batch: Batch, place: Place) -> tuple[Finding, Panel]:
         clients=clients,
         falls=falls,
         rises=rises,
-        outside=left[1] if len(left) > 1 else np.zeros(0),
+        outside=before,
         levels=levels,
     )
 
 
 def _parts(batch: Batch, P: Array) -> tuple[Array, Array]:
     """F with C = F F' as far as it is known, and P'F."""
-    vectors, values = batch.solver.known()
+    vectors, values = batch.solver.ritz_pairs()
     scaled = vectors * np.sqrt(np.maximum(values, 0.0))
     return scaled, P.T @ scaled
 
 
-def _left(scaled: Array, inside: Array, P: Array) -> Array:
+def _squares_outside(scaled: Array, inside: Array, P: Array) -> Array:
     """The diagonal of (I - PP')C(I - PP')."""
     rest = scaled - P @ inside
     return np.asarray(np.einsum("ij,ij->i", rest, rest))
@@ -192,11 +195,12 @@ def _apart(columns: Array, before: tuple[Array, ...]) -> tuple[Array, Array]:
     newer, older = (columns, before[0]), before[1:]
     steps = np.stack([new[0] - old[0] for new in newer for old in older])
     entries = np.min([one[1] for one in (*newer, *older)], axis=0)
-    slack = np.where(entries > 1.0, 2.0 * np.sqrt(2.0 / np.maximum(entries, 1.0)), np.inf)  # no variance of one entry
+    # there is no variance of one entry
+    slack = np.where(entries > 1.0, 2.0 * np.sqrt(2.0 / np.maximum(entries, 1.0)), np.inf)
     return steps.min(axis=0) - slack, -steps.max(axis=0) - slack
 
 
-def _judged(levels: Mapping[str, Quiet], found: Mapping[str, float], place: Place) -> tuple[Finding, dict[str, Quiet]]:
+def _judge(levels: Mapping[str, Quiet], found: Mapping[str, float], place: Place) -> tuple[Finding, dict[str, Quiet]]:
     """Which of the statistics are beyond their levels, and these after the step."""
     kind, earlier, known = 0, dict[int, int](), dict(levels)
     for name, value in found.items():
@@ -215,24 +219,24 @@ def _judged(levels: Mapping[str, Quiet], found: Mapping[str, float], place: Plac
 def _most(sizes: Array) -> Array:
     """The columns of which there is most, largest first, -1 after the last."""
     order = np.argsort(-sizes, kind="stable")[:NAMED]
-    return _filled(order[sizes[order] >= _PART * sizes[order[0]]])
+    return _in_line(order[sizes[order] >= _PART * sizes[order[0]]])
 
 
-def _moved(sites: Array, before: tuple[Array, ...]) -> Array:
+def _moving_sites(sites: Array, before: tuple[Array, ...]) -> Array:
     """The places of the clients whose misfit or energy has moved most, the same way in all four comparisons."""
     tables = [{int(line[0]): np.log(line[1:] + _TINY) for line in step} for step in (sites, *before)]
     there = [client for client in tables[0] if all(client in table for table in tables)]
     if not there:
-        return _filled(np.zeros(0))
+        return _in_line(np.zeros(0))
     of = [np.stack([table[client] for client in there]) for table in tables]
     steps = np.stack([new - old for new in of[:2] for old in of[2:]])
     moves = np.maximum(steps.min(axis=0), -steps.max(axis=0)).max(axis=1)
     order = np.argsort(-moves, kind="stable")[:NAMED]
     enough = moves[order] >= max(_WORTH, _PART * float(moves[order[0]]))
-    return _filled(np.array(there)[order[enough]])
+    return _in_line(np.array(there)[order[enough]])
 
 
-def _filled(numbers: Array) -> Array:
+def _in_line(numbers: Array) -> Array:
     filled = np.full(NAMED, -1.0)
     filled[: len(numbers)] = numbers
     return filled

@@ -15,12 +15,13 @@ from flower_pca.core.stage import Arrays
 from flower_pca.rows import gaps
 from flower_pca.rows.stream import Stream
 from flower_pca.tracking import st_miss
-from flower_pca.tracking.batch import Filled, respond
+from flower_pca.tracking.batch import Filling, respond
 from flower_pca.tracking.state import TrackState
 from flower_pca.tracking.tracker import Tracker
 
 _PENALTY: Final = 50.0  # of the ADMM, for rows whose largest projected entry is 1
-_CLOSE: Final = 1e-4  # change of s and of its dual at which a row is done, relative to the norm of its projection
+# change of s and of its dual at which a row is done, relative to the norm of its projection
+_CLOSE: Final = 1e-4
 _STEPS: Final = 400
 _LOOK: Final = 5  # iterations between two looks at that change
 
@@ -74,7 +75,8 @@ def _norms(E: Array) -> Array:
     return np.asarray(np.sqrt(np.einsum("ij,ij->i", E, E)))
 
 
-_VIDEO: Final = 1.8  # multiples of a row's root mean square that its smallest outlier is taken for, if it is not given
+# multiples of a row's root mean square that its smallest outlier is taken for, if it is not given
+_VIDEO: Final = 1.8
 _SUPPORT: Final = 1.0 / 2.0  # of the smallest outlier: what |s| has to exceed
 _BALL: Final = 1.0 / 15.0  # of the smallest outlier: xi
 
@@ -128,7 +130,7 @@ class RobustTracking(Tracker):
         return respond(arrays, data, memory, complete)
 
 
-def complete(arrays: Arrays, Y: Array, gone: Array, P: Array, found: Array | None) -> Filled:
+def complete(arrays: Arrays, Y: Array, gone: Array, P: Array, found: Array | None) -> Filling:
     """The rows with gaps and outliers replaced; `found`, where the outliers are known already."""
     if found is None:
         seen = gaps.weights_of(Y, gone) > 0.0

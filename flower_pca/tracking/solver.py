@@ -10,8 +10,10 @@ import numpy as np
 from flower_pca.base import linalg
 from flower_pca.base.linalg import Array, Power
 
-_NULL: Final = 1e-8  # a Ritz value so far below the first has no power step to gain from
-_ROUNDED: Final = 1e-8  # error that rounding may leave, that of masks' fixed point included
+# a Ritz value so far below the first has no power step to gain from
+_NULL: Final = 1e-8
+# error that rounding may leave, that of masks' fixed point included
+_ROUNDED: Final = 1e-8
 _TINY: Final = float(np.finfo(float).tiny)
 _EPS: Final = float(np.finfo(float).eps)
 
@@ -71,7 +73,8 @@ class Solver:
             return replace(self, power=power, block=power.block, products=products)
         values, Z, CZ, residuals = linalg.rayleigh_ritz(self.block, S)
         error = float(linalg.column_norms(residuals[:, None])[0]) / max(float(values[-1]), _TINY)
-        power = replace(self.power, U=Z).step(CZ, qr_every)  # the columns are in the order of the values from here on
+        # the columns are in the order of the values from here on
+        power = replace(self.power, U=Z).step(CZ, qr_every)
         return replace(
             self,
             power=power,
@@ -91,7 +94,7 @@ class Solver:
             return float(np.linalg.eigvalsh((inner + inner.T) / 2)[-1])
         return 0.0
 
-    def known(self) -> tuple[Array, Array]:
+    def ritz_pairs(self) -> tuple[Array, Array]:
         """All Ritz vectors that there are, and their values."""
         if self.power is not None:
             assert self.values is not None
@@ -106,7 +109,7 @@ class Solver:
         """The sum of the squares of the rows within the first r columns sent, in a Krylov space."""
         return float(np.trace(self.T[: self.r, : self.r]))
 
-    def found(self, *, tol: float, products: int, squares: float) -> tuple[Array, Array] | None:
+    def find(self, *, tol: float, products: int, squares: float) -> tuple[Array, Array] | None:
         """What `estimate` tells, once that is as good as asked for or the messages are used up; None before.
 
         `squares` is the trace of C, or more. Ritz values are no larger than eigenvalues, so no eigenvalue after the
@@ -139,12 +142,14 @@ class Solver:
             return self.power.block, values
         assert self.Z is not None
         assert self.CZ is not None
-        full = values > _NULL * max(float(values[0]), _TINY)  # where there is no C z, it tells nothing
+        # where there is no C z, it tells nothing
+        full = values > _NULL * max(float(values[0]), _TINY)
         Z = self.CZ / np.where(full, values, 1.0)
         if not full.all():
             Z = np.where(full, Z, self.Z)
         squares = np.einsum("ij,ij->j", Z, Z)
-        values = np.where(full, values * squares, values)  # |Cz|^2 / z'Cz, half a power step beyond z'Cz
+        # |Cz|^2 / z'Cz, half a power step beyond z'Cz
+        values = np.where(full, values * squares, values)
         return linalg.polish(Z), np.sort(values)[::-1]
 
     def onward(self) -> Solver:
@@ -229,7 +234,8 @@ def beside(P: Array, p: int, seed: int) -> Array:
     try:
         C = np.linalg.cholesky(columns.T @ columns)
         columns = columns @ np.linalg.inv(C).T
-        if C.diagonal().min(initial=np.inf) > 0.3 * np.sqrt(len(P)):  # of sqrt(d / 3): nothing cancelled, all is exact
+        # of sqrt(d / 3): nothing cancelled, all is exact
+        if C.diagonal().min(initial=np.inf) > 0.3 * np.sqrt(len(P)):
             return np.asarray(columns)
     except np.linalg.LinAlgError:
         columns = linalg.orth(columns)

@@ -11,7 +11,7 @@ from flower_pca.base.linalg import Array
 from flower_pca.core.stage import Arrays
 from flower_pca.rows import gaps
 from flower_pca.rows.stream import Stream
-from flower_pca.tracking.batch import Filled, respond, sums_by_column
+from flower_pca.tracking.batch import Filling, respond, sums_by_column
 from flower_pca.tracking.tracker import Tracker
 
 
@@ -44,7 +44,7 @@ class STMiss(Tracker):
         return respond(arrays, data, memory, complete)
 
 
-def complete(arrays: Arrays, Y: Array, gone: Array, P: Array, found: Array | None) -> Filled:
+def complete(arrays: Arrays, Y: Array, gone: Array, P: Array, found: Array | None) -> Filling:
     """The rows with their gaps filled, in place, by the span of P; entries known to be outliers count as gaps."""
     if found is not None:
         Y[found] = 0.0
@@ -56,7 +56,7 @@ def complete(arrays: Arrays, Y: Array, gone: Array, P: Array, found: Array | Non
     rows = A @ P.T
     Y.ravel()[gone] = rows.ravel()[gone]
     left = np.subtract(Y, rows, out=rows)  # zero in the gaps
-    return Filled(
+    return Filling(
         rows=Y,
         found=np.zeros(Y.shape, dtype=bool) if found is None else found,
         misfit=float(np.vdot(left, left)),

@@ -25,7 +25,8 @@ FIGURES: Final = (  # of a step, by name
 )  # fmt: skip
 _TOTALS: Final = ("rows", "deficient", "outliers", "changed")  # those that are added up
 _SAME: Final = 3  # steps between two statistics that tell of one change
-_PROBES: Final = 15  # products of the power method on what lies outside the old subspace
+# products of the power method on what lies outside the old subspace
+_PROBES: Final = 15
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ class Step:
             more = 1 + NAMED
         else:
             more = 0
-        figures, told, values, basis = np.split(line, np.cumsum([len(FIGURES), more, r]))
+        figures, change, values, basis = np.split(line, np.cumsum([len(FIGURES), more, r]))
         figure = dict(zip(FIGURES, figures.tolist(), strict=True))
         return cls(
             basis=basis.reshape(-1, r).copy(),
@@ -81,8 +82,8 @@ class Step:
             changed=bool(figure["changed"]),
             misfit=figure["misfit"],
             beyond=figure["beyond"],
-            kind=int(told[0]) if monitored else 0,
-            named=told[1:].copy(),
+            kind=int(change[:1].sum()),
+            named=change[1:].copy(),
         )
 
 
@@ -276,7 +277,9 @@ def step_of(
     state: TrackState, alarm: Alarm, finding: Finding, basis: Array, values: Array, beyond: tuple[float, ...]
 ) -> Step:
     """The step that is over, with the counts of its batch, and what that has outside of the bases before."""
-    sums = state.sums
+    sums, named = state.sums, np.zeros(0)
+    if state.panel is not None:
+        named = finding.named
     return Step(
         basis=basis,
         values=values,
@@ -291,7 +294,7 @@ def step_of(
         misfit=sums["misfit"] / max(sums["rows"], 1.0) if sums["energy"] else np.nan,
         beyond=beyond[0] if beyond else np.nan,
         kind=finding.kind,
-        named=finding.named if state.panel is not None else np.zeros(0),
+        named=named,
     )
 
 
@@ -333,7 +336,7 @@ def moment(state: TrackState, basis: Array, beyond: tuple[float, ...]) -> Moment
     )
 
 
-def monitored(
+def monitor(
     state: TrackState, detector: Detector, alarm: Alarm, now: Moment, solver: Solver | None, values: Array
 ) -> tuple[Alarm, Finding, Panel | None]:
     """The alarm with what columns and directions say beside it, and what is known of these after the step."""

@@ -25,7 +25,7 @@ from flower_pca.tracking.batch import BY_COLUMN, COUNTS, add_aligned, fault_of, 
 from flower_pca.tracking.change import Detector, Watch
 from flower_pca.tracking.panel import Panel
 from flower_pca.tracking.solver import Solver, beside
-from flower_pca.tracking.state import TrackState, left_over, moment, monitored, probe_on, require, skip, step_of
+from flower_pca.tracking.state import TrackState, left_over, moment, monitor, probe_on, require, skip, step_of
 
 SOLVERS: Final = ("krylov", "power")
 
@@ -202,7 +202,8 @@ class Tracker(Stage[TrackState]):
         state = replace(state, sums=counts, clients=clients, each=total.get("each", {}))
         if BY_COLUMN[0] in total:
             state = replace(state, by_column=np.stack([total[name] for name in BY_COLUMN]))
-        nothing = not rows or not counts["energy"]  # an outage at all clients: gaps only, or zeros
+        # an outage at all clients: gaps only, or zeros
+        nothing = not rows or not counts["energy"]
         if state.solver is None:
             if nothing:
                 return skip(state)
@@ -219,7 +220,8 @@ class Tracker(Stage[TrackState]):
                 return replace(state, ended=True)
             return self._end_step(state, state.P, np.zeros(state.r), state.outside)
         elif others and state.solver.Q.shape[1] and state.solver.products + 1 < self._limit(state):
-            return self._restart(state, state.solver)  # products of other batches do not go together with those
+            # products of other batches do not go together with those
+            return self._restart(state, state.solver)
         if state.probe is not None:
             return probe_on(state, state.probe.step(S, 1))
         return self._after_product(state, require(state.solver).step(S, self.qr_every))
@@ -282,8 +284,9 @@ class Tracker(Stage[TrackState]):
         return self.products
 
     def _after_product(self, state: TrackState, solver: Solver) -> TrackState:
-        squares = state.sums["misfit"] + (0.0 if state.P is None else solver.inside)  # of all entries of the rows
-        found = solver.found(tol=self.tol, products=self._limit(state), squares=squares)
+        # of all entries of the rows
+        squares = state.sums["misfit"] + (0.0 if state.P is None else solver.inside)
+        found = solver.find(tol=self.tol, products=self._limit(state), squares=squares)
         if found is None:
             onward = solver.onward()
             if onward.block.shape[1]:
@@ -309,7 +312,7 @@ class Tracker(Stage[TrackState]):
     ) -> TrackState:
         now = moment(state, basis, outside)
         alarm, watch = self._detector.judge(state.watch, now)
-        alarm, finding, panel = monitored(state, self._detector, alarm, now, solver, values)
+        alarm, finding, panel = monitor(state, self._detector, alarm, now, solver, values)
         since = state.since + 1
         if alarm.changed:
             since = 1

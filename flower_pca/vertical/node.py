@@ -37,8 +37,8 @@ def check(request: wire.Request, rules: Rules) -> None:
     if not rules.split_columns:
         rule, got = "allowed by this node's rules: split_columns is not set", "one"
         raise RefusalError("A run whose parties hold different columns", must=rule, got=got, then=_OPERATOR)
-    if stage is not None and not _served(stage):
-        rule = f"one of {', '.join(sorted(filter(_served, registry.STAGES)))}"
+    if stage is not None and not _serves(stage):
+        rule = f"one of {', '.join(sorted(filter(_serves, registry.STAGES)))}"
         raise ProtocolError("The stage of a message about columns", must=rule, got=stage, then=_SENDER)
     if request.frame.arrays or request.frame.names is not None or request.frame.own:
         rule = "none, as the node centres and scales its own columns"
@@ -64,7 +64,7 @@ def _check_rows(stage: str | None, rules: Rules) -> None:
         raise RefusalError("A message to this node", must=rule, got="one about rows", then=_OPERATOR)
 
 
-def _served(stage: str) -> bool:
+def _serves(stage: str) -> bool:
     """Whether a stage's answers about columns tell nothing but products and their size."""
     return stage in _OWN or (stage in registry.STAGES and registry.STAGES[stage].products_only)
 

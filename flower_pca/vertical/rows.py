@@ -28,7 +28,8 @@ from flower_pca.vertical.split import Split
 
 _CONSTANT: Final = 8.0  # a deviation within so many roundings of the mean is none
 _LEAST: Final = 1e-145  # the square of what is smaller has lost its digits
-_LARGEST: Final = {np.dtype(np.float64): 1e139, np.dtype(np.float32): 1e37}  # of sums of squares
+# of sums of squares
+_LARGEST: Final = {np.dtype(np.float64): 1e139, np.dtype(np.float32): 1e37}
 _NAMED: Final = 10  # columns that a message names
 
 
@@ -51,7 +52,7 @@ class PartyColumns(LocalData):
         else:
             self.order = ids.order(table.ids, table.who)
         self.column_frame = _column_frame(table, split)
-        super().__init__(_transpose(table.framed(self.column_frame, keep=False), self.order), who=table.who)
+        super().__init__(_transpose(table.in_frame(self.column_frame, keep=False), self.order), who=table.who)
         self.site = table.site
         if not float(self.squares.sum()) <= _LARGEST[self.dtype]:
             rule, remedy = "of usual size, at most 1e+65, or 1e+16 in single precision", "Scale the data, or mend it."
@@ -87,7 +88,7 @@ class PartyColumns(LocalData):
         """The sum of squares of each person's values, (n,)."""
         return np.asarray(np.einsum("ij,ij->j", self._X, self._X, dtype=np.float64))
 
-    def framed(self, frame: Frame, *, keep: bool = True) -> LocalData:
+    def in_frame(self, frame: Frame, *, keep: bool = True) -> LocalData:
         """These very columns, which are framed already."""
         if frame.arrays:
             rule, remedy = "none, as columns are centred and scaled by their party", "Check the sender."

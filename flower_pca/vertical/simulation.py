@@ -52,7 +52,7 @@ def simulate(question: Question, shards: Any, conduct: Conduct, *, private: Coll
         there = Shards(parties.columns, seed=question.seed, source=source)
         run = assembly.run(question, judged=False, start=conduct.start)
         result = drive(run, there, checkpoint=conduct.checkpoint, watchers=[watch])
-        own = {i: answering.own(Loadings.name, there.memories[i], parties.columns[i]) for i in public}
+        own = {i: answering.own_results(Loadings.name, there.memories[i], parties.columns[i]) for i in public}
     else:
         from flower_pca.simulation import ray
 

@@ -23,7 +23,7 @@ from flower_pca.core.kinds import COUNT, ROWS, Kind, Part
 from flower_pca.core.model import Claim, Model
 from flower_pca.core.stage import MOST_ROWS, Arrays, Merge, Stage, add, stack
 from flower_pca.rows.frame import Frame
-from flower_pca.stages.opening import drawn, opened
+from flower_pca.stages.opening import after_opening, draw
 from flower_pca.vertical.rows import PartyColumns
 
 
@@ -106,10 +106,10 @@ class ColumnsOpening(Stage[ColumnsState]):
             what, remedy = "The rows of all parties together", "Check the columns."
             raise DataError(what, must="different from one another", got="the same row everywhere", then=remedy)
         if state.block is None:
-            block = drawn(people, state.width, state.seed)
+            block = draw(people, state.width, state.seed)
         else:
             block = state.block
-        return opened(
+        return after_opening(
             model,
             frame=Frame(),
             claims={client: Claim(1, squares) for client, squares in state.said.items()},
@@ -169,7 +169,7 @@ class Loadings(Stage[LoadingsState]):
         return {"n": np.array(data.n)}, {"U": U, "values": values}
 
     @staticmethod
-    def own(memory: Arrays, data: PartyColumns) -> Arrays:
+    def own_results(memory: Arrays, data: PartyColumns) -> Arrays:
         if memory:
             return data.party_result(memory["U"], memory["values"])
         return {}

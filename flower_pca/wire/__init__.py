@@ -35,14 +35,18 @@ from flower_pca.wire.reading import value_of as value_of
 Scalar: TypeAlias = bool | bytes | float | int | str
 Config: TypeAlias = dict[str, Scalar]
 
-EVALUATE: Final = "evaluate"  # the stage that travels as Flower's evaluate; all others travel as train
+# the stage that travels as Flower's evaluate; all others travel as train
+EVALUATE: Final = "evaluate"
 NO_KEY: Final = -1  # of a client without a partition-id
 SPOKEN: Final[Config] = {LAYOUT_KEY: LAYOUT, VERSION_KEY: VERSION}
 _FRAME: Final = {"frame.mean": "mean", "frame.scale": "scale", "frame.fill": "fill"}
 _OWN: Final = "frame.own"
-_ASKS, SITE = "asks_names", "site"  # in messages: whether names are asked for; in answers: what a node is called
-_ALTERNATIVE, DECLINES = "alternative", "declines"  # what may be asked instead later; why the node would not serve it
-_RECALLS, _KEEPS = "recalls", "keeps"  # in answers: whether a node had kept something of the run; whether it does now
+# in messages: whether names are asked for; in answers: what a node is called
+_ASKS, SITE = "asks_names", "site"
+# what may be asked instead later; why the node would not serve it
+_ALTERNATIVE, DECLINES = "alternative", "declines"
+# in answers: whether a node had kept something of the run; whether it does now
+_RECALLS, _KEEPS = "recalls", "keeps"
 _LASTING: Final = "lasting"  # whether a refusal is one of all further messages
 _ANSWER: Final = "An answer"
 _PROPERTIES: Final = "getpropertiesres.properties"
@@ -58,8 +62,10 @@ class Request:
     number: int
     arrays: Arrays
     frame: Frame
-    layers: Mapping[str, Arrays] = field(default_factory=dict)  # what the layers of the run say, by their names
-    asks_names: bool = False  # whether the server wants to know what the columns are called
+    # what the layers of the run say, by their names
+    layers: Mapping[str, Arrays] = field(default_factory=dict)
+    # whether the server wants to know what the columns are called
+    asks_names: bool = False
     alternative: str = ""  # the algorithm that the server may go on with instead
 
     @property
@@ -110,7 +116,7 @@ def write_request(
         if (array := getattr(message.frame, part)) is not None:
             arrays[name] = array
     if message.layers:
-        arrays = {**_packed(arrays, message.layers), **flat(message.layers)}
+        arrays = {**_pack(arrays, message.layers), **flat(message.layers)}
     if message.frame.own:
         arrays[_OWN] = np.array(True)
     config = {
@@ -150,7 +156,7 @@ def open_request(content: RecordDict, kind: str) -> tuple[list[Array], Config]:
 def read_request(parameters: Sequence[Array], config: Mapping[str, Any]) -> Request:
     """The message in what a NumPyClient's fit or evaluate gets."""
     check_spoken("A message", config, "another strategy", newest=str(config.get(VERSION_KEY, VERSION)))
-    arrays = _unpacked(by_name("A message", parameters, config))
+    arrays = _unpack(by_name("A message", parameters, config))
     own = bool(np.any(arrays.pop(_OWN, False)))
     parts = {part: _double(arrays.pop(name)) for name, part in _FRAME.items() if name in arrays}
     names, columns = read_names("A message", config), None
@@ -160,7 +166,8 @@ def read_request(parameters: Sequence[Array], config: Mapping[str, Any]) -> Requ
     layers: dict[str, Arrays] = {}
     if "." in "".join(arrays):  # as in the names of layers' arrays alone
         arrays, layers = split(arrays, [name for name in registry.LAYERS if name != PARTIES])
-        _bits(layers)  # refused now, before anything is done for an answer that could not be sent
+        # refused now, before anything is done for an answer that could not be sent
+        _bits(layers)
     if columns is not None:
         layers[PARTIES] = {}
     algorithm, stage = word_of("A message", config, "algorithm"), word_of("A message", config, "stage")
@@ -169,21 +176,21 @@ def read_request(parameters: Sequence[Array], config: Mapping[str, Any]) -> Requ
     return Request(algorithm, stage, run, number, Message(arrays), frame, layers, asks, instead)
 
 
-def _packed(arrays: Arrays, layers: Mapping[str, Arrays]) -> Arrays:
+def _pack(arrays: Arrays, layers: Mapping[str, Arrays]) -> Arrays:
     """Arrays as they travel under these layers."""
     if (bits := _bits(layers)) == 64:
         return arrays
     from flower_pca.layers import precision
 
-    return precision.packed(arrays, bits)
+    return precision.pack(arrays, bits)
 
 
-def _unpacked(arrays: Arrays) -> Arrays:
+def _unpack(arrays: Arrays) -> Arrays:
     if EXPONENTS not in ",".join(arrays):  # which no other name has within it
         return arrays
     from flower_pca.layers import precision
 
-    return precision.unpacked(arrays)
+    return precision.unpack(arrays)
 
 
 def _bits(layers: Mapping[str, Arrays]) -> int:
@@ -192,7 +199,7 @@ def _bits(layers: Mapping[str, Arrays]) -> int:
         return 64
     from flower_pca.layers import precision
 
-    return precision.asked(layers[WIRE])
+    return precision.bits_in(layers[WIRE])
 
 
 def _double(part: Array) -> Array:
@@ -216,7 +223,7 @@ def write_fit(
     `layers` are those of the message.
     """
     if layers:
-        arrays = _packed(arrays, layers)
+        arrays = _pack(arrays, layers)
     metrics: Config = {**(about or {}), **SPOKEN, "number": number, "key": key, "names": ",".join(arrays)}
     return [np.asarray(a) for a in arrays.values()], num_examples, records.without_empty(metrics)
 
@@ -303,7 +310,8 @@ def read_answer(
     kind: str, metrics: Mapping[str, Any], num_examples: int, parameters: Callable[[], Sequence[Array]]
 ) -> Answer:
     """A client's answer in what its fit or evaluate has returned."""
-    check_spoken(_ANSWER, metrics, "another client", newest=VERSION)  # of a refusal too: it may be why
+    # of a refusal too: it may be why
+    check_spoken(_ANSWER, metrics, "another client", newest=VERSION)
     number, key = value_of(_ANSWER, metrics, "number", int), value_of(_ANSWER, metrics, "key", int)
     if SITE in metrics:
         site = harmless(value_of(_ANSWER, metrics, SITE, str))[:LONGEST]
@@ -317,7 +325,7 @@ def read_answer(
         return Answer(
             number, key, {n: np.array(value_of(_ANSWER, metrics, n, int, float)) for n in names}, num_examples
         )
-    arrays = _unpacked(by_name(_ANSWER, parameters(), metrics))
+    arrays = _unpack(by_name(_ANSWER, parameters(), metrics))
     if DECLINES in metrics:
         declines = harmless(value_of(_ANSWER, metrics, DECLINES, str))
     else:

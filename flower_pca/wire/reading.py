@@ -14,11 +14,14 @@ from flower_pca.base.linalg import Array
 from flower_pca.base.version import __version__
 from flower_pca.core.stage import Arrays
 
-LAYOUT_KEY, VERSION_KEY = "flower_pca", "flower_pca.version"  # what both are called in requests and answers
+# what both are called in requests and answers
+LAYOUT_KEY, VERSION_KEY = "flower_pca", "flower_pca.version"
 LAYOUT: Final = 2  # of the messages; both sides must speak the same one
-VERSION: Final = ".".join(__version__.split(".")[:2])  # of this package, x.y; both sides must have the same one
+# of this package, x.y; both sides must have the same one
+VERSION: Final = ".".join(__version__.split(".")[:2])
 _NAMES: Final = 10_000  # characters of the names of all arrays of a message, at most
-_WORD: Final = 100  # characters of the name of an array, a stage or an algorithm, at most
+# characters of the name of an array, a stage or an algorithm, at most
+_WORD: Final = 100
 _PACKING: Final = "numpy.ndarray"  # what Flower calls arrays in numpy's own format
 _EMPTY: Final = "_empty"  # what Flower puts into a record without arrays
 SENDER: Final = "Check the sender."

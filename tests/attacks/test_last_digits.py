@@ -12,7 +12,7 @@ from flower_pca import DP, ConfigError, registry
 from flower_pca.base.bits import seeded_bits
 from flower_pca.dp import draw
 from flower_pca.layers import noise
-from flower_pca.layers.noise import Clipped
+from flower_pca.layers.noise import ClippedRows
 from flower_pca.masking import fixed
 from flower_pca.rows.local import LocalData
 
@@ -48,7 +48,7 @@ def test_no_message_proves_that_a_row_is_missing(stage, epsilon, before, monkeyp
         answers = (flat.answer(stage, asked, data, {}, bits=BITS)[0][sent][1:, 0] for _ in range(MESSAGES))
         return sum(bool((np.rint(y / place) * place != y).any()) for y in answers)
 
-    monkeypatch.setattr(noise, "noised", floats)
+    monkeypatch.setattr(noise, "add_noise", floats)
     assert proofs(without) >= before
     assert proofs(within) == 0
     monkeypatch.undo()
@@ -72,7 +72,7 @@ def test_all_that_is_sent_with_noise_is_on_the_grid_of_masks(stage, std):
     assert std / 2**11 < step <= std / 2**10
     bound = np.array(fixed.bound_with_noise(std, 5))
     assert fixed.decode(np.array([10_000], np.uint64), {"Y": (1,)}, {"Y": bound}, 5)["Y"][0] == 10_000 * step
-    clean, _ = registry.STAGES[stage].client(arrays, Clipped(LocalData(X), 1.3), {})
+    clean, _ = registry.STAGES[stage].client(arrays, ClippedRows(LocalData(X), 1.3), {})
     for key in set(up) - {"n"}:
         assert np.array_equal(np.rint(up[key] / step) * step, up[key])
         assert 0.0 < np.abs(up[key] - clean[key]).max() < 10.0 * std
@@ -84,23 +84,23 @@ def test_no_digit_is_lost_before_the_noise_is_added(deviation):
     rng = np.random.default_rng(1)
     a = rng.standard_normal(300) * 10.0 ** rng.integers(-30, 14, 300)
     step, z = draw.step_of(deviation), draw.normals((300,), seeded_bits(8))
-    got = draw.noised(a, deviation, seeded_bits(8))
+    got = draw.add_noise(a, deviation, seeded_bits(8))
     for x, n, y in zip(a, z, got, strict=True):
         steps = Fraction(x) / Fraction(step)
         rest = float(steps - math.floor(steps)) + deviation / step * n
         assert y / step == float(math.floor(steps) + round(rest))  # beyond 2^53 steps rounded once more
     whole = np.rint(rng.standard_normal(300) * 1e6) * step
-    alone = draw.noised(whole, deviation, seeded_bits(8)) - whole
+    alone = draw.add_noise(whole, deviation, seeded_bits(8)) - whole
     np.testing.assert_array_equal(alone, np.rint(deviation / step * z) * step)
 
 
 def test_numbers_beyond_all_steps_are_cut_off_and_noise_below_all_numbers_has_the_least_step():
-    far = draw.noised(np.array([1e300, -1e300, 2.0**80]), 1e-100, BITS)
+    far = draw.add_noise(np.array([1e300, -1e300, 2.0**80]), 1e-100, BITS)
     step = draw.step_of(1e-100)
     assert np.abs(far / step).max() < 2.0**62 + 2.0**15
     assert np.sign(far).tolist() == [1.0, -1.0, 1.0]
     assert draw.step_of(5e-324) == 2.0**-1022
-    assert np.isfinite(draw.noised(np.array([1e-310, 3.0]), 5e-324, BITS)).all()
+    assert np.isfinite(draw.add_noise(np.array([1e-310, 3.0]), 5e-324, BITS)).all()
 
 
 def words(*blocks):

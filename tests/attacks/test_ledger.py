@@ -16,7 +16,7 @@ from flower_pca import ConfigError, Stream, strategies
 from flower_pca.base import archive
 from flower_pca.base import files as base_files
 from flower_pca.clients import PCAClient, Rules, client_app
-from flower_pca.dp.gaussian import calibrated, epsilon_of
+from flower_pca.dp.gaussian import epsilon_of, noise_of
 from flower_pca.names.sites import SiteRows
 
 D = 12
@@ -59,7 +59,7 @@ def test_noise_is_not_averaged_away_under_changing_names_of_runs(folder, tmp_pat
     def ask(number):
         if number % 3 == 0:
             node.start()  # and a new run of Flower
-        node.ask("ssi", {**NOISED, "dp.budget": calibrated(2.0, 1e-6) ** 2}, run=f"r{number % 7}", number=number)
+        node.ask("ssi", {**NOISED, "dp.budget": noise_of(2.0, 1e-6) ** 2}, run=f"r{number % 7}", number=number)
 
     count, words = answered(ask, 100)
     fits = [t for t in range(1, 101) if epsilon_of(np.sqrt(t) / NOISE, 1e-6) <= 2.0]

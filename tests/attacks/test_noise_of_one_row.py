@@ -8,7 +8,7 @@ from dishonest import Node, RefusedError, Sums, signed
 
 from flower_pca import ProtocolError, answering
 from flower_pca.base.errors import DataError
-from flower_pca.dp.gaussian import calibrated
+from flower_pca.dp.gaussian import noise_of
 from flower_pca.layers import noise
 from flower_pca.masking import fixed
 from flower_pca.rows.frame import Frame
@@ -16,7 +16,7 @@ from flower_pca.rows.local import LocalData
 
 pytestmark = pytest.mark.usefixtures("home")
 
-D, BUDGET = 5, calibrated(1.0, 1e-6) ** 2
+D, BUDGET = 5, noise_of(1.0, 1e-6) ** 2
 STD = 1.0001 / np.sqrt(BUDGET)
 DP = {"dp.clip": np.array(1.0), "dp.noise": np.array(STD), "dp.budget": np.array(BUDGET)}
 RULES = {"max_epsilon": 1.0, "max_delta": 1e-6, "min_noise": 1.0, "max_clip": 1.0}
@@ -74,7 +74,7 @@ def noise_part(shape):
 
 
 def test_in_process_no_mean_of_its_own_stands_for_them():
-    data = LocalData(GAPS, missing=True).framed(OWN)
+    data = LocalData(GAPS, missing=True).in_frame(OWN)
     says = noise.instruction(clip=1.0, std=STD, budget=BUDGET)
     with pytest.raises(DataError, match="The missing values of a client must be none where noise is asked for"):
         answering.answer("ssi", {"Z": ASKED["Z"]}, data, {}, layers={"dp": says})
@@ -85,17 +85,17 @@ def of_masks(nodes, among):
     clients = len(nodes)
     parts = {name: noise_part(shape) for name, shape in PARTS.items()}
     bounds = fixed.bounds_with_noise(parts, STD / np.sqrt(among), clients)
-    drawn, plain = [], noise.noised
+    drawn, plain = [], noise.add_noise
 
     def spied(a, deviation, bits):
         drawn.append(plain(a, deviation, bits))
         return drawn[-1]
 
-    noise.noised = spied
+    noise.add_noise = spied
     try:
         total = Sums(nodes).sum("ssi", ASKED, PARTS, bounds, beside={"dp.among": np.array(among)})["Y"]
     finally:
-        noise.noised = plain
+        noise.add_noise = plain
     return total - sum(drawn[1:])
 
 

@@ -11,7 +11,7 @@ from flower_pca import ConfigError
 from flower_pca.audit.sentences import telling
 from flower_pca.clients import Rules
 from flower_pca.clients.policy.profiles import SETS
-from flower_pca.dp.gaussian import calibrated, epsilon_of
+from flower_pca.dp.gaussian import epsilon_of, noise_of
 from flower_pca.names.sites import SiteRows
 
 pytestmark = pytest.mark.usefixtures("home")
@@ -22,7 +22,7 @@ SHARDS = [RNG.standard_normal((100 + 10 * i, D)) + i for i in range(4)]
 X, ALL, ONE = SHARDS[0], np.eye(D), np.eye(D)[:, :1]
 OPENING = {"peaks": False, "seed": 1, "width": 2}
 STD = 8.0
-NOISED = {"Z": ONE, "dp.clip": 1.0, "dp.noise": STD, "dp.budget": calibrated(1.0, 1e-6) ** 2}
+NOISED = {"Z": ONE, "dp.clip": 1.0, "dp.noise": STD, "dp.budget": noise_of(1.0, 1e-6) ** 2}
 
 
 class Foe:

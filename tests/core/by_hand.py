@@ -21,7 +21,7 @@ def answer(message, client, data, memories=None):
     """The honest reply of one client."""
     memory = {} if memories is None else memories.setdefault(client, {})
     up, memory = answering.answer(
-        message.stage, message.arrays_for(client), data.framed(message.frame), memory, layers=message.layers
+        message.stage, message.arrays_for(client), data.in_frame(message.frame), memory, layers=message.layers
     )
     if memories is not None:
         memories[client] = memory

@@ -228,7 +228,7 @@ def test_an_opening_in_sixteen_bits_is_believed_where_columns_are_in_proportion(
         rng = np.random.default_rng(seed)
         X = rng.standard_normal((50, 1)) * np.array([1.0, apart, 3.1 * apart])
         X, block = X - X.mean(axis=0), np.abs(rng.standard_normal((3, 2)))
-        product = precision.rounded(X.T @ (X @ block), 16)
+        product = precision.round_to(X.T @ (X @ block), 16)
         m2 = np.sum(X**2, axis=0)
         said = {"n": np.array(50), "eps": np.array(2.0**-52), "mean": np.zeros(3), "m2": m2, "product": product}
         claims.check_opening(said, block, bits=16)

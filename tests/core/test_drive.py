@@ -75,14 +75,14 @@ def test_rounds_are_the_messages_of_a_run_each_with_the_run_after_it():
     run = session("krylov")
     numbers = [(message.number, len(run.history)) for message in rounds(run, Kept(clients(SHARDS)))]
     assert numbers == [(i, i + 1) for i in range(len(run.history))]
-    assert run.finished
+    assert run.is_finished
 
 
 def test_a_run_is_over_with_its_last_answer_whoever_is_there_then():
     for arguments in ({"evaluate": True}, {}):
         run, nodes = session("uda", **arguments), Kept(clients(SHARDS))
         for _ in rounds(run, nodes):
-            nodes._present = [] if run.finished else range(3)
+            nodes._present = [] if run.is_finished else range(3)
         assert run.result().n_samples_ == sum(map(len, SHARDS))
 
 

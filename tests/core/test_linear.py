@@ -48,7 +48,7 @@ class Here:
             if self.refusing and message.number == 1 and i % 10 == 0:
                 yield Failure(client, "no", lasting=True)
                 continue
-            data = self.data[i].framed(message.frame)
+            data = self.data[i].in_frame(message.frame)
             up, self.memory[i] = answering.answer(
                 message.stage, message.arrays_for(client), data, self.memory[i], layers=message.layers
             )

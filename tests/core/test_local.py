@@ -112,7 +112,7 @@ def test_every_operation_agrees_with_dense_numpy(kind, frame_name, blocks, tmp_p
     stored = KINDS[kind](tmp_path / "rows")
     raw = dense(stored)
     frame = frame_of(frame_name, raw)
-    X, data = seen(raw, frame), LocalData(stored).framed(frame)
+    X, data = seen(raw, frame), LocalData(stored).in_frame(frame)
     eps = float(np.finfo(np.float32 if kind in SINGLE else np.float64).eps)
     rng = np.random.default_rng(3)
     Z, Y = np.linalg.qr(rng.standard_normal((D, 4)))[0], rng.standard_normal((N, 3))
@@ -140,7 +140,7 @@ def test_every_operation_agrees_with_dense_numpy(kind, frame_name, blocks, tmp_p
 def test_moments_and_peak_are_those_of_the_stored_rows(kind, blocks, tmp_path):
     stored = KINDS[kind](tmp_path / "rows")
     X = dense(stored)
-    for data in (LocalData(stored), LocalData(stored).framed(frame_of("mean and scale", X))):
+    for data in (LocalData(stored), LocalData(stored).in_frame(frame_of("mean and scale", X))):
         moments = data.moments()
         assert moments.n == N
         np.testing.assert_allclose(moments.mean, X.mean(axis=0), rtol=1e-13, atol=1e-15 * np.abs(X).max())
@@ -153,7 +153,7 @@ def test_moments_and_peak_are_those_of_the_stored_rows(kind, blocks, tmp_path):
 def test_product_by_the_gram_matrix_and_without_it_agree(frame_name, sparse, monkeypatch):
     raw = counts(4, 300, 8).astype(float)
     frame = frame_of(frame_name, raw)
-    data = LocalData(sp.csr_array(raw) if sparse else raw).framed(frame)
+    data = LocalData(sp.csr_array(raw) if sparse else raw).in_frame(frame)
     Z = linalg.random_block(8, 3, 5)
     free = data.matmat(Z, reuse=0)
     monkeypatch.setattr(LocalData, "_gram_pays", lambda self, p, reuse: not sparse)
@@ -188,7 +188,7 @@ def test_sparse_rows_are_never_densified(frame_name, monkeypatch):
         rows[0].toarray()
     Z = linalg.random_basis(D, 3, 8)
     for S in rows:
-        data = LocalData(S).framed(frame)
+        data = LocalData(S).in_frame(frame)
         results = [data.matmat(Z), data.scores(Z), data.adjoint(data.scores(Z)), data.gram(), data.peak()]
         assert all(np.isfinite(a).all() for a in [*results, *data.top(3), data.squared_error(Z), data.norm2()])
 
@@ -237,11 +237,11 @@ def test_norm2_converges_to_the_largest_eigenvalue_from_below(shape, shift):
 def test_framed_rows_are_kept_for_the_newest_frame_only():
     data = LocalData(reals(12, 30, 4))
     first, second = Frame(np.ones(4)), Frame(np.zeros(4))
-    view = data.framed(first)
-    assert data.framed(Frame(np.ones(4))) is view
-    assert data.framed(second) is not view
-    assert data.framed(first) is not view
-    assert data.framed(Frame()) is data
+    view = data.in_frame(first)
+    assert data.in_frame(Frame(np.ones(4))) is view
+    assert data.in_frame(second) is not view
+    assert data.in_frame(first) is not view
+    assert data.in_frame(Frame()) is data
     assert list(Frame(np.ones(4)).arrays) == ["mean"]
     assert not first.same(Frame())
 
@@ -250,7 +250,7 @@ def test_rows_given_are_not_written_to():
     X = reals(13, 60, 5)
     before = X.copy()
     X.flags.writeable = False
-    data = LocalData(X).framed(Frame(X.mean(axis=0), X.std(axis=0)))
+    data = LocalData(X).in_frame(Frame(X.mean(axis=0), X.std(axis=0)))
     for act in (data.gram, data.moments, data.peak, data.norm2, lambda: data.matmat(np.eye(5)), lambda: data.top(2)):
         act()
     np.testing.assert_array_equal(X, before)

@@ -62,7 +62,7 @@ def test_products_are_right_whether_the_mean_is_taken_off_them_or_off_the_rows(f
     X = rng.standard_normal((700, 120)) + far
     scale = np.linspace(0.5, 2.0, 120) if scaled else None
     frame = Frame(mean=X.mean(axis=0) + 0.25, scale=scale)
-    data = LocalData(X).framed(frame)
+    data = LocalData(X).in_frame(frame)
     assert data._implicit == (far < 1e8)
     whole = (X - frame.mean) / (1.0 if scale is None else scale)
     Z = np.linalg.qr(rng.standard_normal((120, 3)))[0]
@@ -86,7 +86,7 @@ def test_the_gram_matrix_about_the_own_mean_serves_every_frame(far, scaled, monk
     X = rng.standard_normal((900, 6)) + far
     scale = np.linspace(0.5, 2.0, 6) if scaled else None
     frame = Frame(mean=X.mean(axis=0) + 0.25, scale=scale)
-    data = LocalData(X).framed(frame)
+    data = LocalData(X).in_frame(frame)
     whole = (X - frame.mean) / (1.0 if scale is None else scale)
     Z = np.linalg.qr(rng.standard_normal((6, 3)))[0]
     assert np.allclose(data.matmat(Z), whole.T @ (whole @ Z), rtol=1e-12, atol=1e-13 * far)
@@ -111,7 +111,7 @@ def test_products_of_rows_far_from_zero_keep_the_digits_of_their_deviations(reus
     X = (32.0 * np.random.default_rng(4).standard_normal((3000, 30)) + far).astype(dtype)
     whole = X.astype(np.longdouble)
     mean = whole.mean(axis=0).astype(np.float64) + 0.5
-    data = LocalData(X).framed(Frame(mean=mean))
+    data = LocalData(X).in_frame(Frame(mean=mean))
     Z = np.linalg.qr(np.random.default_rng(5).standard_normal((30, 4)))[0].astype(data.dtype)
     exact = ((whole - mean).T @ ((whole - mean) @ Z)).astype(np.float64)
     assert np.abs(data.matmat(Z, reuse=reuse) - exact).max() <= room * np.abs(exact).max()

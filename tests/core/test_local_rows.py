@@ -51,7 +51,7 @@ def test_memory_mapped_rows_give_the_very_bits_of_rows_in_memory(name, shape, dt
     X, at = rows(*shape, dtype), frames(shape[1])[frame]
     on_disk = mapped(X, tmp_path / "rows.npy")
     assert isinstance(on_disk, np.memmap)
-    here, there = (OPERATIONS[name](LocalData(A).framed(at)) for A in (X, on_disk))
+    here, there = (OPERATIONS[name](LocalData(A).in_frame(at)) for A in (X, on_disk))
     for a, b in zip(*(r if isinstance(r, tuple) else (r,) for r in (here, there)), strict=True):
         np.testing.assert_array_equal(a, b)
 
@@ -65,7 +65,7 @@ def test_memory_of_a_pass_over_mapped_rows_is_bounded_by_the_block(name, dtype, 
     block = 8 * stored_rows._BLOCK
     X = mapped(rows(n, d, dtype), tmp_path / "rows.npy")
     assert n * d > 100 * stored_rows._BLOCK
-    data = LocalData(X).framed(frames(d)[frame])
+    data = LocalData(X).in_frame(frames(d)[frame])
     linalg.random_block(n, 1, 2), linalg.random_basis(d, 4, 1)  # the operands are the caller's
     tracemalloc.start()
     try:
@@ -193,7 +193,7 @@ def test_single_precision_rows_are_summed_in_double_precision(block, frame, kind
     X[: n // 2] += np.float32(16.0)
     at = frames(3)[frame]
     Y = (X.astype(float) - (0.0 if at.mean is None else at.mean)) / (1.0 if at.scale is None else at.scale)
-    product = LocalData(kind(X)).framed(at).matmat(np.eye(3), reuse=0)
+    product = LocalData(kind(X)).in_frame(at).matmat(np.eye(3), reuse=0)
     assert product.dtype == np.float32
     bound = 8 * np.finfo(np.float32).eps * (np.abs(Y).T @ np.abs(Y))  # the terms of a sum may cancel
     assert (np.abs(product - Y.T @ Y) <= bound).all()

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy import sparse, stats
 
 from flower_pca import ProtocolError, registry
-from flower_pca.algorithms.covariance import packed, unpacked
+from flower_pca.algorithms.covariance import pack, unpack
 from flower_pca.base.bits import seeded_bits, system_bits
 from flower_pca.dp import draw
 from flower_pca.layers import noise
@@ -38,7 +38,7 @@ def message(stage, d, p=3, seed=0, size=1.0):
 
 
 def clean(stage, arrays, X, clip, frame):
-    return registry.STAGES[stage].client(arrays, noise.Clipped(LocalData(X).framed(frame), clip), {})[0]
+    return registry.STAGES[stage].client(arrays, noise.ClippedRows(LocalData(X).in_frame(frame), clip), {})[0]
 
 
 def test_the_bounded_stages_are_these():
@@ -84,7 +84,7 @@ def test_clipped_rows_give_the_products_of_rows_clipped_by_hand(store):
     X = np.round(rng.standard_normal((400, 7)) * (rng.random((400, 7)) < 0.6), 3)
     frame, Z = Frame(rng.standard_normal(7), np.arange(1.0, 8.0)), rng.standard_normal((7, 2))
     F = clipped((X - frame.mean) / frame.scale, 1.1)
-    rows = noise.Clipped(LocalData(store(X)).framed(frame), 1.1)
+    rows = noise.ClippedRows(LocalData(store(X)).in_frame(frame), 1.1)
     tight = 1e-5 if store(X).dtype == np.float32 else 1e-12
     np.testing.assert_allclose(rows.matmat(Z), F.T @ (F @ Z), rtol=tight, atol=400 * tight)
     np.testing.assert_allclose(rows.gram(), F.T @ F, rtol=tight, atol=400 * tight)
@@ -93,7 +93,7 @@ def test_clipped_rows_give_the_products_of_rows_clipped_by_hand(store):
 
 def test_rows_beyond_all_numbers_count_as_none():
     X = np.array([[1e200, 1.0], [3.0, 4.0], [0.0, 0.0]])
-    (B,) = noise.Clipped(LocalData(X), 1.0).rows()
+    (B,) = noise.ClippedRows(LocalData(X), 1.0).rows()
     np.testing.assert_allclose(B, [[0.0, 0.0], [0.6, 0.8], [0.0, 0.0]], rtol=1e-15)
 
 
@@ -119,7 +119,7 @@ def test_noise_on_the_covariance_is_a_symmetric_gaussian_matrix():
     d, std = 40, 3.0
     asked = {"columns": np.array(d), **flat.noise(clip=1.0, std=std, budget=1e9)}
     draws = np.array(
-        [unpacked(flat.answer("covariance", asked, LocalData(np.zeros((2, d))), {})[0]["C"]) for _ in range(60)]
+        [unpack(flat.answer("covariance", asked, LocalData(np.zeros((2, d))), {})[0]["C"]) for _ in range(60)]
     )
     np.testing.assert_array_equal(draws, draws.transpose(0, 2, 1))
     diagonal, beside = draws[:, np.arange(d), np.arange(d)], draws[:, *np.triu_indices(d, 1)]
@@ -132,8 +132,8 @@ def test_packing_keeps_the_frobenius_norm_and_reads_back():
     for d in (1, 2, 9):
         C = np.random.default_rng(d).standard_normal((d, d))
         C = C + C.T
-        assert np.linalg.norm(packed(C)) == pytest.approx(np.linalg.norm(C), rel=1e-14)
-        np.testing.assert_allclose(unpacked(packed(C)), C, rtol=1e-15)
+        assert np.linalg.norm(pack(C)) == pytest.approx(np.linalg.norm(C), rel=1e-14)
+        np.testing.assert_allclose(unpack(pack(C)), C, rtol=1e-15)
 
 
 def test_seeded_noise_comes_again_and_differs_between_clients():

@@ -20,9 +20,9 @@ def some(*clients):
 
 def opened(**rules):
     """A roll with members 0, 1, 2; client 3 is unfit, and 4 banned."""
-    roll = Roll(**rules).failed(some(4), "client 4 sent nonsense.")
-    roll, _ = roll.answered(Call.OPENING, some(0, 1, 2), asked=range(5))
-    roll, verdict = (roll, COMPLETE) if roll.members else roll.answered(Call.OPENING, some(0, 1, 2), asked=[3])
+    roll = Roll(**rules).fail(some(4), "client 4 sent nonsense.")
+    roll, _ = roll.take(Call.OPENING, some(0, 1, 2), asked=range(5))
+    roll, verdict = (roll, COMPLETE) if roll.members else roll.take(Call.OPENING, some(0, 1, 2), asked=[3])
     assert verdict is COMPLETE
     assert (roll.members, roll.unfit, roll.banned) == (some(0, 1, 2), some(3), some(4))
     return roll
@@ -66,11 +66,11 @@ def test_too_few_clients_are_an_error_that_says_who_is_left_out_and_why():
 @pytest.mark.parametrize("call", OPENINGS)
 def test_an_opening_asks_once_more_and_then_counts_those_that_answered(call):
     roll = Roll() if call is Call.OPENING else Roll(asked=some(0, 1, 2))
-    roll, verdict = roll.answered(call, some(0), asked=[0, 1, 2])
+    roll, verdict = roll.take(call, some(0), asked=[0, 1, 2])
     assert verdict is AGAIN
     assert roll.awaited == some(1, 2)
     assert roll.audience(call, (0, 1, 2, 3), number=1) == (1, 2)
-    roll, verdict = roll.answered(call, some(0, 2), asked=[1, 2])
+    roll, verdict = roll.take(call, some(0, 2), asked=[1, 2])
     assert verdict is COMPLETE
     assert (roll.members, roll.unfit, roll.awaited) == (some(0, 2), some(1), some())
 
@@ -79,19 +79,19 @@ def test_an_opening_asks_once_more_and_then_counts_those_that_answered(call):
 @pytest.mark.parametrize("spare", [False, True])
 def test_an_opening_by_sums_counts_at_once_and_may_spare_the_others(call, spare):
     roll = Roll(summed=True, asked=some(0, 1, 2))
-    roll, verdict = roll.answered(call, some(0, 2), asked=[0, 1, 2], spare=spare)
+    roll, verdict = roll.take(call, some(0, 2), asked=[0, 1, 2], spare=spare)
     assert verdict is COMPLETE
     assert (roll.members, roll.unfit) == (some(0, 2), some() if spare else some(1))
 
 
 def test_members_are_asked_once_more_and_a_second_miss_loses_them():
-    roll, verdict = opened().answered(Call.MEMBERS, some(0), asked=[0, 1, 2])
+    roll, verdict = opened().take(Call.MEMBERS, some(0), asked=[0, 1, 2])
     assert (verdict, roll.awaited, roll.came) == (AGAIN, some(1, 2), some(0))
-    whole, verdict = roll.answered(Call.MEMBERS, some(0, 1, 2), asked=[1, 2])
+    whole, verdict = roll.take(Call.MEMBERS, some(0, 1, 2), asked=[1, 2])
     assert (verdict, whole.whole, whole.awaited) == (COMPLETE, True, some())
-    lost, verdict = roll.answered(Call.MEMBERS, some(0, 1), asked=[1, 2])
+    lost, verdict = roll.take(Call.MEMBERS, some(0, 1), asked=[1, 2])
     assert (verdict, lost.lost, lost.awaited) == (LOST, True, some())
-    assert not lost.reopened().lost
+    assert not lost.reopen().lost
 
 
 @pytest.mark.parametrize("how", ["by sums", "banned", "nobody twice"])
@@ -99,31 +99,31 @@ def test_members_that_cannot_be_asked_again_are_lost(how):
     roll = opened(summed=how == "by sums")
     came = some(0, 1)
     if how == "banned":
-        roll = roll.failed(some(2), "wrong")
+        roll = roll.fail(some(2), "wrong")
     if how == "nobody twice":
-        roll, verdict = roll.answered(Call.MEMBERS, some(), asked=[0, 1, 2])
+        roll, verdict = roll.take(Call.MEMBERS, some(), asked=[0, 1, 2])
         assert verdict is AGAIN
         came = some()
-    assert roll.answered(Call.MEMBERS, came, asked=[0, 1, 2])[1] is LOST
+    assert roll.take(Call.MEMBERS, came, asked=[0, 1, 2])[1] is LOST
 
 
 @pytest.mark.parametrize("call", OTHERS)
 def test_one_answer_completes_a_message_for_anyone(call):
-    roll, verdict = opened().answered(call, some(1, 5), asked=[0, 1, 2, 5])
+    roll, verdict = opened().take(call, some(1, 5), asked=[0, 1, 2, 5])
     assert (verdict, roll.whole, roll.members) == (COMPLETE, False, some(0, 1, 2))
-    assert roll.answered(call, some(0, 1, 2), asked=[0, 1, 2])[0].whole
+    assert roll.take(call, some(0, 1, 2), asked=[0, 1, 2])[0].whole
 
 
 @pytest.mark.parametrize("call", [*OPENINGS, *OTHERS])
 def test_the_third_silence_in_a_row_is_an_error_with_the_first_failure(call):
-    roll = Roll(asked=some(0, 1)).failed([], "client 0: no answer.").failed([], "another")
+    roll = Roll(asked=some(0, 1)).fail([], "client 0: no answer.").fail([], "another")
     for _ in range(2):
-        roll, verdict = roll.answered(call, some(), asked=[0, 1])
+        roll, verdict = roll.take(call, some(), asked=[0, 1])
         assert verdict is AGAIN
-    heard = roll.completed(call, some(0))
-    assert heard.answered(call, some(), asked=[0, 1])[1] is AGAIN
+    heard = roll.complete(call, some(0))
+    assert heard.take(call, some(), asked=[0, 1])[1] is AGAIN
     with pytest.raises(NotEnoughNodes, match=r"none in 3 successive rounds, the first because: client 0: no"):
-        roll.answered(call, some(), asked=[0, 1])
+        roll.take(call, some(), asked=[0, 1])
 
 
 CHANGES = {  # who is here, whether the newest round was whole, whether the missing have counted: is it another set
@@ -141,20 +141,20 @@ CHANGES = {  # who is here, whether the newest round was whole, whether the miss
 def test_when_the_newest_round_was_of_another_set(case):
     here, whole, counted, changed = CHANGES[case]
     came = some(0, 1, 2) if whole else some(0, 1)
-    roll, _ = opened().answered(Call.ANYONE, came, asked=[0, 1, 2])
-    assert roll.changed(here, counted=counted) is changed
+    roll, _ = opened().take(Call.ANYONE, came, asked=[0, 1, 2])
+    assert roll.has_changed(here, counted=counted) is changed
 
 
 def test_where_rounds_are_sampled_a_member_may_miss_one():
-    roll, _ = opened(fraction=0.5).answered(Call.SAMPLE, some(1), asked=[1])
-    assert not roll.changed((0, 1, 2), counted=False)
-    assert roll.changed((0, 1), counted=False)
+    roll, _ = opened(fraction=0.5).take(Call.SAMPLE, some(1), asked=[1])
+    assert not roll.has_changed((0, 1, 2), counted=False)
+    assert roll.has_changed((0, 1), counted=False)
 
 
 def test_without_an_opening_everybody_is_asked_every_time_and_every_round_is_whole():
-    roll = Roll(opens=False).failed(some(2), "wrong")
+    roll = Roll(opens=False).fail(some(2), "wrong")
     assert roll.audience(Call.ANYONE, roll.present(range(4)), number=0) == (0, 1, 3)
-    roll, verdict = roll.answered(Call.ANYONE, some(3), asked=[0, 1, 3])
+    roll, verdict = roll.take(Call.ANYONE, some(3), asked=[0, 1, 3])
     assert (verdict, roll.whole, roll.members, roll.unfit) == (COMPLETE, True, some(), some())
 
 
@@ -168,11 +168,11 @@ def test_whatever_happens_the_states_stay_apart_and_a_kept_roll_is_the_same(even
     for call, answers, banned in events:
         asked = roll.audience(call, tuple(c for c in range(6) if c not in roll.banned), number=0)
         if not asked:
-            roll = roll.reopened()
+            roll = roll.reopen()
             continue
         came = (answers & frozenset(asked)) - banned
         try:
-            roll, verdict = roll.failed(banned & frozenset(asked), "why").answered(call, came | roll.came, asked=asked)
+            roll, verdict = roll.fail(banned & frozenset(asked), "why").take(call, came | roll.came, asked=asked)
         except NotEnoughNodes:
             return
         assert roll.lost is (verdict is LOST)
@@ -181,8 +181,8 @@ def test_whatever_happens_the_states_stay_apart_and_a_kept_roll_is_the_same(even
         assert not roll.members & roll.unfit
         if verdict is COMPLETE and call in OPENINGS:
             assert not roll.members & roll.banned
-        roll = roll.reopened() if roll.lost else roll
+        roll = roll.reopen() if roll.lost else roll
         kept = json.loads(json.dumps(roll.to_json()))
-        again = Roll(summed=summed).restored(kept)
+        again = Roll(summed=summed).restore(kept)
         assert again.to_json() == roll.to_json()
         assert (again.came, again.awaited) == (some(), some())  # half an answer is asked for again as a whole

@@ -43,7 +43,7 @@ def test_messages_go_opening_then_algorithm_then_end_and_result_needs_the_end():
     np.testing.assert_allclose(second.frame.mean, X.mean(axis=0), rtol=1e-14)
     assert run.estimate().shape == (10, 2)
     result = drive(run, nodes)
-    assert run.finished
+    assert run.is_finished
     assert run.pending([0]) is None
     assert {r.stage for r in run.history} == {"opening", "krylov"}
     assert_pca_of(result, X)

@@ -42,7 +42,7 @@ def test_what_is_asked_of_statistics_is_what_rows_say(kind, n, frame):
     X, rng = table(n), np.random.default_rng(1)
     d, frame = X.shape[1], FRAMES[frame](rng, X.shape[1])
     F = (X - (0.0 if frame.mean is None else frame.mean)) / (1.0 if frame.scale is None else frame.scale)
-    data = FixedData.of(LocalData(KINDS[kind](X)).framed(frame))
+    data = FixedData.of(LocalData(KINDS[kind](X)).in_frame(frame))
     Z = np.linalg.qr(rng.standard_normal((d, 3)))[0]
     size = np.linalg.norm(F) ** 2 + 1e-300
     bound = {"rtol": 0, "atol": 1e-14 * size}
@@ -77,7 +77,7 @@ def test_gaps_are_filled_as_the_frame_says(kind, n, own):
     mean = np.where(there, X, 0.0).sum(axis=0) / np.maximum(there.sum(axis=0), 1)
     fill = np.where(there.any(axis=0), mean, frame.fill) if own else frame.fill
     F = (np.where(there, X, fill) - frame.mean) / frame.scale
-    rows = LocalData(KINDS[kind](X), missing=True).framed(frame)
+    rows = LocalData(KINDS[kind](X), missing=True).in_frame(frame)
     Z = np.linalg.qr(rng.standard_normal((d, 3)))[0]
     for data in (rows, FixedData.of(rows, gaps=not own)):
         size = np.linalg.norm(F) ** 2
@@ -164,9 +164,9 @@ def test_limbs_that_do_not_fit_are_refused_in_words(monkeypatch):
 def test_large_sparse_rows_answer_as_small_ones_do(frame, monkeypatch):
     X, rng = table(90, seed=7), np.random.default_rng(8)
     rows, frame = LocalData(sparse.csr_array(X)), FRAMES[frame](rng, 8)
-    small = FixedData.of(rows.framed(frame))
+    small = FixedData.of(rows.in_frame(frame))
     monkeypatch.setattr(statistics, "_LARGEST", 10)
-    big = FixedData.of(LocalData(sparse.csr_array(X)).framed(frame))
+    big = FixedData.of(LocalData(sparse.csr_array(X)).in_frame(frame))
     assert big._whole is not None
     Z = np.linalg.qr(rng.standard_normal((8, 3)))[0]
     size = np.linalg.norm(small.matmat(Z))

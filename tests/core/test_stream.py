@@ -6,7 +6,7 @@ import pytest
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.data.sources import Arrivals
 from flower_pca.rows import gaps
-from flower_pca.rows.stream import NO_CURSOR, Completed, Stream
+from flower_pca.rows.stream import NO_CURSOR, Completion, Stream
 
 X = np.arange(30.0).reshape(10, 3)
 BATCHES = [X[:4], X[4:8], X[8:]]
@@ -115,7 +115,7 @@ def test_a_batch_of_few_rows_counts_as_none():
 
 
 def test_what_is_completed_is_kept_and_written_where_asked(tmp_path):
-    batch = Completed(X, X * 0, X > 3, X < -3)
+    batch = Completion(X, X * 0, X > 3, X < -3)
     kept, plain = Stream(BATCHES, keep=True, out=tmp_path / "out"), Stream(BATCHES)
     for stream in (kept, plain):
         stream.hand_back(1, batch)

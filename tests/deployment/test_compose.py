@@ -108,7 +108,7 @@ class Containers:
     def log(self, name):
         return (self.folder / f"{name}.log").read_text(errors="replace")
 
-    def said(self, name, words, times=1):
+    def header(self, name, words, times=1):
         """Wait until a service has said something so many times."""
         self.until(lambda: len(re.findall(words, self.log(name))) >= times, f"{words!r} of {name}")
 
@@ -120,7 +120,7 @@ class Containers:
             assert time.monotonic() < end, f"no {what}:\n{logs}"
             time.sleep(0.1)
 
-    def own(self, name, program):
+    def own_results(self, name, program):
         """Megabytes of memory of its own that a service's program has now; 0 where it does not run."""
         for place in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError, TypeError):
@@ -162,9 +162,9 @@ def prepared(folder, programs):
 @pytest.mark.xdist_group("federation")
 def test_the_federation_of_the_compose_file_goes_on_where_its_superlink_was_killed(containers, tmp_path):
     containers.start("superlink")
-    containers.said("superlink", "Uvicorn running")
+    containers.header("superlink", "Uvicorn running")
     containers.start("run")
-    containers.said("run", "registered successfully", len(NODES))  # the nodes are registered
+    containers.header("run", "registered successfully", len(NODES))  # the nodes are registered
     for name in NODES:
         containers.start(name)
     checkpoint = tmp_path / "superlink/out/run.ckpt"
@@ -175,11 +175,11 @@ def test_the_federation_of_the_compose_file_goes_on_where_its_superlink_was_kill
 
     containers.start("superlink")  # restart: always
     for name in NODES:
-        containers.said(name, "Connection successful after")
+        containers.header(name, "Connection successful after")
         assert containers.running[name].poll() is None
     run, own = containers.start("run"), 0.0
     while run.poll() is None:
-        own = max(own, containers.own(MEASURED, "flwr-clientapp"))
+        own = max(own, containers.own_results(MEASURED, "flwr-clientapp"))
         time.sleep(0.2)
     assert run.returncode == 0
     assert 0.0 < own < MOST

@@ -4,6 +4,7 @@ One SuperLink serves all of it. The node that is killed without a word comes las
 """
 
 import shutil
+import time
 
 import fake_grid
 import numpy as np
@@ -161,6 +162,29 @@ def test_a_node_that_signs_off_in_the_middle_of_a_message_is_left_out(federation
     assert_pooled(result, federation.shards[:2])
     (lost,) = [r for r in result.history if r.failures]
     assert (lost.stage, lost.asked, lost.answered) == ("krylov", 3, 2)
+
+
+def test_a_node_that_stands_still_for_a_while_goes_on(federation):
+    """As a machine does that sleeps, or has no memory left for a while: all of its processes, in a message."""
+    federation.present(0, 1, 2)
+    last = federation.node(2)
+    run = federation.run("Krylov", hold=1, **RUN)
+    run.held()
+    last.stall.touch()
+    run.go_on()
+    last.stalled()
+    assert len(last.processes()) >= 3  # of Flower, and of the ClientApp
+    last.stand_still()
+    try:
+        last.stall.unlink()
+        time.sleep(20.0)
+    finally:
+        last.go_on()
+
+    result = run.result()
+    assert result.status.ok
+    assert_pooled(result, federation.shards)
+    assert not any(record.failures for record in result.history)
 
 
 def test_a_node_whose_app_dies_is_left_out_after_two_messages_and_counts_again_once_it_is_back(federation):

@@ -94,9 +94,9 @@ def images(tmp_path):
 
 def test_a_federation_in_images_gives_the_bits_of_a_simulation(images, tmp_path):
     images.start("superlink")
-    images.said("superlink", "Uvicorn running")
+    images.header("superlink", "Uvicorn running")
     run = images.start("run")
-    images.said("run", "registered successfully", len(NODES))
+    images.header("run", "registered successfully", len(NODES))
     for name in NODES:
         images.start(name)
     assert run.wait(240) == 0, images.log("run")

@@ -54,7 +54,7 @@ class Run:
 
     def answer(self, message, i):
         """One client's answer; its memory moves on."""
-        data = self.nodes[i].framed(message.frame)
+        data = self.nodes[i].in_frame(message.frame)
         keep = {"layers": message.layers, "demands": Demands(self.identities[i]), "grain": partial(seeded_grain, 0, i)}
         up, self.memories[i] = answering.answer(message.stage, message.arrays_for(i), data, self.memories[i], **keep)
         return Reply(i, message.number, up)

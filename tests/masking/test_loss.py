@@ -28,8 +28,8 @@ class Listening:
         deliver = self.run.session._deliver
 
         def listening(group, answers):
-            carried, layout = self.run.session.carried, self.run.session.layout
-            self.told.append((carried, len(group.uploaded), layout.sums(group.total(answers))))
+            carried, layout = self.run.session.message, self.run.session.layout
+            self.told.append((carried, len(group.uploads), layout.sums(group.total(answers))))
             return deliver(group, answers)
 
         self.run.session._deliver = listening

@@ -333,6 +333,6 @@ def test_degrees_and_thresholds():
     masks = MaskedSums()
     assert [masks.degree(n) for n in (2, 30, 100)] == [1, 29, 99]
     assert [masks.degree(n) for n in (101, 200, 1000)] == [36, 48, 72]
-    assert [masks.needed(n) for n in (2, 3, 4, 5, 41)] == [2, 2, 3, 3, 21]
+    assert [masks.quorum(n) for n in (2, 3, 4, 5, 41)] == [2, 2, 3, 3, 21]
     assert MaskedSums(neighbours=6).degree(4) == 3
-    assert MaskedSums(threshold=0.99).needed(5) == 5
+    assert MaskedSums(threshold=0.99).quorum(5) == 5

@@ -74,9 +74,9 @@ def residues(monkeypatch, parts, method, *, gone=(), **settings):
     (plan,) = driven.session.layers
     while driven.message() is not None:
         uploads = Phase(int(driven.message().arrays["mask.step"])) is Phase.UPLOAD
-        driven.step(gone=gone if uploads and driven.session.carried.stage != "krylov" else ())
+        driven.step(gone=gone if uploads and driven.session.message.stage != "krylov" else ())
         if uploads:
-            sent, stage = driven.sent[-1], driven.session.carried.stage
+            sent, stage = driven.sent[-1], driven.session.message.stage
             from_ = driven.came[-1]
         elif len(decoded) > sum(map(len, found.values())):
             clip, std = (plan.reach, plan.frame_noise) if stage == "private_opening" else (plan.dp.clip, plan.noise)
@@ -423,7 +423,7 @@ def test_over_flower_what_was_told_is_counted_across_set_ups():
     assert len(found.history.of("mask.keys")) == 2
     assert sorted(r.answered for r in found.history.of("ssi")) == [4, 5, 5, 5]
     spent = [float(StateStore(context.state).load("").after["dp.spent"]) for context in grid.nodes.values()]
-    assert spent == pytest.approx([gaussian.calibrated(50.0, 1e-6) ** 2] * 5, rel=1e-9)
+    assert spent == pytest.approx([gaussian.noise_of(50.0, 1e-6) ** 2] * 5, rel=1e-9)
 
 
 def test_the_result_keeps_whether_noise_was_shared(tmp_path):

@@ -24,7 +24,7 @@ from flower_pca.clients import PCAClient
 from flower_pca.core.stage import Reply
 from flower_pca.masking import messages, primitives
 from flower_pca.masking.demands import Demands
-from flower_pca.masking.identity import Identity, shown
+from flower_pca.masking.identity import Identity, printable
 from flower_pca.masking.secrets import Secrets
 
 FOUR = two_lead(4)
@@ -251,7 +251,7 @@ def test_nodes_that_are_told_of_different_groups_send_nothing(how, run):
 
 def digest_of(identity):
     """The name of a node's key as it is shown."""
-    return shown(identity.sign(b"")[:32])
+    return printable(identity.sign(b"")[:32])
 
 
 @pytest.mark.parametrize("how", ["none", "zeros", "of another", "of another set-up"])

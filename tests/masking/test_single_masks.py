@@ -100,7 +100,7 @@ def test_a_late_upload_is_discarded():
     assert 2 not in unmask.to
     record = run.session.advance([late, *(run.answer(unmask, i) for i in unmask.to)])
     assert "It was not counted" in record.failures["2"]
-    assert run.session.carried is None  # the sum is delivered ...
+    assert run.session.message is None  # the sum is delivered ...
     stale = Reply(2, run.message().number, late.arrays)  # ... and under another number it is no answer to anything
     record = run.session.advance([stale, *(run.answer(run.message(), i) for i in (0, 1, 3, 4))])
     assert "must be made of" in record.failures["2"]

@@ -29,7 +29,7 @@ BUDGET = DP(epsilon=2.0, delta=1e-6, clip=3.0)
 def asked(run, i, change, frame=None):
     """A client's answer to a message that has been changed for it; its memory moves on."""
     message = run.message()
-    data = run.nodes[i].framed(message.frame if frame is None else frame)
+    data = run.nodes[i].in_frame(message.frame if frame is None else frame)
     up, run.memories[i] = flat.answer(message.stage, {**flat.every(message, i), **change}, data, run.memories[i])
     return Reply(i, message.number, up)
 
@@ -96,8 +96,9 @@ def test_all_that_a_client_is_asked_is_in_the_digest_and_nothing_of_its_own():
     dp = DP(epsilon=50.0, delta=1e-6, clip=3.0, reach=20.0)
     run = Run(FIVE, "ssi(max_rounds=2)", dp=dp, scale="std").until("upload", 1)
     message = run.message()
-    digests, asked = {messages.said(flat.every(message, i), message.frame) for i in message.to}, flat.every(message, -1)
-    assert digests == {messages.said(asked, message.frame)}
+    digests = {messages.statement(flat.every(message, i), message.frame) for i in message.to}
+    asked = flat.every(message, -1)
+    assert digests == {messages.statement(asked, message.frame)}
     common = {name for name in asked if name not in ("mask.step", "mask.setup", "mask.number")}
     assert common == {"Z", "dp.clip", "dp.noise", "dp.budget", "dp.among"} | {
         *("mask.stage", "mask.clients", "mask.bound.Y", "mask.bound.n")
@@ -105,13 +106,13 @@ def test_all_that_a_client_is_asked_is_in_the_digest_and_nothing_of_its_own():
     for name in common:  # a bit of any of them
         a = asked[name].copy()
         a.reshape(-1).view(np.uint8)[0] ^= 1
-        digests.add(messages.said({**asked, name: a}, message.frame))
+        digests.add(messages.statement({**asked, name: a}, message.frame))
     for name in ("Z", "dp.noise"):  # the same bytes in another shape, under another name
         reshaped, renamed = {name: asked[name].reshape(1, -1)}, {"X": asked[name]}
         rest = {n: a for n, a in asked.items() if n != name}
-        digests |= {messages.said({**rest, **changed}, message.frame) for changed in (reshaped, renamed, {})}
-    digests |= {messages.said(asked, frame) for frame in (Frame(), Frame(message.frame.mean))}
-    digests.add(messages.said(message.arrays, Frame(message.frame.scale, message.frame.mean)))
+        digests |= {messages.statement({**rest, **changed}, message.frame) for changed in (reshaped, renamed, {})}
+    digests |= {messages.statement(asked, frame) for frame in (Frame(), Frame(message.frame.mean))}
+    digests.add(messages.statement(message.arrays, Frame(message.frame.scale, message.frame.mean)))
     assert len(digests) == 1 + len(common) + 6 + 3
 
 
@@ -119,7 +120,7 @@ def test_frames_that_are_the_same_to_a_client_have_one_digest():
     """A client may find rows in a frame of equal numbers among those that it has at hand."""
     one, same = Frame(np.zeros(3), np.ones(3)), Frame(-np.zeros(3), np.ones(3, dtype=np.float32))
     assert one.same(same)
-    assert messages.said({}, one) == messages.said({}, same)
+    assert messages.statement({}, one) == messages.statement({}, same)
 
 
 class Partial(SSI):

@@ -167,7 +167,7 @@ def test_once_they_are_measured_no_half_reads_a_row(n):
         Z = np.linalg.qr(rng.standard_normal((D, 3)))[0]
         for stage, arrays in questions(rng, Z).items():
             frame = Frame(rng.standard_normal(D), np.exp(rng.standard_normal(D)))
-            up, _ = answering.answer(stage, arrays, data.framed(frame), {}, fixed=FixedData.of)
+            up, _ = answering.answer(stage, arrays, data.in_frame(frame), {}, fixed=FixedData.of)
             assert up, number
 
 
@@ -202,7 +202,7 @@ def test_they_are_served_by_name_only(name):
     assert "counts" in Node(0, X, allow=[name]).ask(name, message)
     with pytest.raises(RefusedError, match="compare no rows"):
         Node(0, X).ask("low_rank", {}, algorithm="krylov")
-    assert Rules(allow=[name]).served == {name}
+    assert Rules(allow=[name]).services == {name}
     served = ConsensusRPCAClient(X, context=Context(1, 1, {"partition-id": 0}, RecordDict(), {}))
     assert served.get_properties({})["algorithms"] == "consensus_rpca"
 

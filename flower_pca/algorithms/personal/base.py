@@ -30,9 +30,12 @@ from flower_pca.rows.local import LocalData
 INITS: Final = ("projection", "upload", "qu", "random")
 WEIGHTS: Final = ("equal", "samples")
 _SUMMED: Final = ("projection", "random")
-_LATER: Final = 4.0  # times the sum of squares of all clients: a client's mean square, rarely near that sum at all
-_CLEAR: Final = 1e-3  # residual of the projector average's wanted eigenvectors at which the start is good enough
-_LENGTH: Final = 4  # products that a Rayleigh-Ritz step of the probe looks back on: older ones are of spaces given up
+# times the sum of squares of all clients: a client's mean square, rarely near that sum at all
+_LATER: Final = 4.0
+# residual of the projector average's wanted eigenvectors at which the start is good enough
+_CLEAR: Final = 1e-3
+# products that a Rayleigh-Ritz step of the probe looks back on: older ones are of spaces given up
+_LENGTH: Final = 4
 _VANISHED: Final = 1e-8
 
 
@@ -205,7 +208,7 @@ class Personalized(Iterative[S]):
         if isinstance(self.local_components, str):
             self._check_auto(self.local_components)
         elif not isinstance(self.local_components, int | np.integer):
-            numbers = apart.checked(f"local_components of {self.name}", self.local_components)
+            numbers = apart.check(f"local_components of {self.name}", self.local_components)
             object.__setattr__(self, "local_components", numbers)
         else:
             checks.integer(f"local_components of {self.name}", self.local_components)
@@ -305,7 +308,8 @@ class Personalized(Iterative[S]):
 
     def status(self, state: S) -> Status | None:
         status = super().status(state)
-        early = np.any(self._each("own")["own"]) and not state.probe.ready  # for theta to be told
+        # for theta to be told
+        early = np.any(self._each("own")["own"]) and not state.probe.ready
         if status is not None and status.outcome is Outcome.CONVERGED and early:
             return None
         return status
@@ -331,7 +335,8 @@ class Personalized(Iterative[S]):
         return model.columns
 
     def verify(self, model: Model) -> Status | None:
-        return model.status  # the residuals are those of eigenvectors, which shared components are not
+        # the residuals are those of eigenvectors, which shared components are not
+        return model.status
 
     def _each(self, name: str, *, beside: int = 0, most: int | None = None) -> Arrays:
         """Each client's number of own components, and so many beside, in a message: a number, or a table of them."""

@@ -98,7 +98,7 @@ class PersonalClosing(Stage[ClosingState]):
         return {**up, "V": V} if arrays["collect"] else up, {"V": V, "variances": np.maximum(values, 0.0)}
 
     @staticmethod
-    def own(memory: Arrays, data: LocalData) -> Arrays:
+    def own_results(memory: Arrays, data: LocalData) -> Arrays:
         if "variances" not in memory:
             return {}
         return {OWN: np.ascontiguousarray(memory["V"].T), "variances": memory["variances"]}
@@ -134,7 +134,8 @@ class PersonalClosing(Stage[ClosingState]):
         assert state.total is not None
         clients, probed = float(state.total["clients"]), float(state.total["probed"])
         values, U, Y, residuals = linalg.rayleigh_ritz(state.U, state.total["Y"])
-        enough = probed >= min(2.0, clients)  # of one among several it would be 0, and say nothing of the others
+        # of one among several it would be 0, and say nothing of the others
+        enough = probed >= min(2.0, clients)
         if enough:
             overlap = float(np.sum(state.left["b"] * state.total["Vb"])) / probed
         else:

@@ -13,9 +13,11 @@ from flower_pca.rows.local import LocalData
 
 _HELD: Final = 2**24  # entries of the deflated rows that may be held
 _SIDE: Final = 4096  # sides up to which a dense eigenproblem is solved
-_OVER: Final = 5  # columns beyond the wanted ones where subspace iteration stands in for it
+# columns beyond the wanted ones where subspace iteration stands in for it
+_OVER: Final = 5
 _STEPS: Final = 200
-_SETTLED: Final = 1e-10  # residual, relative to the first eigenvalue, at which subspace iteration ends
+# residual, relative to the first eigenvalue, at which subspace iteration ends
+_SETTLED: Final = 1e-10
 _ROUNDING: Final = 1e-9  # of a direction, below which nothing of it is left beside U
 
 

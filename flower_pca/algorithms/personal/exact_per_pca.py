@@ -8,7 +8,7 @@ itself: `learn` goes back to the plain one when the objective has fallen.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Final
 
 import numpy as np
@@ -16,9 +16,12 @@ import numpy as np
 from flower_pca.algorithms.cached import CachedSums
 from flower_pca.algorithms.personal import deflation, held_out
 from flower_pca.algorithms.personal.base import Personalized, PersonalState, Probe, Start, weight
+from flower_pca.algorithms.personal.gains import Gains
 from flower_pca.algorithms.personal.secants import Secants
-from flower_pca.base import checks, linalg
+from flower_pca.base import checks, labels, linalg
+from flower_pca.base.errors import ConfigError
 from flower_pca.base.linalg import Array
+from flower_pca.base.status import Outcome, Status
 from flower_pca.core.asks import FLAG, STEPS, Ask
 from flower_pca.core.kinds import MEAN_SQUARES, NUMBER, ROWS, Kind, Part
 from flower_pca.core.model import Model
@@ -38,7 +41,9 @@ class ExactState(PersonalState):
     best: float
     bold: bool = False  # whether the U sent is no plain step, and has to prove itself
     secants: Secants | None = None
-    back: bool = False  # whether the U before was given up, and warm starts found for it are to be too
+    gains: Gains = field(default_factory=Gains)
+    # whether the U before was given up, and warm starts found for it are to be too
+    back: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +76,8 @@ class ExactPerPCA(Personalized[ExactState]):
         collect: Whether to ask for the own components at the end, which only nodes that agree will send.
         acceleration: "lbfgs", a quasi-Newton step from ten rounds before, or "none", the plain one.
         local_steps: If above 0, so many warm power steps for V_i instead of the exact solution.
+        gain_tol: If above 0, the run also ends, as settled, when the objective has gained no more than this share of
+            itself in ten rounds, the next step promises no more, and the last ten steps show no saddle; see `Gains`.
         oversample: Columns beyond the shared components in the Lanczos blocks of init="projection".
         tol, min_rounds, max_rounds, patience: See `Iterative`.
     """
@@ -81,11 +88,16 @@ class ExactPerPCA(Personalized[ExactState]):
 
     acceleration: str = "lbfgs"
     local_steps: int = 0
+    gain_tol: float = 0.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
         checks.choice(f"acceleration of {self.name}", self.acceleration, ACCELERATIONS)
         checks.integer(f"local_steps of {self.name}", self.local_steps)
+        checks.number(f"gain_tol of {self.name}", self.gain_tol, least=0.0, remedy="Try 1e-5.")
+        if self.gain_tol and self.acceleration == "none":
+            rule, remedy = "0 where acceleration is 'none'", 'Use acceleration="lbfgs", whose steps tell of saddles.'
+            raise ConfigError(f"gain_tol of {self.name}", must=rule, got=self.gain_tol, then=remedy)
 
     def first(self, common: PersonalState, model: Model) -> ExactState:
         return ExactState(**vars(common), sums=CachedSums(model.n, summed=model.summed), known=common.U, best=-np.inf)
@@ -103,7 +115,8 @@ class ExactPerPCA(Personalized[ExactState]):
         return {"w": NUMBER, **Probe.parts(arrays), "n": ROWS, "Z": Z, "f": MEAN_SQUARES}
 
     def limits(self, model: Model) -> Mapping[str, Array | float]:
-        return {"n": MOST_ROWS, "Z": self.largest(model)[1], "f": 0.0}  # f to the last bit: it decides
+        # f to the last bit: it decides
+        return {"n": MOST_ROWS, "Z": self.largest(model)[1], "f": 0.0}
 
     @staticmethod
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
@@ -155,7 +168,8 @@ class ExactPerPCA(Personalized[ExactState]):
             secants, progress = state.secants, state.progress.step(state.progress.error)
             if secants is not None and share >= 1.0:
                 secants = secants.tried(state.U, Z)
-            return replace(state, U=state.known, bold=False, back=True, secants=secants, progress=progress)
+            state = replace(state, secants=secants, gains=state.gains.without(), progress=progress)
+            return replace(state, U=state.known, bold=False, back=True)
         size = float(np.linalg.norm(Z))
         if size:
             error = float(np.linalg.norm(linalg.complement(Z, state.U))) / size
@@ -165,15 +179,26 @@ class ExactPerPCA(Personalized[ExactState]):
         state = replace(state, known=image, best=f, back=False, progress=progress)
         # Answers of absent clients are of an older U: what is said by them of the curvature leads astray.
         if share < 1.0 or self.acceleration == "none":
-            return replace(state, U=image, bold=False, secants=None)
+            return replace(state, U=image, bold=False, secants=None, gains=Gains())
         if state.secants is None:
             secants = Secants.begin(state.U, Z)
         else:
             secants = state.secants.moved(state.U, Z)
         ahead = secants.ahead(Z)
         if ahead is None:
-            return replace(state, U=image, bold=False, secants=secants)
-        return replace(state, U=ahead, bold=True, secants=secants)
+            return replace(state, U=image, bold=False, secants=secants, gains=Gains())
+        U, promise = ahead
+        gains = state.gains.add(f, secants.curvature(Z), promise, linalg.sin_theta(state.U, U))
+        return replace(state, U=U, bold=True, secants=secants, gains=gains)
+
+    def status(self, state: ExactState) -> Status | None:
+        status = super().status(state)
+        if status is not None or not self.gain_tol or state.progress.rounds < self.min_rounds:
+            return status
+        words = state.gains.ended(self.gain_tol)
+        if not words:
+            return None
+        return Status(Outcome.SETTLED, f"{words}, after {labels.count(state.progress.rounds, 'round')}")
 
     def metrics(self, state: ExactState) -> dict[str, float]:
         if np.isfinite(state.best):

@@ -21,7 +21,8 @@ from flower_pca.base.linalg import Array
 from flower_pca.base.medians import median
 from flower_pca.rows.local import LocalData
 
-_BACK: Final = 0.5  # of the threshold, within which a far entry is one no more: else it might come and go for ever
+# of the threshold, within which a far entry is one no more: else it might come and go for ever
+_BACK: Final = 0.5
 _LEAST: Final = 1e-6  # of the size of a column, below which L is no better known
 _PROJECTED: Final = 100  # steps at most of a projection of new rows
 _SETTLED: Final = 1e-10  # change of L relative to L, at which it ends

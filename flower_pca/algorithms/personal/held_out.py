@@ -32,7 +32,8 @@ ASKS: Final[Mapping[str, Ask]] = {"own": OWN_WIDTH.by_client, AUTO: FLAG}
 CHOSEN: Final = "chosen"  # in a client's memory, and in its last answer
 MOST: Final = 10  # own components that a client takes by itself
 FEW: Final = 1  # what one with too few rows to hold some out takes
-_MOVED: Final = 0.01  # sine of the angle from the U that a number was chosen beside, at which it is chosen anew
+# sine of the angle from the U that a number was chosen beside, at which it is chosen anew
+_MOVED: Final = 0.01
 _TIMES: Final = 20  # that it is, at most, so that a run comes to its end
 
 

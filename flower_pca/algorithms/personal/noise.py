@@ -15,9 +15,12 @@ from flower_pca.rows.fixed import FixedData
 _CLEAR: Final = 2.0  # times the noise
 _ROUNDS: Final = 8  # in which the noise of columns and the number of directions settle
 _SETTLED: Final = 0.05  # of each column's noise, by which the last of these moves it
-_REGRESSED: Final = 4096  # columns, of which as many are regressed on the others at most
-_ENOUGH: Final = 0.75  # columns for each row, of which as many are: a quarter of the rows is left to tell noise by
-_RIDGE: Final = 1e-9  # of a column's variance: others of which it is a sum leave it that noise
+# columns, of which as many are regressed on the others at most
+_REGRESSED: Final = 4096
+# columns for each row, of which as many are: a quarter of the rows is left to tell noise by
+_ENOUGH: Final = 0.75
+# of a column's variance: others of which it is a sum leave it that noise
+_RIDGE: Final = 1e-9
 _ALONE: Final = 0.05  # of a column, at least, that directions are taken to leave free
 
 
@@ -67,7 +70,7 @@ def by_column(parts: Sequence[FixedData], most: int) -> Array:
     """
     noise = _guess(parts)
     for _ in range(_ROUNDS):
-        even = [_Weighed(part, _inverse(np.sqrt(noise))) for part in parts]
+        even = [_WeightedRows(part, _inverse(np.sqrt(noise))) for part in parts]
         found = directions(even, most)
         before, noise = noise, noise * _beside(found, last(clear(*residuals(found))))
         if np.allclose(noise, before, rtol=_SETTLED):
@@ -80,10 +83,10 @@ def _guess(parts: Sequence[FixedData]) -> Array:
     variances = np.sum([part.squares() for part in parts], axis=0) / n
     if d > min(_ENOUGH * n, _REGRESSED):
         return np.asarray(variances)
-    return _unexplained(folds.Together(parts).gram() / n, variances) * n / (n - d)
+    return _residual_variances(folds.Together(parts).gram() / n, variances) * n / (n - d)
 
 
-def _unexplained(S: Array, variances: Array) -> Array:
+def _residual_variances(S: Array, variances: Array) -> Array:
     """What is left of each column after its regression on all others."""
     scale = _inverse(np.sqrt(variances))
     S = S * scale * scale[:, None] + _RIDGE * np.eye(len(S))
@@ -102,7 +105,7 @@ def _beside(found: Sequence[tuple[Any, Array]], r: int) -> Array:
     return np.asarray(np.mean(beside, axis=0))
 
 
-class _Weighed:
+class _WeightedRows:
     """Rows of which each column is multiplied by a weight."""
 
     dtype: ClassVar[np.dtype[Any]] = np.dtype(np.float64)

@@ -26,7 +26,8 @@ from flower_pca.rows.local import LocalData
 RETRACTIONS: Final = ("polar", "qr")
 _STEP: Final = 0.5  # the first step, in multiples of 1 / max_i ||S_i||_2
 _LONGEST: Final = 16.0
-_LONGER, _SHORTER = 2.0, 0.25  # what becomes of it after a round that has raised the objective, and after another
+# what becomes of it after a round that has raised the objective, and after another
+_LONGER, _SHORTER = 2.0, 0.25
 
 
 @dataclass(frozen=True)
@@ -152,11 +153,13 @@ class PerPCA(Personalized[PerState]):
 
     def limits(self, model: Model) -> Mapping[str, Array | float]:
         w, wS = self.largest(model)
-        return {"M": w + 2.0 * (self.eta or 0.0) * wS, "f": 0.0}  # U + eta (S U - W (W'SU + U'SW) / 2)
+        # U + eta (S U - W (W'SU + U'SW) / 2)
+        return {"M": w + 2.0 * (self.eta or 0.0) * wS, "f": 0.0}
 
     @property
     def additive(self) -> bool:
-        return self.eta is not None and super().additive  # max_i ||S_i||_2, which `step` is in proportion to, is no sum
+        # max_i ||S_i||_2, which `step` is in proportion to, is no sum
+        return self.eta is not None and super().additive
 
     @staticmethod
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
@@ -167,7 +170,8 @@ class PerPCA(Personalized[PerState]):
         U, eta, w = arrays["U"], float(arrays["eta"]), weight(arrays, data)
         own, chosen = held_out.number(arrays, data, memory)
         V, span = memory.get("V", U[:, :0]), deflation.narrow(data, U.shape[1] + own, memory)
-        if V.shape != (data.d, min(own, data.d - U.shape[1])):  # a newcomer, or a node that has lost its memory
+        # a newcomer, or a node that has lost its memory
+        if V.shape != (data.d, min(own, data.d - U.shape[1])):
             V = linalg.random_basis(data.d, own, seed=int(arrays["seed"]) + data.fingerprint())
         W = np.hstack([U, deflation.within(deflation.feasible(V, U), U, span)])
         G = deflation.product(data, W)
@@ -187,7 +191,11 @@ class PerPCA(Personalized[PerState]):
             step = self.eta
         error = float(np.linalg.norm(linalg.complement(M, state.U))) / step / np.sqrt(max(U.shape[1], 1))
         f = float(mean["f"])
-        before = state.progress if f >= state.objective else replace(state.progress, gained=f)  # it has to rise again
+        # it has to rise again
+        if f >= state.objective:
+            before = state.progress
+        else:
+            before = replace(state.progress, gained=f)
         progress, step = before.step(error, gain=f), self._following(state, f)
         return replace(state, U=U, objective=f, step=step, progress=progress)
 

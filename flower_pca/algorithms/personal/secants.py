@@ -6,7 +6,8 @@ objective is flat. Two points and their gradients say what the curvature between
 `Secants.ahead` multiplies G by agrees with the last such pairs, and is a multiple of that of the plain step beyond
 them (Nocedal 1980). Pairs are carried from point to point by rotation and projection.
 
-Pairs along which the gradient grows say nothing of where a maximum is; they are left out.
+Pairs along which the gradient grows say nothing of where a maximum is; a step is taken without them. But they show
+that there is none yet: `Secants.curvature` is the largest there is along the last steps, above 0 on a saddle.
 """
 
 from __future__ import annotations
@@ -20,9 +21,13 @@ from flower_pca.base import linalg
 from flower_pca.base.linalg import Array
 
 _PAIRS: Final = 10
-_BENT: Final = 1e-10  # the least cosine between a step and what the gradient lost along it
+# the least cosine between a step and what the gradient lost along it
+_BENT: Final = 1e-10
 _LONGEST: Final = 1.0  # tangent of the largest angle by which a step turns the subspace
-_VANISHED: Final = 1e-12  # of the plain step's largest curvature, below which there is none
+# of the plain step's largest curvature, below which there is none
+_VANISHED: Final = 1e-12
+# singular value of ten steps of length one, below which a direction is no step of its own
+_ALIKE: Final = 1e-2
 
 
 @dataclass(frozen=True)
@@ -65,30 +70,50 @@ class Secants:
         step = self.tangent(U @ turn - self.U)
         return self.joined([*self.pairs, Secant(step, self.G - self.tangent(there.G @ turn))])
 
-    def ahead(self, Z: Array) -> Array | None:
-        """Where to go next; None if no pair says anything."""
-        if not self.pairs:
+    def ahead(self, Z: Array) -> tuple[Array, float] | None:
+        """Where to go next, and by how much the objective is to rise by that; None if no pair says anything."""
+        bent = [pair for pair in self.pairs if pair.bent]
+        if not bent:
             return None
-        values, Q = linalg.eigh_descending(self.U.T @ Z)
-        values = np.maximum(values, _VANISHED * values[0])
+        values, Q = self._plain(Z)
         step, passed = self.G, []
-        for pair in reversed(self.pairs):
+        for pair in reversed(bent):
             along = float(np.sum(pair.s * step) / np.sum(pair.s * pair.y))
             step = step - along * pair.y
             passed.append((pair, along))
-        newest = self.pairs[-1]
+        newest = bent[-1]
         plain = ((newest.y @ Q) / values) @ Q.T
         # Never shorter than the plain step, which is sure of its ground.
         longer = max(float(np.sum(newest.s * newest.y) / np.sum(newest.y * plain)), 1.0)
         step = longer * (((step @ Q) / values) @ Q.T)
         for pair, along in reversed(passed):
             step = step + (along - float(np.sum(pair.y * step) / np.sum(pair.s * pair.y))) * pair.s
-        return linalg.polar(self.U + step * min(1.0, _LONGEST / linalg.norm2(step)))
+        step = step * min(1.0, _LONGEST / linalg.norm2(step))
+        return linalg.polar(self.U + step), float(np.sum(step * self.G))
+
+    def curvature(self, Z: Array) -> float:
+        """The largest curvature of the objective along the last steps, in multiples of what the plain step takes.
+
+        It is below 0 near a maximum, as far as these steps can tell: the largest Ritz value of the Hessian.
+        """
+        values, Q = self._plain(Z)
+        lengths = [float(np.linalg.norm((pair.s @ Q) * np.sqrt(values))) for pair in self.pairs]
+        steps = [((p.s @ Q) * np.sqrt(values) / size).ravel() for p, size in zip(self.pairs, lengths, strict=True)]
+        fallen = [((p.y @ Q) / np.sqrt(values) / size).ravel() for p, size in zip(self.pairs, lengths, strict=True)]
+        left, sizes, right = np.linalg.svd(np.stack(steps, axis=1), full_matrices=False)
+        apart = sizes > _ALIKE
+        H = -(left.T @ np.stack(fallen, axis=1) @ right.T / sizes)[np.ix_(apart, apart)]
+        return float(np.linalg.eigvalsh((H + H.T) / 2.0)[-1])
+
+    def _plain(self, Z: Array) -> tuple[Array, Array]:
+        """The eigenvalues and eigenvectors of U'Z, the curvature that the plain step takes in all directions."""
+        values, Q = linalg.eigh_descending(self.U.T @ Z)
+        return np.maximum(values, _VANISHED * values[0]), Q
 
     def tangent(self, A: Array) -> Array:
         """(I - UU')A."""
         return np.asarray(A - self.U @ (self.U.T @ A))
 
     def joined(self, pairs: list[Secant]) -> Secants:
-        """With the newest of these pairs."""
-        return Secants(self.U, self.G, tuple(pair for pair in pairs if pair.bent)[-_PAIRS:])
+        """With the newest of these pairs, but for steps of no length."""
+        return Secants(self.U, self.G, tuple(pair for pair in pairs if np.any(pair.s))[-_PAIRS:])

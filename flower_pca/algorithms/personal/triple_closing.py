@@ -37,7 +37,8 @@ class TripleClosing(PersonalClosing):
     def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
         wide = len(arrays["U"])
         common = PersonalClosing.parts(arrays, d)
-        Y = Part(arrays["U"].shape, Kind.ESTIMATE)  # of rows that nobody has made a claim on
+        # of rows that nobody has made a claim on
+        Y = Part(arrays["U"].shape, Kind.ESTIMATE)
         columns = {"taken": Part((wide,), Kind.COUNT), "noise": Part((wide,), Kind.MEAN_SQUARES)}
         return {**common, "Y": Y, **columns, "squares": NUMBER}
 
@@ -51,14 +52,15 @@ class TripleClosing(PersonalClosing):
         cut = float(arrays["cut"])
         T = clean.scores(W)
         noise = rows.noise(W, T)
-        fit = rows.judge(W, T, np.zeros_like(fit.far), cut * noise)  # in the end the threshold is the only rule
+        # in the end the threshold is the only rule
+        fit = rows.judge(W, T, np.zeros_like(fit.far), cut * noise)
         up |= {"taken": fit.far.sum(axis=0), "noise": noise**2}
         up["squares"] = np.array(clean.squared_error(W[:, :0]))
         return up, {**found, **memory_of(fit)}
 
     @staticmethod
-    def own(memory: Arrays, data: LocalData) -> Arrays:
-        found = PersonalClosing.own(memory, data)
+    def own_results(memory: Arrays, data: LocalData) -> Arrays:
+        found = PersonalClosing.own_results(memory, data)
         rows = Rows.of(data)
         fit = recall(rows, memory)
         if not found or fit is None:

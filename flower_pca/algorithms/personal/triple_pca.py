@@ -52,7 +52,7 @@ class TriplePCA(ExactPerPCA):
         inner_steps: How often a client finds far entries and own components anew for a U; ten times as often where it
             begins.
         weights, init, start_rounds, given, collect: See `ExactPerPCA`.
-        acceleration, local_steps, oversample: See there.
+        acceleration, local_steps, gain_tol, oversample: See there.
         tol, min_rounds, max_rounds, patience: See `Iterative`.
     """
 

@@ -112,26 +112,38 @@ class Problem:
         return float(np.sqrt(self.n) + np.sqrt(self.d))
 
 
-FAR: Final = 10.0  # thresholds beyond which an entry pulls no more, where there is no noise
+# thresholds beyond which an entry pulls no more, where there is no noise
+FAR: Final = 10.0
 MOST_NOISE: Final = 0.4  # of an ordinary entry, in what hidden entries are off by
 _NEAR, _WIDE = 3.0, 2.0  # the same with noise, and thresholds over noise
 _SOFTER: Final = 0.1  # of the ridge, with noise
 _BACK: Final = 10  # rounds in which s_h would fall with lam
 _STAYS: Final = 0.8
-_EVERY, _AT_FIRST, _FALLS, _AT_LEAST = 5, 15, 0.9, 16  # when noise is estimated anew, and when it may end
-_ROUGH: Final = 1e-3  # of the noise over an ordinary entry: where a basis counts as at rest
-_SPECTRUM: Final = 10.0  # thresholds times sqrt(n) + sqrt(d) below which a singular value is none
-_OF_NOISE, _GAP = 2.5, 5.0  # noise times that, and the ratio of singular values that counts as a gap
+# when noise is estimated anew, and when it may end
+_EVERY, _AT_FIRST, _FALLS, _AT_LEAST = 5, 15, 0.9, 16
+# of the noise over an ordinary entry: where a basis counts as at rest
+_ROUGH: Final = 1e-3
+# thresholds times sqrt(n) + sqrt(d) below which a singular value is none
+_SPECTRUM: Final = 10.0
+# noise times that, and the ratio of singular values that counts as a gap
+_OF_NOISE, _GAP = 2.5, 5.0
 _RARE, _FEWER = 0.1, 2  # the share of entries beyond lam up to which so many steps do
 _LOOKING: Final = 2  # columns of the block that looks for structure in what is left
-_STRUCTURE: Final = 1.8  # square of the largest singular value of what is left, over that of independent entries
-_CORRELATED: Final = 0.02  # of the noise over an ordinary entry: where a basis is at rest beside structure that stays
-_BETTER: Final = 0.9  # of what hidden entries are off by, at most, where all columns tell more than a few do
-_MOST_LEFT: Final = 0.2  # of all squares that are left, in one direction: a component or a block leaves more there
-_STAYS_LEFT: Final = 0.97  # of that structure, over _EVERY rounds: what a basis on its way leaves falls faster
-_HIGH, _LOW = 10.0, 0.1  # the threshold of columns found anew over an ordinary entry, and where these are found out
+# square of the largest singular value of what is left, over that of independent entries
+_STRUCTURE: Final = 1.8
+# of the noise over an ordinary entry: where a basis is at rest beside structure that stays
+_CORRELATED: Final = 0.02
+# of what hidden entries are off by, at most, where all columns tell more than a few do
+_BETTER: Final = 0.9
+# of all squares that are left, in one direction: a component or a block leaves more there
+_MOST_LEFT: Final = 0.2
+# of that structure, over _EVERY rounds: what a basis on its way leaves falls faster
+_STAYS_LEFT: Final = 0.97
+# the threshold of columns found anew over an ordinary entry, and where these are found out
+_HIGH, _LOW = 10.0, 0.1
 _SLOWLY, _FAST = 0.93, 0.8  # by which it falls until then, and from there
-_AT_REST: Final = 10.0  # times tol: hidden entries nearer than that say nothing of structure
+# times tol: hidden entries nearer than that say nothing of structure
+_AT_REST: Final = 10.0
 
 
 class Phase(enum.StrEnum):
@@ -222,15 +234,16 @@ class Attempt:
             return min(most, _FEWER)
         return most
 
-    def structured(self, problem: Problem, *, directions: int = 1) -> bool:
+    def has_structure(self, problem: Problem, *, directions: int = 1) -> bool:
         """Whether dense noise leaves more in so many directions, each, than independent entries would."""
         if self.seen == 0.0 or self.hidden <= _AT_REST * problem.tol * problem.sigma or len(self.left) < directions:
-            return False  # there is no noise, or none that a basis at rest to tol could be told from
+            # there is no noise, or none that a basis at rest to tol could be told from
+            return False
         return self.left[directions - 1] > _STRUCTURE * problem.edge**2 / self.seen
 
-    def correlated(self, problem: Problem) -> bool:
+    def has_correlation(self, problem: Problem) -> bool:
         """Whether what is left is structured as correlated residuals are: in several directions, not mostly in one."""
-        return self.left[0] <= _MOST_LEFT and self.structured(problem, directions=_LOOKING)
+        return self.left[0] <= _MOST_LEFT and self.has_structure(problem, directions=_LOOKING)
 
     @property
     def too_narrow(self) -> bool:
@@ -346,7 +359,7 @@ def _settle(now: Attempt, problem: Problem, early: bool) -> Attempt:
             s = newer
     now = replace(now, rounds=rounds, noise=s, lam=_WIDE * s)
     # Where fewer columns tell less and leave structure, all of them come back whatever else these would do.
-    widens = now.too_narrow and now.structured(problem)
+    widens = now.too_narrow and now.has_structure(problem)
     rest = rounds >= _AT_LEAST and (stays or widens or rests(now, problem))
     if early or (not rest and rounds < problem.patience):
         return now
@@ -374,7 +387,7 @@ def _stays(now: Attempt, problem: Problem) -> bool:
 
     That is what correlated residuals leave, and more rounds would leave as much.
     """
-    if now.rowwise or len(now.lefts) <= _EVERY or not now.correlated(problem):
+    if now.rowwise or len(now.lefts) <= _EVERY or not now.has_correlation(problem):
         return False
     if now.stop > _CORRELATED * now.noise / problem.sigma:
         return False

@@ -58,7 +58,8 @@ _PLAN: Final = (  # gamma, lam at first over sigma, and whether rows are divided
 )
 RESTARTS: Final = len(_PLAN) - 1
 _PROBED: Final = 2  # attempts before a probe
-_CLEAR: Final = 100.0  # gap of the singular values of a failed attempt that its rank is read off
+# gap of the singular values of a failed attempt that its rank is read off
+_CLEAR: Final = 100.0
 _SAME: Final = 1e-2  # relative distance of two low-rank parts that agree
 _TINY: Final = float(np.finfo(np.float64).tiny)
 _STREAM: Final = 2**61
@@ -150,7 +151,8 @@ class Book:
     def add(self, record: Record) -> Book:
         """With an attempt more that has ended."""
         verdict = record.verdict
-        if record.attempt.probe:  # it has more columns than were asked for: an answer only if it passes
+        # it has more columns than were asked for: an answer only if it passes
+        if record.attempt.probe:
             better = verdict.passes and self._better(verdict)
             if better:
                 return replace(self, best=record)
@@ -160,7 +162,7 @@ class Book:
             book = replace(self, best=record)
         if not verdict.passes:
             book = replace(book, p=min(_rank(record.attempt) or self.p, self.p))
-        if verdict.lacking and verdict.predicted and verdict.determined:
+        if verdict.lacking and verdict.predicted and verdict.is_determined:
             book = replace(book, alike=(*self.alike, record)[:2])
         return book
 

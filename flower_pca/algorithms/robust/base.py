@@ -27,10 +27,12 @@ from flower_pca.rows.local import LocalData
 
 S = TypeVar("S", bound=Iterating)
 
-NORMAL: Final = 1.4826  # a normal entry's deviation over the median of its absolute value
+# a normal entry's deviation over the median of its absolute value
+NORMAL: Final = 1.4826
 _STREAM: Final = 2**62
 _MOST: Final = 0.5  # share of a client's entries
-_NOTHING: Final = 1e-6  # of the squares of ordinary entries, below which a low-rank part is none
+# of the squares of ordinary entries, below which a low-rank part is none
+_NOTHING: Final = 1e-6
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,7 +111,8 @@ def root_mean_square(model: Model) -> float:
     return float(np.sqrt(model.trace / (model.n * model.d)))
 
 
-COUNTING: Final[Mapping[str, Ask]] = {"top": index(1100, least=-1100)}  # of the message that counts entries by size
+# of the message that counts entries by size
+COUNTING: Final[Mapping[str, Ask]] = {"top": index(1100, least=-1100)}
 
 
 def counts_message(rms: float) -> Arrays:

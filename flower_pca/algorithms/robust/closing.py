@@ -12,7 +12,7 @@ from flower_pca.algorithms.robust import hidden, huber
 from flower_pca.algorithms.robust.attempt import moments
 from flower_pca.algorithms.robust.base import rows_with
 from flower_pca.algorithms.robust.huber import Regression
-from flower_pca.algorithms.robust.proof import once_more, undetermined
+from flower_pca.algorithms.robust.proof import find_undetermined, once_more
 from flower_pca.base import linalg
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Status
@@ -22,7 +22,8 @@ from flower_pca.core.model import Model
 from flower_pca.core.stage import MOST_ROWS, Arrays, Merge, Stage, add
 from flower_pca.rows.local import LocalData
 
-FAR: Final = 10.0  # thresholds from the low-rank part beyond which an entry counts as an outlier
+# thresholds from the low-rank part beyond which an entry counts as an outlier
+FAR: Final = 10.0
 _KEYS, _CLIENTS = "keys", "clients"  # what is known of single clients, beside the sums
 
 
@@ -67,7 +68,8 @@ class LowRank(Stage[LowRankState]):
 
     def start(self, model: Model) -> LowRankState:
         Z = model.columns
-        U = Z @ (Z.T @ model.left["U"])  # U itself, but for the last rounding, unless the frame has changed since
+        # U itself, but for the last rounding, unless the frame has changed since
+        U = Z @ (Z.T @ model.left["U"])
         left = dict(model.left)
         lam, rho, sigma = (float(left.pop(name)) for name in ("lam", "rho", "sigma"))
         cut, tag = float(left.pop("cut", np.inf)), int(left.pop("tag", -1))
@@ -82,7 +84,11 @@ class LowRank(Stage[LowRankState]):
     def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
         wide, p = arrays["U"].shape
         columns = Part((wide,), Kind.COUNT)
-        weak = {"weak": Part((2,), Kind.COUNT)} if "cut" in arrays else {}  # rows not determined, and bad as a whole
+        # rows not determined, and bad as a whole
+        if "cut" in arrays:
+            weak = {"weak": Part((2,), Kind.COUNT)}
+        else:
+            weak = {}
         return {"n": ROWS, **weak, "G": Part((p, p), Kind.SCORES), "far": columns, "taken": columns}
 
     def bounds(self, state: LowRankState, model: Model) -> Mapping[str, Array | float]:
@@ -106,8 +112,9 @@ class LowRank(Stage[LowRankState]):
             far += np.sum(off > lam * min(cut, FAR), axis=0)
             taken += np.sum(off > lam, axis=0)
             sound = V
-            if np.isfinite(cut):  # what such a row has for V follows from its far entries, and would outweigh others
-                out, bad = undetermined(off, Q, lam * cut, gaps)
+            # what such a row has for V follows from its far entries, and would outweigh others
+            if np.isfinite(cut):
+                out, bad = find_undetermined(off, Q, lam * cut, gaps)
                 weak += len(out), len(bad)
                 sound = np.delete(V, out, axis=0)
             G += sound.T @ sound
@@ -120,7 +127,7 @@ class LowRank(Stage[LowRankState]):
         return sums, kept
 
     @staticmethod
-    def own(memory: Arrays, data: LocalData) -> Arrays:
+    def own_results(memory: Arrays, data: LocalData) -> Arrays:
         if "U" not in memory:  # a client that was gone before the end
             return {}
         V, U, lam, cut = memory["V"], memory["U"], float(memory["lam"]), float(memory.get("cut", np.inf))
@@ -129,7 +136,7 @@ class LowRank(Stage[LowRankState]):
         R.reshape(-1)[gaps] = 0.0  # there is nothing to be told from the low-rank part
         found = {}
         if np.isfinite(cut):
-            weak, bad = undetermined(np.abs(R), linalg.orth(U), lam * cut, gaps)
+            weak, bad = find_undetermined(np.abs(R), linalg.orth(U), lam * cut, gaps)
             found = {"undetermined": weak, "bad_rows": bad}
         S = huber.sparse(R, lam, cut)
         if data.frame.scale is not None:

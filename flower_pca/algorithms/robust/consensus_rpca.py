@@ -43,8 +43,10 @@ from flower_pca.core.stage import MARGIN, MOST_ROWS, Arrays, Merge, add
 from flower_pca.rows.local import LocalData
 
 _RIDGE: Final = 0.3
-_FLOOR: Final = 1e-6  # of sigma: where the threshold ends if there is no noise, or at tol
-_EPS: Final = 32.0  # multiples of the data's eps below which no residual can be told from rounding
+# of sigma: where the threshold ends if there is no noise, or at tol
+_FLOOR: Final = 1e-6
+# multiples of the data's eps below which no residual can be told from rounding
+_EPS: Final = 32.0
 _TINY: Final = float(np.finfo(np.float64).tiny)
 
 
@@ -183,7 +185,8 @@ class ConsensusRPCA(Robust[ConsensusState]):
 
     @property
     def additive(self) -> bool:
-        return True  # single answers are held where they can be had, to count for those that miss a round
+        # single answers are held where they can be had, to count for those that miss a round
+        return True
 
     def bounds(self, state: ConsensusState, model: Model) -> Mapping[str, Array | float]:
         if state.attempt is None:
@@ -194,7 +197,9 @@ class ConsensusRPCA(Robust[ConsensusState]):
         inverse = float(np.max(s / np.maximum(s**2 + attempt.rho(state.problem), _TINY)))
         C = max(attempt.lam, attempt.level) * float(np.sqrt(model.n * model.d))
         V = float(s @ s if attempt.G is None else np.trace(attempt.G)) ** 0.5 + self.inner_steps * C * inverse
-        V = 0.0 if attempt.units else V  # unknown where rows are, or were, in other units
+        # unknown where rows are, or were, in other units
+        if attempt.units:
+            V = 0.0
         if state.x is None:
             x = 1.0
         else:
@@ -236,7 +241,8 @@ class ConsensusRPCA(Robust[ConsensusState]):
         best = state.book.best
         attempt = best.attempt if state.verdict is not None and best is not None else state.attempt
         if attempt is None:
-            nothing = {name: np.zeros(()) for name in ("lam", "rho", "sigma")}  # nor anything known yet
+            # nor anything known yet
+            nothing = {name: np.zeros(()) for name in ("lam", "rho", "sigma")}
             return replace(model, left={"U": state.first, **nothing})
         ended = best is not None and attempt is best.attempt
         U = attempt.U.copy()

@@ -167,7 +167,8 @@ class DCFPCA(Robust[DCFState]):
         if "top" in arrays:
             return counts_reply(arrays, data), memory
         U, V, weight = arrays["U"], memory.get("V"), 1.0
-        if V is None or V.shape != (data.n, U.shape[1]):  # the paper's start; of a stream of the node's own
+        # the paper's start; of a stream of the node's own
+        if V is None or V.shape != (data.n, U.shape[1]):
             first = next(data.dense())[0].tobytes()
             V = linalg.random_block(data.n, U.shape[1], int(arrays["seed"]) + zlib.crc32(first))
         lam, rho, eta = (float(arrays[name]) for name in ("lam", "rho", "eta"))
@@ -191,12 +192,21 @@ class DCFPCA(Robust[DCFState]):
     def server(self, state: DCFState, total: Arrays, answered: frozenset[int]) -> DCFState:
         if state.sigma is None:
             sigma = spread(total["counts"], state.rms)
-            progress = state.progress if sigma > 0.0 else state.progress.step(0.0)  # nothing but zeros
-            U = scale_start(state.U, sigma) if self.step == "scaled" else state.U  # the paper's is of N(0, 1) entries
+            # nothing but zeros
+            if sigma > 0.0:
+                progress = state.progress
+            else:
+                progress = state.progress.step(0.0)
+            # the paper's is of N(0, 1) entries
+            if self.step == "scaled":
+                U = scale_start(state.U, sigma)
+            else:
+                U = state.U
             return replace(state, U=U, sigma=sigma, progress=progress)
         U = total["U"] / float(total["weight"])
         moved = float(np.linalg.norm(U - state.U)) / (float(np.linalg.norm(U)) or 1.0)
-        reach = float(total["reach"] / total["weight"])  # of a step, as a share of the way to the minimum
+        # of a step, as a share of the way to the minimum
+        reach = float(total["reach"] / total["weight"])
         return replace(state, U=U, progress=state.progress.step(moved / min(1.0, reach) if reach > 0.0 else np.inf))
 
     def status(self, state: DCFState) -> Status | None:

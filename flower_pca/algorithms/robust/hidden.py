@@ -15,8 +15,10 @@ import numpy as np
 from flower_pca.base.linalg import Array
 from flower_pca.rows.local import LocalData
 
-_LEAST, _MOST, _WANTED = 0.02, 0.1, 100.0  # shares, and how many entries there should be at least
-_FINE: Final = 2.0**20  # of the largest entry of a row: what is smaller does not change what is hidden
+# shares, and how many entries there should be at least
+_LEAST, _MOST, _WANTED = 0.02, 0.1, 100.0
+# of the largest entry of a row: what is smaller does not change what is hidden
+_FINE: Final = 2.0**20
 _MIX: Final = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
 _NONE: Final = np.zeros(0, dtype=np.int64)
 _NEXT: Final = np.uint64(0x9E3779B97F4A7C15)

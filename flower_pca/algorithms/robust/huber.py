@@ -22,7 +22,8 @@ _FINAL: Final = 200  # at most, on the last one
 _SETTLED: Final = 1e-9  # relative change of V at which it is found
 _EPS: Final = float(np.finfo(np.float64).eps)
 _TINY: Final = float(np.finfo(np.float64).tiny)
-LATE: Final = 2.0  # times a threshold: a V that was found for more has lost its way, and is found anew
+# times a threshold: a V that was found for more has lost its way, and is found anew
+LATE: Final = 2.0
 
 
 class Regression:
@@ -48,7 +49,8 @@ class Regression:
     def settle(self, X: Array, V: Array, out: Array | None = None) -> Array:
         """The minimiser, from a V that is near it: the same steps with momentum, which a row loses as it overshoots."""
         R, W, t = np.empty_like(X), V, np.ones(len(X))
-        moving = np.ones(len(X), dtype=bool)  # each row by itself, so that it is the same in whatever block
+        # each row by itself, so that it is the same in whatever block
+        moving = np.ones(len(X), dtype=bool)
         for _ in range(_FINAL):
             step = self._step(X, W, R, out) * moving[:, None]
             V, before = W + step, V

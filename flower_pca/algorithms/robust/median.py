@@ -16,8 +16,10 @@ from flower_pca.rows.local import LocalData
 
 _FINE: Final = 32  # bins of an octave
 _OCTAVES: Final = 60
-_ABOVE: Final = 4  # of them above the root mean square: no median is more than half of one above it
-BINS: Final = _FINE * _OCTAVES + 1  # the first is for what is below all others, the last has no end
+# of them above the root mean square: no median is more than half of one above it
+_ABOVE: Final = 4
+# the first is for what is below all others, the last has no end
+BINS: Final = _FINE * _OCTAVES + 1
 
 
 def top(rms: float) -> int:

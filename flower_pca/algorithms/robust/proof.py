@@ -26,9 +26,11 @@ from flower_pca.base.linalg import Array
 from flower_pca.core.kinds import ROWS, Kind, Part
 
 EXACT: Final = 16  # columns up to which matrices are formed
-LEAST, LEAST_BOUND = 0.06, 0.1  # eigenvalues below which a row or column is not determined; of power steps
+# eigenvalues below which a row or column is not determined; of power steps
+LEAST, LEAST_BOUND = 0.06, 0.1
 STEPS: Final = 8  # power steps
-BAD: Final = 0.3  # share of clean entries of a row below which these may be clean by chance
+# share of clean entries of a row below which these may be clean by chance
+BAD: Final = 0.3
 SEED: Final = 20
 
 
@@ -57,7 +59,7 @@ def unsound_rows(W: Array, Q: Array, seen: Array) -> Array:
     return weak_rows(W, Q) | bad_rows(W, seen, BAD)
 
 
-def undetermined(off: Array, Q: Array, far: float, gaps: Array) -> tuple[Array, Array]:
+def find_undetermined(off: Array, Q: Array, far: float, gaps: Array) -> tuple[Array, Array]:
     """The rows that their entries within `far`, but for gaps, do not determine; and those of them bad as a whole.
 
     `off` is how far entries lie from the low-rank part, Q an orthonormal basis of its rows.
@@ -119,8 +121,10 @@ def _starts(r: int) -> Iterator[tuple[int, int]]:
 
 
 _CLEAN: Final = 0.5  # share of visible entries
-_FEW_ROWS, _FEW_COLUMNS = 0.3, 0.25  # shares of rows and of columns that may be left undetermined
-_SINGLE: Final = 0.002  # share of columns that are named without a search of their own, which takes as long for one
+# shares of rows and of columns that may be left undetermined
+_FEW_ROWS, _FEW_COLUMNS = 0.3, 0.25
+# share of columns that are named without a search of their own, which takes as long for one
+_SINGLE: Final = 0.002
 _SHOWN: Final = 10  # columns
 _SLACK, _DEVIATIONS = 0.05, 3.0  # by which fewer hidden entries may be clean
 # Of an ordinary entry: what hidden entries may be off by where structure is let pass. Residuals of real rows, small and
@@ -162,14 +166,14 @@ class Verdict:
     rest: bool = True
 
     @property
-    def determined(self) -> bool:
+    def is_determined(self) -> bool:
         """Whether clean entries determine every row and column."""
         return not self.columns and not self.rows
 
     @property
     def passes(self) -> bool:
         """Whether nothing speaks against the low-rank part."""
-        return self.predicted and self.determined and not self.lacking
+        return self.predicted and self.is_determined and not self.lacking
 
     @property
     def lacking(self) -> bool:
@@ -179,7 +183,7 @@ class Verdict:
     @property
     def nearly(self) -> bool:
         """Whether nothing speaks against the low-rank part but a few rows and columns, which it names."""
-        return self.predicted and not self.lacking and not self.determined and self.few
+        return self.predicted and not self.lacking and not self.is_determined and self.few
 
     @property
     def exceptions(self) -> tuple[str, ...]:
@@ -279,12 +283,12 @@ def verdict(
     loud = problem.noise is None and attempt.noise > MOST_NOISE * problem.sigma
     near = error <= MOST_NOISE * problem.sigma and not loud
     predicted = near and share >= _CLEAN and clean_hidden >= (share - slack) * unseen
-    several = error <= SMALL * problem.sigma and attempt.correlated(problem)
+    several = error <= SMALL * problem.sigma and attempt.has_correlation(problem)
     return Verdict(
         rank=attempt.p,
         error=error / problem.sigma,
         predicted=bool(predicted),
-        structured=attempt.structured(problem),
+        structured=attempt.has_structure(problem),
         correlated=several,
         structure=attempt.left[0] if attempt.noise > 0.0 else 0.0,
         columns=columns,

@@ -21,7 +21,8 @@ from flower_pca.base.linalg import Array
 from flower_pca.core.stage import Arrays
 from flower_pca.rows.local import LocalData
 
-_LOW: Final = 0.1  # of the first threshold: from here on far entries stand out even where V is rough
+# of the first threshold: from here on far entries stand out even where V is rough
+_LOW: Final = 0.1
 
 
 @dataclass(frozen=True)
@@ -78,9 +79,10 @@ class Task:
 
     def answer(self) -> tuple[Arrays, Arrays]:
         """What the client says, and what it keeps."""
-        U, steps = self.arrays["U"], int(self.arrays["inner_steps"])  # no steps once a proof is under way
+        # no steps once a proof is under way
+        U, steps = self.arrays["U"], int(self.arrays["inner_steps"])
         regression = Regression(U, self.number("lam"), self.number("rho"), self.number("cut"))
-        resting = np.where(self.rested[:, None], U, 0.0)
+        resting = np.where(self.support[:, None], U, 0.0)
         Q = linalg.orth(resting)
         sums, found = {"n": np.array(self.data.n)}, []
         for block in self.blocks():
@@ -143,7 +145,7 @@ class Task:
         return np.flatnonzero(levels), float(levels.max(initial=0.0))
 
     @property
-    def rested(self) -> Array:
+    def support(self) -> Array:
         """On which columns V rests."""
         there = np.ones(len(self.arrays["U"]), dtype=bool)
         there[self.again[0]] = False
@@ -155,7 +157,7 @@ class Task:
         clean = np.abs(R) <= self.number("cut") * self.number("lam")
         clean &= ~block.unseen
         x, even = self.arrays.get("block"), bool(self.arrays["even"])
-        return proof.answer(V, Q, clean, rested=self.rested, hidden=of_hidden, seen=block.seen, x=x, even=even)
+        return proof.answer(V, Q, clean, rested=self.support, hidden=of_hidden, seen=block.seen, x=x, even=even)
 
     def _clean(self, block: Block, R: Array) -> Array:
         """Which entries lie near the low-rank part, of those that are neither gaps nor hidden."""

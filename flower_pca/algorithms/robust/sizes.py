@@ -15,12 +15,14 @@ import numpy as np
 from flower_pca.base.linalg import Array
 
 _OCTAVES: Final = 60
-BINS: Final = 4 * _OCTAVES + 1  # the first is for what is below all others, the last has no end
+# the first is for what is below all others, the last has no end
+BINS: Final = 4 * _OCTAVES + 1
 # Of single and of double precision: in the first 16 bits of a number, those behind its bin; the bias of its exponent.
 _LAYOUTS: Final = {4: (5, 127), 8: (2, 1023)}
 _UNSIGNED: Final = np.uint16(0x7FFF)
 _FIRST: Final = -1 if sys.byteorder == "little" else 0  # where these 16 bits are
-_NORMAL: Final = 1.4826 * 1.004  # deviation over the median of |x|, of normal entries within three deviations
+# deviation over the median of |x|, of normal entries within three deviations
+_NORMAL: Final = 1.4826 * 1.004
 _NEAR: Final = 3.0  # deviations within which the median is taken
 _SETTLED: Final = 1e-3
 _MOST: Final = 100  # repetitions

@@ -111,8 +111,10 @@ class Shelf:
             yield from _there(path.parent, path.name)
         elif kind == "own":
             yield from _there(rules.output_dir, folders.OWN.format(key))
-            yield from _there(rules.output_dir, folders.OWN.format(f"{key}-*"))  # of a second algorithm
-            yield from _there(rules.output_dir, Path(folders.OWN.format(key)).stem)  # of a stream, step by step
+            # of a second algorithm
+            yield from _there(rules.output_dir, folders.OWN.format(f"{key}-*"))
+            # of a stream, step by step
+            yield from _there(rules.output_dir, Path(folders.OWN.format(key)).stem)
         else:
             if kind == "statistics":
                 name = folders.FIXED.format(key)

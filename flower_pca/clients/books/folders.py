@@ -18,12 +18,18 @@ from flwr.app import Context
 from flower_pca.base import archive, files
 from flower_pca.base.errors import ConfigError, DataError, private
 
-MEMORY: Final = "flower_pca-{}-run-{}.npz"  # of a run, between its rounds; in memory_dir
-LEDGER: Final = "flower_pca-ledger-{}.npz"  # what was told, of whichever rows; in memory_dir, or in HOME
-ROWS: Final = "flower_pca-rows-{}.npz"  # the newest version of the rows that was released; beside the ledger
-FIXED: Final = "flower_pca-fixed-{}.npz"  # the statistics of the rows that answers come from; in memory_dir
-HOME: Final = ".flower_pca"  # in the home of the node's user: where a ledger is without memory_dir
-OWN: Final = "flower_pca-own-{}.npz"  # what an algorithm gives the node itself; in output_dir
+# of a run, between its rounds; in memory_dir
+MEMORY: Final = "flower_pca-{}-run-{}.npz"
+# what was told, of whichever rows; in memory_dir, or in HOME
+LEDGER: Final = "flower_pca-ledger-{}.npz"
+# the newest version of the rows that was released; beside the ledger
+ROWS: Final = "flower_pca-rows-{}.npz"
+# the statistics of the rows that answers come from; in memory_dir
+FIXED: Final = "flower_pca-fixed-{}.npz"
+# in the home of the node's user: where a ledger is without memory_dir
+HOME: Final = ".flower_pca"
+# what an algorithm gives the node itself; in output_dir
+OWN: Final = "flower_pca-own-{}.npz"
 
 
 def memory_file(folder: str | os.PathLike[str], key: int, run: str) -> Path:
@@ -96,14 +102,15 @@ def folder_of(path: Path) -> None:
         got, remedy = f"{path.parent} ({error.strerror})", "Name another, or let the user of this process make it."
         with private():
             raise ConfigError("The folder of what a node keeps", must="possible", got=got, then=remedy) from error
-    if files.free_for_all(path.parent):  # a ledger that somebody puts aside has told nothing
+    # a ledger that somebody puts aside has told nothing
+    if files.free_for_all(path.parent):
         rule, remedy = "one that not all users may write to", "Name a folder in it, which is then made for its owner."
         with private():
             raise ConfigError("The folder of what a node keeps", must=rule, got=f"{path.parent}", then=remedy)
 
 
 @contextlib.contextmanager
-def locked(path: Path | None) -> Iterator[None]:
+def lock(path: Path | None) -> Iterator[None]:
     """Keep other processes from this file until the end; None stands for no file."""
     if path is None:
         yield
@@ -116,7 +123,7 @@ def locked(path: Path | None) -> Iterator[None]:
         yield
 
 
-def removed(path: Path) -> None:
+def remove(path: Path) -> None:
     """Remove a file and its lock, if no process of the node is at it; another time, then."""
     with contextlib.suppress(ConfigError, DataError, OSError), files.lock(path, wait=False):
         path.unlink()

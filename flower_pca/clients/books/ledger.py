@@ -47,7 +47,7 @@ class Group:
     peers: frozenset[str]
     missing: frozenset[str] = frozenset()
 
-    def lost(self, present: frozenset[str]) -> frozenset[str]:
+    def absentees(self, present: frozenset[str]) -> frozenset[str]:
         """Who has been missing from a sum of this group, if these are in one."""
         return self.missing | (self.peers - present)
 
@@ -87,10 +87,10 @@ class Ledger:
             rule = f"at most {lost}: that is its max_lost"
             remedy = "Ask the node's operator: each tells how large they are."
             raise RefusalError("The answers beyond bounds of masked sums", must=rule, got=self.beyond, then=remedy)
-        fits = [i for i, g in enumerate(self.groups) if here <= g.peers and len(g.lost(here)) <= lost]
+        fits = [i for i, g in enumerate(self.groups) if here <= g.peers and len(g.absentees(here)) <= lost]
         if fits:
             found = min(fits, key=lambda i: len(self.groups[i].peers - here))
-            self.groups[found].missing = self.groups[found].lost(here)
+            self.groups[found].missing = self.groups[found].absentees(here)
             return
         if len(self.groups) >= groups:
             count = labels.count(groups, "group")
@@ -101,9 +101,9 @@ class Ledger:
 
 
 @contextlib.contextmanager
-def opened(path: Path) -> Iterator[Ledger]:
+def open_ledger(path: Path) -> Iterator[Ledger]:
     """The ledger in a file, locked. It is written again at the end, unless that is an error."""
-    with folders.locked(path):
+    with folders.lock(path):
         ledger = _read(path)
         yield ledger
         _write(path, ledger)
@@ -165,7 +165,7 @@ class Account:
         most = self._rules.max_messages_ever
         if most is None:
             return
-        with opened(self._path) as book:
+        with open_ledger(self._path) as book:
             if book.answered >= most:
                 rule = f"at most {most}: that is its max_messages_ever"
                 raise RefusalError("The messages to this node", must=rule, got="one more", then=_OPERATOR)
@@ -177,8 +177,12 @@ class Account:
         named = rules.trusted_keys is not None and rules.keeps_ledger
 
         def admit(present: frozenset[bytes], /, *, told: bool) -> None:
-            with opened(self._path) as book:
-                asked = book if told else copy.deepcopy(book)  # a sum that is not told yet is only asked about
+            with open_ledger(self._path) as book:
+                # a sum that is not told yet is only asked about
+                if told:
+                    asked = book
+                else:
+                    asked = copy.deepcopy(book)
                 asked.admit(present, most=rules.group_limits)
 
         if named:
@@ -191,20 +195,21 @@ class Account:
     def lose(self) -> None:
         """Count a masked sum that the node's rows allow no answer to: to say so tells of this node alone."""
         if self._rules.counts_groups:
-            with opened(self._path) as book:
+            with open_ledger(self._path) as book:
                 book.beyond += 1
 
     def weigh(self, request: wire.Request, data: LocalData | Stream, up: Arrays) -> None:
         """Refuse an answer that would tell more, with all that was told before, than the node allows."""
         if not self._rules.keeps_ledger:
             return
-        with opened(self._path) as book:
+        with open_ledger(self._path) as book:
             masked = request.stage == messages.STAGE
             if masked:
                 stage = messages.inner_stage(request.arrays)
             else:
                 stage = request.stage
-            if stage is not None:  # a set-up of masks and an unmasking tell nothing of these
+            # a set-up of masks and an unmasking tell nothing of these
+            if stage is not None:
                 self._weigh_noise(book, request)
                 self._weigh_columns(book, stage, request, data, up)
 

@@ -111,7 +111,7 @@ class FileStore:
 
     def alone(self, run: str) -> AbstractContextManager[None]:
         """Until the end, no other process of the node loads or saves the memory of this run."""
-        return folders.locked(self.file(run))
+        return folders.lock(self.file(run))
 
     def load(self, run: str) -> Memory:
         """The memory of a run, empty if there is none or if the file is not one."""
@@ -129,17 +129,19 @@ class FileStore:
         ages = self._ages()
         age = ages.pop(path, 0)
         newest = max(ages.values(), default=0)
-        if age <= newest:  # a clock that was set back must not make the file of a run under way the oldest
+        # a clock that was set back must not make the file of a run under way the oldest
+        if age <= newest:
             os.utime(path, ns=(newest + 1, newest + 1))
         if fresh:
             for oldest in sorted(ages, key=ages.__getitem__, reverse=True)[MOST_RUNS - 1 :]:
-                folders.removed(oldest)
+                folders.remove(oldest)
 
     def _ages(self) -> dict[Path, int]:
         """When the file of each run was written, in nanoseconds of the machine's clock."""
         folder = folders.memory_file(self._folder, self._node, "").parent
         ages: dict[Path, int] = {}
         for path in folder.glob(folders.MEMORY.format(self._node, "*")):
-            with contextlib.suppress(FileNotFoundError):  # another process has removed it
+            # another process has removed it
+            with contextlib.suppress(FileNotFoundError):
                 ages[path] = path.stat().st_mtime_ns
         return ages

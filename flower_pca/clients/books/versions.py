@@ -31,7 +31,7 @@ from flower_pca.base import archive, checks, labels
 from flower_pca.base.errors import FlowerPCAError
 from flower_pca.base.linalg import Array
 from flower_pca.clients.books import folders
-from flower_pca.clients.books.ledger import Ledger, opened
+from flower_pca.clients.books.ledger import Ledger, open_ledger
 from flower_pca.clients.policy.refusals import RefusalError
 from flower_pca.clients.policy.rules import Rules
 from flower_pca.names.sites import SiteRows
@@ -86,7 +86,7 @@ class Version:
             parts = {"values": stored.data, "indices": stored.indices, "indptr": stored.indptr}
         arrays = {f"before.{i}": digests for i, digests in enumerate(self.before)} | parts
         header: dict[str, Any] = {"number": self.number, "columns": self.columns, "shape": [data.n, data.d]}
-        header |= {"names": data.names, "words": dict(data.words)}
+        header |= {"names": data.names, "words": dict(data.words), "levels": data.levels}
         header |= {"key": self.key.hex(), "whole": self.whole.hex()}
         archive.write(folders.rows_file(rules.memory_dir, name), _KIND, header, arrays, private=True)
 
@@ -103,14 +103,15 @@ def read(rules: Rules, name: str) -> Version | None:
         columns, names = tuple(map(str, header["columns"])), header["names"]
         before = tuple(arrays[f"before.{i}"] for i in range(len(columns)))
         values = _values(header, arrays)
-        rows = SiteRows(values, None if names is None else tuple(names), header["words"])
+        coded = tuple(map(str, header.get("levels", ())))
+        rows = SiteRows(values, None if names is None else tuple(names), header["words"], levels=coded)
         data = LocalData(rows, who=checks.NODE, missing=True)
         key, whole = bytes.fromhex(header["key"]), bytes.fromhex(header["whole"])
         return Version(int(header["number"]), key, whole, before, columns, data)
     except FileNotFoundError:
         return None
     except (FlowerPCAError, AttributeError, KeyError, TypeError, ValueError) as error:
-        raise _damaged(path.name, "another") from error
+        raise _damage(path.name, "another") from error
 
 
 def _values(header: dict[str, Any], arrays: dict[str, Array]) -> Any:
@@ -122,7 +123,7 @@ def _values(header: dict[str, Any], arrays: dict[str, Array]) -> Any:
     return sparse.csr_array((arrays["values"], arrays["indices"], arrays["indptr"]), shape=(n, d))
 
 
-def _damaged(file: str, got: str) -> RefusalError:
+def _damage(file: str, got: str) -> RefusalError:
     rule = "the one that this node has written last"
     remedy = "Its operator has to look at it, or to run flower-pca forget."
     return RefusalError(f"{file} of this node", must=rule, got=got, then=remedy)
@@ -151,7 +152,7 @@ class Lots:
                 logging.getLogger("flwr").warning(_STREAM)
             else:
                 name = folders.data_of(rules.data_name, context)
-                with opened(folders.ledger_file(rules.memory_dir, name)) as book:
+                with open_ledger(folders.ledger_file(rules.memory_dir, name)) as book:
                     self._settle(rules, rules.min_change, name, book)
         if self._pending:
             rule = f"those that it has answered from, or at least {rules.min_change} apart: its pending is refuse"
@@ -165,7 +166,7 @@ class Lots:
             return
         named = hashlib.blake2s(run.encode(), digest_size=8).hexdigest()
         path = folders.ledger_file(rules.memory_dir, folders.data_of(rules.data_name, context))
-        with opened(path) as book:
+        with open_ledger(path) as book:
             began = book.runs.pop(named, self._number)
             book.runs[named] = began  # at the end, as the newest
             book.runs = dict(list(book.runs.items())[-_RUNS:])
@@ -179,7 +180,7 @@ class Lots:
         given: LocalData = self.data
         version = read(rules, name)
         if (0 if version is None else version.number) < book.versions:
-            raise _damaged(folders.rows_file(rules.memory_dir, name).name, "an older one, or none")
+            raise _damage(folders.rows_file(rules.memory_dir, name).name, "an older one, or none")
         if version is None:
             if given.n < least:
                 rule = f"at least {least}, its min_change, before they are first answered from"
@@ -189,12 +190,12 @@ class Lots:
         elif whole_digest(given, version.key) == version.whole:  # as it is given: it may be memory-mapped
             version = replace(version, data=given)
         else:
-            version = self._changed(rules, least, name, version)
+            version = self._change(rules, least, name, version)
         book.versions = version.number
         if not self._pending:
             self._number, self.data = version.number, version.data
 
-    def _changed(self, rules: Rules, least: int, name: str, version: Version) -> Version:
+    def _change(self, rules: Rules, least: int, name: str, version: Version) -> Version:
         """The next version, if enough has changed; else the one that was."""
         given: LocalData = self.data
         digests = row_digests(given, version.key, range(given.d))
@@ -224,7 +225,8 @@ def fewest(given: LocalData, had: Version, digests: Array) -> int:
         still = hardly(given, had.data, here, there, least=max(counts, default=given.n))
         mine = row_digests(given, had.key, [here[i] for i in still])
         theirs = row_digests(had.data, had.key, [there[i] for i in still])
-        if still and 2 * len(np.unique(mine)) >= len(mine):  # columns that tell rows apart
+        # columns that tell rows apart
+        if still and 2 * len(np.unique(mine)) >= len(mine):
             counts.append(difference(mine, theirs))
     return min([count for count in counts if count], default=given.n)
 
@@ -281,7 +283,8 @@ def _bits(data: LocalData, columns: list[int]) -> Array:
 def _single(block: Array) -> Array:
     """Values in single precision, of which each has one pattern of bits."""
     with np.errstate(over="ignore"):
-        rows = np.ascontiguousarray(block, dtype=np.float32) + np.float32(0.0)  # no zero is negative
+        # no zero is negative
+        rows = np.ascontiguousarray(block, dtype=np.float32) + np.float32(0.0)
     rows[np.isnan(rows)] = np.nan
     return rows
 

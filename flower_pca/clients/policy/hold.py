@@ -21,6 +21,7 @@ from flower_pca.masking import messages
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.stream import Stream
+from flower_pca.stages.levels import Levels
 from flower_pca.wire import records
 
 _ANSWERED: Final = "flower_pca.answered"
@@ -45,10 +46,11 @@ class Policy:
         self._rules, self._served, self._context = rules, served, context
 
     def admit(self, request: wire.Request) -> None:
-        """Refuse a message for what it is."""
-        self._check_algorithm(request)
+        """Refuse a message for what it is. One that asks for names alone is held to the rules about names and noise."""
         self._check_noise(request)
-        self._check_masks(request)
+        if request.stage != Levels.name:
+            self._check_algorithm(request)
+            self._check_masks(request)
 
     def _check_algorithm(self, request: wire.Request) -> None:
         """What the message names, and the algorithms that its stage belongs to, must be served."""
@@ -63,7 +65,8 @@ class Policy:
             rule, got = "an opening without a block", f"{stage} with one" if "opening" in stage else stage
             raise RefusalError(f"A message of {request.algorithm}", must=rule, got=got, then="Check the sender.")
         if inner is not None:
-            limits.check_arrays(request)  # which `bare` makes the parts of an answer from
+            # which `bare` makes the parts of an answer from
+            limits.check_arrays(request)
         if inner is not None and limits.bare(stage, request.arrays):
             rule, got = "a sum that shows nothing of a node's own results", stage
             raise RefusalError("What is asked for under masks", must=rule, got=got, then="Check the sender.")
@@ -178,7 +181,7 @@ class Policy:
         if (
             asked
             and isinstance(rows, LocalData)
-            and not limits.has_room(request.stage, limits.counted(rows.n, request), rows.d)
+            and not limits.has_room(request.stage, limits.rows_for_memory(rows.n, request), rows.d)
         ):
             return {wire.DECLINES: f"it has no memory for all pairs of {rows.d} columns"}
         return {}

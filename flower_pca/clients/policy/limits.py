@@ -30,18 +30,22 @@ from flower_pca.stages.opening import Opening
 from flower_pca.stages.summed_opening import SummedOpening
 from flower_pca.tracking.batch import require_columns
 
-WIDEST: Final = 1000  # columns that may be asked for at any node; more, up to d, where rows are longer
+# columns that may be asked for at any node; more, up to d, where rows are longer
+WIDEST: Final = 1000
 SPARE: Final = 10**8  # bytes that a node has beside its rows taken twice
 LARGEST: Final = 1e150  # of entries: squares do not overflow
-LONGEST: Final = 1e60  # of the entries of a block: its product with rows of usual size does not overflow
-_BLOCKS: Final = {False: 4, True: 7}  # of one width at a time; of a node's own components, and under masks
-_SQUARES: Final = {False: 4, True: 7}  # matrices as large as C_i at a time, where it is packed; and where it is masked
+# of the entries of a block: its product with rows of usual size does not overflow
+LONGEST: Final = 1e60
+# of one width at a time; of a node's own components, and under masks
+_BLOCKS: Final = {False: 4, True: 7}
+# matrices as large as C_i at a time, where it is packed; and where it is masked
+_SQUARES: Final = {False: 4, True: 7}
 _OPENINGS: Final = (Opening.name, SummedOpening.name)
 _SENDER: Final = "Check the sender."
 
 
 @dataclass(frozen=True)
-class Asked:
+class Demand:
     """What a message asks of a node: its stage, what that says of the arrays, and these.
 
     Attributes:
@@ -59,7 +63,7 @@ class Asked:
     masked: bool
 
     @classmethod
-    def of(cls, request: wire.Request) -> Asked:
+    def of(cls, request: wire.Request) -> Demand:
         """What this message asks."""
         masked = request.stage == messages.STAGE
         if masked:
@@ -150,13 +154,14 @@ class Asked:
         """Whether the answer, or what it is made of, is as large as C_i."""
         if self.stage not in registry.STAGES:
             return False
-        parts = registry.STAGES[self.stage].parts(self.arrays, 1)  # kinds are the same for all numbers of columns
+        # kinds are the same for all numbers of columns
+        parts = registry.STAGES[self.stage].parts(self.arrays, 1)
         return any(part.kind.square for part in parts.values())
 
 
 def check(request: wire.Request) -> None:
     """Refuse numbers that no strategy sends, before anything is made of them."""
-    for name, a in {**request.every, **_framed(request)}.items():
+    for name, a in {**request.every, **_frame_arrays(request)}.items():
         if a.dtype.kind not in "fiub" or not np.isfinite(a).all():
             if a.dtype.kind not in "fiub":
                 got = f"dtype {a.dtype}"
@@ -166,7 +171,7 @@ def check(request: wire.Request) -> None:
         if a.dtype.kind == "f" and np.max(np.abs(a), initial=0.0) > LARGEST:
             rule = f"at most {LARGEST:g} in size"
             raise ProtocolError(f"{name} of a message", must=rule, got="larger entries", then=_SENDER)
-    asked = Asked.of(request)
+    asked = Demand.of(request)
     if asked.stage in _OPENINGS and request.frame.arrays:
         # An opening's products are of raw rows, whatever the frame: what follows from them must be of raw rows too.
         got = f"a frame with {', '.join(request.frame.arrays)}"
@@ -181,8 +186,9 @@ def check_arrays(request: wire.Request) -> None:
     for name, ask in messages.SENT.items() if request.stage == messages.STAGE else ():
         if name in request.arrays and (wrong := ask.fault(request.arrays[name])):
             raise ProtocolError(f"{name} of a message", must=wrong[0], got=wrong[1], then=_SENDER)
-    asked = Asked.of(request)
-    if asked.stage in registry.STAGES or not asked.stage:  # what is neither is refused by its name
+    asked = Demand.of(request)
+    # what is neither is refused by its name
+    if asked.stage in registry.STAGES or not asked.stage:
         asked.check()
 
 
@@ -192,11 +198,11 @@ def check_sizes(request: wire.Request, d: int | None, n: int | None = None) -> N
     Of a stream there is no n, and no d until it has begun.
     """
     _check_frame(request, d)
-    asked = Asked.of(request)
+    asked = Demand.of(request)
     if n is None:
         known = None
     else:
-        known = counted(n, request)
+        known = rows_for_memory(n, request)
     if n is None:
         asked.check_length(d)
     asked.check_sizes(d, known)
@@ -213,7 +219,7 @@ def widest(n: int, d: int, *, made: int) -> int:
 def widest_of(request: wire.Request) -> Widest:
     """The same of a batch of a stream, which is known only when it is taken."""
     made = _BLOCKS[request.stage == messages.STAGE]
-    return lambda n, d: widest(counted(n, request), d, made=made)
+    return lambda n, d: widest(rows_for_memory(n, request), d, made=made)
 
 
 def has_room(stage: str, n: int, d: int) -> bool:
@@ -221,7 +227,7 @@ def has_room(stage: str, n: int, d: int) -> bool:
     return 8 * _SQUARES[stage == messages.STAGE] * d * d <= 16 * n * d + SPARE
 
 
-def counted(n: int, request: wire.Request) -> int:
+def rows_for_memory(n: int, request: wire.Request) -> int:
     """The rows by which memory is reckoned: all, where every answer says how many there are.
 
     Where masks hide that, or they are a party's columns, it is the power of 2 below; under noise none.
@@ -233,7 +239,7 @@ def counted(n: int, request: wire.Request) -> int:
 
 def tells_products(stage: str, request: wire.Request) -> bool:
     """Whether a message of this stage asks for more than what needs no products: means, deviations and counts."""
-    return stage not in (*_OPENINGS, *registry.ALONE, messages.STAGE) or Asked.of(request).tells_products
+    return stage not in (*_OPENINGS, *registry.ALONE, messages.STAGE) or Demand.of(request).tells_products
 
 
 def bare(stage: str, arrays: Arrays) -> bool:
@@ -247,7 +253,7 @@ def bare(stage: str, arrays: Arrays) -> bool:
 
 
 def _check_frame(request: wire.Request, d: int | None) -> None:
-    framed = _framed(request)
+    framed = _frame_arrays(request)
     for name, a in framed.items():
         if a.shape != (d,) or a.dtype.kind != "f":
             got = f"shape {a.shape} and dtype {a.dtype}"
@@ -258,7 +264,7 @@ def _check_frame(request: wire.Request, d: int | None) -> None:
         raise ProtocolError("The scale of a message", must=f"at least {SMALLEST:g}", got="less", then=_SENDER)
 
 
-def _framed(request: wire.Request) -> dict[str, Array]:
+def _frame_arrays(request: wire.Request) -> dict[str, Array]:
     frame = request.frame
     parts = (("mean", frame.mean), ("scale", frame.scale), ("fill", frame.fill))
     return {name: a for name, a in parts if a is not None}

@@ -29,6 +29,7 @@ _OPEN: Final[Mapping[str, str]] = {
     "allow": "single rows, by algorithms that compare rows",
     "min_rows": "rows and columns of fewer people",
     "rare_columns": "the carriers of rare values",
+    "levels": "which levels of columns of words at least min_rows rows have",
     "min_change": "rows that come or go, as the difference of two runs",
     "allow_noise": "single rows, by many runs with little noise each",
     "masked_only": "its own answers",

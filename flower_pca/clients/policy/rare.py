@@ -14,7 +14,7 @@ import numpy as np
 from flower_pca.base.linalg import Array
 from flower_pca.clients.policy.refusals import RefusalError
 from flower_pca.clients.policy.rules import Rules
-from flower_pca.names.columns import listed
+from flower_pca.names.columns import enumeration
 from flower_pca.rows.local import LocalData
 
 _CHUNK: Final = 64  # columns that are looked at at a time
@@ -29,16 +29,16 @@ def check(data: LocalData, rules: Rules) -> None:
         names = [f"column {i}" for i in found]
     else:
         names = [data.names[i] for i in found]
-    named = [name for name in names if name not in _allowed(rules)]
+    named = [name for name in names if name not in _exceptions(rules)]
     if named:
         words = "Fewer than min_rows=%d rows of this node have a value, or another than most, in %s (rare_columns)."
-        logging.getLogger("flwr").warning(words, rules.min_rows, listed(named))
+        logging.getLogger("flwr").warning(words, rules.min_rows, enumeration(named))
         rule = "ones in which at least min_rows rows have a value, and none or so many another than most"
         remedy = "Run without them, or ask the node's operator."
         raise RefusalError("The columns of this node", must=rule, got="others", then=remedy)
 
 
-def _allowed(rules: Rules) -> Collection[str]:
+def _exceptions(rules: Rules) -> Collection[str]:
     given = rules.rare_columns
     if isinstance(given, str):
         return [name.strip() for name in given.split(",")]
@@ -73,4 +73,5 @@ def _tells_few(column: Array, least: int) -> bool:
     if len(there) >= 2 * least - 1 and counts.max() < least:
         return False
     others = int(np.count_nonzero(there != often))
-    return 0 < others < least and len(there) - others > 1  # where no value repeats, none is frequent
+    # where no value repeats, none is frequent
+    return 0 < others < least and len(there) - others > 1

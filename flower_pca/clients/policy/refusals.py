@@ -23,7 +23,7 @@ def quiet(stage: object, names: Iterable[str]) -> bool:
     return stage == messages.STAGE or any(name.startswith(f"{NOISE}.") for name in names)
 
 
-def told(error: Exception, *, discreet: bool) -> str:
+def words_for_server(error: Exception, *, discreet: bool) -> str:
     """What the server is told of an error.
 
     What speaks of the node's files and their cells stays in its own log; so does what is no refusal of ours, whose
@@ -61,7 +61,8 @@ def _kind(error: Exception) -> str:
         number = error.errno
     else:
         number = None
-    if not isinstance(number, int):  # somebody's own code may have made it of other things
+    # somebody's own code may have made it of other things
+    if not isinstance(number, int):
         return type(error).__name__
     return f"{type(error).__name__}: {os.strerror(number)}"
 
@@ -74,7 +75,7 @@ def refusal(
     Under masks and under noise every node is `discreet`.
     """
     number, names = config.get("number"), str(config.get("names", "")).split(",")
-    text = told(error, discreet=discreet or quiet(config.get("stage"), names))
+    text = words_for_server(error, discreet=discreet or quiet(config.get("stage"), names))
     lasting = _lasting(error, masked=config.get("stage") == messages.STAGE)
     return wire.refusal(text, number if isinstance(number, int) else -1, key, about, lasting=lasting)
 

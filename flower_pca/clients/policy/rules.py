@@ -24,7 +24,7 @@ from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError, private
 from flower_pca.base.linalg import Array
 from flower_pca.clients.policy import profiles
-from flower_pca.dp.gaussian import calibrated
+from flower_pca.dp.gaussian import noise_of
 from flower_pca.layers.noise import Floor
 
 if TYPE_CHECKING:
@@ -40,7 +40,8 @@ _UNSIGNED: Final = (
     "masked_only without trusted_keys: a server can take part in sums as another node, and one invented peer is enough "
     "to unmask what this node sends. Give trusted_keys against a server that is not honest."
 )
-_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")  # of data, as it stands in the names of files
+# of data, as it stands in the names of files
+_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _NEAR: Final = 0.8  # of two names, by difflib: one is then a misspelt other
 
 
@@ -78,6 +79,9 @@ class Rules:
             itself say what stands for them.
         rare_columns: Columns of which the node answers although fewer than min_rows rows have a value there, or another
             than most: their names, with commas between, or True for all. Others are refused. Not for streams.
+        levels: Columns of words whose levels the node tells as names of columns, ward=surgery, and answers of: their
+            names, with commas between. A level that fewer than min_rows rows have is not told, and counts as "other"
+            with all that are as rare; where these are fewer together, as the commonest. Needs share_names.
         min_change: Rows that come or go, at least, before the node answers from others than it has answered from: of
             two sums before and after a person came, the difference is that person's row. It then keeps the rows
             that it has released beside its ledger, a copy of them all. Their order, precision and storage are no
@@ -153,6 +157,7 @@ class Rules:
     allow: Collection[str] | None = None
     min_rows: int = 1
     rare_columns: bool | str | Collection[str] = False
+    levels: str | Collection[str] = ()
     min_change: int | None = None
     pending: str = "answer"
     memory_dir: str | os.PathLike[str] | None = None
@@ -181,11 +186,12 @@ class Rules:
     gap_values: float | Mapping[str, float] | str | None = None
     noise_seed: int | None = None
     allow_noise: bool = True
-    profile: str = field(default="", init=False)  # of keywords: what they leave out is then the profile's
+    # of keywords: what they leave out is then the profile's
+    profile: str = field(default="", init=False)
 
     def __post_init__(self) -> None:
         listed = everything()
-        for name in [] if self.allow is None else sorted(self.served):
+        for name in [] if self.allow is None else sorted(self.services):
             if name not in listed:
                 remedy = checks.did_you_mean(name, listed)
                 known = ", ".join(listed)
@@ -196,6 +202,9 @@ class Rules:
         checks.integer("max_colluders", self.max_colluders)
         checks.choice("pending", self.pending, PENDING)
         self._check_change()
+        if self.levels and not self.share_names:
+            rule, remedy = "left out without share_names, as they are names of columns", "Leave one of them out."
+            raise ConfigError("levels of a node", must=rule, got=repr(self.levels), then=remedy)
         if self.max_lost is not None:
             checks.integer("max_lost", self.max_lost)
         for name in ("share_own", "masked_only", "single_masks", "share_names", "allow_noise"):
@@ -285,7 +294,16 @@ class Rules:
         return cls.of(None, given)
 
     @property
-    def served(self) -> Set[str]:
+    def coded(self) -> tuple[str, ...]:
+        """The columns of words whose levels are told."""
+        if not self.levels:
+            return ()
+        from flower_pca.names.levels import read_levels
+
+        return tuple(name for name, _ in read_levels(self.levels) or ())
+
+    @property
+    def services(self) -> Set[str]:
         """The names of the algorithms that are served."""
         if self.allow is None:
             return WithoutRows()
@@ -333,7 +351,7 @@ class Rules:
         """What all answers with noise may cost together, as a sum of mu^2; None for no limit."""
         if self.max_epsilon is None or self.max_delta is None:
             return None
-        return calibrated(self.max_epsilon, self.max_delta) ** 2
+        return noise_of(self.max_epsilon, self.max_delta) ** 2
 
     @property
     def counts_groups(self) -> bool:

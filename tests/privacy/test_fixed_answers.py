@@ -26,7 +26,7 @@ from flower_pca.strategies import PCAStrategy
 
 D = 9
 SPLIT = {"columns_opening", "loadings"}  # of columns at different places: a node answers with scores by its own rule
-SILENT = {"standardize"}  # which has no message
+SILENT = {"standardize", "levels"}  # which ask for nothing of the rows
 PLAIN = sorted(name for name, stage in registry.STAGES.items() if not stage.by_row and name not in SPLIT | SILENT)
 SAFE = sorted(name for name in registry.ALGORITHMS if not registry.STAGES[name].by_row)
 

@@ -6,7 +6,9 @@ order. A layer that it does not name is not even imported.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -14,9 +16,10 @@ import numpy as np
 from flower_pca import registry
 from flower_pca.base.bits import Bits, system_bits
 from flower_pca.base.errors import ProtocolError
+from flower_pca.base.linalg import Array
 from flower_pca.core.kinds import require_finite
 from flower_pca.core.layer import NOBODY, Layer, Sayings, Who, Work
-from flower_pca.core.stage import Arrays, Stage
+from flower_pca.core.stage import KEY, Arrays, Stage
 from flower_pca.masking import messages
 from flower_pca.masking.demands import Demands
 from flower_pca.masking.grain import Grain, system_grain
@@ -51,7 +54,7 @@ def answer(
         bits: Where noise comes from.
         demands: Under masks, what the client asks of those that it is summed with.
         fixed: What it gives of rows is what halves that do not compare rows get in their place.
-        grain: Under masks, draws what blurs the steps of fixed point.
+        grain: Draws what blurs the steps of fixed point under masks, and the keys of stages that draw.
         who: The client, where a message has numbers for each.
     """
     says = layers or {}
@@ -59,19 +62,19 @@ def answer(
         # a message without masks ends whatever masks the client kept secrets of
         if memory:
             memory = messages.plain(memory)
-        return _answer(Work(_stage(stage), arrays, data, memory, who, bits), says, fixed)
+        return _answer(Work(_stage(stage), arrays, data, memory, who, bits), says, fixed, grain)
     from flower_pca.masking import client
 
     asked = demands or Demands()
 
     def half(stage: str, arrays: Arrays, data: Any, memory: Arrays, /, *, summed: int) -> tuple[Arrays, Arrays]:
         work = Work(_stage(stage), arrays, data, memory, who, bits, summed, masked=True, trusts=asked.shares)
-        return _answer(work, says, fixed)
+        return _answer(work, says, fixed, grain)
 
     return client.answer(arrays, says, data, memory, half, asked, grain)
 
 
-def _answer(work: Work, says: Sayings, fixed: Source | None) -> tuple[Arrays, Arrays]:
+def _answer(work: Work, says: Sayings, fixed: Source | None, grain: Grain) -> tuple[Arrays, Arrays]:
     """The answer to a message of a stage, and what is kept for it."""
     if says:
         on = _layers_of(says)
@@ -80,15 +83,27 @@ def _answer(work: Work, says: Sayings, fixed: Source | None) -> tuple[Arrays, Ar
     tracks = work.stage.name in registry.TRACKERS
     if isinstance(work.data, Stream) != tracks:
         raise _other_data(work.stage.name, tracks=tracks)
+    if work.stage.draws:
+        work = replace(work, memory={**work.memory, KEY: _key(work, grain)})
     for layer in on:
         work = layer.read(says[layer.name], work)
     if fixed is None:
         up, after = work.stage.client(work.arrays, work.data, work.memory)
     else:
         up, after = _without_rows(work, fixed, by_row=any(layer.by_row for layer in on))
+    if work.stage.draws:
+        after = {name: a for name, a in after.items() if name != KEY}
     for layer in reversed(on):
         up = layer.seal(says[layer.name], work, up)
     return up, {**after, **work.keeps}
+
+
+def _key(work: Work, grain: Grain) -> Array:
+    """Four random numbers for this message; in simulations the same for messages of these shapes, masked or not."""
+    asked = hashlib.blake2b(work.stage.name.encode())
+    for name in sorted(work.arrays):
+        asked.update(f"{name}{work.arrays[name].shape}".encode())
+    return grain(asked.digest())(4)
 
 
 def _without_rows(work: Work, fixed: Source, *, by_row: bool) -> tuple[Arrays, Arrays]:

@@ -187,7 +187,7 @@ def run(asked: Question, *, judged: bool = True, start: Start | None = None) -> 
     entry = registry.entry(type(algorithm))
     summed = asked.mask is not None
     made = Run(
-        (opening, algorithm, entry.closing(), *_later(asked)),
+        (opening, *_counting(asked), algorithm, entry.closing(), *_later(asked)),
         model=_model(asked, algorithm, choices, start),
         roll=Roll(min_clients=asked.min_clients, fraction=asked.fraction, seed=asked.seed, summed=summed),
         result=entry.result,
@@ -236,7 +236,7 @@ def _opening(
     asked: Question, algorithm: Algorithm[Any], bits: int, budget: Budget | None, *, judged: bool
 ) -> Stage[Any]:
     """The opening that goes with noise, with masks, or with neither."""
-    width = algorithm.width(asked.n_components)
+    width = algorithm.width(asked.begins)
     if budget is not None:
         return PrivateOpening(width=width, clip=budget.reach, noise=budget.frame_noise)
     if asked.mask is not None:
@@ -256,6 +256,22 @@ def _cap(opening: Stage[Any], share: float) -> tuple[Stage[Any], list[Layer]]:
     return capped, [MaxShare(share)]
 
 
+def beside(stage: str) -> dict[str, Any]:
+    """How the short form asks for a stage beside the algorithm; {} if it is none that nodes have to name."""
+    if stage in registry.COUNTING:
+        return {"n_components": stage}
+    if stage in registry.BESIDE:
+        return {stage: True}
+    return {}
+
+
+def _counting(asked: Question) -> list[Stage[Any]]:
+    """What finds the number of components before the algorithm begins, where the question names none."""
+    if isinstance(asked.n_components, str):
+        return [registry.COUNTING[asked.n_components]()]
+    return []
+
+
 def _later(asked: Question) -> list[Stage[Any]]:
     """What follows the closing stage, if it is asked for."""
     return [registry.STAGES[name]() for name in registry.AFTER if getattr(asked, name)]
@@ -265,12 +281,12 @@ def _model(asked: Question, algorithm: Algorithm[Any], choices: dict[str, str], 
     """What is known before the first message."""
     basis = None
     if start is not None:
-        basis = starts.block(start, algorithm, n_components=asked.n_components, seed=asked.seed, wanted=asked.columns)
+        basis = starts.block(start, algorithm, n_components=asked.begins, seed=asked.seed, wanted=asked.columns)
     shared: tuple[str, ...] = ()
     if asked.levels is not None:
         shared = levels.spread((), asked.levels)
     return Model(
-        n_components=asked.n_components,
+        n_components=asked.begins,
         center=asked.centered,
         scale=asked.scale,
         seed=asked.seed,

@@ -91,6 +91,7 @@ _TRACKERS: Final = {
 _BESIDE: Final = {"monitor": "stages.histograms:Histograms", "errors": "stages.errors:Errors"}
 # Stages that may follow the closing one, by the field of a question that asks for them, in their order.
 AFTER: Final = ("evaluate", *_BESIDE, "influence")
+_COUNTING: Final = {"signal": "stages.signal:Signal"}
 _ALONE: Final = {"standardize": "stages.standardize:Standardize"}
 _OTHERS: Final = {
     "opening": _OPENING,
@@ -115,13 +116,22 @@ _LAYERS: Final = {
     "dp": "layers.noise:Budget",
     "parties": "vertical.rows:PartyCounts",
 }
-_PLACES: Final = {**{name: line.at for name, line in _LINES.items()}, **_TRACKERS, **_BESIDE, **_ALONE, **_OTHERS}
+_PLACES: Final = {
+    **{name: line.at for name, line in _LINES.items()},
+    **_TRACKERS,
+    **_BESIDE,
+    **_COUNTING,
+    **_ALONE,
+    **_OTHERS,
+}
 
 TABLE: Final[MutableMapping[str, Entry]] = spec.Late({name: line.entry for name, line in _LINES.items()})
 ALGORITHMS: Final[MutableMapping[str, type[Algorithm[Any]]]] = spec.classes({n: _PLACES[n] for n in _LINES})
 TRACKERS: Final[MutableMapping[str, type[Tracker]]] = spec.classes(_TRACKERS)
 # Stages beside algorithm and closing that compare rows: a node's operator has to name them, as algorithms that do.
-BESIDE: Final[MutableMapping[str, type[Stage[Any]]]] = spec.classes(_BESIDE)
+BESIDE: Final[MutableMapping[str, type[Stage[Any]]]] = spec.classes({**_BESIDE, **_COUNTING})
+# Of these, those before the algorithm, which find how many components there are: what `n_components` may be in words.
+COUNTING: Final[MutableMapping[str, type[Stage[Any]]]] = spec.classes(_COUNTING)
 # what needs an opening, and nothing else
 ALONE: Final[MutableMapping[str, type[Stage[Any]]]] = spec.classes(_ALONE)
 # Of one of the algorithms: no message is of a chooser.

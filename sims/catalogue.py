@@ -119,6 +119,8 @@ _FAPS: Final = (
     Item("faps", "Table 4", "uneven clients", "faps/table4", "d=1000, n_i=1000 i, k=10, 8 clients", 6),
     Item("faps", "Leading columns", "twice as many", "faps/leading", "250 and 500 columns", 12, seeds=1, beside=True),
     Item("faps", "Rule (27)", "where it stops", "faps/rule", "d=1000, n_i=1000 i, k=10, 8 clients", 1),
+    Item("faps", "Prop. 5", "what an answer is", "faps/proposition5", "any rows", 0.1),
+    Item("faps", "Theorem 8", "violations fall as 1 / N", "faps/theorem8", "any rows", 0.2),
 )
 _PERSONAL: Final = (
     Item("personal", "Table 1", "related work"),

@@ -99,6 +99,31 @@ def _together(rows: Rows) -> bool:
     return all(kkt / 1.3 <= number(r["KKT"]) <= 1.3 * kkt for r in rows if r["looked at"].startswith("error"))
 
 
+def _to_rounding(column: str) -> Callable[[Rows], bool]:
+    return lambda rows: all(number(row[column]) <= 1e-12 for row in rows)
+
+
+def _above(column: str, least: float) -> Callable[[Rows], bool]:
+    return lambda rows: all(number(row[column]) >= least for row in rows)
+
+
+def _by_penalty(rows: Rows) -> tuple[Rows, Rows]:
+    """Those of the paper's first penalties, and those of penalties as Assumption 6 has them."""
+    small = [row for row in rows if row["penalty"].startswith("0.15")]
+    return small, [row for row in rows if row not in small]
+
+
+def _bounded(rows: Rows) -> bool:
+    large = _by_penalty(rows)[1]
+    return all(number(row["N min, N=1000"]) <= number(row["N min, N=100"]) for row in large)
+
+
+def _farther(rows: Rows) -> bool:
+    small, large = _by_penalty(rows)
+    ends = [[number(row["sine at the end"]) for row in part] for part in (small, large)]
+    return max(ends[0]) < min(ends[1])
+
+
 def _stalled(rows: Rows) -> bool:
     """Somewhere NORST's error stays as it is while NoDet's falls to a tenth."""
     moving, resting = ([number(v) for k, v in row.items() if k != "method"] for row in rows)
@@ -154,6 +179,14 @@ CLAIMS: Final[Mapping[str, tuple[Claim, ...]]] = {
     "faps/rule": (
         Claim("where SSI's error is the printed one, its KKT violation is the printed one too", _together),
         Claim("rule (27) stops at a tenth of the printed error, or less", _late),
+    ),
+    "faps/proposition5": (
+        Claim("every answer is what (20) says, to rounding", _to_rounding("of (20), relative")),
+        Claim("C_1 does not follow from answers taken for C_1 Z", _above("C_1 from all answers", 0.1)),
+    ),
+    "faps/theorem8": (
+        Claim("by penalties as in Assumption 6 N times the least violation has stopped growing at N=1000", _bounded),
+        Claim("by such penalties more of the angle is left after 1000 rounds than by 0.15 ||C_i||", _farther),
     ),
     "over_air/stall": (Claim("after its updates NORST stays where it is, while NoDet goes on", _stalled),),
     **{f"local_power/fig{name}": _CURVES for name in ("2a", "3a", "5", "6", "7", "8", "9", "10")},

@@ -26,6 +26,7 @@ from typing import Any, Final
 import numpy as np
 
 from flower_pca import DataError, make, simulate
+from sims import faps_theory
 from sims.common import data, problems, report
 from sims.common.problems import Array
 
@@ -371,6 +372,8 @@ EXPERIMENTS: Final[report.Experiments] = {
     "table4": table4,
     "rule": rule,
     "leading": leading,
+    "proposition5": faps_theory.mask,
+    "theorem8": faps_theory.worst_case,
 }
 
 

@@ -194,11 +194,3 @@ def test_released_versions_keep_their_levels(tmp_path):
     again = fitted(grid_of(fewer, **rules))
     assert sine(first.components_, again.components_) == pytest.approx(0.0, abs=1e-12)
     assert again.n_samples_ == first.n_samples_
-
-
-@pytest.mark.slow
-@pytest.mark.network
-def test_on_rays_engine():
-    pytest.importorskip("ray")
-    result = simulate("covariance", TABLES, n_components=3, levels="ward,sex", scale="std", backend="ray")
-    is_pooled(result, coded(ROWS, EVERY))

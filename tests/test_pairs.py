@@ -16,7 +16,7 @@ import pytest
 from builders import Array, StopError, sine
 from fake_grid import hosts_of
 
-from flower_pca import ConfigError, make, registry, simulate
+from flower_pca import ConfigError, make, registry, simulate, track
 from flower_pca.algorithms.one_shot import Average
 from flower_pca.core import compatible
 from flower_pca.core.algorithm import Iterative
@@ -241,17 +241,83 @@ def test_an_algorithm_with_an_option(name: str, option: str, tmp_path: Any) -> N
     check(name, (option,), tmp_path)
 
 
-def ways() -> dict[str, str]:
+def way(stage: Stage[Any]) -> str:
+    """How answers come together."""
+    if compatible.by_medians(stage):
+        return "by medians"
+    if not stage.additive:
+        return "one by one"
+    if stage.remembers:
+        return "of what clients keep"
+    return "adds up"
+
+
+def ways() -> list[Any]:
     """The first algorithm of each way in which answers come together."""
     found: dict[str, str] = {}
     for name, kind in registry.ALGORITHMS.items():
-        found.setdefault("adds up" if kind().additive else "one by one", name)
-    return found
+        found.setdefault(way(kind()), name)
+    quick = ("adds up", "one by one")
+    return [pytest.param(name, marks=[] if of in quick else pytest.mark.slow) for of, name in found.items()]
 
 
 @pytest.mark.parametrize("pair", list(combinations(OPTIONS, 2)), ids=" and ".join)
-@pytest.mark.parametrize("name", ways().values())
+@pytest.mark.parametrize("name", ways())
 def test_two_options(name: str, pair: tuple[str, str], tmp_path: Any) -> None:
     first, second = (OPTIONS[option] for option in pair)
     if not set(first.asked) & set(second.asked):
         check(name, pair, tmp_path)
+
+
+STREAMS = [np.vstack([rows(20, 10 * i + t) for t in range(6)]) for i in range(3)]
+STEPS = {
+    "mask": {"mask": True},
+    "channel": {"channel": "air(noise_std=1e-7)"},
+    "start": {"start": np.eye(6)[:K] + 0.1},
+    "checkpoint": {"checkpoint": True},
+    "fewer steps": {"steps": 4},
+    "away": {"away": 1},
+}
+
+
+def follow(name: str, folder: Any, *, checkpoint: bool = False, away: int = 0, **asked: Any) -> Any:
+    """The bases of all steps; with a checkpoint, of a run that was stopped and goes on."""
+    streams = [X if i >= away else X[:0] for i, X in enumerate(STREAMS)]
+    made = registry.tracker(name)
+    if not checkpoint:
+        return track(made, streams, batch=20, n_components=K, **asked)
+
+    def stop(session: Any) -> None:
+        if len(session.history) == 3:
+            raise StopError
+
+    path = folder / "steps.npz"
+    with pytest.raises(StopError):
+        track(made, streams, batch=20, n_components=K, checkpoint=path, on_round=stop, **asked)
+    return track(made, streams, batch=20, n_components=K, checkpoint=path, **asked)
+
+
+@pytest.mark.parametrize("pair", [(one,) for one in STEPS] + list(combinations(STEPS, 2)), ids=" and ".join)
+@pytest.mark.parametrize("name", registry.TRACKERS)
+def test_a_tracker_with_options(name: str, pair: tuple[str, ...], tmp_path: Any) -> None:
+    asked = {key: value for option in pair for key, value in STEPS[option].items()}
+    on = {key: value for key, value in asked.items() if key in ("mask", "channel")}
+    lacking = compatible.missing(registry.tracker(name), *on)
+    if lacking:
+        with pytest.raises(ConfigError, match=SENTENCE):
+            follow(name, tmp_path, **asked)
+        return
+    if len(on) > 1:
+        with pytest.raises(ConfigError, match=RULE):
+            follow(name, tmp_path, **asked)
+        return
+    found = follow(name, tmp_path, **asked)
+    if "steps" in asked:  # they are those that a longer run begins with
+        steps = asked.pop("steps")
+        assert found.steps == steps
+        longer = follow(name, tmp_path, **asked)
+        assert sine(found.components_[-1], longer.components_[steps - 1]) <= 1e-9
+        return
+    there = np.vstack(STREAMS[asked.get("away", 0) :])
+    assert found.steps == 6
+    assert sine(found.components_[-1], np.linalg.svd(there, full_matrices=False)[2][:K]) <= 0.05

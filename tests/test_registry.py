@@ -11,7 +11,13 @@ from flower_pca.answering import answer
 from flower_pca.registry import ALGORITHMS, STAGES, TABLE, TRACKERS
 from flower_pca.rows.local import LocalData
 
-TOGETHER = {"per_pca": {"choice": 1}, "faps": {"penalty": "paper"}}  # a QR, or the paper's numbers, go with that only
+# a QR, the paper's numbers, or no secants go with that only
+TOGETHER = {
+    "per_pca": {"choice": 1},
+    "faps": {"penalty": "paper"},
+    "exact_per_pca": {"gain_tol": 0.0},
+    "triple_pca": {"gain_tol": 0.0},
+}
 
 
 def test_another_value_is_found_for_every_parameter_of_every_algorithm():
@@ -187,10 +193,12 @@ def test_every_stage_answers_under_its_own_name_and_others_are_refused():
         "summed_opening",
         *(entry.closing.name for entry in TABLE.values()),
         "standardize",
+        "levels",
         "evaluate",
         "influence",
         "monitor",
         "errors",
+        "signal",
         "columns_opening",
         "loadings",
     }
@@ -201,7 +209,7 @@ def test_every_stage_answers_under_its_own_name_and_others_are_refused():
     with pytest.raises(ProtocolError) as caught:
         answer("ritzy", {}, LocalData(X), {})
     assert str(caught.value) == (
-        f"The stage must be one of {SERVED}, {TRACKED}, monitor, errors, standardize, opening, private_opening, "
-        "summed_opening, ritz, oblique, evaluate, influence, medians, columns_opening, loadings, low_rank, personal, "
-        "triple. Got 'ritzy'. Install the same flower_pca everywhere."
+        f"The stage must be one of {SERVED}, {TRACKED}, monitor, errors, signal, standardize, opening, "
+        "private_opening, summed_opening, ritz, oblique, evaluate, influence, levels, medians, columns_opening, "
+        "loadings, low_rank, personal, triple. Got 'ritzy'. Install the same flower_pca everywhere."
     )

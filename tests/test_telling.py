@@ -143,7 +143,7 @@ def test_the_page_of_a_node_without_rules(capsys):
     assert page.startswith("Rules: all at their defaults\n\nWhat the server sees\n  - Its own answers.")
     assert "What these rules leave open" in page
     assert (
-        "dcf_pca, consensus_rpca, triple_pca, st_miss, robust_tracking, monitor, errors: it compares rows, "
+        "dcf_pca, consensus_rpca, triple_pca, st_miss, robust_tracking, monitor, errors, signal: it compares rows, "
         "and is not named in allow" in page
     )
     assert "krylov, ssi, fed_oapm, sparse_pca: C Z for any block Z of the server's" in page

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from flower_pca.algorithms.covariance import Covariance
 from flower_pca.algorithms.krylov import AUTO, MESSAGE, Krylov
-from flower_pca.base import labels
+from flower_pca.base import labels, linalg
 from flower_pca.core.algorithm import Algorithm
 from flower_pca.core.model import Model
 
@@ -103,11 +103,19 @@ class Auto(Krylov):
 
     def forecast(self, model: Model) -> tuple[int, int]:
         """Rounds that Krylov is expected to take after the opening, and the numbers that they send both ways."""
+        if self._answered(model):
+            return 0, 0
         left, (chosen, _) = model.d - model.columns.shape[1], self.krylov.settle(replace(model, declined=""))
         p = min(chosen.width(model.n_components), model.d)
         digits = math.ceil(-math.log10(max(self.tol, 10.0**-_DIGITS)))
         rounds = min(max(digits, 1), -(-left // p), self.max_rounds)
         return rounds, 2 * model.d * min(rounds * p, left)
+
+    def _answered(self, model: Model) -> bool:
+        """Whether the block is right already, as where the number of components was found by all of C."""
+        if model.product is None or model.residuals is None or model.restarts:
+            return False
+        return float(model.residuals.max()) <= self.tol * linalg.length(model.product[:, 0])
 
     def _krylov(self, model: Model, why: str) -> tuple[Krylov, str]:
         """Krylov with blocks of the width that is asked for."""

@@ -118,6 +118,11 @@ SEEN: Final = (
         lambda r: r.share_names,
         "What its columns are called, and its own name: with share_names=False only how many columns, and a digest.",
     ),
+    Line(
+        ("levels",),
+        lambda r: bool(r.levels) and not has_noise(r),
+        "Which levels at least {min_rows} rows have in these columns of words, by name: {levels}.",
+    ),
     Line(("share_names",), lambda r: not r.share_names, "How many columns it has, and a digest of their names."),
     Line(
         ("split_columns",),

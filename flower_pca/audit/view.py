@@ -160,6 +160,7 @@ def kinds_asked_of(name: str, *, masked: bool = False, noised: bool = False) -> 
 def _run(name: str, masked: bool, noised: bool, *, beside: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """Stage and arrays of every message of a small run; of `beside` alone, if it is a stage beside algorithms."""
     shards = [np.random.default_rng(i).standard_normal((40, _COLUMNS)) * (_COLUMNS - np.arange(6.0)) for i in range(3)]
+    shards = [X + 20.0 * X[:, :1] for X in shards]  # so that there is more than noise
     if masked:
         mask = True
     else:
@@ -179,8 +180,8 @@ def _run(name: str, masked: bool, noised: bool, *, beside: str) -> Iterator[tupl
         algorithm = registry.make(name)
         if hasattr(algorithm, "max_rounds"):
             algorithm = registry.make(algorithm, max_rounds=3)
-        own |= dict.fromkeys({beside} & set(registry.BESIDE), True)
-        run = assembly.run(assembly.question(algorithm, n_components=2, mask=mask, **own))
+        own |= {"n_components": 2, **assembly.beside(beside)}
+        run = assembly.run(assembly.question(algorithm, mask=mask, **own))
     for message in rounds(run, transport):
         arrays = message.arrays_for(message.to[0])
         stage = messages.inner_stage(arrays) or message.stage

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Callable
 from typing import TypeAlias, cast
@@ -21,3 +22,11 @@ def system_bits(size: int) -> Array:
 def seeded_bits(seed: int, *which: int) -> Bits:
     """Bits that are the same every time, for tests and simulations: of a client, of what it is asked."""
     return cast(Bits, np.random.PCG64([seed, *which]).random_raw)
+
+
+def signs(key: bytes, shape: tuple[int, int]) -> Array:
+    """Entries of 1 and -1, either as likely, which nobody can tell from others without the key (SHAKE-256)."""
+    count = shape[0] * shape[1]
+    drawn = hashlib.shake_256(key).digest(-(-count // 8))
+    flips = np.unpackbits(np.frombuffer(drawn, dtype=np.uint8), count=count).reshape(shape)
+    return np.asarray(1.0 - 2.0 * flips)

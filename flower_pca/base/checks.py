@@ -91,10 +91,14 @@ def parent(what: str, path: str | os.PathLike[str]) -> None:
         raise ConfigError(f"The folder of {what}", must="there", got=f"none at {folder}", then="Make it first.")
 
 
-def components(n_components: object) -> int | float:
-    """Require a number of components: an int of at least 1, or a fraction in (0, 1), which may be text: "95%"."""
+def components(n_components: object, *, words: Sequence[str] = ()) -> int | float:
+    """Require a number of components: an int of at least 1, or a fraction in (0, 1), which may be text: "95%".
+
+    `words`: what else the caller takes, to say so.
+    """
     given, n_components = n_components, share(n_components)
     rule = "a whole number of at least 1, or a fraction of the variance strictly between 0 and 1"
+    rule = ", or ".join((rule, *(f'"{word}"' for word in words)))
     if isinstance(n_components, int | np.integer) and not isinstance(n_components, bool) and n_components >= 1:
         return int(n_components)
     if isinstance(n_components, float | np.floating) and 0.0 < n_components < 1.0:
@@ -102,7 +106,7 @@ def components(n_components: object) -> int | float:
     raise ConfigError("n_components", must=rule, got=repr(given), then='Ask for 2 to see a plane, or for 0.9 or "90%".')
 
 
-def at_most(n_components: int | float, n: int, d: int) -> None:
+def at_most(n_components: int | float | str, n: int, d: int) -> None:
     """Require that as many components exist as are asked for."""
     if isinstance(n_components, int) and n_components > min(n, d):
         rule = f"at most min(n_samples, n_features) = min({n}, {d}) = {min(n, d)}"

@@ -24,6 +24,7 @@ from flower_pca.base import archive, checks
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.core.drive import Driven
 from flower_pca.core.question import MISSING, SCALES, SPLITS
+from flower_pca.core.settings import COUNTING
 from flower_pca.names.columns import enumeration, names_in
 
 if TYPE_CHECKING:
@@ -67,7 +68,8 @@ def arguments_of_columns(added: argparse.ArgumentParser) -> None:
 def arguments_of_data(added: argparse.ArgumentParser) -> None:
     """DATA and how it is dealt out and framed."""
     arguments_of_rows(added)
-    text = "how many components, or the share of the variance that they shall exceed, such as 0.95 or 95%% (default: 2)"
+    text = "how many components, or the share of the variance that they shall exceed, such as 0.95 or 95%%;"
+    text += ' or "signal", for those above what noise alone would give (default: 2)'
     added.add_argument("--components", type=_number, default=2, metavar="K", help=text)
     text = "whether to subtract the mean (default: what the algorithm is used to)"
     added.add_argument("--center", action=argparse.BooleanOptionalAction, help=text)
@@ -305,12 +307,15 @@ def names(text: str) -> list[str]:
 
 
 def _number(text: str) -> int | float | str:
+    if text in COUNTING:
+        return text
     with suppress(ValueError):
         return int(text)
     with suppress(TypeError, ValueError):
         number = float(checks.share(text))
         return text if "%" in text else number  # which is named as it was given
-    raise argparse.ArgumentTypeError(f"it must be a number, or a share such as 0.95 or 95%, not {text!r}")
+    words = ", ".join(COUNTING)
+    raise argparse.ArgumentTypeError(f"it must be a number, a share such as 0.95 or 95%, or {words}, not {text!r}")
 
 
 _OPTIONS: Final = {  # what Python names a setting, and the option that is the same

@@ -104,6 +104,7 @@ WORDS: Final[dict[str, str]] = {
     "monitor": "with monitor",
     "influence": "with influence",
     "errors": "with errors",
+    "signal": 'with n_components="signal"',
     "start": "with a start",
     "hosted": 'with hosted="summed"',
     "max_share": "with max_share",
@@ -127,6 +128,9 @@ NEEDS: Final[tuple[tuple[tuple[str, ...], Property], ...]] = (
     (("errors",), MEASURED),
     (("errors",), ORTHONORMAL),
     (("errors",), POOLED),
+    (("signal",), MEASURED),
+    (("signal",), ORTHONORMAL),
+    (("signal",), POOLED),
     (("wire",), TOLERANT),
     (("start",), ITERATES),
     (("hosted",), PLAIN),
@@ -145,6 +149,10 @@ class Rule:
     fits: Callable[[Any], bool] = lambda value: False
 
 
+def _is_number(n_components: Any) -> bool:
+    return not isinstance(n_components, str)
+
+
 _SINGLE: Final = "as nobody sees the answer of a single client"
 _SUMMED: Final = "left out where the answers of clients are summed"
 _STACKED: Final = 'Leave it out, or use "stacked".'
@@ -158,6 +166,9 @@ RULES: Final[tuple[Rule, ...]] = (
     Rule("wire", "channel", '"float64" or "auto", as there is noise on the answers'),
     Rule("wire", "dp", '"float64" or "auto", as there is noise on the answers'),
     Rule("n_components", "dp", "a whole number", "Name a number.", lambda k: isinstance(k, int)),
+    Rule("n_components", "channel", "a number, as noise on sums would count as well", "Name one.", _is_number),
+    Rule("n_components", "split", "a number, as signs are flipped about means of all rows", "Name one.", _is_number),
+    Rule("n_components", "start", "a number, as it says how much of the start is used", "Name one.", _is_number),
     Rule("scale", "dp", 'None or "std"', "A largest value cannot be told privately.", lambda scale: scale == "std"),
     Rule("missing", "dp", '"error"', "Impute before the run, or give dp ranges."),
     Rule("evaluate", "dp", "False", "An exact error would tell about single rows."),

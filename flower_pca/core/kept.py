@@ -14,7 +14,7 @@ from flower_pca.base.linalg import Array
 from flower_pca.core.layer import Layer
 from flower_pca.core.model import Model
 from flower_pca.core.roll import Roll
-from flower_pca.core.standing import Standing
+from flower_pca.core.standing import Role, Standing
 
 NEWEST: Final = 1000  # messages that a run without an end keeps
 _MESSAGES: Final = 64  # of them in a checkpoint, which is written with every message
@@ -28,7 +28,7 @@ def identity(standing: Standing, model: Model, roll: Roll, layers: Iterable[Laye
     """What a checkpoint and the run that goes on from it have in common; `model` is that before the first message."""
     stages: list[Any] = list(standing.stages)
     if standing.chooser is not None:
-        stages[1:2] = [standing.chooser]
+        stages[standing.place] = standing.chooser
     return {
         "stages": [stage.spec for stage in stages],
         "fraction": roll.fraction,
@@ -109,7 +109,7 @@ def _unpack_standing(standing: Standing, kept: Mapping[str, Any], arrays: dict[s
     if not isinstance(model.n_components, int | float):
         raise ValueError("no number of components")
     there = replace(there, model=model)
-    if not there.opening:
+    if there.role > Role.BEFORE:
         there = there.settle()
     stage = there.stages[min(there.index, len(there.stages) - 1)]
     return replace(there, state=archive.unpack(stage.State, kept["state"], arrays))

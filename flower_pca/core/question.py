@@ -17,7 +17,7 @@ from flower_pca.base.errors import ConfigError
 from flower_pca.core import compatible
 from flower_pca.core.algorithm import Algorithm, Iterative
 from flower_pca.core.layer import Layer
-from flower_pca.core.settings import BITS, DP, WIRES, MaskedSums, fewest
+from flower_pca.core.settings import BITS, COUNTING, DP, WIRES, MaskedSums, fewest
 from flower_pca.names.columns import enumeration, names_in
 from flower_pca.names.levels import Levels, plain_levels, read_levels
 
@@ -48,7 +48,8 @@ class Question:
     Args:
         algorithm: The algorithm, with its hyper-parameters: see `make`.
         n_components: How many components, or the fraction of the total variance in (0, 1) that they shall exceed, which
-            the short form takes as "95%" too.
+            the short form takes as "95%" too; or "signal", for those above what noise alone would give: see
+            `stages.signal`. Nodes serve that only if their `allow` names it.
         center: Whether to subtract the mean of all rows; if left out, where there is a scale,
             and else as the algorithm is used to.
         scale: None, "std" (unit variance) or "max_abs" (each column divided by its largest absolute value).
@@ -94,7 +95,7 @@ class Question:
 
     algorithm: Algorithm[Any]
     _: KW_ONLY
-    n_components: int | float
+    n_components: int | float | str
     center: bool | None = None
     scale: str | None = None
     missing: str = "error"
@@ -139,7 +140,9 @@ class Question:
         object.__setattr__(self, "columns", self._columns_with_ranges(names_in(self.columns)))
         if self.levels is not None:
             object.__setattr__(self, "levels", self._coded())
-        plain = {"n_components": checks.components(self.n_components), "seed": int(self.seed)}
+        plain: dict[str, Any] = {"seed": int(self.seed)}
+        if self.n_components not in COUNTING:
+            plain["n_components"] = checks.components(self.n_components, words=COUNTING)
         for name, value in {**plain, "fraction": float(fraction)}.items():
             # numpy's numbers become Python's, as files can have them
             object.__setattr__(self, name, value)
@@ -173,7 +176,16 @@ class Question:
         on = {name: value for name, value in values.items() if value != usual[name]}
         if self.wire == "auto":  # takes what goes with the rest
             del on["wire"]
+        if isinstance(self.n_components, str):
+            on[self.n_components] = True
         return on
+
+    @property
+    def begins(self) -> int | float:
+        """The number of components, or the fraction, that a run begins with: one, where it finds the number itself."""
+        if isinstance(self.n_components, str):
+            return 1
+        return self.n_components
 
     @property
     def bits(self) -> int:

@@ -31,6 +31,7 @@ import numpy as np
 from flower_pca.base.history import History, Round
 from flower_pca.base.linalg import Array
 from flower_pca.core import kept
+from flower_pca.core.algorithm import Algorithm
 from flower_pca.core.layer import Layer
 from flower_pca.core.model import Model, ResultClass
 from flower_pca.core.replies import Tally, unusable
@@ -63,7 +64,10 @@ class Run:
         layers: Sequence[Layer] = (),
         asked: Mapping[str, Any] | None = None,
     ) -> None:
-        self._standing = Standing(stages=tuple(stages), model=model, state=stages[0].start(model), opens=roll.opens)
+        place, state = int(roll.opens), stages[0].start(model)
+        while place + 1 < len(stages) and not isinstance(stages[place], Algorithm):
+            place += 1
+        self._standing = Standing(stages=tuple(stages), model=model, state=state, place=place, opens=roll.opens)
         self._roll, self._layers = roll, tuple(layers)
         self._asked, self._result, self._model = dict(asked or {}), result, model
         self._history, self._began = History(limit=None if roll.opens else kept.NEWEST), 0.0

@@ -38,6 +38,9 @@ Stack: TypeAlias = dict[int, Arrays]
 # merge(total, client, answer); total is None before the first
 Merge: TypeAlias = Callable[[Any, int, Arrays], Any]
 
+# of a stage that draws, in the memory that its client half is given
+KEY: Final = "key"
+
 # a bound on the rows of a client: in fixed point, sums of so many are exact
 MOST_ROWS: Final = 2.0**32
 MARGIN: Final = 2.0**10  # of a bound above what entries mostly are
@@ -169,6 +172,8 @@ class Stage(ABC, Generic[S]):
             `gram` of its data, and keep nothing that would change the answer to another message.
         by_row: Whether the client half compares rows, as one that treats large entries unlike others does. Only then it
             gets rows at a node that answers from fixed statistics; and it is served there only by name.
+        draws: Whether the client half draws numbers of its own. It then finds a key for them in its memory, as `KEY`:
+            a new one for every message, which nobody else knows; in simulations it follows from the seed.
         products_only: Whether the client half needs no more of its data than `n`, `d`, `matmat` and `gram`.
         remembers: Whether an answer is no good where what the client keeps is new, so that it cannot be so every time.
         measured: Whether the components are all there is to say of a row, and the closing message measures them.
@@ -183,6 +188,7 @@ class Stage(ABC, Generic[S]):
     fixed_set: ClassVar[bool] = False
     bounded: ClassVar[bool] = False
     by_row: ClassVar[bool] = False
+    draws: ClassVar[bool] = False
     products_only: ClassVar[bool] = False
     remembers: ClassVar[bool] = False
     measured: ClassVar[bool] = True

@@ -4,7 +4,9 @@ A run walks through its stages by their roles. Each arrow is a method of `Standi
 
 | from      | when its stage says that it is done        | to                                                      |
 | --------- | ------------------------------------------ | ------------------------------------------------------- |
-| OPENING   |                                            | ALGORITHM; CLOSING if this opening was the `last`       |
+| OPENING   |                                            | what comes BEFORE the algorithm, or ALGORITHM;          |
+|           |                                            | CLOSING if this opening was the `last`                  |
+| BEFORE    |                                            | the next such stage, or ALGORITHM                       |
 | ALGORITHM | the set of clients has changed             | OPENING, with what the algorithm restarts from          |
 |           | otherwise                                  | CLOSING, or the end where there is none                 |
 | CLOSING   | a fraction of the variance asks for more   | OPENING, with a block twice as wide                     |
@@ -43,7 +45,7 @@ _DISTURBED: Final = ", but maybe elsewhere than undisturbed: clients had lost wh
 class Role(enum.IntEnum):
     """What a stage is for, by its place in the run."""
 
-    OPENING, ALGORITHM, CLOSING, AFTER = range(4)
+    OPENING, BEFORE, ALGORITHM, CLOSING, AFTER = range(5)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +57,7 @@ class Standing:
         model: What is known before the stage under way.
         state: That stage's state; of a finished run, the last stage's.
         index: Which one it is.
+        place: The index of the algorithm: behind the opening, and behind what is found out before it.
         opens: Whether the first stage is an opening.
         halfway: Whether an opening of two messages has had the answers to its first.
         last: Whether the opening under way is followed by the closing stage, as clients keep changing.
@@ -66,6 +69,7 @@ class Standing:
     model: Model
     state: Any
     index: int = 0
+    place: int = 1
     opens: bool = True
     halfway: bool = False
     last: bool = False
@@ -83,7 +87,9 @@ class Standing:
     @cached_property
     def role(self) -> Role:
         """What the stage under way is for."""
-        return Role(min(self.index + (not self.opens), Role.AFTER))
+        if self.opens and self.index < self.place:
+            return Role(min(self.index, Role.BEFORE))
+        return Role(min(Role.ALGORITHM + self.index - self.place, Role.AFTER))
 
     @cached_property
     def stage(self) -> Stage[Any]:
@@ -93,13 +99,13 @@ class Standing:
     @cached_property
     def algorithm(self) -> Any:
         """The stage that the run is named after: an Algorithm, or a tracker."""
-        return self.stages[1 if self.opens else 0]
+        return self.stages[self.place]
 
     @property
     def service(self) -> str:
-        """What nodes have to serve: the algorithm's name; after a plus those of later stages that compare rows."""
-        later = (stage.name for stage in self.stages[Role.AFTER :] if stage.by_row)
-        return "+".join((self.algorithm.name, *later))
+        """What nodes have to serve: the algorithm's name; after a plus those of stages beside it that compare rows."""
+        others = (*self.stages[1 : self.place], *self.stages[self.place + 2 :])
+        return "+".join((self.algorithm.name, *(stage.name for stage in others if stage.by_row)))
 
     @cached_property
     def is_finished(self) -> bool:
@@ -205,7 +211,7 @@ class Standing:
         # Where a layer is binding, no other round can put one right that was not of all clients, nor an opening.
         binding = any(layer.binding for layer in layers)
         now = replace(self, model=self.model_now(whole=roll.whole or binding))
-        if self.opening:
+        if self.index < self.place:
             now = now.settle()
         elif self.role is Role.ALGORITHM:
             now = now._end(status, layers)
@@ -244,7 +250,7 @@ class Standing:
     def _at_next(self) -> Standing:
         index = self.index + 1
         if self.last:
-            index = int(Role.CLOSING)
+            index = self.place + 1
         if index < len(self.stages):
             return replace(self, index=index, state=self.stages[index].start(self.model), last=False)
         return replace(self, index=index, last=False)
@@ -264,6 +270,7 @@ class Standing:
             model = replace(model, rounds=algorithm.rounds(self.state))
         if model.restarts >= MAX_RESTARTS:
             tried = model.status is not None and model.status.outcome is Outcome.CLIENTS_CHANGED
+            tried = tried or self.role is Role.BEFORE  # which would be left out
             if algorithm.fixed_set or model.basis is None or tried:
                 got = f"one that changed for the {model.restarts + 1}th time{roll.because}"
                 remedy = "Use ssi, local_power or faps, which carry on while clients come and go."
@@ -286,11 +293,12 @@ class Standing:
     def settle(self) -> Standing:
         """With the algorithm that the run goes on with, which may be chosen by what the opening has brought."""
         chooser = self.chooser or self.algorithm
-        if not isinstance(chooser, Choosing):
+        if not isinstance(chooser, Choosing) or self.index + 1 < self.place:
             return self
         chosen, why = chooser.settle(self.model)
         model = replace(self.model, choices={**self.model.choices, **({"algorithm": why} if why else {})})
-        return replace(self, stages=(self.stages[0], chosen, *self.stages[2:]), chooser=chooser, model=model)
+        before, behind = self.stages[: self.place], self.stages[self.place + 1 :]
+        return replace(self, stages=(*before, chosen, *behind), chooser=chooser, model=model)
 
     @property
     def _too_narrow(self) -> bool:

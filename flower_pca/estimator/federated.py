@@ -32,7 +32,7 @@ from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array
 from flower_pca.core.algorithm import Algorithm
-from flower_pca.core.settings import DP, MaskedSums
+from flower_pca.core.settings import COUNTING, DP, MaskedSums
 from flower_pca.estimator import tables
 from flower_pca.names.sites import SiteRows
 from flower_pca.results.pca import PCAResult
@@ -56,7 +56,8 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
 
     Args:
         n_components: How many components; the fraction of the total variance in (0, 1) that they shall exceed; None for
-            all there are, min(n_samples, n_features); or "mle" for Minka's estimate, from the variances of them all.
+            all there are, min(n_samples, n_features); "mle" for Minka's estimate, from the variances of them all; or
+            "signal" for those above what noise alone would give, which the run counts.
         algorithm: "auto", which is krylov, or covariance where that costs less; another name, a spec string such as
             "faps(inner_steps=5)", or an instance.
         center: Whether to subtract the mean of all rows.
@@ -251,7 +252,7 @@ def components_to_ask(n_components: Any, n: int, d: int, *, private: bool) -> An
     """What a run over n rows of d columns is asked for."""
     estimated = n_components == _LIKELIEST
     if isinstance(n_components, str) and "%" not in n_components:
-        checks.choice("n_components", n_components, (_LIKELIEST,))
+        checks.choice("n_components", n_components, (_LIKELIEST, *COUNTING))
     if n_components is not None and not estimated:
         return n_components
     if private:

@@ -36,6 +36,8 @@ def scree(drawn: Figure, result: PCAResult) -> None:
         below = _following(ax, result)
     if result.variance_errors_ is not None:
         below += "\nwhiskers hold 95 %"
+    if result.noise_thresholds_ is not None:
+        below += "\nthe broken line is what noise alone would give"
     style.tidy(ax, "Variance of each component", below, "share of the total variance")
 
 
@@ -102,6 +104,9 @@ def _bars(ax: Axes, result: PCAResult) -> Any:
     if known is not None:
         off = np.clip(np.abs(known.shares - ratio[:, None]), 0.0, 1.0).T
         ax.errorbar(number, ratio, off, fmt="none", ecolor=style.INK, elinewidth=1.2, capsize=3)
+    if (noise := result.noise_thresholds_) is not None:
+        reached = noise / (result.total_variance_ or 1.0)
+        ax.plot(np.arange(1, len(noise) + 1), reached, color=style.INK, lw=1.2, ls=(0, (4, 3)), marker="_")
     return bars
 
 

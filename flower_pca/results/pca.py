@@ -63,6 +63,8 @@ class PCAResult:
         loading_errors_, variance_errors_: Standard errors of the loadings, (k, d), and of the variances, (k,): how far
             other rows of the same sites would move them; None if the run was not asked for errors. See `stages.errors`.
         site_loading_errors_, site_variance_errors_: Likewise, by other sites; None of a single client too.
+        noise_thresholds_: Of each component, and of the one that would follow, the variance that noise alone would
+            reach, (k + 1,), where n_components="signal" was asked for; else None. See `stages.signal`.
         feature_names_in_: Names of the columns, in the order of all that has columns here, (d,); None where columns go
             by position.
         feature_digest: SHA-256 of the sorted names, which clients tell that keep the names to themselves; "" if none.
@@ -80,6 +82,7 @@ class PCAResult:
         *("components_", "explained_variance_", "mean_", "scale_", "residuals_", "fill_", "histograms_"),
         *("cross_", "influence_", "influence_keys_"),
         *("loading_errors_", "variance_errors_", "site_loading_errors_", "site_variance_errors_"),
+        "noise_thresholds_",
     )
     _NUMBERS: ClassVar[tuple[str, ...]] = (
         *("total_variance_", "left_out_variance_", "n_samples_", "sine_estimate_", "mse_", "rounds"),
@@ -112,6 +115,7 @@ class PCAResult:
     variance_errors_: Array | None = None
     site_loading_errors_: Array | None = None
     site_variance_errors_: Array | None = None
+    noise_thresholds_: Array | None = None
     feature_names_in_: Array | None = None
     feature_digest: str = ""
     site_names: Mapping[int, str] = field(default_factory=dict)
@@ -438,9 +442,11 @@ class PCAResult:
         """What of the variance the components hold; with noise, bounds on it, and what the noise is."""
         shares, known, spent = self.explained_variance_ratio_, self.certainty, self.privacy
         names, off = labels.column_names(self.feature_names_in_, self.n_features_in_), self.variance_errors_
+        noise = self.noise_thresholds_
         found = [
             facts.plain("explained_variance", self.explained_variance_.tolist()),
             facts.plain("variance_errors", off if off is None else off.tolist()),
+            facts.plain("noise_thresholds", noise if noise is None else noise.tolist()),
             facts.plain("largest_weights", [facts.weights(row, names) for row in self.components_]),
             facts.plain("total_variance", self.total_variance_),
         ]
@@ -529,6 +535,7 @@ def fields_of(model: Model) -> dict[str, Any]:
         "variance_errors_": model.left.get("variance_errors"),
         "site_loading_errors_": model.left.get("site_loading_errors"),
         "site_variance_errors_": model.left.get("site_variance_errors"),
+        "noise_thresholds_": None if "noise_thresholds" not in model.left else model.left["noise_thresholds"] / ddof,
         "cross_": None if "cross" not in model.left else model.left["cross"] / ddof,
         "feature_names_in_": saved.columns(model.feature_names),
         "feature_digest": "" if model.heading is None else model.heading.digest,

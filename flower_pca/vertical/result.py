@@ -44,7 +44,7 @@ def run(question: Question, algorithm: Algorithm[Any], choices: dict[str, str]) 
     summed = question.mask is not None
     gaps = question.missing != "error"
     model = Model(
-        n_components=question.n_components,
+        n_components=question.begins,
         center=False,  # each party centres and scales its own columns
         scale=None,
         seed=question.seed,
@@ -53,7 +53,7 @@ def run(question: Question, algorithm: Algorithm[Any], choices: dict[str, str]) 
         split=Split(question.centered, question.scale, gaps, secrets.token_hex(16)),
     )
     roll = Roll(min_clients=question.min_clients, seed=question.seed, summed=summed, everyone=True)
-    opening = ColumnsOpening(width=algorithm.width(question.n_components))
+    opening = ColumnsOpening(width=algorithm.width(question.begins))
     stages = (opening, algorithm, RayleighRitz(), Loadings())
     return Run(stages, model=model, roll=roll, result=ColumnsResult, layers=[PartyCounts()], asked=question.plain())
 

@@ -149,6 +149,21 @@ def test_a_full_disk_is_no_permission(tmp_path, monkeypatch):
     assert answered(partial(plainly, node), 5)[0] == 1
 
 
+@pytest.mark.parametrize("most", [None, D - 1])
+def test_half_of_c_plainly_and_half_under_masks_are_counted_together(most, tmp_path):
+    """One peer that the server invents, rows of zeros, unmasks the second half: that of a rule per way was all of C."""
+    node, halves = Node(0, X, max_columns=most, memory_dir=tmp_path), np.hsplit(np.eye(D), 2)
+    told = [node.ask("ssi", {"Z": halves[0]})["Y"]]
+    node.start()
+    sums = Sums([node, Node(1, np.zeros((2, D)))])
+    if most is None:
+        found = np.hstack([*told, sums.product(halves[1])])
+        assert np.linalg.norm(found - X.T @ X) < 1e-9 * np.linalg.norm(X.T @ X)
+        return
+    with pytest.raises(RefusedError, match="that is its max_columns"):
+        sums.product(halves[1])
+
+
 def test_messages_are_counted_over_all_runs():
     node = Node(0, X, max_messages_ever=3)
 

@@ -2,17 +2,27 @@
 
 import logging
 import re
+from contextlib import contextmanager
+from functools import partial
 
 import numpy as np
 import pytest
-from dishonest import Node, RefusedError, Sums, signed
+import rounding
+from dishonest import NUMBERS, Node, RefusedError, Sums, error_of, request, signed
+from twins import D as TWIN_COLUMNS
+from twins import questions, twins
 
-from flower_pca import ConfigError
+from flower_pca import ConfigError, registry
 from flower_pca.audit.sentences import telling
 from flower_pca.clients import Rules
 from flower_pca.clients.policy.profiles import SETS
+from flower_pca.core.kinds import ROWS, Kind, Part
 from flower_pca.dp.gaussian import epsilon_of, noise_of
+from flower_pca.layers import noise
+from flower_pca.masking import fixed
 from flower_pca.names.sites import SiteRows
+from flower_pca.rows.frame import Frame
+from flower_pca.vertical.split import Split
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -20,9 +30,43 @@ D = 6
 RNG = np.random.default_rng(0)
 SHARDS = [RNG.standard_normal((100 + 10 * i, D)) + i for i in range(4)]
 X, ALL, ONE = SHARDS[0], np.eye(D), np.eye(D)[:, :1]
+ROW = 1e6 * np.ones((1, D))  # a row that shows wherever it comes in
 OPENING = {"peaks": False, "seed": 1, "width": 2}
 STD = 8.0
-NOISED = {"Z": ONE, "dp.clip": 1.0, "dp.noise": STD, "dp.budget": noise_of(1.0, 1e-6) ** 2}
+BUDGET = {"dp.clip": 1.0, "dp.noise": STD, "dp.budget": noise_of(1.0, 1e-6) ** 2}
+NOISED = {"Z": ONE, **BUDGET}
+BOUNDED = {  # what may be asked for with noise
+    "ssi": {"Z": ONE},
+    "krylov": {"B": ONE},
+    "covariance": {"columns": D},
+    "private_opening": {"sums": True, "columns": True},
+}
+PARTS = {"Y": (D, 1), "n": ()}
+OTHERS = "compare no rows|allow_noise is not set|must be one about columns"  # for which some stages are refused first
+
+
+def algorithm_of(stage):
+    return next(iter(sorted(registry.owners(stage))), "krylov")
+
+
+def every_question(d):
+    """A message for each stage that compares no rows, and for each that does."""
+    block = np.linalg.qr(np.random.default_rng(4).standard_normal((d, 3)))[0]
+    asked = questions(np.random.default_rng(5), block)
+    asked |= {"covariance": {"columns": d}, "private_opening": BOUNDED["private_opening"]}
+    asked["summed_opening"] |= {"reference": np.zeros(d)}
+    return {stage: {} for stage in registry.STAGES} | asked
+
+
+@contextmanager
+def noise_known():
+    """A server to whom a node's noise is known, and so what lies under it."""
+    plain = noise.add_noise
+    noise.add_noise = lambda a, deviation, bits: np.array(a, dtype=np.float64)
+    try:
+        yield
+    finally:
+        noise.add_noise = plain
 
 
 class Foe:
@@ -43,26 +87,33 @@ class Foe:
             return signed(place, shards, profile=self.profile)
         return [Node(i, rows, profile=self.profile, memory_dir=place) for i, rows in enumerate(shards)]
 
-    def product(self, nodes, Z=ALL):
-        """What these nodes tell of C Z, as much of it as the profile lets through."""
+    def product(self, nodes, Z=ALL, frame=None, std=STD):
+        """What these nodes tell of C Z in a new run, as much of it as the profile lets through."""
+        run = f"run {next(NUMBERS)}"
         for node in nodes:
             node.start()
         if self.profile == "masked":
-            return Sums(nodes).product(Z)
+            return Sums(nodes).product(Z, frame=frame)
         if self.profile == "private":
-            return [node.ask("ssi", NOISED)["Y"] for node in nodes]
-        return [node.ask("ssi", {"Z": Z})["Y"] for node in nodes]
+            return [node.ask("ssi", {**NOISED, "dp.noise": std}, frame, run=run)["Y"] for node in nodes]
+        return [node.ask("ssi", {"Z": Z}, frame, run=run)["Y"] for node in nodes]
 
-    def refused(self, words, shards=SHARDS):
-        with pytest.raises(RefusedError, match=words):
-            self.product(self.nodes(shards))
+    def refused(self, words, shards=SHARDS, frame=None):
+        with pytest.raises(RefusedError, match=words) as refusal:
+            self.product(self.nodes(shards), frame=frame)
+        return str(refusal.value)
+
+    def refused_whatever_is_asked(self, words, node, frame=None):
+        """No stage that there is gets another answer, without noise or with it; or one with nothing in it."""
+        for stage, arrays in every_question(np.shape(node.X)[1]).items():
+            for beside in ({}, BUDGET):
+                node.start()
+                answer = answer_or_words(node, stage, {**arrays, **beside}, frame)
+                assert not answer or re.search(f"{words}|{OTHERS}", str(answer["refused"])), (stage, answer)
 
 
 def no_answer_of_its_own(foe):
-    node = foe.nodes()[0]
-    for stage, arrays in (("ssi", {"Z": ONE}), ("opening", OPENING), ("ssi", NOISED)):
-        with pytest.raises(RefusedError, match=r"masked_only is set|allow_noise is not set"):
-            node.ask(stage, arrays, algorithm={"opening": "krylov"}.get(stage))
+    foe.refused_whatever_is_asked("masked_only is set", foe.nodes()[0])
 
 
 def in_sums_with_two_others_of_its_list(foe):
@@ -72,6 +123,10 @@ def in_sums_with_two_others_of_its_list(foe):
         Sums(nodes[:2])
     with pytest.raises(RefusedError, match="must be signed by their owners"):
         Sums([nodes[0], *[Node(i, np.zeros((30, D))) for i in (1, 2)]])
+    with pytest.raises(RefusedError, match="trusted_keys"):  # by owners of keys that the server has made
+        Sums([nodes[0], *foe.nodes()[1:]])
+    with pytest.raises(RefusedError, match="single_masks"):
+        Sums(nodes, single=True)
 
 
 def always_the_same_ones(foe):
@@ -84,95 +139,211 @@ def always_the_same_ones(foe):
 
 
 def rows_come_in_lots(foe):
+    """From one sum to the next; where answers have noise, for a server to whom it is known."""
     nodes = foe.nodes()
-    spent = [foe.product(nodes)]
-    if foe.profile == "private":  # whose answers have noise: the rows are those of the version all the same
-        before = nodes[0].client._rows().n
-        nodes[0].X = np.vstack([X, X[:1] + 9.0])
-        nodes[0].start()
-        assert nodes[0].client._rows().n == before
-        return
-    for count, changed in ((1, False), (19, False), (20, True)):
-        nodes[0].X = np.vstack([X, RNG.standard_normal((count, D)) * 9.0])
-        spent.append(foe.product(nodes))
-        assert (np.abs(spent[-1] - spent[0]).max() > 1.0) == changed
+    with noise_known():
+        before = np.array(foe.product(nodes, std=9 * STD))
+        for count, changed in ((1, False), (19, False), (20, True)):
+            nodes[0].X = np.vstack([X, RNG.standard_normal((count, D)) * 9.0])
+            moved = np.abs(np.array(foe.product(nodes, std=9 * STD)) - before).max()
+            assert moved > 0.5 if changed else moved < 1e-9
 
 
 def only_what_n_means_and_C_say(foe):
-    """Another table of the same statistics: rows turned among themselves, beside the direction of their sum."""
-    turn = np.linalg.qr(np.c_[np.ones(len(X)), RNG.standard_normal((len(X), len(X) - 1))])[0]
-    spin = np.linalg.qr(RNG.standard_normal((len(X) - 1, len(X) - 1)))[0]
-    twin = turn @ np.r_[turn[:, :1].T @ X, spin @ turn[:, 1:].T @ X]
-    told = []
-    for rows in (X, twin):
-        node = foe.nodes([rows])[0]
-        blocks = [RNG.standard_normal((D, 2)) for RNG in [np.random.default_rng(1)] for _ in range(5)]
-        asked = [node.ask("ssi", {"Z": Z}) for Z in blocks]
-        told.append(np.concatenate([answer["Y"] for answer in asked]))
-        told[-1] = np.r_[
-            told[-1].ravel(), *(np.ravel(a) for a in node.ask("opening", OPENING, algorithm="krylov").values())
-        ]
-    np.testing.assert_allclose(told[1], told[0], rtol=1e-9, atol=1e-9)
+    """Two tables of other rows whose statistics are the same: whatever is asked, the same bits."""
+    tables = twins(seed=1)
+    assert not np.array_equal(*(np.sort(rows, axis=0) for rows in tables))
+    if foe.profile == "masked":
+        same_sums(foe, tables)
+        return
+    answered = set()
+    for stage, arrays in every_question(TWIN_COLUMNS).items():
+        frames = [Frame()] if "opening" in stage else [Frame(), Frame(1e3 * np.arange(1.0, 10.0), np.arange(1.0, 10.0))]
+        for frame in frames:
+            one, other = (answer_or_words(foe.nodes([rows])[0], stage, arrays, frame, number=1) for rows in tables)
+            assert one.keys() == other.keys()
+            for name, a in one.items():
+                np.testing.assert_array_equal(a, other[name], err_msg=f"{stage} {name}")
+            answered |= {stage} - {stage for name in one if name == "refused"}
+    assert answered >= {"opening", "ssi", "krylov", "covariance", "evaluate", "uda", "faps"}
+
+
+def answer_or_words(node, stage, arrays, frame=None, number=None):
+    try:
+        return node.ask(stage, arrays, frame, number=number, algorithm=algorithm_of(stage))
+    except RefusedError as refusal:
+        return {"refused": np.array(str(refusal))}
+
+
+def same_sums(foe, tables):
+    others = [RNG.standard_normal((60, TWIN_COLUMNS)) for _ in "12"]
+    Z = RNG.standard_normal((TWIN_COLUMNS, 2))
+    openings = {"n": (), "single": (), "rows": (), "sums": (TWIN_COLUMNS,), "squares": (TWIN_COLUMNS,)}
+    found = []
+    for rows in tables:
+        nodes = foe.nodes([rows, *others])
+        product = Sums(nodes).sum("ssi", {"Z": Z}, {"Y": Z.shape, "n": ()}, {"Y": 1e12, "n": 1e6})
+        opening = Sums(nodes, algorithm="krylov").sum("summed_opening", {}, openings, dict.fromkeys(openings, 0.0))
+        found.append({**product, **opening})
+    for name, a in found[0].items():  # but for the rounding of fixed point, which is drawn anew for each sum
+        assert np.linalg.norm(a - found[1][name]) <= 1e-10 * np.linalg.norm(a)
+
+
+def no_number_of_the_server_meets_a_row(foe):
+    """Means so large that a row beside them counts or vanishes: bisecting them told single rows."""
+    parts = [rounding.rows(60, i) for i in range(3 if foe.profile == "masked" else 1)]
+    bound = np.full((rounding.D, 1), 1e5 * rounding.STEP)
+    bound[rounding.COUNT] = 1e7 * 1e3 * rounding.STEP
+    bound[[rounding.K, rounding.A, rounding.L]] = 1e60
+    nodes = foe.nodes(parts)
+
+    def ask(frame, Z):
+        if foe.profile == "open":
+            return nodes[0].ask("ssi", {"Z": Z}, frame)["Y"]
+        shapes, bounds = {"Y": Z.shape, "n": ()}, {"Y": bound, "n": 2.0**32}
+        return Sums(nodes).sum("ssi", {"Z": Z}, shapes, bounds, frame=frame)["Y"]
+
+    rows = np.vstack(parts)
+    for query in rounding.QUERIES if foe.profile == "open" else [rounding.by_frame]:
+        assert rounding.nearest(partial(rounding.old, parts), rows, query) <= 1e-2
+        assert rounding.nearest(ask, rows, query, messages=10) > 0.5
 
 
 def no_noise(foe):
-    node = foe.nodes()[0]
-    with pytest.raises(RefusedError, match=r"allow_noise is not set|masked_only"):
-        node.ask("ssi", NOISED)
-    assert SETS[foe.profile]["allow_noise"] is False
+    for stage, arrays in BOUNDED.items():
+        with pytest.raises(RefusedError, match=r"allow_noise is not set|masked_only"):
+            foe.nodes()[0].ask(stage, {**arrays, **BUDGET}, algorithm=algorithm_of(stage))
+    sums = Sums(foe.nodes())
+    with pytest.raises(RefusedError, match="allow_noise is not set"):
+        sums.sum("ssi", NOISED, PARTS, {"Y": 1e6, "n": 1e6}, beside={"dp.among": 3})
+
+
+NAMES = ("viral load", "body mass", "years", "income", "postcode", "smoker")
 
 
 def no_names(foe):
-    named = [SiteRows(rows, tuple("abcdef")) for rows in SHARDS]
-    node = foe.nodes(named)[0]
-    assert "abcdef"[0] not in str(node.client.get_properties({}).get("columns", ""))
-    assert node.client._site == ""
-    assert node.client._rules.share_names is False
+    """In nothing that a node says, in answers or refusals; and whether a name is guessed is not said either."""
+    nodes = foe.nodes([SiteRows(rows, NAMES, site="Ward Seven") for rows in SHARDS])
+    said = [str(nodes[0].client.get_properties({}))]
+    for stage, arrays in every_question(D).items():
+        for beside in ({}, BUDGET):
+            asked = request(stage, {**arrays, **beside}, None, "r", next(NUMBERS), algorithm_of(stage))
+            said.append(str(nodes[0].client.fit(*asked)[2]))
+    assert not [name for name in (*NAMES, "Ward Seven") if name in "".join(said)]
+    right, wrong = (words_of(foe, nodes, Frame(names=(name,))) for name in ("viral load", "no such one"))
+    assert right.replace("viral load", "no such one") == wrong != "answered"
+
+
+def words_of(foe, nodes, frame):
+    """What nodes say to a message about these columns."""
+    try:
+        foe.product(nodes, ALL[: len(frame.names), :1], frame)
+    except RefusedError as refusal:
+        return str(refusal)
+    return "answered"
 
 
 def answers_of_its_own(foe):
-    assert foe.profile == "private" or np.allclose(foe.product(foe.nodes())[0], X.T @ X)
+    with noise_known():
+        told = foe.product(foe.nodes())[0]
     if foe.profile == "private":
-        assert np.linalg.norm(foe.product(foe.nodes())[0]) > 0.0
+        short = X / np.maximum(np.linalg.norm(X, axis=1, keepdims=True), 1.0)
+        assert error_of(told, short.T @ short @ ONE) < 0.01
+    else:
+        assert error_of(told, X.T @ X) < 1e-9
 
 
 def all_noise_by_this_node_alone(foe):
-    nodes = foe.nodes()
-    assert nodes[0].client._account.demands is not None
-    with pytest.raises(RefusedError, match="must be"):
-        Sums(nodes).sum("ssi", NOISED, {"Y": (D, 1), "n": ()}, {"Y": 1.0, "n": 1.0}, beside={"dp.among": 4})
+    """Among peers of the server's own, who take off what they have sent: what is left has all of the noise."""
+    left, peers = [], 3
+    for _ in range(8):
+        invented = [Node(i, np.zeros((30, D))) for i in range(1, peers + 1)]
+        left.append(of_the_first([foe.nodes()[0], *invented], among=peers // 2 + 1))
+    assert np.std(left, axis=0).mean() > 0.6 * STD
+
+
+def of_the_first(nodes, among):
+    """The answer of the first of these nodes, as the others see it in a sum with them."""
+    parts = {"Y": Part((D, 1), Kind.PRODUCT), "n": ROWS}
+    bounds = fixed.bounds_with_noise(parts, STD / np.sqrt(among), len(nodes))
+    drawn, plain = [], noise.add_noise
+
+    def known(a, deviation, bits):
+        drawn.append(plain(a, deviation, bits))
+        return drawn[-1]
+
+    noise.add_noise = known
+    try:
+        total = Sums(nodes).sum("ssi", NOISED, PARTS, bounds, beside={"dp.among": among})["Y"]
+    finally:
+        noise.add_noise = plain
+    return total - sum(drawn[1:])
 
 
 def nothing_by_missing_values(foe):
+    """Neither by two fills of the server's, whose difference is a row with a gap, nor by asking for its gaps."""
     rows = np.where(np.arange(X.size).reshape(X.shape) == 7, np.nan, X)
+    shards = [rows, *SHARDS[1:]]
+    fills = [Frame(fill=np.full(D, fill)) for fill in (0.0, 1e12)]
     if foe.profile == "private":
-        foe.refused("The missing values of this node must be none", [rows])
+        for frame in (None, Frame(own=True), *fills):
+            foe.refused("The missing values of this node must be none", [rows], frame)
         return
-    node = foe.nodes([rows, *SHARDS[1:]])[0]
-    with pytest.raises(RefusedError, match=r"own means|masked_only"):
-        node.ask("opening", {**OPENING, "gaps": True}, algorithm="krylov")
+    for frame in fills:
+        foe.refused("filled with its own means", shards, frame)
+    ways = [Frame(None, None, np.full(D, fill), own=True) for fill in (0.0, 1e12)]
+    one, other = (foe.product(foe.nodes(shards), frame=frame) for frame in ways)
+    np.testing.assert_allclose(one, other, rtol=1e-12)
+    asked = {**OPENING, "gaps": True}
+    if foe.profile == "open":
+        with pytest.raises(RefusedError, match="own means"):
+            foe.nodes(shards)[0].ask("opening", asked, algorithm="krylov")
+        return
+    parts = {"n": (), "single": (), "rows": (), "sums": (D,), "squares": (D,), "count": (D,)}
+    sums = Sums(foe.nodes(shards), algorithm="krylov")
+    with pytest.raises(RefusedError, match="own means"):
+        sums.sum("summed_opening", {"gaps": True}, parts, dict.fromkeys(parts, 0.0))
 
 
 def nothing_of_single_people_by_columns(foe):
-    assert foe.nodes()[0].client._rules.split_columns is False
+    """The scores of each person are what such a run tells: whatever the stage, and however columns are prepared."""
+    Q = np.linalg.qr(RNG.standard_normal((len(X), 2)))[0]
+    asked, nodes = every_question(len(X)) | {"loadings": {"U": Q}}, foe.nodes()
+    for split in (Split(), Split(center=False), Split(scale="std"), Split(gaps=True, salt="x")):
+        frame = Frame(split=split)
+        for stage, arrays in asked.items():
+            with pytest.raises(RefusedError, match=f"split_columns is not set|masked_only is set|{OTHERS}|for noise"):
+                nodes[0].ask(stage, arrays, frame, algorithm=algorithm_of(stage))
+        with pytest.raises(RefusedError, match="split_columns is not set"):
+            foe.product(nodes, frame=frame)
 
 
 def nothing_of_fewer_rows(foe):
-    foe.refused("must be at least 20", [rows[:19] for rows in SHARDS])
+    """Nor how many there are."""
+    few = [rows[:19] for rows in SHARDS]
+    assert not re.search(r"\b19\b", foe.refused("must be at least 20", few))
+    foe.refused_whatever_is_asked("must be at least 20|masked_only is set|for noise", foe.nodes(few)[0])
 
 
 def nothing_of_rare_columns(foe):
+    """Of columns whose rest is a constant, or is missing; a few that differ are as good as a few that have a value."""
     for few in (1, 19):
-        rare = [np.c_[rows[:, 1:], np.arange(len(rows)) < few] for rows in SHARDS]
-        foe.refused("The columns of this node must be ones", rare)
+        here = np.arange(len(X)) < few
+        for values in (here, ~here, np.where(here, 7.0, np.nan)):
+            rare = np.c_[X[:, 1:], values]
+            foe.refused("The columns of this node must be ones", [rare, *SHARDS[1:]])
+            if foe.profile == "open":
+                foe.refused_whatever_is_asked("columns of this node must be ones", foe.nodes([rare])[0])
 
 
 def epsilon_over_all_runs(foe):
-    node, answers = foe.nodes()[0], 0
+    """Whatever runs are called and ask for, and however much budget they name."""
+    node, answers, ways = foe.nodes()[0], 0, list(BOUNDED.items())
 
     def once_more():
         node.start()
-        node.ask("ssi", NOISED, run=f"r{answers}")
+        stage, arrays = ways[answers % 2]
+        node.ask(stage, {**arrays, **BUDGET}, run=f"r{answers}", algorithm=algorithm_of(stage))
 
     while epsilon_of(np.sqrt(answers + 1) / STD, 1e-6) <= 1.0:
         once_more()
@@ -180,9 +351,37 @@ def epsilon_over_all_runs(foe):
     assert answers > 1
     with pytest.raises(RefusedError, match="max_epsilon"):
         once_more()
-    for stage, arrays in (("ssi", {"Z": ONE}), ("opening", OPENING)):
-        with pytest.raises(RefusedError, match="asks for noise"):
-            foe.nodes()[0].ask(stage, arrays, algorithm="krylov")
+    for budget in ({"dp.budget": 1e9}, {"dp.noise": 1e-3}, {"dp.noise": 0.0}, {"dp.clip": 1e6}):
+        with pytest.raises(RefusedError, match="must be"):
+            foe.nodes()[0].ask("ssi", {**NOISED, **budget})
+
+
+def nothing_without_noise(foe):
+    node = foe.nodes()[0]
+    for stage, arrays in every_question(D).items():
+        answer = answer_or_words(node, stage, arrays)
+        assert re.search(f"asks for noise|{OTHERS}", str(answer["refused"])), (stage, answer)
+
+
+def no_row_moves_an_answer_by_more_than_its_clip(foe):
+    """For a server to whom the noise is known; and what is no number of the answer does not move at all."""
+    for stage, arrays in BOUNDED.items():
+        told, beside = [], []
+        for rows in (X, np.vstack([X, ROW]), np.vstack([X, -ROW])):
+            asked = request(stage, {**arrays, **BUDGET}, algorithm=algorithm_of(stage))
+            with noise_known():
+                answer, n, metrics = foe.nodes([rows])[0].client.fit(*asked)
+            assert "refusal" not in metrics, (stage, metrics)
+            told.append(np.concatenate([np.ravel(a) for a in answer]))
+            beside.append((n, {name: str(value) for name, value in metrics.items()}))
+        assert max(np.linalg.norm(told[i] - told[0]) for i in (1, 2)) <= 1.0 + 1e-9
+        assert np.linalg.norm(told[1] - told[2]) > 0.0 or stage in ("ssi", "krylov", "covariance")
+        assert beside[0] == beside[1] == beside[2]
+
+
+def its_answers_have_the_noise_that_is_said(foe):
+    told = [foe.product(foe.nodes([X]))[0] for _ in range(12)]
+    assert np.std(told, axis=0).mean() > 0.7 * STD
 
 
 CLAIMS = {
@@ -192,7 +391,14 @@ CLAIMS = {
         always_the_same_ones,
         rows_come_in_lots,
     ),
-    "Of any single row, all answers of all runs": (epsilon_over_all_runs, nothing_by_missing_values, rows_come_in_lots),
+    "Of any single row, all answers of all runs": (
+        epsilon_over_all_runs,
+        nothing_without_noise,
+        no_row_moves_an_answer_by_more_than_its_clip,
+        its_answers_have_the_noise_that_is_said,
+        nothing_by_missing_values,
+        rows_come_in_lots,
+    ),
     "Sums over this node and others, 2 at least": (in_sums_with_two_others_of_its_list,),
     r"Its own answers\. In a run with masks": (answers_of_its_own,),
     "No noise: runs with dp": (no_noise,),
@@ -202,24 +408,28 @@ CLAIMS = {
     "How many columns it has, and a digest": (no_names,),
     "Nothing of single people": (nothing_of_single_people_by_columns,),
     "Nothing while it has fewer than 20": (nothing_of_fewer_rows,),
-    "Of single rows what C and the means": (only_what_n_means_and_C_say,),
+    "Of single rows what C and the means": (only_what_n_means_and_C_say, no_number_of_the_server_meets_a_row),
     "Nothing by its missing values": (nothing_by_missing_values,),
     "Sums over 1 group": (always_the_same_ones,),
     "Nothing of columns in which fewer than 20": (nothing_of_rare_columns,),
     "Of rows that come or go": (rows_come_in_lots,),
-    "Of any single row epsilon 1.0": (epsilon_over_all_runs,),
+    "Of any single row epsilon 1.0": (epsilon_over_all_runs, no_row_moves_an_answer_by_more_than_its_clip),
 }
-PLAYED = {"masked": {only_what_n_means_and_C_say}}  # under masks: tests/privacy, by sums
 
 
 def claims(profile):
     page = Foe(profile, None).page()
     for sentence in (*page.profile, *page.seen, *page.lasting):
         (found,) = [played for start, played in CLAIMS.items() if re.match(start, sentence)]
-        yield from ((profile, play) for play in found if play not in PLAYED.get(profile, ()))
+        yield from ((profile, play) for play in found)
 
 
-ALL_CLAIMS = [claim for profile in SETS for claim in dict.fromkeys(claims(profile))]
+SLOW = {no_number_of_the_server_meets_a_row, only_what_n_means_and_C_say, rows_come_in_lots}
+ALL_CLAIMS = [
+    pytest.param(*claim, marks=[pytest.mark.slow] * (claim[0] == "masked" and claim[1] in SLOW))
+    for profile in SETS
+    for claim in dict.fromkeys(claims(profile))
+]
 
 
 @pytest.mark.parametrize(("profile", "play"), ALL_CLAIMS, ids=lambda part: getattr(part, "__name__", part))

@@ -1,0 +1,198 @@
+"""n_components="signal": as many components as lie above tables with flipped signs; whoever holds the rows."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from builders import Array
+from fake_grid import grid_of, in_a_run
+
+from flower_pca import ConfigError, DataError, PCAResult, cli, simulate, strategies
+from flower_pca.base.bits import signs
+from flower_pca.core.stage import KEY
+from flower_pca.rows.local import LocalData
+from flower_pca.stages.signal import Signal
+
+NOISE = np.geomspace(0.6, 1.6, 12)
+
+
+def rows(n: int, seed: int, strengths: tuple[float, ...] = (5.0, 3.0, 2.0)) -> Array:
+    rng = np.random.default_rng(seed)
+    Q = np.linalg.qr(np.random.default_rng(9).standard_normal((12, max(len(strengths), 1))))[0]
+    planted = (rng.standard_normal((n, len(strengths))) * np.array(strengths)) @ Q[:, : len(strengths)].T
+    return np.asarray(rng.standard_normal((n, 12)) * NOISE + planted + 3.0)
+
+
+def sites(seed: int = 0, n: int = 600, **given: Any) -> list[Array]:
+    return np.split(rows(n, seed, **given), [n // 2, n // 2 + n // 3])
+
+
+def by_hand(X: Array, k: int, *, draws: int = 400) -> Array:
+    """The largest eigenvalues, with divisor n - 1, of pooled tables with flipped signs, less k planted directions."""
+    rng = np.random.default_rng(3)
+    Y = X - X.mean(axis=0)
+    if k:  # as the noise is known here, no estimate of it is needed
+        Z = Y / NOISE
+        W = np.linalg.svd(Z, full_matrices=False)[2][:k].T
+        Y = (Z - Z @ W @ W.T) * NOISE / np.sqrt(1.0 - (W**2).sum(axis=1)) * np.sqrt(len(X) / (len(X) - k))
+    flipped = (Y * rng.choice([-1.0, 1.0], Y.shape) for _ in range(draws))
+    return np.array([np.linalg.norm(F, 2) ** 2 / (len(X) - 1) for F in flipped])
+
+
+@pytest.mark.slow
+def test_it_counts_what_is_planted_and_finds_the_components_of_that_number() -> None:
+    shards = sites()
+    found, named = simulate("krylov", shards, n_components="signal"), simulate("krylov", shards, n_components=3)
+    assert found.n_components_ == 3
+    assert found.asked["n_components"] == "signal"
+    np.testing.assert_allclose(found.components_, named.components_, atol=1e-7)
+    np.testing.assert_allclose(found.explained_variance_, named.explained_variance_, rtol=1e-12)
+    assert found.left_out_variance_ == pytest.approx(named.left_out_variance_)
+    assert "3 components above what noise alone would give: the last has" in found.choices[0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("k", [0, 3])
+def test_thresholds_are_those_of_pooled_tables(k: int) -> None:
+    found = simulate("krylov", sites(), n_components="signal")
+    assert found.noise_thresholds_ is not None
+    drawn = by_hand(np.vstack(sites()), k)
+    expected = drawn.mean() + 3.0 * drawn.std()
+    assert len(found.noise_thresholds_) == 4
+    assert found.noise_thresholds_[k] == pytest.approx(expected, rel=0.06)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("strengths", [(), (4.0,), (9.0, 5.0, 4.0, 3.5, 3.0)])
+def test_as_many_as_are_planted(strengths: tuple[float, ...]) -> None:
+    for seed in range(5):
+        shards = sites(seed, strengths=strengths)
+        if not strengths:
+            with pytest.raises(DataError, match=r"must be above what noise alone would give. Got a first variance of"):
+                simulate("krylov", shards, n_components="signal")
+        else:
+            assert simulate("auto", shards, n_components="signal").n_components_ == len(strengths)
+
+
+def test_few_columns_take_two_messages_whatever_the_number() -> None:
+    for strengths in ((5.0,), (30.0, 9.0, 4.0, 3.0, 2.5, 2.0)):
+        history = simulate("auto", sites(strengths=strengths), n_components="signal").history
+        assert [r.stage for r in history] == ["opening", "signal", "signal"]
+
+
+@pytest.mark.slow
+def test_under_masks_it_is_the_same() -> None:
+    plain, masked = (simulate("krylov", sites(), n_components="signal", mask=mask) for mask in (False, True))
+    np.testing.assert_allclose(masked.noise_thresholds_, plain.noise_thresholds_, rtol=1e-6)
+    np.testing.assert_allclose(masked.components_, plain.components_, atol=1e-7)
+
+
+@pytest.mark.parametrize("answers", ["rows", "fixed"])
+def test_nodes_that_allow_it_answer_likewise(answers: str) -> None:
+    shards = sites()
+    here = simulate("krylov", shards, n_components="signal", answers=answers)
+    allowed = {"allow": ("krylov", "signal"), "answers": answers, "noise_seed": 0}
+    with in_a_run():
+        found = strategies.PCAStrategy("krylov", n_components="signal", min_nodes=3).fit(grid_of(shards, **allowed))
+    np.testing.assert_array_equal(found.noise_thresholds_, here.noise_thresholds_)
+    np.testing.assert_array_equal(found.components_, here.components_)
+
+
+def test_nodes_serve_it_by_name_only() -> None:
+    with in_a_run(), pytest.raises(Exception, match=r"one whose answers compare no rows.* Got signal"):
+        strategies.PCAStrategy("krylov", n_components="signal", min_nodes=3).fit(grid_of(sites(), allow=None))
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_client_may_be_missing(number: int) -> None:
+    found = simulate(
+        "ssi", sites(), n_components="signal", participation=lambda now: [0, 1] if now == number else [0, 1, 2]
+    )
+    assert found.n_components_ == 3
+
+
+def test_a_run_goes_on_from_a_checkpoint(tmp_path: Any) -> None:
+    whole, file = simulate("krylov", sites(), n_components="signal"), tmp_path / "run.npz"
+    stopped = []
+
+    def stop(run: Any) -> None:
+        stopped.append(run)
+        if len(stopped) == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        simulate("krylov", sites(), n_components="signal", checkpoint=file, on_round=stop)
+    found = simulate("krylov", sites(), n_components="signal", checkpoint=file)
+    np.testing.assert_array_equal(found.components_, whole.components_)
+    np.testing.assert_array_equal(found.noise_thresholds_, whole.noise_thresholds_)
+
+
+@pytest.mark.slow
+def test_a_file_and_the_pictures_have_the_thresholds(tmp_path: Any) -> None:
+    pytest.importorskip("matplotlib")
+    found = simulate("krylov", sites(), n_components="signal")
+    same = PCAResult.load(found.save(tmp_path / "result.npz"))
+    np.testing.assert_array_equal(same.noise_thresholds_, found.noise_thresholds_)
+    picture = found.plot("scree", tmp_path / "scree.svg").read_text(encoding="utf-8")
+    assert "the broken line is what noise alone would give" in picture
+
+
+@pytest.mark.slow
+def test_the_command_line_takes_it(tmp_path: Any, capsys: Any) -> None:
+    np.savetxt(tmp_path / "rows.csv", np.vstack(sites()), delimiter=",", header=",".join("abcdefghijkl"), comments="")
+    given = [str(tmp_path / "rows.csv"), "--clients", "3", "--components", "signal", "--out", str(tmp_path / "out")]
+    assert cli.main(["run", *given, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["n_components"] == 3
+    assert len(found["noise_thresholds"]) == 4
+
+
+@pytest.mark.slow
+def test_the_estimator_takes_it() -> None:
+    pytest.importorskip("sklearn")
+    from flower_pca import FederatedPCA
+
+    found = FederatedPCA(n_components="signal").fit(sites())
+    assert found.n_components_ == 3
+    assert found.transform(sites()[0]).shape == (300, 3)
+
+
+def test_what_it_does_not_go_with_is_refused_before_the_first_message() -> None:
+    for given in ({"dp": "dp(epsilon=1.0, delta=1e-6, clip=9.0)"}, {"channel": "air(noise_std=0.1)"}):
+        with pytest.raises(ConfigError, match=r"n_components .* must be a .*number"):
+            simulate("krylov", sites(), n_components="signal", **given)
+    for name, why in (
+        ("sparse_pca", "orthonormal"),
+        ("median_pca", "those of all rows"),
+        ("per_pca", "all there is to say"),
+    ):
+        with pytest.raises(ConfigError, match=f'with n_components="signal" must be one whose components are {why}'):
+            simulate(name, sites(), n_components="signal")
+
+
+def test_more_columns_than_a_message_has_room_for_are_refused() -> None:
+    wide = [np.random.default_rng(i).standard_normal((5, 400)) for i in range(2)]
+    with pytest.raises(DataError, match=r"must be at most 316. Got 400"):
+        simulate("krylov", wide, n_components="signal")
+
+
+def test_signs_are_fair_and_hang_on_the_key() -> None:
+    drawn = signs(b"one", (400, 30))
+    assert set(np.unique(drawn)) == {-1.0, 1.0}
+    assert abs(drawn.mean()) < 4.0 / np.sqrt(drawn.size)
+    np.testing.assert_array_equal(drawn, signs(b"one", (400, 30)))
+    assert abs(float(np.mean(drawn * signs(b"two", (400, 30))))) < 4.0 / np.sqrt(drawn.size)
+
+
+def test_flipped_tables_keep_squares_and_lose_products() -> None:
+    X = rows(500, 1) - rows(500, 1).mean(axis=0)
+    arrays = {"weights": np.ones((12, 1)), "W": np.empty((12, 0)), "first": np.array(0), "draws": np.array(2)}
+    up, _ = Signal.client(arrays, LocalData(X), {KEY: np.arange(4)})
+    upper = np.triu_indices(12)
+    np.testing.assert_allclose(up["tables"][0], (X.T @ X)[upper])
+    on_diagonal = upper[0] == upper[1]
+    np.testing.assert_allclose(up["tables"][1][on_diagonal], (X**2).sum(axis=0))
+    assert np.abs(up["tables"][1] - up["tables"][2]).max() > 1.0

@@ -239,7 +239,7 @@ def test_what_cannot_be_gone_on_with_is_said_in_one_sentence(words, tmp_path, ca
     assert re.search(r"must be one of the run that goes on\. Got up to step 0, before step \d, in", said("--resume"))
 
 
-@pytest.mark.parametrize("option", [["--threshold", 0.5], ["--alarm-rate", 0.01]])
+@pytest.mark.parametrize("option", [["--threshold", 0.5], ["--alarm-rate", 0.01], ["--monitor"]])
 def test_what_changes_are_told_by_is_of_no_use_where_none_is_looked_for(option, words, capsys):
     bare = [word for word in words if word not in ("--detect", "--algorithm", ALGORITHM)]
     code, _, err = flower_pca(capsys, *bare, *option)
@@ -247,6 +247,27 @@ def test_what_changes_are_told_by_is_of_no_use_where_none_is_looked_for(option, 
     assert err == (
         f"flower-pca: {option[0]} must be given with --detect. Got no --detect. Add it: no change is looked for.\n"
     )
+
+
+@pytest.mark.slow
+def test_what_a_change_is_of_is_said_by_column_and_by_client(words, tmp_path, capsys):
+    every = rows(steps=26, turn=26)
+    every[23 * BATCH :, 4] *= 30.0
+    np.save(tmp_path / "rows.npy", every)
+    words[words.index(ALGORITHM)] = "st_miss"
+    code, _, err = flower_pca(capsys, *words, "--monitor")
+    assert code == 0
+    result, found = TrackingResult.load(tmp_path / "out/tracking.npz"), events(tmp_path / "e.jsonl")
+    (alarm,) = [event for event in found if event["change"]]
+    assert result.causes_ == {24: alarm["cause"]}
+    assert alarm["cause"]["columns"][0] == 4
+    assert sorted(alarm["cause"]["sites"]) == [0, 1, 2]
+    assert "SPE" in alarm["cause"]["reasons"]
+    assert ", most in column 4, " in err
+    assert ", at client " in err
+    assert "Step 24: by SPE, as rows have left the subspace" in " ".join(result.findings())
+    flower_pca(capsys, *words, "--out", tmp_path / "plain", "--events", tmp_path / "plain.jsonl")
+    assert all(event["cause"] is None for event in events(tmp_path / "plain.jsonl"))
 
 
 def test_another_runs_step_is_no_repetition(tmp_path, capsys, words):

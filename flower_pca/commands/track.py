@@ -67,6 +67,8 @@ def add(commands: Any) -> None:
     parser.add_argument("--threshold", type=float, metavar="W", help=text)
     text = "alarms in a quiet step, where the threshold is learnt (default: 1e-3)"
     parser.add_argument("--alarm-rate", type=float, metavar="P", help=text)
+    text = "say of a change what it is of, by columns and clients, and watch directions and columns too"
+    parser.add_argument("--monitor", action="store_true", help=text)
     common.argument_of_masks(parser)
     _add_files(parser)
     parser.add_argument("--seed", type=int, default=0, help="seed of the server (default: 0)")
@@ -182,14 +184,16 @@ def _tracker(given: argparse.Namespace) -> Tracker:
 
     known = {"threshold": given.threshold, "alarm_rate": given.alarm_rate}
     changes: dict[str, Any] = {name: value for name, value in known.items() if value is not None}
-    if given.detect:
-        changes["detect"] = True
-    tracker = registry.tracker(given.algorithm, **changes)
-    if changes and not tracker.detect:
+    if given.monitor:
+        changes["monitor"] = True
+    looks = given.detect or registry.tracker(given.algorithm).detect
+    if changes and not looks:
         what = " and ".join(f"--{name.replace('_', '-')}" for name in changes)
         remedy = "Add it: no change is looked for."
         raise ConfigError(what, must="given with --detect", got="no --detect", then=remedy)
-    return tracker
+    if given.detect:
+        changes["detect"] = True
+    return registry.tracker(given.algorithm, **changes)
 
 
 def _inbox(given: argparse.Namespace) -> Inbox:

@@ -7,17 +7,18 @@ the same figures, but leaves none out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
 
-from flower_pca.base import linalg
+from flower_pca.base import labels, linalg
 from flower_pca.base.linalg import Array
 from flower_pca.core.drive import Driven, Watcher
-from flower_pca.results.steps import TrackingResult
+from flower_pca.results.steps import Cause, TrackingResult, cause_of, in_words
 from flower_pca.tracking.batch import COUNTS
+from flower_pca.tracking.panel import SPE
 from flower_pca.tracking.state import Step, TrackState
 
 # of all rows, and of a client's own
@@ -58,6 +59,8 @@ class StepRecord:
         statistic: The statistic of a change; None where it is not known.
         level: What it was held against; None where no change was looked for.
         change: In words, the change that was declared; None where none was.
+        cause: With `monitor`, what the newest of these changes is of, as
+            `TrackingResult.causes_`; None where there is none.
         movement: The sine of the largest angle between its basis and the one before; None where
             there is none.
         missing_share: Entries that were missing, of all entries of these rows; None without rows.
@@ -74,6 +77,7 @@ class StepRecord:
     statistic: float | None
     level: float | None
     change: str | None
+    cause: Cause | None
     movement: float | None
     missing_share: float | None
     outlier_share: float | None
@@ -129,19 +133,32 @@ def _record(
     for client, counts in state.each.items():
         key, site = known_as(client)
         clients[key] = ClientStep(**_shares(dict(zip(COUNTS, counts, strict=True)), d), site=site)
+    changes, cause = _changes(state, step), None
+    names = labels.column_names(run.standing.model.feature_names, d)
+    sites = {client: site or f"client {key}" for client, (key, site) in ((i, known_as(i)) for i in state.each)}
+    causes = [_cause(state, one) for _, one in changes]
+    if causes and causes[-1] is not None:
+        cause = {**causes[-1], "sites": [known_as(site)[0] for site in causes[-1]["sites"]]}
     statistic, level = (value if np.isfinite(value) else None for value in (step.statistic, step.level))
     return StepRecord(
         step=state.over,
         batch=state.step - 1,
         statistic=statistic,
         level=level,
-        change=_change(state, step),
+        change=" ".join(_words(*one, of, names, sites) for one, of in zip(changes, causes, strict=True)) or None,
+        cause=cause,
         movement=None if before is None else linalg.sin_theta(before, step.basis),
         deficient=step.deficient,
         clients=dict(sorted(clients.items())),
         **_shares({**vars(step), "misfit": step.residual**2, "energy": 1.0}, d),
         _run=run,
     )
+
+
+def _cause(state: TrackState, step: Step) -> Cause | None:
+    if state.panel is None:
+        return None
+    return cause_of(step.kind, step.named, state.panel.clients)
 
 
 def _shares(counts: Mapping[str, float], d: int) -> dict[str, Any]:
@@ -159,20 +176,26 @@ def _shares(counts: Mapping[str, float], d: int) -> dict[str, Any]:
     return dict(zip(_FIGURES, (rows, *shares), strict=True))
 
 
-def _change(state: TrackState, step: Step) -> str | None:
-    """The changes that a step has shown, in words: at this one or, with the first level, at steps before it."""
-    seen, shown = state.hindsight, []
+def _changes(state: TrackState, step: Step) -> list[tuple[int, Step]]:
+    """The changes that a step has shown, oldest first: at this one or, with a first level, at steps before it."""
+    seen, shown = state.hindsight, list[tuple[int, Step]]()
     if seen.number == state.over:
+        kinds = dict(zip(seen.changes, seen.kinds, strict=True))
         shown = [
-            (number, replace(state.record[number - state.gone], level=seen.level))
-            for number in seen.changes
+            (number, replace(state.record[number - state.gone], level=seen.level, kind=kinds[number]))
+            for number in seen.new
             if number >= state.gone
         ]
     if step.changed:
         shown.append((state.over, step))
-    return " ".join(_words(number, one) for number, one in shown) or None
+    return shown
 
 
-def _words(number: int, step: Step) -> str:
-    held = f"the statistic is {step.statistic:.3g}, and an alarm begins at {step.level:.3g}"
-    return f"The subspace has changed at step {number}: {held}."
+def _words(number: int, step: Step, cause: Cause | None, names: Sequence[str], sites: Mapping[int, str]) -> str:
+    """A change in a sentence, and what it is of."""
+    said = f"The subspace has changed at step {number}"
+    if cause is None or step.kind & SPE:
+        said += f": the statistic is {step.statistic:.3g}, and an alarm begins at {step.level:.3g}"
+    if cause is None:
+        return f"{said}."
+    return f"{said}; {in_words(cause, names, sites)}"

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from html import escape
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
@@ -22,7 +22,15 @@ from flower_pca.results import facts, saved
 from flower_pca.results.facts import Fact, Listing, Remark
 from flower_pca.results.matching import arrange
 from flower_pca.rows import gaps
+from flower_pca.tracking import panel
 
+Cause: TypeAlias = dict[str, list[Any]]  # "reasons", "columns" and "sites"
+
+_REASONS: Final = {
+    "SPE": "SPE, as rows have left the subspace",
+    "column": "a column that is spread otherwise",
+    "T2": "T2, as rows are spread otherwise within the subspace",
+}
 _ARRAYS = ("components_", "values_", "rows_", "residuals_", "deficient_", "outliers_", "missing_", "changes_")
 _HEADER = ("statistics_", "levels_", "first_", "totals_", "algorithm", "seed")
 # of the squares of a component: what one column has of it that is by itself
@@ -59,6 +67,9 @@ class TrackingResult:
             the level is learnt from the stream, the least of four such, see `tracking.change`.
         levels_: From the steps at which a change was looked for to what the statistic was held
             against.
+        causes_: With `monitor`, of each change its "reasons" ("SPE" where rows have left the subspace,
+            "column" where one is spread otherwise than before, "T2" where a direction is), the
+            numbers of the "columns", and of the "sites" where clients are seen; {} without it.
         first_: The number of the first step that is kept: all of these are of the newest steps, at
             most the `keep` of the tracker, while numbers of steps count from the first one ever.
         totals_: Of all steps: their number "steps", "rows", "deficient" and "outliers", and their
@@ -97,6 +108,7 @@ class TrackingResult:
     feature_names_in_: Array | None = None
     feature_digest: str = ""
     site_names: Mapping[int, str] = field(default_factory=dict)
+    causes_: Mapping[int, Cause] = field(default_factory=dict)
 
     @classmethod
     def of(cls, model: Model, *, algorithm: str, history: History, asked: Mapping[str, Any]) -> TrackingResult:
@@ -120,6 +132,7 @@ class TrackingResult:
             asked=asked,
             feature_names_in_=names,
             feature_digest="" if model.heading is None else model.heading.digest,
+            causes_=_causes(left, first),
         )
 
     @property
@@ -176,9 +189,19 @@ class TrackingResult:
         rows = self._rows(X)
         return np.where(np.isnan(rows), self.inverse_transform(self._scores(rows, step), step=step), rows)
 
+    def with_keys(self, keys: Mapping[int, int]) -> TrackingResult:
+        """The result with other keys of the clients that causes name."""
+        causes = {
+            step: {**cause, "sites": [keys.get(site, site) for site in cause["sites"]]}
+            for step, cause in self.causes_.items()
+        }
+        return replace(self, causes_=causes)
+
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the result as an npz with a JSON header; returns the path."""
         header = {name: getattr(self, name) for name in (*_HEADER, "asked")} | saved.names_of(self)
+        if self.causes_:
+            header["causes_"] = dict(self.causes_)
         status = [self.status.outcome.value, self.status.words]
         arrays = {name: getattr(self, name) for name in _ARRAYS}
         return archive.write(
@@ -206,6 +229,7 @@ class TrackingResult:
                 status=Status(Outcome(outcome), words),
                 history=History.from_json(header["history"]),
                 asked=header.get("asked", {}),
+                causes_={int(step): cause for step, cause in header.get("causes_", {}).items()},
                 **saved.names_from(header),
             )
 
@@ -267,6 +291,8 @@ class TrackingResult:
         if changes := [f"{step}" for step in self.changes_]:
             said.append(f"A change was declared at {labels.noun(len(changes), 'step')} {', '.join(changes)}.")
         names = labels.column_names(self.feature_names_in_, self.n_features_in_)
+        for step, cause in self.causes_.items():
+            said.append(f"Step {step}: {in_words(cause, names, self.site_names)}")
         for j, row in enumerate(self.components_[-1][: facts.FOUND], 1):
             said.append(f"Component {j} of the last step: {facts.columns_of(row, names)}.")
         return said
@@ -317,6 +343,32 @@ class TrackingResult:
 def _by_step(values: Array, first: int) -> dict[int, float]:
     """By the number of the step, where it is known."""
     return {j: float(value) for j, value in enumerate(values, first) if not np.isnan(value)}
+
+
+def cause_of(kind: int, named: Array, clients: Sequence[int]) -> Cause:
+    """What a change is of, from the figures that `tracking.panel` leaves of its step."""
+    kinds = [one for one in panel.REASONS if kind & one]
+    by_kind = dict(zip(panel.REASONS, named.reshape(-1, panel.NAMED).astype(int).tolist(), strict=False))
+    columns = dict.fromkeys(column for one in kinds for column in by_kind[one] if column >= 0)
+    sites = [clients[place] for place in named[-panel.NAMED :].astype(int).tolist() if place >= 0]
+    return {"reasons": [panel.REASONS[one] for one in kinds], "columns": list(columns), "sites": sites}
+
+
+def in_words(cause: Cause, names: Sequence[str], sites: Mapping[int, str]) -> str:
+    """A cause in a sentence."""
+    said = f"by {labels.series([_REASONS[str(one)] for one in cause['reasons']])}"
+    if cause["columns"]:
+        said += f", most in {', '.join(names[int(column)] for column in cause['columns'])}"
+    if cause["sites"]:
+        said += f", at {', '.join(labels.client_name(sites, int(site)) for site in cause['sites'])}"
+    return f"{said}."
+
+
+def _causes(left: Mapping[str, Array], first: int) -> dict[int, Cause]:
+    if "kinds" not in left:
+        return {}
+    changed, clients = np.flatnonzero(left["changed"]), left["clients"].tolist()
+    return {first + int(j): cause_of(int(left["kinds"][j]), left["named"][j], clients) for j in changed}
 
 
 def _totals(left: Mapping[str, Array]) -> dict[str, int]:

@@ -607,6 +607,7 @@ class STMiss(TrackingStrategy):
         threshold: float | None = None,
         alarm_rate: float = 0.001,
         update_length: int = 10,
+        monitor: bool = False,
         solver: str = "krylov",
         products: int = 10,
         first_products: int = 60,
@@ -618,8 +619,8 @@ class STMiss(TrackingStrategy):
     ) -> None:
         super().__init__(registry.tracker(
             self.name, refine=refine, reuse=reuse, detect=detect, threshold=threshold, alarm_rate=alarm_rate,
-            update_length=update_length, solver=solver, products=products, first_products=first_products,
-            qr_every=qr_every, tol=tol, oversample=oversample, keep=keep
+            update_length=update_length, monitor=monitor, solver=solver, products=products,
+            first_products=first_products, qr_every=qr_every, tol=tol, oversample=oversample, keep=keep
         ), **keywords)  # fmt: skip
 
 
@@ -651,6 +652,7 @@ class RobustTracking(TrackingStrategy):
         threshold: float | None = None,
         alarm_rate: float = 0.001,
         update_length: int = 10,
+        monitor: bool = False,
         solver: str = "krylov",
         products: int = 10,
         first_products: int = 60,
@@ -663,6 +665,7 @@ class RobustTracking(TrackingStrategy):
     ) -> None:
         super().__init__(registry.tracker(
             self.name, refine=refine, reuse=reuse, detect=detect, threshold=threshold, alarm_rate=alarm_rate,
-            update_length=update_length, solver=solver, products=products, first_products=first_products,
-            qr_every=qr_every, tol=tol, oversample=oversample, keep=keep, smallest_outlier=smallest_outlier
+            update_length=update_length, monitor=monitor, solver=solver, products=products,
+            first_products=first_products, qr_every=qr_every, tol=tol, oversample=oversample, keep=keep,
+            smallest_outlier=smallest_outlier
         ), **keywords)  # fmt: skip

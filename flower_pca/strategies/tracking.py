@@ -79,7 +79,10 @@ class TrackingStrategy(FlowerStrategy[TrackingResult]):
         if self._newest is None or (found := self._newest.run.result_so_far()) is None:
             return None
         result: TrackingResult = replace(found, site_names=self._newest.site_names)
-        return result
+        return result.with_keys(self._newest.lasting_keys)
+
+    def _run(self, nodes: Nodes, watcher: Watcher) -> TrackingResult:
+        return super()._run(nodes, watcher).with_keys(nodes.lasting_keys)
 
     @property
     def algorithm(self) -> Tracker:

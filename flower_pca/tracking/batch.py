@@ -24,16 +24,22 @@ from flower_pca.rows.stream import NO_CURSOR, Completion, Stream, Widest
 # once a batch is completed
 _MEASURED: Final = ("rows", "misfit", "energy", "deficient", "outliers", "missing")
 COUNTS = ("rows", "left", "misfit", "energy", "deficient", "outliers", "missing")
+# with a message that asks for `columns`
+BY_COLUMN: Final = ("column_seen", "column_sums", "column_squares")
 
 
 @dataclass(frozen=True)
 class Filling:
-    """A completed batch, where its outliers are, and how well the basis fits what was kept."""
+    """A completed batch, where its outliers are, and how well the basis fits what was kept.
+
+    `columns` are the sums of `BY_COLUMN`, (3, d), where they are asked for.
+    """
 
     rows: Array
     found: Array
     misfit: float
     deficient: int
+    columns: Array | None = None
 
 
 Complete: TypeAlias = Callable[[Arrays, Array, Array, Array, Array | None], Filling]
@@ -59,7 +65,8 @@ def respond(arrays: Arrays, data: Stream, memory: Arrays, complete: Complete) ->
         return {"rows": np.array(0)}, {}
     if newest[0] != step:
         memory = _next_batch(step, data, memory, pools=not {"P", "block"} & arrays.keys())
-    if "Y" in memory and memory["at"][1] != lap:
+    lacking = "columns" in arrays and "columns" not in memory
+    if "Y" in memory and (memory["at"][1] != lap or lacking):
         memory = {**memory, **_complete_batch(arrays, data, memory["Y"], complete), "at": np.array([step, lap])}
     return _answer(arrays, memory, data.widest), memory
 
@@ -132,7 +139,10 @@ def _complete_batch(arrays: Arrays, data: Stream, Y: Array, complete: Complete) 
         filled = complete(arrays, Y0, gone, arrays["P"], None)
     _hand_back(data, int(arrays["step"]), filled, Y)
     counts = [len(Y), filled.misfit, energy, filled.deficient, np.count_nonzero(filled.found), len(gone)]
-    return {"L": filled.rows, "found": filled.found, "counts": np.array(counts, dtype=np.float64)}
+    completed = {"L": filled.rows, "found": filled.found, "counts": np.array(counts, dtype=np.float64)}
+    if filled.columns is not None:
+        completed["columns"] = filled.columns
+    return completed
 
 
 def require_columns(asked: int, own: int, who: str) -> None:
@@ -149,7 +159,10 @@ def _answer(arrays: Arrays, memory: Arrays, widest: Widest | None) -> Arrays:
         # without rows of its own a client may not know how long they are
         d, width = shape_of(arrays)
         S = np.zeros((0, int(arrays["width"])) if d is None or width is None else (d, width))
-        return {"S": S, **none, "left": memory["left"]}
+        answer = {"S": S, **none, "left": memory["left"]}
+        if "columns" in arrays:
+            answer |= {name: np.zeros(len(arrays["P"])) for name in BY_COLUMN}
+        return answer
     L = memory["L"]
     if "block" in arrays:
         B = arrays["block"]
@@ -162,7 +175,17 @@ def _answer(arrays: Arrays, memory: Arrays, widest: Widest | None) -> Arrays:
     if outside:
         S = linalg.complement(S, arrays["P"])
     counts = dict(zip(_MEASURED, memory["counts"], strict=True))
-    return {"S": S, **{name: np.array(value) for name, value in counts.items()}, "left": memory["left"]}
+    answer = {"S": S, **{name: np.array(value) for name, value in counts.items()}, "left": memory["left"]}
+    if "columns" in arrays:
+        answer |= dict(zip(BY_COLUMN, memory["columns"], strict=True))
+    return answer
+
+
+def sums_by_column(Y: Array, gone: Array) -> Array:
+    """For each column how many entries were observed, their sum and their squares, (3, d); Y has zeros in gaps."""
+    d = Y.shape[1]
+    seen = len(Y) - np.bincount(gone % d, minlength=d)
+    return np.stack([seen, Y.sum(axis=0), np.einsum("ij,ij->j", Y, Y)])
 
 
 def shape_of(arrays: Arrays, d: int | None = None) -> Shape:

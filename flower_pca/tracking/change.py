@@ -24,15 +24,16 @@ along.
 |             | is p (1 + x / (k b))^-k; the level is where that is `alarm_rate`, for the quantile where  |
 |             | it is highest                                                                             |
 
-A step counts up to the level, one with an alarm too, so that a stream that stays louder is known after a few alarms; at
-first up to median + 6 MAD, so that what has happened while the level was learnt makes the watch deaf to nothing. After
-an alarm the first half of the steps in which none is looked for is left out.
+An alarm begins a third above the level. A step counts up to the level, one with an alarm too, so that a stream that
+stays louder is known after a few alarms; at first up to median + 6 MAD, so that what has happened while the level was
+learnt makes the watch deaf to nothing. After an alarm the first half of the steps in which none is looked for is left
+out.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, Self
 
 import numpy as np
 
@@ -53,6 +54,8 @@ _NOTHING: Final = 1e-10  # of the mean square of a row: what does not count as o
 _OLDER: Final = 3  # bases that a batch is held against
 # times the least that batches have outside: one of them was wild by itself
 _WILD: Final = 30.0
+# above the level, in logarithms, an alarm begins: heavy tails pass it by little
+_MARGIN: Final = 0.3
 # times the usual: what rows completed with the basis of a wild batch may have outside
 _SPOILED: Final = 8.0
 
@@ -61,13 +64,17 @@ _SPOILED: Final = 8.0
 class Hindsight:
     """What the step `number`, the first with a level, has shown of those before it.
 
-    `judged` are these steps, `level` what all of them were held against, `changes` those of them that are changes.
+    `judged` are these steps, `level` what all of them were held against, `changes` those of them that are changes, and
+    `kinds` what they are of: see `tracking.panel`. Where several statistics have their first level in several steps,
+    `new` are the changes that the last of these has shown.
     """
 
     number: int = -1
     level: float = np.nan
     judged: tuple[int, ...] = ()
     changes: tuple[int, ...] = ()
+    kinds: tuple[int, ...] = ()
+    new: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -80,23 +87,114 @@ class Alarm:
     hindsight: Hindsight | None = None
 
 
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where a stream stands when a step is judged.
+
+    Attributes:
+        number: Of the step.
+        looks: Whether a change is looked for.
+        since: Steps since the last one.
+        rate: Alarms in a quiet step.
+        pause: Steps after a change in which none is looked for.
+        floor: The logarithm that an alarm takes at least.
+    """
+
+    number: int
+    looks: bool
+    since: int
+    rate: float
+    pause: int
+    floor: float = -np.inf
+
+
 @dataclass(frozen=True)
-class Watch:
+class Verdict:
+    """What a step was held against, None while there is no level; whether it is a change; and what of steps before.
+
+    `first` is True in the step that has the first level: `judged` and `changes` are then steps up to this one.
+    """
+
+    level: float | None
+    changed: bool
+    first: bool = False
+    judged: tuple[int, ...] = ()
+    changes: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Quiet:
+    """What a statistic is like while nothing happens.
+
+    Attributes:
+        quiet: Its logarithms, oldest first, for batches of any size.
+        waiting: The numbers of these steps, while there is no level.
+    """
+
+    quiet: Array = field(default_factory=lambda: np.zeros(0))
+    waiting: tuple[int, ...] = ()
+
+    def level(self, rate: float) -> float | None:
+        """The logarithm that a quiet step exceeds at this rate; None while too few are known."""
+        if len(self.quiet) < _LEAST:
+            return None
+        if len(self.quiet) < _MANY:
+            return _above_median(self.quiet, _FAR)
+        return _above_tail(self.quiet, rate)
+
+    def learnt(self, value: float, level: float | None) -> Self:
+        """With a quiet step more, which counts up to the level."""
+        if level is not None:
+            few = len(self.quiet) < _MANY
+            value = min(value, _above_median(self.quiet, _COUNTED) if few else level)
+        return replace(self, quiet=np.append(self.quiet, value)[-_NEWEST:])
+
+    def judge(self, value: float, now: Place) -> tuple[Verdict, Self]:
+        """Whether a step with this logarithm is a change, and what is known after it."""
+        level = self.level(now.rate)
+        if level is None:
+            known = replace(self.learnt(value, None), waiting=(*self.waiting, now.number))
+            return known._first(now)
+        alarm = max(level + _MARGIN, now.floor)
+        changed, known = now.looks and value > alarm, self
+        if changed or now.since >= now.pause // 2:
+            known = self.learnt(value, level)
+        return Verdict(alarm, changed), known
+
+    def _first(self, now: Place) -> tuple[Verdict, Self]:
+        """The verdict on a step that is learnt from; with the first level all of these steps are judged."""
+        level = self.level(now.rate)
+        if level is None:
+            return Verdict(None, False), self
+        alarm, judged, changes = max(level + _MARGIN, now.floor), list[int](), list[int]()
+        for number, value in zip(self.waiting, self.quiet, strict=True):
+            if changes:
+                following = changes[-1] + now.pause
+            else:
+                following = now.pause
+            if number >= following:
+                judged.append(number)
+            if number >= following and value > alarm:
+                changes.append(number)
+        quiet = np.minimum(self.quiet, _above_median(self.quiet, _COUNTED))
+        verdict = Verdict(alarm, now.number in changes, True, tuple(judged), tuple(changes))
+        return verdict, replace(self, quiet=quiet, waiting=())
+
+
+@dataclass(frozen=True)
+class Watch(Quiet):
     """What is known of a stream while nothing happens.
 
     Attributes:
+        quiet, waiting: See `Quiet`.
         bases: Those of the newest steps, newest first.
         rows: How many rows these are from.
         before: What the step before has had outside of the bases before it, newest first.
-        quiet: Logarithms of the statistic while nothing happened, oldest first, for batches of any size.
-        waiting: The numbers of these steps, while there is no level.
     """
 
     bases: tuple[Array, ...] = ()
     rows: tuple[int, ...] = ()
     before: tuple[float, ...] = ()
-    quiet: Array = field(default_factory=lambda: np.zeros(0))
-    waiting: tuple[int, ...] = ()
 
     def statistic(self, outside: tuple[float, ...]) -> float | None:
         """Of the step that has this outside of `bases`; None while there are too few steps before it."""
@@ -113,21 +211,6 @@ class Watch:
             return 0.0
         batch, basis, d = max(rows, self.rows[0], 1), max(*self.rows[1:], 1), len(self.bases[0])
         return float(2.0 * np.log1p(np.sqrt(d / batch)) - np.log(basis))
-
-    def level(self, rate: float) -> float | None:
-        """The logarithm that a quiet step exceeds at this rate; None while too few are known."""
-        if len(self.quiet) < _LEAST:
-            return None
-        if len(self.quiet) < _MANY:
-            return _above_median(self.quiet, _FAR)
-        return _above_tail(self.quiet, rate)
-
-    def learnt(self, value: float, level: float | None) -> Watch:
-        """With a quiet step more, which counts up to the level."""
-        if level is not None:
-            few = len(self.quiet) < _MANY
-            value = min(value, _above_median(self.quiet, _COUNTED) if few else level)
-        return replace(self, quiet=np.append(self.quiet, value)[-_NEWEST:])
 
     def onward(self, basis: Array, outside: tuple[float, ...], rows: int) -> Watch:
         """After a step with this basis."""
@@ -171,6 +254,12 @@ class Detector:
         """Whether the level of an alarm comes from the stream."""
         return self.detect and self.threshold is None
 
+    def place(self, now: Moment) -> Place:
+        """Where the stream stands."""
+        return Place(
+            number=now.number, looks=now.looks, since=now.since, rate=self.alarm_rate, pause=self.update_length
+        )
+
     def judge(self, watch: Watch, now: Moment) -> tuple[Alarm, Watch]:
         """Whether a step is a change, and what is known of a quiet stream after it."""
         if self.learns:
@@ -190,36 +279,16 @@ class Detector:
             return Alarm(None, None, False), watch
         nothing, usual = _NOTHING * now.size, watch.usual(now.rows)
         value = float(np.log(max(statistic, 0.0) + max(nothing, np.finfo(float).tiny))) - usual
-        level = watch.level(self.alarm_rate)
-        if level is None:
-            watch = replace(watch.learnt(value, None), waiting=(*watch.waiting, now.number))
-            return self._first(watch, statistic, usual, nothing)
-        changed = now.looks and value > level
-        if changed or now.since >= self.update_length // 2:
-            watch = watch.learnt(value, level)
-        limit = float(np.exp(level + usual)) - nothing
-        return Alarm(statistic, limit if now.looks else None, changed), watch
-
-    def _first(self, watch: Watch, statistic: float, usual: float, nothing: float) -> tuple[Alarm, Watch]:
-        """The alarm of a step that is learnt from; with the first level all of these steps are judged."""
-        level, now = watch.level(self.alarm_rate), watch.waiting[-1]
-        if level is None:
+        verdict, watch = watch.judge(value, self.place(now))
+        if verdict.level is None:
             return Alarm(statistic, None, False), watch
-        judged, changes = list[int](), list[int]()
-        for number, value in zip(watch.waiting, watch.quiet, strict=True):
-            if changes:
-                following = changes[-1] + self.update_length
-            else:
-                following = self.update_length
-            if number >= following:
-                judged.append(number)
-            if number >= following and value > level:
-                changes.append(number)
-        limit = float(np.exp(level + usual)) - nothing
-        before = Hindsight(now, limit, tuple(j for j in judged if j < now), tuple(j for j in changes if j < now))
-        alarm = Alarm(statistic, limit if now in judged else None, now in changes, before)
-        quiet = np.minimum(watch.quiet, _above_median(watch.quiet, _COUNTED))
-        return alarm, replace(watch, quiet=quiet, waiting=())
+        limit = float(np.exp(verdict.level + usual)) - nothing
+        if not verdict.first:
+            return Alarm(statistic, limit if now.looks else None, verdict.changed), watch
+        judged, changes = (tuple(j for j in steps if j < now.number) for steps in (verdict.judged, verdict.changes))
+        before = Hindsight(now.number, limit, judged, changes, (1,) * len(changes), changes)
+        level = limit if now.number in verdict.judged else None
+        return Alarm(statistic, level, verdict.changed, before), watch
 
 
 def outside(solver: Solver, bases: tuple[Array, ...]) -> tuple[float, ...]:

@@ -11,7 +11,7 @@ from flower_pca.base.linalg import Array
 from flower_pca.core.stage import Arrays
 from flower_pca.rows import gaps
 from flower_pca.rows.stream import Stream
-from flower_pca.tracking.batch import Filling, respond
+from flower_pca.tracking.batch import Filling, respond, sums_by_column
 from flower_pca.tracking.tracker import Tracker
 
 
@@ -49,6 +49,9 @@ def complete(arrays: Arrays, Y: Array, gone: Array, P: Array, found: Array | Non
     if found is not None:
         Y[found] = 0.0
         gone = np.union1d(gone, np.flatnonzero(found))
+    columns = None
+    if "columns" in arrays:
+        columns = sums_by_column(Y, gone)
     A, deficient = gaps.fit(P, Y, gone)
     rows = A @ P.T
     Y.ravel()[gone] = rows.ravel()[gone]
@@ -58,4 +61,5 @@ def complete(arrays: Arrays, Y: Array, gone: Array, P: Array, found: Array | Non
         found=np.zeros(Y.shape, dtype=bool) if found is None else found,
         misfit=float(np.vdot(left, left)),
         deficient=deficient,
+        columns=columns,
     )

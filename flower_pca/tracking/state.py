@@ -16,12 +16,15 @@ from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array
 from flower_pca.rows.stream import UNTOLD
 from flower_pca.tracking.change import Alarm, Detector, Hindsight, Moment, Watch, outside
+from flower_pca.tracking.panel import FIGURES as NAMED
+from flower_pca.tracking.panel import SPE, Batch, Finding, Panel, look
 from flower_pca.tracking.solver import Solver
 
 FIGURES: Final = (  # of a step, by name
     "rows", "residual", "deficient", "outliers", "missing", "statistic", "level", "changed", "misfit", "beyond",
 )  # fmt: skip
 _TOTALS: Final = ("rows", "deficient", "outliers", "changed")  # those that are added up
+_SAME: Final = 3  # steps between two statistics that tell of one change
 # products of the power method on what lies outside the old subspace
 _PROBES: Final = 15
 
@@ -31,7 +34,8 @@ class Step:
     """What a finished step leaves: its basis, the Ritz values of the sum, and figures of the batch.
 
     `level` is what the statistic of a change was held against, `misfit` the mean square of what the old basis leaves of
-    a row, `beyond` the largest eigenvalue that it leaves, by the row; NaN where they are not known.
+    a row, `beyond` the largest eigenvalue that it leaves, by the row; NaN where they are not known. With `monitor`
+    there are the `kind` of the change, and the columns and sites that are `named`: see `tracking.panel`.
     """
 
     basis: Array
@@ -46,15 +50,24 @@ class Step:
     changed: bool = False
     misfit: float = np.nan
     beyond: float = np.nan
+    kind: int = 0
+    named: Array = field(default_factory=lambda: np.zeros(0))
 
     def line(self) -> Array:
         """All of it in one row of numbers."""
-        return np.concatenate([[float(getattr(self, name)) for name in FIGURES], self.values, self.basis.ravel()])
+        figures = [float(getattr(self, name)) for name in FIGURES]
+        if len(self.named):
+            figures += [float(self.kind), *self.named]
+        return np.concatenate([figures, self.values, self.basis.ravel()])
 
     @classmethod
-    def of(cls, line: Array, r: int) -> Step:
+    def of(cls, line: Array, r: int, *, monitored: bool = False) -> Step:
         """The step that `line` has written, of r components."""
-        figures, values, basis = np.split(line, [len(FIGURES), len(FIGURES) + r])
+        if monitored:
+            more = 1 + NAMED
+        else:
+            more = 0
+        figures, change, values, basis = np.split(line, np.cumsum([len(FIGURES), more, r]))
         figure = dict(zip(FIGURES, figures.tolist(), strict=True))
         return cls(
             basis=basis.reshape(-1, r).copy(),
@@ -69,6 +82,8 @@ class Step:
             changed=bool(figure["changed"]),
             misfit=figure["misfit"],
             beyond=figure["beyond"],
+            kind=int(change[:1].sum()),
+            named=change[1:].copy(),
         )
 
 
@@ -98,6 +113,8 @@ class TrackState:
         outside: The largest eigenvalue of the step under way outside of the bases before, newest first, by the row.
         watch: What is known of the stream while nothing happens, where the level of an alarm comes from the stream.
         hindsight: What the first step with a level has shown of those before it.
+        panel: What is known of columns and directions, where these are monitored.
+        by_column: The sums of `batch.BY_COLUMN` of the step under way, once they have come, (3, d).
         untold: Whether a client could not say, in the step before, if another one would follow.
         ended: Whether there is nothing left to do.
         closing: Whether the last message, which brings clients the last basis, is due or answered.
@@ -126,6 +143,8 @@ class TrackState:
     outside: tuple[float, ...] = ()
     watch: Watch = field(default_factory=Watch)
     hindsight: Hindsight = field(default_factory=Hindsight)
+    panel: Panel | None = None
+    by_column: Array | None = None
     untold: bool = False
     ended: bool = False
     closing: bool = False
@@ -177,7 +196,7 @@ class TrackState:
 
     def recall(self, lines: Array) -> TrackState:
         """With the record that `lines` has written."""
-        return replace(self, record=tuple(Step.of(line, self.r) for line in lines))
+        return replace(self, record=tuple(Step.of(line, self.r, monitored=self.panel is not None) for line in lines))
 
     def figures(self) -> dict[str, Array]:
         """The steps that are kept as arrays, and the totals of all, as the result needs them."""
@@ -187,8 +206,16 @@ class TrackState:
         for number in seen.judged:
             if number >= self.gone:
                 figures["level"][number - self.gone] = seen.level
-                figures["changed"][number - self.gone] = number in seen.changes
+        kinds = np.array([step.kind for step in self.record])
+        for number, kind in zip(seen.changes, seen.kinds, strict=True):
+            if number >= self.gone:
+                figures["changed"][number - self.gone] = True
+                kinds[number - self.gone] = kind
         totals["changed"] = totals.get("changed", 0) + len(seen.changes)
+        if self.panel is not None:
+            figures["kinds"] = kinds
+            figures["named"] = np.stack([step.named for step in self.record])
+            figures["clients"] = np.array(self.panel.clients, dtype=np.uint64)
         return {
             "bases": np.stack([step.basis for step in self.record]),
             "values": np.stack([step.values for step in self.record]),
@@ -205,6 +232,7 @@ class TrackState:
         probe: Solver | None,
         watch: Watch,
         hindsight: Hindsight,
+        panel: Panel | None,
         detecting: bool,
         since: int,
         ended: bool,
@@ -231,6 +259,7 @@ class TrackState:
             untold=self.sums["left"] >= UNTOLD,
             watch=watch,
             hindsight=hindsight,
+            panel=panel,
             detecting=detecting,
             since=since,
             ended=ended,
@@ -244,9 +273,13 @@ class TrackState:
         return self
 
 
-def step_of(state: TrackState, alarm: Alarm, basis: Array, values: Array, beyond: tuple[float, ...]) -> Step:
+def step_of(
+    state: TrackState, alarm: Alarm, finding: Finding, basis: Array, values: Array, beyond: tuple[float, ...]
+) -> Step:
     """The step that is over, with the counts of its batch, and what that has outside of the bases before."""
-    sums = state.sums
+    sums, named = state.sums, np.zeros(0)
+    if state.panel is not None:
+        named = finding.named
     return Step(
         basis=basis,
         values=values,
@@ -260,6 +293,8 @@ def step_of(state: TrackState, alarm: Alarm, basis: Array, values: Array, beyond
         changed=alarm.changed,
         misfit=sums["misfit"] / max(sums["rows"], 1.0) if sums["energy"] else np.nan,
         beyond=beyond[0] if beyond else np.nan,
+        kind=finding.kind,
+        named=named,
     )
 
 
@@ -287,10 +322,10 @@ def left_over(state: TrackState, solver: Solver) -> tuple[float, ...]:
     return tuple(max(pair) for pair in zip(state.outside, known, strict=False))
 
 
-def judge(state: TrackState, detector: Detector, basis: Array, beyond: tuple[float, ...]) -> tuple[Alarm, Watch]:
-    """Whether the step that ends with this basis is a change, and what is known of the stream after it."""
+def moment(state: TrackState, basis: Array, beyond: tuple[float, ...]) -> Moment:
+    """The step that ends with this basis, as a detector sees it."""
     rows = int(state.sums["rows"])
-    now = Moment(
+    return Moment(
         number=state.number,
         outside=beyond,
         basis=basis,
@@ -299,7 +334,51 @@ def judge(state: TrackState, detector: Detector, basis: Array, beyond: tuple[flo
         looks=state.detecting,
         since=state.since,
     )
-    return detector.judge(state.watch, now)
+
+
+def monitor(
+    state: TrackState, detector: Detector, alarm: Alarm, now: Moment, solver: Solver | None, values: Array
+) -> tuple[Alarm, Finding, Panel | None]:
+    """The alarm with what columns and directions say beside it, and what is known of these after the step."""
+    if state.panel is None:
+        return alarm, Finding(), None
+    finding, panel = Finding(), state.panel
+    if solver is not None and state.by_column is not None:
+        batch = Batch(
+            seen=state.by_column[0],
+            sums=state.by_column[1],
+            squares=state.by_column[2],
+            solver=solver,
+            bases=state.watch.bases,
+            values=values,
+            rows=now.rows,
+            each=state.each,
+        )
+        finding, panel = look(panel, batch, detector.place(now))
+    kind = finding.kind
+    if alarm.changed:
+        kind |= SPE
+    changed, hindsight = bool(kind), _in_hindsight(state, alarm, finding)
+    return replace(alarm, changed=changed, hindsight=hindsight), replace(finding, kind=kind), panel
+
+
+def _in_hindsight(state: TrackState, alarm: Alarm, finding: Finding) -> Hindsight | None:
+    """What a step has shown of those before it, by any of the statistics; changes next to known ones are the same."""
+    if alarm.hindsight is None and not finding.earlier:
+        return None
+    seen = alarm.hindsight or replace(state.hindsight, number=state.number, new=())
+    kinds = dict(zip(seen.changes, seen.kinds, strict=True))
+    known = [number for number, step in enumerate(state.record, state.gone) if step.changed]
+    new = set(seen.new)
+    for number, kind in finding.earlier:
+        near = [other for other in kinds if abs(other - number) <= _SAME]
+        if near:
+            kinds[near[0]] |= kind
+        elif not any(abs(other - number) <= _SAME for other in known):
+            kinds[number] = kind
+            new.add(number)
+    changes = tuple(sorted(kinds))
+    return replace(seen, changes=changes, kinds=tuple(kinds[j] for j in changes), new=tuple(sorted(new)))
 
 
 def skip(state: TrackState) -> TrackState:

@@ -14,17 +14,18 @@ from typing import Any, ClassVar, Final
 import numpy as np
 
 from flower_pca.base import checks, labels, linalg
-from flower_pca.base.errors import DataError, ProtocolError
+from flower_pca.base.errors import ConfigError, DataError, ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Outcome, Status
 from flower_pca.core.asks import BLOCK, COLUMNS, FLAG, MOST_STEPS, SEED, WIDTH, Ask, index
 from flower_pca.core.kinds import COUNT, NUMBER, Kind, Part
 from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays, Merge, Stage, add
-from flower_pca.tracking.batch import COUNTS, add_aligned, fault_of, shape_of, with_each
+from flower_pca.tracking.batch import BY_COLUMN, COUNTS, add_aligned, fault_of, shape_of, with_each
 from flower_pca.tracking.change import Detector, Watch
+from flower_pca.tracking.panel import Panel
 from flower_pca.tracking.solver import Solver, beside
-from flower_pca.tracking.state import TrackState, judge, left_over, probe_on, require, skip, step_of
+from flower_pca.tracking.state import TrackState, left_over, moment, monitor, probe_on, require, skip, step_of
 
 SOLVERS: Final = ("krylov", "power")
 
@@ -47,6 +48,8 @@ class Tracker(Stage[TrackState]):
         alarm_rate: Alarms in a quiet step, where the threshold is learnt; the first 18 steps or so are judged when
             there is one.
         update_length: Steps after the start, or after a change, in which none is looked for.
+        monitor: Whether columns and directions are watched beside the whole subspace, where the threshold is learnt: a
+            change then has a reason, and columns and sites. Clients send 3 d numbers more in a step.
         solver: "krylov", a Krylov space from the old basis and random columns, which tells the statistic at no cost; or
             "power", the power method from the old basis, as over the air. It asks for changes apart.
         products, first_products: Messages of a step at most, beyond those that ask for changes; of the first step,
@@ -69,6 +72,7 @@ class Tracker(Stage[TrackState]):
         "P": BLOCK,
         "closing": FLAG,
         "outside": FLAG,
+        "columns": FLAG,
     }
 
     refine: bool = False
@@ -77,6 +81,7 @@ class Tracker(Stage[TrackState]):
     threshold: float | None = None
     alarm_rate: float = 1e-3
     update_length: int = 10
+    monitor: bool = False
     solver: str = "krylov"
     products: int = 10
     first_products: int = 60
@@ -86,7 +91,7 @@ class Tracker(Stage[TrackState]):
     keep: int = 1000
 
     def __post_init__(self) -> None:
-        for what, value in {"refine": self.refine, "detect": self.detect}.items():
+        for what, value in {"refine": self.refine, "detect": self.detect, "monitor": self.monitor}.items():
             checks.choice(f"{what} of {self.name}", value, (True, False))
         checks.choice(f"solver of {self.name}", self.solver, SOLVERS)
         for what in ("reuse", "oversample", "update_length", "products", "first_products", "qr_every", "keep"):
@@ -98,12 +103,17 @@ class Tracker(Stage[TrackState]):
         checks.number(f"tol of {self.name}", self.tol, least=0.0)
         if self.threshold is not None:
             checks.number(f"threshold of {self.name}", self.threshold, least=0.0)
+        if self.monitor and not self._detector.learns:
+            rule, got = "given with detect=True, and without a threshold", repr(self.spec)
+            raise ConfigError(f"monitor of {self.name}", must=rule, got=got, then="Add detect=True.")
         checks.number(f"alarm_rate of {self.name}", self.alarm_rate, least=1e-9, most=0.1, remedy="Try 1e-3.")
 
     def start(self, model: Model) -> TrackState:
         assert isinstance(model.n_components, int)
         r, seed = model.n_components, model.seed
         state = TrackState(r, seed, steps=model.steps, summed=model.summed, P=model.basis, keep=self.keep)
+        if self.monitor:
+            state = replace(state, panel=Panel())
         if model.basis is None:
             return state
         if self._detector.learns:
@@ -117,6 +127,8 @@ class Tracker(Stage[TrackState]):
         head = {"step": np.array(state.step), "lap": np.array(state.lap), "refine": np.array(int(self.refine))}
         if state.P is not None:
             head = {**head, "P": state.P}
+        if state.P is not None and state.panel is not None and state.by_column is None and not state.closing:
+            head = {**head, "columns": np.array(1)}
         if state.closing:
             return {**head, "closing": np.array(1)}
         if state.solver is None:
@@ -134,7 +146,17 @@ class Tracker(Stage[TrackState]):
         if "closing" in arrays:
             return {"rows": COUNT}
         figures = {name: NUMBER if name in ("misfit", "energy") else COUNT for name in COUNTS}
-        return {"S": Part(shape_of(arrays, d), Kind.PRODUCT), **figures}
+        if "columns" in arrays:
+            long = (len(arrays["P"]),)
+            seen, sums, squares = BY_COLUMN
+            by_column = {
+                seen: Part(long, Kind.COUNT),
+                sums: Part(long, Kind.COLUMNS),
+                squares: Part(long, Kind.COLUMNS),
+            }
+        else:
+            by_column = {}
+        return {"S": Part(shape_of(arrays, d), Kind.PRODUCT), **figures, **by_column}
 
     def bounds(self, state: TrackState, model: Model) -> Mapping[str, Array | float]:
         """Of S once a product with the same rows has been heard; before that it can be anything, as counts can.
@@ -145,6 +167,8 @@ class Tracker(Stage[TrackState]):
         solver, unknown = state.probe or state.solver, dict.fromkeys(("S", *COUNTS), 0.0)
         if state.closing:
             return {"rows": 0.0}
+        if state.panel is not None and state.P is not None and state.by_column is None:
+            unknown |= dict.fromkeys(BY_COLUMN, 0.0)
         if solver is None or solver.values is None:
             return unknown
         inside, rounding = float(np.maximum(solver.values, 0.0).sum()), np.finfo(float).eps * state.sums["energy"]
@@ -176,6 +200,8 @@ class Tracker(Stage[TrackState]):
         counts = {name: float(total[name]) for name in COUNTS}
         others = bool(state.sums) and clients != state.clients
         state = replace(state, sums=counts, clients=clients, each=total.get("each", {}))
+        if BY_COLUMN[0] in total:
+            state = replace(state, by_column=np.stack([total[name] for name in BY_COLUMN]))
         # an outage at all clients: gaps only, or zeros
         nothing = not rows or not counts["energy"]
         if state.solver is None:
@@ -250,7 +276,7 @@ class Tracker(Stage[TrackState]):
         else:
             seed = state.seed + state.step + 1
             fresh = self._beginning(state.P, seed=seed, lap=state.lap, detecting=state.detecting)[0]
-        return replace(state, solver=replace(fresh, products=solver.products + 1))
+        return replace(state, solver=replace(fresh, products=solver.products + 1), by_column=None)
 
     def _limit(self, state: TrackState) -> int:
         if state.P is None:
@@ -274,26 +300,36 @@ class Tracker(Stage[TrackState]):
             seed, lap = state.seed + state.step + 1, state.lap + 1
             solver, probe = self._beginning(basis, seed=seed, lap=lap, detecting=state.detecting)
             return replace(state, P=basis, lap=lap, outside=outside, solver=solver, probe=probe)
-        return self._end_step(state, basis, values, outside)
+        return self._end_step(state, basis, values, outside, solver)
 
-    def _end_step(self, state: TrackState, basis: Array, values: Array, outside: tuple[float, ...]) -> TrackState:
-        alarm, watch = judge(state, self._detector, basis, outside)
+    def _end_step(
+        self,
+        state: TrackState,
+        basis: Array,
+        values: Array,
+        outside: tuple[float, ...],
+        solver: Solver | None = None,
+    ) -> TrackState:
+        now = moment(state, basis, outside)
+        alarm, watch = self._detector.judge(state.watch, now)
+        alarm, finding, panel = monitor(state, self._detector, alarm, now, solver, values)
         since = state.since + 1
         if alarm.changed:
             since = 1
         elif alarm.hindsight and alarm.hindsight.changes:
             since = state.number - alarm.hindsight.changes[-1] + 1
         over, detecting = state.last, since >= self.update_length
-        solver, probe = None, None
+        following, probe = None, None
         if not over:
             seed = state.seed + state.step + 2
-            solver, probe = self._beginning(basis, seed=seed, lap=0, detecting=detecting)
+            following, probe = self._beginning(basis, seed=seed, lap=0, detecting=detecting)
         return state.after(
-            step_of(state, alarm, basis, values, outside),
-            solver=solver,
+            step_of(state, alarm, finding, basis, values, outside),
+            solver=following,
             probe=probe,
             watch=watch,
             hindsight=alarm.hindsight or state.hindsight,
+            panel=panel,
             detecting=detecting,
             since=since,
             ended=over and not self.refine,

@@ -1,0 +1,242 @@
+"""What a change is of: figures of every column and of every direction, beside that of the whole subspace.
+
+Asked for by `monitor`. With the first message of a step clients then send three sums over the rows of their batch for
+each of the d columns: how many entries were observed, their sum, and their squares. That is 3 d numbers a step beside
+the d (r + 2) of every message, for any number of rows. What is of directions the products tell at no cost. All are
+sums: masks hide those of single clients.
+
+| statistic | of          | in batch t, compared with step s                                               |
+| --------- | ----------- | ------------------------------------------------------------------------------ |
+| up, down  | column j    | log v(t, j) / v(s, j), with v the variance within the batch: a stuck sensor's  |
+|           |             | is 0, that of one in another unit is some other                                |
+| lost,     | direction a | log a'P'C(t)Pa / n(t) against log a'La, with P the basis of step s and L its   |
+| louder    | of basis s  | values by the row, where it is furthest below, or above: Hotelling's T2        |
+
+As of the whole subspace, batches t - 1 and t are compared with steps t - 2 and t - 3, all four ways, and the least of
+these counts: one batch by itself is no change, and what drifts or swings slowly is none either. The largest of all
+columns is held against a level that is learnt from the stream, see `change.Quiet`, at a fifth of the rate of alarms,
+and against the least factor that is worth a word. What few rows vary by is taken off before.
+
+The reason of a change is then SPE, where rows have left the subspace, "column" or "T2"; with the columns of which that
+is most, for SPE those of what both batches have outside of the basis before them; and, where single clients are known,
+those whose own figures have moved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import numpy as np
+
+from flower_pca.base import linalg
+from flower_pca.base.linalg import Array
+from flower_pca.tracking.batch import COUNTS
+from flower_pca.tracking.change import Place, Quiet
+from flower_pca.tracking.solver import Solver
+
+SPE, COLUMN, T2 = 1, 2, 4  # what a change is of, to be added up
+REASONS: Final = {SPE: "SPE", COLUMN: "column", T2: "T2"}
+NAMED: Final = 5  # columns of one kind that are named, and sites
+FIGURES: Final = NAMED * (len(REASONS) + 1)  # of a step: columns by kind, and sites; -1 for none
+_BEFORE: Final = 3  # steps that a batch is compared with, the one before included
+_LEAST: Final = {"up": np.log(4.0), "down": np.log(10.0), "lost": np.log(4.0), "louder": np.log(4.0)}
+_OF: Final = {"up": COLUMN, "down": COLUMN, "lost": T2, "louder": T2}
+_SHARED: Final = 5.0  # statistics that share the rate of alarms
+_EXACT: Final = 1e-12  # of the mean square of a column: what rounding leaves of a variance that is 0
+_PART: Final = 0.5  # of the largest: what is named beside it
+_WORTH: Final = np.log(1.5)  # by which the figures of a site have to move to be named
+_TINY: Final = float(np.finfo(float).tiny)
+
+
+@dataclass(frozen=True)
+class Panel:
+    """What is known of columns and directions; of each of these the newest first.
+
+    Attributes:
+        columns: Of the steps before, the logarithm of v and the entries of each column, (2, d).
+        sizes: The values of their bases, by the row.
+        rows: How many rows these are from.
+        sites: The place in `clients`, the misfit and the energy by the row of each client, (clients, 3).
+        clients: All that have been seen.
+        falls, rises: How far the step before was below and above the values of the bases before it.
+        outside: The squares of each column that it had outside of the basis two steps before it, by the row, (d,).
+        levels: What each statistic is like while nothing happens.
+    """
+
+    columns: tuple[Array, ...] = ()
+    sizes: tuple[Array, ...] = ()
+    rows: tuple[int, ...] = ()
+    sites: tuple[Array, ...] = ()
+    clients: tuple[int, ...] = ()
+    falls: tuple[float, ...] = ()
+    rises: tuple[float, ...] = ()
+    outside: Array = field(default_factory=lambda: np.zeros(0))
+    levels: dict[str, Quiet] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Batch:
+    """What is known of the batch of a step.
+
+    Attributes:
+        seen, sums, squares: Of the entries of each column, (d,).
+        solver: What is known of C.
+        bases: Those of the steps before, newest first.
+        values: The eigenvalues of C.
+        rows: Those of the batch.
+        each: What single clients have counted.
+    """
+
+    seen: Array
+    sums: Array
+    squares: Array
+    solver: Solver
+    bases: tuple[Array, ...]
+    values: Array
+    rows: int
+    each: Mapping[int, tuple[float, ...]]
+
+    def columns(self) -> Array:
+        """The logarithm of the variance of each column, and its entries, (2, d)."""
+        count = np.maximum(self.seen, 1.0)
+        mean_square = np.maximum(self.squares, 0.0) / count
+        variance = mean_square - (self.sums / count) ** 2
+        return np.stack([np.log(np.maximum(variance, _EXACT * mean_square) + _TINY), self.seen])
+
+    def sites(self, clients: tuple[int, ...]) -> Array:
+        """The place among these, the misfit and the energy by the row of each client that has rows, (clients, 3)."""
+        rows, misfit, energy = (COUNTS.index(name) for name in ("rows", "misfit", "energy"))
+        lines = [
+            (clients.index(client), counts[misfit] / counts[rows], counts[energy] / counts[rows])
+            for client, counts in self.each.items()
+            if counts[rows] > 0.0
+        ]
+        return np.array(lines).reshape(-1, 3)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a step is a change of: the kinds added up, 0 for none; `named` are columns by kind, and places of clients.
+
+    `earlier` are the steps before that turn out to be changes, each with what it is of.
+    """
+
+    kind: int = 0
+    named: Array = field(default_factory=lambda: np.full(FIGURES, -1.0))
+    earlier: tuple[tuple[int, int], ...] = ()
+
+
+def look(panel: Panel, batch: Batch, place: Place) -> tuple[Finding, Panel]:
+    """What a step tells of columns and directions, and what is known after it."""
+    clients = (*panel.clients, *sorted(batch.each.keys() - set(panel.clients)))
+    columns, sites, finding, levels = batch.columns(), batch.sites(clients), Finding(), panel.levels
+    parts = [_parts(batch, P) for P in batch.bases]
+    inside = [_inside(*one, size, batch.rows) for one, size in zip(parts, panel.sizes, strict=False)]
+    falls, rises = tuple(one[0] for one in inside), tuple(one[1] for one in inside)
+    left = [_squares_outside(*one, P) / batch.rows for one, P in zip(parts, batch.bases, strict=True)]
+    whole = min(len(panel.columns), len(panel.falls), len(inside)) == _BEFORE
+    if whole:
+        up, down = _apart(columns, panel.columns)
+        few = min(batch.rows, *panel.rows)
+        rough = -2.0 * np.log(max(1.0 - np.sqrt(len(batch.values) / few), 0.1))
+        lost, louder = (min(*old[:2], *new[1:]) - rough for old, new in ((panel.falls, falls), (panel.rises, rises)))
+        found = {"up": float(up.max()), "down": float(down.max()), "lost": lost, "louder": louder}
+        finding, levels = _judge(levels, found, place)
+        direction = inside[1][2 + int(louder > lost)]
+        named = [
+            _most(np.minimum(left[2], panel.outside)),
+            _most(np.maximum(up, down)),
+            _most(np.abs(batch.bases[1] @ direction)),
+            _moving_sites(sites, panel.sites),
+        ]
+        finding = Finding(finding.kind, np.concatenate(named), finding.earlier)
+    before = np.zeros(0)
+    if len(left) > 1:
+        before = left[1]
+    return finding, Panel(
+        columns=(columns, *panel.columns)[:_BEFORE],
+        sizes=(batch.values / batch.rows, *panel.sizes)[:_BEFORE],
+        rows=(batch.rows, *panel.rows)[:_BEFORE],
+        sites=(sites, *panel.sites)[:_BEFORE],
+        clients=clients,
+        falls=falls,
+        rises=rises,
+        outside=before,
+        levels=levels,
+    )
+
+
+def _parts(batch: Batch, P: Array) -> tuple[Array, Array]:
+    """F with C = F F' as far as it is known, and P'F."""
+    vectors, values = batch.solver.ritz_pairs()
+    scaled = vectors * np.sqrt(np.maximum(values, 0.0))
+    return scaled, P.T @ scaled
+
+
+def _squares_outside(scaled: Array, inside: Array, P: Array) -> Array:
+    """The diagonal of (I - PP')C(I - PP')."""
+    rest = scaled - P @ inside
+    return np.asarray(np.einsum("ij,ij->i", rest, rest))
+
+
+def _inside(scaled: Array, inside: Array, size: Array, rows: int) -> tuple[float, float, Array, Array]:
+    """How far P'CP is below and above the values of P, in logarithms, and along which coefficients."""
+    root = np.sqrt(np.maximum(size, _TINY))
+    half = inside / root[:, None] / np.sqrt(rows)
+    values, W = linalg.eigh_descending(half @ half.T)
+    logs = np.log(np.maximum(values, _EXACT))
+    return -float(logs[-1]), float(logs[0]), W[:, -1] / root, W[:, 0] / root
+
+
+def _apart(columns: Array, before: tuple[Array, ...]) -> tuple[Array, Array]:
+    """The least rise and the least fall of each column over the four comparisons, less what few entries vary by."""
+    newer, older = (columns, before[0]), before[1:]
+    steps = np.stack([new[0] - old[0] for new in newer for old in older])
+    entries = np.min([one[1] for one in (*newer, *older)], axis=0)
+    # there is no variance of one entry
+    slack = np.where(entries > 1.0, 2.0 * np.sqrt(2.0 / np.maximum(entries, 1.0)), np.inf)
+    return steps.min(axis=0) - slack, -steps.max(axis=0) - slack
+
+
+def _judge(levels: Mapping[str, Quiet], found: Mapping[str, float], place: Place) -> tuple[Finding, dict[str, Quiet]]:
+    """Which of the statistics are beyond their levels, and these after the step."""
+    kind, earlier, known = 0, dict[int, int](), dict(levels)
+    for name, value in found.items():
+        if not np.isfinite(value):
+            continue
+        terms = replace(place, rate=place.rate / _SHARED, floor=_LEAST[name])
+        verdict, known[name] = levels.get(name, Quiet()).judge(value, terms)
+        if verdict.changed:
+            kind |= _OF[name]
+        for number in verdict.changes:
+            if number < place.number:
+                earlier[number] = earlier.get(number, 0) | _OF[name]
+    return Finding(kind, earlier=tuple(sorted(earlier.items()))), known
+
+
+def _most(sizes: Array) -> Array:
+    """The columns of which there is most, largest first, -1 after the last."""
+    order = np.argsort(-sizes, kind="stable")[:NAMED]
+    return _in_line(order[sizes[order] >= _PART * sizes[order[0]]])
+
+
+def _moving_sites(sites: Array, before: tuple[Array, ...]) -> Array:
+    """The places of the clients whose misfit or energy has moved most, the same way in all four comparisons."""
+    tables = [{int(line[0]): np.log(line[1:] + _TINY) for line in step} for step in (sites, *before)]
+    there = [client for client in tables[0] if all(client in table for table in tables)]
+    if not there:
+        return _in_line(np.zeros(0))
+    of = [np.stack([table[client] for client in there]) for table in tables]
+    steps = np.stack([new - old for new in of[:2] for old in of[2:]])
+    moves = np.maximum(steps.min(axis=0), -steps.max(axis=0)).max(axis=1)
+    order = np.argsort(-moves, kind="stable")[:NAMED]
+    enough = moves[order] >= max(_WORTH, _PART * float(moves[order[0]]))
+    return _in_line(np.array(there)[order[enough]])
+
+
+def _in_line(numbers: Array) -> Array:
+    filled = np.full(NAMED, -1.0)
+    filled[: len(numbers)] = numbers
+    return filled

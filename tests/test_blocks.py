@@ -87,12 +87,6 @@ def look_at_wards_and_sexes(capsys):
     assert f"`{kidneys}`" in text(PAGE)
     assert re.search(rf"rc3 .* {re.escape(kidneys)}", capsys.readouterr().out)
 
-    asked = ["--missing", "mean", "--scale", "std", "--levels", "ward,sex", "--components", "signal"]
-    columns = ",".join(dict.fromkeys(name.partition("=")[0] for name in weights))
-    assert cli.main(["run", "with-words", *asked, "--columns", columns, "--out", "../five"]) == 0
-    wards = [" ".join(row).count(" ward=") for row in rows(capsys.readouterr().out)]
-    assert wards == [0, 0, 1, 3, 3]
-
 
 @pytest.mark.slow
 def test_the_page_of_the_three_hospitals_shows_what_its_commands_print(tmp_path, monkeypatch, capsys):

@@ -23,7 +23,7 @@ with warnings.catch_warnings():  # what Flower's own imports warn of is not ours
 
 PAGE = "docs/adding-an-algorithm.md"
 BLOCKS = blocks(PAGE, "python")
-MOST_NAMES, MOST_WRITTEN = 39, 11
+MOST_NAMES, MOST_WRITTEN = 40, 11
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import numpy as np
+import pandas
 import pytest
 from builders import Array
 from fake_grid import grid_of, in_a_run
@@ -196,3 +197,15 @@ def test_flipped_tables_keep_squares_and_lose_products() -> None:
     on_diagonal = upper[0] == upper[1]
     np.testing.assert_allclose(up["tables"][1][on_diagonal], (X**2).sum(axis=0))
     assert np.abs(up["tables"][1] - up["tables"][2]).max() > 1.0
+
+
+def test_columns_of_words_that_have_nothing_in_common_count_for_nothing() -> None:
+    """Of one column's levels no two are in a row; by a sign for each of them that would pass for signal."""
+    shards, rng = sites(strengths=(5.0,)), np.random.default_rng(4)
+    tables = []
+    for X in shards:
+        columns: dict[str, Any] = {f"x{j}": X[:, j] for j in range(12)}
+        words = {"ward": rng.choice(["a", "b", "c", "d"], len(X)), "sex": rng.choice(["f", "m"], len(X))}
+        tables.append(pandas.DataFrame({**columns, **words}))
+    found = simulate("krylov", tables, n_components="signal", scale="std", levels="ward,sex")
+    assert found.n_components_ == 1

@@ -20,7 +20,7 @@ for C and rank 0, one for all others. The clients' flips are their own: whoever 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Final
 
@@ -36,6 +36,7 @@ from flower_pca.core.asks import BLOCK, Ask, index
 from flower_pca.core.kinds import ROWS, Kind, Part
 from flower_pca.core.model import Model
 from flower_pca.core.stage import KEY, Arrays, Stage
+from flower_pca.names import levels
 from flower_pca.rows.local import LocalData
 
 SIGNAL: Final = "signal"  # the number of components that asks for it
@@ -121,6 +122,7 @@ class Signal(Stage[SignalState]):
         bases = _bases(arrays, data.d)
         key, draws, whole = memory[KEY].tobytes(), int(arrays["draws"]), int(arrays["first"] == 0)
         sums = np.zeros((whole + len(bases) * draws, data.d, data.d))
+        sources, width = _sources(data.names, data.d)
         for number, block in enumerate(data.dense()):
             X = np.asarray(block, dtype=np.float64)
             if whole:
@@ -129,7 +131,7 @@ class Signal(Stage[SignalState]):
                 E = X * weights
                 E -= (E @ W) @ W.T
                 for draw in range(j * draws, (j + 1) * draws):
-                    F = E * signs(key + f"{number} {draw}".encode(), E.shape)
+                    F = E * signs(key + f"{number} {draw}".encode(), (len(E), width))[:, sources]
                     sums[whole + draw] += F.T @ F
         return {"tables": sums[:, *np.triu_indices(data.d)], "n": np.array(data.n)}, memory
 
@@ -170,6 +172,18 @@ class Signal(Stage[SignalState]):
             left={**model.left, THRESHOLDS: state.thresholds},
             choices={**model.choices, "components": f"{said} ({labels.count(state.messages, 'message')})"},
         )
+
+
+def _sources(names: Sequence[str] | None, d: int) -> tuple[Array, int]:
+    """By which sign of a row each column goes, and how many signs there are.
+
+    Levels of one column of words go by one: that no two of them are in a row is nothing that columns have in common.
+    """
+    if names is None:
+        return np.arange(d), d
+    words = [levels.column_of(name) or name for name in names]
+    place = {word: i for i, word in enumerate(dict.fromkeys(words))}
+    return np.array([place[word] for word in words]), len(place)
 
 
 def _pairs(d: int) -> int:

@@ -61,6 +61,11 @@ def genuine():
         for given in settings:
             run = assembly.run(assembly.question(name, n_components=2, **few, **given))
             note(name, run, Shards([LocalData(X), LocalData(X + 1.0)]))
+    note(
+        "krylov",
+        assembly.run(assembly.question("krylov", n_components="signal")),
+        Shards([LocalData(X + 9.0 * X[:, :1])] * 2),
+    )
     run = assembly.run(assembly.question("krylov", n_components=2, split="columns"))
     note("krylov", run, Shards([PartyColumns(LocalData(X), SPLIT)] * 2))
     for name in registry.TRACKERS:

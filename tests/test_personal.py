@@ -24,7 +24,7 @@ from flower_pca import (
 )
 from flower_pca.algorithms.personal import deflation
 from flower_pca.rows.local import LocalData
-from sims.personal import methods, problems
+from sims.personal import methods, problems, small
 from sims.personal.problems import Setting, Split
 
 pytestmark = pytest.mark.slow
@@ -421,6 +421,18 @@ def test_steps_grow_while_the_objective_does(apart: float) -> None:
     assert run(f"{start}{own.rounds}, step=0.5)", shards, 2).rounds == own.rounds  # it has not come to rest earlier
     best = run("exact_per_pca(local_components=3, init='random', tol=1e-9)", shards, 2)
     assert own.error_ <= best.error_ * (1.0 + 1e-3)
+
+
+@pytest.mark.parametrize(("tol", "limit"), [(1e-6, 143), (1e-12, 420)])
+def test_steps_come_to_rest_where_growing_again_leads_round_in_a_circle(tol: float, limit: int) -> None:
+    """Stable are steps of up to about two. Of 1 each it takes 143 rounds, and 346."""
+    covariances, _ = small.perturbed(float(np.arcsin(12.0**-0.5)), small.RHO, small.EPSILON)
+    shards = [small.four_rows(C) for C in covariances]
+    start = f"per_pca(local_components=1, tol={tol}, max_rounds="
+    result = run(f"{start}{limit})", shards, 1)
+    assert result.status.outcome is Outcome.CONVERGED
+    best = run(f"{start}1000, step=1.0)", shards, 1)
+    assert sine(result.components_, best.components_) <= 1e3 * tol
 
 
 def test_steps_of_choice_2_stay_as_their_fixed_point_depends_on_them() -> None:

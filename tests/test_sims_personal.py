@@ -136,7 +136,7 @@ def test_tables_are_printed_and_written_and_missing_data_is_named(
 @pytest.mark.parametrize("rho", [0.3, 0.6, 0.8])
 def test_a_perturbed_shared_direction_is_the_papers_to_first_order(rho):
     covariances, u = small.perturbed(small.GAMMA, rho, 1e-4)
-    shards = [2.0 * small._root(C) for C in covariances]
+    shards = [small.four_rows(C) for C in covariances]
     U, _ = fit("exact_per_pca(local_components=1, tol=1e-13)", shards, 1, seed=0, max_rounds=5000)
     phi = (np.sqrt(3.0) + 0.5 + 2.0 * rho - 3.0) / (4.0 * (rho**2 - 3.0 * rho + 2.0))  # (47) with alpha = pi / 6
     assert abs(U[3, 0]) == pytest.approx(1e-4 * abs(phi), rel=0.01)

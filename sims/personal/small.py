@@ -61,7 +61,7 @@ def perturbed(gamma: float, rho: float, epsilon: float) -> tuple[list[Array], Ar
 def shared_error(gamma: float, rho: float, epsilon: float = EPSILON) -> float:
     """||uu' - u_true u_true'||_F^2 / epsilon^2 of PerPCA on the perturbed covariances, run to its fixed point."""
     covariances, u = perturbed(gamma, rho, epsilon)
-    shards = [2.0 * _root(C) for C in covariances]  # four rows with X'X / 4 = C
+    shards = [four_rows(C) for C in covariances]
     U, _ = fit("per_pca(local_components=1, step=1.0, tol=1e-12)", shards, 1, seed=0, max_rounds=20_000)
     return float(np.linalg.norm(U @ U.T - np.outer(u, u)) ** 2) / epsilon**2
 
@@ -94,6 +94,7 @@ def _straight(title: str, along: str, at: Array, errors: list[float]) -> report.
     return report.Found(title, rows, note)
 
 
-def _root(C: Array) -> Array:
+def four_rows(C: Array) -> Array:
+    """X, 4 x 4, with X'X / 4 = C."""
     values, Q = np.linalg.eigh(C)
-    return np.asarray((Q * np.sqrt(np.maximum(values, 0.0))).T)
+    return np.asarray(2.0 * (Q * np.sqrt(np.maximum(values, 0.0))).T)

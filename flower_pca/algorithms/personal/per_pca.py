@@ -28,19 +28,24 @@ _STEP: Final = 0.5  # the first step, in multiples of 1 / max_i ||S_i||_2
 _LONGEST: Final = 16.0
 # what becomes of it after a round that has raised the objective, and after another
 _LONGER, _SHORTER = 2.0, 0.25
+# and of the longest step, after a fall from a peak that is none
+_LOWER: Final = 0.5
 
 
 @dataclass(frozen=True)
 class PerState(PersonalState):
     """Beside the common: max_i ||S_i||_2 (0 while it is not asked for yet), the seed of first V_i, the objective.
 
-    And the step in multiples of 1 / norm.
+    And the step in multiples of 1 / norm, the longest that it may grow to, and the highest objective that any step has
+    fallen from.
     """
 
     norm: float
     seed: int
     objective: float = 0.0
     step: float = _STEP
+    longest: float = _LONGEST
+    peak: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +76,9 @@ class PerPCA(Personalized[PerState]):
         choice: 1 or 2.
         retraction: "polar" or, with choice 1, "qr".
         step: The step in multiples of 1 / max_i ||S_i||_2. Left out, it begins at 0.5 and, with choice 1, doubles after
-            every round that has raised the objective, and falls to a quarter, not below 0.5, after any other.
+            every round that has raised the objective, and falls to a quarter, not below 0.5, after any other. The
+            longest there is, 16, is halved after a fall from no higher than an earlier one: else it could go on so for
+            ever.
         eta: If given, the absolute step instead.
         oversample: Columns beyond the shared components in the Lanczos blocks of init="projection".
         tol, min_rounds, max_rounds, patience: See `Iterative`.
@@ -196,16 +203,21 @@ class PerPCA(Personalized[PerState]):
             before = state.progress
         else:
             before = replace(state.progress, gained=f)
-        progress, step = before.step(error, gain=f), self._following(state, f)
-        return replace(state, U=U, objective=f, step=step, progress=progress)
+        state = self._following(state, f)
+        return replace(state, U=U, objective=f, progress=before.step(error, gain=f))
 
-    def _following(self, state: PerState, f: float) -> float:
-        """The step after a round with this objective."""
+    def _following(self, state: PerState, f: float) -> PerState:
+        """With the step that follows a round with this objective."""
         if self.step is not None or self.choice == 2:
-            return state.step
+            return state
         if f > state.objective:
-            return min(state.step * _LONGER, _LONGEST)
-        return max(state.step * _SHORTER, _STEP)
+            return replace(state, step=min(state.step * _LONGER, state.longest))
+        longest, peak = state.longest, max(state.peak, state.objective)
+        # Falls are a part of growing while each is from higher up; else it goes round in a circle.
+        if state.objective <= state.peak:
+            longest = max(longest * _LOWER, _STEP)
+        step = min(max(state.step * _SHORTER, _STEP), longest)
+        return replace(state, step=step, longest=longest, peak=peak)
 
     def metrics(self, state: PerState) -> dict[str, float]:
         return {**super().metrics(state), **({"objective": state.objective} if state.objective else {})}

@@ -42,6 +42,12 @@ RANGES = {
     "urea": (5, 75),
 }
 GAPS = 0.03  # the share of values that nobody has measured
+# The wards of each hospital: the last two are for those whom a cause moves far, where there are such wards.
+WARDS = {
+    "bonn": ("medicine", "surgery", "infections", "nephrology"),
+    "jena": ("medicine", "surgery", "infections"),
+    "trier": ("medicine", "surgery"),
+}
 
 
 def patients(rng: np.random.Generator, n: int, shift: tuple[float, ...]) -> np.ndarray:
@@ -53,15 +59,43 @@ def patients(rng: np.random.Generator, n: int, shift: tuple[float, ...]) -> np.n
     return usual + spread * (causes @ loads.T + own * rng.standard_normal((n, len(COLUMNS))))
 
 
-def write(path: Path, rows: np.ndarray, order: tuple[int, ...], rng: np.random.Generator) -> None:
-    """A CSV file with the columns in this order, a number for each patient, and gaps."""
+def words(rows: np.ndarray, wards: tuple[str, ...], rng: np.random.Generator) -> list[tuple[str, str]]:
+    """Ward and sex of each patient: the ward goes by CRP and creatinine, and the sex by weight, with some chance."""
+    usual, spread = np.array([[value, by] for _, value, by, _ in COLUMNS]).T
+    far = (rows - usual) / spread + 0.5 * rng.standard_normal(rows.shape)
+    ward = rng.integers(2, size=len(rows))
+    for number, column in enumerate(("crp", "creatinine"), 2):
+        if number < len(wards):
+            ward[far[:, [name for name, *_ in COLUMNS].index(column)] > 1.2] = number
+    return [(wards[at], "m" if weight > 0.0 else "f") for at, weight in zip(ward, far[:, 1], strict=True)]
+
+
+def write(
+    path: Path,
+    rows: np.ndarray,
+    order: tuple[int, ...],
+    rng: np.random.Generator,
+    more: tuple[Path, list[tuple[str, str]]] | None = None,
+) -> None:
+    """A CSV file with the columns in this order, a number for each patient, and gaps; `more`: one with words, too."""
     gone = rng.random(rows.shape) < GAPS
     numbers = rng.permutation(90000)[: len(rows)] + 10000
+    head = ["patient_id", *(COLUMNS[j][0] for j in order)]
+    lines = [
+        [number, *("" if empty[j] else f"{row[j]:.2f}" for j in order)]
+        for number, row, empty in zip(numbers, rows, gone, strict=True)
+    ]
+    save(path, [head, *lines])
+    if more is not None:
+        beside, said = more
+        save(beside, [[*head, "ward", "sex"], *([*line, *two] for line, two in zip(lines, said, strict=True))])
+
+
+def save(path: Path, lines: list[list[object]]) -> None:
+    """A CSV file of these lines."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", newline="") as file:
-        line = csv.writer(file).writerow
-        line(["patient_id", *(COLUMNS[j][0] for j in order)])
-        for number, row, empty in zip(numbers, rows, gone, strict=True):
-            line([number, *("" if empty[j] else f"{row[j]:.2f}" for j in order)])
+        csv.writer(file).writerows(lines)
 
 
 def main() -> None:
@@ -69,17 +103,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=Path(), help="folder to write into (default: this one)")
     out = parser.parse_args().out
-    (out / "hospitals").mkdir(parents=True, exist_ok=True)
-    rng = np.random.default_rng(19)
+    rng, chance = np.random.default_rng(19), np.random.default_rng(21)
     for name, (n, shift, order) in HOSPITALS.items():
-        write(out / "hospitals" / f"{name}.csv", patients(rng, n, shift), order, rng)
+        rows = patients(rng, n, shift)
+        beside = out / "with-words" / f"{name}.csv"
+        write(out / "hospitals" / f"{name}.csv", rows, order, rng, (beside, words(rows, WARDS[name], chance)))
     new = patients(rng, 40, HOSPITALS["trier"][1])
     new[17, 3] /= 18.0  # the glucose of one patient in mmol/l, where all others are in mg/dl
     write(out / "new.csv", new, HOSPITALS["trier"][2], np.random.default_rng(20))
     lines = "".join(f"{name},{low},{high}\n" for name, (low, high) in RANGES.items())
     (out / "ranges.csv").write_text(f"column,low,high\n{lines}")
     names = ", ".join(f"{name}.csv" for name in HOSPITALS)
-    print(f"{out / 'hospitals'}: {names}; and new.csv and ranges.csv beside it")
+    print(f"{out / 'hospitals'}: {names}; the same with ward and sex in with-words; new.csv and ranges.csv beside them")
 
 
 if __name__ == "__main__":

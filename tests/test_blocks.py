@@ -75,6 +75,25 @@ def rows(printed):
     return [line.split() for line in itertools.takewhile(str.strip, lines[start + 1 :])]
 
 
+def look_at_wards_and_sexes(capsys):
+    """What the page of the three hospitals says of its last run, and does not show."""
+    result = PCAResult.load("words/result.npz")
+    weights = dict(zip(result.feature_names_in_, result.components_.T, strict=True))
+    assert f"{weights['ward=infections'][1]:+.2f}" == "+0.36"
+    assert f"{weights['sex=m'][0]:+.2f}" == "+0.22"
+
+    kidneys = "+0.89 creatinine, +0.86 urea, +0.61 ward=nephrology"
+    assert cli.main(["show", "words/result.npz", "--rotate", "varimax"]) == 0
+    assert f"`{kidneys}`" in text(PAGE)
+    assert re.search(rf"rc3 .* {re.escape(kidneys)}", capsys.readouterr().out)
+
+    asked = ["--missing", "mean", "--scale", "std", "--levels", "ward,sex", "--components", "signal"]
+    columns = ",".join(dict.fromkeys(name.partition("=")[0] for name in weights))
+    assert cli.main(["run", "with-words", *asked, "--columns", columns, "--out", "../five"]) == 0
+    wards = [" ".join(row).count(" ward=") for row in rows(capsys.readouterr().out)]
+    assert wards == [0, 0, 1, 3, 3]
+
+
 @pytest.mark.slow
 def test_the_page_of_the_three_hospitals_shows_what_its_commands_print(tmp_path, monkeypatch, capsys):
     """And what it says that happens without an option."""
@@ -82,20 +101,27 @@ def test_the_page_of_the_three_hospitals_shows_what_its_commands_print(tmp_path,
     monkeypatch.setenv("COLUMNS", "200")
     names, said = run(PAGE, monkeypatch, capsys)
     shown = [rows(block) for kind, block in parts(PAGE) if not kind]
-    first, scored = (rows(said[i].out) for i in (0, 2))
-    for printed, written in zip([first, scored], shown, strict=True):
+    tables = [rows(said[i].out) for i in (0, 2, 4, 5)]
+    for printed, written in zip(tables, shown, strict=True):
         assert len(printed) == len(written)
         for mine, theirs in zip(printed, written, strict=True):
             assert [w for w in mine if "e-" not in w] == [w for w in theirs if "e-" not in w]
+    for quote in ("the last has a variance of 1.72 against 1.25", "the next 0.45 against 0.502"):
+        assert f"`{quote}`" in text(PAGE)
+        assert quote in said[4].out
+    look_at_wards_and_sexes(capsys)
     made = tmp_path / "three-hospitals"
     same = PCAResult.load(made / "masked/result.npz")
     assert names["result"].angle_to(same) < 1e-6
     assert {
         "hospitals",
+        "with-words",
         "new.csv",
         "ranges.csv",
         "first",
         "masked",
+        "sure",
+        "words",
         "bonn-scores.csv",
         "new-scored.csv",
         "new.svg",

@@ -81,3 +81,16 @@ def test_the_wheel_works_where_it_is_installed(built, tmp_path):
     assert said.split() == [str(tmp_path / "here/flower_pca/__init__.py"), "True", "True"]
     command = "import sys; from flower_pca.cli import console; sys.argv = ['flower-pca', '--version']; console()"
     assert "0.1.0" in python("-c", command, folder=tmp_path, PYTHONPATH=str(tmp_path / "here"))
+
+
+def test_the_commands_for_a_lock_have_options_that_there_are(tmp_path):
+    """Those of CONTRIBUTING, with hashes and without addresses, for a package that needs nothing: no network."""
+    page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    commands = [re.search(rf"`({start} [^`]+)`", page).group(1) for start in ("uv pip compile", "pip install")]
+    assert "--generate-hashes --no-emit-index-url" in commands[0]
+    assert "--require-hashes" in commands[1]
+    pytest.importorskip("uv")
+    (tmp_path / "pyproject.toml").write_text('[project]\nname = "nothing"\nversion = "1"\n', encoding="utf-8")
+    for command, beside in zip(commands, (["--offline"], ["--dry-run", "--no-index"]), strict=True):
+        python("-m", *command.split(), *beside, folder=tmp_path)
+    assert "://" not in (tmp_path / "lock.txt").read_text(encoding="utf-8")

@@ -5,6 +5,7 @@ import itertools
 import logging
 import os
 import stat
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from scipy import sparse
 from flower_pca import ConfigError, Stream, strategies
 from flower_pca.base import archive
 from flower_pca.clients import PCAClient, Rules, client_app
+from flower_pca.clients.books.versions import difference
 from flower_pca.names.sites import SiteRows
 
 pytestmark = pytest.mark.usefixtures("home")
@@ -152,6 +154,20 @@ def test_rows_are_released_in_lots(how, tmp_path, caplog):
     assert np.array_equal(product(X, tmp_path, pending="refuse"), before)
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_what_has_come_and_gone_is_counted_as_often_as_it_is_there(seed):
+    """Against a count of each value by itself, in collections of other lengths, orders and numbers of values."""
+    rng = np.random.default_rng(seed)
+    kind, values = [np.uint32, np.uint64][seed % 2], rng.integers(2, 60)
+    a, b = (rng.integers(0, values, rng.integers(0, 80)).astype(kind) for _ in "12")
+    if seed % 4 == 0:  # what most have in common, and where
+        b = np.concatenate([a, b[:5]])
+    mine, theirs = Counter(a.tolist()), Counter(b.tolist())
+    assert difference(a, b) == max((mine - theirs).total(), (theirs - mine).total())
+    assert difference(a, a[::-1]) == difference(a[:0], b[:0]) == 0
+    assert difference(a, a[:0]) == len(a)
+
+
 def test_a_column_more_hides_no_row_more(tmp_path):
     """All rows differ then; what counts is by how many they do in the columns that both have."""
     beside = RNG.standard_normal((len(X) + 1, 1))
@@ -273,5 +289,10 @@ def test_rules_of_versions_that_do_not_make_sense_are_refused():
         Rules(min_change=20, min_rows=50)
     with pytest.raises(ConfigError, match="min_change must be used without split_columns"):
         Rules(min_change=20, split_columns=True)
+    for profile in ("masked", "private"):
+        with pytest.raises(ConfigError, match="min_change must be used without split_columns, whose runs tell the sco"):
+            Node(0, X, profile=profile, trusted_keys="/k", split_columns="std")
+    with pytest.raises(ConfigError, match="min_change must be used without split_columns"):
+        client_app(lambda context: X, min_change=20, split_columns="any")
     with pytest.raises(ConfigError, match="pending must be one of"):
         Rules(min_change=20, pending="wait")

@@ -254,10 +254,16 @@ def hardly(a: LocalData, b: LocalData, here: list[int], there: list[int], *, lea
 
 def difference(a: Array, b: Array) -> int:
     """How many have come or gone, whichever is more, between two collections, in which one may be several times."""
-    _, which = np.unique(np.concatenate([a, b]), return_inverse=True)
-    more = np.bincount(which[: len(a)], minlength=which.max() + 1)
-    more -= np.bincount(which[len(a) :], minlength=which.max() + 1)
-    return int(max(more[more > 0].sum(), -more[more < 0].sum()))
+    size = min(len(a), len(b))
+    moved = a[:size] != b[:size]  # what stands where it stood is in both, and most does where rows are added at the end
+    a, b = np.concatenate([a[:size][moved], a[size:]]), np.concatenate([b[:size][moved], b[size:]])
+    if not (len(a) and len(b)):
+        return max(len(a), len(b))
+    mine, times = np.unique(a, return_counts=True)
+    theirs, others = np.unique(b, return_counts=True)
+    places = np.searchsorted(theirs[:-1], mine)
+    both = theirs[places] == mine
+    return max(len(a), len(b)) - int(np.minimum(times, others[places])[both].sum())
 
 
 def row_digests(data: LocalData, key: bytes, columns: Any) -> Array:

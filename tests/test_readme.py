@@ -87,7 +87,8 @@ def test_the_python_page_names_every_picture():
     assert rows == {what: "yes" if picture.rows else "no" for what, picture in PICTURES.items()}
 
 
-def test_the_attack_of_the_privacy_page_succeeds_on_ssi_and_fails_on_faps():
+def test_the_attack_of_the_privacy_page_succeeds_on_ssi_and_fails_on_faps(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     found = run_page("docs/privacy.md")["found"]
     assert found["ssi"] < 1e-9
     assert found["faps"] > 0.5

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pandas
 import pytest
 from builders import Array
 
@@ -24,7 +25,7 @@ def sites(seed: int = 0, n: int = 400) -> list[Array]:
     return np.split(rows(n, seed), [n // 2, n // 2 + n // 3])
 
 
-def by_hand(shards: list[Array], k: int, *, scaled: bool = False) -> tuple[Array, Array, Array]:
+def by_hand(shards: list[Array], k: int, *, scaled: bool = False, levels: int = 0) -> tuple[Array, Array, Array]:
     """The errors of all eigenvectors by differences: what the estimate is where a row counts a little more."""
     X = np.vstack(shards)
     n = len(X)
@@ -33,7 +34,10 @@ def by_hand(shards: list[Array], k: int, *, scaled: bool = False) -> tuple[Array
         weights = weights / weights.sum()
         Y = X - weights @ X
         if scaled:
-            Y = Y / np.sqrt(weights @ Y**2)
+            sizes = weights @ Y**2
+            if levels:  # the last columns, which are divided by roots of shares
+                sizes[-levels:] = (weights @ X)[-levels:]
+            Y = Y / np.sqrt(sizes)
         values, V = np.linalg.eigh((Y * weights[:, None]).T @ Y)
         V = V[:, ::-1][:, :k]
         return np.vstack([V * np.sign(V[np.abs(V).argmax(axis=0), range(k)]), values[::-1][:k]])
@@ -52,6 +56,22 @@ def test_errors_are_how_far_rows_and_sites_move_the_result(scale: str | None) ->
     shards = sites(n=120)
     found = simulate("krylov", shards, n_components=4, scale=scale, errors=True)
     loadings, variances, by_site = by_hand(shards, 4, scaled=scale is not None)
+    np.testing.assert_allclose(found.loading_errors_, loadings, rtol=1e-5)
+    np.testing.assert_allclose(found.variance_errors_, variances * 120 / 119, rtol=1e-5)
+    np.testing.assert_allclose(found.site_loading_errors_, by_site, rtol=1e-5)
+
+
+def test_levels_move_the_roots_of_their_shares() -> None:
+    shards, rng = sites(n=120), np.random.default_rng(5)
+    wards = [rng.choice(["a", "b", "c"], len(X), p=[0.5, 0.3, 0.2]) for X in shards]
+    tables = [
+        pandas.DataFrame({**{f"x{j}": X[:, j] for j in range(6)}, "ward": ward})
+        for X, ward in zip(shards, wards, strict=True)
+    ]
+    found = simulate("covariance", tables, n_components=8, scale="std", errors=True, levels="ward")
+    assert [*found.feature_names_in_[-3:]] == ["ward=a", "ward=b", "ward=c"]
+    recoded = [np.hstack([X, 1.0 * (ward[:, None] == ["a", "b", "c"])]) for X, ward in zip(shards, wards, strict=True)]
+    loadings, variances, by_site = by_hand(recoded, 8, scaled=True, levels=3)
     np.testing.assert_allclose(found.loading_errors_, loadings, rtol=1e-5)
     np.testing.assert_allclose(found.variance_errors_, variances * 120 / 119, rtol=1e-5)
     np.testing.assert_allclose(found.site_loading_errors_, by_site, rtol=1e-5)

@@ -82,6 +82,7 @@ OPTIONS = {
     "max_share": Option("max_share", {"max_share": 0.6}),
     "start": Option("start", {"start": np.eye(6)[:K] + 0.1}),
     "evaluate": Option("evaluate", {"evaluate": True}),
+    "signal": Option("signal", {"n_components": "signal"}),
     "hosted": Option("hosted", {"hosted": "summed"}),
     "checkpoint": Option("checkpoint", {"checkpoint": True}),
 }
@@ -113,7 +114,7 @@ def exact(stage: Stage[Any]) -> bool:
 
 
 def run(stage: Any, shards: list[Array], asked: dict[str, Any], folder: Any) -> Any:
-    asked = dict(asked)
+    asked = {"n_components": K, **asked}
     if asked.get("split") == "columns":
         shards = [np.hstack(shards_of) for shards_of in _columns(shards)]
     path = folder / "run.npz" if asked.pop("checkpoint", False) else None
@@ -121,19 +122,19 @@ def run(stage: Any, shards: list[Array], asked: dict[str, Any], folder: Any) -> 
         waits = {name: asked.pop(name) for name in ("start", "fraction") if name in asked}
         dp = {"dp": asked["dp"].replace(", noise_seed=3", "")} if "dp" in asked else {}
         asked.pop("answers", None), asked.pop("participation", None)
-        strategy = PCAStrategy(stage, n_components=K, hosted="summed", checkpoint=path, **{**asked, **waits, **dp})
+        strategy = PCAStrategy(stage, hosted="summed", checkpoint=path, **{**asked, **waits, **dp})
         return strategy.fit(hosts_of(shards, each=2))
     if path is None:
-        return simulate(stage, shards, n_components=K, **asked)
+        return simulate(stage, shards, **asked)
 
     def stop(session: Any) -> None:
         if len(session.history) == 2:
             raise StopError
 
     try:
-        return simulate(stage, shards, n_components=K, checkpoint=path, on_round=stop, **asked)
+        return simulate(stage, shards, checkpoint=path, on_round=stop, **asked)
     except StopError:
-        return simulate(stage, shards, n_components=K, checkpoint=path, **asked)
+        return simulate(stage, shards, checkpoint=path, **asked)
 
 
 def _columns(shards: list[Array]) -> list[list[Array]]:

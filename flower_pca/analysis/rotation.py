@@ -118,7 +118,7 @@ def promax(A: Array, *, kaiser: bool = True, power: float = 4.0) -> Array:
     T = varimax(A, kaiser=kaiser)
     B = A @ T
     B = B / np.abs(B).max()
-    U = np.linalg.lstsq(B, B * np.abs(B) ** (power - 1.0))[0]
+    U = np.linalg.lstsq(B, B * np.abs(B) ** (power - 1.0), rcond=None)[0]
     return np.asarray(T @ U * np.linalg.norm(np.linalg.inv(U), axis=1))
 
 

@@ -14,8 +14,9 @@ part is in it. With x of the scaled rows, a square x_i^2 / n is how far the row 
 
     u_j - 1/2 sum_(l != j) v_l (theta_j + theta_l) / (theta_j - theta_l) v_l' D v_j,    w_j - v_j' D v_j,
 
-D = diag(x^2) / n. The parts of other scales, and of what stands for missing values, are left out, and the result says
-so.
+D = diag(x^2) / n. A column of a level is divided by the root of its share p, which a row moves by
+x_i sqrt(p) / n: there D has (x_i / sqrt(p) + 1) / n, which like the others comes to 1 over all rows. The parts of other
+scales, and of what stands for missing values, are left out, and the result says so.
 
 Two errors follow. Rows are drawn anew at the same sites: the squares of each site's parts are about its own mean, as it
 is no accident that sites are unlike; a site with a single row has nothing to take a mean of. Or sites are drawn anew:
@@ -39,7 +40,7 @@ from flower_pca.base import labels
 from flower_pca.base.errors import ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Status
-from flower_pca.core.asks import BLOCK, MATRIX, VALUES, Ask, number
+from flower_pca.core.asks import BLOCK, MATRIX, VALUES, VECTOR, Ask, number
 from flower_pca.core.kinds import ROWS, Kind, Part
 from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays, Stage
@@ -64,7 +65,8 @@ _ALL: Final = 1e-9
 class ErrorsState:
     """Orthonormal directions, their eigenvalues and that of all others; then the sums over rows and over sites.
 
-    `share` is how much one row counts in the scale, 0 where that is not a deviation of these rows.
+    `share` is how much one row counts in the scale, 0 where that is not a deviation of these rows; `roots` what the
+    columns of levels are divided by, 0 for others, and None where there are none.
     """
 
     W: Array
@@ -72,6 +74,7 @@ class ErrorsState:
     following: float
     k: int
     share: float
+    roots: Array | None = None
     rows: float = 0.0
     sites: int = 0
     loadings: Array | None = None
@@ -96,6 +99,7 @@ class Errors(Stage[ErrorsState]):
         "middles": MATRIX,
         "sizes": VALUES,
         "share": number(0.0, 1.0),
+        "roots": VECTOR,
     }
     by_row: ClassVar[bool] = True
 
@@ -108,7 +112,7 @@ class Errors(Stage[ErrorsState]):
             share = 1.0 / model.n
         else:
             share = 0.0
-        return ErrorsState(model.columns, values, following, model.k, share)
+        return ErrorsState(model.columns, values, following, model.k, share, _roots(model))
 
     def broadcast(self, state: ErrorsState) -> Arrays:
         k, values = state.k, state.values
@@ -118,7 +122,11 @@ class Errors(Stage[ErrorsState]):
         tied = np.abs(gaps) < least
         inverse = 1.0 / np.where(tied, np.copysign(least, gaps), gaps)
         inverse[range(k), range(k)] = 0.0
+        roots: Arrays = {}
+        if state.roots is not None:
+            roots = {"roots": state.roots}
         return {
+            **roots,
             "W": state.W,
             "gaps": inverse,
             "middles": 0.5 * (own + others) * inverse,
@@ -200,6 +208,13 @@ def _scale_counts(model: Model) -> bool:
     return model.scale == "std" and model.center
 
 
+def _roots(model: Model) -> Array | None:
+    """What columns of levels are divided by, 0 for all others."""
+    if not model.shared or model.frame.scale is None:
+        return None
+    return np.where([name in model.shared for name in model.feature_names or ()], model.frame.scale, 0.0)
+
+
 def _check(arrays: Arrays, d: int) -> None:
     """Refuse what numpy would lay over the rows otherwise."""
     W, gaps, middles, sizes = (arrays[name] for name in ("W", "gaps", "middles", "sizes"))
@@ -209,6 +224,9 @@ def _check(arrays: Arrays, d: int) -> None:
         rule = f"directions of {d} columns, and numbers for each of them"
         got = f"shapes {W.shape}, {gaps.shape}, {middles.shape} and {sizes.shape}"
         raise ProtocolError("A message of errors", must=rule, got=got, then="Check the sender.")
+    if "roots" in arrays and len(arrays["roots"]) != d:
+        got = f"{len(arrays['roots'])}"
+        raise ProtocolError("The roots of a message of errors", must=f"{d} numbers", got=got, then="Check the sender.")
 
 
 def _sum(arrays: Arrays, data: LocalData) -> tuple[Arrays, Arrays]:
@@ -221,17 +239,26 @@ def _sum(arrays: Arrays, data: LocalData) -> tuple[Arrays, Arrays]:
     inverse = np.where(sizes > 0.0, 1.0 / np.where(sizes > 0.0, sizes, 1.0), 0.0)
     for block in data.dense():
         X = np.asarray(block, dtype=np.float64)
-        T = X @ W
+        T, D = X @ W, _moved_scales(X, arrays)
         for j, (gaps, middles) in enumerate(zip(arrays["gaps"], arrays["middles"], strict=True)):
             moved = T[:, j : j + 1] * _turn(X, W, gaps)
             if share:
-                moved -= share * _turn(X**2 * W[:, j], W, middles)
+                moved -= share * _turn(D * W[:, j], W, middles)
             sums["loadings"][:, j] += moved.sum(axis=0)
             squares["loadings"][:, j] += np.sum(moved**2, axis=0)
-        parts = T[:, : len(sizes)] ** 2 * inverse - share * (X**2 @ measured**2)
+        parts = T[:, : len(sizes)] ** 2 * inverse - share * (D @ measured**2)
         sums["variances"] += parts.sum(axis=0)
         squares["variances"] += np.sum(parts**2, axis=0)
     return sums, squares
+
+
+def _moved_scales(X: Array, arrays: Arrays) -> Array:
+    """How far rows move the squares of the scales, relative to these, but for one and the same number."""
+    D = X**2
+    if "roots" in arrays:
+        of_level = np.flatnonzero(arrays["roots"] > 0.0)
+        D[:, of_level] = X[:, of_level] / arrays["roots"][of_level] + 1.0
+    return np.asarray(D)
 
 
 def _turn(X: Array, W: Array, factors: Array) -> Array:

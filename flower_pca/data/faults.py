@@ -50,6 +50,7 @@ _WIDE: Final = 500
 _CELSIUS: Final = 60.0  # degrees at most of what is measured in either scale
 # of the spread: how far a median may lie from that of the other sites in another unit
 _APART: Final = 0.25
+_TENTH: Final = 1.2816  # deviations from the mean to nine tenths of normal values
 _WIDER: Final = 1.6  # how far a spread may differ from theirs
 _UNITS: Final = (  # a factor and what is added: how one unit becomes another
     (10.0, 0.0, "a factor of 10"),
@@ -403,20 +404,39 @@ def _units(sites: Sequence[Site], columns: Sequence[str]) -> Iterator[str]:
     if len(measured) < 2:
         return
     levels = np.stack([site.levels for site in measured])
-    usual = np.stack([_of_others(levels, i) for i in range(len(measured))])
+    several = np.stack([site.different > _LEAST for site in measured])
+    yield from _odd_units([site.who for site in measured], levels, several, columns, middle="median")
+
+
+def of_moments(sites: Sequence[str], means: Array, deviations: Array, columns: Sequence[str]) -> list[str]:
+    """Columns that lie at one site where those of the others would lie in another unit, by means and deviations alone.
+
+    For who does not see the rows: a tenth and nine tenths are taken to lie as those of normal values do.
+    """
+    if len(sites) < 2 or len(columns) > _WIDE:
+        return []
+    levels = means[:, None] + np.array([-_TENTH, 0.0, _TENTH])[:, None] * deviations[:, None]
+    return _shorten(list(_odd_units(sites, levels, deviations > 0.0, columns, middle="mean")))
+
+
+def _odd_units(
+    sites: Sequence[str], levels: Array, several: Array, columns: Sequence[str], *, middle: str
+) -> Iterator[str]:
+    """Of the levels of all sites (sites x 3 x d), those of one in another unit, where there are `several` values."""
+    usual = np.stack([_of_others(levels, i) for i in range(len(sites))])
     alone = _alone(levels, usual)
-    others, looked = "the other sites", measured
-    if len(measured) == 2:  # either may be the odd one: one sentence is enough
-        others, looked = measured[1].who, measured[:1]
-    for i, site in enumerate(looked):
-        columns_alone = np.flatnonzero(alone[i] & (usual[i, 2] > usual[i, 0]) & (site.different > _LEAST)).tolist()
+    others, looked = "the other sites", sites
+    if len(sites) == 2:  # either may be the odd one: one sentence is enough
+        others, looked = sites[1], sites[:1]
+    for i, who in enumerate(looked):
+        columns_alone = np.flatnonzero(alone[i] & (usual[i, 2] > usual[i, 0]) & several[i]).tolist()
         units = {j: _unit(levels[i, :, j], usual[i, :, j]) for j in columns_alone}
         odd = {j: words for j, words in units.items() if words}
         if len(odd) > max(2, len(columns) // 4) and len(set(odd.values())) > 1:
             continue  # other people, who differ in most of what is measured
         for j, words in odd.items():
-            median = f"its median is {levels[i, 1, j]:.4g}, against {usual[i, 1, j]:.4g} at {others}, {words}"
-            yield f"{_capital(columns[j])} looks as if {site.who} had other units: {median}. Convert it."
+            place = f"its {middle} is {levels[i, 1, j]:.4g}, against {usual[i, 1, j]:.4g} at {others}, {words}"
+            yield f"{_capital(columns[j])} looks as if {who} had other units: {place}. Convert it."
 
 
 def _alone(levels: Array, usual: Array) -> Array:

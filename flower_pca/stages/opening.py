@@ -33,6 +33,9 @@ _KEEP: Final = 1e3
 _COARSEST: Final = float(np.finfo(np.float32).eps)
 # beside the merged arrays: what each client has said of itself
 _SAYINGS: Final = "said"
+# in the model, of single clients
+SITE_KEYS, SITE_ROWS, SITE_MEANS, SITE_DEVIATIONS = "site_keys", "site_rows", "site_means", "site_deviations"
+_COMPARED: Final = 200  # clients at most that are compared by these
 SAID: Final = ("n", "eps", "mean", "m2", "count")  # of that
 
 
@@ -191,9 +194,26 @@ class Opening(Stage[OpeningState]):
             eps=float(total["eps"]),
             trace=float(squares.sum()),
             offset=offset,
+            left={**model.left, **_sites(state)},
             basis=Q if known else linalg.orth(product),
             product=np.linalg.solve(R.T, product.T).T if known else None,
         )
+
+
+def _sites(state: OpeningState) -> Arrays:
+    """What is seen of single clients, to compare them by: rows, means and deviations; nothing of a great many."""
+    said = state.said
+    if not 2 <= len(said) <= _COMPARED:
+        return {}
+    keys = sorted(said)
+    rows = [np.maximum(np.asarray(said[key].get("count", said[key]["n"])), 1) for key in keys]
+    squares = [said[key]["m2"] / n for key, n in zip(keys, rows, strict=True)]
+    return {
+        SITE_KEYS: np.array(keys, dtype=np.uint64),
+        SITE_ROWS: np.array([int(said[key]["n"]) for key in keys]),
+        SITE_MEANS: np.array([said[key]["mean"] for key in keys]),
+        SITE_DEVIATIONS: np.sqrt(np.array(squares)),
+    }
 
 
 def after_opening(model: Model, **known: Any) -> Model:

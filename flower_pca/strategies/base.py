@@ -21,16 +21,19 @@ from flwr.serverapp.strategy import Result, Strategy
 
 from flower_pca import registry, wire
 from flower_pca.assembly import AnyRun
-from flower_pca.base import checks
+from flower_pca.base import checks, labels
 from flower_pca.base.history import Round
 from flower_pca.base.linalg import fix_signs
 from flower_pca.core.drive import Driven, OnRound, Watcher, drive
+from flower_pca.core.model import Model
 from flower_pca.core.stage import Broadcast
+from flower_pca.data import faults
 from flower_pca.results import saved
 from flower_pca.results.pca import PCAResult
 from flower_pca.results.scaling import Scaling
 from flower_pca.results.start import Components, Start
 from flower_pca.results.steps import TrackingResult
+from flower_pca.stages.opening import SITE_DEVIATIONS, SITE_KEYS, SITE_MEANS, SITE_ROWS
 from flower_pca.strategies.log import log
 from flower_pca.strategies.nodes import Nodes
 from flower_pca.strategies.waits import Waits
@@ -182,6 +185,8 @@ class FlowerStrategy(Strategy, Generic[R]):
         result: R = drive(nodes.run, nodes, checkpoint=self._checkpoint, watchers=watchers)
         result = replace(result, site_names=nodes.site_names)
         if isinstance(result, PCAResult):
+            units: list[str] = _other_units(nodes.run.standing.model, nodes.site_names)
+            result = replace(result, hints=(*result.hints, *units))
             result = saved.with_keys(result, nodes.lasting_keys).with_names(nodes.lasting_keys)
         log(INFO, "%s", result.status)
         for line in result.table().splitlines():
@@ -274,6 +279,20 @@ def _components(run: Driven) -> ArrayRecord | None:
         return None
     wanted = Z[:, : run.standing.model.k]
     return records.with_names({"components": np.ascontiguousarray(fix_signs(wanted).T)})
+
+
+_FEWEST_ROWS: Final = 20  # of a site whose mean is compared
+
+
+def _other_units(model: Model, names: Mapping[int, str]) -> list[str]:
+    """Sites that look as if they had columns in other units, where their means and deviations are seen."""
+    if SITE_KEYS not in model.left:
+        return []
+    enough = model.left[SITE_ROWS] >= _FEWEST_ROWS
+    sites = [labels.client_name(names, int(key)) for key in model.left[SITE_KEYS][enough]]
+    columns = model.feature_names or [f"column {j}" for j in range(model.d)]
+    means, deviations = (model.left[name][enough] for name in (SITE_MEANS, SITE_DEVIATIONS))
+    return faults.of_moments(sites, means, deviations, columns)
 
 
 def _in_order(run: Driven) -> bool:

@@ -445,7 +445,9 @@ class PerPCA(PCAStrategy):
         choice: 1 or 2.
         retraction: "polar" or, with choice 1, "qr".
         step: The step in multiples of 1 / max_i ||S_i||_2. Left out, it begins at 0.5 and, with choice 1, doubles after
-            every round that has raised the objective, and falls to a quarter, not below 0.5, after any other.
+            every round that has raised the objective, and falls to a quarter, not below 0.5, after any other. The
+            longest there is, 16, is halved after a fall from no higher than an earlier one: else it could go on so for
+            ever.
         eta: If given, the absolute step instead.
         oversample: Columns beyond the shared components in the Lanczos blocks of init="projection".
         tol, min_rounds, max_rounds, patience: See `Iterative`.

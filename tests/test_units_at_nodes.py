@@ -1,0 +1,60 @@
+"""A site in other units, where no rows are seen: by the means and deviations that the opening's answers hold."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from fake_grid import grid_of, in_a_run
+
+from flower_pca.data import faults
+from flower_pca.strategies import PCAStrategy
+
+NAMES = ("glucose", "weight", "systolic")
+
+
+def tables(seed: int = 0, sites: int = 3) -> list[pd.DataFrame]:
+    rng = np.random.default_rng(seed)
+    means, sizes = np.array([105.0, 75.0, 130.0]), np.array([18.0, 12.0, 15.0])
+    made = (means + sizes * (rng.standard_normal((60, 3)) + 0.2 * rng.standard_normal(3)) for _ in range(sites))
+    return [pd.DataFrame(rows, columns=list(NAMES)) for rows in made]
+
+
+def fitted(shards: list[pd.DataFrame], **asked: Any) -> Any:
+    with in_a_run() as lines:
+        result = PCAStrategy("krylov", n_components=2, **{"scale": "std", **asked}).fit(grid_of(shards))
+    return result, lines
+
+
+@pytest.mark.parametrize("scale", [None, "std"])
+def test_a_site_in_other_units_is_named(scale: str | None) -> None:
+    shards = tables()
+    shards[1]["glucose"] /= 18.016
+    result, lines = fitted(shards, scale=scale)
+    (said,) = [hint for hint in result.hints if "units" in hint]
+    assert re.match(r"Glucose looks as if client \d+ had other units: its mean is 5\.", said)
+    assert "as between mg/dl and mmol/l of glucose" in said
+    assert said in lines
+    clean, _ = fitted(tables(), scale=scale)
+    assert not [hint for hint in clean.hints if "units" in hint]
+
+
+def test_sums_of_answers_tell_nothing_of_it() -> None:
+    shards = tables()
+    shards[1]["glucose"] /= 18.016
+    result, _ = fitted(shards, mask=True)
+    assert not result.hints
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("draw", ["normal", "lognormal", "standard_exponential"])
+def test_sites_that_are_alike_are_not_named(draw: str) -> None:
+    rng, named = np.random.default_rng(3), 0
+    for _ in range(200):
+        made = [getattr(rng, draw)(size=(40, 6)) + 2.0 for _ in range(5)]
+        means, deviations = (np.stack([of(X, axis=0) for X in made]) for of in (np.mean, np.std))
+        named += bool(faults.of_moments(list("abcde"), means, deviations, list("uvwxyz")))
+    assert named <= 2

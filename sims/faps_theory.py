@@ -12,8 +12,7 @@ from typing import Final
 import numpy as np
 
 from flower_pca import FAPS
-from flower_pca.rows.local import LocalData
-from sims.common import report
+from sims.common import report, stepwise
 from sims.common.problems import Array
 
 CLIENTS: Final = 2
@@ -34,12 +33,12 @@ class Round:
 
 def course(shards: list[Array], k: int, *, seed: int, beta_0: float = 0.15) -> Iterator[Round]:
     """FAPS as the paper starts it, without end: X_i = Z drawn at random. beta_0 is of each ||C_i||_2."""
-    clients, memories = [LocalData(X) for X in shards], [{} for _ in shards]
+    clients, memories = [stepwise.client_of(FAPS, X) for X in shards], [{} for _ in shards]
     Z = np.linalg.qr(np.random.default_rng(seed).uniform(-1.0, 1.0, (shards[0].shape[1], k)))[0]
     numbers = {"inner_steps": INNER, "inner_tol": 0.0, "beta_0": beta_0, "theta": 0.0}
     while True:
         arrays = {"Z": Z, **{name: np.array(value) for name, value in numbers.items()}}
-        both = [FAPS.client(arrays, data, memory) for data, memory in zip(clients, memories, strict=True)]
+        both = [client(arrays, memory) for client, memory in zip(clients, memories, strict=True)]
         answers, memories = [up["Y"] for up, _ in both], [dict(memory) for _, memory in both]
         yield Round(Z, answers, memories)
         Z = np.linalg.qr(sum(answers))[0]

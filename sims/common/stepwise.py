@@ -5,8 +5,9 @@ The one file here that goes below the package's public face.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from flower_pca import assembly
@@ -32,3 +33,12 @@ def steps(algorithm: Algorithm[Any], shards: Sequence[Any], *, n_components: int
     clients = Shards([LocalData(X) for X in shards])
     for message in rounds(run, clients):
         yield Step(message, run, clients.memories)
+
+
+def client_of(stage: type[Algorithm[Any]], X: Any) -> Callable[[Arrays, Arrays], tuple[Arrays, Arrays]]:
+    """The client's half over these rows: what it answers to arrays with this memory, and what it keeps."""
+    return partial(_answer, stage, LocalData(X))
+
+
+def _answer(stage: type[Algorithm[Any]], data: LocalData, arrays: Arrays, memory: Arrays) -> tuple[Arrays, Arrays]:
+    return stage.client(arrays, data, memory)

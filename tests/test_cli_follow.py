@@ -70,10 +70,12 @@ def test_so_many_steps_of_a_folder(words, tmp_path, capsys):
 
 @pytest.fixture
 def interruptible():
-    """Ctrl-C as in a terminal: jobs that a script puts into the background ignore it."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    """Signals as in a terminal: jobs in the background ignore Ctrl-C, and a simulation engine takes the other one."""
+    usual = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+    before = {number: signal.signal(number, handler) for number, handler in usual.items()}
     yield
-    signal.signal(signal.SIGINT, before)
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 @pytest.mark.usefixtures("interruptible")

@@ -96,4 +96,4 @@ def test_a_percentage_is_a_number_of_components(place, capsys):
     assert "component" in said
     with pytest.raises(SystemExit):
         flower_pca(capsys, "run", "x.csv", "--components", "many")
-    assert "it must be a number, or a share such as 0.95 or 95%, not 'many'" in capsys.readouterr().err
+    assert "it must be a number, a share such as 0.95 or 95%, or signal, not 'many'" in capsys.readouterr().err

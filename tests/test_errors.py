@@ -77,6 +77,13 @@ def test_levels_move_the_roots_of_their_shares() -> None:
     np.testing.assert_allclose(found.site_loading_errors_, by_site, rtol=1e-5)
 
 
+def test_of_levels_without_a_scale_the_roots_are_left_out_and_it_is_said() -> None:
+    rng = np.random.default_rng(6)
+    tables = [pandas.DataFrame({"x": rng.standard_normal(30), "ward": rng.choice(["a", "b"], 30)}) for _ in "12"]
+    found = simulate("covariance", tables, n_components=1, errors=True, levels="ward")
+    assert any("that the scale is of the same rows is left out" in choice for choice in found.choices)
+
+
 def test_of_gaussian_rows_they_tend_to_the_formula_of_anderson() -> None:
     n = 200_000
     found = simulate("krylov", [rows(n, 1)], n_components=2, errors=True)

@@ -11,6 +11,7 @@ import pytest
 from fake_grid import grid_of, in_a_run
 
 from flower_pca.data import faults
+from flower_pca.stages import opening
 from flower_pca.strategies import PCAStrategy
 
 NAMES = ("glucose", "weight", "systolic")
@@ -47,6 +48,14 @@ def test_sums_of_answers_tell_nothing_of_it() -> None:
     shards[1]["glucose"] /= 18.016
     result, _ = fitted(shards, mask=True)
     assert not result.hints
+
+
+@pytest.mark.parametrize(("sites", "columns"), [(2, 2**14 + 1), (300, 200)])
+def test_a_run_does_not_carry_the_means_of_very_many(sites: int, columns: int) -> None:
+    said = {i: {"n": np.array(30), "mean": np.ones(columns), "m2": np.ones(columns)} for i in range(sites)}
+    assert opening._sites(opening.OpeningState(0, 1, peaks=False, said=said)) == {}
+    few = {i: {name: a if a.ndim == 0 else a[:50] for name, a in said[i].items()} for i in range(2)}
+    assert opening._sites(opening.OpeningState(0, 1, peaks=False, said=few))[opening.SITE_MEANS].shape == (2, 50)
 
 
 @pytest.mark.slow

@@ -66,7 +66,7 @@ class ErrorsState:
     """Orthonormal directions, their eigenvalues and that of all others; then the sums over rows and over sites.
 
     `share` is how much one row counts in the scale, 0 where that is not a deviation of these rows; `roots` what the
-    columns of levels are divided by, 0 for others, and None where there are none.
+    columns of levels are divided by, 0 for others, and None where there are none or the scale does not count.
     """
 
     W: Array
@@ -210,8 +210,9 @@ def _scale_counts(model: Model) -> bool:
 
 def _roots(model: Model) -> Array | None:
     """What columns of levels are divided by, 0 for all others."""
-    if not model.shared or model.frame.scale is None:
+    if not (model.shared and _scale_counts(model)):
         return None
+    assert model.frame.scale is not None
     return np.where([name in model.shared for name in model.feature_names or ()], model.frame.scale, 0.0)
 
 
@@ -273,7 +274,7 @@ def _meaning(state: ErrorsState, model: Model) -> str:
     others = model.d - len(state.values)
     if others > 1 and state.following > _ALL * float(state.values[0]):
         said.append(f"the {others} eigenvalues after the first {len(state.values)} are taken for equal")
-    if model.scale is not None and not state.share:
+    if model.frame.scale is not None and not state.share:
         said.append("that the scale is of the same rows is left out")
     if model.frame.fill is not None or model.missing == "own_mean":
         said.append("values in gaps count as measured")

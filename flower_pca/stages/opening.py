@@ -35,7 +35,7 @@ _COARSEST: Final = float(np.finfo(np.float32).eps)
 _SAYINGS: Final = "said"
 # in the model, of single clients
 SITE_KEYS, SITE_ROWS, SITE_MEANS, SITE_DEVIATIONS = "site_keys", "site_rows", "site_means", "site_deviations"
-_COMPARED: Final = 200  # clients at most that are compared by these
+_COMPARED: Final = 2**15  # numbers at most by which clients are compared: a run carries them to its end
 SAID: Final = ("n", "eps", "mean", "m2", "count")  # of that
 
 
@@ -203,9 +203,9 @@ class Opening(Stage[OpeningState]):
 def _sites(state: OpeningState) -> Arrays:
     """What is seen of single clients, to compare them by: rows, means and deviations; nothing of a great many."""
     said = state.said
-    if not 2 <= len(said) <= _COMPARED:
-        return {}
     keys = sorted(said)
+    if len(keys) < 2 or len(keys) * len(said[keys[0]]["mean"]) > _COMPARED:
+        return {}
     rows = [np.maximum(np.asarray(said[key].get("count", said[key]["n"])), 1) for key in keys]
     squares = [said[key]["m2"] / n for key, n in zip(keys, rows, strict=True)]
     return {

@@ -43,6 +43,20 @@ def test_a_site_in_other_units_is_named(scale: str | None) -> None:
     assert not [hint for hint in clean.hints if "units" in hint]
 
 
+def test_a_site_without_a_value_is_no_other_to_compare_by() -> None:
+    """By its mean of nothing, 0, a site in the middle would lie apart, or one in other units would not."""
+    shards = tables(sites=4)
+    shards[0]["glucose"] = np.nan
+    shards[1]["glucose"] /= 18.016
+    result, _ = fitted(shards, missing="mean")
+    (said,) = [hint for hint in result.hints if "units" in hint]
+    assert re.search(r"its mean is 5\.\d+, against 1\d\d\.\d at the other sites, as between mg/dl", said)
+    for table in shards[1:]:
+        table["glucose"] = np.nan
+    shards[3]["glucose"] = np.arange(60.0)
+    assert not [hint for hint in fitted(shards, missing="mean")[0].hints if "units" in hint]
+
+
 def test_sums_of_answers_tell_nothing_of_it() -> None:
     shards = tables()
     shards[1]["glucose"] /= 18.016

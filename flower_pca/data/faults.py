@@ -415,8 +415,12 @@ def of_moments(sites: Sequence[str], means: Array, deviations: Array, columns: S
     """
     if len(sites) < 2 or len(columns) > _WIDE:
         return []
+    # a site without values of a column, or with a single one, is no other to compare by
+    deviations = np.where(deviations > 0.0, deviations, np.nan)
     levels = means[:, None] + np.array([-_TENTH, 0.0, _TENTH])[:, None] * deviations[:, None]
-    return _shorten(list(_odd_units(sites, levels, deviations > 0.0, columns, middle="mean")))
+    with warnings.catch_warnings():  # where no other site has values there is no median of theirs
+        warnings.simplefilter("ignore", RuntimeWarning)
+        return _shorten(list(_odd_units(sites, levels, deviations > 0.0, columns, middle="mean")))
 
 
 def _odd_units(
@@ -446,8 +450,9 @@ def _alone(levels: Array, usual: Array) -> Array:
         return np.asarray(apart & (apart.sum(axis=0) == 1))
     above = levels[:, None, 0] > levels[None, :, 2]
     apart = (above | above.swapaxes(0, 1)).sum(axis=1)  # from how many others
-    others = len(levels) - 1
-    return np.asarray((apart == others) & (apart.sum(axis=0) == 2 * others))
+    others = (~np.isnan(levels[:, 1])).sum(axis=0) - 1  # of those that have values
+    enough = others >= min(2, len(levels) - 1)  # of two among several either may be the odd one
+    return np.asarray((apart == others) & enough & (apart.sum(axis=0) == 2 * others))
 
 
 def _of_others(levels: Array, i: int) -> Array:

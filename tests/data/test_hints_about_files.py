@@ -310,3 +310,19 @@ def test_simulate_names_the_site_and_the_row_of_data_frames():
     assert hint.startswith("Column glucose holds -999 1 time, far from all other values: the first is row 3")
     whole = pd.concat([frame.assign(site=site) for site, frame in frames.items()])
     assert len(simulate("krylov", from_frame(whole, by="site"), n_components=2, scale="std").hints) == 1
+
+
+def test_a_site_without_a_value_hides_no_other_in_other_units():
+    names = ("bonn", "jena", "trier", "ulm")
+    frames = {name: pd.DataFrame(patients(i), columns=NAMES) for i, name in enumerate(names)}
+    frames["bonn"]["glucose"] = np.nan
+    frames["jena"]["glucose"] /= 18.016
+    found = simulate(
+        "krylov",
+        list(frames.values()),
+        n_components=2,
+        scale="std",
+        missing="mean",
+    )
+    (said,) = [hint for hint in found.hints if "units" in hint]
+    assert said.startswith("Column glucose looks as if client 1 had other units: its median is 5.")

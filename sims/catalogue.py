@@ -119,6 +119,8 @@ _FAPS: Final = (
     Item("faps", "Table 4", "uneven clients", "faps/table4", "d=1000, n_i=1000 i, k=10, 8 clients", 6),
     Item("faps", "Leading columns", "twice as many", "faps/leading", "250 and 500 columns", 12, seeds=1, beside=True),
     Item("faps", "Rule (27)", "where it stops", "faps/rule", "d=1000, n_i=1000 i, k=10, 8 clients", 1),
+    Item("faps", "Prop. 2", "C_1 from the answers of SSI", "faps/proposition2", "any rows", 0.1),
+    Item("faps", "Prop. 3", "low-rank multipliers", "faps/proposition3", "any rows", 0.1),
     Item("faps", "Prop. 5", "what an answer is", "faps/proposition5", "any rows", 0.1),
     Item("faps", "Theorem 8", "violations fall as 1 / N", "faps/theorem8", "any rows", 0.2),
 )
@@ -160,12 +162,20 @@ _PERSONAL: Final = (
         seeds=1,
     ),
 )
+_PERSONAL_SAID: Final = (
+    Item("personal", "Theorem 1", "the error and its bound", "personal/theorem1", "any rows", 0.3, seeds=3),
+    Item("personal", "Corollary 3", "the error by rows", "personal/corollary3", "any rows", 0.3, seeds=3),
+    Item("personal", "Theorem 8", "violations by rounds", "personal/theorem8", "any rows", 0.3, seeds=3),
+)
 _ROBUST: Final = (
     Item("robust", "Fig. 1", "error by round and time", "robust/fig1", "n=500, 1000, 3000", 4, seeds=1),
     Item("robust", "Fig. 2", "what can be recovered", "robust/fig2", "n=500, 20 cells", 5),
     Item("robust", "Fig. 3", "the spectrum found", "robust/fig3", "n=200, p=2r", 1),
     Item("robust", "Table 1", "error of singular values", "robust/table1", "n=200, 500, 1000, 5000", 5),
     Item("robust", "Fig. 4", "local steps", "robust/fig4", "E=10, eta=.01", 2),
+    Item("robust", "Lemma 2", "the gradient of g_i", "robust/lemma2", "any rows", 0.1),
+    Item("robust", "Theorem 1", "the mean squared gradient", "robust/theorem1", "any rows", 0.3),
+    Item("robust", "Theorem 2", "rho against lambda", "robust/theorem2", "any rows", 0.5),
 )
 _OVER_AIR: Final = (
     Item("over_air", "Table 1", "bounds of related work"),
@@ -178,8 +188,11 @@ _OVER_AIR: Final = (
     Item("over_air", "Fig. 3b", "over the air, a change at once", "over_air/fig3b", "n=1000, d=3000", 1),
     Item("over_air", "Fig. 4a", "QR every eta products", "over_air/fig4a", "n=1000, r=50", 2),
     Item("over_air", "Fig. 4b", "the gap", "over_air/fig4b", "n=1000, r=50", 1),
+    Item("over_air", "Lemma 4.1", "the power method", "over_air/lemma41", "any rows", 0.3, seeds=3),
+    Item("over_air", "Theorem 3.6", "a slow turn; 3.7", "over_air/theorem36", "any rows", 0.5, seeds=3),
+    Item("over_air", "Theorem 3.9", "a change at once", "over_air/theorem39", "any rows", 0.3, seeds=3),
 )
-ITEMS: Final = (*_LP, *_FAPS, *_PERSONAL, *_ROBUST, *_OVER_AIR)
+ITEMS: Final = (*_LP, *_FAPS, *_PERSONAL, *_PERSONAL_SAID, *_ROBUST, *_OVER_AIR)
 
 
 def by_default() -> dict[str, float]:

@@ -45,7 +45,7 @@ def marks(item: Item) -> tuple[str, ...]:
         not (judged.data or _sets(item, found)),
         found.size == "paper",
         not judged.algorithm,
-        found.seeds >= repetitions,
+        len(found.seeds) >= repetitions,
     )
     return tuple(mark for mark, holds in zip(MARKS, held, strict=True) if holds)
 
@@ -147,9 +147,19 @@ def _section(item: Item, names: list[str], found: Record) -> str:
         lines += [f"![{found.title}]({file.relative_to(PAGE.parent).as_posix()})", ""]
     size = "At the paper's size" if found.size == "paper" else "In small size"
     versions = ", ".join(f"{name} {version}" for name, version in found.versions.items())
-    seeds = f"{found.seeds} seed{'s' if found.seeds > 1 else ''}"
-    lines.append(f"*{size}, {seeds}, {found.date}, {found.minutes:g} minutes of one core; {versions}.*\n")
+    lines.append(f"*{size}, {drawn(found.seeds)}, {found.date}, {found.minutes:g} minutes of one core; {versions}.*\n")
     return "\n".join(lines)
+
+
+def drawn(seeds: list[int]) -> str:
+    """The seeds that ran, in words."""
+    if not seeds:
+        return "nothing drawn"
+    if len(seeds) == 1:
+        return f"seed {seeds[0]}"
+    if seeds == list(range(seeds[0], seeds[-1] + 1)):
+        return f"{len(seeds)} seeds, {seeds[0]} to {seeds[-1]}"
+    return f"{len(seeds)} seeds, {', '.join(map(str, seeds))}"
 
 
 def _row(cells: list[str]) -> str:

@@ -32,7 +32,7 @@ class Bench:
     X: Array
     _problems: dict[tuple[int, int], Problem] = field(default_factory=dict)
     _eta: dict[tuple[int, int], float] = field(default_factory=dict)
-    _curves: dict[tuple[str, int, int, int], Array] = field(default_factory=dict)
+    _curves: dict[tuple[str, int, int, int, float], Array] = field(default_factory=dict)
 
     @property
     def clients(self) -> int:
@@ -56,14 +56,18 @@ class Bench:
             self.problem(seed, clients)
         return self._eta[seed, clients]
 
-    def curve(self, algorithm: str, seed: int, *, clients: int | None = None, messages: int = FINAL) -> Array:
-        """The error after each message."""
-        key = (algorithm, seed, clients or self.clients, messages)
+    def curve(
+        self, algorithm: str, seed: int, *, clients: int | None = None, messages: int = FINAL, target: float = 0.0
+    ) -> Array:
+        """The error after each message, until it is at most the target."""
+        key = (algorithm, seed, clients or self.clients, messages, target)
         if key not in self._curves:
             report.progress(f"{self.name}, {key[2]} clients, seed {seed}: {algorithm}")
             problem = self.problem(seed, key[2])
+            if algorithm.startswith("ssi"):  # what it sends is a sum: whose rows are whose makes no difference
+                problem = problem.pooled()
             self._curves[key] = problems.trace(
-                algorithm, problem, measure=problems.sin_theta, seed=seed, messages=messages
+                algorithm, problem, measure=problems.sin_theta, seed=seed, messages=messages, target=target
             )
         return self._curves[key]
 
@@ -88,7 +92,7 @@ def benches(opts: report.Options) -> list[Bench]:
     return [_bench(name, str(path), opts.paper) for name, path in found]
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=16)
 def _bench(name: str, source: str, paper: bool) -> Bench:
     X = data.read(source)
     rows = min(SIZES[name][0] if name in SIZES else X.shape[0], X.shape[0] if paper else SMALL_ROWS)

@@ -32,6 +32,8 @@ the paper says it shows; *same order* if methods rank as in the paper but figure
 
 *As the paper's* names in what a run is the paper's: its data, its size, its algorithm, its repetitions. Only a run with
 all four can be held against the paper number by number. Repetitions are those that ran, as the program counted them.
+*All that can be had* is said where only the data are not the paper's, and the paper's cannot be had here: they are not
+published, or not at hand, or (one of LocalPower's sets) take hours of every program.
 """
 
 
@@ -50,11 +52,23 @@ def marks(item: Item) -> tuple[str, ...]:
     return tuple(mark for mark, holds in zip(MARKS, held, strict=True) if holds)
 
 
+def possible(item: Item) -> tuple[str, ...]:
+    """Those of MARKS that a run could have here: not the paper's data, where these cannot be had in a night."""
+    judged, found = JUDGED.get(item.program or ""), record.read(item.program) if item.program else None
+    if judged is None or found is None:
+        return MARKS
+    few = bool(item.sets) and item.had < item.sets and len({row["data"] for row in found.table}) >= item.had
+    elsewhere = (bool(judged.data) and not judged.more) or (few and not judged.data)
+    return MARKS[1:] if elsewhere else MARKS
+
+
 def marked(item: Item) -> str:
     """The same in words."""
     held = marks(item)
     if len(held) == len(MARKS):
         return "all"
+    if held and set(possible(item)) <= set(held):
+        return f"all that can be had: {', '.join(held)}"
     return ", ".join(held) or report.NONE
 
 
@@ -123,8 +137,10 @@ def _summary() -> str:
     found = [item for item in runnable if record.read(str(item.program)) is not None]
     counted = Counter(agreement(item) for item in ITEMS)
     whole = sum(1 for item in runnable if len(marks(item)) == len(MARKS))
+    had = sum(1 for item in runnable if marked(item).startswith("all"))
     words = "; ".join(f"{how}: {count}" for how, count in sorted(counted.items()))
-    first = f"{len(runnable)} items to run, {whole} of them with all four marks, {len(found)} recorded."
+    first = f"{len(runnable)} items to run, {whole} of them with all four marks, {had} with all that can be had here,"
+    first = f"{first} {len(found)} recorded."
     return f"{first} {words[:1].upper()}{words[1:]}.\n"
 
 

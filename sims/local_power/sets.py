@@ -16,7 +16,7 @@ import numpy as np
 
 from sims.common import data, problems, report
 from sims.common.problems import Array, Problem
-from sims.local_power.known import ABALONE_UNITS, SETS, SIZES
+from sims.local_power.known import ABALONE_UNITS, HOURS, SETS, SIZES
 
 K: Final = 5
 FINAL: Final = 60  # messages after which an error counts as final
@@ -78,8 +78,11 @@ class Bench:
         return np.array([self.curve(algorithm, s, clients=clients, messages=messages)[-1] for s in seeds])
 
 
-def benches(opts: report.Options) -> list[Bench]:
-    """The user's files, or the paper's sets where they are found, or else a synthetic one."""
+def benches(opts: report.Options, *, every: bool = False) -> list[Bench]:
+    """The user's files, or the paper's sets where they are found, or else a synthetic one.
+
+    With `every`, those too whose curves take hours.
+    """
     if opts.data:
         return [_bench(data.located(source)[0].stem, source, opts.paper) for source in opts.data]
     files = {name: opts.data_dir / f"{name.replace('-', '_')}.npz" for name in SETS}
@@ -89,7 +92,7 @@ def benches(opts: report.Options) -> list[Bench]:
             f"No data sets in {opts.data_dir}: a synthetic one takes their place. Use --data or --data-dir."
         )
         return [_synthetic()]
-    return [_bench(name, str(path), opts.paper) for name, path in found]
+    return [_bench(name, str(path), opts.paper) for name, path in found if every or name not in HOURS]
 
 
 @lru_cache(maxsize=16)

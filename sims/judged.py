@@ -34,8 +34,8 @@ class Judgement:
 JUDGED: Final = {
     "local_power/table1": Judgement(
         "in part",
-        "The deviations printed are those of Table 6. Vanilla does not fall behind: see Table 6. With ten seeds OPT ends"
-        " on covtype 2.6 times and sign-fixing four times as high as there.",
+        "The deviations printed are those of Table 6. Vanilla does not fall behind: see Table 6. With ten seeds OPT"
+        " ends on covtype 2.6 times and sign-fixing four times as high as there.",
     ),
     "local_power/table2": Judgement(
         "in part",

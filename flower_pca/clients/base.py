@@ -139,7 +139,7 @@ class PCAClient(NumPyClient):
             self._lots.hold(self._rules, self._context, request.run)
         if isinstance(rows, LocalData):
             frame = self._policy.frame_of(request, rows)
-            if frame.names is not None:  # which may name a column of words for its levels
+            if frame.names is not None:  # which may name a column of words for those made of it
                 frame = frame.with_names(rows.names, frame.split)
             data = rows.in_frame(frame)
         with nullcontext() if self._store is None else self._store.alone(request.run):

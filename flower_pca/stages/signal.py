@@ -36,7 +36,7 @@ from flower_pca.core.asks import BLOCK, Ask, index
 from flower_pca.core.kinds import ROWS, Kind, Part
 from flower_pca.core.model import Model
 from flower_pca.core.stage import KEY, Arrays, Stage
-from flower_pca.names import levels
+from flower_pca.names.coding import source_of
 from flower_pca.rows.local import LocalData
 
 SIGNAL: Final = "signal"  # the number of components that asks for it
@@ -177,11 +177,11 @@ class Signal(Stage[SignalState]):
 def _sources(names: Sequence[str] | None, d: int) -> tuple[Array, int]:
     """By which sign of a row each column goes, and how many signs there are.
 
-    Levels of one column of words go by one: that no two of them are in a row is nothing that columns have in common.
+    Columns made of one of words go by one: that no two of them are in a row is nothing that columns have in common.
     """
     if names is None:
         return np.arange(d), d
-    words = [levels.column_of(name) or name for name in names]
+    words = [source_of(name) or name for name in names]
     place = {word: i for i, word in enumerate(dict.fromkeys(words))}
     return np.array([place[word] for word in words]), len(place)
 

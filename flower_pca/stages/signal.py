@@ -81,6 +81,7 @@ class SignalState:
     """
 
     n: int
+    sources: Array  # by which sign of a row each column goes
     weights: Array
     W: Array
     first: int = 0
@@ -118,7 +119,8 @@ class Signal(Stage[SignalState]):
             most = int(np.sqrt(2.0 * MOST / (DRAWS + 1)))
             remedy = "Name a number of components, or a share of the variance."
             raise DataError('The columns for n_components="signal"', must=f"at most {most}", got=d, then=remedy)
-        return SignalState(model.n, np.ones((d, 1)), none, found=THRESHOLDS in model.left)
+        sources, _ = _sources(model.feature_names, d)
+        return SignalState(model.n, sources, np.ones((d, 1)), none, found=THRESHOLDS in model.left)
 
     def broadcast(self, state: SignalState) -> Arrays:
         numbers = {"first": np.array(state.first), "draws": np.array(DRAWS)}
@@ -235,7 +237,11 @@ def _counted(state: SignalState, tables: Array) -> SignalState:
             continue
         noise = _Noise.of(tables[j * DRAWS : (j + 1) * DRAWS], weights, W, state.n)
         if short:
-            own = max(noise.without(W), nothing)
+            assert state.V is not None
+            itself = np.column_stack([W[:, -1], state.V[:, k]])
+            own = max(noise.without(rank, len(W)), nothing)
+            if _alone(itself, state.sources):
+                own = np.inf
             if values[k] <= own:
                 return replace(state, counted=k, thresholds=np.append(before[:k], short), found=True)
             k, short, before = rank, 0.0, np.append(before[:k], own)
@@ -269,14 +275,16 @@ class _Noise:
         usual = float(np.mean([np.trace(table) for table in whole])) / d
         return cls(level * n / max(n - rank, 1), float(np.mean(largest)) / max(usual, np.finfo(np.float64).tiny))
 
-    def without(self, W: Array) -> float:
-        """The threshold for the last of the directions, which has been taken out itself; infinite if it is none."""
-        d, rank = W.shape
-        if float(np.max(W[:, -1] ** 2)) > _ALONE:
-            return np.inf
+    def without(self, rank: int, d: int) -> float:
+        """The threshold for the last of so many directions, which has been taken out itself."""
         there = d - rank + 1
         lost = min(self.edge / there, _MOST_LOST)
-        return _MARGIN * self.threshold * (1.0 - 1.0 / there) / (1.0 - lost)
+        return float(_MARGIN * self.threshold * (1.0 - 1.0 / there) / (1.0 - lost))
+
+
+def _alone(directions: Array, sources: Array) -> bool:
+    """Whether one of the directions lies mostly in one column, or in those of one source."""
+    return any(float(np.max(np.bincount(sources, v**2))) > _ALONE for v in directions.T)
 
 
 def _asking(state: SignalState) -> SignalState:

@@ -69,7 +69,8 @@ def arguments_of_data(added: argparse.ArgumentParser) -> None:
     """DATA and how it is dealt out and framed."""
     arguments_of_rows(added)
     text = "how many components, or the share of the variance that they shall exceed, such as 0.95 or 95%%;"
-    text += ' or "signal", for those above what noise alone would give (default: 2)'
+    text += ' or "signal", for those above what noise alone would give, or "shared", for those that most clients have'
+    text += " (default: 2)"
     added.add_argument("--components", type=_number, default=2, metavar="K", help=text)
     text = "whether to subtract the mean (default: what the algorithm is used to)"
     added.add_argument("--center", action=argparse.BooleanOptionalAction, help=text)

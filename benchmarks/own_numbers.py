@@ -1,9 +1,8 @@
 """How many of the numbers that clients choose by local_components="auto" are those planted: docs/personal.md.
 
 `python -m benchmarks.own_numbers [SEED]`: six clients with 0 to 8 own directions beside two common ones, in 17 draws of
-each kind: noise alike in all columns, or spread over them evenly between two deviations, or by equal ratios. And of the
-numbers of shared ones by n_components="shared": 1 to 4 of them, 3 to 12 clients, 20 to 60 columns, own ones up to a sixth
-of these, 40 to 200 rows.
+each kind: noise alike in all columns, or spread over them evenly between two deviations, or by equal ratios. And how
+many by n_components="shared": 1 to 4 of 20 to 60 columns, 3 to 12 clients of 40 to 200 rows.
 """
 
 from __future__ import annotations
@@ -57,7 +56,9 @@ def shared_problem(rng: np.random.Generator, ratio: float) -> tuple[list[Array],
     d, clients = int(rng.choice([20, 30, 60])), int(rng.choice([3, 4, 6, 12]))
     r1, n = int(rng.integers(1, 5)), int(rng.choice([40, 100, 200]))
     U, rest = np.hsplit(np.linalg.qr(rng.standard_normal((d, d)))[0], [r1])
-    deviations = rng.permutation(np.geomspace(1.0 / ratio, 1.0, d) if ratio > 1.0 else np.full(d, 0.2))
+    deviations = np.full(d, 0.2)
+    if ratio > 1.0:
+        deviations = rng.permutation(np.geomspace(1.0 / ratio, 1.0, d))
     shards = []
     for _ in range(clients):
         r2 = int(rng.integers(0, d // 6 + 1))

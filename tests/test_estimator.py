@@ -420,7 +420,7 @@ def test_an_end_without_convergence_is_warned_of():
         (
             lambda: FederatedPCA("mlee").fit(SHARDS),
             ConfigError,
-            "one of 'mle', 'signal'. Got 'mlee'. Did you mean 'mle'",
+            "one of 'mle', 'signal', 'shared'. Got 'mlee'. Did you mean 'mle'",
         ),
         (
             lambda: FederatedPCA("mle").fit(SHARDS[2]),

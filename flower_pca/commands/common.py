@@ -315,7 +315,7 @@ def _number(text: str) -> int | float | str:
     with suppress(TypeError, ValueError):
         number = float(checks.share(text))
         return text if "%" in text else number  # which is named as it was given
-    words = ", ".join(COUNTING)
+    words = " or ".join(COUNTING)
     raise argparse.ArgumentTypeError(f"it must be a number, a share such as 0.95 or 95%, or {words}, not {text!r}")
 
 

@@ -1,9 +1,10 @@
 """How many components clients share: those directions that nearly all of them hold, of the ones that are no noise.
 
-Each client counts the directions along which rows that it holds out are more than noise, as where it chooses the number
-of its own components (`algorithms.personal.held_out`). E_i are these directions of all its rows. A direction that all
-clients share is in the span of every E_i, so an eigenvalue of P = mean_i E_iE_i' near 1 belongs to it; one of a client's
-own is there as often as others have it by chance. What is above `CUT` counts as shared: what three clients of four hold.
+Each client counts the directions along which rows that it holds out are more than noise, as where it chooses the
+number of its own components (`algorithms.personal.held_out`). E_i are these directions of all its rows. One that all
+clients share is in the span of every E_i, so an eigenvalue of P = mean_i E_iE_i' near 1 belongs to it; one of a
+client's own is there as often as others have it by chance. What is above `CUT` counts as shared: what three clients of
+four hold.
 
 P is known by products, from block Lanczos: Ritz values are no larger than eigenvalues, so that nothing counts that is
 not there. The leading directions go on to the algorithm, which begins at them.
@@ -108,7 +109,8 @@ class Shared(Stage[SharedState]):
         if clients < FEWEST:
             rule = f"{FEWEST} at least, with {folds.FEWEST} rows or more each"
             remedy = "Name a number of components: of so few clients any two have much in common by chance."
-            raise DataError("The clients of which the shared components are counted", must=rule, got=clients, then=remedy)
+            what = "The clients of which the shared components are counted"
+            raise DataError(what, must=rule, got=clients, then=remedy)
         P = total["P"] / clients
         Q, PQ = np.hstack([state.Q, state.block]), np.hstack([state.PQ, P])
         values, basis, _, residuals = linalg.rayleigh_ritz(Q, PQ)
@@ -134,7 +136,7 @@ class Shared(Stage[SharedState]):
         r = min(int(np.sum(values > CUT)), MOST, model.d - 1)
         if not r:
             rule = f"held by {CUT:.0%} of the clients, of the directions that are more than noise"
-            got = f"{values[0]:.0%} for the first" if len(values) else "none"
+            got = f"{values[0]:.0%} for the first"
             raise DataError("The shared components", must=rule, got=got, then="Name a number of components.")
         return replace(
             model,
@@ -146,7 +148,8 @@ class Shared(Stage[SharedState]):
 
 def _said(values: Array, r: int, clients: int) -> str:
     """What counts, and what the first that does not is short of."""
-    counted = f"{labels.count(r, 'shared component')}: of {labels.count(clients, 'client')} {values[r - 1]:.0%} hold the last"
+    found, of = labels.count(r, "shared component"), labels.count(clients, "client")
+    counted = f"{found}: of {of} {values[r - 1]:.0%} hold the last"
     if r < len(values):
         return f"{counted}, {max(float(values[r]), 0.0):.0%} the next, and {CUT:.0%} would have to"
     return counted

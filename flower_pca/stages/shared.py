@@ -23,8 +23,7 @@ from flower_pca.base import labels, linalg
 from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Status
-from flower_pca.core.asks import BLOCK, Ask
-from flower_pca.core.kinds import COUNT, Kind, Part
+from flower_pca.core.kinds import BLOCK, COUNT, Ask, Kind, Part
 from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays, Stage
 from flower_pca.rows import folds

@@ -9,7 +9,7 @@ import pandas
 import pytest
 from builders import Array
 
-from flower_pca import ConfigError, PCAResult, simulate
+from flower_pca import PCAResult, simulate
 
 VALUES = np.array([9.0, 5.0, 2.0, 1.0, 0.7, 0.5])
 TURNED = np.linalg.qr(np.random.default_rng(7).standard_normal((6, 6)))[0]
@@ -169,8 +169,3 @@ def test_rows_of_one_site_may_be_one() -> None:
     X = rows(60, 5)
     found = simulate("krylov", [X[:59], X[59:]], n_components=2, errors=True)
     assert np.isfinite(found.loading_errors_).all()
-
-
-def test_sparse_components_have_none() -> None:
-    with pytest.raises(ConfigError, match="with errors must be one whose components are orthonormal"):
-        simulate("sparse_pca", sites(), n_components=2, errors=True)

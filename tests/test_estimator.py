@@ -12,7 +12,7 @@ from builders import shards
 from scipy import sparse, stats
 from sklearn.base import clone
 from sklearn.decomposition import PCA
-from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LinearRegression
 from sklearn.model_selection import GridSearchCV, LeaveOneGroupOut
 from sklearn.pipeline import make_pipeline
@@ -395,52 +395,6 @@ def test_a_fraction_and_the_seed_reach_the_run():
 def test_an_end_without_convergence_is_warned_of():
     with pytest.warns(ConvergenceWarning, match="max_rounds: largest residual"):
         FederatedPCA(3, algorithm="ssi", tol=1e-14, max_rounds=2).fit(SHARDS)
-
-
-@pytest.mark.parametrize(
-    ("act", "error", "words"),
-    [
-        (lambda: FederatedPCA(9).fit(SHARDS), ConfigError, r"min\(92, 8\) = 8. Got 9"),
-        (lambda: FederatedPCA(2).fit(SHARDS, sites=[0]), ConfigError, "sites must be left out of several tables"),
-        (lambda: FederatedPCA(2).fit(SHARDS[0], sites=[0, 1]), ValueError, "inconsistent numbers of samples"),
-        (lambda: FederatedPCA(2).fit([]), ValueError, "Expected 2D array"),
-        (
-            lambda: FederatedPCA(1).fit(SHARDS[0][:1]),
-            DataError,
-            "The rows must be several, to vary .* Got 1 sample. Give",
-        ),
-        (
-            lambda: FederatedPCA(1).fit(SHARDS[2], sites=["a", "b", None, "a", np.nan, "a", "a"]),
-            DataError,
-            "sites must be the name of one for each row. Got 2 rows without. Name them, or leave these rows out.",
-        ),
-        (lambda: FederatedPCA(2).inverse_transform(np.ones((3, 2))), NotFittedError, "not fitted yet"),
-        (lambda: FederatedPCA(2).fit(SHARDS).inverse_transform(np.ones((3, 4))), ConfigError, "must be 2. Got 4"),
-        (lambda: FederatedPCA(2, algorithm="krilov").fit(SHARDS), ConfigError, "Did you mean 'krylov'"),
-        (
-            lambda: FederatedPCA("mlee").fit(SHARDS),
-            ConfigError,
-            "one of 'mle', 'signal'. Got 'mlee'. Did you mean 'mle'",
-        ),
-        (
-            lambda: FederatedPCA("mle").fit(SHARDS[2]),
-            DataError,
-            'The rows for n_components="mle" must be at least as many as columns, 8. Got 7. Name a number of',
-        ),
-        (
-            lambda: FederatedPCA(dp=BUDGET).fit(SHARDS),
-            ConfigError,
-            "n_components with dp must be a whole number. Got None. Name a number.",
-        ),
-        (lambda: FederatedPCA("mle", dp=BUDGET).fit(SHARDS), ConfigError, "a whole number. Got 'mle'. Name a number."),
-        (lambda: FederatedPCA(2, backend="rey").fit(SHARDS), ConfigError, "backend must be one of 'in_process', 'ray'"),
-        (lambda: FederatedPCA(2, mask=True, scale="max_abs").fit(SHARDS), ConfigError, "scale under masks must be"),
-        (lambda: FederatedPCA().score(SHARDS), NotFittedError, "not fitted yet"),
-    ],
-)
-def test_what_does_not_fit_is_said_so(act, error, words):
-    with pytest.raises(error, match=words):
-        act()
 
 
 def python(code):

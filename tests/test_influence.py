@@ -202,26 +202,6 @@ def test_a_result_keeps_it_in_a_file_and_a_run_goes_on_from_a_checkpoint(tmp_pat
     assert influence(read) == influence(whole)
 
 
-@pytest.mark.parametrize(
-    ("algorithm", "more", "words"),
-    [
-        ("krylov", {"mask": True}, "influence under masks must be False, as nobody sees the answer of a single client"),
-        ("ssi", {"channel": "air(noise_std=0.1)"}, "influence over the air must be False, as nobody sees the answer"),
-        ("ssi", {"dp": "dp(epsilon=1.0, delta=1e-6, clip=9.0)", "max_rounds": 5}, "influence with dp must be False"),
-        ("per_pca", {}, "The algorithm with influence must be one whose components are all there is to say of a row"),
-        ("krylov", {"influence": 1.5}, "influence must be one of True, False"),
-    ],
-)
-def test_it_is_refused_where_no_single_answer_is_seen_as_it_is(algorithm, more, words):
-    with pytest.raises(ConfigError, match=words):
-        simulate(algorithm, hospitals(), n_components=2, **{"influence": True, **more})
-
-
-def test_nodes_that_add_up_answers_cannot_tell_it():
-    with pytest.raises(ConfigError, match=r"influence with hosted=.summed. must be left out where the answers"):
-        PCAStrategy("krylov", n_components=2, influence=True, hosted="summed")
-
-
 def test_a_result_without_it_and_a_single_client_say_so():
     tables = hospitals()
     with pytest.raises(ConfigError, match="The result must be of a run that measured the clients' influence"):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from builders import Array, sine
 
-from flower_pca import ConfigError, DataError, MedianPCA, simulate
+from flower_pca import DataError, MedianPCA, simulate
 from flower_pca.base import linalg
 from flower_pca.base.medians import median, weiszfeld
 
@@ -154,12 +154,6 @@ def test_a_share_of_the_variance_and_all_components():
     assert simulate("median_pca", shards, n_components="80%").n_components_ < D
     whole = simulate("median_pca", shards, n_components=D)
     np.testing.assert_allclose(whole.components_ @ whole.components_.T, np.eye(D), atol=1e-10)
-
-
-@pytest.mark.parametrize("options", [{"mask": True}, {"influence": True}, {"channel": "air(noise_std=0.1)"}])
-def test_what_needs_sums_or_all_rows_together_is_refused(options):
-    with pytest.raises(ConfigError, match=r"^The algorithm .* must be one "):
-        simulate("median_pca", [rows(np.random.default_rng(0))] * 2, n_components=K, **options)
 
 
 def test_the_result_says_that_it_is_none_of_all_rows_together(tmp_path):

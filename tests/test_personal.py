@@ -371,11 +371,6 @@ def test_bad_parameters_are_refused_in_words(bad: str) -> None:
         PerPCA(**parameters)
 
 
-def test_a_share_of_the_variance_is_no_number_of_shared_components() -> None:
-    with pytest.raises(ConfigError, match=r"n_components of exact_per_pca must be a whole number\. Got 0\.9\."):
-        simulate("exact_per_pca", drawn(0).shards, n_components=0.9)
-
-
 def test_a_start_from_uploads_needs_one_at_least() -> None:
     stage = make("exact_per_pca(init='upload')")
     state = stage.start(_model())

@@ -10,7 +10,7 @@ from builders import Array
 from scipy.linalg import eigh
 from sklearn.datasets import load_digits
 
-from flower_pca import ConfigError, ExactPerPCA, PersonalResult, simulate
+from flower_pca import ExactPerPCA, PersonalResult, simulate
 from flower_pca.algorithms.personal.gains import Gains
 from flower_pca.algorithms.personal.secants import Secant, Secants
 from flower_pca.base.status import Outcome
@@ -48,11 +48,6 @@ def test_a_run_ends_by_its_objective_and_not_on_a_saddle(shared: int, own: int) 
     assert "the next step would turn the shared components by a sine of" in early.status.words
     assert len(early.history) < len(whole.history)
     assert objective(early) >= objective(whole) * (1.0 - 1e-6)
-
-
-def test_without_steps_that_tell_of_saddles_there_is_no_end_by_the_objective() -> None:
-    with pytest.raises(ConfigError, match="gain_tol of exact_per_pca must be 0 where acceleration is 'none'"):
-        ExactPerPCA(gain_tol=1e-5, acceleration="none")
 
 
 @pytest.mark.parametrize(("curvatures", "ends"), [

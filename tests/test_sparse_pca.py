@@ -141,12 +141,3 @@ def test_over_flower_it_is_the_same():
     over = apps.fit(grid_of(SHARDS))
     np.testing.assert_allclose(over.components_, FOUND.components_, rtol=0.0, atol=1e-12)
     assert issubclass(clients.SparsePCAClient, clients.PCAClient)
-
-
-def test_what_it_cannot_say_is_refused():
-    with pytest.raises(ConfigError, match="n_components of sparse_pca must be a whole number"):
-        simulate("sparse_pca", SHARDS, n_components=0.9)
-    with pytest.raises(ConfigError, match=r"cardinality of sparse_pca must be one number, or one for each of the 2"):
-        simulate(SPEC, SHARDS, n_components=2)
-    with pytest.raises(ConfigError, match=r"with influence must be one whose components are orthonormal: .*Use krylov"):
-        simulate(SPEC, SHARDS, n_components=3, influence=True)

@@ -8,7 +8,7 @@ import pytest
 from fake_grid import grid_of, hosts_of
 from flwr.app import ConfigRecord
 
-from flower_pca import ConfigError, DataError, ProtocolError, Scaling
+from flower_pca import DataError, ProtocolError, Scaling
 from flower_pca.audit import view
 from flower_pca.audit.sentences import telling
 from flower_pca.base import archive
@@ -120,18 +120,3 @@ def test_a_node_tells_no_product_for_it_and_may_refuse_it():
     refusing = grid_of(SHARDS, allow=["krylov"])
     with pytest.raises(Exception, match="The algorithm must be one of those that this node serves"):
         Standardize(min_nodes=3, node_timeout=0.1).fit(refusing)
-
-
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
-        ({"missing": "median"}, "missing must be one of 'error', 'own_mean', 'mean'"),
-        (
-            {"hosted": "summed", "mask": True},
-            "mask with hosted=.summed. must be left out where the answers of clients are summed",
-        ),
-    ],
-)
-def test_what_is_asked_is_checked_when_the_strategy_is_made(given, words):
-    with pytest.raises(ConfigError, match=words):
-        Standardize(**given)

@@ -90,20 +90,6 @@ def test_columns_are_matched_by_name(earlier):
         simulate("krylov", grown, n_components=K, start=start, columns=["weight", *names])
 
 
-@pytest.mark.parametrize(
-    ("algorithm", "start", "reason"),
-    [
-        ("uda", OLD[0][:4], r"The algorithm with a start must be one that iterates: krylov, .* Got uda\. Use krylov"),
-        ("krylov", np.full((2, 30), np.nan), r"must be finite rows\. Got shape \(2, 30\)\. Give one component per row"),
-        ("krylov", np.ones(30), r"must be finite rows\. Got shape \(30,\)"),
-        ("krylov", np.eye(5), r"number of columns must be 5, as in what this run asks\. Got 30\. Align the features"),
-    ],
-)
-def test_what_is_no_start_is_refused(algorithm, start, reason):
-    with pytest.raises(ValueError, match=reason):
-        simulate(algorithm, NEW, n_components=K, start=start)
-
-
 def test_a_budget_goes_as_far_as_the_start(earlier):
     asked = {"n_components": K, "dp": "dp(epsilon=8.0, delta=1e-5, clip=6.0, noise_seed=1)", "seed": 2}
     cold = simulate("ssi(max_rounds=1)", NEW, **asked)

@@ -70,16 +70,6 @@ def test_unknown_parameters_are_refused_by_name(name):
         NAMED[name](5)
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [{"node_timeout": -1}, {"round_timeout": 0}, {"action": "a b"}, {"min_nodes": 0}, {"fraction": 0.0}],
-    ids=str,
-)
-def test_strategy_parameters_are_checked_at_construction(wrong):
-    with pytest.raises(ConfigError, match=r"must be .* Got "):
-        PCAStrategy("ssi", **wrong)
-
-
 @pytest.mark.slow
 @each
 def test_a_client_fn_with_a_named_client_gives_the_same(name):
@@ -306,14 +296,6 @@ def test_a_fraction_samples_nodes_by_the_seed(name):
     assert_same_bits(first, again)
     reference = simulate(name, shards, n_components=2, participation=0.5, max_rounds=6)
     assert_same_bits(first, reference)
-
-
-def test_a_fraction_is_refused_where_the_state_belongs_to_one_set():
-    with pytest.raises(
-        ConfigError,
-        match=r"The algorithm with a fraction of the clients must be .* Got krylov\. Use ssi\.",
-    ):
-        strategies.Krylov(fraction=0.5)
 
 
 def test_what_is_logged(lines):

@@ -225,23 +225,6 @@ def test_new_rows_are_taken_apart_whatever_is_far(tmp_path: Any) -> None:
     np.testing.assert_array_equal(read.transform(X), result.transform(X))
 
 
-REFUSED = {
-    "numbers that clients choose": ({"local_components": "auto"}, r"local_components of triple_pca must be a whole"),
-    "a threshold within the noise": (
-        {"threshold": 0.5},
-        r"threshold of triple_pca must be a finite number of at least 1",
-    ),
-    "no steps": ({"inner_steps": 0}, r"inner_steps of triple_pca must be a whole number of at least 1"),
-}
-
-
-@pytest.mark.parametrize("case", REFUSED)
-def test_what_makes_no_sense_is_refused(case: str) -> None:
-    given, words = REFUSED[case]
-    with pytest.raises(ConfigError, match=words):
-        make("triple_pca", **given)
-
-
 def test_unlike_numbers_are_refused_under_masks() -> None:
     spec = make("triple_pca", local_components={0: 1, "others": 2})
     rows = planted(1, far=0.02).rows

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 import pytest
 from builders import three_lead
@@ -13,7 +11,6 @@ from scipy.stats import chi2, kstest, norm
 
 from flower_pca import (
     DP,
-    ConfigError,
     MaskedSums,
     NotEnoughNodes,
     Outcome,
@@ -235,32 +232,6 @@ def test_each_client_adds_the_same_noise_as_without_masks_but_a_share_of_it():
 
 
 # What is refused.
-
-
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
-        ({"mask": MaskedSums(bound=9.0)}, "bound of the masks must be left out with dp. Got 9.0."),
-        (
-            {"algorithm": "faps"},
-            "The algorithm with dp must be one whose answers no row can change by",
-        ),
-        ({"dp": budget(epsilon=1.0, colluding=0), "scale": "max_abs"}, "scale under masks must be None or 'std'"),
-        ({"algorithm": "ssi(max_rounds=2)", "missing": "mean"}, "missing with dp must be \"error\". Got 'mean'."),
-    ],
-)
-def test_what_does_not_go_with_dp_and_masks_is_refused(given, words):
-    with pytest.raises(ConfigError, match=re.escape(words)):
-        simulate(
-            **{"algorithm": "ssi", "shards": three_lead(5), "n_components": 2, "dp": budget(), "mask": True, **given}
-        )
-
-
-def test_a_number_of_colluding_clients_is_checked():
-    with pytest.raises(ConfigError, match="colluding of dp must be a whole number of at least 0"):
-        budget(colluding=-1)
-    with pytest.raises(NotEnoughNodes, match=r"of a masked sum must be more than the 3 that may collude\. Got 3\."):
-        simulate("ssi(max_rounds=2)", three_lead(5), n_components=2, dp=budget(colluding=3), mask=True)
 
 
 @pytest.mark.parametrize("among", [np.array(4), np.array(0), np.array(2.0), np.array([1, 1])], ids=str)

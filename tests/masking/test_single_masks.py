@@ -6,7 +6,7 @@ from builders import leading, two_lead
 from fake_grid import grid_of, is_pca_of
 from masked import STEPS, Run
 
-from flower_pca import ConfigError, MaskedSums, NotEnoughNodes, answering, simulate, strategies
+from flower_pca import MaskedSums, NotEnoughNodes, answering, simulate, strategies
 from flower_pca.base.errors import ProtocolError
 from flower_pca.core.stage import Failure, Reply
 from flower_pca.masking import fixed, messages, primitives
@@ -15,7 +15,6 @@ from flower_pca.masking.secrets import Secrets
 
 FIVE = two_lead(5)
 SINGLE = MaskedSums(self_masks=False)
-ROUNDS = {"krylov": 2, "ssi": 2, "faps": 1}
 
 
 def without(*clients, parts=FIVE):
@@ -240,10 +239,3 @@ def test_nodes_refuse_unless_their_own_rule_agrees():
 )
 def test_settings_as_they_may_be_given(given, made):
     assert MaskedSums.of(given) == made
-
-
-def test_what_is_no_choice_is_refused():
-    with pytest.raises(ConfigError, match=r"self_masks of the masks must be one of True, False\. Got 'no'"):
-        MaskedSums(self_masks="no")
-    with pytest.raises(ConfigError, match=r"Got 1\. Choose one of these\."):
-        MaskedSums.of(1)

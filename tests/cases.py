@@ -1,6 +1,38 @@
-"""Cases of tests: which are slow, and triples of which every pair is there."""
+"""Cases of tests: which are slow, those that are one case together, and triples of which every pair is there."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import pytest
+
+
+def every(names: str | tuple[str, ...], values: Iterable[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Like `parametrize`, but as one case, which names all values that fail: for what takes less than a case itself."""
+    wanted = [name.strip() for name in names.split(",")] if isinstance(names, str) else list(names)
+    listed = list(values)
+
+    def together(test: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(test)
+        def all_of_them(**given: Any) -> None:
+            faults = []
+            for value in listed:
+                parts = dict(zip(wanted, value if len(wanted) > 1 else (value,), strict=True))
+                try:
+                    test(**given, **parts)
+                except (Exception, pytest.fail.Exception) as error:
+                    faults.append(f"{str(parts)[:300]}: {type(error).__name__}: {error}")
+            assert not faults, f"{len(faults)} of {len(listed)}\n" + "\n".join(faults)
+
+        own = inspect.signature(test)
+        left = [parameter for name, parameter in own.parameters.items() if name not in wanted]
+        all_of_them.__signature__ = own.replace(parameters=left)  # type: ignore[attr-defined]
+        return all_of_them
+
+    return together
 
 
 def slow_if(cases, *words):

@@ -5,6 +5,7 @@ import re
 import numpy as np
 import pytest
 from builders import pooled, rotation, shards
+from cases import every
 from fake_grid import FakeGrid, app_of, grid_of
 from results import assert_close, assert_same_bits
 
@@ -26,7 +27,7 @@ def rows(d):
 FEW, MORE, MANY = rows(20), rows(60), rows(160)
 
 
-@pytest.mark.parametrize(
+@every(
     ("d", "k", "tol", "taken"),
     [
         (8, 1, 1e-8, "covariance"),
@@ -79,7 +80,7 @@ WORDS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("d", "k", "words"), WORDS)
+@every(("d", "k", "words"), WORDS)
 def test_words_say_what_was_taken_and_why(d, k, words):
     assert simulate("auto", rows(d), n_components=k).choices == (f"auto took {words}",)
 

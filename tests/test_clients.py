@@ -5,6 +5,7 @@ import re
 import numpy as np
 import pytest
 from builders import unequal
+from cases import every
 from fake_grid import FakeGrid, app_of, grid_of, is_pca_of
 from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
@@ -151,7 +152,7 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("frame", "arrays", "reason"), REFUSED)
+@every(("frame", "arrays", "reason"), REFUSED)
 def test_a_message_that_no_strategy_sends_is_refused(frame, arrays, reason):
     """Such a frame could single out rows: a mean of shape (n, d) that is huge in all rows but one, say."""
     given = Broadcast("ssi", 1, {"Z": np.eye(D)[:, :2], **arrays}, frame, (1,))
@@ -250,7 +251,7 @@ def test_numbers_that_the_robust_algorithms_cannot_use_are_refused_by_name(name,
     assert "must be" in answer
 
 
-@pytest.mark.parametrize(
+@every(
     ("stage", "asked", "words"),
     [
         ("local_power", {"Z": np.eye(D)[:, :2], "steps": 2**62, "aligned": True}, "steps of a message must be at most"),
@@ -276,7 +277,7 @@ def test_a_message_that_would_keep_a_node_busy_for_good_is_refused(stage, asked,
     assert words in said(node, stage, asked, algorithm="faps" if stage == "masked" else stage)
 
 
-@pytest.mark.parametrize("stage", ["ssi", "masked", "opening"])
+@every("stage", ["ssi", "masked", "opening"])
 def test_an_evaluation_is_of_its_own_stage(stage):
     answer = said(PCAClient(SHARDS[0], context=context()), stage, {"Z": np.eye(D)[:, :2]}, kind="evaluate")
     assert f"An evaluate message must be of the stage evaluate. Got {stage}. Send it as train." in answer

@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 import sklearn
 from builders import shards
+from cases import every
 from scipy import sparse, stats
 from sklearn.base import clone
 from sklearn.decomposition import PCA
@@ -85,7 +86,7 @@ def test_sites_are_the_same_clients_as_a_list():
     assert FederatedPCA(3).fit(X).result_.history[0].asked == 1
 
 
-@pytest.mark.parametrize("sites", [[10, 9, 9, 10, 2, 2, 2], ["b", 9, 9, "b", 1, 1, 1], pd.Series(list("cbbcaaa"))])
+@every("sites", [[10, 9, 9, 10, 2, 2, 2], ["b", 9, 9, "b", 1, 1, 1], pd.Series(list("cbbcaaa"))])
 def test_sites_are_ordered_by_what_they_are(sites):
     pca = FederatedPCA(2).fit(SHARDS[2], sites=sites)
     order = [SHARDS[2][4:], SHARDS[2][1:3], SHARDS[2][[0, 3]]]
@@ -101,7 +102,7 @@ def test_fit_transform_takes_sites_and_keeps_the_order_of_rows():
     np.testing.assert_allclose(stacked, FederatedPCA(3).fit(SHARDS).transform(np.vstack(SHARDS)), atol=1e-12)
 
 
-@pytest.mark.parametrize("scale", [None, "std", "max_abs"])
+@every("scale", [None, "std", "max_abs"])
 def test_whitened_scores_have_unit_variance_and_an_exact_inverse(scale):
     X = np.vstack(SHARDS)
     whole = FederatedPCA(8, whiten=True, scale=scale, tol=1e-12).fit(SHARDS)
@@ -215,7 +216,7 @@ def test_float32_in_is_float32_out():
     assert FederatedPCA(3).fit([thin[0], SHARDS[1]]).components_.dtype == np.float64
 
 
-@pytest.mark.parametrize("k", [1, 3, 8])
+@every("k", [1, 3, 8])
 def test_covariance_precision_and_score_are_those_of_scikit_learn(k):
     X = np.vstack(SHARDS)
     ours, pooled = FederatedPCA(k, tol=1e-12).fit(SHARDS), PCA(k, svd_solver="full").fit(X)
@@ -226,7 +227,7 @@ def test_covariance_precision_and_score_are_those_of_scikit_learn(k):
     np.testing.assert_allclose(ours.score_samples(sparse.csr_array(X)), pooled.score_samples(X), rtol=1e-8)
 
 
-@pytest.mark.parametrize("setting", [{"scale": "std"}, {"center": False}, {"scale": "max_abs", "center": False}])
+@every("setting", [{"scale": "std"}, {"center": False}, {"scale": "max_abs", "center": False}])
 def test_covariance_and_score_are_in_the_datas_own_units(setting):
     X = np.vstack(SHARDS) * [0.1, 5.0, 1.0, 2.0, 0.5, 3.0, 0.2, 1.0]
     whole, some = FederatedPCA(whiten=True, **setting).fit(X), FederatedPCA(3, **setting).fit(X)

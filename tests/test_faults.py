@@ -12,7 +12,7 @@ from typing import ClassVar
 import numpy as np
 import pytest
 from builders import unequal
-from cases import in_turn, slow_if
+from cases import every, in_turn, slow_if
 from fake_grid import arrays_in, config_of, grid_of, is_pca_of, metrics_of, with_arrays
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
 
@@ -231,7 +231,7 @@ CANNOT_BE = [
 ]
 
 
-@pytest.mark.parametrize(("field", "value"), CANNOT_BE)
+@every(("field", "value"), CANNOT_BE)
 def test_figures_that_cannot_be(field, value):
     """A count is a whole number of at least one; squares are not negative; a precision is between 0 and 1."""
     grid = grid_of(SHARDS)

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from builders import pooled
-from cases import slow_if
+from cases import every, slow_if
 from fake_grid import grid_of
 from results import assert_same_bits
 
@@ -53,8 +53,8 @@ def without(shards, i, k, *, center=True, scale=None, components=None):
 FRAMES = {"centred": {}, "scaled": {"scale": "std"}, "not centred": {"center": False}}
 
 
-@pytest.mark.parametrize("frame", FRAMES)
-@pytest.mark.parametrize("algorithm", slow_if(["krylov", "covariance", "ssi", "uda", "faps"], "faps"))
+@every("frame", FRAMES)
+@every("algorithm", slow_if(["krylov", "covariance", "ssi", "uda", "faps"], "faps"))
 def test_each_client_turns_the_components_as_the_pooled_rows_of_the_others_say(algorithm, frame):
     shards = [np.asarray(table) for table in hospitals(units=18.0).values()]
     result = simulate(algorithm, shards, n_components=2, influence=True, **FRAMES[frame])

@@ -5,7 +5,7 @@ import errno
 import numpy as np
 import pytest
 from builders import unequal
-from cases import PLAIN_OR_MASKED
+from cases import PLAIN_OR_MASKED, every
 from fake_grid import FakeGrid, config_of, grid_of, hosts_of, is_pca_of
 from flwr.app import Error, Message
 from flwr.proto.node_pb2 import NodeInfo
@@ -294,7 +294,7 @@ def test_a_node_that_has_said_nothing_yet_is_called_as_it_was_registered(lines):
     assert any(f"node {node} (trier\\x1b) was left out: {DIED}" in line for line in lines)
 
 
-@pytest.mark.parametrize(
+@every(
     ("error", "kind"),
     [
         (OSError(errno.EACCES, "/srv/rows.npy is not ours"), "PermissionError: Permission denied"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from builders import Array, StopError, sine
+from cases import every
 from fake_grid import grid_of, hosts_of
 
 from flower_pca import ConfigError, DataError, simulate
@@ -53,7 +54,7 @@ def by_hand(shards: list[Array], weights: Array, scale: bool) -> tuple[Array, Ar
     return mean, sum(w * X.T @ X for w, X in zip(weights, off, strict=True)), np.array([(X**2).sum() for X in off])
 
 
-@pytest.mark.parametrize("share", [0.25, 0.3, 0.5, 0.9, 1.0])
+@every("share", [0.25, 0.3, 0.5, 0.9, 1.0])
 def test_a_size_is_cut_to_the_share_of_what_is_left_and_others_stay(share):
     rng = np.random.default_rng(0)
     for _ in range(50):
@@ -112,8 +113,8 @@ FOES = {
 }
 
 
-@pytest.mark.parametrize("foe", FOES)
-@pytest.mark.parametrize("share", [0.051, 0.1, 0.15])
+@every("foe", FOES)
+@every("share", [0.051, 0.1, 0.15])
 def test_one_client_turns_the_components_by_no_more_than_the_status_says(foe, share):
     shards = [FOES[foe](0), *(rows(i) for i in range(1, 20))]
     result, model = known(shards, max_share=share)

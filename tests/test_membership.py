@@ -8,7 +8,7 @@ from itertools import chain, combinations
 import numpy as np
 import pytest
 from builders import disjoint, mixed, pooled, sine
-from cases import in_turn
+from cases import every, in_turn
 from checks import PLAIN, SLOW, averages, exact, is_of, openings, orthonormal, promise
 
 from flower_pca import NotEnoughNodes, Outcome, make, simulate
@@ -72,7 +72,7 @@ def test_disjoint_features_change_hands(named: tuple[str, int], scale: str | Non
         assert np.abs(result.components_[:, :4]).max() <= bound
 
 
-@pytest.mark.parametrize("seed", range(20))
+@every("seed", range(20))
 def test_a_warm_start_never_looks_invariant(seed: int) -> None:
     """Krylov, many times over: the leading direction is one that the block it restarts with can hardly see."""
     problem = disjoint(seed)

@@ -6,6 +6,7 @@ The references pool the rows: numpy's nanmean and LAPACK, or scikit-learn's impu
 import numpy as np
 import pytest
 from builders import mixed, pooled, sine
+from cases import every
 from fake_grid import FakeGrid, app_of, in_a_run
 from scipy import sparse
 
@@ -212,7 +213,7 @@ def test_a_node_lends_no_rows_with_gaps_to_a_message_without_fill():
         data.in_frame(Frame(np.zeros(12))).matmat(np.eye(12))
 
 
-@pytest.mark.parametrize(
+@every(
     ("option", "message"),
     [
         ({}, f"^The data of client 0 must be finite. Got .* NaN and 0 infinite entries. The first .*{REMEDY}$"),

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from builders import Array, StopError, sine
+from cases import every
 from fake_grid import FakeGrid, app_of, in_a_run
 from scipy import sparse
 from test_personal_numbers import SHARDS, SHARED, TRUE, D, problem
@@ -345,7 +346,7 @@ def test_other_words_and_a_random_start_are_refused(algorithm: Any) -> None:
     assert algorithm(local_components="auto", init="random", given=np.eye(5, 2)).local_components == "auto"
 
 
-@pytest.mark.parametrize("own", [10**12, 10, 4, 0, -3])
+@every("own", [10**12, 10, 4, 0, -3])
 def test_no_message_makes_a_client_take_or_send_more(own: int) -> None:
     closing = registry.STAGES["personal"]
     U = np.linalg.qr(np.random.default_rng(14).standard_normal((D, 2)))[0]

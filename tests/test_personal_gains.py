@@ -7,6 +7,7 @@ import functools
 import numpy as np
 import pytest
 from builders import Array
+from cases import every
 from scipy.linalg import eigh
 from sklearn.datasets import load_digits
 
@@ -50,7 +51,7 @@ def test_a_run_ends_by_its_objective_and_not_on_a_saddle(shared: int, own: int) 
     assert objective(early) >= objective(whole) * (1.0 - 1e-6)
 
 
-@pytest.mark.parametrize(("curvatures", "ends"), [
+@every(("curvatures", "ends"), [
     ([-0.1, -0.1, -0.1, -0.1], True),
     ([-0.1, -0.1, -0.1, 0.01], False),
     ([-0.1, -0.1, 0.01, -0.1], False),

@@ -6,6 +6,7 @@ import stat
 import numpy as np
 import pytest
 from builders import unequal
+from cases import every
 from fake_grid import FakeGrid, grid_of, is_pca_of
 from flwr.app import Context, RecordDict
 
@@ -97,7 +98,7 @@ def context():
     return Context(run_id=1, node_id=7, node_config={}, state=RecordDict(), run_config={})
 
 
-@pytest.mark.parametrize(
+@every(
     ("rules", "words"),
     [
         ({"max_messages": 0}, "max_messages must be a whole number of at least 1. Got 0."),

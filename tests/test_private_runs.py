@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from builders import three_lead
+from cases import every
 from fake_grid import FakeGrid, grid_of, in_a_run
 from scipy import sparse
 from scipy.stats import norm
@@ -30,8 +31,8 @@ def loss(epsilon, mu):
     return norm.cdf(mu / 2 - epsilon / mu) - np.exp(epsilon) * norm.cdf(-mu / 2 - epsilon / mu)
 
 
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("epsilon", [0.2, 1.0, 5.0])
+@every("method", METHODS)
+@every("epsilon", [0.2, 1.0, 5.0])
 def test_the_noise_on_all_messages_together_is_the_budget(method, epsilon):
     seen = []
     result = simulate(
@@ -109,7 +110,7 @@ def test_what_was_spent_is_saved_with_the_result(tmp_path):
     assert PCAResult.load(simulate("ssi", SHARDS, n_components=2).save(tmp_path / "p.npz")).privacy is None
 
 
-@pytest.mark.parametrize(
+@every(
     ("algorithm", "change", "words"),
     [
         (
@@ -179,7 +180,7 @@ def test_a_node_never_tells_its_number_of_rows():
     assert told == [1] * 12
 
 
-@pytest.mark.parametrize(
+@every(
     ("rules", "dp", "words"),
     [
         ({"min_noise": 5.0}, None, "A message to this node must be one that asks for noise. Got one without dp."),

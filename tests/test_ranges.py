@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from cases import every
 from fake_grid import grid_of, in_a_run
 
 from flower_pca import DP, ConfigError, DataError, PCAResult, cli, simulate
@@ -38,8 +39,8 @@ def budget(epsilon=1e6, **more):
     return DP(**{"epsilon": epsilon, "delta": 1e-6, "ranges": PUBLIC, "noise_seed": 1, **more})
 
 
-@pytest.mark.parametrize("method", ["auto", "covariance", "krylov(max_rounds=3)", "ssi(oversample=1, max_rounds=15)"])
-@pytest.mark.parametrize("order", [NAMES, NAMES[::-1]])
+@every("method", ["auto", "covariance", "krylov(max_rounds=3)", "ssi(oversample=1, max_rounds=15)"])
+@every("order", [NAMES, NAMES[::-1]])
 def test_with_hardly_any_noise_it_is_the_pca_of_columns_over_half_their_ranges(method, order):
     shards = [table[list(order)] for table in tables()]
     found = simulate(method, shards, n_components=2, dp=budget(1e10, clip=10.0, reach=10.0))
@@ -140,7 +141,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("case", REFUSED)
+@every("case", REFUSED)
 def test_ranges_that_are_none_are_refused(case):
     given, words = REFUSED[case]
     with pytest.raises(ConfigError, match=re.escape(words)):

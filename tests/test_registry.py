@@ -4,6 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
+from cases import every
 from checks import changed
 
 from flower_pca import ConfigError, Krylov, ProtocolError, make
@@ -27,7 +28,7 @@ def test_another_value_is_found_for_every_parameter_of_every_algorithm():
         assert all(getattr(default, parameter) != value for parameter, value in values.items())
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
+@every("name", ALGORITHMS)
 def test_an_algorithm_is_made_by_its_name(name):
     algorithm = make(name)
     assert type(algorithm) is ALGORITHMS[name]
@@ -35,7 +36,7 @@ def test_an_algorithm_is_made_by_its_name(name):
     assert make(f"  {name} ") == make(f"{name}()") == algorithm
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
+@every("name", ALGORITHMS)
 def test_the_spec_of_every_value_reads_back_as_the_same_algorithm(name):
     values = changed(name)
     for parameter, value in values.items():
@@ -48,7 +49,7 @@ def test_the_spec_of_every_value_reads_back_as_the_same_algorithm(name):
     assert make(full.spec).spec == full.spec
 
 
-@pytest.mark.parametrize(
+@every(
     ("name", "values"),
     [
         ("ssi", {"tol": np.float64(1e-3)}),
@@ -80,7 +81,7 @@ LIST = f"{SERVED}, auto"
 TRACKED = ", ".join(TRACKERS)
 
 
-@pytest.mark.parametrize(
+@every(
     ("word", "remedy"),
     [
         ("krilov", "Did you mean 'krylov'?"),
@@ -144,7 +145,7 @@ def test_a_malformed_spec_is_refused(spec):
     )
 
 
-@pytest.mark.parametrize(
+@every(
     ("spec", "message"),
     [
         ("ssi(tol=-1)", "tol of ssi must be a finite number of at least 0. Got -1. Try 1e-6."),

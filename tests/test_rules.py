@@ -5,6 +5,7 @@ from dataclasses import fields
 import numpy as np
 import pytest
 from builders import unequal
+from cases import every
 from fake_grid import FakeGrid, grid_of, is_pca_of
 from flwr.app import Context, RecordDict
 from pages import text
@@ -20,7 +21,7 @@ NAMES = [f.name for f in fields(Rules)]
 pytestmark = pytest.mark.usefixtures("lines")
 
 
-@pytest.mark.parametrize("name", NAMES)
+@every("name", NAMES)
 def test_every_rule_is_in_the_docs_under_both_of_its_names(name):
     page = text("docs/privacy.md").partition("## Rules of a node")[2]
     assert f"`{name}`" in page

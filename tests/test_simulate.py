@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 from builders import StopError, deal, mixed, pooled, rows, sine
+from cases import every
 from checks import PLAIN
 from protocol_checks import same_bits
 
@@ -43,7 +44,7 @@ KINDS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@every("kind", KINDS)
 def test_all_kinds_of_rows(kind: str) -> None:
     X = (np.random.default_rng(0).random((300, 5)) < [0.5, 0.25, 0.05, 0.03, 0.02]).astype(float)
     reference = pooled([X])

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from builders import pooled, unequal
-from cases import slow_if
+from cases import every, slow_if
 from fake_grid import FakeGrid, config_of, grid_of, is_pca_of
 from flwr.app import ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
@@ -236,7 +236,7 @@ def test_flowers_own_loop_gives_the_same_components(name):
     assert all(config_of(m)["lr"] == 0.5 for m in grid.sent if m.metadata.message_type == "train")
 
 
-@pytest.mark.parametrize("name", [name for name in registry.ALGORITHMS if registry.TABLE[name].closing is RayleighRitz])
+@every("name", [name for name in registry.ALGORITHMS if registry.TABLE[name].closing is RayleighRitz])
 def test_flowers_own_loop_stopped_early_says_whether_components_are_in_order(name):
     strategy = NAMED[name](n_components=3, **SHORT.get(name, {}))
     result = Strategy.start(strategy, grid_of(SHARDS), ArrayRecord(), num_rounds=2)
@@ -352,7 +352,7 @@ def test_the_classes_in_source_are_those_of_the_registry():
     assert stale == [], "run: python .ci/classes.py"
 
 
-@pytest.mark.parametrize("name", [*registry.ALGORITHMS, *registry.TRACKERS])
+@every("name", [*registry.ALGORITHMS, *registry.TRACKERS])
 def test_an_editor_finds_each_class_in_source(name):
     for cls in (NAMED[name], CLIENTS[name]):
         assert f"class {cls.__name__}(" in inspect.getsource(cls)

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from builders import pooled, rows, sine
+from cases import every
 from fake_grid import grid_of
 
 from flower_pca import DataError, simulate
@@ -28,8 +29,8 @@ def test_a_table_of_zeros_is_refused(center):
     assert simulate("krylov", [np.ones((9, 3))], n_components=1, center=False).total_variance_ == pytest.approx(27 / 8)
 
 
-@pytest.mark.parametrize("scale", [None, "std", "max_abs"])
-@pytest.mark.parametrize("size", [1e-140, 1e-100, 1e60])
+@every("scale", [None, "std", "max_abs"])
+@every("size", [1e-140, 1e-100, 1e60])
 def test_rows_of_all_other_sizes_have_their_components(size, scale):
     reference = pooled([GOOD], scale=scale)
     result = simulate("krylov", np.array_split(GOOD * size, 3), n_components=2, scale=scale)
@@ -73,7 +74,7 @@ def test_a_node_says_so_and_the_others_go_on():
     assert "must be of usual size, at most 1e+65, or 1e+16 in single precision. Got a larger one in column 2." in reason
 
 
-@pytest.mark.parametrize("size", [1e-17, 1e-10, 1e15])
+@every("size", [1e-17, 1e-10, 1e15])
 def test_single_precision_is_no_reason_to_refuse(size):
     result = simulate("krylov", [(GOOD * size).astype(np.float32)], n_components=2)
     assert sine(result.components_, pooled([GOOD]).components[:2]) <= 1e-5

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from builders import pooled, rotation, shards
+from cases import every
 from fake_grid import FakeGrid, app_of, grid_of
 from results import assert_close, assert_same_bits
 
@@ -53,7 +54,7 @@ def test_it_takes_fewer_messages_never_more_than_columns_and_never_narrower_bloc
     assert "blocks of 5 columns" in simulate(WIDE, long, n_components=3, max_rounds=1).choices[0]
 
 
-@pytest.mark.parametrize(("d", "taken"), [(5, "krylov"), (12, "covariance"), (361, "covariance"), (362, "krylov")])
+@every(("d", "taken"), [(5, "krylov"), (12, "covariance"), (361, "covariance"), (362, "krylov")])
 def test_beside_wide_blocks_covariance_is_cheap_up_to_the_size_of_a_message(d, taken):
     found = simulate(AUTO, [np.random.default_rng(0).standard_normal((20, d))] * 2, n_components=3)
     assert found.algorithm.split("(")[0] == taken

@@ -8,6 +8,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+from cases import every
 from dishonest import Node, RefusedError, Sums, request, signed
 from fake_grid import Context, FakeGrid, RecordDict
 from scipy import sparse
@@ -184,7 +185,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("how", REFUSED)
+@every("how", REFUSED)
 def test_messages_that_are_refused_count_too(how):
     """Else a refusal that hangs on the rows could be asked for without end."""
     rules, asked, words = REFUSED[how]
@@ -290,7 +291,7 @@ def test_a_system_that_cannot_lock_files_is_said_so(tmp_path, monkeypatch):
     assert Node(0, X).ask("ssi", {"Z": ONE})["Y"].shape == (D, 1)
 
 
-@pytest.mark.parametrize(
+@every(
     ("rules", "words"),
     [
         (

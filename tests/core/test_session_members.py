@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from builders import deal, falling
 from by_hand import assert_pca_of, clients, drive, lost, session, step
-from cases import slow_if
+from cases import every, slow_if
 
 from flower_pca.base.errors import ConfigError, NotEnoughNodes
 from flower_pca.base.status import Outcome
@@ -46,8 +46,8 @@ def test_a_member_missing_twice_sends_the_run_back_to_the_opening():
     assert_pca_of(drive(run, nodes, present=[0, 2, 3]), without(1))
 
 
-@pytest.mark.parametrize("algorithm", slow_if([EXACT, "ssi(tol=1e-11)", FAPS, "dr_svd(rank=10)"], FAPS))
-@pytest.mark.parametrize("lasting", [False, True])
+@every("algorithm", slow_if([EXACT, "ssi(tol=1e-11)", FAPS, "dr_svd(rank=10)"], FAPS))
+@every("lasting", [False, True])
 def test_when_a_member_is_gone_for_good_the_answer_is_the_pca_of_those_present(algorithm, lasting):
     run, nodes = session(algorithm), clients(SHARDS)
     memories = {}
@@ -112,8 +112,8 @@ def test_newcomers_at_every_end_stop_the_run_with_a_status():
     assert not result.status.ok
 
 
-@pytest.mark.parametrize("before", [0, 1])
-@pytest.mark.parametrize("algorithm", ["ssi", "krylov"])
+@every("before", [0, 1])
+@every("algorithm", ["ssi", "krylov"])
 def test_rounds_without_any_answer_end_the_run(algorithm, before):
     run, nodes = session(algorithm), clients(SHARDS)
     for _ in range(before):

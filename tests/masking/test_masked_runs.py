@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 from builders import leading, two_lead
-from cases import in_turn
+from cases import every, in_turn
 from fake_grid import grid_of, is_pca_of
 from masked import gone, step_of
 from results import assert_close
@@ -72,7 +72,7 @@ def test_clients_that_come_back(name, at):
     assert result.history.of("mask.keys")[-1].answered == 5
 
 
-@pytest.mark.parametrize("at", [1, 2, 3, 6, 7])
+@every("at", [1, 2, 3, 6, 7])
 def test_below_the_threshold_the_run_ends(at):
     with pytest.raises(NotEnoughNodes, match=r"must be at least 3"):
         simulate("ssi(min_rounds=5)", FIVE, n_components=2, mask=True, participation=gone(0, 1, 2, at=at))

@@ -53,3 +53,22 @@ def in_turn(rows, columns, turns):
     if min(len(rows), len(columns)) < len(turns):
         raise ValueError("pairs would be missing")
     return [(r, c, turns[(i + j) % len(turns)]) for i, r in enumerate(rows) for j, c in enumerate(columns)]
+
+
+def paired(*lists):
+    """Every value of each list, as few times as can be: the longest goes on, and the others come round and round.
+
+    For what is proved of pairs elsewhere: of options and algorithms in test_pairs.py.
+    """
+    lists = [list(values) for values in lists]
+    rounds, longest = 1, max(lists, key=len)
+    columns = []
+    for values in lists:
+        if values is longest:
+            columns.append(values)
+        else:
+            if rounds * (len(values) - 1) >= len(longest):
+                raise ValueError("values would be missing")
+            columns.append([values[i // rounds % len(values)] for i in range(len(longest))])
+            rounds *= len(values)
+    return list(zip(*columns, strict=True))

@@ -78,6 +78,7 @@ def test_a_wild_row_now_and_then_is_no_change(seed):
     assert alarms.alarms(alarms.wild_rows, 70, seed) == []
 
 
+@pytest.mark.slow
 def test_a_stream_that_stays_louder_is_known_after_a_few_alarms():
     rows = steady(240)
     louder = [batch if t < 40 else 3.0 * batch for t, batch in enumerate(rows)]

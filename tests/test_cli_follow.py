@@ -123,6 +123,7 @@ def test_a_full_disk_says_so_and_the_run_goes_on_later(words, tmp_path, capsys, 
     assert steps(tmp_path) == [12, 12, 12]
 
 
+@pytest.mark.slow
 def test_columns_of_a_table_are_chosen_and_left_out(tmp_path, capsys, unillustrated):
     (tmp_path / "rows.csv").write_text("when,a,b,c,d\n" + "monday,1,2,3,4\ntuesday,2,1,5,1\n" * 12)
     given = ["track", tmp_path / "rows.csv", "--batch", 6, "--rank", 1, "--out", tmp_path / "out"]

@@ -106,6 +106,7 @@ def test_they_are_those_of_a_bootstrap_of_the_pooled_rows() -> None:
     np.testing.assert_allclose(found.loading_errors_, np.std(drawn, axis=0), rtol=0.2)
 
 
+@pytest.mark.slow
 def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
     held = []
     for draw in range(60):

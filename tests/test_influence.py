@@ -54,7 +54,7 @@ FRAMES = {"centred": {}, "scaled": {"scale": "std"}, "not centred": {"center": F
 
 
 @every("frame", FRAMES)
-@every("algorithm", slow_if(["krylov", "covariance", "ssi", "uda", "faps"], "faps"))
+@pytest.mark.parametrize("algorithm", slow_if(["krylov", "covariance", "ssi", "uda", "faps"], "faps"))
 def test_each_client_turns_the_components_as_the_pooled_rows_of_the_others_say(algorithm, frame):
     shards = [np.asarray(table) for table in hospitals(units=18.0).values()]
     result = simulate(algorithm, shards, n_components=2, influence=True, **FRAMES[frame])

@@ -31,6 +31,7 @@ def test_counts_read_off_the_bits_are_those_of_a_histogram(dtype: type, top: int
     assert sizes.beyond(np.zeros(sizes.BINS), top, 1.0) == 0.0
 
 
+@pytest.mark.slow
 def test_clients_take_fewer_inner_steps_where_few_entries_are_far() -> None:
     rng = np.random.default_rng(41)
     L = rng.standard_normal((60, 3)) @ rng.standard_normal((3, 60))

@@ -229,6 +229,7 @@ def test_rare_levels_are_one_or_go_with_the_commonest():
     assert merged("abab", 3) == "other" * 4
 
 
+@pytest.mark.slow
 def test_the_command_line_takes_files_with_columns_of_words(tmp_path, capsys):
     folder = tmp_path / "sites"
     folder.mkdir()

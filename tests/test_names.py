@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 from builders import falling
-from cases import every
+from cases import every, paired
 from scipy import sparse
 
 from flower_pca import (
@@ -433,8 +433,9 @@ def test_a_table_is_picked_by_name(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", registry.ALGORITHMS)
-@pytest.mark.parametrize("columns", [None, tuple(f"c{j}" for j in (5, 2, 0, 3, 1))])
+@pytest.mark.parametrize(
+    ("name", "columns"), paired(registry.ALGORITHMS, [None, tuple(f"c{j}" for j in (5, 2, 0, 3, 1))])
+)
 def test_every_algorithm_matches_by_name(name, columns):
     """The bits of plain rows whose columns are in that order, for the result, for new rows and for what is kept."""
     rows, names = falling(90, 6, seed=2), [f"c{j}" for j in range(6)]

@@ -160,6 +160,7 @@ def test_a_class_that_nobody_has_imported_is_named_and_not_taken_for_a_plain_one
     assert re.search(words, run.stderr.splitlines()[-1].split("DataError: ")[1])
 
 
+@pytest.mark.slow
 def test_a_node_writes_its_own_result_to_its_folder_and_nothing_of_it_is_sent(tmp_path):
     with in_a_run():
         grid = FakeGrid(app_of(SHARDS, output_dir=tmp_path / "new", allow="keeper"), 3)

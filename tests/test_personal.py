@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from builders import Array, rotation, sine
+from cases import paired
 from scipy import sparse
 
 from flower_pca import (
@@ -74,8 +75,7 @@ def weighed(seed: int, weights: str) -> tuple[Split, Array, Array, float]:
 
 
 @SEEDS
-@pytest.mark.parametrize("weights", ["equal", "samples"])
-@pytest.mark.parametrize("init", ["projection", "upload", "qu", "random"])
+@pytest.mark.parametrize(("weights", "init"), paired(["equal", "samples"], ["projection", "upload", "qu", "random"]))
 def test_every_start_leads_to_the_optimum(init: str, weights: str, seed: int) -> None:
     split, sizes, U, best = weighed(seed, weights)
     S = methods.covariances(split.shards)

@@ -128,6 +128,7 @@ def test_a_client_that_does_not_see_what_is_shared_takes_all_that_it_has() -> No
     assert counts(run(AUTO, [*SHARDS, X])) == [*TRUE, 1]
 
 
+@pytest.mark.slow
 def test_masks_choose_the_same_and_tell_how_many() -> None:
     plain, masked = run(answers="fixed"), run(answers="fixed", mask=True)
     assert counts(masked) == counts(plain) == list(TRUE)
@@ -221,6 +222,7 @@ def test_gaps_are_filled_in_the_parts_as_well(missing: str, answers: str) -> Non
     assert counts(run(AUTO, gapped(9), missing=missing, answers=answers)) == list(TRUE)
 
 
+@pytest.mark.slow
 def test_sparse_and_memory_mapped_rows_choose_as_dense_ones(tmp_path: Path) -> None:
     dense = run(AUTO)
     mapped = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from builders import three_lead
-from cases import every
+from cases import every, paired
 from fake_grid import FakeGrid, grid_of, in_a_run
 from scipy import sparse
 from scipy.stats import norm
@@ -49,9 +49,14 @@ def test_the_noise_on_all_messages_together_is_the_budget(method, epsilon):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("run", [{}, {"center": False}, {"scale": "std"}, {"scale": "std", "center": False}], ids=str)
-@pytest.mark.parametrize("store", [np.asarray, sparse.csr_array])
+@pytest.mark.parametrize(
+    ("method", "run", "store"),
+    paired(
+        METHODS,
+        [{}, {"center": False}, {"scale": "std"}, {"scale": "std", "center": False}],
+        [np.asarray, sparse.csr_array],
+    ),
+)
 def test_with_little_noise_the_answer_is_nearly_the_exact_one(method, run, store):
     method = method.replace("max_rounds=4", "max_rounds=15")
     exact = simulate("krylov", SHARDS, n_components=3, **run)

@@ -119,6 +119,7 @@ def test_nothing_is_run_under_which_nothing_could_be_seen():
         Outlook(least - 3, 10, 3, noise=500.0, off=400.0, ranged=True).require()
 
 
+@pytest.mark.slow
 def test_rows_of_next_to_no_variance_are_told_from_noise_by_nobody():
     """The noise on the mean included, which gives all rows the same step away from it."""
     public = {f"c{i}": (-3, 3) for i in range(10)}
@@ -166,6 +167,7 @@ def test_ranges_in_words_in_a_file_and_in_python_are_the_same(tmp_path):
     assert ranges.of("t=-5..40")[0] == ("t", -5.0, 40.0)
 
 
+@pytest.mark.slow
 def test_the_line_of_the_readme_runs_on_the_patients_of_the_docs(tmp_path, monkeypatch, capsys):
     spec = importlib.util.spec_from_file_location("three_hospitals", ROOT / "examples/three_hospitals.py")
     script = importlib.util.module_from_spec(spec)

@@ -26,9 +26,9 @@ def messages(result):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("tol", [1e-3, 1e-8])
-@pytest.mark.parametrize("scale", [None, "std"])
-@pytest.mark.parametrize("mask", [False, True])
+@pytest.mark.parametrize(
+    ("tol", "scale", "mask"), [(1e-3, None, False), (1e-8, "std", False), (1e-3, "std", True), (1e-8, None, True)]
+)
 def test_krylov_needs_fewer_messages_for_the_same_answer(scale, mask, tol):
     earlier = simulate("krylov", OLD, n_components=K, scale=scale)
     asked = {"n_components": K, "scale": scale, "tol": tol, "mask": mask}

@@ -185,7 +185,7 @@ REFUSED = {
 }
 
 
-@every("how", REFUSED)
+@pytest.mark.parametrize("how", REFUSED)
 def test_messages_that_are_refused_count_too(how):
     """Else a refusal that hangs on the rows could be asked for without end."""
     rules, asked, words = REFUSED[how]

@@ -55,6 +55,7 @@ def second_moments(rows):
     return rows.T @ rows
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lot", [None, 20])
 def test_one_patient_more_is_not_told_by_two_honest_masked_sums(lot, tmp_path):
     """The recommended rules; without versions the patient's row is the difference, to its last digits."""

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from cases import every
+from cases import every, paired
 from scipy import sparse
 
 from flower_pca import assembly, make, registry, simulate
@@ -143,9 +143,10 @@ KINDS = {
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:theta must be")
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", [name for name in NAMES if not registry.STAGES[name].by_row])
-@pytest.mark.parametrize("answers", ["rows", "fixed"])
+@pytest.mark.parametrize(
+    ("kind", "name", "answers"),
+    paired(KINDS, [name for name in NAMES if not registry.STAGES[name].by_row], ["rows", "fixed"]),
+)
 def test_no_honest_answer_is_refused(name, kind, answers):
     shards = [KINDS[kind](X) for X in SHARDS]
     limits = {"max_rounds": 6} if "max_rounds" in make(name).__dataclass_fields__ else {}

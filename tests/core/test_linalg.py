@@ -199,6 +199,7 @@ def test_projection_distance_is_that_of_the_projectors(Y, seed):
     assert linalg.projection_distance(X, Z) == pytest.approx(np.linalg.norm(X @ X.T - Z @ Z.T), abs=1e-13)
 
 
+@pytest.mark.slow
 @given(tall(), seeds)
 def test_fix_signs_makes_the_largest_entry_positive_and_forgets_the_sign_given(V, seed):
     fixed = linalg.fix_signs(V)

@@ -46,7 +46,7 @@ def test_a_member_missing_twice_sends_the_run_back_to_the_opening():
     assert_pca_of(drive(run, nodes, present=[0, 2, 3]), without(1))
 
 
-@every("algorithm", slow_if([EXACT, "ssi(tol=1e-11)", FAPS, "dr_svd(rank=10)"], FAPS))
+@pytest.mark.parametrize("algorithm", slow_if([EXACT, "ssi(tol=1e-11)", FAPS, "dr_svd(rank=10)"], FAPS))
 @every("lasting", [False, True])
 def test_when_a_member_is_gone_for_good_the_answer_is_the_pca_of_those_present(algorithm, lasting):
     run, nodes = session(algorithm), clients(SHARDS)

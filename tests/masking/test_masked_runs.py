@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 from builders import leading, two_lead
-from cases import every, in_turn
+from cases import every, in_turn, paired
 from fake_grid import grid_of, is_pca_of
 from masked import gone, step_of
 from results import assert_close
@@ -63,8 +63,7 @@ def test_a_hundred_clients_of_which_a_tenth_is_lost(at):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("at", [1, 2, 3, 4, 6, 7])
-@pytest.mark.parametrize("name", ["krylov", "ssi"])
+@pytest.mark.parametrize(("at", "name"), paired([1, 2, 3, 4, 6, 7], ["krylov", "ssi"]))
 def test_clients_that_come_back(name, at):
     result = simulate(name, FIVE, n_components=2, mask=True, participation=gone(1, 3, at=at, back=at + 1))
     assert result.status.ok

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from builders import three_lead
+from cases import paired
 from fake_grid import FakeGrid, app_of, grid_of, metrics_of
 from masked import Run, gone
 from scipy.stats import chi2, kstest, norm
@@ -154,9 +155,9 @@ def test_the_answer_is_better_than_with_noise_in_full_at_the_same_epsilon(method
     assert 0.5 * np.sqrt(6) < ratio < 2.0 * np.sqrt(6)
 
 
-@pytest.mark.parametrize("center", [True, False])
-@pytest.mark.parametrize("scale", [None, "std"])
-@pytest.mark.parametrize("method", [METHODS[0].replace("4", "15"), *METHODS[1:]])
+@pytest.mark.parametrize(
+    ("center", "scale", "method"), paired([True, False], [None, "std"], [METHODS[0].replace("4", "15"), *METHODS[1:]])
+)
 def test_with_little_noise_the_answer_is_nearly_the_exact_one(method, scale, center):
     parts, settings = three_lead(5), {"scale": scale, "center": center}
     truth = simulate("krylov", parts, n_components=3, **settings)
@@ -264,8 +265,7 @@ def test_without_masks_a_client_adds_the_noise_in_full():
 # Drop-outs, and sums that cannot be had.
 
 
-@pytest.mark.parametrize("at", range(1, 12))
-@pytest.mark.parametrize("back", [None, 1], ids=["for good", "and back"])
+@pytest.mark.parametrize(("at", "back"), paired(range(1, 12), [None, 1]))
 def test_ssi_goes_on_without_clients_that_drop_out(at, back):
     parts = three_lead(5, n=20_000)
     present = gone(1, 4, at=at, back=back and at + back)

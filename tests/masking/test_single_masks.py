@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from builders import leading, two_lead
+from cases import paired
 from fake_grid import grid_of, is_pca_of
 from masked import STEPS, Run
 
@@ -48,9 +49,7 @@ def test_a_client_that_drops_out_after_its_upload_is_in_the_sum():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [0, 1, 2, 3])
-@pytest.mark.parametrize("name", ["krylov", "ssi"])
-@pytest.mark.parametrize("parts", [FIVE, two_lead(9)], ids=len)
+@pytest.mark.parametrize(("number", "name", "parts"), paired([0, 1, 2, 3], ["krylov", "ssi"], [FIVE, two_lead(9)]))
 def test_two_that_drop_out_at_once(name, number, parts):
     run = Run(parts, f"{name}(min_rounds=3)", masks=SINGLE).until("upload", number)
     run.step(silent={0}, gone={3})

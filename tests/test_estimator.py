@@ -28,9 +28,7 @@ from flower_pca import ConfigError, DataError, FederatedPCA, PCAResult, registry
 @parametrize_with_checks(
     [
         FederatedPCA(),
-        FederatedPCA(1),
-        FederatedPCA(whiten=True, scale="max_abs"),
-        FederatedPCA(algorithm="ssi", missing="mean"),
+        FederatedPCA(1, algorithm="ssi", missing="mean", whiten=True, scale="max_abs"),
     ]
 )
 def test_scikit_learns_own_checks(estimator, check):

@@ -544,12 +544,11 @@ def spoiled(rng):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(2 * len(spoiled(None))))  # every change, to both algorithms
+@pytest.mark.parametrize("seed", range(len(spoiled(None))))
 def test_fuzzed_replies_give_no_wrong_answer_and_no_crash(seed):
     rng = np.random.default_rng(seed)
     changes = spoiled(rng)
-    name = "ssi" if seed // len(changes) == 1 else "krylov"
-    change = changes[seed % len(changes)]
+    name, change = ("krylov", "ssi")[seed % 2], changes[seed]
     grid, position = grid_of(SHARDS, seed=seed), int(rng.integers(5))
     first = int(rng.integers(2))
     at(grid, range(first, first + int(rng.integers(1, 3))), change, position)

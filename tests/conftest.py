@@ -40,6 +40,7 @@ NETWORK = {
     "images",
     "ray",
     "hospitals",
+    "signed",
 }
 
 

@@ -252,8 +252,11 @@ class Federation:
                 continue
         return [pid for pid in found if pid != os.getpid()]
 
-    def start_node(self, partition, *, key=None, **config):
-        """Start a SuperNode; `key` is its private key, of those of `keys` the partition's own if left out."""
+    def start_node(self, partition, *, key=None, options=(), **config):
+        """Start a SuperNode; `key` is its private key, of those of `keys` the partition's own if left out.
+
+        `options` are further words for its command line.
+        """
         config = {"partition-id": partition, "data": str(self._shard(partition)), **config}
         config["stall"] = str(self.folder / f"{partition}.stall")
         safe = ["--insecure"]
@@ -264,6 +267,7 @@ class Federation:
         given = " ".join(f"{name}={json.dumps(value)}" for name, value in config.items())
         superlink = f"127.0.0.1:{self.door or self.port}"
         words = ["flower-supernode", *safe, "--superlink", superlink, "--port", str(port), "--node-config", given]
+        words += options
         log = self.folder / f"node-{partition}-{len(self._processes)}.log"
         node = Node(self, partition, self._start(words, log), log, config)
         self.nodes.append(node)
@@ -288,19 +292,24 @@ class Federation:
         """Admit the node of this public key."""
         self.flwr("supernode", "register", str(public), "trial")
 
-    def run(self, strategy, *, hold=None, batch=None, **parameters):
+    @property
+    def app(self):
+        """The folder of the app."""
+        return self.folder / "app"
+
+    def run(self, strategy, *, hold=None, batch=None, app=None, **parameters):
         """Start a run of the app: a strategy of flower_pca with these parameters; the barest app if it is None.
 
         After its message number `hold` (from 1) the server stands still until `Run.go_on`. With `batch` the nodes' rows
-        are streams of so many at a step.
+        are streams of so many at a step. `app` is another name of the app, as for `flwr run`.
         """
         self._runs += 1
         folder = self.folder / f"run-{self._runs}"
         folder.mkdir()
         orders = {"strategy": strategy, "hold": hold, "batch": batch, "parameters": parameters}
         (folder / "orders.json").write_text(json.dumps(orders))
-        app, config = str(self.folder / "app"), f'folder="{folder}"'
-        said = json.loads(self.flwr("run", app, "trial", "--run-config", config, "--format", "json"))
+        config = f'folder="{folder}"'
+        said = json.loads(self.flwr("run", app or str(self.app), "trial", "--run-config", config, "--format", "json"))
         if not said["success"]:
             raise RuntimeError(f"flwr run failed: {said}")
         return Run(self, said["run-id"], folder)
@@ -315,10 +324,9 @@ class Federation:
         return "\n".join(f"---- {file.name}\n{file.read_text(errors='replace')[-6000:]}" for file in files)
 
     def _write(self):
-        app = self.folder / "app"
         ignored = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(Path(__file__).parent / "deployment/trial", app / "trial", ignore=ignored)
-        (app / "pyproject.toml").write_text(PROJECT)
+        shutil.copytree(Path(__file__).parent / "deployment/trial", self.app / "trial", ignore=ignored)
+        (self.app / "pyproject.toml").write_text(PROJECT)
         for partition, rows in enumerate(self.shards):
             np.save(self._shard(partition), rows)
         home = self.folder / "home"

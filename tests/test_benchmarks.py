@@ -2,6 +2,7 @@
 
 import ast
 import importlib
+import sys
 import types
 from pathlib import Path
 
@@ -31,6 +32,11 @@ def lacking(path):
         if module is not None and not hasattr(module, name):
             missing.append(f"{module.__name__}.{name}")
     return missing
+
+
+def test_no_program_hides_a_module_of_the_standard_library():
+    """A program's own folder is the first that Python looks in for what it imports."""
+    assert not {path.stem for path in PROGRAMS} & sys.stdlib_module_names
 
 
 @pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: path.stem)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from builders import Array, sine
 
 from flower_pca import DataError, MedianPCA, simulate
 from flower_pca.base import linalg
-from flower_pca.base.medians import median, weiszfeld
+from flower_pca.base.medians import median, of_points, of_spans
 
 pytestmark = pytest.mark.usefixtures("lines")
 D, NODES, BAD, K = 12, 20, 8, 2
@@ -43,7 +45,7 @@ def test_a_value_without_weight_is_none_of_the_median():
 def test_weiszfeld_finds_the_point_from_which_the_directions_to_all_cancel():
     rng = np.random.default_rng(1)
     P, w = rng.standard_normal((9, 4)), rng.uniform(1.0, 2.0, 9)
-    a = weiszfeld(P @ P.T, w)
+    a = of_points(P, w)
     apart = P - a @ P
     pulls = w[:, None] * apart / np.linalg.norm(apart, axis=1)[:, None]
     np.testing.assert_allclose(pulls.sum(axis=0), 0.0, atol=1e-6)
@@ -52,7 +54,35 @@ def test_weiszfeld_finds_the_point_from_which_the_directions_to_all_cancel():
 
 def test_more_than_half_of_the_weight_in_one_place_is_the_median():
     P = np.array([[1.0, 0.0]] * 3 + [[0.0, 9.0], [-5.0, 2.0]])
-    np.testing.assert_allclose(weiszfeld(P @ P.T, np.ones(5)) @ P, [1.0, 0.0], atol=1e-6)
+    np.testing.assert_allclose(of_points(P, np.ones(5)) @ P, [1.0, 0.0], atol=1e-6)
+
+
+@pytest.mark.parametrize("count", [3, 6, 7, 40])
+def test_spans_more_or_fewer_than_dimensions_have_the_median_of_their_projections(count):
+    """Of projections written out as points, which need not be as many columns each."""
+    rng = np.random.default_rng(count)
+    bases = [linalg.orth(rng.standard_normal((6, 1 + i % 3))) for i in range(count)]
+    bases[1] = bases[1][:, :0]
+    w = rng.uniform(1.0, 2.0, count)
+    a = of_spans(bases, w)
+    P = np.stack([(V @ V.T).ravel() for V in bases])
+    np.testing.assert_allclose(a, of_points(P, w), atol=1e-9)
+    apart = P - a @ P
+    pulls = w[:, None] * apart / np.linalg.norm(apart, axis=1)[:, None]
+    np.testing.assert_allclose(pulls.sum(axis=0), 0.0, atol=1e-6)
+
+
+def test_what_the_server_keeps_grows_with_the_clients_and_not_with_their_square():
+    rng = np.random.default_rng(0)
+    peaks = []
+    for count in (400, 1600):
+        bases = [linalg.orth(rng.standard_normal((10, 2))) for _ in range(count)]
+        tracemalloc.start()
+        of_spans(bases, np.ones(count))
+        of_points(np.stack([V.ravel() for V in bases]), np.ones(count))
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] < 5.0 * peaks[0]
 
 
 def test_clients_that_are_alike_have_the_components_and_variances_of_each():

@@ -10,7 +10,7 @@ from cases import every
 from fake_grid import FakeGrid, app_of, in_a_run
 from scipy import sparse
 
-from flower_pca import DataError, PCAResult, make, simulate
+from flower_pca import DataError, PCAResult, PersonalResult, make, simulate
 from flower_pca.core.algorithm import Iterative
 from flower_pca.registry import ALGORITHMS
 from flower_pca.rows.frame import Frame, Moments, merge
@@ -253,3 +253,44 @@ def test_moments_of_parts_are_those_of_the_whole():
     plain = Moments(3, np.full(12, 2.0), np.zeros(12))
     assert np.array_equal(merge(total, plain).mean[5], 2.0)
     assert np.array_equal(merge(plain, total).mean[5], 2.0)
+
+
+def known_of_each(shards):
+    """Means of each client's own values, and those of all where a client has none; mean and deviation as they divide.
+
+    A client without a value in a column has no part in the column's mean and deviation.
+    """
+    filled = []
+    for X in shards:
+        there = ~np.isnan(X).all(axis=0)
+        means = np.nanmean(np.vstack(shards), axis=0)
+        means[there] = np.nanmean(X[:, there], axis=0)
+        filled.append(np.where(np.isnan(X), means, X))
+    columns = [
+        np.concatenate([F[:, j] for F, X in zip(filled, shards, strict=True) if not np.isnan(X[:, j]).all()])
+        for j in range(shards[0].shape[1])
+    ]
+    return filled, np.array([c.mean() for c in columns]), np.array([c.std() for c in columns])
+
+
+@pytest.mark.parametrize("mask", [False, True])
+@pytest.mark.parametrize("algorithm", ["exact_per_pca(local_components=1)", "krylov"])
+def test_a_column_that_one_client_has_not_is_scaled_by_those_that_have_it(algorithm, mask):
+    """The optimum is that of the filled and scaled rows, written out; and the site without the column is named."""
+    rng = np.random.default_rng(3)
+    sizes = np.array([5.0, 4.0, 3.0, 2.0, 1.0, 0.5])
+    shards = [rng.standard_normal((n, 6)) * sizes + 3.0 * rng.standard_normal(6) for n in (40, 50, 30, 60)]
+    shards[1][:, 4] = np.nan
+    shards[2][::5, 0] = np.nan
+    filled, mean, scale = known_of_each([X + 0.0 for X in shards])
+    result = simulate(algorithm, shards, n_components=2, missing="own_mean", scale="std", mask=mask)
+    np.testing.assert_allclose(result.mean_, mean, rtol=1e-9)
+    np.testing.assert_allclose(result.scale_, scale, rtol=1e-9)
+    written = [(F - mean) / scale for F in filled]
+    reference = simulate(algorithm, written, n_components=2, center=False)
+    assert result.angle_to(reference.components_) < 1e-6
+    if isinstance(result, PersonalResult) and not mask:
+        own, expected = (r.own_components(1) for r in (result, reference))
+        np.testing.assert_allclose(own.T @ own, expected.T @ expected, atol=1e-6)
+    if not mask:
+        assert "Column 4 has no value at client 1." in " ".join(result.hints)

@@ -15,7 +15,7 @@ import numpy as np
 from flower_pca.algorithms.one_shot import Average, OneShotState
 from flower_pca.base import linalg
 from flower_pca.base.linalg import Array
-from flower_pca.base.medians import median, weiszfeld
+from flower_pca.base.medians import median, of_points, of_spans
 from flower_pca.base.status import Outcome, Status
 from flower_pca.core.asks import BLOCK, Ask
 from flower_pca.core.kinds import ROWS, Kind, Part
@@ -36,15 +36,16 @@ class MedianState(OneShotState):
 class MedianPCA(Average):
     """The leading eigenvectors of the geometric median of projections, argmin_M sum_i w_i ||V_i V_i' - M||_F.
 
-    V_i are the client's own top k eigenvectors. M is sum_i a_i V_i V_i', by Weiszfeld's steps on the N x N matrix of
-    ||V_i'V_j||_F^2. Bad clients that all name one direction give it a part of M, but the median client has nothing of
-    it: so of the 2 k leading eigenvectors u of M those k are taken of which the median ||V_i'u||^2 is largest. Clients
-    count alike, or with `max_share` by their rows up to that share.
+    V_i are the client's own top k eigenvectors. M is sum_i a_i V_i V_i', by Weiszfeld's steps, which take of N clients
+    the matrix of ||V_i'V_j||_F^2, or M itself where d is less. Bad clients that all name one direction give it a part
+    of M, but the median client has nothing of it: so of the 2 k leading eigenvectors u of M those k are taken of which
+    the median ||V_i'u||^2 is largest. Clients count alike, or with `max_share` by their rows up to that share.
 
     Reference: Singh and Vaswani, "Byzantine-resilient federated PCA and low rank column-wise sensing", IEEE Trans.
     Inf. Theory 2024 (the subspace median); Weiszfeld 1937; Minsker, "Geometric median and robust estimation in Banach
     spaces", Bernoulli 2015.
-    Cost: one local eigenproblem; p columns of d floats up; O(d N^2 p^2 + d (N p)^2) flops on the server.
+    Cost: one local eigenproblem; p columns of d floats up; on the server the memory of what came, and O(d^2 N p) flops
+    for each of Weiszfeld's steps, or O(d N^2 p^2) once where there are at most d clients.
     Prefer it: where up to two fifths of the clients may be wrong or dishonest, and each has rows enough of its own.
 
     Args:
@@ -63,7 +64,7 @@ class MedianPCA(Average):
         assert isinstance(state, MedianState)
         bases = [reply["V"] for reply in total.values()]
         weights = state.counted.of(total)
-        a = weiszfeld(_overlaps(bases), weights)
+        a = of_spans(bases, weights)
         # M, times its transpose
         stacked = np.hstack([V * np.sqrt(part) for V, part in zip(bases, a, strict=True)])
         U = linalg.leading(stacked, min(2 * state.width, len(stacked)))
@@ -81,11 +82,6 @@ class MedianPCA(Average):
         degrees = np.rad2deg(state.spread)
         words = f"its one round was answered: the components of half of the clients lie within {degrees:.2g} degrees"
         return Status(Outcome.ONE_SHOT, f"{words} of their median")
-
-
-def _overlaps(bases: list[Array]) -> Array:
-    """<V_i V_i', V_j V_j'> = ||V_i'V_j||_F^2, (N, N)."""
-    return np.array([[np.sum((V.T @ W) ** 2) for W in bases] for V in bases])
 
 
 @dataclass(frozen=True)
@@ -139,7 +135,7 @@ class Medians(Stage[MediansState]):
         images = np.stack([reply["Y"] / float(reply["n"]) for reply in total.values()])
         weights = state.counted.of(total)
         flat = images.reshape(len(images), -1)
-        Y = np.tensordot(weiszfeld(flat @ flat.T, weights), images, axes=1)
+        Y = np.tensordot(of_points(flat, weights), images, axes=1)
         return replace(state, weights=weights, moments=state.Z.T @ images, Y=Y)
 
     def status(self, state: MediansState) -> Status | None:

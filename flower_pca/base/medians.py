@@ -5,6 +5,7 @@ Weights count a client as so many; without them each counts once.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import numpy as np
@@ -38,22 +39,56 @@ def median(values: Array, weights: Array) -> Array:
     return np.asarray(sum(both) / 2.0)
 
 
-def weiszfeld(G: Array, weights: Array) -> Array:
-    """Coefficients a, which add up to 1, of the geometric median sum_i a_i P_i of points with the Gram matrix G.
+def weiszfeld(product: Callable[[Array], Array], squares: Array, weights: Array) -> Array:
+    """Coefficients a, which add up to 1, of the geometric median sum_i a_i P_i of points.
 
     It is the point m with the least sum of w_i |P_i - m|. Weiszfeld's steps set a_i to w_i / |P_i - m|, until they
-    settle, and |P_i - m|^2 = G_ii - 2 (G a)_i + a'G a: the points themselves are never touched.
+    settle, and |P_i - m|^2 = |P_i|^2 - 2 <P_i, m> + |m|^2: the points themselves are never touched.
 
     Args:
-        G: <P_i, P_j>, (N, N).
+        product: <P_i, sum_j a_j P_j> of coefficients a, (N,).
+        squares: |P_i|^2, (N,).
         weights: w, (N,).
     """
     a = weights / weights.sum()
-    least = _APART**2 * float(np.max(np.diag(G), initial=0.0)) or 1.0
+    least = _APART**2 * float(np.max(squares, initial=0.0)) or 1.0
     for _ in range(_STEPS):
-        squares = np.diag(G) - 2.0 * (G @ a) + a @ G @ a
-        pulls = weights / np.sqrt(np.maximum(squares, least))
+        along = product(a)
+        apart = squares - 2.0 * along + a @ along
+        pulls = weights / np.sqrt(np.maximum(apart, least))
         before, a = a, pulls / pulls.sum()
         if np.abs(a - before).sum() <= _STILL:
             break
     return np.asarray(a)
+
+
+def of_points(P: Array, weights: Array) -> Array:
+    """The coefficients of the geometric median of the rows of P; what it keeps is never larger than P."""
+    squares = np.einsum("ij,ij->i", P, P)
+    if len(P) > P.shape[1]:
+        return weiszfeld(lambda a: P @ (a @ P), squares, weights)
+    G = P @ P.T
+    return weiszfeld(lambda a: G @ a, squares, weights)
+
+
+def of_spans(bases: Sequence[Array], weights: Array) -> Array:
+    """The coefficients of the geometric median of the projections V_i V_i' on the spans of these (d, p_i).
+
+    The inner products are ||V_i'V_j||_F^2. Of more than d spans they are taken with the sum of projections, which is
+    d x d, and so what it keeps is never larger than the bases.
+    """
+    columns = np.hstack(bases).T
+    owner = np.repeat(np.arange(len(bases)), [V.shape[1] for V in bases])
+
+    def by_span(values: Array) -> Array:
+        return np.bincount(owner, values, minlength=len(bases))
+
+    def product(a: Array) -> Array:
+        M = columns.T @ (a[owner, None] * columns)
+        return by_span(np.einsum("ij,ij->i", columns @ M, columns))
+
+    squares = np.array([np.sum((V.T @ V) ** 2) for V in bases])
+    if len(bases) > columns.shape[1]:
+        return weiszfeld(product, squares, weights)
+    G = np.stack([by_span(np.sum((columns @ V) ** 2, axis=1)) for V in bases])
+    return weiszfeld(lambda a: G @ a, squares, weights)

@@ -1,4 +1,4 @@
-"""How often n_components="signal" finds as many components as are planted: `python -m benchmarks.signal [draws]`.
+"""How often n_components="signal" finds as many components as are planted: `python -m benchmarks.dimension [draws]`.
 
 Three sites share the rows. A draw is in where each planted eigenvalue is at least 1.2 times the threshold it is held
 against (a pooled one: that of tables with flipped signs less the planted components before it) and at most ten times

@@ -1,0 +1,153 @@
+"""Signed apps at nodes that run: what their reviewer has signed is run, and nothing else is, whoever passes it on.
+
+Flower's Hub is played by a server of this process that answers as it does, and may answer falsely.
+"""
+
+import base64
+import json
+import shutil
+import subprocess
+import threading
+import warnings
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+from builders import leading, shards
+from federation import Federation
+from pages import blocks
+
+with warnings.catch_warnings():  # what Flower's own imports warn of is not ours to mend
+    warnings.simplefilter("ignore", DeprecationWarning)
+    from flwr.cli.app_cmd.review import _sign_fab
+
+from cryptography.hazmat.primitives.serialization import load_ssh_private_key
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("signed")]
+
+SHARDS = shards((90, 80), [9.0, 6.0, 0.2, 0.2, 0.1, 0.1], seed=1)
+APP = "@tests/trial==1.0.0"
+PAGE = "docs/administrator.md"
+
+
+class Hub(ThreadingHTTPServer):
+    """Flower's Hub, with one app and what is said to be its signatures; None where it knows of no such thing."""
+
+    def __init__(self):
+        super().__init__(("127.0.0.1", 0), Answers)
+        self.url = f"http://127.0.0.1:{self.server_port}"
+        self.fab, self.signatures = b"", None
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+
+class Answers(BaseHTTPRequestHandler):
+    def do_POST(self):
+        self.rfile.read(int(self.headers["Content-Length"]))
+        where = {"fab_url": f"{self.server.url}/app.fab", "verifications": self.server.signatures}
+        self._answer(json.dumps(where).encode())
+
+    def do_GET(self):
+        self._answer(self.server.fab)
+
+    def log_message(self, *_):
+        """Nothing."""
+
+    def _answer(self, content):
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+
+@pytest.fixture(scope="module")
+def hub():
+    with Hub() as hub:
+        yield hub
+        hub.shutdown()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder with `trusted.yaml` of the page, a key of the reviewer and one of a stranger, made as the page says."""
+    folder = tmp_path_factory.mktemp("signed")
+    (command,) = [block for block in blocks(PAGE, "sh") if "-t ed25519" in block]
+    for name in ("reviewer", "stranger"):
+        subprocess.run(command.replace("reviewer", name), shell=True, check=True, cwd=folder)
+    (trusted,) = blocks(PAGE, "yaml")
+    public = (folder / "reviewer.pub").read_text().strip()
+    (folder / "trusted.yaml").write_text(trusted.replace("ssh-ed25519 AAAA...", public))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def federation(folder, hub):
+    """Two nodes of trusted entities."""
+    asks = {"FLWR_SUPERGRID_API_URL": hub.url}
+    with Federation(folder, SHARDS, environment=asks, forked=()) as federation:
+        for partition in range(2):
+            federation.start_node(partition, options=("--trusted-entities", str(folder / "trusted.yaml")))
+        federation.present(0, 1)
+        yield federation
+
+
+def signature(fab, key, name):
+    """What the Hub has after `flwr app review` by the holder of this key, of whom it says that this is the name."""
+    signed, when = _sign_fab(fab, load_ssh_private_key(key.read_bytes(), None))
+    return {
+        "public_key_id": name,
+        "signature": base64.urlsafe_b64encode(signed).decode().rstrip("="),
+        "signed_at": when,
+    }
+
+
+@pytest.fixture(scope="module")
+def apps(federation):
+    """The app, and a foe's by the same name that leaves a trace wherever it is imported: folder, bundle and trace."""
+    bad, trace = federation.folder / "bad", federation.folder / "trace"
+    shutil.copytree(federation.app, bad)
+    client = bad / "trial/client_app.py"
+    client.write_text(f"open({str(trace)!r}, 'w').close()\n{client.read_text()}")
+    made = []
+    for app in (federation.app, bad):
+        federation.flwr("build", "--app", str(app))
+        (fab,) = federation.folder.glob("*.fab")
+        made.append(fab.read_bytes())
+        fab.unlink()
+    return *made, bad, trace
+
+
+def test_an_app_that_the_reviewer_has_signed_is_run(federation, hub, folder, apps):
+    name = blocks(PAGE, "yaml")[0].partition(":")[0].strip()
+    hub.fab = apps[0]
+    hub.signatures = [signature(hub.fab, folder / "reviewer", name)]
+    result = federation.run("Krylov", app=APP, n_components=2, seed=3).result()
+    assert result.n_samples_ == 170
+    assert result.angle_to(leading(SHARDS)) < 1e-6
+
+
+@pytest.mark.parametrize("how", ["a clone", "not signed", "of another app", "by a stranger", "by a stranger's name"])
+def test_an_app_that_the_reviewer_has_not_signed_is_refused_before_any_of_it_runs(federation, hub, folder, apps, how):
+    good, hub.fab, bad, trace = apps
+    name = blocks(PAGE, "yaml")[0].partition(":")[0].strip()
+    hub.signatures = {
+        "of another app": [signature(good, folder / "reviewer", name)],
+        "by a stranger": [signature(hub.fab, folder / "stranger", name)],
+        "by a stranger's name": [signature(hub.fab, folder / "reviewer", "fpk_other")],
+    }.get(how)
+    app = APP
+    if how == "a clone":
+        app = str(bad)
+    before = [node.log.read_text() for node in federation.nodes]
+    run = federation.run("Krylov", app=app, n_components=2, seed=3)
+    with pytest.raises(RuntimeError, match="The FAB could not be verified"):
+        run.result()
+    for node, log in zip(federation.nodes, before, strict=True):
+        assert "verif" in node.log.read_text()[len(log) :]
+    assert not trace.exists()
+
+
+def test_a_node_without_trusted_entities_runs_whatever_comes(federation, hub, apps):
+    _, hub.fab, bad, trace = apps
+    federation.present()
+    federation.present(0, 1)
+    assert federation.run("Krylov", app=str(bad), n_components=2, seed=3).result().n_samples_ == 170
+    assert trace.exists()

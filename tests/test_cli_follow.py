@@ -6,19 +6,13 @@ import signal
 
 import numpy as np
 import pytest
+from pages import flower_pca
 
-from flower_pca import TrackingResult, cli
+from flower_pca import TrackingResult
 from flower_pca.base import files
 from flower_pca.results.record import Events
 
 NAMES = "a,b,c,d"
-
-
-def flower_pca(capsys, *words):
-    """The exit code, standard output and standard error."""
-    code = cli.main([str(word) for word in words])
-    said = capsys.readouterr()
-    return code, said.out, said.err
 
 
 def write(folder, name, seed, text=None):

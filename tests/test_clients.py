@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from builders import unequal
 from cases import every
-from fake_grid import FakeGrid, app_of, grid_of, is_pca_of
-from flwr.app import Context, Message, RecordDict
+from fake_grid import FakeGrid, app_of, context, grid_of, is_pca_of
+from flwr.app import Message, RecordDict
 from flwr.clientapp import ClientApp
 from scipy import sparse
 
@@ -25,10 +25,6 @@ SHARDS = unequal()
 BAD = 2
 OTHERS = [shard for i, shard in enumerate(SHARDS) if i != BAD]
 FAPS = {"max_rounds": 6, "inner_steps": 2}
-
-
-def context(node=7, **config):
-    return Context(run_id=1, node_id=node, node_config=config, state=RecordDict(), run_config={})
 
 
 def faps_request(number=3, run="r"):

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from builders import unequal
 from cases import every, in_turn, slow_if
-from fake_grid import arrays_in, config_of, grid_of, is_pca_of, metrics_of, with_arrays
+from fake_grid import arrays_in, config_of, failed, grid_of, is_pca_of, metrics_of, with_arrays
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
 
 from flower_pca import registry, simulate, strategies
@@ -55,10 +55,6 @@ def at(grid, rounds, change, position=BAD):
     node = grid.node(position)
     grid.tamper = lambda m, r: change(m, r) if m.metadata.dst_node_id == node and number(m) in rounds else r
     return str(node)
-
-
-def failed(result, node):
-    return [r.failures[node] for r in result.history if node in r.failures]
 
 
 def error(reason="boom", code=2):

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from builders import Array, StopError, sine
 from fake_grid import FakeGrid, app_of, in_a_run
+from results import own_counts
 
 from flower_pca import ConfigError, DataError, ExactPerPCA, PCAResult, PersonalResult, make, simulate
 from flower_pca.clients.books.folders import own_file
@@ -48,10 +49,6 @@ def run(algorithm: Any, shards: Any = SHARDS, **settings: Any) -> PersonalResult
     return result
 
 
-def counts(result: PersonalResult) -> list[int]:
-    return [len(result.own_components(i)) for i in sorted(result.own)]
-
-
 def by_alternation(shards: list[Array], U: Array) -> Array:
     """The best shared components for these numbers of own ones, by plain alternation in numpy on X'X / n."""
     S = [X.T @ X / len(X) for X in shards]
@@ -74,7 +71,7 @@ def by_alternation(shards: list[Array], U: Array) -> Array:
 )
 def test_the_optimum_for_these_numbers_is_found(algorithm: str, answers: str) -> None:
     result = run(f"{algorithm}, local_components={BY_POSITION})", answers=answers)
-    assert counts(result) == list(TRUE)
+    assert own_counts(result) == list(TRUE)
     assert sine(result.components_, by_alternation(SHARDS, SHARED).T) <= 1e-5
     assert sine(result.components_, SHARED.T) <= 0.05
     for i, V in enumerate(OWN):
@@ -86,7 +83,7 @@ def test_the_optimum_for_these_numbers_is_found(algorithm: str, answers: str) ->
 def test_a_name_and_a_position_say_the_same() -> None:
     a, b = run(MAPPED, NAMED), run(f"exact_per_pca(local_components={MIXED})", NAMED)
     np.testing.assert_array_equal(a.components_, b.components_)
-    assert counts(b) == list(TRUE)
+    assert own_counts(b) == list(TRUE)
     assert make(b.algorithm) == ExactPerPCA(local_components=MIXED)
 
 
@@ -127,7 +124,7 @@ def test_a_run_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
         run(MAPPED, checkpoint=path, on_round=stop)
     resumed, whole = run(MAPPED, checkpoint=path), run(MAPPED)
     np.testing.assert_array_equal(resumed.components_, whole.components_)
-    assert counts(resumed) == list(TRUE)
+    assert own_counts(resumed) == list(TRUE)
 
 
 def test_a_saved_result_keeps_the_numbers(tmp_path: Path) -> None:

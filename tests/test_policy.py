@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 from builders import unequal
 from cases import every
-from fake_grid import FakeGrid, grid_of, is_pca_of
-from flwr.app import Context, RecordDict
+from fake_grid import FakeGrid, context, grid_of, is_pca_of
 
 from flower_pca import strategies, wire
 from flower_pca.base import files
@@ -92,10 +91,6 @@ def test_a_name_of_the_masks_is_nothing_in_a_message_without_them():
 def test_too_many_refusals_end_the_run():
     with pytest.raises(NotEnoughNodes, match="masked_only is set"):
         strategies.Krylov(n_components=2).fit(grid_of(SHARDS, masked_only=True))
-
-
-def context():
-    return Context(run_id=1, node_id=7, node_config={}, state=RecordDict(), run_config={})
 
 
 @every(

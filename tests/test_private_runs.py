@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from builders import three_lead
+from builders import loss, three_lead
 from cases import every, paired
 from fake_grid import FakeGrid, grid_of, in_a_run
 from scipy import sparse
-from scipy.stats import norm
 
 from flower_pca import DP, ConfigError, NotEnoughNodes, Outcome, PCAResult, clients, simulate, strategies
 from flower_pca.layers.noise import noise_share
@@ -24,11 +23,6 @@ SHARDS = three_lead(4)
 
 def weak(**changes):
     return DP(**{"epsilon": 300.0, "delta": 1e-6, "clip": 6.0, "noise_seed": 3, **changes})
-
-
-def loss(epsilon, mu):
-    """delta by the textbook form of the formula, which is accurate for moderate numbers."""
-    return norm.cdf(mu / 2 - epsilon / mu) - np.exp(epsilon) * norm.cdf(-mu / 2 - epsilon / mu)
 
 
 @every("method", METHODS)

@@ -16,17 +16,11 @@ from flower_pca.clients import Rules
 from flower_pca.core.kinds import Kind
 from flower_pca.strategies import Standardize, arrays_of
 
-pytestmark = pytest.mark.usefixtures("lines")
+pytestmark = pytest.mark.usefixtures("lines", "home")
 NAMES = ["age", "hb", "glucose", "dose"]
 SIZES, MEANS = np.array([9.0, 1.5, 30.0, 1e-3]), np.array([60.0, 13.0, 5e3, 2.0])
 SHARDS = [np.random.default_rng(i).standard_normal((n, 4)) * SIZES + MEANS for i, n in enumerate((50, 80, 20))]
 POOLED = np.vstack(SHARDS)
-
-
-@pytest.fixture(autouse=True)
-def home(tmp_path, monkeypatch):
-    """The node's user's own place, where a ledger lies without memory_dir."""
-    monkeypatch.setenv("HOME", str(tmp_path))
 
 
 def is_that_of(scaling, rows, *, rtol=1e-12):

@@ -158,11 +158,6 @@ class Watch:
         assert taken <= 2 * X.nbytes + 100e6
 
 
-@pytest.fixture(scope="module")
-def said():
-    return genuine()
-
-
 @pytest.mark.slow
 def test_there_are_messages_of_every_stage(said):
     assert {stage for _, stage in said} == set(registry.STAGES)

@@ -7,18 +7,14 @@ from dishonest import Node, RefusedError, Sums, signed
 
 from flower_pca.rows.frame import Frame
 
+pytestmark = pytest.mark.usefixtures("home")
+
 D = 12
 RNG = np.random.default_rng(5)
 SHARDS = [RNG.standard_normal((90 + 5 * i, D)) * 0.8 ** np.arange(D) + 0.1 * i for i in range(4)]
 X = SHARDS[0]
 ONE = np.eye(D)[:, :1]
 SUMMED = {"n": (), "single": (), "rows": (), "sums": (D,), "squares": (D,), "product": (D, 1)}
-
-
-@pytest.fixture(autouse=True)
-def home(tmp_path, monkeypatch):
-    """The node's user's own place, where a ledger lies without memory_dir."""
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
 
 
 @every("frame", [{"mean": np.ones(D)}, {"scale": np.full(D, 2.0)}, {"fill": np.ones(D)}])

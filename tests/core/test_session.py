@@ -2,19 +2,12 @@
 
 import numpy as np
 import pytest
-from builders import deal, falling
-from by_hand import answer, assert_pca_of, clients, drive, session, step
+from by_hand import SHARDS, X, answer, assert_pca_of, clients, drive, session, step, without
 from cases import every
 
 from flower_pca.core.stage import Reply
 
-X = falling(120, 10, seed=0)
-SHARDS = deal(X, (30, 20, 50, 20))
 EXACT = "krylov(tol=1e-12)"
-
-
-def without(*gone):
-    return np.concatenate([shard for i, shard in enumerate(SHARDS) if i not in gone])
 
 
 def spoil(client, **arrays):

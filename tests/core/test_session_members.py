@@ -3,20 +3,14 @@
 import numpy as np
 import pytest
 from builders import deal, falling
-from by_hand import assert_pca_of, clients, drive, lost, session, step
+from by_hand import SHARDS, X, assert_pca_of, clients, drive, lost, session, step, without
 from cases import every, slow_if
 
 from flower_pca.base.errors import ConfigError, NotEnoughNodes
 from flower_pca.base.status import Outcome
 from flower_pca.core.standing import MAX_RESTARTS
 
-X = falling(120, 10, seed=0)
-SHARDS = deal(X, (30, 20, 50, 20))
 EXACT, FAPS = "krylov(tol=1e-12)", "faps(tol=1e-11)"
-
-
-def without(*gone):
-    return np.concatenate([shard for i, shard in enumerate(SHARDS) if i not in gone])
 
 
 def test_a_missing_member_of_a_fixed_set_is_asked_once_more_and_then_counted():

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from builders import three_lead
+from builders import loss, three_lead
 from cases import paired
 from fake_grid import FakeGrid, app_of, grid_of, metrics_of
 from masked import Run, gone
-from scipy.stats import chi2, kstest, norm
+from scipy.stats import chi2, kstest
 
 from flower_pca import (
     DP,
@@ -43,11 +43,6 @@ def budget(**changes):
 def clipped(X, norm_of_rows, mean=0.0, scale=1.0):
     F = (X - mean) / scale
     return F * np.minimum(1.0, norm_of_rows / np.linalg.norm(F, axis=1, keepdims=True))
-
-
-def loss(epsilon, mu):
-    """delta by the textbook form of the formula, which is accurate for moderate numbers."""
-    return norm.cdf(mu / 2 - epsilon / mu) - np.exp(epsilon) * norm.cdf(-mu / 2 - epsilon / mu)
 
 
 def exact(name, message, X, clip):

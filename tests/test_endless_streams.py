@@ -9,7 +9,7 @@ from builders import StopError
 from cases import PLAIN_OR_MASKED
 
 from flower_pca import ConfigError, DataError, STMiss, Stream, TrackingResult, report, track
-from flower_pca.core import standing
+from flower_pca.core import run
 from flower_pca.tracking import change
 
 D, R = 12, 2
@@ -75,13 +75,13 @@ def test_a_run_goes_on_with_the_steps_that_lie_beside_its_checkpoint(at, mask, t
 def test_a_function_that_has_no_more_batches_ends_the_run_and_records_no_step_of_it(refine, mask):
     streams, kept = ([Stream(batch, keep=True) for batch in batches(4, clients=2)] for _ in range(2))
     seen, given = [], {"n_components": R, "mask": mask}
-    whole = track(STMiss(refine=refine), standing, steps=4, **given)
+    whole = track(STMiss(refine=refine), kept, steps=4, **given)
     found = track(STMiss(refine=refine), streams, on_step=seen.append, **given)
     assert str(found.status).startswith("one_shot: 4 steps, no client has more rows")
     assert found.rows_.tolist() == [24] * 4
     assert [record.step for record in seen] == [0, 1, 2, 3]
     assert np.abs(found.components_ - whole.components_).max() < 1e-8
-    for mine, other in zip(streams, standing, strict=True):  # the last batch is completed once more, too, if asked for
+    for mine, other in zip(streams, kept, strict=True):  # the last batch is completed once more, too, if asked for
         assert sorted(mine.completed) == [0, 1, 2, 3]
         np.testing.assert_allclose(mine.completed[3].rows, other.completed[3].rows, atol=1e-8)
 
@@ -173,12 +173,12 @@ def test_what_is_written_with_a_message_does_not_grow(tmp_path):
 @pytest.mark.slow
 def test_memory_does_not_grow_with_the_steps(monkeypatch):
     """Once the newest messages and quiet steps are there, of which fewer are kept than usual."""
-    monkeypatch.setattr(standing, "NEWEST", 40)
+    monkeypatch.setattr(run, "NEWEST", 40)
     monkeypatch.setattr(change, "_NEWEST", 40)
     held = {}
 
-    def measure(run):
-        step = run.standing.state.step
+    def measure(now):
+        step = now.standing.state.step
         if step in (60, 300) and step not in held:
             gc.collect()
             held[step] = tracemalloc.get_traced_memory()[0]

@@ -12,7 +12,7 @@ from builders import Array, sine
 from fake_grid import grid_of, in_a_run
 
 from flower_pca import ConfigError, DataError, PersonalResult, cli, simulate, strategies
-from flower_pca.stages.shared import CUT
+from flower_pca.algorithms.personal.shared import CUT
 
 D = 24
 NOISE = np.geomspace(0.01, 1.0, D)

@@ -194,7 +194,7 @@ class Personalized(Iterative[S]):
     quantity: ClassVar[str] = "first-order residual of the shared components"
     measured: ClassVar[bool] = False
     tolerant: ClassVar[bool] = False
-    shares: ClassVar[bool] = True  # components whose number can be counted before, see `stages.shared`
+    shares: ClassVar[bool] = True  # components whose number can be counted before, see `algorithms.personal.shared`
 
     local_components: int | apart.Apart | str = 1
     weights: str = "equal"

@@ -4,6 +4,7 @@ import re
 
 import numpy as np
 import pytest
+from cases import every
 from pages import flower_pca
 
 from flower_pca.commands import common
@@ -25,7 +26,7 @@ SAID = {
 }
 
 
-@pytest.mark.parametrize("message", SAID)
+@every("message", SAID)
 def test_keywords_become_options_but_for_those_of_specs(message):
     assert common.spoken(message) == SAID[message]
 

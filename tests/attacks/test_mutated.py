@@ -158,15 +158,12 @@ class Watch:
         assert taken <= 2 * X.nbytes + 100e6
 
 
-@pytest.fixture(scope="module")
-def said():
-    return genuine()
-
-
+@pytest.mark.slow
 def test_there_are_messages_of_every_stage(said):
     assert {stage for _, stage in said} == set(registry.STAGES)
 
 
+@pytest.mark.slow
 def test_a_message_without_an_array_that_it_needs_is_refused_by_name(said):
     """Of every stage, each array of each message left out: answered, or refused for what the stage reads."""
     refused, rules = {}, {"allow": everything(), "missing": "mean", "split_columns": "any"}

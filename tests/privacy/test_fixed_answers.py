@@ -6,6 +6,7 @@ import stat
 import numpy as np
 import pytest
 from builders import mixed
+from cases import paired
 from dishonest import Node, RefusedError, Sums
 from fake_grid import FakeGrid, in_a_run
 from flwr.app import Context, RecordDict
@@ -33,8 +34,7 @@ def test_the_twins_are_some():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", [np.asarray, sparse.csr_array], ids=["dense", "sparse"])
-@pytest.mark.parametrize("name", SAFE)
+@pytest.mark.parametrize(("kind", "name"), paired([np.asarray, sparse.csr_array], SAFE))
 def test_two_tables_with_the_same_statistics_give_the_same_run(name, kind):
     others = [X + 1.0 for X in mixed(0).shards[1:]]
     others = [X[:, :D] for X in others]

@@ -29,6 +29,7 @@ from flower_pca.names.columns import enumeration, names_in
 
 if TYPE_CHECKING:
     from flower_pca.analysis.rotation import Rotation
+    from flower_pca.results.pca import PCAResult
 
 EVERY = 5.0  # seconds between two lines about a run, where there is no terminal
 
@@ -286,7 +287,7 @@ def result_of(path: str, *, steps: bool = False, missing: str = "error") -> Any:
         raise DataError("The result", must="that of a run", got=got, then=remedy) from error
 
 
-def rotation_of(given: argparse.Namespace, result: Any) -> Rotation | None:
+def rotation_of(given: argparse.Namespace, result: PCAResult) -> Rotation | None:
     """The result's components turned as --rotate says; None without it."""
     from flower_pca.analysis.rotation import rotate
 

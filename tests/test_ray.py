@@ -132,18 +132,6 @@ def test_sums_are_refused_before_ray_starts_where_they_are_not_enough() -> None:
     assert not ray.is_initialized()
 
 
-@pytest.mark.parametrize("clients", [0, -1, True, 2.5, "many"])
-def test_how_many_clients_a_node_hosts_is_checked_where_it_is_given(clients: object) -> None:
-    with pytest.raises(ConfigError, match=r"clients_per_node must be a whole number of at least 1\. Got"):
-        Ray(clients_per_node=clients)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("cpus", [0.0, -1, True, float("nan"), "2"])
-def test_the_settings_of_ray_are_checked_where_they_are_given(cpus: object) -> None:
-    with pytest.raises(ConfigError, match=r"num_cpus_per_client must be a finite number of at least 0\.01\. Got"):
-        Ray(num_cpus_per_client=cpus)  # type: ignore[arg-type]
-
-
 def test_without_ray_the_error_says_what_to_install() -> None:
     code = (
         "import importlib.util as u; find = u.find_spec;"

@@ -1,0 +1,147 @@
+"""What a node keeps in its folders, found by its rules, and erased: `flower-pca forget`.
+
+The ledger stays unless it is named, as without it every budget begins anew. Where the released rows go, it forgets
+which version they were, so that those given next are a first version again.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from flower_pca.base import files
+from flower_pca.base.errors import ConfigError
+from flower_pca.clients.books import folders, ledger
+from flower_pca.clients.policy.rules import Rules
+
+# What a node keeps, and what is in it.
+HOLDS: Final = {
+    "runs": "what a run remembers",
+    "statistics": "the statistics of its rows",
+    "own": "its own results",
+    "rows": "the rows that were last answered from",
+    "ledger": "what was told of its rows",
+}
+USUAL: Final = tuple(kind for kind in HOLDS if kind != "ledger")
+
+
+@dataclass(frozen=True)
+class Item:
+    """A file that a node keeps, or a folder of files.
+
+    Attributes:
+        kind: What it is, of `HOLDS`.
+        path: Where it is.
+    """
+
+    kind: str
+    path: Path
+
+    @property
+    def size(self) -> int:
+        """Its bytes."""
+        inside = (path for path in self.path.rglob("*") if path.is_file())
+        return sum(path.stat().st_size for path in (self.path, *inside))
+
+    def __str__(self) -> str:
+        return f"{self.path}: {HOLDS[self.kind]}, {self.size:,} bytes"
+
+
+@dataclass(frozen=True)
+class Shelf:
+    """The folders of a node, as its node-config names them.
+
+    Attributes:
+        rules: Its rules, of which the folders and the name of the data count.
+        partition: Its partition-id; without one, all files of the folders are its own.
+    """
+
+    rules: Rules
+    partition: int | None = None
+
+    @property
+    def data(self) -> str:
+        """What its data is called in the names of files."""
+        if self.partition is None:
+            node = "node"
+        else:
+            node = str(self.partition)
+        if self.rules.data_name is None:
+            return node
+        return f"data-{self.rules.data_name}"
+
+    @property
+    def ledger(self) -> Path:
+        """Where its ledger is."""
+        return folders.ledger_file(self.rules.memory_dir, self.data)
+
+    def items(self, kinds: Sequence[str] = USUAL) -> list[Item]:
+        """What is there of these kinds."""
+        return [Item(kind, path) for kind in kinds for path in self._paths(kind)]
+
+    def erase(self, kinds: Sequence[str] = USUAL) -> None:
+        """Erase what is there of these kinds: all of it, or where a run is at it nothing.
+
+        Raises:
+            ConfigError: If a run is at one of them, or at the ledger.
+        """
+        items = self.items(kinds)
+        with ExitStack() as locks:
+            for path in {self.ledger, *(item.path for item in items)}:
+                if path.is_file():
+                    locks.enter_context(_alone(path))
+            # First of the two: rows without a version are a first version, a version without its rows is a fault.
+            if "rows" in kinds and "ledger" not in kinds and self.ledger.exists():
+                ledger.forget_versions(self.ledger)
+            for item in items:
+                _remove(item.path)
+
+    def _paths(self, kind: str) -> Iterator[Path]:
+        rules, key = self.rules, "*" if self.partition is None else self.partition
+        if kind in ("rows", "ledger"):
+            if kind == "ledger":
+                path = self.ledger
+            else:
+                path = folders.rows_file(rules.memory_dir, self.data)
+            yield from _there(path.parent, path.name)
+        elif kind == "own":
+            yield from _there(rules.output_dir, folders.OWN.format(key))
+            # of a second algorithm
+            yield from _there(rules.output_dir, folders.OWN.format(f"{key}-*"))
+            # of a stream, step by step
+            yield from _there(rules.output_dir, Path(folders.OWN.format(key)).stem)
+        else:
+            if kind == "statistics":
+                name = folders.FIXED.format(key)
+            else:
+                name = folders.MEMORY.format(key, "*")
+            yield from _there(rules.memory_dir, name)
+
+
+def _there(folder: str | os.PathLike[str] | None, pattern: str) -> list[Path]:
+    if folder is None:
+        return []
+    return sorted(Path(folder).expanduser().glob(pattern))
+
+
+def _alone(path: Path) -> ExitStack:
+    """The lock of a file, if no process of the node has it."""
+    stack = ExitStack()
+    try:
+        stack.enter_context(files.lock(path, wait=False))
+    except ConfigError as error:
+        what, remedy = f"{path.name} of this node", "Stop the node, or wait for the end of its run."
+        raise ConfigError(what, must="erased while no run is at it", got="one that is", then=remedy) from error
+    return stack
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)

@@ -39,7 +39,7 @@ def rows(n: int, seed: int) -> Array:
     return np.asarray(rng.standard_normal((n, 2)) * [3.0, 1.5] @ causes + 0.1 * rng.standard_normal((n, 6)) + 3.0)
 
 
-UNLIKE = [rows(30, 1), rows(24, 2), rows(18, 3)]
+UNLIKE = [rows(30, 1), rows(24, 2), rows(20, 3)]
 ALIKE = [rows(24, 1)] * 3  # any of which say what all do
 GAPPY = [X.copy() for X in UNLIKE]
 for _i, _X in enumerate(GAPPY):
@@ -85,6 +85,7 @@ OPTIONS = {
     "start": Option("start", {"start": np.eye(6)[:K] + 0.1}),
     "evaluate": Option("evaluate", {"evaluate": True}),
     "signal": Option("signal", {"n_components": "signal"}),
+    "shared": Option("shared", {"n_components": "shared"}),
     "hosted": Option("hosted", {"hosted": "summed"}),
     "checkpoint": Option("checkpoint", {"checkpoint": True}),
 }

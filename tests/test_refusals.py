@@ -285,7 +285,7 @@ ESTIMATOR = [
         DataError,
     ),
     Refused({"algorithm": "krilov"}, "Did you mean 'krylov'"),
-    Refused({"n_components": "mlee"}, "one of 'mle', 'signal'. Got 'mlee'. Did you mean 'mle'"),
+    Refused({"n_components": "mlee"}, "one of 'mle', 'signal', 'shared'. Got 'mlee'. Did you mean 'mle'"),
     Refused(
         {"n_components": "mle", "data": GOOD[:4]},
         'The rows for n_components="mle" must be at least as many as columns, 5. Got 4. Name a number of',

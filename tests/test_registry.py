@@ -189,6 +189,7 @@ def test_every_stage_answers_under_its_own_name_and_others_are_refused():
         "monitor",
         "errors",
         "signal",
+        "shared",
         "columns_opening",
         "loadings",
     }
@@ -199,7 +200,7 @@ def test_every_stage_answers_under_its_own_name_and_others_are_refused():
     with pytest.raises(ProtocolError) as caught:
         answer("ritzy", {}, LocalData(X), {})
     assert str(caught.value) == (
-        f"The stage must be one of {SERVED}, {TRACKED}, monitor, errors, signal, standardize, opening, "
+        f"The stage must be one of {SERVED}, {TRACKED}, monitor, errors, signal, shared, standardize, opening, "
         "private_opening, summed_opening, ritz, oblique, evaluate, influence, levels, medians, columns_opening, "
         "loadings, low_rank, personal, triple. Got 'ritzy'. Install the same flower_pca everywhere."
     )

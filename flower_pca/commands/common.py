@@ -70,7 +70,8 @@ def arguments_of_data(added: argparse.ArgumentParser) -> None:
     """DATA and how it is dealt out and framed."""
     arguments_of_rows(added)
     text = "how many components, or the share of the variance that they shall exceed, such as 0.95 or 95%%;"
-    text += ' or "signal", for those above what noise alone would give (default: 2)'
+    text += ' or "signal", for those above what noise alone would give, or "shared", for those that most clients have'
+    text += " (default: 2)"
     added.add_argument("--components", type=_number, default=2, metavar="K", help=text)
     text = "whether to subtract the mean (default: what the algorithm is used to)"
     added.add_argument("--center", action=argparse.BooleanOptionalAction, help=text)
@@ -315,7 +316,7 @@ def _number(text: str) -> int | float | str:
     with suppress(TypeError, ValueError):
         number = float(checks.share(text))
         return text if "%" in text else number  # which is named as it was given
-    words = ", ".join(COUNTING)
+    words = " or ".join(COUNTING)
     raise argparse.ArgumentTypeError(f"it must be a number, a share such as 0.95 or 95%, or {words}, not {text!r}")
 
 

@@ -91,6 +91,11 @@ SHAREABLE: Final = Property(
     "in which a client can count for less than its rows",
     lambda stage: by_medians(stage) or (stage.additive and stage.products_only),
 )
+SHARING: Final = Property(
+    "clients share nothing",
+    "whose clients have components of their own beside shared ones, and no far entries",
+    lambda stage: getattr(stage, "shares", False),
+)
 ITERATES: Final = Property("does not iterate", "that iterates", lambda stage: isinstance(stage, Iterative))
 
 # How an option is called in a sentence.
@@ -105,6 +110,7 @@ WORDS: Final[dict[str, str]] = {
     "influence": "with influence",
     "errors": "with errors",
     "signal": 'with n_components="signal"',
+    "shared": 'with n_components="shared"',
     "start": "with a start",
     "hosted": 'with hosted="summed"',
     "max_share": "with max_share",
@@ -131,6 +137,7 @@ NEEDS: Final[tuple[tuple[tuple[str, ...], Property], ...]] = (
     (("signal",), MEASURED),
     (("signal",), ORTHONORMAL),
     (("signal",), POOLED),
+    (("shared",), SHARING),
     (("wire",), TOLERANT),
     (("start",), ITERATES),
     (("hosted",), PLAIN),

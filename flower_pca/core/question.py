@@ -48,8 +48,9 @@ class Question:
     Args:
         algorithm: The algorithm, with its hyper-parameters: see `make`.
         n_components: How many components, or the fraction of the total variance in (0, 1) that they shall exceed, which
-            the short form takes as "95%" too; or "signal", for those above what noise alone would give: see
-            `stages.signal`. Nodes serve that only if their `allow` names it.
+            the short form takes as "95%" too; or "signal", for those above what noise alone would give; or
+            "shared", for those that most clients have: see `stages.signal` and
+            `algorithms.personal.shared`. Nodes serve these only if their `allow` names them.
         center: Whether to subtract the mean of all rows; if left out, where there is a scale,
             and else as the algorithm is used to.
         scale: None, "std" (unit variance) or "max_abs" (each column divided by its largest absolute value).

@@ -71,6 +71,8 @@ def genuine():
     for name in registry.TRACKERS:
         run = assembly.tracking(registry.tracker(name), n_components=2, steps=2)
         note(name, run, InProcess([Stream(GAPPY, batch=20) for _ in "12"]))
+    run = assembly.run(assembly.question("exact_per_pca(max_rounds=3)", n_components="shared"))
+    note("exact_per_pca", run, Shards([LocalData(X + 9.0 * X[:, :1])] * 3))
     summed = [{}, {"reference": np.zeros(D), "seed": np.array(1), "width": np.array(2), "peaks": np.array(False)}]
     alone = {
         ("standardize", "standardize"): [{}],

@@ -16,7 +16,7 @@ from twins import PLAIN, D, questions, twins
 from flower_pca import answering, make, registry, simulate
 from flower_pca.clients import ConsensusRPCAClient, Rules, client_app
 from flower_pca.core.stage import Stage
-from flower_pca.rows import statistics
+from flower_pca.rows import fixed, statistics
 from flower_pca.rows.fixed import FixedData
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
@@ -119,6 +119,7 @@ def test_once_they_are_measured_no_half_reads_a_row(n):
     rng = np.random.default_rng(4)
     data = LocalData(rng.standard_normal((n, D)))
     FixedData.of(data)
+    fixed.parts(data)
     data._X = Sealed()
     for number in range(3):
         Z = np.linalg.qr(rng.standard_normal((D, 3)))[0]

@@ -9,7 +9,7 @@ import pytest
 from builders import evenly, pooled, sine, three_clients
 from fake_grid import grid_of, in_a_run
 
-from flower_pca import ConfigError, Outcome, make, simulate
+from flower_pca import Outcome, make, simulate
 from flower_pca.algorithms import faps
 from flower_pca.strategies import FAPS
 
@@ -116,11 +116,6 @@ def test_by_the_papers_penalties_a_run_that_comes_to_nothing_gives_up_and_names_
     measured, true = simulate(MEASURED, shards, n_components=3), pooled(shards).components[:3]
     assert measured.status.ok
     assert sine(measured.components_, true) <= 1e-4 < 0.1 <= sine(result.components_, true)
-
-
-def test_there_are_two_rules() -> None:
-    with pytest.raises(ConfigError, match=r"penalty of faps must be .*paper.*measured.* Got 'mine'"):
-        make("faps", penalty="mine")
 
 
 @pytest.mark.parametrize("mask", [False, pytest.param(True, marks=pytest.mark.slow)])

@@ -247,7 +247,7 @@ def main() -> None:
     running.add_argument("tree", type=Path)
     running.add_argument("--output", type=Path, required=True)
     running.add_argument("--seconds", type=float, default=60.0)
-    running.add_argument("--reach", type=Path, default=Path("reach.json"))
+    running.add_argument("--reach", type=Path, default=Path("reach.jsonl"))
     comparing = commands.add_parser("compare")
     comparing.add_argument("old", type=Path)
     comparing.add_argument("new", type=Path)

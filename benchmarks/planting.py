@@ -1,12 +1,12 @@
 """A plugin of pytest that runs tests on faulty code: in forks of one process that has collected all of them.
 
-    FAULTS=faults.csv REACH=reach.json VERDICTS=verdicts.csv SECONDS=60 python -m pytest -p planting -n 0
+    FAULTS=faults.csv REACH=reach.jsonl VERDICTS=verdicts.csv SECONDS=60 python -m pytest -p planting -n 0
 
 First all tests run once in a fork in which every statement says that it was reached: of each test its seconds, whether
-it passes, and the statements of FAULTS that it comes by are kept in REACH. Then each fault gets a fork of its own. The
-code of its function is exchanged there, and the tests that come by run until one fails, from all files in turn, those
-first that take little. What fails has to fail again by itself, so that no test is blamed for what another left behind.
-Nothing is written into the checkout, and what is imported is imported once.
+it passes, and the statements that it comes by are a line of REACH; a test that does not end is passed over. Then each
+fault gets a fork of its own. The code of its function is exchanged there, and the tests that come by run until one
+fails, from all files in turn, those first that take little. What fails has to fail again by itself, so that no test is
+blamed for what another left behind. Nothing is written into the checkout, and what is imported is imported once.
 """
 
 import ast
@@ -40,16 +40,48 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop(session: pytest.Session) -> bool:
     tree, reach = session.config.rootpath, Path(os.environ["REACH"])
-    if not reach.exists():
-        listening, speaking = os.pipe()
-        if os.fork() == 0:
-            os.close(listening)
-            alone(lambda: note(session.items, tree, reach), speaking)
-        os.close(speaking)
-        os.read(listening, 1)
-        os.wait()
-    judge(session.items, tree, json.loads(reach.read_text()))
+    keys = sorted(texts(tree))
+    while left := [item for item in session.items if item.nodeid not in noted(reach)]:
+        silent = noting(left, tree, keys, reach)
+        if silent is not None:  # a pool of threads, as that of polars, does not come along into a fork
+            add(reach, {"test": silent, "seconds": 0.0, "passes": False, "by": []})
+    judge(session.items, tree, keys, noted(reach))
     return True
+
+
+def noted(reach: Path) -> dict[str, dict]:
+    """What is known of each test, by its name."""
+    lines = reach.read_text().splitlines() if reach.exists() else []
+    return {row["test"]: row for row in map(json.loads, lines)}
+
+
+def add(reach: Path, row: dict) -> None:
+    with reach.open("a") as file:
+        file.write(json.dumps(row) + "\n")
+
+
+def noting(items: list[pytest.Item], tree: Path, keys: list[tuple[str, str]], reach: Path) -> str | None:
+    """Notes in a fork what these tests come by; the test that it does not get out of."""
+    listening, speaking = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(listening)
+        alone(lambda: note(items, tree, keys, reach, speaking), speaking)
+    os.close(speaking)
+    try:
+        said, culprit = heard(listening, {})
+    finally:
+        end(child, listening)
+    return culprit if said != "not found" else None
+
+
+def end(child: int, listening: int) -> None:
+    os.close(listening)
+    try:
+        os.killpg(child, signal.SIGKILL)
+    except ProcessLookupError:
+        os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
 
 
 def alone(work: Callable[[], None], speaking: int) -> None:
@@ -65,17 +97,16 @@ def alone(work: Callable[[], None], speaking: int) -> None:
     os._exit(0)
 
 
-def note(items: list[pytest.Item], tree: Path, reach: Path) -> None:
-    """Which statements each test comes by."""
-    keys = sorted(texts(tree))
+def note(items: list[pytest.Item], tree: Path, keys: list[tuple[str, str]], reach: Path, speaking: int) -> None:
+    """Which statements each test comes by, and what it takes."""
     plant(tree, probes(tree, {key: number for number, key in enumerate(keys)}))
-    found = {}
     for item, following in zip(items, [*items[1:], None], strict=True):
+        os.write(speaking, f"{item.nodeid}\n".encode())
         REACHED.clear()
         begun = spent()
         passes = passed(item, following)
-        found[item.nodeid] = {"seconds": spent() - begun, "passes": passes, "by": sorted(REACHED)}
-    reach.write_text(json.dumps({"keys": keys, "tests": found}))
+        add(reach, {"test": item.nodeid, "seconds": spent() - begun, "passes": passes, "by": sorted(REACHED)})
+    os.write(speaking, b"passed\n")
 
 
 def spent() -> float:
@@ -154,21 +185,21 @@ def inside(code: types.CodeType) -> Iterator[types.CodeType]:
             yield from inside(each)
 
 
-def judge(items: list[pytest.Item], tree: Path, reach: dict[str, dict]) -> None:
+def judge(items: list[pytest.Item], tree: Path, keys: list[tuple[str, str]], seen: dict[str, dict]) -> None:
     """Plants each fault of the list in turn; goes on where an earlier run ended."""
     output, limit = Path(os.environ["VERDICTS"]), float(os.environ["SECONDS"])
-    numbers = {tuple(key): number for number, key in enumerate(reach["keys"])}
+    numbers = {key: number for number, key in enumerate(keys)}
     coming: dict[int, list[pytest.Item]] = defaultdict(list)
     for item in items:
-        seen = reach["tests"].get(item.nodeid, {"passes": False})
-        for number in seen["by"] if seen["passes"] else ():
+        known = seen[item.nodeid]
+        for number in known["by"] if known["passes"] else ():
             coming[number].append(item)
     have = {tuple(row[:4]) for row in csv.reader(output.open())} if output.exists() else set()
     for fault in read(Path(os.environ["FAULTS"])):
         key = (fault.file, fault.name, fault.kind, fault.old)
         if key not in have:
             some = coming.get(numbers.get((fault.name, fault.old), -1), [])
-            verdict = judged(fault, tree, in_turn(some, reach["tests"]), reach["tests"], limit)
+            verdict = judged(fault, tree, in_turn(some, seen), seen, limit)
             with output.open("a", newline="") as file:
                 csv.writer(file, lineterminator="\n").writerow([*key, len(some), verdict])
 
@@ -214,12 +245,7 @@ def forked(
     try:
         return heard(listening, seen)
     finally:
-        os.close(listening)
-        try:
-            os.killpg(child, signal.SIGKILL)
-        except ProcessLookupError:
-            os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
+        end(child, listening)
 
 
 def stumble(fault: Fault, tree: Path, items: list[pytest.Item], limit: float, speaking: int) -> None:

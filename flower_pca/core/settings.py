@@ -1,13 +1,13 @@
-"""What is asked in short; and settings of masks and of a privacy budget, as plain numbers: see `masking` and `dp`.
+"""Settings of masks and of a privacy budget, as plain numbers (see `masking` and `dp`), and what is asked in short.
 
-What a run has cost in privacy, and what can then be said of its variances.
+`Spent`: what a run has cost in privacy, and what can then be said of its variances.
 
 N clients add noise of deviation s / sqrt(m) each, m = 1 unless it is shared: S = s sqrt(N / m) on each number of their
 sum, a d x p product or a d x d covariance. The largest eigenvalue that a symmetric matrix of such noise has by itself
 is near S sqrt(2 d) (the edge of the semicircle, with S on the diagonal and S / sqrt(2) beside it), and that of the p
 columns of a product is no larger. One deviation more covers what it varies by. Noise on the mean comes on top: rows
 that are centred beside it have the step between as a direction of its own. The total variance comes out of the
-message before, with the noise of that: see `stages.private_opening`, whose moments these are.
+message before, with the noise of that: see `stages.summed_opening`, whose moments these are.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ from __future__ import annotations
 from typing import Any, Unpack
 
 from flower_pca import registry
-from flower_pca.base.signature import spelt_out
+from flower_pca.base.spec import spelt_out
 from flower_pca.strategies.pca import PCA_DEFAULTS, PCAKeywords, PCAStrategy
 from flower_pca.strategies.tracking import STEP_DEFAULTS, StepKeywords, TrackingStrategy
 ''',

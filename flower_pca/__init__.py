@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from flower_pca.base.status import Status as Status
     from flower_pca.core.question import Question as Question
     from flower_pca.core.settings import DP as DP
-    from flower_pca.core.spent import Spent as Spent
+    from flower_pca.core.settings import Spent as Spent
     from flower_pca.estimator import FederatedPCA as FederatedPCA
     from flower_pca.estimator import to_sklearn as to_sklearn
     from flower_pca.layers.air import AirChannel as AirChannel
@@ -47,11 +47,11 @@ if TYPE_CHECKING:
     from flower_pca.registry import make as make
     from flower_pca.results.pca import PCAResult as PCAResult
     from flower_pca.results.personal import PersonalResult as PersonalResult
+    from flower_pca.results.personal import TripleResult as TripleResult
     from flower_pca.results.projection import Projection as Projection
+    from flower_pca.results.projection import Scaling as Scaling
     from flower_pca.results.robust import RobustResult as RobustResult
-    from flower_pca.results.scaling import Scaling as Scaling
     from flower_pca.results.steps import TrackingResult as TrackingResult
-    from flower_pca.results.triple import TripleResult as TripleResult
     from flower_pca.rows.stream import Stream as Stream
     from flower_pca.simulation import Ray as Ray
     from flower_pca.simulation import from_frame as from_frame
@@ -62,22 +62,19 @@ if TYPE_CHECKING:
     from flower_pca.vertical.result import ColumnsResult as ColumnsResult
 
 _HOMES: Final = {
-    "flower_pca.results.personal": ("PersonalResult",),
+    "flower_pca.results.personal": ("PersonalResult", "TripleResult"),
     "flower_pca.results.robust": ("RobustResult",),
-    "flower_pca.results.triple": ("TripleResult",),
     "flower_pca.base.errors": ("ConfigError", "DataError", "FlowerPCAError", "NotEnoughNodes", "ProtocolError"),
     "flower_pca.base.history": ("History", "Round"),
     "flower_pca.base.status": ("Outcome", "Status"),
     "flower_pca.layers.air": ("AirChannel",),
     "flower_pca.core.question": ("Question",),
     "flower_pca.results.pca": ("PCAResult",),
-    "flower_pca.core.spent": ("Spent",),
-    "flower_pca.core.settings": ("DP",),
+    "flower_pca.core.settings": ("Spent", "DP"),
     "flower_pca.estimator": ("FederatedPCA", "to_sklearn"),
     "flower_pca.masking": ("MaskedSums",),
     "flower_pca.registry": ("make",),
-    "flower_pca.results.projection": ("Projection",),
-    "flower_pca.results.scaling": ("Scaling",),
+    "flower_pca.results.projection": ("Projection", "Scaling"),
     "flower_pca.names.sites": ("SiteRows",),
     "flower_pca.rows.stream": ("Stream",),
     "flower_pca.simulation": ("Ray", "from_frame", "simulate", "track"),
@@ -106,16 +103,16 @@ def _load(name: str) -> Any:
     except ImportError as error:
         if _HOME[name] != "flower_pca.estimator":
             raise
-        from flower_pca.base import extras
+        from flower_pca.base import errors
 
-        raise extras.lacking("scikit-learn", f"for {name}") from error
+        raise errors.lacking("scikit-learn", f"for {name}") from error
 
 
 def _names() -> list[str]:
     """All names that can be had: constants and acronyms, then classes, then functions, each by the alphabet."""
     every = ["__version__", *_HOME, *importlib.import_module("flower_pca.registry").public()]
     # for `from flower_pca import *`
-    if not importlib.import_module("flower_pca.base.extras").there("scikit-learn"):
+    if not importlib.import_module("flower_pca.base.errors").there("scikit-learn"):
         every = [name for name in every if _HOME.get(name) != "flower_pca.estimator"]
     return sorted(every, key=lambda name: (not name.isupper(), not name[0].isupper(), name))
 

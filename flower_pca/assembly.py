@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypedDict
 
 from flower_pca import registry
-from flower_pca.algorithms.auto import beforehand
+from flower_pca.algorithms.covariance import beforehand
 from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError
 from flower_pca.core import compatible
@@ -22,18 +22,17 @@ from flower_pca.core.roll import Roll
 from flower_pca.core.run import Run
 from flower_pca.core.settings import DP, AskedHere, MaskedSums, why_bits
 from flower_pca.core.stage import Stage
-from flower_pca.dp.outlook import Outlook
+from flower_pca.dp.gaussian import Outlook
 from flower_pca.names import levels, ranges
 from flower_pca.names.columns import names_in
 from flower_pca.results import start as starts
-from flower_pca.results.scaling import Scaling
+from flower_pca.results.projection import Scaling
 from flower_pca.results.start import Start
 from flower_pca.results.steps import TrackingResult
 from flower_pca.rows.frame import Frame
 from flower_pca.stages.opening import Opening
-from flower_pca.stages.private_opening import PrivateOpening
 from flower_pca.stages.standardize import Standardize
-from flower_pca.stages.summed_opening import SummedOpening
+from flower_pca.stages.summed_opening import PrivateOpening, SummedOpening
 from flower_pca.tracking.tracker import Tracker
 from flower_pca.vertical import result as vertical
 
@@ -246,8 +245,7 @@ def _opening(
 
 def _cap(opening: Stage[Any], share: float) -> tuple[Stage[Any], list[Layer]]:
     """An opening in which no client counts for more than a share, and what scales later answers that add up."""
-    from flower_pca.layers.share import MaxShare
-    from flower_pca.stages.weighing import CappedOpening, WeighingOpening
+    from flower_pca.stages.weighing import CappedOpening, MaxShare, WeighingOpening
 
     assert isinstance(opening, Opening)
     if isinstance(opening, WeighingOpening):

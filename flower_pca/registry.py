@@ -63,7 +63,7 @@ class _Line:
 
 
 _ROBUST: Final = ("low_rank", "results.robust:RobustResult")
-_MEDIAN: Final = ("medians", "results.median:MedianResult", "stages.weighing:MedianOpening")
+_MEDIAN: Final = ("medians", "results.robust:MedianResult", "stages.weighing:MedianOpening")
 _PERSONAL: Final = ("personal", "results.personal:PersonalResult")
 _LINES: Final = {
     "krylov": _Line("algorithms.krylov:Krylov"),
@@ -82,7 +82,7 @@ _LINES: Final = {
     "consensus_rpca": _Line("algorithms.robust.consensus_rpca:ConsensusRPCA", *_ROBUST),
     "per_pca": _Line("algorithms.personal.per_pca:PerPCA", *_PERSONAL),
     "exact_per_pca": _Line("algorithms.personal.exact_per_pca:ExactPerPCA", *_PERSONAL),
-    "triple_pca": _Line("algorithms.personal.triple_pca:TriplePCA", "triple", "results.triple:TripleResult"),
+    "triple_pca": _Line("algorithms.personal.triple_pca:TriplePCA", "triple", "results.personal:TripleResult"),
 }
 _TRACKERS: Final = {
     "st_miss": "tracking.st_miss:STMiss",
@@ -95,11 +95,11 @@ _COUNTING: Final = {"signal": "stages.signal:Signal"}
 _ALONE: Final = {"standardize": "stages.standardize:Standardize"}
 _OTHERS: Final = {
     "opening": _OPENING,
-    "private_opening": "stages.private_opening:PrivateOpening",
+    "private_opening": "stages.summed_opening:PrivateOpening",
     "summed_opening": "stages.summed_opening:SummedOpening",
     "ritz": "stages.ritz:RayleighRitz",
-    "oblique": "stages.oblique:Oblique",
-    "evaluate": "stages.evaluate:Evaluate",
+    "oblique": "stages.ritz:Oblique",
+    "evaluate": "stages.histograms:Evaluate",
     "influence": "stages.influence:Influence",
     "levels": "stages.levels:Levels",
     "medians": "algorithms.median_pca:Medians",
@@ -107,7 +107,7 @@ _OTHERS: Final = {
     "loadings": "vertical.stages:Loadings",
     "low_rank": "algorithms.robust.closing:LowRank",
     "personal": "algorithms.personal.closing:PersonalClosing",
-    "triple": "algorithms.personal.triple_closing:TripleClosing",
+    "triple": "algorithms.personal.triple_pca:TripleClosing",
 }
 # in the order in which a client reads a message; it seals its answer in the other
 _LAYERS: Final = {
@@ -135,7 +135,7 @@ COUNTING: Final[MutableMapping[str, type[Stage[Any]]]] = spec.classes(_COUNTING)
 # what needs an opening, and nothing else
 ALONE: Final[MutableMapping[str, type[Stage[Any]]]] = spec.classes(_ALONE)
 # Of one of the algorithms: no message is of a chooser.
-CHOOSERS: Final[MutableMapping[str, type[Algorithm[Any]]]] = spec.classes({"auto": "algorithms.auto:Auto"})
+CHOOSERS: Final[MutableMapping[str, type[Algorithm[Any]]]] = spec.classes({"auto": "algorithms.covariance:Auto"})
 STAGES: Final[MutableMapping[str, type[Stage[Any]]]] = spec.classes(_PLACES)
 LAYERS: Final[Mapping[str, type[Layer]]] = spec.classes(_LAYERS)
 

@@ -16,7 +16,7 @@ from builders import SPECTRUM, Array, Problem, StopError, deal, mixed, rows, sin
 from checks import Check, brief, changed
 
 from flower_pca import PCAResult, make, simulate
-from flower_pca.base import archive
+from flower_pca.base import files
 from flower_pca.core.algorithm import Algorithm
 from flower_pca.core.kinds import Kind
 from flower_pca.core.model import Model
@@ -125,10 +125,10 @@ def state_saves_and_loads(name: str, seed: int, folder: Path) -> None:
     for stage, state, model in walk(brief(name, 7), mixed(seed), seed, _plain):
         for value, kind in ((state, type(state) if stage is None else stage.State), (model, Model)):
             arrays: dict[str, Array] = {}
-            text = json.dumps(archive.pack(value, arrays, "x"))
-            again = archive.unpack(kind, json.loads(text), {key: a.copy() for key, a in arrays.items()})
+            text = json.dumps(files.pack(value, arrays, "x"))
+            again = files.unpack(kind, json.loads(text), {key: a.copy() for key, a in arrays.items()})
             repacked: dict[str, Array] = {}
-            assert json.dumps(archive.pack(again, repacked, "x")) == text
+            assert json.dumps(files.pack(again, repacked, "x")) == text
             assert type(again) is type(value)
             assert repacked.keys() == arrays.keys()
             for key, a in arrays.items():

@@ -13,7 +13,7 @@ from results import assert_same_bits
 
 from flower_pca import strategies
 from flower_pca.clients import Rules, client_app
-from flower_pca.clients.books import memory
+from flower_pca.clients.books import folders
 
 SHARDS = unequal(3)
 PLAIN = {"answers": "rows", "noise_seed": 0}
@@ -92,13 +92,13 @@ def test_a_clock_that_jumps_changes_nothing(tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_runs_after_a_clock_was_set_back_are_the_newest(tmp_path, monkeypatch):
     """Files of earlier runs then lie in the future."""
-    monkeypatch.setattr(memory, "MOST_RUNS", 4)
+    monkeypatch.setattr(folders, "MOST_RUNS", 4)
 
     def run(seed, on_round=None):
         grid = grid_of(SHARDS, memory_dir=tmp_path, **PLAIN)
         return strategies.FAPS(n_components=2, max_rounds=6, seed=seed).fit(grid, on_round=on_round)
 
-    for seed in range(memory.MOST_RUNS):
+    for seed in range(folders.MOST_RUNS):
         run(seed)
     for number, file in enumerate(sorted(tmp_path.glob("*.npz"))):
         os.utime(file, (time.time() + DAY + number,) * 2)

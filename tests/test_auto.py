@@ -9,8 +9,7 @@ from fake_grid import FakeGrid, app_of, grid_of
 from results import assert_close, assert_same_bits
 
 from flower_pca import AirChannel, ConfigError, PCAResult, assembly, make, simulate
-from flower_pca.algorithms.auto import Auto
-from flower_pca.algorithms.covariance import Covariance
+from flower_pca.algorithms.covariance import Auto, Covariance
 from flower_pca.algorithms.krylov import Krylov
 from flower_pca.clients import Rules, client_app
 from flower_pca.core.drive import OnRound, drive

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from flower_pca.algorithms.cached import CachedSums
-from flower_pca.base import archive
+from flower_pca.base import files
 from flower_pca.core.stage import add, stack
 
 ROWS = (5, 3, 2)
@@ -61,7 +61,7 @@ def test_it_is_saved_and_read_back_to_the_bit_and_in_its_order(held):
         for came in (plain([answers(0)[1]]), {2: answers(1)[2]}, {0: answers(2)[0]}):
             cache = cache.add(came)[0]
     arrays = {}
-    back = archive.unpack(CachedSums, archive.pack(cache, arrays, "cache"), arrays)
+    back = files.unpack(CachedSums, files.pack(cache, arrays, "cache"), arrays)
     assert back.n == cache.n
     assert (back.last is None) == (cache.last is None)
     if held:

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from flower_pca import TrackingResult, cli
-from flower_pca.base import archive
-from flower_pca.results.events import Events
+from flower_pca.base import files
+from flower_pca.results.record import Events
 
 NAMES = "a,b,c,d"
 
@@ -106,7 +106,7 @@ def test_a_bad_line_is_said_at_once_and_the_others_go_on(words, tmp_path, capsys
 
 
 def test_a_full_disk_says_so_and_the_run_goes_on_later(words, tmp_path, capsys, monkeypatch):
-    written, write = [], archive.write
+    written, write = [], files.write
 
     def full(*given, **more):
         written.append(given)
@@ -115,7 +115,7 @@ def test_a_full_disk_says_so_and_the_run_goes_on_later(words, tmp_path, capsys, 
         return write(*given, **more)
 
     with monkeypatch.context() as patch:
-        patch.setattr("flower_pca.core.drive.archive.write", full)
+        patch.setattr("flower_pca.core.drive.files.write", full)
         code, _, err = flower_pca(capsys, *words, "--live", tmp_path / "live.html")
     assert code == 2
     assert err.startswith("flower-pca: No space left on device. Mend that first. The state of the run is in ")

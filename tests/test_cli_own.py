@@ -11,7 +11,7 @@ from pages import flower_pca
 from test_report_kinds import COLUMNS, split, spoilt, stepped
 
 from flower_pca import DataError, PCAResult, TrackingResult, simulate
-from flower_pca.base import archive
+from flower_pca.base import files
 from flower_pca.clients.books import folders
 from flower_pca.commands import output
 
@@ -181,11 +181,11 @@ def test_own_components_of_another_algorithm_or_of_more_ranks_are_refused(tmp_pa
         (more.algorithm, more.own[1], "must be at most 1 own components, as the run of the result has. Got 2."),
     ]:
         header = {"algorithm": algorithm, "site": "b", "columns": list(map(str, result.feature_names_in_))}
-        path = str(archive.write(tmp_path / "own.npz", "own result", header, arrays))
+        path = str(files.write(tmp_path / "own.npz", "own result", header, arrays))
         with pytest.raises(DataError, match=re.escape(message)):
             output.own_components(path, result)
     header["algorithm"] = "exact_per_pca"
-    path = str(archive.write(tmp_path / "own.npz", "own result", header, result.own[1]))
+    path = str(files.write(tmp_path / "own.npz", "own result", header, result.own[1]))
     found, site = output.own_components(path, result)
     np.testing.assert_array_equal(found, result.own[1]["components"])
     assert site == "b"

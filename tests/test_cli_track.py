@@ -14,8 +14,8 @@ import pytest
 from pages import flower_pca
 
 from flower_pca import TrackingResult, track
-from flower_pca.base import archive
-from flower_pca.results.events import Events
+from flower_pca.base import files
+from flower_pca.results.record import Events
 
 D, R, BATCH, STEPS = 12, 2, 30, 8
 
@@ -55,7 +55,7 @@ def events(path):
 
 def break_off(monkeypatch, at, *, after=False):
     """Ctrl-C while the state is written for the time `at`, before or after it is there."""
-    count, write = [0], archive.write
+    count, write = [0], files.write
 
     def broken(*given, **more):
         count[0] += 1
@@ -65,7 +65,7 @@ def break_off(monkeypatch, at, *, after=False):
             raise KeyboardInterrupt
         return write(*given, **more)
 
-    monkeypatch.setattr("flower_pca.core.drive.archive.write", broken)
+    monkeypatch.setattr("flower_pca.core.drive.files.write", broken)
 
 
 def test_events_and_alarms_say_what_the_result_says(words, tmp_path, capsys):

@@ -7,7 +7,7 @@ from fake_grid import arrays_in, config_of, grid_of, kill_when, metrics_of, with
 from people import PARTS, PEOPLE, K, X, changed, frames, reference
 
 from flower_pca import ColumnsResult, NotEnoughNodes, Ray, SiteRows, simulate
-from flower_pca.base import archive
+from flower_pca.base import files
 from flower_pca.clients import Rules
 from flower_pca.strategies import PCAStrategy
 from flower_pca.wire import read_request
@@ -104,7 +104,7 @@ def test_each_node_writes_its_loadings_with_the_names_of_its_columns_and_people(
     result = fitted(sites(tables), rules={"output_dir": tmp_path, "split_columns": "std"}, scale="std", mask=True)
     pooled = simulate("krylov", tables, n_components=K, split="columns", scale="std", mask=True)
     for i, table in enumerate(tables.values()):
-        header, arrays = archive.read(tmp_path / f"flower_pca-own-{i}.npz", "own result")
+        header, arrays = files.read(tmp_path / f"flower_pca-own-{i}.npz", "own result")
         assert header["columns"] == sorted(table.columns)
         assert header["rows"] == list(table.index)
         np.testing.assert_array_equal(arrays["components"], pooled.own[i]["components"])

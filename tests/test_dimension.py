@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from sklearn.decomposition import _pca
 
 from flower_pca import DataError
-from flower_pca.analysis.dimension import evidence, minka
+from flower_pca.analysis.likelihood import evidence, minka
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(2, 12), st.integers(0, 200))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import flower_pca
-from flower_pca.base import extras
+from flower_pca.base import errors
 
 WITHOUT = """
 import importlib.abc, sys
@@ -23,7 +23,7 @@ import importlib.util
 find = importlib.util.find_spec
 importlib.util.find_spec = lambda name, package=None: None if name in {absent!r} else find(name, package)
 """
-MODULES = {module for module, _ in extras.EXTRAS.values()}
+MODULES = {module for module, _ in errors.EXTRAS.values()}
 
 
 def without(absent, code):
@@ -74,7 +74,7 @@ def test_what_needs_an_extra_says_which_in_the_same_words(case):
     code, package, purpose = USES[case]
     indented = "\n".join(f"    {line}" for line in code.splitlines())
     said = without(MODULES, f"try:\n{indented}\nexcept Exception as error:\n    print(type(error).__name__, error)")
-    extra = extras.EXTRAS[package][1]
+    extra = errors.EXTRAS[package][1]
     sentence = f'{package} must be installed {purpose}. Got no such package. Run: pip install "flower-pca[{extra}]"'
     assert said == f"ConfigError {sentence}\n"
 
@@ -82,4 +82,4 @@ def test_what_needs_an_extra_says_which_in_the_same_words(case):
 def test_no_other_place_names_an_extra():
     here = Path(flower_pca.__file__).parent
     spelt = [p.relative_to(here).as_posix() for p in here.rglob("*.py") if re.search(r"flower-pca\[", p.read_text())]
-    assert spelt == ["base/extras.py"]
+    assert spelt == ["base/errors.py"]

@@ -13,11 +13,11 @@ from flwr.proto.node_pb2 import NodeInfo
 from flower_pca import Stream, answering, wire
 from flower_pca.base.errors import NotEnoughNodes
 from flower_pca.clients import client_app
-from flower_pca.clients.books import memory
+from flower_pca.clients.books import folders
 from flower_pca.clients.policy.refusals import words_for_server
 from flower_pca.masking import messages
 from flower_pca.strategies import PCAStrategy, TrackingStrategy
-from flower_pca.strategies.patience import Patience
+from flower_pca.strategies.nodes import Patience
 
 pytestmark = pytest.mark.usefixtures("lines")
 
@@ -150,7 +150,7 @@ def test_a_refusal_by_a_rule_is_lasting_and_one_for_want_of_anything_else_is_not
     assert [answer.lasting for answer in answers if answer.refusal] == [True] * 5
 
     full = OSError(errno.ENOSPC, "No space left on device")
-    kept, calls = memory.StateStore.save, []
+    kept, calls = folders.StateStore.save, []
 
     def save(self, what):
         calls.append(what)
@@ -158,7 +158,7 @@ def test_a_refusal_by_a_rule_is_lasting_and_one_for_want_of_anything_else_is_not
             raise full
         kept(self, what)
 
-    monkeypatch.setattr(memory.StateStore, "save", save)
+    monkeypatch.setattr(folders.StateStore, "save", save)
     grid, seen = grid_of(SHARDS), []
     grid.tamper = lambda message, reply: seen.append(reply) or reply
     result = strategy("faps").fit(grid)

@@ -30,7 +30,7 @@ def path(tmp_path):
 @pytest.fixture
 def plain(monkeypatch):
     """Without pictures, which take most of the time of a page."""
-    monkeypatch.setattr("flower_pca.report.live.report.pictures", lambda result, shards, chosen=None: "")
+    monkeypatch.setattr("flower_pca.report.live.auditing.pictures", lambda result, shards, chosen=None: "")
 
 
 def hurried(live, pages, path):
@@ -142,7 +142,7 @@ def test_sites_are_called_by_their_names_and_under_masks_not_at_all(path):
 
 
 def test_without_matplotlib_it_has_tables(path, monkeypatch):
-    monkeypatch.setattr("flower_pca.base.extras.there", lambda name: False)
+    monkeypatch.setattr("flower_pca.base.errors.there", lambda name: False)
     with Live(path, title="x") as live:
         track("st_miss", clients(1), n_components=R, on_step=live)
     assert "matplotlib" in text(path)

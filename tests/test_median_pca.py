@@ -10,7 +10,7 @@ from builders import Array, sine
 
 from flower_pca import ConfigError, DataError, MedianPCA, simulate
 from flower_pca.base import linalg
-from flower_pca.base.medians import median, of_points, of_spans
+from flower_pca.base.linalg import median, of_points, of_spans
 
 pytestmark = pytest.mark.usefixtures("lines")
 D, NODES, BAD, K = 12, 20, 8, 2

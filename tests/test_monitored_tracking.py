@@ -9,7 +9,7 @@ from builders import StopError
 from flower_pca import ConfigError, STMiss, TrackingResult, track
 from flower_pca.core.kinds import Kind
 from flower_pca.core.model import Model
-from flower_pca.results.events import Events
+from flower_pca.results.record import Events
 from flower_pca.rows import gaps
 from flower_pca.rows.stream import Stream
 from flower_pca.tracking import batch, panel

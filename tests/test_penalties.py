@@ -10,7 +10,7 @@ from builders import evenly, pooled, sine, three_clients
 from fake_grid import grid_of, in_a_run
 
 from flower_pca import ConfigError, Outcome, make, simulate
-from flower_pca.algorithms import penalties
+from flower_pca.algorithms import faps
 from flower_pca.strategies import FAPS
 
 MEASURED = "faps(penalty='measured')"
@@ -74,12 +74,12 @@ def test_there_may_be_no_or_few_columns_beside_the_components(d: int, k: int) ->
 
 def test_the_guard_rises_where_steps_no_longer_fall_and_only_under_masks() -> None:
     falling, still = tuple(0.9**i for i in range(40)), (0.1,) * 40
-    assert penalties.next_guard(0.0, falling, 40) == 0.0
-    assert penalties.next_guard(0.0, still, 40) == 0.25
-    assert penalties.next_guard(0.25, still, 60) == 0.4375
-    assert penalties.next_guard(0.0, still, 41) == 0.0
-    assert penalties.next_guard(0.985, still, 80) == pytest.approx(0.98875)
-    assert penalties.newest(still, 0.2) == (*still[1:], 0.2)
+    assert faps.next_guard(0.0, falling, 40) == 0.0
+    assert faps.next_guard(0.0, still, 40) == 0.25
+    assert faps.next_guard(0.25, still, 60) == 0.4375
+    assert faps.next_guard(0.0, still, 41) == 0.0
+    assert faps.next_guard(0.985, still, 80) == pytest.approx(0.98875)
+    assert faps.newest(still, 0.2) == (*still[1:], 0.2)
     algorithm, model = make(MEASURED), _model()
     states = [algorithm.start(model), algorithm.start(_model(summed=True))]
     turning = np.random.default_rng(0).standard_normal((40, 6, 2))
@@ -99,7 +99,7 @@ def test_with_a_full_guard_an_answer_is_nearly_that_of_ssi() -> None:
 
     X = three_clients(0).shards[1]
     Z = np.linalg.qr(np.random.default_rng(0).standard_normal((30, 3)))[0]
-    up, _ = penalties.answer(Z, LocalData(X), {}, steps=10, tol=0.0, guard=0.99)
+    up, _ = faps.answer(Z, LocalData(X), {}, steps=10, tol=0.0, guard=0.99)
     np.testing.assert_allclose(up["Y"], X.T @ (X @ Z), atol=0.05 * np.linalg.norm(X.T @ (X @ Z)))
 
 

@@ -17,7 +17,7 @@ from test_personal_span import shards as degenerate
 
 from benchmarks import own_numbers
 from flower_pca import ConfigError, ExactPerPCA, PCAResult, PerPCA, PersonalResult, ProtocolError, registry, simulate
-from flower_pca.algorithms.personal import held_out, noise
+from flower_pca.algorithms.personal import held_out
 from flower_pca.clients.books.folders import own_file
 from flower_pca.rows import fixed, folds
 from flower_pca.rows.frame import Frame
@@ -99,7 +99,7 @@ def test_the_noise_of_columns_is_found_beside_what_they_share(n: int) -> None:
     rng, s = np.random.default_rng(17), deviations("by ratios", 30)
     rows = 3.0 * rng.standard_normal((n, 4)) @ np.linalg.qr(rng.standard_normal((30, 4)))[0].T
     data = LocalData(rows + s * rng.standard_normal((n, 30)))
-    ratios = noise.by_column(fixed.parts(data), 12) / s**2
+    ratios = held_out.by_column(fixed.parts(data), 12) / s**2
     assert 0.5 <= np.median(ratios) <= 1.5
     assert ratios.min() >= 0.2
     assert ratios.max() <= 5.0
@@ -108,7 +108,7 @@ def test_the_noise_of_columns_is_found_beside_what_they_share(n: int) -> None:
 def test_columns_of_zeros_and_those_that_are_sums_of_others_have_no_noise() -> None:
     X = np.random.default_rng(18).standard_normal((200, 6))
     rows = np.hstack([X, X[:, :1] + X[:, 1:2], np.zeros((200, 2))])
-    found = noise.by_column(fixed.parts(LocalData(rows)), 4)
+    found = held_out.by_column(fixed.parts(LocalData(rows)), 4)
     assert np.isfinite(found).all()
     assert found[[0, 1, 6, 7, 8]].max() <= 1e-6
     np.testing.assert_allclose(found[2:6], 1.0, atol=0.4)
@@ -140,8 +140,8 @@ def test_held_out_residuals_are_those_of_numpy(n: int, frame: Frame) -> None:
     X = problem(6, n)[0][2]
     data = LocalData(X).in_frame(frame)
     columns = np.linspace(0.5, 1.5, D)
-    directions = noise.directions(fixed.parts(data), 6)
-    (along, left), below = noise.residuals(directions), noise.below(directions, columns)
+    directions = held_out.directions(fixed.parts(data), 6)
+    (along, left), below = held_out.residuals(directions), held_out.noise_along(directions, columns)
     rows = X if frame.mean is None or frame.scale is None else (X - frame.mean) / frame.scale
     order = np.random.default_rng(20221122).permutation(n)
     U = np.linalg.qr(np.random.default_rng(8).standard_normal((D, 2)))[0]

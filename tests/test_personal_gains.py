@@ -11,8 +11,7 @@ from scipy.linalg import eigh
 from sklearn.datasets import load_digits
 
 from flower_pca import ConfigError, ExactPerPCA, PersonalResult, simulate
-from flower_pca.algorithms.personal.gains import Gains
-from flower_pca.algorithms.personal.secants import Secant, Secants
+from flower_pca.algorithms.personal.secants import Gains, Secant, Secants
 from flower_pca.base.status import Outcome
 
 

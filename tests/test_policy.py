@@ -10,7 +10,7 @@ from fake_grid import FakeGrid, grid_of, is_pca_of
 from flwr.app import Context, RecordDict
 
 from flower_pca import strategies, wire
-from flower_pca.base import archive
+from flower_pca.base import files
 from flower_pca.base.errors import ConfigError, NotEnoughNodes
 from flower_pca.clients import PCAClient, client_app
 from flower_pca.core.stage import Broadcast
@@ -147,7 +147,7 @@ def test_columns_are_counted_over_runs_plain_or_masked(mask, tmp_path):
 
     assert run() == run() == []
     (path,) = tmp_path.glob("flower_pca-ledger-*.npz")
-    assert archive.read(path, "ledger of a node", private=True)[0]["columns"] == 2 * used
+    assert files.read(path, "ledger of a node", private=True)[0]["columns"] == 2 * used
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert "that is its max_columns" in run()[0][2]
 
@@ -163,7 +163,7 @@ def test_columns_of_a_stream_that_does_not_know_them_are_those_of_its_batches(ma
             allow=["st_miss"],
         )
         strategies.TrackingStrategy("st_miss", n_components=1, steps=2, mask=mask).fit(FakeGrid(app, len(streams)))
-        return [archive.read(p, "ledger of a node", private=True)[0]["columns"] for p in folder.glob("*ledger*.npz")]
+        return [files.read(p, "ledger of a node", private=True)[0]["columns"] for p in folder.glob("*ledger*.npz")]
 
     batches = [[X[20 * i : 20 * i + 20] for i in range(2)] for X in SHARDS[:2]]
     known = columns([Stream(of) for of in batches], tmp_path / "known")

@@ -12,7 +12,7 @@ from pages import flower_pca
 
 from flower_pca import Stream, simulate, track
 from flower_pca.commands import common
-from flower_pca.simulation import progress
+from flower_pca.simulation import backend
 
 SHARDS = mixed(0).shards
 
@@ -88,7 +88,7 @@ def values(pages):
 
 
 def test_a_notebook_shows_a_bar_that_only_grows_and_ends_full(notebook, monkeypatch):
-    monkeypatch.setattr(progress, "_EVERY", 0.0)
+    monkeypatch.setattr(backend, "_EVERY", 0.0)
     result = simulate("ssi", SHARDS, n_components=2)
     bars = values(notebook)
     assert len(bars) == len(result.history) + 1
@@ -105,11 +105,11 @@ def test_the_bar_of_every_kind_of_run_ends_full(notebook, settings):
 
 
 def test_elsewhere_there_is_no_bar(monkeypatch):
-    assert not progress.in_notebook()
+    assert not backend.in_notebook()
     terminal = types.ModuleType("IPython")
     terminal.get_ipython = lambda: object()
     monkeypatch.setitem(sys.modules, "IPython", terminal)
-    assert not progress.in_notebook()
+    assert not backend.in_notebook()
 
 
 def test_a_notebook_shows_the_steps_of_a_tracker():

@@ -12,7 +12,7 @@ from flwr.app import ConfigRecord
 from scipy import sparse
 
 from flower_pca import ConfigError, DataError, Projection, ProtocolError, simulate
-from flower_pca.base import archive
+from flower_pca.base import files
 from flower_pca.names.columns import digest
 
 SHARDS = shards((60, 25, 7), 0.7 ** np.arange(8), shift=1.0)
@@ -20,7 +20,7 @@ SETTINGS = {"plain": {}, "scaled": {"scale": "std"}, "raw": {"center": False}, "
 
 
 def packed(header=None, **arrays):
-    return archive.to_bytes("projection", header or {}, arrays)
+    return files.to_bytes("projection", header or {}, arrays)
 
 
 @pytest.mark.parametrize("setting", SETTINGS.values(), ids=SETTINGS)
@@ -106,7 +106,7 @@ def squeezed():
         (b"", "a projection that flower_pca has packed. Got bytes that cannot be read as one"),
         (packed(components_=np.eye(2))[:-30], "bytes that cannot be read as one"),
         (squeezed(), r"bytes that cannot be read as one \(ValueError\)"),
-        (archive.to_bytes("result", {}, {"components_": np.eye(2)}), r"read as one \(ValueError\). Check the sender"),
+        (files.to_bytes("result", {}, {"components_": np.eye(2)}), r"read as one \(ValueError\). Check the sender"),
         (
             packed(components_=np.eye(2), own=np.eye(2)),
             "The arrays of a projection must be .* Got components_, own. Check",

@@ -10,7 +10,7 @@ import pytest
 from fake_grid import grid_of, in_a_run
 
 from flower_pca import DP, ConfigError, DataError, PCAResult, cli, simulate
-from flower_pca.dp.outlook import Outlook
+from flower_pca.dp.gaussian import Outlook
 from flower_pca.names import ranges
 from flower_pca.strategies import Covariance
 

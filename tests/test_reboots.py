@@ -13,7 +13,7 @@ from test_watching import R, clients, plain
 from flower_pca import STMiss, Stream, strategies, track
 from flower_pca.clients import client_app
 from flower_pca.data.sources import Arrivals
-from flower_pca.results.events import Events
+from flower_pca.results.record import Events
 
 pytestmark = pytest.mark.usefixtures("lines")
 STEPS = 5

@@ -13,7 +13,7 @@ from fake_grid import grid_of, in_a_run
 from spoilt import ROWS, SMALL, Array, own, pose, rel
 
 from flower_pca import ConfigError, DataError, Outcome, PCAResult, RobustResult, make, simulate
-from flower_pca.algorithms.robust.hidden import unseen
+from flower_pca.algorithms.robust.base import unseen
 from flower_pca.rows.local import LocalData
 from flower_pca.strategies import ConsensusRPCA
 

@@ -11,7 +11,7 @@ from test_report import Reader, page
 from flower_pca import DP, simulate
 from flower_pca.base import labels
 from flower_pca.cli import main
-from flower_pca.plots import figure, overview
+from flower_pca.plots import course, figure
 
 SHARDS = deal(rows(600, 0.7 ** np.arange(6), seed=4) + 0.2, (300, 200, 100))
 
@@ -59,11 +59,11 @@ def test_under_noise_every_table_has_the_same_bounds(noisy, tmp_path, capsys):
     assert figures["bounds_together"] == known.together.tolist()
     assert figures["noise_alone"] == known.floor
     assert "of about" in repr(noisy)
-    assert "of about" in overview.summary(noisy)
+    assert "of about" in course.summary(noisy)
 
 
 def test_the_overview_of_a_run_with_noise_shows_bounds_and_no_share(noisy):
-    drawn = overview.figure(noisy)
+    drawn = course.figure(noisy)
     (bars,) = (container for container in drawn.axes[0].containers if hasattr(container, "has_yerr"))
     ends = np.array([segment[:, 1] for segment in bars[2][0].get_segments()])
     np.testing.assert_allclose(ends, noisy.certainty.shares, atol=1e-9)

@@ -13,7 +13,7 @@ from pages import flower_pca
 
 from flower_pca import DataError, PCAResult, simulate
 from flower_pca.analysis.monitor import Monitor
-from flower_pca.base import archive
+from flower_pca.base import files
 from flower_pca.data import sources
 
 rng = np.random.default_rng(0)
@@ -188,7 +188,7 @@ def test_the_very_data_of_a_run_of_some_columns_are_scored_and_transformed(tmp_p
 
 @pytest.mark.parametrize("command", ["transform", "score"])
 def test_a_tracking_result_is_said_to_be_one(command, tmp_path, capsys):
-    path = archive.write(tmp_path / "tracking.npz", "tracking result", {}, {})
+    path = files.write(tmp_path / "tracking.npz", "tracking result", {}, {})
     more = ["-o", tmp_path / "s.npy"] if command == "transform" else []
     code, _, err = flower_pca(capsys, command, path, tmp_path / "x.csv", *more)
     assert code == 2

@@ -11,7 +11,7 @@ from flwr.app import ConfigRecord
 from flower_pca import ConfigError, DataError, ProtocolError, Scaling
 from flower_pca.audit import view
 from flower_pca.audit.sentences import telling
-from flower_pca.base import archive
+from flower_pca.base import files
 from flower_pca.clients import Rules
 from flower_pca.core.kinds import Kind
 from flower_pca.strategies import Standardize, arrays_of
@@ -92,7 +92,7 @@ def test_a_record_carries_it_to_a_node():
     arrays = {"mean_": scaling.mean_, "scale_": scaling.scale_}
     for rows in (None, "3", True, 0):
         with pytest.raises(DataError, match=f"n_samples_ of a scaling must be a number of rows. Got '?{rows}'?. Check"):
-            Scaling.from_bytes(archive.to_bytes("scaling", {"n_samples_": rows}, arrays))
+            Scaling.from_bytes(files.to_bytes("scaling", {"n_samples_": rows}, arrays))
     for wrong in ({"scale_": np.array([1.0, 0.0, 1.0, 1.0])}, {"mean_": np.zeros(3)}, {"scale_": np.full(4, np.nan)}):
         with pytest.raises(DataError, match="The arrays of a scaling must be finite numbers for each column"):
             Scaling(**{"mean_": scaling.mean_, "scale_": scaling.scale_, "n_samples_": 3, **wrong})

@@ -23,7 +23,7 @@ from typing import ClassVar
 import numpy as np
 
 from flower_pca.algorithms.ssi import SSI, SSIState
-from flower_pca.core.asks import BLOCK, Ask, index, number
+from flower_pca.core.kinds import BLOCK, Ask, index, number
 from flower_pca.core.kinds import COUNT, ROWS, Kind, Part
 
 

@@ -9,7 +9,7 @@ from fake_grid import grid_of, in_a_run
 from spoilt import ROWS
 
 from flower_pca import ConfigError, strategies
-from flower_pca.clients.books import memory
+from flower_pca.clients.books import folders
 from flower_pca.registry import ALGORITHMS
 
 SHARDS = unequal(3)
@@ -56,7 +56,7 @@ def test_runs_beside_a_run_leave_its_bits(name, asked, tmp_path):
 
 @pytest.mark.slow
 def test_the_oldest_memory_goes_once_there_are_many(tmp_path, monkeypatch):
-    monkeypatch.setattr(memory, "MOST_RUNS", 3)
+    monkeypatch.setattr(folders, "MOST_RUNS", 3)
     with in_a_run():
         for seed in range(5):
             run("faps", grid_of(SHARDS, memory_dir=tmp_path, answers="rows"), seed=seed)

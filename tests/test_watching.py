@@ -22,10 +22,9 @@ from flower_pca import (
     strategies,
     track,
 )
-from flower_pca.base import archive, linalg
+from flower_pca.base import files, linalg
 from flower_pca.clients import client_app
-from flower_pca.results.events import Events
-from flower_pca.results.record import ClientStep, StepRecord
+from flower_pca.results.record import ClientStep, Events, StepRecord
 
 D, R, STEPS = 10, 2, 6
 pytestmark = pytest.mark.usefixtures("lines")
@@ -301,7 +300,7 @@ def test_the_files_of_a_client_name_their_columns(tmp_path):
     back = SiteRows(rows[:, ::-1], names=tuple(reversed(names)))
     for k, source in enumerate((back, rows)):
         track("st_miss", [Stream(source, batch=12, out=tmp_path / str(k))], n_components=R, steps=2)
-        header, arrays = archive.read(tmp_path / str(k) / "batch-000001.npz", "completed batch")
+        header, arrays = files.read(tmp_path / str(k) / "batch-000001.npz", "completed batch")
         assert header["columns"] == (None if k else names)
         seen = ~arrays["missing"]
         assert np.array_equal(arrays["rows"][seen], rows[12:24][seen])

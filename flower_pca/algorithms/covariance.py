@@ -3,24 +3,29 @@
 The client packs C_i into a vector, the server adds the vectors, unpacks the sum and takes its eigenvectors. There is
 one message, and nothing to iterate. `packed` and `unpacked` are inverse to each other; the audit reads answers by the
 latter.
+
+Auto: krylov, or covariance in its place where that is expected to cost less; the run says which, and why.
+
+The choice is made once the opening has told how many columns there are, from the numbers of the question alone (d, k,
+tol), and is so the same over every transport. What a node has declined in its answer to the opening is not asked of it.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import ClassVar, Final
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from flower_pca.base import linalg
+from flower_pca.algorithms.krylov import AUTO, MESSAGE, Krylov
+from flower_pca.base import labels, linalg
 from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Outcome, Status
 from flower_pca.core.algorithm import Algorithm, scaled_up
-from flower_pca.core.asks import COLUMNS, Ask
-from flower_pca.core.kinds import ROWS, Kind, Part
+from flower_pca.core.kinds import COLUMNS, ROWS, Ask, Kind, Part
 from flower_pca.core.model import Model, fraction_rank
 from flower_pca.core.stage import Arrays
 from flower_pca.rows.local import LocalData
@@ -119,3 +124,112 @@ def unpack(vector: Array) -> Array:
     C += C.T
     C[np.diag_indices(d)] = vector[:d]
     return C
+
+
+_DIGITS: Final = 16  # of double precision
+
+
+def beforehand(
+    algorithm: Algorithm[Any], private: bool, over_air: bool, known: bool = False
+) -> tuple[Algorithm[Any], dict[str, str]]:
+    """The algorithm that a run begins with, and why: for auto, where there is noise on the answers, Krylov.
+
+    Where the columns are `known` before the run, it is covariance under a budget: of all that may take noise it finds
+    most, as it spends the budget on one message.
+    """
+    if isinstance(algorithm, Auto) and private and known and not over_air:
+        why = "auto took covariance, as a budget spent on one message finds more than one dealt out to several"
+        return Covariance(oversample=algorithm.narrow.oversample), {"algorithm": why}
+    if not isinstance(algorithm, Krylov) or not (private or over_air):
+        return algorithm, {}
+    what = "over a channel"
+    if private:
+        what = "with dp, whose noise is dealt out before columns are known"
+    if isinstance(algorithm, Auto):
+        return algorithm.krylov.narrow, {"algorithm": f"auto took krylov, as always {what}"}
+    if algorithm.narrow is algorithm:
+        return algorithm, {}
+    return algorithm.narrow, {"algorithm": f"krylov took narrow blocks, as always {what}"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Auto(Krylov):
+    """Krylov, unless one message of covariance is fewer messages, and no more numbers, than Krylov is expected to take.
+
+    Krylov is expected to take a round for every digit of `tol`, or as many as its blocks of p columns take to span all
+    d. A round is d p numbers each way; covariance is d (d + 1) / 2 numbers up. So covariance is taken up to about 90
+    columns for one component, 220 for five and 380 for ten, at the default `tol`. Both have the same answer. With
+    `oversample="auto"` Krylov's blocks are wide, and dear; then covariance is taken as long as its message has at most
+    512 kB, up to 361 columns, and is no more messages.
+
+    Nodes that do not serve covariance, or may not send so much by their `max_columns`, say so as they answer the
+    opening; then it is Krylov. So it is under `dp`, whose noise is dealt out before the columns are known, and over the
+    air.
+
+    Args:
+        oversample, max_basis, tol, min_rounds, max_rounds, patience: See `Krylov`.
+    """
+
+    @property
+    def alternative(self) -> str:
+        return Covariance.name
+
+    @property
+    def spec(self) -> str:
+        return f"auto{super().spec.removeprefix(self.name)}"
+
+    @property
+    def krylov(self) -> Krylov:
+        """What is taken where covariance is not."""
+        return Krylov(**{f.name: getattr(self, f.name) for f in fields(Krylov)})
+
+    def settle(self, model: Model) -> tuple[Any, str]:
+        d, wide = model.d, self.oversample == AUTO
+        rounds, many = self.forecast(model)
+        one, of = d * (d + 1) // 2, "columns"
+        if model.split is not None:
+            of = "people"
+        sizes = f"one message, of {one:,} numbers for {d:,} {of}"
+        others = f"{labels.count(rounds, 'message')}, of {many:,} numbers together, for tol={self.tol:g}"
+        both = f"after the opening covariance takes {sizes}, where krylov is expected to take {others}"
+        if rounds < 1:
+            why = "the first message, in which all algorithms are alike, is expected to answer all"
+            more = f"covariance would take one more {sizes.removeprefix('one ')}"
+            return self._krylov(model, f"auto took krylov, as {why}: {more}")
+        refusals = (
+            (rounds < 2 and not wide, "covariance would save no message"),
+            (one > many, "that is fewer numbers"),
+            (wide and 8 * one > MESSAGE, f"the message of covariance would be larger than {MESSAGE // 1024} kB"),
+        )
+        for holds, why in refusals:
+            if holds:
+                return self._krylov(model, f"auto took krylov, as {why}: {both}")
+        if model.declined:
+            return self._krylov(model, f"auto took krylov, as a client declines covariance. {model.declined}")
+        fewer = "it takes no more messages, and no more numbers"
+        if rounds > 1:
+            fewer = "that is fewer messages"
+        return Covariance(oversample=self.narrow.oversample), f"auto took covariance, as {fewer}: {both}"
+
+    def forecast(self, model: Model) -> tuple[int, int]:
+        """Rounds that Krylov is expected to take after the opening, and the numbers that they send both ways."""
+        if self._answered(model):
+            return 0, 0
+        left, (chosen, _) = model.d - model.columns.shape[1], self.krylov.settle(replace(model, declined=""))
+        p = min(chosen.width(model.n_components), model.d)
+        digits = math.ceil(-math.log10(max(self.tol, 10.0**-_DIGITS)))
+        rounds = min(max(digits, 1), -(-left // p), self.max_rounds)
+        return rounds, 2 * model.d * min(rounds * p, left)
+
+    def _answered(self, model: Model) -> bool:
+        """Whether the block is right already, as where the number of components was found by all of C."""
+        if model.product is None or model.residuals is None or model.restarts:
+            return False
+        return float(model.residuals.max()) <= self.tol * linalg.length(model.product[:, 0])
+
+    def _krylov(self, model: Model, why: str) -> tuple[Krylov, str]:
+        """Krylov with blocks of the width that is asked for."""
+        chosen, width = self.krylov.settle(model)
+        if width:
+            why = f"{why}; {width}"
+        return chosen, why

@@ -16,8 +16,7 @@ from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.linalg import Array, Power
 from flower_pca.core.algorithm import Iterative, Progress, ritz_round
-from flower_pca.core.asks import BLOCK, Ask
-from flower_pca.core.kinds import Kind, Part
+from flower_pca.core.kinds import BLOCK, Ask, Kind, Part
 from flower_pca.core.model import Model
 from flower_pca.core.stage import MARGIN, Arrays
 from flower_pca.rows.local import LocalData

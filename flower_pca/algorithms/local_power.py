@@ -15,8 +15,7 @@ import numpy as np
 from flower_pca.base import checks, linalg
 from flower_pca.base.linalg import Array
 from flower_pca.core.algorithm import Iterative, Movement, Progress, ritz_round, scaled_up
-from flower_pca.core.asks import BLOCK, FLAG, STEPS, Ask
-from flower_pca.core.kinds import ROWS, Kind, Part
+from flower_pca.core.kinds import BLOCK, FLAG, ROWS, STEPS, Ask, Kind, Part
 from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays, Merge, Stack, add, stack
 from flower_pca.rows.local import LocalData

@@ -18,8 +18,7 @@ from flower_pca.base.errors import ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Outcome, Status
 from flower_pca.core.algorithm import Algorithm
-from flower_pca.core.asks import FLAG, ROW_WIDTH, Ask
-from flower_pca.core.kinds import Kind, Part
+from flower_pca.core.kinds import FLAG, ROW_WIDTH, Ask, Kind, Part
 from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays, Merge, Stack, stack
 from flower_pca.rows.local import LocalData

@@ -13,8 +13,7 @@ from flower_pca.base.errors import ConfigError
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Status
 from flower_pca.core.algorithm import Iterative, Progress
-from flower_pca.core.asks import BLOCK, Ask
-from flower_pca.core.kinds import Kind, Part
+from flower_pca.core.kinds import BLOCK, Ask, Kind, Part
 from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays
 from flower_pca.rows.local import LocalData

@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from flower_pca.algorithms.personal.closing import OWN
-from flower_pca.base import checks, extras
+from flower_pca.base import checks, errors
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array, eigh_descending
 from flower_pca.results.personal import PersonalResult
@@ -67,7 +67,7 @@ def clusters(rho: Array, n_clusters: int, *, seed: int = 0) -> Array:
     """
     rho = _square(rho)
     checks.integer("n_clusters", n_clusters, least=1, most=len(rho))
-    with extras.needing("scikit-learn", "to cluster"):
+    with errors.needing("scikit-learn", "to cluster"):
         from sklearn.cluster import KMeans
     A = (1.0 - rho**2) ** 2
     np.fill_diagonal(A, 0.0)

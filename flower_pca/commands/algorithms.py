@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from flower_pca import registry
-from flower_pca.base import checks, extras, labels
+from flower_pca.base import checks, errors, labels
 from flower_pca.commands import common
 from flower_pca.core import compatible
 from flower_pca.core.stage import Stage
@@ -72,7 +72,7 @@ def run_compare(given: argparse.Namespace) -> int:
 
 def _write(courses: Sequence[Any], figures: list[dict[str, Any]], place: Path) -> str:
     """Write the files of a comparison; and what to say of the picture."""
-    drawn = extras.there("matplotlib")
+    drawn = errors.there("matplotlib")
     with common.writing(place) as draft:
         (draft / "comparison.json").write_text(json.dumps(figures, indent=2), encoding="utf-8")
         plain = [name for name, value in figures[0].items() if not isinstance(value, list)]
@@ -86,7 +86,7 @@ def _write(courses: Sequence[Any], figures: list[dict[str, Any]], place: Path) -
             course.compare(courses, draft / "comparison.svg")
     if drawn:
         return "and comparison.svg"
-    return f"and no picture ({extras.lacking('matplotlib', 'to draw')})"
+    return f"and no picture ({errors.lacking('matplotlib', 'to draw')})"
 
 
 def _left_out(shards: list[Any], specs: list[str], settings: dict[str, Any]) -> dict[str, int]:

@@ -76,7 +76,7 @@ def _shards(given: argparse.Namespace) -> tuple[list[Any], list[str]]:
 
 def _of_files(given: argparse.Namespace) -> tuple[list[Any], list[str]]:
     from flower_pca.data import sources
-    from flower_pca.data.reading import matching, require_matches
+    from flower_pca.data.table import matching, require_matches
 
     _, files = sources.files_of(given.data, "*", given.without)
     tables, errors = {}, []

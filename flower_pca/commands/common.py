@@ -20,7 +20,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from flower_pca.base import archive, checks
+from flower_pca.base import checks, files
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.core.drive import Driven
 from flower_pca.core.question import MISSING, SCALES, SPLITS
@@ -163,7 +163,7 @@ def clients_of(given: argparse.Namespace) -> list[Any]:
 
 def _without(shards: list[Any], patterns: Sequence[str]) -> list[Any]:
     """The shards of the other sites, where the rows are dealt by a column that names these."""
-    from flower_pca.data.reading import matching, require_matches
+    from flower_pca.data.table import matching, require_matches
 
     sites = [getattr(shard, "site", "") for shard in shards]
     require_matches("The sites to leave out", filter(None, sites), patterns)
@@ -268,7 +268,7 @@ def result_of(path: str, *, steps: bool = False, missing: str = "error") -> Any:
     from flower_pca.results.steps import TrackingResult
 
     try:
-        if steps and archive.kind(path) == "tracking result":
+        if steps and files.kind(path) == "tracking result":
             return TrackingResult.load(path)
         result = PCAResult.load(path)
         if missing == "mean":
@@ -278,7 +278,7 @@ def result_of(path: str, *, steps: bool = False, missing: str = "error") -> Any:
         remedy = "Give the result.npz that a run has written."
         raise DataError("The result", must="there", got=f"no file {path}", then=remedy) from error
     except DataError as error:
-        if archive.kind(path) != "tracking result":
+        if files.kind(path) != "tracking result":
             raise
         got = f"a tracking result, {path}, whose components change from step to step"
         remedy = "There is no transform and no score of it; flower-pca show tells of it."

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from flower_pca.base import archive, hints, labels
+from flower_pca.base import files, hints, labels
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array
 
@@ -43,7 +43,7 @@ def write_own(result: Any, folder: Path, shards: Sequence[Any]) -> list[str]:
         header = {**about, "columns": None if names is None else [str(name) for name in names]}
         if apart:
             header |= {"rows": getattr(shards[key], "ids", None)}
-        archive.write(folder / _OWN_FILE.format(key), _KIND, header, arrays, private=True)
+        files.write(folder / _OWN_FILE.format(key), _KIND, header, arrays, private=True)
     return [_OWN_FILE.format(key) for key in result.own]
 
 
@@ -67,7 +67,7 @@ def own_components(path: str, result: Any) -> tuple[Array, str]:
 
     require_personal(result, "--own")
     try:
-        header, arrays = archive.read(path, _KIND)
+        header, arrays = files.read(path, _KIND)
     except FileNotFoundError as error:
         remedy = "Give a file that run --own, or a node, has written."
         raise DataError("The file of own components", must="there", got=f"no file {path}", then=remedy) from error
@@ -140,7 +140,7 @@ def write_table(path: Path, head: Sequence[str], rows: Iterable[Sequence[object]
     writer = csv.writer(text)
     writer.writerow(head)
     writer.writerows(rows)
-    with archive.replacing(path, private=private) as file:
+    with files.replacing(path, private=private) as file:
         file.write(text.getvalue().encode())
 
 

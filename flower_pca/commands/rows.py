@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 from flower_pca.analysis.monitor import LEVEL, SOURCES, Anomaly, Limits, Monitor, RowScores
-from flower_pca.base import archive, checks, hints, labels
+from flower_pca.base import checks, files, hints, labels
 from flower_pca.base.errors import ConfigError
 from flower_pca.commands import common, output
 from flower_pca.names.spelling import clean
@@ -57,7 +57,7 @@ def run_transform(given: argparse.Namespace) -> int:
         scores = result.transform(rows, client=client)
     n, k = scores.shape
     if kind == ".npy":
-        with archive.replacing(path, private=True) as file:
+        with files.replacing(path, private=True) as file:
             np.save(file, scores)
     else:
         names = [f"component_{j + 1}" for j in range(result.n_components_)]
@@ -78,7 +78,7 @@ def _part(given: argparse.Namespace) -> Any:
     from flower_pca.vertical.result import ColumnsResult
 
     with suppress(FileNotFoundError):  # of which another reader speaks
-        if archive.kind(given.result) == "own result":
+        if files.kind(given.result) == "own result":
             return ColumnsResult.part(given.result)
         return None
     return None
@@ -156,9 +156,9 @@ def run_score(given: argparse.Namespace) -> int:
     if out is not None:
         _write(out, sites, scored, limits, found)
     if picture is not None:
-        from flower_pca.plots import monitoring
+        from flower_pca.plots import clients
 
-        monitoring.draw(scored, limits, picture)
+        clients.draw(scored, limits, picture)
         picture.chmod(0o600)  # it shows each row
     if given.json:
         plain = [asdict(anomaly) for anomaly in found]

@@ -258,7 +258,7 @@ def _dealt(table: Table, given: argparse.Namespace) -> list[Any]:
     """A stream of every file of a folder, each with an equal part of a step; else what `deal` makes."""
     from flower_pca.base.errors import ConfigError
     from flower_pca.data import partition
-    from flower_pca.data.reading import no_rows
+    from flower_pca.data.table import no_rows
     from flower_pca.rows.stream import Stream
 
     count = len(table.parts)

@@ -11,7 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from flower_pca.base import extras, labels
+from flower_pca.base import errors, labels
 from flower_pca.base.errors import ConfigError
 from flower_pca.commands import common
 
@@ -86,7 +86,7 @@ def run_audit(given: argparse.Namespace) -> int:
         raise ConfigError("missing in an audit", must='"error"', got=repr(given.missing), then=remedy)
     with common.progress("starting") as on_round:
         found = audit(given.algorithm, common.clients_of(given), masked=given.masked, on_round=on_round, **settings)
-    drawn = extras.there("matplotlib")
+    drawn = errors.there("matplotlib")
     with common.writing(place) as draft:
         found.save(draft / "leaks.csv")
         if drawn:
@@ -99,7 +99,7 @@ def run_audit(given: argparse.Namespace) -> int:
     if drawn:
         picture = "and leak.svg"
     else:
-        picture = f"and no picture ({extras.lacking('matplotlib', 'to draw')})"
+        picture = f"and no picture ({errors.lacking('matplotlib', 'to draw')})"
     sys.stdout.write(f"{found.table()}\nWrote leaks.csv {picture} to {place}\n")
     return 0
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
-from flower_pca.base import archive, files
+from flower_pca.base import files
 from flower_pca.base.files import Recorder, Trail
 from flower_pca.base.history import History, Round
 from flower_pca.base.linalg import Array
@@ -150,9 +150,9 @@ def _drive_with_checkpoint(run: Driven, transport: Transport, path: Path, watche
     """Likewise, with the state of run and transport in a file until the run is finished."""
     trail = Trail(path)
     if path.exists():
-        header, arrays = archive.read(path, transport.kind, private=True)
+        header, arrays = files.read(path, transport.kind, private=True)
         state = run.standing.state
-        with archive.refuse_others(path, transport.kind):
+        with files.refuse_others(path, transport.kind):
             if isinstance(state, Recorder):
                 arrays |= trail.read(header, state.keep)
             transport.resume(header, arrays)
@@ -163,7 +163,7 @@ def _drive_with_checkpoint(run: Driven, transport: Transport, path: Path, watche
         # before the checkpoint, which speaks of them
         steps = trail.add(run.standing.state)
         (header, arrays), (own, beside) = run.checkpoint(steps=False), transport.keep()
-        archive.write(path, transport.kind, {**header, **own, **steps}, {**arrays, **beside}, private=True)
+        files.write(path, transport.kind, {**header, **own, **steps}, {**arrays, **beside}, private=True)
         for watcher in watchers:
             watcher.after_message(run)
     path.unlink(missing_ok=True)

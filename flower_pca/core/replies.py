@@ -4,24 +4,156 @@
 is beside what its client has said of its rows, what the stage itself can tell), and merged at once, so that memory does
 not grow with the clients, but for two columns of each in the opening. A wrong answer becomes a failure with a reason,
 never an exception: the others go on. The reduction and the failures make a `Collected`.
+
+Claims: what a client has said of its own rows in the opening, and how large its later answers can be by that.
+
+By Cauchy-Schwarz |C_i z| <= t_i |z|, with t_i the sum of squares of client i's rows in the common frame, and likewise
+for all that is made of products with C_i: an answer beyond that is of other rows, or of none. So a client that has gone
+wrong, or wants to ruin the run, is named and left out, whatever the others hold. Which bound an answer is held against,
+the table of kinds says (`core.kinds`); where that leaves it to the stage, it is `MARGIN` times the stage's own bound,
+for rows of n_i and t_i only.
+
+The opening, which t_i comes from, is held against its own squares by `check_opening`. A stage that knows no bound of a
+part has none here either: dcf_pca of its factor, low_rank of its moments. Nothing is known under masks, where no answer
+is seen alone, nor with noise. A client without a claim, as one that came later, is given `MARGIN` times all rows
+together.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
 
 import numpy as np
 
+from flower_pca.base import linalg
 from flower_pca.base.errors import DataError, ProtocolError, sentence
 from flower_pca.base.history import Round
-from flower_pca.core.claims import Judge
-from flower_pca.core.kinds import Part, fault
+from flower_pca.base.linalg import Array
+from flower_pca.core.kinds import Part, Reach, fault
 from flower_pca.core.layer import Layer
-from flower_pca.core.model import Model
-from flower_pca.core.stage import Arrays, Broadcast, Failure, Reply, Stage, Sum
+from flower_pca.core.model import Claim, Model
+from flower_pca.core.stage import MARGIN, Arrays, Broadcast, Failure, Reply, Stage, Sum
 from flower_pca.names.columns import Heading
+from flower_pca.rows.frame import Frame, Moments
+
+_SLACK: Final = 1e-3  # by which sums in single precision may be off
+# of the largest number of a column, by which others may be off that have 16 bits
+_COARSE: Final = 2.0**-38
+# roundings of the squares of raw rows, which frames take away again
+_ROUNDED: Final = 8.0
+_REMEDY: Final = "Check the client's data."
+
+
+def claim(said: Arrays, frame: Frame) -> Claim:
+    """What a client's answer to the opening comes to in a frame: its rows, and their sum of squares.
+
+    Its gaps are filled as the frame says. What rounding may add is added, at the precision that the client has named.
+    """
+    n, mean, centre = int(said["n"]), said["mean"], 0.0 if frame.mean is None else frame.mean
+    squares = Moments(n, mean, said["m2"], said.get("count")).sums(frame)[1]
+    rounded = _ROUNDED * float(said["eps"]) * n * (mean**2 + np.square(centre))
+    return Claim(n, float(np.sum(squares + (rounded if frame.scale is None else rounded / frame.scale**2))))
+
+
+def check_opening(said: Arrays, block: Array, *, bits: int = 64) -> None:
+    """Require of an answer to the opening what its own moments allow of its product with a block, and of its peaks.
+
+    By Cauchy-Schwarz |x_a'Xb| <= |x_a| sum_j |x_j| |b_j|. The largest |x| of a column is no less than the root of its
+    mean square, and no further from its mean than the root of its squared deviations. Columns that never vary have
+    products all the same, of what rounding has left in their means. Where numbers travel with 16 bits, what is small
+    beside the largest of its column is off by more than its own rounding.
+    """
+    size, eps = np.sqrt(said["m2"].astype(np.float64)), float(said["eps"])
+    rounded = float(said["n"]) * (4.0 * np.finfo(np.float64).eps * said["mean"].astype(np.float64)) ** 2
+    own = np.sqrt(size**2 + rounded)
+    most = np.outer(own, own @ np.abs(block))
+    limit = (1.0 + _SLACK) * most + eps * np.max(most, initial=0.0)
+    if bits == 16:
+        limit = limit + _COARSE * np.max(most, axis=0, initial=0.0)
+    if (np.abs(said["product"]) > limit).any():
+        rule, got = "as small as the squared deviations beside it say", "larger entries"
+        raise ProtocolError("The product of an answer to the opening", must=rule, got=got, then="Check the client.")
+    if "peak" in said:
+        seen, mean = np.asarray(said.get("count", said["n"])), np.abs(said["mean"])
+        least = (1.0 - _SLACK) * np.sqrt(said["m2"] / np.maximum(seen, 1) + mean**2)
+        fits = (said["peak"] >= least) & (said["peak"] <= (1.0 + _SLACK) * (mean + size) + _ROUNDED * eps * mean)
+        if not (fits | (seen == 0)).all():
+            rule = "as far out as the means and squared deviations beside them say"
+            raise ProtocolError(
+                "The peaks of an answer to the opening", must=rule, got="others", then="Check the client."
+            )
+
+
+@dataclass(frozen=True)
+class Judge:
+    """Holds answers to one message against what clients have said of their rows.
+
+    Args:
+        stage: The stage that asks.
+        state: Its state.
+        model: What is known, claims among it.
+    """
+
+    stage: Stage[Any]
+    state: Any
+    model: Model
+    # lengths of the message's columns, by array
+    _known: dict[int, Array] = field(default_factory=dict, repr=False)
+
+    def check(self, client: int, up: Arrays, parts: Mapping[str, Part], sent: Arrays) -> None:
+        """Raise ProtocolError, naming the client, unless its answer can be of the rows that it has told of.
+
+        Args:
+            client: Who has answered.
+            up: What.
+            parts: What the answer is made of.
+            sent: The message that it has got.
+        """
+        model = self.model
+        known = model.claims.get(client)
+        own = known or Claim(int(MARGIN * model.n), MARGIN * model.trace)
+        for name, part in parts.items():
+            if part.kind.counts_rows:
+                if known is not None and int(up[name]) != own.n:
+                    rule, got = f"{own.n}, as in its answer to the opening", f"{up[name]}"
+                    raise ProtocolError(f"The answer of client {client}, {name},", must=rule, got=got, then=_REMEDY)
+                continue
+            size = part.kind.size(np.asarray(up[name], dtype=np.float64))
+            if (size > (1.0 + _SLACK) * self._most(name, part, sent, parts, own, known)).any():
+                if known is not None:
+                    rows = "its own rows"
+                else:
+                    rows = f"{MARGIN:g} times all rows together"
+                what = f"The answer of client {client}, {name},"
+                raise ProtocolError(what, must=f"as small as {rows} allow", got="larger entries", then=_REMEDY)
+
+    def _most(
+        self, name: str, part: Part, sent: Arrays, parts: Mapping[str, Part], own: Claim, known: Claim | None
+    ) -> Any:
+        """What that is at most: by its kind, or by the stage's bound for these rows alone; inf without one."""
+        if part.kind.bound is not None:
+            if known is None:
+                least = 1
+            else:
+                least = own.n
+            lengths = functools.partial(self._lengths, part, sent, parts)
+            return part.kind.bound(Reach(own.n, least, own.squares, self.model.d, lengths))
+        alone = replace(self.model, n=own.n, trace=own.squares)
+        bound = np.asarray(self.stage.bounds(self.state, alone).get(name, 0.0))
+        return np.where(bound > 0.0, MARGIN * bound, np.inf)
+
+    def _lengths(self, part: Part, sent: Arrays, parts: Mapping[str, Part]) -> Array | float:
+        """Of the columns that a part is made with, which most clients have got alike; of a client's own, 1."""
+        if part.of in parts:
+            return 1.0
+        Z = part.block(sent)
+        if id(Z) not in self._known:
+            self._known[id(Z)] = linalg.column_norms(Z)
+        return self._known[id(Z)]
+
 
 _DATA = "Check the client's data."
 

@@ -49,7 +49,7 @@ from typing import Any, Final, get_type_hints
 
 import numpy as np
 
-from flower_pca.base import archive
+from flower_pca.base import files
 from flower_pca.base.errors import NotEnoughNodes
 
 _MOST_SILENT: Final = 3  # messages in a row without a usable answer
@@ -230,8 +230,8 @@ class Roll:
     def restore(self, kept: Mapping[str, Any]) -> Roll:
         """By the same rules, with what `to_json` has kept."""
         kinds = get_type_hints(Roll)
-        there: dict[str, Any] = {name: archive.unpack(kinds[name], kept[name], {}) for name in _KEPT}
-        there |= {name: frozenset(archive.unpack(tuple[int, ...], kept[name], {})) for name in _SETS}
+        there: dict[str, Any] = {name: files.unpack(kinds[name], kept[name], {}) for name in _KEPT}
+        there |= {name: frozenset(files.unpack(tuple[int, ...], kept[name], {})) for name in _SETS}
         return replace(self, **there, came=_NOBODY, awaited=_NOBODY)
 
     def _incomplete(self, gone: Iterable[int]) -> NotEnoughNodes:

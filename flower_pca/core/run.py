@@ -30,14 +30,13 @@ import numpy as np
 
 from flower_pca.base.history import History, Round
 from flower_pca.base.linalg import Array
-from flower_pca.core import kept
 from flower_pca.core.algorithm import Algorithm
 from flower_pca.core.layer import Layer
 from flower_pca.core.model import Model, ResultClass
 from flower_pca.core.replies import Tally, unusable
 from flower_pca.core.roll import Call, Roll, Verdict
 from flower_pca.core.stage import Broadcast, Failure, NeedsWidth, Reply, Stage, Sum
-from flower_pca.core.standing import Standing
+from flower_pca.core.standing import NEWEST, Standing, identity, pack, so_far, unpack
 from flower_pca.names.columns import Heading
 
 
@@ -70,7 +69,7 @@ class Run:
         self._standing = Standing(stages=tuple(stages), model=model, state=state, place=place, opens=roll.opens)
         self._roll, self._layers = roll, tuple(layers)
         self._asked, self._result, self._model = dict(asked or {}), result, model
-        self._history, self._began = History(limit=None if roll.opens else kept.NEWEST), 0.0
+        self._history, self._began = History(limit=None if roll.opens else NEWEST), 0.0
         self._sent: Broadcast | None = None
         self._total: Any = None  # of a message that some clients are asked once more
 
@@ -184,7 +183,7 @@ class Run:
 
     def result_so_far(self) -> Any:
         """Of a run of steps, the result of those that are over; None before the first, and of a run without steps."""
-        model = kept.so_far(self._standing)
+        model = so_far(self._standing)
         if model is not None:
             return self._result_of(model)
         if self.is_finished:
@@ -193,11 +192,11 @@ class Run:
 
     def checkpoint(self, *, steps: bool = True) -> tuple[dict[str, Any], dict[str, Array]]:
         """All that a new run of the same arguments needs to go on: header, arrays; steps, if not kept by a `Trail`."""
-        return kept.pack(self._identity(), self._asked, self._standing, self._roll, self._history, steps=steps)
+        return pack(self._identity(), self._asked, self._standing, self._roll, self._history, steps=steps)
 
     def restore(self, header: Mapping[str, Any], arrays: dict[str, Array]) -> None:
         """Go on where `checkpoint` was taken. A half-answered round is asked again as a whole."""
-        self._standing, self._roll, self._history = kept.unpack(
+        self._standing, self._roll, self._history = unpack(
             header,
             arrays,
             run=self._identity(),
@@ -251,7 +250,7 @@ class Run:
         return result
 
     def _identity(self) -> dict[str, Any]:
-        return kept.identity(self._standing, self._model, self._roll, self._layers)
+        return identity(self._standing, self._model, self._roll, self._layers)
 
     def _draws(self, stage: str) -> int:
         """How many messages of a stage there were, where that decides whom the next one goes to."""

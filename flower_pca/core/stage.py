@@ -27,8 +27,7 @@ import numpy as np
 from flower_pca.base.errors import ProtocolError, harmless
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Status
-from flower_pca.core.asks import Ask
-from flower_pca.core.kinds import Kind, Part
+from flower_pca.core.kinds import Ask, Kind, Part
 from flower_pca.core.model import Model
 from flower_pca.names.columns import Heading
 from flower_pca.rows.frame import Frame

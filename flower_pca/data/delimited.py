@@ -35,10 +35,9 @@ from flower_pca.data.dialect import (
     separator_above,
     text_of,
 )
-from flower_pca.data.reading import chosen, reading, with_ids
-from flower_pca.data.table import Table
+from flower_pca.data.table import Table, chosen, reading, with_ids
 from flower_pca.names.columns import among, no_numbers
-from flower_pca.names.origin import Origin
+from flower_pca.names.sites import Origin
 from flower_pca.names.spelling import clean
 
 _HELD: Final = 2**18  # cells that are held as Python's numbers at a time

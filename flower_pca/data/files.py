@@ -9,13 +9,11 @@ from typing import Any, Final
 import numpy as np
 
 from flower_pca.base import checks, labels
-from flower_pca.base.errors import ConfigError, DataError
-from flower_pca.base.extras import needing
+from flower_pca.base.errors import ConfigError, DataError, needing
 from flower_pca.base.linalg import Array
-from flower_pca.data.reading import chosen, reading, texts, with_ids
-from flower_pca.data.table import Table
+from flower_pca.data.table import Table, chosen, reading, texts, with_ids
 from flower_pca.names.columns import Columns, no_numbers
-from flower_pca.names.origin import Origin
+from flower_pca.names.sites import Origin
 from flower_pca.names.spelling import clean
 
 # of arrays that name the columns of the others

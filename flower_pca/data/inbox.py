@@ -31,7 +31,7 @@ import numpy as np
 from flower_pca.base import checks
 from flower_pca.base.errors import DataError, FlowerPCAError, harmless
 from flower_pca.data import sources
-from flower_pca.data.reading import no_rows
+from flower_pca.data.table import no_rows
 from flower_pca.names.columns import Columns, Heading
 from flower_pca.names.sites import SiteRows
 from flower_pca.rows.gaps import rows_with_gaps

@@ -13,8 +13,7 @@ from flower_pca.base import checks
 from flower_pca.base import spec as specs
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array
-from flower_pca.data.reading import no_rows
-from flower_pca.data.table import Table, take
+from flower_pca.data.table import Table, no_rows, take
 from flower_pca.names.spelling import clean
 
 CLIENTS: Final = 10  # how many there are, where nobody says

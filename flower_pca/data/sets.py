@@ -10,12 +10,10 @@ from typing import Any, Final
 import numpy as np
 
 from flower_pca.base import checks
-from flower_pca.base.errors import ConfigError, DataError
-from flower_pca.base.extras import needing
+from flower_pca.base.errors import ConfigError, DataError, needing
 from flower_pca.base.linalg import Array
 from flower_pca.data.partition import sizes_by_weight
-from flower_pca.data.reading import chosen
-from flower_pca.data.table import Table
+from flower_pca.data.table import Table, chosen
 from flower_pca.names.columns import no_numbers
 from flower_pca.names.spelling import clean
 

@@ -22,12 +22,10 @@ from flower_pca.base import spec as specs
 from flower_pca.base.errors import ConfigError, DataError, private
 from flower_pca.data.delimited import csv
 from flower_pca.data.files import npy, npz, npz_or_sparse, parquet, sparse, svmlight
-from flower_pca.data.reading import matching, no_rows, reading, require_matches, texts
 from flower_pca.data.sets import arithmetic, geometric, hugging_face, sklearn, synthetic
-from flower_pca.data.table import Table
+from flower_pca.data.table import Table, matching, no_rows, reading, require_matches, texts
 from flower_pca.names.columns import Columns, Heading, enumeration, no_numbers
-from flower_pca.names.origin import Origin
-from flower_pca.names.sites import SiteRows
+from flower_pca.names.sites import Origin, SiteRows
 
 ENDINGS: Final[dict[str, Callable[..., Table]]] = {
     ".npy": npy,

@@ -27,7 +27,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_array, check_is_fitted
 
 from flower_pca.analysis import likelihood
-from flower_pca.analysis.dimension import minka
+from flower_pca.analysis.likelihood import minka
 from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array

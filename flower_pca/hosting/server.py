@@ -15,15 +15,13 @@ from flwr.app import Message
 
 from flower_pca import wire
 from flower_pca.base.errors import ConfigError, ProtocolError
-from flower_pca.core.claims import Judge, check_opening, claim
 from flower_pca.core.kinds import Kind, Part
 from flower_pca.core.model import Claim
-from flower_pca.core.replies import check_arrays
+from flower_pca.core.replies import Judge, check_arrays, check_opening, claim
 from flower_pca.core.stage import Arrays, Broadcast, Failure, Reply, Sum
 from flower_pca.hosting import messages as hosted
 from flower_pca.stages.opening import SAID, Opening, block_of
-from flower_pca.strategies.exchange import exchange
-from flower_pca.strategies.log import log
+from flower_pca.strategies.exchange import exchange, log
 from flower_pca.strategies.nodes import Nodes, kind_of
 from flower_pca.strategies.waits import SUMMED
 from flower_pca.wire.records import Content

@@ -23,12 +23,10 @@ from flower_pca.base.status import Outcome, Status
 from flower_pca.core.algorithm import Algorithm, Iterative
 from flower_pca.core.layer import Layer, Work
 from flower_pca.core.model import Model
-from flower_pca.core.settings import DP
-from flower_pca.core.spent import Spent
+from flower_pca.core.settings import DP, Spent
 from flower_pca.core.stage import Arrays, Broadcast
 from flower_pca.dp import gaussian
-from flower_pca.dp.draw import add_noise
-from flower_pca.dp.outlook import Outlook, longest
+from flower_pca.dp.gaussian import Outlook, add_noise, longest
 from flower_pca.layers import NOISE
 from flower_pca.rows.local import LocalData
 

@@ -18,7 +18,7 @@ import numpy as np
 from flower_pca.base import checks, labels
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array
-from flower_pca.core.asks import Message
+from flower_pca.core.kinds import Message
 from flower_pca.core.layer import Layer, Who, Work
 from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays, Broadcast

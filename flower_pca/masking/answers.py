@@ -20,9 +20,8 @@ from flower_pca.core.run import Run
 from flower_pca.core.settings import MaskedSums
 from flower_pca.core.stage import Arrays, Broadcast, Failure, Reply, Sum, nbytes
 from flower_pca.masking import fixed, messages
-from flower_pca.masking.course import DIGEST, strays, why
 from flower_pca.masking.group import Group
-from flower_pca.masking.messages import SIGNATURE, Phase, raw
+from flower_pca.masking.messages import DIGEST, SIGNATURE, Phase, raw, strays, why
 from flower_pca.masking.primitives import KEY
 from flower_pca.names.columns import Heading, majority
 

@@ -17,20 +17,17 @@ import numpy as np
 from flower_pca import registry
 from flower_pca.base.errors import DataError, ProtocolError, sentence
 from flower_pca.base.linalg import Array
-from flower_pca.core.asks import Message
-from flower_pca.core.kinds import Part
+from flower_pca.core.kinds import Message, Part
 from flower_pca.core.layer import Sayings, flat
 from flower_pca.core.stage import Arrays
 from flower_pca.layers import NOISE
-from flower_pca.masking import agreement, fixed, letters, messages, primitives
-from flower_pca.masking.course import NOTHING, counting, course, onwards
+from flower_pca.masking import fixed, letters, messages, primitives
 from flower_pca.masking.demands import Demands
 from flower_pca.masking.grain import Grain, system_grain
 from flower_pca.masking.identity import NAME
-from flower_pca.masking.letters import require
-from flower_pca.masking.messages import Phase, raw, rows, texts
+from flower_pca.masking.letters import Secrets, require
+from flower_pca.masking.messages import NOTHING, Phase, counting, course, onwards, raw, rows, texts
 from flower_pca.masking.primitives import KEY, SEED
-from flower_pca.masking.secrets import Secrets
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.stream import Stream
@@ -167,10 +164,10 @@ def _shares(arrays: Arrays, secrets: Secrets, demands: Demands) -> tuple[Arrays,
     demands.check_peers(peers)
     named: dict[int, bytes] = {}
     if demands.identity is not None:
-        named = demands.identity.check(*agreement.publications(arrays, secrets.setup.tobytes(), peers, keys))
+        named = demands.identity.check(*letters.publications(arrays, secrets.setup.tobytes(), peers, keys))
     names = rows([named.get(peer, bytes(NAME)) for peer in peers], NAME)
     demands.check_group(texts(names))
-    agreed = agreement.text(arrays, secrets.setup.tobytes(), demands.run, mine)
+    agreed = letters.text(arrays, secrets.setup.tobytes(), demands.run, mine)
     pairs = [letters.secrets_of(primitives.agree(exchange, key), mine, key) for key in keys]
     secrets = replace(
         secrets,
@@ -202,7 +199,7 @@ def _admit(arrays: Arrays, secrets: Secrets, demands: Demands) -> Secrets:
     require("The clients of a sum", f"at least {needed}, of its set-up", enough)
     # Without self-masks there may be no other message.
     _agree(secrets, peers, demands, told=bool(secrets.single))
-    vouched = agreement.check_vouchers(arrays, secrets, peers, demands)
+    vouched = letters.check_vouchers(arrays, secrets, peers, demands)
     mine = primitives.public(secrets.key)
     different = len({*keys, mine}) == len(peers) + 1 == len(keys) + 1
     require("The keys of a sum", "different, one of each client", different)

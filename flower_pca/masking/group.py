@@ -13,8 +13,7 @@ from flower_pca.base.linalg import Array
 from flower_pca.core.settings import MaskedSums
 from flower_pca.core.stage import Arrays
 from flower_pca.masking import messages, primitives
-from flower_pca.masking.course import DIGEST, strays
-from flower_pca.masking.messages import SIGNATURE, Phase, raw, rows, texts
+from flower_pca.masking.messages import DIGEST, SIGNATURE, Phase, raw, rows, strays, texts
 from flower_pca.masking.primitives import KEY, SEED
 
 

@@ -2,16 +2,104 @@
 
 Each is sealed by a key of its own, from what sender and receiver agree on, and bound to set-up, sum and both positions.
 It holds the sender's shares for the receiver and its public key of the sum, which the server names as well.
+
+Secrets: what a client keeps of a set-up of masks.
+
+Agreement: what nodes with keys of their own sign of a set-up, and how each finds out that all were told the same.
+
+When keys are made, a node signs its own: `publications` reads what peers have published, to be held
+against the list of trusted keys. When shares are made it knows with whom, for which run, and by which
+threshold; that is what it signs then (`text`). With the first upload every peer's signature comes round,
+and must be of the same text (`check_vouchers`): so no two nodes of a set-up have been told of other
+members, another threshold or another run. Whoever did not sign that is in no sum with those that ask
+for signatures.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from functools import cached_property
+from operator import attrgetter, itemgetter
+from typing import Final
+
+import numpy as np
+
 from flower_pca.base.errors import ProtocolError
 from flower_pca.base.linalg import Array
+from flower_pca.core.stage import Arrays
 from flower_pca.masking import messages, primitives
+from flower_pca.masking.demands import Demands
 from flower_pca.masking.messages import rows, texts
 from flower_pca.masking.primitives import KEY, SEED
-from flower_pca.masking.secrets import Secrets
+
+
+@dataclass(frozen=True)
+class Secrets:
+    """All arrays, so that any driver can keep them.
+
+    `common` is what the client's own exchange key and those of its peers agree on, for shares to be sealed with: for
+    each peer, the secret of letters to it, and that of letters from it.
+    `own` and `coming` are the seed of the self-mask, that of the mask key, and the client's shares of both, for the sum
+    `number` and for the next one; `held` are the shares of the peers named in `holders`, for the sum `number`. `names`
+    are those of the peers' keys where they have signed, else zeros. In a
+    set-up without self-masks (`single`) there is no seed of one, and no share.
+    `agreed` is what the client has signed of the group, or would have, `vouched` the peers that have signed the same.
+    `past` is the course of messages that all else in the client's memory is made of; zeros where it is made of none.
+    """
+
+    setup: Array
+    single: Array
+    exchange: Array
+    step: Array
+    number: Array
+    own: Array
+    needed: Array
+    position: Array
+    peers: Array
+    common: Array
+    coming: Array
+    holders: Array
+    held: Array
+    names: Array
+    agreed: Array
+    vouched: Array
+    past: Array
+
+    @cached_property
+    def kinds(self) -> int:
+        """How many seeds a sum has: those of self-mask and mask key, or of the latter only; it is the last."""
+        return 2 - bool(self.single)
+
+    @property
+    def summed(self) -> int:
+        """How many uploads the server sees but together. Without self-masks one that comes late could be opened."""
+        if self.single:
+            return 1
+        return int(self.needed)
+
+    @property
+    def key(self) -> bytes:
+        """The seed of the mask key."""
+        return self.own.tobytes()[(self.kinds - 1) * SEED : self.kinds * SEED]
+
+    @classmethod
+    def of(cls, memory: Arrays) -> Secrets | None:
+        """The secrets in a client's memory, if there are any."""
+        try:
+            return cls(*_found(memory))
+        except KeyError:
+            return None
+
+    def to_memory(self) -> Arrays:
+        """As parts of a client's memory."""
+        return {name: np.asarray(a) for name, a in zip(_NAMES, _values(self), strict=True)}
+
+
+_FIELDS: Final = tuple(f.name for f in fields(Secrets))
+_NAMES: Final = tuple(f"{messages.PREFIX}{name}" for name in _FIELDS)  # in a memory
+_found: Final = itemgetter(*_NAMES)
+_values: Final = attrgetter(*_FIELDS)
 
 
 def secrets_of(common: bytes, mine: bytes, other: bytes) -> bytes:
@@ -56,3 +144,41 @@ def require(what: str, rule: str, holds: bool) -> None:
     """Refuse a message that no server of ours sends; what was asked of it, and nothing of what the client knows."""
     if not holds:
         raise ProtocolError(what, must=rule, got="others", then="Nothing was sent in return.")
+
+
+def publications(
+    arrays: Arrays, setup: bytes, peers: list[int], exchanges: list[bytes]
+) -> tuple[dict[int, bytes], dict[int, bytes]]:
+    """By peer: what it is said to have published, and its signature if anybody has signed."""
+    if "mask.signatures" not in arrays:
+        return dict.fromkeys(peers, b""), {}
+    keys = texts(arrays["mask.firsts"])
+    published = [messages.publication(setup, *both) for both in zip(exchanges, keys, strict=True)]
+    signatures = texts(arrays["mask.signatures"])
+    return dict(zip(peers, published, strict=True)), dict(zip(peers, signatures, strict=True))
+
+
+def text(arrays: Arrays, setup: bytes, run: str, mine: bytes) -> bytes:
+    """What is signed of the group: set-up, run, threshold, and all members, by the keys that they have published.
+
+    Where each has few neighbours, the message names the others as well.
+    """
+    near = {mine, *texts(arrays["mask.exchanges"])}
+    members = near
+    if "mask.members" in arrays:
+        members = set(texts(arrays["mask.members"]))
+    require("The members of a set-up", "all of its peers, and this client", near <= members)
+    return messages.group(setup, run, int(arrays["mask.needed"]), members)
+
+
+def check_vouchers(arrays: Arrays, secrets: Secrets, peers: list[int], demands: Demands) -> Array:
+    """The peers that have signed the same group, those before included; each of these must have."""
+    before = set(secrets.vouched.tolist())
+    new = [peer for peer in peers if peer not in before]
+    if demands.identity is not None and new:
+        named = dict(zip(secrets.peers.tolist(), texts(secrets.names), strict=True))
+        came = texts(arrays.get("mask.agreed", np.empty(0)))
+        signatures: Mapping[int, bytes] = dict(zip(peers, came, strict=bool(came)))
+        newcomers = {peer: named[peer] for peer in new}
+        demands.identity.check_agreed(secrets.agreed.tobytes(), newcomers, signatures)
+    return np.array(sorted({*before, *peers}), dtype=np.int64)

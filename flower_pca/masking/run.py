@@ -26,18 +26,16 @@ import numpy as np
 from flower_pca.base.errors import NotEnoughNodes, ProtocolError
 from flower_pca.base.history import History, Round
 from flower_pca.base.linalg import Array
-from flower_pca.core import kept
 from flower_pca.core.layer import Layer
 from flower_pca.core.roll import Roll
 from flower_pca.core.run import Run
 from flower_pca.core.settings import MaskedSums
 from flower_pca.core.stage import Arrays, Broadcast, Failure, Reply, Sum
-from flower_pca.core.standing import Role, Standing
+from flower_pca.core.standing import Role, Standing, in_brief
 from flower_pca.masking import messages
 from flower_pca.masking.answers import Acceptance, Layout, accept, require_sum
-from flower_pca.masking.course import NOTHING
 from flower_pca.masking.group import Group, identity
-from flower_pca.masking.messages import Phase
+from flower_pca.masking.messages import NOTHING, Phase
 from flower_pca.names.columns import Heading
 
 # in the history
@@ -203,7 +201,7 @@ class Masked:
 
     def checkpoint(self, *, steps: bool = True) -> tuple[dict[str, Any], dict[str, Array]]:
         """The state between two sums; a sum that is on its way is asked for again, after a new set-up."""
-        (header, arrays), told = self._run.checkpoint(steps=steps), kept.in_brief(self._history)
+        (header, arrays), told = self._run.checkpoint(steps=steps), in_brief(self._history)
         return {**header, "messages": told, "mask_keepers": sorted(self._keepers)}, arrays
 
     def restore(self, header: Mapping[str, Any], arrays: dict[str, Array]) -> None:

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from flower_pca.analysis import groups
 from flower_pca.analysis.influence import has_influence
-from flower_pca.base import archive, checks
+from flower_pca.base import checks, files
 from flower_pca.base.errors import ConfigError
-from flower_pca.plots import clients, course, loadings, overview, personal, robust, style, tracking, variances
+from flower_pca.plots import clients, course, personal, robust, style, tracking, variances
 from flower_pca.results.pca import PCAResult
 from flower_pca.results.personal import PersonalResult
 from flower_pca.results.robust import RobustResult
@@ -72,7 +72,7 @@ COLUMNS: Final = Requirement(
     lambda result, shards: result.n_features_in_ > 0, "of a result with loadings", "none", "Ask each party for its own."
 )
 MANY: Final = Requirement(
-    lambda result, shards: result.n_features_in_ > 0 and not loadings.enough(result),
+    lambda result, shards: result.n_features_in_ > 0 and not variances.enough(result),
     "of more weights than the bars of the loadings show",
     "fewer",
     "Draw loadings.",
@@ -124,10 +124,11 @@ PICTURES: Final[dict[str, Picture]] = {
         noisy="How much the first components may explain together: anything within the band.",
     ),
     "loadings": Picture(
-        loadings.bars, "The columns that weigh most in each component; blue weights are above zero, orange ones below.",
+        variances.bars,
+        "The columns that weigh most in each component; blue weights are above zero, orange ones below.",
         need=COLUMNS,
     ),
-    "weights": Picture(loadings.heatmap, "What every column weighs in each component.", need=MANY),
+    "weights": Picture(variances.heatmap, "What every column weighs in each component.", need=MANY),
     "influence": Picture(
         clients.angles,
         "How far the components would turn without each client; orange where a client is far off.",
@@ -199,7 +200,7 @@ PICTURES: Final[dict[str, Picture]] = {
         tracking.outliers, "How many entries of each step were far off.", of=TrackingResult, need=OUTLIERS
     ),
     "last_loadings": Picture(
-        loadings.last, "The columns that weigh most in the basis of the last step.", of=TrackingResult
+        variances.last, "The columns that weigh most in the basis of the last step.", of=TrackingResult
     ),
     "convergence": Picture(
         course.convergence,
@@ -240,10 +241,10 @@ def draw(result: Result, what: str, path: str | os.PathLike[str], *, shards: Sha
     checks.choice("The picture", what, ("overview", *(w for w, p in PICTURES.items() if isinstance(result, p.of))))
     kind = style.suffix(path)
     if what == "overview":
-        drawn = overview.figure(result)
+        drawn = course.figure(result)
     else:
         drawn = figure(result, what, shards=values(shards))
-    with archive.replacing(path) as file:
+    with files.replacing(path) as file:
         style.write(drawn, file, kind)
     return Path(path)
 

@@ -1,29 +1,90 @@
-"""The clients in the common components: where their rows lie, and how well they are rebuilt."""
+"""The clients in the common components: where their rows lie, and how well they are rebuilt.
+
+A picture of monitored rows: SPE against T2, with their limits; the rows beyond in the colours of their sites.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from flower_pca.analysis.influence import influence
-from flower_pca.results.pca import PCAResult
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
-
 from flower_pca.analysis import sites
-from flower_pca.base import labels
+from flower_pca.analysis.influence import influence
+from flower_pca.analysis.monitor import Limits, RowScores
+from flower_pca.base import files, labels
 from flower_pca.base.linalg import Array
 from flower_pca.names.sites import SiteRows
-from flower_pca.plots import grid, style
+from flower_pca.plots import style
+from flower_pca.results.pca import PCAResult
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+_SIZE: Final = (6.4, 4.4)
+_ROWS: Final = 6000  # rows within the limits that are drawn; more hide one another
+_VECTOR_ROWS: Final = 600  # points up to which an SVG holds each as a shape
+_LOWEST: Final = 1e-3  # of a limit: rows that are nearer are drawn there
+
+
+def draw(scored: Mapping[Any, RowScores], limits: Limits, path: str | os.PathLike[str]) -> Path:
+    """Draw the rows of each site into an SVG or PNG file.
+
+    Args:
+        scored: T2 and SPE of each site's rows, by the name of the site.
+        limits: Where rows begin to be beyond.
+        path: The file to write. Either the whole new picture is there afterwards, or the old file
+            untouched.
+
+    Raises:
+        ConfigError: If matplotlib is not installed.
+    """
+    kind, figure = style.suffix(path), style.figure(_SIZE)
+    ax = figure.subplots()
+    points = {site: np.column_stack([_clip(s.t2, limits.t2), _clip(s.spe, limits.spe)]) for site, s in scored.items()}
+    beyond = {site: s.beyond(limits) for site, s in scored.items()}
+    _within(ax, np.concatenate([points[site][~far] for site, far in beyond.items()]))
+    far = {site: points[site][beyond[site]] for site in scored if beyond[site].any()}
+    named = len(far) <= len(style.COLOURS)
+    for i, (site, places) in enumerate(far.items()):
+        if named:
+            colour = style.COLOURS[i]
+        else:
+            colour = style.COLOURS[1]
+        ax.scatter(
+            places[:, 0], places[:, 1], s=16, lw=0, alpha=0.85, c=colour, label=str(site) if named else None, zorder=3
+        )
+    for along, limit in ((ax.axvline, limits.t2), (ax.axhline, limits.spe)):
+        along(limit, color=style.INK, lw=1.0, ls="--", zorder=2)
+    ax.set(xscale="log", yscale="log")
+    count, rows = sum(int(f.sum()) for f in beyond.values()), sum(len(f) for f in beyond.values())
+    style.tidy(
+        ax,
+        f"{count:,} of {labels.count(rows, 'row')} beyond a limit",
+        "T² (within the components)",
+        "SPE (beside them)",
+    )
+    ax.grid(visible=True, axis="both", color=style.GRID, lw=0.8)
+    if len(scored) > 1 and far and named:
+        figure.legend(loc="outside lower center", ncols=4, frameon=False, fontsize=9, labelcolor=style.INK)
+    with files.replacing(path) as file:
+        style.write(figure, file, kind)
+    return Path(path)
+
+
+def _within(ax: Axes, points: Any) -> None:
+    step = max(1, -(-len(points) // _ROWS))
+    many = len(points) > _VECTOR_ROWS
+    ax.scatter(points[::step, 0], points[::step, 1], s=8, lw=0, alpha=0.7, c=style.BAR, rasterized=many, zorder=1)
+
+
+def _clip(values: Any, limit: float) -> Any:
+    return np.maximum(values, _LOWEST * limit)
+
 
 _POINTS: Final = 6000  # rows that a cloud shows; more hide one another
 _VECTOR: Final = 600  # points up to which an SVG holds each as a shape
@@ -149,7 +210,7 @@ def means(drawn: Figure, result: PCAResult, shards: Sequence[Any]) -> None:
         few = ""
     else:
         few = f", the {len(shown)} furthest off"
-    grid.draw(
+    style.draw(
         drawn,
         found.off[shown],
         columns=None if given is None else [str(name) for name in given],

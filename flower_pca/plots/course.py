@@ -1,24 +1,22 @@
-"""The course of a run: its error against messages and against bytes."""
+"""The course of a run: its error against messages and against bytes.
+
+The variances, the leading components and the course of a run, side by side.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import numpy as np
 
-from flower_pca.base import archive
-from flower_pca.plots import style
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-from typing import TYPE_CHECKING, Final
-
+from flower_pca.base import files, labels
 from flower_pca.base.history import History
+from flower_pca.plots import style, tracking, variances
 from flower_pca.results.pca import PCAResult
+from flower_pca.results.steps import TrackingResult
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -159,6 +157,37 @@ def compare(courses: Sequence[Course], path: str | os.PathLike[str]) -> Path:
     style.tidy(left, "Error against messages", "message", "angle to the pooled answer (radians)")
     style.tidy(right, "Error against bytes", "sent so far, by all, both ways", "")
     style.key(figure, ncols=5)
-    with archive.replacing(path) as file:
+    with files.replacing(path) as file:
         style.write(figure, file, kind)
     return Path(path)
+
+
+_SIZE: Final = (13.0, 4.0)
+_PANELS: Final = 2  # components with bars of their own
+
+
+def figure(result: PCAResult | TrackingResult) -> Figure:
+    """Pictures under a line that sums up the run: variances, leading components, course; of steps, their curves."""
+    if isinstance(result, TrackingResult):
+        drawn = tracking.overview(result)
+        style.key(drawn, ncols=4)
+        return drawn
+    drawn, shown = style.figure(_SIZE), result.components_[: _PANELS if result.n_features_in_ else 0]
+    axes = drawn.subplots(1, 2 + len(shown), width_ratios=(1.0, *[1.3 / max(len(shown), 1)] * len(shown), 1.0))
+    variances.both(axes[0], result)
+    names = labels.column_names(result.feature_names_in_, result.n_features_in_)
+    reach = float(np.abs(shown).max(initial=0.0))
+    for j, row in enumerate(shown):
+        variances.one(axes[1 + j], row, names, f"Weights in component {j + 1}", reach=reach)
+    along(axes[-1], result)
+    drawn.suptitle(summary(result), x=0.012, ha="left", fontsize=12, fontweight="bold", color=style.INK)
+    return drawn
+
+
+def summary(result: PCAResult | TrackingResult) -> str:
+    """One line: what was found, by what, and how it ended."""
+    if isinstance(result, TrackingResult):
+        return tracking.summary(result)
+    what = labels.count(result.n_components_, "component")
+    ended = f"{result.status.outcome.value.replace('_', ' ')} after {labels.count(len(result.history), 'message')}"
+    return f"{what} of {result.dimensions}  ·  {result.algorithm}  ·  {ended}"

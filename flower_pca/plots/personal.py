@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from flower_pca.analysis.groups import distances, embed, shares, spaces
-from flower_pca.base import archive
+from flower_pca.base import files
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.labels import client_name
 from flower_pca.base.linalg import Array
-from flower_pca.plots import clients, grid, style
+from flower_pca.plots import clients, style
 from flower_pca.results.personal import Parts, PersonalResult
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def own_first(drawn: Figure, result: PersonalResult) -> None:
         columns = None
     else:
         columns = [str(name) for name in result.feature_names_in_]
-    grid.draw(
+    style.draw(
         drawn,
         np.stack([rows[0] if len(rows) else np.zeros(result.n_features_in_) for rows in own]),
         columns=columns,
@@ -209,6 +209,6 @@ def pictures(parts: Sequence[Parts], path: str | os.PathLike[str], *, shape: tup
 
 def _written(figure: Any, path: str | os.PathLike[str]) -> Path:
     kind = style.suffix(path)
-    with archive.replacing(path) as file:
+    with files.replacing(path) as file:
         style.write(figure, file, kind)
     return Path(path)

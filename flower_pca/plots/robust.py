@@ -10,7 +10,7 @@ import numpy as np
 from flower_pca.analysis.outliers import TakenOut, taken_out
 from flower_pca.base import labels
 from flower_pca.base.linalg import Array
-from flower_pca.plots import clients, grid, style
+from flower_pca.plots import clients, style
 from flower_pca.results.robust import RobustResult
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def where(drawn: Figure, result: RobustResult, shards: Sequence[Any] | None) -> 
         columns = None
     else:
         columns = [str(name) for name in result.feature_names_in_]
-    grid.draw(
+    style.draw(
         drawn,
         known.share,
         columns=columns,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from flower_pca.base import archive, labels
+from flower_pca.base import files, labels
 from flower_pca.base.linalg import Array
 from flower_pca.plots import style
 from flower_pca.results.steps import TrackingResult
@@ -37,7 +37,7 @@ def movement(result: TrackingResult, path: str | os.PathLike[str], *, truth: Arr
     if truth is not None:
         _curve(drawn.axes[0], _numbers(result), result.subspace_error(truth), 3, "error against the truth")
     style.key(drawn, ncols=4)
-    with archive.replacing(path) as file:
+    with files.replacing(path) as file:
         style.write(drawn, file, kind)
     return Path(path)
 

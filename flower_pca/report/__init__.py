@@ -17,9 +17,9 @@ from flower_pca import plots
 from flower_pca.analysis.influence import warnings
 from flower_pca.analysis.outliers import with_parts
 from flower_pca.analysis.rotation import Rotation
-from flower_pca.base import archive, extras
+from flower_pca.base import errors, files
 from flower_pca.base.version import __version__
-from flower_pca.plots import overview, style
+from flower_pca.plots import course, style
 from flower_pca.report import html, pages
 from flower_pca.results.pca import PCAResult
 from flower_pca.results.robust import RobustResult
@@ -61,14 +61,14 @@ def write(
         html.fold("How the run went", *_course(result, rows, [what for what in every if what in _COURSE])),
         f"<footer>flower_pca {__version__} &middot; {result.algorithm} &middot; seed {result.seed}</footer>\n",
     ]
-    with archive.replacing(path) as file:
+    with files.replacing(path) as file:
         file.write(html.page(title, parts))
     return Path(path)
 
 
 def _names(result: PCAResult | TrackingResult, shards: Sequence[Any] | None) -> list[str]:
     """The pictures that tell of a result; none without matplotlib."""
-    if extras.there("matplotlib"):
+    if errors.there("matplotlib"):
         return list(plots.telling(result, shards))
     return []
 
@@ -77,8 +77,8 @@ def pictures(
     result: PCAResult | TrackingResult, shards: Sequence[Any] | None, chosen: Sequence[str] | None = None
 ) -> str:
     """These pictures, or all that tell of a result; without matplotlib, that it is not there."""
-    if not extras.there("matplotlib"):
-        return html.paragraph(str(extras.lacking("matplotlib", "to draw")), "how")
+    if not errors.there("matplotlib"):
+        return html.paragraph(str(errors.lacking("matplotlib", "to draw")), "how")
     drawn = []
     for what in _names(result, shards) if chosen is None else chosen:
         stream = io.BytesIO()
@@ -109,7 +109,7 @@ def _first(result: PCAResult | TrackingResult, shards: Sequence[Any] | None) -> 
 def _course(result: PCAResult | TrackingResult, shards: Sequence[Any] | None, chosen: Sequence[str]) -> list[str]:
     """How the run went: why it ended, what it chose, what was sent, and who was left out."""
     return [
-        html.paragraph(overview.summary(result), "how"),
+        html.paragraph(course.summary(result), "how"),
         html.remarks(result.remarks(), "good", "plain"),
         html.facts(fact for fact in result.facts() if fact.run),
         pictures(result, shards, chosen) if chosen else "",

@@ -17,13 +17,12 @@ from types import TracebackType
 from typing import Final, Self
 
 from flower_pca import report
-from flower_pca.base import archive, checks
+from flower_pca.base import checks, files
 from flower_pca.base.errors import ConfigError, FlowerPCAError
 from flower_pca.base.version import __version__
 from flower_pca.report import html, pages
-from flower_pca.results.events import Events
 from flower_pca.results.facts import Fact
-from flower_pca.results.record import ClientStep, StepRecord
+from flower_pca.results.record import ClientStep, Events, StepRecord
 
 _SHARE: Final = 4.0  # times what a page takes, between two pages
 _ENDINGS: Final = (".html", ".htm")
@@ -105,7 +104,7 @@ class Live:
             *([] if self._newest is None else _parts(self._newest, self._alarms)),
             f"<footer>flower_pca {__version__}</footer>\n",
         ]
-        with archive.replacing(self._path) as file:
+        with files.replacing(self._path) as file:
             file.write(html.page(self._title, parts, reloads=reloads))
 
 

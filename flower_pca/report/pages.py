@@ -3,6 +3,10 @@
 Robust and personalized runs have tables of their own, in `robust` and `personal`. Where the
 clients' rows are at hand, the page says how their means and spreads differ, and which rows lie
 furthest out.
+
+What the page of a personalized run says: shared and own components, whether they can be told apart, and errors.
+
+What the page of a robust run says: how much was taken out, of which clients and columns, and how large it was.
 """
 
 from __future__ import annotations
@@ -12,19 +16,156 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
+from flower_pca.algorithms.personal.closing import OWN
+from flower_pca.algorithms.robust.closing import FAR
 from flower_pca.analysis import sites
+from flower_pca.analysis.groups import shares
 from flower_pca.analysis.influence import has_influence, influence
 from flower_pca.analysis.monitor import Monitor
+from flower_pca.analysis.outliers import taken_out
 from flower_pca.analysis.rotation import Rotation
 from flower_pca.base import labels
 from flower_pca.base.history import History, Round
 from flower_pca.base.linalg import Array
 from flower_pca.plots import clients
-from flower_pca.report import html, personal, robust
+from flower_pca.report import html
 from flower_pca.results.pca import PCAResult
-from flower_pca.results.personal import PersonalResult
+from flower_pca.results.personal import SEPARABLE, UNMEASURED, PersonalResult
 from flower_pca.results.robust import RobustResult
 from flower_pca.results.steps import TrackingResult
+
+# times the share of far entries, beyond which most of what was taken out is something else
+_MOSTLY: Final = 2.0
+
+
+def robust_words(result: RobustResult, shards: Sequence[Any] | None) -> list[str]:
+    """What the two parts are, how much was taken out, and where the sparse part is to be had."""
+    if result.scale_ is None:
+        unit = ""
+    else:
+        unit = " of the scaled columns"
+    taken, far = float(result.taken_share_.mean()), result.outlier_share_
+    if result.cut_ is None:
+        times = FAR
+    else:
+        times = min(result.cut_, FAR)
+    said = [
+        "Rows are the sum of a low-rank part, to which the components and variances belong, and of a sparse part. "
+        f"Entries that lie further than {result.threshold_:.3g}{unit} from the low-rank part were taken out, in part "
+        f"or in full: {taken:.2%} of all entries. Far off, by more than {times:g} times as much, are {far:.2%}. Shares "
+        "of the variance are of the low-rank part alone, whatever was taken out."
+    ]
+    if taken > _MOSTLY * far:
+        said.append(
+            "Most of what was taken out is not far off: that may be noise of the measurement, or a low-rank part that "
+            "does not fit, rather than faults in single entries."
+        )
+    if taken_out(result, shards) is None:
+        said.append("Which entries these are, the clients keep for themselves: this page was made without their rows.")
+        if result.clients_ is None:
+            said.append("The server has seen sums over all clients only: the shares of single clients are not known.")
+    return [html.paragraph(sentence, "said") for sentence in said]
+
+
+def robust_tables(result: RobustResult, shards: Sequence[Any] | None) -> list[str]:
+    """What was taken out, by client and by column."""
+    known = taken_out(result, shards)
+    if known is None:
+        return [*_by_client(result), _columns(result)]
+    head = ["client", "rows", "entries taken out", "size of an entry, low-rank part", "sparse part"]
+    told = _by_key(result)
+    taken = [told[key][1] if key in told else share for key, share in zip(known.clients, known.by_client, strict=True)]
+    columns = zip(known.clients, known.rows, taken, known.low_rank, known.sparse, strict=True)
+    rows = [
+        [labels.client_name(result.site_names, key), f"{n:,}", f"{share:.2%}", f"{low:.4g}", f"{sparse:.4g}"]
+        for key, n, share, low, sparse in columns
+    ]
+    if shards is not None:
+        head.append("mean squared error of a row, far entries included")
+        errors = clients.errors_of(result, shards)
+        rows = [[*row, f"{errors[key]:.4g}"] for row, key in zip(rows, known.clients, strict=True)]
+    return [
+        html.table("Clients: what was taken out", head, rows, words=[0]),
+        _columns(result),
+    ]
+
+
+def _by_key(result: RobustResult) -> dict[int, Array]:
+    """Rows, and shares taken out and far off, of each client; {} where the server has seen sums only."""
+    if result.client_keys_ is None or result.clients_ is None:
+        return {}
+    return dict(zip(result.client_keys_.tolist(), result.clients_, strict=True))
+
+
+def _by_client(result: RobustResult) -> list[str]:
+    """What the clients have told of themselves, where the server has seen their answers one by one."""
+    head = ["client", "rows", "entries taken out", "far off"]
+    rows = [
+        [labels.client_name(result.site_names, key), f"{int(n):,}", f"{taken:.2%}", f"{far:.2%}"]
+        for key, (n, taken, far) in _by_key(result).items()
+    ]
+    if rows:
+        return [html.table("Clients: what was taken out", head, rows, words=[0])]
+    return []
+
+
+def _columns(result: RobustResult) -> str:
+    names, taken = labels.column_names(result.feature_names_in_, result.n_features_in_), result.taken_share_
+    order = np.argsort(-taken, kind="stable")
+    if len(order) > html.SHOWN:
+        most = f", the {html.SHOWN} with most"
+    else:
+        most = ""
+    rows = [[names[j], f"{taken[j]:.2%}", f"{result.far_share_[j]:.2%}"] for j in order[: html.SHOWN]]
+    return html.table(f"Columns: what was taken out{most}", ["column", "entries taken out", "far off"], rows, words=[0])
+
+
+def personal_words(result: PersonalResult) -> list[str]:
+    """What is shared and what is not, and what theta says of it."""
+    own = result.local_components
+    each = f"each has {result.own_in_words} of its own"
+    said = f"{_count(result.n_components_, 'component')} shared by all clients; beside them {each}."
+    if not own:
+        return [html.paragraph(said, "said")]
+    if np.isnan(result.theta_):
+        told = f"Whether the two can be told apart, theta, is {UNMEASURED}."
+    elif result.theta_ < SEPARABLE:
+        told = f"Theta is {result.theta_:.2g}, near 0: what is shared and what is own can hardly be told apart."
+    else:
+        told = f"Theta is {result.theta_:.2g}, away from 0: shared and own components can be told apart."
+    if result.own:
+        kept = ""
+    else:
+        kept = "The own components stay with the clients: this page was made without them."
+    return [html.paragraph(f"{said} {told} {kept}".rstrip(), "said")]
+
+
+def personal_tables(result: PersonalResult, shards: Sequence[Any] | None) -> list[str]:
+    """The clients: errors with and without their own components, and what these are made of."""
+    keys = sorted(key for key in result.own if OWN in result.own[key])
+    known, names = shares(result, shards), labels.column_names(result.feature_names_in_, result.n_features_in_)
+    if not keys:
+        return []
+    head, lines = ["client"], [[labels.client_name(result.site_names, key)] for key in keys]
+    if shards is not None and known is not None:
+        head += ["rows", "error, shared only", "error, with own"]
+        sizes = clients.rows(shards)
+        figures = {key: [f"{sizes[key]:,}", f"{a:.4g}", f"{b:.4g}"] for key, a, b in
+                   zip(known.clients, known.without, known.rest, strict=True)}  # fmt: skip
+        lines = [line + figures[key] for line, key in zip(lines, keys, strict=True)]
+    head += ["variances along own components", "largest weights in the first"]
+    for line, key in zip(lines, keys, strict=True):
+        own = result.own[key]
+        variances = ", ".join(f"{v:.3g}" for v in own["variances"][:4]) + (", ..." if len(own["variances"]) > 4 else "")
+        line += [variances, labels.in_words(own[OWN][0], names) if len(own[OWN]) else ""]
+    return [html.table("Clients: what is their own", head, lines, words=[0, len(head) - 2, len(head) - 1])]
+
+
+def _count(number: int, noun: str) -> str:
+    if number == 1:
+        return f"{number} {noun} is"
+    return f"{number} {noun}s are"
+
 
 Result: TypeAlias = PCAResult | TrackingResult
 Shards: TypeAlias = Sequence[Any] | None
@@ -41,9 +182,9 @@ _ROWS: Final = 10  # rows furthest out that are listed
 def words(result: Result, shards: Shards) -> list[str]:
     """What is to be said of a kind of result beside its findings."""
     if isinstance(result, RobustResult):
-        return robust.words(result, shards)
+        return robust_words(result, shards)
     if isinstance(result, PersonalResult):
-        return personal.words(result)
+        return personal_words(result)
     if isinstance(result, PCAResult) and result.histograms_ is not None:
         return [html.paragraph(f"Limits: {Monitor(result).limits()}.", "said")]
     return []
@@ -131,9 +272,9 @@ def _reasons(title: str, found: list[tuple[Round, str, str]], names: Mapping[int
 def _clients(result: PCAResult, shards: Shards) -> list[str]:
     """The clients, as far as their rows are at hand."""
     if isinstance(result, RobustResult):
-        return robust.tables(result, shards)
+        return robust_tables(result, shards)
     if isinstance(result, PersonalResult):
-        return personal.tables(result, shards)
+        return personal_tables(result, shards)
     if shards is None:
         return []
     errors, sizes = clients.errors_of(result, shards), clients.rows(shards)

@@ -11,14 +11,14 @@ from typing import Any, ClassVar, Final, Self
 
 import numpy as np
 
-from flower_pca.base import archive, hints, labels, linalg
+from flower_pca.base import files, hints, labels, linalg
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.history import History
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Status
 from flower_pca.core.model import Model
-from flower_pca.core.spent import Certainty, Spent, certainty
-from flower_pca.results import errors, facts, saved
+from flower_pca.core.settings import Certainty, Spent, certainty
+from flower_pca.results import facts, saved
 from flower_pca.results.facts import Fact, Listing, Remark
 from flower_pca.results.matching import in_order, match, means
 from flower_pca.results.projection import Projection
@@ -265,13 +265,13 @@ class PCAResult:
         """Write the result, but for `own`, as an npz with a JSON header; returns the path."""
         arrays = {name: getattr(self, name) for name in self._ARRAYS if getattr(self, name) is not None}
         of_persons = "scores_" in arrays
-        return archive.write(path, "result", saved.header(self, self._NUMBERS), arrays, private=of_persons)
+        return files.write(path, "result", saved.header(self, self._NUMBERS), arrays, private=of_persons)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> PCAResult:
         """Read what `save` has written, as the class of result that was saved."""
-        header, arrays = archive.read(path, "result")
-        with archive.refuse_others(path, "result"):
+        header, arrays = files.read(path, "result")
+        with files.refuse_others(path, "result"):
             kind = saved.class_of(path, header, _KINDS)
             return kind(**saved.fields(path, header, arrays, kind=kind, numbers=kind._NUMBERS))
 
@@ -386,7 +386,7 @@ class PCAResult:
                 )
             ]
         if self.variance_errors_ is not None:
-            sized = errors.beside([line[0] for line in cells], self.variance_errors_)
+            sized = facts.beside([line[0] for line in cells], self.variance_errors_)
             cells = [[size, *line[1:]] for size, line in zip(sized, cells, strict=True)]
         if known is None and self.is_pooled:
             heads.append("residual")
@@ -401,7 +401,7 @@ class PCAResult:
         if self.loading_errors_ is None:
             return [labels.in_words(weights, names) for weights in self.components_]
         pairs = zip(self.components_, self.loading_errors_, strict=True)
-        return [errors.weights(weights, off, names) for weights, off in pairs]
+        return [facts.weights_with_errors(weights, off, names) for weights, off in pairs]
 
     def table(self) -> str:
         """Variances and heaviest columns as plain text; before it why a run fell short, after it what noise leaves."""

@@ -1,4 +1,7 @@
-"""RobustResult: the principal components of the low-rank part, and the sparse part beside it."""
+"""RobustResult: the principal components of the low-rank part, and the sparse part beside it.
+
+MedianResult: what a run of medians over the clients returns.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,27 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from flower_pca.algorithms.robust import hidden, huber
+from flower_pca.algorithms.robust import base, huber
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.linalg import Array
 from flower_pca.core.model import Model
 from flower_pca.results.facts import Fact
 from flower_pca.results.pca import PCAResult
+
+
+class MedianResult(PCAResult):
+    """Components near those of most clients, with medians over the clients of centre, scale and
+    variances.
+
+    `n_samples_` counts the rows as clients say, of which nothing else hangs.
+    """
+
+    variance_of: ClassVar[str] = "the median client's variance"
+
+    @property
+    def is_pooled(self) -> bool:
+        """Whether components are meant to be those of the covariance of all rows: they are not."""
+        return False
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -109,7 +127,7 @@ class RobustResult(PCAResult):
         on what is not NaN.
         """
         Z, data = self.components_.T, self._data(X)
-        unseen, start, found = hidden.unseen(data, seed=0, share=0.0), 0, []
+        unseen, start, found = base.unseen(data, seed=0, share=0.0), 0, []
         for block in data.dense():
             gaps = unseen.of_rows(start, start + len(block))[0]
             scores = huber.recover(block, Z, start=self.spread_, lam=self.threshold_, rho=0.0, cut=self._cut, out=gaps)
@@ -147,7 +165,7 @@ class RobustResult(PCAResult):
         V, Z = self.transform(X), self.components_
         data = self._data(X)
         R = np.concatenate(list(data.dense())) - V @ Z
-        R.reshape(-1)[hidden.unseen(data, seed=0, share=0.0).gaps] = 0.0
+        R.reshape(-1)[base.unseen(data, seed=0, share=0.0).gaps] = 0.0
         S = huber.sparse(R, self.threshold_, self._cut)
         if self.scale_ is None:
             return S

@@ -15,7 +15,7 @@ from flower_pca.base.errors import DataError
 from flower_pca.base.history import History
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Outcome, Status
-from flower_pca.core.spent import Spent
+from flower_pca.core.settings import Spent
 
 R = TypeVar("R")
 

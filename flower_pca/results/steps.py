@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from flower_pca.base import archive, labels, linalg
+from flower_pca.base import files, labels, linalg
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.history import History
 from flower_pca.base.linalg import Array
@@ -204,19 +204,19 @@ class TrackingResult:
             header["causes_"] = dict(self.causes_)
         status = [self.status.outcome.value, self.status.words]
         arrays = {name: getattr(self, name) for name in _ARRAYS}
-        return archive.write(
+        return files.write(
             path, "tracking result", {**header, "status": status, "history": self.history.to_json()}, arrays
         )
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> TrackingResult:
         """Read what `save` has written."""
-        header, arrays = archive.read(path, "tracking result")
+        header, arrays = files.read(path, "tracking result")
         if missing := {*_HEADER, "status", "history", *_ARRAYS} - {*header, *arrays}:
             rule = "a whole tracking result that flower_pca has saved"
             got = f"one without {', '.join(sorted(missing))}"
             raise DataError(str(path), must=rule, got=got, then="Save it again.")
-        with archive.refuse_others(path, "tracking result"):
+        with files.refuse_others(path, "tracking result"):
             outcome, words = header["status"]
             return cls(
                 **{name: arrays[name] for name in _ARRAYS},  # type: ignore[arg-type]

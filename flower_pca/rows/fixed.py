@@ -19,8 +19,7 @@ from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
 from flower_pca.rows import statistics
 from flower_pca.rows.frame import Frame, Moments
-from flower_pca.rows.local import LocalData
-from flower_pca.rows.operator import DIRECT, Operator
+from flower_pca.rows.local import DIRECT, LocalData, Operator
 from flower_pca.rows.statistics import Product, Statistics
 
 

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Final, Protocol, Self, runtime_checkable
 
 import numpy as np
 
-from flower_pca.base import archive, checks, files
+from flower_pca.base import checks, files
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array
 from flower_pca.names.columns import Columns, Heading, lacking, no_numbers, not_named, some_only
@@ -52,13 +52,13 @@ class Completion:
         """Write it to a folder of its owner's, one npz per step, for its owner only; its header names the columns."""
         files.make_folder(folder)
         header = {"step": step, "columns": None if columns is None else list(columns)}
-        archive.write(folder / f"{_BATCH}{step:06d}.npz", _KIND, header, dict(vars(self)), private=True)
+        files.write(folder / f"{_BATCH}{step:06d}.npz", _KIND, header, dict(vars(self)), private=True)
 
 
 def written(folder: Path) -> Iterator[tuple[int, Completion]]:
     """The batches in a folder, each with the number of its step."""
     for path in sorted(folder.glob(f"{_BATCH}*.npz")):
-        header, arrays = archive.read(path, _KIND)
+        header, arrays = files.read(path, _KIND)
         yield int(header["step"]), Completion(**arrays)
 
 

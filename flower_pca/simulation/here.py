@@ -13,7 +13,7 @@ from flower_pca import answering, assembly, registry
 from flower_pca.base import checks, labels
 from flower_pca.base.bits import seeded_bits
 from flower_pca.base.errors import ConfigError
-from flower_pca.base.signature import spelt_out
+from flower_pca.base.spec import spelt_out
 from flower_pca.core.algorithm import Algorithm, Telling
 from flower_pca.core.drive import Driven, OnRound, drive
 from flower_pca.core.question import Question
@@ -24,9 +24,8 @@ from flower_pca.results.start import Start
 from flower_pca.rows.fixed import FixedData
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
-from flower_pca.simulation.backend import Conduct, Ray
+from flower_pca.simulation.backend import Conduct, Ray, Watch
 from flower_pca.simulation.in_process import Shards
-from flower_pca.simulation.progress import Watch
 from flower_pca.simulation.sites import common_order, handed_over, looked_at, room, rows_of, sites_of
 from flower_pca.vertical import simulation as vertical
 
@@ -145,9 +144,9 @@ def _in_process(
 def _in_order(question: Question, sites: list[SiteRows]) -> tuple[Question, list[SiteRows]]:
     """The question, of the columns in the order that all sites have them in, if it names none; words as numbers."""
     if question.levels is not None:
-        from flower_pca.simulation import levels
+        from flower_pca.simulation.sites import agreed
 
-        return levels.agreed(question, sites)
+        return agreed(question, sites)
     if question.columns is None and (order := common_order(sites)) is not None:
         return replace(question, columns=order), sites
     return question, sites

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from flower_pca.base import archive, extras
+from flower_pca.base import errors, files
 from flower_pca.base.errors import ConfigError, NotEnoughNodes
 from flower_pca.core.drive import Driven
 from flower_pca.core.question import Question
@@ -19,9 +19,8 @@ from flower_pca.core.stage import Arrays
 from flower_pca.results.pca import PCAResult
 from flower_pca.results.steps import TrackingResult
 from flower_pca.rows.stream import Stream
-from flower_pca.simulation import cluster
 from flower_pca.simulation.backend import Conduct, Ray
-from flower_pca.simulation.shards import Place, place_shards
+from flower_pca.simulation.shards import Place, actors, place_shards, require_alive, session
 
 if TYPE_CHECKING:
     from flower_pca.strategies import TrackingStrategy
@@ -42,7 +41,7 @@ def run(question: Question, shards: Sequence[Any], public: Collection[int], cond
 
     def back(output: Path) -> dict[int, Arrays]:
         written = [(i, own_file(output, i)) for i in public]
-        return {i: archive.read(path, "own result")[1] for i, path in written if path.exists()}
+        return {i: files.read(path, "own result")[1] for i, path in written if path.exists()}
 
     strategy = PCAStrategy(
         question,
@@ -85,8 +84,8 @@ def track(
 
 
 def _require_ray() -> None:
-    if not extras.there("Ray"):
-        raise extras.lacking("Ray", 'for backend="ray"')
+    if not errors.there("Ray"):
+        raise errors.lacking("Ray", 'for backend="ray"')
 
 
 def _config(engine: Ray) -> dict[str, Any]:
@@ -103,8 +102,8 @@ def _simulate(
     rules: dict[str, Any],
 ) -> tuple[Any, Any]:
     """The strategy's result, and what `back` makes of what the clients have left in a folder."""
-    with _quiet(), _environment(), cluster.session(engine):
-        each = engine.each(len(shards), cluster.actors(engine))
+    with _quiet(), _environment(), session(engine):
+        each = engine.each(len(shards), actors(engine))
         with place_shards(shards, each) as where:
             results = _run(strategy, len(shards), where, engine, on_round, rules)
             if not results:
@@ -189,7 +188,7 @@ class _Until:
         """The replies that have come."""
         came = list(self.__getattr__("pull_messages")(message_ids))
         for reply in came:
-            cluster.require_alive(reply.error.reason if reply.has_error() else "")
+            require_alive(reply.error.reason if reply.has_error() else "")
         return came
 
 

@@ -5,6 +5,8 @@ where. Rows that are memory-mapped already stay where they are, and only their p
 pickled. Packs lie in the folder for temporary files (`Folder`). Where machines do not share that, they go through Ray's
 object store (`Store`), but for rows that are mapped from files which all machines see; and what clients leave in the
 folder of their own machine comes back to this one.
+
+The machines of a Ray cluster: reached or started for a simulation, and asked one by one.
 """
 
 from __future__ import annotations
@@ -14,7 +16,10 @@ import functools
 import json
 import mmap
 import os
+import re
 import shutil
+import socket
+import sys
 import tempfile
 from abc import ABC, abstractmethod
 from collections import OrderedDict
@@ -25,11 +30,135 @@ from typing import Any, Final
 
 import numpy as np
 
+from flower_pca.base.errors import ConfigError, NotEnoughNodes
 from flower_pca.base.linalg import Array
 from flower_pca.names.sites import SiteRows
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.stream import Stream
-from flower_pca.simulation.cluster import everywhere, machines
+from flower_pca.simulation.backend import Ray
+
+_PATIENCE: Final = 10.0  # seconds for a cluster to answer
+# of HTTP/2, and settings
+_HELLO: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
+_SETTINGS: Final = 4  # the kind of frame that answers it
+_ADDRESS: Final = re.compile(r"(?:ray://)?\[?(?P<host>[^\[\]/]+?)\]?:(?P<port>\d+)")
+
+_DEATHS: Final = "ActorDied|ActorUnavailable|RayActor|WorkerCrashed|NodeDied|OutOfMemory"
+_DIED: Final = re.compile(rf"ray\.exceptions\.({_DEATHS})Error")
+_ACTOR: Final = re.compile(r"\b[Aa]ctor ([0-9a-f]{8,})\b")
+_ABOUT: Final = re.compile(r"\b(actor_id|pid|ip): ?([0-9a-fA-F.:]+)")
+
+
+@contextlib.contextmanager
+def session(engine: Ray) -> Iterator[None]:
+    """A session of Ray: that of this process, one of the cluster that is named, or of a new one."""
+    import ray
+
+    if not ray.is_initialized():
+        address = engine.address or os.environ.get("RAY_ADDRESS")
+        if address is not None:
+            require_cluster(address)
+        pythonpath = os.pathsep.join([*sys.path, *filter(None, [os.environ.get("PYTHONPATH")])])
+        environment = {"env_vars": {"PYTHONPATH": pythonpath}}
+        try:
+            ray.init(address=engine.address, include_dashboard=False, runtime_env=environment)
+        except (ValueError, ConnectionError) as error:
+            if address is None:
+                raise
+            raise _no_cluster(address, str(error).partition(". ")[0]) from error
+    try:
+        yield
+    finally:
+        ray.shutdown()  # as Flower's engine does at its end
+
+
+def require_cluster(address: str) -> None:
+    """Try the address once: Ray itself would do so for minutes."""
+    found = _ADDRESS.fullmatch(address)
+    if found is None:  # "auto" and the like, which Ray looks up on this machine
+        return
+    try:
+        with socket.create_connection((found["host"], int(found["port"])), timeout=_PATIENCE) as line:
+            if os.environ.get("RAY_USE_TLS", "0") in ("0", ""):
+                line.sendall(_HELLO)
+                answer = line.recv(9)
+                if len(answer) < 4 or answer[3] != _SETTINGS:
+                    raise OSError("something else answers there")
+    except (OSError, OverflowError) as error:
+        raise _no_cluster(address, str(error)) from error
+
+
+def _no_cluster(address: str, why: str) -> ConfigError:
+    rule, remedy = (
+        "that of a Ray cluster which can be reached",
+        "Start one with ray start --head, or leave address out.",
+    )
+    return ConfigError("address", must=rule, got=f"{address}: {why}", then=remedy)
+
+
+def actors(engine: Ray) -> int:
+    """How many clients can be at work at the same time."""
+    import ray
+
+    found = ray.cluster_resources().get("CPU", 1.0)  # type: ignore[no-untyped-call]
+    return max(1, int(found / engine.num_cpus_per_client))
+
+
+def require_alive(reason: str | None) -> None:
+    """Raise NotEnoughNodes, naming the worker, if an error of Flower's is that a worker of Ray's has died.
+
+    Flower would go on to give messages to it, and have them come back at once.
+    """
+    died = _DIED.search(reason or "")
+    if died is None:
+        return
+    remedy = "It may lack memory: take fewer clients_per_node, or more num_cpus_per_client."
+    got = f"one that died ({_worker(reason or '')})"
+    raise NotEnoughNodes("The workers of Ray", must="all alive", got=got, then=remedy)
+
+
+def _worker(reason: str) -> str:
+    """What Ray says of a worker: of one whose whole machine is gone hardly anything."""
+    known = dict(_ABOUT.findall(reason))
+    named = _ACTOR.search(reason)
+    if "actor_id" not in known and named is not None:
+        known["actor_id"] = named[1]
+    words = f"actor {known.get('actor_id', 'unknown')}"
+    if "pid" in known:
+        words += f", process {known['pid']}"
+    if "ip" in known:
+        words += f" on {known['ip']}"
+    return words
+
+
+def machines() -> list[dict[str, Any]]:
+    """Those of the cluster, as Ray describes them."""
+    import ray
+
+    return [node for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
+
+
+def everywhere(function: Callable[..., Any], *args: Any) -> dict[str, Any]:
+    """What a function of a module returns on each machine, by the machine's name and Ray's number of it.
+
+    Raises:
+        NotEnoughNodes: If a machine has left the cluster meanwhile.
+    """
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    asked = {}
+    for node in machines():
+        there = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
+        task = ray.remote(function).options(num_cpus=0, scheduling_strategy=there)
+        asked[f"{node['NodeManagerHostname']} ({node['NodeID'][:8]})"] = task.remote(*args)
+    gone = ray.exceptions
+    try:
+        return dict(zip(asked, ray.get(list(asked.values())), strict=True))
+    except (gone.TaskUnschedulableError, gone.NodeDiedError, gone.WorkerCrashedError, gone.ObjectLostError) as error:
+        got, remedy = f"one that left ({type(error).__name__})", "Begin again with those that are there."
+        raise NotEnoughNodes("The machines of Ray", must="all there until the end", got=got, then=remedy) from error
+
 
 _ALIGNED: Final = 64  # bytes
 _ROOM: Final = 2**28  # bytes that the clients which a process keeps ready may come to

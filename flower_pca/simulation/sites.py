@@ -1,23 +1,164 @@
-"""The sites of a simulation: their rows with the names that belong to them, checked as a deployment checks them."""
+"""The sites of a simulation: their rows with the names that belong to them, checked as a deployment checks them.
+
+One table as the rows of several sites: a column, a level of the index, or a list beside it says whose a row is.
+
+Columns of words in a simulation: what sites of a deployment tell one another before the run is looked up here.
+"""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
 
-from flower_pca.base import checks, hints
-from flower_pca.base.errors import DataError
+from flower_pca.base import checks, hints, labels
+from flower_pca.base.errors import ConfigError, DataError
+from flower_pca.base.linalg import Array
+from flower_pca.core.question import Question
 from flower_pca.data import faults
+from flower_pca.names import levels
+from flower_pca.names.columns import Columns, Heading, enumeration
 from flower_pca.names.sites import SiteRows
 from flower_pca.results import saved
 from flower_pca.results.pca import PCAResult
 from flower_pca.rows.frame import Frame, merge
 from flower_pca.rows.local import LocalData
+
+# what stands for no site, as it is printed
+_GAPS: Final = ("", "nan", "NaT", "<NA>", "None")
+
+
+def from_frame(frame: Any, *, by: Any) -> list[SiteRows]:
+    """The rows of each site of one table, with the names of its columns and of the sites.
+
+    Args:
+        frame: A data frame (of pandas, polars, or alike), or other rows.
+        by: Whose a row is: the name of the column that says so, or of a level of the index; or a site for each row, as
+            a series (maybe a column of the table), an array or a list. The other columns are the features.
+
+    Returns:
+        What `simulate` takes: the sites in the order of their names.
+
+    Raises:
+        ConfigError: If `by` is none of these.
+        DataError: If a row has no site, or the table has no row or no other column.
+    """
+    # a lazy one of polars
+    if hasattr(frame, "collect_schema") and hasattr(frame, "collect"):
+        frame = frame.collect()
+    shape = _shape(frame)
+    if len(shape) != 2:
+        remedy = "Give a data frame, or an array with by=[...]."
+        raise DataError("The table", must="of rows and columns", got=f"a {type(frame).__name__}", then=remedy)
+    if _is_column(frame, by):
+        by = by.name
+    if _is_name(by):
+        rest, whose = _column(frame, by)
+    else:
+        rest, whose = (frame, _each(frame, by, shape[0]))
+    gaps = sum(value is None or str(value).strip() in _GAPS for value in whose.tolist())
+    if gaps:
+        if _is_name(by):
+            what = f"The site of every row, {by},"
+        else:
+            what = "The site of every row"
+        got = f"none in {labels.count(gaps, 'row')}"
+        raise DataError(what, must="there", got=got, then="Fill it, or drop these rows.")
+    for side, noun in zip(_shape(rest), ("row", "column beside the sites"), strict=True):
+        if not side:
+            raise DataError("The table", must=f"of at least one {noun}", got="none", then="Check how it was made.")
+    rows = SiteRows.of(rest, who="the table")
+    found, which = np.unique(whose.astype(str) if whose.dtype == object else whose, return_inverse=True)
+    whole = [int(label) if isinstance(label, float) and label.is_integer() else label for label in found.tolist()]
+    return [replace(rows[which == i], site=str(site)) for i, site in enumerate(whole)]
+
+
+class _Others:
+    """Some columns of a data frame of whatever package, which are taken by name."""
+
+    def __init__(self, frame: Any, columns: list[Any]) -> None:
+        self.frame, self.columns = frame, columns
+        self.shape = (_shape(frame)[0], len(columns))
+
+    def __getitem__(self, name: Any) -> Any:
+        return self.frame[name]
+
+    def to_numpy(self) -> Array:
+        return np.column_stack([self.frame[name].to_numpy() for name in self.columns])
+
+
+def _shape(table: Any) -> tuple[int, ...]:
+    """Rows and columns; of what is no table () or another number of sides."""
+    known = getattr(table, "shape", None)
+    if known is None and hasattr(table, "columns") and hasattr(table, "to_numpy"):
+        known = np.shape(table.to_numpy())
+    return tuple(known or ())
+
+
+def _is_name(by: Any) -> bool:
+    """Whether it names one column: a text, a number, or the labels of several levels."""
+    return isinstance(by, str | int | np.integer | tuple) or by is None
+
+
+def _is_column(frame: Any, by: Any) -> bool:
+    """Whether it is a column of the table itself, as in by=table["site"]."""
+    name, names = getattr(by, "name", None), list(getattr(frame, "columns", ()))
+    return hasattr(by, "equals") and name is not None and names.count(name) == 1 and bool(frame[name].equals(by))
+
+
+def _column(frame: Any, by: Any) -> tuple[Any, Array]:
+    """The table without the column of this name, and what is in it; or as it is, and what is in that level."""
+    if isinstance(frame, SiteRows):
+        names = list(frame.names or ())
+        if by not in names:
+            raise _unknown(by, names)
+        kept = [j for j, name in enumerate(names) if name != by]
+        others = replace(frame, values=frame.values[:, kept], names=tuple(names[j] for j in kept))
+        return others, np.asarray(frame.values)[:, names.index(by)]
+    names = list(getattr(frame, "columns", ()))
+    if by in names:
+        if names.count(by) > 1:
+            Columns(tuple(map(str, names)), "the table")  # which says so
+        return _Others(frame, [name for name in names if name != by]), np.asarray(frame[by].to_numpy())
+    if by is not None and by in getattr(getattr(frame, "index", None), "names", ()):
+        return frame, np.asarray(frame.index.get_level_values(by).to_numpy())
+    raise _unknown(by, names)
+
+
+def _each(frame: Any, by: Any, n: int) -> Array:
+    """A site for each of n rows."""
+    several = isinstance(by, Iterable) and not isinstance(by, dict | set | bytes)
+    if several:
+        whose = np.asarray(by.to_numpy() if hasattr(by, "to_numpy") else list(by))
+    else:
+        whose = np.empty(())
+    if whose.ndim != 1 or len(whose) != n:
+        if hasattr(by, "shape"):
+            shape = f" of shape {by.shape}"
+        else:
+            shape = ""
+        if whose.ndim == 1:
+            got = labels.count(len(whose), "site")
+        else:
+            got = f"a {type(by).__name__}{shape}"
+        rule = f"the name of a column, or the site of each of the {n:,} rows"
+        raise ConfigError("by", must=rule, got=got, then="Name the sites' column.")
+    own: Any = getattr(frame, "index", None)
+    other: Any = getattr(by, "index", None)
+    if hasattr(own, "equals") and hasattr(other, "equals") and not own.equals(other):
+        rule, remedy = "that of the table, in its order", "Give by=by.to_numpy() if it is in the order of the rows."
+        raise ConfigError("The index of by", must=rule, got="another", then=remedy)
+    return whose
+
+
+def _unknown(by: Any, names: list[Any]) -> ConfigError:
+    rule = "a column of the table" + (f", such as {enumeration(map(str, names))}" if names else "")
+    return ConfigError("by", must=rule, got=repr(by), then="Name the sites' column, or give the site of each row.")
+
 
 # entries of all rows together, 16 MB: larger tables are worked through in blocks
 _ROOM: Final = 2**21
@@ -109,3 +250,40 @@ def looked_at(result: PCAResult, clients: Sequence[LocalData], frame: Frame) -> 
     sizes = np.sqrt(m.m2 / m.seen + (0.0 if result.centered else m.mean**2))
     first = hints.of_largest(sizes, names, clients) or result.hints
     return replace(result, hints=(*lines, *first, *hints.of_identifiers(found, names, hints.alone(sizes)), *odd))
+
+
+def agreed(question: Question, sites: Sequence[SiteRows]) -> tuple[Question, list[SiteRows]]:
+    """The question with all its columns and levels by name, and the sites with just these columns."""
+    assert question.levels is not None
+    names = [column for column, _ in question.levels]
+    own = [{name: levels.own(site, name, f"client {i}") for name in names} for i, site in enumerate(sites)]
+    found = levels.union(question.levels, own)
+    columns = levels.spread(question.columns or _others(sites, names), found)
+    return replace(question, columns=columns, levels=found), [
+        _exactly(site, columns, f"client {i}") for i, site in enumerate(sites)
+    ]
+
+
+def _others(sites: Sequence[SiteRows], names: Sequence[str]) -> tuple[str, ...]:
+    """The columns beside those of words, which have to be the same at all sites."""
+    plain = [_without(site, names) for site in sites]
+    for i, site in enumerate(plain):
+        site.whole(f"client {i}")
+    first, *others = [Heading.of_names(site.names or (), len(site.names or ())) for site in plain]
+    for i, heading in enumerate(others, start=1):
+        if not heading.like(first):
+            raise heading.mismatch(f"client {i}", first, "client 0").error(DataError)
+    return common_order(plain) or tuple(sorted(plain[0].names or ()))
+
+
+def _without(site: SiteRows, names: Sequence[str]) -> SiteRows:
+    """The site without these columns."""
+    kept = [j for j, name in enumerate(site.names or ()) if name not in names]
+    words = {name: bad for name, bad in site.words.items() if name not in names}
+    return replace(site, values=site.values[:, kept], names=tuple((site.names or ())[j] for j in kept), words=words)
+
+
+def _exactly(site: SiteRows, columns: tuple[str, ...], who: str) -> SiteRows:
+    """The site with these columns, made of words where they are of levels."""
+    rows = LocalData(site, who=who, missing=True).arrange(columns)
+    return replace(site, values=rows.plain(), names=columns, words={}, texts={}, levels=())

@@ -12,15 +12,14 @@ from flower_pca import assembly, registry
 from flower_pca.assembly import STEPS, AskedSteps
 from flower_pca.base import checks, labels
 from flower_pca.base.errors import ConfigError, DataError
-from flower_pca.base.signature import spelt_out
+from flower_pca.base.spec import spelt_out
 from flower_pca.core.drive import Driven, Watcher, drive
 from flower_pca.names.columns import Heading, names_in
 from flower_pca.results.record import Following, StepRecord
 from flower_pca.results.steps import TrackingResult
 from flower_pca.rows.stream import Stream
-from flower_pca.simulation.backend import Ray
+from flower_pca.simulation.backend import Ray, Watch
 from flower_pca.simulation.in_process import InProcess
-from flower_pca.simulation.progress import Watch
 from flower_pca.tracking.tracker import Tracker
 
 

@@ -40,8 +40,7 @@ from flower_pca.base import labels
 from flower_pca.base.errors import ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Status
-from flower_pca.core.asks import BLOCK, MATRIX, VALUES, VECTOR, Ask, number
-from flower_pca.core.kinds import ROWS, Kind, Part
+from flower_pca.core.kinds import BLOCK, MATRIX, ROWS, VALUES, VECTOR, Ask, Kind, Part, number
 from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays, Stage
 from flower_pca.rows.local import LocalData

@@ -29,8 +29,7 @@ from flower_pca.base import linalg
 from flower_pca.base.errors import ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Status
-from flower_pca.core.asks import BLOCK, Ask
-from flower_pca.core.kinds import ROWS, Kind, Part
+from flower_pca.core.kinds import BLOCK, ROWS, Ask, Kind, Part
 from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays, Merge, Stack, Stage, stack
 from flower_pca.rows.local import LocalData

@@ -2,6 +2,11 @@
 
 The message asks for C times the basis and, where the algorithm names a direction beside the basis, for C times that as
 well: the Ritz value there is the next one, which the gap is measured by. It does not change the components.
+
+The closing stage of components that are not orthonormal: what they explain, and how far rows vary along them.
+
+They are not turned, as a Rayleigh-Ritz step would: that spoils what they were made for. What is said of rows is said of
+the components' span, on the orthonormal axes along which rows vary most there: see `Model.axes`.
 """
 
 from __future__ import annotations
@@ -15,11 +20,72 @@ import numpy as np
 from flower_pca.base import linalg
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Status
-from flower_pca.core.asks import BLOCK, Ask
-from flower_pca.core.kinds import Kind, Part
+from flower_pca.core.kinds import BLOCK, Ask, Kind, Part
 from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays, Stage
 from flower_pca.rows.local import LocalData
+
+CROSS: Final = "cross"  # by which name the model keeps Z'CZ
+
+
+@dataclass(frozen=True)
+class ObliqueState:
+    """The components and, once it is known, their product with C."""
+
+    Z: Array
+    Y: Array | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Oblique(Stage[ObliqueState]):
+    """Z'CZ, and the variance that each component adds to the span of those before it. No message where C Z is known.
+
+    Cost: 4 n_i d k flops; k columns of d floats each way; once.
+    """
+
+    name: ClassVar[str] = "oblique"
+    asks: ClassVar[Mapping[str, Ask]] = {"Z": BLOCK}
+    fixed_set: ClassVar[bool] = True
+
+    def start(self, model: Model) -> ObliqueState:
+        return ObliqueState(model.columns, model.product)
+
+    def broadcast(self, state: ObliqueState) -> Arrays:
+        return {"Z": state.Z}
+
+    @staticmethod
+    def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
+        return {"Y": Part(arrays["Z"].shape, Kind.PRODUCT)}
+
+    @staticmethod
+    def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
+        return {"Y": data.matmat(arrays["Z"])}, memory
+
+    def server(self, state: ObliqueState, total: Arrays, answered: frozenset[int]) -> ObliqueState:
+        return replace(state, Y=total["Y"])
+
+    def status(self, state: ObliqueState) -> Status | None:
+        if state.Y is None:
+            return None
+        return Status.done()
+
+    def finish(self, state: ObliqueState, model: Model) -> Model:
+        assert state.Y is not None
+        Z = linalg.fix_signs(state.Z)
+        Y = state.Y * np.where(np.sum(Z * state.Z, axis=0) < 0.0, -1.0, 1.0)
+        A = Z.T @ Y
+        cross = (A + A.T) / 2.0
+        spans = [np.trace(np.linalg.pinv(Z[:, :j].T @ Z[:, :j]) @ cross[:j, :j]) for j in range(Z.shape[1] + 1)]
+        residuals = linalg.column_norms(Y - Z * (np.diag(cross) / np.sum(Z * Z, axis=0)))
+        return replace(
+            model,
+            basis=Z,
+            product=Y,
+            values=np.maximum(np.diff(spans), 0.0),
+            residuals=residuals,
+            left={**model.left, CROSS: cross},
+        )
+
 
 # that the bound on a column's rest is applied, each time with a better sum
 _TIMES: Final = 3

@@ -32,8 +32,7 @@ from flower_pca.base.errors import DataError, ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Status
 from flower_pca.core.algorithm import scaled_up
-from flower_pca.core.asks import BLOCK, Ask, index
-from flower_pca.core.kinds import ROWS, Kind, Part
+from flower_pca.core.kinds import BLOCK, ROWS, Ask, Kind, Part, index
 from flower_pca.core.model import Model
 from flower_pca.core.stage import KEY, Arrays, Stage
 from flower_pca.names import levels

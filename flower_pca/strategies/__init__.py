@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from flower_pca import registry
 from flower_pca.strategies.base import arrays_of
-from flower_pca.strategies.pca import PCAStrategy
-from flower_pca.strategies.standardize import Standardize
+from flower_pca.strategies.pca import PCAStrategy, Standardize
 from flower_pca.strategies.tracking import TrackingStrategy
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from flower_pca.report.live import watching
 from flower_pca.results.pca import PCAResult
 from flower_pca.results.record import StepRecord
 from flower_pca.results.steps import TrackingResult
-from flower_pca.strategies.log import log
+from flower_pca.strategies.exchange import log
 from flower_pca.strategies.pca import PCAStrategy
 from flower_pca.strategies.tracking import TrackingStrategy
 

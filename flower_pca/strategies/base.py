@@ -30,11 +30,11 @@ from flower_pca.core.stage import Broadcast
 from flower_pca.data import faults
 from flower_pca.results import saved
 from flower_pca.results.pca import PCAResult
-from flower_pca.results.scaling import Scaling
+from flower_pca.results.projection import Scaling
 from flower_pca.results.start import Components, Start
 from flower_pca.results.steps import TrackingResult
 from flower_pca.stages.opening import SITE_DEVIATIONS, SITE_KEYS, SITE_MEANS, SITE_ROWS
-from flower_pca.strategies.log import log
+from flower_pca.strategies.exchange import log
 from flower_pca.strategies.nodes import Nodes
 from flower_pca.strategies.waits import Waits
 from flower_pca.vertical.result import ColumnsResult

@@ -3,10 +3,13 @@
 Flower's own send_and_receive polls every three seconds over real transport and, in simulation, slows down with the
 square of the messages in flight; this loop keeps at most a window of them. Flower's calls over a network try again and
 again for minutes. So they are made in a thread of their own, and waited for as long as a message has time left.
+
+Flower's own logger, so that a run reads as Flower's users know it.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import deque
@@ -17,6 +20,9 @@ from typing import Any, Final
 
 from flwr.app import Message
 from flwr.serverapp import Grid
+
+log: Final = logging.getLogger("flwr").log
+
 
 # seconds between two looks, growing while nothing arrives
 _SHORTEST, _LONGEST, _GROWTH = 0.01, 0.3, 1.2

@@ -10,14 +10,14 @@ from typing import Any, Final, Unpack
 from flower_pca import assembly, registry
 from flower_pca.assembly import AnyRun, AskedSteps
 from flower_pca.base import checks
-from flower_pca.base.signature import spelt_out
+from flower_pca.base.spec import spelt_out
 from flower_pca.core import compatible
 from flower_pca.core.drive import Watcher
 from flower_pca.results.record import Following, StepRecord
 from flower_pca.results.start import Start
 from flower_pca.results.steps import TrackingResult
 from flower_pca.strategies.base import FlowerStrategy
-from flower_pca.strategies.log import log
+from flower_pca.strategies.exchange import log
 from flower_pca.strategies.nodes import Nodes
 from flower_pca.strategies.waits import NODE_DEFAULTS, SUMMED, NodeKeywords, Waits
 from flower_pca.tracking.tracker import Tracker

@@ -10,7 +10,7 @@ import numpy as np
 
 from flower_pca.base import checks
 from flower_pca.base.linalg import Array
-from flower_pca.core.asks import POSITIVE, Ask
+from flower_pca.core.kinds import POSITIVE, Ask
 from flower_pca.core.stage import Arrays
 from flower_pca.rows import gaps
 from flower_pca.rows.stream import Stream

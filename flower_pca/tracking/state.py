@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from flower_pca.base import archive, labels
+from flower_pca.base import files, labels
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array
 from flower_pca.rows.stream import UNTOLD
@@ -132,9 +132,9 @@ class TrackState:
     d: int = 0
     sums: dict[str, float] = field(default_factory=dict)
     clients: tuple[int, ...] = ()
-    each: dict[int, tuple[float, ...]] = field(default_factory=dict, metadata={archive.APART: True})
-    over: int = field(default=-1, metadata={archive.APART: True})
-    record: tuple[Step, ...] = field(default=(), metadata={archive.APART: True})
+    each: dict[int, tuple[float, ...]] = field(default_factory=dict, metadata={files.APART: True})
+    over: int = field(default=-1, metadata={files.APART: True})
+    record: tuple[Step, ...] = field(default=(), metadata={files.APART: True})
     keep: int = 1000
     gone: int = 0
     totals: dict[str, int] = field(default_factory=dict)

@@ -17,8 +17,7 @@ from flower_pca.base import checks, labels, linalg
 from flower_pca.base.errors import ConfigError, DataError, ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Outcome, Status
-from flower_pca.core.asks import BLOCK, COLUMNS, FLAG, MOST_STEPS, SEED, WIDTH, Ask, index
-from flower_pca.core.kinds import COUNT, NUMBER, Kind, Part
+from flower_pca.core.kinds import BLOCK, COLUMNS, COUNT, FLAG, MOST_STEPS, NUMBER, SEED, WIDTH, Ask, Kind, Part, index
 from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays, Merge, Stage, add
 from flower_pca.tracking.batch import BY_COLUMN, COUNTS, add_aligned, fault_of, shape_of, with_each

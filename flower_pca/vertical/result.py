@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Final, Self, TypeVar
 
 import numpy as np
 
-from flower_pca.base import archive, labels, linalg
+from flower_pca.base import files, labels, linalg
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array
 from flower_pca.core.algorithm import Algorithm
@@ -149,7 +149,7 @@ class ColumnsResult(PCAResult):
         Raises:
             DataError: If the file is another.
         """
-        header, own = archive.read(path, "own result")
+        header, own = files.read(path, "own result")
         if not {"components", "scores"} <= own.keys() or "rows" not in header:
             remedy = "Give the file that a node, or run --own, has written."
             raise DataError(str(path), must="a party's own result of a run over columns", got="another", then=remedy)

@@ -22,9 +22,8 @@ from flower_pca.names.columns import difference
 from flower_pca.results import saved
 from flower_pca.rows.fixed import FixedData
 from flower_pca.rows.local import LocalData
-from flower_pca.simulation.backend import Conduct
+from flower_pca.simulation.backend import Conduct, Watch
 from flower_pca.simulation.in_process import Shards
-from flower_pca.simulation.progress import Watch
 from flower_pca.simulation.sites import handed_over, sites_of
 from flower_pca.vertical.result import ColumnsResult
 from flower_pca.vertical.rows import PartyColumns

@@ -18,7 +18,7 @@ from flwr.app import MetricRecord, RecordDict
 from flower_pca import registry
 from flower_pca.base.errors import ProtocolError, harmless
 from flower_pca.base.linalg import Array
-from flower_pca.core.asks import Message
+from flower_pca.core.kinds import Message
 from flower_pca.core.layer import flat, split
 from flower_pca.core.stage import Arrays, Broadcast
 from flower_pca.layers import EXPONENTS, PARTIES, WIRE
@@ -27,10 +27,10 @@ from flower_pca.rows.frame import Frame
 from flower_pca.vertical.split import NAME as SPLIT
 from flower_pca.vertical.split import Split
 from flower_pca.wire import records
-from flower_pca.wire.reading import LAYOUT, LAYOUT_KEY, VERSION, VERSION_KEY, check_spoken, word_of
-from flower_pca.wire.reading import by_name as by_name
-from flower_pca.wire.reading import read_arrays as read_arrays
-from flower_pca.wire.reading import value_of as value_of
+from flower_pca.wire.records import LAYOUT, LAYOUT_KEY, VERSION, VERSION_KEY, check_spoken, word_of
+from flower_pca.wire.records import by_name as by_name
+from flower_pca.wire.records import read_arrays as read_arrays
+from flower_pca.wire.records import value_of as value_of
 
 Scalar: TypeAlias = bool | bytes | float | int | str
 Config: TypeAlias = dict[str, Scalar]

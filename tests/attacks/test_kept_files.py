@@ -9,9 +9,9 @@ import pytest
 from builders import StopError
 
 from flower_pca import DataError, FlowerPCAError, Stream, assembly, registry
-from flower_pca.base import archive
+from flower_pca.base import files
 from flower_pca.core.drive import OnRound, drive
-from flower_pca.results.events import Events
+from flower_pca.results.record import Events
 from flower_pca.rows.local import LocalData
 from flower_pca.simulation.in_process import InProcess, Shards
 
@@ -71,13 +71,13 @@ def test_a_checkpoint_is_gone_on_from_or_refused(made, after, seed, tmp_path):
     rng, path = np.random.default_rng(seed), tmp_path / "run.npz"
     run, transport = made()
     stopped(run, transport, path, after)
-    header, arrays = archive.read(path, transport.kind)
+    header, arrays = files.read(path, transport.kind)
     found = [place for place in places(header) if place and place[0] not in ("asked", "kind")]
     beside = path.with_name("run.npz.steps")
     steps = beside.read_bytes() if beside.exists() else None
     for _ in range(60):
         strange = changed(header, found[rng.integers(len(found))], STRANGE[rng.integers(len(STRANGE))])
-        archive.write(path, transport.kind, strange, arrays)
+        files.write(path, transport.kind, strange, arrays)
         if steps is not None:
             beside.write_bytes(steps)
         run, transport = made()
@@ -90,10 +90,10 @@ def test_more_steps_than_are_kept_are_not_looked_for(tmp_path):
     path = tmp_path / "run.npz"
     run, transport = arriving()
     stopped(run, transport, path, 5)
-    header, arrays = archive.read(path, transport.kind)
+    header, arrays = files.read(path, transport.kind)
     path.with_name("run.npz.steps").unlink()
     for many in ({"kept": 10**12}, {"kept": 10**12, "count": 10**12}, {"width": 2**62}, {"kept": -1}, {"width": -5}):
-        archive.write(path, transport.kind, {**header, "steps": {**header["steps"], **many}}, arrays)
+        files.write(path, transport.kind, {**header, "steps": {**header["steps"], **many}}, arrays)
         with pytest.raises(FlowerPCAError, match="must be"):
             drive(*arriving(), checkpoint=path)
 

@@ -10,7 +10,7 @@ from scipy import stats
 
 from flower_pca import DP, ConfigError, registry
 from flower_pca.base.bits import seeded_bits
-from flower_pca.dp import draw
+from flower_pca.dp import gaussian
 from flower_pca.layers import noise
 from flower_pca.layers.noise import ClippedRows
 from flower_pca.masking import fixed
@@ -30,7 +30,7 @@ def rows():
 
 def floats(a, deviation, bits):
     """Noise as it was before there was a grid."""
-    return a + deviation * draw.normals(np.shape(a), bits)
+    return a + deviation * gaussian.normals(np.shape(a), bits)
 
 
 @pytest.mark.parametrize(("epsilon", "before"), [(0.1, 1), (1.0, 25)])
@@ -68,7 +68,7 @@ def test_all_that_is_sent_with_noise_is_on_the_grid_of_masks(stage, std):
     X = np.random.default_rng(2).standard_normal((40, 6))
     asked = {**arrays, **flat.noise(clip=1.3, std=std, budget=1e12)}
     up, _ = flat.answer(stage, asked, LocalData(X), {}, bits=BITS)
-    step = draw.step_of(std)
+    step = gaussian.step_of(std)
     assert std / 2**11 < step <= std / 2**10
     bound = np.array(fixed.bound_with_noise(std, 5))
     assert fixed.decode(np.array([10_000], np.uint64), {"Y": (1,)}, {"Y": bound}, 5)["Y"][0] == 10_000 * step
@@ -83,24 +83,24 @@ def test_no_digit_is_lost_before_the_noise_is_added(deviation):
     """Against fractions: whole steps and rest apart, so that the noise meets the same rest wherever a number is."""
     rng = np.random.default_rng(1)
     a = rng.standard_normal(300) * 10.0 ** rng.integers(-30, 14, 300)
-    step, z = draw.step_of(deviation), draw.normals((300,), seeded_bits(8))
-    got = draw.add_noise(a, deviation, seeded_bits(8))
+    step, z = gaussian.step_of(deviation), gaussian.normals((300,), seeded_bits(8))
+    got = gaussian.add_noise(a, deviation, seeded_bits(8))
     for x, n, y in zip(a, z, got, strict=True):
         steps = Fraction(x) / Fraction(step)
         rest = float(steps - math.floor(steps)) + deviation / step * n
         assert y / step == float(math.floor(steps) + round(rest))  # beyond 2^53 steps rounded once more
     whole = np.rint(rng.standard_normal(300) * 1e6) * step
-    alone = draw.add_noise(whole, deviation, seeded_bits(8)) - whole
+    alone = gaussian.add_noise(whole, deviation, seeded_bits(8)) - whole
     np.testing.assert_array_equal(alone, np.rint(deviation / step * z) * step)
 
 
 def test_numbers_beyond_all_steps_are_cut_off_and_noise_below_all_numbers_has_the_least_step():
-    far = draw.add_noise(np.array([1e300, -1e300, 2.0**80]), 1e-100, BITS)
-    step = draw.step_of(1e-100)
+    far = gaussian.add_noise(np.array([1e300, -1e300, 2.0**80]), 1e-100, BITS)
+    step = gaussian.step_of(1e-100)
     assert np.abs(far / step).max() < 2.0**62 + 2.0**15
     assert np.sign(far).tolist() == [1.0, -1.0, 1.0]
-    assert draw.step_of(5e-324) == 2.0**-1022
-    assert np.isfinite(draw.add_noise(np.array([1e-310, 3.0]), 5e-324, BITS)).all()
+    assert gaussian.step_of(5e-324) == 2.0**-1022
+    assert np.isfinite(gaussian.add_noise(np.array([1e-310, 3.0]), 5e-324, BITS)).all()
 
 
 def words(*blocks):
@@ -112,10 +112,10 @@ def words(*blocks):
 def test_noise_has_tails_beyond_those_of_53_bits():
     """Before, no number was beyond 8.57 deviations, as if its chance of 1e-17 were none."""
     ones = 2**64 - 1
-    largest = draw.normals((1,), words([ones, 0], [0, 0]))[0]
+    largest = gaussian.normals((1,), words([ones, 0], [0, 0]))[0]
     assert largest == pytest.approx(np.sqrt(2 * 193 * np.log(2)))
-    assert draw.normals((1,), words([ones, 0], [ones, 0]))[0] == pytest.approx(np.sqrt(2 * 64 * np.log(2)))
-    assert draw.normals((1,), words([0, 0], []))[0] == 0.0
+    assert gaussian.normals((1,), words([ones, 0], [ones, 0]))[0] == pytest.approx(np.sqrt(2 * 64 * np.log(2)))
+    assert gaussian.normals((1,), words([0, 0], []))[0] == 0.0
 
 
 def test_the_tails_have_the_law_of_a_normal_radius():
@@ -123,7 +123,7 @@ def test_the_tails_have_the_law_of_a_normal_radius():
     size, rng = 4000, np.random.default_rng(3)
     first = np.concatenate([np.full(size, 2**64 - 1, np.uint64), np.zeros(size, np.uint64)])
     more = rng.integers(0, 2**64, 2 * size, dtype=np.uint64)
-    z = draw.normals((size,), words(first, more))
+    z = gaussian.normals((size,), words(first, more))
     assert z.min() > 9.4
     assert stats.kstest(z**2 / 2 - 64 * np.log(2), "expon").pvalue > 1e-9
 

@@ -13,7 +13,6 @@ from fake_grid import Context, FakeGrid, RecordDict
 from scipy import sparse
 
 from flower_pca import ConfigError, Stream, strategies
-from flower_pca.base import archive
 from flower_pca.base import files as base_files
 from flower_pca.clients import PCAClient, Rules, client_app
 from flower_pca.dp.gaussian import epsilon_of, noise_of
@@ -116,7 +115,7 @@ def test_neither_a_new_node_id_nor_another_transport_is_a_new_budget(lines, tmp_
         hosted = client_app(lambda context: X, hosts=lambda context: [0, 1], max_columns=1000, memory_dir=tmp_path)
         strategies.SSI(n_components=1, oversample=0, max_rounds=1, hosted=mode).fit(FakeGrid(hosted, 1))
         (file,) = tmp_path.glob("*ledger-0.npz")
-        spent.append(archive.read(file, "ledger of a node", private=True)[0]["columns"])
+        spent.append(base_files.read(file, "ledger of a node", private=True)[0]["columns"])
     assert spent[1] == 2 * spent[0] > 0
     assert {file.name for file in tmp_path.glob("*ledger*.npz")} == {
         f"flower_pca-ledger-{name}.npz" for name in ("node", "0", "1")
@@ -276,7 +275,7 @@ def test_a_ledger_that_cannot_be_read_is_no_permission(tmp_path):
     Node(0, X, **rules).ask("ssi", {"Z": ONE})
     (file,) = tmp_path.glob("*ledger*.npz")
     whole = file.read_bytes()
-    archive.write(file, "ledger of a node", {"answered": 0}, {})
+    base_files.write(file, "ledger of a node", {"answered": 0}, {})
     for content in (whole[: len(whole) // 2], b"", file.read_bytes()):
         file.write_bytes(content)
         with pytest.raises(RefusedError, match=r"ledger-.*\.npz of this node must be one that this node has written"):

@@ -22,9 +22,9 @@ from flower_pca import (
     track,
     wire,
 )
-from flower_pca.base import archive, errors
+from flower_pca.base import errors, files
 from flower_pca.base.errors import ProtocolError
-from flower_pca.core import asks
+from flower_pca.core import kinds
 from flower_pca.core.stage import Broadcast
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
@@ -48,7 +48,7 @@ def test_no_threshold_makes_a_node_loop(stage, lam, sigma):
     node = Node(0, X, allow="consensus_rpca")
     size = "sigma" if stage == "low_rank" else "start"
     asked = {**(ROBUST if stage == "low_rank" else CONSENSUS), "lam": lam, size: sigma}
-    if sigma < asks.SMALLEST or lam < 0.0:
+    if sigma < kinds.SMALLEST or lam < 0.0:
         with pytest.raises(RefusedError, match="must be 0 or at least 1e-150"):
             node.ask(stage, asked, algorithm="consensus_rpca")
     else:
@@ -82,18 +82,18 @@ def test_a_malformed_header_of_a_result_is_a_data_error(kind, tmp_path):
     else:
         load = TrackingResult.load
         path = track("st_miss", [X, X + 1.0], n_components=2, batch=20).save(tmp_path / "r.npz")
-    header, arrays = archive.read(path, kind)
+    header, arrays = files.read(path, kind)
     refused = 0
     for name in header:
         for value in HEADERS:
             changed = {**header, name: value}
-            archive.write(path, changed.pop("kind") if name != "kind" else "other", changed, arrays)
+            files.write(path, changed.pop("kind") if name != "kind" else "other", changed, arrays)
             try:
                 load(path)
             except DataError:
                 refused += 1
         gone = {n: v for n, v in header.items() if n not in (name, "kind")}
-        archive.write(path, kind, gone, arrays)
+        files.write(path, kind, gone, arrays)
         try:
             load(path)
         except DataError:
@@ -104,7 +104,7 @@ def test_a_malformed_header_of_a_result_is_a_data_error(kind, tmp_path):
 @pytest.mark.parametrize("how", ["array", "compressed", "twice"])
 def test_sizes_in_a_file_are_checked_before_memory_is_taken(how, tmp_path):
     path = tmp_path / "file"
-    archive.write(path, "thing", {}, {"a": np.zeros(4)})
+    files.write(path, "thing", {}, {"a": np.zeros(4)})
     with zipfile.ZipFile(path) as old:
         parts = {name: old.read(name) for name in old.namelist()}
     packing = zipfile.ZIP_DEFLATED if how == "compressed" else zipfile.ZIP_STORED
@@ -120,7 +120,7 @@ def test_sizes_in_a_file_are_checked_before_memory_is_taken(how, tmp_path):
         for name, content in parts.items():
             new.writestr(name, content)
     with pytest.raises(DataError, match="must be a thing that flower_pca has saved"):
-        archive.read(path, "thing")
+        files.read(path, "thing")
 
 
 @pytest.mark.parametrize(
@@ -287,7 +287,7 @@ def test_a_header_is_text_of_ours(tmp_path):
     run = "\x00/../" + "y" * 100
     node = Node(0, X, output_dir=tmp_path, allow="consensus_rpca")
     node.ask("low_rank", ROBUST, algorithm="consensus_rpca", run=run)
-    header, _ = archive.read(tmp_path / "flower_pca-own-0.npz", "own result")
+    header, _ = files.read(tmp_path / "flower_pca-own-0.npz", "own result")
     assert json.dumps(header["run"]) == json.dumps(run)
 
 

@@ -14,7 +14,7 @@ from dishonest import NUMBERS, Node, RefusedError, Sums
 
 from flower_pca import Stream, assembly, make, registry
 from flower_pca.clients.policy.rules import everything
-from flower_pca.core import asks
+from flower_pca.core import kinds
 from flower_pca.core.drive import rounds
 from flower_pca.masking import messages
 from flower_pca.masking.messages import Phase
@@ -121,7 +121,7 @@ def framed(rng):
 def long_loops(arrays):
     """Whether a message asks for nearly as many steps as there may be: it is within its limit, and takes its time."""
     loops = [float(np.max(arrays[name], initial=1)) for name in ("steps", "inner_steps") if name in arrays]
-    return any(asks.MOST_STEPS / 10 < loop <= asks.MOST_STEPS for loop in loops)
+    return any(kinds.MOST_STEPS / 10 < loop <= kinds.MOST_STEPS for loop in loops)
 
 
 class Watch:
@@ -149,7 +149,7 @@ class Watch:
         except RefusedError as error:
             by_name = " must be " in str(error) and "fails here" not in str(error)  # and by no exception of numpy's
             self.outcomes["refused" if by_name else "other"] += 1
-        assert self.products <= asks.MOST_STEPS + SPENT
+        assert self.products <= kinds.MOST_STEPS + SPENT
 
     def done(self, least):
         assert self.outcomes.pop("other") == 0

@@ -12,10 +12,10 @@ from builders import StopError
 from dishonest import Node, RefusedError
 
 from flower_pca import ConfigError, DataError, Stream, assembly, registry
-from flower_pca.base import archive, files
-from flower_pca.clients.books.memory import FileStore
+from flower_pca.base import files
+from flower_pca.clients.books.folders import FileStore
 from flower_pca.core.drive import OnRound, drive
-from flower_pca.results.events import Events
+from flower_pca.results.record import Events
 from flower_pca.rows.local import LocalData
 from flower_pca.simulation.in_process import InProcess, Shards
 
@@ -179,7 +179,7 @@ def test_no_file_of_ours_is_opened_to_others_by_a_link(tmp_path, monkeypatch):
         draft.symlink_to(own)
 
     monkeypatch.setattr(os, "fsync", laid)
-    archive.write(tmp_path / "result.npz", "result", {}, {})
+    files.write(tmp_path / "result.npz", "result", {}, {})
     assert own.stat().st_mode & 0o777 == 0o600
 
 

@@ -15,7 +15,7 @@ from twins import questions, twins
 from flower_pca import ConfigError, registry
 from flower_pca.audit.sentences import telling
 from flower_pca.clients import Rules
-from flower_pca.clients.policy.profiles import SETS
+from flower_pca.clients.policy.rules import SETS
 from flower_pca.core.kinds import ROWS, Kind, Part
 from flower_pca.dp.gaussian import epsilon_of, noise_of
 from flower_pca.layers import noise

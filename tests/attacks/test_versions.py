@@ -14,7 +14,7 @@ from fake_grid import Context, FakeGrid, RecordDict
 from scipy import sparse
 
 from flower_pca import ConfigError, Stream, strategies
-from flower_pca.base import archive
+from flower_pca.base.files import read
 from flower_pca.clients import PCAClient, Rules, client_app
 from flower_pca.clients.books.versions import difference
 from flower_pca.names.sites import SiteRows
@@ -101,7 +101,7 @@ def test_order_precision_and_storage_are_no_version(first, how, tmp_path):
 
 def ledger(folder):
     (file,) = folder.glob("*ledger*.npz")
-    return archive.read(file, "ledger of a node", private=True)[0]
+    return read(file, "ledger of a node", private=True)[0]
 
 
 def test_a_version_with_names_and_gaps_is_answered_from_as_it_was(tmp_path):
@@ -202,7 +202,7 @@ def test_what_is_released_is_its_owners_and_no_digest_of_it_can_be_guessed(tmp_p
         product(X, tmp_path / folder)
     files = [tmp_path / folder / "flower_pca-rows-0.npz" for folder in "ab"]
     assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
-    mine, others = (archive.read(file, "released rows of a node", private=True)[1]["before.0"] for file in files)
+    mine, others = (read(file, "released rows of a node", private=True)[1]["before.0"] for file in files)
     assert not set(mine) & set(others)
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from flower_pca.base import archive
+from flower_pca.base import files
 from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Outcome, Status
@@ -26,8 +26,8 @@ ARRAYS = {
 
 
 def test_header_and_arrays_come_back_as_they_were(tmp_path):
-    path = archive.write(tmp_path / "file", "thing", HEADER, ARRAYS)
-    header, arrays = archive.read(str(path), "thing")
+    path = files.write(tmp_path / "file", "thing", HEADER, ARRAYS)
+    header, arrays = files.read(str(path), "thing")
     assert header == {"kind": "thing", **HEADER}
     assert set(arrays) == set(ARRAYS)
     for name, array in ARRAYS.items():
@@ -39,14 +39,14 @@ def test_arrays_of_objects_are_not_read_back(tmp_path):
     np.savez(tmp_path / "file.npz", **{"header.json": np.array([{"kind": "thing"}], dtype=object)})
     os.replace(tmp_path / "file.npz", path)
     with pytest.raises(DataError):
-        archive.read(path, "thing")
+        files.read(path, "thing")
 
 
 @pytest.mark.parametrize("umask", [0o022, 0o077])
 def test_a_file_has_the_permissions_of_an_ordinary_one(tmp_path, umask):
     before = os.umask(umask)
     try:
-        path = archive.write(tmp_path / "file", "thing", {}, {})
+        path = files.write(tmp_path / "file", "thing", {}, {})
     finally:
         os.umask(before)
     assert stat.S_IMODE(path.stat().st_mode) == 0o666 & ~umask
@@ -71,16 +71,16 @@ def fail(*_):
     ids=["writing", "syncing", "replacing"],
 )
 def test_a_failing_write_leaves_the_old_file_and_no_other(tmp_path, monkeypatch, owner, name, failure):
-    path = archive.write(tmp_path / "file", "thing", {"version": 1}, ARRAYS)
+    path = files.write(tmp_path / "file", "thing", {"version": 1}, ARRAYS)
     before = path.read_bytes()
     with monkeypatch.context() as patch:
         patch.setattr(owner, name, failure)
         with pytest.raises(OSError, match="disk full"):
-            archive.write(path, "thing", {"version": 2}, ARRAYS)
+            files.write(path, "thing", {"version": 2}, ARRAYS)
     assert path.read_bytes() == before
     assert list(tmp_path.iterdir()) == [path]
-    archive.write(path, "thing", {"version": 2}, ARRAYS)
-    assert archive.read(path, "thing")[0]["version"] == 2
+    files.write(path, "thing", {"version": 2}, ARRAYS)
+    assert files.read(path, "thing")[0]["version"] == 2
     assert list(tmp_path.iterdir()) == [path]
 
 
@@ -90,19 +90,19 @@ def test_an_interrupted_write_leaves_the_old_file_and_no_other(tmp_path, monkeyp
 
     monkeypatch.setattr(np, "savez", interrupt)
     with pytest.raises(KeyboardInterrupt):
-        archive.write(tmp_path / "file", "thing", {}, {})
+        files.write(tmp_path / "file", "thing", {}, {})
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_header_that_is_no_json_is_refused_before_anything_is_written(tmp_path):
     with pytest.raises(TypeError, match="JSON"):
-        archive.write(tmp_path / "file", "thing", {"array": np.zeros(2)}, {})
+        files.write(tmp_path / "file", "thing", {"array": np.zeros(2)}, {})
     assert list(tmp_path.iterdir()) == []
 
 
 def assert_refused(path):
     with pytest.raises(DataError) as caught:
-        archive.read(path, "thing")
+        files.read(path, "thing")
     message = str(caught.value)
     assert message.startswith(f"{path} must be a thing that flower_pca has saved. Got a")
     assert message.endswith(". Check the path.")
@@ -142,19 +142,19 @@ def test_a_foreign_file_is_refused_in_one_sentence(tmp_path, kind):
 
 
 def test_a_file_of_another_kind_is_named(tmp_path):
-    path = archive.write(tmp_path / "file", "other", {}, {})
+    path = files.write(tmp_path / "file", "other", {}, {})
     with pytest.raises(DataError) as caught:
-        archive.read(path, "thing")
+        files.read(path, "thing")
     assert str(caught.value) == f"{path} must be a thing that flower_pca has saved. Got an other. Check the path."
 
 
 def test_a_missing_file_is_a_missing_file(tmp_path):
     with pytest.raises(FileNotFoundError):
-        archive.read(tmp_path / "absent", "thing")
+        files.read(tmp_path / "absent", "thing")
 
 
 def test_a_file_cut_short_anywhere_is_refused(tmp_path):
-    whole = archive.write(tmp_path / "file", "thing", HEADER, ARRAYS).read_bytes()
+    whole = files.write(tmp_path / "file", "thing", HEADER, ARRAYS).read_bytes()
     path = tmp_path / "cut"
     for length in range(0, len(whole), 7):
         path.write_bytes(whole[:length])
@@ -163,14 +163,14 @@ def test_a_file_cut_short_anywhere_is_refused(tmp_path):
 
 @pytest.mark.slow
 def test_a_file_with_a_byte_changed_is_refused_or_unharmed(tmp_path):
-    whole = archive.write(tmp_path / "file", "thing", HEADER, ARRAYS).read_bytes()
+    whole = files.write(tmp_path / "file", "thing", HEADER, ARRAYS).read_bytes()
     path, rng, refused = tmp_path / "changed", np.random.default_rng(0), 0
     for at in range(len(whole)):
         changed = bytearray(whole)
         changed[at] ^= int(rng.integers(1, 256))
         path.write_bytes(changed)
         try:
-            header, arrays = archive.read(path, "thing")
+            header, arrays = files.read(path, "thing")
         except DataError as error:
             refused += 1
             assert str(error).startswith(f"{path} must be a thing")  # noqa: PT017
@@ -220,8 +220,8 @@ BARE = Outer(0, None, "", Inner(np.zeros(1)), None, None, (), {}, None, 2)
 @pytest.mark.parametrize("value", [FULL, BARE], ids=["full", "bare"])
 def test_a_dataclass_of_arrays_and_numbers_survives_json(value):
     arrays = {}
-    packed = json.loads(json.dumps(archive.pack(value, arrays, "outer")))
-    back = archive.unpack(Outer, packed, arrays)
+    packed = json.loads(json.dumps(files.pack(value, arrays, "outer")))
+    back = files.unpack(Outer, packed, arrays)
 
     def same(a, b):
         assert type(a) is type(b)
@@ -240,7 +240,7 @@ def test_a_dataclass_of_arrays_and_numbers_survives_json(value):
 
 
 def test_numpy_numbers_are_packed_as_plain_ones():
-    packed = archive.pack({"a": np.float64(0.5), "b": np.int64(3), "c": (np.bool_(True),)}, {}, "x")
+    packed = files.pack({"a": np.float64(0.5), "b": np.int64(3), "c": (np.bool_(True),)}, {}, "x")
     assert json.dumps(packed) == '{"a": 0.5, "b": 3, "c": [true]}'
 
 
@@ -266,7 +266,7 @@ def npy(array):
 @pytest.mark.parametrize("array", SAVED.values(), ids=SAVED)
 def test_bytes_of_an_array_are_read_as_numpy_reads_them(array):
     for _ in range(2):  # of the second header it knows what it says
-        read, known = archive.from_npy(npy(array)), np.load(io.BytesIO(npy(array)))
+        read, known = files.from_npy(npy(array)), np.load(io.BytesIO(npy(array)))
         assert (read.dtype, read.shape) == (known.dtype, known.shape)
         assert read.flags.f_contiguous == known.flags.f_contiguous
         assert read.tobytes() == known.tobytes()
@@ -281,11 +281,11 @@ def test_bytes_that_are_no_array_of_their_length_are_refused(start):
     head = whole.partition(b"{")[0]
     length = int.from_bytes(head[8:], "little")
     with pytest.raises(ValueError, match=r"longer than its bytes|less than nothing"):
-        archive.from_npy(head + start.ljust(length) + whole[10 + length :][:16])
+        files.from_npy(head + start.ljust(length) + whole[10 + length :][:16])
     for cut in (0, 5, 9, 30, len(whole) - 1):
         with pytest.raises(ValueError, match=r"EOF|magic|smaller"):
-            archive.from_npy(whole[:cut])
+            files.from_npy(whole[:cut])
     with pytest.raises(ValueError, match="a pickle"):
-        archive.from_npy(npy(np.array([None], dtype=object)))
+        files.from_npy(npy(np.array([None], dtype=object)))
     with pytest.raises(ValueError, match=r"numpy's format \(2, 0\)"):
-        archive.from_npy(whole[:6] + b"\x02" + whole[7:])
+        files.from_npy(whole[:6] + b"\x02" + whole[7:])

@@ -6,7 +6,7 @@ from builders import three_clients
 from by_hand import Honest, clients, session
 
 from flower_pca import ConfigError, DataError
-from flower_pca.base import archive
+from flower_pca.base import files
 from flower_pca.core.drive import OnRound, drive, rounds
 
 SHARDS = three_clients(0).shards
@@ -91,7 +91,7 @@ def test_a_checkpoint_of_an_earlier_version_is_refused_in_one_sentence(tmp_path)
     header, arrays = session("krylov").checkpoint()
     for layout in ({}, {"layout": 1}):
         old = {name: value for name, value in header.items() if name != "layout"} | layout
-        archive.write(path, "checkpoint", {**old, "asked": 0}, arrays)
+        files.write(path, "checkpoint", {**old, "asked": 0}, arrays)
         with pytest.raises(ConfigError) as caught:
             drive(session("krylov"), Kept(clients(SHARDS)), checkpoint=path)
         assert str(caught.value) == (
@@ -102,6 +102,6 @@ def test_a_checkpoint_of_an_earlier_version_is_refused_in_one_sentence(tmp_path)
 
 def test_a_file_of_another_kind_is_refused(tmp_path):
     path = tmp_path / "run.ckpt"
-    archive.write(path, "result", {}, {})
+    files.write(path, "result", {}, {})
     with pytest.raises(DataError, match=r"must be a checkpoint that flower_pca has saved\. Got a result"):
         drive(session("krylov"), Kept(clients(SHARDS)), checkpoint=path)

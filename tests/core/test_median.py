@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from flower_pca.algorithms.robust import median
+from flower_pca.algorithms.robust import sizes
 from flower_pca.rows.local import LocalData
 
 RNG = np.random.default_rng(5)
@@ -21,8 +21,8 @@ DEALT = ((), (1, 3, 20), tuple(range(1, 30)))
 
 def found(parts):
     rms = np.sqrt(sum(np.sum(X**2) for X in parts) / sum(X.size for X in parts))
-    top = median.top(rms)
-    return median.median(sum(median.count(LocalData(X), top) for X in parts), top)
+    top = sizes.top(rms)
+    return sizes.median(sum(sizes.count_finely(LocalData(X), top) for X in parts), top)
 
 
 @pytest.mark.parametrize("scale", [1e-140, 1e-6, 1.0, 3e6, 1e140])
@@ -38,17 +38,18 @@ def test_it_is_the_median_up_to_the_width_of_a_bin(name, scale):
 @pytest.mark.parametrize("kind", [np.asarray, sparse.csr_array], ids=["dense", "sparse"])
 @pytest.mark.parametrize("name", ROWS)
 def test_it_is_the_same_to_the_bit_however_the_rows_are_dealt_out(name, kind):
-    X, top = ROWS[name], median.top(np.sqrt(np.mean(ROWS[name] ** 2)))
-    whole = median.count(LocalData(X), top)
+    X, top = ROWS[name], sizes.top(np.sqrt(np.mean(ROWS[name] ** 2)))
+    whole = sizes.count_finely(LocalData(X), top)
     assert whole.sum() == X.size
     for cuts in DEALT:
-        counts = sum(median.count(LocalData(kind(part)), top) for part in np.split(X, cuts))
+        counts = sum(sizes.count_finely(LocalData(kind(part)), top) for part in np.split(X, cuts))
         np.testing.assert_array_equal(counts, whole)
 
 
 def test_single_precision_is_counted_as_it_is():
     X = ROWS["normal"].astype(np.float32)
-    np.testing.assert_array_equal(median.count(LocalData(X), 4), median.count(LocalData(X.astype(float)), 4))
+    double = LocalData(X.astype(float))
+    np.testing.assert_array_equal(sizes.count_finely(LocalData(X), 4), sizes.count_finely(double, 4))
 
 
 def test_it_is_zero_where_most_entries_are():
@@ -64,6 +65,6 @@ def test_no_median_is_above_the_bins_even_if_others_answer_than_were_counted_on(
     """Half of the entries at the median alone make up half of its square in the mean square."""
     X = np.where(RNG.random((40, 20)) < 0.6, 5.0, 0.0)
     for rms in (np.sqrt(np.mean(X**2)), 0.1 * np.sqrt(np.mean(X**2))):
-        top = median.top(rms)
-        counts = median.count(LocalData(X), top)
-        assert abs(np.log2(median.median(counts, top) / 5.0)) <= 1 / 32
+        top = sizes.top(rms)
+        counts = sizes.count_finely(LocalData(X), top)
+        assert abs(np.log2(sizes.median(counts, top) / 5.0)) <= 1 / 32

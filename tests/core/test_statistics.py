@@ -7,11 +7,11 @@ import pytest
 from scipy import sparse
 
 from flower_pca.base.errors import DataError
-from flower_pca.rows import limbs, statistics
+from flower_pca.rows import statistics
 from flower_pca.rows.fixed import FixedData
 from flower_pca.rows.frame import Frame
-from flower_pca.rows.limbs import WholeRows
 from flower_pca.rows.local import LocalData
+from flower_pca.rows.statistics import WholeRows
 
 KINDS = {
     "dense": np.asarray,
@@ -153,7 +153,7 @@ def test_nothing_wraps_at_the_limits_of_the_limbs(ones):
 
 
 def test_limbs_that_do_not_fit_are_refused_in_words(monkeypatch):
-    monkeypatch.setattr(limbs, "_SUM", limbs._ENTRY + 3)
+    monkeypatch.setattr(statistics, "_SUM", statistics._ENTRY + 3)
     with pytest.raises(DataError) as caught:
         WholeRows(sparse.csr_array(np.ones((9, 2))), np.zeros(2), "this node")
     wanted = "The rows of this node must be small enough for exact products. Got 9 entries in a row or column. "

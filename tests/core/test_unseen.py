@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from flower_pca.algorithms.robust import hidden, sizes
+from flower_pca.algorithms.robust import base, sizes
 from flower_pca.algorithms.robust.proof import pairs, symmetric, weak_rows
 from flower_pca.rows.local import LocalData
 
@@ -12,7 +12,7 @@ X = np.random.default_rng(8).standard_normal((300, 40))
 
 
 def places(data, seed=1, share=0.05):
-    return hidden.unseen(data, seed=seed, share=share).hidden
+    return base.unseen(data, seed=seed, share=share).hidden
 
 
 def test_as_many_are_hidden_as_there_should_be_and_everywhere():
@@ -23,8 +23,8 @@ def test_as_many_are_hidden_as_there_should_be_and_everywhere():
     assert mask.sum(axis=0).max() <= 40
     assert mask.sum(axis=1).max() <= 12
     assert not np.array_equal(places(LocalData(X)), places(LocalData(X), seed=2))
-    assert hidden.share(80, 80) == 0.02
-    assert hidden.share(10, 10) == 0.1
+    assert base.share(80, 80) == 0.02
+    assert base.share(10, 10) == 0.1
 
 
 @pytest.mark.parametrize("cuts", [(1, 2, 30), tuple(range(1, 300))])
@@ -50,7 +50,7 @@ def test_equal_rows_hide_other_entries():
 def test_gaps_are_not_hidden():
     rng = np.random.default_rng(8)
     rows = np.where(rng.random(X.shape) < 0.2, np.nan, X)
-    found = hidden.unseen(LocalData(rows, missing=True), seed=1, share=0.05)
+    found = base.unseen(LocalData(rows, missing=True), seed=1, share=0.05)
     np.testing.assert_array_equal(found.gaps, np.flatnonzero(np.isnan(rows)))
     assert np.intersect1d(found.gaps, found.hidden).size == 0
     gaps, of_rows = found.of_rows(10, 20)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from flower_pca import ConfigError, DataError, simulate
-from flower_pca.clients.columns import node_rows
+from flower_pca.clients.base import node_rows
 from flower_pca.clients.policy.rules import Rules
 from flower_pca.data import partition
 from flower_pca.data.sources import make, table

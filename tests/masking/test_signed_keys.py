@@ -25,7 +25,7 @@ from flower_pca.core.stage import Reply
 from flower_pca.masking import messages, primitives
 from flower_pca.masking.demands import Demands
 from flower_pca.masking.identity import Identity, printable
-from flower_pca.masking.secrets import Secrets
+from flower_pca.masking.letters import Secrets
 
 FOUR = two_lead(4)
 SETUP = np.arange(16, dtype=np.uint8)

@@ -12,7 +12,7 @@ from builders import shards
 
 from flower_pca import ConfigError, DataError, cli, registry, simulate
 from flower_pca.audit import audit
-from flower_pca.audit.attack import Attack, minimum_norm, numbers, symmetric
+from flower_pca.audit.view import Attack, minimum_norm, numbers, symmetric
 from flower_pca.core.kinds import ROWS, Kind, Part
 from flower_pca.core.stage import Stage
 

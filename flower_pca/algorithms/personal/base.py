@@ -20,8 +20,7 @@ from flower_pca.base.errors import ConfigError, ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Outcome, Status
 from flower_pca.core.algorithm import Iterative, Progress
-from flower_pca.core.asks import BLOCK, FLAG, ROW_WIDTH, Ask
-from flower_pca.core.kinds import NUMBER, Kind, Part
+from flower_pca.core.kinds import BLOCK, FLAG, NUMBER, ROW_WIDTH, Ask, Kind, Part
 from flower_pca.core.model import Model
 from flower_pca.core.stage import MARGIN, Arrays, Merge, add, stack
 from flower_pca.layers import single as apart

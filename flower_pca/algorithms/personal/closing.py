@@ -18,8 +18,7 @@ from flower_pca.algorithms.personal.base import Probe
 from flower_pca.base import linalg
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Status
-from flower_pca.core.asks import BLOCK, FLAG, STEPS, Ask
-from flower_pca.core.kinds import COUNT, MEAN_SQUARES, Kind, Part
+from flower_pca.core.kinds import BLOCK, COUNT, FLAG, MEAN_SQUARES, STEPS, Ask, Kind, Part
 from flower_pca.core.model import Model
 from flower_pca.core.stage import MARGIN, Arrays, Merge, Stage, add, stack
 from flower_pca.rows.local import LocalData

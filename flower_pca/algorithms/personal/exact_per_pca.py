@@ -16,14 +16,12 @@ import numpy as np
 from flower_pca.algorithms.cached import CachedSums
 from flower_pca.algorithms.personal import deflation, held_out
 from flower_pca.algorithms.personal.base import Personalized, PersonalState, Probe, Start, weight
-from flower_pca.algorithms.personal.gains import Gains
-from flower_pca.algorithms.personal.secants import Secants
+from flower_pca.algorithms.personal.secants import Gains, Secants
 from flower_pca.base import checks, labels, linalg
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Outcome, Status
-from flower_pca.core.asks import FLAG, STEPS, Ask
-from flower_pca.core.kinds import MEAN_SQUARES, NUMBER, ROWS, Kind, Part
+from flower_pca.core.kinds import FLAG, MEAN_SQUARES, NUMBER, ROWS, STEPS, Ask, Kind, Part
 from flower_pca.core.model import Model
 from flower_pca.core.stage import MOST_ROWS, Arrays, Merge
 from flower_pca.rows.local import LocalData

@@ -17,8 +17,7 @@ from flower_pca.algorithms.personal.base import Personalized, PersonalState, Pro
 from flower_pca.base import checks, linalg
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.linalg import Array
-from flower_pca.core.asks import FLAG, POSITIVE, SEED, Ask, index
-from flower_pca.core.kinds import MEAN_SQUARES, NUMBER, Kind, Part
+from flower_pca.core.kinds import FLAG, MEAN_SQUARES, NUMBER, POSITIVE, SEED, Ask, Kind, Part, index
 from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays, Merge
 from flower_pca.rows.local import LocalData

@@ -8,7 +8,7 @@ from typing import ClassVar, Final
 
 import numpy as np
 
-from flower_pca.algorithms.robust import hidden, huber
+from flower_pca.algorithms.robust import base, huber
 from flower_pca.algorithms.robust.attempt import moments
 from flower_pca.algorithms.robust.base import rows_with
 from flower_pca.algorithms.robust.huber import Regression
@@ -16,8 +16,7 @@ from flower_pca.algorithms.robust.proof import find_undetermined, once_more
 from flower_pca.base import linalg
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Status
-from flower_pca.core.asks import BLOCK, POSITIVE, Ask, index
-from flower_pca.core.kinds import ROWS, Kind, Part
+from flower_pca.core.kinds import BLOCK, POSITIVE, ROWS, Ask, Kind, Part, index
 from flower_pca.core.model import Model
 from flower_pca.core.stage import MOST_ROWS, Arrays, Merge, Stage, add
 from flower_pca.rows.local import LocalData
@@ -101,7 +100,7 @@ class LowRank(Stage[LowRankState]):
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
         U, lam = arrays["U"], float(arrays["lam"])
         cut = float(arrays.get("cut", np.inf))
-        unseen, Q = hidden.unseen(data, seed=0, share=0.0), linalg.orth(U)
+        unseen, Q = base.unseen(data, seed=0, share=0.0), linalg.orth(U)
         far, taken = np.zeros((2, len(U)), dtype=np.int64)
         G, weak, found, start = np.zeros((U.shape[1], U.shape[1])), np.zeros(2), [], 0
         for X, before in rows_with(_memory_of(arrays, memory), data, U.shape[1]):
@@ -131,7 +130,7 @@ class LowRank(Stage[LowRankState]):
         if "U" not in memory:  # a client that was gone before the end
             return {}
         V, U, lam, cut = memory["V"], memory["U"], float(memory["lam"]), float(memory.get("cut", np.inf))
-        L, gaps = V @ U.T, hidden.unseen(data, seed=0, share=0.0).gaps
+        L, gaps = V @ U.T, base.unseen(data, seed=0, share=0.0).gaps
         R = np.concatenate(list(data.dense())) - L
         R.reshape(-1)[gaps] = 0.0  # there is nothing to be told from the low-rank part
         found = {}

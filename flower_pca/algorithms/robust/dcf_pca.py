@@ -33,8 +33,7 @@ from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Outcome, Status
 from flower_pca.core.algorithm import Progress
-from flower_pca.core.asks import BLOCK, FLAG, POSITIVE, SEED, STEPS, Ask
-from flower_pca.core.kinds import NUMBER, Kind, Part
+from flower_pca.core.kinds import BLOCK, FLAG, NUMBER, POSITIVE, SEED, STEPS, Ask, Kind, Part
 from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays
 from flower_pca.rows.local import LocalData

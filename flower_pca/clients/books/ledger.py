@@ -22,12 +22,12 @@ from typing import Final
 from flwr.app import Context
 
 from flower_pca import registry, wire
-from flower_pca.base import archive, labels
+from flower_pca.base import files, labels
 from flower_pca.base.errors import FlowerPCAError
 from flower_pca.clients.books import folders
 from flower_pca.clients.policy.refusals import RefusalError
 from flower_pca.clients.policy.rules import Rules
-from flower_pca.core.asks import Message
+from flower_pca.core.kinds import Message
 from flower_pca.core.stage import Arrays
 from flower_pca.layers import NOISE, noise
 from flower_pca.masking import messages
@@ -118,12 +118,12 @@ def forget_versions(path: Path) -> None:
 
 def _write(path: Path, book: Ledger) -> None:
     groups = [[sorted(group.peers), sorted(group.missing)] for group in book.groups]
-    archive.write(path, _KIND, {**vars(book), "groups": groups}, {}, private=True)
+    files.write(path, _KIND, {**vars(book), "groups": groups}, {}, private=True)
 
 
 def _read(path: Path) -> Ledger:
     try:
-        header, _ = archive.read(path, _KIND, private=True)
+        header, _ = files.read(path, _KIND, private=True)
         groups = [Group(frozenset(peers), frozenset(missing)) for peers, missing in header["groups"]]
         return Ledger(
             answered=int(header["answered"]),

@@ -27,7 +27,7 @@ from typing import Any, Final
 import numpy as np
 from flwr.app import Context
 
-from flower_pca.base import archive, checks, labels
+from flower_pca.base import checks, files, labels
 from flower_pca.base.errors import FlowerPCAError
 from flower_pca.base.linalg import Array
 from flower_pca.clients.books import folders
@@ -88,7 +88,7 @@ class Version:
         header: dict[str, Any] = {"number": self.number, "columns": self.columns, "shape": [data.n, data.d]}
         header |= {"names": data.names, "words": dict(data.words), "levels": data.levels}
         header |= {"key": self.key.hex(), "whole": self.whole.hex()}
-        archive.write(folders.rows_file(rules.memory_dir, name), _KIND, header, arrays, private=True)
+        files.write(folders.rows_file(rules.memory_dir, name), _KIND, header, arrays, private=True)
 
 
 def read(rules: Rules, name: str) -> Version | None:
@@ -99,7 +99,7 @@ def read(rules: Rules, name: str) -> Version | None:
     """
     path = folders.rows_file(rules.memory_dir, name)
     try:
-        header, arrays = archive.read(path, _KIND, private=True)
+        header, arrays = files.read(path, _KIND, private=True)
         columns, names = tuple(map(str, header["columns"])), header["names"]
         before = tuple(arrays[f"before.{i}"] for i in range(len(columns)))
         values = _values(header, arrays)

@@ -1,8 +1,14 @@
-"""Policy: holds a node to its rules, whatever a server asks. What it has refused, no message can get."""
+"""Policy: holds a node to its rules, whatever a server asks. What it has refused, no message can get.
+
+Columns that tell of few rows: in which few have a value, or few have another than most.
+
+A sum over all rows is then one over these few: the carrier of a rare code is told by the products with that column.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Set
+import logging
+from collections.abc import Collection, Set
 from dataclasses import replace
 from typing import Final
 
@@ -11,6 +17,7 @@ from flwr.app import Context
 
 from flower_pca import registry, wire
 from flower_pca.base.errors import ConfigError
+from flower_pca.base.linalg import Array
 from flower_pca.clients.policy import limits
 from flower_pca.clients.policy.refusals import RefusalError
 from flower_pca.clients.policy.rules import Rules, everything
@@ -18,11 +25,72 @@ from flower_pca.core.stage import Arrays
 from flower_pca.layers import NOISE, SINGLE, noise
 from flower_pca.layers import single as apart
 from flower_pca.masking import messages
+from flower_pca.names.columns import enumeration
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.stream import Stream
 from flower_pca.stages.levels import Levels
 from flower_pca.wire import records
+
+_CHUNK: Final = 64  # columns that are looked at at a time
+
+
+def check(data: LocalData, rules: Rules) -> None:
+    """Refuse rows with columns that tell of fewer than min_rows of them: by name to the operator, to no server."""
+    if rules.rare_columns is True:
+        return
+    found = _find(data, rules.min_rows)
+    if data.names is None:
+        names = [f"column {i}" for i in found]
+    else:
+        names = [data.names[i] for i in found]
+    named = [name for name in names if name not in _exceptions(rules)]
+    if named:
+        words = "Fewer than min_rows=%d rows of this node have a value, or another than most, in %s (rare_columns)."
+        logging.getLogger("flwr").warning(words, rules.min_rows, enumeration(named))
+        rule = "ones in which at least min_rows rows have a value, and none or so many another than most"
+        remedy = "Run without them, or ask the node's operator."
+        raise RefusalError("The columns of this node", must=rule, got="others", then=remedy)
+
+
+def _exceptions(rules: Rules) -> Collection[str]:
+    given = rules.rare_columns
+    if isinstance(given, str):
+        return [name.strip() for name in given.split(",")]
+    if isinstance(given, Collection):
+        return given
+    return ()
+
+
+def _find(data: LocalData, least: int) -> list[int]:
+    """The places of the columns that tell of so few rows; looked for once."""
+    key = ("rare", least)
+    if key not in data.known:
+        found = []
+        for start in range(0, data.d, _CHUNK):
+            part = np.concatenate([block[:, start : start + _CHUNK] for block in data.blocks()])
+            found += [start + j for j in range(part.shape[1]) if _tells_few(part[:, j], least)]
+        data.known[key] = found
+    places: list[int] = data.known[key]
+    return places
+
+
+def _tells_few(column: Array, least: int) -> bool:
+    if column.dtype.kind == "f":
+        there = column[~np.isnan(column)]
+    else:
+        there = column
+    if len(there) < least:
+        return len(there) > 0
+    # A value that all but fewer than `least` have is the most frequent of any 2 least - 1 rows.
+    values, counts = np.unique(there[: 2 * least - 1], return_counts=True)
+    often = values[np.argmax(counts)]
+    if len(there) >= 2 * least - 1 and counts.max() < least:
+        return False
+    others = int(np.count_nonzero(there != often))
+    # where no value repeats, none is frequent
+    return 0 < others < least and len(there) - others > 1
+
 
 _ANSWERED: Final = "flower_pca.answered"
 _ROUNDING: Final = 1e-9  # of budgets that are added up

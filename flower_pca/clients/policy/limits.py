@@ -21,7 +21,7 @@ from flower_pca import registry, wire
 from flower_pca.base import labels
 from flower_pca.base.errors import ProtocolError
 from flower_pca.base.linalg import Array
-from flower_pca.core.asks import MOST_STEPS, SMALLEST, Ask, Message
+from flower_pca.core.kinds import MOST_STEPS, SMALLEST, Ask, Message
 from flower_pca.core.stage import Arrays
 from flower_pca.layers import NOISE, SINGLE
 from flower_pca.masking import messages

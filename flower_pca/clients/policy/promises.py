@@ -10,8 +10,7 @@ from typing import Any, Final
 from flwr.app import Context
 
 from flower_pca import registry
-from flower_pca.clients.policy.profiles import SETS
-from flower_pca.clients.policy.rules import Rules
+from flower_pca.clients.policy.rules import SETS, Rules
 from flower_pca.wire import records
 
 _ANNOUNCED: Final = "flower_pca.profile"

@@ -3,6 +3,10 @@
 They come as an object (`PCAClient(data, rules=Rules(min_rows=50))`), as plain keywords of whatever takes one
 (`client_app(load, min_rows=50)`), or from the keys of a node-config (`min-rows=50`). All three end in one frozen
 `Rules`; what holds a node to them is `flower_pca.clients.policy.hold`.
+
+Profiles: sets of a node's rules by name, each with every rule set that its one promise needs.
+
+What a node's operator sets beside takes the place of the profile's own, but for what the profile cannot do without.
 """
 
 from __future__ import annotations
@@ -23,12 +27,49 @@ from flower_pca import registry
 from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError, private
 from flower_pca.base.linalg import Array
-from flower_pca.clients.policy import profiles
 from flower_pca.dp.gaussian import noise_of
 from flower_pca.layers.noise import Floor
 
 if TYPE_CHECKING:
     from flower_pca.masking.identity import Identity
+
+LOT: Final = 20  # rows that are told of together, at least
+_COMMON: Final = {"min_rows": LOT, "share_names": False}
+_LOTS: Final = {**_COMMON, "min_change": LOT}
+SETS: Final[Mapping[str, Mapping[str, Any]]] = {
+    "open": {**_COMMON, "share_names": True, "allow_noise": False},
+    "masked": {
+        **_LOTS,
+        "allow_noise": False,
+        "masked_only": True,
+        "min_peers": 2,
+        "max_groups": 1,
+        "max_lost": 0,
+    },
+    # Under noise a column that few rows have tells no more of one of them than any other.
+    "private": {**_LOTS, "max_epsilon": 1.0, "max_delta": 1e-6, "rare_columns": True},
+}
+
+
+def chosen(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The rules of a profile, with those that are given in place of its own."""
+    checks.choice("profile", name, tuple(SETS))
+    found = {**SETS[name], **given}
+    least = found["min_rows"]
+    if "min_change" in SETS[name] and "min_change" not in given and isinstance(least, int):
+        found["min_change"] = max(LOT, least)
+    return found
+
+
+def check(name: str, *, min_rows: object, min_change: object, trusted: bool) -> None:
+    """Refuse rules that are no such profile."""
+    if name == "masked" and not trusted:
+        remedy = "Give trusted_keys: without them a server can take part as another node, and unmask what this sends."
+        raise ConfigError("The profile masked", must="used with trusted_keys", got="none", then=remedy)
+    if name in ("masked", "private"):
+        for rule, value in (("min_rows", min_rows), ("min_change", min_change)):
+            checks.integer(f"{rule} in the profile {name}", value, least=LOT)
+
 
 ANSWERS: Final = ("fixed", "rows")
 PENDING: Final = ("answer", "refuse")
@@ -147,7 +188,7 @@ class Rules:
         allow_noise: Whether it answers runs with noise. Their answers come from the rows, clipped one by one: without
             max_epsilon a server averages the noise of many runs away.
         profile: The set of rules by name that these begin with, "open", "masked" or "private": see
-            `flower_pca.clients.policy.profiles`. It is given where keywords are, as `PCAClient(data,
+            `flower_pca.clients.policy.rules`. It is given where keywords are, as `PCAClient(data,
             profile="private")`, or to `Rules.of`.
 
     Raises:
@@ -267,12 +308,12 @@ class Rules:
             set_before = {f.name: getattr(own, f.name) for f in fields(cls) if f.init}
             defaults = {f.name: f.default for f in fields(cls)}
             apart = {key: value for key, value in set_before.items() if value != defaults[key]}
-            asked = profiles.chosen(str(name), {**apart, **asked})
+            asked = chosen(str(name), {**apart, **asked})
         found = replace(own, **asked)
         if name:
             object.__setattr__(found, "profile", str(name))
             trusted = found.trusted_keys is not None
-            profiles.check(found.profile, min_rows=found.min_rows, min_change=found.min_change, trusted=trusted)
+            check(found.profile, min_rows=found.min_rows, min_change=found.min_change, trusted=trusted)
         return found
 
     @classmethod

@@ -243,19 +243,16 @@ def names_one(name: str, Q: Array, columns: list[int]) -> bool:
     return bool(most & set(columns))
 
 
-def quiet(seeds: range, steps: int, kinds: Iterable[str], *, monitor: bool = True) -> list[list[object]]:
+def quiet(seeds: range, steps: int, kinds: Iterable[str], *, monitor: bool = True) -> Iterator[list[object]]:
     """False alarms of all streams together."""
-    rows: list[list[object]] = []
     for name in kinds:
         found = [len(alarms(QUIET[name], steps, seed, monitor=monitor)) for seed in seeds]
-        rows.append([name, sum(found), f"{sum(found) / (len(seeds) * steps):.1e}", max(found)])
         print(f"{name}: {found}", file=sys.stderr, flush=True)
-    return rows
+        yield [name, sum(found), f"{sum(found) / (len(seeds) * steps):.1e}", max(found)]
 
 
-def changes(seeds: range, *, monitor: bool = True) -> list[list[object]]:
+def changes(seeds: range, *, monitor: bool = True) -> Iterator[list[object]]:
     """Streams in which every change was declared by its second batch, and with its columns; and alarms elsewhere."""
-    rows: list[list[object]] = []
     for name, (batch, at) in CHANGES.items():
         hit, right, other = 0, 0, 0
         for seed in seeds:
@@ -273,13 +270,11 @@ def changes(seeds: range, *, monitor: bool = True) -> list[list[object]]:
             declared = f"{hit} of {len(seeds)}"
         if at and monitor:
             named = f"{right} of {hit}"
-        rows.append([name, declared, named, other])
-    return rows
+        yield [name, declared, named, other]
 
 
-def one_site(seeds: range) -> list[list[object]]:
+def one_site(seeds: range) -> Iterator[list[object]]:
     """Streams of three sites in which what has happened at one was declared, and with this one."""
-    rows: list[list[object]] = []
     for name, make in SINGLE.items():
         hit, columns, sites = 0, 0, 0
         for seed in seeds:
@@ -290,8 +285,14 @@ def one_site(seeds: range) -> list[list[object]]:
                 hit += 1
                 columns += names_one(name, axes(30, seed)[1], cause["columns"])
                 sites += cause["sites"] == [BAD_SITE]
-        rows.append([name, f"{hit} of {len(seeds)}", f"{columns} of {hit}", f"{sites} of {hit}"])
-    return rows
+        yield [name, f"{hit} of {len(seeds)}", f"{columns} of {hit}", f"{sites} of {hit}"]
+
+
+def show(head: list[str], rows: Iterator[list[object]]) -> None:
+    """A table, each row of it as soon as it is there."""
+    print(table(head, []), flush=True)
+    for row in rows:
+        print(table(row, []).splitlines()[0], flush=True)
 
 
 if __name__ == "__main__":
@@ -306,11 +307,11 @@ if __name__ == "__main__":
     seeds = range(given.first, given.first + given.streams)
     if given.only in (None, "changes"):
         heads = ["a change", "declared by its second batch", "its columns named", "alarms elsewhere"]
-        print(table(heads, changes(seeds, monitor=not given.plain)), flush=True)
+        show(heads, changes(seeds, monitor=not given.plain))
     if given.only in (None, "sites"):
         heads = ["at one of three sites", "declared by its second batch", "its columns named", "its site alone named"]
-        print(table(heads, one_site(seeds)), flush=True)
+        show(heads, one_site(seeds))
     if given.only in (None, "quiet"):
         kinds = given.kind or list(QUIET)
-        rows = quiet(seeds, given.steps, kinds, monitor=not given.plain)
-        print(table(["a quiet stream", "alarms", "by step", "most in one"], rows))
+        heads = ["a quiet stream", "alarms", "by step", "most in one"]
+        show(heads, quiet(seeds, given.steps, kinds, monitor=not given.plain))

@@ -1,33 +1,29 @@
-"""Do the tests still find what they found? Faults are planted one by one, and the tests that reach them are run.
+"""Do the tests still find what they found? Faults are planted one by one, and the tests that come by them are run.
 
-    python -m benchmarks.planted_faults draw OLD NEW --count 150 --seed 0   draws faults that two checkouts share
-    python -m benchmarks.planted_faults map TREE                            which test files reach which function
-    python -m benchmarks.planted_faults run TREE --seconds 120              plants each fault and runs those files
+    python -m benchmarks.planted_faults draw OLD NEW --count 210 --seed 0   fills the list up with what both can have
+    python -m benchmarks.planted_faults run TREE --output NEW.csv           plants each fault and runs those tests
     python -m benchmarks.planted_faults compare OLD.csv NEW.csv             what only the old tests find
 
 A fault is one statement of one function, written another way: a sign, a bound, a missing centring, a client that is
 dropped, a wrong axis, a refusal that is skipped. It is kept by its function's name and by what the statement says, so
-it is found again in another version of the package, wherever the function has moved. TREE is a checkout of its own
-that nobody works in: the fault stands in it while the tests run. Only the quick tests are run, and of processes that
-they start nothing is seen.
+it is found again in another version of the package, wherever the function has moved. Only the quick tests are run, and
+of processes that they start nothing is seen. How a fault is planted and judged: planting.py.
 """
 
 import argparse
 import ast
 import copy
 import csv
-import json
+import os
 import random
 import subprocess
 import sys
-import time
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 
 FAULTS = Path(__file__).with_suffix(".csv")
-PLUGIN = "benchmarks.reach"
 
 
 @dataclass(frozen=True)
@@ -101,21 +97,12 @@ def literal(node: ast.BinOp) -> bool:
     )
 
 
-def functions(tree: Path) -> dict[tuple[str, str], list[Path]]:
-    """The functions of the package by their file's name and their own, and where they are."""
-    found = defaultdict(list)
-    for path in sorted((tree / "flower_pca").rglob("*.py")):
-        for name, _ in named(ast.parse(path.read_text())):
-            found[path.name, name].append(path)
-    return found
-
-
-def named(node: ast.AST, prefix: str = "") -> Iterator[tuple[str, ast.FunctionDef]]:
+def functions(node: ast.AST, prefix: str = "") -> Iterator[tuple[str, ast.FunctionDef]]:
     for inner in ast.iter_child_nodes(node):
         if isinstance(inner, ast.ClassDef | ast.FunctionDef):
             if isinstance(inner, ast.FunctionDef):
                 yield prefix + inner.name, inner
-            yield from named(inner, f"{prefix}{inner.name}.")
+            yield from functions(inner, f"{prefix}{inner.name}.")
 
 
 def statements(function: ast.FunctionDef) -> Iterator[ast.stmt]:
@@ -133,7 +120,7 @@ def mutants(statement: ast.stmt) -> Iterator[tuple[str, str]]:
     """The ways in which a statement can be wrong: the kind, and the text."""
     for kind in KINDS:
         twin = copy.deepcopy(statement)
-        if any(kind(node) for node in head(twin)):
+        if any(kind(node) for node in head(twin)) and short(twin) != short(statement):
             yield kind.__name__, short(twin)
 
 
@@ -153,7 +140,7 @@ def texts(tree: Path) -> dict[tuple[str, str], list[Fault]]:
     for path in sorted((tree / "flower_pca").rglob("*.py")):
         inside = path.relative_to(tree / "flower_pca").parts
         room = inside[0] if len(inside) > 1 else "."
-        for name, function in named(ast.parse(path.read_text())):
+        for name, function in functions(ast.parse(path.read_text())):
             lines = [short(each) for each in statements(function)]
             for statement in statements(function):
                 if lines.count(short(statement)) == 1 and "\n" not in short(statement):
@@ -162,118 +149,78 @@ def texts(tree: Path) -> dict[tuple[str, str], list[Fault]]:
     return found
 
 
-def draw(old: Path, new: Path, *, count: int, seed: int) -> list[Fault]:
-    """Faults that can be planted in both: as many of each kind and room as there are, in turn."""
-    before, after = texts(old), texts(new)
-    drawn = {"plots", "report", "commands", "data", "names", "analysis", "base"}  # what is written, not reckoned: fewer
-    both = [
-        fault
-        for key in sorted(before.keys() & after.keys())
-        if len(after[key]) == len(before[key])
-        for fault in after[key]
-    ]
-    rng = random.Random(seed)
-    rng.shuffle(both)
+def draw(old: Path, new: Path, listed: list[Fault], *, count: int, seed: int) -> list[Fault]:
+    """Faults that can be planted in both, at one place only: those of the list, then as many of each kind and room."""
+    both = shared(texts(old), texts(new))
+    written = {"plots", "report", "commands", "data", "names", "analysis", "base"}  # rather than reckoned: fewer
+    had = {(fault.name, fault.kind, fault.old) for fault in listed}
+    chosen = [fault for fault in both if (fault.name, fault.kind, fault.old) in had]
+    others = [fault for fault in both if fault not in chosen]
+    random.Random(seed).shuffle(others)
     piles: dict[tuple[str, str], list[Fault]] = defaultdict(list)
-    for fault in both:
+    for fault in others:
         piles[fault.room, fault.kind].append(fault)
-    chosen: list[Fault] = []
     turns = 0
     while len(chosen) < count and any(piles.values()):
         for (room, _), pile in piles.items():
-            if pile and len(chosen) < count and (turns % 3 == 0 or room not in drawn):
+            if pile and len(chosen) < count and (turns % 3 == 0 or room not in written):
                 chosen.append(pile.pop())
         turns += 1
     return sorted(chosen, key=astuple)
 
 
-def place(tree: Path, fault: Fault) -> tuple[Path, ast.stmt] | None:
+def shared(before: dict[tuple[str, str], list[Fault]], after: dict[tuple[str, str], list[Fault]]) -> list[Fault]:
+    found = []
+    for key in sorted(before.keys() & after.keys()):
+        kinds = {fault.kind for fault in after[key]}
+        if len(after[key]) == len(before[key]) == len(kinds):
+            found += after[key]
+    return found
+
+
+def place(tree: Path, fault: Fault) -> tuple[Path, ast.Module, ast.stmt] | None:
     """Where a fault belongs: the file of this name first, else any that has the function and the statement."""
     paths = sorted((tree / "flower_pca").rglob("*.py"), key=lambda path: (path.name != fault.file, str(path)))
     for path in paths:
         text = path.read_text()
         if fault.name.rpartition(".")[2] not in text:
             continue
-        for name, function in named(ast.parse(text)):
+        module = ast.parse(text)
+        for name, function in functions(module):
             if name == fault.name:
                 for statement in statements(function):
                     if short(statement) == fault.old:
-                        return path, statement
+                        return path, module, statement
     return None
 
 
-def planted(text: str, statement: ast.stmt, new: str) -> str:
-    """A file's text with a statement's first line written another way."""
-    lines = text.splitlines(keepends=True)
-    body = getattr(statement, "body", None)
-    end = body[0].lineno - 1 if body else statement.end_lineno
-    indent = " " * statement.col_offset
-    if body and body[0].lineno == statement.lineno:
-        raise ValueError(f"a statement with its body on one line cannot be planted in: {new}")
-    return "".join([*lines[: statement.lineno - 1], f"{indent}{new}\n", *lines[end:]])
-
-
-def reached(tree: Path, fault: Fault, path: Path) -> list[str]:
-    """The test files that enter the function, the cheapest first."""
-    reach = json.loads((tree / "reach.json").read_text())
-    key = f"{path.relative_to(tree)}:{fault.name}"
-    return sorted(reach["files"].get(key, []), key=lambda name: reach["seconds"][name])
-
-
-def batches(names: list[str]) -> Iterator[list[str]]:
-    """A few files first, then more at a time."""
-    size = 2
-    while names:
-        yield names[:size]
-        names, size = names[size:], 2 * size
-
-
-def tests_find(tree: Path, names: list[str], seconds: float) -> str:
-    """`found by FILE`, `not found` or `not found in time`."""
-    ends = time.monotonic() + seconds
-    for some in batches(names):
-        command = [sys.executable, "-m", "pytest", "-n", "0", "-x", "-q", "-m", "not slow", *some]
-        try:
-            done = subprocess.run(command, cwd=tree, capture_output=True, text=True, timeout=ends - time.monotonic())
-        except (subprocess.TimeoutExpired, ValueError):
-            return "not found in time"
-        if done.returncode not in (0, 5):
-            lines = [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
-            return f"found by {lines[0].split()[1].partition('[')[0] if lines else some[0]}"
-    return "not found" if names else "not reached"
-
-
-def run(tree: Path, output: Path, *, seconds: float) -> None:
-    """Plants each fault of the list in turn; goes on where an earlier run ended."""
-    faults = read(FAULTS)
-    have = {row[0] for row in csv.reader(output.open())} if output.exists() else set()
-    for number, fault in enumerate(faults):
-        if str(number) in have:
-            continue
-        where = place(tree, fault)
-        verdict = "gone"
-        if where is not None:
-            path, statement = where
-            text = path.read_text()
-            path.write_text(planted(text, statement, fault.new))
-            try:
-                verdict = tests_find(tree, reached(tree, fault, path), seconds)
-            finally:
-                path.write_text(text)
-        with output.open("a", newline="") as file:
-            csv.writer(file).writerow([number, f"{fault.file}:{fault.name}", fault.kind, verdict])
-        print(number, fault.kind, fault.name, verdict, flush=True)
+def run(tree: Path, output: Path, *, seconds: float, reach: Path) -> None:
+    """Judges each fault of the list by the tests of a checkout."""
+    here = str(Path(__file__).parent)
+    code = f"import sys; sys.path.append({here!r}); import pytest; sys.exit(pytest.main(sys.argv[1:]))"
+    chosen = ["-p", "planting", "-p", "no:cacheprovider", "-n", "0", "-q", "-m", "not slow"]
+    paths = {"FAULTS": FAULTS, "REACH": reach.resolve(), "VERDICTS": output.resolve(), "SECONDS": seconds}
+    environment = {**os.environ, **{name: str(value) for name, value in paths.items()}}
+    subprocess.run(
+        [sys.executable, "-c", code, *chosen], cwd=tree, env=environment, stdout=subprocess.DEVNULL, check=False
+    )
 
 
 def compare(old: Path, new: Path) -> None:
-    before = {row[0]: row for row in csv.reader(old.open())}
-    after = {row[0]: row for row in csv.reader(new.open())}
-    both = [(before[number], after[number]) for number in before if number in after]
-    finds = [[row[3].startswith("found") for row in pair] for pair in both]
-    print(f"{len(both)} faults: the old tests find {sum(a for a, _ in finds)}, the new ones {sum(b for _, b in finds)}")
-    for (one, other), (a, b) in zip(both, finds, strict=True):
-        if a and not b:
-            print(f"  only the old ones: {one[1]} ({one[2]}), {one[3]}; new: {other[3]}")
+    before, after = verdicts(old), verdicts(new)
+    both = sorted(before.keys() & after.keys())
+    finds = {key: [each[key].startswith(("found", "hangs")) for each in (before, after)] for key in both}
+    sums = [sum(pair[side] for pair in finds.values()) for side in (0, 1)]
+    print(f"{len(both)} faults: the old tests find {sums[0]}, the new ones {sums[1]}")
+    for key, pair in finds.items():
+        if pair == [True, False]:
+            print(f"  only the old ones: {' | '.join(key)}\n    old: {before[key]}; new: {after[key]}")
+
+
+def verdicts(path: Path) -> dict[tuple[str, ...], str]:
+    """By function, kind and statement; the file may have another name by now."""
+    with path.open(newline="") as file:
+        return {tuple(row[1:4]): row[-1] for row in csv.reader(file)}
 
 
 def read(path: Path) -> list[Fault]:
@@ -294,29 +241,23 @@ def main() -> None:
     drawing = commands.add_parser("draw")
     drawing.add_argument("old", type=Path)
     drawing.add_argument("new", type=Path)
-    drawing.add_argument("--count", type=int, default=150)
+    drawing.add_argument("--count", type=int, default=210)
     drawing.add_argument("--seed", type=int, default=0)
-    mapping = commands.add_parser("map")
-    mapping.add_argument("tree", type=Path)
     running = commands.add_parser("run")
     running.add_argument("tree", type=Path)
     running.add_argument("--output", type=Path, required=True)
-    running.add_argument("--seconds", type=float, default=120.0)
+    running.add_argument("--seconds", type=float, default=60.0)
+    running.add_argument("--reach", type=Path, default=Path("reach.jsonl"))
     comparing = commands.add_parser("compare")
     comparing.add_argument("old", type=Path)
     comparing.add_argument("new", type=Path)
     options = parser.parse_args()
     if options.command == "draw":
-        faults = draw(options.old, options.new, count=options.count, seed=options.seed)
+        faults = draw(options.old, options.new, read(FAULTS), count=options.count, seed=options.seed)
         write(FAULTS, faults)
         print(f"{len(faults)} faults in {FAULTS.name}")
-    elif options.command == "map":
-        here = str(Path(__file__).parent)
-        code = f"import sys; sys.path.insert(0, {here!r}); import pytest; sys.exit(pytest.main(sys.argv[1:]))"
-        plain = ["-p", "reach", "-n", "0", "-q", "-m", "not slow"]
-        subprocess.run([sys.executable, "-c", code, *plain], cwd=options.tree, check=False)
     elif options.command == "run":
-        run(options.tree.resolve(), options.output, seconds=options.seconds)
+        run(options.tree.resolve(), options.output, seconds=options.seconds, reach=options.reach)
     else:
         compare(options.old, options.new)
 

@@ -91,7 +91,7 @@ _TRACKERS: Final = {
 _BESIDE: Final = {"monitor": "stages.histograms:Histograms", "errors": "stages.errors:Errors"}
 # Stages that may follow the closing one, by the field of a question that asks for them, in their order.
 AFTER: Final = ("evaluate", *_BESIDE, "influence")
-_COUNTING: Final = {"signal": "stages.signal:Signal"}
+_COUNTING: Final = {"signal": "stages.signal:Signal", "shared": "algorithms.personal.shared:Shared"}
 _ALONE: Final = {"standardize": "stages.standardize:Standardize"}
 _OTHERS: Final = {
     "opening": _OPENING,
@@ -101,7 +101,7 @@ _OTHERS: Final = {
     "oblique": "stages.ritz:Oblique",
     "evaluate": "stages.histograms:Evaluate",
     "influence": "stages.influence:Influence",
-    "levels": "stages.levels:Levels",
+    "names": "stages.naming:Naming",
     "medians": "algorithms.median_pca:Medians",
     "columns_opening": "vertical.stages:ColumnsOpening",
     "loadings": "vertical.stages:Loadings",

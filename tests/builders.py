@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy.stats import norm
 
 Array = np.ndarray[Any, Any]
 Shards = list[Array]
@@ -268,3 +269,19 @@ PEERS: dict[str, Callable[[int], Problem]] = {
     "one_client": one_client,
     "sign_flipped": sign_flipped,
 }
+
+
+def loss(epsilon: float, mu: float) -> float:
+    """delta of a Gaussian mechanism by the textbook form of the formula, which is accurate for moderate numbers."""
+    return float(norm.cdf(mu / 2 - epsilon / mu) - np.exp(epsilon) * norm.cdf(-mu / 2 - epsilon / mu))
+
+
+def imputed(shards: Shards, fill: Array | None = None) -> Shards:
+    """Gaps are the mean of their column over all clients, or what is given for each."""
+    means = np.nanmean(np.vstack(shards), axis=0) if fill is None else fill
+    return [np.where(np.isnan(X), means, X) for X in shards]
+
+
+def turned_shards(sizes: Sequence[int], d: int, ratio: float) -> Shards:
+    """Clients of such sizes whose deviations fall by `ratio`, along the axes of a random basis."""
+    return [X @ rotation(d, 0) for X in shards(sizes, ratio ** np.arange(d), shift=0.1)]

@@ -77,6 +77,13 @@ def not_synced(monkeypatch):
 
 
 @pytest.fixture
+def home(tmp_path, monkeypatch):
+    """The node's user's own place, where a ledger lies without memory_dir."""
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
+@pytest.fixture
 def unillustrated(monkeypatch):
     """Reports have no pictures, which are most of a command's time: for tests that ask for something else."""
     monkeypatch.setattr("flower_pca.report.pictures", lambda result, shards, chosen=None: "")

@@ -233,3 +233,13 @@ def is_pca_of(result: Any, shards: Sequence[Array], *, angle: float = 1e-5) -> b
         and np.linalg.norm(result.components_ - reference.signed(k), ord=2) <= angle
         and np.allclose(result.explained_variance_, reference.variances[:k], rtol=angle**2 + 1e-12, atol=0)
     )
+
+
+def failed(result: Any, node: str) -> list[str]:
+    """Why a node's answers are missing, round by round."""
+    return [r.failures[node] for r in result.history if node in r.failures]
+
+
+def context(node: int = 7, **config: Any) -> Context:
+    """What Flower hands to a node's app, before its first message."""
+    return Context(run_id=1, node_id=node, node_config=config, state=RecordDict(), run_config={})

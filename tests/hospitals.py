@@ -15,3 +15,13 @@ def write(path, rows, names, note=None, *, between=","):
     head, ends = (",".join(names), "") if note is None else (between.join([*names, "note"]), f",{note}")
     path.write_text("\n".join([head, *(",".join(f"{value:.17g}" for value in row) + ends for row in rows)]))
     return str(path)
+
+
+def is_pooled(result, columns=SORTED):
+    rows = X[:, [NAMES.index(name) for name in columns]]
+    _, s, V = np.linalg.svd(rows - rows.mean(axis=0), full_matrices=False)
+    signs = np.sign(np.sum(V[:3] * result.components_, axis=1))[:, None]
+    assert result.feature_names_in_.tolist() == list(columns)
+    assert result.site_names == dict(enumerate(SITES))
+    np.testing.assert_allclose(result.explained_variance_, s[:3] ** 2 / (len(X) - 1), rtol=1e-12)
+    np.testing.assert_allclose(result.components_, V[:3] * signs, atol=1e-10)

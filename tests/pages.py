@@ -1,5 +1,6 @@
 """The documents, the code blocks in them, and the command that they call."""
 
+import csv
 import re
 from pathlib import Path
 
@@ -38,3 +39,9 @@ def flower_pca(capsys, *words):
     code = cli.main([str(word) for word in words])
     said = capsys.readouterr()
     return code, said.out, said.err
+
+
+def table(path):
+    """The rows of a CSV file, by the names of its columns."""
+    with open(path, newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))

@@ -48,3 +48,8 @@ def assert_same_steps(a, b):
     for name in ("components_", "values_", "residuals_", "changes_", "rows_"):
         np.testing.assert_array_equal(getattr(a, name), getattr(b, name), err_msg=name)
     assert [r.stage for r in a.history] == [r.stage for r in b.history]
+
+
+def own_counts(result):
+    """How many components each client has of its own."""
+    return [len(result.own_components(i)) for i in sorted(result.own)]

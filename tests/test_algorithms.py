@@ -7,6 +7,7 @@ from pathlib import Path
 import checks
 import protocol_checks
 import pytest
+from cases import every
 
 from flower_pca import make
 from flower_pca.core.algorithm import Iterative
@@ -52,7 +53,7 @@ def test_both_kinds_are_listed() -> None:
     assert any(issubclass(ALGORITHMS[name], Iterative) for name in EXACT)
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
+@every("name", ALGORITHMS)
 def test_registered_under_its_own_name(name: str) -> None:
     assert make(name).name == name
     assert type(make(name)) is ALGORITHMS[name]

@@ -4,7 +4,8 @@ import re
 
 import numpy as np
 import pytest
-from builders import pooled, rotation, shards
+from builders import pooled, turned_shards
+from cases import every
 from fake_grid import FakeGrid, app_of, grid_of
 from results import assert_close, assert_same_bits
 
@@ -17,15 +18,14 @@ from flower_pca.simulation.here import Shards
 from flower_pca.simulation.sites import clients_of
 from flower_pca.strategies import PCAStrategy
 
+FEW, MORE, MANY = (
+    turned_shards((60, 35, 50), 20, 0.9),
+    turned_shards((60, 35, 50), 60, 0.9),
+    turned_shards((60, 35, 50), 160, 0.9),
+)
 
-def rows(d):
-    return [X @ rotation(d, 0) for X in shards([60, 35, 50], 0.9 ** np.arange(d), shift=0.1)]
 
-
-FEW, MORE, MANY = rows(20), rows(60), rows(160)
-
-
-@pytest.mark.parametrize(
+@every(
     ("d", "k", "tol", "taken"),
     [
         (8, 1, 1e-8, "covariance"),
@@ -78,9 +78,9 @@ WORDS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("d", "k", "words"), WORDS)
+@every(("d", "k", "words"), WORDS)
 def test_words_say_what_was_taken_and_why(d, k, words):
-    assert simulate("auto", rows(d), n_components=k).choices == (f"auto took {words}",)
+    assert simulate("auto", turned_shards((60, 35, 50), d, 0.9), n_components=k).choices == (f"auto took {words}",)
 
 
 @pytest.mark.parametrize(("settings", "got"), [({}, "1000, the default of auto"), ({"max_rounds": 200}, "200")])

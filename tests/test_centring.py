@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from cases import slow_if
 
 from flower_pca import make, registry, simulate
 
@@ -25,7 +26,7 @@ def hospitals(tmp_path_factory):
 
 
 @pytest.mark.filterwarnings("ignore:theta must be")
-@pytest.mark.parametrize("name", registry.ALGORITHMS)
+@pytest.mark.parametrize("name", slow_if(registry.ALGORITHMS, "consensus_rpca", "triple_pca"))
 def test_the_first_component_of_scaled_columns_is_not_the_mean(name, hospitals):
     algorithm = make(name, **FEW.get(name, {}))
     found = simulate(algorithm, hospitals, n_components=2, scale="std", missing="mean", columns=COLUMNS)
@@ -51,6 +52,7 @@ def test_a_run_whose_mean_outweighs_the_first_component_says_so(name, scale):
     assert simulate(algorithm, about_zero, n_components=1, scale=scale, center=False).hints == ()
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:theta must be")
 def test_who_is_asked_to_centre_by_themselves_does():
     centred = {name: simulate(make(name, **FEW.get(name, {})), SHIFTED, n_components=1).centered for name in FEW}

@@ -42,6 +42,7 @@ def test_what_is_called_converged_is_right_and_what_is_right_is_called_so(kind: 
         assert case.attempts > 1 or case.messages <= 1.1 * (135 if far < 0.25 else 450)
 
 
+@pytest.mark.slow
 def test_far_entries_are_cut_off() -> None:
     """Rank 12 of 80 with a fifth of the entries far off, which Huber's function alone does not recover."""
     L, X, _ = certain.posed(80, 12, 0.2, "+-80", 0.0, 7)
@@ -235,6 +236,7 @@ def test_residuals_that_are_correlated_are_no_missing_component(k: int) -> None:
     assert np.median(off[~far]) == 0.0
 
 
+@pytest.mark.slow
 def test_columns_that_far_entries_have_taken_in_are_found_anew() -> None:
     case = problems.case("half columns", 0.001, 0.0, 22)
     assert case.right, case

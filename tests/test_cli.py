@@ -13,6 +13,7 @@ import time
 import numpy as np
 import pytest
 from builders import mixed, pooled, sine
+from cases import every
 from pages import flower_pca
 
 from flower_pca import PCAResult, cli, registry, simulate
@@ -181,7 +182,7 @@ def test_several_files_are_answered_with_what_to_do_instead(case, capsys):
     assert err.endswith(f"{remedy}\n")
 
 
-@pytest.mark.parametrize(
+@every(
     "words",
     [
         [],
@@ -305,9 +306,7 @@ def test_compare_measures_and_draws(data, tmp_path, capsys):
     assert (code, "Did you mean 'ssi'?" in err) == (2, True)
 
 
-@pytest.mark.parametrize(
-    ("text", "specs"), [("a,b", ["a", "b"]), (" a(x=1, y=2) , b ", ["a(x=1, y=2)", "b"]), ("a", ["a"]), (",", [])]
-)
+@every(("text", "specs"), [("a,b", ["a", "b"]), (" a(x=1, y=2) , b ", ["a(x=1, y=2)", "b"]), ("a", ["a"]), (",", [])])
 def test_commas_within_brackets_do_not_part_specs(text, specs):
     assert specs_in(text) == specs
 

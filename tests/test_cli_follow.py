@@ -6,19 +6,13 @@ import signal
 
 import numpy as np
 import pytest
+from pages import flower_pca
 
-from flower_pca import TrackingResult, cli
+from flower_pca import TrackingResult
 from flower_pca.base import files
 from flower_pca.results.record import Events
 
 NAMES = "a,b,c,d"
-
-
-def flower_pca(capsys, *words):
-    """The exit code, standard output and standard error."""
-    code = cli.main([str(word) for word in words])
-    said = capsys.readouterr()
-    return code, said.out, said.err
 
 
 def write(folder, name, seed, text=None):
@@ -123,6 +117,7 @@ def test_a_full_disk_says_so_and_the_run_goes_on_later(words, tmp_path, capsys, 
     assert steps(tmp_path) == [12, 12, 12]
 
 
+@pytest.mark.slow
 def test_columns_of_a_table_are_chosen_and_left_out(tmp_path, capsys, unillustrated):
     (tmp_path / "rows.csv").write_text("when,a,b,c,d\n" + "monday,1,2,3,4\ntuesday,2,1,5,1\n" * 12)
     given = ["track", tmp_path / "rows.csv", "--batch", 6, "--rank", 1, "--out", tmp_path / "out"]

@@ -129,6 +129,7 @@ def test_a_run_too_short_for_alarms_does_not_say_that_nothing_has_changed(words,
         (tmp_path / "e.jsonl").unlink()
 
 
+@pytest.mark.slow
 def test_under_masks_events_have_no_clients(words, tmp_path, capsys):
     assert flower_pca(capsys, *words, "--mask")[0] == 0
     assert [event["clients"] for event in events(tmp_path / "e.jsonl")] == [{}] * STEPS
@@ -162,6 +163,7 @@ def test_a_run_that_is_broken_off_goes_on_to_the_bit_with_every_step_once(
     assert one.totals_ == two.totals_
 
 
+@pytest.mark.slow
 def test_a_file_that_has_grown_is_followed_further(words, tmp_path, capsys, monkeypatch):
     """Broken off in every message of the last step too, when it seemed that no more rows would come."""
     np.save(tmp_path / "long.npy", rows(STEPS + 3))

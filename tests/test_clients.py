@@ -5,13 +5,14 @@ import re
 import numpy as np
 import pytest
 from builders import unequal
-from fake_grid import FakeGrid, app_of, grid_of, is_pca_of
-from flwr.app import Context, Message, RecordDict
+from cases import every
+from fake_grid import FakeGrid, app_of, context, grid_of, is_pca_of
+from flwr.app import Message, RecordDict
 from flwr.clientapp import ClientApp
 from scipy import sparse
 
 from flower_pca import registry, simulate, strategies, wire
-from flower_pca.base.errors import ConfigError, DataError, NotEnoughNodes
+from flower_pca.base.errors import DataError, NotEnoughNodes
 from flower_pca.clients import FAPSClient, KrylovClient, PCAClient, client_app
 from flower_pca.core.stage import Broadcast
 from flower_pca.rows.frame import Frame
@@ -26,10 +27,6 @@ OTHERS = [shard for i, shard in enumerate(SHARDS) if i != BAD]
 FAPS = {"max_rounds": 6, "inner_steps": 2}
 
 
-def context(node=7, **config):
-    return Context(run_id=1, node_id=node, node_config=config, state=RecordDict(), run_config={})
-
-
 def faps_request(number=3, run="r"):
     Z = np.linalg.qr(np.random.default_rng(number).standard_normal((10, 2)))[0]
     arrays = {"Z": Z, "inner_steps": np.array(2), "inner_tol": np.array(0.0)}
@@ -39,10 +36,6 @@ def faps_request(number=3, run="r"):
 
 def memory_of(state):
     return {n: a.numpy() for n, a in state.array_records.get("flower_pca.memory", {}).items()}
-
-
-def same(a, b):
-    return a.keys() == b.keys() and all(np.array_equal(a[n], b[n]) for n in a)
 
 
 def mixed(special, others=None):
@@ -104,12 +97,6 @@ def test_a_message_without_masks_cannot_pass_for_one_of_another_stage():
     assert "The algorithm must be one of those that this node serves (ssi). Got uda." in said["refusal"]
 
 
-@pytest.mark.parametrize("wrong", [{"allow": ["krilov"]}, {"min_rows": 0}, {"min_rows": 1.5}], ids=str)
-def test_wrong_policies_are_refused_at_construction(wrong):
-    with pytest.raises(ConfigError, match=r"must be .*\. Got .*\. (Did you mean 'krylov'|Choose)"):
-        PCAClient(SHARDS[0], **wrong)
-
-
 def test_properties():
     safe = sorted(name for name, algorithm in registry.ALGORITHMS.items() if not algorithm.by_row)
     everything = {"n_features": 10, "algorithms": ",".join(safe), **wire.SPOKEN}
@@ -161,7 +148,7 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("frame", "arrays", "reason"), REFUSED)
+@every(("frame", "arrays", "reason"), REFUSED)
 def test_a_message_that_no_strategy_sends_is_refused(frame, arrays, reason):
     """Such a frame could single out rows: a mean of shape (n, d) that is huge in all rows but one, say."""
     given = Broadcast("ssi", 1, {"Z": np.eye(D)[:, :2], **arrays}, frame, (1,))
@@ -260,7 +247,7 @@ def test_numbers_that_the_robust_algorithms_cannot_use_are_refused_by_name(name,
     assert "must be" in answer
 
 
-@pytest.mark.parametrize(
+@every(
     ("stage", "asked", "words"),
     [
         ("local_power", {"Z": np.eye(D)[:, :2], "steps": 2**62, "aligned": True}, "steps of a message must be at most"),
@@ -286,7 +273,7 @@ def test_a_message_that_would_keep_a_node_busy_for_good_is_refused(stage, asked,
     assert words in said(node, stage, asked, algorithm="faps" if stage == "masked" else stage)
 
 
-@pytest.mark.parametrize("stage", ["ssi", "masked", "opening"])
+@every("stage", ["ssi", "masked", "opening"])
 def test_an_evaluation_is_of_its_own_stage(stage):
     answer = said(PCAClient(SHARDS[0], context=context()), stage, {"Z": np.eye(D)[:, :2]}, kind="evaluate")
     assert f"An evaluate message must be of the stage evaluate. Got {stage}. Send it as train." in answer
@@ -330,11 +317,6 @@ def test_a_client_app_with_rules_of_privacy_counts_nothing_either(rules):
     result = strategies.Krylov(n_components=2).fit(grid)
     reason = result.history[0].failures[str(grid.node(BAD))]
     assert "The data of this node must be finite. Impute or drop these entries before the run." in reason
-
-
-def test_a_folder_for_the_memory_needs_the_context(tmp_path):
-    with pytest.raises(ConfigError, match="memory_dir must be used with the node's context"):
-        PCAClient(SHARDS[0], memory_dir=tmp_path)
 
 
 def test_a_message_that_comes_again_is_answered_alike_and_another_run_starts_anew():

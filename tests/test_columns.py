@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+from cases import every
 from people import PARTS, PEOPLE, K, X, changed, frames, reference
 from scipy import sparse
 
@@ -23,8 +24,8 @@ def assert_pca_of(result, table, *, tol=1e-8, **framed):
     assert result.left_out_variance_ == pytest.approx(variances[k:].sum(), rel=max(tol, 1e-7))
 
 
-@pytest.mark.parametrize("algorithm", ["krylov", "auto", "ssi", "local_power", "covariance"])
-@pytest.mark.parametrize("answers", ["rows", "fixed"])
+@every("algorithm", ["krylov", "auto", "ssi", "local_power", "covariance"])
+@every("answers", ["rows", "fixed"])
 def test_the_result_is_the_pca_of_the_pooled_table(algorithm, answers):
     result = simulate(algorithm, PARTS, n_components=K, split="columns", answers=answers)
     assert_pca_of(result, X, tol=2e-5 if algorithm in ("ssi", "local_power") else 1e-8)
@@ -35,8 +36,8 @@ def test_the_result_is_the_pca_of_the_pooled_table(algorithm, answers):
     assert result.parties_ == 3
 
 
-@pytest.mark.parametrize("center", [True, False])
-@pytest.mark.parametrize("scale", [None, "std", "max_abs"])
+@every("center", [True, False])
+@every("scale", [None, "std", "max_abs"])
 def test_each_client_centres_and_scales_its_own_columns(center, scale):
     result = simulate("krylov", PARTS, n_components=K, split="columns", center=center, scale=scale, tol=1e-12)
     assert_pca_of(result, X, center=center, scale=scale)
@@ -51,8 +52,8 @@ def test_masks_change_nothing_but_the_last_digits(algorithm, scale):
     assert_pca_of(result, X, scale=scale, tol=2e-5 if algorithm[0] in "sl" else 1e-8)
 
 
-@pytest.mark.parametrize("missing", ["own_mean", "mean"])
-@pytest.mark.parametrize("scale", [None, "std"])
+@every("missing", ["own_mean", "mean"])
+@every("scale", [None, "std"])
 def test_a_gap_takes_the_mean_of_its_column_which_its_client_has_whole(missing, scale):
     holes = X.copy()
     holes[np.random.default_rng(0).random(X.shape) < 0.1] = np.nan
@@ -71,7 +72,7 @@ def test_a_share_of_the_variance_decides_how_many():
     assert_pca_of(result, X)
 
 
-@pytest.mark.parametrize("shape", [(8, 30), (90, 12), (40, 40)])
+@every("shape", [(8, 30), (90, 12), (40, 40)])
 def test_more_columns_than_people_and_as_many_components_as_there_are(shape):
     table = np.random.default_rng(4).standard_normal(shape)
     k = min(shape)
@@ -189,7 +190,7 @@ def test_rows_without_ids_go_by_position_and_the_result_says_so():
 # What does not fit together.
 
 
-@pytest.mark.parametrize(
+@every(
     ("tables", "text"),
     [
         (
@@ -236,7 +237,7 @@ def test_a_column_without_a_value_and_people_who_are_all_alike():
         simulate("krylov", PARTS, n_components=13, split="columns")
 
 
-@pytest.mark.parametrize(
+@every(
     ("given", "text"),
     [
         (

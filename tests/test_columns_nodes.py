@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+from cases import every
 from fake_grid import arrays_in, config_of, grid_of, kill_when, metrics_of, with_arrays
 from people import PARTS, PEOPLE, K, X, changed, frames, reference
 
@@ -175,7 +176,7 @@ def test_max_columns_counts_over_runs_and_over_what_is_done_to_columns(tmp_path)
         fitted(PARTS, rules=rules, algorithm="krylov(max_rounds=3)", scale="std")
 
 
-@pytest.mark.parametrize(
+@every(
     ("change", "text"),
     [
         ({"stage": "opening"}, "The stage of a message about columns must be one of columns_opening, covariance"),

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from cases import every
 from pages import EVERY, ROOT, SHELLS, blocks, languages, text
 
 from flower_pca import PCAResult, cli, registry
@@ -102,13 +103,13 @@ def after(command, option):
     return [command[i + 1] for i, word in enumerate(command) if word == option]
 
 
-@pytest.mark.parametrize("page", EVERY)
+@every("page", EVERY)
 def test_every_block_is_in_a_language_that_is_checked(page):
     assert set(languages(page)) <= {"python", "toml", "yaml", "ini", "", *SHELLS}
     assert page not in ("README.md", "docs/deployment.md", "docs/pipelines.md") or commands(page)
 
 
-@pytest.mark.parametrize("page", EVERY)
+@every("page", EVERY)
 def test_every_block_of_shell_is_well_formed(page):
     for block in blocks(page, *SHELLS):
         check = subprocess.run(["sh", "-n"], input=block, text=True, capture_output=True, check=False)

@@ -6,6 +6,7 @@ import sys
 import numpy as np
 import pytest
 from builders import mixed, pooled, sine
+from cases import every
 from scipy import sparse
 
 from flower_pca import ConfigError, DataError, cli, make, simulate
@@ -48,8 +49,8 @@ def test_the_figures_are_those_of_the_history(courses):
         assert [point["angle"] for point in figures["course"]] == list(course.angles)
 
 
-@pytest.mark.parametrize("center", [True, False])
-@pytest.mark.parametrize("scale", [None, "std", "max_abs"])
+@every("center", [True, False])
+@every("scale", [None, "std", "max_abs"])
 def test_the_reference_is_lapacks_in_every_frame(center, scale):
     shards = mixed(1).shards
     truth = pooled(shards, center=center, scale=scale).components[:3]

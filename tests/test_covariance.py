@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from builders import pooled, unequal
+from cases import every
 from fake_grid import grid_of
 from results import assert_same_bits
 
@@ -13,8 +14,8 @@ SHARDS = unequal()
 D = SHARDS[0].shape[1]
 
 
-@pytest.mark.parametrize("mask", [False, True])
-@pytest.mark.parametrize("scale", [None, "std"])
+@every("mask", [False, True])
+@every("scale", [None, "std"])
 def test_every_component_comes_out_of_one_message(mask, scale):
     found = simulate("covariance", SHARDS, n_components=D, mask=mask, scale=scale)
     truth = pooled(SHARDS, scale=scale)

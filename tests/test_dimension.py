@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from cases import every
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.decomposition import _pca
@@ -18,7 +19,7 @@ def test_the_evidence_is_scikit_learns(seed, d, more):
         assert evidence(values, k, d + more) == pytest.approx(_pca._assess_dimension(values, k, d + more), rel=1e-9)
 
 
-@pytest.mark.parametrize("unit", [1e-30, 1e-8, 1.0, 1e30])
+@every("unit", [1e-30, 1e-8, 1.0, 1e30])
 def test_units_do_not_matter(unit):
     values = np.array([9.0, 5.0, 1.3, 1.0, 0.7])
     assert minka(unit * values, 100) == _pca._infer_dimension(values, 100)

@@ -9,7 +9,7 @@ import pandas
 import pytest
 from builders import Array
 
-from flower_pca import ConfigError, PCAResult, simulate
+from flower_pca import PCAResult, simulate
 
 VALUES = np.array([9.0, 5.0, 2.0, 1.0, 0.7, 0.5])
 TURNED = np.linalg.qr(np.random.default_rng(7).standard_normal((6, 6)))[0]
@@ -106,6 +106,7 @@ def test_they_are_those_of_a_bootstrap_of_the_pooled_rows() -> None:
     np.testing.assert_allclose(found.loading_errors_, np.std(drawn, axis=0), rtol=0.2)
 
 
+@pytest.mark.slow
 def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
     held = []
     for draw in range(60):
@@ -169,8 +170,3 @@ def test_rows_of_one_site_may_be_one() -> None:
     X = rows(60, 5)
     found = simulate("krylov", [X[:59], X[59:]], n_components=2, errors=True)
     assert np.isfinite(found.loading_errors_).all()
-
-
-def test_sparse_components_have_none() -> None:
-    with pytest.raises(ConfigError, match="with errors must be one whose components are orthonormal"):
-        simulate("sparse_pca", sites(), n_components=2, errors=True)

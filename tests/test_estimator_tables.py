@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from cases import every
 
 from flower_pca import ConfigError, DataError, from_frame
 
@@ -85,7 +86,7 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@every("kind", KINDS)
 def test_columns_of_many_kinds_are_numbers(kind):
     table = TABLE.assign(age=KINDS[kind])
     values = table.astype(float).to_numpy()
@@ -109,7 +110,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("case", REFUSED)
+@every("case", REFUSED)
 def test_what_is_wrong_is_said_of_its_column(case):
     changed, message = REFUSED[case]
     table = TABLE.assign(**changed)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from builders import sine
+from cases import every
 
 from flower_pca import ConfigError, make, simulate
 from flower_pca.algorithms.faps import PaperRule, pace
@@ -147,7 +148,7 @@ def test_a_penalty_grows_where_the_distance_has_not_fallen_enough() -> None:
     assert PaperRule.read({"theta": np.array(0.5)}) == PaperRule(theta=0.5)
 
 
-@pytest.mark.parametrize(
+@every(
     ("parameters", "words"),
     [
         (

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from builders import StopError
-from cases import slow_if
+from cases import every, slow_if
 
 from flower_pca import AirChannel, ConfigError, FedOAPM, Krylov, simulate
 from sims.over_air import moving
@@ -115,7 +115,7 @@ def test_gains_are_inverted_up_to_their_error():
         perfect.open(reply, number=0, position=2)
 
 
-@pytest.mark.parametrize(
+@every(
     ("settings", "message"),
     [
         ({"noise_std": -1.0}, "noise_std of the channel must be a finite number of at least 0"),

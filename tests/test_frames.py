@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from cases import every
 
 from flower_pca import ConfigError, DataError, from_frame, simulate
 
@@ -33,7 +34,7 @@ WAYS = {
 }
 
 
-@pytest.mark.parametrize("way", WAYS)
+@every("way", WAYS)
 def test_each_way_to_say_whose_a_row_is(way):
     frame, by = WAYS[way]
     parts = from_frame(frame, by=by)
@@ -108,7 +109,7 @@ WITHOUT = {
 }
 
 
-@pytest.mark.parametrize("case", [*REFUSED, *WITHOUT])
+@every("case", [*REFUSED, *WITHOUT])
 def test_what_is_refused(case):
     frame, by, message = REFUSED.get(case) or WITHOUT[case]
     with pytest.raises(ConfigError if case in REFUSED else DataError, match=f"^{message}"):

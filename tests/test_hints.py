@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 from builders import mixed
+from cases import every
 from fake_grid import FakeGrid, grid_of
 from flwr.app import Context, RecordDict
 from pages import flower_pca
@@ -67,7 +68,7 @@ QUIET = {
 }
 
 
-@pytest.mark.parametrize("case", QUIET)
+@every("case", QUIET)
 def test_there_is_nothing_to_say_of_other_rows(case):
     tables, settings = QUIET[case]
     assert simulate(**{"algorithm": "krylov", "n_components": 2, **settings}, shards=tables).hints == ()
@@ -139,7 +140,7 @@ def test_a_column_that_is_called_an_identifier_is_hinted_at():
         assert hint.startswith(WHY["called"].format(name))
 
 
-@pytest.mark.parametrize("name", ["visits", "platelets", "number of cells", "covid", "paid", "sample_count", "no"])
+@every("name", ["visits", "platelets", "number of cells", "covid", "paid", "sample_count", "no"])
 def test_other_names_are_none(name):
     assert not hints.is_called_identifier(name)
     values = RNG.choice(np.arange(1000, 9000), 300, replace=False)
@@ -155,7 +156,7 @@ ORDINARY = {
 }
 
 
-@pytest.mark.parametrize("case", ORDINARY)
+@every("case", ORDINARY)
 def test_ordinary_whole_numbers_are_no_identifiers(case):
     for name in ("visits", "id") if case in ("ages", "halves") else ("visits",):
         assert simulate("krylov", named(name, ORDINARY[case]), n_components=2, scale="std").hints == ()

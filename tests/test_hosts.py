@@ -11,7 +11,7 @@ from builders import pooled, synthetic
 from flwr.app import ArrayRecord, ConfigRecord, Error, Message
 from results import assert_same_bits, assert_same_steps
 
-from flower_pca import ConfigError, Stream, simulate, track
+from flower_pca import Stream, simulate, track
 from flower_pca.strategies import PCAStrategy, TrackingStrategy
 
 pytestmark = pytest.mark.usefixtures("lines")
@@ -109,22 +109,6 @@ def test_the_steps_of_a_caller_reach_hosted_clients() -> None:
     np.testing.assert_array_equal(arrays["components"].numpy(), here.components_)
 
 
-def test_nodes_that_are_clients_themselves_are_refused_before_the_first_message() -> None:
-    with pytest.raises(ConfigError, match=r"Every node must be one that hosts clients where hosted='stacked'\. Got"):
-        asked("krylov", fake_grid.grid_of(shards()))
-
-
-def test_a_host_answers_no_message_for_one_client() -> None:
-    with pytest.raises(Exception, match="must be one for the clients that this node hosts"):
-        PCAStrategy("krylov", n_components=3).fit(fake_grid.hosts_of(shards()))
-
-
-@pytest.mark.parametrize("hosted", ["sums", 3, True])
-def test_the_ways_to_answer_are_checked(hosted: Any) -> None:
-    with pytest.raises(ConfigError, match="hosted must be one of None, 'stacked', 'summed'"):
-        PCAStrategy("krylov", hosted=hosted)
-
-
 @pytest.mark.parametrize(
     ("algorithm", "settings"),
     [
@@ -186,41 +170,6 @@ def test_clients_with_names_are_named_in_sums_too() -> None:
         assert result.feature_names_in_ is not None
         assert tuple(result.feature_names_in_) == names
         assert result.site_names == {i: f"site {i}" for i in range(N)}
-
-
-@pytest.mark.parametrize(
-    ("algorithm", "settings", "text"),
-    [
-        (
-            "uda",
-            {},
-            r"The algorithm with hosted=\"summed\" must be one whose clients get one message and send sums: .* Got uda",
-        ),
-        ("dr_svd", {}, r"Got dr_svd\. Use krylov\."),
-        ("consensus_rpca", {}, r"Got consensus_rpca"),
-        ("per_pca", {}, r"Got per_pca"),
-        (
-            "krylov",
-            {"mask": True},
-            r"mask with hosted=\"summed\" must be left out where the answers of clients are summed\. Got Masked",
-        ),
-        (
-            "ssi",
-            {"channel": "air(noise_std=0.1)"},
-            r"channel with hosted=\"summed\" must be left out where the answers of",
-        ),
-    ],
-)
-def test_sums_are_refused_for_what_needs_more_than_sums(algorithm: str, settings: dict[str, Any], text: str) -> None:
-    with pytest.raises(ConfigError, match=text):
-        PCAStrategy(algorithm, n_components=2, hosted="summed", **settings)
-
-
-def test_sums_are_refused_for_trackers() -> None:
-    with pytest.raises(
-        ConfigError, match=r"The algorithm with hosted=\"summed\" must be one whose clients .* Got st_miss"
-    ):
-        TrackingStrategy("st_miss", n_components=2, hosted="summed")
 
 
 @pytest.mark.slow

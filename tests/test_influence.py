@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from builders import pooled
-from cases import slow_if
+from cases import every, slow_if
 from fake_grid import grid_of
 from results import assert_same_bits
 
@@ -53,7 +53,7 @@ def without(shards, i, k, *, center=True, scale=None, components=None):
 FRAMES = {"centred": {}, "scaled": {"scale": "std"}, "not centred": {"center": False}}
 
 
-@pytest.mark.parametrize("frame", FRAMES)
+@every("frame", FRAMES)
 @pytest.mark.parametrize("algorithm", slow_if(["krylov", "covariance", "ssi", "uda", "faps"], "faps"))
 def test_each_client_turns_the_components_as_the_pooled_rows_of_the_others_say(algorithm, frame):
     shards = [np.asarray(table) for table in hospitals(units=18.0).values()]
@@ -200,26 +200,6 @@ def test_a_result_keeps_it_in_a_file_and_a_run_goes_on_from_a_checkpoint(tmp_pat
     np.testing.assert_array_equal(resumed.influence_, whole.influence_)
     read = PCAResult.load(whole.save(tmp_path / "result.npz"))
     assert influence(read) == influence(whole)
-
-
-@pytest.mark.parametrize(
-    ("algorithm", "more", "words"),
-    [
-        ("krylov", {"mask": True}, "influence under masks must be False, as nobody sees the answer of a single client"),
-        ("ssi", {"channel": "air(noise_std=0.1)"}, "influence over the air must be False, as nobody sees the answer"),
-        ("ssi", {"dp": "dp(epsilon=1.0, delta=1e-6, clip=9.0)", "max_rounds": 5}, "influence with dp must be False"),
-        ("per_pca", {}, "The algorithm with influence must be one whose components are all there is to say of a row"),
-        ("krylov", {"influence": 1.5}, "influence must be one of True, False"),
-    ],
-)
-def test_it_is_refused_where_no_single_answer_is_seen_as_it_is(algorithm, more, words):
-    with pytest.raises(ConfigError, match=words):
-        simulate(algorithm, hospitals(), n_components=2, **{"influence": True, **more})
-
-
-def test_nodes_that_add_up_answers_cannot_tell_it():
-    with pytest.raises(ConfigError, match=r"influence with hosted=.summed. must be left out where the answers"):
-        PCAStrategy("krylov", n_components=2, influence=True, hosted="summed")
 
 
 def test_a_result_without_it_and_a_single_client_say_so():

@@ -6,14 +6,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cases import every
 
 from flower_pca import simulate
 from flower_pca.algorithms.robust import huber, sizes
 from flower_pca.algorithms.robust.consensus_rpca import ConsensusRPCA
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("top", [-3, 0, 7])
+@every("dtype", [np.float32, np.float64])
+@every("top", [-3, 0, 7])
 def test_counts_read_off_the_bits_are_those_of_a_histogram(dtype: type, top: int) -> None:
     rng = np.random.default_rng(40)
     spread = rng.standard_normal(3000) * 2.0 ** rng.integers(-80, 20, 3000)
@@ -30,6 +31,7 @@ def test_counts_read_off_the_bits_are_those_of_a_histogram(dtype: type, top: int
     assert sizes.beyond(np.zeros(sizes.BINS), top, 1.0) == 0.0
 
 
+@pytest.mark.slow
 def test_clients_take_fewer_inner_steps_where_few_entries_are_far() -> None:
     rng = np.random.default_rng(41)
     L = rng.standard_normal((60, 3)) @ rng.standard_normal((3, 60))

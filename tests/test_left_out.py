@@ -5,8 +5,8 @@ import errno
 import numpy as np
 import pytest
 from builders import unequal
-from cases import PLAIN_OR_MASKED
-from fake_grid import FakeGrid, config_of, grid_of, hosts_of, is_pca_of
+from cases import PLAIN_OR_MASKED, every
+from fake_grid import FakeGrid, config_of, failed, grid_of, hosts_of, is_pca_of
 from flwr.app import Error, Message
 from flwr.proto.node_pb2 import NodeInfo
 
@@ -75,10 +75,6 @@ def faulty(answer, times=999, **rules):
 def strategy(name, mask=False, **given):
     given = {"n_components": 2, "node_timeout": 0.3, "round_timeout": 30.0, **given}
     return PCAStrategy(name, mask=mask or None, **given)
-
-
-def failed(result, node):
-    return [r.failures[node] for r in result.history if node in r.failures]
 
 
 @pytest.mark.slow
@@ -294,7 +290,7 @@ def test_a_node_that_has_said_nothing_yet_is_called_as_it_was_registered(lines):
     assert any(f"node {node} (trier\\x1b) was left out: {DIED}" in line for line in lines)
 
 
-@pytest.mark.parametrize(
+@every(
     ("error", "kind"),
     [
         (OSError(errno.EACCES, "/srv/rows.npy is not ours"), "PermissionError: Permission denied"),

@@ -3,6 +3,7 @@
 import re
 
 import pytest
+from cases import every
 from pages import EVERY, ROOT, text
 
 ALL = [*EVERY, "CHANGELOG.md"]
@@ -30,7 +31,7 @@ def anchors(path):
     return [re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", heading).strip().lower()) for heading in plain]
 
 
-@pytest.mark.parametrize("page", ALL)
+@every("page", ALL)
 def test_links_lead_to_files_and_headings(page):
     for path, anchor in links(page):
         assert path.exists(), path
@@ -39,7 +40,7 @@ def test_links_lead_to_files_and_headings(page):
             assert anchor in anchors(path), f"{page}: {path.name}#{anchor}"
 
 
-@pytest.mark.parametrize("page", ALL)
+@every("page", ALL)
 def test_no_two_headings_of_a_page_have_one_anchor(page):
     found = anchors(ROOT / page)
     repeated = {anchor for anchor in found if found.count(anchor) > 1}

@@ -27,12 +27,6 @@ def path(tmp_path):
     return tmp_path / "live.html"
 
 
-@pytest.fixture
-def plain(monkeypatch):
-    """Without pictures, which take most of the time of a page."""
-    monkeypatch.setattr("flower_pca.report.live.auditing.pictures", lambda result, shards, chosen=None: "")
-
-
 def hurried(live, pages, path):
     """For `on_step`: the page is due at every step, and kept."""
 
@@ -73,7 +67,7 @@ def test_it_is_there_from_the_beginning_and_says_at_last_that_the_run_has_ended(
     assert len(list(path.parent.iterdir())) == 1
 
 
-@pytest.mark.usefixtures("plain")
+@pytest.mark.usefixtures("unillustrated")
 def test_it_is_written_every_few_seconds_and_takes_a_fifth_of_the_time_at_most(path, monkeypatch):
     now, written = [1000.0], []
     with Live(path, title="x", every=5.0) as live:
@@ -100,7 +94,7 @@ def test_it_is_written_every_few_seconds_and_takes_a_fifth_of_the_time_at_most(p
         assert written == [1020.0, 1035.0]
 
 
-@pytest.mark.usefixtures("plain")
+@pytest.mark.usefixtures("unillustrated")
 @pytest.mark.parametrize(
     ("error", "words"),
     [
@@ -128,7 +122,7 @@ def test_it_says_how_a_run_was_broken_off(error, words, path):
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("plain")
+@pytest.mark.usefixtures("unillustrated")
 def test_sites_are_called_by_their_names_and_under_masks_not_at_all(path):
     for mask in (False, True):
         with Live(path, title="x") as live:

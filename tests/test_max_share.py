@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from builders import Array, StopError, sine
+from cases import every
 from fake_grid import grid_of, hosts_of
 
 from flower_pca import ConfigError, DataError, simulate
@@ -53,7 +54,7 @@ def by_hand(shards: list[Array], weights: Array, scale: bool) -> tuple[Array, Ar
     return mean, sum(w * X.T @ X for w, X in zip(weights, off, strict=True)), np.array([(X**2).sum() for X in off])
 
 
-@pytest.mark.parametrize("share", [0.25, 0.3, 0.5, 0.9, 1.0])
+@every("share", [0.25, 0.3, 0.5, 0.9, 1.0])
 def test_a_size_is_cut_to_the_share_of_what_is_left_and_others_stay(share):
     rng = np.random.default_rng(0)
     for _ in range(50):
@@ -112,8 +113,8 @@ FOES = {
 }
 
 
-@pytest.mark.parametrize("foe", FOES)
-@pytest.mark.parametrize("share", [0.051, 0.1, 0.15])
+@every("foe", FOES)
+@every("share", [0.051, 0.1, 0.15])
 def test_one_client_turns_the_components_by_no_more_than_the_status_says(foe, share):
     shards = [FOES[foe](0), *(rows(i) for i in range(1, 20))]
     result, model = known(shards, max_share=share)
@@ -136,37 +137,10 @@ def test_the_status_says_where_a_share_bounds_no_turn():
     assert "max_share=0.3 does not bound the turn: " in result.status.words
 
 
-@pytest.mark.parametrize("share", [0.19, "19%", 0.01])
-def test_less_than_one_over_the_clients_is_refused(share):
-    with pytest.raises(ConfigError, match=r"^max_share must be at least 1/5, as there are 5 clients. Got 0\.(19|01)\."):
-        simulate("krylov", [rows(i) for i in range(5)], n_components=K, max_share=share)
-
-
-@pytest.mark.parametrize("share", [0.0, -0.1, 1.5, "much", True])
-def test_what_is_no_share_is_refused(share):
-    with pytest.raises(ConfigError, match=r"^max_share must be above 0 and at most 1\."):
-        simulate("krylov", [rows(0)] * 2, n_components=K, max_share=share)
-
-
 def test_one_client_with_all_squares_leaves_nothing_to_count():
     shards = [rows(0) - 1.0, *([np.zeros((60, D))] * 3)]
     with pytest.raises(DataError, match="Raise max_share"):
         simulate("krylov", shards, n_components=K, center=False, max_share=0.25)
-
-
-@pytest.mark.parametrize("algorithm", ["faps", "uda", "dcf_pca", "exact_per_pca", "local_power"])
-def test_algorithms_whose_answers_are_no_sums_of_products_are_refused(algorithm):
-    with pytest.raises(ConfigError, match=r"^The algorithm with max_share must be one in which a client can count for"):
-        simulate(algorithm, [rows(0)] * 2, n_components=K, max_share=0.6)
-
-
-@pytest.mark.parametrize(
-    "other",
-    [{"mask": True}, {"scale": "max_abs"}, {"monitor": True}, {"influence": True}, {"split": "columns"}],
-)
-def test_options_that_need_whole_rows_or_sums_are_refused(other):
-    with pytest.raises(ConfigError, match=r"with max_share must be|max_share .* must be left out"):
-        simulate("krylov", [rows(0)] * 2, n_components=K, max_share=0.6, **other)
 
 
 def test_the_reconstruction_error_is_that_of_the_rows_as_they_count():
@@ -253,11 +227,6 @@ def test_over_flower_it_is_the_run_in_process(algorithm, grid):
     assert sine(result.components_, here.components_) < 1e-7
     assert (result.choices, result.n_samples_) == (here.choices, 360)
     np.testing.assert_allclose(result.explained_variance_, here.explained_variance_, rtol=1e-9)
-
-
-def test_summed_by_their_hosts_no_client_can_be_scaled():
-    with pytest.raises(ConfigError, match='with hosted="summed" must be'):
-        PCAStrategy("krylov", n_components=K, max_share=0.2, hosted="summed").fit(hosts_of(FOE, each=2))
 
 
 @pytest.mark.parametrize("algorithm", ["krylov", "ssi", "median_pca"])

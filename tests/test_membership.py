@@ -8,7 +8,7 @@ from itertools import chain, combinations
 import numpy as np
 import pytest
 from builders import disjoint, mixed, pooled, sine
-from cases import in_turn
+from cases import every, in_turn, paired
 from checks import PLAIN, SLOW, averages, exact, is_of, openings, orthonormal, promise
 
 from flower_pca import NotEnoughNodes, Outcome, make, simulate
@@ -33,8 +33,7 @@ def test_a_client_that_dies_for_good(name: str, number: int, gone: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [1, 2])
-@pytest.mark.parametrize("name", PLAIN)
+@pytest.mark.parametrize(("name", "number"), paired(PLAIN, [1, 2]))
 def test_a_client_that_joins_late(name: str, number: int) -> None:
     seed = number
     problem = mixed(seed)
@@ -49,7 +48,7 @@ def test_a_client_that_joins_late(name: str, number: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("named", "scale", "center"),
-    in_turn([(n, s) for n in PLAIN for s in ((1,) if n in SLOW else (0, 1))], [None, "max_abs"], [True, False]),
+    in_turn([(n, i % 2 or int(n in SLOW)) for i, n in enumerate(PLAIN)], [None, "max_abs"], [True, False]),
 )
 def test_disjoint_features_change_hands(named: tuple[str, int], scale: str | None, center: bool) -> None:
     """The newcomer's features are orthogonal to all that is known, and matter most."""
@@ -72,7 +71,7 @@ def test_disjoint_features_change_hands(named: tuple[str, int], scale: str | Non
         assert np.abs(result.components_[:, :4]).max() <= bound
 
 
-@pytest.mark.parametrize("seed", range(20))
+@every("seed", range(20))
 def test_a_warm_start_never_looks_invariant(seed: int) -> None:
     """Krylov, many times over: the leading direction is one that the block it restarts with can hardly see."""
     problem = disjoint(seed)
@@ -93,8 +92,7 @@ FLAPPING: dict[str, Callable[[int], Iterable[int]]] = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("schedule", FLAPPING)
-@pytest.mark.parametrize("name", PLAIN)
+@pytest.mark.parametrize(("name", "schedule"), paired(PLAIN, FLAPPING))
 def test_a_flapping_set_comes_to_an_end(name: str, schedule: str) -> None:
     """A clear error, a status that says so, or the right answer for one set of clients; and soon."""
 

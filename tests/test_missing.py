@@ -5,7 +5,8 @@ The references pool the rows: numpy's nanmean and LAPACK, or scikit-learn's impu
 
 import numpy as np
 import pytest
-from builders import mixed, pooled, sine
+from builders import imputed, mixed, pooled, sine
+from cases import every
 from fake_grid import FakeGrid, app_of, in_a_run
 from scipy import sparse
 
@@ -27,11 +28,6 @@ def gappy(seed=0, share=0.15):
         X[rng.random(X.shape) < share] = np.nan
     shards[0][:, 5] = np.nan
     return shards
-
-
-def imputed(shards, fill=None):
-    fill = np.nanmean(np.vstack(shards), axis=0) if fill is None else fill
-    return [np.where(np.isnan(X), fill, X) for X in shards]
 
 
 def agrees(result, reference, k, bound=1e-7):
@@ -212,7 +208,7 @@ def test_a_node_lends_no_rows_with_gaps_to_a_message_without_fill():
         data.in_frame(Frame(np.zeros(12))).matmat(np.eye(12))
 
 
-@pytest.mark.parametrize(
+@every(
     ("option", "message"),
     [
         ({}, f"^The data of client 0 must be finite. Got .* NaN and 0 infinite entries. The first .*{REMEDY}$"),

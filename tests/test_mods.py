@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from cases import every
 from fake_grid import LIKE_SIMULATED, FakeGrid
 from results import assert_same_bits
 
@@ -47,8 +48,8 @@ def test_mods_that_look_at_messages_change_nothing(mod, around, lines):
     assert any("bytes" in line for line in lines)
 
 
-@pytest.mark.parametrize("name", SPOILING)
-@pytest.mark.parametrize("around", ["the app", "our functions"])
+@every("name", SPOILING)
+@every("around", ["the app", "our functions"])
 def test_mods_that_change_answers_are_refused_when_the_app_is_made(name, around):
     words = rf"The mods around PCA must be ones that leave answers as they are\. Got {name}\. Run with dp="
     if around == "the app":

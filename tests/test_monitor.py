@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from builders import pooled
+from cases import every
 from fake_grid import arrays_in, grid_of, with_arrays
 from results import assert_same_bits
 from scipy import stats
@@ -48,7 +49,7 @@ def asked(case, **more):
     return simulate("krylov", SHARDS, n_components=3, tol=1e-13, **FRAMES[case], **more)
 
 
-@pytest.mark.parametrize("case", FRAMES)
+@every("case", FRAMES)
 def test_both_statistics_are_those_of_a_pooled_computation(case):
     scored = Monitor(asked(case)).score(NEW)
     t2, spe = by_hand(np.vstack(SHARDS), NEW, 3, **FRAMES[case])
@@ -153,8 +154,8 @@ def assert_within_a_bin(limits, quantiles):
         assert quantile * (1.0 - 1e-9) <= limit <= quantile * histograms.WIDTH * (1.0 + 1e-9)
 
 
-@pytest.mark.parametrize("level", [0.5, 0.9, 0.99, 0.9999])
-@pytest.mark.parametrize("case", FRAMES)
+@every("level", [0.5, 0.9, 0.99, 0.9999])
+@every("case", FRAMES)
 def test_limits_from_the_clients_are_the_pooled_quantiles_to_the_width_of_a_bin(case, level):
     result = asked(case, monitor=True)
     assert result.histograms_.sum(axis=1).tolist() == [800.0, 800.0]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from builders import StopError
 
-from flower_pca import ConfigError, STMiss, TrackingResult, track
+from flower_pca import STMiss, TrackingResult, track
 from flower_pca.core.kinds import Kind
 from flower_pca.core.model import Model
 from flower_pca.results.record import Events
@@ -159,12 +159,6 @@ def test_a_run_that_goes_on_knows_columns_and_directions(tmp_path):
     resumed = track(MONITORED, clients, n_components=R, checkpoint=path)
     assert resumed.causes_ == whole.causes_ != {}
     assert resumed.levels_ == whole.levels_
-
-
-@pytest.mark.parametrize("given", [{}, {"detect": True, "threshold": 1.0}])
-def test_monitor_needs_a_level_that_is_learnt(given):
-    with pytest.raises(ConfigError, match=r"monitor of st_miss must be given with detect=True, and without a thresh"):
-        STMiss(monitor=True, **given)
 
 
 def test_an_alarm_takes_the_least_factor_that_is_worth_a_word():

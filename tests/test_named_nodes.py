@@ -4,6 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
+from cases import every
 from fake_grid import config_of, grid_of, in_a_run, metrics_of
 from test_names import NAMES, ORDERS, SORTED, SPLITS, X, batches, is_pooled, named, shards
 
@@ -76,7 +77,7 @@ def test_a_node_may_keep_names_to_itself(mask):
     is_pooled(named_, NAMES, 1e-9)
 
 
-@pytest.mark.parametrize("columns", [["age"], ["hiv"], [*NAMES[:-1], "hiv"], [*NAMES, "city"], [*NAMES[:-1]]])
+@every("columns", [["age"], ["hiv"], [*NAMES[:-1], "hiv"], [*NAMES, "city"], [*NAMES[:-1]]])
 def test_a_node_that_keeps_names_to_itself_confirms_no_guess(columns):
     text = refused(nodes([*shards()[:2], WORDS], share_names=False), columns=columns)
     rule = "The columns of this node must be all named by a run that names any: it tells no names."

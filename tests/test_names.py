@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 from builders import falling
+from cases import every, paired
 from scipy import sparse
 
 from flower_pca import (
@@ -62,16 +63,16 @@ def is_pooled(result, columns, tol=1e-12):
     np.testing.assert_allclose(result.mean_, X[:, [NAMES.index(name) for name in columns]].mean(axis=0), rtol=1e-13)
 
 
-@pytest.mark.parametrize("answers", ["rows", "fixed"])
-@pytest.mark.parametrize("mask", [False, True])
+@every("answers", ["rows", "fixed"])
+@every("mask", [False, True])
 def test_columns_are_matched_by_name(answers, mask):
     tol = 1e-9 if mask else 1e-12
     is_pooled(simulate("krylov", shards(), n_components=3, answers=answers, mask=mask), SORTED, tol)
 
 
-@pytest.mark.parametrize("answers", ["rows", "fixed"])
-@pytest.mark.parametrize("mask", [False, True])
-@pytest.mark.parametrize("columns", [NAMES, ("size", "age", "weight")])
+@every("answers", ["rows", "fixed"])
+@every("mask", [False, True])
+@every("columns", [NAMES, ("size", "age", "weight")])
 def test_a_run_may_name_its_columns_in_its_own_order(answers, mask, columns):
     tol = 1e-9 if mask else 1e-12
     result = simulate("krylov", shards(), n_components=3, answers=answers, mask=mask, columns=columns)
@@ -123,8 +124,8 @@ def test_every_kind_of_rows_can_be_arranged(tmp_path, kind, columns):
         )
 
 
-@pytest.mark.parametrize("missing", ["mean", "own_mean"])
-@pytest.mark.parametrize("answers", ["rows", "fixed"])
+@every("missing", ["mean", "own_mean"])
+@every("answers", ["rows", "fixed"])
 def test_gaps_stay_in_their_columns(missing, answers):
     rows = X.copy()
     rows[3, 0] = rows[40, 2] = rows[55, 1] = np.nan
@@ -179,7 +180,7 @@ OTHERS = {
 }
 
 
-@pytest.mark.parametrize("case", OTHERS)
+@every("case", OTHERS)
 def test_columns_that_differ_are_refused_by_name(case):
     given, message = OTHERS[case]
     with pytest.raises(DataError, match=message):
@@ -432,8 +433,9 @@ def test_a_table_is_picked_by_name(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", registry.ALGORITHMS)
-@pytest.mark.parametrize("columns", [None, tuple(f"c{j}" for j in (5, 2, 0, 3, 1))])
+@pytest.mark.parametrize(
+    ("name", "columns"), paired(registry.ALGORITHMS, [None, tuple(f"c{j}" for j in (5, 2, 0, 3, 1))])
+)
 def test_every_algorithm_matches_by_name(name, columns):
     """The bits of plain rows whose columns are in that order, for the result, for new rows and for what is kept."""
     rows, names = falling(90, 6, seed=2), [f"c{j}" for j in range(6)]

@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from builders import pooled, sine
+from cases import every
 
 from flower_pca import ConfigError, DataError, FederatedPCA, simulate
 from flower_pca.data import sources
@@ -23,7 +24,7 @@ def sites(labels):
     return {"north": north, "south": south[list(south.columns)[::-1]]}
 
 
-@pytest.mark.parametrize("kind", LABELS)
+@every("kind", LABELS)
 def test_labels_of_any_kind_are_matched(kind):
     result = simulate("krylov", sites(LABELS[kind]), n_components=2)
     assert sine(result.components_, REFERENCE.components[:2]) < 1e-10

@@ -13,7 +13,6 @@ from fake_grid import FakeGrid, app_of, in_a_run
 
 from flower_pca import ConfigError, PCAResult, registry, simulate
 from flower_pca.algorithms.ssi import SSI
-from flower_pca.clients import PCAClient
 from flower_pca.stages.ritz import RayleighRitz
 from flower_pca.strategies import PCAStrategy
 
@@ -161,6 +160,7 @@ def test_a_class_that_nobody_has_imported_is_named_and_not_taken_for_a_plain_one
     assert re.search(words, run.stderr.splitlines()[-1].split("DataError: ")[1])
 
 
+@pytest.mark.slow
 def test_a_node_writes_its_own_result_to_its_folder_and_nothing_of_it_is_sent(tmp_path):
     with in_a_run():
         grid = FakeGrid(app_of(SHARDS, output_dir=tmp_path / "new", allow="keeper"), 3)
@@ -179,11 +179,6 @@ def test_a_node_writes_its_own_result_to_its_folder_and_nothing_of_it_is_sent(tm
         assert all(np.array_equal(own[i]["scores"], reference.own[i]["scores"]) for i in own)
         silent = FakeGrid(app_of(SHARDS, allow="keeper"), 3)
         assert np.array_equal(PCAStrategy("keeper", n_components=2).fit(silent).components_, result.components_)
-
-
-def test_a_folder_without_a_context_is_refused():
-    with pytest.raises(ConfigError, match="output_dir must be used with the node's context"):
-        PCAClient(SHARDS[0], output_dir="anywhere")
 
 
 def test_the_closing_of_one_algorithm_is_not_served_under_the_name_of_another():

@@ -15,6 +15,7 @@ from builders import (
     sine,
     three_clients,
 )
+from cases import every
 
 from flower_pca import simulate
 
@@ -57,7 +58,7 @@ def ours(name, shards, k=3):
     return error(result.components_, shards, k)
 
 
-@pytest.mark.parametrize("name", OURS)
+@every("name", OURS)
 def test_means_that_are_shifted(name):
     assert error(stacked_factors(equal_clients(0).shards, 3), equal_clients(0).shards) <= 1e-7
     shards = shifted_clients(0).shards
@@ -74,8 +75,8 @@ def test_sizes_that_are_unequal(name):
     assert ours(name, shards) <= 1e-7
 
 
-@pytest.mark.parametrize("name", OURS)
-@pytest.mark.parametrize("case", ["flipped", "halves"])
+@every("name", OURS)
+@every("case", ["flipped", "halves"])
 def test_components_that_are_not_aligned(case, name):
     shards = sign_flipped(0).shards if case == "flipped" else evenly(np.vstack(separated(0).shards), 2)
     X = shards[0]

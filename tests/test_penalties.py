@@ -9,7 +9,7 @@ import pytest
 from builders import evenly, pooled, sine, three_clients
 from fake_grid import grid_of, in_a_run
 
-from flower_pca import ConfigError, Outcome, make, simulate
+from flower_pca import Outcome, make, simulate
 from flower_pca.algorithms import faps
 from flower_pca.strategies import FAPS
 
@@ -101,11 +101,6 @@ def test_with_a_full_guard_an_answer_is_nearly_that_of_ssi() -> None:
     Z = np.linalg.qr(np.random.default_rng(0).standard_normal((30, 3)))[0]
     up, _ = faps.answer(Z, LocalData(X), {}, steps=10, tol=0.0, guard=0.99)
     np.testing.assert_allclose(up["Y"], X.T @ (X @ Z), atol=0.05 * np.linalg.norm(X.T @ (X @ Z)))
-
-
-def test_there_are_two_rules() -> None:
-    with pytest.raises(ConfigError, match=r"penalty of faps must be .*paper.*measured.* Got 'mine'"):
-        make("faps", penalty="mine")
 
 
 @pytest.mark.parametrize("mask", [False, pytest.param(True, marks=pytest.mark.slow)])

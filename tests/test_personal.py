@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from builders import Array, rotation, sine
+from cases import paired
 from scipy import sparse
 
 from flower_pca import (
@@ -74,8 +75,7 @@ def weighed(seed: int, weights: str) -> tuple[Split, Array, Array, float]:
 
 
 @SEEDS
-@pytest.mark.parametrize("weights", ["equal", "samples"])
-@pytest.mark.parametrize("init", ["projection", "upload", "qu", "random"])
+@pytest.mark.parametrize(("weights", "init"), paired(["equal", "samples"], ["projection", "upload", "qu", "random"]))
 def test_every_start_leads_to_the_optimum(init: str, weights: str, seed: int) -> None:
     split, sizes, U, best = weighed(seed, weights)
     S = methods.covariances(split.shards)
@@ -369,11 +369,6 @@ def test_bad_parameters_are_refused_in_words(bad: str) -> None:
     parameters, text = BAD[bad]
     with pytest.raises(ConfigError, match=text):
         PerPCA(**parameters)
-
-
-def test_a_share_of_the_variance_is_no_number_of_shared_components() -> None:
-    with pytest.raises(ConfigError, match=r"n_components of exact_per_pca must be a whole number\. Got 0\.9\."):
-        simulate("exact_per_pca", drawn(0).shards, n_components=0.9)
 
 
 def test_a_start_from_uploads_needs_one_at_least() -> None:

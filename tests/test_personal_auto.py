@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 from builders import Array, StopError, sine
+from cases import every
 from fake_grid import FakeGrid, app_of, in_a_run
+from results import own_counts
 from scipy import sparse
 from test_personal_numbers import SHARDS, SHARED, TRUE, D, problem
 from test_personal_span import shards as degenerate
@@ -37,10 +39,6 @@ def run(algorithm: Any = AUTO, shards: Any = SHARDS, **settings: Any) -> Persona
     return result
 
 
-def counts(result: PersonalResult) -> list[int]:
-    return [len(result.own_components(i)) for i in sorted(result.own)]
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("answers", ["rows", "fixed"])
 @pytest.mark.parametrize(
@@ -54,7 +52,7 @@ def counts(result: PersonalResult) -> list[int]:
 )
 def test_the_planted_numbers_are_found(algorithm: str, answers: str) -> None:
     result = run(algorithm, answers=answers)
-    assert counts(result) == list(TRUE)
+    assert own_counts(result) == list(TRUE)
     assert sine(result.components_, SHARED.T) <= 0.05
     assert result.choices[-1] == CHOSEN
     assert result.local_components == 3
@@ -65,7 +63,7 @@ def test_the_planted_numbers_are_found(algorithm: str, answers: str) -> None:
 def test_they_are_found_in_other_draws(seed: int, n: int) -> None:
     shards, shared, _ = problem(seed, n)
     result = run(AUTO, shards)
-    assert counts(result) == list(TRUE)
+    assert own_counts(result) == list(TRUE)
     assert sine(result.components_, shared.T) <= 0.05
 
 
@@ -74,7 +72,7 @@ def test_noise_that_differs_by_column_is_no_direction(seed: int) -> None:
     shards, _, _ = problem(seed, 400)
     noise = np.random.default_rng(seed)
     uneven = [X + noise.standard_normal(X.shape) * np.linspace(0.2, 0.4, D) for X in shards]
-    assert counts(run(AUTO, uneven)) == list(TRUE)
+    assert own_counts(run(AUTO, uneven)) == list(TRUE)
 
 
 def deviations(kind: str, d: int) -> Array:
@@ -89,7 +87,7 @@ def test_each_column_is_judged_by_its_own_noise(kind: str, n: int, d: int) -> No
     """With rows enough to regress columns on each other, and with fewer."""
     shards, shared = own_numbers.problem(deviations(kind, d), n, seed=1)
     result = run(AUTO, shards)
-    assert counts(result) == list(own_numbers.TRUE)
+    assert own_counts(result) == list(own_numbers.TRUE)
     assert sine(result.components_, shared.T) <= 0.15
     assert len(result.history) <= 30
 
@@ -118,18 +116,19 @@ def test_a_poor_start_is_put_right() -> None:
     """U moves on from where it began, and what a client sees of it is looked at again."""
     given = np.linalg.qr(SHARED + 0.4 * np.random.default_rng(13).standard_normal(SHARED.shape))[0]
     result = run(ExactPerPCA(local_components="auto", given=given))
-    assert counts(result) == list(TRUE)
+    assert own_counts(result) == list(TRUE)
     assert sine(result.components_, SHARED.T) <= 0.05
 
 
 def test_a_client_that_does_not_see_what_is_shared_takes_all_that_it_has() -> None:
     X = SHARDS[1] - SHARDS[1] @ SHARED @ SHARED.T
-    assert counts(run(AUTO, [*SHARDS, X])) == [*TRUE, 1]
+    assert own_counts(run(AUTO, [*SHARDS, X])) == [*TRUE, 1]
 
 
+@pytest.mark.slow
 def test_masks_choose_the_same_and_tell_how_many() -> None:
     plain, masked = run(answers="fixed"), run(answers="fixed", mask=True)
-    assert counts(masked) == counts(plain) == list(TRUE)
+    assert own_counts(masked) == own_counts(plain) == list(TRUE)
     assert masked.choices[-1] == CHOSEN
     assert sine(plain.components_, masked.components_) <= 1e-8
 
@@ -169,7 +168,7 @@ def test_held_out_residuals_are_those_of_numpy(n: int, frame: Frame) -> None:
 def test_a_client_with_too_few_rows_takes_one_and_the_result_says_so() -> None:
     shards = [*SHARDS, SHARDS[2][:19], SHARDS[0][:20]]
     result = run(AUTO, shards)
-    assert counts(result) == [*TRUE, 1, 0]
+    assert own_counts(result) == [*TRUE, 1, 0]
     assert result.choices[-1] == (
         f"{SAID}: 0 at 3 clients, 1 at 2 clients, 3 at 2 clients, 1 at 1 client that has fewer than 20 rows, too few "
         "to hold some out"
@@ -194,9 +193,9 @@ def test_no_client_takes_more_than_its_rows_span(algorithm: str) -> None:
 @pytest.mark.filterwarnings("ignore:theta must be:UserWarning")
 def test_no_more_are_taken_than_there_are_columns_beside_the_shared_ones() -> None:
     narrow = [X[:, :3] for X in SHARDS]
-    assert max(counts(run(AUTO, narrow))) <= 1
-    assert counts(run(AUTO, narrow, n_components=3)) == [0] * 6
-    assert counts(run(AUTO, [X[:, :1] for X in SHARDS], n_components=1)) == [0] * 6
+    assert max(own_counts(run(AUTO, narrow))) <= 1
+    assert own_counts(run(AUTO, narrow, n_components=3)) == [0] * 6
+    assert own_counts(run(AUTO, [X[:, :1] for X in SHARDS], n_components=1)) == [0] * 6
 
 
 def test_rows_without_noise_give_their_rank() -> None:
@@ -206,7 +205,7 @@ def test_rows_without_noise_give_their_rank() -> None:
         rng.standard_normal((60, 2)) @ Q[:2] + 2.0 * rng.standard_normal((60, r)) @ Q[2 + 3 * i : 2 + 3 * i + r]
         for i, r in enumerate((0, 1, 3))
     ]
-    assert counts(run(AUTO, shards)) == [0, 1, 3]
+    assert own_counts(run(AUTO, shards)) == [0, 1, 3]
 
 
 def gapped(seed: int) -> list[Array]:
@@ -217,9 +216,10 @@ def gapped(seed: int) -> list[Array]:
 @pytest.mark.parametrize("answers", ["rows", "fixed"])
 @pytest.mark.parametrize("missing", ["own_mean", "mean"])
 def test_gaps_are_filled_in_the_parts_as_well(missing: str, answers: str) -> None:
-    assert counts(run(AUTO, gapped(9), missing=missing, answers=answers)) == list(TRUE)
+    assert own_counts(run(AUTO, gapped(9), missing=missing, answers=answers)) == list(TRUE)
 
 
+@pytest.mark.slow
 def test_sparse_and_memory_mapped_rows_choose_as_dense_ones(tmp_path: Path) -> None:
     dense = run(AUTO)
     mapped = []
@@ -227,7 +227,7 @@ def test_sparse_and_memory_mapped_rows_choose_as_dense_ones(tmp_path: Path) -> N
         np.save(tmp_path / f"{i}.npy", X)
         mapped.append(np.load(tmp_path / f"{i}.npy", mmap_mode="r"))
     for shards in ([sparse.csr_array(X) for X in SHARDS], mapped):
-        assert counts(run(AUTO, shards)) == counts(dense)
+        assert own_counts(run(AUTO, shards)) == own_counts(dense)
 
 
 def test_columns_that_are_asked_for_by_name_are_those_held_out() -> None:
@@ -239,7 +239,7 @@ def test_columns_that_are_asked_for_by_name_are_those_held_out() -> None:
         wide = np.hstack([X, 50.0 * rng.standard_normal((len(X), 2))])
         frames.append(pandas.DataFrame(wide, columns=[*names, "far", "off"]).iloc[:, order])
     for answers in ("rows", "fixed"):
-        assert counts(run(AUTO, frames, columns=names, answers=answers)) == list(TRUE)
+        assert own_counts(run(AUTO, frames, columns=names, answers=answers)) == list(TRUE)
 
 
 def test_a_run_goes_on_from_its_checkpoint_with_the_numbers_it_had(tmp_path: Path) -> None:
@@ -253,7 +253,7 @@ def test_a_run_goes_on_from_its_checkpoint_with_the_numbers_it_had(tmp_path: Pat
         run(checkpoint=path, on_round=stop)
     resumed, whole = run(checkpoint=path), run()
     np.testing.assert_array_equal(resumed.components_, whole.components_)
-    assert (resumed.choices, counts(resumed)) == (whole.choices, counts(whole))
+    assert (resumed.choices, own_counts(resumed)) == (whole.choices, own_counts(whole))
 
 
 def test_a_saved_result_says_what_was_chosen(tmp_path: Path) -> None:
@@ -345,7 +345,7 @@ def test_other_words_and_a_random_start_are_refused(algorithm: Any) -> None:
     assert algorithm(local_components="auto", init="random", given=np.eye(5, 2)).local_components == "auto"
 
 
-@pytest.mark.parametrize("own", [10**12, 10, 4, 0, -3])
+@every("own", [10**12, 10, 4, 0, -3])
 def test_no_message_makes_a_client_take_or_send_more(own: int) -> None:
     closing = registry.STAGES["personal"]
     U = np.linalg.qr(np.random.default_rng(14).standard_normal((D, 2)))[0]

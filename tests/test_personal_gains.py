@@ -7,10 +7,11 @@ import functools
 import numpy as np
 import pytest
 from builders import Array
+from cases import every
 from scipy.linalg import eigh
 from sklearn.datasets import load_digits
 
-from flower_pca import ConfigError, ExactPerPCA, PersonalResult, simulate
+from flower_pca import ExactPerPCA, PersonalResult, simulate
 from flower_pca.algorithms.personal.secants import Gains, Secant, Secants
 from flower_pca.base.status import Outcome
 
@@ -49,12 +50,7 @@ def test_a_run_ends_by_its_objective_and_not_on_a_saddle(shared: int, own: int) 
     assert objective(early) >= objective(whole) * (1.0 - 1e-6)
 
 
-def test_without_steps_that_tell_of_saddles_there_is_no_end_by_the_objective() -> None:
-    with pytest.raises(ConfigError, match="gain_tol of exact_per_pca must be 0 where acceleration is 'none'"):
-        ExactPerPCA(gain_tol=1e-5, acceleration="none")
-
-
-@pytest.mark.parametrize(("curvatures", "ends"), [
+@every(("curvatures", "ends"), [
     ([-0.1, -0.1, -0.1, -0.1], True),
     ([-0.1, -0.1, -0.1, 0.01], False),
     ([-0.1, -0.1, 0.01, -0.1], False),

@@ -62,6 +62,7 @@ def test_scaling_finds_points_that_are_in_a_plane() -> None:
     np.testing.assert_allclose(np.abs(found), np.abs(reference), atol=1e-10)
 
 
+@pytest.mark.slow
 def test_ten_groups_are_found_after_one_round() -> None:
     """As in the paper's Fig. 9, with exact own components; the reference is scikit-learn's own clustering."""
     setting, true = Setting(r2=3, axes=10), np.arange(100) % 10
@@ -80,6 +81,7 @@ def test_clustering_without_scikit_learn_says_what_to_install(monkeypatch: pytes
         clusters(np.zeros((3, 3)), 2)
 
 
+@pytest.mark.slow
 def test_the_table_of_ranks_shows_the_true_ones() -> None:
     """The error falls to the noise at (2, 3), and theta falls beyond it."""
     setting = Setting(d=12, r1=2, r2=3, clients=15, noise=0.01)

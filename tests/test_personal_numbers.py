@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from builders import Array, StopError, sine
 from fake_grid import FakeGrid, app_of, in_a_run
+from results import own_counts
 
 from flower_pca import ConfigError, DataError, ExactPerPCA, PCAResult, PersonalResult, make, simulate
 from flower_pca.clients.books.folders import own_file
@@ -48,10 +49,6 @@ def run(algorithm: Any, shards: Any = SHARDS, **settings: Any) -> PersonalResult
     return result
 
 
-def counts(result: PersonalResult) -> list[int]:
-    return [len(result.own_components(i)) for i in sorted(result.own)]
-
-
 def by_alternation(shards: list[Array], U: Array) -> Array:
     """The best shared components for these numbers of own ones, by plain alternation in numpy on X'X / n."""
     S = [X.T @ X / len(X) for X in shards]
@@ -74,7 +71,7 @@ def by_alternation(shards: list[Array], U: Array) -> Array:
 )
 def test_the_optimum_for_these_numbers_is_found(algorithm: str, answers: str) -> None:
     result = run(f"{algorithm}, local_components={BY_POSITION})", answers=answers)
-    assert counts(result) == list(TRUE)
+    assert own_counts(result) == list(TRUE)
     assert sine(result.components_, by_alternation(SHARDS, SHARED).T) <= 1e-5
     assert sine(result.components_, SHARED.T) <= 0.05
     for i, V in enumerate(OWN):
@@ -83,15 +80,10 @@ def test_the_optimum_for_these_numbers_is_found(algorithm: str, answers: str) ->
     assert result.local_components == 3
 
 
-def test_under_masks_there_is_one_number_for_all() -> None:
-    with pytest.raises(ConfigError, match=r"whose answers add up: .*exact_per_pca.*Use exact_per_pca, with its other"):
-        run(f"exact_per_pca(local_components={MIXED})", NAMED, mask=True)
-
-
 def test_a_name_and_a_position_say_the_same() -> None:
     a, b = run(MAPPED, NAMED), run(f"exact_per_pca(local_components={MIXED})", NAMED)
     np.testing.assert_array_equal(a.components_, b.components_)
-    assert counts(b) == list(TRUE)
+    assert own_counts(b) == list(TRUE)
     assert make(b.algorithm) == ExactPerPCA(local_components=MIXED)
 
 
@@ -132,7 +124,7 @@ def test_a_run_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
         run(MAPPED, checkpoint=path, on_round=stop)
     resumed, whole = run(MAPPED, checkpoint=path), run(MAPPED)
     np.testing.assert_array_equal(resumed.components_, whole.components_)
-    assert counts(resumed) == list(TRUE)
+    assert own_counts(resumed) == list(TRUE)
 
 
 def test_a_saved_result_keeps_the_numbers(tmp_path: Path) -> None:
@@ -168,49 +160,6 @@ def test_ray_gives_the_bits_of_a_run_in_process() -> None:
     algorithm = f"exact_per_pca(local_components={MIXED}, max_rounds=6)"
     a, b = (run(algorithm, NAMED, backend=backend) for backend in ("in_process", "ray"))
     np.testing.assert_array_equal(a.components_, b.components_)
-
-
-WRONG = {
-    -1: r"local_components of exact_per_pca must be a whole number of at least 0\. Got -1\.",
-    1.5: r"must be a whole number of at least 0, or a mapping from clients to such numbers\. Got 1\.5\. Write \{0: 3,",
-    "three": r"or a mapping from clients to such numbers\. Got 'three'\.",
-}
-WRONG_MAPS: list[tuple[dict[Any, Any], str]] = [
-    ({}, r"must be a whole number of at least 0, or a mapping .* Got \{\}\."),
-    ({0: -1}, r"local_components of exact_per_pca for client 0 must be a whole number of at least 0\. Got -1\."),
-    ({"Bonn": 2.5}, r"for client 'Bonn' must be a whole number of at least 0\. Got 2\.5\."),
-    ({-1: 2}, r"Every client in local_components of exact_per_pca must be a whole number .* Got -1\. Name clients by"),
-    ({"": 2}, r"Got ''\. Name clients by position, by the name of their site, or all that are left as 'others'\."),
-]
-
-
-@pytest.mark.parametrize("value", WRONG)
-def test_a_number_that_is_none_is_refused(value: Any) -> None:
-    with pytest.raises(ConfigError, match=WRONG[value]):
-        ExactPerPCA(local_components=value)
-
-
-@pytest.mark.parametrize(("value", "words"), WRONG_MAPS)
-def test_a_mapping_of_other_things_is_refused(value: Any, words: str) -> None:
-    with pytest.raises(ConfigError, match=words):
-        ExactPerPCA(local_components=value)
-
-
-@pytest.mark.parametrize(
-    ("value", "words"),
-    [
-        ({6: 1, "others": 1}, r"must be one of 6 clients, by position or by the name of its site\. Got 6\."),
-        ({"Bon": 1, "others": 1}, r"Got 'Bon'\. Did you mean 'Bonn'\?"),
-        (
-            {1: 1, "Bonn": 1, "others": 1},
-            r"Every client in local_components .* must be given once\. Got client 1 twice\.",
-        ),
-        ({0: 1, 1: 1}, r"must be complete\. Got none for Trier\. Give it one, or all that are left by 'others'\."),
-    ],
-)
-def test_clients_that_are_unknown_or_left_out_are_named(value: Any, words: str) -> None:
-    with pytest.raises(ConfigError, match=words):
-        run(ExactPerPCA(local_components=value), NAMED)
 
 
 def test_a_client_reads_its_own_line() -> None:

@@ -6,8 +6,8 @@ import stat
 import numpy as np
 import pytest
 from builders import unequal
-from fake_grid import FakeGrid, grid_of, is_pca_of
-from flwr.app import Context, RecordDict
+from cases import every
+from fake_grid import FakeGrid, context, grid_of, is_pca_of
 
 from flower_pca import strategies, wire
 from flower_pca.base import files
@@ -93,11 +93,7 @@ def test_too_many_refusals_end_the_run():
         strategies.Krylov(n_components=2).fit(grid_of(SHARDS, masked_only=True))
 
 
-def context():
-    return Context(run_id=1, node_id=7, node_config={}, state=RecordDict(), run_config={})
-
-
-@pytest.mark.parametrize(
+@every(
     ("rules", "words"),
     [
         ({"max_messages": 0}, "max_messages must be a whole number of at least 1. Got 0."),

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from builders import pooled, rotation, shards
+from cases import every
 from fake_grid import grid_of
 from hypothesis import given
 from hypothesis import strategies as st
@@ -54,7 +55,7 @@ def test_what_is_not_rounded_travels_as_it_is():
     assert precision.nbytes({"a": a}, 64) == a.nbytes
 
 
-@pytest.mark.parametrize(
+@every(
     "arrays",
     [
         {"a.exponents": np.zeros(2, np.int16)},
@@ -102,7 +103,7 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("algorithm", "asked", "words"), REFUSED)
+@every(("algorithm", "asked", "words"), REFUSED)
 def test_fewer_bits_than_a_run_needs_are_refused(algorithm, asked, words):
     with pytest.raises(ConfigError) as caught:
         assembly.question(algorithm, n_components=2, **asked)
@@ -120,7 +121,7 @@ TAKEN = [
 ]
 
 
-@pytest.mark.parametrize(("algorithm", "asked", "bits", "words"), TAKEN)
+@every(("algorithm", "asked", "bits", "words"), TAKEN)
 def test_auto_takes_the_fewest_bits_that_go_with_the_tolerance(algorithm, asked, bits, words):
     sent = []
     found = simulate(algorithm, ROWS, n_components=2, wire="auto", on_round=lambda run: sent.append(run), **asked)

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from builders import shards
+from cases import every
 from flwr.app import ConfigRecord
 from scipy import sparse
 
@@ -84,7 +85,7 @@ def test_rows_with_other_columns_are_refused():
         projection.transform(SHARDS[0][:, :7])
 
 
-@pytest.mark.parametrize("record", [{}, {"lr": 0.1}, ConfigRecord({"flower_pca.projection": "text"})])
+@every("record", [{}, {"lr": 0.1}, ConfigRecord({"flower_pca.projection": "text"})])
 def test_a_record_without_a_projection_says_what_to_send(record):
     rule = (
         r"The record must be one with a projection in it\. Got .* Send result\.to_record\(\) as a train_config, or in"
@@ -100,7 +101,7 @@ def squeezed():
     return stream.getvalue()
 
 
-@pytest.mark.parametrize(
+@every(
     ("content", "words"),
     [
         (b"", "a projection that flower_pca has packed. Got bytes that cannot be read as one"),

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from cases import every
 from fake_grid import grid_of, in_a_run
 
 from flower_pca import DP, ConfigError, DataError, PCAResult, cli, simulate
@@ -38,8 +39,8 @@ def budget(epsilon=1e6, **more):
     return DP(**{"epsilon": epsilon, "delta": 1e-6, "ranges": PUBLIC, "noise_seed": 1, **more})
 
 
-@pytest.mark.parametrize("method", ["auto", "covariance", "krylov(max_rounds=3)", "ssi(oversample=1, max_rounds=15)"])
-@pytest.mark.parametrize("order", [NAMES, NAMES[::-1]])
+@every("method", ["auto", "covariance", "krylov(max_rounds=3)", "ssi(oversample=1, max_rounds=15)"])
+@every("order", [NAMES, NAMES[::-1]])
 def test_with_hardly_any_noise_it_is_the_pca_of_columns_over_half_their_ranges(method, order):
     shards = [table[list(order)] for table in tables()]
     found = simulate(method, shards, n_components=2, dp=budget(1e10, clip=10.0, reach=10.0))
@@ -118,6 +119,7 @@ def test_nothing_is_run_under_which_nothing_could_be_seen():
         Outlook(least - 3, 10, 3, noise=500.0, off=400.0, ranged=True).require()
 
 
+@pytest.mark.slow
 def test_rows_of_next_to_no_variance_are_told_from_noise_by_nobody():
     """The noise on the mean included, which gives all rows the same step away from it."""
     public = {f"c{i}": (-3, 3) for i in range(10)}
@@ -140,7 +142,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("case", REFUSED)
+@every("case", REFUSED)
 def test_ranges_that_are_none_are_refused(case):
     given, words = REFUSED[case]
     with pytest.raises(ConfigError, match=re.escape(words)):
@@ -165,6 +167,7 @@ def test_ranges_in_words_in_a_file_and_in_python_are_the_same(tmp_path):
     assert ranges.of("t=-5..40")[0] == ("t", -5.0, 40.0)
 
 
+@pytest.mark.slow
 def test_the_line_of_the_readme_runs_on_the_patients_of_the_docs(tmp_path, monkeypatch, capsys):
     spec = importlib.util.spec_from_file_location("three_hospitals", ROOT / "examples/three_hospitals.py")
     script = importlib.util.module_from_spec(spec)

@@ -15,6 +15,7 @@ import pytest
 from builders import deal, mixed, pooled, sine, synthetic
 from results import assert_same_bits, assert_same_steps
 from scipy import sparse
+from test_levels import TABLES
 
 from flower_pca import ConfigError, DataError, FederatedPCA, Ray, RobustTracking, Stream, simulate, track
 from flower_pca.names.sites import SiteRows
@@ -51,6 +52,15 @@ def children() -> set[int]:
     while more := {pid for pid, parent in parents.items() if parent in found and pid not in found}:
         found |= more
     return found - {os.getpid()}
+
+
+def test_levels_of_words_are_the_same_bits_on_ray(cluster: str) -> None:
+    ask = {"n_components": 3, "levels": "ward,sex", "scale": "std", "errors": True}
+    there, here = (
+        simulate("krylov", TABLES, **ask, backend=backend) for backend in (Ray(address=cluster), "in_process")
+    )
+    assert_same_bits(there, here)
+    np.testing.assert_array_equal(there.loading_errors_, here.loading_errors_)
 
 
 def test_the_estimator_finds_the_same_bits_on_ray(cluster: str) -> None:
@@ -120,18 +130,6 @@ def test_sums_are_refused_before_ray_starts_where_they_are_not_enough() -> None:
     with pytest.raises(ConfigError, match="answers of Ray must be one of 'stacked', 'summed'"):
         Ray(answers="rows")
     assert not ray.is_initialized()
-
-
-@pytest.mark.parametrize("clients", [0, -1, True, 2.5, "many"])
-def test_how_many_clients_a_node_hosts_is_checked_where_it_is_given(clients: object) -> None:
-    with pytest.raises(ConfigError, match=r"clients_per_node must be a whole number of at least 1\. Got"):
-        Ray(clients_per_node=clients)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("cpus", [0.0, -1, True, float("nan"), "2"])
-def test_the_settings_of_ray_are_checked_where_they_are_given(cpus: object) -> None:
-    with pytest.raises(ConfigError, match=r"num_cpus_per_client must be a finite number of at least 0\.01\. Got"):
-        Ray(num_cpus_per_client=cpus)  # type: ignore[arg-type]
 
 
 def test_without_ray_the_error_says_what_to_install() -> None:

@@ -185,6 +185,7 @@ def test_a_loaded_result_gives_the_same_report(result, tmp_path):
     assert page(PCAResult.load(tmp_path / "result.npz"), tmp_path) == page(result, tmp_path)
 
 
+@pytest.mark.slow
 def test_a_failure_leaves_the_old_report(result, tmp_path, monkeypatch):
     (tmp_path / "report.html").write_text("old")
     monkeypatch.setattr(report.style, "write", lambda *_: (_ for _ in ()).throw(OSError("disk full")))

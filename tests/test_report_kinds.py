@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from builders import deal, rows, shards
-from cases import slow_if
+from cases import paired, slow_if
 from test_report import CUT, Reader, page, tables
 
 from flower_pca import DP, PCAResult, TrackingResult, simulate, track
@@ -267,8 +267,13 @@ def test_shares_under_noise_are_bounds_within_0_and_100_percent(epsilon, tmp_pat
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("algorithm", ["ssi(oversample=2, max_rounds=3)", "krylov(max_rounds=3)", "covariance"])
-@pytest.mark.parametrize("options", [{}, {"mask": True}, {"center": False}, {"scale": "std"}])
+@pytest.mark.parametrize(
+    ("algorithm", "options"),
+    paired(
+        ["ssi(oversample=2, max_rounds=3)", "krylov(max_rounds=3)", "covariance"],
+        [{}, {"mask": True}, {"center": False}, {"scale": "std"}],
+    ),
+)
 def test_true_shares_lie_within_the_bounds(algorithm, options):
     for seed in range(4):
         parts = deal(rows(6000, 0.6 ** np.arange(6), seed=seed) + 0.2, (3000, 2000, 1000))

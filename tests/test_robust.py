@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 from builders import StopError
+from cases import paired
 from fake_grid import grid_of, in_a_run
 from spoilt import ROWS, SMALL, Array, own, pose, rel
 
@@ -50,8 +51,7 @@ def test_the_corners_of_what_can_be_recovered(r: float, s: float) -> None:
     assert abs(result.outlier_share_ - s) <= 1e-4  # the failure test's measure is the true share of far entries
 
 
-@pytest.mark.parametrize("times", [1.2, 2, 3])
-@pytest.mark.parametrize("noise", [0.0, 0.05])
+@pytest.mark.parametrize(("times", "noise"), paired([1.2, 2, 3], [0.0, 0.05]))
 def test_the_rank_is_found_where_it_is_only_bounded(noise: float, times: float) -> None:
     L, S = pose(100, 5, 0.05, seed=2)
     X = L + S + noise * np.random.default_rng(3).standard_normal(L.shape)

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from builders import rotation as random_rotation
+from cases import every
 from pages import flower_pca
 
 from flower_pca import ConfigError, PCAResult, simulate, track
@@ -91,7 +92,7 @@ def test_the_criterion_never_falls(shape, monkeypatch):
     assert found[1] > found[0]
 
 
-@pytest.mark.parametrize("shape", [(5, 2), (12, 3), (30, 10), (6, 6)])
+@every("shape", [(5, 2), (12, 3), (30, 10), (6, 6)])
 def test_at_the_end_no_small_turn_makes_the_criterion_larger(shape):
     rng = np.random.default_rng(sum(shape))
     A = rng.standard_normal(shape)

@@ -5,11 +5,12 @@ from dataclasses import fields
 import numpy as np
 import pytest
 from builders import unequal
-from fake_grid import FakeGrid, app_of, grid_of, is_pca_of
+from cases import every
+from fake_grid import FakeGrid, grid_of, is_pca_of
 from flwr.app import Context, RecordDict
 from pages import text
 
-from flower_pca import ConfigError, keys, strategies
+from flower_pca import keys, strategies
 from flower_pca.clients import PCAClient, Rules, client_app
 from flower_pca.masking import identity
 
@@ -20,7 +21,7 @@ NAMES = [f.name for f in fields(Rules)]
 pytestmark = pytest.mark.usefixtures("lines")
 
 
-@pytest.mark.parametrize("name", NAMES)
+@every("name", NAMES)
 def test_every_rule_is_in_the_docs_under_both_of_its_names(name):
     page = text("docs/privacy.md").partition("## Rules of a node")[2]
     assert f"`{name}`" in page
@@ -33,19 +34,6 @@ def test_rules_as_an_object_as_keywords_and_of_a_node_config_are_the_same():
     assert Rules(**given) == Rules.of(None, given) == Rules.of_node_config(config)
     assert Rules.of(Rules(min_rows=7, masked_only=True), {"min_rows": 5}) == Rules(min_rows=5, masked_only=True)
     assert Rules.of_node_config({}) == Rules()
-
-
-def test_a_rule_that_there_is_not_is_refused_by_name():
-    with pytest.raises(ConfigError, match=r"Got 'min_row'\. Did you mean 'min_rows'\?"):
-        PCAClient(SHARDS[0], min_row=5)
-    with pytest.raises(ConfigError, match=r"Every parameter of the rules of a node must be among allow, min_rows"):
-        client_app(lambda context: SHARDS[0], max_rnak=5)
-
-
-@pytest.mark.parametrize("config", [{"min_rows": 5}, {"min-row": 5}, {"Masked-Only": True}, {"allowed": "ssi"}])
-def test_a_key_of_a_node_config_that_is_nearly_one_of_a_rule_is_refused(config):
-    with pytest.raises(ConfigError, match="A rule of this node must be spelt as it is known"):
-        Rules.of_node_config(config)
 
 
 @pytest.mark.slow
@@ -93,11 +81,6 @@ def test_rules_of_a_function_are_asked_for_by_node(lines):
     result = strategies.Krylov(n_components=2).fit(FakeGrid(app, 5))
     assert is_pca_of(result, [X for i, X in enumerate(SHARDS) if i != 2])
     assert any("The rows of this node must be at least 10000. Got" in line for line in lines)
-
-
-def test_wrong_rules_of_an_app_are_refused_where_it_is_made():
-    with pytest.raises(ConfigError, match=r"min_rows must be a whole number of at least 1\. Got 0\."):
-        app_of(SHARDS, min_rows=0)
 
 
 def test_the_rules_of_rows_that_cannot_be_loaded_still_keep_quiet():

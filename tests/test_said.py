@@ -62,6 +62,7 @@ def test_under_noise_every_table_has_the_same_bounds(noisy, tmp_path, capsys):
     assert "of about" in course.summary(noisy)
 
 
+@pytest.mark.slow
 def test_the_overview_of_a_run_with_noise_shows_bounds_and_no_share(noisy):
     drawn = course.figure(noisy)
     (bars,) = (container for container in drawn.axes[0].containers if hasattr(container, "has_yerr"))
@@ -81,6 +82,7 @@ def test_without_noise_shares_are_what_they_are(short, tmp_path, capsys):
     assert figures["bounds_together"] is figures["noise_alone"] is None
 
 
+@pytest.mark.slow
 def test_a_run_that_fell_short_says_so_first(short, tmp_path, capsys):
     said = f"The run has not reached its goal (max rounds): {short.status.words}."
     assert "after 1 round" in said
@@ -110,6 +112,7 @@ def test_captions_of_a_run_with_noise_say_what_may_be(noisy, tmp_path):
     assert not any("does not cover" in words for words in plain.text["p"])
 
 
+@pytest.mark.slow
 def test_pages_of_one_round_say_so(tmp_path):
     read = Reader(page(simulate("uda", SHARDS, n_components=2), tmp_path))
     words = "Its one round was answered: the residuals say how far its components are from exact ones."

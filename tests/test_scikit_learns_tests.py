@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import sklearn
 import sklearn.decomposition
+from cases import every
 from sklearn.utils import _array_api
 
 from flower_pca import FederatedPCA
@@ -112,7 +113,7 @@ def global_dtype():  # that of scikit-learn's tests where nobody chooses another
     return np.float64
 
 
-@pytest.mark.parametrize("pattern", EXCEPT)
+@every("pattern", EXCEPT)
 def test_every_exception_is_of_a_test_that_is_there(pattern):
     assert pattern.partition("*")[0].partition("[")[0] in globals()
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ast
-import csv
 import sys
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from pages import table
 from scipy import sparse
 
 from flower_pca import DataError, simulate
@@ -22,11 +22,6 @@ from sims.local_power import theory
 from sims.local_power.known import SETS
 
 pytestmark = pytest.mark.slow
-
-
-def table(path):
-    with open(path, newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
 
 
 def tiny(seed=0, center=False, scale=None):

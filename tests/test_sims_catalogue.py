@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from cases import every
 
 from flower_pca import DataError
 from sims import __main__ as command
@@ -37,7 +38,7 @@ def test_an_item_has_one_row_and_a_paper():
     assert {item.paper for item in ITEMS} == set(catalogue.PAPERS)
 
 
-@pytest.mark.parametrize("program", PROGRAMS)
+@every("program", PROGRAMS)
 def test_a_program_is_there_and_says_its_size(program):
     for item in (item for item in ITEMS if item.program == program):
         experiments, name, seeds = item.experiment()
@@ -54,7 +55,7 @@ def test_every_record_is_of_an_item():
     assert set(claims.CLAIMS) <= set(PROGRAMS)
 
 
-@pytest.mark.parametrize("program", RECORDED)
+@every("program", RECORDED)
 def test_a_record_says_when_by_what_and_how_it_agrees(program):
     kept = record.read(program)
     assert kept.item == program
@@ -181,9 +182,7 @@ def test_an_unknown_item_is_named(capsys):
     assert "Got local_power/table99" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("cell", "value"), [("4.1e-03 (4.2e-04)", 4.1e-3), ("3..7", 3.0), ("> 40", 40.0), ("12%", 12.0), ("-", np.inf)]
-)
+@every(("cell", "value"), [("4.1e-03 (4.2e-04)", 4.1e-3), ("3..7", 3.0), ("> 40", 40.0), ("12%", 12.0), ("-", np.inf)])
 def test_cells_are_read_as_numbers(cell, value):
     assert claims.number(cell) == value
 
@@ -198,7 +197,7 @@ def test_what_is_run_where_nothing_is_named_fits_into_eight_hours(capsys):
     assert "Only by name: faps/fig4, about 300 minutes: three spectra without a gap" in said
 
 
-@pytest.mark.parametrize("program", RECORDED)
+@every("program", RECORDED)
 def test_the_minutes_of_the_catalogue_are_those_of_the_record(program):
     kept, said = record.read(program), {item.minutes for item in ITEMS if item.program == program}
     assert len(said) == 1

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import csv
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from pages import table
 
 from sims import escalator
 from sims.over_air import experiments as over_air
 from sims.over_air import moving, trackers
 
 pytestmark = pytest.mark.slow
-
-
-def table(path):
-    with open(path, newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
 
 
 def test_generators_make_what_they_say():

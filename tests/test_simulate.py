@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 from builders import StopError, deal, mixed, pooled, rows, sine
+from cases import every, paired
 from checks import PLAIN
 from protocol_checks import same_bits
 
@@ -43,7 +44,7 @@ KINDS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@every("kind", KINDS)
 def test_all_kinds_of_rows(kind: str) -> None:
     X = (np.random.default_rng(0).random((300, 5)) < [0.5, 0.25, 0.05, 0.03, 0.02]).astype(float)
     reference = pooled([X])
@@ -53,9 +54,7 @@ def test_all_kinds_of_rows(kind: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [0, 1])
-@pytest.mark.parametrize("scale", [None, "std", "max_abs"])
-@pytest.mark.parametrize("name", PLAIN)
+@pytest.mark.parametrize(("seed", "scale", "name"), paired([0, 1], [None, "std", "max_abs"], PLAIN))
 def test_evaluation_is_the_reconstruction_error_of_the_pooled_rows(name: str, scale: str | None, seed: int) -> None:
     problem = mixed(seed)
     reference = pooled(problem.shards, scale=scale)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 from builders import rows
+from cases import every
 
 from flower_pca import ConfigError, DataError, FlowerPCAError, make, simulate
 from flower_pca.registry import ALGORITHMS
@@ -162,7 +163,7 @@ def call(algorithm: Any = "krylov", shards: Any = (GOOD,), n_components: Any = 2
     return simulate(algorithm, shards, n_components=n_components, **options)
 
 
-@pytest.mark.parametrize("case", DATA_ERRORS)
+@every("case", DATA_ERRORS)
 def test_bad_data_is_refused_in_words(case: str) -> None:
     options, text = DATA_ERRORS[case]
     with pytest.raises(DataError, match=re.escape(text)) as info:
@@ -171,7 +172,7 @@ def test_bad_data_is_refused_in_words(case: str) -> None:
     assert isinstance(info.value, ValueError)
 
 
-@pytest.mark.parametrize("case", CONFIG_ERRORS)
+@every("case", CONFIG_ERRORS)
 def test_bad_parameters_are_refused_in_words(case: str) -> None:
     options, text = CONFIG_ERRORS[case]
     with pytest.raises(ConfigError, match=re.escape(text)) as info:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from builders import SPECTRUM, evenly, pooled, rotation, rows, shards, sine
+from cases import every, paired
 from fake_grid import grid_of, in_a_run
 
 from flower_pca import DP, Outcome, registry, simulate
@@ -33,9 +34,9 @@ def columns_of_all_sizes(*, orders, d=20, n=600, turned=False, seed=0):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("parts", CLIENTS.values(), ids=CLIENTS)
-@pytest.mark.parametrize("k", [1, 3])
-@pytest.mark.parametrize("name", [*SUBSPACE, MEASURED, "local_power(decay=False)"])
+@pytest.mark.parametrize(
+    ("parts", "k", "name"), paired(CLIENTS.values(), [1, 3], [*SUBSPACE, MEASURED, "local_power(decay=False)"])
+)
 def test_every_algorithm_says_what_angle_is_left(name, k, parts):
     V, _ = reference(parts, k)
     result = simulate(name, parts, n_components=k, seed=1)
@@ -95,8 +96,8 @@ def test_a_gap_that_nobody_has_looked_for_is_not_said_to_be_none():
     )
 
 
-@pytest.mark.parametrize("turned", [False, True])
-@pytest.mark.parametrize("name", ["ssi", "fed_oapm"])
+@every("turned", [False, True])
+@every("name", ["ssi", "fed_oapm"])
 def test_residuals_say_nothing_of_eigenvalues_below_tol(name, turned):
     parts = columns_of_all_sizes(orders=6, turned=turned)
     V, _ = reference(parts, 15)
@@ -129,7 +130,7 @@ def test_beyond_the_precision_of_the_data_no_tol_helps():
     assert result.status.words.endswith(': use scale="std", or ask for fewer components')
 
 
-@pytest.mark.parametrize("name", [*SUBSPACE, MEASURED, "local_power(decay=False)"])
+@every("name", [*SUBSPACE, MEASURED, "local_power(decay=False)"])
 def test_rows_of_lower_rank_than_wanted_end_as_converged(name):
     rng = np.random.default_rng(0)
     parts = evenly(rng.standard_normal((300, 2)) @ rng.standard_normal((2, 10)), 4)
@@ -145,8 +146,10 @@ def test_rows_of_lower_rank_than_wanted_end_as_converged(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["krylov", "ssi", "faps", "covariance"])
-@pytest.mark.parametrize("setting", [{}, {"mask": True}, {"scale": "max_abs"}, {"center": False}], ids=str)
+@pytest.mark.parametrize(
+    ("name", "setting"),
+    paired(["krylov", "ssi", "faps", "covariance"], [{}, {"mask": True}, {"scale": "max_abs"}, {"center": False}]),
+)
 def test_the_noise_variance_beside_a_column_that_outweighs_it(name, setting):
     rng = np.random.default_rng(0)
     X = np.hstack([1e7 * rng.standard_normal((500, 1)), 0.1 * rng.standard_normal((500, 20))])

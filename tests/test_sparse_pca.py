@@ -5,6 +5,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 from builders import deal
+from cases import every
 from fake_grid import grid_of
 
 from flower_pca import ConfigError, PCAResult, clients, simulate, strategies
@@ -46,7 +47,7 @@ def reference(X, sizes):
     return np.array(found)
 
 
-@pytest.mark.parametrize("seed", range(5))
+@every("seed", range(5))
 def test_it_is_the_truncated_power_method_on_all_rows(seed):
     X = rows(seed)
     found = simulate(SPEC, deal(X, (150, 100, 50)), n_components=3)
@@ -126,7 +127,7 @@ def test_distances_and_limits_are_those_of_the_span():
     np.testing.assert_allclose(t2.sum(axis=1), scored.t2)
 
 
-@pytest.mark.parametrize("rounds", [1, 2, 3])
+@every("rounds", [1, 2, 3])
 def test_components_of_a_run_that_ends_early_are_of_length_one(rounds):
     found = simulate(f"sparse_pca(cardinality={SIZES}, max_rounds={rounds})", SHARDS, n_components=3)
     assert [np.count_nonzero(row) for row in found.components_] == list(SIZES)
@@ -141,12 +142,3 @@ def test_over_flower_it_is_the_same():
     over = apps.fit(grid_of(SHARDS))
     np.testing.assert_allclose(over.components_, FOUND.components_, rtol=0.0, atol=1e-12)
     assert issubclass(clients.SparsePCAClient, clients.PCAClient)
-
-
-def test_what_it_cannot_say_is_refused():
-    with pytest.raises(ConfigError, match="n_components of sparse_pca must be a whole number"):
-        simulate("sparse_pca", SHARDS, n_components=0.9)
-    with pytest.raises(ConfigError, match=r"cardinality of sparse_pca must be one number, or one for each of the 2"):
-        simulate(SPEC, SHARDS, n_components=2)
-    with pytest.raises(ConfigError, match=r"with influence must be one whose components are orthonormal: .*Use krylov"):
-        simulate(SPEC, SHARDS, n_components=3, influence=True)

@@ -8,7 +8,7 @@ import pytest
 from fake_grid import grid_of, hosts_of
 from flwr.app import ConfigRecord
 
-from flower_pca import ConfigError, DataError, ProtocolError, Scaling
+from flower_pca import DataError, ProtocolError, Scaling
 from flower_pca.audit import view
 from flower_pca.audit.sentences import telling
 from flower_pca.base import files
@@ -16,17 +16,11 @@ from flower_pca.clients import Rules
 from flower_pca.core.kinds import Kind
 from flower_pca.strategies import Standardize, arrays_of
 
-pytestmark = pytest.mark.usefixtures("lines")
+pytestmark = pytest.mark.usefixtures("lines", "home")
 NAMES = ["age", "hb", "glucose", "dose"]
 SIZES, MEANS = np.array([9.0, 1.5, 30.0, 1e-3]), np.array([60.0, 13.0, 5e3, 2.0])
 SHARDS = [np.random.default_rng(i).standard_normal((n, 4)) * SIZES + MEANS for i, n in enumerate((50, 80, 20))]
 POOLED = np.vstack(SHARDS)
-
-
-@pytest.fixture(autouse=True)
-def home(tmp_path, monkeypatch):
-    """The node's user's own place, where a ledger lies without memory_dir."""
-    monkeypatch.setenv("HOME", str(tmp_path))
 
 
 def is_that_of(scaling, rows, *, rtol=1e-12):
@@ -120,18 +114,3 @@ def test_a_node_tells_no_product_for_it_and_may_refuse_it():
     refusing = grid_of(SHARDS, allow=["krylov"])
     with pytest.raises(Exception, match="The algorithm must be one of those that this node serves"):
         Standardize(min_nodes=3, node_timeout=0.1).fit(refusing)
-
-
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
-        ({"missing": "median"}, "missing must be one of 'error', 'own_mean', 'mean'"),
-        (
-            {"hosted": "summed", "mask": True},
-            "mask with hosted=.summed. must be left out where the answers of clients are summed",
-        ),
-    ],
-)
-def test_what_is_asked_is_checked_when_the_strategy_is_made(given, words):
-    with pytest.raises(ConfigError, match=words):
-        Standardize(**given)

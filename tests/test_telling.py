@@ -5,6 +5,7 @@ import re
 from dataclasses import fields
 
 import pytest
+from cases import every
 from pages import text
 
 from flower_pca import SSI, cli, registry
@@ -128,7 +129,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("rules", "there", "gone"), CASES)
+@every(("rules", "there", "gone"), CASES)
 def test_a_rule_says_what_it_grants_and_without_it_what_is_open(rules, there, gone):
     page = telling(Rules(**rules)).text()
     assert there in page

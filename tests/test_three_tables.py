@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from hospitals import NAMES, ORDERS, SITES, SORTED, X, write
+from hospitals import NAMES, ORDERS, SITES, SORTED, X, is_pooled, write
 from pages import flower_pca
 
 from flower_pca import PCAResult, simulate
@@ -30,16 +30,6 @@ def add(folder, kind):
         write(path, np.hstack([rows, rows[:, :1]]), [*NAMES, "dose"])
     else:
         write(path, rows[:, :3], NAMES[:3])
-
-
-def is_pooled(result, columns=SORTED):
-    rows = X[:, [NAMES.index(name) for name in columns]]
-    _, s, V = np.linalg.svd(rows - rows.mean(axis=0), full_matrices=False)
-    signs = np.sign(np.sum(V[:3] * result.components_, axis=1))[:, None]
-    assert result.feature_names_in_.tolist() == list(columns)
-    assert result.site_names == dict(enumerate(SITES))
-    np.testing.assert_allclose(result.explained_variance_, s[:3] ** 2 / (len(X) - 1), rtol=1e-12)
-    np.testing.assert_allclose(result.components_, V[:3] * signs, atol=1e-10)
 
 
 def run(capsys, folder, *words):

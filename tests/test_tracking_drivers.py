@@ -8,7 +8,7 @@ from builders import StopError
 from fake_grid import FakeGrid
 
 from flower_pca import AirChannel, STMiss, Stream, TrackingResult, answering, assembly, strategies, track
-from flower_pca.base.errors import ConfigError, NotEnoughNodes, ProtocolError
+from flower_pca.base.errors import NotEnoughNodes, ProtocolError
 from flower_pca.clients import PCAClient, STMissClient, client_app
 from flower_pca.core.stage import Failure, Reply
 from flower_pca.data.sources import Arrivals
@@ -199,13 +199,6 @@ def test_the_app_runs_a_tracker_in_simulation_and_on_nodes_of_their_own(tmp_path
     halves = [PROBLEM.Y[:120], PROBLEM.Y[120:240]]
     expected = track(STMiss(reuse=1), halves, n_components=R, batch=30)
     assert np.array_equal(result.components_, expected.components_)
-
-
-def test_unknown_parameters_of_a_named_tracker_are_refused():
-    with pytest.raises(ConfigError, match=r"Every parameter of STMiss must be .*'reus'.*Did you mean 'reuse'"):
-        strategies.STMiss(reus=1)
-    with pytest.raises(ConfigError, match="interval must be"):
-        strategies.STMiss(interval=-1.0)
 
 
 def test_columns_that_differ_are_refused_at_the_first_and_at_a_later_step():

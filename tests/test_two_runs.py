@@ -5,6 +5,7 @@ import itertools
 import numpy as np
 import pytest
 from builders import two_lead, unequal
+from cases import paired
 from fake_grid import grid_of, in_a_run
 from spoilt import ROWS
 
@@ -33,8 +34,7 @@ def beside(grid, others, every=3):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("asked", [{}, {"mask": True}], ids=["plain", "masked"])
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize(("asked", "name"), paired([{}, {"mask": True}], ALGORITHMS))
 def test_runs_beside_a_run_leave_its_bits(name, asked, tmp_path):
     with in_a_run():
         try:

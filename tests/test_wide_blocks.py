@@ -2,7 +2,8 @@
 
 import numpy as np
 import pytest
-from builders import pooled, rotation, shards
+from builders import pooled, turned_shards
+from cases import every
 from fake_grid import FakeGrid, app_of, grid_of
 from results import assert_close, assert_same_bits
 
@@ -17,11 +18,7 @@ WIDE = "krylov(oversample='auto')"
 AUTO = "auto(oversample='auto')"
 
 
-def rows(d):
-    return [X @ rotation(d, 0) for X in shards([160, 90, 130], 0.97 ** np.arange(d), shift=0.1)]
-
-
-LONG = rows(400)
+LONG = turned_shards((160, 90, 130), 400, 0.97)
 P = 2**19 // (8 * 400)  # 163
 
 
@@ -43,17 +40,17 @@ def test_blocks_are_as_wide_as_a_message_allows_and_the_opening_as_narrow_as_eve
 def test_it_takes_fewer_messages_never_more_than_columns_and_never_narrower_blocks():
     narrow, wide = (simulate(name, LONG, n_components=3) for name in ("krylov", WIDE))
     assert len(wide.history) < len(narrow.history) / 2
-    few = simulate(WIDE, rows(30), n_components=3)
+    few = simulate(WIDE, turned_shards((160, 90, 130), 30, 0.97), n_components=3)
     assert few.choices == ("krylov took blocks of 30 columns, as wide as 512 kB of a message allow",)
     assert [record.stage for record in few.history] == ["opening", "krylov"]
-    assert few.angle_to(pooled(rows(30)).components[:3]) < 1e-7
-    every = simulate(WIDE, rows(30), n_components=30)
+    assert few.angle_to(pooled(turned_shards((160, 90, 130), 30, 0.97)).components[:3]) < 1e-7
+    every = simulate(WIDE, turned_shards((160, 90, 130), 30, 0.97), n_components=30)
     assert len(every.history) == 1
     long = [np.random.default_rng(i).standard_normal((6, 40_000)) for i in range(2)]
     assert "blocks of 5 columns" in simulate(WIDE, long, n_components=3, max_rounds=1).choices[0]
 
 
-@pytest.mark.parametrize(("d", "taken"), [(5, "krylov"), (12, "covariance"), (361, "covariance"), (362, "krylov")])
+@every(("d", "taken"), [(5, "krylov"), (12, "covariance"), (361, "covariance"), (362, "krylov")])
 def test_beside_wide_blocks_covariance_is_cheap_up_to_the_size_of_a_message(d, taken):
     found = simulate(AUTO, [np.random.default_rng(0).standard_normal((20, d))] * 2, n_components=3)
     assert found.algorithm.split("(")[0] == taken

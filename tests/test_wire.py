@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from builders import unequal
+from cases import every
 from fake_grid import FakeGrid, app_of, config_of, grid_of
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.client import NumPyClient
@@ -109,7 +110,7 @@ def test_real_messages_come_back_bit_for_bit(name, scale, monkeypatch):
     assert {"opening", name, "evaluate", "train"} <= seen
 
 
-@pytest.mark.parametrize("arrays", [ARRAYS, {}, {"only": np.array(1)}])
+@every("arrays", [ARRAYS, {}, {"only": np.array(1)}])
 def test_every_kind_of_array_there_and_back(arrays):
     frame = Frame(np.arange(3.0), None)
     given = message(arrays, frame=frame, personal={3: {"part": np.eye(2)}, 4: {"part": np.zeros(5)}})
@@ -265,7 +266,7 @@ def test_requests_without_a_record(record):
         wire.open_request(content, "train")
 
 
-@pytest.mark.parametrize("record", ["fitres.parameters", "fitres.metrics", "fitres.num_examples"])
+@every("record", ["fitres.parameters", "fitres.metrics", "fitres.num_examples"])
 def test_replies_without_a_record(record):
     content = answered()
     del content[record]
@@ -273,8 +274,8 @@ def test_replies_without_a_record(record):
         wire.read_reply(content, "train")
 
 
-@pytest.mark.parametrize("kind", ["train", "evaluate"])
-@pytest.mark.parametrize("content", [RecordDict(), RecordDict({"x": ConfigRecord({"a": 1})})])
+@every("kind", ["train", "evaluate"])
+@every("content", [RecordDict(), RecordDict({"x": ConfigRecord({"a": 1})})])
 def test_messages_of_others(content, kind):
     with pytest.raises(ProtocolError, match=SENTENCE):
         wire.open_request(content, kind)
@@ -300,7 +301,7 @@ def test_bytes_that_are_no_array(data):
         wire.read_reply(reply, "train")
 
 
-@pytest.mark.parametrize("change", [{"squares": None}, {"n": "3"}, {"squares": "3"}, {"names": None}, {"names": ""}])
+@every("change", [{"squares": None}, {"n": "3"}, {"squares": "3"}, {"names": None}, {"names": ""}])
 def test_malformed_evaluations(change):
     made = wire.write_evaluate({"squares": np.array(22.0), "n": np.array(11)}, 11, 7, 2)
     with pytest.raises(ProtocolError, match=SENTENCE):

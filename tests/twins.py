@@ -9,7 +9,7 @@ from flower_pca import registry
 
 D = 9
 SPLIT = {"columns_opening", "loadings"}  # of columns at different places: a node answers with scores by its own rule
-SILENT = {"standardize", "levels"}  # which ask for nothing of the rows
+SILENT = {"standardize", "names"}  # which ask for nothing of the rows
 PLAIN = sorted(name for name, stage in registry.STAGES.items() if not stage.by_row and name not in SPLIT | SILENT)
 
 
@@ -33,7 +33,7 @@ def questions(rng, Z):
         "opening": {"peaks": number(True), "block": Z},
         "summed_opening": {"peaks": number(False), "reference": rng.standard_normal(D) * 1e15, "block": Z},
         "median_pca": {"rank": number(3), "weighted": number(False)}, "medians": {"Z": Z},
-        "influence": {"W": Z}, "sparse_pca": {"Z": Z}, "oblique": {"Z": Z},
+        "influence": {"W": Z}, "sparse_pca": {"Z": Z}, "oblique": {"Z": Z}, "shared": {"B": Z},
         "ritz": {"Z": Z}, "evaluate": {"Z": Z}, "ssi": {"Z": Z}, "krylov": {"B": Z}, "fed_oapm": {"U": Z},
         "local_power": {"Z": Z, "steps": number(3), "aligned": number(True)},
         "faps": {"Z": Z, "inner_steps": number(2), "inner_tol": number(0.0)},

@@ -22,6 +22,7 @@ from flower_pca import assembly, registry
 from flower_pca.algorithms.covariance import unpack
 from flower_pca.base.linalg import Array
 from flower_pca.clients.policy.rules import Rules, everything
+from flower_pca.core import compatible
 from flower_pca.core.drive import rounds
 from flower_pca.core.kinds import Kind
 from flower_pca.core.stage import Arrays, Broadcast
@@ -266,10 +267,20 @@ def kinds(rules: Rules, name: str) -> frozenset[Kind]:
 def kinds_asked_of(name: str, *, masked: bool = False, noised: bool = False) -> frozenset[tuple[Kind, bool]]:
     """The kinds of parts in a small run, and whether they show a node's own results."""
     found = set[tuple[Kind, bool]]()
-    for stage, arrays in _run("krylov" if name in registry.BESIDE else name, masked, noised, beside=name):
+    for stage, arrays in _run(_carrier(name, masked), masked, noised, beside=name):
         parts = registry.STAGES[stage].parts(arrays, _COLUMNS)
         found |= {(part.kind, part.own) for part in parts.values() if 0 not in part.shape}
     return frozenset(found)
+
+
+def _carrier(name: str, masked: bool) -> str:
+    """The algorithm whose run shows what this stage asks: itself, or the first that goes with a stage beside it."""
+    if name not in registry.BESIDE:
+        return name
+    on = [name]
+    if masked:
+        on.append("mask")
+    return next(kind for kind in registry.ALGORITHMS if not compatible.missing(registry.make(kind), *on))
 
 
 def _run(name: str, masked: bool, noised: bool, *, beside: str) -> Iterator[tuple[str, dict[str, Any]]]:

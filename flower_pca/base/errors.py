@@ -2,7 +2,7 @@
 
 Each says in one sentence what was wrong, what was got, and what to do.
 
-Packages that are optional: which extra brings each, and the one sentence about one that is not there.
+Of packages that are optional: which extra brings each, and the one sentence about one that is not there.
 """
 
 from __future__ import annotations

@@ -17,18 +17,20 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from flower_pca.base import checks, files
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.core.drive import Driven
-from flower_pca.core.question import MISSING, SCALES, SPLITS
+from flower_pca.core.question import MISSING, SCALES, SPLITS, Question
 from flower_pca.core.settings import COUNTING
 from flower_pca.names.columns import enumeration, names_in
 
 if TYPE_CHECKING:
     from flower_pca.analysis.rotation import Rotation
+    from flower_pca.results.pca import PCAResult
 
 EVERY = 5.0  # seconds between two lines about a run, where there is no terminal
 
@@ -69,7 +71,8 @@ def arguments_of_data(added: argparse.ArgumentParser) -> None:
     """DATA and how it is dealt out and framed."""
     arguments_of_rows(added)
     text = "how many components, or the share of the variance that they shall exceed, such as 0.95 or 95%%;"
-    text += ' or "signal", for those above what noise alone would give (default: 2)'
+    text += ' or "signal", for those above what noise alone would give, or "shared", for those that most clients have'
+    text += " (default: 2)"
     added.add_argument("--components", type=_number, default=2, metavar="K", help=text)
     text = "whether to subtract the mean (default: what the algorithm is used to)"
     added.add_argument("--center", action=argparse.BooleanOptionalAction, help=text)
@@ -153,8 +156,8 @@ def clients_of(given: argparse.Namespace) -> list[Any]:
         needed = partition.column(given.partition)
     beside, columns = () if needed is None else (needed,), names_in(given.columns)
     left_out = {"drop": given.drop, "without": given.without}
-    words = getattr(given, "levels", None) or ()
-    table = sources.table(given.data, beside=beside, columns=columns, levels=words, **left_out)
+    words = getattr(given, "words", ())
+    table = sources.table(given.data, beside=beside, columns=columns, words=words, **left_out)
     shards = partition.deal(table.whole(), given.partition, given.clients)
     if table.sites:
         return shards
@@ -285,7 +288,7 @@ def result_of(path: str, *, steps: bool = False, missing: str = "error") -> Any:
         raise DataError("The result", must="that of a run", got=got, then=remedy) from error
 
 
-def rotation_of(given: argparse.Namespace, result: Any) -> Rotation | None:
+def rotation_of(given: argparse.Namespace, result: PCAResult) -> Rotation | None:
     """The result's components turned as --rotate says; None without it."""
     from flower_pca.analysis.rotation import rotate
 
@@ -314,19 +317,15 @@ def _number(text: str) -> int | float | str:
     with suppress(TypeError, ValueError):
         number = float(checks.share(text))
         return text if "%" in text else number  # which is named as it was given
-    words = ", ".join(COUNTING)
+    words = " or ".join(COUNTING)
     raise argparse.ArgumentTypeError(f"it must be a number, a share such as 0.95 or 95%, or {words}, not {text!r}")
 
 
+# fields that no option has, or one of another name
+_ELSEWHERE: Final = ("n_components", "max_share", "fraction", "min_clients", "channel")
 _OPTIONS: Final = {  # what Python names a setting, and the option that is the same
-    **{
-        name: f"--{name}" for name in ("missing", "scale", "seed", "tol", "center", "mask", "dp", "evaluate", "monitor")
-    },
-    **{
-        name: f"--{name}"
-        for name in ("backend", "algorithm", "columns", "levels", "level", "checkpoint", "influence", "resume")
-    },
-    **{name: f"--{name}" for name in ("split", "ids")},
+    **{f.name: f"--{f.name}" for f in fields(Question) if f.name not in _ELSEWHERE},
+    **{name: f"--{name}" for name in ("tol", "backend", "level", "checkpoint", "resume", "ids")},
     **{
         "n_components": "--components",
         "max_rounds": "--max-rounds",

@@ -16,7 +16,9 @@ from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array
 
 if TYPE_CHECKING:
+    from flower_pca.results.pca import PCAResult
     from flower_pca.results.personal import PersonalResult
+    from flower_pca.vertical.result import ColumnsResult
 
 _OWN_FILE: Final = "flower_pca-own-{}.npz"
 _KIND: Final = "own result"
@@ -32,22 +34,23 @@ def require_own(algorithm: Any, split: str = "rows") -> None:
         raise ConfigError("The algorithm with --own", must=rule, got=algorithm.name, then=remedy)
 
 
-def write_own(result: Any, folder: Path, shards: Sequence[Any]) -> list[str]:
+def write_own(result: PCAResult, folder: Path, shards: Sequence[Any]) -> list[str]:
     """Write what each client of a simulation keeps into a file of its own; their names."""
     from flower_pca.vertical.result import ColumnsResult
 
     for key, arrays in result.own.items():
-        apart = isinstance(result, ColumnsResult)
-        names = (result.loadings(key) if apart else result).feature_names_in_
+        names = result.feature_names_in_
+        if isinstance(result, ColumnsResult):
+            names = result.loadings(key).feature_names_in_
         about = {"algorithm": result.algorithm, "site": result.site_names.get(key, "")}
         header = {**about, "columns": None if names is None else [str(name) for name in names]}
-        if apart:
+        if isinstance(result, ColumnsResult):
             header |= {"rows": getattr(shards[key], "ids", None)}
         files.write(folder / _OWN_FILE.format(key), _KIND, header, arrays, private=True)
     return [_OWN_FILE.format(key) for key in result.own]
 
 
-def require_personal(result: Any, option: str) -> PersonalResult:
+def require_personal(result: PCAResult, option: str) -> PersonalResult:
     """The result, which has to be that of a personalized run."""
     from flower_pca.results.personal import PersonalResult
 
@@ -57,7 +60,7 @@ def require_personal(result: Any, option: str) -> PersonalResult:
     return result
 
 
-def own_components(path: str, result: Any) -> tuple[Array, str]:
+def own_components(path: str, result: PCAResult) -> tuple[Array, str]:
     """The own components of a client in such a file, for the columns of a personalized result; and
     whose they are.
 
@@ -65,7 +68,7 @@ def own_components(path: str, result: Any) -> tuple[Array, str]:
     """
     from flower_pca.algorithms.personal.closing import OWN
 
-    require_personal(result, "--own")
+    personal = require_personal(result, "--own")
     try:
         header, arrays = files.read(path, _KIND)
     except FileNotFoundError as error:
@@ -79,7 +82,7 @@ def own_components(path: str, result: Any) -> tuple[Array, str]:
     if not there or (columns is not None and names is not None and sorted(columns) != sorted(names)):
         rule, remedy = "own components for the columns of the result", "Give those of its run."
         raise DataError(path, must=rule, got="others", then=remedy)
-    if len(arrays[OWN]) > (most := result.local_components):
+    if len(arrays[OWN]) > (most := personal.local_components):
         rule, count = f"at most {most} own components, as the run of the result has", len(arrays[OWN])
         raise DataError(path, must=rule, got=count, then="Give those of its run.")
     order = range(result.n_features_in_) if columns is None or names is None else [columns.index(n) for n in names]
@@ -144,7 +147,7 @@ def write_table(path: Path, head: Sequence[str], rows: Iterable[Sequence[object]
         file.write(text.getvalue().encode())
 
 
-def write_scores(result: Any, folder: Path) -> list[str]:
+def write_scores(result: ColumnsResult, folder: Path) -> list[str]:
     """Write the scores, with the ids of the rows where they are known; the name of the file."""
     ids = result.row_ids_
     rows = [[f"{value:.17g}" for value in row] for row in result.scores_.tolist()]
@@ -155,7 +158,7 @@ def write_scores(result: Any, folder: Path) -> list[str]:
     return [_SCORES]
 
 
-def write_loadings(result: Any, folder: Path) -> list[str]:
+def write_loadings(result: PCAResult, folder: Path) -> list[str]:
     """Write the components, one line for each column of the data; the name of the file."""
     names = labels.column_names(result.feature_names_in_, result.n_features_in_)
     head = ["column", *(f"component_{i + 1}" for i in range(result.n_components_))]

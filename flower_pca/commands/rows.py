@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -17,6 +17,9 @@ from flower_pca.base import checks, files, hints, labels
 from flower_pca.base.errors import ConfigError
 from flower_pca.commands import common, output
 from flower_pca.names.spelling import clean
+
+if TYPE_CHECKING:
+    from flower_pca.results.pca import PCAResult
 
 
 def add_transform(commands: Any) -> None:
@@ -84,7 +87,7 @@ def _part(given: argparse.Namespace) -> Any:
     return None
 
 
-def _whose(result: Any, given: argparse.Namespace, site: str) -> str:
+def _whose(result: PCAResult, given: argparse.Namespace, site: str) -> str:
     """Whose components they are along, where some are shared by all clients and others are a client's own."""
     from flower_pca.results.personal import PersonalResult
 
@@ -173,7 +176,7 @@ def run_score(given: argparse.Namespace) -> int:
     return 0
 
 
-def sites_of(given: argparse.Namespace, result: Any) -> tuple[dict[Any, Any], str]:
+def sites_of(given: argparse.Namespace, result: PCAResult) -> tuple[dict[Any, Any], str]:
     """The rows of each site, by its name; and the column that names them, where it was found and not asked for."""
     from flower_pca.data import partition
 
@@ -190,11 +193,14 @@ def sites_of(given: argparse.Namespace, result: Any) -> tuple[dict[Any, Any], st
     return {getattr(part, "site", "") or i: part for i, part in enumerate(parts)}, found
 
 
-def _with_ids(data: str, result: Any, beside: Sequence[str]) -> Any:
+def _with_ids(data: str, result: PCAResult, beside: Sequence[str]) -> Any:
     """The rows with these columns beside them; and whose they are, where a column is called so."""
     from flower_pca.data import sources
 
-    features = result.feature_names_in_
+    named = result.feature_names_in_
+    features = None
+    if named is not None:
+        features = named.tolist()
     table = sources.table_with(data, features, beside=beside)
     called = [name for name in output.columns_beside(data, features) if hints.is_called_identifier(name)]
     with suppress(ConfigError):  # of files whose columns cannot go beside the rows
@@ -203,7 +209,7 @@ def _with_ids(data: str, result: Any, beside: Sequence[str]) -> Any:
     return table
 
 
-def _column_of_sites(data: str, table: Any, result: Any) -> str:
+def _column_of_sites(data: str, table: Any, result: PCAResult) -> str:
     """A column beside those of the result that is called site, or that holds names of the run's own sites only."""
     from flower_pca.data import sources
 

@@ -69,7 +69,7 @@ def run(given: argparse.Namespace) -> int:
     question = _question(given)  # before the data is read, which may take long
     if given.own:
         output.require_own(question.algorithm, given.split)
-    given.columns = question.columns
+    given.columns, given.words = question.columns, question.words
     checkpoint = None if given.checkpoint is None else given.checkpoint.expanduser().absolute()
     if checkpoint is not None:
         checks.parent("the checkpoint", checkpoint)
@@ -110,13 +110,14 @@ def _going_on(checkpoint: Path | None) -> Iterator[None]:
 def _write(result: PCAResult, shards: list[Any], place: Path, given: argparse.Namespace) -> list[str]:
     """Write the files of a result; and their names."""
     from flower_pca import report
+    from flower_pca.vertical.result import ColumnsResult
 
     names = ["result.npz", "loadings.csv", "history.csv", "report.html"]
     title = f"Principal components of {common.title(given.data)}"
     with common.writing(place) as draft:
         result.save(draft / "result.npz")
         output.write_loadings(result, draft)
-        if given.split == "columns":
+        if isinstance(result, ColumnsResult):
             names += output.write_scores(result, draft)
         if given.own:
             names += output.write_own(result, draft, shards)
@@ -151,7 +152,7 @@ def _question(given: argparse.Namespace) -> Question:
     return assembly.question(given.algorithm, **common.settings(given), **options)
 
 
-def _history(result: Any, path: Path) -> None:
+def _history(result: PCAResult, path: Path) -> None:
     """One line for each message; the metrics of all stages have a column each."""
     records = result.history.to_json()
     metrics = list(dict.fromkeys(name for record in records for name in record["metrics"]))

@@ -329,7 +329,7 @@ def _aloud(on_step: Callable[[StepRecord], None], newest: list[StepRecord]) -> C
     return after
 
 
-def _picture(result: Any, path: Path, place: Path) -> str:
+def _picture(result: TrackingResult, path: Path, place: Path) -> str:
     from flower_pca.base.errors import ConfigError
     from flower_pca.plots.tracking import movement
 

@@ -16,7 +16,7 @@ from flower_pca.base.errors import ConfigError
 from flower_pca.core.algorithm import Iterative
 from flower_pca.core.settings import BITS, FLOORS
 from flower_pca.core.stage import Stage
-from flower_pca.names.levels import known
+from flower_pca.names.levels import ByLevels
 
 # the options that are on, by the names of a question's fields, with their values
 On: TypeAlias = Mapping[str, Any]
@@ -91,6 +91,11 @@ SHAREABLE: Final = Property(
     "in which a client can count for less than its rows",
     lambda stage: by_medians(stage) or (stage.additive and stage.products_only),
 )
+SHARING: Final = Property(
+    "clients share nothing",
+    "whose clients have components of their own beside shared ones, and no far entries",
+    lambda stage: getattr(stage, "shares", False),
+)
 ITERATES: Final = Property("does not iterate", "that iterates", lambda stage: isinstance(stage, Iterative))
 
 # How an option is called in a sentence.
@@ -105,6 +110,7 @@ WORDS: Final[dict[str, str]] = {
     "influence": "with influence",
     "errors": "with errors",
     "signal": 'with n_components="signal"',
+    "shared": 'with n_components="shared"',
     "start": "with a start",
     "hosted": 'with hosted="summed"',
     "max_share": "with max_share",
@@ -131,6 +137,7 @@ NEEDS: Final[tuple[tuple[tuple[str, ...], Property], ...]] = (
     (("signal",), MEASURED),
     (("signal",), ORTHONORMAL),
     (("signal",), POOLED),
+    (("shared",), SHARING),
     (("wire",), TOLERANT),
     (("start",), ITERATES),
     (("hosted",), PLAIN),
@@ -185,7 +192,7 @@ RULES: Final[tuple[Rule, ...]] = (
         "left out, as each party has columns of its own",
         "Name them where each party reads its table.",
     ),
-    Rule("levels", "hosted", _SUMMED, _STACKED, known),
+    Rule("levels", "hosted", _SUMMED, _STACKED, lambda levels: ByLevels(levels).known),
     Rule("levels", "split", "left out, as each party codes columns of its own", "Code them where it reads its table."),
     Rule("fraction", "split", "1.0, as no other party has the columns of one that is not asked"),
     Rule("evaluate", "split", "False, as the variance left out says it exactly", "Read left_out_variance_."),

@@ -1,13 +1,13 @@
-"""What is asked in short; and settings of masks and of a privacy budget, as plain numbers: see `masking` and `dp`.
+"""Settings of masks and of a privacy budget, as plain numbers (see `masking` and `dp`), and what is asked in short.
 
-What a run has cost in privacy, and what can then be said of its variances.
+`Spent`: what a run has cost in privacy, and what can then be said of its variances.
 
 N clients add noise of deviation s / sqrt(m) each, m = 1 unless it is shared: S = s sqrt(N / m) on each number of their
 sum, a d x p product or a d x d covariance. The largest eigenvalue that a symmetric matrix of such noise has by itself
 is near S sqrt(2 d) (the edge of the semicircle, with S on the diagonal and S / sqrt(2) beside it), and that of the p
 columns of a product is no larger. One deviation more covers what it varies by. Noise on the mean comes on top: rows
 that are centred beside it have the step between as a direction of its own. The total variance comes out of the
-message before, with the noise of that: see `stages.private_opening`, whose moments these are.
+message before, with the noise of that: see `stages.summed_opening`, whose moments these are.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ WIRES: Final = ("auto", *BITS)
 # the least tolerance that goes with so many bits
 FLOORS: Final = {64: 0.0, 32: 1e-7, 16: 1e-3}
 # what n_components may be in words, each a stage that finds the number
-COUNTING: Final = ("signal",)
+COUNTING: Final = ("signal", "shared")
 _ALL: Final = 100  # clients up to which every two of them share a mask
 # beyond, one of so many may collude with the server, or drop out,
 _COLLUDING: Final = 5

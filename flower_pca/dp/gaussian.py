@@ -27,7 +27,7 @@ others are independent of all they are added to, but for exp(-2 pi^2 2^20), so t
 
 What a budget leaves to be seen, told before any of it is spent, from sizes that the rows do not change.
 
-A component is seen where it has more variance than noise alone can give one: see `core.spent`. The noise on the mean
+A component is seen where it has more variance than noise alone can give one: see `core.settings`. The noise on the mean
 is a part of that: rows that are centred beside their mean all have the same step to it, a direction of its own.
 
 Rows in halves of their public ranges have a variance of about a ninth in each column: a measurement spreads over its

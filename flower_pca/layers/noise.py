@@ -223,7 +223,7 @@ class Budget(Layer):
     def end(self, model: Model) -> Model:
         """A run with noise ends with its budget; its residuals measure the noise, and not how far it got.
 
-        The largest eigenvalue that noise alone has in such a sum, and one deviation more: see `core.spent`.
+        The largest eigenvalue that noise alone has in such a sum, and one deviation more: see `core.settings`.
         """
         assert model.status is not None
         together = np.sqrt(model.clients / (self.among or 1))

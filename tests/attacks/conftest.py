@@ -1,9 +1,10 @@
-"""What attacks share: a place of their own for what a node keeps."""
+"""What attacks share: genuine messages, of which foes make others."""
 
 import pytest
 
 
-@pytest.fixture
-def home(tmp_path, monkeypatch):
-    """The node's user's own place, where a ledger lies without memory_dir."""
-    monkeypatch.setenv("HOME", str(tmp_path))
+@pytest.fixture(scope="session")
+def said():
+    from test_mutated import genuine
+
+    return genuine()

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from cases import every
 from dishonest import Node, RefusedError, Sums, error_of, signed
 
 from flower_pca import ProtocolError
@@ -26,7 +27,7 @@ def test_the_answer_is_that_of_the_columns_alone():
     assert np.linalg.norm(there - Xc @ (Xc.T @ Q)) <= 1e-12 * np.linalg.norm(there)
 
 
-@pytest.mark.parametrize("stage", ["influence", "monitor", "opening", "summed_opening", "evaluate", "uda", "dr_svd"])
+@every("stage", ["influence", "monitor", "opening", "summed_opening", "evaluate", "uda", "dr_svd"])
 def test_no_other_stage_is_asked_of_columns(stage):
     named = stage if stage in ("monitor", "uda", "dr_svd") else "krylov"
     arrays = {"W": Q, "Z": Q, "variances": np.ones(6), "rest": np.array(1.0)}
@@ -34,7 +35,7 @@ def test_no_other_stage_is_asked_of_columns(stage):
         Node(0, X, split_columns=True, allow=named).ask(stage, arrays, ABOUT, algorithm=named)
 
 
-@pytest.mark.parametrize(
+@every(
     "frame",
     [
         Frame(mean=np.zeros(N), split=Split()),

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from cases import every
 from dishonest import Node, RefusedError
 
 X = np.random.default_rng(0).standard_normal((60, 6))
@@ -11,7 +12,7 @@ BY_ROW = np.full((60, 2), 1e30)
 BY_ROW[17] = 1.0  # all others are next to nothing: what is counted further out is this row
 
 
-@pytest.mark.parametrize(
+@every(
     "changed",
     [
         {"variances": BY_ROW},

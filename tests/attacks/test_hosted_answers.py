@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 from builders import unequal
+from cases import every
 from fake_grid import config_of, hosts_of
 from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 
@@ -131,8 +132,8 @@ def test_one_client_of_a_stack_that_tells_what_its_rows_cannot_is_left_out_alone
     assert "as small as its own rows allow" in " ".join(r.failures.get("1", "") for r in result.history)
 
 
-@pytest.mark.parametrize("hosted", ["stacked", "summed"])
-@pytest.mark.parametrize("clients", [[0, 1, 2, 3], [2, 3], [0, 1, 3]])
+@every("hosted", ["stacked", "summed"])
+@every("clients", [[0, 1, 2, 3], [2, 3], [0, 1, 3]])
 def test_a_client_is_hosted_by_one_node(hosted, clients):
     def change(content):
         if PROPERTIES in content:

@@ -6,6 +6,7 @@ from fractions import Fraction
 import flat
 import numpy as np
 import pytest
+from cases import every
 from scipy import stats
 
 from flower_pca import DP, ConfigError, registry
@@ -55,8 +56,8 @@ def test_no_message_proves_that_a_row_is_missing(stage, epsilon, before, monkeyp
     assert proofs(without) == proofs(within) == 0
 
 
-@pytest.mark.parametrize("stage", [name for name, stage in registry.STAGES.items() if stage.bounded])
-@pytest.mark.parametrize("std", [1e-3, 1.0, 3.7, 1e6])
+@every("stage", [name for name, stage in registry.STAGES.items() if stage.bounded])
+@every("std", [1e-3, 1.0, 3.7, 1e6])
 def test_all_that_is_sent_with_noise_is_on_the_grid_of_masks(stage, std):
     Z = np.eye(6)[:, :2]
     arrays = {
@@ -78,7 +79,7 @@ def test_all_that_is_sent_with_noise_is_on_the_grid_of_masks(stage, std):
         assert 0.0 < np.abs(up[key] - clean[key]).max() < 10.0 * std
 
 
-@pytest.mark.parametrize("deviation", [0.75, 1.0, 3e5])
+@every("deviation", [0.75, 1.0, 3e5])
 def test_no_digit_is_lost_before_the_noise_is_added(deviation):
     """Against fractions: whole steps and rest apart, so that the noise meets the same rest wherever a number is."""
     rng = np.random.default_rng(1)

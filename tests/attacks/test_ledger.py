@@ -8,6 +8,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+from cases import every
 from dishonest import Node, RefusedError, Sums, request, signed
 from fake_grid import Context, FakeGrid, RecordDict
 from scipy import sparse
@@ -18,6 +19,8 @@ from flower_pca.clients import PCAClient, Rules, client_app
 from flower_pca.dp.gaussian import epsilon_of, noise_of
 from flower_pca.names.sites import SiteRows
 
+pytestmark = pytest.mark.usefixtures("home")
+
 D = 12
 RNG = np.random.default_rng(3)
 SHARDS = [RNG.standard_normal((80 + 5 * i, D)) * 0.8 ** np.arange(D) + 0.3 * RNG.standard_normal(D) for i in range(5)]
@@ -25,13 +28,6 @@ X = SHARDS[0]
 ONE = np.eye(D)[:, :1]
 CLIP, NOISE = 5.0, 3.0
 NOISED = {"Z": ONE, "dp.clip": CLIP, "dp.noise": NOISE * CLIP**2, "dp.budget": 1e-3}
-
-
-@pytest.fixture(autouse=True)
-def home(tmp_path, monkeypatch):
-    """The node's user's own place, where a ledger lies without memory_dir."""
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    return tmp_path / "home"
 
 
 def answered(ask, most):
@@ -289,7 +285,7 @@ def test_a_system_that_cannot_lock_files_is_said_so(tmp_path, monkeypatch):
     assert Node(0, X).ask("ssi", {"Z": ONE})["Y"].shape == (D, 1)
 
 
-@pytest.mark.parametrize(
+@every(
     ("rules", "words"),
     [
         (

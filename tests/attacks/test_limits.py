@@ -8,6 +8,7 @@ import zipfile
 import numpy as np
 import pytest
 from builders import unequal
+from cases import every
 from dishonest import Node, RefusedError, Sums, request, signed
 from fake_grid import FakeGrid, app_of, in_a_run, is_pca_of
 
@@ -41,8 +42,8 @@ CONSENSUS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("lam", "sigma"), [(0.0, 1e-320), (-1.0, 1e-320), (0.0, 1e-300), (1e-323, 5e-322), (0, 1e150)])
-@pytest.mark.parametrize("stage", ["consensus_rpca", "low_rank"])
+@every(("lam", "sigma"), [(0.0, 1e-320), (-1.0, 1e-320), (0.0, 1e-300), (1e-323, 5e-322), (0, 1e150)])
+@every("stage", ["consensus_rpca", "low_rank"])
 def test_no_threshold_makes_a_node_loop(stage, lam, sigma):
     """By the number of products: the path of thresholds has an end of its own, and numbers next to 0 are refused."""
     node = Node(0, X, allow="consensus_rpca")
@@ -209,7 +210,7 @@ def test_names_of_a_node_are_cut_and_steer_no_terminal():
     assert not any("\x1b" in line for line in lines)
 
 
-@pytest.mark.parametrize("version", ["0.2", None, 3, "\x1b" * 9])
+@every("version", ["0.2", None, 3, "\x1b" * 9])
 def test_another_version_is_named_in_one_sentence_on_both_sides(version):
     parameters, config = request("ssi", {"Z": U})
     config["flower_pca.version"] = version

@@ -71,10 +71,12 @@ def genuine():
     for name in registry.TRACKERS:
         run = assembly.tracking(registry.tracker(name), n_components=2, steps=2)
         note(name, run, InProcess([Stream(GAPPY, batch=20) for _ in "12"]))
+    run = assembly.run(assembly.question("exact_per_pca(max_rounds=3)", n_components="shared"))
+    note("exact_per_pca", run, Shards([LocalData(X + 9.0 * X[:, :1])] * 3))
     summed = [{}, {"reference": np.zeros(D), "seed": np.array(1), "width": np.array(2), "peaks": np.array(False)}]
     alone = {
         ("standardize", "standardize"): [{}],
-        ("levels", "levels"): [{}],
+        ("names", "names"): [{}],
         ("sparse_pca", "oblique"): [{"Z": U}],
     }  # sent where no product is known
     return {**found, ("ssi", "summed_opening"): summed, **alone}
@@ -158,15 +160,12 @@ class Watch:
         assert taken <= 2 * X.nbytes + 100e6
 
 
-@pytest.fixture(scope="module")
-def said():
-    return genuine()
-
-
+@pytest.mark.slow
 def test_there_are_messages_of_every_stage(said):
     assert {stage for _, stage in said} == set(registry.STAGES)
 
 
+@pytest.mark.slow
 def test_a_message_without_an_array_that_it_needs_is_refused_by_name(said):
     """Of every stage, each array of each message left out: answered, or refused for what the stage reads."""
     refused, rules = {}, {"allow": everything(), "missing": "mean", "split_columns": "any"}

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from cases import every
 from dishonest import Node, RefusedError, Sums
 
 from flower_pca.rows.frame import Frame
@@ -20,8 +21,8 @@ MORE = {
 }
 
 
-@pytest.mark.parametrize("asked", MORE)
-@pytest.mark.parametrize("allow", ["standardize", None])
+@every("asked", MORE)
+@every("allow", ["standardize", None])
 def test_in_the_name_of_scaling_no_product_is_told(asked, allow):
     stage, arrays = MORE[asked]
     node = Node(0, X, **({} if allow is None else {"allow": allow}))

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from builders import Array
+from cases import every, slow_if
 from fake_grid import grid_of
 
 from flower_pca import ConfigError, simulate
@@ -61,7 +62,7 @@ def test_without_a_limit_one_node_turns_the_result(how):
     assert turn(simulate("krylov", [bad, *shards[1:]], n_components=K).components_, pooled(shards[1:])) > 30.0
 
 
-@pytest.mark.parametrize("how", BAD)
+@pytest.mark.parametrize("how", slow_if(BAD, *list(BAD)[1:]))
 def test_influence_names_it_in_the_status_and_to_readers(how):
     named = others = 0
     for draw in range(DRAWS):
@@ -80,7 +81,7 @@ def test_influence_names_nobody_where_all_are_honest():
         assert "turns it by" not in result.status.words
 
 
-@pytest.mark.parametrize("how", [*BAD, *CLAIM])
+@pytest.mark.parametrize("how", slow_if([*BAD, *CLAIM], *list(BAD)[1:], *CLAIM))
 def test_max_share_keeps_the_turn_below_what_the_status_states(how):
     for draw in range(DRAWS):
         rng, shards = nodes(draw, CLEAR)
@@ -93,6 +94,7 @@ def test_max_share_keeps_the_turn_below_what_the_status_states(how):
         assert turn(result.components_, pooled(shards[1:])) <= stated + 0.5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [*BAD, *CLAIM])
 def test_the_median_of_subspaces_stays_within_twice_what_one_node_is_off_by(how):
     within = 0
@@ -107,7 +109,7 @@ def test_the_median_of_subspaces_stays_within_twice_what_one_node_is_off_by(how)
     assert within >= DRAWS - 1
 
 
-@pytest.mark.parametrize("asked", [{"max_share": 0.1}, {"influence": True}, {"algorithm": "median_pca"}])
+@every("asked", [{"max_share": 0.1}, {"influence": True}, {"algorithm": "median_pca"}])
 def test_under_masks_none_of_that_is_to_be_had(asked):
     asked = {"algorithm": "krylov", **asked}
     with pytest.raises(ConfigError, match="must be"):

@@ -12,7 +12,7 @@ from dishonest import NUMBERS, Node, RefusedError, Sums, error_of, request, sign
 from twins import D as TWIN_COLUMNS
 from twins import questions, twins
 
-from flower_pca import ConfigError, registry
+from flower_pca import registry
 from flower_pca.audit.sentences import telling
 from flower_pca.clients import Rules
 from flower_pca.clients.policy.rules import SETS
@@ -435,20 +435,6 @@ ALL_CLAIMS = [
 @pytest.mark.parametrize(("profile", "play"), ALL_CLAIMS, ids=lambda part: getattr(part, "__name__", part))
 def test_a_sentence_of_a_profile_holds(profile, play, tmp_path):
     play(Foe(profile, tmp_path))
-
-
-@pytest.mark.parametrize("profile", ["masked", "private"])
-@pytest.mark.parametrize(("rule", "value"), [("min_rows", 19), ("min_change", None)])
-def test_lots_of_a_profile_are_at_least_twenty(profile, rule, value):
-    with pytest.raises(ConfigError, match=f"{rule} in the profile {profile} must be a whole number of at least 20"):
-        Rules.of(None, {"profile": profile, "trusted_keys": "/k", rule: value})
-
-
-def test_masks_without_trusted_keys_are_no_profile():
-    with pytest.raises(ConfigError, match="used with trusted_keys"):
-        Rules.of(None, {"profile": "masked"})
-    with pytest.raises(ConfigError, match="profile must be one of"):
-        Rules.of(None, {"profile": "secret"})
 
 
 def test_a_node_says_at_start_what_it_runs_and_what_its_own_rules_give_up(caplog, monkeypatch, tmp_path):

@@ -2,9 +2,12 @@
 
 import numpy as np
 import pytest
+from cases import every
 from dishonest import Node, RefusedError, Sums, signed
 
 from flower_pca.rows.frame import Frame
+
+pytestmark = pytest.mark.usefixtures("home")
 
 D = 12
 RNG = np.random.default_rng(5)
@@ -14,14 +17,8 @@ ONE = np.eye(D)[:, :1]
 SUMMED = {"n": (), "single": (), "rows": (), "sums": (D,), "squares": (D,), "product": (D, 1)}
 
 
-@pytest.fixture(autouse=True)
-def home(tmp_path, monkeypatch):
-    """The node's user's own place, where a ledger lies without memory_dir."""
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-
-
-@pytest.mark.parametrize("frame", [{"mean": np.ones(D)}, {"scale": np.full(D, 2.0)}, {"fill": np.ones(D)}])
-@pytest.mark.parametrize("stage", ["opening", "summed_opening"])
+@every("frame", [{"mean": np.ones(D)}, {"scale": np.full(D, 2.0)}, {"fill": np.ones(D)}])
+@every("stage", ["opening", "summed_opening"])
 def test_an_opening_is_of_raw_rows(frame, stage):
     asked = {"peaks": False, "block": ONE, **({} if stage == "opening" else {"reference": np.zeros(D)})}
     with pytest.raises(RefusedError, match=f"must be of raw rows. Got a frame with {next(iter(frame))}"):
@@ -67,8 +64,8 @@ WAYS = [
 ]
 
 
-@pytest.mark.parametrize("size", [1e60, 1e75, 1e139])
-@pytest.mark.parametrize(("stage", "named", "extra", "key"), WAYS)
+@every("size", [1e60, 1e75, 1e139])
+@every(("stage", "named", "extra", "key"), WAYS)
 def test_no_refusal_compares_a_product_with_a_number_of_the_server(stage, named, extra, key, size):
     """A node of another size says the same: what is refused is the message, not what it makes of the rows."""
     algorithm, said = stage if stage in ("ssi", "krylov") else "krylov", set()

@@ -11,7 +11,7 @@ import struct
 import numpy as np
 import pytest
 from dishonest import NUMBERS, Node, RefusedError, request
-from test_mutated import GAPPY, SPLIT, D, Watch, X, at_every_phase, genuine, long_loops
+from test_mutated import GAPPY, SPLIT, D, Watch, X, at_every_phase, long_loops
 
 from flower_pca import Stream, registry, wire
 from flower_pca.clients.policy.rules import everything
@@ -99,11 +99,6 @@ def told(rng, arrays, config):
     if rng.random() < 0.3:
         config[str(rng.choice([*config, "columns", "split", "own", "site", "x"]))] = VALUES[rng.integers(len(VALUES))]
     return list(arrays.values()), config
-
-
-@pytest.fixture(scope="module")
-def said():
-    return genuine()
 
 
 def picked(rng, said):

@@ -5,6 +5,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
+from cases import every
 from dishonest import Node, RefusedError, error_of
 
 from flower_pca import DataError, Stream, wire
@@ -23,8 +24,8 @@ def node(tracker, source, **how):
     return Node(0, Stream(source, **how), allow=tracker)
 
 
-@pytest.mark.parametrize("tracker", TRACKERS)
-@pytest.mark.parametrize("step", [-1, -2, -5, 2.0**54, 1e149])
+@every("tracker", TRACKERS)
+@every("step", [-1, -2, -5, 2.0**54, 1e149])
 def test_batches_begin_where_the_stream_begins(tracker, step):
     """Backwards, batches of an array would lie one row off: two sums then tell the rows at their ends."""
     taken = node(tracker, X, batch=BATCH)
@@ -35,14 +36,14 @@ def test_batches_begin_where_the_stream_begins(tracker, step):
     assert error_of(whole - shifted.T @ shifted, np.outer(X[60], X[60]) - np.outer(X[40], X[40])) > 0.5
 
 
-@pytest.mark.parametrize("tracker", TRACKERS)
-@pytest.mark.parametrize("lap", [-1, 10_001])
+@every("tracker", TRACKERS)
+@every("lap", [-1, 10_001])
 def test_laps_are_counted_from_0(tracker, lap):
     with pytest.raises(RefusedError, match="lap of a message must be from 0 to 10000"):
         node(tracker, X, batch=BATCH).ask(tracker, {**MESSAGE, "lap": lap})
 
 
-@pytest.mark.parametrize("step", [10_000, 2**31, 2**53])
+@every("step", [10_000, 2**31, 2**53])
 def test_a_stream_without_an_end_is_not_read_through(step):
     taken = []
     batches = (taken.append(i) or X[:BATCH] for i in itertools.count())
@@ -53,8 +54,8 @@ def test_a_stream_without_an_end_is_not_read_through(step):
     assert endless.ask("st_miss", {**MESSAGE, "step": 3})["rows"] == BATCH
 
 
-@pytest.mark.parametrize("source", [[None, X], lambda step: None, iter(())])
-@pytest.mark.parametrize("length", [10**6, 2**31, 2**52])
+@every("source", [[None, X], lambda step: None, iter(())])
+@every("length", [10**6, 2**31, 2**52])
 def test_a_node_without_rows_makes_no_product_longer_than_its_rows_could_be(source, length):
     asked = {**MESSAGE, "width": 20, "d": length}
     with pytest.raises(RefusedError, match=r"The number of columns of (a run|the client) must be "):
@@ -118,8 +119,8 @@ def filled(y, P):
     return np.where(seen, y, P @ np.linalg.lstsq(P[seen], y[seen], rcond=None)[0])
 
 
-@pytest.mark.parametrize("tracker", TRACKERS)
-@pytest.mark.parametrize("shape", [(D, 1000), (D, D + 1), (D, 0), (D,)])
+@every("tracker", TRACKERS)
+@every("shape", [(D, 1000), (D, D + 1), (D, 0), (D,)])
 def test_a_basis_has_no_more_columns_than_rows_are_long(tracker, shape):
     asked = {**MESSAGE, "P": np.ones(shape), "block": np.eye(D)}
     with pytest.raises(RefusedError, match=r"of 1 to as many columns as rows are long|P of a message must be a matrix"):

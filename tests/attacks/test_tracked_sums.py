@@ -71,6 +71,7 @@ def test_what_differs_in_a_message_gives_noise(difference, tmp_path):
         asked(sums, message(2))
 
 
+@pytest.mark.slow
 def test_a_step_comes_again_under_masks_of_its_own(tmp_path):
     """Replayed or out of order: each sum is of all, whatever was asked before."""
     sums = sums_in(tmp_path)

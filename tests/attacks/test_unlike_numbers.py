@@ -6,6 +6,7 @@ of U; so the sum over all tells the one that is asked for another number than th
 
 import numpy as np
 import pytest
+from cases import every
 from dishonest import Node, RefusedError, Sums, error_of, signed
 
 from flower_pca import ProtocolError
@@ -80,7 +81,7 @@ def test_without_masks_a_node_answers_by_itself():
     assert error_of(answer["Z"] - U @ (U.T @ answer["Z"]), OF_ONE) < 1e-9
 
 
-@pytest.mark.parametrize("message", [{**ROUND, "own": 9}, {**ROUND, "own": 11}, {"k": R, "own": 0}, {"k": 7, "own": 5}])
+@every("message", [{**ROUND, "own": 9}, {**ROUND, "own": 11}, {"k": R, "own": 0}, {"k": 7, "own": 5}])
 def test_who_chooses_a_number_chooses_among_all(message):
     """Else two sums would differ by the directions of those alone that have chosen the larger number."""
     given = {"B": U, "samples": False, **message, "auto": True}

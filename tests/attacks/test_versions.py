@@ -9,6 +9,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from cases import every
 from dishonest import Node, RefusedError, Sums, error_of, request, signed
 from fake_grid import Context, FakeGrid, RecordDict
 from scipy import sparse
@@ -54,6 +55,7 @@ def second_moments(rows):
     return rows.T @ rows
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lot", [None, 20])
 def test_one_patient_more_is_not_told_by_two_honest_masked_sums(lot, tmp_path):
     """The recommended rules; without versions the patient's row is the difference, to its last digits."""
@@ -154,7 +156,7 @@ def test_rows_are_released_in_lots(how, tmp_path, caplog):
     assert np.array_equal(product(X, tmp_path, pending="refuse"), before)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@every("seed", range(20))
 def test_what_has_come_and_gone_is_counted_as_often_as_it_is_there(seed):
     """Against a count of each value by itself, in collections of other lengths, orders and numbers of values."""
     rng = np.random.default_rng(seed)

@@ -1,7 +1,7 @@
 """A run driven by hand: every answer can be changed or lost on its way."""
 
 import numpy as np
-from builders import framed, sine, svd
+from builders import deal, falling, framed, sine, svd
 
 from flower_pca import answering, assembly
 from flower_pca.core.drive import drive as carry
@@ -68,3 +68,12 @@ def assert_pca_of(result, rows, k=2):
 def lost(client, *, lasting=False):
     """A change of the honest replies: one client gives none."""
     return lambda replies: [Failure(r.client, "no answer", lasting) if r.client == client else r for r in replies]
+
+
+X = falling(120, 10, seed=0)
+SHARDS = deal(X, (30, 20, 50, 20))
+
+
+def without(*gone):
+    """The rows of all of these clients but some, together."""
+    return np.concatenate([shard for i, shard in enumerate(SHARDS) if i not in gone])

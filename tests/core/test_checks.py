@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from cases import every
 
 from flower_pca.base import checks, errors
 from flower_pca.base.errors import ConfigError, DataError, sentence
@@ -17,28 +18,28 @@ def test_the_sentence():
     assert sentence("x", "even", 3, "Add one.") == "x must be even. Got 3. Add one."
 
 
-@pytest.mark.parametrize("value", [-1, 1.0, True, "3", None, np.float64(2), np.bool_(True)])
+@every("value", [-1, 1.0, True, "3", None, np.float64(2), np.bool_(True)])
 def test_integer_refuses(value):
     assert refused(ConfigError, checks.integer, "size", value) == (
         f"size must be a whole number of at least 0. Got {value!r}. Choose a whole number."
     )
 
 
-@pytest.mark.parametrize("value", [3, 10**30, np.int64(3), np.uint8(3)])
+@every("value", [3, 10**30, np.int64(3), np.uint8(3)])
 def test_integer_accepts(value):
     assert checks.integer("size", value, least=3) is None
     message = refused(ConfigError, checks.integer, "size", 2, least=3, remedy="Use 3.")
     assert message == "size must be a whole number of at least 3. Got 2. Use 3."
 
 
-@pytest.mark.parametrize("value", [-0.5, float("nan"), True, "1", None, 1j, [1.0], 1.5, float("inf")])
+@every("value", [-0.5, float("nan"), True, "1", None, 1j, [1.0], 1.5, float("inf")])
 def test_number_refuses(value):
     assert refused(ConfigError, checks.number, "rate", value, least=0.0, most=1.0) == (
         f"rate must be a finite number of at least 0 and at most 1. Got {value!r}. Choose another value."
     )
 
 
-@pytest.mark.parametrize("value", [0, 0.0, 1, 0.5, np.float32(0.5), np.int8(1)])
+@every("value", [0, 0.0, 1, 0.5, np.float32(0.5), np.int8(1)])
 def test_number_accepts(value):
     assert checks.number("rate", value, least=0.0, most=1.0) is None
 
@@ -61,7 +62,7 @@ def test_choice_lists_what_there_is_and_suggests_the_nearest():
     )
 
 
-@pytest.mark.parametrize("value", [0, -1, 0.0, 1.0, 1.5, -0.5, float("nan"), True, "2", None, np.float64(1.0)])
+@every("value", [0, -1, 0.0, 1.0, 1.5, -0.5, float("nan"), True, "2", None, np.float64(1.0)])
 def test_components_refuses(value):
     assert refused(ConfigError, checks.components, value) == (
         "n_components must be a whole number of at least 1, or a fraction of the variance strictly between 0 and 1. "
@@ -69,17 +70,17 @@ def test_components_refuses(value):
     )
 
 
-@pytest.mark.parametrize(("text", "share"), [("95%", 0.95), (" 99.5 % ", 0.995), ("1%", 0.01)])
+@every(("text", "share"), [("95%", 0.95), (" 99.5 % ", 0.995), ("1%", 0.01)])
 def test_components_takes_a_percentage_as_text(text, share):
     assert checks.components(text) == pytest.approx(share, rel=1e-15)
 
 
-@pytest.mark.parametrize("text", ["0%", "100%", "%", ".%", "1.2.3%", "95", "95 percent"])
+@every("text", ["0%", "100%", "%", ".%", "1.2.3%", "95", "95 percent"])
 def test_components_refuses_other_texts(text):
     assert "Got " + repr(text) in refused(ConfigError, checks.components, text)
 
 
-@pytest.mark.parametrize(("value", "kind"), [(1, int), (np.int32(4), int), (0.9, float), (np.float32(0.5), float)])
+@every(("value", "kind"), [(1, int), (np.int32(4), int), (0.9, float), (np.float32(0.5), float)])
 def test_components_gives_a_plain_number(value, kind):
     result = checks.components(value)
     assert type(result) is kind
@@ -124,7 +125,7 @@ def test_parameters_names_the_unknown_one():
     )
 
 
-@pytest.mark.parametrize(
+@every(
     ("word", "remedy"),
     [("KRYLOV", "Did you mean 'krylov'?"), ("krilov", "Did you mean 'krylov'?"), ("xyz", "Choose one of these.")],
 )
@@ -142,7 +143,7 @@ def test_errors_can_be_caught_at_the_level_that_suits():
     assert {kind for kind in base.__subclasses__() if kind.__module__ == errors.__name__} == set(kinds)
 
 
-@pytest.mark.parametrize(
+@every(
     ("given", "value"),
     [
         ("95%", 0.95),

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from cases import every, paired
 from scipy import sparse
 
 from flower_pca import assembly, make, registry, simulate
@@ -96,7 +97,7 @@ def test_a_part_that_is_too_large_is_refused_and_names_its_client(name, stage, p
         )
 
 
-@pytest.mark.parametrize("name", ["ssi", "krylov", "covariance", "fed_oapm"])
+@every("name", ["ssi", "krylov", "covariance", "fed_oapm"])
 def test_what_all_rows_together_allow_is_not_enough(name):
     """Twice what its own rows can give, which is far less than what the others have."""
     rows = SHARDS[SMALL] - np.mean(np.vstack(SHARDS), axis=0)
@@ -142,9 +143,10 @@ KINDS = {
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:theta must be")
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", [name for name in NAMES if not registry.STAGES[name].by_row])
-@pytest.mark.parametrize("answers", ["rows", "fixed"])
+@pytest.mark.parametrize(
+    ("kind", "name", "answers"),
+    paired(KINDS, [name for name in NAMES if not registry.STAGES[name].by_row], ["rows", "fixed"]),
+)
 def test_no_honest_answer_is_refused(name, kind, answers):
     shards = [KINDS[kind](X) for X in SHARDS]
     limits = {"max_rounds": 6} if "max_rounds" in make(name).__dataclass_fields__ else {}
@@ -152,9 +154,9 @@ def test_no_honest_answer_is_refused(name, kind, answers):
     assert not any(record.failures for record in result.history)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("answers", ["rows", "fixed"])
-@pytest.mark.parametrize("missing", ["error", "mean", "own_mean"])
+@every("kind", KINDS)
+@every("answers", ["rows", "fixed"])
+@every("missing", ["error", "mean", "own_mean"])
 def test_nor_are_honest_peaks(kind, answers, missing):
     shards = [KINDS[kind](X) for X in SHARDS]
     if missing != "error" and "sparse" not in kind:
@@ -173,10 +175,10 @@ def test_nor_one_of_a_low_rank_part(name, kind):
     assert not any(record.failures for record in result.history)
 
 
-@pytest.mark.parametrize("missing", ["mean", "own_mean"])
-@pytest.mark.parametrize("scale", [None, "std"])
-@pytest.mark.parametrize("center", [True, False])
-@pytest.mark.parametrize("seed", range(3))
+@every("missing", ["mean", "own_mean"])
+@every("scale", [None, "std"])
+@every("center", [True, False])
+@every("seed", range(3))
 def test_what_is_claimed_is_the_sum_of_squares_in_the_frame(missing, scale, center, seed):
     """Against the rows themselves, with their gaps filled."""
     rng = np.random.default_rng(seed)
@@ -220,7 +222,7 @@ def test_rounding_is_allowed_for_at_the_precision_that_a_client_names():
     assert replies.claim(said, Frame(mean=np.full(2, 1e3))).squares == pytest.approx(2 * 8 * 1e-7 * 100 * 2e6)
 
 
-@pytest.mark.parametrize("apart", [1e-8, 1e-10, 1e-11, 1e-12, 1e-30])
+@every("apart", [1e-8, 1e-10, 1e-11, 1e-12, 1e-30])
 def test_an_opening_in_sixteen_bits_is_believed_where_columns_are_in_proportion(apart):
     """Cauchy-Schwarz holds with equality there, and what is small beside its column is rounded by more than itself."""
     refused = 0

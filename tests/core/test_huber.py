@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from cases import every
 from scipy.optimize import minimize
 
 from flower_pca.algorithms.robust.huber import Regression, recover, soft
@@ -19,8 +20,8 @@ def objective(X, U, V, lam, rho):
     return rho / 2 * np.sum(V**2) + np.sum(np.where(r <= lam, r**2 / 2, lam * r - lam**2 / 2))
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2])
-@pytest.mark.parametrize(("lam", "rho"), [(0.5, 2.0), (5.0, 0.1)])
+@every("seed", [0, 1, 2])
+@every(("lam", "rho"), [(0.5, 2.0), (5.0, 0.1)])
 def test_it_finds_what_a_general_minimiser_finds(lam, rho, seed):
     U, V, S = problem(seed, n=2)
     X = V @ U.T + S + np.random.default_rng([seed, 1]).standard_normal(S.shape)

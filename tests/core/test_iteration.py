@@ -6,6 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from cases import every
 
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.status import Outcome
@@ -79,7 +80,7 @@ def test_the_state_goes_on_while_nothing_ends_it():
     assert Plain().status(PlainState(after(1.0, 0.5))) is None
 
 
-@pytest.mark.parametrize(
+@every(
     ("algorithm", "progress", "outcome", "words"),
     [
         (
@@ -137,7 +138,7 @@ def test_metrics_give_the_error_once_known():
     assert Plain().metrics(PlainState(after(0.25))) == {"error": 0.25}
 
 
-@pytest.mark.parametrize(
+@every(
     ("parameters", "message"),
     [
         ({"tol": -1.0}, "tol of plain must be a finite number of at least 0. Got -1.0. Try 1e-6."),
@@ -179,7 +180,7 @@ def test_steps_keep_the_newest_four_sines():
     assert taken.newest == taken.sines[-1]
 
 
-@pytest.mark.parametrize("ratio", [Fraction(1, 2), Fraction(9, 10), Fraction(1, 100)])
+@every("ratio", [Fraction(1, 2), Fraction(9, 10), Fraction(1, 100)])
 def test_what_remains_of_a_geometric_fall_is_the_sum_of_its_steps(ratio):
     sines = [Fraction(1, 4) * ratio**r for r in range(4)]
     tail = sines[-1] / (1 - ratio)
@@ -190,7 +191,7 @@ def test_what_remains_takes_the_slowest_of_the_last_falls():
     assert Movement((0.4, 0.36, 0.036)).remaining == pytest.approx(0.36, rel=1e-12)
 
 
-@pytest.mark.parametrize("sines", [(0.3,), (0.2, 0.3), (0.3, 0.3)])
+@every("sines", [(0.3,), (0.2, 0.3), (0.3, 0.3)])
 def test_what_remains_is_unknown_without_a_fall(sines):
     assert Movement(sines).remaining == math.inf
 

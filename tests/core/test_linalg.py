@@ -7,6 +7,7 @@ import pytest
 import scipy.linalg
 import scipy.stats
 from builders import EPS
+from cases import every
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -49,7 +50,7 @@ def test_orth_depends_on_the_flag_of_the_columns_only(Y, seed):
     np.testing.assert_allclose(linalg.orth(Y @ T), linalg.orth(Y), atol=1e3 * EPS * np.linalg.cond(Y @ T))
 
 
-@pytest.mark.parametrize("rank", [0, 1, 3])
+@every("rank", [0, 1, 3])
 def test_orth_of_a_deficient_block_keeps_its_width_and_holds_its_span(rank):
     rng = np.random.default_rng(0)
     Y = rng.standard_normal((9, rank)) @ rng.standard_normal((rank, 4))
@@ -71,7 +72,7 @@ def test_complement_is_orthogonal_even_of_a_block_almost_inside_the_space():
     np.testing.assert_allclose(rest + Q @ (Q.T @ Y), Y, atol=1e-14)
 
 
-@pytest.mark.parametrize("scale", [1.0, 1e-200, 1e200])
+@every("scale", [1.0, 1e-200, 1e200])
 def test_independent_keeps_exactly_the_directions_longer_than_the_floor(scale):
     U, W = orthonormal(20, 4, seed=3), orthonormal(4, 4, seed=4)
     Y = scale * U * np.array([1.0, 1e-3, 1.1e-6, 0.9e-6]) @ W.T
@@ -81,8 +82,8 @@ def test_independent_keeps_exactly_the_directions_longer_than_the_floor(scale):
     np.testing.assert_allclose(Q @ Q.T, U[:, :3] @ U[:, :3].T, atol=1e-9)  # 1e-9 = eps / 1e-6, and slack
 
 
-@pytest.mark.parametrize("lengths", [[1, 0.5, 0.1, 0.01], [1, 1e-3, 1e-6, 1e-9], [1, 1, 0, 0], [1, 1, 1e-7, 0]])
-@pytest.mark.parametrize("turned", [False, True])
+@every("lengths", [[1, 0.5, 0.1, 0.01], [1, 1e-3, 1e-6, 1e-9], [1, 1, 0, 0], [1, 1, 1e-7, 0]])
+@every("turned", [False, True])
 def test_a_krylov_block_is_what_lapack_finds_outside_of_the_space(lengths, turned):
     Q, W = orthonormal(60, 5, seed=1), orthonormal(4, 4, seed=2)
     outside = linalg.orth(linalg.complement(orthonormal(60, 4, seed=3), Q))
@@ -97,7 +98,7 @@ def test_a_krylov_block_is_what_lapack_finds_outside_of_the_space(lengths, turne
     np.testing.assert_allclose(block @ (block.T @ sure), sure, atol=1e-7)
 
 
-@pytest.mark.parametrize("size", [1e-12, 1e-8, 1e-3, 10.0])
+@every("size", [1e-12, 1e-8, 1e-3, 10.0])
 def test_polished_columns_are_orthonormal_and_span_the_same(size):
     Z = orthonormal(30, 4, seed=5)
     rough = Z + size * np.random.default_rng(6).standard_normal((30, 4))
@@ -135,7 +136,7 @@ def test_procrustes_undoes_a_rotation():
     np.testing.assert_allclose(linalg.procrustes(X, X @ turn), turn, atol=1e-14)
 
 
-@pytest.mark.parametrize("scale", [1.0, 1e-300, 1e-160, 1e160, 1e300])
+@every("scale", [1.0, 1e-300, 1e-160, 1e160, 1e300])
 def test_norm2_is_the_spectral_norm_at_every_size(scale):
     E = np.random.default_rng(7).standard_normal((40, 5))
     assert linalg.norm2(scale * E) == pytest.approx(scale * np.linalg.norm(E, 2), rel=1e-14)
@@ -163,28 +164,28 @@ def tilted(angles, seed, *, extra=0):
     return (S @ np.linalg.qr(turn.standard_normal((S.shape[1],) * 2))[0] for S in (A, B))
 
 
-@pytest.mark.parametrize("extra", [0, 3])
-@pytest.mark.parametrize("seed", [0, 1, 2])
+@every("extra", [0, 3])
+@every("seed", [0, 1, 2])
 def test_principal_angles_are_accurate_at_both_ends(seed, extra):
     A, B = tilted(np.array(ANGLES), seed, extra=extra)
     np.testing.assert_allclose(linalg.principal_angles(A, B), ANGLES, rtol=0, atol=1e-14)
     np.testing.assert_allclose(linalg.principal_angles(B, A), ANGLES, rtol=0, atol=1e-14)
 
 
-@pytest.mark.parametrize("theta", [1e-12, 1e-6, 0.7, math.pi / 2 - 1e-6])
+@every("theta", [1e-12, 1e-6, 0.7, math.pi / 2 - 1e-6])
 def test_principal_angles_of_a_single_column(theta):
     A, B = tilted(np.array([theta]), seed=8)
     assert linalg.principal_angles(A, B) == pytest.approx([theta], rel=0, abs=1e-15)
 
 
-@pytest.mark.parametrize("largest", [0.0, 1e-12, 1e-6, 0.5, math.pi / 2])
+@every("largest", [0.0, 1e-12, 1e-6, 0.5, math.pi / 2])
 def test_sin_theta_is_the_sine_of_the_largest_angle(largest):
     A, B = tilted(np.array([0.0, largest / 3, largest]), seed=9)
     assert linalg.sin_theta(A, B) == pytest.approx(math.sin(largest), rel=0, abs=2e-15)
     assert linalg.sin_theta(A, B) <= 1.0
 
 
-@pytest.mark.parametrize("angles", [[1e-12, 1e-9], [0.1, 0.2], [1e-12, math.pi / 2]])
+@every("angles", [[1e-12, 1e-9], [0.1, 0.2], [1e-12, math.pi / 2]])
 def test_projection_distance_is_the_norm_of_the_sines(angles):
     A, B = tilted(np.array(angles), seed=10)
     expected = math.sqrt(2.0) * math.hypot(*map(math.sin, angles))
@@ -198,6 +199,7 @@ def test_projection_distance_is_that_of_the_projectors(Y, seed):
     assert linalg.projection_distance(X, Z) == pytest.approx(np.linalg.norm(X @ X.T - Z @ Z.T), abs=1e-13)
 
 
+@pytest.mark.slow
 @given(tall(), seeds)
 def test_fix_signs_makes_the_largest_entry_positive_and_forgets_the_sign_given(V, seed):
     fixed = linalg.fix_signs(V)
@@ -292,7 +294,7 @@ def test_leading_eigenvectors_of_a_large_matrix_are_found_without_the_others(cou
     assert np.linalg.norm(H @ vectors - vectors * values) <= 1e-12 * values[0] * np.sqrt(m)
 
 
-@pytest.mark.parametrize(("m", "count"), [(10, 2), (10, 20), (320, 100)])
+@every(("m", "count"), [(10, 2), (10, 20), (320, 100)])
 def test_of_a_small_matrix_or_where_many_are_asked_for_all_eigenvectors_come(m, count):
     H = np.random.default_rng(1).standard_normal((m, m))
     values, vectors = linalg.eigh_leading(H, count)
@@ -300,15 +302,15 @@ def test_of_a_small_matrix_or_where_many_are_asked_for_all_eigenvectors_come(m, 
     assert np.array_equal(values, linalg.eigh_descending(H)[0])
 
 
-@pytest.mark.parametrize("size", [1e-300, 1e-170, 1e-3, 1.0, 1e170, 1e300])
+@every("size", [1e-300, 1e-170, 1e-3, 1.0, 1e170, 1e300])
 def test_the_length_of_a_matrix_is_told_in_any_unit(size):
     E = np.random.default_rng(0).standard_normal((7, 3))
     assert linalg.length(size * E) == pytest.approx(size * np.linalg.norm(E), rel=1e-14)
     assert linalg.length(0.0 * E) == 0.0
 
 
-@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.int64])
-@pytest.mark.parametrize("shape", [(1, 1), (9, 4), (4, 9), (200, 70), (5, 0), (0, 3)])
+@every("dtype", [np.float64, np.float32, np.int64])
+@every("shape", [(1, 1), (9, 4), (4, 9), (200, 70), (5, 0), (0, 3)])
 def test_qr_gives_the_factors_of_any_matrix_in_its_precision(shape, dtype):
     Y = (10.0 * np.random.default_rng(3).standard_normal(shape)).astype(dtype)
     Q, R = linalg.qr(Y)

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from cases import every
 
 from flower_pca.base import linalg
 from flower_pca.rows import local
@@ -107,7 +108,7 @@ def assert_close(got, expected, size, eps):
     np.testing.assert_allclose(got, expected, rtol=0, atol=16 * eps * size)
 
 
-@pytest.mark.parametrize("frame_name", FRAMES)
+@every("frame_name", FRAMES)
 def test_every_operation_agrees_with_dense_numpy(kind, frame_name, blocks, tmp_path):
     stored = KINDS[kind](tmp_path / "rows")
     raw = dense(stored)
@@ -213,8 +214,8 @@ def test_top_of_zero_rows_is_empty():
     assert values.shape == (0,)
 
 
-@pytest.mark.parametrize("k", [1, 8, 9, 20])
-@pytest.mark.parametrize("sparse", [False, True])
+@every("k", [1, 8, 9, 20])
+@every("sparse", [False, True])
 def test_top_takes_any_number_of_components(k, sparse):
     X = counts(10, 40, 9).astype(float)
     V, values = LocalData(sp.csr_array(X) if sparse else X).top(k)
@@ -223,8 +224,8 @@ def test_top_takes_any_number_of_components(k, sparse):
     np.testing.assert_allclose(V.T @ V, np.eye(V.shape[1]), atol=1e-13)
 
 
-@pytest.mark.parametrize("shape", [(50, 6), (6, 50)])
-@pytest.mark.parametrize("shift", [0.0, 3.0])
+@every("shape", [(50, 6), (6, 50)])
+@every("shift", [0.0, 3.0])
 def test_norm2_converges_to_the_largest_eigenvalue_from_below(shape, shift):
     rng = np.random.default_rng(11)
     U, V = (np.linalg.qr(rng.standard_normal((side, 5)))[0] for side in shape)

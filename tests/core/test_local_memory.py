@@ -5,6 +5,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
+from cases import every
 
 from flower_pca import assembly, simulate
 from flower_pca.core.drive import drive
@@ -55,8 +56,8 @@ def test_a_run_on_other_rows_holds_a_few_blocks_of_them_framed(dtype):
     )
 
 
-@pytest.mark.parametrize("far", [0.0, 1.0, 1e8])
-@pytest.mark.parametrize("scaled", [False, True])
+@every("far", [0.0, 1.0, 1e8])
+@every("scaled", [False, True])
 def test_products_are_right_whether_the_mean_is_taken_off_them_or_off_the_rows(far, scaled):
     rng = np.random.default_rng(1)
     X = rng.standard_normal((700, 120)) + far
@@ -103,9 +104,9 @@ def test_tall_rows_are_passed_over_once_after_they_are_checked(monkeypatch):
     assert len(passes) == 2 * 3
 
 
-@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.int32])
-@pytest.mark.parametrize("far", [0.0, 1e6, 1e8])
-@pytest.mark.parametrize("reuse", [0, 1000])
+@every("dtype", [np.float64, np.float32, np.int32])
+@every("far", [0.0, 1e6, 1e8])
+@every("reuse", [0, 1000])
 def test_products_of_rows_far_from_zero_keep_the_digits_of_their_deviations(reuse, far, dtype):
     far, room = (far, 1e-13) if dtype != np.float32 else (far * 1e-4, 1e-6)
     X = (32.0 * np.random.default_rng(4).standard_normal((3000, 30)) + far).astype(dtype)

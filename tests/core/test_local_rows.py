@@ -6,6 +6,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from cases import every
 
 from flower_pca.base import linalg
 from flower_pca.base.errors import DataError
@@ -42,9 +43,9 @@ def frames(d):
     return {"none": Frame(), "mean": Frame(mean), "mean and scale": Frame(mean, scale)}
 
 
-@pytest.mark.parametrize("frame", ["none", "mean", "mean and scale"])
-@pytest.mark.parametrize("dtype", ["float64", "float32", "uint8"])
-@pytest.mark.parametrize("shape", [(100, 7), (5000, 20), (30, 600)], ids=["small", "tall", "wide"])
+@every("frame", ["none", "mean", "mean and scale"])
+@every("dtype", ["float64", "float32", "uint8"])
+@every("shape", [(100, 7), (5000, 20), (30, 600)])
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_memory_mapped_rows_give_the_very_bits_of_rows_in_memory(name, shape, dtype, frame, tmp_path, monkeypatch):
     monkeypatch.setattr(stored_rows, "_BLOCK", 2**14)
@@ -56,9 +57,8 @@ def test_memory_mapped_rows_give_the_very_bits_of_rows_in_memory(name, shape, dt
         np.testing.assert_array_equal(a, b)
 
 
-@pytest.mark.parametrize("frame", ["none", "mean and scale"])
-@pytest.mark.parametrize("dtype", ["float64", "uint8"])
-@pytest.mark.parametrize("name", ["open", *OPERATIONS])
+@pytest.mark.parametrize(("dtype", "frame"), [("float64", "mean and scale"), ("uint8", "none")])
+@every("name", ["open", *OPERATIONS])
 def test_memory_of_a_pass_over_mapped_rows_is_bounded_by_the_block(name, dtype, frame, tmp_path, monkeypatch):
     d, n = 32, 2**15
     monkeypatch.setattr(stored_rows, "_BLOCK", 2**13)
@@ -121,7 +121,7 @@ def spoiled(*entries, n=50, d=4):
 BAD = [((3, 1), np.nan), ((7, 0), np.nan), ((2, 2), np.inf)]
 
 
-@pytest.mark.parametrize("kind", [np.asarray, np.asfortranarray, np.float32, sp.csr_matrix, sp.coo_array])
+@every("kind", [np.asarray, np.asfortranarray, np.float32, sp.csr_matrix, sp.coo_array])
 def test_entries_that_are_not_finite_are_counted_under_the_clients_name(kind):
     with pytest.raises(DataError) as caught:
         LocalData(kind(spoiled(*BAD)), who="client 3")
@@ -150,8 +150,8 @@ def test_huge_finite_entries_are_no_infinities():
     np.testing.assert_array_equal(data.peak(), [1e308, 1e308])
 
 
-@pytest.mark.parametrize("shape", [(0, 3), (3, 0), (0, 0)])
-@pytest.mark.parametrize("kind", [np.zeros, sp.csr_matrix, sp.csr_array])
+@every("shape", [(0, 3), (3, 0), (0, 0)])
+@every("kind", [np.zeros, sp.csr_matrix, sp.csr_array])
 def test_empty_rows_are_refused(shape, kind):
     with pytest.raises(DataError) as caught:
         LocalData(kind(shape), who="client 1")

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from cases import every
 from scipy import sparse
 
 from flower_pca.algorithms.robust import sizes
@@ -25,8 +26,8 @@ def found(parts):
     return sizes.median(sum(sizes.count_finely(LocalData(X), top) for X in parts), top)
 
 
-@pytest.mark.parametrize("scale", [1e-140, 1e-6, 1.0, 3e6, 1e140])
-@pytest.mark.parametrize("name", ROWS)
+@every("scale", [1e-140, 1e-6, 1.0, 3e6, 1e140])
+@every("name", ROWS)
 def test_it_is_the_median_up_to_the_width_of_a_bin(name, scale):
     X = scale * ROWS[name]
     true = np.median(np.abs(X))

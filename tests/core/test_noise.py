@@ -5,6 +5,7 @@ from __future__ import annotations
 import flat
 import numpy as np
 import pytest
+from cases import every
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse, stats
@@ -68,7 +69,7 @@ def test_one_row_more_or_less_changes_an_answer_by_at_most_the_clip_squared(
     assert change <= clip**2 * (1.0 + 1e-9) + 1e-13 * max(np.abs(one[name]).max() for name in one if name != "n")
 
 
-@pytest.mark.parametrize("stage", ["ssi", "krylov", "covariance"])
+@every("stage", ["ssi", "krylov", "covariance"])
 def test_the_bound_on_the_change_is_reached(stage):
     d, clip = 5, 2.0
     Z = np.eye(d)[:, :2]
@@ -78,7 +79,7 @@ def test_the_bound_on_the_change_is_reached(stage):
     assert sum(np.sum((one[k] - other[k]) ** 2) for k in one if k != "n") ** 0.5 == pytest.approx(clip**2, rel=1e-12)
 
 
-@pytest.mark.parametrize("store", [np.asarray, sparse.csr_array, lambda X: X.astype(np.float32)])
+@every("store", [np.asarray, sparse.csr_array, lambda X: X.astype(np.float32)])
 def test_clipped_rows_give_the_products_of_rows_clipped_by_hand(store):
     rng = np.random.default_rng(3)
     X = np.round(rng.standard_normal((400, 7)) * (rng.random((400, 7)) < 0.6), 3)
@@ -159,14 +160,14 @@ def test_a_client_answers_up_to_the_budget_and_no_more():
     )
 
 
-@pytest.mark.parametrize("name", sorted(set(registry.STAGES) - set(registry.TRACKERS) - set(BOUNDED)))
+@every("name", sorted(set(registry.STAGES) - set(registry.TRACKERS) - set(BOUNDED)))
 def test_a_stage_without_a_bound_gives_no_noised_answer(name):
     asked = {"Z": np.eye(3)[:, :1], **flat.noise(clip=1.0, std=1.0, budget=9.0)}
     with pytest.raises(ProtocolError, match=rf"A stage with noise must be one with bounded answers. Got {name}\."):
         flat.answer(name, asked, LocalData(np.eye(3)), {})
 
 
-@pytest.mark.parametrize(
+@every(
     ("change", "words"),
     [
         ({"Z": 1.001 * np.eye(3)[:, :1]}, "The norm of Z with noise must be at most 1. Got 1.001."),

@@ -8,6 +8,7 @@ import pytest
 import scipy.sparse as sp
 from builders import EPS, deal, framed
 from by_hand import answer, clients, session
+from cases import every
 
 from flower_pca import PCAResult, registry
 from flower_pca.base import linalg
@@ -63,9 +64,9 @@ ROWS = {
 }
 
 
-@pytest.mark.parametrize("scale", [None, "std", "max_abs"])
-@pytest.mark.parametrize("center", [True, False])
-@pytest.mark.parametrize("rows", ROWS)
+@every("scale", [None, "std", "max_abs"])
+@every("center", [True, False])
+@every("rows", ROWS)
 def test_frame_trace_and_product_are_those_of_all_rows_together(rows, center, scale):
     make, kind, ratio = ROWS[rows]
     X = make()
@@ -111,7 +112,7 @@ def test_the_order_of_replies_leaves_the_model_alike(center):
         np.testing.assert_allclose(other.product, first.product, rtol=0, atol=64 * EPS * RATIO * size)
 
 
-@pytest.mark.parametrize("scale", [None, "std", "max_abs"])
+@every("scale", [None, "std", "max_abs"])
 def test_one_client_or_many_give_the_same_model(scale):
     X = near(2, n=60)
     whole = opened([X], known=model(scale=scale))
@@ -128,8 +129,8 @@ def test_single_precision_clients_are_declared_in_eps():
     assert mixed.eps == float(np.finfo(np.float32).eps)
 
 
-@pytest.mark.parametrize("value", [0.0, 1.0, 0.1, RATIO + 0.1, -1e-30])
-@pytest.mark.parametrize("kind", [np.asarray, sp.csr_array])
+@every("value", [0.0, 1.0, 0.1, RATIO + 0.1, -1e-30])
+@every("kind", [np.asarray, sp.csr_array])
 def test_constant_columns_under_std_are_named(value, kind):
     X = near(4, n=1000, d=6)
     X[:, [2, 5]] = value
@@ -199,7 +200,7 @@ def test_a_block_wider_than_the_rows_is_cut_to_their_columns():
     assert known.basis.shape == known.product.shape == (3, 3)
 
 
-@pytest.mark.parametrize("name", registry.ALGORITHMS)
+@every("name", registry.ALGORITHMS)
 def test_the_opening_is_as_wide_as_the_algorithm_iterates(name):
     algorithm = registry.make(name, oversample=3)
     gap = name == "fed_oapm"  # which takes a column more for it

@@ -6,6 +6,7 @@ from dataclasses import FrozenInstanceError, replace
 import numpy as np
 import pytest
 from builders import three_clients
+from cases import every
 
 from flower_pca import DP, AirChannel, ConfigError, Krylov, MaskedSums, PCAResult, Question, assembly, make, simulate
 from flower_pca.strategies import PCAStrategy
@@ -23,7 +24,7 @@ QUESTIONS = {
 }
 
 
-@pytest.mark.parametrize("case", QUESTIONS)
+@every("case", QUESTIONS)
 def test_plain_values_ask_the_same_again(case):
     algorithm, asked = QUESTIONS[case]
     question = assembly.question(algorithm, **{"n_components": 2, **asked})
@@ -81,7 +82,7 @@ REFUSED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", REFUSED)
+@every("case", REFUSED)
 def test_what_does_not_go_together_is_refused_when_it_is_asked(case):
     asked, words = REFUSED[case]
     with pytest.raises(ConfigError) as caught:

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from cases import every
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -36,7 +37,7 @@ AUDIENCES = {
 }
 
 
-@pytest.mark.parametrize("call", AUDIENCES)
+@every("call", AUDIENCES)
 def test_whom_a_message_is_for(call):
     roll = opened()
     assert roll.audience(call, roll.present(range(6)), number=7) == AUDIENCES[call]
@@ -75,8 +76,8 @@ def test_an_opening_asks_once_more_and_then_counts_those_that_answered(call):
     assert (roll.members, roll.unfit, roll.awaited) == (some(0, 2), some(1), some())
 
 
-@pytest.mark.parametrize("call", OPENINGS)
-@pytest.mark.parametrize("spare", [False, True])
+@every("call", OPENINGS)
+@every("spare", [False, True])
 def test_an_opening_by_sums_counts_at_once_and_may_spare_the_others(call, spare):
     roll = Roll(summed=True, asked=some(0, 1, 2))
     roll, verdict = roll.take(call, some(0, 2), asked=[0, 1, 2], spare=spare)
@@ -94,7 +95,7 @@ def test_members_are_asked_once_more_and_a_second_miss_loses_them():
     assert not lost.reopen().lost
 
 
-@pytest.mark.parametrize("how", ["by sums", "banned", "nobody twice"])
+@every("how", ["by sums", "banned", "nobody twice"])
 def test_members_that_cannot_be_asked_again_are_lost(how):
     roll = opened(summed=how == "by sums")
     came = some(0, 1)
@@ -114,7 +115,7 @@ def test_one_answer_completes_a_message_for_anyone(call):
     assert roll.take(call, some(0, 1, 2), asked=[0, 1, 2])[0].whole
 
 
-@pytest.mark.parametrize("call", [*OPENINGS, *OTHERS])
+@every("call", [*OPENINGS, *OTHERS])
 def test_the_third_silence_in_a_row_is_an_error_with_the_first_failure(call):
     roll = Roll(asked=some(0, 1)).fail([], "client 0: no answer.").fail([], "another")
     for _ in range(2):
@@ -137,7 +138,7 @@ CHANGES = {  # who is here, whether the newest round was whole, whether the miss
 }
 
 
-@pytest.mark.parametrize("case", CHANGES)
+@every("case", CHANGES)
 def test_when_the_newest_round_was_of_another_set(case):
     here, whole, counted, changed = CHANGES[case]
     came = some(0, 1, 2) if whole else some(0, 1)

@@ -2,18 +2,12 @@
 
 import numpy as np
 import pytest
-from builders import deal, falling
-from by_hand import answer, assert_pca_of, clients, drive, session, step
+from by_hand import SHARDS, X, answer, assert_pca_of, clients, drive, session, step, without
+from cases import every
 
 from flower_pca.core.stage import Reply
 
-X = falling(120, 10, seed=0)
-SHARDS = deal(X, (30, 20, 50, 20))
 EXACT = "krylov(tol=1e-12)"
-
-
-def without(*gone):
-    return np.concatenate([shard for i, shard in enumerate(SHARDS) if i not in gone])
 
 
 def spoil(client, **arrays):
@@ -159,7 +153,7 @@ SPOILED = {
 }
 
 
-@pytest.mark.parametrize("how", SPOILED)
+@every("how", SPOILED)
 def test_a_bad_answer_is_named_left_out_and_its_client_never_asked_again(how):
     arrays, reason = SPOILED[how]
     run, nodes = session(EXACT), clients(SHARDS)
@@ -185,8 +179,8 @@ OPENING_SPOILED = {
 }
 
 
-@pytest.mark.parametrize("client", [0, 1, 3])
-@pytest.mark.parametrize("how", OPENING_SPOILED)
+@every("client", [0, 1, 3])
+@every("how", OPENING_SPOILED)
 def test_a_bad_answer_to_the_opening_is_left_out(how, client):
     run, nodes = session(EXACT), clients(SHARDS)
     step(run, nodes, change=spoil(client, **OPENING_SPOILED[how]))

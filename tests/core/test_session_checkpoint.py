@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from builders import deal, falling
 from by_hand import clients, drive, session, step
+from cases import every
 
 from flower_pca.base.errors import ConfigError
 
@@ -97,7 +98,7 @@ OTHERS = {
 }
 
 
-@pytest.mark.parametrize("name", OTHERS)
+@every("name", OTHERS)
 def test_a_checkpoint_of_other_arguments_is_refused(name):
     algorithm, arguments, got = OTHERS[name]
     header, arrays = session("krylov").checkpoint()

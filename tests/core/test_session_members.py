@@ -3,20 +3,14 @@
 import numpy as np
 import pytest
 from builders import deal, falling
-from by_hand import assert_pca_of, clients, drive, lost, session, step
-from cases import slow_if
+from by_hand import SHARDS, X, assert_pca_of, clients, drive, lost, session, step, without
+from cases import every, slow_if
 
 from flower_pca.base.errors import ConfigError, NotEnoughNodes
 from flower_pca.base.status import Outcome
 from flower_pca.core.standing import MAX_RESTARTS
 
-X = falling(120, 10, seed=0)
-SHARDS = deal(X, (30, 20, 50, 20))
 EXACT, FAPS = "krylov(tol=1e-12)", "faps(tol=1e-11)"
-
-
-def without(*gone):
-    return np.concatenate([shard for i, shard in enumerate(SHARDS) if i not in gone])
 
 
 def test_a_missing_member_of_a_fixed_set_is_asked_once_more_and_then_counted():
@@ -47,7 +41,7 @@ def test_a_member_missing_twice_sends_the_run_back_to_the_opening():
 
 
 @pytest.mark.parametrize("algorithm", slow_if([EXACT, "ssi(tol=1e-11)", FAPS, "dr_svd(rank=10)"], FAPS))
-@pytest.mark.parametrize("lasting", [False, True])
+@every("lasting", [False, True])
 def test_when_a_member_is_gone_for_good_the_answer_is_the_pca_of_those_present(algorithm, lasting):
     run, nodes = session(algorithm), clients(SHARDS)
     memories = {}
@@ -112,8 +106,8 @@ def test_newcomers_at_every_end_stop_the_run_with_a_status():
     assert not result.status.ok
 
 
-@pytest.mark.parametrize("before", [0, 1])
-@pytest.mark.parametrize("algorithm", ["ssi", "krylov"])
+@every("before", [0, 1])
+@every("algorithm", ["ssi", "krylov"])
 def test_rounds_without_any_answer_end_the_run(algorithm, before):
     run, nodes = session(algorithm), clients(SHARDS)
     for _ in range(before):

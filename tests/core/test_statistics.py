@@ -4,6 +4,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from cases import every
 from scipy import sparse
 
 from flower_pca.base.errors import DataError
@@ -35,9 +36,9 @@ def table(n, d=8, seed=0, gaps=0.0):
 FRAMES = {"none": lambda r, d: Frame(), "both": lambda r, d: Frame(r.standard_normal(d), np.exp(r.standard_normal(d)))}
 
 
-@pytest.mark.parametrize("frame", FRAMES)
-@pytest.mark.parametrize("n", [1, 2, 5, 7, 8, 9, 200])
-@pytest.mark.parametrize("kind", KINDS)
+@every("frame", FRAMES)
+@every("n", [1, 2, 5, 7, 8, 9, 200])
+@every("kind", KINDS)
 def test_what_is_asked_of_statistics_is_what_rows_say(kind, n, frame):
     X, rng = table(n), np.random.default_rng(1)
     d, frame = X.shape[1], FRAMES[frame](rng, X.shape[1])
@@ -97,7 +98,7 @@ def test_gaps_without_a_fill_are_refused():
             use()
 
 
-@pytest.mark.parametrize("far", [0.0, 1e3, 1e9])
+@every("far", [0.0, 1e3, 1e9])
 def test_sparse_columns_that_would_cancel_are_centred_first(far):
     rng = np.random.default_rng(3)
     X = rng.integers(-3, 4, (300, 6)) * (rng.random((300, 6)) < 0.4).astype(float)
@@ -118,7 +119,7 @@ def whole(rows):
     return [[round(Fraction(x) / Fraction(2) ** int(u)) for x, u in zip(r, units, strict=True)] for r in rows], units
 
 
-@pytest.mark.parametrize("shape", [(40, 7), (3, 30), (1, 1), (300, 2)])
+@every("shape", [(40, 7), (3, 30), (1, 1), (300, 2)])
 def test_products_of_large_sparse_rows_are_those_of_whole_numbers(shape):
     rng = np.random.default_rng(shape)
     X = np.where(rng.random(shape) < 0.6, rng.standard_normal(shape) * 10.0 ** rng.integers(-5, 5, shape[1]), 0.0)

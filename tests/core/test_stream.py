@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from cases import every
 
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.data.sources import Arrivals
@@ -89,7 +90,7 @@ def test_masks_and_masked_arrays_and_nan_say_the_same():
     assert np.isfinite(X).all()  # the caller's rows are untouched
 
 
-@pytest.mark.parametrize(
+@every(
     ("build", "message"),
     [
         (lambda: Stream(X, batch=4, missing=np.ones((10, 2), bool)), "The mask of the client must be of the shape of"),
@@ -144,7 +145,7 @@ def test_gaps_are_taken_out_of_a_copy_of_rows(order):
     np.testing.assert_array_equal(rows, given)
 
 
-@pytest.mark.parametrize("share", [0.05, 0.5, 0.93])
+@every("share", [0.05, 0.5, 0.93])
 def test_fits_are_lapacks_least_squares_of_minimum_norm(share):
     rng = np.random.default_rng(int(100 * share))
     P = np.linalg.qr(rng.standard_normal((40, 6)))[0]
@@ -155,7 +156,7 @@ def test_fits_are_lapacks_least_squares_of_minimum_norm(share):
     assert deficient == sum(int(e[2] < 6) for e in exact)
 
 
-@pytest.mark.parametrize(("d", "r", "share"), [(900, 20, 0.1), (300, 30, 0.05), (1500, 48, 0.6), (3000, 5, 0.3)])
+@every(("d", "r", "share"), [(900, 20, 0.1), (300, 30, 0.05), (1500, 48, 0.6), (3000, 5, 0.3)])
 def test_fits_are_least_squares_of_many_columns_along_many_directions(d, r, share):
     rng = np.random.default_rng(r)
     P = np.linalg.qr(rng.standard_normal((d, r)))[0]
@@ -186,7 +187,7 @@ def test_fits_where_a_direction_is_not_seen_at_all():
     assert deficient == 2
 
 
-@pytest.mark.parametrize("small", [1e-1, 1e-2, 1e-4])
+@every("small", [1e-1, 1e-2, 1e-4])
 def test_fits_where_little_is_seen_of_a_direction_are_least_squares_all_the_same(small):
     P = np.linalg.qr(np.random.default_rng(5).standard_normal((60, 4)))[0]
     P[0], P[1:, 1] = 0.0, small * P[1:, 1]

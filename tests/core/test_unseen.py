@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from cases import every
 from scipy import sparse
 
 from flower_pca.algorithms.robust import base, sizes
@@ -36,7 +37,7 @@ def test_the_same_entries_are_hidden_however_rows_are_dealt_out(cuts):
     np.testing.assert_array_equal(np.concatenate(found), places(LocalData(X)))
 
 
-@pytest.mark.parametrize("kind", [sparse.csr_array, lambda A: A.astype(np.float32), lambda A: 1e8 * A, lambda A: A / 3])
+@every("kind", [sparse.csr_array, lambda A: A.astype(np.float32), lambda A: 1e8 * A, lambda A: A / 3])
 def test_nor_do_storage_and_units_matter(kind):
     rows = X.astype(np.float32).astype(float)  # so that it is the same in single precision
     np.testing.assert_array_equal(places(LocalData(kind(rows))), places(LocalData(rows)))
@@ -58,8 +59,8 @@ def test_gaps_are_not_hidden():
     assert ((of_rows >= 0) & (of_rows < 400)).all()
 
 
-@pytest.mark.parametrize("top", [-3, 4, 20])
-@pytest.mark.parametrize("deviation", [1e-9, 0.03, 7.0])
+@every("top", [-3, 4, 20])
+@every("deviation", [1e-9, 0.03, 7.0])
 def test_the_size_of_ordinary_entries_is_seen_beside_far_ones(deviation, top):
     rng = np.random.default_rng(8)
     R = deviation * 2.0**top / 16 * rng.standard_normal(20_000)
@@ -71,8 +72,8 @@ def test_the_size_of_ordinary_entries_is_seen_beside_far_ones(deviation, top):
     assert sizes.squares(sizes.count(R, top), top, lam, 1.5) == pytest.approx(np.sum(C**2), rel=0.03)
 
 
-@pytest.mark.parametrize("top", [-40, 0, 7])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@every("top", [-40, 0, 7])
+@every("dtype", [np.float32, np.float64])
 def test_an_entry_has_its_bin_in_its_own_bits(dtype, top):
     rng = np.random.default_rng(8)
     R = (rng.choice([-1.0, 1.0], 5000) * 2.0 ** rng.uniform(top - 65, top + 5, 5000)).astype(dtype)

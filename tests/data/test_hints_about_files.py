@@ -4,6 +4,7 @@ import re
 
 import numpy as np
 import pytest
+from cases import every
 from pages import flower_pca
 
 from flower_pca import from_frame, simulate
@@ -286,7 +287,7 @@ def test_nothing_is_said_of_ready_data(spec, deal):
     assert simulate("krylov", shards, n_components=2, scale="max_abs").hints == ()
 
 
-@pytest.mark.parametrize("seed", range(20))
+@every("seed", range(20))
 def test_ordinary_sites_are_hardly_ever_accused(seed):
     """Many draws at once: alike sites, unlike ones, few rows, rare codes, heavy tails, counts, and rounded numbers."""
     rng = np.random.default_rng(seed)

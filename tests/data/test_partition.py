@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from cases import every
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -43,7 +44,7 @@ def test_every_row_has_one_client_and_every_client_a_row(name, data):
     assert sorted(np.concatenate(parts).tolist()) == list(range(n_rows))
 
 
-@pytest.mark.parametrize("name", PARTITIONS)
+@every("name", PARTITIONS)
 def test_it_is_the_same_every_time(name):
     beside = {"y": np.arange(50) % 3, "site": np.arange(50) % 4}
     for a, b in zip(*(make(spec(name, 4), 50, 4, beside=beside) for _ in range(2)), strict=True):
@@ -83,7 +84,7 @@ def test_a_power_law_falls():
     assert len({len(part) for part in make("power_law(exponent=0)", 1000, 5)}) == 1
 
 
-@pytest.mark.parametrize(
+@every(
     ("text", "message"),
     [
         ("idd", r"^The partition must be one of contiguous, iid.* Got 'idd'\. Did you mean 'iid'\?"),
@@ -152,7 +153,7 @@ def test_clients_are_empty_only_if_asked():
     assert sum(map(len, shards)) == 40
 
 
-@pytest.mark.parametrize("per_client", [1, 2, 5])
+@every("per_client", [1, 2, 5])
 def test_by_label_gives_few_labels_to_each(per_client):
     parts = make(f"by_label(per_client={per_client})", 1000, 10, beside={"y": LABELS})
     assert max(len(np.unique(LABELS[part])) for part in parts) <= per_client

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from cases import every
 from scipy import sparse
 
 from flower_pca import ConfigError, DataError, simulate
@@ -170,7 +171,7 @@ def test_pickled_objects_are_never_loaded(tmp_path):
             make(str(tmp_path / path))
 
 
-@pytest.mark.parametrize(
+@every(
     ("text", "message"),
     [
         ("npyy(path='x')", r"^The data source must be one of npy, npz.* Got 'npyy'\. Did you mean 'npy'\?"),
@@ -191,7 +192,7 @@ def test_bad_specs_are_refused_in_words(text, message):
         make(text)
 
 
-@pytest.mark.parametrize(
+@every(
     ("text", "law"),
     [
         ("geometric(n=300, d=20, xi=1.1)", 1.1 ** -np.arange(20.0)),

@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 from federation import LONG, Federation
-from hospitals import NAMES, ORDERS, SITES, SORTED, X, write
+from hospitals import NAMES, ORDERS, SITES, SORTED, X, is_pooled, write
 from pages import ROOT
 
 from flower_pca import PCAResult, SiteRows, simulate
@@ -59,17 +59,6 @@ def run(federation, name, config=""):
         return PCAResult.load(out / "result.npz")
     assert found["status"] == "finished:failed", said
     return federation.flwr("log", identity, "trial", "--show")  # what was streamed may lack the end
-
-
-def is_pooled(result, columns):
-    assert isinstance(result, PCAResult), result
-    rows = X[:, [NAMES.index(name) for name in columns]]
-    _, s, V = np.linalg.svd(rows - rows.mean(axis=0), full_matrices=False)
-    signs = np.sign(np.sum(V[:3] * result.components_, axis=1))[:, None]
-    assert result.feature_names_in_.tolist() == list(columns)
-    assert result.site_names == dict(enumerate(SITES))
-    np.testing.assert_allclose(result.explained_variance_, s[:3] ** 2 / (len(X) - 1), rtol=1e-12)
-    np.testing.assert_allclose(result.components_, V[:3] * signs, atol=1e-10)
 
 
 def is_monitored(result):

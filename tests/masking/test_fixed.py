@@ -4,6 +4,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from cases import every
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -51,7 +52,7 @@ def test_wide_sums_are_off_by_their_noise_whatever_the_scale(values):
     assert abs(total - exact) <= Fraction(18 * np.sqrt(len(values))) / 2**96 + Fraction(np.spacing(float(abs(exact))))
 
 
-@pytest.mark.parametrize(("value", "bound"), [(1.001, 1.0), (-1.001, 1.0), (np.nan, 1.0), (np.inf, 0.0), (1e29, 0.0)])
+@every(("value", "bound"), [(1.001, 1.0), (-1.001, 1.0), (np.nan, 1.0), (np.inf, 0.0), (1e29, 0.0)])
 def test_what_is_beyond_the_bound_is_an_error(value, bound):
     bounds = {"Y": np.array(bound)}
     with pytest.raises(DataError, match=r"Every entry of Y of this client must be finite and at most .* bound of the"):
@@ -88,7 +89,7 @@ def law(fractions, draws=100_000):
     return np.bincount(words + 64, minlength=160)
 
 
-@pytest.mark.parametrize("fractions", [((0.2, 0.8), (0.5, 0.5)), ((0.1, 0.1, 0.8), (1 / 3, 1 / 3, 1 / 3)),
+@every("fractions", [((0.2, 0.8), (0.5, 0.5)), ((0.1, 0.1, 0.8), (1 / 3, 1 / 3, 1 / 3)),
                                        ((0.49, 0.0, 0.49), (0.98, 0.0, 0.0))])  # fmt: skip
 def test_a_step_as_large_as_the_answers_does_not_compare_clients(fractions):
     """The law of the sum is that of its sum: chi-squared of two samples of 1e5, far below where laws differ."""
@@ -103,7 +104,7 @@ def test_plain_rounding_would():
     assert round(0.2) + round(0.8) != round(0.5) + round(0.5)
 
 
-@pytest.mark.parametrize("size", [2.0**-60, 1.0, 2.0**55])
+@every("size", [2.0**-60, 1.0, 2.0**55])
 def test_the_noise_is_there_whatever_the_size_of_an_answer(size):
     """A number so large that float64 has no digits for the noise gets all of it."""
     bounds = {"Y": np.array(2.0**56)}

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from builders import mixed, pooled, sine, two_lead
+from builders import imputed, mixed, pooled, sine, two_lead
 from cases import slow_if
 from fake_grid import grid_of, in_a_run
 from masked import gappy
@@ -12,11 +12,6 @@ from flower_pca.strategies import PCAStrategy
 
 FAPS = "faps(inner_steps=10)"
 BOTH = {"missing": "mean", "mask": True}
-
-
-def imputed(parts):
-    fill = np.nanmean(np.vstack(parts), axis=0)
-    return [np.where(np.isnan(X), fill, X) for X in parts]
 
 
 @pytest.mark.parametrize("center", [True, False])

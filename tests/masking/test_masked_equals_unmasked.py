@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from builders import two_lead
+from cases import paired
 from masked import gappy
 from results import assert_close, assert_close_own
 from spoilt import ROWS
@@ -123,8 +124,7 @@ def test_masked_equals_unmasked(case: Case) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("n_clients", [2, 5, 12])
-@pytest.mark.parametrize("name", ROUNDS)
+@pytest.mark.parametrize(("n_clients", "name"), paired([2, 5, 12], ROUNDS))
 def test_without_self_masks_it_is_the_same_in_half_the_messages(name: str, n_clients: int) -> None:
     settings = {"n_components": 2, "max_rounds": ROUNDS[name], "evaluate": True}
     both, single = (

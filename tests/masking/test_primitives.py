@@ -4,6 +4,7 @@ import random
 
 import numpy as np
 import pytest
+from cases import every
 from Crypto.Cipher import ChaCha20 as OtherChaCha20
 from Crypto.Cipher import ChaCha20_Poly1305 as OtherAEAD
 from Crypto.Hash import SHA256
@@ -67,7 +68,7 @@ def test_sealed_shares_are_those_of_another_implementation():
     assert primitives.unseal(key, sealed, context) == text
 
 
-@pytest.mark.parametrize("how", ["flipped", "cut", "of another sum", "under another key"])
+@every("how", ["flipped", "cut", "of another sum", "under another key"])
 def test_what_was_changed_is_not_opened(how):
     key, context = bytes(range(32)), b"sum 3"
     sealed = bytearray(primitives.seal(key, bytes(32), context))
@@ -93,8 +94,8 @@ def test_the_prime_is_one():
     assert P < 2**128
 
 
-@pytest.mark.parametrize("secret", [0, 1, 5, P - 1])
-@pytest.mark.parametrize("needed", [1, 2, 3, 9])
+@every("secret", [0, 1, 5, P - 1])
+@every("needed", [1, 2, 3, 9])
 def test_a_secret_is_the_value_at_zero_of_the_polynomial_through_the_shares(secret, needed):
     rng = random.Random(needed)
     polynomial = [secret, *(rng.randrange(P) for _ in range(needed - 1))]
@@ -136,7 +137,7 @@ def lagrange(points, x):
     return sum(rows[k][3] * x**k for k in range(3)) % P
 
 
-@pytest.mark.parametrize(("needed", "count"), [(2, 2), (3, 5), (16, 30)])
+@every(("needed", "count"), [(2, 2), (3, 5), (16, 30)])
 def test_any_enough_shares_bring_a_secret_back_and_fewer_do_not(needed, count):
     secret = bytes(range(16))
     shares = list(enumerate(primitives.split(secret, needed, count)))

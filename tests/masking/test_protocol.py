@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from builders import leading, two_lead
+from cases import every
 from masked import Run
 from scipy.stats import chi2, hypergeom
 
@@ -189,7 +190,7 @@ def test_a_client_gives_away_one_share_of_a_peer_and_only_if_enough_survive():
     assert up["mask.keys"].shape == (0, 16)
 
 
-@pytest.mark.parametrize("what", ["shares", "upload", "unmask"])
+@every("what", ["shares", "upload", "unmask"])
 def test_a_replayed_message_is_refused(what):
     run = Run(FIVE, "ssi").until(what, 0)
     message = run.message()
@@ -216,7 +217,7 @@ LIES = {
 }
 
 
-@pytest.mark.parametrize("lie", LIES)
+@every("lie", LIES)
 def test_a_set_up_that_would_not_protect_is_refused(lie):
     run = Run(FIVE, "ssi")
     run.step()
@@ -243,7 +244,7 @@ def test_a_server_that_puts_a_mask_key_of_its_own_in_a_peer_s_place_is_refused()
         messages_to(run, 0, asked)
 
 
-@pytest.mark.parametrize("how", ["flipped", "cut", "swapped"])
+@every("how", ["flipped", "cut", "swapped"])
 def test_sealed_shares_that_were_tampered_with_are_refused_by_their_receiver(how):
     run = Run(FIVE, "ssi").until("upload", 0)
     asked = run.message().arrays_for(0)
@@ -320,7 +321,7 @@ def test_rings_of_neighbours_are_regular_symmetric_and_whole():
     assert server.graph(200, 40) != server.graph(200, 40)
 
 
-@pytest.mark.parametrize("clients", [101, 102, 150, 200, 1000, 8192])
+@every("clients", [101, 102, 150, 200, 1000, 8192])
 def test_neighbours_are_the_fewest_that_keep_to_the_stated_level_of_security(clients):
     """By scipy's hypergeometric distribution: where a fifth collude, a majority of some client's neighbours do."""
     k = MaskedSums().degree(clients)

@@ -13,8 +13,6 @@ from results import assert_close_own
 from spoilt import ROWS, SMALL
 
 from flower_pca import (
-    AirChannel,
-    ConfigError,
     ExactPerPCA,
     NotEnoughNodes,
     Outcome,
@@ -168,38 +166,6 @@ def test_a_set_that_keeps_changing_comes_to_an_end(name, every):
             simulate(algorithm, FIVE, **settings)
     else:
         assert simulate(algorithm, FIVE, **settings).status.outcome is Outcome.MAX_ROUNDS
-
-
-REFUSED = {
-    "exact_per_pca(init='upload')": "Use exact_per_pca, with its other parameters as they usually are",
-    "exact_per_pca(init='qu')": "Use exact_per_pca, with its other parameters as they usually are",
-    "exact_per_pca(collect=True)": "Use exact_per_pca, with its other parameters as they usually are",
-    "per_pca": r"Use per_pca\(eta=0\.1\), with its other parameters as they usually are",
-    "per_pca(eta=0.1, init='upload')": r"Use per_pca\(eta=0\.1\), with its other parameters",
-}
-
-
-@pytest.mark.parametrize("spec", REFUSED)
-def test_settings_that_ask_for_single_answers_are_refused_by_name(spec):
-    with pytest.raises(
-        ConfigError, match=rf"The algorithm under masks must be one whose answers add up: .*{REFUSED[spec]}"
-    ):
-        simulate(spec, FIVE, n_components=2, mask=True)
-
-
-@pytest.mark.parametrize("name", ["consensus_rpca", "exact_per_pca"])
-def test_sampled_clients_would_need_last_answers(name):
-    with pytest.raises(
-        ConfigError,
-        match=rf"The algorithm under masks and with a fraction .* needs no last answers .* Got {name}\. Use ssi\.",
-    ):
-        simulate(name, FIVE, n_components=2, mask=True, participation=0.5)
-
-
-@pytest.mark.parametrize("name", SPECS)
-def test_what_can_be_masked_cannot_therefore_be_sent_over_the_air(name):
-    with pytest.raises(ConfigError, match=f"The algorithm over the air must be .*Got {name}"):
-        simulate(SPECS[name], FIVE, n_components=2, channel=AirChannel(noise_std=1e-3))
 
 
 @pytest.mark.parametrize("name", ["ConsensusRPCA", "ExactPerPCA"])

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 import pytest
-from builders import three_lead
+from builders import loss, three_lead
+from cases import paired
 from fake_grid import FakeGrid, app_of, grid_of, metrics_of
 from masked import Run, gone
-from scipy.stats import chi2, kstest, norm
+from scipy.stats import chi2, kstest
 
 from flower_pca import (
     DP,
-    ConfigError,
     MaskedSums,
     NotEnoughNodes,
     Outcome,
@@ -45,11 +43,6 @@ def budget(**changes):
 def clipped(X, norm_of_rows, mean=0.0, scale=1.0):
     F = (X - mean) / scale
     return F * np.minimum(1.0, norm_of_rows / np.linalg.norm(F, axis=1, keepdims=True))
-
-
-def loss(epsilon, mu):
-    """delta by the textbook form of the formula, which is accurate for moderate numbers."""
-    return norm.cdf(mu / 2 - epsilon / mu) - np.exp(epsilon) * norm.cdf(-mu / 2 - epsilon / mu)
 
 
 def exact(name, message, X, clip):
@@ -157,9 +150,9 @@ def test_the_answer_is_better_than_with_noise_in_full_at_the_same_epsilon(method
     assert 0.5 * np.sqrt(6) < ratio < 2.0 * np.sqrt(6)
 
 
-@pytest.mark.parametrize("center", [True, False])
-@pytest.mark.parametrize("scale", [None, "std"])
-@pytest.mark.parametrize("method", [METHODS[0].replace("4", "15"), *METHODS[1:]])
+@pytest.mark.parametrize(
+    ("center", "scale", "method"), paired([True, False], [None, "std"], [METHODS[0].replace("4", "15"), *METHODS[1:]])
+)
 def test_with_little_noise_the_answer_is_nearly_the_exact_one(method, scale, center):
     parts, settings = three_lead(5), {"scale": scale, "center": center}
     truth = simulate("krylov", parts, n_components=3, **settings)
@@ -237,32 +230,6 @@ def test_each_client_adds_the_same_noise_as_without_masks_but_a_share_of_it():
 # What is refused.
 
 
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
-        ({"mask": MaskedSums(bound=9.0)}, "bound of the masks must be left out with dp. Got 9.0."),
-        (
-            {"algorithm": "faps"},
-            "The algorithm with dp must be one whose answers no row can change by",
-        ),
-        ({"dp": budget(epsilon=1.0, colluding=0), "scale": "max_abs"}, "scale under masks must be None or 'std'"),
-        ({"algorithm": "ssi(max_rounds=2)", "missing": "mean"}, "missing with dp must be \"error\". Got 'mean'."),
-    ],
-)
-def test_what_does_not_go_with_dp_and_masks_is_refused(given, words):
-    with pytest.raises(ConfigError, match=re.escape(words)):
-        simulate(
-            **{"algorithm": "ssi", "shards": three_lead(5), "n_components": 2, "dp": budget(), "mask": True, **given}
-        )
-
-
-def test_a_number_of_colluding_clients_is_checked():
-    with pytest.raises(ConfigError, match="colluding of dp must be a whole number of at least 0"):
-        budget(colluding=-1)
-    with pytest.raises(NotEnoughNodes, match=r"of a masked sum must be more than the 3 that may collude\. Got 3\."):
-        simulate("ssi(max_rounds=2)", three_lead(5), n_components=2, dp=budget(colluding=3), mask=True)
-
-
 @pytest.mark.parametrize("among", [np.array(4), np.array(0), np.array(2.0), np.array([1, 1])], ids=str)
 def test_a_client_shares_the_noise_with_no_more_than_must_survive_in_its_own_group(among):
     """Three of five have to; a message that counts on four would leave three with less than the stated noise."""
@@ -293,8 +260,7 @@ def test_without_masks_a_client_adds_the_noise_in_full():
 # Drop-outs, and sums that cannot be had.
 
 
-@pytest.mark.parametrize("at", range(1, 12))
-@pytest.mark.parametrize("back", [None, 1], ids=["for good", "and back"])
+@pytest.mark.parametrize(("at", "back"), paired(range(1, 12), [None, 1]))
 def test_ssi_goes_on_without_clients_that_drop_out(at, back):
     parts = three_lead(5, n=20_000)
     present = gone(1, 4, at=at, back=back and at + back)

@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 from builders import leading, two_lead
+from cases import paired
 from fake_grid import grid_of, is_pca_of
 from masked import STEPS, Run
 
-from flower_pca import ConfigError, MaskedSums, NotEnoughNodes, answering, simulate, strategies
+from flower_pca import MaskedSums, NotEnoughNodes, answering, simulate, strategies
 from flower_pca.base.errors import ProtocolError
 from flower_pca.core.stage import Failure, Reply
 from flower_pca.masking import fixed, messages, primitives
@@ -15,7 +16,6 @@ from flower_pca.masking.letters import Secrets
 
 FIVE = two_lead(5)
 SINGLE = MaskedSums(self_masks=False)
-ROUNDS = {"krylov": 2, "ssi": 2, "faps": 1}
 
 
 def without(*clients, parts=FIVE):
@@ -49,9 +49,7 @@ def test_a_client_that_drops_out_after_its_upload_is_in_the_sum():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [0, 1, 2, 3])
-@pytest.mark.parametrize("name", ["krylov", "ssi"])
-@pytest.mark.parametrize("parts", [FIVE, two_lead(9)], ids=len)
+@pytest.mark.parametrize(("number", "name", "parts"), paired([0, 1, 2, 3], ["krylov", "ssi"], [FIVE, two_lead(9)]))
 def test_two_that_drop_out_at_once(name, number, parts):
     run = Run(parts, f"{name}(min_rounds=3)", masks=SINGLE).until("upload", number)
     run.step(silent={0}, gone={3})
@@ -240,10 +238,3 @@ def test_nodes_refuse_unless_their_own_rule_agrees():
 )
 def test_settings_as_they_may_be_given(given, made):
     assert MaskedSums.of(given) == made
-
-
-def test_what_is_no_choice_is_refused():
-    with pytest.raises(ConfigError, match=r"self_masks of the masks must be one of True, False\. Got 'no'"):
-        MaskedSums(self_masks="no")
-    with pytest.raises(ConfigError, match=r"Got 1\. Choose one of these\."):
-        MaskedSums.of(1)

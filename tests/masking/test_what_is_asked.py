@@ -4,6 +4,7 @@ import flat
 import numpy as np
 import pytest
 from builders import leading, two_lead
+from cases import every
 from fake_grid import config_of, grid_of, in_a_run, is_pca_of, metrics_of
 from flwr.app import ArrayRecord
 from masked import Run
@@ -274,7 +275,7 @@ def test_words_without_a_bound_say_no_more_than_the_sum():
             assert ks_2samp(a, b, method="asymp").pvalue > 1e-9
 
 
-@pytest.mark.parametrize("clients", [1, 2, 3, 5, 100, 4095, 4096, 4097, fixed.MOST_CLIENTS])
+@every("clients", [1, 2, 3, 5, 100, 4095, 4096, 4097, fixed.MOST_CLIENTS])
 def test_no_word_leaves_its_room(clients):
     x = np.array([2.0**95, -(2.0**95), 2.0**95 - 2.0**42, -1e-20, 0.1] * 400)
     words = fixed.encode({"x": x}, {"x": np.array(0.0)}, clients).view(np.int64)

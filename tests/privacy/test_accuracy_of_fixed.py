@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from builders import few_rows, pooled, rotation, rows, sine, three_clients
+from cases import paired
 from scipy import sparse
 
 from flower_pca import simulate
@@ -70,8 +71,7 @@ def errors(shards, answers, **settings):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(("case", "seed"), paired(CASES, range(3)))
 def test_the_angle_to_lapack_is_no_wider(case, seed):
     make, settings = CASES[case]
     shards = make(seed)

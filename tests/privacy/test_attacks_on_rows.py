@@ -8,6 +8,7 @@ import itertools
 
 import numpy as np
 import pytest
+from cases import every
 from dishonest import Node, RefusedError, Sums
 from rounding import COUNT, HUGE, OUT, QUERIES, STEP, A, D, K, L, by_block, by_frame, nearest, old, old_product, rows
 
@@ -30,7 +31,7 @@ def masked(parts, bound):
     return ask
 
 
-@pytest.mark.parametrize("query", QUERIES)
+@every("query", QUERIES)
 def test_a_product_of_rows_tells_a_single_one(query):
     X = rows(120, 0)
     assert nearest(lambda frame, Z: old([X], frame, Z), X, query) <= 1e-2

@@ -9,6 +9,7 @@ import sys
 import numpy as np
 import pytest
 from builders import shards
+from cases import every
 
 from flower_pca import ConfigError, DataError, cli, registry, simulate
 from flower_pca.audit import audit
@@ -122,7 +123,7 @@ def test_faps_does_not_give_c_away_but_its_late_answers_tell_what_is_beside_z():
     assert all(leak.exact < late.exact for leak in closing if leak.client == late.client)
 
 
-@pytest.mark.parametrize("algorithm", ["uda", "wda", "dist_pca(local_components=5)"])
+@every("algorithm", ["uda", "wda", "dist_pca(local_components=5)"])
 def test_one_shot_averages_tell_the_clients_own_components_and_values(algorithm):
     found = audit(algorithm, SHARDS, n_components=K)
     for leak in found.leaks:

@@ -6,6 +6,7 @@ import stat
 import numpy as np
 import pytest
 from builders import mixed
+from cases import paired
 from dishonest import Node, RefusedError, Sums
 from fake_grid import FakeGrid, in_a_run
 from flwr.app import Context, RecordDict
@@ -15,7 +16,7 @@ from twins import PLAIN, D, questions, twins
 from flower_pca import answering, make, registry, simulate
 from flower_pca.clients import ConsensusRPCAClient, Rules, client_app
 from flower_pca.core.stage import Stage
-from flower_pca.rows import statistics
+from flower_pca.rows import fixed, statistics
 from flower_pca.rows.fixed import FixedData
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
@@ -33,8 +34,7 @@ def test_the_twins_are_some():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", [np.asarray, sparse.csr_array], ids=["dense", "sparse"])
-@pytest.mark.parametrize("name", SAFE)
+@pytest.mark.parametrize(("kind", "name"), paired([np.asarray, sparse.csr_array], SAFE))
 def test_two_tables_with_the_same_statistics_give_the_same_run(name, kind):
     others = [X + 1.0 for X in mixed(0).shards[1:]]
     others = [X[:, :D] for X in others]
@@ -119,6 +119,7 @@ def test_once_they_are_measured_no_half_reads_a_row(n):
     rng = np.random.default_rng(4)
     data = LocalData(rng.standard_normal((n, D)))
     FixedData.of(data)
+    fixed.parts(data)
     data._X = Sealed()
     for number in range(3):
         Z = np.linalg.qr(rng.standard_normal((D, 3)))[0]

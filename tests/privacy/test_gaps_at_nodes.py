@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from builders import mixed, pooled, sine
+from cases import every
 from dishonest import Node, RefusedError, Sums
 from fake_grid import FakeGrid, app_of, in_a_run
 from scipy import sparse
@@ -45,8 +46,8 @@ def test_two_fills_tell_the_rows_with_gaps_where_a_server_chooses_them(fills):
     )
 
 
-@pytest.mark.parametrize("answers", ["fixed", "rows"])
-@pytest.mark.parametrize("own", [True, False])
+@every("answers", ["fixed", "rows"])
+@every("own", [True, False])
 def test_own_means_are_not_the_servers_to_choose(own, answers):
     X, _ = rows(3)
     node = Node(0, X, answers=answers)
@@ -65,7 +66,7 @@ def test_own_means_are_not_the_servers_to_choose(own, answers):
     np.testing.assert_array_equal(*answers)
 
 
-@pytest.mark.parametrize("gaps", [1, 4, 5, 0])
+@every("gaps", [1, 4, 5, 0])
 def test_a_column_with_few_gaps_is_never_filled_by_others(gaps):
     X, _ = rows(gaps)
     X[:20, 0] = np.nan

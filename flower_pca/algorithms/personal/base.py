@@ -194,6 +194,7 @@ class Personalized(Iterative[S]):
     quantity: ClassVar[str] = "first-order residual of the shared components"
     measured: ClassVar[bool] = False
     tolerant: ClassVar[bool] = False
+    shares: ClassVar[bool] = True  # components whose number can be counted before, see `algorithms.personal.shared`
 
     local_components: int | apart.Apart | str = 1
     weights: str = "equal"
@@ -248,6 +249,8 @@ class Personalized(Iterative[S]):
             U = linalg.orth(model.columns[:, :r])
         elif self.given is not None:
             U = self._given_block(d, r)
+        elif self.init == "projection" and held_out.SHARED in model.left:
+            U = model.left[held_out.SHARED]
         else:
             block = linalg.random_basis(d, min(r + self.oversample, d), seed=model.seed + 1)
             U, none = block[:, :r], np.empty((d, 0))

@@ -163,6 +163,7 @@ def _cut(parts: Sequence[Array]) -> Array:
 AUTO: Final = "auto"
 ASKS: Final[Mapping[str, Ask]] = {"own": OWN_WIDTH.by_client, AUTO: FLAG}
 CHOSEN: Final = "chosen"  # in a client's memory, and in its last answer
+SHARED: Final = "shared_block"  # in the model: where a count of the shared ones lets the algorithm begin
 MOST: Final = 10  # own components that a client takes by itself
 FEW: Final = 1  # what one with too few rows to hold some out takes
 # sine of the angle from the U that a number was chosen beside, at which it is chosen anew

@@ -184,6 +184,7 @@ class TriplePCA(ExactPerPCA):
     }
     centers: ClassVar[bool] = False
     by_row: ClassVar[bool] = True
+    shares: ClassVar[bool] = False  # far entries would be held out with the rows
 
     threshold: float = 4.0
     inner_steps: int = 3

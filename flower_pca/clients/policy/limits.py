@@ -1,6 +1,6 @@
 """What every node refuses, without any rule of its own: messages that no strategy of ours sends.
 
-A message is held against the stage of the node's own package, whose `asks` say what each array is (`core.asks`). What
+A message is held against the stage of the node's own package, whose `asks` say what each array is (`core.kinds`). What
 they do not name is refused by name; and every number has its range, so that none makes a node work without end, ask for
 memory beyond that of its rows, or compute with what overflows. A message makes at most `MOST_STEPS` products of the
 rows and a block of at most max(d, `WIDEST`) columns. What a few bytes of it ask for, a width or all of C_i, takes no

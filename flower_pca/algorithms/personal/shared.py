@@ -1,0 +1,154 @@
+"""How many components clients share: those directions that nearly all of them hold, of the ones that are no noise.
+
+Each client counts the directions along which rows that it holds out are more than noise, as where it chooses the
+number of its own components (`algorithms.personal.held_out`). E_i are these directions of all its rows. One that all
+clients share is in the span of every E_i, so an eigenvalue of P = mean_i E_iE_i' near 1 belongs to it; one of a
+client's own is there as often as others have it by chance. What is above `CUT` counts as shared: what three clients of
+four hold.
+
+P is known by products, from block Lanczos: Ritz values are no larger than eigenvalues, so that nothing counts that is
+not there. The leading directions go on to the algorithm, which begins at them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar, Final
+
+import numpy as np
+
+from flower_pca.algorithms.personal import held_out
+from flower_pca.base import labels, linalg
+from flower_pca.base.errors import DataError
+from flower_pca.base.linalg import Array
+from flower_pca.base.status import Status
+from flower_pca.core.kinds import BLOCK, COUNT, Ask, Kind, Part
+from flower_pca.core.model import Model
+from flower_pca.core.stage import Arrays, Stage
+from flower_pca.rows import folds
+from flower_pca.rows.local import LocalData
+
+SHARED: Final = "shared"  # the number of components that asks for it
+CUT: Final = 0.75
+MOST: Final = 10  # shared components that are looked for
+FEWEST: Final = 3  # clients, of which any two have much in common by chance
+_WIDTH: Final = MOST + 2
+_ROUNDS: Final = 6
+_KEPT: Final = "clear"  # in a client's memory, its E
+_SETTLED: Final = 0.1  # residuals of those that count, and of the next
+
+
+@dataclass(frozen=True)
+class SharedState:
+    """The blocks Q sent so far, their products with P, the block to send; what is known once that will do.
+
+    Attributes:
+        clients: How many clients have told.
+        values: Ritz values of P, largest first.
+        basis: Their vectors.
+        found: Whether the number is known.
+    """
+
+    Q: Array
+    PQ: Array
+    block: Array
+    rounds: int = 0
+    clients: int = 0
+    values: Array | None = None
+    basis: Array | None = None
+    found: bool = False
+
+    @property
+    def everyone(self) -> bool:
+        """All clients are asked, even where a fraction of them is sampled."""
+        return True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shared(Stage[SharedState]):
+    """Products of a block with the projector on the directions of a client that are no noise.
+
+    Cost: at a client once what choosing its own number costs, five times the leading directions of four fifths of its
+    rows; `MOST + 2` columns of d floats each way, in one to `_ROUNDS` messages.
+    """
+
+    name: ClassVar[str] = SHARED
+    asks: ClassVar[Mapping[str, Ask]] = {"B": BLOCK}
+    fixed_set: ClassVar[bool] = True
+
+    def start(self, model: Model) -> SharedState:
+        none = np.empty((model.d, 0))
+        block = linalg.random_basis(model.d, min(_WIDTH, model.d), seed=model.seed + 1)
+        return SharedState(none, none, block, found=held_out.SHARED in model.left)
+
+    def broadcast(self, state: SharedState) -> Arrays:
+        return {"B": state.block}
+
+    @staticmethod
+    def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
+        return {"P": Part(arrays["B"].shape, Kind.ESTIMATE), "clients": COUNT}
+
+    def bounds(self, state: SharedState, model: Model) -> Mapping[str, Array | float]:
+        return {"P": 1.0, "clients": 1.0}
+
+    @staticmethod
+    def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
+        B = arrays["B"]
+        if data.n < folds.FEWEST:
+            return {"P": np.zeros(B.shape), "clients": np.array(0.0)}, memory
+        E = memory.get(_KEPT, np.empty((0, 0)))
+        if len(E) != data.d:  # the first message, or a node that has lost its memory
+            most = min(MOST + held_out.MOST, data.d)
+            E = data.top(held_out.count(data, most)[0])[0].astype(np.float64)
+        return {"P": E @ (E.T @ B), "clients": np.array(1.0)}, {**memory, _KEPT: E}
+
+    def server(self, state: SharedState, total: Arrays, answered: frozenset[int]) -> SharedState:
+        clients = round(float(total["clients"]))
+        if clients < FEWEST:
+            rule = f"{FEWEST} at least, with {folds.FEWEST} rows or more each"
+            remedy = "Name a number of components: of so few clients any two have much in common by chance."
+            what = "The clients of which the shared components are counted"
+            raise DataError(what, must=rule, got=clients, then=remedy)
+        P = total["P"] / clients
+        Q, PQ = np.hstack([state.Q, state.block]), np.hstack([state.PQ, P])
+        values, basis, _, residuals = linalg.rayleigh_ritz(Q, PQ)
+        block = linalg.independent(linalg.complement(linalg.complement(P, Q), Q), 1e-8)
+        first = slice(int(np.sum(values > CUT)) + 1)
+        settled = np.all(residuals[first] <= np.minimum(_SETTLED, np.abs(values[first] - CUT)))
+        found = bool(settled) or not block.shape[1] or state.rounds + 1 >= _ROUNDS
+        state = replace(state, rounds=state.rounds + 1, clients=clients, values=values, basis=basis, found=found)
+        if found:
+            return state
+        return replace(state, Q=Q, PQ=PQ, block=block)
+
+    def status(self, state: SharedState) -> Status | None:
+        if state.found:
+            return Status.done()
+        return None
+
+    def finish(self, state: SharedState, model: Model) -> Model:
+        if state.values is None:  # the number was found before the set of clients changed
+            return model
+        assert state.basis is not None
+        values = state.values
+        r = min(int(np.sum(values > CUT)), MOST, model.d - 1)
+        if not r:
+            rule = f"held by {CUT:.0%} of the clients, of the directions that are more than noise"
+            got = f"{values[0]:.0%} for the first"
+            raise DataError("The shared components", must=rule, got=got, then="Name a number of components.")
+        return replace(
+            model,
+            n_components=r,
+            left={**model.left, held_out.SHARED: linalg.orth(state.basis[:, :r])},
+            choices={**model.choices, "components": _said(values, r, state.clients)},
+        )
+
+
+def _said(values: Array, r: int, clients: int) -> str:
+    """What counts, and what the first that does not is short of."""
+    found, of = labels.count(r, "shared component"), labels.count(clients, "client")
+    counted = f"{found}: of {of} {values[r - 1]:.0%} hold the last"
+    if r < len(values):
+        return f"{counted}, {max(float(values[r]), 0.0):.0%} the next, and {CUT:.0%} would have to"
+    return counted

@@ -448,10 +448,10 @@ def _odd_units(
 ) -> Iterator[str]:
     """Of the levels of all sites (sites x 3 x d), those of one in another unit, where there are `several` values."""
     alone = _alone(levels) & several
-    others, looked = "the other sites", alone.any(axis=1)
+    others, looked = "the other sites", np.flatnonzero(alone.any(axis=1)).tolist()
     if len(sites) == 2:  # either may be the odd one: one sentence is enough
-        others, looked = sites[1], looked & [True, False]
-    for i in np.flatnonzero(looked).tolist():
+        others, looked = sites[1], [i for i in looked if i == 0]
+    for i in looked:
         usual = _of_others(levels, i)
         columns_alone = np.flatnonzero(alone[i] & (usual[2] > usual[0])).tolist()
         units = {j: _unit(levels[i, :, j], usual[:, j]) for j in columns_alone}

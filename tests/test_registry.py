@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 from cases import every
-from checks import changed
+from checks import beside, changed
 
 from flower_pca import ConfigError, Krylov, ProtocolError, make
 from flower_pca.answering import answer
@@ -40,7 +40,8 @@ def test_an_algorithm_is_made_by_its_name(name):
 def test_the_spec_of_every_value_reads_back_as_the_same_algorithm(name):
     values = changed(name)
     for parameter, value in values.items():
-        changes = {parameter: value, **({"max_rounds": 3} if parameter == "min_rounds" else {})}
+        changes = {**beside(name, parameter), parameter: value}
+        changes |= {"max_rounds": 3} if parameter == "min_rounds" else {}
         one = make(name, **changes)
         assert f"{parameter}={value!r}" in one.spec
         assert make(one.spec) == one

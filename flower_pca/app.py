@@ -23,7 +23,7 @@ from flwr.serverapp import Grid, ServerApp
 from flower_pca import clients, registry
 from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError, private
-from flower_pca.clients.policy.rules import Rules, everything
+from flower_pca.clients.policy.rules import Rules, simulated
 from flower_pca.data import partition, sources
 from flower_pca.data.sources import Arrivals
 from flower_pca.data.table import take
@@ -55,7 +55,7 @@ def _load(context: Context) -> Any:
             return Stream(Arrivals(data), who=checks.NODE)
         with private():
             own = Rules.of_node_config(node)
-        rows = sources.make(data, levels=own.coded)
+        rows = sources.make(data, words=own.coded)
         if "batch" in node:
             return Stream(rows, batch=int(node["batch"]), who=checks.NODE)
         return rows
@@ -66,9 +66,9 @@ def _load(context: Context) -> Any:
         with private(hold=False):
             every = _parties(asked, str(config.get("ids", "")) or None, int(node["num-partitions"]) * _each(context))
             return every[int(node["partition-id"])]
-    coded = str(config.get("levels", "")) or None
+    words = Rules.of(None, simulated(config)).coded
     with private(hold=False):  # the run has named them
-        shards = _whole(asked, str(config["partition"]), int(node["num-partitions"]) * _each(context), wanted, coded)
+        shards = _whole(asked, str(config["partition"]), int(node["num-partitions"]) * _each(context), wanted, words)
         own = shards(int(node["partition-id"]))
     batch = int(config.get("batch", 0))
     if batch:
@@ -135,11 +135,10 @@ def _hosts(context: Context) -> range:
 
 
 @lru_cache(maxsize=1)
-def _whole(data: str, deal: str, clients: int, wanted: str | None, coded: str | None) -> Callable[[int], Any]:
+def _whole(data: str, deal: str, clients: int, wanted: str | None, words: tuple[str, ...]) -> Callable[[int], Any]:
     """From a client to its rows; made once per process, as a worker of a simulation plays many nodes."""
     needed, names = partition.column(deal), columns.names_in(wanted)
-    words = columns.names_in(coded) or ()
-    table = sources.table(data, beside=() if needed is None else (needed,), columns=names, levels=words)
+    table = sources.table(data, beside=() if needed is None else (needed,), columns=names, words=words)
     rows = table.rows
     parts = partition.make(deal, int(rows.shape[0]), clients, beside=table.beside)
     sites = partition.sites(deal, table.beside, parts)
@@ -158,11 +157,7 @@ def _rules(context: Context) -> Rules:
         given = Rules.of_node_config(context.node_config)
     if _own_rows(context.node_config) is not None:
         return given
-    seed = int(context.run_config.get("seed", 0) or 0)
-    free = {"allow": everything(), "answers": "rows", "missing": "mean", "split_columns": "any"}
-    if coded := context.run_config.get("levels"):
-        free |= {"levels": str(coded)}
-    return Rules.of(given, {**free, "noise_seed": seed})
+    return Rules.of(given, simulated(context.run_config))
 
 
 client_app = clients.client_app(_load, rules=_rules, hosts=_hosts)

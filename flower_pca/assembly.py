@@ -23,7 +23,8 @@ from flower_pca.core.run import Run
 from flower_pca.core.settings import DP, AskedHere, MaskedSums, why_bits
 from flower_pca.core.stage import Stage
 from flower_pca.dp.gaussian import Outlook
-from flower_pca.names import levels, ranges
+from flower_pca.names import ranges
+from flower_pca.names.coding import Coding
 from flower_pca.names.columns import names_in
 from flower_pca.results import start as starts
 from flower_pca.results.projection import Scaling
@@ -37,11 +38,10 @@ from flower_pca.tracking.tracker import Tracker
 from flower_pca.vertical import result as vertical
 
 if TYPE_CHECKING:
+    from flower_pca.core.drive import Around
     from flower_pca.layers.noise import Budget
-    from flower_pca.masking.run import Masked
-    from flower_pca.stages.leveled import Leveled
 
-AnyRun: TypeAlias = "Run | Masked | Leveled"
+AnyRun: TypeAlias = "Run | Around"
 
 
 class AskedSteps(TypedDict, total=False):
@@ -161,10 +161,10 @@ def run(asked: Question, *, judged: bool = True, start: Start | None = None) -> 
     """
     if start is not None:
         check(asked, start=type(start).__name__)
-    if asked.levels is not None:
-        if asked.columns is None or not levels.known(asked.levels):
-            return _leveled(asked, asked.levels, judged=judged, start=start)
-        asked = replace(asked, columns=levels.spread(asked.columns, asked.levels))
+    if (coding := asked.coding) is not None:
+        if asked.columns is None or not coding.known:
+            return _agreed(asked, coding, judged=judged, start=start)
+        asked = replace(asked, columns=coding.spread(asked.columns))
     algorithm, choices = _beforehand(asked)
     if asked.split == "columns":
         return _under(asked.mask, vertical.run(asked, algorithm, choices))
@@ -196,23 +196,24 @@ def run(asked: Question, *, judged: bool = True, start: Start | None = None) -> 
     return _under(asked.mask, made)
 
 
-def _leveled(asked: Question, some: levels.Levels, *, judged: bool, start: Start | None) -> Leveled:
-    """A run that begins by asking what levels there are, and goes on as one of these by name."""
-    from flower_pca.stages.leveled import Leveled
-    from flower_pca.stages.levels import Levels
+def _agreed(asked: Question, coding: Coding, *, judged: bool, start: Start | None) -> AnyRun:
+    """A run that begins by asking what columns are called, and goes on as one of all these by name."""
+    from flower_pca.stages.agreed import Agreed
+    from flower_pca.stages.naming import Naming
 
-    def then(columns: tuple[str, ...], found: levels.Levels) -> AnyRun:
-        return run(replace(asked, columns=columns, levels=found), judged=judged, start=start)
+    def then(columns: tuple[str, ...], found: Coding) -> AnyRun:
+        named: dict[str, Any] = {found.field: found.value}
+        return run(replace(asked, columns=columns, **named), judged=judged, start=start)
 
     algorithm, choices = _beforehand(asked)
     first = Run(
-        (Levels(),),
+        (Naming(),),
         model=_model(asked, algorithm, choices, None),
         roll=Roll(opens=False, min_clients=asked.min_clients, seed=asked.seed),
         result=Scaling,
         asked=asked.plain(),
     )
-    return Leveled(first, asked=some, columns=asked.columns, then=then)
+    return Agreed(first, coding=coding, columns=asked.columns, then=then)
 
 
 def _layers(asked: Question, algorithm: Algorithm[Any], bits: int) -> list[Layer]:
@@ -281,8 +282,8 @@ def _model(asked: Question, algorithm: Algorithm[Any], choices: dict[str, str], 
     if start is not None:
         basis = starts.block(start, algorithm, n_components=asked.begins, seed=asked.seed, wanted=asked.columns)
     shared: tuple[str, ...] = ()
-    if asked.levels is not None:
-        shared = levels.spread((), asked.levels)
+    if (coding := asked.coding) is not None:
+        shared = coding.made
     return Model(
         n_components=asked.begins,
         center=asked.centered,

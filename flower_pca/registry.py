@@ -101,7 +101,7 @@ _OTHERS: Final = {
     "oblique": "stages.ritz:Oblique",
     "evaluate": "stages.histograms:Evaluate",
     "influence": "stages.influence:Influence",
-    "levels": "stages.levels:Levels",
+    "names": "stages.naming:Naming",
     "medians": "algorithms.median_pca:Medians",
     "columns_opening": "vertical.stages:ColumnsOpening",
     "loadings": "vertical.stages:Loadings",

@@ -47,6 +47,7 @@ class Item:
         apart: Why it is run only where it is named; "" where all means it too.
         seeds: How many at the paper's size, if the paper says; None for as many as the room takes.
         sets: Over how many data sets it goes in the paper, if these are what its rows are of.
+        had: How many of them can be had here, in a night.
         beside: Is it no table of the paper's, but what another rests on? It does not count.
     """
 
@@ -59,6 +60,7 @@ class Item:
     apart: str = ""
     seeds: int | None = None
     sets: int = 0
+    had: int = 0
     beside: bool = False
 
     def experiment(self) -> tuple[report.Experiments, str, int]:
@@ -73,39 +75,72 @@ class Item:
 _GRID: Final = "sixteen problems of up to 5000 columns or 256000 rows, three draws, four algorithms each"
 _SPECTRA: Final = "three spectra without a gap, of which SSI and LocalPower take thousands of messages each"
 _LARGE: Final = "d up to 5000, n up to 256000, 128 clients"
-_SETS: Final = "15 sets, of which 11 can be had; 10 seeds"
+_ALL_SETS: Final = "15 sets, of which 11 can be had"
+_SETS: Final = "15 sets, of which 10 are run: 4 cannot be had, mnist takes hours; 10 seeds"
 _LP: Final = (
     Item("local_power", "Fig. 1", "how rows are dealt, and the symbols"),
-    Item("local_power", "Table 1", "final errors, p=4", "local_power/table1", _SETS, 1, sets=7),
-    Item("local_power", "Table 2", "final errors with decay", "local_power/table2", _SETS, 1, sets=7),
-    Item("local_power", "Table 3", "eta by clients", "local_power/table3", _SETS, 1, sets=7),
-    Item("local_power", "Table 4", "the sets", "local_power/table4", _SETS, 1, seeds=1, sets=15),
-    Item("local_power", "Table 5", "eta by clients", "local_power/table5", _SETS, 1, sets=15),
-    Item("local_power", "Table 6", "final errors, p=4", "local_power/table6", _SETS, 1, sets=15),
-    Item("local_power", "Table 7", "final errors with decay", "local_power/table7", _SETS, 1, sets=15),
+    Item("local_power", "Table 1", "final errors, p=4", "local_power/table1", _SETS, 4, sets=7, had=4),
+    Item("local_power", "Table 2", "final errors with decay", "local_power/table2", _SETS, 1, sets=7, had=4),
+    Item("local_power", "Table 3", "eta by clients", "local_power/table3", _SETS, 1, sets=7, had=4),
+    Item(
+        "local_power",
+        "Table 4",
+        "the sets",
+        "local_power/table4",
+        "15 sets, of which 11 can be had",
+        1,
+        seeds=1,
+        sets=15,
+        had=11,
+    ),
+    Item("local_power", "Table 5", "eta by clients", "local_power/table5", _SETS, 1, sets=15, had=10),
+    Item("local_power", "Table 6", "final errors, p=4", "local_power/table6", _SETS, 1, sets=15, had=10),
+    Item("local_power", "Table 7", "final errors with decay", "local_power/table7", _SETS, 1, sets=15, had=10),
     Item("local_power", "Fig. 2a", "p, on covtype", "local_power/fig2a", "covtype, 581 clients", 1),
     Item("local_power", "Fig. 2b", "stability, on a9a", "local_power/fig2b", "a9a, 32 clients", 1),
     Item("local_power", "Fig. 3a", "decay, on covtype", "local_power/fig3a", "covtype, 581 clients", 1),
     Item("local_power", "Fig. 3b", "the number of clients", "local_power/fig3b", "covtype", 1),
     Item("local_power", "Fig. 3c", "the error by p and m", "local_power/fig3c", "covtype", 1),
-    Item("local_power", "Fig. 4", "the spread of Table 6", "local_power/fig4", _SETS, 1, sets=15),
+    Item("local_power", "Fig. 4", "the spread of Table 6", "local_power/fig4", _SETS, 1, sets=15, had=10),
     *(
-        Item("local_power", f"Fig. {5 + i}", f"p, {align}", f"local_power/fig{5 + i}", _SETS, 1, sets=15)
+        Item("local_power", f"Fig. {5 + i}", f"p, {align}", f"local_power/fig{5 + i}", _SETS, 1, sets=15, had=10)
         for i, align in enumerate(("OPT", "sign-fixing", "vanilla"))
     ),
     *(
-        Item("local_power", f"Fig. {8 + i}", f"decay, {align}", f"local_power/fig{8 + i}", _SETS, 2, sets=15)
+        Item("local_power", f"Fig. {8 + i}", f"decay, {align}", f"local_power/fig{8 + i}", _SETS, 2, sets=15, had=10)
         for i, align in enumerate(("OPT", "sign-fixing", "vanilla"))
     ),
-    Item("local_power", "Fig. 11", "the number of clients, OPT", "local_power/fig11", _SETS, 5, sets=15),
-    Item("local_power", "Fig. 12", "the number of clients, sign-fixing", "local_power/fig12", _SETS, 1, sets=15),
-    Item("local_power", "Fig. 13", "the error by p and m", "local_power/fig13", _SETS, 6, sets=15),
-    Item("local_power", "Theorem 1", "messages fall by the factor p", "local_power/theorem1", _SETS, 2, sets=15),
+    Item("local_power", "Fig. 11", "the number of clients, OPT", "local_power/fig11", _SETS, 5, sets=15, had=10),
     Item(
-        "local_power", "Theorem 2", "rho by p, with OPT and without", "local_power/theorem2", _SETS, 1, seeds=1, sets=15
+        "local_power", "Fig. 12", "the number of clients, sign-fixing", "local_power/fig12", _SETS, 1, sets=15, had=10
     ),
-    Item("local_power", "Assumption 1", "eta against kappa", "local_power/assumption1", _SETS, 1, seeds=1, sets=15),
-    Item("local_power", "Appendix C", "more columns than components", "local_power/wider", _SETS, 4, sets=15),
+    Item("local_power", "Fig. 13", "the error by p and m", "local_power/fig13", _SETS, 6, sets=15, had=10),
+    Item(
+        "local_power", "Theorem 1", "messages fall by the factor p", "local_power/theorem1", _SETS, 2, sets=15, had=10
+    ),
+    Item(
+        "local_power",
+        "Theorem 2",
+        "rho by p, with OPT and without",
+        "local_power/theorem2",
+        _SETS,
+        1,
+        seeds=1,
+        sets=15,
+        had=10,
+    ),
+    Item(
+        "local_power",
+        "Assumption 1",
+        "eta against kappa",
+        "local_power/assumption1",
+        _SETS,
+        1,
+        seeds=1,
+        sets=15,
+        had=10,
+    ),
+    Item("local_power", "Appendix C", "more columns than components", "local_power/wider", _SETS, 4, sets=15, had=10),
 )
 _FAPS: Final = (
     Item("faps", "Table 1", "SSI and FAPS", "faps/table1", "d=2000, n=128000, k=20, 128 clients", 10),
@@ -119,6 +154,8 @@ _FAPS: Final = (
     Item("faps", "Table 4", "uneven clients", "faps/table4", "d=1000, n_i=1000 i, k=10, 8 clients", 6),
     Item("faps", "Leading columns", "twice as many", "faps/leading", "250 and 500 columns", 12, seeds=1, beside=True),
     Item("faps", "Rule (27)", "where it stops", "faps/rule", "d=1000, n_i=1000 i, k=10, 8 clients", 1),
+    Item("faps", "Prop. 2", "C_1 from the answers of SSI", "faps/proposition2", "any rows", 0.1),
+    Item("faps", "Prop. 3", "low-rank multipliers", "faps/proposition3", "any rows", 0.1),
     Item("faps", "Prop. 5", "what an answer is", "faps/proposition5", "any rows", 0.1),
     Item("faps", "Theorem 8", "violations fall as 1 / N", "faps/theorem8", "any rows", 0.2),
 )
@@ -131,7 +168,7 @@ _PERSONAL: Final = (
     Item("personal", "Fig. 5", "error by columns", "personal/fig5", "n=10000, 100 clients", 4),
     Item("personal", "Fig. 6", "error by clients", "personal/fig6", "10 to 1000 clients", 1),
     Item("personal", "Table 2", "test error", "personal/table2", "100 clients, n=100 and a tenth", 0.5),
-    Item("personal", "Fig. 7", "too large own ranks, curves", "personal/fig7", "d=30, 20 clients", 0.4),
+    Item("personal", "Fig. 7", "too large own ranks, curves", "personal/fig7", "d=30, 20 clients", 0.4, seeds=1),
     Item("personal", "Table 3", "theta then", "personal/table3", "d=30, 20 clients", 3),
     Item("personal", "Fig. 8", "too large shared ranks", "personal/fig8", "d=30, 20 clients", 1.5),
     Item("personal", "Fig. 9", "clients in ten groups", "personal/fig9", "d=15, r1=2, r2=3", 1.5),
@@ -160,12 +197,20 @@ _PERSONAL: Final = (
         seeds=1,
     ),
 )
+_PERSONAL_SAID: Final = (
+    Item("personal", "Theorem 1", "the error and its bound", "personal/theorem1", "any rows", 0.3, seeds=3),
+    Item("personal", "Corollary 3", "the error by rows", "personal/corollary3", "any rows", 0.3, seeds=3),
+    Item("personal", "Theorem 8", "violations by rounds", "personal/theorem8", "any rows", 0.3, seeds=3),
+)
 _ROBUST: Final = (
     Item("robust", "Fig. 1", "error by round and time", "robust/fig1", "n=500, 1000, 3000", 4, seeds=1),
     Item("robust", "Fig. 2", "what can be recovered", "robust/fig2", "n=500, 20 cells", 5),
     Item("robust", "Fig. 3", "the spectrum found", "robust/fig3", "n=200, p=2r", 1),
     Item("robust", "Table 1", "error of singular values", "robust/table1", "n=200, 500, 1000, 5000", 5),
     Item("robust", "Fig. 4", "local steps", "robust/fig4", "E=10, eta=.01", 2),
+    Item("robust", "Lemma 2", "the gradient of g_i", "robust/lemma2", "any rows", 0.1),
+    Item("robust", "Theorem 1", "the mean squared gradient", "robust/theorem1", "any rows", 0.3),
+    Item("robust", "Theorem 2", "rho against lambda", "robust/theorem2", "any rows", 0.5),
 )
 _OVER_AIR: Final = (
     Item("over_air", "Table 1", "bounds of related work"),
@@ -178,8 +223,11 @@ _OVER_AIR: Final = (
     Item("over_air", "Fig. 3b", "over the air, a change at once", "over_air/fig3b", "n=1000, d=3000", 1),
     Item("over_air", "Fig. 4a", "QR every eta products", "over_air/fig4a", "n=1000, r=50", 2),
     Item("over_air", "Fig. 4b", "the gap", "over_air/fig4b", "n=1000, r=50", 1),
+    Item("over_air", "Lemma 4.1", "the power method", "over_air/lemma41", "any rows", 0.3, seeds=3),
+    Item("over_air", "Theorem 3.6", "a slow turn; 3.7", "over_air/theorem36", "any rows", 0.5, seeds=3),
+    Item("over_air", "Theorem 3.9", "a change at once", "over_air/theorem39", "any rows", 0.3, seeds=3),
 )
-ITEMS: Final = (*_LP, *_FAPS, *_PERSONAL, *_ROBUST, *_OVER_AIR)
+ITEMS: Final = (*_LP, *_FAPS, *_PERSONAL, *_PERSONAL_SAID, *_ROBUST, *_OVER_AIR)
 
 
 def by_default() -> dict[str, float]:

@@ -124,6 +124,50 @@ def _farther(rows: Rows) -> bool:
     return max(ends[0]) < min(ends[1])
 
 
+def _at_most(column: str, most: float) -> Callable[[Rows], bool]:
+    return lambda rows: all(number(row[column]) <= most for row in rows)
+
+
+def _spanned(rows: Rows) -> bool:
+    """C_1 to rounding where the blocks have all ranks, and not before."""
+    whole = max(number(row["rank of the blocks"]) for row in rows)
+    return all((number(row["error of C_1"]) <= 1e-10) == (number(row["rank of the blocks"]) == whole) for row in rows)
+
+
+def _multiplied(rows: Rows) -> bool:
+    ends = [number(row["sum of multipliers Z"]) for row in rows]
+    return all(end <= 1e-12 < first for first, end in zip(ends[::2], ends[1::2], strict=True))
+
+
+def _constant(column: str, factor: float) -> Callable[[Rows], bool]:
+    def holds(rows: Rows) -> bool:
+        found = [number(row[column]) for row in rows]
+        return max(found) <= factor * min(found)
+
+    return holds
+
+
+def _falling(rows: Rows) -> bool:
+    return all(number(row["T min, T=100"]) <= number(row["T min, T=10"]) for row in rows)
+
+
+def _vanishing(rows: Rows) -> bool:
+    """L is nothing where rho is above its limit, and something at the least rho."""
+    above = [row for row in rows if number(row["rho / (lambda sqrt(mn))"]) > 1.0]
+    return all(number(row["the most"]) <= 1e-3 for row in above) and number(rows[0]["||L|| / ||L_0||, the least"]) > 0.5
+
+
+def _followed(rows: Rows) -> bool:
+    """NoDet's error is below simple PCA's, the more the slower the turn."""
+    shares = [number(row["NoDet"]) / number(row["simple PCA"]) for row in rows]
+    return shares == sorted(shares) and shares[-1] < 1.0
+
+
+def _again(rows: Rows) -> bool:
+    """The slowest fall after the change is as fast as the slowest at the start, to a tenth."""
+    return number(rows[1]["most"]) <= 1.1 * number(rows[0]["most"]) < 1.0
+
+
 def _stalled(rows: Rows) -> bool:
     """Somewhere NORST's error stays as it is while NoDet's falls to a tenth."""
     moving, resting = ([number(v) for k, v in row.items() if k != "method"] for row in rows)
@@ -180,6 +224,28 @@ CLAIMS: Final[Mapping[str, tuple[Claim, ...]]] = {
         Claim("where SSI's error is the printed one, its KKT violation is the printed one too", _together),
         Claim("rule (27) stops at a tenth of the printed error, or less", _late),
     ),
+    "faps/proposition2": (Claim("C_1 to rounding as soon as the blocks span everything", _spanned),),
+    "faps/proposition3": (
+        Claim("the sum of multipliers times Z is 0 where FAPS ends, and not before", _multiplied),
+        Claim("the clients' equations hold to rounding", _to_rounding("of the clients' equations")),
+    ),
+    "personal/theorem1": (
+        Claim("the error is below its bound", _at_most("share", 1.0)),
+        Claim("Lemma 13 holds", _above("Lemma 13", 1.0)),
+    ),
+    "personal/corollary3": (
+        Claim("the error over the mean of 1 / n_i is the same within a fifth", _constant("error / mean", 1.2)),
+        Claim("poor clients have less of an error together than alone", _below("shared, of poor clients", "alone")),
+    ),
+    "personal/theorem8": (Claim("T times the least violation does not grow from T=10 to T=100", _falling),),
+    "robust/lemma2": (Claim("to 1e-6", _at_most("off central differences, relative", 1e-6)),),
+    "robust/theorem1": (Claim("the mean squared gradient is below the bound", _at_most("share", 1.0)),),
+    "robust/theorem2": (Claim("L is 0 above the limit, and not at a hundredth of it", _vanishing),),
+    "over_air/lemma41": (
+        Claim("the error left is at most sigma sqrt(n) / gap", _at_most("of sigma sqrt(n) / gap", 1.0)),
+    ),
+    "over_air/theorem36": (Claim("NoDet is below simple PCA, the farther the slower the turn", _followed),),
+    "over_air/theorem39": (Claim("after the change the error falls as fast as at the start", _again),),
     "faps/proposition5": (
         Claim("every answer is what (20) says, to rounding", _to_rounding("of (20), relative")),
         Claim("C_1 does not follow from answers taken for C_1 Z", _above("C_1 from all answers", 0.1)),

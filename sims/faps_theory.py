@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from flower_pca import FAPS
+from flower_pca import FAPS, SSI
 from sims.common import report, stepwise
 from sims.common.problems import Array
 
@@ -34,6 +34,7 @@ class Round:
 def course(shards: list[Array], k: int, *, seed: int, beta_0: float = 0.15) -> Iterator[Round]:
     """FAPS as the paper starts it, without end: X_i = Z drawn at random. beta_0 is of each ||C_i||_2."""
     clients, memories = [stepwise.client_of(FAPS, X) for X in shards], [{} for _ in shards]
+    report.ran(FAPS)
     Z = np.linalg.qr(np.random.default_rng(seed).uniform(-1.0, 1.0, (shards[0].shape[1], k)))[0]
     numbers = {"inner_steps": INNER, "inner_tol": 0.0, "beta_0": beta_0, "theta": 0.0}
     while True:
@@ -49,6 +50,65 @@ def drawn(seed: int) -> list[Array]:
     rng = np.random.default_rng(seed)
     rows = rng.standard_normal((400, len(SPECTRUM))) * np.sqrt(SPECTRUM)
     return list(np.array_split(rows / np.sqrt(len(rows)), CLIENTS))
+
+
+def recovered(opts: report.Options) -> report.Found:
+    """Proposition 2: C_1 from the answers of SSI, once its blocks span everything."""
+    rows: list[list[object]] = [["seed", "message", "rank of the blocks", "error of C_1"]]
+    for seed in opts.each():
+        shards, blocks, answers = drawn(seed), list[Array](), list[Array]()
+        clients, d = [stepwise.client_of(SSI, X) for X in shards], len(SPECTRUM)
+        Z = np.linalg.qr(np.random.default_rng(seed).uniform(-1.0, 1.0, (d, K)))[0]
+        report.ran(SSI)
+        while len(blocks) <= d // K:
+            both = [client({"Z": Z}, {})[0]["Y"] for client in clients]
+            blocks, answers = [*blocks, Z], [*answers, both[0]]
+            every, C = np.hstack(blocks), shards[0].T @ shards[0]
+            guess = np.hstack(answers) @ np.linalg.pinv(every)
+            error = float(np.linalg.norm(guess - C) / np.linalg.norm(C))
+            rows.append([seed, len(blocks), int(np.linalg.matrix_rank(every)), report.number(error)])
+            Z = np.linalg.qr(sum(both))[0]
+    note = f"{CLIENTS} clients, {len(SPECTRUM)} columns, p={K}: the blocks span everything after four messages."
+    return report.Found("Proposition 2: C_1 from the answers of SSI", rows, note)
+
+
+def multipliers(opts: report.Options) -> report.Found:
+    """Proposition 3: where FAPS ends, (7) holds with the multipliers of (8); elsewhere it does not."""
+    rows: list[list[object]] = [
+        ["seed", "messages", "sum of multipliers Z", "of the clients' equations", "rank of (8)"]
+    ]
+    for seed in opts.each():
+        shards = drawn(seed)
+        for messages in (1, 300):
+            *_, last = (step for step, _ in zip(course(shards, K, seed=seed), range(messages), strict=False))
+            cells = [report.number(value) for value in _conditions(shards, last)]
+            rank = max(int(np.linalg.matrix_rank(_multiplier(X, m["X"]), tol=1e-9)) for X, m in _kept(shards, last))
+            rows.append([seed, messages, *cells, rank])
+    note = f"Norms of what (7) sets to 0, relative to the covariance; X_i of the clients for Z. 2 p = {2 * K}."
+    return report.Found("Proposition 3: low-rank multipliers", rows, note)
+
+
+def _kept(shards: list[Array], step: Round) -> list[tuple[Array, dict[str, Array]]]:
+    return list(zip(shards, step.memories, strict=True))
+
+
+def _multiplier(shard: Array, X: Array) -> Array:
+    """(8): -PC(I - P) - (I - P)CP."""
+    C, P = shard.T @ shard, X @ X.T
+    N = np.eye(len(C)) - P
+    return np.asarray(-P @ C @ N - N @ C @ P)
+
+
+def _conditions(shards: list[Array], step: Round) -> tuple[float, float]:
+    """||sum of multipliers times Z||, with Theta = 0, and the largest of the clients' equations at X_i for Z."""
+    size = float(np.linalg.norm(sum(X.T @ X for X in shards)))
+    pairs = _kept(shards, step)
+    total = sum(_multiplier(X, memory["X"]) for X, memory in pairs) @ step.Z
+    each = []
+    for X, _ in pairs:
+        C, Z = X.T @ X, step.Z
+        each.append(float(np.linalg.norm(C @ Z - Z @ (Z.T @ C @ Z) + _multiplier(X, Z) @ Z)))
+    return float(np.linalg.norm(total)) / size, max(each) / size
 
 
 def mask(opts: report.Options) -> report.Found:

@@ -32,6 +32,8 @@ the paper says it shows; *same order* if methods rank as in the paper but figure
 
 *As the paper's* names in what a run is the paper's: its data, its size, its algorithm, its repetitions. Only a run with
 all four can be held against the paper number by number. Repetitions are those that ran, as the program counted them.
+*All that can be had* is said where only the data are not the paper's, and the paper's cannot be had here: they are not
+published, or not at hand, or (one of LocalPower's sets) take hours of every program.
 """
 
 
@@ -45,9 +47,19 @@ def marks(item: Item) -> tuple[str, ...]:
         not (judged.data or _sets(item, found)),
         found.size == "paper",
         not judged.algorithm,
-        found.seeds >= repetitions,
+        len(found.seeds) >= repetitions,
     )
     return tuple(mark for mark, holds in zip(MARKS, held, strict=True) if holds)
+
+
+def possible(item: Item) -> tuple[str, ...]:
+    """Those of MARKS that a run could have here: not the paper's data, where these cannot be had in a night."""
+    judged, found = JUDGED.get(item.program or ""), record.read(item.program) if item.program else None
+    if judged is None or found is None:
+        return MARKS
+    few = bool(item.sets) and item.had < item.sets and len({row["data"] for row in found.table}) >= item.had
+    elsewhere = (bool(judged.data) and not judged.more) or (few and not judged.data)
+    return MARKS[1:] if elsewhere else MARKS
 
 
 def marked(item: Item) -> str:
@@ -55,6 +67,8 @@ def marked(item: Item) -> str:
     held = marks(item)
     if len(held) == len(MARKS):
         return "all"
+    if held and set(possible(item)) <= set(held):
+        return f"all that can be had: {', '.join(held)}"
     return ", ".join(held) or report.NONE
 
 
@@ -123,8 +137,10 @@ def _summary() -> str:
     found = [item for item in runnable if record.read(str(item.program)) is not None]
     counted = Counter(agreement(item) for item in ITEMS)
     whole = sum(1 for item in runnable if len(marks(item)) == len(MARKS))
+    had = sum(1 for item in runnable if marked(item).startswith("all"))
     words = "; ".join(f"{how}: {count}" for how, count in sorted(counted.items()))
-    first = f"{len(runnable)} items to run, {whole} of them with all four marks, {len(found)} recorded."
+    first = f"{len(runnable)} items to run, {whole} of them with all four marks, {had} with all that can be had here,"
+    first = f"{first} {len(found)} recorded."
     return f"{first} {words[:1].upper()}{words[1:]}.\n"
 
 
@@ -147,9 +163,19 @@ def _section(item: Item, names: list[str], found: Record) -> str:
         lines += [f"![{found.title}]({file.relative_to(PAGE.parent).as_posix()})", ""]
     size = "At the paper's size" if found.size == "paper" else "In small size"
     versions = ", ".join(f"{name} {version}" for name, version in found.versions.items())
-    seeds = f"{found.seeds} seed{'s' if found.seeds > 1 else ''}"
-    lines.append(f"*{size}, {seeds}, {found.date}, {found.minutes:g} minutes of one core; {versions}.*\n")
+    lines.append(f"*{size}, {drawn(found.seeds)}, {found.date}, {found.minutes:g} minutes of one core; {versions}.*\n")
     return "\n".join(lines)
+
+
+def drawn(seeds: list[int]) -> str:
+    """The seeds that ran, in words."""
+    if not seeds:
+        return "nothing drawn"
+    if len(seeds) == 1:
+        return f"seed {seeds[0]}"
+    if seeds == list(range(seeds[0], seeds[-1] + 1)):
+        return f"{len(seeds)} seeds, {seeds[0]} to {seeds[-1]}"
+    return f"{len(seeds)} seeds, {', '.join(map(str, seeds))}"
 
 
 def _row(cells: list[str]) -> str:

@@ -41,6 +41,7 @@ from flower_pca.core.algorithm import Algorithm, Iterative
 from flower_pca.registry import ALGORITHMS, TABLE
 
 TOL = 1e-10
+PAPERS = {("faps", parameter) for parameter in ("beta_0", "theta", "mu")}  # of the paper's penalties
 SLOW = {"faps": 1e-8}  # its rounds are many; what is promised follows the tolerance
 ROUNDING = 1e-12  # relative to the first eigenvalue
 FLOAT32 = 100.0  # multiples of float32's eps over the gap; a run stops at residuals of 32 eps
@@ -69,6 +70,11 @@ def brief(name: str, rounds: int) -> Algorithm[Any]:
     return make(name, tol=0.0, max_rounds=rounds) if issubclass(ALGORITHMS[name], Iterative) else make(name)
 
 
+def beside(name: str, parameter: str) -> dict[str, Any]:
+    """What else has to be said where a parameter is given."""
+    return {"penalty": "paper"} if (name, parameter) in PAPERS else {}
+
+
 def changed(name: str) -> dict[str, Any]:
     """Another value for every parameter of an algorithm; of one that is a word, another that its refusal names."""
     values = {}
@@ -95,7 +101,7 @@ def _others(name: str, parameter: str, default: Any) -> list[Any]:
 
 def _taken(name: str, parameter: str, value: Any) -> bool:
     try:
-        make(name, **{parameter: value})
+        make(name, **{**beside(name, parameter), parameter: value})
     except ConfigError:
         return False
     return True

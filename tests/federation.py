@@ -116,6 +116,11 @@ class Node:
         return self.stall.with_suffix(".dies")
 
     @property
+    def table(self):
+        """While this file is there, the node has its rows in place of its own, with the levels of their words."""
+        return self.stall.with_suffix(".csv")
+
+    @property
     def memory(self):
         """While this folder is there, the node keeps in it what it remembers, as with memory-dir."""
         return self.stall.with_suffix(".memory")

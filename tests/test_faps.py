@@ -14,6 +14,7 @@ from flower_pca.algorithms.faps import PaperRule, pace
 from flower_pca.algorithms.ssi import SSI
 
 Array = np.ndarray[Any, Any]
+PAPER = "faps(penalty='paper')"
 SPECTRA = {
     "a large gap": (np.array([1.0, 0.9, 0.8, 0.5, 0.45, 0.3, 0.2, 0.1, 0.05]), 3),
     "a small gap": (np.array([1.0, 0.9, 0.8, 0.78, 0.45, 0.3, 0.2, 0.1, 0.05]), 3),
@@ -77,7 +78,7 @@ def course(algorithm: Any, values: Array, k: int) -> Array:
 def test_a_run_falls_as_fast_where_inner_problems_are_solved(name: str) -> None:
     values, k = SPECTRA[name]
     b, gap = 0.15 * values[0], values[k - 1] - values[k]
-    solved = make("faps", inner_steps=100, theta=0.0, tol=0.0, max_rounds=60, patience=60)
+    solved = make("faps", penalty="paper", inner_steps=100, theta=0.0, tol=0.0, max_rounds=60, patience=60)
     assert rate(course(solved, values, k)) == pytest.approx(b / (b + gap), rel=1e-2)
 
 
@@ -92,17 +93,17 @@ def test_a_run_falls_as_fast_where_inner_problems_are_solved(name: str) -> None:
 def test_a_run_says_where_ssi_is_faster_and_only_there(values: Array, k: int, says: str) -> None:
     b = 0.15 * values[0]
     share = np.log1p((values[k - 1] - values[k]) / b) / np.log(values[k - 1] / values[k])
-    result = simulate("faps(max_rounds=40)", alike(values), n_components=k, center=False)
+    result = simulate("faps(penalty='paper', max_rounds=40)", alike(values), n_components=k, center=False)
     assert (share < 1.0) == ("ssi and krylov are faster" in result.status.words), result.status
     assert says in result.status.words
-    measured = simulate("faps(max_rounds=40, penalty='measured')", alike(values), n_components=k, center=False)
+    measured = simulate("faps(max_rounds=40)", alike(values), n_components=k, center=False)
     assert "ssi" not in measured.status.words
 
 
 @pytest.mark.slow
 def test_it_is_true_where_a_run_says_so() -> None:
     values, k = np.array([1.0, 0.06, 0.05, 0.03, 0.01, 0.001]), 3
-    faps, ssi = (course(make(name, tol=1e-9), values, k) for name in ("faps", SSI.name))
+    faps, ssi = (course(make(name, tol=1e-9), values, k) for name in (PAPER, SSI.name))
     rounds = [int(np.flatnonzero(sines <= 1e-6)[0]) for sines in (faps, ssi)]
     assert rounds[0] > 2 * rounds[1]
 
@@ -129,14 +130,14 @@ def test_the_papers_numbers_are_defaults_and_no_message_names_them() -> None:
         if run.history[-1].stage != "ritz" and run.standing.stage is run.algorithm:
             sent.append(set(run.algorithm.broadcast(run.standing.state)))
 
-    plain, spelt = runs("faps"), runs("faps(beta_0=0.15, theta=0.1, mu=0.01)")
+    plain, spelt = runs(PAPER), runs("faps(penalty='paper', beta_0=0.15, theta=0.1, mu=0.01)")
     np.testing.assert_array_equal(plain.components_, spelt.components_)
     assert set().union(*sent) == {"Z", "inner_steps", "inner_tol"}
     sent.clear()
-    other = runs("faps(beta_0=2, mu=0.5)")
+    other = runs("faps(penalty='paper', beta_0=2, mu=0.5)")
     assert set().union(*sent) == {"Z", "inner_steps", "inner_tol", "beta_0", "mu"}
     assert sine(other.components_, plain.components_) > 1e-6
-    assert other.algorithm == "faps(tol=1e-12, max_rounds=12, beta_0=2, mu=0.5)"
+    assert other.algorithm == "faps(tol=1e-12, max_rounds=12, penalty='paper', beta_0=2, mu=0.5)"
 
 
 def test_a_penalty_grows_where_the_distance_has_not_fallen_enough() -> None:
@@ -158,7 +159,7 @@ def test_a_penalty_grows_where_the_distance_has_not_fallen_enough() -> None:
         ({"theta": 1.5}, "theta of faps must be a finite number of at least 0 and at most 1. Got 1.5. Try 0.1."),
         ({"mu": -1}, "mu of faps must be a finite number of at least 0 and at most 1. Got -1. Try 0.01."),
         (
-            {"penalty": "measured", "beta_0": 0.3, "theta": 0.2},
+            {"beta_0": 0.3, "theta": 0.2},
             "Settings of the paper's penalties must be left out where others are used. Got beta_0, theta. Leave them"
             ' out, or use penalty="paper".',
         ),

@@ -9,6 +9,7 @@ import tomllib
 
 import numpy as np
 import pytest
+import test_levels
 from local_superlink import ROOT, LocalSuperLink, needed
 
 from flower_pca import PCAResult
@@ -64,6 +65,18 @@ def test_it_takes_what_the_run_config_says(superlink):
     assert np.linalg.norm(result.components_ - components(Z, k)) < 1e-6
     assert result.mse_ is not None
     assert [place.name for place in (superlink.folder / "given").iterdir()] == ["result.npz"]
+
+
+def test_it_deals_out_a_table_with_columns_of_words(superlink):
+    test_levels.ROWS.to_csv(superlink.folder / "patients.csv", index=False)
+    config = (
+        f"data='{superlink.folder}/patients.csv' partition='iid(seed=3)' algorithm='covariance' n-components=3 "
+        f"scale='std' levels='ward,sex' output='{superlink.folder}/words' min-nodes=3"
+    )
+    run = superlink.run(ROOT / "hub", 3, config)
+    assert run.status == "finished:completed", run
+    result = PCAResult.load(superlink.folder / "words/result.npz")
+    test_levels.is_pooled(result, test_levels.coded(test_levels.ROWS, test_levels.EVERY))
 
 
 def test_a_crash_is_seen(superlink):

@@ -254,7 +254,7 @@ def test_the_command_line_takes_files_with_columns_of_words(tmp_path, capsys):
 
 def test_a_file_of_words_alone(tmp_path):
     ROWS[list(WORDS)].to_csv(tmp_path / "words.csv", index=False)
-    rows = sources.make(str(tmp_path / "words.csv"), levels=WORDS)
+    rows = sources.make(str(tmp_path / "words.csv"), words=WORDS)
     result = simulate("covariance", [rows[:90], rows[90:]], n_components=3, levels=WORDS)
     is_pooled(result, coded(ROWS, EVERY, numbers=[]))
     np.testing.assert_allclose(result.transform(str(tmp_path / "words.csv")), result.transform(ROWS), atol=1e-12)

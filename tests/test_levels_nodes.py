@@ -49,7 +49,7 @@ def test_nodes_agree_on_the_levels_of_all(mask, answers):
     assert result.feature_names_in_.tolist() == [*NUMBERS, *WARDS, "sex=f", "sex=m"]
     assert result.asked["levels"] == {"ward": EVERY["ward"], "sex": ["f", "m"]}
     first, *others = result.history
-    assert (first.stage, first.number, first.answered) == ("levels", 0, 3)
+    assert (first.stage, first.number, first.answered) == ("names", 0, 3)
     assert [record.number for record in others] == list(range(1, len(others) + 1))
     alone = simulate("covariance", SHARDS, n_components=3, levels="ward,sex", scale="std", mask=mask)
     assert len(result.history) == len(alone.history) + 1
@@ -175,7 +175,7 @@ def test_a_run_goes_on_from_its_checkpoint(tmp_path, after, mask):
             PCAStrategy("krylov(tol=1e-12)", **asked).fit(grid, on_round=stop)
     result = PCAStrategy("krylov(tol=1e-12)", **asked).fit(grid)
     np.testing.assert_allclose(result.components_, whole.components_, atol=1e-13)
-    assert result.history[0].stage == "levels"
+    assert result.history[0].stage == "names"
     if not mask:
         assert len(result.history) == len(whole.history)
 

@@ -13,6 +13,7 @@ from itertools import combinations
 from typing import Any
 
 import numpy as np
+import pandas
 import pytest
 from builders import Array, StopError, sine
 from cases import every, slow_if
@@ -44,6 +45,24 @@ ALIKE = [rows(24, 1)] * 3  # any of which say what all do
 GAPPY = [X.copy() for X in UNLIKE]
 for _i, _X in enumerate(GAPPY):
     _X[_i::7, 2 + _i] = np.nan
+
+
+NAMES = [*"abcdef", "kind=high", "kind=low"]
+
+
+def with_words(shards: list[Array]) -> list[Any]:
+    """Tables with a column of words, which the first cause decides."""
+    found = []
+    for X in shards:
+        kinds = np.where(np.nan_to_num(X[:, 0], nan=3.0) > 3.0, "high", "low")
+        found.append(pandas.DataFrame(X, columns=list("abcdef")).assign(kind=kinds))
+    return found
+
+
+def with_indicators(shards: list[Array]) -> list[Array]:
+    """The same as numbers, by hand."""
+    tables = zip(shards, with_words(shards), strict=True)
+    return [np.column_stack([X, *((rows["kind"] == kind) * 1.0 for kind in ("high", "low"))]) for X, rows in tables]
 
 
 def filled(shards: list[Array], missing: str) -> list[Array]:
@@ -86,6 +105,7 @@ OPTIONS = {
     "evaluate": Option("evaluate", {"evaluate": True}),
     "signal": Option("signal", {"n_components": "signal"}),
     "shared": Option("shared", {"n_components": "shared"}),
+    "levels": Option("levels", {"levels": {"kind": ["high", "low"]}}),
     "hosted": Option("hosted", {"hosted": "summed"}),
     "checkpoint": Option("checkpoint", {"checkpoint": True}),
 }
@@ -104,6 +124,8 @@ FEW = {
 def algorithm(name: str, options: tuple[str, ...]) -> Any:
     """As precise as the options leave room for, and of few rounds under a budget."""
     own = dict(FEW.get(name, {}))
+    if "levels" in options and "rank" in own:
+        own["rank"] = 7
     if issubclass(registry.ALGORITHMS[name], Iterative):
         own["tol"] = 1e-3 if {"float16", "auto bits"} & set(options) else 1e-6
         if "dp" in options:
@@ -120,13 +142,18 @@ def run(stage: Any, shards: list[Array], asked: dict[str, Any], folder: Any) -> 
     asked = {"n_components": K, **asked}
     if asked.get("split") == "columns":
         shards = [np.hstack(shards_of) for shards_of in _columns(shards)]
+    rules = {}
+    if "levels" in asked and asked.get("split") != "columns":
+        shards, rules = with_words(shards), {"levels": "kind"}
+        asked |= {"columns": NAMES[:6]} if asked.get("hosted") else {}
+        asked |= {"start": np.eye(8)[:K] + 0.1} if "start" in asked else {}
     path = folder / f"{len(list(folder.iterdir()))}.npz" if asked.pop("checkpoint", False) else None
     if asked.pop("hosted", None):
         waits = {name: asked.pop(name) for name in ("start", "fraction") if name in asked}
         dp = {"dp": asked["dp"].replace(", noise_seed=3", "")} if "dp" in asked else {}
         asked.pop("answers", None), asked.pop("participation", None)
         strategy = PCAStrategy(stage, hosted="summed", checkpoint=path, **{**asked, **waits, **dp})
-        return strategy.fit(hosts_of(shards, each=2))
+        return strategy.fit(hosts_of(shards, each=2, **rules))
     if path is None:
         return simulate(stage, shards, **asked)
 
@@ -182,7 +209,12 @@ def medians(shards: list[Array], asked: dict[str, Any]) -> tuple[Array, Any]:
     sizes = [middle[asked.get("scale")](X) ** square for X in shards]
     means = [np.nanmean(X, axis=0) for X in shards]
     centre, size = (np.median(np.repeat(of, counts, axis=0), axis=0) for of in (means, sizes))
-    return centre, size ** (1.0 / square)
+    return centre, by_share(size ** (1.0 / square), centre)
+
+
+def by_share(sizes: Array, means: Array) -> Array:
+    """What columns are divided by, where those beyond the six are of levels."""
+    return np.concatenate([sizes[:6], np.sqrt(means[6:])])
 
 
 def framed(stage: Any, shards: list[Array], asked: dict[str, Any]) -> Array:
@@ -197,19 +229,22 @@ def framed(stage: Any, shards: list[Array], asked: dict[str, Any]) -> Array:
         shards = filled(shards, missing)
         there = shards if missing == "own_mean" else there
     X, seen = np.vstack(shards), np.vstack(there)
-    scale, centre = asked.get("scale"), stage.centers or asked.get("scale") is not None
-    sizes = {None: 1.0, "std": np.nanstd(seen, axis=0), "max_abs": np.nanmax(np.abs(seen), axis=0)}[scale]
-    return np.asarray((X - (X.mean(axis=0) if centre else 0.0)) / sizes)  # a scale is that of the values that are there
+    scale, centre = asked.get("scale"), stage.centers or bool({"scale", "levels"} & set(asked))
+    sizes = {None: np.ones(X.shape[1]), "std": np.nanstd(seen, axis=0), "max_abs": np.nanmax(np.abs(seen), axis=0)}
+    divisors = by_share(sizes[scale], X.mean(axis=0))  # a scale is that of the values that are there
+    return np.asarray((X - (X.mean(axis=0) if centre else 0.0)) / divisors)
 
 
 @functools.cache
-def plainly(stage: Stage[Any], framed: bytes, ends: tuple[int, ...], limit: float | None) -> Any:
+def plainly(stage: Stage[Any], framed: bytes, ends: tuple[int, ...], limit: float | None, d: int) -> Any:
     """What the algorithm finds without any option in rows that were prepared by hand, given as their bytes."""
-    F = np.frombuffer(framed).reshape(-1, 6)
+    F = np.frombuffer(framed).reshape(-1, d)
     return simulate(stage, np.split(F, ends), n_components=K, center=False, max_share=limit)
 
 
 def assert_right(found: Any, stage: Any, shards: list[Array], asked: dict[str, Any], near: float) -> None:
+    if "levels" in asked:
+        shards = with_indicators(shards)
     F = framed(stage, shards, asked)
     X = np.vstack(shards)
     ends = np.cumsum([len(S) for S in shards])[:-1]
@@ -224,7 +259,7 @@ def assert_right(found: Any, stage: Any, shards: list[Array], asked: dict[str, A
         assert found.left_out_variance_ == pytest.approx(left, rel=max(100.0 * near, 1e-3))
     else:
         limit = asked.get("max_share") if compatible.by_medians(stage) else None
-        plain = plainly(stage, F.tobytes(), tuple(ends.tolist()), limit)
+        plain = plainly(stage, F.tobytes(), tuple(ends.tolist()), limit, F.shape[1])
         if not stage.measured:  # rounding decides which entry is an outlier, and what is own: see their own tests
             near = 0.3
         if found.status.ok and plain.status.ok:  # where neither has come to rest, rounding decides where both are

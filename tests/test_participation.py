@@ -147,10 +147,11 @@ def test_faps_goes_on_from_the_subspace_of_an_absent_client(tmp_path: Path) -> N
         for arrays in seen
     ]
     for later in kept[3:6]:
-        assert later.keys() == kept[2].keys() >= {"X", "W", "beta"}
+        assert later.keys() == kept[2].keys() >= {"X", "W", "v"}
         for key, a in later.items():
             np.testing.assert_array_equal(a, kept[2][key], strict=True)
-    message = {"Z": seen[5]["state.Z"], "inner_steps": np.array(10), "inner_tol": np.array(0.0)}
+    numbers = {"inner_steps": np.array(10), "inner_tol": np.array(0.0), "guard": np.array(0.0)}
+    message = {"Z": seen[5]["state.Z"], **numbers}
     data = LocalData(problem.shards[2]).in_frame(Frame(seen[5]["model.frame.mean"]))
     _, expected = FAPS.client(message, data, kept[5])
     assert (expected["X"] != kept[5]["X"]).any()

@@ -13,7 +13,7 @@ from flower_pca import Outcome, make, simulate
 from flower_pca.algorithms import faps
 from flower_pca.strategies import FAPS
 
-MEASURED = "faps(penalty='measured')"
+MEASURED, PAPER = "faps", "faps(penalty='paper')"
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -28,7 +28,7 @@ def test_strongly_unlike_clients_come_to_the_pooled_answer(seed: int) -> None:
 @pytest.mark.slow
 def test_the_papers_penalties_do_not_and_name_what_does() -> None:
     problem = three_clients(1)
-    result = simulate(make("faps", max_rounds=250), problem.shards, n_components=3, seed=1)
+    result = simulate(make(PAPER, max_rounds=250), problem.shards, n_components=3, seed=1)
     assert result.status.outcome is not Outcome.CONVERGED
     assert ': use penalty="measured" if clients are unlike, or krylov' in result.status.words
     short = simulate(make(MEASURED, max_rounds=5), problem.shards, n_components=3)
@@ -39,7 +39,7 @@ def test_the_papers_penalties_do_not_and_name_what_does() -> None:
 def test_alike_clients_take_no_more_rounds() -> None:
     X = np.vstack(three_clients(0).shards)
     shards = evenly(X[np.random.default_rng(0).permutation(len(X))], 4)
-    plain, measured = (simulate(spec, shards, n_components=3) for spec in ("faps", MEASURED))
+    plain, measured = (simulate(spec, shards, n_components=3) for spec in (PAPER, MEASURED))
     assert measured.rounds <= 1.2 * plain.rounds
     assert sine(measured.components_, pooled(shards).components[:3]) <= 1e-4
 
@@ -59,7 +59,7 @@ def test_masked_runs_and_clients_that_miss_or_forget_come_to_the_same() -> None:
     with in_a_run():
         grid = grid_of(problem.shards)
         grid.on_push = lambda message: grid.forget(grid.node(1)) if message.metadata.group_id == "9" else None
-        result = FAPS(n_components=3, penalty="measured").fit(grid)
+        result = FAPS(n_components=3).fit(grid)
     assert result.status.ok
     assert sine(result.components_, reference) <= 1e-4
 
@@ -103,6 +103,21 @@ def test_with_a_full_guard_an_answer_is_nearly_that_of_ssi() -> None:
     np.testing.assert_allclose(up["Y"], X.T @ (X @ Z), atol=0.05 * np.linalg.norm(X.T @ (X @ Z)))
 
 
+@pytest.mark.slow
+def test_by_the_papers_penalties_a_run_that_comes_to_nothing_gives_up_and_names_what_does_not() -> None:
+    """Means far apart: penalties grow and steps get shorter without end, and with them the bases do not come nearer."""
+    spread = np.linspace(1.0, 0.1, 20)
+    shards = [np.random.default_rng([0, i]).standard_normal((50, 20)) * spread + 30.0 * np.eye(20)[i] for i in range(8)]
+    result = simulate(PAPER, shards, n_components=3)
+    assert result.status.outcome is Outcome.STALLED
+    assert result.rounds <= 600
+    assert "has not fallen for the last 200 of" in result.status.words
+    assert ': use penalty="measured" if clients are unlike, or krylov' in result.status.words
+    measured, true = simulate(MEASURED, shards, n_components=3), pooled(shards).components[:3]
+    assert measured.status.ok
+    assert sine(measured.components_, true) <= 1e-4 < 0.1 <= sine(result.components_, true)
+
+
 @pytest.mark.parametrize("mask", [False, pytest.param(True, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("penalty", ["paper", "measured"])
 def test_a_block_wider_than_what_the_rows_span_settles(penalty: str, mask: bool) -> None:
@@ -119,7 +134,7 @@ def test_a_block_wider_than_what_the_rows_span_settles(penalty: str, mask: bool)
 def test_where_the_papers_penalties_come_to_nothing_the_run_ends_and_says_so(seed: int) -> None:
     rng = np.random.default_rng(seed)
     shards = [rng.standard_normal((n, 12)) for n in (7, 7, 6, 6)]
-    result = simulate(make("faps", oversample=5, max_rounds=40, tol=1e-12), shards, n_components=3)
+    result = simulate(make(PAPER, oversample=5, max_rounds=40, tol=1e-12), shards, n_components=3)
     assert result.status.outcome is Outcome.MAX_ROUNDS
     assert (result.rounds, len(result.history)) == (40, 42)
     assert 'after 40 rounds: use penalty="measured" if clients are unlike, or krylov' in result.status.words

@@ -15,6 +15,7 @@ import pytest
 from builders import deal, mixed, pooled, sine, synthetic
 from results import assert_same_bits, assert_same_steps
 from scipy import sparse
+from test_levels import TABLES
 
 from flower_pca import ConfigError, DataError, FederatedPCA, Ray, RobustTracking, Stream, simulate, track
 from flower_pca.names.sites import SiteRows
@@ -51,6 +52,15 @@ def children() -> set[int]:
     while more := {pid for pid, parent in parents.items() if parent in found and pid not in found}:
         found |= more
     return found - {os.getpid()}
+
+
+def test_levels_of_words_are_the_same_bits_on_ray(cluster: str) -> None:
+    ask = {"n_components": 3, "levels": "ward,sex", "scale": "std", "errors": True}
+    there, here = (
+        simulate("krylov", TABLES, **ask, backend=backend) for backend in (Ray(address=cluster), "in_process")
+    )
+    assert_same_bits(there, here)
+    np.testing.assert_array_equal(there.loading_errors_, here.loading_errors_)
 
 
 def test_the_estimator_finds_the_same_bits_on_ray(cluster: str) -> None:

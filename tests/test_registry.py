@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 from cases import every
-from checks import changed
+from checks import beside, changed
 
 from flower_pca import ConfigError, Krylov, ProtocolError, make
 from flower_pca.answering import answer
@@ -40,7 +40,8 @@ def test_an_algorithm_is_made_by_its_name(name):
 def test_the_spec_of_every_value_reads_back_as_the_same_algorithm(name):
     values = changed(name)
     for parameter, value in values.items():
-        changes = {parameter: value, **({"max_rounds": 3} if parameter == "min_rounds" else {})}
+        changes = {**beside(name, parameter), parameter: value}
+        changes |= {"max_rounds": 3} if parameter == "min_rounds" else {}
         one = make(name, **changes)
         assert f"{parameter}={value!r}" in one.spec
         assert make(one.spec) == one
@@ -183,7 +184,7 @@ def test_every_stage_answers_under_its_own_name_and_others_are_refused():
         "summed_opening",
         *(entry.closing.name for entry in TABLE.values()),
         "standardize",
-        "levels",
+        "names",
         "evaluate",
         "influence",
         "monitor",
@@ -201,6 +202,6 @@ def test_every_stage_answers_under_its_own_name_and_others_are_refused():
         answer("ritzy", {}, LocalData(X), {})
     assert str(caught.value) == (
         f"The stage must be one of {SERVED}, {TRACKED}, monitor, errors, signal, shared, standardize, opening, "
-        "private_opening, summed_opening, ritz, oblique, evaluate, influence, levels, medians, columns_opening, "
+        "private_opening, summed_opening, ritz, oblique, evaluate, influence, names, medians, columns_opening, "
         "loadings, low_rank, personal, triple. Got 'ritzy'. Install the same flower_pca everywhere."
     )

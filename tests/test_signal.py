@@ -78,6 +78,36 @@ def test_as_many_as_are_planted(strengths: tuple[float, ...]) -> None:
             assert simulate("auto", shards, n_components="signal").n_components_ == len(strengths)
 
 
+@pytest.mark.slow
+def test_eight_steep_components_in_twenty_columns_do_not_shadow_the_last() -> None:
+    found = []
+    for seed in range(12):
+        rng = np.random.default_rng([seed, 8])
+        noise, Q = rng.standard_normal((200, 20)), np.linalg.qr(rng.standard_normal((20, 8)))[0]
+        # the last of them is twice the largest direction of noise, each other one 3.5 times the next
+        sizes = 2.0 * np.linalg.norm(noise, 2) ** 2 / 200 * 3.5 ** np.arange(8)
+        X = noise + (rng.standard_normal((200, 8)) * np.sqrt(sizes)) @ Q.T
+        found.append(simulate("krylov", np.array_split(X, 3), n_components="signal", seed=seed).n_components_)
+    assert found == [8] * 12
+
+
+@pytest.mark.parametrize(("n", "d"), [(200, 12), (20, 30)])
+def test_rounding_is_no_component(n: int, d: int) -> None:
+    for k in (1, 3):
+        rng = np.random.default_rng(k)
+        X = rng.standard_normal((n, k)) @ rng.standard_normal((k, d)) + 5.0
+        assert simulate("krylov", np.array_split(X, 3), n_components="signal").n_components_ == k
+
+
+@pytest.mark.slow
+def test_a_column_of_large_noise_is_no_component() -> None:
+    noise = np.geomspace(0.5, 2.0, 20)
+    for seed in range(8):
+        X = np.random.default_rng([seed, 9]).standard_normal((200, 20)) * noise
+        with pytest.raises(DataError, match="must be above what noise alone would give"):
+            simulate("krylov", np.array_split(X, 3), n_components="signal", seed=seed)
+
+
 def test_few_columns_take_two_messages_whatever_the_number() -> None:
     for strengths in ((5.0,), (30.0, 9.0, 4.0, 3.0, 2.5, 2.0)):
         history = simulate("auto", sites(strengths=strengths), n_components="signal").history

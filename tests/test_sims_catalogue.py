@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -60,13 +61,38 @@ def test_a_record_says_when_by_what_and_how_it_agrees(program):
     kept = record.read(program)
     assert kept.item == program
     assert kept.size in ("paper", "small")
-    assert kept.seeds >= 1
+    assert kept.seeds == sorted(set(kept.seeds))
     assert datetime.date.fromisoformat(kept.date)
     assert set(kept.versions) == {"flower_pca", "numpy", "scipy", "python"}
     assert len(kept.rows) > 1
     assert len({len(row) for row in kept.rows}) == 1
     assert len(set(kept.rows[0])) == len(kept.rows[0])
     assert JUDGED[program].agreement in AGREEMENTS
+
+
+COUNTED = re.compile(r"(\d+|one|two|three|five|ten) (?:seed|shuffle)s?\b", re.IGNORECASE)
+NUMBERS = {"one": 1, "two": 2, "three": 3, "five": 5, "ten": 10}
+RUN_BY = {
+    "SSI": "ssi", "LocalPower": "local_power", "FAPS": "faps", "Krylov": "krylov", "UDA": "uda", "WDA": "wda",
+    "DR-SVD": "dr_svd", "PerPCA": "per_pca", "ExactPerPCA": "exact_per_pca", "DCF-PCA": "dcf_pca",
+    "consensus": "consensus_rpca", "NoDet": "st_miss",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("program", RECORDED)
+def test_what_the_page_prints_of_a_record_is_what_the_record_counted(program):
+    """Seeds, size and data sets; and of runs that noted it, the algorithms under the names in their tables."""
+    kept, item = record.read(program), next(item for item in ITEMS if item.program == program)
+    section = page.text().partition(f"{kept.title}.\n")[2].partition("\n### ")[0]
+    footer = section[section.rindex("*At the paper's size" if kept.size == "paper" else "*In small size") :]
+    assert f", {page.drawn(kept.seeds)}, {kept.date}, {kept.minutes:g} minutes" in footer
+    spelt = COUNTED.findall(f"{kept.note} {kept.title} {JUDGED[program].why}")
+    assert {int(NUMBERS.get(word.lower(), word)) for word in spelt} <= {len(kept.seeds)}, spelt
+    if item.sets and len({row["data"] for row in kept.table}) < item.sets:
+        assert page.why(item).startswith(f"{len({row['data'] for row in kept.table})} of {item.sets} sets.")
+    names = {cell.partition(", ")[0] for row in kept.rows for cell in (*kept.rows[0], *row[:3])}
+    ran = {spec.partition("(")[0] for spec in kept.algorithms}
+    assert not ran or {RUN_BY[name] for name in names & set(RUN_BY)} <= ran
 
 
 def test_the_page_is_made_from_the_records():
@@ -107,7 +133,7 @@ def test_a_record_is_read_as_it_was_written(results):
     made = record.made("room/name", experiment, report.options([], about="", known=("name",), seeds=(3, 9)))
     record.write(made)
     assert record.read("room/name") == made
-    assert (made.seeds, made.size, made.table) == (2, "small", [{"data": "a9a", "of": "ours", "m=20": "0.25"}])
+    assert (made.seeds, made.size, made.table) == ([0, 1], "small", [{"data": "a9a", "of": "ours", "m=20": "0.25"}])
     curve = made.picture().panels["panel"]["one"]
     assert len(made.drawing["panels"]["panel"]["one"]["errors"]) == 80
     np.testing.assert_allclose(curve, np.geomspace(1.0, 1e-4, 400)[: len(curve)], rtol=1e-2)

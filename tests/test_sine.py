@@ -13,7 +13,7 @@ from flower_pca.strategies import PCAStrategy
 
 SUBSPACE = [name for name, entry in registry.TABLE.items() if entry.closing.name == "ritz"]
 SUMMED = [name for name in SUBSPACE if registry.make(name).additive]
-MEASURED = 'faps(penalty="measured")'
+PAPER = "faps(penalty='paper')"
 CLIENTS = {
     "of all sizes": shards([120, 60, 200], SPECTRUM[:12], seed=3),
     "alike": evenly(rows(900, SPECTRUM[:12], seed=4), 3),
@@ -35,7 +35,7 @@ def columns_of_all_sizes(*, orders, d=20, n=600, turned=False, seed=0):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("parts", "k", "name"), paired(CLIENTS.values(), [1, 3], [*SUBSPACE, MEASURED, "local_power(decay=False)"])
+    ("parts", "k", "name"), paired(CLIENTS.values(), [1, 3], [*SUBSPACE, PAPER, "local_power(decay=False)"])
 )
 def test_every_algorithm_says_what_angle_is_left(name, k, parts):
     V, _ = reference(parts, k)
@@ -130,7 +130,7 @@ def test_beyond_the_precision_of_the_data_no_tol_helps():
     assert result.status.words.endswith(': use scale="std", or ask for fewer components')
 
 
-@every("name", [*SUBSPACE, MEASURED, "local_power(decay=False)"])
+@every("name", [*SUBSPACE, PAPER, "local_power(decay=False)"])
 def test_rows_of_lower_rank_than_wanted_end_as_converged(name):
     rng = np.random.default_rng(0)
     parts = evenly(rng.standard_normal((300, 2)) @ rng.standard_normal((2, 10)), 4)

@@ -9,7 +9,7 @@ from flower_pca import registry
 
 D = 9
 SPLIT = {"columns_opening", "loadings"}  # of columns at different places: a node answers with scores by its own rule
-SILENT = {"standardize", "levels"}  # which ask for nothing of the rows
+SILENT = {"standardize", "names"}  # which ask for nothing of the rows
 PLAIN = sorted(name for name, stage in registry.STAGES.items() if not stage.by_row and name not in SPLIT | SILENT)
 
 

@@ -216,7 +216,7 @@ class FAPSState:
 class FAPS(Iterative[FAPSState]):
     """Every client keeps a subspace X_i of its own and a low-rank multiplier; the server only sums.
 
-    A client, with beta_i = 0.15 ||C_i||_2 and W_i = -(I - X_i X_i')C_i X_i at the start, a round:
+    By the paper's rule a client, with beta_i = 0.15 ||C_i||_2 and W_i = -(I - X_i X_i')C_i X_i at the start, a round:
       X_i <- top eigenspace of H = C_i + X_i W_i' + W_i X_i' + beta_i ZZ', by warm subspace iteration;
       W_i <- -(I - X_i X_i')C_i X_i;
       sends Y_i = beta_i X_i(X_i'Z) - X_i(W_i'Z) - W_i(X_i'Z).
@@ -227,9 +227,10 @@ class FAPS(Iterative[FAPSState]):
     client's own directions outweigh 0.15 ||C_i||_2, the penalties grow for hundreds of rounds before the consensus
     holds, or without end.
 
-    penalty="measured" finds two penalties from the rows in every round: see `penalties`. Where the steps of such a run
-    no longer fall, the server has all clients take longer ones, up to SSI's, whose answers are products C_i Z; so only
-    under masks, which hide them.
+    So by default, penalty="measured", two penalties are found from the rows in every round: see `penalties`. Where the
+    steps of such a run no longer fall, the server has all clients take longer ones, up to SSI's, whose answers are
+    products C_i Z; so only under masks, which hide them. By the paper's rule steps get shorter as penalties grow, which
+    is no progress: a run by it gives up where the angle still to go has not fallen for `patience` rounds.
 
     Reference: Wang, Liu, Zhang, "Seeking consensus on subspaces in federated principal component analysis", 2022.
     Cost per round: 4 (inner_steps + 1) n_i d p flops on a client; p columns of d floats each way; 2 d p^2 flops at
@@ -239,7 +240,7 @@ class FAPS(Iterative[FAPSState]):
     Args:
         inner_steps: Subspace iterations of the inner problem.
         inner_tol: If given, the inner iteration also ends when its subspace moves by at most this.
-        penalty: "paper", or "measured" for clients that are unlike.
+        penalty: "measured" from the rows in every round, or "paper": the paper's rule.
         beta_0: Of the paper's penalties, the first one as a share of the largest eigenvalue of C_i.
         theta: By which share they grow.
         mu: By which share the distance to consensus must have fallen, over five rounds, for them not to grow.
@@ -262,7 +263,7 @@ class FAPS(Iterative[FAPSState]):
 
     inner_steps: int = 10
     inner_tol: float | None = None
-    penalty: str = "paper"
+    penalty: str = "measured"
     beta_0: float = PaperRule.beta_0
     theta: float = PaperRule.theta
     mu: float = PaperRule.mu
@@ -333,7 +334,11 @@ class FAPS(Iterative[FAPSState]):
         Z = linalg.orth(total["Y"])
         moved = state.movement.add(state.Z, linalg.spanning(total["Y"]))
         sines = newest(state.sines, moved.newest)
-        progress = state.progress.step(moved.remaining, moved.newest)
+        measure = moved.newest
+        if self.penalty == "paper":
+            # steps get shorter as penalties grow, wherever they lead
+            measure = min(moved.remaining, 1.0)
+        progress = state.progress.step(moved.remaining, measure)
         guard = 0.0
         if state.guarded:
             guard = next_guard(state.guard, sines, progress.rounds)

@@ -10,7 +10,7 @@ from flower_pca import registry
 from flower_pca.audit.view import comparing, has_noise, kinds, peaks, why_not
 from flower_pca.base import labels
 from flower_pca.clients.policy import promises
-from flower_pca.clients.policy.rules import Rules, everything
+from flower_pca.clients.policy.rules import TELLS, Rules, everything
 from flower_pca.core.kinds import KINDS, Kind
 
 _COUNTED: Final = {"messages": "message", "messages_ever": "message", "columns": "column"}
@@ -38,6 +38,12 @@ class Line:
             gone = "nobody"
         named["until"] = _UNTIL[rules.pending]
         return self.words.format(**vars(rules), **named, groups=groups_of, gone=gone)
+
+
+def _of_rule(name: str, tells: str) -> Line:
+    """What is told under a rule that says so itself."""
+    words = f"{tells[0].upper()}{tells[1:]}: {{{name}}}."
+    return Line((name,), lambda r: bool(getattr(r, name)) and not has_noise(r), words)
 
 
 SEEN: Final = (
@@ -118,11 +124,7 @@ SEEN: Final = (
         lambda r: r.share_names,
         "What its columns are called, and its own name: with share_names=False only how many columns, and a digest.",
     ),
-    Line(
-        ("levels",),
-        lambda r: bool(r.levels) and not has_noise(r),
-        "Which levels at least {min_rows} rows have in these columns of words, by name: {levels}.",
-    ),
+    *(_of_rule(f.name, f.metadata[TELLS]) for f in fields(Rules) if TELLS in f.metadata),
     Line(("share_names",), lambda r: not r.share_names, "How many columns it has, and a digest of their names."),
     Line(
         ("split_columns",),

@@ -40,6 +40,7 @@ from flower_pca.layers import NOISE
 from flower_pca.masking import messages
 from flower_pca.masking.grain import Grain, seeded_grain, system_grain
 from flower_pca.masking.messages import SpentError
+from flower_pca.names import coding
 from flower_pca.names.columns import enumeration, lacking, not_named, some_only
 from flower_pca.names.sites import SiteRows
 from flower_pca.rows.fixed import FixedData
@@ -61,11 +62,7 @@ def node_rows(data: Any, rules: Rules) -> LocalData | Stream:
     rows = SiteRows.of(data, who=checks.NODE)
     for hint in hints.of_first_lines(() if rows.origin is None else rows.origin.headerless):
         logging.getLogger("flwr").warning("Of this node's rows: %s", hint)
-    if rules.levels:
-        from flower_pca.names import levels
-
-        rows = levels.coded(rows, rules.coded, least=rules.min_rows, who=checks.NODE)
-    rows = rows.quiet()
+    rows = coding.of_node(rows, rules.coded, least=rules.min_rows, who=checks.NODE).quiet()
     rows = replace(rows, site=rows.site if rules.share_names else "")
     # whether NaN may be says the message
     return LocalData(rows, who=checks.NODE, missing=True)
@@ -108,16 +105,14 @@ def select(data: LocalData | Stream, request: wire.Request, rules: Rules) -> Loc
         raise some.error(RefusalError, "Name all of them, or none, or ask the node's operator.")
     if texts := [name for name in names if name in data.words]:
         raise RefusalError(_OURS, must="numbers", got=f"text in column {enumeration(texts)}", then="Name others.")
-    if absent := lacking(checks.NODE, _not_of_levels(data, names), data.names):
+    if absent := lacking(checks.NODE, _not_of_words(data, names), data.names):
         raise absent.error(RefusalError, "Ask the node's operator, or name others.")
     return data.arrange(names)
 
 
-def _not_of_levels(data: LocalData, names: tuple[str, ...]) -> tuple[str, ...]:
-    """The names that are neither columns of words that the node codes, nor levels of these."""
-    if not data.levels:
-        return names
-    return tuple(name for name in names if name.partition("=")[0] not in data.levels)
+def _not_of_words(data: LocalData, names: tuple[str, ...]) -> tuple[str, ...]:
+    """The names that are neither columns of words that the node codes, nor made of these."""
+    return tuple(name for name in names if not {name, coding.source_of(name)} & {*data.coded})
 
 
 def of_run(data: LocalData | Stream, request: wire.Request) -> LocalData | Stream:
@@ -236,7 +231,7 @@ class PCAClient(NumPyClient):
             self._lots.hold(self._rules, self._context, request.run)
         if isinstance(rows, LocalData):
             frame = self._policy.frame_of(request, rows)
-            if frame.names is not None:  # which may name a column of words for its levels
+            if frame.names is not None:  # which may name a column of words for those made of it
                 frame = frame.with_names(rows.names, frame.split)
             data = rows.in_frame(frame)
         with nullcontext() if self._store is None else self._store.alone(request.run):

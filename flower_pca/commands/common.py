@@ -17,13 +17,14 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from flower_pca.base import checks, files
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.core.drive import Driven
-from flower_pca.core.question import MISSING, SCALES, SPLITS
+from flower_pca.core.question import MISSING, SCALES, SPLITS, Question
 from flower_pca.core.settings import COUNTING
 from flower_pca.names.columns import enumeration, names_in
 
@@ -155,8 +156,8 @@ def clients_of(given: argparse.Namespace) -> list[Any]:
         needed = partition.column(given.partition)
     beside, columns = () if needed is None else (needed,), names_in(given.columns)
     left_out = {"drop": given.drop, "without": given.without}
-    words = getattr(given, "levels", None) or ()
-    table = sources.table(given.data, beside=beside, columns=columns, levels=words, **left_out)
+    words = getattr(given, "words", ())
+    table = sources.table(given.data, beside=beside, columns=columns, words=words, **left_out)
     shards = partition.deal(table.whole(), given.partition, given.clients)
     if table.sites:
         return shards
@@ -320,15 +321,11 @@ def _number(text: str) -> int | float | str:
     raise argparse.ArgumentTypeError(f"it must be a number, a share such as 0.95 or 95%, or {words}, not {text!r}")
 
 
+# fields that no option has, or one of another name
+_ELSEWHERE: Final = ("n_components", "max_share", "fraction", "min_clients", "channel")
 _OPTIONS: Final = {  # what Python names a setting, and the option that is the same
-    **{
-        name: f"--{name}" for name in ("missing", "scale", "seed", "tol", "center", "mask", "dp", "evaluate", "monitor")
-    },
-    **{
-        name: f"--{name}"
-        for name in ("backend", "algorithm", "columns", "levels", "level", "checkpoint", "influence", "resume")
-    },
-    **{name: f"--{name}" for name in ("split", "ids")},
+    **{f.name: f"--{f.name}" for f in fields(Question) if f.name not in _ELSEWHERE},
+    **{name: f"--{name}" for name in ("tol", "backend", "level", "checkpoint", "resume", "ids")},
     **{
         "n_components": "--components",
         "max_rounds": "--max-rounds",

@@ -69,7 +69,7 @@ def run(given: argparse.Namespace) -> int:
     question = _question(given)  # before the data is read, which may take long
     if given.own:
         output.require_own(question.algorithm, given.split)
-    given.columns = question.columns
+    given.columns, given.words = question.columns, question.words
     checkpoint = None if given.checkpoint is None else given.checkpoint.expanduser().absolute()
     if checkpoint is not None:
         checks.parent("the checkpoint", checkpoint)

@@ -1,7 +1,8 @@
 """What all iterative algorithms share: how wide they iterate, when they stop, and how they start again.
 
 `Algorithm` is a stage with a width, a way to begin anew and a word on the end. `Iterative` adds the stopping rule: its
-state has a `Progress`, which counts rounds and remembers the least error, and `status` says what follows from it. The
+state has a `Progress`, which counts rounds and remembers the least error, and `status` says what follows from it.
+`Silent` is a stage that asks for no array. The
 rest are pieces of server halves: `Movement` for errors that can only be guessed from steps, `ritz_round` for blocks
 whose product is known, `scaled_up` for sums that some clients are missing from.
 """
@@ -16,10 +17,12 @@ from typing import Any, ClassVar, Final, Protocol, TypeVar, runtime_checkable
 import numpy as np
 
 from flower_pca.base import checks, labels, linalg
+from flower_pca.base.errors import ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Outcome, Status
+from flower_pca.core.kinds import Part
 from flower_pca.core.model import Model
-from flower_pca.core.stage import Stage
+from flower_pca.core.stage import Arrays, Stage
 
 S = TypeVar("S")
 
@@ -70,6 +73,37 @@ class Algorithm(Stage[S]):
         if status is None or not status.ok or model.values is None or model.residuals is None:
             return status
         return replace(status, words=status.words + model.doubts)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Silent(Algorithm[S]):
+    """A stage without arrays: its message holds none, and so do the answers, of which the headings may be all it asks.
+
+    Subclasses say when it is over.
+    """
+
+    def broadcast(self, state: S) -> Arrays:
+        return {}
+
+    @staticmethod
+    def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
+        return {}
+
+    @staticmethod
+    def client(arrays: Arrays, data: Any, memory: Arrays) -> tuple[Arrays, Arrays]:
+        if arrays:
+            rule, remedy = "empty, as it asks for no array", "Check the sender."
+            raise ProtocolError("A message of this stage", must=rule, got=", ".join(arrays)[:100], then=remedy)
+        return {}, memory
+
+    def server(self, state: S, total: Any, answered: frozenset[int]) -> S:
+        return state
+
+    def rounds(self, state: S) -> int:
+        return 0
+
+    def finish(self, state: S, model: Model) -> Model:
+        return model
 
 
 @runtime_checkable

@@ -8,9 +8,10 @@ client's memory, a node's key) also says what a checkpoint has to hold of it.
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
@@ -42,7 +43,7 @@ class Transport(Protocol):
 
 
 class Driven(Protocol):
-    """A run, plain or masked. See `Run` for all of this."""
+    """A run, or one `Around` another. See `Run` for all of this."""
 
     @property
     def algorithm(self) -> Any:
@@ -85,6 +86,72 @@ class Driven(Protocol):
     def checkpoint(self, *, steps: bool = True) -> tuple[dict[str, Any], dict[str, Array]]:
         """All that a new run of the same arguments needs to go on."""
 
+    def restore(self, header: Mapping[str, Any], arrays: dict[str, Array]) -> None:
+        """Go on where `checkpoint` was taken."""
+
+
+class Around(ABC):
+    """A run around another: to its driver a run like any other. What it does not say itself, the one within says."""
+
+    @property
+    @abstractmethod
+    def within(self) -> Driven:
+        """The run that it is around, as it is now."""
+
+    @property
+    def algorithm(self) -> Any:
+        """The stage that the run is named after."""
+        return self.within.algorithm
+
+    @property
+    def standing(self) -> Standing:
+        """The stage under way, and its state."""
+        return self.within.standing
+
+    @property
+    def roll(self) -> Roll:
+        """Who counts."""
+        return self.within.roll
+
+    @property
+    @abstractmethod
+    def history(self) -> History:
+        """The messages so far, those of the run around among them."""
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the result is ready."""
+        return self.within.is_finished
+
+    def estimate(self) -> Array | None:
+        """The basis that the run would return if it ended now."""
+        return self.within.estimate()
+
+    @abstractmethod
+    def pending(self, present: Iterable[int]) -> Broadcast | None:
+        """The message to send; None at the end."""
+
+    @abstractmethod
+    def advance(self, replies: Iterable[Reply | Sum | Failure]) -> Round:
+        """Take the answers to it."""
+
+    def readmit(self, clients: Iterable[int]) -> None:
+        """Ask these again although they were left out: they have been started anew."""
+        self.within.readmit(clients)
+
+    def result(self) -> Any:
+        """The result of a finished run, with all messages."""
+        return replace(self.within.result(), history=self.history)
+
+    def result_so_far(self) -> Any:
+        """Of a run of steps, the result of those that are over."""
+        return (found := self.within.result_so_far()) and replace(found, history=self.history)
+
+    @abstractmethod
+    def checkpoint(self, *, steps: bool = True) -> tuple[dict[str, Any], dict[str, Array]]:
+        """All that a new run of the same arguments needs to go on."""
+
+    @abstractmethod
     def restore(self, header: Mapping[str, Any], arrays: dict[str, Array]) -> None:
         """Go on where `checkpoint` was taken."""
 

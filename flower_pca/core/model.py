@@ -66,7 +66,7 @@ class Model:
         frame: The mean and scale of all clients together.
         n, d: Rows of all clients together; columns.
         wanted: The columns that the run names, in its order; None for all that clients have.
-        shared: Columns that are divided by the root of their mean, the share of rows that have a level.
+        shared: Columns that are divided by the root of their mean, the share of rows that are 1 there.
         heading: What all clients say of their columns; None before one has.
         split: How clients prepare their own columns, where these are different ones of the same people; else None.
         clients: Clients behind the sums, where their rows may not be counted exactly; else 0.

@@ -18,8 +18,9 @@ from flower_pca.core import compatible
 from flower_pca.core.algorithm import Algorithm, Iterative
 from flower_pca.core.layer import Layer
 from flower_pca.core.settings import BITS, COUNTING, DP, WIRES, MaskedSums, fewest
+from flower_pca.names.coding import Coding
 from flower_pca.names.columns import enumeration, names_in
-from flower_pca.names.levels import Levels, plain_levels, read_levels
+from flower_pca.names.levels import ByLevels, Levels, plain_levels, read_levels
 
 SCALES: Final = (None, "std", "max_abs")
 MISSING: Final = ("error", "own_mean", "mean")
@@ -180,6 +181,20 @@ class Question:
         if isinstance(self.n_components, str):
             on[self.n_components] = True
         return on
+
+    @property
+    def coding(self) -> Coding | None:
+        """How columns of words become columns of numbers; None where there are none."""
+        if self.levels is None:
+            return None
+        return ByLevels(self.levels)
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The columns that others are made of, and that are read as they are written."""
+        if self.coding is None:
+            return ()
+        return self.coding.words
 
     @property
     def begins(self) -> int | float:

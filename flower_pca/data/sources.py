@@ -24,6 +24,7 @@ from flower_pca.data.delimited import csv
 from flower_pca.data.files import npy, npz, npz_or_sparse, parquet, sparse, svmlight
 from flower_pca.data.sets import arithmetic, geometric, hugging_face, sklearn, synthetic
 from flower_pca.data.table import Table, matching, no_rows, reading, require_matches, texts
+from flower_pca.names.coding import source_of
 from flower_pca.names.columns import Columns, Heading, enumeration, no_numbers
 from flower_pca.names.sites import Origin, SiteRows
 
@@ -150,16 +151,16 @@ SOURCES: Final[dict[str, Callable[..., Table]]] = {
 }
 
 
-def make(spec: str, needed: Sequence[str] | None = None, *, levels: Sequence[str] = ()) -> Any:
+def make(spec: str, needed: Sequence[str] | None = None, *, words: Sequence[str] = ()) -> Any:
     """The rows that a spec string or a bare path names: a two-dimensional array, dense,
     memory-mapped or sparse.
 
     Where their columns have names, or their lines numbers, they come as `SiteRows`, with these.
-    Where it matters, only the `needed` columns are read: see `table_with`. Columns of words that are
-    named as `levels` come with them, to be coded.
+    Where it matters, only the `needed` columns are read: see `table_with`. Columns named as `words`
+    come with them as they are written, for others to be made of them.
     """
-    if levels:
-        found = table(spec, levels=levels)
+    if words:
+        found = table(spec, words=words)
     else:
         found = table_with(spec, needed)
     named = found.names or found.text or found.texts or found.ids is not None
@@ -197,7 +198,7 @@ def table(
     columns: Sequence[str] | None = None,
     drop: Sequence[str] = (),
     without: Sequence[str] = (),
-    levels: Sequence[str] = (),
+    words: Sequence[str] = (),
 ) -> Table:
     """The rows with what is known of them.
 
@@ -207,14 +208,14 @@ def table(
         columns: Names of the columns to use, likewise, unless the spec names its own.
         drop: Names of columns to leave out, which may hold anything, or patterns such as "lab_*".
         without: Of a folder, names of files to leave out, which may hold anything, or patterns.
-        levels: Names of columns of words that a run may code by their levels: see `Question`.
+        words: Names of columns to keep as they are written, for others to be made of them: see `names.coding`.
     """
-    if levels:
+    if words:
         plain = columns
         if columns is not None:
-            plain = [name for name in columns if name not in levels]
-        whole = table(spec, beside=(*beside, *levels), columns=plain, drop=drop, without=without)
-        return whole.with_words(tuple(levels))
+            plain = [name for name in columns if name not in words]
+        whole = table(spec, beside=(*beside, *words), columns=plain, drop=drop, without=without)
+        return whole.with_words(tuple(words))
     with private():
         load = _source(spec)
         if isinstance(load, partial) and load.func is folder:
@@ -233,7 +234,7 @@ def table_with(spec: str, needed: Sequence[str] | None, *, beside: Sequence[str]
     words = _words_of(needed)
     if words:
         with suppress(ConfigError, DataError):  # of a file without such columns, which has those that are needed
-            return table(spec, beside=beside, levels=words)
+            return table(spec, beside=beside, words=words)
     try:
         return table(spec, beside=beside)
     except DataError:
@@ -244,8 +245,8 @@ def table_with(spec: str, needed: Sequence[str] | None, *, beside: Sequence[str]
 
 def _words_of(needed: Sequence[str] | None) -> tuple[str, ...]:
     """The columns of words that columns such as ward=surgery are made of."""
-    names = (str(name).partition("=") for name in (() if needed is None else needed))
-    return tuple(dict.fromkeys(column for column, sign, _ in names if sign and column))
+    sources = (source_of(str(name)) for name in (() if needed is None else needed))
+    return tuple(dict.fromkeys(filter(None, sources)))
 
 
 def _load(

@@ -137,7 +137,7 @@ class Table:
             elsewhere.
         sites: Names of the clients, where the parts have them.
         ids: Whose row each is, where a column of the source says so.
-        texts: Columns of words that a run may code by their levels, by name.
+        texts: Columns that a run may have others made of, as they are written, by name.
     """
 
     parts: tuple[Any, ...]
@@ -196,7 +196,7 @@ class Table:
         return replace(self, ids=tuple(beside.pop(ids).tolist()), beside=beside)
 
     def with_words(self, columns: Collection[str]) -> Table:
-        """The same, with these columns beside the rows as words that a run may code."""
+        """The same, with these columns beside the rows as words, for others to be made of them."""
         if not columns:
             return self
         beside = {name: cells for name, cells in self.beside.items() if name not in columns}

@@ -26,12 +26,12 @@ import numpy as np
 from flower_pca.base.errors import NotEnoughNodes, ProtocolError
 from flower_pca.base.history import History, Round
 from flower_pca.base.linalg import Array
+from flower_pca.core.drive import Around
 from flower_pca.core.layer import Layer
-from flower_pca.core.roll import Roll
 from flower_pca.core.run import Run
 from flower_pca.core.settings import MaskedSums
 from flower_pca.core.stage import Arrays, Broadcast, Failure, Reply, Sum
-from flower_pca.core.standing import Role, Standing, in_brief
+from flower_pca.core.standing import Role, in_brief
 from flower_pca.masking import messages
 from flower_pca.masking.answers import Acceptance, Layout, accept, require_sum
 from flower_pca.masking.group import Group, identity
@@ -43,7 +43,7 @@ _LABELS: Final = {Phase.KEYS: "mask.keys", Phase.SHARES: "mask.shares", Phase.UN
 
 
 @final
-class Masked:
+class Masked(Around):
     """A run in which the server sees sums and no answer of a single client. To its driver it is a run like any other.
 
     Args:
@@ -75,19 +75,9 @@ class Masked:
         self._declined = ""
 
     @property
-    def algorithm(self) -> Any:
-        """The stage that the run is named after."""
-        return self._run.algorithm
-
-    @property
-    def standing(self) -> Standing:
-        """The stage under way, and its state."""
-        return self._run.standing
-
-    @property
-    def roll(self) -> Roll:
-        """Who counts."""
-        return self._run.roll
+    def within(self) -> Run:
+        """The run whose messages are masked."""
+        return self._run
 
     @property
     def layers(self) -> tuple[Layer, ...]:
@@ -113,23 +103,6 @@ class Masked:
     def history(self) -> History:
         """All messages so far, those of the protocol included."""
         return self._history
-
-    @property
-    def is_finished(self) -> bool:
-        """Whether the result is ready."""
-        return self._run.is_finished
-
-    def estimate(self) -> Array | None:
-        """The basis that the run would return if it ended now."""
-        return self._run.estimate()
-
-    def result(self) -> Any:
-        """The result of a finished run."""
-        return replace(self._run.result(), history=self._history)
-
-    def result_so_far(self) -> Any:
-        """Of a run of steps, the result of those that are over. See Run."""
-        return (found := self._run.result_so_far()) and replace(found, history=self._history)
 
     def pending(self, present: Iterable[int]) -> Broadcast | None:
         """The message of the protocol to send; None at the end. See Run."""
@@ -194,10 +167,6 @@ class Masked:
         if self._keepers.intersection(forgetful):
             self._run.mark_loss()
         self._begun = self._keepers = frozenset()  # all begin afresh
-
-    def readmit(self, clients: Iterable[int]) -> None:
-        """Ask these again, who have been started anew."""
-        self._run.readmit(clients)
 
     def checkpoint(self, *, steps: bool = True) -> tuple[dict[str, Any], dict[str, Array]]:
         """The state between two sums; a sum that is on its way is asked for again, after a new set-up."""

@@ -6,8 +6,8 @@ the column of words: zeros where the site has no such row. So levels travel, and
 and all that works with columns of numbers works with them.
 
     read_levels, plain_levels  what a caller asks for, and the same as plain values
-    own, union         the levels of a site, and of all sites together
-    spread             the columns of a run, with indicators in the place of columns of words
+    ByLevels           the same as a `Coding`: what the columns become, and what sites agree on
+    own                the levels of a column at a site
     coded              a site's rows with indicators of its own levels; rare ones are not told apart
     made               the columns that a run names, and the rows do not have as they are
 
@@ -21,8 +21,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
-from typing import Any, Final, TypeAlias
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Final, TypeAlias
 
 import numpy as np
 
@@ -94,11 +94,6 @@ def plain_levels(levels: Levels) -> dict[str, list[str] | None]:
     return found | {name: list(some) for name, some in levels if some is not None}
 
 
-def known(levels: Levels) -> bool:
-    """Whether all levels are listed, so that nobody has to be asked which there are."""
-    return all(some is not None for _, some in levels)
-
-
 def indicator(column: str, level: str) -> str:
     """What the column of a level is called."""
     return f"{column}{SIGN}{level}"
@@ -136,16 +131,63 @@ def text_of(value: Any) -> str | None:
     return clean(str(value)) or None
 
 
-def spread(columns: Iterable[str], levels: Levels) -> tuple[str, ...]:
-    """The columns of a run whose levels are known: each column of words becomes the indicators of its levels.
+@dataclass(frozen=True)
+class ByLevels:
+    """Columns of words as indicators of their levels: of each column, those listed, or None for those that there are.
 
-    Columns of words that are not among those named come after them.
+    Columns of words that a run does not name come after those that it names.
     """
-    known = {name: [indicator(name, level) for level in some or ()] for name, some in levels}
-    found: list[str] = []
-    for name in (*columns, *known):
-        found += known.get(name, [name])
-    return tuple(dict.fromkeys(found))
+
+    field: ClassVar[str] = "levels"
+
+    value: Levels
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The columns of words."""
+        return tuple(name for name, _ in self.value)
+
+    @property
+    def made(self) -> tuple[str, ...]:
+        """The indicators of all levels that are listed."""
+        return self.spread(())
+
+    @property
+    def known(self) -> bool:
+        """Whether all levels are listed."""
+        return all(some is not None for _, some in self.value)
+
+    def spread(self, columns: Iterable[str]) -> tuple[str, ...]:
+        """The columns of a run whose levels are known: each column of words becomes the indicators of its levels."""
+        known = {name: [indicator(name, level) for level in some or ()] for name, some in self.value}
+        found: list[str] = []
+        for name in (*columns, *known):
+            found += known.get(name, [name])
+        return tuple(dict.fromkeys(found))
+
+    def own(self, rows: SiteRows, who: str) -> dict[str, tuple[str, ...]]:
+        """The levels that a site has."""
+        return {name: own(rows, name, who) for name in self.words}
+
+    def told(self, names: Iterable[str]) -> dict[str, list[str]]:
+        """The levels that are among names of columns."""
+        there = list(names)
+        return {word: list(map(level_of, indicators(there, word))) for word in self.words}
+
+    def union(self, sites: Sequence[Mapping[str, Iterable[str]]]) -> ByLevels:
+        """The levels of a run: those that the caller has listed, or else those of all sites together."""
+        found: list[tuple[str, tuple[str, ...]]] = []
+        for column, some in self.value:
+            there = some or in_order(level for site in sites for level in site.get(column, ()))
+            if not there:
+                rule, remedy = "told by a site", "Ask the sites' operators to name it in their levels, or leave it out."
+                raise DataError(f"The levels of column {column}", must=rule, got="none", then=remedy)
+            found.append((column, tuple(there)))
+        return ByLevels(tuple(found))
+
+    def of(self, value: Any) -> ByLevels:
+        """The levels that a file keeps."""
+        return ByLevels(read_levels(value) or ())
 
 
 # The rows of one site.
@@ -182,23 +224,6 @@ def own(rows: SiteRows, column: str, who: str = "the rows") -> tuple[str, ...]:
     return found
 
 
-def union(asked: Levels, sites: Sequence[Mapping[str, Iterable[str]]]) -> Levels:
-    """The levels of a run: those that the caller has listed, or else those of all sites together.
-
-    Args:
-        asked: The columns of words, each with a list or None.
-        sites: For each site, the levels of each column.
-    """
-    found: list[tuple[str, tuple[str, ...]]] = []
-    for column, some in asked:
-        there = some or in_order(level for site in sites for level in site.get(column, ()))
-        if not there:
-            rule, remedy = "told by a site", "Ask the sites' operators to name it in their levels, or leave it out."
-            raise DataError(f"The levels of column {column}", must=rule, got="none", then=remedy)
-        found.append((column, tuple(there)))
-    return tuple(found)
-
-
 def coded(rows: SiteRows, columns: Iterable[str], *, least: int, who: str = "the rows") -> SiteRows:
     """The rows with an indicator for each level that at least so many rows have, and for the others together."""
     parts: dict[str, Array] = {}
@@ -210,7 +235,7 @@ def coded(rows: SiteRows, columns: Iterable[str], *, least: int, who: str = "the
     spare = {name: words for name, words in rows.words.items() if name not in columns}
     kept = [j for j, name in enumerate(rows.names or ()) if name not in columns]
     rows = replace(rows, values=rows.values[:, kept], names=tuple((rows.names or ())[j] for j in kept))
-    return replace(beside(rows, parts), words=spare, texts={}, levels=tuple(columns))
+    return replace(beside(rows, parts), words=spare, texts={}, coded=tuple(columns))
 
 
 def _told_apart(cells: list[str | None], least: int) -> list[str | None]:
@@ -263,7 +288,7 @@ def made(rows: SiteRows, wanted: Sequence[str], who: str = "the rows") -> dict[s
     found: dict[str, Array] = {}
     for column in filter(None, dict.fromkeys(map(column_of, wanted))):
         names = indicators(wanted, column)
-        if column in rows.levels:
+        if column in rows.coded:
             found |= _of_coded(rows, column, names, who)
         elif column in rows.texts or (column in (rows.names or ()) and not set(names) <= set(rows.names or ())):
             found |= _of_texts(rows, column, names, who)

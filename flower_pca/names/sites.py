@@ -128,8 +128,8 @@ class SiteRows:
             elsewhere.
         ids: Whose row each is, where that is known: for runs whose clients hold different columns
             of the same people.
-        texts: What stands in the columns of words, by name, where that is known: see `names.levels`.
-        levels: The columns of words that have indicators of their levels among the columns here.
+        texts: What stands in the columns of words, by name, where that is known: see `names.coding`.
+        coded: The columns of words of which columns here have been made.
     """
 
     values: Any
@@ -140,7 +140,7 @@ class SiteRows:
     origin: Origin | None = None
     ids: tuple[str, ...] | None = None
     texts: Mapping[str, Array] = field(default_factory=dict)
-    levels: tuple[str, ...] = ()
+    coded: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.names is not None:
@@ -266,7 +266,7 @@ def _index(frame: Any) -> tuple[Any, ...] | None:
 
 
 def _text(name: Any) -> str:
-    """A label as text: a year or a code as it is printed, one of several levels with slashes between."""
+    """A label as text: a year or a code as it is printed, one of several parts with slashes between."""
     if isinstance(name, tuple):
         return "/".join(map(str, name))
     return str(name)

@@ -11,7 +11,7 @@ import numpy as np
 
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.linalg import Array
-from flower_pca.names import levels
+from flower_pca.names.coding import source_of
 from flower_pca.names.columns import Columns, Heading, lacking
 from flower_pca.names.sites import SiteRows
 from flower_pca.names.spelling import clean
@@ -119,6 +119,6 @@ def _check(rows: SiteRows, names: tuple[str, ...], wanted: tuple[str, ...] | Non
     else:
         rule = "that of the result, by name"
     there = {*names, *rows.texts}
-    needed = [name for name in wanted if name in names or levels.column_of(name) not in there]
+    needed = [name for name in wanted if name in names or source_of(name) not in there]
     if absent := lacking(_WHO, needed, names, rows.words, rule):
         raise absent.error(ConfigError, _FEATURES)

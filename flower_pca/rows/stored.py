@@ -17,7 +17,7 @@ import numpy as np
 from flower_pca.base import checks, labels
 from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
-from flower_pca.names import levels
+from flower_pca.names import coding
 from flower_pca.names.columns import Columns, Heading, no_numbers, not_named
 from flower_pca.names.sites import SiteRows
 from flower_pca.rows import moments
@@ -57,14 +57,14 @@ class StoredRows:
         site: The name of the site; "" if it has none.
         words: Columns of the table that hold no numbers: what is in each, by name.
         ids: Whose row each is, where that is known.
-        levels: The columns of words that have indicators of their levels among the columns.
+        coded: The columns of words of which columns here have been made.
         known: What follows from the stored rows alone, for all their views.
     """
 
     origin: Self
     places: Array | None = None
     _newest: Self | None = None  # of the views in other orders
-    # with the indicators that a run has asked for
+    # with the columns made of words that a run has asked for
     _grown: tuple[tuple[str, ...], Self] | None = None
 
     def __init__(self, X: Any, *, who: str, missing: bool, columns: Array | None = None) -> None:
@@ -73,7 +73,7 @@ class StoredRows:
         if given.site:
             self.who = f"{who} ({given.site})"
         self.site, self.words, self.ids = given.site, given.words, given.ids
-        self.levels, self._texts = given.levels, given.texts
+        self.coded, self._texts = given.coded, given.texts
         self.source, self._lines = given.source, given.origin
         self._columns: Columns | None = None
         if given.names is not None:
@@ -164,41 +164,35 @@ class StoredRows:
             raise not_named(self._file, self.d).error(DataError)
         origin = self.origin
         if origin._newest is None or origin._newest.names != names:
-            if origin.levels or not set(names) <= set(self._columns.names):
-                whole, names = origin._with_levels(names)
+            if origin.coded or not set(names) <= set(self._columns.names):
+                whole, names = origin._with_made(names)
                 if whole is not origin:
                     return whole.arrange(names)
             origin._newest = origin._view_of(names)
         return origin._newest
 
-    def _with_levels(self, names: tuple[str, ...]) -> tuple[Self, tuple[str, ...]]:
-        """The rows with all indicators that these columns are, and the columns: one of words stands for its own.
+    def _with_made(self, names: tuple[str, ...]) -> tuple[Self, tuple[str, ...]]:
+        """The rows with all of these columns that are made of words, and the columns: one of words stands for its own.
 
         They are rows by themselves, so that what is known of rows is known of all that a run has of them.
         """
         assert self._columns is not None
-        known = self._columns.names
-        own = ([name] if name not in self.levels else levels.indicators(known, name) for name in names)
-        names = tuple(name for some in own for name in some)
+        names = coding.expanded(names, known=self._columns.names, words=self.coded)
         if self._grown is None or self._grown[0] != names:
-            rows = self._coded()
-            made = levels.made(rows, names, self._file)
-            if not made:
+            whole = coding.grown(self._with_words(), names, self._file)
+            if whole is None:
                 return self, names
-            whole = replace(levels.beside(rows, made), texts={}, levels=())
             grown = type(self)(whole, who=self.who, missing=True)
             grown.site, grown.words, grown.ids = self.site, self.words, self.ids
             self._grown = names, grown
         return self._grown[1], names
 
-    def _coded(self) -> SiteRows:
-        """The rows with what is known of their levels."""
+    def _with_words(self) -> SiteRows:
+        """The rows with what is known of their columns of words."""
         stored = self._X
         if self._picked is not None:
             stored = self.plain()
-        return SiteRows(
-            stored, self.names, source=self.source, origin=self._lines, texts=self._texts, levels=self.levels
-        )
+        return SiteRows(stored, self.names, source=self.source, origin=self._lines, texts=self._texts, coded=self.coded)
 
     def _view_of(self, names: tuple[str, ...]) -> Self:
         assert self._columns is not None

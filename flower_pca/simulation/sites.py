@@ -20,7 +20,7 @@ from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array
 from flower_pca.core.question import Question
 from flower_pca.data import faults
-from flower_pca.names import levels
+from flower_pca.names.coding import Coding
 from flower_pca.names.columns import Columns, Heading, enumeration
 from flower_pca.names.sites import SiteRows
 from flower_pca.results import saved
@@ -240,7 +240,10 @@ def looked_at(result: PCAResult, clients: Sequence[LocalData], frame: Frame) -> 
     lines = hints.of_first_lines(file for client in clients for file in client.headerless)
     names = saved.plain(result.feature_names_in_)
     found = hints.find_identifiers(clients, names)
-    odd = faults.find(clients, names, most=faults.CHEAP)
+    most = faults.CHEAP
+    if names is None:
+        most = faults.BARE
+    odd = faults.find(clients, names, most=most)
     if not result.hints:
         return replace(result, hints=(*lines, *hints.of_identifiers(found, names), *odd))
     m = functools.reduce(merge, (client.in_frame(frame, keep=False).moments() for client in clients))
@@ -249,21 +252,17 @@ def looked_at(result: PCAResult, clients: Sequence[LocalData], frame: Frame) -> 
     return replace(result, hints=(*lines, *first, *hints.of_identifiers(found, names, hints.alone(sizes)), *odd))
 
 
-def agreed(question: Question, sites: Sequence[SiteRows]) -> tuple[Question, list[SiteRows]]:
-    """The question with all its columns and levels by name, and the sites with just these columns."""
-    assert question.levels is not None
-    names = [column for column, _ in question.levels]
-    own = [{name: levels.own(site, name, f"client {i}") for name in names} for i, site in enumerate(sites)]
-    found = levels.union(question.levels, own)
-    columns = levels.spread(question.columns or _others(sites, names), found)
-    return replace(question, columns=columns, levels=found), [
-        _exactly(site, columns, f"client {i}") for i, site in enumerate(sites)
-    ]
+def agreed(question: Question, coding: Coding, sites: Sequence[SiteRows]) -> tuple[Question, list[SiteRows]]:
+    """The question with all its columns by name, and the sites with just these columns."""
+    found = coding.union([coding.own(site, f"client {i}") for i, site in enumerate(sites)])
+    columns = found.spread(question.columns or _others(sites, coding))
+    asked = replace(question, columns=columns, **{coding.field: found.value})
+    return asked, [_exactly(site, columns, f"client {i}") for i, site in enumerate(sites)]
 
 
-def _others(sites: Sequence[SiteRows], names: Sequence[str]) -> tuple[str, ...]:
+def _others(sites: Sequence[SiteRows], coding: Coding) -> tuple[str, ...]:
     """The columns beside those of words, which have to be the same at all sites."""
-    plain = [_without(site, names) for site in sites]
+    plain = [_without(site, coding.words) for site in sites]
     for i, site in enumerate(plain):
         site.whole(f"client {i}")
     first, *others = [Heading.of_names(site.names or (), len(site.names or ())) for site in plain]
@@ -281,6 +280,6 @@ def _without(site: SiteRows, names: Sequence[str]) -> SiteRows:
 
 
 def _exactly(site: SiteRows, columns: tuple[str, ...], who: str) -> SiteRows:
-    """The site with these columns, made of words where they are of levels."""
+    """The site with these columns, made of words where it has none of the name."""
     rows = LocalData(site, who=who, missing=True).arrange(columns)
-    return replace(site, values=rows.plain(), names=columns, words={}, texts={}, levels=())
+    return replace(site, values=rows.plain(), names=columns, words={}, texts={}, coded=())

@@ -14,7 +14,7 @@ part is in it. With x of the scaled rows, a square x_i^2 / n is how far the row 
 
     u_j - 1/2 sum_(l != j) v_l (theta_j + theta_l) / (theta_j - theta_l) v_l' D v_j,    w_j - v_j' D v_j,
 
-D = diag(x^2) / n. A column of a level is divided by the root of its share p, which a row moves by
+D = diag(x^2) / n. A column of 0 and 1 made of words is divided by the root of its share p, which a row moves by
 x_i sqrt(p) / n: there D has (x_i / sqrt(p) + 1) / n, which like the others comes to 1 over all rows. The parts of other
 scales, and of what stands for missing values, are left out, and the result says so.
 
@@ -65,7 +65,7 @@ class ErrorsState:
     """Orthonormal directions, their eigenvalues and that of all others; then the sums over rows and over sites.
 
     `share` is how much one row counts in the scale, 0 where that is not a deviation of these rows; `roots` what the
-    columns of levels are divided by, 0 for others, and None where there are none or the scale does not count.
+    columns made of words are divided by, 0 for others, and None where there are none or the scale does not count.
     """
 
     W: Array
@@ -208,7 +208,7 @@ def _scale_counts(model: Model) -> bool:
 
 
 def _roots(model: Model) -> Array | None:
-    """What columns of levels are divided by, 0 for all others."""
+    """What columns made of words are divided by, 0 for all others."""
     if not (model.shared and _scale_counts(model)):
         return None
     assert model.frame.scale is not None
@@ -256,8 +256,8 @@ def _moved_scales(X: Array, arrays: Arrays) -> Array:
     """How far rows move the squares of the scales, relative to these, but for one and the same number."""
     D = X**2
     if "roots" in arrays:
-        of_level = np.flatnonzero(arrays["roots"] > 0.0)
-        D[:, of_level] = X[:, of_level] / arrays["roots"][of_level] + 1.0
+        by_share = np.flatnonzero(arrays["roots"] > 0.0)
+        D[:, by_share] = X[:, by_share] / arrays["roots"][by_share] + 1.0
     return np.asarray(D)
 
 

@@ -111,13 +111,13 @@ def scale_of(
 
 
 def _with_shares(kind: str | None, total: Arrays, names: list[str], shared: Collection[str]) -> Array:
-    """The same, where some columns are divided by roots of shares; one of a level that no row has is left as it is."""
-    means, of_level = total["mean"], np.array([name in shared for name in names])
-    divisor = np.where(of_level & (means > 0.0), np.sqrt(np.abs(means)), 1.0)
-    others = {name: a[~of_level] if np.shape(a) == means.shape else a for name, a in total.items()}
+    """The same, where some columns are divided by roots of shares; one that no row has is left as it is."""
+    means, by_share = total["mean"], np.array([name in shared for name in names])
+    divisor = np.where(by_share & (means > 0.0), np.sqrt(np.abs(means)), 1.0)
+    others = {name: a[~by_share] if np.shape(a) == means.shape else a for name, a in total.items()}
     left = [name for name in names if name not in shared]
     if left and (found := scale_of(kind, others, left)) is not None:
-        divisor[~of_level] = found
+        divisor[~by_share] = found
     return divisor
 
 

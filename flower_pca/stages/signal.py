@@ -14,6 +14,12 @@ leading factors), rows are weighed by w_c = sqrt(min psi / psi_c), which makes n
 directions W are taken out, and in the flipped tables' second moments column c is divided by w_c sqrt(1 - |W_c|^2): of
 the noise in a column, |W_c|^2 went with the directions. The factor n / (n - k) is for the rows.
 
+A component in few columns is itself a large part of what is flipped, and would shadow itself. So the first that is not
+above counts all the same, if it is above what is to be expected of tables that it has been taken out of, too. As the
+direction that is taken out is the largest, noise that has had the edge t in m directions has lost more than its share:
+the threshold is given back (1 - 1/m) / (1 - t/m), with t in means of its eigenvalues, and a margin. One that lies by
+more than half in one column is none that columns share.
+
 One message asks for the flipped tables of several ranks, as many as go into `ROOM` numbers: few columns need two, one
 for C and rank 0, one for all others. The clients' flips are their own: whoever knows them can solve for the rows.
 """
@@ -35,7 +41,7 @@ from flower_pca.core.algorithm import scaled_up
 from flower_pca.core.kinds import BLOCK, ROWS, Ask, Kind, Part, index
 from flower_pca.core.model import Model
 from flower_pca.core.stage import KEY, Arrays, Stage
-from flower_pca.names import levels
+from flower_pca.names.coding import source_of
 from flower_pca.rows.local import LocalData
 
 SIGNAL: Final = "signal"  # the number of components that asks for it
@@ -46,9 +52,14 @@ ROOM: Final = 2**16  # numbers of a message that may be of several ranks
 MOST: Final = 2**20  # numbers of a message at all, from which follows how many columns there may be
 _MOST_RANKS: Final = 1000
 _MOST_DRAWS: Final = 1000
-_LEAST: Final = 0.02  # of the variance of a column, that is noise
+_LEAST: Final = 0.02  # of what is left of a column's variance beside the leading directions, that is noise
+_ROUNDED: Final = 2.0**-50  # for each column, of the largest eigenvalue: what is smaller is rounding
+_TINY: Final = 1e-12  # of a column's variance, where nothing is left
 _SETTLED: Final = 1e-3  # of it, a step that is none
 _STEPS: Final = 60
+_MARGIN: Final = 1.1  # above the threshold of tables that a component itself was taken out of
+_ALONE: Final = 0.5  # of a direction, in one column
+_MOST_LOST: Final = 0.9  # of noise, that its largest direction has
 _ABOVE: Final = 1.0 + 1e-9  # times the threshold, as of columns that are orthogonal no flip changes anything
 
 FLIPPED: Final = Kind(
@@ -64,15 +75,18 @@ FLIPPED: Final = Kind(
 class SignalState:
     """What is asked next, for ranks from `first` on; the thresholds so far; C with its eigenpairs, once it is known.
 
-    `counted` components count so far; `found` once that is all of them.
+    `counted` components count so far; `found` once that is all of them. The next is `short` of this threshold, if it is
+    any, and may count all the same.
     """
 
     n: int
+    sources: Array  # by which sign of a row each column goes
     weights: Array
     W: Array
     first: int = 0
     counted: int = 0
     found: bool = False
+    short: float = 0.0
     messages: int = 0
     thresholds: Array | None = None
     C: Array | None = None
@@ -104,7 +118,8 @@ class Signal(Stage[SignalState]):
             most = int(np.sqrt(2.0 * MOST / (DRAWS + 1)))
             remedy = "Name a number of components, or a share of the variance."
             raise DataError('The columns for n_components="signal"', must=f"at most {most}", got=d, then=remedy)
-        return SignalState(model.n, np.ones((d, 1)), none, found=THRESHOLDS in model.left)
+        sources, _ = _sources(model.feature_names, d)
+        return SignalState(model.n, sources, np.ones((d, 1)), none, found=THRESHOLDS in model.left)
 
     def broadcast(self, state: SignalState) -> Arrays:
         numbers = {"first": np.array(state.first), "draws": np.array(DRAWS)}
@@ -176,11 +191,11 @@ class Signal(Stage[SignalState]):
 def _sources(names: Sequence[str] | None, d: int) -> tuple[Array, int]:
     """By which sign of a row each column goes, and how many signs there are.
 
-    Levels of one column of words go by one: that no two of them are in a row is nothing that columns have in common.
+    Columns made of one of words go by one: that no two of them are in a row is nothing that columns have in common.
     """
     if names is None:
         return np.arange(d), d
-    words = [levels.column_of(name) or name for name in names]
+    words = [source_of(name) or name for name in names]
     place = {word: i for i, word in enumerate(dict.fromkeys(words))}
     return np.array([place[word] for word in words]), len(place)
 
@@ -211,30 +226,64 @@ def _bases(arrays: Arrays, d: int) -> list[tuple[Array, Array]]:
 def _counted(state: SignalState, tables: Array) -> SignalState:
     """With the components that lie above the flipped tables of the ranks that were asked about."""
     assert state.values is not None
-    d, first = len(state.weights), state.first
-    k, thresholds = state.counted, state.thresholds
+    d, first, values = len(state.weights), state.first, state.values
+    k, short, nothing = state.counted, state.short, d * _ROUNDED * float(values[0])
     bases = _bases({"weights": state.weights, "W": state.W, "first": np.array(first)}, d)
-    before = np.empty(0) if thresholds is None else thresholds
+    before = np.empty(0) if state.thresholds is None else state.thresholds
     for j, (weights, W) in enumerate(bases):
         rank = first + j
-        if rank < k:  # a stronger one has let this one count as well
+        if rank < k + bool(short):  # a stronger one has let this one count as well
             continue
-        threshold = _threshold(tables[j * DRAWS : (j + 1) * DRAWS], weights, W, state.n)
-        k = max(k, int(np.sum(state.values > _ABOVE * threshold)))
-        before = np.append(before, np.full(max(k, rank + 1) - len(before), threshold))
-        if k == rank:
-            return replace(state, counted=k, thresholds=np.append(before[:k], threshold), found=True)
-    return replace(state, counted=k, thresholds=before)
+        noise = _Noise.of(tables[j * DRAWS : (j + 1) * DRAWS], weights, W, state.n)
+        if short:
+            assert state.V is not None
+            itself = np.column_stack([W[:, -1], state.V[:, k]])
+            own = max(noise.without(rank, len(W)), nothing)
+            if _alone(itself, state.sources):
+                own = np.inf
+            if values[k] <= own:
+                return replace(state, counted=k, thresholds=np.append(before[:k], short), found=True)
+            k, short, before = rank, 0.0, np.append(before[:k], own)
+        more = max(k, int(np.sum(values > max(_ABOVE * noise.threshold, nothing))))
+        before = np.append(before, np.full(more - k, noise.threshold))
+        if more == k:
+            short = max(noise.threshold, nothing)
+        k = more
+    return replace(state, counted=k, short=short, thresholds=before)
 
 
-def _threshold(tables: Array, weights: Array, W: Array, n: int) -> float:
-    """The largest eigenvalue to be expected of noise alone, from those of tables without these directions."""
-    d, rank = W.shape
-    kept = np.maximum(1.0 - np.sum(W**2, axis=1), 1.0 / d)
-    back = 1.0 / (weights * np.sqrt(kept))
-    largest = [linalg.eigh_leading(_unpacked(table, d) * np.outer(back, back), 1)[0][0] for table in tables]
-    level = float(np.mean(largest)) + DEVIATIONS * float(np.std(largest, ddof=1))
-    return float(level * n / max(n - rank, 1))
+@dataclass(frozen=True)
+class _Noise:
+    """What is to be expected of noise alone: the `threshold` of its largest eigenvalue.
+
+    The `edge` is the mean of that one, in means of all eigenvalues.
+    """
+
+    threshold: float
+    edge: float
+
+    @classmethod
+    def of(cls, tables: Array, weights: Array, W: Array, n: int) -> _Noise:
+        """From flipped tables without these directions."""
+        d, rank = W.shape
+        kept = np.maximum(1.0 - np.sum(W**2, axis=1), 1.0 / d)
+        back = 1.0 / (weights * np.sqrt(kept))
+        whole = [_unpacked(table, d) * np.outer(back, back) for table in tables]
+        largest = [linalg.eigh_leading(table, 1)[0][0] for table in whole]
+        level = float(np.mean(largest)) + DEVIATIONS * float(np.std(largest, ddof=1))
+        usual = float(np.mean([np.trace(table) for table in whole])) / d
+        return cls(level * n / max(n - rank, 1), float(np.mean(largest)) / max(usual, np.finfo(np.float64).tiny))
+
+    def without(self, rank: int, d: int) -> float:
+        """The threshold for the last of so many directions, which has been taken out itself."""
+        there = d - rank + 1
+        lost = min(self.edge / there, _MOST_LOST)
+        return float(_MARGIN * self.threshold * (1.0 - 1.0 / there) / (1.0 - lost))
+
+
+def _alone(directions: Array, sources: Array) -> bool:
+    """Whether one of the directions lies mostly in one column, or in those of one source."""
+    return any(float(np.max(np.bincount(sources, v**2))) > _ALONE for v in directions.T)
 
 
 def _asking(state: SignalState) -> SignalState:
@@ -242,8 +291,11 @@ def _asking(state: SignalState) -> SignalState:
     assert state.C is not None
     if state.found:
         return state
-    d, first = len(state.C), state.counted
+    d, first = len(state.C), state.counted + bool(state.short)
     most = min(d, state.n) - 1
+    if state.short and first >= most:
+        assert state.thresholds is not None
+        return replace(state, thresholds=np.append(state.thresholds[: state.counted], state.short), found=True)
     if first >= most:  # there is no room for noise beside them
         return replace(state, counted=max(most, 1), found=True)
     ranks = max(1, min(ROOM // (DRAWS * _pairs(d)), most - first))
@@ -266,12 +318,14 @@ def _noise(C: Array, rank: int) -> Array:
     all_of_it = np.diagonal(C)
     values, V = linalg.eigh_leading(C, rank)
     beside = np.maximum(1.0 - np.sum(V[:, :rank] ** 2, axis=1), 1.0 / len(C))
-    noise = np.clip((all_of_it - V[:, :rank] ** 2 @ values[:rank]) / beside, _LEAST * all_of_it, all_of_it)
-    scale = np.where(all_of_it > 0.0, all_of_it, 1.0)
+    left = (all_of_it - V[:, :rank] ** 2 @ values[:rank]) / beside
+    least = np.maximum(_LEAST * left, _TINY * all_of_it)
+    noise = np.clip(left, least, all_of_it)
+    scale = np.where(noise > 0.0, noise, 1.0)
     for _ in range(_STEPS):
         values, V = linalg.eigh_leading(C - np.diag(noise), rank)
         explained = V[:, :rank] ** 2 @ np.maximum(values[:rank], 0.0)
-        before, noise = noise, np.clip(all_of_it - explained, _LEAST * all_of_it, all_of_it)
+        before, noise = noise, np.clip(all_of_it - explained, least, all_of_it)
         if float(np.max(np.abs(noise - before) / scale)) < _SETTLED:
             break
     return np.asarray(noise)

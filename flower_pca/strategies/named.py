@@ -121,7 +121,7 @@ class FAPS(PCAStrategy):
     Args:
         inner_steps: Subspace iterations of the inner problem.
         inner_tol: If given, the inner iteration also ends when its subspace moves by at most this.
-        penalty: "paper", or "measured" for clients that are unlike.
+        penalty: "measured" from the rows in every round, or "paper": the paper's rule.
         beta_0: Of the paper's penalties, the first one as a share of the largest eigenvalue of C_i.
         theta: By which share they grow.
         mu: By which share the distance to consensus must have fallen, over five rounds, for them not to grow.
@@ -142,7 +142,7 @@ class FAPS(PCAStrategy):
         patience: int = 200,
         inner_steps: int = 10,
         inner_tol: float | None = None,
-        penalty: str = "paper",
+        penalty: str = "measured",
         beta_0: float = 0.15,
         theta: float = 0.1,
         mu: float = 0.01,

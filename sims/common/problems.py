@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from flower_pca import DRSVD, UDA, WDA, DataError, History, make, simulate
+from sims.common import report
 
 Array: TypeAlias = npt.NDArray[Any]
 Rows: TypeAlias = Any  # n x d: a numpy array of real numbers, or a scipy sparse one
@@ -162,6 +163,7 @@ def trace(
             raise EnoughError
 
     chosen = make(algorithm)
+    report.ran(algorithm)
     if not isinstance(chosen, UDA | WDA | DRSVD):
         chosen = make(chosen, tol=0.0, patience=10 * messages, max_rounds=10 * messages)
     with suppress(EnoughError):

@@ -27,7 +27,8 @@ class Record:
     Attributes:
         item: room/experiment.
         size: "paper" or "small".
-        seeds: How many have run.
+        seeds: Those that have run.
+        algorithms: Those that have run, as they are made; none in a record of before they were noted.
         date: The day of the run.
         minutes: Of one core.
         versions: Of flower_pca, numpy, scipy and Python.
@@ -37,7 +38,8 @@ class Record:
 
     item: str
     size: str
-    seeds: int
+    seeds: list[int]
+    algorithms: list[str]
     date: str
     minutes: float
     versions: dict[str, str]
@@ -77,6 +79,7 @@ def read(item: str) -> Record | None:
 def made(item: str, experiment: Any, opts: report.Options) -> Record:
     """Run an experiment and record it."""
     begun = process_time()
+    report.RAN.clear()
     found = experiment(opts)
     drawing = found.drawing and {
         "title": found.drawing.title,
@@ -87,7 +90,8 @@ def made(item: str, experiment: Any, opts: report.Options) -> Record:
     return Record(
         item=item,
         size="paper" if opts.paper else "small",
-        seeds=max(len(opts.drawn), 1),
+        seeds=sorted(opts.drawn),
+        algorithms=sorted(report.RAN),
         date=datetime.datetime.now(datetime.UTC).date().isoformat(),
         minutes=round((process_time() - begun) / 60.0, 1),
         versions=versions(),

@@ -19,6 +19,7 @@ from sims.common import data
 Curves: TypeAlias = Mapping[str, npt.NDArray[Any]]
 
 NONE: Final = "-"  # a number that is not known, or a target that is never reached
+RAN: Final[set[str]] = set()  # the algorithms of the experiment under way
 _ACROSS: Final = 3  # panels in a row
 _COLOURS: Final = (
     "#1f5fa8", "#d9772b", "#2f8f6b", "#a3508f", "#6b7280", "#b8a13a", "#4fb0c6", "#8a4b2d", "#c23b5a",
@@ -30,7 +31,8 @@ _COLOURS: Final = (
 class Options:
     """What the command line says, the same for every simulation; and which seeds a program has really taken.
 
-    An experiment draws its seeds by `each`, so that a record can say how many ran, whatever was asked for.
+    An experiment draws its seeds by `each`, so that a record can say which ran, whatever was asked for; and it says
+    by `ran` which algorithms have run.
     """
 
     only: tuple[str, ...]
@@ -39,13 +41,18 @@ class Options:
     data_dir: Path
     seeds: int
     paper: bool
+    first: int = 0
     drawn: set[int] = field(default_factory=set, compare=False)
 
     def each(self, most: int | None = None) -> Iterator[int]:
-        """The seeds, `most` of them; each counts as one that has run once it is drawn."""
-        for seed in range(self.seeds)[:most]:
+        """The seeds, `most` of them, from `first` on; each counts as one that has run once it is drawn."""
+        for seed in range(self.first, self.first + self.seeds)[:most]:
             self.drawn.add(seed)
             yield seed
+
+    def one(self) -> int:
+        """The first seed, where a program has but one."""
+        return next(self.each(1))
 
 
 @dataclass(frozen=True)
@@ -112,6 +119,11 @@ def command(main: Callable[[], None]) -> None:
         main()
     except DataError as error:
         raise SystemExit(str(error)) from None
+
+
+def ran(algorithm: object) -> None:
+    """Note that an algorithm runs: its name, or the words that it is made of."""
+    RAN.add(str(getattr(algorithm, "name", algorithm)))
 
 
 def progress(text: str) -> None:

@@ -40,7 +40,7 @@ def _varied(title: str, align: str, *, decay: bool = False, only: str | None = N
                 curves = [bench.curve(algorithm, seed) for seed in opts.each()]
                 cells = (mean_std(np.array([_at(c, m) for c in curves])) for m in (EARLY, 20, FINAL))
                 rows.append([bench.name, label, *cells])
-            panels[bench.name] = {label: bench.curve(algorithm, 0) for label, algorithm in specs.items()}
+            panels[bench.name] = {label: bench.curve(algorithm, opts.first) for label, algorithm in specs.items()}
         note = f"Sines, the mean (and deviation) of {opts.seeds} seeds; the curves are of the first."
         return report.Found(title, rows, note, report.Drawing(title, panels, error="sine"))
 
@@ -56,8 +56,8 @@ def _clients(title: str, align: str, only: str | None = None) -> Callable[..., r
             panels[bench.name] = {}
             for m in COUNTS:
                 finals = mean_std(bench.finals(spec(4, align), opts.each(), clients=m))
-                rows.append([bench.name, m, f"{bench.eta(0, m):.4f}", finals])
-                panels[bench.name][f"m={m}"] = bench.curve(spec(4, align), 0, clients=m)
+                rows.append([bench.name, m, f"{bench.eta(opts.first, m):.4f}", finals])
+                panels[bench.name][f"m={m}"] = bench.curve(spec(4, align), opts.first, clients=m)
         note = f"p=4. Sines, the mean (and deviation) of {opts.seeds} seeds; the curves are of the first."
         return report.Found(title, rows, note, report.Drawing(title, panels, error="sine"))
 
@@ -97,7 +97,7 @@ def fig2b(opts: report.Options) -> report.Found:
             most, least = (float(np.median([f(t) for t in tails])) for f in (np.max, np.min))
             p, alignment = label.split(", ", 1)
             rows.append([bench.name, p, alignment, report.number(most), report.number(least), f"{most / least:.1f}"])
-            panels[bench.name][label] = bench.curve(algorithm, 0)
+            panels[bench.name][label] = bench.curve(algorithm, opts.first)
     title = "Fig. 2b: stability"
     note = f"The median of {opts.seeds} seeds, {FINAL} messages."
     return report.Found(title, rows, note, report.Drawing(title, panels, error="sine"))

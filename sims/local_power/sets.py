@@ -16,7 +16,7 @@ import numpy as np
 
 from sims.common import data, problems, report
 from sims.common.problems import Array, Problem
-from sims.local_power.known import ABALONE_UNITS, SETS, SIZES
+from sims.local_power.known import ABALONE_UNITS, HOURS, SETS, SIZES
 
 K: Final = 5
 FINAL: Final = 60  # messages after which an error counts as final
@@ -32,7 +32,7 @@ class Bench:
     X: Array
     _problems: dict[tuple[int, int], Problem] = field(default_factory=dict)
     _eta: dict[tuple[int, int], float] = field(default_factory=dict)
-    _curves: dict[tuple[str, int, int, int], Array] = field(default_factory=dict)
+    _curves: dict[tuple[str, int, int, int, float], Array] = field(default_factory=dict)
 
     @property
     def clients(self) -> int:
@@ -56,14 +56,18 @@ class Bench:
             self.problem(seed, clients)
         return self._eta[seed, clients]
 
-    def curve(self, algorithm: str, seed: int, *, clients: int | None = None, messages: int = FINAL) -> Array:
-        """The error after each message."""
-        key = (algorithm, seed, clients or self.clients, messages)
+    def curve(
+        self, algorithm: str, seed: int, *, clients: int | None = None, messages: int = FINAL, target: float = 0.0
+    ) -> Array:
+        """The error after each message, until it is at most the target."""
+        key = (algorithm, seed, clients or self.clients, messages, target)
         if key not in self._curves:
             report.progress(f"{self.name}, {key[2]} clients, seed {seed}: {algorithm}")
             problem = self.problem(seed, key[2])
+            if algorithm.startswith("ssi"):  # what it sends is a sum: whose rows are whose makes no difference
+                problem = problem.pooled()
             self._curves[key] = problems.trace(
-                algorithm, problem, measure=problems.sin_theta, seed=seed, messages=messages
+                algorithm, problem, measure=problems.sin_theta, seed=seed, messages=messages, target=target
             )
         return self._curves[key]
 
@@ -74,8 +78,11 @@ class Bench:
         return np.array([self.curve(algorithm, s, clients=clients, messages=messages)[-1] for s in seeds])
 
 
-def benches(opts: report.Options) -> list[Bench]:
-    """The user's files, or the paper's sets where they are found, or else a synthetic one."""
+def benches(opts: report.Options, *, every: bool = False) -> list[Bench]:
+    """The user's files, or the paper's sets where they are found, or else a synthetic one.
+
+    With `every`, those too whose curves take hours.
+    """
     if opts.data:
         return [_bench(data.located(source)[0].stem, source, opts.paper) for source in opts.data]
     files = {name: opts.data_dir / f"{name.replace('-', '_')}.npz" for name in SETS}
@@ -85,10 +92,10 @@ def benches(opts: report.Options) -> list[Bench]:
             f"No data sets in {opts.data_dir}: a synthetic one takes their place. Use --data or --data-dir."
         )
         return [_synthetic()]
-    return [_bench(name, str(path), opts.paper) for name, path in found]
+    return [_bench(name, str(path), opts.paper) for name, path in found if every or name not in HOURS]
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=16)
 def _bench(name: str, source: str, paper: bool) -> Bench:
     X = data.read(source)
     rows = min(SIZES[name][0] if name in SIZES else X.shape[0], X.shape[0] if paper else SMALL_ROWS)

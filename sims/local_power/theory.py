@@ -22,7 +22,7 @@ def rounds(opts: report.Options) -> report.Found:
     for bench in benches(opts):
         alone = np.array([])
         for p in STEPS:
-            curves = [bench.curve(spec(p), seed, messages=200) for seed in opts.each()]
+            curves = [bench.curve(spec(p), seed, messages=200, target=TARGETS[-1]) for seed in opts.each()]
             counts = [[problems.rounds_to(c, t) for c in curves] for t in TARGETS]
             median = np.array([np.median([np.inf if n is None else n for n in found]) for found in counts])
             alone = median if p == 1 else alone
@@ -38,7 +38,7 @@ def drift(opts: report.Options) -> report.Found:
     steps = (1, 2, 4, 8, 16)
     rows: list[list[object]] = [["data", "start", "OPT", *(f"p={p}" for p in steps)]]
     for bench in benches(opts):
-        problem = bench.problem(0, bench.clients)
+        problem = bench.problem(opts.one(), bench.clients)
         starts = {
             "random": _random(problem.d),
             "the true space, turned": problem.basis @ np.linalg.qr(_random(K)[:K])[0],
@@ -66,8 +66,8 @@ def smallness(opts: report.Options) -> report.Found:
     """Assumption 1: eta against 1 / (3 kappa)."""
     rows: list[list[object]] = [["data", "eta", "kappa", "1 / (3 kappa)", "met"]]
     for bench in benches(opts):
-        values = bench.problem(0, bench.clients).values
-        eta, kappa = bench.eta(0, bench.clients), values[0] / values[values > 1e-12 * values[0]][-1]
+        values = bench.problem(opts.one(), bench.clients).values
+        eta, kappa = bench.eta(opts.one(), bench.clients), values[0] / values[values > 1e-12 * values[0]][-1]
         bound = 1.0 / (3.0 * kappa)
         rows.append(
             [bench.name, f"{eta:.4f}", report.number(kappa), report.number(bound), "yes" if eta <= bound else "no"]

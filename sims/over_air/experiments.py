@@ -16,7 +16,7 @@ import numpy as np
 from flower_pca import AirChannel, FedOAPM, RobustTracking, STMiss, Stream, simulate, track
 from sims.common import report
 from sims.common.problems import Watched
-from sims.over_air import moving, trackers
+from sims.over_air import moving, theory, trackers
 from sims.over_air.known import AIR, LIMITS, WORDS
 from sims.over_air.moving import Array, Problem
 
@@ -57,11 +57,13 @@ def _posed(size: Size, seed: int, *, r: int, rho: float = 0.1, rotating: bool = 
 
 
 def _no_det(problem: Problem) -> Array:
+    report.ran("st_miss")
     return track("st_miss", problem.batches(CLIENTS), n_components=problem.r).subspace_error(problem.truth)
 
 
 def _over_air(problem: Problem, sigma: float, seed: int) -> Array:
     tracker = STMiss(solver="power", products=10, first_products=60)
+    report.ran("st_miss(solver='power', products=10, first_products=60)")
     air = AirChannel(noise_std=sigma, seed=seed)
     return track(tracker, problem.batches(CLIENTS), n_components=problem.r, channel=air).subspace_error(problem.truth)
 
@@ -168,6 +170,7 @@ def _power(n: int, r: int, s: float, sigma: float, eta: int, products: int, seed
             errors.append(moving.se(Z, U))
 
     algorithm = FedOAPM(qr_every=eta, max_rounds=products, patience=10**6, tol=0.0)
+    report.ran(f"fed_oapm(qr_every={eta})")
     air = AirChannel(noise_std=sigma, seed=seed)
     shards = np.array_split(X, CLIENTS)
     simulate(algorithm, shards, n_components=r, center=False, seed=seed, channel=air, on_round=keep)
@@ -248,4 +251,7 @@ EXPERIMENTS: Final[report.Experiments] = {
     **_sized(_fig4, "fig4b"),
     **_sized(_robust, "robust"),
     **_sized(_detect, "detect"),
+    "lemma41": theory.powered,
+    "theorem36": theory.simple,
+    "theorem39": theory.recovery,
 }

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from sims.common import report
-from sims.personal import rates, real, small, tables
+from sims.personal import rates, real, small, tables, theory
 
 EXPERIMENTS: Final[report.Experiments] = {
     "fig1": small.fig1,
@@ -31,6 +31,9 @@ EXPERIMENTS: Final[report.Experiments] = {
     "topics": real.topics,
     "fig10": small.fig10,
     "fig11": small.fig11,
+    "theorem1": theory.bound,
+    "corollary3": theory.consistency,
+    "theorem8": theory.stationary,
 }
 SEEDS: Final = (2, 10)  # in small size, in the paper's
 

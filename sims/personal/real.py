@@ -127,7 +127,7 @@ def video(opts: report.Options) -> report.Found:
     moving = np.abs(frames - np.median(frames, axis=0)) > MOVES
     parts = {}
     for name, algorithm in {"PerPCA": PERSONAL, "ExactPerPCA": "exact_per_pca("}.items():
-        _, V = fit(f"{algorithm}local_components={r2}, tol=1e-4)", list(frames), r1, seed=500)
+        _, V = fit(f"{algorithm}local_components={r2}, tol=1e-4)", list(frames), r1, seed=opts.one() + 500)
         parts[name] = np.stack([X @ v @ v.T for X, v in zip(frames, V, strict=True)])
     robust = methods.robust_pca(frames.reshape(len(frames), -1).T).sparse.T.reshape(frames.shape)
     drawn = pictures.Pictures(np.zeros(frames.shape[1:]), frames, moving)
@@ -173,7 +173,8 @@ def topics(opts: report.Options) -> report.Found:
     rows: list[list[object]] = [["run", "year", "of the paper's words", "found", "words with the largest weights"]]
     for label, algorithm in TOPIC_RUNS.items():
         report.progress(f"topics: {label}")
-        result = simulate(algorithm, shards, n_components=TOPICS[0], seed=500, center=False)
+        report.ran(algorithm)
+        result = simulate(algorithm, shards, n_components=TOPICS[0], seed=opts.one() + 500, center=False)
         assert isinstance(result, PersonalResult)
         total = np.zeros(2, dtype=int)
         for i, year in enumerate(named):

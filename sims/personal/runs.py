@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from flower_pca import PersonalResult, make, simulate
-from sims.common import stepwise
+from sims.common import report, stepwise
 from sims.personal import methods
 from sims.personal.problems import Array
 
@@ -18,6 +18,7 @@ ENDLESS = {"tol": 0.0, "max_rounds": 10**6, "patience": 10**6}
 
 def fit(algorithm: str, shards: Sequence[Any], r1: int, *, seed: int, **settings: Any) -> tuple[Array, list[Array]]:
     """U (d x r1) and every client's V_i (d x r2) at the end of a run."""
+    report.ran(algorithm)
     with warnings.catch_warnings():  # some experiments ask for too many components on purpose
         warnings.filterwarnings("ignore", message="theta must be", category=UserWarning)
         result = simulate(algorithm, list(shards), n_components=r1, seed=seed, center=False, **settings)
@@ -30,6 +31,7 @@ def trace(algorithm: str, shards: Sequence[Any], r1: int, *, seed: int) -> Itera
 
     V_i of PerPCA is the client's own, made orthogonal to the new U; that of ExactPerPCA is the best beside it.
     """
+    report.ran(algorithm)
     stage, S = make(algorithm, **ENDLESS), methods.covariances(shards)
     for step in stepwise.steps(stage, shards, n_components=r1, seed=seed):
         U = step.run.estimate()

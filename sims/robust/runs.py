@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from flower_pca import RobustResult, make, registry, simulate
-from sims.common import stepwise
+from sims.common import report, stepwise
 from sims.robust import pooled
 from sims.robust.pooled import Array, Mixed
 
@@ -18,6 +18,7 @@ CLIENTS: Final = 10
 
 def solved(algorithm: str, problem: Mixed, p: int, seed: int, clients: int = CLIENTS) -> tuple[RobustResult, Array]:
     """A whole run: its result, and L of all clients."""
+    report.ran(algorithm)
     result = simulate(make(algorithm), np.array_split(problem.M, clients), n_components=p, seed=seed)
     assert isinstance(result, RobustResult)
     return result, np.vstack([result.own[i]["L"] for i in range(clients)])
@@ -29,6 +30,7 @@ def course(algorithm: str, problem: Mixed, p: int, seed: int, clients: int = CLI
     L after a round is VU' of the V that clients keep of it and the U that the next message brings: both are there
     anyway. Only at the end V is solved anew, by the closing message.
     """
+    report.ran(algorithm)
     chosen, V, rows = make(algorithm), None, list[list[float]]()
     seconds, then, begun = 0.0, 0.0, process_time()
     for step in stepwise.steps(chosen, np.array_split(problem.M, clients), n_components=p, seed=seed):
@@ -57,6 +59,7 @@ def _errors(problem: Mixed, V: Array, U: Array, lam: float) -> tuple[float, floa
 
 def as_published(algorithm: str, problem: Mixed, p: int, seed: int, clients: int = CLIENTS) -> float:
     """Err at the end, with V as the last round has left it at the clients, and not solved anew for the last U."""
+    report.ran(algorithm)
     chosen, V = make(algorithm), [np.zeros((0, p))]
     for step in stepwise.steps(chosen, np.array_split(problem.M, clients), n_components=p, seed=seed):
         if step.message.stage == registry.closing(chosen).name:
@@ -68,6 +71,7 @@ def as_published(algorithm: str, problem: Mixed, p: int, seed: int, clients: int
 
 def halted(algorithm: str, M: Array, p: int, seed: int, *, rounds: int) -> Array:
     """L after so many rounds of DCF-PCA, with V as the clients have it then: nothing more is solved."""
+    report.ran(algorithm)
     for step in stepwise.steps(make(algorithm), np.array_split(M, CLIENTS), n_components=p, seed=seed):
         state = step.run.standing.state
         if all("V" in memory for memory in step.memories) and state.progress.rounds == rounds:

@@ -76,7 +76,7 @@ def genuine():
     summed = [{}, {"reference": np.zeros(D), "seed": np.array(1), "width": np.array(2), "peaks": np.array(False)}]
     alone = {
         ("standardize", "standardize"): [{}],
-        ("levels", "levels"): [{}],
+        ("names", "names"): [{}],
         ("sparse_pca", "oblique"): [{"Z": U}],
     }  # sent where no product is known
     return {**found, ("ssi", "summed_opening"): summed, **alone}

@@ -86,7 +86,7 @@ class Version:
             parts = {"values": stored.data, "indices": stored.indices, "indptr": stored.indptr}
         arrays = {f"before.{i}": digests for i, digests in enumerate(self.before)} | parts
         header: dict[str, Any] = {"number": self.number, "columns": self.columns, "shape": [data.n, data.d]}
-        header |= {"names": data.names, "words": dict(data.words), "levels": data.levels}
+        header |= {"names": data.names, "words": dict(data.words), "coded": data.coded}
         header |= {"key": self.key.hex(), "whole": self.whole.hex()}
         files.write(folders.rows_file(rules.memory_dir, name), _KIND, header, arrays, private=True)
 
@@ -103,8 +103,8 @@ def read(rules: Rules, name: str) -> Version | None:
         columns, names = tuple(map(str, header["columns"])), header["names"]
         before = tuple(arrays[f"before.{i}"] for i in range(len(columns)))
         values = _values(header, arrays)
-        coded = tuple(map(str, header.get("levels", ())))
-        rows = SiteRows(values, None if names is None else tuple(names), header["words"], levels=coded)
+        coded = tuple(map(str, header.get("coded", ())))
+        rows = SiteRows(values, None if names is None else tuple(names), header["words"], coded=coded)
         data = LocalData(rows, who=checks.NODE, missing=True)
         key, whole = bytes.fromhex(header["key"]), bytes.fromhex(header["whole"])
         return Version(int(header["number"]), key, whole, before, columns, data)

@@ -21,7 +21,8 @@ from flower_pca.base.linalg import Array
 from flower_pca.clients.policy import limits
 from flower_pca.clients.policy.refusals import RefusalError
 from flower_pca.clients.policy.rules import Rules, everything
-from flower_pca.core.stage import Arrays
+from flower_pca.core.algorithm import Silent
+from flower_pca.core.stage import Arrays, Stage
 from flower_pca.layers import NOISE, SINGLE, noise
 from flower_pca.layers import single as apart
 from flower_pca.masking import messages
@@ -29,7 +30,6 @@ from flower_pca.names.columns import enumeration
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.stream import Stream
-from flower_pca.stages.levels import Levels
 from flower_pca.wire import records
 
 _CHUNK: Final = 64  # columns that are looked at at a time
@@ -116,7 +116,7 @@ class Policy:
     def admit(self, request: wire.Request) -> None:
         """Refuse a message for what it is. One that asks for names alone is held to the rules about names and noise."""
         self._check_noise(request)
-        if request.stage != Levels.name:
+        if not issubclass(registry.STAGES.get(request.stage, Stage), Silent):
             self._check_algorithm(request)
             self._check_masks(request)
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 from flwr.app import Context
 
 from flower_pca import registry
-from flower_pca.clients.policy.rules import SETS, Rules
+from flower_pca.clients.policy.rules import SETS, TELLS, Rules
 from flower_pca.wire import records
 
 _ANNOUNCED: Final = "flower_pca.profile"
@@ -25,10 +25,10 @@ PROMISES: Final[Mapping[str, str]] = {
 }
 # What a rule that is not as the profile has it leaves open.
 _OPEN: Final[Mapping[str, str]] = {
+    **{f.name: f.metadata[TELLS].replace("{", "").replace("}", "") for f in fields(Rules) if TELLS in f.metadata},
     "allow": "single rows, by algorithms that compare rows",
     "min_rows": "rows and columns of fewer people",
     "rare_columns": "the carriers of rare values",
-    "levels": "which levels of columns of words at least min_rows rows have",
     "min_change": "rows that come or go, as the difference of two runs",
     "allow_noise": "single rows, by many runs with little noise each",
     "masked_only": "its own answers",

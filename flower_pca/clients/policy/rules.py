@@ -83,12 +83,21 @@ _UNSIGNED: Final = (
 )
 # of data, as it stands in the names of files
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
+TELLS: Final = "tells"  # in a rule's metadata: what is told under it, for all that is written about rules
+_OF_RUNS: Final = ("levels",)  # rules that nodes take from a run whose own rows they have
 _NEAR: Final = 0.8  # of two names, by difflib: one is then a misspelt other
 
 
 def everything() -> tuple[str, ...]:
     """All that a node can be asked for by name: algorithms, trackers, the counts of monitoring, and scaling alone."""
     return tuple(chain(registry.ALGORITHMS, registry.TRACKERS, registry.BESIDE, registry.ALONE))
+
+
+def simulated(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The rules of nodes whose rows are those of the run with this run-config: they are simulated, and have no foe."""
+    free: dict[str, Any] = {"allow": everything(), "answers": "rows", "missing": "mean", "split_columns": "any"}
+    free |= {name: str(config[name]) for name in _OF_RUNS if config.get(name)}
+    return {**free, "noise_seed": int(config.get("seed", 0) or 0)}
 
 
 class WithoutRows(Set[str]):
@@ -198,7 +207,9 @@ class Rules:
     allow: Collection[str] | None = None
     min_rows: int = 1
     rare_columns: bool | str | Collection[str] = False
-    levels: str | Collection[str] = ()
+    levels: str | Collection[str] = field(
+        default=(), metadata={TELLS: "which levels at least {min_rows} rows have in columns of words, by name"}
+    )
     min_change: int | None = None
     pending: str = "answer"
     memory_dir: str | os.PathLike[str] | None = None

@@ -10,6 +10,7 @@ from flwr.app import ArrayRecord, Message, RecordDict
 
 from flower_pca import Stream, registry
 from flower_pca.clients import Rules, client_app
+from flower_pca.data import sources
 
 
 def load(context):
@@ -24,6 +25,8 @@ def load(context):
         until = time.monotonic() + 120
         while stall.exists() and time.monotonic() < until:
             time.sleep(0.05)
+    if (table := stall.with_suffix(".csv")).exists():
+        return sources.make(str(table), words=WORDS)
     rows = np.load(context.node_config["data"])
     batch = json.loads((Path(context.run_config["folder"]) / "orders.json").read_text())["batch"]
     if batch is None:
@@ -31,8 +34,13 @@ def load(context):
     return Stream(rows, batch=batch)
 
 
+WORDS = ("ward", "sex")  # columns of a table in place of the rows
+
+
 def rules(context):
     memory = Path(context.node_config["stall"]).with_suffix(".memory")
+    if memory.with_suffix(".csv").exists():
+        return Rules(levels=WORDS)
     if memory.is_dir():
         return Rules(memory_dir=memory)
     return Rules()

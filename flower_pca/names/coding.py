@@ -1,0 +1,86 @@
+"""Coding: columns of numbers that are made of columns of words. The one place where a table becomes that of a run.
+
+A run may ask for columns that no table has as they are: ward=surgery, which is made of ward. Whoever prepares a table
+for a run, at whatever door, calls these, and knows no more of how they are made:
+
+    Coding      what a run asks: of which columns, what these become, and what sites agree on before
+    source_of   the column that one of this name is made of
+    of_node     a node's rows, with all columns that its own rules let runs have
+    expanded    the columns that a run names, of rows that are coded: one of words stands for its own
+    grown       rows with all columns that a run names
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar, Protocol, Self
+
+from flower_pca.names import levels
+from flower_pca.names.sites import SiteRows
+
+
+class Coding(Protocol):
+    """How columns of words become columns of numbers, as a run asks for it: `levels.ByLevels` is one."""
+
+    field: ClassVar[str]  # of a question, which asks for it
+
+    @property
+    def value(self) -> Any:
+        """What the question holds there."""
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The columns of words."""
+
+    @property
+    def made(self) -> tuple[str, ...]:
+        """The columns that are made, which are divided by the root of their share."""
+
+    @property
+    def known(self) -> bool:
+        """Whether it is known what all columns become, so that nobody has to be asked."""
+
+    def spread(self, columns: Iterable[str]) -> tuple[str, ...]:
+        """The columns of a run, with what columns of words become in the place of these, or after all others."""
+
+    def own(self, rows: SiteRows, who: str) -> Mapping[str, Iterable[str]]:
+        """What a site has in each of the columns of words."""
+
+    def told(self, names: Iterable[str]) -> Mapping[str, Iterable[str]]:
+        """The same, of a site whose columns are called so."""
+
+    def union(self, sites: Sequence[Mapping[str, Iterable[str]]]) -> Self:
+        """The coding that these sites agree on, which is known."""
+
+    def of(self, value: Any) -> Self:
+        """The same with what a file keeps of a question's field."""
+
+
+def source_of(name: str) -> str:
+    """The column that one of this name would be made of; "" if of none."""
+    return levels.column_of(name)
+
+
+def of_node(rows: SiteRows, words: Sequence[str], *, least: int, who: str) -> SiteRows:
+    """A node's rows, with the columns that these columns of words become, of nothing that fewer rows have."""
+    if not words:
+        return rows
+    return levels.coded(rows, words, least=least, who=who)
+
+
+def expanded(names: Iterable[str], *, known: Iterable[str], words: Iterable[str]) -> tuple[str, ...]:
+    """The columns that a run names, where each of these words stands for all that is made of it."""
+    there, coded = list(known), frozenset(words)
+    own = ([made for made in there if source_of(made) == name] if name in coded else [name] for name in names)
+    return tuple(name for some in own for name in some)
+
+
+def grown(rows: SiteRows, names: Sequence[str], who: str) -> SiteRows | None:
+    """The rows with all of these columns that can be made of what they have; None if nothing is to be made."""
+    if not any(map(source_of, names)):
+        return None
+    made = levels.made(rows, names, who)
+    if not made:
+        return None
+    return replace(levels.beside(rows, made), texts={}, coded=())

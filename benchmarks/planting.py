@@ -26,7 +26,7 @@ from pathlib import Path
 import pytest
 from planted_faults import Fault, functions, place, read, short, statements, texts
 
-PATIENCE = 90.0  # seconds without an end after which a test is said to hang, beside 40 times what it took
+PATIENCE = 300.0  # seconds without an end after which a test is said to hang, beside 40 times what it took
 REACHED: set[int] = set()
 FAILED: list[str] = []
 builtins._reached_ = REACHED.add  # type: ignore[attr-defined]
@@ -43,7 +43,7 @@ def pytest_runtestloop(session: pytest.Session) -> bool:
     keys = sorted(texts(tree))
     while left := [item for item in session.items if item.nodeid not in noted(reach)]:
         silent = noting(left, tree, keys, reach)
-        if silent is not None:  # a pool of threads, as that of polars, does not come along into a fork
+        if silent:  # a pool of threads, as that of polars, does not come along into a fork
             add(reach, {"test": silent, "seconds": 0.0, "passes": False, "by": []})
     judge(session.items, tree, keys, noted(reach))
     return True

@@ -342,7 +342,7 @@ def follow(name: str, folder: Any, *, checkpoint: bool = False, away: int = 0, *
     return track(made, streams, batch=20, n_components=K, checkpoint=path, **asked)
 
 
-@pytest.mark.parametrize("name", registry.TRACKERS)
+@pytest.mark.parametrize("name", slow_if(registry.TRACKERS, "robust_tracking"))
 @every("pair", [(one,) for one in STEPS] + list(combinations(STEPS, 2)))
 def test_a_tracker_with_options(name: str, pair: tuple[str, ...], tmp_path: Any) -> None:
     asked = {key: value for option in pair for key, value in STEPS[option].items()}

@@ -28,6 +28,7 @@ from flower_pca.rows.local import LocalData
 
 MOST: Final = 2**26  # entries of all sites that are looked at in full
 CHEAP: Final = 2**21  # likewise, where nobody has asked for a look
+BARE: Final = 2**18  # likewise, of arrays without names, as programs hand them over again and again
 _SAID: Final = 3  # sentences of one kind
 _FEW: Final = 3  # rows of a site that hide nobody
 _LEAST: Final = 5  # values from which something can be said of a column at a site
@@ -35,13 +36,13 @@ _LEAST: Final = 5  # values from which something can be said of a column at a si
 _MANY: Final = 10
 # the chance at which ordinary rows may look like a line of totals, in a whole run
 _RARE: Final = 1e-3
-# codes below are measurements as well: they have to be there twice
+# codes below are measurements as well: they have to be there twice, or to be alone in being negative
 _OFTEN: Final = 900.0
 _SITES: Final = 30  # beyond them one site hardly changes the median of all
 _GAP: Final = 'If it stands for a gap, empty the cell and use missing="mean".'
-_CODES: Final = np.array(  # that files write for a gap
-    [*(sign * (10.0**k - 1) for k in range(2, 7) for sign in (1, -1)), -9.0, 99.9, 999.9, -99.9, -32768.0, 2.0**31 - 1]
-)
+_REPEATED: Final = [sign * digit * (10.0**k - 1) / 9 for digit in (7, 8, 9) for k in range(2, 7) for sign in (1, -1)]
+# that files write for a gap
+_CODES: Final = np.array([*np.rint(_REPEATED), -9.0, 99.9, 999.9, -99.9, -32768.0, 2.0**31 - 1])
 _TIME: Final = re.compile(
     r"dat(e|um)|time|zeit|\btag\b|\bday\b|birth|geburt|admission|admitted|aufnahme|dob", re.IGNORECASE
 )
@@ -124,8 +125,14 @@ class Site:
     def marks(self) -> Array:
         """A number for each row, alike for rows that are alike."""
         bits = np.ascontiguousarray(np.where(np.isnan(self.rows), np.nan, self.rows + 0.0)).view(np.uint64)
-        odd = np.random.default_rng(0).integers(2**62, size=self.rows.shape[1], dtype=np.uint64) * np.uint64(2) + 1
-        return np.asarray(((bits ^ (bits >> np.uint64(29))) * odd).sum(axis=1, dtype=np.uint64))
+        return np.asarray(((bits ^ (bits >> np.uint64(29))) * _odd(self.rows.shape[1])).sum(axis=1, dtype=np.uint64))
+
+
+@functools.lru_cache(maxsize=1)
+def _odd(d: int) -> Array:
+    """So many odd numbers, drawn once."""
+    drawn = np.random.default_rng(0).integers(2**62, size=d, dtype=np.uint64)
+    return np.asarray(drawn * np.uint64(2) + np.uint64(1))
 
 
 def find(
@@ -198,6 +205,8 @@ def _few(sizes: Sequence[tuple[str, int]]) -> list[str]:
 def _empty(sites: Sequence[Site], columns: Sequence[str]) -> Iterator[str]:
     """Rows without any value, which become patients of nothing but means; and columns that a site does not have."""
     for site in sites:
+        if (site.seen == site.n).all():
+            continue
         rows = np.flatnonzero(np.isnan(site.rows).all(axis=1))
         if len(rows):
             what = f"{_capital(site.place(int(rows[0])))} holds no value"
@@ -233,7 +242,7 @@ def _codes_of(values: Array) -> list[float]:
         rest = values[values != code]
         if code in _CODES and len(rest) >= _LEAST:
             gap = min(abs(rest[0] - code), abs(rest[-1] - code))
-            often = len(values) - len(rest) > 1 or abs(code) > _OFTEN
+            often = len(values) - len(rest) > 1 or abs(code) > _OFTEN or code < 0.0 <= rest[0]
             if often and gap > max(rest[-1] - rest[0], 1.0):
                 codes.append(float(code))
                 values = rest
@@ -312,13 +321,24 @@ def _twins(sites: Sequence[Site], columns: Sequence[str]) -> Iterator[str]:
 
 def _totals(sites: Sequence[Site], columns: Sequence[str]) -> Iterator[str]:
     """A last line that is the sum or the mean of those above, as spreadsheets have it."""
-    for site in sites:
-        if site.n > _LEAST:
-            last, above = site.rows[-1], site.rows[:-1]
-            what = _sum_or_mean(last, above, len(sites))
-            if what:
-                place = site.place(site.n - 1)
-                yield f"{_capital(place)} is the {what} of the lines above it, and no row of its own. Take it out."
+    several = [site for site in sites if site.n > _LEAST]
+    for site in _with_totals(several):
+        what = _sum_or_mean(site.rows[-1], site.rows[:-1], len(sites))
+        if what:
+            place = site.place(site.n - 1)
+            yield f"{_capital(place)} is the {what} of the lines above it, and no row of its own. Take it out."
+
+
+def _with_totals(sites: Sequence[Site]) -> list[Site]:
+    """Those of which the last line has at least one number that is the sum or the mean of those above it."""
+    if not sites:
+        return []
+    last = np.stack([site.rows[-1] for site in sites])
+    total = np.stack([np.nansum(site.rows[:-1], axis=0) for site in sites])
+    mean = total / np.maximum(np.stack([site.seen for site in sites]) - ~np.isnan(last), 1)
+    slack = _rounding(last) + 1e-8 * np.abs(total)
+    looks = ((np.abs(last - total) <= slack) | (np.abs(last - mean) <= slack)).any(axis=1)
+    return [site for site, like in zip(sites, looks.tolist(), strict=True) if like]
 
 
 def _sum_or_mean(last: Array, above: Array, several: int) -> str:
@@ -339,7 +359,7 @@ def _sum_or_mean(last: Array, above: Array, several: int) -> str:
 
 def _rounding(values: Array) -> Array:
     """The last decimal place of each number: .01 of 3.14, 1 of 7."""
-    steps = np.full(len(values), 1e-12)
+    steps = np.full(values.shape, 1e-12)
     for places in range(10, -1, -1):
         step = 10.0**-places
         steps[np.abs(values - np.rint(values / step) * step) <= 1e-9 * np.maximum(np.abs(values), step)] = step
@@ -427,26 +447,27 @@ def _odd_units(
     sites: Sequence[str], levels: Array, several: Array, columns: Sequence[str], *, middle: str
 ) -> Iterator[str]:
     """Of the levels of all sites (sites x 3 x d), those of one in another unit, where there are `several` values."""
-    usual = np.stack([_of_others(levels, i) for i in range(len(sites))])
-    alone = _alone(levels, usual)
-    others, looked = "the other sites", sites
+    alone = _alone(levels) & several
+    others, looked = "the other sites", np.flatnonzero(alone.any(axis=1)).tolist()
     if len(sites) == 2:  # either may be the odd one: one sentence is enough
-        others, looked = sites[1], sites[:1]
-    for i, who in enumerate(looked):
-        columns_alone = np.flatnonzero(alone[i] & (usual[i, 2] > usual[i, 0]) & several[i]).tolist()
-        units = {j: _unit(levels[i, :, j], usual[i, :, j]) for j in columns_alone}
+        others, looked = sites[1], [i for i in looked if i == 0]
+    for i in looked:
+        usual = _of_others(levels, i)
+        columns_alone = np.flatnonzero(alone[i] & (usual[2] > usual[0])).tolist()
+        units = {j: _unit(levels[i, :, j], usual[:, j]) for j in columns_alone}
         odd = {j: words for j, words in units.items() if words}
         if len(odd) > max(2, len(columns) // 4) and len(set(odd.values())) > 1:
             continue  # other people, who differ in most of what is measured
         for j, words in odd.items():
-            place = f"its {middle} is {levels[i, 1, j]:.4g}, against {usual[i, 1, j]:.4g} at {others}, {words}"
-            yield f"{_capital(columns[j])} looks as if {who} had other units: {place}. Convert it."
+            place = f"its {middle} is {levels[i, 1, j]:.4g}, against {usual[1, j]:.4g} at {others}, {words}"
+            yield f"{_capital(columns[j])} looks as if {sites[i]} had other units: {place}. Convert it."
 
 
-def _alone(levels: Array, usual: Array) -> Array:
+def _alone(levels: Array) -> Array:
     """Which columns lie at a site apart from all others, which lie together, sites x d."""
     if len(levels) > _SITES:
-        apart = (levels[:, 0] > usual[:, 2]) | (levels[:, 2] < usual[:, 0])
+        usual = np.nanmedian(levels, axis=0)
+        apart = (levels[:, 0] > usual[2]) | (levels[:, 2] < usual[0])
         return np.asarray(apart & (apart.sum(axis=0) == 1))
     above = levels[:, None, 0] > levels[None, :, 2]
     apart = (above | above.swapaxes(0, 1)).sum(axis=1)  # from how many others

@@ -240,7 +240,10 @@ def looked_at(result: PCAResult, clients: Sequence[LocalData], frame: Frame) -> 
     lines = hints.of_first_lines(file for client in clients for file in client.headerless)
     names = saved.plain(result.feature_names_in_)
     found = hints.find_identifiers(clients, names)
-    odd = faults.find(clients, names, most=faults.CHEAP)
+    most = faults.CHEAP
+    if names is None:
+        most = faults.BARE
+    odd = faults.find(clients, names, most=most)
     if not result.hints:
         return replace(result, hints=(*lines, *hints.of_identifiers(found, names), *odd))
     m = functools.reduce(merge, (client.in_frame(frame, keep=False).moments() for client in clients))

@@ -102,6 +102,11 @@ FAULTS = {
         changed("weight", lambda w: 999.0, slice(4, 7)),
         r"hint: Column weight holds 999 3 times.*line 6 of .*jena\.csv",
     ),
+    "888 in several rows": (
+        changed("glucose", lambda g: 888.0, slice(4, 7)),
+        r"hint: Column glucose holds 888 3 times.*line 6 of .*jena\.csv",
+    ),
+    "one -99": (cell(6, "glucose", "-99"), r"hint: Column glucose holds -99 1 time.* line 6 of .*jena\.csv"),
     "-9 for a word": (
         changed("smoker", lambda s: -9.0, slice(2, 4)),
         r"hint: Column smoker holds -9 2 times.*line 4 of .*jena\.csv",
@@ -327,3 +332,16 @@ def test_a_site_without_a_value_hides_no_other_in_other_units():
     )
     (said,) = [hint for hint in found.hints if "units" in hint]
     assert said.startswith("Column glucose looks as if client 1 had other units: its median is 5.")
+
+
+def test_arrays_without_names_are_looked_at_while_they_are_few(monkeypatch):
+    """With names they are somebody's table, and a look costs no privacy there."""
+    monkeypatch.setattr(faults, "BARE", 2_000)
+    rng = np.random.default_rng(0)
+    parts = [rng.standard_normal((150, 5)) + 50.0 for _ in range(3)]
+    parts[1][7, 2] = -999.0
+    few = [X[:100] for X in parts]
+    assert "holds -999" in " ".join(simulate("krylov", few, n_components=2).hints)
+    assert "holds -999" not in " ".join(simulate("krylov", parts, n_components=2).hints)
+    named = [pd.DataFrame(X, columns=list("abcde")) for X in parts]
+    assert "holds -999" in " ".join(simulate("krylov", named, n_components=2).hints)

@@ -252,6 +252,26 @@ def test_the_command_line_takes_files_with_columns_of_words(tmp_path, capsys):
     assert "'burns' in line 2 of" in said
 
 
+@pytest.mark.slow
+def test_the_command_line_finds_levels_beside_other_columns_of_words(tmp_path, capsys):
+    folder, out = tmp_path / "sites", tmp_path / "out"
+    folder.mkdir()
+    for site, rows in TABLES.items():
+        rows.assign(patient=[f"{site}-{i}" for i in range(len(rows))]).to_csv(folder / f"{site}.csv", index=False)
+    numbers = [name for name in ROWS if name not in WORDS]
+    ask = ["--columns", ",".join(numbers), "--levels", "ward,sex", "--scale", "std", "--components", "3"]
+    assert main(["run", str(folder), *ask, "--out", str(out)]) == 0
+    result, scores = PCAResult.load(out / "result.npz"), tmp_path / "scores.csv"
+    assert main(["transform", str(out / "result.npz"), str(folder), "-o", str(scores)]) == 0
+    written = pd.read_csv(scores)[["component_1", "component_2", "component_3"]].to_numpy()
+    np.testing.assert_allclose(written, result.transform(pd.concat(TABLES.values())), atol=1e-12)
+    assert main(["score", str(out / "result.npz"), str(folder)]) == 0
+    path = folder / "north.csv"
+    pd.read_csv(path, dtype=str).assign(**{numbers[0]: "many"}).to_csv(path, index=False)
+    assert main(["transform", str(out / "result.npz"), str(folder), "-o", str(scores)]) == 2
+    assert "many" in capsys.readouterr().err
+
+
 def test_a_file_of_words_alone(tmp_path):
     ROWS[list(WORDS)].to_csv(tmp_path / "words.csv", index=False)
     rows = sources.make(str(tmp_path / "words.csv"), words=WORDS)

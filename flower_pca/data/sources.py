@@ -233,14 +233,25 @@ def table_with(spec: str, needed: Sequence[str] | None, *, beside: Sequence[str]
     """
     words = _words_of(needed)
     if words:
-        with suppress(ConfigError, DataError):  # of a file without such columns, which has those that are needed
-            return table(spec, beside=beside, words=words)
+        with suppress(ConfigError):  # of a file without such columns, which has those that are needed
+            return _with_words(spec, () if needed is None else needed, words, beside)
     try:
         return table(spec, beside=beside)
     except DataError:
         if needed is None:
             raise
         return table(spec, beside=beside, columns=tuple(map(str, needed)))
+
+
+def _with_words(spec: str, needed: Sequence[str], words: Sequence[str], beside: Sequence[str]) -> Table:
+    """The same of a file that has columns of words, from which some of those that are needed are made."""
+    plain = tuple(str(name) for name in needed if source_of(str(name)) not in words)
+    try:
+        return table(spec, beside=beside, words=words)
+    except DataError:
+        if not plain:
+            raise
+        return table(spec, beside=beside, words=words, columns=plain)
 
 
 def _words_of(needed: Sequence[str] | None) -> tuple[str, ...]:

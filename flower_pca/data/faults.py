@@ -336,25 +336,33 @@ def _with_totals(sites: Sequence[Site]) -> list[Site]:
     last = np.stack([site.rows[-1] for site in sites])
     total = np.stack([np.nansum(site.rows[:-1], axis=0) for site in sites])
     mean = total / np.maximum(np.stack([site.seen for site in sites]) - ~np.isnan(last), 1)
-    slack = _rounding(last) + 1e-8 * np.abs(total)
+    first = np.min([_rounding(site.rows[:_LEAST]).min(axis=0) for site in sites], axis=0)
+    rows = np.array([[site.n] for site in sites])
+    slack = _rounding(last) + first * _of_rounded(rows) + 1e-8 * np.abs(total)
     looks = ((np.abs(last - total) <= slack) | (np.abs(last - mean) <= slack)).any(axis=1)
     return [site for site, like in zip(sites, looks.tolist(), strict=True) if like]
 
 
 def _sum_or_mean(last: Array, above: Array, several: int) -> str:
-    steps = _rounding(last)
+    off = _rounding(above).min(axis=0) * _of_rounded(len(above))
+    close = _rounding(last) / 2.0 * (1.0 + 1e-9)
     there = ~np.isnan(last) & (np.nanmax(above, axis=0) > np.nanmin(above, axis=0))
     total, mean = np.nansum(above, axis=0), np.nanmean(above, axis=0)
-    close = steps / 2.0 * (1.0 + 1e-9) + 1e-9 * np.abs(total)
     far = there & (np.abs(total) > 1.5 * np.nanmax(np.abs(above), axis=0))
-    if far.any() and (np.abs(last - total) <= close)[far].all():
+    if far.any() and (np.abs(last - total) <= close + off + 1e-9 * np.abs(total))[far].all():
         return "sum"
-    if there.any() and (np.abs(last - mean) <= steps / 2.0 + 1e-12 * np.abs(mean))[there].all():
+    close += off / len(above)
+    if there.any() and (np.abs(last - mean) <= close + 1e-12 * np.abs(mean))[there].all():
         spread = _spread_given_others(above[:, there])
-        chance = np.prod(np.minimum(0.4 * steps[there] / spread, 1.0))
+        chance = np.prod(np.minimum(0.8 * close[there] / spread, 1.0))
         if chance * several < _RARE:
             return "mean"
     return ""
+
+
+def _of_rounded(n: Array | int) -> Array:
+    """How far a sum of so many numbers lies from that of what they were before each was rounded, in last places."""
+    return np.asarray(4.0 * np.sqrt(np.asarray(n) / 12.0))
 
 
 def _rounding(values: Array) -> Array:

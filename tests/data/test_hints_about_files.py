@@ -76,6 +76,11 @@ def total(rows):
     return ",".join(f"{value:g}" for value in rows.sum(axis=0).round(1))
 
 
+def total_before_rounding(rows):
+    """Of what the rows were before each number was rounded, as a spreadsheet adds it up."""
+    return total(rows + np.random.default_rng(3).uniform(-0.05, 0.05, rows.shape))
+
+
 def mean(rows):
     return ",".join(f"{value:.1f}" for value in rows.mean(axis=0))
 
@@ -116,6 +121,10 @@ FAULTS = {
         r"hint: Column temperature holds 0 2 times.*line 12 of .*jena\.csv",
     ),
     "a line of totals": (with_line(total), r"hint: Line 42 of .*jena\.csv is the sum of the lines above it"),
+    "a line of totals of more decimals": (
+        with_line(total_before_rounding),
+        r"hint: Line 42 of .*jena\.csv is the sum of the lines above it",
+    ),
     "a line of means": (with_line(mean), r"hint: Line 42 of .*jena\.csv is the mean of the lines above it"),
     "a line of totals with a word": (
         with_line("Total,1,2,3,4,5,6"),

@@ -336,15 +336,14 @@ def _with_totals(sites: Sequence[Site]) -> list[Site]:
     last = np.stack([site.rows[-1] for site in sites])
     total = np.stack([np.nansum(site.rows[:-1], axis=0) for site in sites])
     mean = total / np.maximum(np.stack([site.seen for site in sites]) - ~np.isnan(last), 1)
-    first = np.min([_rounding(site.rows[:_LEAST]).min(axis=0) for site in sites], axis=0)
-    rows = np.array([[site.n] for site in sites])
-    slack = _rounding(last) + first * _of_rounded(rows) + 1e-8 * np.abs(total)
+    off = np.stack([_off(site.rows[:_LEAST], site.n) for site in sites])
+    slack = _rounding(last) + off + 1e-8 * np.abs(total)
     looks = ((np.abs(last - total) <= slack) | (np.abs(last - mean) <= slack)).any(axis=1)
     return [site for site, like in zip(sites, looks.tolist(), strict=True) if like]
 
 
 def _sum_or_mean(last: Array, above: Array, several: int) -> str:
-    off = _rounding(above).min(axis=0) * _of_rounded(len(above))
+    off = _off(above, len(above))
     close = _rounding(last) / 2.0 * (1.0 + 1e-9)
     there = ~np.isnan(last) & (np.nanmax(above, axis=0) > np.nanmin(above, axis=0))
     total, mean = np.nansum(above, axis=0), np.nanmean(above, axis=0)
@@ -360,9 +359,13 @@ def _sum_or_mean(last: Array, above: Array, several: int) -> str:
     return ""
 
 
-def _of_rounded(n: Array | int) -> Array:
-    """How far a sum of so many numbers lies from that of what they were before each was rounded, in last places."""
-    return np.asarray(4.0 * np.sqrt(np.asarray(n) / 12.0))
+def _off(rows: Array, n: int) -> Array:
+    """How far the sum of n such numbers may lie from that of what they were before each was rounded, by column.
+
+    Whole numbers are counts and codes, which nobody has rounded.
+    """
+    steps = _rounding(rows).min(axis=0)
+    return np.where(steps < 1.0, 4.0 * np.sqrt(n / 12.0) * steps, 0.0)
 
 
 def _rounding(values: Array) -> Array:

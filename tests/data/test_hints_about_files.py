@@ -78,7 +78,8 @@ def total(rows):
 
 def total_before_rounding(rows):
     """Of what the rows were before each number was rounded, as a spreadsheet adds it up."""
-    return total(rows + np.random.default_rng(3).uniform(-0.05, 0.05, rows.shape))
+    before = rows + np.random.default_rng(3).uniform(-0.05, 0.05, rows.shape)
+    return total(np.where((rows % 1.0).any(axis=0), before, rows))
 
 
 def mean(rows):

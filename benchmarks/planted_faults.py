@@ -198,7 +198,7 @@ def run(tree: Path, output: Path, *, seconds: float, reach: Path) -> None:
     """Judges each fault of the list by the tests of a checkout."""
     here = str(Path(__file__).parent)
     code = f"import sys; sys.path.append({here!r}); import pytest; sys.exit(pytest.main(sys.argv[1:]))"
-    chosen = ["-p", "planting", "-p", "no:cacheprovider", "-n", "0", "-q", "-m", "not slow"]
+    chosen = ["-p", "planting", "-p", "no:cacheprovider", "-n", "0", "-q", "-m", "not slow and not network"]
     paths = {"FAULTS": FAULTS, "REACH": reach.resolve(), "VERDICTS": output.resolve(), "SECONDS": seconds}
     environment = {**os.environ, **{name: str(value) for name, value in paths.items()}}
     subprocess.run(

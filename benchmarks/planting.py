@@ -16,6 +16,7 @@ import functools
 import gc
 import json
 import os
+import resource
 import select
 import signal
 import types
@@ -26,7 +27,8 @@ from pathlib import Path
 import pytest
 from planted_faults import Fault, functions, place, read, short, statements, texts
 
-PATIENCE = 300.0  # seconds without an end after which a test is said to hang, beside 40 times what it took
+PATIENCE = 100.0  # seconds without an end after which a test is said to hang, beside 40 times what it took
+MEMORY = 6 * 2**30  # a fault may ask for more than there is
 REACHED: set[int] = set()
 FAILED: list[str] = []
 builtins._reached_ = REACHED.add  # type: ignore[attr-defined]
@@ -41,7 +43,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 def pytest_runtestloop(session: pytest.Session) -> bool:
     tree, reach = session.config.rootpath, Path(os.environ["REACH"])
     keys = sorted(texts(tree))
-    while left := [item for item in session.items if item.nodeid not in noted(reach)]:
+    while left := unnoted(session.items, reach):
         silent = noting(left, tree, keys, reach)
         if silent:  # a pool of threads, as that of polars, does not come along into a fork
             add(reach, {"test": silent, "seconds": 0.0, "passes": False, "by": []})
@@ -53,6 +55,11 @@ def noted(reach: Path) -> dict[str, dict]:
     """What is known of each test, by its name."""
     lines = reach.read_text().splitlines() if reach.exists() else []
     return {row["test"]: row for row in map(json.loads, lines)}
+
+
+def unnoted(items: list[pytest.Item], reach: Path) -> list[pytest.Item]:
+    known = noted(reach)
+    return [item for item in items if item.nodeid not in known]
 
 
 def add(reach: Path, row: dict) -> None:
@@ -87,6 +94,7 @@ def end(child: int, listening: int) -> None:
 def alone(work: Callable[[], None], speaking: int) -> None:
     """A fork's whole life: its words go nowhere, and it ends without cleaning up after its parent."""
     os.setsid()
+    resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
     nowhere = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
         os.dup2(nowhere, stream)

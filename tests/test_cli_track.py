@@ -310,9 +310,9 @@ def test_an_event_is_on_the_disk_before_the_run_goes_on(tmp_path):
 @pytest.mark.slow
 def test_a_process_that_is_killed_goes_on(words, tmp_path, capsys):
     np.save(tmp_path / "rows.npy", rows(60))
-    code = "import sys, time, os; from flower_pca import cli; import flower_pca.core.drive as d; w = d.archive.write\n"
+    code = "import sys, time, os; from flower_pca import cli; import flower_pca.core.drive as d; w = d.files.write\n"
     code += "def slow(*a, **k):\n    time.sleep(0.02); return w(*a, **k)\n"
-    code += "d.archive.write = slow\nsys.exit(cli.main(sys.argv[1:]))"
+    code += "d.files.write = slow\nsys.exit(cli.main(sys.argv[1:]))"
     command = [sys.executable, "-c", code, *map(str, words), "--resume"]
     for lines in (4, 11, 25):
         run = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

@@ -103,7 +103,7 @@ def test_without_the_video_its_table_is_left_out(tmp_path, capsys):
     assert "video is left out: no escalator_video.npz" in capsys.readouterr().err
 
 
-def test_the_video_over_eight_clients_is_near_ialms(tmp_path, papers_data):
+def test_the_background_of_the_video_over_eight_clients_is_ialms_at_a_lower_rank(tmp_path, papers_data):
     with np.load(papers_data("escalator_video")) as archive:
         frames = archive["frames"][:, ::3, ::3]
     np.savez(tmp_path / "escalator_video.npz", frames=frames)
@@ -111,8 +111,8 @@ def test_the_video_over_eight_clients_is_near_ialms(tmp_path, papers_data):
     with open(tmp_path / "robust_video.csv", encoding="utf-8") as file:
         ours, theirs = csv.DictReader(file)
     assert float(theirs["background apart"]) < 0.1
-    far = [float(row["far entries"].rstrip("%")) for row in (ours, theirs)]
-    assert abs(far[0] - far[1]) < 3.0
+    assert int(ours["rank"]) < int(theirs["rank"]) / 10.0
+    assert 5.0 < float(ours["far entries"].rstrip("%")) < 40.0
     assert (tmp_path / "robust_video.png").read_bytes().startswith(b"\x89PNG")
 
 

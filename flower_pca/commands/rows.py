@@ -161,7 +161,7 @@ def run_score(given: argparse.Namespace) -> int:
     if picture is not None:
         from flower_pca.plots import clients
 
-        clients.draw(scored, limits, picture)
+        clients.spe_against_t2(scored, limits, picture)
         picture.chmod(0o600)  # it shows each row
     if given.json:
         plain = [asdict(anomaly) for anomaly in found]

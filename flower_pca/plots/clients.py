@@ -31,7 +31,7 @@ _VECTOR_ROWS: Final = 600  # points up to which an SVG holds each as a shape
 _LOWEST: Final = 1e-3  # of a limit: rows that are nearer are drawn there
 
 
-def draw(scored: Mapping[Any, RowScores], limits: Limits, path: str | os.PathLike[str]) -> Path:
+def spe_against_t2(scored: Mapping[Any, RowScores], limits: Limits, path: str | os.PathLike[str]) -> Path:
     """Draw the rows of each site into an SVG or PNG file.
 
     Args:

@@ -194,11 +194,11 @@ def place(tree: Path, fault: Fault) -> tuple[Path, ast.Module, ast.stmt] | None:
     return None
 
 
-def run(tree: Path, output: Path, *, seconds: float, reach: Path) -> None:
+def run(tree: Path, output: Path, *, seconds: float, reach: Path, marks: str) -> None:
     """Judges each fault of the list by the tests of a checkout."""
     here = str(Path(__file__).parent)
     code = f"import sys; sys.path.append({here!r}); import pytest; sys.exit(pytest.main(sys.argv[1:]))"
-    chosen = ["-p", "planting", "-p", "no:cacheprovider", "-n", "0", "-q", "-m", "not slow and not network"]
+    chosen = ["-p", "planting", "-p", "no:cacheprovider", "-n", "0", "-q", "-m", marks]
     paths = {"FAULTS": FAULTS, "REACH": reach.resolve(), "VERDICTS": output.resolve(), "SECONDS": seconds}
     environment = {**os.environ, **{name: str(value) for name, value in paths.items()}}
     subprocess.run(
@@ -248,6 +248,7 @@ def main() -> None:
     running.add_argument("--output", type=Path, required=True)
     running.add_argument("--seconds", type=float, default=60.0)
     running.add_argument("--reach", type=Path, default=Path("reach.jsonl"))
+    running.add_argument("--marks", default="not slow and not network", help='"not slow" where tests have no other')
     comparing = commands.add_parser("compare")
     comparing.add_argument("old", type=Path)
     comparing.add_argument("new", type=Path)
@@ -257,7 +258,7 @@ def main() -> None:
         write(FAULTS, faults)
         print(f"{len(faults)} faults in {FAULTS.name}")
     elif options.command == "run":
-        run(options.tree.resolve(), options.output, seconds=options.seconds, reach=options.reach)
+        run(options.tree.resolve(), options.output, seconds=options.seconds, reach=options.reach, marks=options.marks)
     else:
         compare(options.old, options.new)
 

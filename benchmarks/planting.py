@@ -5,8 +5,8 @@
 First all tests run once in a fork in which every statement says that it was reached: of each test its seconds, whether
 it passes, and the statements that it comes by are a line of REACH; a test that does not end is passed over. Then each
 fault gets a fork of its own. The code of its function is exchanged there, and the tests that come by run until one
-fails, from all files in turn, those first that take little. What fails has to fail again by itself, so that no test is
-blamed for what another left behind. Nothing is written into the checkout, and what is imported is imported once.
+fails, from all files in turn, those first that take little. What fails has to fail again by itself, and not
+without the fault, so that no test is blamed for what another left behind. Nothing is written into the checkout, and what is imported is imported once.
 """
 
 import ast
@@ -234,14 +234,14 @@ def judged(fault: Fault, tree: Path, items: list[pytest.Item], seen: dict[str, d
             return verdict
         number = next(number for number, item in enumerate(left) if item.nodeid == culprit)
         again, _ = forked(fault, tree, [left[number]], seen, limit)
-        if again.startswith(("found", "hangs")):
+        if again.startswith(("found", "hangs")) and forked(None, tree, [left[number]], seen, limit)[1] is None:
             return again
         left = left[number + 1 :]
     return "not found"
 
 
 def forked(
-    fault: Fault, tree: Path, items: list[pytest.Item], seen: dict[str, dict], limit: float
+    fault: Fault | None, tree: Path, items: list[pytest.Item], seen: dict[str, dict], limit: float
 ) -> tuple[str, str | None]:
     """What a fork says of a fault, and the test that failed."""
     listening, speaking = os.pipe()
@@ -256,8 +256,9 @@ def forked(
         end(child, listening)
 
 
-def stumble(fault: Fault, tree: Path, items: list[pytest.Item], limit: float, speaking: int) -> None:
-    plant(tree, faulty(tree, fault))
+def stumble(fault: Fault | None, tree: Path, items: list[pytest.Item], limit: float, speaking: int) -> None:
+    if fault is not None:
+        plant(tree, faulty(tree, fault))
     for item, following in zip(items, [*items[1:], None], strict=True):
         if spent() > limit:
             os.write(speaking, b"late\n")

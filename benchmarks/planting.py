@@ -5,8 +5,9 @@
 First all tests run once in a fork in which every statement says that it was reached: of each test its seconds, whether
 it passes, and the statements that it comes by are a line of REACH; a test that does not end is passed over. Then each
 fault gets a fork of its own. The code of its function is exchanged there, and the tests that come by run until one
-fails, from all files in turn, those first that take little. What fails has to fail again by itself, and not
-without the fault, so that no test is blamed for what another left behind. Nothing is written into the checkout, and what is imported is imported once.
+fails, from all files in turn, those first that take little. What fails has to fail again by itself, and to pass without
+the fault, so that no test is blamed for what another left behind. Nothing is written into the checkout, and what is
+imported is imported once.
 """
 
 import ast

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -37,10 +38,15 @@ def test_fixed_sets_refuse_fractions(name: str) -> None:
 @SEEDS
 @pytest.mark.parametrize("name", slow_if(SAMPLING, "faps"))
 def test_a_fraction_of_like_clients_gives_the_exact_answer(name: str, seed: int) -> None:
-    """Every client holds the same rows, so that any sample is as good as all."""
-    X = np.vstack(mixed(seed).shards)
-    result = simulate(exact(name), [X] * 6, n_components=3, participation=0.5, seed=seed)
-    agrees(result, pooled([X] * 6), 3, promise(exact(name), pooled([X] * 6), 3))
+    """Every client holds the same rows, so that any sample is as good as all.
+
+    Of faps that is promised by the paper's penalties: measured ones say here that they have stopped at twice `tol`.
+    """
+    X, algorithm = np.vstack(mixed(seed).shards), exact(name)
+    if isinstance(algorithm, FAPS):
+        algorithm = replace(algorithm, penalty="paper")
+    result = simulate(algorithm, [X] * 6, n_components=3, participation=0.5, seed=seed)
+    agrees(result, pooled([X] * 6), 3, promise(algorithm, pooled([X] * 6), 3))
     for record in result.history:
         assert record.asked == record.answered == (3 if record.stage == name else 6)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from builders import evenly, pooled, sine, three_clients
+from builders import deal, evenly, pooled, rows, sine, three_clients
 from fake_grid import grid_of, in_a_run
 
 from flower_pca import Outcome, make, simulate
@@ -116,6 +116,14 @@ def test_by_the_papers_penalties_a_run_that_comes_to_nothing_gives_up_and_names_
     measured, true = simulate(MEASURED, shards, n_components=3), pooled(shards).components[:3]
     assert measured.status.ok
     assert sine(measured.components_, true) <= 1e-4 < 0.1 <= sine(result.components_, true)
+
+
+def test_where_measured_penalties_come_to_nothing_the_papers_take_their_place() -> None:
+    X = rows(9, 8.0 * 0.7 ** np.arange(20), seed=1)
+    result = simulate("faps(tol=1e-6)", deal(X, (4, 3, 2)), n_components=2, seed=1)
+    assert result.status.ok
+    assert result.rounds > 100
+    assert sine(result.components_, pooled([X]).components[:2]) <= 1e-5
 
 
 @pytest.mark.parametrize("mask", [False, pytest.param(True, marks=pytest.mark.slow)])

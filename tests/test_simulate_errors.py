@@ -135,7 +135,7 @@ CONFIG_ERRORS = {
         "n_components must be at most min(n_samples, n_features) = min(3, 5) = 3. Got 4.",
     ),
     "no components": ({"n_components": 0}, "n_components must be a whole number of at least 1, or a fraction"),
-    "all the variance": ({"n_components": 1.0}, 'strictly between 0 and 1, or "signal". Got 1.0.'),
+    "all the variance": ({"n_components": 1.0}, 'strictly between 0 and 1, or "signal", or "shared". Got 1.0.'),
     "true": ({"n_components": True}, "n_components must be a whole number of at least 1, or a fraction"),
     "scale": ({"scale": "sd"}, "scale must be one of None, 'std', 'max_abs'. Got 'sd'. Did you mean 'std'?"),
     "center": ({"center": "yes"}, "center must be one of True, False, None. Got 'yes'."),

@@ -199,7 +199,7 @@ class PaperRule:
 class FAPSState:
     """The consensus Z, the sines of its last steps, the largest entry of the newest sum, and earlier Z.
 
-    Of measured penalties the guard, if there may be one.
+    Of measured penalties the guard, if there may be one; else whether the paper's have taken their place.
     """
 
     Z: Array
@@ -210,6 +210,7 @@ class FAPSState:
     sines: tuple[float, ...] = ()
     size: float = 0.0
     past: Past = field(default_factory=Past)
+    papers: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -229,8 +230,10 @@ class FAPS(Iterative[FAPSState]):
 
     So by default, penalty="measured", two penalties are found from the rows in every round: see `penalties`. Where the
     steps of such a run no longer fall, the server has all clients take longer ones, up to SSI's, whose answers are
-    products C_i Z; so only under masks, which hide them. By the paper's rule steps get shorter as penalties grow, which
-    is no progress: a run by it gives up where the angle still to go has not fallen for `patience` rounds.
+    products C_i Z; so only under masks, which hide them. Without masks the run goes on by the paper's rule, where
+    nothing has been gained in half of `patience` rounds. By that rule steps get shorter as penalties grow, which is no
+    progress: a run by it gives up where the angle still to go has not fallen for `patience` rounds. Where only a
+    fraction of the clients is asked, clients that are alike take 4 to 10 times as many rounds by measured penalties.
 
     Reference: Wang, Liu, Zhang, "Seeking consensus on subspaces in federated principal component analysis", 2022.
     Cost per round: 4 (inner_steps + 1) n_i d p flops on a client; p columns of d floats each way; 2 d p^2 flops at
@@ -289,11 +292,12 @@ class FAPS(Iterative[FAPSState]):
         return PaperRule(self.beta_0, self.theta, self.mu)
 
     def start(self, model: Model) -> FAPSState:
-        return FAPSState(model.powered(), Movement(), Progress.begin(self.tol, model), guarded=model.summed)
+        begun, papers = Progress.begin(self.tol, model), self.penalty == "paper"
+        return FAPSState(model.powered(), Movement(), begun, guarded=model.summed, papers=papers)
 
     def broadcast(self, state: FAPSState) -> Arrays:
         numbers: dict[str, float] = {"inner_steps": self.inner_steps, "inner_tol": self.inner_tol or 0.0}
-        if self.penalty == "measured":
+        if not state.papers:
             numbers["guard"] = state.guard
         numbers |= self._rule.service
         return {"Z": state.Z, **{name: np.array(value) for name, value in numbers.items()}}
@@ -314,7 +318,7 @@ class FAPS(Iterative[FAPSState]):
             return answer(Z, data, memory, steps=steps, tol=tol, guard=guard)
         rule = PaperRule.read(arrays)
         # a newcomer, or a node that has lost its memory
-        if memory.get("X", Z[:, :0]).shape != Z.shape:
+        if memory.get("X", Z[:, :0]).shape != Z.shape or "beta" not in memory:
             memory = _begin(Z, data, steps, beta_0=rule.beta_0)
         V = X = memory["X"]
         W = memory["W"]
@@ -335,15 +339,17 @@ class FAPS(Iterative[FAPSState]):
         moved = state.movement.add(state.Z, linalg.spanning(total["Y"]))
         sines = newest(state.sines, moved.newest)
         measure = moved.newest
-        if self.penalty == "paper":
+        if state.papers:
             # steps get shorter as penalties grow, wherever they lead
             measure = min(moved.remaining, 1.0)
         progress = state.progress.step(moved.remaining, measure)
-        guard = 0.0
+        guard, papers = 0.0, state.papers
         if state.guarded:
             guard = next_guard(state.guard, sines, progress.rounds)
+        elif not papers and progress.stale >= self.patience // 2:
+            papers, progress = True, replace(progress, best=np.inf, stale=0)
         size, past = float(np.abs(total["Y"]).max()), state.past.after(Z)
-        return FAPSState(Z, moved, progress, guard, state.guarded, sines, size, past)
+        return FAPSState(Z, moved, progress, guard, state.guarded, sines, size, past, papers)
 
     def status(self, state: FAPSState) -> Status | None:
         return self._with_remedy(super().status(state))

@@ -62,7 +62,9 @@ def node_rows(data: Any, rules: Rules) -> LocalData | Stream:
     rows = SiteRows.of(data, who=checks.NODE)
     for hint in hints.of_first_lines(() if rows.origin is None else rows.origin.headerless):
         logging.getLogger("flwr").warning("Of this node's rows: %s", hint)
-    rows = coding.of_node(rows, rules.coded, least=rules.min_rows, who=checks.NODE).quiet()
+    if rules.coded:
+        rows = coding.of_node(rows, rules.coded, least=rules.min_rows, who=checks.NODE)
+    rows = rows.quiet()
     rows = replace(rows, site=rows.site if rules.share_names else "")
     # whether NaN may be says the message
     return LocalData(rows, who=checks.NODE, missing=True)
@@ -112,6 +114,8 @@ def select(data: LocalData | Stream, request: wire.Request, rules: Rules) -> Loc
 
 def _not_of_words(data: LocalData, names: tuple[str, ...]) -> tuple[str, ...]:
     """The names that are neither columns of words that the node codes, nor made of these."""
+    if not data.coded:
+        return names
     return tuple(name for name in names if not {name, coding.source_of(name)} & {*data.coded})
 
 

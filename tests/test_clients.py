@@ -339,9 +339,9 @@ def test_the_memory_in_the_state_is_small(name):
     for node in grid.nodes.values():
         kept = memory_of(node.state)
         if name == "faps":
-            parts = {f"{part}.{n}" for part in ("before", "after") for n in ("X", "W", "beta", "distances")}
+            parts = {f"{part}.{n}" for part in ("before", "after") for n in ("X", "W", "v")}
             assert set(kept) == parts
-            assert sum(a.nbytes for a in kept.values()) <= 2 * 8 * (2 * 10 * 2 + 1 + 6)
+            assert sum(a.nbytes for a in kept.values()) <= 2 * 8 * (2 * 10 * 2 + 10 * 4)
         elif name in ("dcf_pca", "consensus_rpca"):
             parts = {"before.V", "after.V", "after.U", "after.lam"}  # what the closing message leaves
             more = {"before.tag", "before.lam", "after.cut"} if name == "consensus_rpca" else set()

@@ -228,7 +228,7 @@ class FAPS(Iterative[FAPSState]):
     client's own directions outweigh 0.15 ||C_i||_2, the penalties grow for hundreds of rounds before the consensus
     holds, or without end.
 
-    So by default, penalty="measured", two penalties are found from the rows in every round: see `penalties`. Where the
+    So by default, penalty="measured", two penalties are found from the rows in every round. Where the
     steps of such a run no longer fall, the server has all clients take longer ones, up to SSI's, whose answers are
     products C_i Z; so only under masks, which hide them. Without masks the run goes on by the paper's rule, where
     nothing has been gained in half of `patience` rounds. By that rule steps get shorter as penalties grow, which is no

@@ -113,7 +113,10 @@ def _result(given: argparse.Namespace, tracker: Tracker, checkpoint: Path | None
     newest: list[StepRecord] = []
     mask = MaskedSums.of(given.mask)  # before the data are looked at
     inbox = _inbox(given) if given.follow else None
-    streams = _streams(given) if inbox is None else inbox.streams()
+    if inbox is None:
+        streams = _streams(given)
+    else:
+        streams = inbox.streams()
     common.enough(mask, len(streams))
     try:
         with (
@@ -306,7 +309,7 @@ def _checkpoint(given: argparse.Namespace) -> Path | None:
 def _changes(result: TrackingResult, tracker: Tracker) -> str:
     steps = result.changes_.tolist()
     if steps:
-        return f"{'change at step' if len(steps) == 1 else 'changes at steps'} {', '.join(map(str, steps))}"
+        return f"{labels.noun(len(steps), 'change')} at {labels.noun(len(steps), 'step')} {', '.join(map(str, steps))}"
     if not result.levels_:
         if tracker.threshold is not None:
             learnt = ""

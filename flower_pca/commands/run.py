@@ -70,15 +70,11 @@ def run(given: argparse.Namespace) -> int:
     if given.own:
         output.require_own(question.algorithm, given.split)
     given.columns, given.words = question.columns, question.words
-    if given.checkpoint is None:
-        checkpoint = None
-    else:
+    checkpoint = start = None
+    if given.checkpoint is not None:
         checkpoint = given.checkpoint.expanduser().absolute()
-    if checkpoint is not None:
         checks.parent("the checkpoint", checkpoint)
-    if given.start is None:
-        start = None
-    else:
+    if given.start is not None:
         start = PCAResult.load(given.start)
     shards = common.clients_of(given)
     common.enough(question.mask, len(shards))

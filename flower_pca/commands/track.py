@@ -113,10 +113,7 @@ def _result(given: argparse.Namespace, tracker: Tracker, checkpoint: Path | None
     newest: list[StepRecord] = []
     mask = MaskedSums.of(given.mask)  # before the data are looked at
     inbox = _inbox(given) if given.follow else None
-    if inbox is None:
-        streams = _streams(given)
-    else:
-        streams = inbox.streams()
+    streams = _streams(given) if inbox is None else inbox.streams()
     common.enough(mask, len(streams))
     try:
         with (

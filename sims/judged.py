@@ -212,9 +212,11 @@ JUDGED: Final = {
     "personal/fig10": Judgement("same", "Straight where 1 / delta^2 is large. (42) is read so that (47) comes out."),
     "personal/fig11": Judgement("same", "(42) is read so that (47) comes out."),
     "personal/table2": Judgement(
-        "same order",
-        "The parameters are not in the paper; ours were fitted to its figures.",
-        data="Parameters of our own, as the paper has none.",
+        "in part",
+        "The paper names no variances. With those that come nearest to its figures CPCA, PerPCA and indivPCA of poor "
+        "clients come out as printed, to .05; indivPCA of rich ones at 1.65, not 1.80. distPCA is as good as PerPCA, "
+        "with r1 components sent or with r1 + r2, where the paper has 1.91 and 1.88.",
+        data="Variances of our own, as the paper has none.",
     ),
     "personal/table3": Judgement("differs", "The paper's is one draw; theta differs more by start than by rank."),
     "personal/table4": Judgement(

@@ -229,7 +229,10 @@ def _counted(state: SignalState, tables: Array) -> SignalState:
     d, first, values = len(state.weights), state.first, state.values
     k, short, nothing = state.counted, state.short, d * _ROUNDED * float(values[0])
     bases = _bases({"weights": state.weights, "W": state.W, "first": np.array(first)}, d)
-    before = np.empty(0) if state.thresholds is None else state.thresholds
+    if state.thresholds is None:
+        before = np.empty(0)
+    else:
+        before = state.thresholds
     for j, (weights, W) in enumerate(bases):
         rank = first + j
         if rank < k + bool(short):  # a stronger one has let this one count as well

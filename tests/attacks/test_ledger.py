@@ -282,3 +282,5 @@ def test_a_system_that_cannot_lock_files_is_said_so(tmp_path, monkeypatch):
     with pytest.raises(RefusedError, match=r"What a node keeps must be on a system that can lock files\. Got"):
         Node(0, X, memory_dir=tmp_path).ask("ssi", {"Z": ONE})
     assert Node(0, X).ask("ssi", {"Z": ONE})["Y"].shape == (D, 1)
+    with base_files.lock(tmp_path / "file", wait=False):  # as a checkpoint is kept there, and taken away again
+        assert list(tmp_path.iterdir()) == []

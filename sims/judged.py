@@ -129,6 +129,11 @@ JUDGED: Final = {
         "Not of the paper: what justifies the 250 columns. With 500 of them, drawn anew, counts lie within what draws "
         "and starts differ by (37 to 109 messages of FAPS on Table 4).",
     ),
+    "faps/penalties": Judgement(
+        "same",
+        "Not of the paper: what justifies this package's default. With fewer rows than columns on three clients it can "
+        "take twice the rounds, or stall, where the paper's penalties come to the end.",
+    ),
     "faps/rule": Judgement(
         "differs",
         "The printed errors are not those of the printed rule. Where SSI's error is the paper's 1.06e-7, its KKT "

@@ -204,12 +204,6 @@ def test_what_it_does_not_go_with_is_refused_before_the_first_message() -> None:
             simulate(name, sites(), n_components="signal")
 
 
-def test_more_columns_than_a_message_has_room_for_are_refused() -> None:
-    wide = [np.random.default_rng(i).standard_normal((5, 400)) for i in range(2)]
-    with pytest.raises(DataError, match=r"must be at most 316. Got 400"):
-        simulate("krylov", wide, n_components="signal")
-
-
 def test_signs_are_fair_and_hang_on_the_key() -> None:
     drawn = signs(b"one", (400, 30))
     assert set(np.unique(drawn)) == {-1.0, 1.0}

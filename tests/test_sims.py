@@ -303,13 +303,6 @@ def test_without_matplotlib_there_are_numbers_and_no_picture(tmp_path, capsys, m
     assert not (tmp_path / "c_curves.png").exists()
 
 
-@pytest.mark.parametrize("argv", [["--only", "table9"], ["--seeds", "0"]])
-def test_wrong_options_are_named(argv, capsys):
-    with pytest.raises(SystemExit):
-        faps.main(argv)
-    assert f"Got {argv[1]}" in capsys.readouterr().err
-
-
 def test_leak_shows_ssi_giving_the_client_away_before_it_converges(tmp_path, monkeypatch):
     monkeypatch.setattr(leak, "SMALL", (30, 400, 5))
     monkeypatch.setattr(leak, "FLAT", ("ssi(oversample=0, max_rounds=12)", "faps(max_rounds=6)"))

@@ -205,12 +205,6 @@ def test_the_page_says_why_an_item_has_not_been_run_at_the_papers_size(results, 
     assert page.why(item) == "As there."
 
 
-def test_an_unknown_item_is_named(capsys):
-    with pytest.raises(SystemExit):
-        command.main(["--paper", "local_power/table99"])
-    assert "Got local_power/table99" in capsys.readouterr().err
-
-
 @every(("cell", "value"), [("4.1e-03 (4.2e-04)", 4.1e-3), ("3..7", 3.0), ("> 40", 40.0), ("12%", 12.0), ("-", np.inf)])
 def test_cells_are_read_as_numbers(cell, value):
     assert claims.number(cell) == value

@@ -23,7 +23,7 @@ from flwr.serverapp import Grid, ServerApp
 from flower_pca import clients, registry
 from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError, private
-from flower_pca.clients.policy.rules import Rules, simulated
+from flower_pca.clients.policy.rules import Rules, rules_of_simulation
 from flower_pca.data import partition, sources
 from flower_pca.data.sources import Arrivals
 from flower_pca.data.table import take
@@ -66,7 +66,7 @@ def _load(context: Context) -> Any:
         with private(hold=False):
             every = _parties(asked, str(config.get("ids", "")) or None, int(node["num-partitions"]) * _each(context))
             return every[int(node["partition-id"])]
-    words = Rules.of(None, simulated(config)).coded
+    words = Rules.of(None, rules_of_simulation(config)).coded
     with private(hold=False):  # the run has named them
         shards = _whole(asked, str(config["partition"]), int(node["num-partitions"]) * _each(context), wanted, words)
         own = shards(int(node["partition-id"]))
@@ -157,7 +157,7 @@ def _rules(context: Context) -> Rules:
         given = Rules.of_node_config(context.node_config)
     if _own_rows(context.node_config) is not None:
         return given
-    return Rules.of(given, simulated(context.run_config))
+    return Rules.of(given, rules_of_simulation(context.run_config))
 
 
 client_app = clients.client_app(_load, rules=_rules, hosts=_hosts)

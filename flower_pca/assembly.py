@@ -163,7 +163,7 @@ def run(asked: Question, *, judged: bool = True, start: Start | None = None) -> 
         check(asked, start=type(start).__name__)
     if (coding := asked.coding) is not None:
         if asked.columns is None or not coding.known:
-            return _agreed(asked, coding, judged=judged, start=start)
+            return _by_agreement(asked, coding, judged=judged, start=start)
         asked = replace(asked, columns=coding.spread(asked.columns))
     algorithm, choices = _beforehand(asked)
     if asked.split == "columns":
@@ -196,7 +196,7 @@ def run(asked: Question, *, judged: bool = True, start: Start | None = None) -> 
     return _under(asked.mask, made)
 
 
-def _agreed(asked: Question, coding: Coding, *, judged: bool, start: Start | None) -> AnyRun:
+def _by_agreement(asked: Question, coding: Coding, *, judged: bool, start: Start | None) -> AnyRun:
     """A run that begins by asking what columns are called, and goes on as one of all these by name."""
     from flower_pca.stages.agreed import Agreed
     from flower_pca.stages.naming import Naming

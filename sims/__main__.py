@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from flower_pca import DataError
-from sims import catalogue, page
+from sims import catalogue, lot, page
 from sims.common import data, record, report
 
 
@@ -23,8 +23,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     verb("--list", help="every table and figure, a row each")
     verb("--paper", help="run at the paper's size and keep the results; what has been run is not run again")
     verb("--small", help="the same in small size, where neither has been run")
+    verbs.add_argument("--lot", type=int, metavar="N", help="draw N items by lot and run them again with other seeds")
     verb("--page", help="make sims/reproduction.md and its pictures from the results")
     add("--again", action="store_true", help="run also what has been run")
+    add("--seed", type=int, default=0, help="by which --lot draws")
     add("--data-dir", type=Path, default=data.folder(), help="folder of the papers' data sets, as npz")
     given = parser.parse_args(argv)
     known = {item.program for item in catalogue.ITEMS if item.program}
@@ -37,6 +39,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         show()
     elif given.page:
         page.write()
+    elif given.lot is not None:
+        lot.write(lot.run(given.lot, given.seed, given.data_dir))
     else:
         skipped(sorted(set(rooms) - set(chosen)))
         run(sorted(chosen), paper=given.paper, again=given.again, data_dir=given.data_dir)
@@ -74,7 +78,10 @@ def run(programs: Sequence[str], *, paper: bool, again: bool, data_dir: Path) ->
         print(f"[{number}/{len(waiting)}] {program}, {about}", flush=True)
         opts = report.Options((name,), Path("out"), (), data_dir, seeds if paper else 1, paper)
         try:
-            record.write(record.made(program, experiments[name], opts))
+            made = record.made(program, experiments[name], opts)
+            record.write(made)
+            if paper and made.minutes <= lot.MINUTES:
+                record.write(record.swung(made, experiments[name], opts))
         except DataError as error:
             print(f"left out: {error}")
 

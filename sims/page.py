@@ -6,7 +6,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Final
 
-from sims import claims
+from sims import claims, lot
 from sims.catalogue import ITEMS, PAPERS, Item
 from sims.common import record, report
 from sims.common.record import Record
@@ -29,6 +29,9 @@ runs it again, all of it or what is named behind it. `sims/README.md` tells more
 An item is *the same* if the figures agree within what shuffles and starts make them swing, or if a figure shows what
 the paper says it shows; *same order* if methods rank as in the paper but figures differ; *in part* if some of it holds;
 *differs* if not. A statement with a tick or a cross is checked by a program on the recorded numbers.
+
+*Swing* is the factor within which the numbers of single seeds lie off those of their row, deviations in brackets and
+spans apart: a *-* stands where nothing in a row swings by more than its last digit.
 
 *As the paper's* names in what a run is the paper's: its data, its size, its algorithm, its repetitions. Only a run with
 all four can be held against the paper number by number. Repetitions are those that ran, as the program counted them.
@@ -114,7 +117,7 @@ def text() -> str:
             if found is not None:
                 shown.add(found.item)
                 parts.append(_section(item, [i.name for i in items if i.program == item.program], found))
-    return "\n".join(parts)
+    return "\n".join([*parts, *filter(None, [lot.section()])])
 
 
 def write() -> None:
@@ -151,7 +154,7 @@ def _overview(items: list[Item]) -> str:
 
 
 def _section(item: Item, names: list[str], found: Record) -> str:
-    header, *rows = found.rows
+    header, *rows = _with_swings(found)
     lines = [f"### {PAPERS[item.paper][0]}, {' and '.join(names)}", "", f"{found.title}.", ""]
     lines += [_row(header), "|" + "---|" * len(header), *map(_row, rows), ""]
     lines += [f"{found.note}\n"] if found.note else []
@@ -165,6 +168,13 @@ def _section(item: Item, names: list[str], found: Record) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in found.versions.items())
     lines.append(f"*{size}, {drawn(found.seeds)}, {found.date}, {found.minutes:g} minutes of one core; {versions}.*\n")
     return "\n".join(lines)
+
+
+def _with_swings(found: Record) -> list[list[str]]:
+    """The rows, and behind them by how much single seeds swing, where any do."""
+    if not found.swings or set(found.swings) == {report.NONE}:
+        return found.rows
+    return [[*row, swing] for row, swing in zip(found.rows, ["swing", *found.swings], strict=True)]
 
 
 def drawn(seeds: list[int]) -> str:

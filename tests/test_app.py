@@ -86,12 +86,6 @@ def test_nodes_with_rows_of_their_own_host_no_others(run, tmp_path):
         run(nodes, shards_per_node=3)
 
 
-@pytest.mark.parametrize("each", [0, -2, 1.5, "many"])
-def test_how_many_clients_a_node_hosts_is_checked(run, each):
-    with pytest.raises(ConfigError, match="shards-per-node must be a whole number of at least 1"):
-        run(simulated(2), shards_per_node=each)
-
-
 @pytest.mark.parametrize("partition", ["contiguous", "iid(seed=1)", "power_law", "by_size(sizes=[1, 2, 3])"])
 def test_a_simulation_deals_the_rows_of_the_run_config(run, partition, tmp_path):
     result, lines = run(simulated(3), partition=partition)
@@ -322,14 +316,6 @@ def test_noise_and_masks_together_by_keys_of_the_run_config(run, tmp_path):
     result, _ = run(nodes, algorithm="ssi(max_rounds=2)", mask=True, dp=dp)
     assert result.privacy.shared
     assert result.privacy.epsilon == pytest.approx(100.0, rel=1e-9)
-
-
-@pytest.mark.parametrize(
-    ("key", "value"), [("dp", "dp(epsilon=1.0, delta=1e-6, clip=2.0)"), ("missing", "mean"), ("evaluate", True)]
-)
-def test_a_tracker_refuses_settings_that_it_would_not_heed(run, key, value):
-    with pytest.raises(ConfigError, match=f"{key} with a tracker must be"):
-        run(simulated(2), algorithm="st_miss", batch=20, **{key: value})
 
 
 @pytest.mark.parametrize("name", ["pyproject.toml", "hub/pyproject.toml"])

@@ -9,7 +9,7 @@ from cases import every
 from fake_grid import FakeGrid, app_of, grid_of
 from results import assert_close, assert_same_bits
 
-from flower_pca import AirChannel, ConfigError, PCAResult, assembly, make, simulate
+from flower_pca import AirChannel, PCAResult, assembly, make, simulate
 from flower_pca.algorithms.covariance import Auto, Covariance
 from flower_pca.algorithms.krylov import Krylov
 from flower_pca.clients import Rules, client_app
@@ -81,14 +81,6 @@ WORDS = [
 @every(("d", "k", "words"), WORDS)
 def test_words_say_what_was_taken_and_why(d, k, words):
     assert simulate("auto", turned_shards((60, 35, 50), d, 0.9), n_components=k).choices == (f"auto took {words}",)
-
-
-@pytest.mark.parametrize(("settings", "got"), [({}, "1000, the default of auto"), ({"max_rounds": 200}, "200")])
-def test_rounds_that_nobody_has_set_are_said_to_be_the_default_of_auto(settings, got):
-    rule = "at most 100, as every round takes a part of the budget"
-    with pytest.raises(ConfigError) as caught:
-        simulate("auto", FEW, n_components=2, dp="dp(epsilon=1.0, delta=1e-6, clip=10.0)", **settings)
-    assert str(caught.value) == f"max_rounds with dp must be {rule}. Got {got}. Start with max_rounds=5."
 
 
 def test_parameters_of_krylov_are_handed_on():

@@ -16,7 +16,7 @@ from builders import mixed, pooled, sine
 from cases import every
 from pages import flower_pca
 
-from flower_pca import PCAResult, cli, registry, simulate
+from flower_pca import PCAResult, registry, simulate
 from flower_pca.commands import algorithms, common
 from flower_pca.commands.algorithms import specs_in
 from flower_pca.data import partition
@@ -180,22 +180,6 @@ def test_several_files_are_answered_with_what_to_do_instead(case, capsys):
     assert (code, said) == (2, "")
     assert err.startswith(f"flower-pca: DATA must be one path, folder or spec. Got {got}")
     assert err.endswith(f"{remedy}\n")
-
-
-@every(
-    "words",
-    [
-        [],
-        ["run"],
-        ["run", "a.csv", "b.csv", "--nosuch"],
-        ["run", "x.npz", "--components", "many"],
-        ["walk"],
-        ["list", "more"],
-    ],
-)
-def test_bad_usage_ends_with_two(words):
-    with pytest.raises(SystemExit, match="2"):
-        cli.main(words)
 
 
 def test_a_report_that_fails_leaves_nothing_half_written(data, tmp_path, capsys, monkeypatch):

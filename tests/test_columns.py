@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from cases import every
-from people import PARTS, PEOPLE, K, X, changed, frames, reference
+from people import PARTS, PEOPLE, K, X, frames, reference
 from scipy import sparse
 
 from flower_pca import ColumnsResult, ConfigError, DataError, PCAResult, simulate
@@ -188,94 +188,6 @@ def test_rows_without_ids_go_by_position_and_the_result_says_so():
 
 
 # What does not fit together.
-
-
-@every(
-    ("tables", "text"),
-    [
-        (
-            [X[:, :5], X[:80, 5:]],
-            r"The rows of client 1 must be 90, as at client 0\. Got 80\. Keep the rows of the same",
-        ),
-        (
-            changed("lab", lambda t: t.rename(index={"P007": "P999"})),
-            r"The ids of the rows of client 1 \(lab\) must be those of client 0 \(hospital\)\. Got 90, without 'P007' "
-            r"and with, beyond them, 'P999'\. Keep the rows of the same people",
-        ),
-        (
-            changed("lab", lambda t: t.rename(index={"P007": "P008"})),
-            r"The ids of the rows of client 1 \(lab\) must be different ones\. Got 'P008' more than once\. Keep one",
-        ),
-        (
-            changed("lab", lambda t: t.rename(index={"P007": " "})),
-            r"The ids of the rows of client 1 \(lab\) must be there for every row\. Got 1 empty",
-        ),
-        (
-            changed("lab", lambda t: t.reset_index(drop=True)),
-            r"The ids of the rows must be given by all parties, or by none\. Got some at client 0 \(hospital\), none",
-        ),
-        (
-            changed("lab", lambda t: t.assign(gene0=1.0)),
-            r"Every column of client 1 \(lab\) must be varying under scale=\"std\"\. Got a constant in gene0\.",
-        ),
-    ],
-)
-def test_tables_that_do_not_belong_together_are_named(tables, text):
-    with pytest.raises(DataError, match=text):
-        simulate("krylov", tables, n_components=2, split="columns", scale="std")
-
-
-def test_a_column_without_a_value_and_people_who_are_all_alike():
-    empty = np.column_stack([X[:, 0], np.full(90, np.nan)])
-    with pytest.raises(DataError, match=r"Every column of client 1 must be there\. Got no value at all in column 1"):
-        simulate("krylov", [X, empty], n_components=2, split="columns", missing="mean")
-    with pytest.raises(DataError, match="The rows of all parties together must be different from one another"):
-        simulate("krylov", [np.ones((9, 2)), np.zeros((9, 3))], n_components=1, split="columns")
-    with pytest.raises(DataError, match=r"The data of client 1 must be of usual size"):
-        simulate("krylov", [X, X * 1e100], n_components=1, split="columns")
-    with pytest.raises(ConfigError, match=r"n_components must be at most min\(n_samples, n_features\) = min\(90, 12\)"):
-        simulate("krylov", PARTS, n_components=13, split="columns")
-
-
-@every(
-    ("given", "text"),
-    [
-        (
-            {"algorithm": "faps"},
-            "must be one that needs nothing but products: krylov, ssi, local_power, fed_oapm, covariance",
-        ),
-        ({"algorithm": "dcf_pca"}, r"Got dcf_pca\. Use krylov\."),
-        ({"algorithm": "per_pca"}, r"Got per_pca\. Use krylov\."),
-        ({"algorithm": "wda"}, r"Got wda\. Use krylov\."),
-        (
-            {"algorithm": "ssi", "max_rounds": 5, "dp": "dp(epsilon=1, delta=1e-6, clip=1)"},
-            "left out, as to hide one per",
-        ),
-        (
-            {"algorithm": "ssi", "channel": "air(noise_std=1.0)"},
-            'channel with split="columns" must be left out, as each party',
-        ),
-        (
-            {"columns": ["a", "b"]},
-            'columns with split="columns" must be left out, as each party has columns of its own',
-        ),
-        ({"algorithm": "ssi", "fraction": 0.5}, 'fraction with split="columns" must be 1.0, as no other party has'),
-        ({"evaluate": True}, 'evaluate with split="columns" must be False, as the variance left out says it exactly'),
-        ({"influence": True}, 'influence with split="columns" must be False, as without a client'),
-        ({"monitor": True}, 'monitor with split="columns" must be False, as limits for new people need the columns'),
-        (
-            {"wire": "float32", "tol": 1e-6},
-            'wire with split="columns" must be "float64", as loadings are made of the scores',
-        ),
-        ({"start": np.eye(12)[:2]}, 'start with split="columns" must be left out, as it begins with scores of people'),
-        ({"participation": lambda number: [0]}, 'participation with split="columns" must be left out, as no other'),
-        ({"split": "diagonal"}, "split must be one of 'rows', 'columns'"),
-    ],
-)
-def test_what_does_not_go_is_refused_with_its_reason(given, text):
-    settings = {"algorithm": "krylov", "n_components": 2, "split": "columns", **given}
-    with pytest.raises(ConfigError, match=text):
-        simulate(settings.pop("algorithm"), PARTS, **settings)
 
 
 # Ids.

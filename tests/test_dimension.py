@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.decomposition import _pca
 
-from flower_pca import DataError
 from flower_pca.analysis.likelihood import evidence, minka
 
 
@@ -29,9 +28,3 @@ def test_units_do_not_matter(unit):
 def test_tied_variances_are_no_error():
     assert minka(np.array([4.0, 4.0, 1.0, 1.0, 1.0]), 50) == 2
     assert minka(np.zeros(4), 50) == 1
-
-
-def test_fewer_rows_than_columns_are_refused():
-    rule = "The rows for an estimated number of components must be at least as many as columns, 4. Got 3. Name a number"
-    with pytest.raises(DataError, match=rule):
-        minka(np.ones(4), 3)

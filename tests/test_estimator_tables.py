@@ -93,41 +93,6 @@ def test_columns_of_many_kinds_are_numbers(kind):
     np.testing.assert_allclose(pca().fit(table).components_, pca().fit(values).components_, atol=1e-9)
 
 
-REFUSED = {
-    "text": ({"age": "x"}, r"The columns of X must be numbers\. Got 'x' in column age\. Choose others with columns="),
-    "categories": ({"age": pd.Categorical(["a", "b"] * 30)}, r"must be numbers\. Got 'a' in column age\."),
-    "dates": ({"age": pd.date_range("2020", periods=60)}, r"must be numbers\. Got 'datetime64.*' in column age\."),
-    "complex": ({"age": 1j}, r"must be numbers\. Got 'complex128' in column age\."),
-    "a gap": (
-        {"age": pd.array([*range(59), None], dtype="Int64")},
-        r"The data of X must be finite\. Got 1 NaN and 0 infinite entries\. The first is in row 59 \(from 0 on\), "
-        r'column age\. Impute or drop these entries before the run, or use missing="mean"\.',
-    ),
-    "infinite": (
-        {"age": np.inf},
-        r"The data of X must be finite\. Got 0 NaN and 60 .* The first is in .* column age\.",
-    ),
-}
-
-
-@every("case", REFUSED)
-def test_what_is_wrong_is_said_of_its_column(case):
-    changed, message = REFUSED[case]
-    table = TABLE.assign(**changed)
-    with pytest.raises(DataError, match=message):
-        pca().fit(table)
-    with pytest.raises(DataError, match=message.replace("of X", "of s")):
-        pca().fit({"n": TABLE, "s": table})
-    with pytest.raises(DataError, match=message):
-        pca().fit(TABLE).transform(table)
-
-
-def test_an_infinite_entry_is_found_beside_gaps():
-    table = TABLE.assign(age=np.nan, hb=[np.inf, *range(59)])
-    with pytest.raises(DataError, match=r"Got 0 NaN and 1 infinite entries\. The first is in row 0 .*, column hb\."):
-        pca(missing="mean").fit(table)
-
-
 def test_what_tables_cannot_be_is_said():
     with pytest.raises(DataError, match=r"^The columns of X must be named differently\. Got 'age' more than once\."):
         pca().fit(TABLE.set_axis(["a", "age", "age", "b"], axis=1))

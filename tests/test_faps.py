@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 from builders import sine
-from cases import every
 
-from flower_pca import ConfigError, make, simulate
+from flower_pca import make, simulate
 from flower_pca.algorithms.faps import PaperRule, pace
 from flower_pca.algorithms.ssi import SSI
 
@@ -147,25 +146,3 @@ def test_a_penalty_grows_where_the_distance_has_not_fallen_enough() -> None:
     assert (grown, list(rest)) == (3.0, [0.95])
     assert rule.next(2.0, np.append(distances[:5], 0.9))[0] == 2.0
     assert PaperRule.read({"theta": np.array(0.5)}) == PaperRule(theta=0.5)
-
-
-@every(
-    ("parameters", "words"),
-    [
-        (
-            {"beta_0": 0.0},
-            "beta_0 of faps must be a finite number of at least 1e-06 and at most 100. Got 0.0. Try 0.15.",
-        ),
-        ({"theta": 1.5}, "theta of faps must be a finite number of at least 0 and at most 1. Got 1.5. Try 0.1."),
-        ({"mu": -1}, "mu of faps must be a finite number of at least 0 and at most 1. Got -1. Try 0.01."),
-        (
-            {"beta_0": 0.3, "theta": 0.2},
-            "Settings of the paper's penalties must be left out where others are used. Got beta_0, theta. Leave them"
-            ' out, or use penalty="paper".',
-        ),
-    ],
-)
-def test_parameters_are_checked(parameters: dict[str, Any], words: str) -> None:
-    with pytest.raises(ConfigError) as caught:
-        make("faps", **parameters)
-    assert str(caught.value) == words

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from builders import StopError
-from cases import every, slow_if
+from cases import slow_if
 
 from flower_pca import AirChannel, ConfigError, FedOAPM, Krylov, simulate
 from sims.over_air import moving
@@ -113,28 +113,6 @@ def test_gains_are_inverted_up_to_their_error():
     assert all(f["n"] == 5 for f in factors)
     with pytest.raises(ConfigError, match=r"The gains of the channel must be at least 3\. Got 2"):
         perfect.open(reply, number=0, position=2)
-
-
-@every(
-    ("settings", "message"),
-    [
-        ({"noise_std": -1.0}, "noise_std of the channel must be a finite number of at least 0"),
-        ({"noise_std": 1.0, "seed": -1}, "seed of the channel must be a whole number"),
-        ({"noise_std": 1.0, "gain": 0.0}, "Every gain of the channel must be a finite number"),
-        ({"noise_std": 1.0, "gain": ()}, "The gains of the channel must be there. Got none"),
-        ({"noise_std": 1.0, "gain_error": -0.1}, "gain_error of the channel must be a finite number"),
-    ],
-)
-def test_a_bad_channel_is_one_sentence(settings, message):
-    with pytest.raises(ConfigError) as caught:
-        AirChannel(**settings)
-    assert str(caught.value).startswith(message)
-
-
-def test_a_block_that_would_overflow_is_refused():
-    X = 1e6 * np.diag(np.arange(6.0, 0.0, -1.0))
-    with pytest.raises(ConfigError, match=r"qr_every of fed_oapm must be small enough for the eigenvalues\. Got 50"):
-        simulate(FedOAPM(qr_every=50, tol=0.0), [X, X], n_components=2)
 
 
 def test_the_channel_is_part_of_what_a_checkpoint_belongs_to(tmp_path):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from cases import every
 
-from flower_pca import ConfigError, DataError, from_frame, simulate
+from flower_pca import from_frame, simulate
 
 pd = pytest.importorskip("pandas")
 
@@ -61,56 +61,3 @@ def test_of_polars():
     is_dealt(from_frame(frame, by=frame["site"]))
     is_dealt(from_frame(frame.drop("site"), by=frame["site"]))
     is_dealt(from_frame(frame.with_columns(pl.col("site").cast(pl.Categorical)), by="site"))
-
-
-REFUSED = {
-    "no such column": (
-        TABLE,
-        "Site",
-        r"by must be a column of the table, such as age, bmi, pulse, site\. Got 'Site'\.",
-    ),
-    "None": (
-        TABLE,
-        None,
-        r"by must be a column of the table, such as .*\. Got None\. Name the sites' column, or give ",
-    ),
-    "too few": (
-        TABLE,
-        SITES[:5],
-        r"by must be the name of a column, or the site of each of the 9 rows\. Got 5 sites\.",
-    ),
-    "a table": (BARE, TABLE[["site"]], r"by must be the name .* Got a DataFrame of shape \(9, 1\)\. Name the sites'"),
-    "a mapping": (BARE, {0: "a"}, r"by must be the name of a column, .* Got a dict\."),
-    "another order": (
-        BARE,
-        TABLE["site"][::-1],
-        r"The index of by must be that of the table, in its order\. Got another\. ",
-    ),
-}
-WITHOUT = {
-    "gaps": (TABLE.replace("west", None), "site", r"The site of every row, site, must be there\. Got none in 1 row\."),
-    "gaps of a series": (
-        BARE,
-        [*SITES[:7], np.nan, " "],
-        r"The site of every row must be there\. Got none in 2 rows\.",
-    ),
-    "no rows": (TABLE.iloc[:0], "site", r"The table must be of at least one row\. Got none\."),
-    "no features": (TABLE[["site"]], "site", r"The table must be of at least one column beside the sites\. Got none\."),
-    "names twice": (
-        TABLE.set_axis(["a", "site", "b", "site"], axis=1),
-        "site",
-        "The columns of the table must be named",
-    ),
-    "groups": (
-        TABLE.groupby("site"),
-        "site",
-        r"The table must be of rows and columns\. Got a DataFrameGroupBy\. Give a",
-    ),
-}
-
-
-@every("case", [*REFUSED, *WITHOUT])
-def test_what_is_refused(case):
-    frame, by, message = REFUSED.get(case) or WITHOUT[case]
-    with pytest.raises(ConfigError if case in REFUSED else DataError, match=f"^{message}"):
-        from_frame(frame, by=by)

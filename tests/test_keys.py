@@ -129,22 +129,6 @@ def test_one_that_was_quicker_keeps_its_files(tmp_path, monkeypatch):
     assert [path.name for path in tmp_path.rglob("*")] == ["keys", "theirs"]
 
 
-@pytest.mark.parametrize("nodes", [0, -1, 2.0, True, "2"])
-def test_a_number_of_nodes_that_is_none(tmp_path, nodes):
-    with pytest.raises(ConfigError, match="nodes must be a whole number of at least 1"):
-        keys.write(tmp_path / "keys", nodes=nodes)
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize(
-    "host", ["https://a.org", "a.org:8000", "", "-a", "a_b", "a..b", "x" * 64, "a b", "ä.org", "a\n"]
-)
-def test_a_host_that_is_none(tmp_path, host):
-    with pytest.raises(ConfigError, match="Every host must be a name such as"):
-        keys.write(tmp_path / "keys", nodes=1, hosts=[host])
-    assert list(tmp_path.iterdir()) == []
-
-
 def commands(printed):
     """The commands in what was printed, each as its words."""
     lines = printed.replace("\\\n", " ").splitlines()

@@ -180,24 +180,12 @@ OTHERS = {
 }
 
 
-@every("case", OTHERS)
-def test_columns_that_differ_are_refused_by_name(case):
-    given, message = OTHERS[case]
-    with pytest.raises(DataError, match=message):
-        simulate("krylov", given(), n_components=2)
-
-
 def test_the_columns_of_a_run_are_picked_or_missed_by_name():
     is_pooled(simulate("krylov", OTHERS["one more"][0](), n_components=2, columns=NAMES), NAMES)
     with pytest.raises(DataError, match=r"^The columns of client 2 must be there, .* Got none called 'beat' among age"):
         simulate("krylov", OTHERS["one less"][0](), n_components=2, columns=NAMES)
     with pytest.raises(DataError, match=r"^The columns of client 2 must be named, .* Got 4 without names\."):
         simulate("krylov", OTHERS["no names"][0](), n_components=2, columns=NAMES)
-    for columns, got in ((3, "3"), ([], r"\[\]"), ("a,,b", "'a,,b'"), (["a", 1], r"\['a', 1\]")):
-        with pytest.raises(ConfigError, match=rf"^columns must be names of columns\. Got {got}\. Write columns="):
-            simulate("krylov", shards(), n_components=2, columns=columns)
-    with pytest.raises(ConfigError, match=r"^columns must be different names\. Got 'a' more than once\."):
-        simulate("krylov", shards(), n_components=2, columns="a,b,a")
 
 
 def test_sites_have_names():

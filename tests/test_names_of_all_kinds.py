@@ -31,12 +31,6 @@ def test_labels_of_any_kind_are_matched(kind):
     assert len(result.feature_names_in_) == 4
 
 
-def test_numbers_of_columns_in_another_order_are_refused():
-    given = {"north": pd.DataFrame(X[:40]), "south": pd.DataFrame(X[40:])[[3, 2, 1, 0]]}
-    with pytest.raises(DataError, match="with names"):
-        simulate("krylov", given, n_components=2)
-
-
 def test_the_estimator_matches_tables_by_name_and_names_the_one_that_differs():
     given = sites(LABELS["words"])
     found = FederatedPCA(n_components=2).fit(given)

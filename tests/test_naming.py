@@ -55,12 +55,6 @@ def test_files_are_read_in_that_form(kind, tmp_path):
         assert make(f"{kind}(path={path!r}, columns=[{ODD[0]!r}], beside=[{ODD[2]!r}])").names == NAMES[:1]
 
 
-def test_names_that_become_one_are_refused():
-    pd = pytest.importorskip("pandas")
-    with pytest.raises(DataError, match=r"must be named differently\. Got 'a' more than once\."):
-        simulate("krylov", [pd.DataFrame(ROWS, columns=["a", " a", "b"])], n_components=1)
-
-
 UNLIKE = {
     "case": ("Age", "age", r"'age' and 'Age' differ only by case"),
     "cyrillic": (

@@ -13,7 +13,7 @@ from builders import Problem, evenly, iid_clients, mixed, pooled, rows, sine
 from cases import slow_if
 from checks import PLAIN, agrees, exact, is_of, openings, promise
 
-from flower_pca import FAPS, ConfigError, NotEnoughNodes, PCAResult, make, simulate
+from flower_pca import FAPS, NotEnoughNodes, PCAResult, make, simulate
 from flower_pca.base import files
 from flower_pca.core.algorithm import Iterative
 from flower_pca.core.roll import Call, Roll
@@ -25,14 +25,6 @@ FIXED = [name for name in PLAIN if ALGORITHMS[name].fixed_set]
 FREE = [name for name in PLAIN if name not in FIXED]
 SAMPLING = [name for name in FREE if issubclass(ALGORITHMS[name], Iterative)]
 SEEDS = pytest.mark.parametrize("seed", [0, 1])
-
-
-@pytest.mark.parametrize("name", FIXED)
-def test_fixed_sets_refuse_fractions(name: str) -> None:
-    text = rf"The algorithm with a fraction of the clients must be one whose rounds .*: ssi, .* Got {name}\. Use ssi\."
-    with pytest.raises(ConfigError, match=text):
-        simulate(name, mixed(0).shards, n_components=3, participation=0.5)
-    assert "krylov" in FIXED
 
 
 @SEEDS

@@ -354,23 +354,6 @@ def test_the_estimate_of_theta_needs_no_own_components() -> None:
     assert closed.theta_ - open_.theta_ <= 0.02
 
 
-BAD = {
-    "weights": ({"weights": "rows"}, "weights of per_pca must be one of 'equal', 'samples'"),
-    "init": ({"init": "pca"}, "init of per_pca must be one of"),
-    "choice": ({"choice": 3}, "choice of per_pca must be a whole number of at least 1 and at most 2"),
-    "qr": ({"choice": 2, "retraction": "qr"}, "retraction of per_pca must be polar with choice 2"),
-    "step": ({"step": 0.0}, "step of per_pca must be a finite number"),
-    "own": ({"local_components": -1}, "local_components of per_pca must be a whole number of at least 0"),
-}
-
-
-@pytest.mark.parametrize("bad", BAD)
-def test_bad_parameters_are_refused_in_words(bad: str) -> None:
-    parameters, text = BAD[bad]
-    with pytest.raises(ConfigError, match=text):
-        PerPCA(**parameters)
-
-
 def test_a_start_from_uploads_needs_one_at_least() -> None:
     stage = make("exact_per_pca(init='upload')")
     state = stage.start(_model())

@@ -18,7 +18,7 @@ from test_personal_numbers import SHARDS, SHARED, TRUE, D, problem
 from test_personal_span import shards as degenerate
 
 from benchmarks import own_numbers
-from flower_pca import ConfigError, ExactPerPCA, PCAResult, PerPCA, PersonalResult, ProtocolError, registry, simulate
+from flower_pca import ExactPerPCA, PCAResult, PersonalResult, ProtocolError, registry, simulate
 from flower_pca.algorithms.personal import held_out
 from flower_pca.clients.books.folders import own_file
 from flower_pca.rows import fixed, folds
@@ -332,17 +332,6 @@ def test_parts_are_measured_only_where_they_are_asked_for(monkeypatch: pytest.Mo
     run("exact_per_pca(local_components='auto', max_rounds=3)")
     assert asked == [40] * 30  # five parts at six clients, once each
     assert isinstance(fixed.parts(LocalData(SHARDS[0]))[0]._stored, Statistics)
-
-
-@pytest.mark.parametrize("algorithm", [ExactPerPCA, PerPCA])
-def test_other_words_and_a_random_start_are_refused(algorithm: Any) -> None:
-    rule = r"must be a whole number of at least 0, 'auto', or a mapping from clients to such numbers\. Got 'Auto'\."
-    with pytest.raises(ConfigError, match=rule):
-        algorithm(local_components="Auto")
-    rule = r"must be a number where init is random\. Got 'auto'\. Use init=\"projection\": own components are chosen"
-    with pytest.raises(ConfigError, match=rule):
-        algorithm(local_components="auto", init="random")
-    assert algorithm(local_components="auto", init="random", given=np.eye(5, 2)).local_components == "auto"
 
 
 @every("own", [10**12, 10, 4, 0, -3])

@@ -81,5 +81,5 @@ def test_the_curvature_is_the_largest_of_the_hessian() -> None:
     U, C, pairs, H = _tangents(5, 2, seed=1)
     M = np.kron(np.eye(3), U.T @ C @ U)
     expected = eigh(H, M, eigvals_only=True)[-1]
-    found = Secants.begin(U, C @ U).joined(pairs).curvature(C @ U)
+    found = Secants.begin(U, C @ U).with_pairs(pairs).curvature(C @ U)
     np.testing.assert_allclose(found, expected, rtol=1e-10)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,11 +12,10 @@ from builders import Array
 from fake_grid import FakeGrid, app_of, arrays_in, in_a_run
 from flwr.clientapp import ClientApp
 
-from flower_pca import NotEnoughNodes, PCAResult, PersonalResult, ProtocolError, answering, simulate
+from flower_pca import NotEnoughNodes, PCAResult, PersonalResult, ProtocolError, simulate
 from flower_pca.analysis.groups import distances
 from flower_pca.clients import PCAClient
 from flower_pca.clients.books.folders import own_file
-from flower_pca.rows.local import LocalData
 from flower_pca.strategies import ExactPerPCA, PCAStrategy
 from sims.personal.problems import Setting, halves
 
@@ -212,19 +210,3 @@ def test_what_a_server_that_computes_still_finds_of_own_components(init: str) ->
     found = np.linalg.svd(closing["Y"] / n - last["Z"])[0][:, :2]
     own = np.linalg.svd(SHARDS[0] - SHARDS[0] @ U @ U.T)[2][:2]
     assert np.linalg.norm(found - own.T @ own @ found, 2) <= 1e-4
-
-
-STAGES = {
-    "exact_per_pca": {"U": np.eye(9)[:, :2], "own": 2, "samples": 0, "steps": 0},
-    "per_pca": {"U": np.eye(9)[:, :2], "own": 2, "samples": 0, "eta": 0.1, "choice": 1, "polar": 1, "seed": 0},
-    "personal": {"U": np.eye(9)[:, :2], "own": 2, "exact": 1, "steps": 0, "collect": 0},
-}
-
-
-@pytest.mark.parametrize("shape", [(9, 9), (9, 2), (9, 0), (9,), (1, 9), (8, 1)])
-@pytest.mark.parametrize("stage", STAGES)
-def test_a_probe_of_another_shape_is_refused(stage: str, shape: tuple[int, ...]) -> None:
-    arrays = {name: np.asarray(a) for name, a in STAGES[stage].items()} | {"b": np.ones(shape)}
-    words = f"The probe of own components must be one vector of 9 numbers. Got shape {shape}. Check the sender."
-    with pytest.raises(ProtocolError, match=re.escape(words)):
-        answering.answer(stage, arrays, LocalData(SHARDS[0]), {})

@@ -330,21 +330,6 @@ def test_the_same_result_gives_the_same_pictures(tmp_path, ending):
         assert replace(given).plot(what, tmp_path / f"2.{ending}", shards=sites()).read_bytes() == first
 
 
-@pytest.mark.parametrize(
-    ("what", "name", "words"),
-    [
-        ("scre", "p.svg", r"The picture must be one of 'overview', 'scree', .* Did you mean 'scree'"),
-        ("scree", "p.pdf", r"name of a picture must be one that ends in .svg or .png. Got '.*p.pdf'"),
-        ("scores", "p.svg", r'The picture "scores" must be given the clients. rows. Got no shards'),
-        ("errors", "p.svg", r'The picture "errors" must be given'),
-    ],
-)
-def test_what_cannot_be_drawn_is_said_so(tmp_path, what, name, words):
-    with pytest.raises(ConfigError, match=words):
-        result().plot(what, tmp_path / name)
-    assert not list(tmp_path.iterdir())
-
-
 def test_without_matplotlib_the_error_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(ConfigError, match=r'^matplotlib must be installed .* pip install "flower-pca\[plot\]"'):

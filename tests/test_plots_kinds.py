@@ -119,16 +119,3 @@ def test_bars_under_noise_lie_within_what_can_be_said():
         np.testing.assert_allclose(ends, known.shares, atol=1e-9)
         assert ax.get_ylim()[1] <= 1.12 + 1e-12
         assert "with" not in figure(result, "cumulative").axes[0].get_xlabel()
-
-
-@pytest.mark.parametrize(
-    ("kind", "what", "message"),
-    [
-        ("robust, loaded", "taken", "must be given the clients' rows, or of a simulation that has just been run. Got"),
-        ("personal, loaded", "split", "must be given the clients' rows, of a run that knows their own components."),
-        ("personal, loaded", "own_map", "must be of a run that knows the own components of two clients. Got one"),
-    ],
-)
-def test_what_a_picture_needs_is_said(kind, what, message):
-    with pytest.raises(ConfigError, match=message):
-        figure(case(kind)[0], what)

@@ -1,17 +1,15 @@
 """What a node may refuse: messages without masks, too many of them, too many numbers. It says so by name."""
 
-import re
 import stat
 
 import numpy as np
 import pytest
 from builders import unequal
-from cases import every
 from fake_grid import FakeGrid, context, grid_of, is_pca_of
 
 from flower_pca import strategies, wire
 from flower_pca.base import files
-from flower_pca.base.errors import ConfigError, NotEnoughNodes
+from flower_pca.base.errors import NotEnoughNodes
 from flower_pca.clients import PCAClient, client_app
 from flower_pca.core.stage import Broadcast
 from flower_pca.rows.frame import Frame
@@ -91,22 +89,6 @@ def test_a_name_of_the_masks_is_nothing_in_a_message_without_them():
 def test_too_many_refusals_end_the_run():
     with pytest.raises(NotEnoughNodes, match="masked_only is set"):
         strategies.Krylov(n_components=2).fit(grid_of(SHARDS, masked_only=True))
-
-
-@every(
-    ("rules", "words"),
-    [
-        ({"max_messages": 0}, "max_messages must be a whole number of at least 1. Got 0."),
-        ({"max_messages": 3}, "max_messages must be used with the node's context. Got no context."),
-        ({"max_columns": 0}, "max_columns must be a whole number of at least 1. Got 0."),
-        ({"masked_only": "yes"}, "masked_only must be one of True, False. Got 'yes'."),
-        ({"share_own": "false"}, "share_own must be one of True, False. Got 'false'. Choose one of these, without"),
-    ],
-)
-def test_wrong_rules_are_refused_at_construction(rules, words):
-    rules = {name: value() if name == "context" else value for name, value in rules.items()}
-    with pytest.raises(ConfigError, match=re.escape(words)):
-        PCAClient(SHARDS[0], **rules)
 
 
 COLUMNS = [  # a message and how many columns of ten numbers its answer has

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from results import assert_same_bits
 
-from flower_pca import AirChannel, PCAResult, assembly, simulate
-from flower_pca.base.errors import ConfigError, ProtocolError
+from flower_pca import PCAResult, assembly, simulate
 from flower_pca.clients import client_app
 from flower_pca.layers import precision
 from flower_pca.rows.frame import Frame
@@ -55,27 +54,6 @@ def test_what_is_not_rounded_travels_as_it_is():
     assert precision.nbytes({"a": a}, 64) == a.nbytes
 
 
-@every(
-    "arrays",
-    [
-        {"a.exponents": np.zeros(2, np.int16)},
-        {"a": np.zeros((3, 2)), "a.exponents": np.zeros(2, np.int16)},
-        {"a": np.zeros((3, 2), np.float32), "a.exponents": np.zeros(3, np.int16)},
-        {"a": np.zeros((3, 2), np.float32), "a.exponents": np.zeros(2)},
-        {"a": np.zeros((3, 2, 1), np.float32), "a.exponents": np.zeros((2, 1), np.int16)},
-    ],
-)
-def test_arrays_that_were_not_packed_here_are_refused(arrays):
-    with pytest.raises(ProtocolError, match=r"a\.exponents of a message must be of numbers of 32 or 16 bits, one"):
-        precision.unpack(arrays)
-
-
-def test_a_message_that_asks_for_other_bits_is_refused():
-    for bits in (np.array(8), np.array([32])):
-        with pytest.raises(ProtocolError, match=r"The bits of numbers in a message must be one of 64, 32, 16\. Got"):
-            precision.bits_in({"bits": bits})
-
-
 def test_a_mean_is_rounded_only_where_that_is_nothing():
     mean = np.random.default_rng(0).standard_normal(40)
     for size, kept in ((1.0, False), (1e9, True)):
@@ -84,30 +62,6 @@ def test_a_mean_is_rounded_only_where_that_is_nothing():
 
 
 SPEC = "dp(epsilon=1.0, delta=1e-6, clip=10.0)"
-REFUSED = [
-    ("krylov(tol=1e-9)", {"wire": "float32"}, "tol of krylov with wire='float32' must be at least 1e-07. Got 1e-09."),
-    ("ssi", {"wire": "float16"}, "tol of ssi with wire='float16' must be at least 0.001. Got 1e-06. Raise it, or use"),
-    ("ssi", {"wire": "float8"}, "wire must be one of 'auto', 'float64', 'float32', 'float16'. Got 'float8'."),
-    ("ssi(max_rounds=3)", {"wire": "float32", "dp": SPEC}, 'wire with dp must be "float64" or "auto", as there is'),
-    ("ssi", {"wire": "float32", "channel": AirChannel(noise_std=0.1)}, 'wire over the air must be "float64" or'),
-    (
-        "faps(tol=0.001)",
-        {"wire": "float16"},
-        "The algorithm with fewer bits must be one in which no rounding builds up",
-    ),
-    (
-        "exact_per_pca(local_components=1)",
-        {"wire": "float32"},
-        "The algorithm with fewer bits must be one in which no rounding builds up",
-    ),
-]
-
-
-@every(("algorithm", "asked", "words"), REFUSED)
-def test_fewer_bits_than_a_run_needs_are_refused(algorithm, asked, words):
-    with pytest.raises(ConfigError) as caught:
-        assembly.question(algorithm, n_components=2, **asked)
-    assert str(caught.value).startswith(words)
 
 
 NONE = "as there is no tolerance that fewer bits would go with"

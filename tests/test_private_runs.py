@@ -109,38 +109,6 @@ def test_what_was_spent_is_saved_with_the_result(tmp_path):
     assert PCAResult.load(simulate("ssi", SHARDS, n_components=2).save(tmp_path / "p.npz")).privacy is None
 
 
-@every(
-    ("algorithm", "change", "words"),
-    [
-        (
-            "faps",
-            {},
-            "The algorithm with dp must be one whose answers no row can change by more than a bound: krylov, ssi",
-        ),
-        ("uda", {}, "Got uda."),
-        (
-            *("ssi", {}),
-            "max_rounds with dp must be at most 100, as every round takes a part of the budget. Got 1000, the "
-            "default of ssi. Start with max_rounds=5.",
-        ),
-        ("covariance", {"n_components": 0.9}, "n_components with dp must be a whole number. Got 0.9."),
-        ("covariance", {"scale": "max_abs"}, "scale with dp must be None or \"std\". Got 'max_abs'."),
-        ("covariance", {"scale": "std"}, "reach of dp with a scale must be given. Got none."),
-        ("covariance", {"evaluate": True}, "evaluate with dp must be False."),
-        ("covariance", {"missing": "mean"}, "missing with dp must be \"error\". Got 'mean'."),
-        ("covariance", {"checkpoint": "run.ckpt"}, "checkpoint with dp must be left out. Got 'run.ckpt'."),
-        ("covariance", {"dp": "dp(epsilon=1)"}, "The parameters of dp must be complete. Got no delta."),
-        ("covariance", {"dp": 3}, "dp must be a DP, or a string such as"),
-        ("covariance", {"dp": SPEC.replace("1e-6", "1.5")}, "delta and frame_share of dp must be below 1."),
-        ("covariance", {"dp": SPEC.replace("1.0", "-1.0")}, "epsilon of dp must be"),
-    ],
-)
-def test_what_does_not_go_with_dp_is_refused(algorithm, change, words):
-    with pytest.raises(ConfigError) as caught:
-        simulate(algorithm, SHARDS, **{"n_components": 2, "dp": SPEC, **change})
-    assert words in str(caught.value)
-
-
 def test_a_client_that_leaves_ends_krylov_and_not_ssi():
     def present(number):
         return range(4) if number < 2 else range(3)
@@ -177,21 +145,6 @@ def test_a_node_never_tells_its_number_of_rows():
         grid.tamper = listen
         PCAStrategy("ssi(max_rounds=2)", n_components=2, dp=SPEC).fit(grid)
     assert told == [1] * 12
-
-
-@every(
-    ("rules", "dp", "words"),
-    [
-        ({"min_noise": 5.0}, None, "A message to this node must be one that asks for noise. Got one without dp."),
-        ({"min_noise": 1e9}, SPEC, "The noise at this node must be at least 1e+09 clip^2. Got"),
-        ({"max_clip": 3.0}, SPEC, "The clip at this node must be at most 3. Got 4."),
-    ],
-)
-def test_a_node_insists_on_its_own_bounds_whatever_the_server_asks(rules, dp, words):
-    app = clients.client_app(lambda context: SHARDS[context.node_config["partition-id"]], **rules)
-    with in_a_run(), pytest.raises(NotEnoughNodes) as caught:
-        PCAStrategy("covariance", n_components=2, dp=dp, node_timeout=0.1).fit(FakeGrid(app, 4))
-    assert words in str(caught.value)
 
 
 def test_a_run_within_a_nodes_bounds_is_answered():

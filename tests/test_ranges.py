@@ -131,30 +131,6 @@ def test_rows_of_next_to_no_variance_are_told_from_noise_by_nobody():
     assert clear <= 3
 
 
-REFUSED = {
-    "no lower end": ("age=80", "The range of column age must be two numbers, the lower first"),
-    "the wrong way": ({"age": (80, 20)}, "The range of column age must be two numbers"),
-    "no numbers": ("age=a..b", "The range of column age must be two numbers"),
-    "endless": ({"age": (0, np.inf)}, "The range of column age must be two numbers"),
-    "one twice": ("age=1..2,age=1..3", "must be one for each column. Got one twice"),
-    "none": ({}, "must be one for each column. Got none"),
-    "no file": ("nowhere.csv", "The ranges of columns must be readable. Got nowhere.csv"),
-}
-
-
-@every("case", REFUSED)
-def test_ranges_that_are_none_are_refused(case):
-    given, words = REFUSED[case]
-    with pytest.raises(ConfigError, match=re.escape(words)):
-        DP(epsilon=1.0, delta=1e-6, ranges=given)
-
-
-@pytest.mark.parametrize("more", [{"scale": "std"}, {"center": False}, {"columns": ["age"]}], ids=str)
-def test_what_ranges_settle_already_is_refused(more):
-    with pytest.raises(ConfigError, match="with ranges of dp must be"):
-        simulate("auto", tables(), n_components=1, dp=budget(), **more)
-
-
 def test_ranges_in_words_in_a_file_and_in_python_are_the_same(tmp_path):
     lines = "".join(f"{name},{low},{high}\n" for name, (low, high) in PUBLIC.items())
     (tmp_path / "plain.csv").write_text(lines)

@@ -101,35 +101,11 @@ def test_an_error_of_the_server_reaches_the_caller_as_itself(cluster: str) -> No
         simulate("krylov", shards, n_components=1, scale="std", backend=Ray(address=cluster))
 
 
-@pytest.mark.parametrize(
-    ("settings", "text"),
-    [
-        ({"backend": "spark"}, "backend must be one of 'in_process', 'ray'"),
-        ({"backend": "ray", "participation": lambda number: (0,)}, "participation with Ray must be a fraction"),
-        ({"backend": {"num_cpus_per_client": 2}}, r"backend must be 'in_process', 'ray' or a Ray\(...\)\. Got {"),
-    ],
-)
-def test_bad_settings_are_refused_before_ray_starts(settings: dict[str, object], text: str) -> None:
-    with pytest.raises(ConfigError, match=text):
-        simulate("krylov", eight(), n_components=2, **settings)  # type: ignore[arg-type]
-    assert not ray.is_initialized()
-
-
 def test_sums_that_virtual_nodes_take_are_the_result_to_rounding(cluster: str) -> None:
     backend = Ray(clients_per_node=3, answers="summed", address=cluster)
     rows = deal(synthetic(sum(SIZES), 24, 0.8 ** np.arange(24), seed=5), SIZES)  # of means that hide no variance
     there, here = (simulate("krylov", rows, n_components=3, backend=where) for where in (backend, "in_process"))
     np.testing.assert_allclose(there.components_, here.components_, rtol=0, atol=1e-12)
-
-
-def test_sums_are_refused_before_ray_starts_where_they_are_not_enough() -> None:
-    with pytest.raises(ConfigError, match="must be left out where the answers of clients are summed"):
-        simulate("krylov", eight(), n_components=3, mask=True, backend=Ray(answers="summed"))
-    with pytest.raises(ConfigError, match=r"answers of Ray must be stacked where each client is a node\. Got summed"):
-        Ray(clients_per_node=1, answers="summed")
-    with pytest.raises(ConfigError, match="answers of Ray must be one of 'stacked', 'summed'"):
-        Ray(answers="rows")
-    assert not ray.is_initialized()
 
 
 def test_without_ray_the_error_says_what_to_install() -> None:

@@ -13,7 +13,7 @@ from cases import paired
 from fake_grid import grid_of, in_a_run
 from spoilt import ROWS, SMALL, Array, own, pose, rel
 
-from flower_pca import ConfigError, DataError, Outcome, PCAResult, RobustResult, make, simulate
+from flower_pca import DataError, Outcome, PCAResult, RobustResult, make, simulate
 from flower_pca.algorithms.robust.base import unseen
 from flower_pca.rows.local import LocalData
 from flower_pca.strategies import ConsensusRPCA
@@ -318,8 +318,6 @@ def constant(name: str) -> tuple[PCAResult, np.ndarray]:
 @pytest.mark.parametrize("name", ["consensus_rpca", "dcf_pca"])
 def test_awkward_rows_end_in_a_finite_answer_or_in_words(name: str) -> None:
     L, _ = SMALL
-    with pytest.raises(DataError, match=r"must be different from one another\. Got zeros only"):
-        simulate(name, [np.zeros((4, 6)), np.zeros((1, 6))], n_components=2)
     with pytest.raises(DataError, match=r"The median of \|x\| must be above 0\. Got 0, .* Give sigma"):
         simulate(name, [scipy.sparse.csr_array(np.diag(np.arange(1.0, 9.0)))], n_components=2)
     many = L + pose(120, 1, 0.7, seed=9, d=80)[1]
@@ -331,8 +329,6 @@ def test_awkward_rows_end_in_a_finite_answer_or_in_words(name: str) -> None:
     assert finite(wrecked)
     assert wrecked.status.outcome is Outcome.STALLED
     assert "Lower the ridge" in wrecked.status.words
-    with pytest.raises(ConfigError, match=f"n_components of {name} must be a whole number, the rank"):
-        simulate(name, [ROWS], n_components=0.9)
 
 
 def test_too_many_far_entries_are_told() -> None:

@@ -18,7 +18,7 @@ from flower_pca.registry import ALGORITHMS
 from sims import claims, faps, leak, private
 from sims.common import data, problems, report
 from sims.local_power import experiments as local_power
-from sims.local_power import theory
+from sims.local_power import sets, theory
 from sims.local_power.known import SETS
 
 pytestmark = pytest.mark.slow
@@ -303,13 +303,6 @@ def test_without_matplotlib_there_are_numbers_and_no_picture(tmp_path, capsys, m
     assert not (tmp_path / "c_curves.png").exists()
 
 
-@pytest.mark.parametrize("argv", [["--only", "table9"], ["--seeds", "0"]])
-def test_wrong_options_are_named(argv, capsys):
-    with pytest.raises(SystemExit):
-        faps.main(argv)
-    assert f"Got {argv[1]}" in capsys.readouterr().err
-
-
 def test_leak_shows_ssi_giving_the_client_away_before_it_converges(tmp_path, monkeypatch):
     monkeypatch.setattr(leak, "SMALL", (30, 400, 5))
     monkeypatch.setattr(leak, "FLAT", ("ssi(oversample=0, max_rounds=12)", "faps(max_rounds=6)"))
@@ -395,3 +388,24 @@ def test_simulations_use_what_users_use(path):
     modules = {node.module for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ImportFrom)}
     inner = {module for module in modules if module and module.startswith("flower_pca")} - PUBLIC
     assert not inner or path.name == "stepwise.py"
+
+
+@pytest.mark.parametrize("schedule", ["local_steps=4, halve_every=1", "halve_every=2", "local_steps=2, halve_every=1"])
+@pytest.mark.parametrize("align", ["procrustes", "sign", "none"])
+def test_single_steps_of_local_power_go_on_by_the_covariance_of_all(schedule, align):
+    algorithm, problem = f"local_power(oversample=0, {schedule}, align={align!r})", tiny(seed=3)
+    whole = problems.trace(algorithm, problem, measure=problems.sin_theta, seed=2, messages=40)
+    quick = sets.traced(algorithm, problem, 2, 40)
+    assert len(whole) == len(quick) == 40
+    np.testing.assert_allclose(quick, whole, rtol=1e-6, atol=1e-13)
+    np.testing.assert_array_equal(sets.traced(algorithm, problem, 2, 40, target=0.1), quick[: (quick > 0.1).sum() + 1])
+    np.testing.assert_array_equal(sets.traced(algorithm, problem, 2, 2), whole[:2])
+
+
+def test_a_curve_that_is_there_is_cut_where_a_target_is_asked_for():
+    rows = problems.synthetic(300, problems.geometric(12, 1.3), 4)
+    bench, other = (sets.Bench("one", rows) for _ in range(2))
+    whole = bench.curve("ssi(oversample=0)", 1)
+    there = bench.curve("ssi(oversample=0)", 1, messages=200, target=0.05)
+    np.testing.assert_array_equal(there, whole[: len(there)])
+    np.testing.assert_array_equal(there, other.curve("ssi(oversample=0)", 1, messages=200, target=0.05))

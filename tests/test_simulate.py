@@ -15,6 +15,7 @@ from checks import PLAIN
 from protocol_checks import same_bits
 
 from flower_pca import ConfigError, DataError, Outcome, simulate
+from flower_pca.registry import ALGORITHMS
 
 GOOD = rows(20, [3.0, 2.0, 1.0, 0.5, 0.2], seed=0)
 
@@ -196,3 +197,13 @@ def test_ten_thousand_tiny_clients() -> None:
     assert sine(result.components_, reference.components[:2]) <= 1e-7
     np.testing.assert_allclose(result.explained_variance_, reference.variances[:2], rtol=1e-9)
     np.testing.assert_allclose(result.mean_, reference.mean, rtol=1e-12)
+
+
+def test_a_failure_names_client_stage_and_shapes(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(arrays: Any, data: Any, memory: Any) -> Any:
+        raise FloatingPointError("broken")
+
+    monkeypatch.setattr(ALGORITHMS["ssi"], "client", staticmethod(broken))
+    with pytest.raises(FloatingPointError) as info:
+        simulate("ssi", [rows(20, [3.0, 2.0, 1.0, 0.5, 0.2], seed=0)] * 2, n_components=2)
+    assert info.value.__notes__ == ["at client 0 (20 x 5), stage ssi, message 1: {'Z': (5, 3)}"]

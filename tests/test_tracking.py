@@ -414,52 +414,6 @@ def test_an_outage_at_one_client_is_a_step_without_rows_for_it():
     assert not any(r.failures for r in result.history)
 
 
-@pytest.mark.parametrize(
-    ("streams", "settings", "message"),
-    [
-        (
-            [np.full((60, 4), np.nan)],
-            {},
-            "The rows of a run of steps must be there and not all zero. Got none. Wait for rows before you start",
-        ),
-        ([np.zeros((120, 4))], {}, "The rows of a run of steps must be there and not all zero. Got none in 2 steps."),
-        ([np.ones((60, 4))], {"n_components": 9}, "n_components must be at most the columns of client 0, 4. Got 9"),
-        (
-            [np.ones((60, 4)), np.ones((60, 3))],
-            {},
-            "The columns of client 1 must be 4, as those of the clients before it",
-        ),
-        ([np.ones((2, 4))], {"n_components": 3}, "n_components must be at most the rows of the first step and their"),
-        ([np.array([[1.0, np.inf]] * 5)], {"n_components": 1}, "The data of client 0 at step 0 must be finite or NaN"),
-        ([np.ones(4)], {}, "The stream of client 0 must be an array of rows, batches, a function"),
-        ([], {}, "streams must be a list, one per client. Got none"),
-        ([np.ones((60, 4))], {"batch": None}, "The batch of a stream that is an array must be a whole number"),
-        ([np.ones((60, 4))], {"start": np.ones((3, 4))}, "The basis to start from must be n_components=2 finite rows"),
-        ([np.ones((60, 4))], {"steps": 0}, "steps must be a whole number of at least 1. Got 0"),
-    ],
-)
-def test_bad_input_is_one_sentence(streams, settings, message):
-    with pytest.raises((DataError, ConfigError)) as caught:
-        track("st_miss", streams, **{"n_components": 2, "batch": 60, **settings})
-    assert str(caught.value).startswith(message)
-
-
-@pytest.mark.parametrize(
-    ("spec", "message"),
-    [
-        ("st_mis", "The tracker must be one of st_miss, robust_tracking. Got 'st_mis'. Did you mean 'st_miss'?"),
-        ("st_miss(reuse=-1)", "reuse of st_miss must be a whole number of at least 0."),
-        ("st_miss(solver='svd')", "solver of st_miss must be one of 'krylov', 'power'. Got 'svd'."),
-        ("robust_tracking(smallest_outlier=0)", "smallest_outlier of robust_tracking must be a finite number"),
-        ("st_miss(rank=3)", "Every parameter of st_miss must be among"),
-    ],
-)
-def test_a_bad_tracker_is_refused_by_name(spec, message):
-    with pytest.raises(ConfigError) as caught:
-        track(spec, [np.ones((60, 4))], n_components=2, batch=60)
-    assert str(caught.value).startswith(message)
-
-
 @pytest.mark.parametrize(("d", "r", "p"), [(50, 4, 3), (6, 4, 2), (6, 4, 0), (5, 4, 1), (1, 0, 1)])
 def test_random_directions_beside_a_basis_are_orthonormal_to_it_and_to_each_other(d, r, p):
     P = np.linalg.qr(np.random.default_rng(d).standard_normal((d, r)))[0]

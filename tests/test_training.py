@@ -7,7 +7,7 @@ import pytest
 from builders import shards
 from fake_grid import FakeGrid
 
-from flower_pca import ConfigError, Projection, simulate
+from flower_pca import Projection, simulate
 from flower_pca.strategies import Krylov
 
 with warnings.catch_warnings():  # what Flower's own imports warn of is not ours to mend
@@ -72,18 +72,3 @@ def test_its_properties_are_those_of_both():
     pca = PCAClient(rows, allow=("krylov",))
     assert WithPCA(Summing(rows), pca).get_properties({}) == {"rows": 60, **pca.get_properties({})}
     assert pca.get_properties({})["algorithms"] == "krylov"
-
-
-@pytest.mark.parametrize(
-    ("clients", "rule"),
-    [
-        (lambda rows: (Summing(rows).to_client(), PCAClient(rows)), "training must be a NumPyClient. Got a "),
-        (
-            lambda rows: (PCAClient(rows), Summing(rows)),
-            "pca must be a PCAClient. Got a Summing. Give the client itself",
-        ),
-    ],
-)
-def test_clients_of_another_kind_are_refused(clients, rule):
-    with pytest.raises(ConfigError, match=rule):
-        WithPCA(*clients(SHARDS[0]))

@@ -10,22 +10,10 @@ from flower_pca import DataError, simulate
 from flower_pca.strategies import PCAStrategy
 
 GOOD = rows(60, [5.0, 3.0, 2.0, 1.0, 0.5], seed=0)
-ALIKE = r"The rows of all clients together must be different from one another\. Got the same row everywhere\. Check the"
 pytestmark = pytest.mark.usefixtures("lines")
 
 
-@pytest.mark.parametrize("settings", [{}, {"mask": True}, {"answers": "fixed"}, {"scale": "max_abs"}], ids=str)
-@pytest.mark.parametrize("row", [[5.0, 5.0, 5.0], [0.1, 1e7 / 3, -3.3]])
-def test_a_table_of_one_row_over_and_over_is_refused(row, settings):
-    table = np.tile(row, (40, 1))
-    with pytest.raises(DataError, match=ALIKE):
-        simulate("krylov", [table[:25], table[25:]], n_components=1, **settings)
-
-
-@pytest.mark.parametrize("center", [True, False])
-def test_a_table_of_zeros_is_refused(center):
-    with pytest.raises(DataError, match=r"from one another\. Got zeros only, or numbers whose squares"):
-        simulate("krylov", [np.zeros((9, 3))], n_components=1, center=center)
+def test_rows_that_are_all_alike_have_a_component_where_nothing_is_centred():
     assert simulate("krylov", [np.ones((9, 3))], n_components=1, center=False).total_variance_ == pytest.approx(27 / 8)
 
 
@@ -37,12 +25,8 @@ def test_rows_of_all_other_sizes_have_their_components(size, scale):
     assert sine(result.components_, reference.components[:2]) <= 1e-6
 
 
-@pytest.mark.parametrize("scale", ["std", "max_abs"])
-def test_a_column_that_is_too_small_to_be_scaled_is_named(scale):
-    table = GOOD * [1.0, 1.0, 1e-160, 1.0, 1e-155]
-    with pytest.raises(DataError, match=r"must be 1e-145 at least\. Got smaller columns 2, 4\. Scale them first\."):
-        simulate("krylov", [table], n_components=1, scale=scale)
-    assert simulate("krylov", [table], n_components=1).status.ok
+def test_a_column_may_be_too_small_to_be_scaled_where_none_is():
+    assert simulate("krylov", [GOOD * [1.0, 1.0, 1e-160, 1.0, 1e-155]], n_components=1).status.ok
 
 
 HUGE = (
@@ -78,12 +62,3 @@ def test_a_node_says_so_and_the_others_go_on():
 def test_single_precision_is_no_reason_to_refuse(size):
     result = simulate("krylov", [(GOOD * size).astype(np.float32)], n_components=2)
     assert sine(result.components_, pooled([GOOD]).components[:2]) <= 1e-5
-
-
-def test_the_first_entry_that_is_no_number_is_named():
-    table = GOOD.copy()
-    table[17, 4] = table[30, 1] = np.nan
-    with pytest.raises(
-        DataError, match=r"2 NaN and 0 infinite entries\. The first is in row 17 \(from 0 on\), column 4\. I"
-    ):
-        simulate("krylov", [GOOD, table], n_components=1)

@@ -7,8 +7,7 @@ from cases import every
 from fake_grid import FakeGrid, app_of, grid_of
 from results import assert_close, assert_same_bits
 
-from flower_pca import AirChannel, assembly, make, simulate
-from flower_pca.base.errors import ConfigError
+from flower_pca import AirChannel, assembly, simulate
 from flower_pca.core.drive import OnRound, drive
 from flower_pca.simulation.here import Shards
 from flower_pca.simulation.sites import clients_of
@@ -116,11 +115,3 @@ def test_a_run_goes_on_from_a_checkpoint_with_the_same_blocks(messages, tmp_path
         )
     found = drive(assembly.run(question), Shards(clients_of(LONG, missing=False)), checkpoint=path)
     assert_same_bits(found, simulate(WIDE, LONG, n_components=3))
-
-
-def test_other_words_are_refused():
-    with pytest.raises(ConfigError) as caught:
-        make("krylov", oversample="wide")
-    assert str(caught.value) == "oversample of krylov must be a whole number, or \"auto\". Got 'wide'. Use 2."
-    with pytest.raises(ConfigError, match="max_basis of krylov must be"):
-        make("krylov", oversample="auto", max_basis=2)

@@ -213,7 +213,7 @@ class Auto(Krylov):
 
     def forecast(self, model: Model) -> tuple[int, int]:
         """Rounds that Krylov is expected to take after the opening, and the numbers that they send both ways."""
-        if self._answered(model):
+        if self._is_right(model):
             return 0, 0
         left, (chosen, _) = model.d - model.columns.shape[1], self.krylov.settle(replace(model, declined=""))
         p = min(chosen.width(model.n_components), model.d)
@@ -221,7 +221,7 @@ class Auto(Krylov):
         rounds = min(max(digits, 1), -(-left // p), self.max_rounds)
         return rounds, 2 * model.d * min(rounds * p, left)
 
-    def _answered(self, model: Model) -> bool:
+    def _is_right(self, model: Model) -> bool:
         """Whether the block is right already, as where the number of components was found by all of C."""
         if model.product is None or model.residuals is None or model.restarts:
             return False

@@ -77,7 +77,9 @@ class Influence:
         if np.isinf(self.times):
             return f"{turned}; {self.column} is one and the same number at all others"
         lie = f"the values of {self.column} lie {self.times:.3g} times as far out there as at the other clients"
-        return f"{turned}; {lie}{', as in other units' if self.off else ''}"
+        if self.off:
+            lie += ", as in other units"
+        return f"{turned}; {lie}"
 
     @property
     def degrees(self) -> str:

@@ -332,7 +332,9 @@ def _leak(
     d, (sure,) = len(C), exact.solve()
     # Answers that are no products contradict each other; how many faint directions to trust is then a matter of luck,
     # and the attacker is given the best.
-    trust = CONDITIONS if everything.size > exact.size else CONDITIONS[:1]
+    trust: tuple[float, ...] = CONDITIONS[:1]
+    if everything.size > exact.size:
+        trust = CONDITIONS
     found = min(everything.solve(trust), key=lambda solution: _apart(symmetric(*solution), C))
     best = symmetric(*found)
     diagonal = d  # which the opening has told beside the products

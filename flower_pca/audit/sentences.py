@@ -37,7 +37,7 @@ class Line:
         else:
             gone = "nobody"
         named["until"] = _UNTIL[rules.pending]
-        return self.words.format(**vars(rules), **named, groups=groups_of, gone=gone)
+        return self.words.format_map({**vars(rules), **named, "groups": groups_of, "gone": gone})
 
 
 def _of_rule(name: str, tells: str) -> Line:

@@ -92,8 +92,11 @@ def lock(path: Path, *, wait: bool = True) -> Iterator[None]:
 
     The lock lies beside the file, which is itself replaced by every writing; it ends with the process, however that
     ends. Who waits leaves it for the next; who does not has done with the file, and takes it away. Where there is no
-    file, no lock is left either.
+    file, no lock is left either. A system without such locks keeps nobody away.
     """
+    if fcntl is None:
+        yield
+        return
     lock = path.with_name(path.name + _LOCK)
     handle = _take_lock(path, lock, wait=wait)
     try:

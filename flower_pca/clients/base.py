@@ -132,7 +132,9 @@ def about(data: LocalData | Stream, request: wire.Request, rules: Rules, site: s
     It tells names only if it shares them, and those of columns only if it is asked.
     """
     wanted = request.frame.names
-    heading = data.arrange(wanted).heading if isinstance(data, LocalData) and wanted else data.heading
+    heading = data.heading
+    if isinstance(data, LocalData) and wanted:
+        heading = data.arrange(wanted).heading
     if heading is not None and not (rules.share_names and request.asks_names):
         heading = heading.quiet()
     return {**({wire.SITE: site} if site else {}), **({} if heading is None else heading.plain())}

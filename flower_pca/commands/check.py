@@ -140,8 +140,9 @@ def _warn_of_words(data: str, tables: Mapping[str, Table]) -> None:
     cells: dict[str, list[str]] = {}
     for spec, table in tables.items():
         there = [name for name, bad in table.words.items() if not is_nameless(name, bad)]
-        texts = sources.table(spec, words=there).texts if there else {}
-        for name, found in texts.items():
+        if not there:
+            continue
+        for name, found in sources.table(spec, words=there).texts.items():
             cells.setdefault(name, []).extend(filter(None, map(text_of, found.tolist())))
     usable = [name for name, found in cells.items() if _is_of_words(found)]
     if usable:

@@ -155,9 +155,14 @@ def clients_of(given: argparse.Namespace) -> list[Any]:
     else:
         needed = partition.column(given.partition)
     beside, columns = () if needed is None else (needed,), names_in(given.columns)
-    left_out = {"drop": given.drop, "without": given.without}
-    words = getattr(given, "words", ())
-    table = sources.table(given.data, beside=beside, columns=columns, words=words, **left_out)
+    table = sources.table(
+        given.data,
+        beside=beside,
+        columns=columns,
+        words=getattr(given, "words", ()),
+        drop=given.drop,
+        without=given.without,
+    )
     shards = partition.deal(table.whole(), given.partition, given.clients)
     if table.sites:
         return shards
@@ -364,7 +369,9 @@ def spoken(message: str, data: str | None = None, *, drops: bool = False) -> str
 
 def several(given: argparse.Namespace, more: Sequence[str]) -> ConfigError:
     """The error of a command that has been given several files where it takes one name."""
-    words = f"flower-pca {given.command} {'RESULT ' if hasattr(given, 'result') else ''}FOLDER"
+    words = f"flower-pca {given.command} FOLDER"
+    if hasattr(given, "result"):
+        words = f"flower-pca {given.command} RESULT FOLDER"
     remedy = f"Put the files into a folder, one client a file, and write: {words}."
     return ConfigError("DATA", must="one path, folder or spec", got=enumeration([given.data, *more]), then=remedy)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Final
 
@@ -63,7 +62,7 @@ def _checkpoint(given: argparse.Namespace) -> int:
     found = [{"kind": "checkpoint", "path": str(one), "bytes": one.stat().st_size} for one in both]
     lines = [f"{one['path']}: the state of a run, {one['bytes']:,} bytes" for one in found]
     if given.yes and both:
-        with nullcontext() if files.fcntl is None else files.lock(path, wait=False):
+        with files.lock(path, wait=False):
             for one in both:
                 one.unlink()
     _tell(given, found, lines, [_SENT])

@@ -85,8 +85,11 @@ def own_components(path: str, result: PCAResult) -> tuple[Array, str]:
     if len(arrays[OWN]) > (most := personal.local_components):
         rule, count = f"at most {most} own components, as the run of the result has", len(arrays[OWN])
         raise DataError(path, must=rule, got=count, then="Give those of its run.")
-    order = range(result.n_features_in_) if columns is None or names is None else [columns.index(n) for n in names]
-    return np.asarray(arrays[OWN][:, list(order)]), str(header.get("site") or "")
+    if columns is None or names is None:
+        order = list(range(result.n_features_in_))
+    else:
+        order = [columns.index(n) for n in names]
+    return np.asarray(arrays[OWN][:, order]), str(header.get("site") or "")
 
 
 _SCORES: Final = "scores.csv"

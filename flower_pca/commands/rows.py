@@ -94,7 +94,8 @@ def _whose(result: PCAResult, given: argparse.Namespace, site: str) -> str:
     if not isinstance(result, PersonalResult):
         return ""
     k = result.n_components_
-    shared = f": along the {'component' if k == 1 else f'{k:,} components'} that all clients share"
+    components = "component" if k == 1 else f"{k:,} components"
+    shared = f": along the {components} that all clients share"
     if given.fit_own:
         return f"{shared}, and own ones found from these rows"
     if given.own is None:
@@ -213,7 +214,9 @@ def _column_of_sites(data: str, table: Any, result: PCAResult) -> str:
     """A column beside those of the result that is called site, or that holds names of the run's own sites only."""
     from flower_pca.data import sources
 
-    features = () if result.feature_names_in_ is None else {clean(str(name)) for name in result.feature_names_in_}
+    features = set[str]()
+    if result.feature_names_in_ is not None:
+        features = {clean(str(name)) for name in result.feature_names_in_}
     beside = [name for name in (*table.words, *table.names) if features and name and name not in features]
     if called := [name for name in beside if name.casefold() == "site"]:
         return str(called[0])

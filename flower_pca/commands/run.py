@@ -70,10 +70,12 @@ def run(given: argparse.Namespace) -> int:
     if given.own:
         output.require_own(question.algorithm, given.split)
     given.columns, given.words = question.columns, question.words
-    checkpoint = None if given.checkpoint is None else given.checkpoint.expanduser().absolute()
-    if checkpoint is not None:
+    checkpoint = start = None
+    if given.checkpoint is not None:
+        checkpoint = given.checkpoint.expanduser().absolute()
         checks.parent("the checkpoint", checkpoint)
-    start = None if given.start is None else PCAResult.load(given.start)
+    if given.start is not None:
+        start = PCAResult.load(given.start)
     shards = common.clients_of(given)
     common.enough(question.mask, len(shards))
     rows = sum(shard.shape[0] for shard in shards)
@@ -134,22 +136,28 @@ def _question(given: argparse.Namespace) -> Question:
     from flower_pca.core.settings import DP
     from flower_pca.names import ranges
 
-    dp, more = given.dp, {}
-    if given.ranges is not None:
-        if dp is None:
-            remedy = 'Write --dp "dp(epsilon=1.0, delta=1e-6)" beside it.'
-            raise ConfigError("--ranges", must="used with --dp", got=given.ranges, then=remedy)
-        more = {"ranges": ranges.of(given.ranges)}
-    options = {
-        name: getattr(given, name) for name in ("evaluate", "monitor", "errors", "wire", "split", "mask", "max_share")
-    }
-    options |= {
-        "levels": given.levels,
-        "dp": DP.of(dp, **more),
-        "influence": bool(given.influence),
-        "columns": names_in(given.columns),
-    }
-    return assembly.question(given.algorithm, **common.settings(given), **options)
+    if given.ranges is None:
+        budget = DP.of(given.dp)
+    elif given.dp is None:
+        remedy = 'Write --dp "dp(epsilon=1.0, delta=1e-6)" beside it.'
+        raise ConfigError("--ranges", must="used with --dp", got=given.ranges, then=remedy)
+    else:
+        budget = DP.of(given.dp, ranges=ranges.of(given.ranges))
+    return assembly.question(
+        given.algorithm,
+        **common.settings(given),
+        columns=names_in(given.columns),
+        levels=given.levels,
+        evaluate=given.evaluate,
+        monitor=given.monitor,
+        influence=bool(given.influence),
+        errors=given.errors,
+        mask=given.mask,
+        dp=budget,
+        wire=given.wire,
+        split=given.split,
+        max_share=given.max_share,
+    )
 
 
 def _history(result: PCAResult, path: Path) -> None:

@@ -306,7 +306,7 @@ def _checkpoint(given: argparse.Namespace) -> Path | None:
 def _changes(result: TrackingResult, tracker: Tracker) -> str:
     steps = result.changes_.tolist()
     if steps:
-        return f"{'change at step' if len(steps) == 1 else 'changes at steps'} {', '.join(map(str, steps))}"
+        return f"{labels.noun(len(steps), 'change')} at {labels.noun(len(steps), 'step')} {', '.join(map(str, steps))}"
     if not result.levels_:
         if tracker.threshold is not None:
             learnt = ""

@@ -211,7 +211,9 @@ class Iterative(Algorithm[I]):
             end = f"after {rounds}"
         else:
             end = "after the opening message"
-        measured = f"{self.quantity}{f' {p.error:.2g}' if np.isfinite(p.error) else ' (not falling yet)'}"
+        measured = f"{self.quantity} (not falling yet)"
+        if np.isfinite(p.error):
+            measured = f"{self.quantity} {p.error:.2g}"
         if p.error <= p.tol:
             if p.tol == self.tol:
                 bound = f"tol={p.tol:.2g}"

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
@@ -209,7 +208,7 @@ def drive(
                 watcher.after_message(run)
         return run.result()
     path = Path(checkpoint)
-    with nullcontext() if files.fcntl is None else files.lock(path, wait=False):
+    with files.lock(path, wait=False):
         return _drive_with_checkpoint(run, transport, path, watchers)
 
 

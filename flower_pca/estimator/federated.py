@@ -285,16 +285,22 @@ def _first(result: PCAResult, k: int) -> PCAResult:
     if k == result.n_components_:
         return result
     beyond = float(result.explained_variance_[k:].sum())
-    arrays = {name: getattr(result, name)[:k] for name in ("components_", "explained_variance_", "residuals_")}
+    residuals = result.residuals_[:k]
     first, last, following = result.explained_variance_[[0, k - 1, k]]
-    residual, gap = float(np.linalg.norm(arrays["residuals_"])), float(last - following) / (float(first) or 1.0)
+    residual, gap = float(np.linalg.norm(residuals)), float(last - following) / (float(first) or 1.0)
     if gap > max(residual, 1e-12):
         sine = residual / gap
     else:
         sine = None
-    left = result.left_out_variance_ + beyond
-    asked = {**result.asked, "n_components": k}
-    return replace(result, **arrays, left_out_variance_=left, sine_estimate_=sine, asked=asked)
+    return replace(
+        result,
+        components_=result.components_[:k],
+        explained_variance_=result.explained_variance_[:k],
+        residuals_=residuals,
+        left_out_variance_=result.left_out_variance_ + beyond,
+        sine_estimate_=sine,
+        asked={**result.asked, "n_components": k},
+    )
 
 
 def to_sklearn(result: PCAResult) -> Any:

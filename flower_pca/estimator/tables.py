@@ -163,12 +163,13 @@ def check(estimator: Any, X: Any, *, reset: bool, who: str) -> Any:
         remedy = "Give data frames, or leave columns out."
         raise ConfigError("columns", must="of tables with names", got=f"a {type(X).__name__} without", then=remedy)
     X = pick(X, asked, who=who)
-    finite = True if estimator.missing == "error" else "allow-nan"
-    rules = {"accept_sparse": "csr", "dtype": DTYPES, "ensure_all_finite": finite}
+    finite: bool | str = "allow-nan"
+    if estimator.missing == "error":
+        finite = True
     try:
         if isinstance(X, SiteRows):
-            return _checked_rows(estimator, X, reset=reset, who=who, **rules)
-        return validate_data(estimator, X, reset=reset, **rules)
+            return _checked_rows(estimator, X, reset=reset, who=who, finite=finite)
+        return _valid(estimator, X, finite, reset=reset)
     except DataError:
         raise
     except (TypeError, ValueError) as error:
@@ -199,17 +200,24 @@ def _note_names(estimator: Any, table: Any, *, first: bool, who: str) -> Any:
         raise
 
 
-def _checked_rows(estimator: Any, X: SiteRows, *, reset: bool, who: str, **rules: Any) -> Any:
+def _valid(estimator: Any, X: Any, finite: bool | str, *, reset: bool) -> Any:
+    return validate_data(estimator, X, reset=reset, accept_sparse="csr", dtype=DTYPES, ensure_all_finite=finite)
+
+
+def _checked_rows(estimator: Any, X: SiteRows, *, reset: bool, who: str, finite: bool | str) -> Any:
     """Likewise of rows with names, which scikit-learn does not know to have any."""
     known = getattr(estimator, "feature_names_in_", None)
     if X.words:
         raise no_numbers(who, X.words, file=False)
     if X.names is None or reset or known is None:
-        rows = validate_data(estimator, X.values, reset=reset, **rules)
+        rows = _valid(estimator, X.values, finite, reset=reset)
         if reset and X.names is not None:
             estimator.feature_names_in_ = np.array(X.names, dtype=object)
         return rows
-    return check_array(pick(X, list(known), who=who).values, estimator=estimator, input_name="X", **rules)
+    values = pick(X, list(known), who=who).values
+    return check_array(
+        values, estimator=estimator, input_name="X", accept_sparse="csr", dtype=DTYPES, ensure_all_finite=finite
+    )
 
 
 def _explain(X: Any, error: Exception, who: str) -> None:

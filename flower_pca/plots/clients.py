@@ -304,11 +304,9 @@ def _cloud(ax: Axes, points: Array, client: Array, count: int, *, bar: list[str]
     else:
         size, alpha = (14, 0.8)
     few = count <= NAMED
-    colours = ListedColormap(style.curves(count)) if few else style.scale("course")
+    colours, norm = style.scale("course"), Normalize(0, count - 1)
     if few:
-        norm = Normalize(-0.5, count - 0.5)
-    else:
-        norm = Normalize(0, count - 1)
+        colours, norm = ListedColormap(style.curves(count)), Normalize(-0.5, count - 0.5)
     x, y = points.T
     ax.scatter(x, y, s=size, alpha=alpha, lw=0, c=client, cmap=colours, norm=norm, rasterized=many)
     if bar is None:

@@ -79,8 +79,10 @@ def pictures(
     """These pictures, or all that tell of a result; without matplotlib, that it is not there."""
     if not errors.there("matplotlib"):
         return html.paragraph(str(errors.lacking("matplotlib", "to draw")), "how")
+    if chosen is None:
+        chosen = _names(result, shards)
     drawn = []
-    for what in _names(result, shards) if chosen is None else chosen:
+    for what in chosen:
         stream = io.BytesIO()
         style.write(plots.figure(result, what, shards=shards), stream, "svg")
         drawn.append(html.picture(what, stream.getvalue(), plots.PICTURES[what].words(result)))

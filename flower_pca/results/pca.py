@@ -479,7 +479,9 @@ class PCAResult:
         if self.is_pooled and not private:
             found.append(Fact("", "largest residual", None, f"{residual:.1e}", run=True))
         if self.is_pooled and sine is not None:
-            words = f"sine of the angle left, {'at most ' if private else ''}about"
+            words = "sine of the angle left, about"
+            if private:
+                words = "sine of the angle left, at most about"
             found.append(Fact("", words, None, f"{sine:.1e}", run=True))
         if mse is not None:
             return [*found, Fact("mse", "mean squared error", mse, f"{mse:.4g}")]

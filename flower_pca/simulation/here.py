@@ -144,9 +144,9 @@ def _in_process(
 def _in_order(question: Question, sites: list[SiteRows]) -> tuple[Question, list[SiteRows]]:
     """The question, of the columns in the order that all sites have them in, if it names none; words as numbers."""
     if (coding := question.coding) is not None:
-        from flower_pca.simulation.sites import agreed
+        from flower_pca.simulation.sites import by_agreement
 
-        return agreed(question, coding, sites)
+        return by_agreement(question, coding, sites)
     if question.columns is None and (order := common_order(sites)) is not None:
         return replace(question, columns=order), sites
     return question, sites

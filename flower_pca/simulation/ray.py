@@ -156,7 +156,7 @@ def _app(where: Place, clients: int, engine: Ray, rules: dict[str, Any]) -> Any:
     from flower_pca.clients.policy.rules import everything
 
     each, packs, hosting = where.packs.each, where.packs, engine.hosted is not None
-    allowed = {"allow": everything(), "missing": "mean", "split_columns": "any", **rules}
+    free = Rules.of(None, {"allow": everything(), "missing": "mean", "split_columns": "any", **rules})
 
     def hosts(context: Any) -> Sequence[int]:
         first = int(context.node_config["partition-id"]) * each
@@ -168,9 +168,9 @@ def _app(where: Place, clients: int, engine: Ray, rules: dict[str, Any]) -> Any:
         return packs.load(int(context.node_config["partition-id"]))
 
     if where.shared is not None:
-        return client_app(load, hosts=hosts, output_dir=where.output(), **allowed)
+        return client_app(load, hosts=hosts, rules=replace(free, output_dir=where.output()))
     # What a client keeps lies in its worker's machine: that says itself where.
-    return client_app(load, hosts=hosts, rules=lambda context: Rules(output_dir=where.output(), **allowed))
+    return client_app(load, hosts=hosts, rules=lambda context: replace(free, output_dir=where.output()))
 
 
 class _Until:

@@ -198,8 +198,9 @@ def rows_of(sites: Sequence[SiteRows], *, missing: bool, columns: tuple[str, ...
         clients = [LocalData(X.whole(f"client {i}"), who=f"client {i}", missing=missing) for i, X in found]
     else:  # values may be missing in columns that are left out
         clients = [LocalData(X, who=f"client {i}", missing=True).arrange(columns) for i, X in found]
-        for client in clients if not missing else ():
-            client.require_whole()
+        if not missing:
+            for client in clients:
+                client.require_whole()
     first = clients[0]
     for client in clients:
         if not client.heading.like(first.heading):
@@ -252,7 +253,7 @@ def looked_at(result: PCAResult, clients: Sequence[LocalData], frame: Frame) -> 
     return replace(result, hints=(*lines, *first, *hints.of_identifiers(found, names, hints.alone(sizes)), *odd))
 
 
-def agreed(question: Question, coding: Coding, sites: Sequence[SiteRows]) -> tuple[Question, list[SiteRows]]:
+def by_agreement(question: Question, coding: Coding, sites: Sequence[SiteRows]) -> tuple[Question, list[SiteRows]]:
     """The question with all its columns by name, and the sites with just these columns."""
     found = coding.union([coding.own(site, f"client {i}") for i, site in enumerate(sites)])
     columns = found.spread(question.columns or _others(sites, coding))

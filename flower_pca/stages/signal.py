@@ -295,7 +295,10 @@ def _counted(state: SignalState, noise_of: Callable[[int], _Noise]) -> SignalSta
     assert state.values is not None
     d, first, values = len(state.weights), state.first, state.values
     k, short, nothing = state.counted, state.short, d * _ROUNDED * float(values[0])
-    before = np.empty(0) if state.thresholds is None else state.thresholds
+    if state.thresholds is None:
+        before = np.empty(0)
+    else:
+        before = state.thresholds
     for j, (_, W) in enumerate(_bases_of(state)):
         rank = first + j
         if rank < k + bool(short):  # a stronger one has let this one count as well

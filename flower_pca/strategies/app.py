@@ -41,7 +41,7 @@ def run(grid: Grid, context: Context) -> None:
         settings["checkpoint"] = folder / settings["checkpoint"]
     result: PCAResult | TrackingResult
     if registry.tracks(str(context.run_config.get("algorithm", ""))):
-        result = _tracked(grid, settings, context, folder)
+        result = _result_of_tracker(grid, settings, context, folder)
     else:
         _require_steps(context.run_config)
         result = PCAStrategy(**settings).fit(grid)
@@ -63,7 +63,7 @@ def _free(wanted: Path) -> Path:
     return next(folder.resolve() for folder in chain([wanted], numbered) if not (folder / "result.npz").exists())
 
 
-def _tracked(grid: Grid, settings: dict[str, Any], context: Context, folder: Path) -> TrackingResult:
+def _result_of_tracker(grid: Grid, settings: dict[str, Any], context: Context, folder: Path) -> TrackingResult:
     """The result of a tracker's run, whose steps are written into files of the output folder as the run-config says."""
     given = {what: str(context.run_config.get(what, "")) for what in _WATCHED}
     files = {what: folder / name if name else None for what, name in given.items()}

@@ -149,7 +149,7 @@ def open_request(content: RecordDict, kind: str) -> tuple[list[Array], Config]:
     arrays, configs = content.array_records, content.config_records
     if f"{ins}.parameters" not in arrays or f"{ins}.config" not in configs:
         rule, got = f"made of {ins}.parameters and .config", ", ".join(sorted(content)) or "nothing"
-        raise ProtocolError(f"A {kind} message", must=rule, got=got, then="Send it with a strategy of flower_pca.")
+        raise ProtocolError(f"A message to {kind}", must=rule, got=got, then="Send it with a strategy of flower_pca.")
     return read_arrays(arrays[f"{ins}.parameters"]), dict(configs[f"{ins}.config"])  # type: ignore[arg-type]
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import datetime
 import json
 import platform
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from time import process_time
 from typing import Any, Final
@@ -14,9 +15,10 @@ import numpy as np
 import scipy
 
 import flower_pca
-from sims.common import report
+from sims.common import report, spread
 
 RESULTS: Final = Path(__file__).resolve().parents[1] / "results"
+FEW: Final = 3  # seeds from which a swing can be told
 _POINTS: Final = 80  # of a curve, at most
 
 
@@ -34,6 +36,8 @@ class Record:
         versions: Of flower_pca, numpy, scipy and Python.
         title, rows, note: The table, its header first.
         drawing: The title of the curves, their axes, and by panel and label every so many points of each.
+        swings: Of each row, the factor within which the numbers of single seeds lie; empty where rows are of single
+            seeds; None in a record of before it was measured, and where that takes too long.
     """
 
     item: str
@@ -47,6 +51,7 @@ class Record:
     rows: list[list[str]]
     note: str
     drawing: dict[str, Any] | None
+    swings: list[str] | None = None
 
     @property
     def table(self) -> list[dict[str, str]]:
@@ -96,10 +101,19 @@ def made(item: str, experiment: Any, opts: report.Options) -> Record:
         minutes=round((process_time() - begun) / 60.0, 1),
         versions=versions(),
         title=found.title,
-        rows=[[str(cell) for cell in row] for row in found.rows],
+        rows=_printed(found.rows),
         note=found.note,
         drawing=drawing,
     )
+
+
+def swung(record: Record, experiment: Any, opts: report.Options) -> Record:
+    """The record with how far single seeds lie from it: its own, or three where it has fewer."""
+    if not record.seeds:
+        return replace(record, swings=["-"] * (len(record.rows) - 1))
+    seeds = record.seeds if len(record.seeds) >= FEW else range(opts.first, opts.first + FEW)
+    found = [experiment(replace(opts, first=seed, seeds=1, drawn=set())).rows for seed in seeds]
+    return replace(record, swings=spread.swings(record.rows, [_printed(rows) for rows in found]))
 
 
 def write(record: Record) -> None:
@@ -118,6 +132,10 @@ def versions() -> dict[str, str]:
         "scipy": scipy.__version__,
         "python": platform.python_version(),
     }
+
+
+def _printed(rows: Sequence[Sequence[object]]) -> list[list[str]]:
+    return [[str(cell) for cell in row] for row in rows]
 
 
 def _json(name: str, value: Any) -> str:

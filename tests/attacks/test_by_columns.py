@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from cases import every
 from dishonest import Node, RefusedError, Sums, error_of, signed
 
 from flower_pca import ProtocolError
@@ -25,30 +24,6 @@ def test_the_answer_is_that_of_the_columns_alone():
     Xc = X - X.mean(axis=0)
     there = Node(0, X, split_columns=True).ask("ssi", {"Z": Q}, ABOUT)["Y"]
     assert np.linalg.norm(there - Xc @ (Xc.T @ Q)) <= 1e-12 * np.linalg.norm(there)
-
-
-@every("stage", ["influence", "monitor", "opening", "summed_opening", "evaluate", "uda", "dr_svd"])
-def test_no_other_stage_is_asked_of_columns(stage):
-    named = stage if stage in ("monitor", "uda", "dr_svd") else "krylov"
-    arrays = {"W": Q, "Z": Q, "variances": np.ones(6), "rest": np.array(1.0)}
-    with pytest.raises(RefusedError, match="must be"):
-        Node(0, X, split_columns=True, allow=named).ask(stage, arrays, ABOUT, algorithm=named)
-
-
-@every(
-    "frame",
-    [
-        Frame(mean=np.zeros(N), split=Split()),
-        Frame(scale=np.ones(N), split=Split()),
-        Frame(fill=np.zeros(N), split=Split()),
-        Frame(mean=np.zeros(D), split=Split()),
-        Frame(own=True, split=Split()),
-        Frame(names=("a", "b", "c"), split=Split()),
-    ],
-)
-def test_no_frame_of_a_server_meets_columns(frame):
-    with pytest.raises(RefusedError, match="must be"):
-        Node(0, X, split_columns=True).ask("ssi", {"Z": Q}, frame)
 
 
 def test_two_scales_are_refused_and_rows_beside():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from dishonest import Node, RefusedError, Sums, signed
 
-from flower_pca import ProtocolError, answering
+from flower_pca import answering
 from flower_pca.base.errors import DataError
 from flower_pca.dp.gaussian import noise_of
 from flower_pca.layers import noise
@@ -128,8 +128,3 @@ def test_rules_about_gaps_are_numbers():
     for wrong in ("age", "age=x", float("nan"), {"age": float("inf")}):
         with pytest.raises(Exception, match="gap_values must be a number, or one for each column by name"):
             Node(0, GAPS, gap_values=wrong)
-
-
-def test_a_share_for_more_than_the_sum_is_refused():
-    with pytest.raises(ProtocolError, match="must be from 1 to 2"):
-        noise.asked_share({**noise.instruction(clip=1.0, std=1.0, budget=1.0), **noise.sharing(3)}, 2)

@@ -6,10 +6,10 @@ import numpy as np
 import pandas as pd
 import pytest
 from builders import Array
-from cases import every, slow_if
+from cases import slow_if
 from fake_grid import grid_of
 
-from flower_pca import ConfigError, simulate
+from flower_pca import simulate
 from flower_pca.analysis.influence import influence, warnings
 from flower_pca.base import linalg
 from flower_pca.strategies import PCAStrategy
@@ -107,13 +107,6 @@ def test_the_median_of_subspaces_stays_within_twice_what_one_node_is_off_by(how)
         result = simulate("median_pca", [*bad, *good], n_components=K)
         within += turn(result.components_, truth) <= 2.0 * off
     assert within >= DRAWS - 1
-
-
-@every("asked", [{"max_share": 0.1}, {"influence": True}, {"algorithm": "median_pca"}])
-def test_under_masks_none_of_that_is_to_be_had(asked):
-    asked = {"algorithm": "krylov", **asked}
-    with pytest.raises(ConfigError, match="must be"):
-        simulate(asked.pop("algorithm"), nodes(0, FALLING)[1][:4], n_components=K, mask=True, **asked)
 
 
 def test_over_flower_and_with_names_the_status_calls_a_node_as_readers_do():

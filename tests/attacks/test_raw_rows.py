@@ -17,14 +17,6 @@ ONE = np.eye(D)[:, :1]
 SUMMED = {"n": (), "single": (), "rows": (), "sums": (D,), "squares": (D,), "product": (D, 1)}
 
 
-@every("frame", [{"mean": np.ones(D)}, {"scale": np.full(D, 2.0)}, {"fill": np.ones(D)}])
-@every("stage", ["opening", "summed_opening"])
-def test_an_opening_is_of_raw_rows(frame, stage):
-    asked = {"peaks": False, "block": ONE, **({} if stage == "opening" else {"reference": np.zeros(D)})}
-    with pytest.raises(RefusedError, match=f"must be of raw rows. Got a frame with {next(iter(frame))}"):
-        Node(0, X).ask(stage, asked, Frame(**frame), algorithm="krylov")
-
-
 def test_a_masked_opening_is_of_raw_rows(tmp_path):
     asked = {"reference": np.zeros(D), "peaks": False, "block": ONE}
     sums, bounds = Sums(signed(tmp_path, SHARDS), algorithm="krylov"), dict.fromkeys(SUMMED, 1e8)
@@ -80,10 +72,3 @@ def test_no_refusal_compares_a_product_with_a_number_of_the_server(stage, named,
         assert said == {f"{named} of a message must be at most 1e+60 in size. Got larger entries. Check the sender."}
     else:
         assert said == {"answered"}
-
-
-def test_what_is_told_of_rows_too_large_is_no_number_of_theirs():
-    rows = X.copy()
-    rows[3, 2] = 1.2345e80
-    with pytest.raises(RefusedError, match=r"of usual size, at most 1e\+65.* Got a larger one in column 2\. Scale"):
-        Node(0, rows).ask("opening", {"peaks": False, "block": ONE}, algorithm="krylov")

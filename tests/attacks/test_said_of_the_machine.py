@@ -105,12 +105,6 @@ def test_a_host_of_many_clients_tells_no_words_either():
     assert any("This node cannot answer: Expecting value" in line for line in lines)
 
 
-def test_too_few_rows_are_not_counted_for_the_server():
-    with pytest.raises(RefusedError) as error:
-        Node(0, X, min_rows=100).ask("ssi", {"Z": np.eye(4)[:, :1]})
-    assert str(error.value) == "The rows of this node must be at least 100. Got fewer. Ask again when it has more."
-
-
 @pytest.mark.parametrize("bits", [7, 0, -32, np.inf, np.nan, "32", [32, 32]])
 @pytest.mark.parametrize("masked", [False, True])
 def test_bits_that_no_answer_can_have_are_refused_before_anything_is_kept(bits, masked, monkeypatch):

@@ -36,13 +36,6 @@ def test_batches_begin_where_the_stream_begins(tracker, step):
     assert error_of(whole - shifted.T @ shifted, np.outer(X[60], X[60]) - np.outer(X[40], X[40])) > 0.5
 
 
-@every("tracker", TRACKERS)
-@every("lap", [-1, 10_001])
-def test_laps_are_counted_from_0(tracker, lap):
-    with pytest.raises(RefusedError, match="lap of a message must be from 0 to 10000"):
-        node(tracker, X, batch=BATCH).ask(tracker, {**MESSAGE, "lap": lap})
-
-
 @every("step", [10_000, 2**31, 2**53])
 def test_a_stream_without_an_end_is_not_read_through(step):
     taken = []
@@ -117,21 +110,6 @@ def filled(y, P):
     """A row whose gaps are filled from the span of P, by itself."""
     seen = ~np.isnan(y)
     return np.where(seen, y, P @ np.linalg.lstsq(P[seen], y[seen], rcond=None)[0])
-
-
-@every("tracker", TRACKERS)
-@every("shape", [(D, 1000), (D, D + 1), (D, 0), (D,)])
-def test_a_basis_has_no_more_columns_than_rows_are_long(tracker, shape):
-    asked = {**MESSAGE, "P": np.ones(shape), "block": np.eye(D)}
-    with pytest.raises(RefusedError, match=r"of 1 to as many columns as rows are long|P of a message must be a matrix"):
-        node(tracker, X, batch=BATCH).ask(tracker, asked)
-
-
-@pytest.mark.parametrize("tracker", TRACKERS)
-def test_an_answer_is_finite(tracker):
-    asked = {**MESSAGE, "P": np.full((D, 2), 1e60), "block": np.full((D, 1), 1e60), "outside": 1}
-    with pytest.raises(RefusedError, match=r"The answer of this node must be finite\. Got others\."):
-        node(tracker, X, batch=BATCH).ask(tracker, asked)
 
 
 def test_a_node_that_is_away_answers_in_the_length_of_the_run():

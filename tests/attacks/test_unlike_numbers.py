@@ -6,7 +6,6 @@ of U; so the sum over all tells the one that is asked for another number than th
 
 import numpy as np
 import pytest
-from cases import every
 from dishonest import Node, RefusedError, Sums, error_of, signed
 
 from flower_pca import ProtocolError
@@ -79,14 +78,6 @@ def test_fewer_rows_than_columns_among_nodes_of_more_tell_their_space(tmp_path):
 def test_without_masks_a_node_answers_by_itself():
     answer = Node(VICTIM, X).ask("exact_per_pca", {**ROUND, **TABLES["own components"]})
     assert error_of(answer["Z"] - U @ (U.T @ answer["Z"]), OF_ONE) < 1e-9
-
-
-@every("message", [{**ROUND, "own": 9}, {**ROUND, "own": 11}, {"k": R, "own": 0}, {"k": 7, "own": 5}])
-def test_who_chooses_a_number_chooses_among_all(message):
-    """Else two sums would differ by the directions of those alone that have chosen the larger number."""
-    given = {"B": U, "samples": False, **message, "auto": True}
-    with pytest.raises(RefusedError, match="The own components that a client chooses must be up to 10"):
-        Node(0, X).ask("exact_per_pca", given)
 
 
 class OneFrame(Sums):

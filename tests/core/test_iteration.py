@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from cases import every
 
-from flower_pca.base.errors import ConfigError
 from flower_pca.base.status import Outcome
 from flower_pca.core.algorithm import Iterative, Movement, Progress, scaled_up
 from flower_pca.core.model import Model
@@ -136,33 +135,6 @@ def test_tol_is_never_asked_below_the_precision_of_the_data():
 def test_metrics_give_the_error_once_known():
     assert Plain().metrics(PlainState(after())) == {}
     assert Plain().metrics(PlainState(after(0.25))) == {"error": 0.25}
-
-
-@every(
-    ("parameters", "message"),
-    [
-        ({"tol": -1.0}, "tol of plain must be a finite number of at least 0. Got -1.0. Try 1e-6."),
-        ({"tol": math.nan}, "tol of plain must be a finite number of at least 0. Got nan. Try 1e-6."),
-        (
-            {"min_rounds": -1},
-            "min_rounds of plain must be a whole number of at least 0. Got -1. Choose a whole number.",
-        ),
-        ({"max_rounds": 0}, "max_rounds of plain must be a whole number of at least 1. Got 0. Choose a whole number."),
-        (
-            {"min_rounds": 5, "max_rounds": 4},
-            "max_rounds of plain must be a whole number of at least 5. Got 4. Choose a whole number.",
-        ),
-        ({"patience": 0}, "patience of plain must be a whole number of at least 1. Got 0. Choose a whole number."),
-        (
-            {"oversample": 1.5},
-            "oversample of plain must be a whole number of at least 0. Got 1.5. Choose a whole number.",
-        ),
-    ],
-)
-def test_parameters_are_checked_when_given(parameters, message):
-    with pytest.raises(ConfigError) as caught:
-        Plain(**parameters)
-    assert str(caught.value) == message
 
 
 def steps(*sines):

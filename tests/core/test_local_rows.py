@@ -140,47 +140,9 @@ def test_entries_that_are_not_finite_are_counted_over_all_blocks(monkeypatch, tm
             LocalData(kept)
 
 
-def test_infinities_of_both_signs_are_counted_without_a_warning():
-    with pytest.raises(DataError, match=r"Got 0 NaN and 2 infinite entries\."):
-        LocalData(spoiled(((0, 0), np.inf), ((1, 0), -np.inf)))
-
-
 def test_huge_finite_entries_are_no_infinities():
     data = LocalData(np.full((4, 2), 1e308))
     np.testing.assert_array_equal(data.peak(), [1e308, 1e308])
-
-
-@every("shape", [(0, 3), (3, 0), (0, 0)])
-@every("kind", [np.zeros, sp.csr_matrix, sp.csr_array])
-def test_empty_rows_are_refused(shape, kind):
-    with pytest.raises(DataError) as caught:
-        LocalData(kind(shape), who="client 1")
-    assert str(caught.value) == (
-        f"The data of client 1 must be at least one row and one column. Got {shape}. Leave it out."
-    )
-
-
-@pytest.mark.parametrize(
-    ("X", "got"),
-    [
-        (np.zeros(3), "1 dimension of dtype float64"),
-        (np.float64(3.0), "0 dimensions of dtype float64"),
-        (np.zeros((2, 3, 4)), "3 dimensions of dtype float64"),
-        (np.zeros((2, 2), dtype=complex), "2 dimensions of dtype complex128"),
-        (np.array([["a", "b"]]), "2 dimensions of dtype <U1"),
-        (np.array([[1, None]]), "2 dimensions of dtype object"),
-        (sp.coo_array(np.ones(3)), "1 dimension of dtype float64"),
-        (sp.csr_array(np.eye(2) * 1j), "2 dimensions of dtype complex128"),
-    ],
-    ids=["vector", "number", "cube", "complex", "text", "objects", "sparse vector", "sparse complex"],
-)
-def test_rows_that_are_no_real_matrix_are_refused(X, got):
-    with pytest.raises(DataError) as caught:
-        LocalData(X, who="client 2")
-    assert str(caught.value) == (
-        "The data of client 2 must be a two-dimensional array of real numbers, one row per sample. "
-        f"Got {got}. Convert it first; a vector becomes x[:, None]."
-    )
 
 
 @pytest.mark.parametrize("frame", ["none", "mean", "mean and scale"])

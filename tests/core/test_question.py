@@ -65,31 +65,6 @@ def test_what_could_take_noise_off_is_not_kept():
     assert "noise_seed=None" in asked["dp"]
 
 
-REFUSED = {
-    "a name": ({"algorithm": "krylov"}, "algorithm of a Question must be of class Algorithm. Got 'krylov'. Use the"),
-    "a bool": ({"mask": True}, "mask of a Question must be of class MaskedSums. Got True. Use the short form"),
-    "seed": ({"seed": -1}, "seed must be a whole number of at least 0"),
-    "evaluate": ({"evaluate": "yes"}, "evaluate must be one of True, False. Got 'yes'."),
-    "fraction": ({"fraction": 0.5}, "The algorithm with a fraction of the clients must be one whose rounds may"),
-    "not summed": ({"algorithm": make("uda"), "mask": MaskedSums()}, "The algorithm under masks must be one whose"),
-    "peaks": ({"scale": "max_abs", "mask": MaskedSums()}, "scale under masks must be None or 'std'"),
-    "endless": ({"dp": DP(epsilon=1.0, delta=1e-6, clip=1.0)}, "max_rounds with dp must be at most 100, as every"),
-    "late": (
-        {"algorithm": make("ssi", max_rounds=3), "dp": DP(epsilon=1.0, delta=1e-6, clip=1.0),
-         "mask": MaskedSums(self_masks=False)},
-        "self_masks of the masks must be True with dp",
-    ),
-}  # fmt: skip
-
-
-@every("case", REFUSED)
-def test_what_does_not_go_together_is_refused_when_it_is_asked(case):
-    asked, words = REFUSED[case]
-    with pytest.raises(ConfigError) as caught:
-        assembly.question(Question(**{"algorithm": make("krylov"), "n_components": 2, **asked}))
-    assert str(caught.value).startswith(words)
-
-
 def test_a_question_does_not_change_and_takes_no_settings_beside_it():
     question = Question(make("krylov"), n_components=2)
     with pytest.raises(FrozenInstanceError):

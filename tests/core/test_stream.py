@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from cases import every
 
-from flower_pca.base.errors import ConfigError, DataError
+from flower_pca.base.errors import DataError
 from flower_pca.data.sources import Arrivals
 from flower_pca.rows import gaps
 from flower_pca.rows.stream import NO_CURSOR, Completion, Stream
@@ -88,26 +88,6 @@ def test_masks_and_masked_arrays_and_nan_say_the_same():
     for stream in streams:
         np.testing.assert_array_equal(stream.take(0, NO_CURSOR).rows, wanted)
     assert np.isfinite(X).all()  # the caller's rows are untouched
-
-
-@every(
-    ("build", "message"),
-    [
-        (lambda: Stream(X, batch=4, missing=np.ones((10, 2), bool)), "The mask of the client must be of the shape of"),
-        (lambda: Stream([X], missing=[X > 3, X > 4]), "The masks of the client must be one for each of its batches"),
-        (lambda: Stream([X], missing=[X[:2] > 3]).take(0, NO_CURSOR), "The mask of the client at step 0 must be boole"),
-        (lambda: Stream(X, batch=4, missing=X).take(0, NO_CURSOR), "The mask of the client at step 0 must be boolean"),
-        (lambda: Stream([np.ones(3)]).take(0, NO_CURSOR), "The data of the client at step 0 must be a two-dimensional"),
-        (lambda: Stream([np.array([["a"]])]).take(0, NO_CURSOR), "The data of the client at step 0 must be a two-dim"),
-        (lambda: Stream(BATCHES, batch=4), "batch must be given with an array only. Got 4. Leave it out."),
-        (lambda: Stream(X, batch=0), "The batch of a stream that is an array must be a whole number of at least 1"),
-        (lambda: Stream(X, batch=4, min_rows=0), "min_rows must be a whole number of at least 1"),
-    ],
-)
-def test_what_cannot_be_a_stream_is_one_sentence(build, message):
-    with pytest.raises((ConfigError, DataError)) as caught:
-        build()
-    assert str(caught.value).startswith(message)
 
 
 def test_a_batch_of_few_rows_counts_as_none():

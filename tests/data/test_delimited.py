@@ -89,40 +89,6 @@ def test_the_encoding_is_an_option(encoding, tmp_path):
     assert make(f"csv(path={path!r}, encoding={encoding!r})").names == ("größe", "gewicht")
 
 
-WRONG = {
-    "latin-1": (
-        LETTERS.encode("latin-1"),
-        r"^The data file /.*x\.csv must be text in UTF-8\. Got the byte 0xf6 in line 1 \(byte 3 of it\)\. "
-        r"Write csv\(path='.*', encoding='latin-1'\); of a folder, folder\(\.\.\., encoding='latin-1'\), or the enc",
-    ),
-    "a later line": (b"a,b\n1,2\n3,\xe94\n", r"Got the byte 0xe9 in line 3 \(byte 3 of it\)\."),
-    "utf-16 without a mark": (
-        LETTERS.encode("utf-16-le"),
-        r"must be text\. Got a zero byte in line 1\. Write csv\(.*encoding='utf-16-le'\).* if it is in UTF-16\.$",
-    ),
-    "utf-16, half a letter": (LETTERS.encode("utf-16") + b"\0", r"must be text in UTF-16\. Got bytes that are none"),
-    "gzip": (b"\x1f\x8b\x08\x00", r"must be plain text\. Got one packed by gzip\. Unpack it\.$"),
-    "a spreadsheet": (b"PK\x03\x04\x14\x00", r"must be plain text\. Got one packed by zip\. Unpack it\.$"),
-}
-
-
-@pytest.mark.parametrize("case", WRONG)
-def test_what_is_no_text_is_named_with_line_and_byte(case, tmp_path):
-    content, message = WRONG[case]
-    (tmp_path / "x.csv").write_bytes(content)
-    with pytest.raises(DataError, match=message):
-        make(str(tmp_path / "x.csv"))
-
-
-def test_an_encoding_that_is_none_is_refused(tmp_path):
-    path = written(tmp_path / "x.csv", LETTERS)
-    for name in ("latin-17", "base64", 3):
-        with pytest.raises(ConfigError, match=r"^encoding must be a name such as 'utf-8', .* Write encoding='latin-1'"):
-            make(f"csv(path={path!r}, encoding={name!r})")
-    with pytest.raises(DataError, match=r"must be text in ascii\. Got the byte 0xc3 in line 1"):
-        make(f"csv(path={path!r}, encoding='ascii')")
-
-
 def test_a_folder_takes_the_same_options(tmp_path):
     for name, part in (("a", ROWS[:10]), ("b", ROWS[10:])):
         lines = [";".join(str(v).replace(".", ",") for v in row) for row in part.tolist()]
@@ -184,38 +150,6 @@ def test_parquet_with_blanks_in_its_names(tmp_path):
     assert np.array_equal(found, ROWS[:, [1, 0]])
 
 
-ODD = {
-    "nothing": ("", r"^The data file /.*/x\.csv must be one with rows\. Got none\. Mend it, or take it away\.$"),
-    "names only": ("a,b\n", r"must be one with rows\. Got none\."),
-    "a line above": (
-        "# of 2026\na,b\n1,2\n",
-        r"^Line 2 of .* of 1 cell, .* Mend the line, or take away w",
-    ),
-    "an open quotation": (
-        'a,b\n1,2\n\n3,"4\n5,6\n7",8\n',
-        r"^Line 4 of .* must be of 2 cells, .*\. Got 3\. Close its quotation marks: it goes on to line 6\.$",
-    ),
-    "a long cell": (f"a,b\n1,{'x' * 99}\n", r"Got 'x{26}…x{13}' in column b \(line 2\)\."),
-    "a zero byte": (
-        "a,b\n1,2\n3,\0\n",
-        r"must be text\. Got a zero byte in line 3\. Mend the line, or name the ",
-    ),
-    "thousands": ("a,b\n1 234.5,2\n", r"Got '1 234\.5' in column a \(line 2\)\. Read what .* with thousands=' '\."),
-    "a separator at the end": (
-        "a,b,\n1,2,\n",
-        r"Got column 3 without a name\. .* with beside=\[''\], or name the ",
-    ),
-}
-
-
-@pytest.mark.parametrize("case", ODD)
-def test_what_is_odd_is_one_clear_sentence(case, tmp_path):
-    text, message = ODD[case]
-    path = written(tmp_path / "x.csv", text)
-    with pytest.raises(DataError, match=message):
-        simulate("krylov", partition.deal(table(path), "contiguous", 1), n_components=1)
-
-
 def test_files_of_other_endings_and_folders_are_explained(tmp_path):
     (tmp_path / "x.csv").mkdir()
     with pytest.raises(DataError, match=r"^The folder .*x\.csv must be one with files that match"):
@@ -231,21 +165,6 @@ def test_files_of_other_endings_and_folders_are_explained(tmp_path):
         make("x.txt")
     with pytest.raises(ConfigError, match=endings + r"Save it as csv first\.$"):
         make("x.xlsx")
-
-
-def test_a_header_is_there_or_not(tmp_path):
-    path = written(tmp_path / "x.csv", "a,b\n1,2\n")
-    with pytest.raises(ConfigError, match=r"^header must be one of True, False, None\. Got 'yes'\."):
-        make(f"csv(path={path!r}, header='yes')")
-
-
-@pytest.mark.parametrize("options", ["sep=';'", "sep=';', decimal=','", "decimal=','"])
-def test_commas_where_another_separator_is_asked_for(options, tmp_path):
-    path = written(tmp_path / "x.csv", "a,b,c\n1.5,2,3\n")
-    with pytest.raises(
-        DataError, match=r"must be ';'\. Got 'a,b,c' in the first line\. Write csv\(path='.*', sep=','\)"
-    ):
-        make(f"csv(path={path!r}, {options})")
 
 
 def test_a_comma_within_the_only_column_is_no_separator(tmp_path):
@@ -282,15 +201,6 @@ def test_names_that_are_numbers_are_no_row(case, tmp_path):
     assert named.names == tuple(name for name in head.split(",") if name)
     assert len(named) == len(rows)
     assert len(make(f"csv(path={path!r}, header=False)")) == len(rows) + 1
-
-
-@pytest.mark.parametrize("words", ["go up", "go down", "go in equal steps", "far from those of the lines below"])
-def test_what_is_odd_about_a_first_line_is_said(words, tmp_path):
-    head = {"go up": "1,2,3,5,6", "go down": "6,5,3,2,1", "go in equal steps": "1,3,5,7"}.get(words, "900,900,-900")
-    rows = np.random.default_rng(8).integers(0, 9, (150, head.count(",") + 1))
-    path = written(tmp_path / "x.csv", "\n".join([head, *(",".join(map(str, row)) for row in rows)]))
-    with pytest.raises(DataError, match=f"clearly values. Got numbers .*{words}"):
-        make(path)
 
 
 @pytest.mark.slow
@@ -334,9 +244,3 @@ def test_a_node_says_it_in_its_own_log(tmp_path, caplog):
     np.savetxt(tmp_path / "a.csv", np.random.default_rng(7).standard_normal((9, 2)), delimiter=",")
     node_rows(make(str(tmp_path / "a.csv")), Rules())
     assert "Of this node's rows: The first line of a.csv was taken for a row of numbers" in caplog.text
-
-
-def test_of_a_column_that_a_file_without_names_lacks_it_is_said_what_there_is(tmp_path):
-    path = written(tmp_path / "x.csv", "1.5,2.5\n3.5,1\n")
-    with pytest.raises(ConfigError, match=r"Got none called 'age'\. They have no names: they are 1 to 2\.$"):
-        make(f"csv(path={path!r}, columns=['age'])")

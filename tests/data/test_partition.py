@@ -6,7 +6,7 @@ from cases import every
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flower_pca import ConfigError, DataError
+from flower_pca import ConfigError
 from flower_pca.data.partition import PARTITIONS, column, deal, make, sizes_by_weight
 from flower_pca.data.table import Table
 
@@ -82,36 +82,6 @@ def test_a_power_law_falls():
     assert sizes == sorted(sizes, reverse=True)
     assert sizes[0] > 4 * sizes[4]
     assert len({len(part) for part in make("power_law(exponent=0)", 1000, 5)}) == 1
-
-
-@every(
-    ("text", "message"),
-    [
-        ("idd", r"^The partition must be one of contiguous, iid.* Got 'idd'\. Did you mean 'iid'\?"),
-        ("iid(sed=1)", r"^Every parameter of iid must be among seed\. Got 'sed'\. Did you mean 'seed'\?"),
-        ("iid(1, 2)", r"^The partition must be a name, or a spec such as .* Give parameters by name"),
-        ("iid(1, seed=2)", r"^The partition must be a name, or a spec such as .* Give parameters by name"),
-        ("contiguous(1)", r"^The partition must be a name, or a spec such as .* Give parameters by name"),
-        ("dirichlet(0.3)", r"^The column of dirichlet must be one that the data has beside its rows\. Got 'y'\."),
-        ("by_column", r"^The parameters of by_column must be complete\. Got no column\."),
-        ("iid(seed=-1)", r"^seed must be a whole number of at least 0\. Got -1\."),
-        ("by_size", r"^The parameters of by_size must be complete\. Got no sizes\. Write by_size\(sizes=\.\.\.\)\."),
-        ("by_size(sizes=[1, 2])", r"^sizes must be 3 positive numbers, one for each client\. Got \[1, 2\]\."),
-        ("by_size(sizes=[1, 0, 2])", r"^sizes must be 3 positive numbers"),
-        ("by_size(sizes='abc')", r"^sizes must be 3 positive numbers"),
-        ("power_law(exponent=-1)", r"^exponent must be a finite number of at least 0 and at most 20\. Got -1\."),
-    ],
-)
-def test_bad_specs_are_refused_in_words(text, message):
-    with pytest.raises(ConfigError, match=message):
-        make(text, 10, 3)
-
-
-def test_too_few_rows_are_refused():
-    with pytest.raises(DataError, match=r"^The number of rows must be at least 4, one for each client\. Got 3\."):
-        make("contiguous", 3, 4)
-    with pytest.raises(ConfigError, match=r"^The number of clients must be a whole number of at least 1\. Got 0\."):
-        make("contiguous", 3, 0)
 
 
 LABELS = np.repeat(np.arange(10), 100)

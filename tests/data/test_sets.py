@@ -21,11 +21,6 @@ def test_scikit_learns_sets(name):
         assert np.array_equal(found.beside["y"], bunch.target)
 
 
-def test_an_unknown_set_is_refused():
-    with pytest.raises(ConfigError, match=r"must be one of 'breast_cancer', .* Got 'iriss'\. Did you mean 'iris'\?"):
-        make("sklearn('iriss')")
-
-
 @pytest.fixture
 def local(tmp_path, monkeypatch):
     """A data set as the loader finds it in a folder; it is imported here, as it warns."""

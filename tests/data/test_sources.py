@@ -134,12 +134,6 @@ def test_csv_without_rows_is_an_empty_table(text, tmp_path):
         LocalData(rows)
 
 
-@pytest.mark.parametrize("name", FILES)
-def test_a_missing_file_is_named(name, tmp_path):
-    with pytest.raises(DataError, match=r"^The data file /.*/none must be there\. Got no such file\. Check its path"):
-        make(f"{name}(path={str(tmp_path / 'none')!r})")
-
-
 @pytest.mark.parametrize("content", [b"", b"\x93NUMPY\x01\x00", b"PK\x03\x04 half\n\xff", b"\xff\xfe\x00\x01,2\n"])
 @pytest.mark.parametrize("name", FILES)
 def test_a_broken_file_is_named(name, content, tmp_path):
@@ -169,27 +163,6 @@ def test_pickled_objects_are_never_loaded(tmp_path):
     for path in ("x.npy", "x.npz"):
         with pytest.raises(DataError, match=r"x\.np[yz] must be "):
             make(str(tmp_path / path))
-
-
-@every(
-    ("text", "message"),
-    [
-        ("npyy(path='x')", r"^The data source must be one of npy, npz.* Got 'npyy'\. Did you mean 'npy'\?"),
-        ("npy(pth='x')", r"^Every parameter of npy must be among path\. Got 'pth'\. Did you mean 'path'\?"),
-        ("npy", r"^The parameters of npy must be complete\. Got no path\. Write npy\(path=\.\.\.\)\."),
-        ("npy(path=3)", r"^path must be text\. Got 3\. Put it in quotes\."),
-        (
-            "/data/x.doc",
-            r"^The data source must be a name, a folder, a path that ends in \.npy, .*, or a spec",
-        ),
-        (None, r"^The data source must be .* Got None\."),
-        ("synthetic(n=0)", r"^n must be a whole number of at least 1\. Got 0\."),
-        ("synthetic(n=3, clients=4)", r"^n must be at least 4, one row for each client\. Got 3\."),
-    ],
-)
-def test_bad_specs_are_refused_in_words(text, message):
-    with pytest.raises(ConfigError, match=message):
-        make(text)
 
 
 @every(

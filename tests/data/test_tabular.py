@@ -58,25 +58,6 @@ def test_text_may_stay_beside_the_columns_that_a_run_names(patients):
         patients[0](path=patients[1], columns=["age", "site"])
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"columns": ["bmj"]}, r"Got none called 'bmj'\. Did you mean 'bmi'\?$"),
-        (
-            {"columns": ["glucose"]},
-            r"^The columns of .* must be there, for all that are asked for\. Got none called 'g",
-        ),
-        ({"columns": ["glucose"]}, r"Got none called 'glucose'\. Name others, or mend the file\.$"),
-        ({"beside": ["sit"]}, r"Got none called 'sit'\. Did you mean 'site'\?"),
-        ({"columns": "age"}, r"^columns must be a list of names\. Got 'age'\. Write columns=\['a', 'b'\]\."),
-        ({"beside": 3}, r"^beside must be a list of names\. Got 3\."),
-    ],
-)
-def test_bad_columns_are_refused_in_words(patients, options, message):
-    with pytest.raises(ConfigError, match=message):
-        patients[0](path=patients[1], **options)
-
-
 def test_a_gap_is_an_error_until_it_is_told_what_to_do(patients):
     """The mean of the two ages that are there is 38; three rows, so that the answer has a closed form."""
     rows = patients[0](path=patients[1], columns=["age", "bmi"]).rows

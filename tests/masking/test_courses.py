@@ -132,19 +132,6 @@ def test_a_run_that_begins_afresh_in_its_midst_comes_to_the_same_end(name):
     assert result.angle_to(whole) < 1e-3
 
 
-@pytest.mark.parametrize("name", ["faps", "per_pca"])
-def test_samples_of_clients_that_remember_are_refused_under_masks(name):
-    assert registry.ALGORITHMS[name].remembers
-    words = (
-        r"The algorithm under masks and with a fraction of the clients must be one whose clients may forget what .* "
-    )
-    with pytest.raises(ConfigError, match=rf"{words}Got {name}.*\. Use ssi\."):
-        simulate(KEEPERS[name], FIVE, n_components=2, mask=True, fraction=0.5)
-    with pytest.raises(ConfigError, match="a fraction of the clients"):
-        strategies.PCAStrategy(KEEPERS[name], n_components=2, mask=True, fraction=0.5)
-    assert simulate("ssi(max_rounds=2)", FIVE, n_components=2, mask=True, fraction=0.5).rounds == 2
-
-
 def test_an_algorithm_from_elsewhere_says_whether_it_can_forget(monkeypatch):
     class Recalling(SSI):
         name = "recalling"

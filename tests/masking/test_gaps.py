@@ -55,11 +55,6 @@ def test_a_column_that_is_missing_everywhere_is_named():
         simulate("krylov", parts, n_components=2, **BOTH)
 
 
-def test_gaps_are_refused_where_they_are_not_expected():
-    with pytest.raises(DataError, match="missing="):
-        simulate("krylov", gappy(two_lead(5)), n_components=2, mask=True)
-
-
 def test_without_gaps_counts_change_nothing():
     parts = two_lead(5)
     counted, plain = (simulate("krylov", parts, n_components=2, mask=True, missing=m) for m in ("mean", "error"))

@@ -9,7 +9,6 @@ from masked import step_of
 from stepwise import STEPS, R, batches, problem
 
 from flower_pca import (
-    AirChannel,
     ConfigError,
     DataError,
     MaskedSums,
@@ -256,17 +255,6 @@ def test_below_the_threshold_and_alone_the_run_ends():
         run.step([0, 1])
     with pytest.raises(NotEnoughNodes, match="The clients of a masked sum must be at least 2"):
         track("st_miss", FIVE[:1], n_components=R, mask=True)
-
-
-def test_what_does_not_go_with_masks_is_refused():
-    channel = AirChannel(noise_std=1.0)
-    words = r"channel under masks must be left out\. Got AirChannel\(.*\)\. Leave one of them out\."
-    with pytest.raises(ConfigError, match=words):
-        track("st_miss", FIVE, n_components=R, channel=channel, mask=True)
-    with pytest.raises(ConfigError, match=words):
-        strategies.STMiss(channel=channel, mask=True)
-    with pytest.raises(ConfigError, match=r"mask must be True, False, a MaskedSums, or a string such as"):
-        track("st_miss", FIVE, n_components=R, mask="yes")
 
 
 def test_a_bound_of_ones_own_is_one_of_products_only():

@@ -353,22 +353,6 @@ def test_over_flower_with_the_nodes_own_bounds(method):
     assert set(told) == {0}
 
 
-@pytest.mark.parametrize(
-    ("rules", "dp", "words"),
-    [
-        ({"min_noise": 5.0}, None, "A message to this node must be one that asks for noise. Got one without dp."),
-        ({"min_noise": 1e9}, budget(), "The noise at this node must be at least 1e+09 clip^2. Got"),
-        ({"max_clip": 2.0}, budget(), "The clip at this node must be at most 2. Got 3."),
-    ],
-)
-@pytest.mark.usefixtures("lines")
-def test_a_node_insists_on_its_bounds_under_masks(rules, dp, words):
-    grid = FakeGrid(app_of(three_lead(5), **rules), 5)
-    with pytest.raises(NotEnoughNodes) as caught:
-        PCAStrategy("ssi(max_rounds=2)", n_components=2, dp=dp, mask=True).fit(grid)
-    assert words in str(caught.value)
-
-
 @pytest.mark.usefixtures("lines")
 def test_over_flower_what_was_told_is_counted_across_set_ups():
     """An upload that is lost on its way counts at its node, which cannot know; it comes back with a new set-up."""

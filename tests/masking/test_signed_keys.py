@@ -434,14 +434,6 @@ def test_a_private_key_that_cannot_sign_is_refused_at_construction(text, words, 
         PCAClient(FOUR[0], sign_key=path)
 
 
-@pytest.mark.parametrize("name", ["sign_key", "trusted_keys"])
-@pytest.mark.parametrize("given", [5, "", True], ids=repr)
-def test_what_is_no_path_is_refused(name, given):
-    words = f"{name} must be the path of a file. Got {given!r}. Name one, or leave it out."
-    with pytest.raises(ConfigError, match=re.escape(words)):
-        PCAClient(FOUR[0], **{name: given})
-
-
 @pytest.mark.parametrize(
     ("lines", "words"),
     [

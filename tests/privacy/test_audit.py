@@ -11,7 +11,7 @@ import pytest
 from builders import shards
 from cases import every
 
-from flower_pca import ConfigError, DataError, cli, registry, simulate
+from flower_pca import ConfigError, cli, registry, simulate
 from flower_pca.audit import audit
 from flower_pca.audit.view import Attack, minimum_norm, numbers, symmetric
 from flower_pca.core.kinds import ROWS, Kind, Part
@@ -238,27 +238,6 @@ def test_long_runs_are_looked_at_ever_more_rarely_and_at_their_end():
     assert at[-1] == len(found.result.history) == 81
     assert max(np.diff(at)) <= 9
     assert len(found.convergence) == 81
-
-
-@pytest.mark.parametrize(
-    ("change", "error", "words"),
-    [
-        ({"algorithm": "uda", "masked": True}, ConfigError, "A masked algorithm must be one whose clients' answers"),
-        ({"algorithm": "local_power", "masked": True}, ConfigError, "Got local_power."),
-        ({"clients": []}, ConfigError, "The clients to attack must be at least one."),
-        ({"clients": [3]}, ConfigError, "Every client to attack must be"),
-        ({"n_components": 0.9}, ConfigError, "n_components of an audit must be"),
-        ({"masked": "yes"}, ConfigError, "masked must be"),
-        ({"shards": [np.ones((2, 5001))]}, DataError, "The columns in an audit must be at most 5000."),
-        ({"algorithm": "ssii"}, ConfigError, "Did you mean 'ssi'?"),
-    ],
-    ids=str,
-)
-def test_what_cannot_be_audited_is_refused(change, error, words):
-    given = {"algorithm": "ssi", "shards": SHARDS, "n_components": K, **change}
-    with pytest.raises(error) as caught:
-        audit(given.pop("algorithm"), given.pop("shards"), **given)
-    assert words in str(caught.value)
 
 
 @pytest.mark.slow

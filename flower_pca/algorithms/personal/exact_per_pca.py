@@ -165,7 +165,7 @@ class ExactPerPCA(Personalized[ExactState]):
         if state.bold and f < state.best - _ROUNDING * abs(state.best):
             secants, progress = state.secants, state.progress.step(state.progress.error)
             if secants is not None and share >= 1.0:
-                secants = secants.tried(state.U, Z)
+                secants = secants.with_try(state.U, Z)
             state = replace(state, secants=secants, gains=state.gains.without(), progress=progress)
             return replace(state, U=state.known, bold=False, back=True)
         size = float(np.linalg.norm(Z))
@@ -181,7 +181,7 @@ class ExactPerPCA(Personalized[ExactState]):
         if state.secants is None:
             secants = Secants.begin(state.U, Z)
         else:
-            secants = state.secants.moved(state.U, Z)
+            secants = state.secants.at_next(state.U, Z)
         ahead = secants.ahead(Z)
         if ahead is None:
             return replace(state, U=image, bold=False, secants=secants, gains=Gains())

@@ -106,18 +106,18 @@ class Secants:
         """At the first point."""
         return cls(U, linalg.complement(Z, U))
 
-    def moved(self, U: Array, Z: Array) -> Secants:
+    def at_next(self, U: Array, Z: Array) -> Secants:
         """At the next point, with the pair that led there."""
         turn, here = linalg.procrustes(self.U, U), Secants.begin(U, Z)
         carried = [Secant(here.tangent(pair.s @ turn), here.tangent(pair.y @ turn)) for pair in self.pairs]
         step = here.tangent(U - self.U @ turn)
-        return here.joined([*carried, Secant(step, here.tangent(self.G @ turn) - here.G)])
+        return here.with_pairs([*carried, Secant(step, here.tangent(self.G @ turn) - here.G)])
 
-    def tried(self, U: Array, Z: Array) -> Secants:
+    def with_try(self, U: Array, Z: Array) -> Secants:
         """At the same point, with the pair that leads to one which was tried and given up."""
         turn, there = linalg.procrustes(U, self.U), Secants.begin(U, Z)
         step = self.tangent(U @ turn - self.U)
-        return self.joined([*self.pairs, Secant(step, self.G - self.tangent(there.G @ turn))])
+        return self.with_pairs([*self.pairs, Secant(step, self.G - self.tangent(there.G @ turn))])
 
     def ahead(self, Z: Array) -> tuple[Array, float] | None:
         """Where to go next, and by how much the objective is to rise by that; None if no pair says anything."""
@@ -163,6 +163,6 @@ class Secants:
         """(I - UU')A."""
         return np.asarray(A - self.U @ (self.U.T @ A))
 
-    def joined(self, pairs: list[Secant]) -> Secants:
+    def with_pairs(self, pairs: list[Secant]) -> Secants:
         """With the newest of these pairs, but for steps of no length."""
         return Secants(self.U, self.G, tuple(pair for pair in pairs if np.any(pair.s))[-_PAIRS:])

@@ -141,11 +141,11 @@ class Shared(Stage[SharedState]):
             model,
             n_components=r,
             left={**model.left, held_out.SHARED: linalg.orth(state.basis[:, :r])},
-            choices={**model.choices, "components": _said(values, r, state.clients)},
+            choices={**model.choices, "components": _words_of(values, r, state.clients)},
         )
 
 
-def _said(values: Array, r: int, clients: int) -> str:
+def _words_of(values: Array, r: int, clients: int) -> str:
     """What counts, and what the first that does not is short of."""
     found, of = labels.count(r, "shared component"), labels.count(clients, "client")
     counted = f"{found}: of {of} {values[r - 1]:.0%} hold the last"

@@ -180,12 +180,13 @@ def check(request: wire.Request) -> None:
 
 def check_arrays(request: wire.Request) -> None:
     """Refuse arrays that the stage of the message does not name, or that are not what it says."""
-    if request.stage == messages.STAGE and (strange := messages.strange(request.arrays)):
-        got = ", ".join(strange)[:100]
-        raise ProtocolError("The arrays of masks in a message", must="those of masked sums", got=got, then=_SENDER)
-    for name, ask in messages.SENT.items() if request.stage == messages.STAGE else ():
-        if name in request.arrays and (wrong := ask.fault(request.arrays[name])):
-            raise ProtocolError(f"{name} of a message", must=wrong[0], got=wrong[1], then=_SENDER)
+    if request.stage == messages.STAGE:
+        if strange := messages.strange(request.arrays):
+            got = ", ".join(strange)[:100]
+            raise ProtocolError("The arrays of masks in a message", must="those of masked sums", got=got, then=_SENDER)
+        for name, ask in messages.SENT.items():
+            if name in request.arrays and (wrong := ask.fault(request.arrays[name])):
+                raise ProtocolError(f"{name} of a message", must=wrong[0], got=wrong[1], then=_SENDER)
     asked = Demand.of(request)
     # what is neither is refused by its name
     if asked.stage in registry.STAGES or not asked.stage:

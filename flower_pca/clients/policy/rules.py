@@ -93,7 +93,7 @@ def everything() -> tuple[str, ...]:
     return tuple(chain(registry.ALGORITHMS, registry.TRACKERS, registry.BESIDE, registry.ALONE))
 
 
-def simulated(config: Mapping[str, Any]) -> dict[str, Any]:
+def rules_of_simulation(config: Mapping[str, Any]) -> dict[str, Any]:
     """The rules of nodes whose rows are those of the run with this run-config: they are simulated, and have no foe."""
     free: dict[str, Any] = {"allow": everything(), "answers": "rows", "missing": "mean", "split_columns": "any"}
     free |= {name: str(config[name]) for name in _OF_RUNS if config.get(name)}
@@ -395,7 +395,9 @@ class Rules:
         """What the node insists on in runs with noise; None where it does not insist on noise."""
         if self.min_noise is None and self.max_clip is None and self.max_epsilon is None:
             return None
-        least = 0.0 if self.min_noise is None and self.max_epsilon is not None else self.min_noise
+        least = self.min_noise
+        if least is None and self.max_epsilon is not None:
+            least = 0.0
         return Floor(least, self.max_clip)
 
     @property

@@ -1,0 +1,191 @@
+"""How far the numbers of a table swing from seeds to other seeds, and whether a second run keeps within that."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from math import inf, sqrt
+from typing import Final, TypeAlias
+
+from scipy import stats
+
+Table: TypeAlias = Sequence[Sequence[str]]  # the header first
+
+LEVEL: Final = 0.999  # at which the means and deviations of two runs have to agree
+ROUNDING: Final = 1e-12  # errors below it are rounding, and alike
+SIMILAR: Final = 1.05  # a factor that two printed digits do not tell from none
+_NUMBER: Final = re.compile(r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?")
+_MEAN: Final = re.compile(r"(\S+) \((\S+)\)")
+_SPAN: Final = re.compile(r"(\d+|-)\.\.(\d+|-)")
+_LABEL: Final = re.compile(r"draw|seed|s( to \S+)?|s: .*|seconds")  # of a row, or made by a machine's load
+
+
+@dataclass(frozen=True)
+class Off:
+    """A number that a second run has elsewhere: its row's first cells, its column, what is printed, what came."""
+
+    row: str
+    column: str
+    printed: str
+    again: str
+
+
+@dataclass
+class Checked:
+    """How many numbers a second run has, of how many the page states no spread, and those beyond theirs."""
+
+    numbers: int = 0
+    unstated: int = 0
+    off: list[Off] = field(default_factory=list)
+
+
+def factor(a: str, b: str) -> float:
+    """By what one printed number is larger than the other; 1 if they are a last digit apart.
+
+    Infinite where that says nothing, as of numbers of other signs.
+    """
+    x, y = _number(a), _number(b)
+    if x == y or max(abs(x), abs(y)) <= ROUNDING:
+        return 1.0
+    if inf in (x, y) or abs(x - y) <= 1.01 * max(_unit(a), _unit(b)):
+        return inf if inf in (x, y) else 1.0
+    low, high = sorted(max(abs(value), ROUNDING, _unit(text)) for value, text in ((x, a), (y, b)))
+    return inf if x * y < 0.0 else high / low
+
+
+def swings(table: Table, singles: Sequence[Table]) -> list[str]:
+    """Of each row, the factor within which the numbers of single seeds lie; "-" if nothing in it swings.
+
+    Cells with a deviation or a span of their own are left out. Empty where single seeds make other rows.
+    """
+    if not singles or any(len(single) != len(table) for single in singles):
+        return []
+    header, *rows = table
+    found = []
+    for i, row in enumerate(rows, start=1):
+        cells = [cell for single in singles for cell in zip(header, row, single[i], strict=True)]
+        factors = [_apart(printed, other) for name, printed, other in cells if _counts(name, printed)]
+        most = max(factors, default=1.0)
+        found.append("-" if most <= SIMILAR else f"{most:.2g}" if most < 100.0 else _long(most))
+    return found
+
+
+def compared(table: Table, again: Table, seeds: int, swing: Sequence[str] | None) -> Checked:
+    """A second run of as many other seeds beside the first, and the swing of its rows, if that is known.
+
+    A table with a row for each seed says its spread by these rows: there a number is held against its column.
+    """
+    header, *rows = table
+    others, checked = again[1:], Checked()
+    alike = [all(row[j] == other[j] for row, other in zip(rows, others, strict=True)) for j in range(len(header))]
+    columns = dict(_columns(table))
+    for i, (row, other) in enumerate(zip(rows, others, strict=True)):
+        for j, (printed, came) in enumerate(zip(row, other, strict=True)):
+            if row == other or alike[j] or _LABEL.fullmatch(header[j]):  # the paper's rows, and labels
+                continue
+            checked.numbers += 1
+            if swing is None and _counts(header[j], printed) and printed != came:
+                checked.unstated += 1
+                near = True
+            elif swing == []:
+                near = _between(came, columns[_kind(row), header[j]])
+            else:
+                near = _within(printed, came, seeds, swing[i] if swing else "-")
+            if not near:
+                checked.off.append(Off(", ".join(row[:2]), header[j], printed, came))
+    return checked
+
+
+def _long(most: float) -> str:
+    return "any" if most == inf else f"{most:.0e}"
+
+
+def _counts(name: str, cell: str) -> bool:
+    """Is its spread not told by the cell itself?"""
+    return not (_LABEL.fullmatch(name) or _MEAN.fullmatch(cell) or _SPAN.fullmatch(cell))
+
+
+def _apart(printed: str, other: str) -> float:
+    """The largest factor between the numbers of two cells; infinite where their words differ."""
+    if printed == other:
+        return 1.0
+    ones, others = _texts(printed), _texts(other)
+    if len(ones) != len(others) or not ones or _NUMBER.sub("", printed) != _NUMBER.sub("", other):
+        return inf
+    return max(factor(a, b) for a, b in zip(ones, others, strict=True))
+
+
+def _within(printed: str, came: str, seeds: int, swing: str) -> bool:
+    if _MEAN.fullmatch(printed) and _MEAN.fullmatch(came):
+        return _agree(_texts(printed), _texts(came), seeds)
+    most = inf if swing == "any" else 1.05 * float(swing) if swing != "-" else SIMILAR  # printed in two digits
+    if ".." in printed + came:
+        return _widened(_ends(printed), _ends(came), most)
+    return _apart(printed, came) <= most
+
+
+def _agree(first: list[str], second: list[str], seeds: int) -> bool:
+    """Do two means of as many seeds agree, and their deviations: by Student's t and by F, at LEVEL."""
+    (a, s), (b, t) = (list(map(_number, texts)) for texts in (first, second))
+    free = max(seeds - 1, 1)
+    apart = sqrt((s * s + t * t) / seeds) * float(stats.t.ppf((1.0 + LEVEL) / 2.0, 2 * free))
+    most = sqrt(float(stats.f.ppf((1.0 + LEVEL) / 2.0, free, free)))
+    near = abs(a - b) <= apart or factor(first[0], second[0]) <= SIMILAR
+    return near and factor(first[1], second[1]) <= most * SIMILAR
+
+
+def _ends(cell: str) -> tuple[float, ...]:
+    """The ends of a span, or the numbers of another cell."""
+    span = _SPAN.fullmatch(cell)
+    return tuple(map(_number, span.groups() if span else _texts(cell)))
+
+
+def _widened(printed: tuple[float, ...], came: tuple[float, ...], most: float = SIMILAR) -> bool:
+    """Does the second lie within the first, widened at either end by its own width, and if they are counts by one?"""
+    low, high = min(printed), max(printed)
+    one = float(all(value == inf or value.is_integer() for value in (*printed, *came)))
+    width = max(high / low if 0.0 < low < inf else inf, most)
+    return min(came) >= low / width - one and max(came) <= high * width + one
+
+
+def _columns(table: Table) -> Iterator[tuple[tuple[str, str], list[float]]]:
+    """All numbers of a column in rows of one kind: those of a table with a row for each seed."""
+    header, *rows = table
+    kinds = dict.fromkeys(map(_kind, rows))
+    for kind in kinds:
+        alike = [row for row in rows if _kind(row) == kind]
+        for j, name in enumerate(header):
+            yield (kind, name), list(chain.from_iterable(_ends(row[j]) for row in alike))
+
+
+def _kind(row: Sequence[str]) -> str:
+    """What tells rows that count other things: their words."""
+    return " ".join(cell for cell in row if not _NUMBER.search(cell) and cell not in ("", "-"))
+
+
+def _between(cell: str, numbers: Sequence[float]) -> bool:
+    """Is a number among those of its column, widened by as much as these are apart?"""
+    found = _ends(cell)
+    if not found or not numbers:
+        return not found and not numbers
+    low, high = min(numbers), max(numbers)
+    if low > 0.0:
+        return _widened((low, high), found)
+    return 2.0 * low - high <= min(found) and max(found) <= 2.0 * high - low
+
+
+def _texts(cell: str) -> list[str]:
+    """The numbers of a cell, as printed; of one that says never, infinity's sign."""
+    return [cell] if cell == "-" else _NUMBER.findall(cell)
+
+
+def _number(text: str) -> float:
+    return inf if text == "-" else float(text)
+
+
+def _unit(text: str) -> float:
+    """One of the last digit that is printed."""
+    digits, _, power = text.partition("e")
+    return 10.0 ** (int(power or 0) - len(digits.partition(".")[2]))

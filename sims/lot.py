@@ -1,0 +1,121 @@
+"""Items drawn by lot and run again with other seeds: do their numbers keep within the spread that the page states?"""
+
+from __future__ import annotations
+
+import datetime
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from flower_pca import DataError
+from sims.catalogue import ITEMS
+from sims.common import record, report, spread
+
+KEPT: Final = Path(__file__).with_name("lot.json")
+MINUTES: Final = 5.0  # of a core that an item may take, by its record
+FIRST: Final = 1000  # of the other seeds
+
+
+@dataclass(frozen=True)
+class Again:
+    """A program run again: its seeds, how many numbers, of how many no spread is stated, and those beyond theirs."""
+
+    program: str
+    seeds: list[int]
+    numbers: int
+    unstated: int
+    off: list[dict[str, str]]
+
+
+@dataclass(frozen=True)
+class Lot:
+    """What was drawn, of how many, by which seed, when, and what came."""
+
+    seed: int
+    of: int
+    date: str
+    runs: list[Again]
+
+
+def eligible() -> list[str]:
+    """The programs that draw seeds, are recorded at the paper's size, and do not take too long."""
+    found = (record.read(program) for program in sorted({item.program for item in ITEMS if item.program}))
+    return [kept.item for kept in found if kept and kept.size == "paper" and kept.seeds and kept.minutes <= MINUTES]
+
+
+def drawn(count: int, seed: int) -> list[str]:
+    """So many of them, each as likely as any other."""
+    names = eligible()
+    return sorted(np.random.default_rng(seed).choice(names, min(count, len(names)), replace=False).tolist())
+
+
+def run(count: int, seed: int, data_dir: Path) -> Lot:
+    """Draw, run each with as many other seeds as its record has, and compare."""
+    items = {item.program: item for item in ITEMS if item.program}
+    runs = []
+    for program in drawn(count, seed):
+        kept = record.read(program)
+        assert kept is not None
+        experiments, name, _ = items[program].experiment()
+        print(f"{program}, about {kept.minutes:g} minutes", flush=True)
+        opts = report.Options((name,), Path("out"), (), data_dir, len(kept.seeds), True, first=FIRST)
+        try:
+            again = record.made(program, experiments[name], opts)
+        except DataError as error:
+            print(f"left out: {error}")
+            continue
+        found = spread.compared(kept.rows, again.rows, len(kept.seeds), kept.swings)
+        runs.append(Again(program, again.seeds, found.numbers, found.unstated, [asdict(off) for off in found.off]))
+        print("\n".join(told(runs[-1])), flush=True)
+    return Lot(seed, len(eligible()), datetime.datetime.now(datetime.UTC).date().isoformat(), runs)
+
+
+def told(again: Again) -> list[str]:
+    """An item's outcome in words, and a line for each number that is elsewhere."""
+    inside = again.numbers - again.unstated - len(again.off)
+    first = f"{again.program}: {inside} of {again.numbers - again.unstated} numbers within the spread stated"
+    first += f", {again.unstated} more without one" if again.unstated else ""
+    return [first, *(f"  {off['row']}: {off['column']}: {off['printed']}, now {off['again']}" for off in again.off)]
+
+
+def write(lot: Lot) -> None:
+    """Keep it for the page."""
+    KEPT.write_text(json.dumps(asdict(lot), indent=1) + "\n", encoding="utf-8")
+
+
+def read() -> Lot | None:
+    """The newest lot, if there is one."""
+    if not KEPT.is_file():
+        return None
+    kept = json.loads(KEPT.read_text(encoding="utf-8"))
+    return Lot(**{**kept, "runs": [Again(**again) for again in kept["runs"]]})
+
+
+def section() -> str:
+    """What the page says of it."""
+    lot = read()
+    if lot is None:
+        return ""
+    lines = ["## Drawn by lot, and run again", ""]
+    lines += [
+        f"Of {lot.of} programs that take at most {MINUTES:g} minutes {len(lot.runs)} were drawn by lot, with seed "
+        f"{lot.seed}, and run again with other seeds, on {lot.date}. A number is within the spread stated if means and "
+        f"deviations agree at {spread.LEVEL:.1%}, by Student's t and by F; if a span lies in the printed one, widened "
+        "by its own width; and else if it is off by no more than the row's *swing*.",
+        "",
+        "| program | seeds | numbers | within | outside: printed, now |",
+        "|---|---|---|---|---|",
+    ]
+    for again in lot.runs:
+        stated = again.numbers - again.unstated
+        off = "; ".join(f"{o['row']}, {o['column']}: {o['printed']}, {o['again']}" for o in again.off)
+        within = f"{stated - len(again.off)} of {stated}"
+        lines.append(f"| {again.program} | {_seeds(again.seeds)} | {again.numbers} | {within} | {off or '-'} |")
+    return "\n".join([*lines, ""])
+
+
+def _seeds(seeds: list[int]) -> str:
+    return str(seeds[0]) if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"

@@ -1,0 +1,37 @@
+"""What is refused, as data: rows of a table, of what is given at a door and the sentence that says why not."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from flower_pca import ConfigError
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A sentence, with .* for what is of no matter in it."""
+
+    given: dict[str, Any]
+    sentence: str
+    error: type[Exception] = ConfigError
+
+    def fault(self, door: Callable[..., Any]) -> str | None:
+        """What this door does instead, if it does not say so."""
+        try:
+            door(**self.given)
+        except (Exception, SystemExit) as error:
+            said = any(re.search(part, str(error)) for part in self.parts())
+            return None if said and isinstance(error, self.error) else f"{self.given}: {error!r}, not {self.sentence!r}"
+        return f"{self.given}: no refusal, not {self.sentence!r}"
+
+    def parts(self) -> list[str]:
+        """One of these is said."""
+        choices = self.sentence.split("|")
+        return ["^" * choice.startswith("^") + spelt(choice.removeprefix("^")) for choice in choices]
+
+
+def spelt(sentence: str) -> str:
+    return ".*".join(re.escape(part) for part in sentence.split(".*"))

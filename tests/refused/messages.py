@@ -1,0 +1,292 @@
+"""What a node says of a message that it cannot answer, and a server of an answer that it cannot read."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import flat
+import numpy as np
+from builders import Array, shards
+from fake_grid import config_of
+from flwr.app import Array as FlowerArray
+from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
+
+from flower_pca import ProtocolError, answering, registry, wire
+from flower_pca.core.stage import Broadcast
+from flower_pca.layers import noise, precision
+from flower_pca.masking import fixed, primitives
+from flower_pca.rows.frame import Frame
+from flower_pca.rows.local import LocalData
+from refused import Refused
+
+ROWS = shards((50,), 0.8 ** np.arange(9))[0]
+EYE = np.eye(3)
+ARRAYS = {"a": np.arange(4), "b": EYE}
+NOISED = flat.noise(clip=1.0, std=1.0, budget=9.0)
+BOUNDED = {name for name, stage in registry.STAGES.items() if stage.bounded}
+PERSONAL = {
+    "exact_per_pca": {"U": np.eye(9)[:, :2], "own": 2, "samples": 0, "steps": 0},
+    "per_pca": {"U": np.eye(9)[:, :2], "own": 2, "samples": 0, "eta": 0.1, "choice": 1, "polar": 1, "seed": 0},
+    "personal": {"U": np.eye(9)[:, :2], "own": 2, "exact": 1, "steps": 0, "collect": 0},
+}
+
+
+def saved(save: Callable[..., None], *arrays: Array) -> bytes:
+    save(file := io.BytesIO(), *arrays)
+    return file.getvalue()
+
+
+BYTES = (
+    b"\x00\x01garbage",
+    b"",
+    saved(np.save, np.array([{"a": 1}], dtype=object)),
+    saved(np.save, np.arange(5.0))[:-3],
+    saved(np.savez, np.arange(5.0)),
+)
+
+
+def noised(stage: str = "ssi", **arrays: Any) -> None:
+    flat.answer(stage, {"Z": EYE[:, :1], **NOISED, **arrays}, LocalData(EYE), {})
+
+
+def incomplete(**arrays: Any) -> None:
+    """Of the instruction to draw noise, these parts alone."""
+    flat.answer("ssi", {"Z": EYE[:, :1], **arrays}, LocalData(EYE), {})
+
+
+def private_opening(**arrays: Any) -> None:
+    flat.answer("private_opening", arrays, LocalData(EYE), {})
+
+
+def probe(stage: str, shape: tuple[int, ...]) -> None:
+    arrays = {name: np.asarray(a) for name, a in PERSONAL[stage].items()} | {"b": np.ones(shape)}
+    answering.answer(stage, arrays, LocalData(ROWS), {})
+
+
+def share(clients: int) -> None:
+    noise.asked_share({**noise.instruction(clip=1.0, std=1.0, budget=1.0), **noise.sharing(clients)}, 2)
+
+
+def packed(arrays: dict[str, Array]) -> None:
+    precision.unpack(arrays)
+
+
+def bits(asked: Array) -> None:
+    precision.bits_in({"bits": asked})
+
+
+def agreed(key: bytes) -> None:
+    primitives.agree(primitives.private(bytes(16)), key)
+
+
+def total(words: Array) -> None:
+    fixed.decode(words, {"Y": (40,)}, {"Y": np.array(1.0)}, 5)
+
+
+def changed(content: RecordDict, config: dict[str, Any], without: str = "", given: Any = None) -> RecordDict:
+    """With other values in the configuration or metrics, None for one to take away; a record less, or another one."""
+    record = config_of(SimpleNamespace(content=content))
+    for name, value in config.items():
+        record.pop(name) if value is None else record.update({name: value})
+    if without:
+        del content[without]
+    content.update(given or {})
+    return content
+
+
+def bad(data: bytes) -> ArrayRecord:
+    return ArrayRecord({"0": FlowerArray(dtype="float64", shape=(2,), stype="numpy.ndarray", data=data)})
+
+
+def request(without: str = "", given: Any = None, **config: Any) -> None:
+    message = Broadcast("krylov", 7, ARRAYS, Frame(), (3, 4), {})
+    content = wire.write_request(message, 3, algorithm="krylov", run="r", extra={})
+    wire.read_request(*wire.open_request(changed(content, config, without, given), "train"))
+
+
+def reply(without: str = "", given: Any = None, **metrics: Any) -> None:
+    content = wire.write_reply("train", *wire.write_fit(ARRAYS, 11, 7, 2))
+    wire.read_reply(changed(content, metrics, without, given), "train")
+
+
+def evaluation(**metrics: Any) -> None:
+    made = wire.write_evaluate({"squares": np.array(22.0), "n": np.array(11)}, 11, 7, 2)
+    wire.read_reply(changed(wire.write_reply("evaluate", *made), metrics), "evaluate")
+
+
+def foreign_request(content: RecordDict, kind: str) -> None:
+    wire.open_request(content, kind)
+
+
+def foreign_reply(content: RecordDict, kind: str) -> None:
+    wire.read_reply(content, kind)
+
+
+def protocol(given: dict[str, Any], sentence: str) -> Refused:
+    return Refused(given, sentence, ProtocolError)
+
+
+def misspelt(who: str) -> list[Refused]:
+    """What is wrong with a request and with a reply alike."""
+    return [
+        protocol(given, f"^{who} must be {sentence}")
+        for given, sentence in (
+            ({"names": None}, "made of one array for each of its names, none. Got 2 arrays. Check the sender."),
+            ({"names": "a"}, "made of one array for each of its names, a. Got 2 arrays. Check the sender."),
+            ({"names": "a,a"}, "made of one array for each of its names, a,a. Got .*. Check the sender."),
+            ({"names": 3}, "one with names (str). Got names=3. Check the sender."),
+            ({"names": ["a"]}, "one with names (str). Got names=['a']. Check the sender."),
+            ({"number": None}, "one with number (int). Got none. Check the sender."),
+            ({"number": "7"}, "one with number (int). Got number='7'. Check the sender."),
+            ({"number": 7.0}, "one with number (int). Got number=7.0. Check the sender."),
+            ({"number": True}, "one with number (int). Got number=True. Check the sender."),
+        )
+    ]
+
+
+FOREIGN = (
+    (RecordDict(), "nothing"),
+    (RecordDict({"x": ConfigRecord({"a": 1})}), "x"),
+)
+UNREAD = "^A message must be made of numpy arrays without pickles. Got bytes that numpy cannot read (ValueError). Check"
+LAYOUT = "^A message must be of layout .* and flower_pca .*. Got "
+EXPONENTS = "a.exponents of a message must be of numbers of 32 or 16 bits, one"
+REQUEST = [
+    *misspelt("A message"),
+    protocol({"flower_pca": 99}, f"{LAYOUT}layout 99 and flower_pca .*. Install flower_pca .* everywhere."),
+    protocol({"flower_pca": None}, f"{LAYOUT}that of another strategy. Install flower_pca .* everywhere."),
+    protocol({"stage": None}, "^A message must be one with stage (str). Got none. Check the sender."),
+    protocol({"run": 5}, "^A message must be one with run (str). Got run=5. Check the sender."),
+    protocol({"algorithm": b"x"}, "^A message must be one with algorithm (str). Got algorithm=b'x'. Check the sender."),
+    *[
+        protocol(
+            {"without": f"fitins.{less}"},
+            f"^A message to train must be made of fitins.parameters and .config. Got fitins.{left}. Send it with a "
+            "strategy of flower_pca.",
+        )
+        for less, left in (("parameters", "config"), ("config", "parameters"))
+    ],
+    *[protocol({"given": {"fitins.parameters": bad(data)}}, UNREAD) for data in BYTES],
+]
+REPLY = [
+    *misspelt("An answer"),
+    protocol({"key": None}, "^An answer must be one with key (int). Got none. Check the sender."),
+    protocol({"key": "a"}, "^An answer must be one with key (int). Got key='a'. Check the sender."),
+    protocol({"refusal": 3}, "^An answer must be one with refusal (str). Got refusal=3. Check the sender."),
+    protocol(
+        {"without": "fitres.parameters"}, "^An answer must be made of fitres.parameters. Got none. Check the client."
+    ),
+    *[
+        protocol(
+            {"without": f"fitres.{less}"},
+            "^An answer must be made of fitres.metrics and fitres.num_examples. Got .*fitres.status. "
+            "Serve it with a client of flower_pca.",
+        )
+        for less in ("metrics", "num_examples")
+    ],
+    *[
+        protocol(
+            {"given": {"fitres.num_examples": MetricRecord({"num_examples": count})}},
+            f"^An answer must be one with num_examples (int). Got num_examples={count}. Check the sender.",
+        )
+        for count in (1.5, [1], [])
+    ],
+    *[protocol({"given": {"fitres.parameters": bad(data)}}, UNREAD) for data in BYTES],
+]
+EVALUATION = [
+    protocol(given, f"^An answer must be one with {sentence}")
+    for given, sentence in (
+        ({"squares": None}, "squares (int or float). Got none. Check the sender."),
+        ({"n": "3"}, "n (int or float). Got n='3'. Check the sender."),
+        ({"squares": "3"}, "squares (int or float). Got squares='3'. Check the sender."),
+        ({"names": None}, "names (str). Got none. Check the sender."),
+        ({"names": ""}, ""),
+    )
+]
+FOREIGN_REQUEST = [
+    protocol(
+        {"content": content, "kind": kind},
+        f"^A message to {kind} must be made of {ins}.parameters and .config. Got {got}. Send it with a strategy of "
+        "flower_pca.",
+    )
+    for kind, ins in (("train", "fitins"), ("evaluate", "evaluateins"))
+    for content, got in FOREIGN
+]
+FOREIGN_REPLY = [
+    protocol(
+        {"content": content, "kind": kind},
+        f"^An answer must be made of {res}.metrics and {res}.num_examples. Got {got}. Serve it with a client of "
+        "flower_pca.",
+    )
+    for kind, res in (("train", "fitres"), ("evaluate", "evaluateres"))
+    for content, got in FOREIGN
+]
+WITH_NOISE = [
+    *[
+        protocol({"stage": name}, f"A stage with noise must be one with bounded answers. Got {name}.")
+        for name in sorted(set(registry.STAGES) - set(registry.TRACKERS) - BOUNDED)
+    ],
+    *[
+        protocol(given, sentence)
+        for given, sentence in (
+            ({"Z": 1.001 * EYE[:, :1]}, "The norm of Z with noise must be at most 1. Got 1.001."),
+            ({"Z": np.ones((3, 2))}, "The norm of Z with noise must be at most 1. Got 2.449"),
+            ({"Z": 1e12 * EYE[None]}, "Z with noise must be a matrix. Got 3 dimensions."),
+            ({"Z": 1e12 * EYE[0]}, "Z with noise must be a matrix. Got 1 dimension."),
+            ({"dp.noise": np.array(0.0)}, "each above 0. Got 1, 0, 9."),
+            ({"dp.noise": np.ones(2)}, "must be one number each. Got several in noise."),
+            ({"dp.clip": np.array(-1.0)}, "each above 0. Got -1, 1, 9."),
+            ({"dp.budget": np.array(np.inf)}, "each above 0. Got 1, 1, inf."),
+        )
+    ],
+]
+INCOMPLETE = [protocol({"dp.clip": np.array(1.0)}, "What a message with noise says must be")]
+PRIVATE_OPENING = [
+    protocol({"sums": np.array(True), "columns": np.array(True)}, "The rows of a private opening must be clipped")
+]
+SHARE = [protocol({"clients": 3}, "must be from 1 to 2")]
+PROBE = [
+    protocol(
+        {"stage": stage, "shape": shape},
+        f"^The probe of own components must be one vector of 9 numbers. Got shape {shape}. Check the sender.",
+    )
+    for stage in PERSONAL
+    for shape in ((9, 9), (9, 2), (9, 0), (9,), (1, 9), (8, 1))
+]
+PACKED = [
+    protocol({"arrays": arrays}, EXPONENTS)
+    for arrays in (
+        {"a.exponents": np.zeros(2, np.int16)},
+        {"a": np.zeros((3, 2)), "a.exponents": np.zeros(2, np.int16)},
+        {"a": np.zeros((3, 2), np.float32), "a.exponents": np.zeros(3, np.int16)},
+        {"a": np.zeros((3, 2), np.float32), "a.exponents": np.zeros(2)},
+        {"a": np.zeros((3, 2, 1), np.float32), "a.exponents": np.zeros((2, 1), np.int16)},
+    )
+]
+BITS = [
+    protocol({"asked": asked}, "The bits of numbers in a message must be one of 64, 32, 16. Got")
+    for asked in (np.array(8), np.array([32]))
+]
+KEY = [protocol({"key": bytes(32)}, "A public key must be a proper one.")]
+TOTAL = [
+    protocol({"words": np.random.default_rng(0).integers(0, 2**64, 40, dtype=np.uint64)}, "looks like noise"),
+]
+DOORS: dict[str, tuple[Callable[..., Any], list[Refused]]] = {
+    "request": (request, REQUEST),
+    "reply": (reply, REPLY),
+    "reply of an evaluation": (evaluation, EVALUATION),
+    "request of others": (foreign_request, FOREIGN_REQUEST),
+    "reply of others": (foreign_reply, FOREIGN_REPLY),
+    "answer with noise": (noised, WITH_NOISE),
+    "answer with part of the noise": (incomplete, INCOMPLETE),
+    "private opening": (private_opening, PRIVATE_OPENING),
+    "share of the noise": (share, SHARE),
+    "probe of own components": (probe, PROBE),
+    "arrays of fewer bits": (packed, PACKED),
+    "bits of a message": (bits, BITS),
+    "key of a peer": (agreed, KEY),
+    "masked total": (total, TOTAL),
+}

@@ -1,0 +1,399 @@
+"""What parameters, budgets, masks, rules of nodes and streams refuse where they are made."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from builders import rows
+from flwr.client import NumPyClient
+
+from flower_pca import DP, AirChannel, DataError, LocalPower, MaskedSums, Ray, STMiss, Stream, cli, make
+from flower_pca.analysis.likelihood import minka
+from flower_pca.clients import PCAClient, WithPCA, client_app
+from flower_pca.clients.policy.rules import Rules
+from flower_pca.rows.stream import NO_CURSOR
+from refused import Refused
+from sims import __main__ as papers
+from sims import faps
+
+GOOD = rows(60, [5.0, 3.0, 2.0, 1.0, 0.5], seed=0)
+OWN = "local_components of exact_per_pca "
+WORDS = "must be a whole number of at least 0, 'auto', or a mapping from clients to such numbers. "
+TOLERANCE = (
+    "Every parameter of ssi must be among oversample, tol, min_rounds, max_rounds, patience. Got 'tolerance'. "
+    "Choose one of these."
+)
+MASK = "The mask of the client"
+TEN = np.arange(30.0).reshape(10, 3)
+
+
+def client(**rules: Any) -> None:
+    PCAClient(GOOD, **rules)
+
+
+def budget(**options: Any) -> None:
+    DP(epsilon=2.0, delta=1e-6, clip=3.0, **options)
+
+
+def app(**rules: Any) -> None:
+    client_app(lambda context: GOOD, **rules)
+
+
+def profile(**rules: Any) -> None:
+    Rules.of(None, rules)
+
+
+def node_config(**config: Any) -> None:
+    Rules.of_node_config(config)
+
+
+def streaming_client(**rules: Any) -> None:
+    PCAClient(Stream(GOOD, batch=10), **rules)
+
+
+def stream(batches: Any, **how: Any) -> None:
+    Stream(batches, **how).take(0, NO_CURSOR)
+
+
+def ranges(given: Any) -> None:
+    DP(epsilon=1.0, delta=1e-6, ranges=given)
+
+
+def program(main: Callable[[list[str]], Any], argv: list[str]) -> None:
+    with contextlib.redirect_stderr(io.StringIO()) as said:
+        try:
+            main(argv)
+        except SystemExit as error:
+            raise SystemExit(said.getvalue()) from error
+
+
+def command(words: list[str]) -> None:
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        cli.main(words)
+
+
+ALGORITHM = [
+    Refused(
+        {"algorithm": LocalPower(), "local_step": 3}, "Every parameter of local_power .* Did you mean 'local_steps'?"
+    ),
+    Refused({"algorithm": "uda(tol=1e-3)"}, "Every parameter of uda must be among oversample"),
+    Refused({"algorithm": "dr_svd", "patience": 2}, "Every parameter of dr_svd must be among oversample"),
+    Refused({"algorithm": "faps", "penalty": "mine"}, "penalty of faps must be .*paper.*measured.* Got 'mine'"),
+    Refused(
+        {"algorithm": "exact_per_pca", "gain_tol": 1e-5, "acceleration": "none"},
+        "gain_tol of exact_per_pca must be 0 where acceleration is 'none'",
+    ),
+    Refused({"algorithm": "triple_pca", "local_components": "auto"}, "local_components of triple_pca must be a whole"),
+    Refused(
+        {"algorithm": "triple_pca", "threshold": 0.5}, "threshold of triple_pca must be a finite number of at least 1"
+    ),
+    Refused(
+        {"algorithm": "triple_pca", "inner_steps": 0}, "inner_steps of triple_pca must be a whole number of at least 1"
+    ),
+    *[
+        Refused({"algorithm": "exact_per_pca", "local_components": value}, sentence)
+        for value, sentence in (
+            (-1, f"{OWN}must be a whole number of at least 0. Got -1."),
+            (
+                1.5,
+                "must be a whole number of at least 0, or a mapping from clients to such numbers. Got 1.5. Write {",
+            ),
+            ("three", "or a mapping from clients to such numbers. Got 'three'."),
+            ({}, "must be a whole number of at least 0, or a mapping .* Got {}."),
+            ({0: -1}, f"{OWN}for client 0 must be a whole number of at least 0. Got -1."),
+            ({"Bonn": 2.5}, "for client 'Bonn' must be a whole number of at least 0. Got 2.5."),
+            ({-1: 2}, f"Every client in {OWN}must be a whole number .* Got -1. Name clients by"),
+            ({"": 2}, "Got ''. Name clients by position, by the name of their site, or all that are left as 'others'."),
+        )
+    ],
+    *[
+        Refused({"algorithm": name, "local_components": "Auto"}, f"{WORDS}Got 'Auto'.")
+        for name in ("exact_per_pca", "per_pca")
+    ],
+    *[
+        Refused(
+            {"algorithm": name, "local_components": "auto", "init": "random"},
+            "must be a number where init is random. Got 'auto'. Use init=\"projection\": own components are chosen",
+        )
+        for name in ("exact_per_pca", "per_pca")
+    ],
+    *[
+        Refused({"algorithm": "per_pca", **given}, sentence)
+        for given, sentence in (
+            ({"weights": "rows"}, "weights of per_pca must be one of 'equal', 'samples'"),
+            ({"init": "pca"}, "init of per_pca must be one of"),
+            ({"choice": 3}, "choice of per_pca must be a whole number of at least 1 and at most 2"),
+            ({"choice": 2, "retraction": "qr"}, "retraction of per_pca must be polar with choice 2"),
+            ({"step": 0.0}, "step of per_pca must be a finite number"),
+            ({"local_components": -1}, "local_components of per_pca must be a whole number of at least 0"),
+        )
+    ],
+    *[
+        Refused({"algorithm": "faps", **given}, sentence)
+        for given, sentence in (
+            (
+                {"beta_0": 0.0},
+                "^beta_0 of faps must be a finite number of at least 1e-06 and at most 100. Got 0.0. Try 0.15.",
+            ),
+            ({"theta": 1.5}, "^theta of faps must be a finite number of at least 0 and at most 1. Got 1.5. Try 0.1."),
+            ({"mu": -1}, "^mu of faps must be a finite number of at least 0 and at most 1. Got -1. Try 0.01."),
+            (
+                {"beta_0": 0.3, "theta": 0.2},
+                "^Settings of the paper's penalties must be left out where others are used. Got beta_0, theta. Leave "
+                'them out, or use penalty="paper".',
+            ),
+        )
+    ],
+    *[
+        Refused({"algorithm": "ssi", **given}, sentence)
+        for given, sentence in (
+            ({"tol": -1.0}, "^tol of ssi must be a finite number of at least 0. Got -1.0. Try 1e-6."),
+            ({"tol": float("nan")}, "^tol of ssi must be a finite number of at least 0. Got nan. Try 1e-6."),
+            (
+                {"min_rounds": -1},
+                "^min_rounds of ssi must be a whole number of at least 0. Got -1. Choose a whole number.",
+            ),
+            (
+                {"max_rounds": 0},
+                "^max_rounds of ssi must be a whole number of at least 1. Got 0. Choose a whole number.",
+            ),
+            (
+                {"min_rounds": 5, "max_rounds": 4},
+                "^max_rounds of ssi must be a whole number of at least 5. Got 4. Choose a whole number.",
+            ),
+            ({"patience": 0}, "^patience of ssi must be a whole number of at least 1. Got 0. Choose a whole number."),
+            (
+                {"oversample": 1.5},
+                "^oversample of ssi must be a whole number of at least 0. Got 1.5. Choose a whole number.",
+            ),
+        )
+    ],
+    *[
+        Refused({"algorithm": algorithm, **given}, f"^{TOLERANCE}")
+        for algorithm, given in (("ssi(tolerance=1)", {}), ("ssi", {"tolerance": 1}))
+    ],
+    Refused({"algorithm": "ssi(tol=-1)"}, "^tol of ssi must be a finite number of at least 0. Got -1. Try 1e-6."),
+    Refused(
+        {"algorithm": "krylov(max_basis=3)"},
+        "^max_basis of krylov must be a whole number of at least 4. Got 3. Use 40.",
+    ),
+    Refused({"algorithm": "krylov", "oversample": "auto", "max_basis": 2}, "max_basis of krylov must be"),
+    Refused(
+        {"algorithm": "krylov", "oversample": "wide"},
+        "^oversample of krylov must be a whole number, or \"auto\". Got 'wide'. Use 2.",
+    ),
+    Refused(
+        {"algorithm": "local_power(align='signs')"},
+        "^align of local_power must be one of 'procrustes', 'sign', 'none'. Got 'signs'. Did you mean 'sign'?",
+    ),
+    Refused(
+        {"algorithm": "faps(inner_steps=0)"},
+        "^inner_steps of faps must be a whole number of at least 1. Got 0. Choose a whole number.",
+    ),
+    Refused(
+        {"algorithm": "uda(oversample=-1)"},
+        "^oversample of uda must be a whole number of at least 0. Got -1. Choose a whole number.",
+    ),
+    Refused(
+        {"algorithm": "consensus_rpca", "noise": "much"},
+        "noise of consensus_rpca must be 'auto', or a number of at least 0.",
+    ),
+]
+TRACKER = [
+    *[
+        Refused(
+            {"detect": True, "alarm_rate": rate},
+            "alarm_rate of st_miss must be a finite number of at least 1e-09 and at",
+        )
+        for rate in (0.0, 0.5, "often")
+    ],
+    *[
+        Refused(
+            {"monitor": True, **given},
+            "monitor of st_miss must be given with detect=True, and without a thresh",
+        )
+        for given in ({}, {"detect": True, "threshold": 1.0})
+    ],
+]
+MASKS = [
+    Refused({"threshold": 0.4}, "threshold of the masks must be a finite number of at least 0.5"),
+    Refused({"threshold": 1.0}, "at most 0.99"),
+    Refused({"bound": 0.0}, "bound of the masks must be"),
+    Refused({"bound": np.inf}, "bound of the masks must be a finite number"),
+    Refused({"neighbours": 1}, "neighbours of the masks must be a whole number of at least 2"),
+    Refused({"neighbours": 7}, "neighbours of the masks must be even. Got 7. Use 8."),
+    Refused({"self_masks": "no"}, "self_masks of the masks must be one of True, False. Got 'no'"),
+]
+BUDGETS = [Refused({"colluding": -1}, "colluding of dp must be a whole number of at least 0")]
+CLIENT = [
+    Refused({"allow": ["krilov"]}, "must be .* Did you mean 'krylov'"),
+    *[Refused({"min_rows": least}, "must be .* Got .* Choose") for least in (0, 1.5)],
+    *[Refused({name: -1.0}, "The node's own bound on") for name in ("min_noise", "max_clip")],
+    Refused({"memory_dir": "anywhere"}, "memory_dir must be used with the node's context"),
+    Refused({"output_dir": "anywhere"}, "output_dir must be used with the node's context"),
+    Refused({"min_row": 5}, "Got 'min_row'. Did you mean 'min_rows'?"),
+    Refused({"max_messages": 0}, "max_messages must be a whole number of at least 1. Got 0."),
+    Refused({"max_messages": 3}, "max_messages must be used with the node's context. Got no context."),
+    Refused({"max_columns": 0}, "max_columns must be a whole number of at least 1. Got 0."),
+    Refused({"masked_only": "yes"}, "masked_only must be one of True, False. Got 'yes'."),
+    Refused({"share_own": "false"}, "share_own must be one of True, False. Got 'false'. Choose one of these, without"),
+    *[
+        Refused({name: given}, f"{name} must be the path of a file. Got {given!r}. Name one, or leave it out.")
+        for name in ("sign_key", "trusted_keys")
+        for given in (5, "", True)
+    ],
+]
+STREAMING_CLIENT = [
+    Refused({"max_epsilon": 1.0, "max_delta": 1e-6}, "must be used with rows that stay the same. Got a Stream")
+]
+RULES = [
+    Refused(
+        {"max_epsilon": 1.0}, "max_epsilon and max_delta must be given together. Got max_epsilon=1.0, max_delta=None."
+    ),
+    Refused({"max_delta": 1e-6}, "max_epsilon and max_delta must be given together"),
+    Refused({"max_epsilon": 0.0, "max_delta": 1e-6}, "max_epsilon must be a finite number of at least 1e-09"),
+    Refused({"max_epsilon": 1.0, "max_delta": 0.0}, "max_delta must be a finite number of at least 1e-30"),
+    Refused({"max_colluders": -1}, "max_colluders must be a whole number of at least 0"),
+    Refused({"max_messages_ever": 0}, "max_messages_ever must be a whole number of at least 1"),
+    *[Refused({"min_peers": few}, "min_peers must be a whole number of at least 1") for few in (0, None)],
+    *[
+        Refused(given, "max_groups and max_lost must be used with trusted_keys. Got none.")
+        for given in ({"max_groups": 1}, {"max_lost": 0})
+    ],
+    Refused({"max_lost": -1}, "max_lost must be a whole number of at least 0"),
+    Refused({"split_columns": "all"}, "split_columns"),
+    Refused({"levels": "ward", "share_names": False}, "levels of a node must be left out without share_names"),
+]
+APP = [
+    Refused({"max_rnak": 5}, "Every parameter of the rules of a node must be among allow, min_rows"),
+    Refused({"min_rows": 0}, "min_rows must be a whole number of at least 1. Got 0."),
+]
+PROFILE = [
+    *[
+        Refused(
+            {"profile": profile, "trusted_keys": "/k", rule: value},
+            f"{rule} in the profile {profile} must be a whole number of at least 20",
+        )
+        for profile in ("masked", "private")
+        for rule, value in (("min_rows", 19), ("min_change", None))
+    ],
+    Refused({"profile": "masked"}, "used with trusted_keys"),
+    Refused({"profile": "secret"}, "profile must be one of"),
+]
+NODE_CONFIG = [
+    Refused(config, "A rule of this node must be spelt as it is known")
+    for config in ({"min_rows": 5}, {"min-row": 5}, {"Masked-Only": True}, {"allowed": "ssi"})
+]
+RAY = [
+    *[
+        Refused({"clients_per_node": many}, "clients_per_node must be a whole number of at least 1. Got")
+        for many in (0, -1, True, 2.5, "many")
+    ],
+    *[
+        Refused({"num_cpus_per_client": cpus}, "num_cpus_per_client must be a finite number of at least 0.01. Got")
+        for cpus in (0.0, -1, True, float("nan"), "2")
+    ],
+    Refused(
+        {"clients_per_node": 1, "answers": "summed"},
+        "answers of Ray must be stacked where each client is a node. Got summed",
+    ),
+    Refused({"answers": "rows"}, "answers of Ray must be one of 'stacked', 'summed'"),
+]
+CHANNEL = [
+    Refused({"noise_std": -1.0}, "^noise_std of the channel must be a finite number of at least 0"),
+    Refused({"noise_std": 1.0, "seed": -1}, "^seed of the channel must be a whole number"),
+    Refused({"noise_std": 1.0, "gain": 0.0}, "^Every gain of the channel must be a finite number"),
+    Refused({"noise_std": 1.0, "gain": ()}, "^The gains of the channel must be there. Got none"),
+    Refused({"noise_std": 1.0, "gain_error": -0.1}, "^gain_error of the channel must be a finite number"),
+]
+RANGES = [
+    Refused({"given": given}, sentence)
+    for given, sentence in (
+        ("age=80", "The range of column age must be two numbers, the lower first"),
+        ({"age": (80, 20)}, "The range of column age must be two numbers"),
+        ("age=a..b", "The range of column age must be two numbers"),
+        ({"age": (0, np.inf)}, "The range of column age must be two numbers"),
+        ("age=1..2,age=1..3", "must be one for each column. Got one twice"),
+        ({}, "must be one for each column. Got none"),
+        ("nowhere.csv", "The ranges of columns must be readable. Got nowhere.csv"),
+    )
+]
+STREAM = [
+    Refused(
+        {"batches": TEN, "batch": 4, "missing": np.ones((10, 2), bool)}, f"^{MASK} must be of the shape of", Exception
+    ),
+    Refused(
+        {"batches": [TEN], "missing": [TEN > 3, TEN > 4]},
+        "^The masks of the client must be one for each of its batches",
+        Exception,
+    ),
+    Refused({"batches": [TEN], "missing": [TEN[:2] > 3]}, f"^{MASK} at step 0 must be boolean", DataError),
+    Refused({"batches": TEN, "batch": 4, "missing": TEN}, f"^{MASK} at step 0 must be boolean", DataError),
+    *[
+        Refused({"batches": [batch]}, "^The data of the client at step 0 must be a two-dimensional", DataError)
+        for batch in (np.ones(3), np.array([["a"]]))
+    ],
+    Refused({"batches": [TEN], "batch": 4}, "^batch must be given with an array only. Got 4. Leave it out."),
+    Refused(
+        {"batches": TEN, "batch": 0}, "^The batch of a stream that is an array must be a whole number of at least 1"
+    ),
+    Refused({"batches": TEN, "batch": 4, "min_rows": 0}, "^min_rows must be a whole number of at least 1"),
+]
+PROGRAM = [
+    *[
+        Refused({"main": faps.main, "argv": argv}, f"Got {argv[1]}", SystemExit)
+        for argv in (["--only", "table9"], ["--seeds", "0"])
+    ],
+    Refused({"main": papers.main, "argv": ["--paper", "local_power/table99"]}, "Got local_power/table99", SystemExit),
+]
+BOTH = [
+    Refused(
+        {"training": PCAClient(GOOD).to_client(), "pca": PCAClient(GOOD)}, "training must be a NumPyClient. Got a "
+    ),
+    Refused(
+        {"training": PCAClient(GOOD), "pca": NumPyClient()},
+        "pca must be a PCAClient. Got a NumPyClient. Give the client itself",
+    ),
+]
+DIMENSION = [
+    Refused(
+        {"variances": np.ones(4), "n": 3},
+        "The rows for an estimated number of components must be at least as many as columns, 4. Got 3. Name a number",
+        DataError,
+    )
+]
+COMMAND = [
+    Refused({"words": words}, "^2", SystemExit)
+    for words in (
+        [],
+        ["run"],
+        ["run", "a.csv", "b.csv", "--nosuch"],
+        ["run", "x.npz", "--components", "many"],
+        ["walk"],
+        ["list", "more"],
+    )
+]
+DOORS: dict[str, tuple[Callable[..., Any], list[Refused]]] = {
+    "algorithm": (make, ALGORITHM),
+    "tracker": (STMiss, TRACKER),
+    "masks": (MaskedSums, MASKS),
+    "budget": (budget, BUDGETS),
+    "ranges": (ranges, RANGES),
+    "channel": (AirChannel, CHANNEL),
+    "client": (client, CLIENT),
+    "client of a stream": (streaming_client, STREAMING_CLIENT),
+    "rules": (Rules, RULES),
+    "app": (app, APP),
+    "profile": (profile, PROFILE),
+    "node-config": (node_config, NODE_CONFIG),
+    "ray": (Ray, RAY),
+    "stream": (stream, STREAM),
+    "number of components": (minka, DIMENSION),
+    "command": (command, COMMAND),
+    "program of a paper": (program, PROGRAM),
+    "client that trains": (WithPCA, BOTH),
+}

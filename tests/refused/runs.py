@@ -1,0 +1,970 @@
+"""What runs refuse: simulate, the estimator, strategies and their nodes, tracking, and what a question holds."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import people
+import scipy.sparse
+from builders import Array, mixed, rows, three_lead, two_lead
+from checks import PLAIN
+from fake_grid import Context, FakeGrid, grid_of, hosts_of
+from flwr.app import RecordDict
+from sklearn.exceptions import NotFittedError
+
+from flower_pca import (
+    DP,
+    AirChannel,
+    DataError,
+    ExactPerPCA,
+    FederatedPCA,
+    FedOAPM,
+    MaskedSums,
+    NotEnoughNodes,
+    Question,
+    Ray,
+    SiteRows,
+    assembly,
+    make,
+    registry,
+    simulate,
+    strategies,
+    track,
+)
+from flower_pca.app import client_app, server_app
+from flower_pca.audit import audit
+from flower_pca.strategies import PCAStrategy, Standardize, TrackingStrategy
+from refused import Refused
+
+GOOD = rows(60, [5.0, 3.0, 2.0, 1.0, 0.5], seed=0)
+TABLE = rows(20, [3.0, 2.0, 1.0, 0.5, 0.2], seed=0)
+NAMED = dict(zip(("Aachen", "Bonn", "Trier"), two_lead(3), strict=True))
+AIR = AirChannel(noise_std=1e-3)
+BUDGET = DP(epsilon=2.0, delta=1e-6, clip=3.0)
+HARDLY = DP(epsilon=1e6, delta=1e-6, clip=6.0, noise_seed=3)
+COLLUDING = DP(epsilon=2.0, delta=1e-6, clip=3.0, colluding=3)
+SEEDED = DP(epsilon=2.0, delta=1e-6, clip=3.0, noise_seed=3)
+ALIKE = r"The rows of all clients together must be different from one another. Got the same row everywhere. Check the"
+SMALL = "of usual size, 1e-145 at least. Got squares of|numbers whose squares are 0"
+MASKED = "The algorithm under masks must be one whose answers add up: "
+SHARE = "^max_share must be "
+PRODUCTS = "^The algorithm with max_share must be one in which a client can count for"
+WITH_SHARE = "with max_share must be|max_share .* must be left out"
+SUMMED = 'with hosted="summed" must be '
+LEFT_OUT = "left out where the answers of clients are summed"
+PARTLY = ", with its other parameters as they usually are"
+SAMPLED = "The algorithm under masks and with a fraction .* needs no last answers .* Got "
+
+FRACTION = "The algorithm with a fraction of the clients must be one whose rounds .*: ssi, .* "
+FORGET = "The algorithm under masks and with a fraction of the clients must be one whose clients may forget what .* "
+RANGES = DP(epsilon=1.0, delta=1e-6, ranges={"age": (20, 80), "size": (150, 200)})
+RANGED = [pd.DataFrame(np.array([50.0, 175.0]) + 5.0 * GOOD[:, :2], columns=["age", "size"])] * 2
+
+NAMES = ("weight", "age", "size", "beat")
+ALIKE_NAMED = [SiteRows(GOOD[part, :4], NAMES) for part in (slice(0, 30), slice(30, 50), slice(50, 60))]
+
+
+def ran(algorithm: Any = "krylov", data: Any = None, n_components: Any = 2, **options: Any) -> None:
+    simulate(algorithm, two_lead(5) if data is None else data, n_components=n_components, **options)
+
+
+def fitted(n_components: Any = 2, data: Any = None, sites: Any = None, **options: Any) -> None:
+    FederatedPCA(n_components, **options).fit(two_lead(3, rows=30) if data is None else data, sites=sites)
+
+
+def unfitted(act: str, X: Array) -> None:
+    getattr(FederatedPCA(2), act)(X)
+
+
+def back(X: Array) -> None:
+    FederatedPCA(2).fit([GOOD]).inverse_transform(X)
+
+
+def strategy(algorithm: Any = "krylov", **options: Any) -> None:
+    PCAStrategy(algorithm, n_components=2, **options)
+
+
+def over_hosts(**options: Any) -> None:
+    PCAStrategy("krylov", n_components=2, **options).fit(hosts_of(two_lead(4), each=2))
+
+
+def over_nodes(**options: Any) -> None:
+    PCAStrategy("krylov", n_components=2, **options).fit(grid_of(two_lead(3)))
+
+
+def named(name: str, **options: Any) -> None:
+    getattr(strategies, name)(**options)
+
+
+def strangers(**shards: Any) -> dict[str, Any]:
+    """Clients that a number of own components is given for, of which there are three."""
+    return {"algorithm": ExactPerPCA(local_components=shards.pop("of")), "data": NAMED, "center": False, **shards}
+
+
+def scaled(exponent: int, algorithm: str) -> dict[str, Any]:
+    return {"algorithm": algorithm, "data": np.array_split(GOOD * 10.0**exponent, 3)}
+
+
+def on(*shards: Any, **options: Any) -> dict[str, Any]:
+    return {"shards": list(shards), **options}
+
+
+def one_table(algorithm: Any = "krylov", shards: Any = (TABLE,), n_components: Any = 2, **options: Any) -> None:
+    simulate(algorithm, shards, n_components=n_components, **options)
+
+
+def spoilt(*entries: tuple[int, int, float]) -> Array:
+    X = TABLE.copy()
+    for i, j, value in entries:
+        X[i, j] = value
+    return X
+
+
+def constant(value: float, *columns: int) -> Array:
+    X = TABLE.copy()
+    X[:, columns] = value
+    return X
+
+
+def by_columns(algorithm: Any = "krylov", tables: Any = people.PARTS, n_components: Any = 2, **options: Any) -> None:
+    simulate(algorithm, tables, **{"n_components": n_components, "split": "columns", **options})
+
+
+def lab(change: Callable[[pd.DataFrame], pd.DataFrame]) -> dict[str, Any]:
+    return {"tables": people.changed("lab", change), "scale": "std"}
+
+
+def asked(**settings: Any) -> None:
+    assembly.question(Question(**{"algorithm": make("krylov"), "n_components": 2, **settings}))
+
+
+def asked_in_short(algorithm: str, **settings: Any) -> None:
+    assembly.question(algorithm, n_components=2, **settings)
+
+
+def with_budget(
+    algorithm: str = "covariance",
+    n_components: Any = 2,
+    dp: Any = "dp(epsilon=1.0, delta=1e-6, clip=4.0)",
+    **settings: Any,
+) -> None:
+    simulate(algorithm, three_lead(4), n_components=n_components, dp=dp, **settings)
+
+
+def tracked(
+    streams: Any = (), tracker: Any = "st_miss", n_components: Any = 2, batch: Any = 60, **settings: Any
+) -> None:
+    track(tracker, streams, n_components=n_components, batch=batch, **settings)
+
+
+def audited(algorithm: str = "ssi", shards: Any = None, n_components: Any = 3, **settings: Any) -> None:
+    audit(algorithm, two_lead(3) if shards is None else shards, n_components=n_components, **settings)
+
+
+def transformed(table: pd.DataFrame) -> None:
+    FederatedPCA(2).fit(tables_with()["data"]["n"]).transform(table)
+
+
+def columns_that_are_none(name: str) -> list[tuple[dict[str, Any], dict[str, Any], str]]:
+    """What is put into a table of this name, settings, and the sentence that names its column."""
+    gap = pd.array([*range(59), None], dtype="Int64")
+    return [
+        (
+            {"age": "x"},
+            {},
+            f"The columns of {name} must be numbers. Got 'x' in column age. Choose others with columns=",
+        ),
+        ({"age": pd.Categorical(["a", "b"] * 30)}, {}, "must be numbers. Got 'a' in column age."),
+        ({"age": pd.date_range("2020", periods=60)}, {}, "must be numbers. Got 'datetime64.*' in column age."),
+        ({"age": 1j}, {}, "must be numbers. Got 'complex128' in column age."),
+        (
+            {"age": gap},
+            {},
+            f"The data of {name} must be finite. Got 1 NaN and 0 infinite entries. The first is in row 59 (from 0 on), "
+            'column age. Impute or drop these entries before the run, or use missing="mean".',
+        ),
+        ({"age": np.inf}, {}, f"The data of {name} must be finite. Got 0 NaN and 60 .* The first is in .* column age."),
+        (
+            {"age": np.nan, "hb": [np.inf, *range(59)]},
+            {"missing": "mean"},
+            "Got 0 NaN and 1 infinite entries. The first is in row 0 .*, column hb.",
+        ),
+    ]
+
+
+def insisting(rules: dict[str, Any], dp: Any, **asked: Any) -> None:
+    """A run over nodes that have bounds of their own on noise."""
+    asked = {"node_timeout": 0.1, "n_components": 2, "dp": dp, **asked}
+    PCAStrategy("ssi(max_rounds=2)", **asked).fit(grid_of(three_lead(4), **rules))
+
+
+def flwr_run(**config: Any) -> None:
+    """The app of a simulation with these values in its run-config."""
+    grid = FakeGrid(client_app, 2)
+    for i, context in enumerate(grid.nodes.values()):
+        context.node_config = {"partition-id": i, "num-partitions": 2}
+    with tempfile.TemporaryDirectory() as folder:
+        given = {"data": "synthetic(n=200, d=6, clients=2)", "n-components": 2, "output": folder, **config}
+        server_app(grid, Context(run_id=1, node_id=0, node_config={}, state=RecordDict(), run_config=given))
+
+
+def tables_with(**columns: Any) -> dict[str, Any]:
+    """A table whose columns have names, in which some are others; and a site that is as it should be beside it."""
+    whole = pd.DataFrame(GOOD[:, :4], columns=["pulse", "age", "bmi", "hb"])
+    return {"data": {"n": whole, "s": whole.assign(**columns)}}
+
+
+SIMULATE = [
+    *[Refused({"algorithm": name, "mask": True}, MASKED + "krylov, .*Use krylov.") for name in ("uda", "wda")],
+    *[Refused({"algorithm": name, "mask": True}, MASKED + ".*Use krylov.") for name in ("dist_pca", "dr_svd")],
+    Refused({"algorithm": "local_power", "mask": True}, "under masks must be .*Use local_power(align='none'), with"),
+    Refused({"algorithm": "local_power(align='sign')", "mask": True}, "Use local_power(align='none'), with"),
+    *[
+        Refused({"algorithm": f"exact_per_pca({given})", "mask": True}, f"{MASKED}.*Use exact_per_pca{PARTLY}")
+        for given in ("init='upload'", "init='qu'", "collect=True")
+    ],
+    Refused({"algorithm": "per_pca", "mask": True}, f"{MASKED}.*Use per_pca(eta=0.1){PARTLY}"),
+    Refused({"algorithm": "per_pca(eta=0.1, init='upload')", "mask": True}, f"{MASKED}.*per_pca(eta=0.1), with its"),
+    *[
+        Refused({"algorithm": name, "mask": True, "participation": 0.5}, f"{SAMPLED}{name}. Use ssi.")
+        for name in ("consensus_rpca", "exact_per_pca")
+    ],
+    *[
+        Refused({"algorithm": name, "channel": AIR}, f"The algorithm over the air must be .*{name}")
+        for name in ("consensus_rpca", "dcf_pca", "exact_per_pca", "per_pca")
+    ],
+    Refused({"scale": "max_abs", "mask": True}, "scale under masks must be None or 'std', which follow from sums."),
+    Refused({"mask": "yes"}, "mask must be True, False, .* Got 'yes'. Choose one of these."),
+    Refused({"mask": 3}, 'mask must be True, False, a MaskedSums, or a string such as "masks(neigh'),
+    Refused({"mask": "masks(neighbors=2)"}, "Every parameter of masks must be among .* Did you mean 'neighbours'"),
+    Refused({"data": two_lead(1), "mask": True}, "The clients of a masked sum must be at least 2", NotEnoughNodes),
+    Refused(
+        {"algorithm": "ssi", "data": three_lead(3), "dp": BUDGET, "mask": MaskedSums(bound=9.0)},
+        "bound of the masks must be left out with dp. Got 9.0.",
+    ),
+    Refused(
+        {"algorithm": "faps", "dp": BUDGET, "mask": True},
+        "The algorithm with dp must be one whose answers no row can change by",
+    ),
+    Refused({"algorithm": "ssi", "dp": BUDGET, "mask": True, "scale": "max_abs"}, "scale under masks must be None or"),
+    Refused(
+        {"algorithm": "ssi(max_rounds=2)", "dp": BUDGET, "mask": True, "missing": "mean"},
+        "missing with dp must be \"error\". Got 'mean'.",
+    ),
+    Refused(
+        {"algorithm": "ssi(max_rounds=2)", "data": three_lead(3), "dp": COLLUDING, "mask": True},
+        "of a masked sum must be more than the 3 that may collude. Got",
+        NotEnoughNodes,
+    ),
+    *[Refused({"max_share": share}, f"{SHARE}at least 1/5, as there are 5 clients. Got 0.") for share in (0.19, "19%")],
+    *[Refused({"max_share": share}, f"{SHARE}above 0 and at most 1.") for share in (0.0, -0.1, 1.5, "much", True)],
+    *[
+        Refused({"algorithm": name, "max_share": 0.6}, PRODUCTS)
+        for name in ("faps", "uda", "dcf_pca", "exact_per_pca", "local_power")
+    ],
+    *[
+        Refused({"max_share": 0.6, **other}, WITH_SHARE)
+        for other in (
+            {"mask": True},
+            {"scale": "max_abs"},
+            {"monitor": True},
+            {"influence": True},
+            {"split": "columns"},
+        )
+    ],
+    *[
+        Refused({"algorithm": "median_pca", **other}, "^The algorithm .* must be one ")
+        for other in ({"mask": True}, {"influence": True}, {"channel": "air(noise_std=0.1)"})
+    ],
+    Refused(
+        {"influence": True, "mask": True}, "influence under masks must be False, as nobody sees the answer of a single"
+    ),
+    Refused(
+        {"algorithm": "ssi", "influence": True, "channel": "air(noise_std=0.1)"},
+        "influence over the air must be False, as nobody sees the answer",
+    ),
+    Refused({"algorithm": "ssi", "influence": True, "dp": BUDGET, "max_rounds": 5}, "influence with dp must be False"),
+    Refused(
+        {"algorithm": "per_pca", "influence": True},
+        "The algorithm with influence must be one whose components are all there is to say of a row",
+    ),
+    Refused({"influence": 1.5}, "influence must be one of True, False"),
+    Refused({"algorithm": "sparse_pca", "errors": True}, "with errors must be one whose components are orthonormal"),
+    Refused(
+        {"algorithm": "sparse_pca", "influence": True},
+        "with influence must be one whose components are orthonormal: .*Use krylov",
+    ),
+    Refused({"algorithm": "sparse_pca", "n_components": 0.9}, "n_components of sparse_pca must be a whole number"),
+    Refused(
+        {"algorithm": "sparse_pca(cardinality=(3, 3, 3))"},
+        "cardinality of sparse_pca must be one number, or one for each of the 2",
+    ),
+    Refused(
+        {"algorithm": "exact_per_pca", "n_components": 0.9},
+        "n_components of exact_per_pca must be a whole number. Got 0.9.",
+    ),
+    Refused(
+        {**strangers(of={0: 1, "others": 2}), "mask": True}, "whose answers add up: .*Use exact_per_pca, with its other"
+    ),
+    Refused(
+        strangers(of={3: 1, "others": 1}), "must be one of 3 clients, by position or by the name of its site. Got 3."
+    ),
+    Refused(strangers(of={"Bon": 1, "others": 1}), "Got 'Bon'. Did you mean 'Bonn'?"),
+    Refused(
+        strangers(of={1: 1, "Bonn": 1, "others": 1}),
+        "Every client in local_components .* must be given once. Got client 1 twice.",
+    ),
+    Refused(
+        strangers(of={0: 1, 1: 1}),
+        "must be complete. Got none for Trier. Give it one, or all that are left by 'others'.",
+    ),
+    Refused(
+        {"algorithm": "uda", "start": np.eye(8)[:2]},
+        "The algorithm with a start must be one that iterates: krylov, .* Got uda. Use krylov",
+    ),
+    Refused(
+        {"start": np.full((2, 8), np.nan)},
+        "must be finite rows. Got shape (2, 8). Give one component per row",
+        ValueError,
+    ),
+    Refused({"start": np.ones(8)}, "must be finite rows. Got shape (8,)", ValueError),
+    Refused(
+        {"start": np.eye(5)},
+        "number of columns must be 5, as in what this run asks. Got 8. Align the features",
+        ValueError,
+    ),
+    Refused({"data": [GOOD[:1]], "n_components": 1}, ALIKE, DataError),
+    *[Refused(scaled(exponent, "krylov"), SMALL, DataError) for exponent in (-147, -152, -160, -170, -300)],
+    *[Refused(scaled(-152, name), SMALL, DataError) for name in ("ssi", "faps", "local_power", "uda")],
+    Refused({"data": [(GOOD * 1e18).astype(np.float32)]}, "1e+16 in single precision. Got a larger one", DataError),
+    Refused({"data": [(GOOD * 1e-22).astype(np.float32)]}, "of usual size, 1e-18 at least. Got squares of", DataError),
+    Refused(
+        {"algorithm": "covariance", "data": [np.ones((1, 3))], "n_components": 1, "dp": HARDLY},
+        "with noise, must be at least 2",
+        ValueError,
+    ),
+    *[
+        Refused({"algorithm": name, "data": mixed(0).shards, "participation": 0.5}, f"{FRACTION}Got {name}. Use ssi.")
+        for name, algorithm in registry.ALGORITHMS.items()
+        if name in PLAIN and algorithm.fixed_set
+    ],
+    *[
+        Refused({"algorithm": name, "mask": True, "fraction": 0.5}, f"{FORGET}Got {name}.*. Use ssi.")
+        for name in ("faps(max_rounds=3)", "per_pca(eta=0.1)")
+    ],
+    *[
+        Refused(
+            {"algorithm": "auto", "dp": "dp(epsilon=1.0, delta=1e-6, clip=10.0)", **rounds},
+            "^max_rounds with dp must be at most 100, as every round takes a part of the budget. Got "
+            f"{got}. Start with max_rounds=5.",
+        )
+        for rounds, got in (({}, "1000, the default of auto"), ({"max_rounds": 200}, "200"))
+    ],
+    *[
+        Refused({"algorithm": "auto", "data": RANGED, "dp": RANGES, **more}, "with ranges of dp must be")
+        for more in ({"scale": "std"}, {"center": False}, {"columns": ["age"]})
+    ],
+    *[
+        Refused({"data": [np.tile(row, (25, 1)), np.tile(row, (15, 1))], "n_components": 1, **how}, ALIKE, DataError)
+        for row in ([5.0, 5.0, 5.0], [0.1, 1e7 / 3, -3.3])
+        for how in ({}, {"mask": True}, {"answers": "fixed"}, {"scale": "max_abs"})
+    ],
+    *[
+        Refused(
+            {"data": [np.zeros((9, 3))], "n_components": 1, "center": center},
+            "from one another. Got zeros only, or numbers whose squares",
+            DataError,
+        )
+        for center in (True, False)
+    ],
+    *[
+        Refused(
+            {"data": [GOOD * [1.0, 1.0, 1e-160, 1.0, 1e-155]], "n_components": 1, "scale": scale},
+            "must be 1e-145 at least. Got smaller columns 2, 4. Scale them first.",
+            DataError,
+        )
+        for scale in ("std", "max_abs")
+    ],
+    *[
+        Refused({"algorithm": name, "data": [np.zeros((4, 6)), np.zeros((1, 6))]}, "Got zeros only", DataError)
+        for name in ("consensus_rpca", "dcf_pca")
+    ],
+    *[
+        Refused({"algorithm": name, "n_components": 0.9}, f"n_components of {name} must be a whole number, the rank")
+        for name in ("consensus_rpca", "dcf_pca")
+    ],
+    Refused({"backend": "spark"}, "backend must be one of 'in_process', 'ray'"),
+    Refused({"backend": "ray", "participation": lambda number: (0,)}, "participation with Ray must be a fraction"),
+    Refused({"backend": {"num_cpus_per_client": 2}}, "backend must be 'in_process', 'ray' or a Ray(...). Got {"),
+    Refused(
+        {"mask": True, "backend": Ray(answers="summed")}, "must be left out where the answers of clients are summed"
+    ),
+    Refused({"data": [*two_lead(5), np.full((4, 8), np.nan)], "mask": True}, "missing=", DataError),
+    Refused(
+        {"data": [np.eye(4), np.zeros((60, 4)), np.zeros((60, 4))], "center": False, "max_share": 0.34},
+        "Raise max_share",
+        DataError,
+    ),
+    Refused(
+        {"algorithm": "median_pca", "data": list(np.random.default_rng(0).standard_normal((6, 1, 5)))},
+        "The rows of most clients must be different.*join clients of few rows",
+        DataError,
+    ),
+    Refused(
+        {"data": list(np.random.default_rng(0).standard_normal((2, 5, 400))), "n_components": "signal"},
+        "must be at most 316. Got 400",
+        DataError,
+    ),
+    Refused(
+        {"algorithm": FedOAPM(qr_every=50, tol=0.0), "data": [1e6 * np.diag(np.arange(6.0, 0.0, -1.0))] * 2},
+        "qr_every of fed_oapm must be small enough for the eigenvalues. Got 50",
+    ),
+    Refused(
+        {"data": {"north": pd.DataFrame(GOOD[:40]), "south": pd.DataFrame(GOOD[40:])[[3, 2, 1, 0, 4]]}},
+        "with names",
+        DataError,
+    ),
+    Refused(
+        {"data": [pd.DataFrame(GOOD[:, :3], columns=["a", " a", "b"])], "n_components": 1},
+        "must be named differently. Got 'a' more than once.",
+        DataError,
+    ),
+]
+ONE_TABLE = [
+    Refused(
+        on(TABLE, TABLE[:, :4]),
+        "The columns of client 1 must be 5, as those of client 0. Got 4. Align the features first.",
+        DataError,
+    ),
+    Refused(
+        on(TABLE, spoilt((0, 0, np.nan), (3, 2, np.nan), (4, 4, -np.inf))),
+        "The data of client 1 must be finite. Got 2 NaN and 1 infinite entries. The first is in row 0 "
+        "(from 0 on), column 0. Impute or drop these entries before "
+        'the run, or use missing="mean".',
+        DataError,
+    ),
+    Refused(
+        on(spoilt((0, 0, np.inf), (1, 0, -np.inf))),
+        "The data of client 0 must be finite. Got 0 NaN and 2 infinite entries.",
+        DataError,
+    ),
+    Refused(
+        on(TABLE, TABLE, spoilt((1, 1, np.nan)).astype(np.float32)),
+        "The data of client 2 must be finite. Got 1 NaN and 0 infinite entries.",
+        DataError,
+    ),
+    Refused(
+        on(TABLE, scipy.sparse.csr_array(spoilt((1, 1, np.nan)))),
+        "The data of client 1 must be finite. Got 1 NaN and 0 infinite entries.",
+        DataError,
+    ),
+    Refused(
+        on(TABLE, np.ma.masked_greater(TABLE, 1.0)),
+        f"The data of client 1 must be whole. Got {int((TABLE > 1.0).sum())} masked entries. Fill them before the run.",
+        DataError,
+    ),
+    Refused(
+        on(TABLE, TABLE[:0]),
+        "The data of client 1 must be at least one row and one column. Got (0, 5). Leave it out.",
+        DataError,
+    ),
+    Refused(
+        on(TABLE[:, :0]),
+        "The data of client 0 must be at least one row and one column. Got (20, 0). Leave it out.",
+        DataError,
+    ),
+    Refused(
+        on(TABLE, TABLE[:, 0]),
+        "The data of client 1 must be a two-dimensional array of real numbers, one row per sample. Got 1 dimension of "
+        "dtype float64. Convert it first; a vector becomes x[:, None].",
+        DataError,
+    ),
+    Refused(
+        on(np.array([["a", "b"]])),
+        "The data of client 0 must be a two-dimensional array of real numbers, one row per sample. Got 2 dimensions of "
+        "dtype <U1.",
+        DataError,
+    ),
+    Refused(on(TABLE * 1j), "Got 2 dimensions of dtype complex128.", DataError),
+    Refused(on(), "shards must be a list of arrays, one per client. Got none. Use [X] for one client.", DataError),
+    Refused(
+        {"shards": TABLE},
+        "shards must be a list of arrays, one per client. Got ndarray of shape (20, 5). Use [X] for one client.",
+        DataError,
+    ),
+    Refused({"shards": scipy.sparse.csr_array(TABLE)}, "Got csr_array of shape (20, 5). Use [X]", DataError),
+    Refused({"shards": "data.npy"}, "shards must be a list of arrays, one per client. Got str.", DataError),
+    Refused(
+        {"shards": 3}, "shards must be a list of arrays, one per client. Got int. Use [X] for one client.", DataError
+    ),
+    Refused(
+        on(constant(0.0, 3), constant(0.0, 3), scale="std"),
+        'Every column under scale="std" must be varying. Got constant column 3. Drop it, or use scale=None.',
+        DataError,
+    ),
+    Refused(
+        on(constant(1e7 / 3, 0, 4), constant(1e7 / 3, 0, 4)[:7], scale="std"),
+        'Every column under scale="std" must be varying. Got constant columns 0, 4.',
+        DataError,
+    ),
+    Refused(
+        {"algorithm": "kryov"},
+        f"The algorithm must be one of {', '.join(registry.ALGORITHMS)}, auto. Got 'kryov'. Did you mean 'krylov'?",
+    ),
+    Refused({"algorithm": "FAPS"}, "Did you mean 'faps'?"),
+    Refused({"algorithm": "xyz"}, "Got 'xyz'. Choose one of these."),
+    Refused({"algorithm": "ssi(3)"}, "Got 'ssi(3)'. Give parameters by name, as plain values."),
+    Refused({"algorithm": "ssi(tol=open('x'))"}, "Give parameters by name, as plain values."),
+    Refused({"algorithm": type(make("ssi"))}, "The algorithm must be a name, an instance, or a spec such as"),
+    Refused(
+        {"algorithm": "krylov(tool=1e-3)"},
+        "Every parameter of krylov must be among oversample, tol, min_rounds, max_rounds, patience, max_basis. Got "
+        "'tool'. Did you mean 'tol'?",
+    ),
+    Refused({"algorithm": "uda", "tol": 1e-3}, "Every parameter of uda must be among oversample. Got 'tol'."),
+    Refused({"tol": -1.0}, "tol of krylov must be a finite number of at least 0. Got -1.0."),
+    Refused({"tol": float("nan")}, "tol of krylov must be a finite number of at least 0. Got nan."),
+    Refused({"max_rounds": 0}, "max_rounds of krylov must be a whole number of at least 1. Got 0."),
+    Refused({"min_rounds": 5, "max_rounds": 3}, "max_rounds of krylov must be a whole number of at least 5. Got 3."),
+    Refused(
+        {"n_components": 6},
+        "n_components must be at most min(n_samples, n_features) = min(20, 5) = 5. Got 6. Ask for fewer components.",
+    ),
+    Refused(
+        {"n_components": 4, **on(TABLE[:2], TABLE[2:3])},
+        "n_components must be at most min(n_samples, n_features) = min(3, 5) = 3. Got 4.",
+    ),
+    Refused({"n_components": 0}, "n_components must be a whole number of at least 1, or a fraction"),
+    Refused({"n_components": 1.0}, 'strictly between 0 and 1, or "signal", or "shared". Got 1.0.'),
+    Refused({"n_components": True}, "n_components must be a whole number of at least 1, or a fraction"),
+    Refused({"scale": "sd"}, "scale must be one of None, 'std', 'max_abs'. Got 'sd'. Did you mean 'std'?"),
+    Refused({"center": "yes"}, "center must be one of True, False, None. Got 'yes'."),
+    Refused({"seed": -1}, "seed must be a whole number of at least 0 and at most 4611686018427387904. Got -1."),
+    Refused({"min_clients": 0}, "min_clients must be a whole number of at least 1. Got 0."),
+    Refused(
+        {"algorithm": "ssi", "participation": 0.0}, "The fraction of clients must be above 0 and at most 1. Got 0.0."
+    ),
+    Refused({"algorithm": "ssi", "participation": 1.5}, "and at most 1. Got 1.5. Use 1.0 for all of them."),
+    Refused({"algorithm": "ssi", "participation": "all"}, "Got 'all'. Use 1.0 for all of them."),
+    Refused({"participation": lambda m: None}, "What participation returns must be clients. Got None."),
+    Refused(
+        {"checkpoint": "/none/such/run.ckpt"},
+        "The folder of the checkpoint must be there. Got none at /none/such. Make it first.",
+    ),
+    Refused(
+        {"participation": lambda m: [0, 1]},
+        "Every client that participation names must be between 0 and 0. Got 1. Return positions in shards.",
+    ),
+    Refused(
+        on(TABLE, spoilt((17, 4, np.nan), (12, 1, np.nan)), n_components=1),
+        "2 NaN and 0 infinite entries. The first is in row 12 (from 0 on), column 1. I",
+        DataError,
+    ),
+]
+BY_COLUMNS = [
+    Refused(
+        {"tables": [people.X[:, :5], people.X[:80, 5:]], "scale": "std"},
+        "The rows of client 1 must be 90, as at client 0. Got 80. Keep the rows of the same",
+        DataError,
+    ),
+    Refused(
+        lab(lambda t: t.rename(index={"P007": "P999"})),
+        "The ids of the rows of client 1 (lab) must be those of client 0 (hospital). Got 90, without 'P007' "
+        "and with, beyond them, 'P999'. Keep the rows of the same people",
+        DataError,
+    ),
+    Refused(
+        lab(lambda t: t.rename(index={"P007": "P008"})),
+        "The ids of the rows of client 1 (lab) must be different ones. Got 'P008' more than once. Keep one",
+        DataError,
+    ),
+    Refused(
+        lab(lambda t: t.rename(index={"P007": " "})),
+        "The ids of the rows of client 1 (lab) must be there for every row. Got 1 empty",
+        DataError,
+    ),
+    Refused(
+        lab(lambda t: t.reset_index(drop=True)),
+        "The ids of the rows must be given by all parties, or by none. Got some at client 0 (hospital), none",
+        DataError,
+    ),
+    Refused(
+        lab(lambda t: t.assign(gene0=1.0)),
+        'Every column of client 1 (lab) must be varying under scale="std". Got a constant in gene0.',
+        DataError,
+    ),
+    Refused(
+        {"tables": [people.X, np.column_stack([people.X[:, 0], np.full(90, np.nan)])], "missing": "mean"},
+        "Every column of client 1 must be there. Got no value at all in column 1",
+        DataError,
+    ),
+    Refused(
+        {"tables": [np.ones((9, 2)), np.zeros((9, 3))], "n_components": 1},
+        "The rows of all parties together must be different from one another",
+        DataError,
+    ),
+    Refused(
+        {"tables": [people.X, people.X * 1e100], "n_components": 1},
+        "The data of client 1 must be of usual size",
+        DataError,
+    ),
+    Refused({"n_components": 13}, "n_components must be at most min(n_samples, n_features) = min(90, 12)"),
+    Refused(
+        {"algorithm": "faps"},
+        "must be one that needs nothing but products: krylov, ssi, local_power, fed_oapm, covariance",
+    ),
+    *[Refused({"algorithm": name}, f"Got {name}. Use krylov.") for name in ("dcf_pca", "per_pca", "wda")],
+    Refused(
+        {"algorithm": "ssi", "max_rounds": 5, "dp": "dp(epsilon=1, delta=1e-6, clip=1)"}, "left out, as to hide one per"
+    ),
+    Refused(
+        {"algorithm": "ssi", "channel": "air(noise_std=1.0)"},
+        'channel with split="columns" must be left out, as each party',
+    ),
+    Refused(
+        {"columns": ["a", "b"]}, 'columns with split="columns" must be left out, as each party has columns of its own'
+    ),
+    Refused({"algorithm": "ssi", "fraction": 0.5}, 'fraction with split="columns" must be 1.0, as no other party has'),
+    Refused(
+        {"evaluate": True}, 'evaluate with split="columns" must be False, as the variance left out says it exactly'
+    ),
+    Refused({"influence": True}, 'influence with split="columns" must be False, as without a client'),
+    Refused({"monitor": True}, 'monitor with split="columns" must be False, as limits for new people need the columns'),
+    Refused(
+        {"wire": "float32", "tol": 1e-6},
+        'wire with split="columns" must be "float64", as loadings are made of the scores',
+    ),
+    Refused(
+        {"start": np.eye(12)[:2]}, 'start with split="columns" must be left out, as it begins with scores of people'
+    ),
+    Refused({"participation": lambda number: [0]}, 'participation with split="columns" must be left out, as no other'),
+    Refused({"split": "diagonal"}, "split must be one of 'rows', 'columns'"),
+]
+BY_NAME = [
+    Refused(
+        {"data": [*ALIKE_NAMED[:2], SiteRows(GOOD[50:], (*NAMES, "dose"))]},
+        "^The columns of client 2 must be those of client 0, 4 by name. Got 5, with, beyond them, 'dose'. "
+        "Name the columns of the run (columns=[...]), or align the files.",
+        DataError,
+    ),
+    Refused(
+        {"data": [*ALIKE_NAMED[:2], SiteRows(GOOD[50:, :3], NAMES[:3])]},
+        "^The columns of client 2 must be those of client 0, 4 by name. Got 3, without 'beat'. Align the files.",
+        DataError,
+    ),
+    Refused(
+        {"data": [*ALIKE_NAMED[:2], SiteRows(GOOD[50:, :4], (*NAMES[:3], "pulse"))]},
+        "Got 4, without 'beat' and with, beyond them, 'pulse'. Align the files.",
+        DataError,
+    ),
+    Refused(
+        {"data": [*ALIKE_NAMED[:2], GOOD[50:, :4]]},
+        "^The columns of client 2 must be those of client 0, 4 by name. Got 4 without names. "
+        "Give all clients names of columns, or none.",
+        DataError,
+    ),
+    Refused(
+        {"data": [GOOD[:30, :4], *ALIKE_NAMED[1:]]},
+        "^The columns of client 1 must be those of client 0, 4 without names. Got 4 with names.",
+        DataError,
+    ),
+    Refused(
+        {"data": [*ALIKE_NAMED[:2], SiteRows(GOOD[50:, :4], (*NAMES[:3], "age"))]},
+        "^The columns of client 2 must be named differently. Got 'age' more than once. Rename them.",
+        DataError,
+    ),
+    *[
+        Refused(
+            {"data": ALIKE_NAMED, "columns": columns}, f"^columns must be names of columns. Got {got}. Write columns="
+        )
+        for columns, got in ((3, "3"), ([], "[]"), ("a,,b", "'a,,b'"), (["a", 1], "['a', 1]"))
+    ],
+    Refused({"data": ALIKE_NAMED, "columns": "a,b,a"}, "^columns must be different names. Got 'a' more than once."),
+]
+QUESTION = [
+    Refused({"algorithm": "krylov"}, "^algorithm of a Question must be of class Algorithm. Got 'krylov'. Use the"),
+    Refused({"mask": True}, "^mask of a Question must be of class MaskedSums. Got True. Use the short form"),
+    Refused({"seed": -1}, "^seed must be a whole number of at least 0"),
+    Refused({"evaluate": "yes"}, "^evaluate must be one of True, False. Got 'yes'."),
+    Refused({"fraction": 0.5}, "^The algorithm with a fraction of the clients must be one whose rounds may"),
+    Refused({"algorithm": make("uda"), "mask": MaskedSums()}, "^The algorithm under masks must be one whose"),
+    Refused({"scale": "max_abs", "mask": MaskedSums()}, "^scale under masks must be None or 'std'"),
+    Refused({"dp": DP(epsilon=1.0, delta=1e-6, clip=1.0)}, "^max_rounds with dp must be at most 100, as every"),
+    Refused(
+        {
+            "algorithm": make("ssi", max_rounds=3),
+            "dp": DP(epsilon=1.0, delta=1e-6, clip=1.0),
+            "mask": MaskedSums(self_masks=False),
+        },
+        "^self_masks of the masks must be True with dp",
+    ),
+]
+BITS = [
+    Refused(
+        {"algorithm": "krylov(tol=1e-9)", "wire": "float32"},
+        "^tol of krylov with wire='float32' must be at least 1e-07. Got 1e-09.",
+    ),
+    Refused(
+        {"algorithm": "ssi", "wire": "float16"},
+        "^tol of ssi with wire='float16' must be at least 0.001. Got 1e-06. Raise it, or use",
+    ),
+    Refused(
+        {"algorithm": "ssi", "wire": "float8"},
+        "^wire must be one of 'auto', 'float64', 'float32', 'float16'. Got 'float8'.",
+    ),
+    Refused(
+        {"algorithm": "ssi(max_rounds=3)", "wire": "float32", "dp": "dp(epsilon=1.0, delta=1e-6, clip=10.0)"},
+        '^wire with dp must be "float64" or "auto", as there is',
+    ),
+    Refused(
+        {"algorithm": "ssi", "wire": "float32", "channel": AirChannel(noise_std=0.1)},
+        '^wire over the air must be "float64" or',
+    ),
+    *[
+        Refused(
+            {"algorithm": algorithm, "wire": bits},
+            "^The algorithm with fewer bits must be one in which no rounding builds up",
+        )
+        for algorithm, bits in (("faps(tol=0.001)", "float16"), ("exact_per_pca(local_components=1)", "float32"))
+    ],
+]
+WITH_BUDGET = [
+    Refused(
+        {"algorithm": "faps"},
+        "The algorithm with dp must be one whose answers no row can change by more than a bound: krylov, ssi",
+    ),
+    Refused({"algorithm": "uda"}, "Got uda."),
+    Refused(
+        {"algorithm": "ssi"},
+        "max_rounds with dp must be at most 100, as every round takes a part of the budget. Got 1000, the "
+        "default of ssi. Start with max_rounds=5.",
+    ),
+    Refused({"n_components": 0.9}, "n_components with dp must be a whole number. Got 0.9."),
+    Refused({"scale": "max_abs"}, "scale with dp must be None or \"std\". Got 'max_abs'."),
+    Refused({"scale": "std"}, "reach of dp with a scale must be given. Got none."),
+    Refused({"evaluate": True}, "evaluate with dp must be False."),
+    Refused({"missing": "mean"}, "missing with dp must be \"error\". Got 'mean'."),
+    Refused({"checkpoint": "run.ckpt"}, "checkpoint with dp must be left out. Got 'run.ckpt'."),
+    Refused({"dp": "dp(epsilon=1)"}, "The parameters of dp must be complete. Got no delta."),
+    Refused({"dp": 3}, "dp must be a DP, or a string such as"),
+    Refused({"dp": "dp(epsilon=1.0, delta=1.5, clip=4.0)"}, "delta and frame_share of dp must be below 1."),
+    Refused({"dp": "dp(epsilon=-1.0, delta=1e-6, clip=4.0)"}, "epsilon of dp must be"),
+]
+TRACKED = [
+    Refused(
+        {"streams": [np.full((60, 4), np.nan)]},
+        "^The rows of a run of steps must be there and not all zero. Got none. Wait for rows before you start",
+        DataError,
+    ),
+    Refused(
+        {"streams": [np.zeros((120, 4))]},
+        "^The rows of a run of steps must be there and not all zero. Got none in 2 steps.",
+        DataError,
+    ),
+    Refused(
+        {"streams": [np.ones((60, 4))], "n_components": 9},
+        "^n_components must be at most the columns of client 0, 4. Got 9",
+    ),
+    Refused(
+        {"streams": [np.ones((60, 4)), np.ones((60, 3))]},
+        "^The columns of client 1 must be 4, as those of the clients before it",
+        DataError,
+    ),
+    Refused(
+        {"streams": [np.ones((2, 4))], "n_components": 3},
+        "^n_components must be at most the rows of the first step and their",
+        DataError,
+    ),
+    Refused(
+        {"streams": [np.array([[1.0, np.inf]] * 5)], "n_components": 1},
+        "^The data of client 0 at step 0 must be finite or NaN",
+        DataError,
+    ),
+    Refused(
+        {"streams": [np.ones(4)]}, "^The stream of client 0 must be an array of rows, batches, a function", Exception
+    ),
+    Refused({}, "^streams must be a list, one per client. Got none", Exception),
+    Refused(
+        {"streams": [np.ones((60, 4))], "batch": None},
+        "^The batch of a stream that is an array must be a whole number",
+    ),
+    Refused(
+        {"streams": [np.ones((60, 4))], "start": np.ones((3, 4))},
+        "^The basis to start from must be n_components=2 finite rows",
+    ),
+    Refused({"streams": [np.ones((60, 4))], "steps": 0}, "^steps must be a whole number of at least 1. Got 0"),
+    *[
+        Refused({"streams": [np.ones((60, 4))], "tracker": spec}, sentence)
+        for spec, sentence in (
+            (
+                "st_mis",
+                "^The tracker must be one of st_miss, robust_tracking. Got 'st_mis'. Did you mean 'st_miss'?",
+            ),
+            ("st_miss(reuse=-1)", "^reuse of st_miss must be a whole number of at least 0."),
+            ("st_miss(solver='svd')", "^solver of st_miss must be one of 'krylov', 'power'. Got 'svd'."),
+            ("robust_tracking(smallest_outlier=0)", "^smallest_outlier of robust_tracking must be a finite number"),
+            ("st_miss(rank=3)", "^Every parameter of st_miss must be among"),
+        )
+    ],
+    Refused(
+        {"streams": [np.ones((60, 4))] * 3, "channel": AirChannel(noise_std=1.0), "mask": True},
+        "channel under masks must be left out. Got AirChannel(.*). Leave one of them out.",
+    ),
+    Refused(
+        {"streams": [np.ones((60, 4))] * 3, "mask": "yes"},
+        "mask must be True, False, a MaskedSums, or a string such as",
+    ),
+]
+AUDITED = [
+    Refused({"algorithm": "uda", "masked": True}, "A masked algorithm must be one whose clients' answers"),
+    Refused({"algorithm": "local_power", "masked": True}, "Got local_power."),
+    Refused({"clients": []}, "The clients to attack must be at least one."),
+    Refused({"clients": [3]}, "Every client to attack must be"),
+    Refused({"n_components": 0.9}, "n_components of an audit must be"),
+    Refused({"masked": "yes"}, "masked must be"),
+    Refused({"shards": [np.ones((2, 5001))]}, "The columns in an audit must be at most 5000.", DataError),
+    Refused({"algorithm": "ssii"}, "Did you mean 'ssi'?"),
+]
+ESTIMATOR = [
+    Refused({"n_components": 9}, "min(93, 8) = 8. Got 9"),
+    Refused({"sites": [0]}, "sites must be left out of several tables"),
+    Refused({"data": GOOD, "sites": [0, 1]}, "inconsistent numbers of samples", ValueError),
+    Refused({"data": []}, "Expected 2D array", ValueError),
+    Refused(
+        {"n_components": 1, "data": GOOD[:1]}, "The rows must be several, to vary .* Got 1 sample. Give", DataError
+    ),
+    Refused(
+        {"n_components": 1, "data": GOOD[:7], "sites": ["a", "b", None, "a", np.nan, "a", "a"]},
+        "sites must be the name of one for each row. Got 2 rows without. Name them, or leave these rows out.",
+        DataError,
+    ),
+    Refused({"algorithm": "krilov"}, "Did you mean 'krylov'"),
+    Refused({"n_components": "mlee"}, "one of 'mle', 'signal', 'shared'. Got 'mlee'. Did you mean 'mle'"),
+    Refused(
+        {"n_components": "mle", "data": GOOD[:4]},
+        'The rows for n_components="mle" must be at least as many as columns, 5. Got 4. Name a number of',
+        DataError,
+    ),
+    Refused(
+        {"n_components": None, "dp": BUDGET}, "n_components with dp must be a whole number. Got None. Name a number."
+    ),
+    Refused({"n_components": "mle", "dp": BUDGET}, "a whole number. Got 'mle'. Name a number."),
+    Refused({"backend": "rey"}, "backend must be one of 'in_process', 'ray'"),
+    Refused({"mask": True, "scale": "max_abs"}, "scale under masks must be"),
+    *[Refused({**tables_with(**column), **how}, said, DataError) for column, how, said in columns_that_are_none("s")],
+    *[
+        Refused({"data": tables_with(**column)["data"]["s"], **how}, said, DataError)
+        for column, how, said in columns_that_are_none("X")
+    ],
+]
+TRANSFORMED = [
+    Refused({"table": tables_with(**column)["data"]["s"]}, said, DataError)
+    for column, how, said in columns_that_are_none("X")
+    if not how
+]
+UNFITTED = [
+    Refused({"act": act, "X": np.ones((3, 2))}, "not fitted yet", NotFittedError)
+    for act in ("transform", "inverse_transform", "score")
+]
+FITTED = [Refused({"X": np.ones((3, 4))}, "must be 2. Got 4")]
+STRATEGY = [
+    *[Refused({"algorithm": name, "mask": True}, "The algorithm under masks") for name in ("uda", "dr_svd")],
+    *[
+        Refused({"algorithm": "ssi", **wrong}, "must be .* Got ")
+        for wrong in (
+            {"node_timeout": -1},
+            {"round_timeout": 0},
+            {"action": "a b"},
+            {"min_nodes": 0},
+            {"fraction": 0.0},
+        )
+    ],
+    Refused(
+        {"algorithm": "covariance", "dp": SEEDED},
+        "noise_seed of dp at nodes must be None. Got 3.",
+    ),
+    *[Refused({"hosted": way}, "hosted must be one of None, 'stacked', 'summed'") for way in ("sums", 3, True)],
+    Refused(
+        {"algorithm": "uda", "hosted": "summed"},
+        f"The algorithm {SUMMED}one whose clients get one message and send sums: .* Got uda",
+    ),
+    Refused({"algorithm": "dr_svd", "hosted": "summed"}, "Got dr_svd. Use krylov."),
+    Refused({"algorithm": "consensus_rpca", "hosted": "summed"}, "Got consensus_rpca"),
+    Refused({"algorithm": "per_pca", "hosted": "summed"}, "Got per_pca"),
+    Refused({"hosted": "summed", "mask": True}, f"mask {SUMMED}{LEFT_OUT}. Got Masked"),
+    Refused({"algorithm": "ssi", "hosted": "summed", "channel": "air(noise_std=0.1)"}, f"channel {SUMMED}{LEFT_OUT}"),
+    Refused({"hosted": "summed", "influence": True}, f"influence {SUMMED}left out where the answers"),
+]
+STRATEGIES = [
+    Refused(
+        {"name": "Krylov", "fraction": 0.5},
+        "The algorithm with a fraction of the clients must be .* Got krylov. Use ssi.",
+    ),
+    Refused({"name": "STMiss", "reus": 1}, "Every parameter of STMiss must be .*'reus'.*Did you mean 'reuse'"),
+    Refused({"name": "STMiss", "interval": -1.0}, "interval must be"),
+    *[
+        Refused({"name": name, "oversampel": 2}, "'oversampel'.*Did you mean 'oversample'")
+        for name in ("Krylov", "FAPS", "PerPCA", "STMiss")
+    ],
+]
+STANDARDIZE = [
+    Refused({"missing": "median"}, "missing must be one of 'error', 'own_mean', 'mean'"),
+    Refused({"hosted": "summed", "mask": True}, f"mask {SUMMED}{LEFT_OUT}"),
+]
+TRACKING = [
+    Refused(
+        {"tracker": "st_miss", "n_components": 2, "hosted": "summed"},
+        f"The algorithm {SUMMED}one whose clients .* Got st_miss",
+    )
+]
+HOSTS = [
+    Refused({}, "must be one for the clients that this node hosts", Exception),
+    Refused({"max_share": 0.2, "hosted": "summed"}, SUMMED),
+]
+NODES = [Refused({"hosted": "stacked"}, "Every node must be one that hosts clients where hosted='stacked'. Got")]
+NOISE_AT_NODES = [
+    Refused({"rules": rules, "dp": dp, **asked}, sentence, NotEnoughNodes)
+    for asked in ({}, {"mask": True})
+    for rules, dp, sentence in (
+        ({"min_noise": 5.0}, None, "A message to this node must be one that asks for noise. Got one without dp."),
+        ({"min_noise": 1e9}, BUDGET, "The noise at this node must be at least 1e+09 clip^2. Got"),
+        ({"max_clip": 2.0}, BUDGET, "The clip at this node must be at most 2. Got 3."),
+    )
+]
+FLWR_RUN = [
+    *[
+        Refused({"shards-per-node": each}, "shards-per-node must be a whole number of at least 1")
+        for each in (0, -2, 1.5, "many")
+    ],
+    *[
+        Refused({"algorithm": "st_miss", "batch": 20, key: value}, f"{key} with a tracker must be")
+        for key, value in (("dp", "dp(epsilon=1.0, delta=1e-6, clip=2.0)"), ("missing", "mean"), ("evaluate", True))
+    ],
+]
+DOORS: dict[str, tuple[Callable[..., Any], list[Refused]]] = {
+    "simulate": (ran, SIMULATE),
+    "simulate, one table": (one_table, ONE_TABLE),
+    "simulate, by columns": (by_columns, BY_COLUMNS),
+    "simulate, by name": (ran, BY_NAME),
+    "simulate, with a budget": (with_budget, WITH_BUDGET),
+    "question": (asked, QUESTION),
+    "question, in short": (asked_in_short, BITS),
+    "track": (tracked, TRACKED),
+    "audit": (audited, AUDITED),
+    "estimator": (fitted, ESTIMATOR),
+    "estimator, of another table": (transformed, TRANSFORMED),
+    "estimator, before it is fitted": (unfitted, UNFITTED),
+    "estimator, afterwards": (back, FITTED),
+    "strategy": (strategy, STRATEGY),
+    "strategies by name": (named, STRATEGIES),
+    "standardize": (Standardize, STANDARDIZE),
+    "tracking": (TrackingStrategy, TRACKING),
+    "nodes that host clients": (over_hosts, HOSTS),
+    "nodes that are clients": (over_nodes, NODES),
+    "nodes that ask for noise": (insisting, NOISE_AT_NODES),
+    "flwr run": (flwr_run, FLWR_RUN),
+}

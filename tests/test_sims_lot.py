@@ -1,0 +1,144 @@
+"""How far seeds swing, and items drawn by lot and run again."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from cases import every
+
+from sims import __main__ as command
+from sims import catalogue, lot, page
+from sims.catalogue import ITEMS
+from sims.common import record, report, spread
+
+
+@every(
+    ("a", "b", "by"),
+    [
+        ("3.4e-03", "3.4e-03", 1.0),
+        ("3.4e-03", "3.5e-03", 1.0),  # a last digit apart
+        ("2.0e-03", "4.0e-03", 2.0),
+        ("4e-16", "9e-13", 1.0),  # rounding
+        ("0.00", "0.05", 5.0),
+        ("-0.50", "-1.00", 2.0),
+        ("-0.50", "1.00", np.inf),
+        ("-", "12", np.inf),
+        ("7", "8", 1.0),
+    ],
+)
+def test_two_printed_numbers_are_apart_by_a_factor(a, b, by):
+    assert spread.factor(a, b) == pytest.approx(by)
+    assert spread.factor(b, a) == pytest.approx(by)
+
+
+HEADER = ["method", "error", "mean", "span", "s"]
+
+
+def test_the_swing_of_a_row_is_that_of_its_numbers_alone():
+    table = [HEADER, ["a", "2.0e-03", "1.0 (0.5)", "3..9", "1.0"], ["b", "5.0e-01", "1.0 (0.5)", "3..9", "7.5"]]
+    one = [HEADER, ["a", "1.0e-03", "7.0", "3", "9.9"], ["b", "5.0e-01", "3.0", "5", "0.1"]]
+    two = [HEADER, ["a", "8.0e-03", "0.1", "9", "4.1"], ["b", "5.1e-01", "9.0", "5", "0.1"]]
+    assert spread.swings(table, [one, two]) == ["4", "-"]
+    assert spread.swings(table, [one[:2], two[:2]]) == []
+    assert spread.swings([HEADER[:2], ["a", "12"]], [[HEADER[:2], ["a", "-"]]]) == ["any"]
+
+
+def off(printed, again, swing, seeds=10):
+    table = ([["of", "m"], ["a", cell]] for cell in (printed, again))
+    found = spread.compared(*table, seeds, swing)
+    return [(o.printed, o.again) for o in found.off], found.numbers, found.unstated
+
+
+@every(
+    ("printed", "again", "swing", "inside"),
+    [
+        ("2.0e-03", "5.0e-03", ["3"], True),
+        ("2.0e-03", "8.0e-03", ["3"], False),
+        ("2.0e-03", "2.1e-03", ["-"], True),
+        ("2.0e-03", "2.9e-03", ["-"], False),
+        ("2.0e-03", "9.0e+03", ["any"], True),
+        ("1.0e-02 (2.0e-03)", "1.2e-02 (2.5e-03)", None, True),
+        ("1.0e-02 (2.0e-03)", "1.9e-02 (2.0e-03)", None, False),
+        ("6.0e-04 (1.8e-05)", "6.3e-04 (8.9e-04)", None, False),  # a deviation of two seeds, called one of ten
+        ("8.4e-14 (2.3e-14)", "3.4e-13 (9.3e-13)", None, True),
+        ("30..60", "25..70", None, True),
+        ("30..60", "25..130", None, False),
+        ("30..-", "25..900", None, True),
+        ("30..60", "-..-", None, False),
+    ],
+)
+def test_a_second_run_is_held_against_the_spread_that_is_stated(printed, again, swing, inside):
+    assert off(printed, again, swing) == ([] if inside else [(printed, again)], 1, 0)
+
+
+def test_what_has_no_spread_is_counted_as_that():
+    assert off("2.0e-03", "8.0e-03", None) == ([], 1, 1)
+    assert off("2.0e-03", "2.0e-03", ["-"]) == ([], 0, 0)
+
+
+def test_means_and_deviations_agree_in_nearly_all_draws_and_not_when_they_are_others():
+    rng, header = np.random.default_rng(5), ["of", *map(str, range(400))]
+
+    def run(mean, deviation):
+        drawn = rng.normal(mean, deviation, (400, 10))
+        return [header, ["a", *(f"{x.mean():.3e} ({x.std(ddof=1):.3e})" for x in drawn)]]
+
+    assert len(spread.compared(run(1.0, 0.1), run(1.0, 0.1), 10, None).off) <= 4
+    assert len(spread.compared(run(1.0, 0.1), run(1.3, 0.1), 10, None).off) >= 380
+    assert len(spread.compared(run(1.0, 0.1), run(1.0, 0.9), 10, None).off) >= 380
+
+
+def test_rows_of_single_seeds_are_held_against_their_column():
+    table = [["draw", "messages", "error"], ["paper", "55", "-"], ["0", "40..60", "1.0e-03"], ["1", "50", "2.0e-03"]]
+    near = [*table[:2], ["7", "35..80", "3.0e-03"], ["8", "44", "1.1e-03"]]
+    far = [*table[:2], ["7", "35..200", "3.0e-03"], ["8", "44", "1.0e-05"]]
+    assert not spread.compared(table, near, 2, []).off
+    assert [o.again for o in spread.compared(table, far, 2, []).off] == ["35..200", "1.0e-05"]
+
+
+@pytest.fixture
+def drawing(tmp_path, monkeypatch):
+    """Three programs of which each draws its numbers from its seeds, and their records."""
+    monkeypatch.setattr(record, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(lot, "KEPT", tmp_path / "lot.json")
+
+    def experiment(opts):
+        drawn = [np.random.default_rng(seed).normal(5.0, 0.5) for seed in opts.each()]
+        return report.Found("A table", [["of", "mean"], ["all", f"{np.mean(drawn):.2f}"]])
+
+    def named(item):
+        name = item.program.partition("/")[2]
+        return {name: experiment}, name, 4
+
+    monkeypatch.setattr(catalogue.Item, "experiment", named)
+    programs = ["personal/fig3", "personal/fig8", "robust/fig4"]
+    command.main(["--paper", *programs])
+    return programs
+
+
+def test_a_record_says_how_far_single_seeds_swing(drawing):
+    for program in drawing:
+        kept = record.read(program)
+        singles = [np.random.default_rng(seed).normal(5.0, 0.5) for seed in range(4)]
+        most = max(max(x / np.mean(singles), np.mean(singles) / x) for x in singles)
+        assert kept.swings == [f"{most:.2g}"]
+        assert kept.seeds == [0, 1, 2, 3]
+
+
+def test_items_are_drawn_by_lot_and_run_with_other_seeds(drawing, capsys):
+    assert lot.eligible() == drawing
+    draws = [tuple(lot.drawn(2, seed)) for seed in range(40)]
+    assert len(set(draws)) == 3
+    assert lot.drawn(9, 0) == drawing
+    command.main(["--lot", "2", "--seed", "3"])
+    kept = lot.read()
+    assert [again.program for again in kept.runs] == lot.drawn(2, 3)
+    assert {tuple(again.seeds) for again in kept.runs} == {(1000, 1001, 1002, 1003)}
+    assert all((again.numbers, again.unstated, again.off) == (1, 0, []) for again in kept.runs)
+    assert "1 of 1 numbers within the spread stated" in capsys.readouterr().out
+    assert "Of 3 programs that take at most 5 minutes 2 were drawn by lot, with seed 3," in page.text()
+
+
+def test_every_program_in_the_lot_is_of_an_item():
+    kept = lot.read()
+    assert kept is None or {again.program for again in kept.runs} <= {item.program for item in ITEMS}

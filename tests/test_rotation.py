@@ -274,7 +274,7 @@ def test_promax_and_levels_claim_no_correlations(result):
     assert "Loadings are of columns divided by their deviations." in rotate(result, "promax").words
     rows = pd.DataFrame({**dict(zip(NAMES, shards()[0].T, strict=True)), "ward": ["a", "b", "c"] * 100})
     found = rotate(simulate("covariance", [rows], n_components=3, scale="std", levels="ward"))
-    assert "Loadings are of columns as the run has scaled them, levels by their shares." in found.words
+    assert "as the run has scaled them, those made of words by their shares." in found.words
     scores = found.transform(rows)
     np.testing.assert_allclose(np.cov(scores.T), np.eye(3), atol=1e-10)
 

@@ -41,6 +41,7 @@ import numpy as np
 from flower_pca.base import checks, labels, spec
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.linalg import Array
+from flower_pca.names.coding import source_of
 from flower_pca.results.facts import Listing
 from flower_pca.results.pca import PCAResult
 from flower_pca.results.steps import TrackingResult
@@ -184,9 +185,9 @@ class Rotation:
 
     def _units(self) -> list[str]:
         """What the columns are counted in, of which these are loadings."""
-        scale, levels = self.result.asked.get("scale"), self.result.asked.get("levels")
-        if levels:
-            return ["Loadings are of columns as the run has scaled them, levels by their shares."]
+        scale = self.result.asked.get("scale")
+        if self.feature_names is not None and any(map(source_of, map(str, self.feature_names))):
+            return ["Loadings are of columns as the run has scaled them, those made of words by their shares."]
         if scale == "std" and self.result.centered and not self.oblique:
             return ["Loadings are correlations of columns and scores, as columns have variance 1."]
         if scale is not None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import re
-import shlex
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
@@ -15,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from flower_pca.base import hints, labels
 from flower_pca.base.errors import FlowerPCAError
 from flower_pca.commands import common
-from flower_pca.names.columns import enumeration, is_nameless, names_in, no_numbers
-from flower_pca.names.levels import text_of
+from flower_pca.names import coding
+from flower_pca.names.columns import is_nameless, names_in, no_numbers
 from flower_pca.rows.local import LocalData
 
 if TYPE_CHECKING:
@@ -134,27 +132,18 @@ def _of_files(given: argparse.Namespace) -> tuple[list[Any], list[str]]:
 
 
 def _warn_of_words(data: str, tables: Mapping[str, Table]) -> None:
-    """Name the columns of words that a run can use: those in which few words stand in many rows."""
+    """Name the columns of words that a run can use."""
     from flower_pca.data import sources
 
-    cells: dict[str, list[str]] = {}
+    cells: dict[str, list[Any]] = {}
     for spec, table in tables.items():
         there = [name for name, bad in table.words.items() if not is_nameless(name, bad)]
         if not there:
             continue
         for name, found in sources.table(spec, words=there).texts.items():
-            cells.setdefault(name, []).extend(filter(None, map(text_of, found.tolist())))
-    usable = [name for name, found in cells.items() if _is_of_words(found)]
-    if usable:
-        named = shlex.quote(",".join(usable))
-        words = f"With --levels {named} each of these becomes a column of its own."
-        warnings.warn(f"Few words stand in {enumeration(usable)} of {data}. {words}", stacklevel=2)
-
-
-def _is_of_words(cells: Sequence[str]) -> bool:
-    """Whether cells are words of which most stand in several rows, and not numbers with words among them."""
-    words = [cell for cell in cells if not re.fullmatch(r"[-+\d.,'eE\s]+", cell)]
-    return 2 * len(words) > len(cells) and 2 * len(set(cells)) <= len(cells)
+            cells.setdefault(name, []).extend(found.tolist())
+    for hint in coding.hints_of_words(cells, data):
+        warnings.warn(hint, stacklevel=2)
 
 
 def _hints(sites: Sequence[LocalData]) -> list[str]:

@@ -34,7 +34,8 @@ from flower_pca.base.linalg import Array
 from flower_pca.core.algorithm import Algorithm
 from flower_pca.core.settings import COUNTING, DP, MaskedSums
 from flower_pca.estimator import tables
-from flower_pca.names.levels import AsGiven
+from flower_pca.names.coding import Coding
+from flower_pca.names.levels import AsGiven, ByLevels, read_levels
 from flower_pca.names.sites import SiteRows
 from flower_pca.results.pca import PCAResult
 from flower_pca.results.robust import RobustResult
@@ -58,7 +59,7 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
     Args:
         n_components: How many components; the fraction of the total variance in (0, 1) that they shall exceed; None for
             all there are, min(n_samples, n_features); "mle" for Minka's estimate, from the variances of them all; or
-            "signal" for those above what noise alone would give, which the run counts.
+            a word for what the run itself counts: see `Question`.
         algorithm: "auto", which is krylov, or covariance where that costs less; another name, a spec string such as
             "faps(inner_steps=5)", or an instance.
         center: Whether to subtract the mean of all rows.
@@ -194,13 +195,20 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         return likelihood.precision(self.result_).astype(self.components_.dtype, copy=False)
 
     @property
+    def _coding(self) -> Coding | None:
+        """How columns of words become columns of numbers; None where there are none."""
+        if self.levels is None:
+            return None
+        return ByLevels(read_levels(self.levels) or ())
+
+    @property
     def _n_features_out(self) -> int:
         return int(self.n_components_)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
-        tags.input_tags.categorical = self.levels is not None
+        tags.input_tags.categorical = self._coding is not None
         tags.input_tags.allow_nan = self.missing != "error"
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags

@@ -339,7 +339,7 @@ def penalties(opts: report.Options) -> report.Found:
     note = (
         f"Messages to an error of {TARGET:g}, the least..the most of the draws, one start of each; {report.NONE}: not "
         f"in {LIMITS[opts.paper]}. Fig. 4 in small size. Apart: no problem of the paper's; clients with the same rows, "
-        "all or half of them asked in each round, and three clients of three rows."
+        "of whom some are asked in each round, and three clients of three rows."
     )
     return report.Found("Penalties of FAPS: the paper's, and measured from the rows", rows, note)
 
@@ -369,8 +369,10 @@ def _penalized(opts: report.Options) -> list[Penalized]:
         ("Table 1", "the page", whole.pose, 1.0),
         ("Table 4", "the page", partial(_uneven, uneven), 1.0),
         *((f"Fig. 4, kappa={kappa}", "the page", partial(_falling, flat, kappa), 1.0) for kappa in (10, 100, 1000)),
-        ("alike, half of them asked", "apart", _alike, 0.5),
-        ("alike, all asked", "apart", _alike, 1.0),
+        ("8 with the same rows, all asked", "apart", partial(_alike, 8), 1.0),
+        ("8 with the same rows, half asked", "apart", partial(_alike, 8), 0.5),
+        ("8 with the same rows, a quarter asked", "apart", partial(_alike, 8), 0.25),
+        ("4 with the same rows, a quarter asked", "apart", partial(_alike, 4), 0.25),
         ("three clients of three rows", "apart", _few, 1.0),
     ]
     cached = opts.data_dir / f"{IMAGES}.npz"
@@ -381,9 +383,9 @@ def _penalized(opts: report.Options) -> list[Penalized]:
     return found
 
 
-def _alike(seed: int) -> problems.Problem:
-    """Twenty clients with the same rows."""
-    return problems.pose([problems.synthetic(1000, problems.geometric(40, 1.05), seed)] * 20, k=5).condensed()
+def _alike(clients: int, seed: int) -> problems.Problem:
+    """Clients with the same rows."""
+    return problems.pose([problems.synthetic(1000, problems.geometric(20, 1.1), seed)] * clients, k=3).condensed()
 
 
 def _few(seed: int) -> problems.Problem:

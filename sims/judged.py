@@ -131,8 +131,9 @@ JUDGED: Final = {
     ),
     "faps/penalties": Judgement(
         "same",
-        "Not of the paper: what justifies this package's default. With fewer rows than columns on three clients it can "
-        "take twice the rounds, or stall, where the paper's penalties come to the end.",
+        "Not of the paper: what justifies this package's default. Where only some of the clients are asked in each "
+        "round, or hold fewer rows than columns, it takes up to twice the paper's messages, or stalls where those "
+        "converge.",
     ),
     "faps/rule": Judgement(
         "differs",

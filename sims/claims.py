@@ -157,6 +157,12 @@ def _vanishing(rows: Rows) -> bool:
     return all(number(row["the most"]) <= 1e-3 for row in above) and number(rows[0]["||L|| / ||L_0||, the least"]) > 0.5
 
 
+def _no_worse(rows: Rows) -> bool:
+    """Measured penalties take at most 1.3 times the paper's messages, in every draw of the page's problems."""
+    most = [row["measured / paper's"].rpartition("..")[2] for row in rows if row["of"] == "the page"]
+    return all(number(share) <= 1.3 for share in most)
+
+
 def _followed(rows: Rows) -> bool:
     """NoDet's error is below simple PCA's, the more the slower the turn."""
     shares = [number(row["NoDet"]) / number(row["simple PCA"]) for row in rows]
@@ -246,6 +252,9 @@ CLAIMS: Final[Mapping[str, tuple[Claim, ...]]] = {
     ),
     "over_air/theorem36": (Claim("NoDet is below simple PCA, the farther the slower the turn", _followed),),
     "over_air/theorem39": (Claim("after the change the error falls as fast as at the start", _again),),
+    "faps/penalties": (
+        Claim("on the page's problems measured penalties nowhere take more than 1.3 times the messages", _no_worse),
+    ),
     "faps/proposition5": (
         Claim("every answer is what (20) says, to rounding", _to_rounding("of (20), relative")),
         Claim("C_1 does not follow from answers taken for C_1 Z", _above("C_1 from all answers", 0.1)),

@@ -21,11 +21,11 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from time import process_time
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from flower_pca import DataError, make, simulate
+from flower_pca import FAPS, DataError, make, simulate
 from sims import faps_theory
 from sims.common import data, problems, report
 from sims.common.problems import Array
@@ -97,6 +97,7 @@ TABLE4: Final = Size(d=1000, n=36_000, k=10, clients=8)
 TABLE4_PAPER: Final = {"SSI": "337", "LocalPower": "164", "FAPS": "55"}
 CUTS: Final = {"table1": 8, "table2": 32, "fig4": 8, "table4": 4}  # in small size
 STARTS: Final = 3  # of each draw
+PATIENCE: Final = 10**6  # messages without progress after which a run is given up: never, as curves are looked at
 
 
 @dataclass(frozen=True)
@@ -138,8 +139,17 @@ class Course:
         return report.NONE if self.by_rule is None else report.number(float(values[self.by_rule - 1]))
 
 
-def course(algorithm: str, problem: problems.Problem, *, seed: int, messages: int, to_rule: bool = True) -> Course:
-    """Watch a run until the error is reached, and with `to_rule` the paper's rule too."""
+def course(
+    algorithm: str,
+    problem: problems.Problem,
+    *,
+    seed: int,
+    messages: int,
+    to_rule: bool = True,
+    share: float = 1.0,
+    patience: int = PATIENCE,
+) -> Course:
+    """Watch a run, of this share of the clients in each round, until the error is reached, and with `to_rule` (27)."""
     points: list[tuple[float, float, float, float]] = []
     total, true = float(problem.values.sum()), np.sqrt(problem.values[: problem.k])
     spent, begun = 0.0, process_time()
@@ -161,9 +171,10 @@ def course(algorithm: str, problem: problems.Problem, *, seed: int, messages: in
         begun = process_time()
 
     report.ran(algorithm)
-    chosen = make(algorithm, tol=0.0, patience=10 * messages, max_rounds=10 * messages)
+    chosen = make(algorithm, tol=0.0, patience=patience, max_rounds=10 * messages)
     with suppress(problems.EnoughError):
-        simulate(chosen, problem.shards, n_components=problem.k, center=False, seed=seed, on_round=watch)
+        asked = {"participation": share} if share < 1.0 else {}
+        simulate(chosen, problem.shards, n_components=problem.k, center=False, seed=seed, on_round=watch, **asked)
     return Course(*(np.array(column) for column in zip(*points, strict=True)))
 
 
@@ -313,6 +324,75 @@ def rule(opts: report.Options) -> report.Found:
     return report.Found("Rule (27) beside the errors that are printed", rows, note)
 
 
+def penalties(opts: report.Options) -> report.Found:
+    """The paper's penalties and measured ones, on the page's problems and where the paper's do better."""
+    rows: list[list[object]] = [["problem", "of", "paper's", "measured", "measured / paper's"]]
+    runs = {"paper's": METHODS["FAPS"], **MEASURED}
+    for name, of, pose, share in _penalized(opts):
+        counts = []
+        for seed in opts.each():
+            report.progress(f"penalties, {name}, draw {seed}")
+            posed = pose(seed)
+            counts.append([_to_target(spec, posed, share, opts) for spec in runs.values()])
+        shares = [b / a for a, b in counts if a < np.inf]
+        rows.append([name, of, *(_range(column, ".0f") for column in zip(*counts, strict=True)), _range(shares, ".2f")])
+    note = (
+        f"Messages to an error of {TARGET:g}, the least..the most of the draws, one start of each; {report.NONE}: not "
+        f"in {LIMITS[opts.paper]}. Fig. 4 in small size. Apart: no problem of the paper's; clients with the same rows, "
+        "of whom some are asked in each round, and three clients of three rows."
+    )
+    return report.Found("Penalties of FAPS: the paper's, and measured from the rows", rows, note)
+
+
+def _to_target(spec: str, posed: problems.Problem, share: float, opts: report.Options) -> float:
+    """Messages to the error, infinite for never; runs go over to the paper's penalties, or give up, as for users."""
+    patience, limit = FAPS().patience, LIMITS[opts.paper]
+    seen = course(spec, posed, seed=0, messages=limit, to_rule=False, share=share, patience=patience)
+    return float(seen.to_target or np.inf)
+
+
+def _range(found: Sequence[float], spell: str) -> str:
+    """The least..the most."""
+    words = [format(x, spell) if x < np.inf else report.NONE for x in sorted(found)] or [report.NONE]
+    return words[0] if words[0] == words[-1] else f"{words[0]}..{words[-1]}"
+
+
+Penalized: TypeAlias = tuple[str, str, Callable[[int], problems.Problem], float]
+
+
+def _penalized(opts: report.Options) -> list[Penalized]:
+    """The problems: name, whose it is, how it is posed, and the share of the clients that is asked in each round."""
+    whole, uneven, flat = TABLE1, TABLE4, FIG4.cut(CUTS["fig4"])
+    if not opts.paper:
+        whole, uneven, flat = whole.cut(32), uneven.cut(CUTS["table4"]), FIG4.cut(32)
+    found: list[Penalized] = [
+        ("Table 1", "the page", whole.pose, 1.0),
+        ("Table 4", "the page", partial(_uneven, uneven), 1.0),
+        *((f"Fig. 4, kappa={kappa}", "the page", partial(_falling, flat, kappa), 1.0) for kappa in (10, 100, 1000)),
+        ("8 with the same rows, all asked", "apart", partial(_alike, 8), 1.0),
+        ("8 with the same rows, half asked", "apart", partial(_alike, 8), 0.5),
+        ("8 with the same rows, a quarter asked", "apart", partial(_alike, 8), 0.25),
+        ("4 with the same rows, a quarter asked", "apart", partial(_alike, 4), 0.25),
+        ("three clients of three rows", "apart", _few, 1.0),
+    ]
+    cached = opts.data_dir / f"{IMAGES}.npz"
+    if cached.is_file():
+        X = data.read(str(cached))
+        n = X.shape[0] if opts.paper else IMAGE_ROWS
+        found.insert(2, ("Fashion-MNIST, centred", "the page", partial(_pictures, X, n, True), 1.0))
+    return found
+
+
+def _alike(clients: int, seed: int) -> problems.Problem:
+    """Clients with the same rows."""
+    return problems.pose([problems.synthetic(1000, problems.geometric(20, 1.1), seed)] * clients, k=3).condensed()
+
+
+def _few(seed: int) -> problems.Problem:
+    X = np.random.default_rng([77, seed]).standard_normal((9, 6)) * problems.geometric(6, 1.5)
+    return problems.pose(problems.evenly(X, 3), k=2)
+
+
 def _uneven(size: Size, seed: int) -> problems.Problem:
     X = problems.synthetic(size.n, problems.geometric(size.leading, size.xi), seed)
     share = size.n // sum(range(1, size.clients + 1))
@@ -373,6 +453,7 @@ EXPERIMENTS: Final[report.Experiments] = {
     "table4": table4,
     "rule": rule,
     "leading": leading,
+    "penalties": penalties,
     "proposition2": faps_theory.recovered,
     "proposition3": faps_theory.multipliers,
     "proposition5": faps_theory.mask,

@@ -129,6 +129,12 @@ JUDGED: Final = {
         "Not of the paper: what justifies the 250 columns. With 500 of them, drawn anew, counts lie within what draws "
         "and starts differ by (37 to 109 messages of FAPS on Table 4).",
     ),
+    "faps/penalties": Judgement(
+        "same",
+        "Not of the paper: what justifies this package's default. Where only some of the clients are asked in each "
+        "round, or hold fewer rows than columns, it takes up to twice the paper's messages, or stalls where those "
+        "converge.",
+    ),
     "faps/rule": Judgement(
         "differs",
         "The printed errors are not those of the printed rule. Where SSI's error is the paper's 1.06e-7, its KKT "

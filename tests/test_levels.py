@@ -278,3 +278,47 @@ def test_a_file_of_words_alone(tmp_path):
     result = simulate("covariance", [rows[:90], rows[90:]], n_components=3, levels=WORDS)
     is_pooled_coded(result, coded(ROWS, EVERY, numbers=[]))
     np.testing.assert_allclose(result.transform(str(tmp_path / "words.csv")), result.transform(ROWS), atol=1e-12)
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_the_estimator_takes_columns_of_words(whole):
+    pytest.importorskip("sklearn")
+    from sklearn.base import clone
+
+    from flower_pca import FederatedPCA
+
+    if whole:
+        given, sites = ROWS, np.repeat(list(TABLES), [len(rows) for rows in TABLES.values()])
+    else:
+        given, sites = TABLES, None
+    made = clone(FederatedPCA(3, scale="std", algorithm="covariance", levels=["ward", "sex"]))
+    found = made.fit(given, sites=sites)
+    names = ["age", *(f"ward={level}" for level in EVERY["ward"]), "pressure", "sex=f", "sex=m", "weight"]
+    assert found.result_.feature_names_in_.tolist() == names
+    assert found.feature_names_in_.tolist() == ["age", "ward", "pressure", "sex", "weight"]
+    assert found.n_features_in_ == 5
+    Z = coded(ROWS, EVERY)
+    in_order = [0, 3, 4, 5, 6, 1, 7, 8, 2]
+    is_pooled(found.result_, Z[:, in_order])
+    np.testing.assert_allclose(found.transform(ROWS), Z[:, in_order] @ found.components_.T, atol=1e-12)
+    np.testing.assert_allclose(found.transform(list(TABLES.values())), found.transform(ROWS))
+    mixed = ROWS[ROWS.columns[::-1]]
+    np.testing.assert_array_equal(found.transform(mixed), found.transform(ROWS))
+
+
+def test_the_estimator_finds_all_components_of_words_that_there_are():
+    pytest.importorskip("sklearn")
+    from flower_pca import FederatedPCA
+
+    found = FederatedPCA(levels="ward,sex", columns="ward,sex").fit(TABLES)
+    assert found.n_components_ == 4  # of 4 wards and 2 sexes, of which one each follows from the others
+    is_pooled(found.result_, coded(ROWS, EVERY, numbers=[]), 1e-10)
+    assert found.result_.left_out_variance_ == pytest.approx(0.0, abs=1e-9)
+    listed = FederatedPCA(2, levels={"ward": ["medicine", "other"]}, columns=NUMBERS).fit(TABLES)
+    assert listed.result_.feature_names_in_.tolist() == [*NUMBERS, "ward=medicine", "ward=other"]
+    with pytest.raises(DataError, match=r"must be numbers\. Got '[fm]' in column sex"):
+        FederatedPCA(2, levels="ward").fit(TABLES)
+    with pytest.raises(ConfigError, match=r"levels must be of tables with names\. Got a ndarray without"):
+        FederatedPCA(2, levels="ward").fit(np.eye(4))
+    with pytest.raises(DataError, match=r"must be among eye, icu, medicine, surgery\. Got 'burns'"):
+        FederatedPCA(2, levels="ward,sex").fit(TABLES).transform(ROWS.assign(ward="burns"))

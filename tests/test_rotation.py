@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 from builders import rotation as random_rotation
 from cases import every
@@ -237,6 +238,47 @@ def test_show_prints_all_of_a_rotation_as_json(saved_with_names, capsys):
     assert said["feature_names"] == NAMES
     for name in ("loadings", "matrix", "correlations", "explained_variance", "explained_variance_ratio"):
         np.testing.assert_array_equal(said[name], getattr(found, name))
+
+
+UNITS = {
+    "std": "Loadings are correlations of columns and scores, as columns have variance 1.",
+    "max_abs": "Loadings are of columns divided by their largest values.",
+    None: "Loadings are in the units of the columns.",
+}
+
+
+@pytest.mark.parametrize("scale", UNITS)
+def test_show_says_what_the_rotated_loadings_are_of_and_scores_go_with_them(scale, tmp_path, capsys):
+    sizes = np.geomspace(1.0, 30.0, 12)  # units that are unlike
+    tables = [pd.DataFrame(X * sizes + 5.0, columns=NAMES) for X in shards()]
+    path = simulate("covariance", tables, n_components=3, scale=scale).save(tmp_path / "result.npz")
+    assert UNITS[scale] in flower_pca(capsys, "show", path, "--rotate", "varimax")[1]
+    said = json.loads(flower_pca(capsys, "show", path, "--json", "--rotate", "varimax")[1])["rotation"]
+    loadings, X = np.array(said["loadings"]), pd.concat(tables)
+    frame = {"std": X.std(ddof=0), "max_abs": X.abs().max(), None: 1.0}[scale]
+    Z = ((X - X.mean()) / frame).to_numpy()
+    _, s, V = np.linalg.svd(Z, full_matrices=False)
+    explained = Z @ V[:3].T @ V[:3]
+    scores = rotate(PCAResult.load(path)).transform(X)
+    np.testing.assert_allclose(scores @ loadings.T, explained, atol=1e-9 * s[0])
+    np.testing.assert_allclose(np.cov(scores.T), np.eye(3), atol=1e-10)
+    # the covariance of scaled columns with scores: of columns of variance 1 their correlation
+    np.testing.assert_allclose(Z.T @ scores / (len(Z) - 1), loadings, atol=1e-9)
+    if scale == "std":
+        together = np.corrcoef(np.hstack([X, scores]).T)[:12, 12:]
+        np.testing.assert_allclose(together, loadings * np.sqrt((len(Z) - 1) / len(Z)), atol=1e-10)
+        theirs = pytest.importorskip("factor_analyzer").Rotator(method="varimax", max_iter=5000, tol=1e-15)
+        known = theirs.fit_transform(V[:3].T * s[:3] / np.sqrt(len(Z) - 1))
+        np.testing.assert_allclose(alike(known, loadings), loadings, atol=1e-7)
+
+
+def test_promax_and_levels_claim_no_correlations(result):
+    assert "Loadings are of columns divided by their deviations." in rotate(result, "promax").words
+    rows = pd.DataFrame({**dict(zip(NAMES, shards()[0].T, strict=True)), "ward": ["a", "b", "c"] * 100})
+    found = rotate(simulate("covariance", [rows], n_components=3, scale="std", levels="ward"))
+    assert "as the run has scaled them, those made of words by their shares." in found.words
+    scores = found.transform(rows)
+    np.testing.assert_allclose(np.cov(scores.T), np.eye(3), atol=1e-10)
 
 
 @pytest.mark.slow

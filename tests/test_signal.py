@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,11 @@ from fake_grid import grid_of, in_a_run
 
 from flower_pca import ConfigError, DataError, PCAResult, cli, simulate, strategies
 from flower_pca.base.bits import signs
+from flower_pca.base.errors import ProtocolError
+from flower_pca.core.model import Model
 from flower_pca.core.stage import KEY
 from flower_pca.rows.local import LocalData
+from flower_pca.stages.lanczos import Lanczos
 from flower_pca.stages.signal import Signal
 
 NOISE = np.geomspace(0.6, 1.6, 12)
@@ -215,6 +219,125 @@ def test_what_it_does_not_go_with_is_refused_before_the_first_message() -> None:
     ):
         with pytest.raises(ConfigError, match=f'with n_components="signal" must be one whose components are {why}'):
             simulate(name, sites_with_signal(), n_components="signal")
+
+
+def wide(planted: int, seed: int, n: int = 600, d: int = 400) -> list[Array]:
+    """More columns than go into tables; each planted component a third above the largest direction of noise."""
+    rng = np.random.default_rng([seed, planted])
+    noise, Q = rng.standard_normal((n, d)), np.linalg.qr(rng.standard_normal((d, max(planted, 1))))[0]
+    sizes = 1.3 * np.linalg.norm(noise, 2) ** 2 / n * 1.5 ** np.arange(planted)
+    return np.split(noise + (rng.standard_normal((n, planted)) * np.sqrt(sizes)) @ Q[:, :planted].T, [n // 2])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("planted", [0, 1, 3])
+def test_many_columns_are_asked_for_by_products_in_few_messages(planted: int) -> None:
+    for seed in range(4):
+        if not planted:
+            with pytest.raises(DataError, match="above what noise alone would give"):
+                simulate("krylov", wide(0, seed), n_components="signal", seed=seed)
+            continue
+        found = simulate("krylov", wide(planted, seed), n_components="signal", seed=seed)
+        assert found.n_components_ == planted
+        assert [r.stage for r in found.history][1:5] == ["signal"] * 4
+        named = simulate("krylov", wide(planted, seed), n_components=planted)
+        np.testing.assert_allclose(found.components_, named.components_, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_what_few_products_tell_of_flipped_tables_lies_little_below_them() -> None:
+    X = np.vstack(wide(1, 5))
+    found = simulate("krylov", np.array_split(X, 3), n_components="signal")
+    rng, Y = np.random.default_rng(8), X - X.mean(axis=0)
+    drawn = [np.linalg.norm(Y * rng.choice([-1.0, 1.0], Y.shape), 2) ** 2 / (len(X) - 1) for _ in range(20)]
+    assert found.noise_thresholds_ is not None
+    assert 0.8 < found.noise_thresholds_[0] / (np.mean(drawn) + 3.0 * np.std(drawn)) < 1.02
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("asked", [{"mask": True}, {"participation": lambda now: [1] if now == 3 else [0, 1]}])
+def test_many_columns_under_masks_and_without_a_client_once(asked: dict[str, Any]) -> None:
+    shards = wide(2, 1)
+    plain, found = (simulate("ssi", shards, n_components="signal", **more) for more in ({}, asked))
+    assert found.n_components_ == plain.n_components_ == 2
+    if "mask" in asked:
+        np.testing.assert_allclose(found.noise_thresholds_, plain.noise_thresholds_, rtol=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("after", [2, 3, 5])
+def test_a_run_by_products_goes_on_from_a_checkpoint(after: int, tmp_path: Any) -> None:
+    shards, file, left = wide(2, 1), tmp_path / "run.npz", [after]
+    whole = simulate("krylov", shards, n_components="signal")
+
+    def stop(run: Any) -> None:
+        left[0] -= 1
+        if not left[0]:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        simulate("krylov", shards, n_components="signal", checkpoint=file, on_round=stop)
+    found = simulate("krylov", shards, n_components="signal", checkpoint=file)
+    np.testing.assert_array_equal(found.noise_thresholds_, whole.noise_thresholds_)
+    np.testing.assert_array_equal(found.components_, whole.components_)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("answers", ["rows", "fixed"])
+def test_nodes_answer_by_products_likewise(answers: str) -> None:
+    shards = wide(2, 1)
+    here = simulate("krylov", shards, n_components="signal", answers=answers)
+    allowed = {"allow": ("krylov", "signal"), "answers": answers, "noise_seed": 0}
+    with in_a_run():
+        found = strategies.PCAStrategy("krylov", n_components="signal", min_nodes=2).fit(grid_of(shards, **allowed))
+    np.testing.assert_array_equal(found.noise_thresholds_, here.noise_thresholds_)
+
+
+def test_clients_keep_their_flips_for_the_same_tables_and_draw_others_for_others() -> None:
+    X, draws = rows(40, 2), 2
+    Z = np.random.default_rng(3).standard_normal((12, 2 * (1 + draws)))
+    W = np.linalg.qr(np.random.default_rng(4).standard_normal((12, 1)))[0]
+    asked = {"weights": np.ones((12, 1)), "W": np.empty((12, 0)), "first": np.array(0), "draws": np.array(draws)}
+    up, kept = Signal.client({**asked, "Z": Z}, LocalData(X), {KEY: np.arange(4)})
+    again, _ = Signal.client({**asked, "Z": 2.0 * Z}, LocalData(X), {**kept, KEY: np.arange(4, 8)})
+    np.testing.assert_allclose(again["products"], 2.0 * up["products"])
+    # the very tables that are sent where they are few
+    tables, _ = Signal.client(asked, LocalData(X), {KEY: np.arange(4)})
+    for j, table in enumerate(tables["tables"]):
+        C = np.zeros((12, 12))
+        C[np.triu_indices(12)] = table
+        C += np.triu(C, 1).T
+        np.testing.assert_allclose(up["products"][:, 2 * j : 2 * j + 2], C @ Z[:, 2 * j : 2 * j + 2])
+    np.testing.assert_allclose(up["squares"], (X**2).sum(axis=0)[None])
+    others = {**asked, "W": W, "first": np.array(1), "Z": Z}
+    first, changed = Signal.client(others, LocalData(X), {**kept, KEY: np.arange(4, 8)})
+    fresh, _ = Signal.client(others, LocalData(X), {KEY: np.arange(4, 8)})
+    np.testing.assert_array_equal(first["products"], fresh["products"])
+    assert not np.array_equal(changed["signs"], kept["signs"])
+    with pytest.raises(ProtocolError, match="of columns for each of 3 tables"):
+        Signal.client({**asked, "Z": Z[:, :5]}, LocalData(X), {KEY: np.arange(4)})
+
+
+def test_lanczos_finds_lapacks_eigenvalues_once_its_blocks_fill_the_space() -> None:
+    rng = np.random.default_rng(1)
+    roots = rng.standard_normal((3, 30, 12))
+    tables = roots @ roots.transpose(0, 2, 1)
+    away = np.linalg.eigh(tables[0])[1][:, -1:]
+    search, known = Lanczos.begin(3, 4, away, seed=2), []
+    for _ in range(4):
+        search = search.take(tables @ search.block, more=True)
+        known.append(replace(search, Q=search.Q[:, :, :-4]).values()[:, 0])
+    first, *others = np.linalg.eigvalsh(tables)
+    expected = [first[-2], *(values[-1] for values in others)]  # the first without its leading direction
+    assert (np.diff(known, axis=0) >= -1e-9).all()
+    assert (np.array(known) <= np.array(expected) + 1e-9).all()
+    np.testing.assert_allclose(known[-1], expected, rtol=1e-10)
+
+
+def test_too_many_columns_are_refused() -> None:
+    model = Model(n_components=1, center=True, scale=None, seed=0, n=100, d=30_000)
+    with pytest.raises(DataError, match=r"must be at most 25575. Got 30000"):
+        Signal().start(model)
 
 
 def test_signs_are_fair_and_hang_on_the_key() -> None:

@@ -409,3 +409,15 @@ def test_a_curve_that_is_there_is_cut_where_a_target_is_asked_for():
     there = bench.curve("ssi(oversample=0)", 1, messages=200, target=0.05)
     np.testing.assert_array_equal(there, whole[: len(there)])
     np.testing.assert_array_equal(there, other.curve("ssi(oversample=0)", 1, messages=200, target=0.05))
+
+
+def test_of_many_columns_fewer_messages_are_looked_at(monkeypatch):
+    for name, value in {"PAPER": (40, 400, 10), "LARGE": (40, 60), "WIDE": 50, "LATE": 14, "LONG": 30}.items():
+        monkeypatch.setattr(leak, name, value)
+    looked = []
+    monkeypatch.setattr(leak, "attacked", lambda Z, X: looked.append(Z.shape) or (Z.shape[0], 1e-9))
+    found = leak.fig1b(report.Options(("fig1b",), Path(), (), Path(), 1, True))
+    _, few, many = found.rows
+    assert [shape[1] // 10 for shape in looked] == [4, 5, 6, 9, 14, 11, 14]
+    assert (few[0], many[0]) == (40, 60)
+    assert (few[-1], many[-1]) == ("> 30", "> 14")

@@ -238,6 +238,6 @@ def test_what_takes_hours_is_run_only_by_its_own_name(monkeypatch, capsys):
     command.main(["--paper", "faps"])
     tables = ["faps/table1", "faps/table3", "faps/table4"]
     said = [f"faps/proposition{number}" for number in (2, 3, 5)]
-    assert asked[1] == ["faps/leading", *said, "faps/rule", *tables, "faps/theorem8"]
+    assert asked[1] == ["faps/leading", "faps/penalties", *said, "faps/rule", *tables, "faps/theorem8"]
     command.main(["--paper", "faps/table2", "leak"])
     assert asked[2] == ["faps/table2", "leak/fig1a", "leak/fig1b"]

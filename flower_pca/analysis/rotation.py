@@ -41,6 +41,7 @@ import numpy as np
 from flower_pca.base import checks, labels, spec
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.linalg import Array
+from flower_pca.names.coding import source_of
 from flower_pca.results.facts import Listing
 from flower_pca.results.pca import PCAResult
 from flower_pca.results.steps import TrackingResult
@@ -51,6 +52,7 @@ _STILL: Final = 1e-12  # of a plane's squares: a slope that is no more than roun
 _POWER: Final = 16.0
 _FLAT: Final = 1e-13  # of the largest variance: what rounding leaves of none
 _PAIRS: Final = 3  # correlations of scores that a sentence names
+_DIVISORS: Final = {"std": "their deviations", "max_abs": "their largest values"}
 
 
 def varimax(A: Array, *, kaiser: bool = True) -> Array:
@@ -179,7 +181,18 @@ class Rotation:
             said.append(f"Their scores correlate: {self._pairs()}.")
         else:
             said.append("Their scores do not correlate, and have variance 1.")
-        return " ".join(said)
+        return " ".join([*said, *self._units()])
+
+    def _units(self) -> list[str]:
+        """What the columns are counted in, of which these are loadings."""
+        scale = self.result.asked.get("scale")
+        if self.feature_names is not None and any(map(source_of, map(str, self.feature_names))):
+            return ["Loadings are of columns as the run has scaled them, those made of words by their shares."]
+        if scale == "std" and self.result.centered and not self.oblique:
+            return ["Loadings are correlations of columns and scores, as columns have variance 1."]
+        if scale is not None:
+            return [f"Loadings are of columns divided by {_DIVISORS[scale]}."]
+        return ["Loadings are in the units of the columns."]
 
     def _pairs(self) -> str:
         """The correlations of scores that are largest in size."""

@@ -5,15 +5,20 @@ from __future__ import annotations
 import argparse
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from glob import escape
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flower_pca.base import hints, labels
 from flower_pca.base.errors import FlowerPCAError
 from flower_pca.commands import common
-from flower_pca.names.columns import names_in
+from flower_pca.names import coding
+from flower_pca.names.columns import is_nameless, names_in, no_numbers
 from flower_pca.rows.local import LocalData
+
+if TYPE_CHECKING:
+    from flower_pca.data.table import Table
 
 _EPILOG = """\
 exit codes: 0 nothing was found; 1 hints; 2 a file cannot be used as it is
@@ -71,7 +76,27 @@ def _shards(given: argparse.Namespace) -> tuple[list[Any], list[str]]:
     try:
         return common.clients_of(given), []
     except FlowerPCAError as error:
-        return [], [str(error)]
+        try:
+            return _without_words(given), [str(error)]
+        except FlowerPCAError:
+            return [], [str(error)]
+
+
+def _without_words(given: argparse.Namespace) -> list[Any]:
+    """The rows of each site less the columns that hold no numbers, if there are others."""
+    from flower_pca.data import partition, sources
+
+    beside: tuple[str, ...] = ()
+    if given.partition is not None and (needed := partition.column(given.partition)) is not None:
+        beside = (needed,)
+    table = sources.table(given.data, beside=beside, columns=names_in(given.columns), drop=given.drop)
+    if not table.words:
+        return []
+    _warn_of_words(given.data, {given.data: table})
+    if not table.names:
+        return []
+    left_out = [*given.drop, *map(escape, table.words)]
+    return common.clients_of(argparse.Namespace(**{**vars(given), "drop": left_out}))
 
 
 def _of_files(given: argparse.Namespace) -> tuple[list[Any], list[str]]:
@@ -86,17 +111,39 @@ def _of_files(given: argparse.Namespace) -> tuple[list[Any], list[str]]:
         except FlowerPCAError as error:
             errors.append(str(error))
     require_matches("The columns to leave out", [n for table in tables.values() for n in table.columns], given.drop)
+    tables = {file: table.without(matching(table.columns, given.drop)) for file, table in tables.items()}
+    errors += [str(no_numbers(file, table.words)) for file, table in tables.items() if table.words]
+    _warn_of_words(given.data, {str(file): table for file, table in tables.items()})
+    # what is no number at one site is left out of all, so that the rest can be compared
+    unfit = {name for table in tables.values() for name in table.words}
     shards: list[Any] = []
     first = None
     for file, table in tables.items():
         try:
-            table = table.without(matching(table.columns, given.drop)).whole()
+            table = table.without(unfit)
+            if unfit and not table.names:
+                continue
             first = first or (file, table)
             table = sources.like(first[1], table, first[0], file)
             shards.append(table.site_rows(table.rows, site=file.stem))
         except FlowerPCAError as error:
             errors.append(str(error))
     return shards, errors
+
+
+def _warn_of_words(data: str, tables: Mapping[str, Table]) -> None:
+    """Name the columns of words that a run can use."""
+    from flower_pca.data import sources
+
+    cells: dict[str, list[Any]] = {}
+    for spec, table in tables.items():
+        there = [name for name, bad in table.words.items() if not is_nameless(name, bad)]
+        if not there:
+            continue
+        for name, found in sources.table(spec, words=there).texts.items():
+            cells.setdefault(name, []).extend(found.tolist())
+    for hint in coding.hints_of_words(cells, data):
+        warnings.warn(hint, stacklevel=2)
 
 
 def _hints(sites: Sequence[LocalData]) -> list[str]:

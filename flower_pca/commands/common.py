@@ -25,7 +25,7 @@ from flower_pca.base import checks, files
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.core.drive import Driven
 from flower_pca.core.question import MISSING, SCALES, SPLITS, Question
-from flower_pca.core.settings import COUNTING
+from flower_pca.core.settings import COUNTED, COUNTING
 from flower_pca.names.columns import enumeration, names_in
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def arguments_of_data(added: argparse.ArgumentParser) -> None:
     """DATA and how it is dealt out and framed."""
     arguments_of_rows(added)
     text = "how many components, or the share of the variance that they shall exceed, such as 0.95 or 95%%;"
-    text += ' or "signal", for those above what noise alone would give, or "shared", for those that most clients have'
+    text += ",".join(f' or "{word}", for {counted}' for word, counted in COUNTED.items())
     text += " (default: 2)"
     added.add_argument("--components", type=_number, default=2, metavar="K", help=text)
     text = "whether to subtract the mean (default: what the algorithm is used to)"

@@ -34,8 +34,9 @@ BITS: Final = {"float64": 64, "float32": 32, "float16": 16}
 WIRES: Final = ("auto", *BITS)
 # the least tolerance that goes with so many bits
 FLOORS: Final = {64: 0.0, 32: 1e-7, 16: 1e-3}
-# what n_components may be in words, each a stage that finds the number
-COUNTING: Final = ("signal", "shared")
+# what n_components may be in words, each a stage that finds the number of
+COUNTED: Final = {"signal": "those above what noise alone would give", "shared": "those that most clients have"}
+COUNTING: Final = tuple(COUNTED)
 _ALL: Final = 100  # clients up to which every two of them share a mask
 # beyond, one of so many may collude with the server, or drop out,
 _COLLUDING: Final = 5

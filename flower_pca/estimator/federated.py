@@ -34,13 +34,15 @@ from flower_pca.base.linalg import Array
 from flower_pca.core.algorithm import Algorithm
 from flower_pca.core.settings import COUNTING, DP, MaskedSums
 from flower_pca.estimator import tables
+from flower_pca.names.coding import Coding
+from flower_pca.names.levels import AsGiven, ByLevels, read_levels
 from flower_pca.names.sites import SiteRows
 from flower_pca.results.pca import PCAResult
 from flower_pca.results.robust import RobustResult
 from flower_pca.results.start import Start
 from flower_pca.simulation import Ray, simulate
 
-_PASSED_ON: Final = ("center", "scale", "missing", "tol", "max_rounds", "mask", "dp", "backend", "checkpoint")
+_PASSED_ON: Final = ("center", "scale", "missing", "levels", "tol", "max_rounds", "mask", "dp", "backend", "checkpoint")
 _FITTED: Final = (
     *("components_", "explained_variance_", "explained_variance_ratio_", "singular_values_", "mean_", "scale_"),
     *("noise_variance_", "n_components_", "n_samples_"),
@@ -57,7 +59,7 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
     Args:
         n_components: How many components; the fraction of the total variance in (0, 1) that they shall exceed; None for
             all there are, min(n_samples, n_features); "mle" for Minka's estimate, from the variances of them all; or
-            "signal" for those above what noise alone would give, which the run counts.
+            a word for what the run itself counts: see `Question`.
         algorithm: "auto", which is krylov, or covariance where that costs less; another name, a spec string such as
             "faps(inner_steps=5)", or an instance.
         center: Whether to subtract the mean of all rows.
@@ -65,6 +67,8 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         missing: "error", "own_mean" or "mean": NaN is then a missing value, which becomes the mean of those that its
             column has at the same client, or at all clients.
         columns: Names of the columns to use, of data frames that have more; all of them if left out.
+        levels: Names of columns of words in data frames, or a mapping to the levels of each. A column of words stands
+            for a column for each of its levels, `ward=surgery`, weighted as of a `Question`: `components_` has those.
         whiten: Whether `transform` divides the scores by the standard deviations of the components.
         tol: The error at which an iterative algorithm has converged; its own value if left out.
         max_rounds: Rounds it takes at most; its own value if left out.
@@ -85,7 +89,7 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         noise_variance_: Mean variance of the directions left out.
         n_components_: The number of components.
         n_samples_: Rows of all clients together.
-        n_features_in_: The number of features.
+        n_features_in_: The number of features; a column of words is one.
         feature_names_in_: Names of the features, if they all are strings.
         result_: The run's `PCAResult`: its status, residuals, history and pictures; always in float64.
     """
@@ -99,6 +103,7 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         scale: str | None = None,
         missing: str = "error",
         columns: Sequence[str] | str | None = None,
+        levels: AsGiven | None = None,
         whiten: bool = False,
         tol: float | None = None,
         max_rounds: int | None = None,
@@ -115,6 +120,7 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         self.scale = scale
         self.missing = missing
         self.columns = columns
+        self.levels = levels
         self.whiten = whiten
         self.tol = tol
         self.max_rounds = max_rounds
@@ -189,18 +195,27 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         return likelihood.precision(self.result_).astype(self.components_.dtype, copy=False)
 
     @property
+    def _coding(self) -> Coding | None:
+        """How columns of words become columns of numbers; None where there are none."""
+        if self.levels is None:
+            return None
+        return ByLevels(read_levels(self.levels) or ())
+
+    @property
     def _n_features_out(self) -> int:
         return int(self.n_components_)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
+        tags.input_tags.categorical = self._coding is not None
         tags.input_tags.allow_nan = self.missing != "error"
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
 
     def _run(self, shards: list[Any]) -> PCAResult:
-        n, d = sum(shard.shape[0] for shard in shards), shards[0].shape[1]
+        columns, d = tables.asked_columns(self, shards)
+        n = sum(shard.shape[0] for shard in shards)
         if n < 2 and self.center:
             raise DataError("The rows", must="several, to vary about their mean", got="1 sample", then="Give more.")
         result = simulate(
@@ -209,7 +224,7 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
             n_components=components_to_ask(self.n_components, n, d, private=self.dp is not None),
             seed=self._seed(),
             start=self.start,
-            columns=shards[0].names,
+            columns=columns,
             **{name: getattr(self, name) for name in _PASSED_ON},
         )
         return components_to_keep(result, self.n_components)
@@ -229,9 +244,11 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         return scores
 
     def _with_names(self, X: Any) -> SiteRows:
-        """Rows that scikit-learn has checked, with the names of their columns."""
+        """Rows that have been checked, with the names of their columns."""
         names = self.result_.feature_names_in_
         rows = tables.check(self, X, reset=False, who="X")
+        if isinstance(rows, SiteRows):  # with words
+            return rows
         return SiteRows(rows, names=None if names is None else tuple(names))
 
     def _deviations(self) -> Array:

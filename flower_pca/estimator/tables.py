@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -17,6 +18,7 @@ from sklearn.utils.validation import check_array, validate_data
 from flower_pca.base.checks import finite
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.labels import count
+from flower_pca.names.coding import Coding
 from flower_pca.names.columns import Columns, Heading, names_in, no_numbers
 from flower_pca.names.sites import SiteRows
 from flower_pca.names.spelling import clean
@@ -40,11 +42,26 @@ def shards(estimator: Any, X: Any, sites: Any) -> list[SiteRows]:
         every = enumerate(tables if estimator.columns is not None else align(tables, whose))
         parts = [_note_names(estimator, table, first=i == 0, who=whose.get(i, f"client {i}")) for i, table in every]
     names = getattr(estimator, "feature_names_in_", None)
+    if estimator._coding is not None:
+        return [replace(part, site=whose.get(i, part.site)) for i, part in enumerate(parts)]
     if names is None:
         texts = None
     else:
         texts = Columns(tuple(map(clean, names)), "X").names
     return [SiteRows(part, texts, site=whose.get(i, "")) for i, part in enumerate(parts)]
+
+
+def asked_columns(estimator: Any, shards: Sequence[SiteRows]) -> tuple[tuple[str, ...] | None, int]:
+    """The columns that a run over these is to name, and how many of what it has of them can vary by themselves.
+
+    The columns that one of words becomes add up to 1, so one of them follows from the others.
+    """
+    coding: Coding | None = estimator._coding
+    if coding is None:
+        return shards[0].names, shards[0].shape[1]
+    names = tuple(estimator.feature_names_in_)
+    found = coding.union([coding.own(rows, rows.site or f"client {i}") for i, rows in enumerate(shards)])
+    return names, max(len(found.spread(names)) - len(found.words), 1)
 
 
 def several(X: Any) -> tuple[list[Any], dict[int, str]] | None:
@@ -134,10 +151,14 @@ def pick(table: Any, names: Sequence[str] | None, *, who: str) -> Any:
 def check(estimator: Any, X: Any, *, reset: bool, who: str) -> Any:
     """The rows of a table as scikit-learn checks them, by the parameters `columns` and `missing` of the estimator.
 
+    With columns of words, of which scikit-learn's checks know nothing, they are checked by the run.
+
     Raises:
         ValueError: What scikit-learn says; a DataError where more is known, such as the name of the column.
     """
     asked = names_in(estimator.columns)
+    if estimator._coding is not None:
+        return _with_words(estimator, estimator._coding, X, asked, reset=reset, who=who)
     if asked is not None and reset and labels(X) is None:
         remedy = "Give data frames, or leave columns out."
         raise ConfigError("columns", must="of tables with names", got=f"a {type(X).__name__} without", then=remedy)
@@ -154,6 +175,21 @@ def check(estimator: Any, X: Any, *, reset: bool, who: str) -> Any:
     except (TypeError, ValueError) as error:
         _explain(X, error, who)
         raise
+
+
+def _with_words(
+    estimator: Any, coding: Coding, X: Any, asked: tuple[str, ...] | None, *, reset: bool, who: str
+) -> SiteRows:
+    """The rows with what stands in their columns of words, which the run codes, and checks as it does all rows."""
+    if labels(X) is None:
+        remedy = f"Give data frames, or leave {coding.field} out."
+        raise ConfigError(coding.field, must="of tables with names", got=f"a {type(X).__name__} without", then=remedy)
+    X = pick(X, None, who=who)
+    if reset:
+        names = dict.fromkeys(clean(name) for name in (*(asked or labels(X) or ()), *coding.words))
+        estimator.feature_names_in_ = np.array(list(names), dtype=object)
+        estimator.n_features_in_ = len(names)
+    return SiteRows.of(X, who=who)
 
 
 def _note_names(estimator: Any, table: Any, *, first: bool, who: str) -> Any:

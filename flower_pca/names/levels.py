@@ -19,6 +19,7 @@ are has the rows of all others in "other", if it names that, and is refused by n
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -39,6 +40,7 @@ Levels: TypeAlias = tuple[
 
 OTHER: Final = "other"
 SIGN: Final = "="
+_NUMBER: Final = re.compile(r"[-+\d.,'eE\s]+")  # in whatever dialect
 # what stands where a value is missing, as it is printed
 _GAPS: Final = ("", "<NA>", "nan", "NaT", "None")
 _EXAMPLE: Final = "Write levels=['ward'], or levels={'ward': ['surgery', 'medicine']}."
@@ -129,6 +131,13 @@ def text_of(value: Any) -> str | None:
     if value is None or str(value).strip() in _GAPS:
         return None
     return clean(str(value)) or None
+
+
+def are_few(cells: Iterable[Any]) -> bool:
+    """Whether cells are words of which each stands in two rows on average at least, and not mostly numbers."""
+    there = [cell for cell in map(text_of, cells) if cell is not None]
+    words = [cell for cell in there if not _NUMBER.fullmatch(cell)]
+    return 2 * len(words) > len(there) and 2 * len(set(there)) <= len(there)
 
 
 @dataclass(frozen=True)

@@ -22,11 +22,18 @@ more than half in one column is none that columns share.
 
 One message asks for the flipped tables of several ranks, as many as go into `ROOM` numbers: few columns need two, one
 for C and rank 0, one for all others. The clients' flips are their own: whoever knows them can solve for the rows.
+
+Where the columns are too many for tables, above 316, each table is asked for by its products with a block, in a few
+messages for one or two ranks, and clients keep their flips for as long. What few products tell of the largest
+eigenvalues lies below them (`stages.lanczos`). So the table itself is looked at in the same way, with as many columns
+in as many messages, beside the components that count already: of noise alone all these tables are alike, and so is what
+is told of them, while components above noise come out sooner than noise does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Final
 
@@ -43,24 +50,27 @@ from flower_pca.core.model import Model
 from flower_pca.core.stage import KEY, Arrays, Stage
 from flower_pca.names.coding import source_of
 from flower_pca.rows.local import LocalData
+from flower_pca.stages.factors import Known, Span, Whole, give_back, weighed_basis
+from flower_pca.stages.lanczos import Lanczos, joined
 
 SIGNAL: Final = "signal"  # the number of components that asks for it
 THRESHOLDS: Final = "noise_thresholds"  # in the model, as sums of squares
 DRAWS: Final = 20
 DEVIATIONS: Final = 3.0
 ROOM: Final = 2**16  # numbers of a message that may be of several ranks
-MOST: Final = 2**20  # numbers of a message at all, from which follows how many columns there may be
+MOST: Final = 2**20  # numbers of a message at all
+WIDE: Final = 1000  # columns of a block that nodes take of any rows
+_RANKS: Final = 2  # of a message by products, but for the first, which is of one
+_PASSING: Final = 1.4  # where a component a fifth above noise lies, if noise lies between -1 and 1
+_ENOUGH: Final = 0.34  # of it, that the last product has to bring out of a random block
 _MOST_RANKS: Final = 1000
 _MOST_DRAWS: Final = 1000
-_LEAST: Final = 0.02  # of what is left of a column's variance beside the leading directions, that is noise
 _ROUNDED: Final = 2.0**-50  # for each column, of the largest eigenvalue: what is smaller is rounding
-_TINY: Final = 1e-12  # of a column's variance, where nothing is left
-_SETTLED: Final = 1e-3  # of it, a step that is none
-_STEPS: Final = 60
 _MARGIN: Final = 1.1  # above the threshold of tables that a component itself was taken out of
 _ALONE: Final = 0.5  # of a direction, in one column
 _MOST_LOST: Final = 0.9  # of noise, that its largest direction has
 _ABOVE: Final = 1.0 + 1e-9  # times the threshold, as of columns that are orthogonal no flip changes anything
+_SIGNS, _TABLES = "signs", "sign_tables"  # in a client's memory, its key, and which tables it is for
 
 FLIPPED: Final = Kind(
     "flipped",
@@ -69,6 +79,19 @@ FLIPPED: Final = Kind(
     bound=lambda reach: reach.squares,
     square=True,
 )
+FLIPPED_PRODUCT: Final = replace(
+    Kind.PRODUCT,
+    name="flipped product",
+    tells="C Z, and the same of its rows with random signs and less components, for any blocks Z of the server's",
+    rounded=False,
+)
+FLIPPED_SQUARES: Final = Kind(
+    "flipped squares",
+    "sums of squares of each column, less components of the server's",
+    size=lambda a: a.sum(axis=1),
+    bound=lambda reach: reach.squares,
+    within_trace=True,
+)
 
 
 @dataclass(frozen=True)
@@ -76,7 +99,8 @@ class SignalState:
     """What is asked next, for ranks from `first` on; the thresholds so far; C with its eigenpairs, once it is known.
 
     `counted` components count so far; `found` once that is all of them. The next is `short` of this threshold, if it is
-    any, and may count all the same.
+    any, and may count all the same. Of more columns than go into tables there is a `search` by products under way; C is
+    known by its `diagonal` and by its products CV then.
     """
 
     n: int
@@ -92,6 +116,10 @@ class SignalState:
     C: Array | None = None
     values: Array | None = None
     V: Array | None = None
+    seed: int = 0
+    search: Lanczos | None = None
+    diagonal: Array | None = None
+    CV: Array | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,6 +128,9 @@ class Signal(Stage[SignalState]):
 
     Cost: n_i d^2 flops for each draw; d (d + 1) / 2 floats up for each; mostly one or two messages, of more columns one
     for each time that components come to light behind stronger ones. O(d^3) flops on the server for each draw.
+
+    By products, above 316 columns: 4 n_i d p flops for each draw, p d floats each way, with all of them in at most
+    `MOST` numbers; two or three messages, of more than some 1,700 columns one or two more, for each time.
     """
 
     name: ClassVar[str] = SIGNAL
@@ -108,32 +139,46 @@ class Signal(Stage[SignalState]):
         "W": BLOCK,
         "first": index(_MOST_RANKS),
         "draws": index(_MOST_DRAWS, least=1),
+        "Z": BLOCK,
     }
     by_row: ClassVar[bool] = True
     draws: ClassVar[bool] = True
 
     def start(self, model: Model) -> SignalState:
         d, none = model.d, np.empty((model.d, 0))
-        if (DRAWS + 1) * _pairs(d) > MOST:
-            most = int(np.sqrt(2.0 * MOST / (DRAWS + 1)))
+        sources, _ = _sources(model.feature_names, d)
+        found = THRESHOLDS in model.left
+        state = SignalState(model.n, sources, np.ones((d, 1)), none, found=found, seed=model.seed)
+        if (DRAWS + 1) * _pairs(d) <= MOST:
+            return state
+        if not _width(d, _RANKS):
+            most = MOST // _tables(_RANKS)
             remedy = "Name a number of components, or a share of the variance."
             raise DataError('The columns for n_components="signal"', must=f"at most {most}", got=d, then=remedy)
-        sources, _ = _sources(model.feature_names, d)
-        return SignalState(model.n, sources, np.ones((d, 1)), none, found=THRESHOLDS in model.left)
+        return _searching(state)
 
     def broadcast(self, state: SignalState) -> Arrays:
         numbers = {"first": np.array(state.first), "draws": np.array(DRAWS)}
-        return {"weights": state.weights, "W": state.W, **numbers}
+        asked = {"weights": state.weights, "W": state.W, **numbers}
+        if state.search is None:
+            return asked
+        blocks = state.search.block * _back_of(state)
+        return {**asked, "Z": np.hstack(list(blocks))}
 
     @staticmethod
     def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
         d, ranks = arrays["weights"].shape
+        if "Z" in arrays:
+            products = Part(arrays["Z"].shape, FLIPPED_PRODUCT, of="Z")
+            return {"products": products, "squares": Part((ranks, d), FLIPPED_SQUARES), "n": ROWS}
         tables = ranks * int(arrays["draws"]) + int(arrays["first"] == 0)
         return {"tables": Part((tables, _pairs(d)), FLIPPED), "n": ROWS}
 
     @staticmethod
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
         bases = _bases(arrays, data.d)
+        if "Z" in arrays:
+            return _products(arrays, bases, data, memory)
         key, draws, whole = memory[KEY].tobytes(), int(arrays["draws"]), int(arrays["first"] == 0)
         sums = np.zeros((whole + len(bases) * draws, data.d, data.d))
         sources, width = _sources(data.names, data.d)
@@ -145,18 +190,25 @@ class Signal(Stage[SignalState]):
                 E = X * weights
                 E -= (E @ W) @ W.T
                 for draw in range(j * draws, (j + 1) * draws):
-                    F = E * signs(key + f"{number} {draw}".encode(), (len(E), width))[:, sources]
+                    F = E * _flips(key, number, draw, (len(E), width), sources)
                     sums[whole + draw] += F.T @ F
         return {"tables": sums[:, *np.triu_indices(data.d)], "n": np.array(data.n)}, memory
 
     def server(self, state: SignalState, total: Arrays, answered: frozenset[int]) -> SignalState:
-        tables = scaled_up(total, "tables", state.n)
         state = replace(state, messages=state.messages + 1)
+        if state.search is not None:
+            return _searched(state, state.search, total)
+        tables = scaled_up(total, "tables", state.n)
         if state.values is None:
             C = _unpacked(tables[0], len(state.weights))
             values, V = linalg.eigh_descending(C)
             state, tables = replace(state, C=C, values=values, V=V), tables[1:]
-        return _asking(_counted(state, tables))
+        bases = _bases_of(state)
+
+        def noise(j: int) -> _Noise:
+            return _Noise.of_tables(tables[j * DRAWS : (j + 1) * DRAWS], *bases[j], state.n)
+
+        return _asking(_counted(state, noise))
 
     def status(self, state: SignalState) -> Status | None:
         if state.found:
@@ -166,7 +218,6 @@ class Signal(Stage[SignalState]):
     def finish(self, state: SignalState, model: Model) -> Model:
         if state.values is None:  # the number was found before the set of clients changed
             return model
-        assert state.C is not None
         assert state.V is not None
         assert state.thresholds is not None
         k, ddof = state.counted, max(model.n - 1, 1)
@@ -176,13 +227,15 @@ class Signal(Stage[SignalState]):
             raise DataError("The components", must="above what noise alone would give", got=said, then=remedy)
         wide = model.columns.shape[1]  # one, and those that the algorithm iterates beside the components
         V = np.ascontiguousarray(state.V[:, : k + wide - 1])
-        Y = state.C @ V
+        Y, values = _known(state).product(V), state.values[: V.shape[1]]
+        if state.CV is not None:  # those that do not count were looked for beside the others
+            values = np.sum(V * Y, axis=0)
         return replace(
             model,
             n_components=k,
             basis=V,
             product=Y,
-            residuals=linalg.column_norms(Y - V * state.values[: V.shape[1]]),
+            residuals=linalg.column_norms(Y - V * values),
             left={**model.left, THRESHOLDS: state.thresholds},
             choices={**model.choices, "components": f"{said} ({labels.count(state.messages, 'message')})"},
         )
@@ -198,6 +251,14 @@ def _sources(names: Sequence[str] | None, d: int) -> tuple[Array, int]:
     words = [source_of(name) or name for name in names]
     place = {word: i for i, word in enumerate(dict.fromkeys(words))}
     return np.array([place[word] for word in words]), len(place)
+
+
+def _flips(key: bytes, block: int, draw: int, shape: tuple[int, int], sources: Array) -> Array:
+    """The signs of a block of rows in a draw."""
+    drawn = signs(key + f"{block} {draw}".encode(), shape)
+    if len(sources) == shape[1]:
+        return drawn
+    return np.asarray(drawn[:, sources])
 
 
 def _pairs(d: int) -> int:
@@ -223,21 +284,26 @@ def _bases(arrays: Arrays, d: int) -> list[tuple[Array, Array]]:
     return [(weights[:, j], W[:, ends[j] : ends[j + 1]]) for j in range(len(ranks))]
 
 
-def _counted(state: SignalState, tables: Array) -> SignalState:
+def _bases_of(state: SignalState) -> list[tuple[Array, Array]]:
+    """The same of what is asked."""
+    asked = {"weights": state.weights, "W": state.W, "first": np.array(state.first)}
+    return _bases(asked, len(state.weights))
+
+
+def _counted(state: SignalState, noise_of: Callable[[int], _Noise]) -> SignalState:
     """With the components that lie above the flipped tables of the ranks that were asked about."""
     assert state.values is not None
     d, first, values = len(state.weights), state.first, state.values
     k, short, nothing = state.counted, state.short, d * _ROUNDED * float(values[0])
-    bases = _bases({"weights": state.weights, "W": state.W, "first": np.array(first)}, d)
     if state.thresholds is None:
         before = np.empty(0)
     else:
         before = state.thresholds
-    for j, (weights, W) in enumerate(bases):
+    for j, (_, W) in enumerate(_bases_of(state)):
         rank = first + j
         if rank < k + bool(short):  # a stronger one has let this one count as well
             continue
-        noise = _Noise.of(tables[j * DRAWS : (j + 1) * DRAWS], weights, W, state.n)
+        noise = noise_of(j)
         if short:
             assert state.V is not None
             itself = np.column_stack([W[:, -1], state.V[:, k]])
@@ -266,15 +332,18 @@ class _Noise:
     edge: float
 
     @classmethod
-    def of(cls, tables: Array, weights: Array, W: Array, n: int) -> _Noise:
+    def of_tables(cls, tables: Array, weights: Array, W: Array, n: int) -> _Noise:
         """From flipped tables without these directions."""
         d, rank = W.shape
-        kept = np.maximum(1.0 - np.sum(W**2, axis=1), 1.0 / d)
-        back = 1.0 / (weights * np.sqrt(kept))
+        back = give_back(weights, W)
         whole = [_unpacked(table, d) * np.outer(back, back) for table in tables]
-        largest = [linalg.eigh_leading(table, 1)[0][0] for table in whole]
+        largest = np.array([linalg.eigh_leading(table, 1)[0][0] for table in whole])
+        return cls.of(largest, float(np.mean([np.trace(table) for table in whole])) / d, rank, n)
+
+    @classmethod
+    def of(cls, largest: Array, usual: float, rank: int, n: int) -> _Noise:
+        """From the largest eigenvalues of flipped tables, and the mean of all of them."""
         level = float(np.mean(largest)) + DEVIATIONS * float(np.std(largest, ddof=1))
-        usual = float(np.mean([np.trace(table) for table in whole])) / d
         return cls(level * n / max(n - rank, 1), float(np.mean(largest)) / max(usual, np.finfo(np.float64).tiny))
 
     def without(self, rank: int, d: int) -> float:
@@ -291,47 +360,35 @@ def _alone(directions: Array, sources: Array) -> bool:
 
 def _asking(state: SignalState) -> SignalState:
     """With what is asked about the ranks from the one on that is counted so far."""
-    assert state.C is not None
     if state.found:
         return state
-    d, first = len(state.C), state.counted + bool(state.short)
+    d, first = len(state.weights), state.counted + bool(state.short)
     most = min(d, state.n) - 1
     if state.short and first >= most:
         assert state.thresholds is not None
         return replace(state, thresholds=np.append(state.thresholds[: state.counted], state.short), found=True)
     if first >= most:  # there is no room for noise beside them
         return replace(state, counted=max(most, 1), found=True)
-    ranks = max(1, min(ROOM // (DRAWS * _pairs(d)), most - first))
-    made = [_basis(state.C, rank) for rank in range(first, first + ranks)]
+    if state.search is None:
+        room = max(1, ROOM // (DRAWS * _pairs(d)))
+    else:
+        room = _RANKS
+    made = [weighed_basis(_known(state), rank) for rank in range(first, first + min(room, most - first))]
     weights, W = (np.column_stack([pair[side] for pair in made]) for side in (0, 1))
-    return replace(state, first=first, weights=weights, W=np.ascontiguousarray(W))
+    state = replace(state, first=first, weights=weights, W=np.ascontiguousarray(W))
+    if state.search is None:
+        return state
+    return _searching(state)
 
 
-def _basis(C: Array, rank: int) -> tuple[Array, Array]:
-    """Weights that make the noise beside so many factors equal, and the leading directions of the weighed rows."""
-    noise = _noise(C, rank)
-    least = float(noise[noise > 0.0].min())
-    weights = np.where(noise > 0.0, np.sqrt(least / np.where(noise > 0.0, noise, least)), 1.0)
-    _, W = linalg.eigh_leading(C * np.outer(weights, weights), rank)
-    return weights, W[:, :rank]
-
-
-def _noise(C: Array, rank: int) -> Array:
-    """What of the diagonal of C the leading factors do not explain (principal factors, iterated)."""
-    all_of_it = np.diagonal(C)
-    values, V = linalg.eigh_leading(C, rank)
-    beside = np.maximum(1.0 - np.sum(V[:, :rank] ** 2, axis=1), 1.0 / len(C))
-    left = (all_of_it - V[:, :rank] ** 2 @ values[:rank]) / beside
-    least = np.maximum(_LEAST * left, _TINY * all_of_it)
-    noise = np.clip(left, least, all_of_it)
-    scale = np.where(noise > 0.0, noise, 1.0)
-    for _ in range(_STEPS):
-        values, V = linalg.eigh_leading(C - np.diag(noise), rank)
-        explained = V[:, :rank] ** 2 @ np.maximum(values[:rank], 0.0)
-        before, noise = noise, np.clip(all_of_it - explained, least, all_of_it)
-        if float(np.max(np.abs(noise - before) / scale)) < _SETTLED:
-            break
-    return np.asarray(noise)
+def _known(state: SignalState) -> Known:
+    """What is known of C."""
+    if state.C is not None:
+        return Whole(state.C)
+    assert state.V is not None
+    assert state.CV is not None
+    assert state.diagonal is not None
+    return Span(state.V, state.CV, state.diagonal)
 
 
 def _said(variances: Array, thresholds: Array, k: int) -> str:
@@ -343,3 +400,116 @@ def _said(variances: Array, thresholds: Array, k: int) -> str:
     counted = f"{labels.count(k, 'component')} above what noise alone would give"
     last = f"the last has a variance of {variances[k - 1]:.3g} against {thresholds[k - 1]:.3g}"
     return f"{counted}: {last}, the next {following} against {noise}"
+
+
+# Of more columns than go into tables: the same by products.
+
+
+def _tables(ranks: int) -> int:
+    """Tables of a message about so many ranks: the rows as they are, and those with flipped signs."""
+    return 1 + ranks * DRAWS
+
+
+def _width(d: int, ranks: int) -> int:
+    """Columns of the block of each table: as many as a message, and what nodes take of a block, have room for."""
+    return min(max(d, WIDE), MOST // d) // _tables(ranks)
+
+
+def _rounds(d: int, width: int) -> int:
+    """Messages after which a component that passes is sure to have come out of random blocks, ahead of noise.
+
+    After m of them it has grown by the Chebyshev polynomial of degree m - 1, from sqrt(width / d).
+    """
+    growth = max(_ENOUGH * np.sqrt(d / width), 1.0)
+    return 1 + max(1, int(np.ceil(np.arccosh(growth) / np.arccosh(_PASSING))))
+
+
+def _searching(state: SignalState) -> SignalState:
+    """At the first message about the ranks that are asked."""
+    d, ranks = state.weights.shape
+    if state.V is None:
+        away = np.empty((d, 0))
+    else:
+        away = state.V[:, : state.counted]
+    seed = state.seed + state.messages + 1
+    return replace(state, search=Lanczos.begin(_tables(ranks), _width(d, ranks), away, seed))
+
+
+def _back_of(state: SignalState) -> Array:
+    """What blocks and products of each table are multiplied by, (tables, d, 1): 1 for the rows as they are."""
+    backs = [give_back(*pair) for pair in _bases_of(state)]
+    return np.stack([np.ones(len(state.weights)), *np.repeat(backs, DRAWS, axis=0)])[:, :, None]
+
+
+def _searched(state: SignalState, search: Lanczos, total: Arrays) -> SignalState:
+    """After an answer by products: at the next message of the search, or with what all of them have brought."""
+    products = scaled_up(total, "products", state.n)
+    back, d = _back_of(state), len(products)
+    taken = products.reshape(d, len(back), search.width).transpose(1, 0, 2) * back
+    rounds = search.Q.shape[2] // search.width
+    more = rounds < _rounds(d, search.width)
+    search = search.take(taken, more=more)
+    if more:
+        return replace(state, search=search)
+    squares, found = scaled_up(total, "squares", state.n), search.values()
+    state = _joined(replace(state, search=search), search, squares, found[0])
+    largest = found[1:, 0].reshape(-1, DRAWS)
+    gone = [W.shape[1] for _, W in _bases_of(state)]
+
+    def noise(j: int) -> _Noise:
+        usual = float(squares[j] @ back[1 + j * DRAWS, :, 0] ** 2) / d
+        return _Noise.of(largest[j], usual, gone[j], state.n)
+
+    return _asking(_counted(state, noise))
+
+
+def _joined(state: SignalState, search: Lanczos, squares: Array, beside: Array) -> SignalState:
+    """With what a search tells of C: `beside` are the eigenvalues beside the components that count."""
+    if state.V is None or state.CV is None:
+        values, V, CV, _ = linalg.rayleigh_ritz(search.Q[0], search.Y[0])
+        # so many that directions of the next ranks are there
+        return replace(state, values=values[:-_RANKS], V=V, CV=CV, diagonal=squares[0])
+    values, V, CV = joined(state.V, state.CV, search.Q[0], search.Y[0])
+    values = np.append(values[: state.counted], beside)[: V.shape[1] - _RANKS]
+    return replace(state, values=values, V=V, CV=CV)
+
+
+def _products(
+    arrays: Arrays, bases: list[tuple[Array, Array]], data: LocalData, memory: Arrays
+) -> tuple[Arrays, Arrays]:
+    """A client's products of all tables with their blocks, by the flips that it keeps for these tables."""
+    memory = _with_signs(arrays, memory)
+    key, draws = memory[_SIGNS].tobytes(), int(arrays["draws"])
+    tables = 1 + len(bases) * draws
+    Z = arrays["Z"].astype(np.float64)
+    if Z.shape[1] % tables:
+        rule, got = f"of columns for each of {tables} tables", Z.shape[1]
+        raise ProtocolError("The block of a message of signal", must=rule, got=got, then="Check the sender.")
+    blocks = np.split(Z, tables, axis=1)
+    products, squares = [np.zeros(blocks[0].shape) for _ in blocks], np.zeros((len(bases), data.d))
+    sources, width = _sources(data.names, data.d)
+    for number, block in enumerate(data.dense()):
+        X = np.asarray(block, dtype=np.float64)
+        products[0] += X.T @ (X @ blocks[0])
+        for j, (weights, W) in enumerate(bases):
+            E = X * weights
+            E -= (E @ W) @ W.T
+            squares[j] += np.sum(E**2, axis=0)
+            for draw in range(j * draws, (j + 1) * draws):
+                F = E * _flips(key, number, draw, (len(E), width), sources)
+                products[1 + draw] += F.T @ (F @ blocks[1 + draw])
+    return {"products": np.hstack(products), "squares": squares, "n": np.array(data.n)}, memory
+
+
+def _with_signs(arrays: Arrays, memory: Arrays) -> Arrays:
+    """The memory with the key of the flips for these tables: the one that is kept for them, else that of the message.
+
+    Other weights and directions get other flips, so that no two of these are of the same ones.
+    """
+    asked = hashlib.blake2b(digest_size=32)
+    for name in ("weights", "W", "first", "draws"):
+        asked.update(f"{arrays[name].shape}".encode() + np.ascontiguousarray(arrays[name]).tobytes())
+    tables = np.frombuffer(asked.digest(), dtype=np.uint64)
+    if _SIGNS in memory and np.array_equal(memory.get(_TABLES, tables[:0]), tables):
+        return memory
+    return {**memory, _SIGNS: memory[KEY], _TABLES: tables}

@@ -18,7 +18,7 @@ ROUNDING: Final = 1e-12  # errors below it are rounding, and alike
 SIMILAR: Final = 1.05  # a factor that two printed digits do not tell from none
 _NUMBER: Final = re.compile(r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?")
 _MEAN: Final = re.compile(r"(\S+) \((\S+)\)")
-_SPAN: Final = re.compile(r"(\d+|-)\.\.(\d+|-)")
+_SPAN: Final = re.compile(r"(-|\d+(?:\.\d+)?)\.\.(-|\d+(?:\.\d+)?)")
 _LABEL: Final = re.compile(r"draw|seed|s( to \S+)?|s: .*|seconds")  # of a row, or made by a machine's load
 
 

@@ -319,6 +319,46 @@ def test_a_file_by_itself_is_one_site(tmp_path, capsys):
     assert "Client 0 has 2 rows" in flower_pca(capsys, "check", folder / "bonn.csv", "--clients", 20)[1]
 
 
+def with_words(site, fault=""):
+    """A file's lines with the ward and the name of each patient, and a 999 in the age of one."""
+    lines = lines_of(patients(site))
+    wards, first = ["medicine", "surgery", "eye"], [lines[0] + ",ward,name"]
+    rows = [f"{line},{wards[i % 3]},patient {site} {i}" for i, line in enumerate(lines[1:])]
+    rows[4] = ",".join(["999", *rows[4].split(",")[1:]])
+    if fault:
+        rows[6] = ",".join([fault, *rows[6].split(",")[1:]])
+    return first + rows
+
+
+def test_columns_of_words_are_named_and_the_others_looked_into(tmp_path, capsys):
+    folder = write(tmp_path / "sites", with_words, "all")
+    code, out, err = flower_pca(capsys, "check", folder)
+    assert (code, err) == (2, "")
+    errors, hints = ([line for line in out.splitlines() if line.startswith(f"{kind}: ")] for kind in ("error", "hint"))
+    assert [re.search(r"(\w+)\.csv must be numbers\. Got 'medicine' in column ward", e)[1] for e in errors] == [*SITES]
+    assert all("--drop ward,name" in error for error in errors)
+    assert f"hint: Few words stand in ward of {folder}. With --levels ward each of these becomes" in hints[0]
+    assert any("holds 999" in hint for hint in hints[1:])
+    assert out.splitlines()[-1].endswith("about 120 rows at 3 sites")
+    # the same of a file by itself, and of the other columns as if there were no words
+    _, out, _ = flower_pca(capsys, "check", folder / "jena.csv")
+    assert "Few words stand in ward" in out
+    assert "holds 999" in out
+    assert out.splitlines()[-1] == "1 error and 2 hints about 40 rows at 1 site"
+    dropped = flower_pca(capsys, "check", folder, "--drop", "ward,name")[1].splitlines()
+    assert dropped[:-1] == hints[1:]
+
+
+def test_a_column_with_words_among_its_numbers_at_one_site_keeps_no_other_from_being_looked_into(tmp_path, capsys):
+    folder = write(tmp_path / "sites", lambda site: with_words(site, "unknown" if site == 2 else ""), "all")
+    code, out, _ = flower_pca(capsys, "check", folder, "--drop", "name,ward")
+    assert code == 2
+    assert out.count("error: ") == 1
+    assert re.search(r"Got 'unknown' in column age", out)
+    assert "--levels" not in out
+    assert out.splitlines()[-1].endswith("about 120 rows at 3 sites")
+
+
 def test_simulate_names_the_site_and_the_row_of_data_frames():
     frames = {site: pd.DataFrame(patients_of(i), columns=NAMES) for i, site in enumerate(SITES)}
     frames["jena"].loc[3, "glucose"] = -999.0

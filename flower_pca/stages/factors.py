@@ -1,0 +1,113 @@
+"""Factors: C as k leading directions beside noise that may differ by column, as principal factors tell it.
+
+The noise of a column is what of the diagonal of C the leading factors do not explain. With it rows are weighed so that
+noise is equal, and the leading directions of the weighed rows are those of the factors, undisturbed by noisy columns.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import numpy as np
+
+from flower_pca.base import linalg
+from flower_pca.base.linalg import Array
+
+_LEAST: Final = 0.02  # of what is left of a column's variance beside the leading directions, that is noise
+_TINY: Final = 1e-12  # of a column's variance, where nothing is left
+_SETTLED: Final = 1e-3  # of it, a step that is none
+_STEPS: Final = 60
+
+
+class Known(Protocol):
+    """What is known of C."""
+
+    @property
+    def diagonal(self) -> Array:
+        """Its diagonal."""
+
+    def leading(self, noise: Array, rank: int) -> tuple[Array, Array]:
+        """The largest eigenvalues of C less this on its diagonal, and so many of their vectors at least."""
+
+    def weighed(self, weights: Array, noise: Array, rank: int) -> Array:
+        """The leading directions of the rows times weights, by which noise is equal."""
+
+    def product(self, V: Array) -> Array:
+        """C V of its own eigenvectors."""
+
+
+@dataclass(frozen=True)
+class Whole:
+    """All of C."""
+
+    C: Array
+
+    @property
+    def diagonal(self) -> Array:
+        return np.diagonal(self.C)
+
+    def leading(self, noise: Array, rank: int) -> tuple[Array, Array]:
+        return linalg.eigh_leading(self.C - np.diag(noise), rank)
+
+    def weighed(self, weights: Array, noise: Array, rank: int) -> Array:
+        return linalg.eigh_leading(self.C * np.outer(weights, weights), rank)[1][:, :rank]
+
+    def product(self, V: Array) -> Array:
+        return self.C @ V
+
+
+@dataclass(frozen=True)
+class Span:
+    """Ritz vectors V of C, their products, and its diagonal, the squares of the columns."""
+
+    V: Array
+    CV: Array
+    squares: Array
+
+    @property
+    def diagonal(self) -> Array:
+        return self.squares
+
+    def leading(self, noise: Array, rank: int) -> tuple[Array, Array]:
+        values, W = linalg.eigh_descending(self.V.T @ (self.CV - noise[:, None] * self.V))
+        return values, self.V @ W[:, :rank]
+
+    def weighed(self, weights: Array, noise: Array, rank: int) -> Array:
+        # of factors L beside this noise, the leading directions of weighed rows are those of diag(weights) L
+        return linalg.orth(weights[:, None] * self.leading(noise, rank)[1])
+
+    def product(self, V: Array) -> Array:
+        return self.CV[:, : V.shape[1]]
+
+
+def weighed_basis(known: Known, rank: int) -> tuple[Array, Array]:
+    """Weights that make the noise beside so many factors equal, and the leading directions of the weighed rows."""
+    noise = _noise(known, rank)
+    least = float(noise[noise > 0.0].min())
+    weights = np.where(noise > 0.0, np.sqrt(least / np.where(noise > 0.0, noise, least)), 1.0)
+    return weights, known.weighed(weights, noise, rank)
+
+
+def _noise(known: Known, rank: int) -> Array:
+    """What of the diagonal of C the leading factors do not explain (principal factors, iterated)."""
+    all_of_it = known.diagonal
+    values, V = known.leading(np.zeros(len(all_of_it)), rank)
+    beside = np.maximum(1.0 - np.sum(V[:, :rank] ** 2, axis=1), 1.0 / len(V))
+    left = (all_of_it - V[:, :rank] ** 2 @ values[:rank]) / beside
+    least = np.maximum(_LEAST * left, _TINY * all_of_it)
+    noise = np.clip(left, least, all_of_it)
+    scale = np.where(noise > 0.0, noise, 1.0)
+    for _ in range(_STEPS):
+        values, V = known.leading(noise, rank)
+        explained = V[:, :rank] ** 2 @ np.maximum(values[:rank], 0.0)
+        before, noise = noise, np.clip(all_of_it - explained, least, all_of_it)
+        if float(np.max(np.abs(noise - before) / scale)) < _SETTLED:
+            break
+    return np.asarray(noise)
+
+
+def give_back(weights: Array, W: Array) -> Array:
+    """What gives noise back to each column that was weighed, and lost directions."""
+    kept = np.maximum(1.0 - np.sum(W**2, axis=1), 1.0 / len(W))
+    return np.asarray(1.0 / (weights * np.sqrt(kept)))

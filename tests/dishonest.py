@@ -17,6 +17,7 @@ from flower_pca.rows.frame import Frame
 from flower_pca.simulation.in_process import InProcess
 
 NUMBERS = itertools.count()  # of messages
+ARRIVED = np.random.default_rng(0).standard_normal((60, 6))
 
 
 class RefusedError(Exception):
@@ -125,7 +126,7 @@ def error_of(found, true):
     return np.linalg.norm(found - true) / np.linalg.norm(true)
 
 
-def arriving(X):
+def arriving(X=ARRIVED):
     """A run of three steps at two nodes whose rows arrive in batches."""
     run = assembly.tracking(registry.tracker("st_miss"), n_components=2, steps=3)
     return run, InProcess([Stream(X, batch=20) for _ in "12"])

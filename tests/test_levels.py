@@ -299,7 +299,7 @@ def test_the_estimator_takes_columns_of_words(whole):
     assert found.n_features_in_ == 5
     Z = coded(ROWS, EVERY)
     in_order = [0, 3, 4, 5, 6, 1, 7, 8, 2]
-    is_pooled(found.result_, Z[:, in_order])
+    is_pooled_coded(found.result_, Z[:, in_order])
     np.testing.assert_allclose(found.transform(ROWS), Z[:, in_order] @ found.components_.T, atol=1e-12)
     np.testing.assert_allclose(found.transform(list(TABLES.values())), found.transform(ROWS))
     mixed = ROWS[ROWS.columns[::-1]]
@@ -312,7 +312,7 @@ def test_the_estimator_finds_all_components_of_words_that_there_are():
 
     found = FederatedPCA(levels="ward,sex", columns="ward,sex").fit(TABLES)
     assert found.n_components_ == 4  # of 4 wards and 2 sexes, of which one each follows from the others
-    is_pooled(found.result_, coded(ROWS, EVERY, numbers=[]), 1e-10)
+    is_pooled_coded(found.result_, coded(ROWS, EVERY, numbers=[]), 1e-10)
     assert found.result_.left_out_variance_ == pytest.approx(0.0, abs=1e-9)
     listed = FederatedPCA(2, levels={"ward": ["medicine", "other"]}, columns=NUMBERS).fit(TABLES)
     assert listed.result_.feature_names_in_.tolist() == [*NUMBERS, "ward=medicine", "ward=other"]

@@ -294,7 +294,7 @@ def test_nodes_answer_by_products_likewise(answers: str) -> None:
 
 
 def test_clients_keep_their_flips_for_the_same_tables_and_draw_others_for_others() -> None:
-    X, draws = rows(40, 2), 2
+    X, draws = planted_rows(40, 2), 2
     Z = np.random.default_rng(3).standard_normal((12, 2 * (1 + draws)))
     W = np.linalg.qr(np.random.default_rng(4).standard_normal((12, 1)))[0]
     asked = {"weights": np.ones((12, 1)), "W": np.empty((12, 0)), "first": np.array(0), "draws": np.array(draws)}

@@ -82,4 +82,4 @@ def rows_without(*gone):
 
 def model(**known):
     """What is known when a run begins."""
-    return Model(**{"n_components": 2, "center": True, "scale": None, "seed": 0, **known})
+    return Model(**{"n_components": 2, "center": True, "scale": None, "seed": 3, **known})

@@ -319,9 +319,9 @@ def test_a_file_by_itself_is_one_site(tmp_path, capsys):
     assert "Client 0 has 2 rows" in flower_pca(capsys, "check", folder / "bonn.csv", "--clients", 20)[1]
 
 
-def with_words(site, fault=""):
+def with_wards(site, fault=""):
     """A file's lines with the ward and the name of each patient, and a 999 in the age of one."""
-    lines = lines_of(patients(site))
+    lines = lines_of(patients_of(site))
     wards, first = ["medicine", "surgery", "eye"], [lines[0] + ",ward,name"]
     rows = [f"{line},{wards[i % 3]},patient {site} {i}" for i, line in enumerate(lines[1:])]
     rows[4] = ",".join(["999", *rows[4].split(",")[1:]])
@@ -331,7 +331,7 @@ def with_words(site, fault=""):
 
 
 def test_columns_of_words_are_named_and_the_others_looked_into(tmp_path, capsys):
-    folder = write(tmp_path / "sites", with_words, "all")
+    folder = write_folder(tmp_path / "sites", with_wards, "all")
     code, out, err = flower_pca(capsys, "check", folder)
     assert (code, err) == (2, "")
     errors, hints = ([line for line in out.splitlines() if line.startswith(f"{kind}: ")] for kind in ("error", "hint"))
@@ -350,7 +350,7 @@ def test_columns_of_words_are_named_and_the_others_looked_into(tmp_path, capsys)
 
 
 def test_a_column_with_words_among_its_numbers_at_one_site_keeps_no_other_from_being_looked_into(tmp_path, capsys):
-    folder = write(tmp_path / "sites", lambda site: with_words(site, "unknown" if site == 2 else ""), "all")
+    folder = write_folder(tmp_path / "sites", lambda site: with_wards(site, "unknown" if site == 2 else ""), "all")
     code, out, _ = flower_pca(capsys, "check", folder, "--drop", "name,ward")
     assert code == 2
     assert out.count("error: ") == 1

@@ -221,7 +221,7 @@ def test_what_it_does_not_go_with_is_refused_before_the_first_message() -> None:
             simulate(name, sites_with_signal(), n_components="signal")
 
 
-def wide(planted: int, seed: int, n: int = 600, d: int = 400) -> list[Array]:
+def more_columns_than_tables(planted: int, seed: int, n: int = 600, d: int = 400) -> list[Array]:
     """More columns than go into tables; each planted component a third above the largest direction of noise."""
     rng = np.random.default_rng([seed, planted])
     noise, Q = rng.standard_normal((n, d)), np.linalg.qr(rng.standard_normal((d, max(planted, 1))))[0]
@@ -235,18 +235,18 @@ def test_many_columns_are_asked_for_by_products_in_few_messages(planted: int) ->
     for seed in range(4):
         if not planted:
             with pytest.raises(DataError, match="above what noise alone would give"):
-                simulate("krylov", wide(0, seed), n_components="signal", seed=seed)
+                simulate("krylov", more_columns_than_tables(0, seed), n_components="signal", seed=seed)
             continue
-        found = simulate("krylov", wide(planted, seed), n_components="signal", seed=seed)
+        found = simulate("krylov", more_columns_than_tables(planted, seed), n_components="signal", seed=seed)
         assert found.n_components_ == planted
         assert [r.stage for r in found.history][1:5] == ["signal"] * 4
-        named = simulate("krylov", wide(planted, seed), n_components=planted)
+        named = simulate("krylov", more_columns_than_tables(planted, seed), n_components=planted)
         np.testing.assert_allclose(found.components_, named.components_, atol=1e-6)
 
 
 @pytest.mark.slow
 def test_what_few_products_tell_of_flipped_tables_lies_little_below_them() -> None:
-    X = np.vstack(wide(1, 5))
+    X = np.vstack(more_columns_than_tables(1, 5))
     found = simulate("krylov", np.array_split(X, 3), n_components="signal")
     rng, Y = np.random.default_rng(8), X - X.mean(axis=0)
     drawn = [np.linalg.norm(Y * rng.choice([-1.0, 1.0], Y.shape), 2) ** 2 / (len(X) - 1) for _ in range(20)]
@@ -257,7 +257,7 @@ def test_what_few_products_tell_of_flipped_tables_lies_little_below_them() -> No
 @pytest.mark.slow
 @pytest.mark.parametrize("asked", [{"mask": True}, {"participation": lambda now: [1] if now == 3 else [0, 1]}])
 def test_many_columns_under_masks_and_without_a_client_once(asked: dict[str, Any]) -> None:
-    shards = wide(2, 1)
+    shards = more_columns_than_tables(2, 1)
     plain, found = (simulate("ssi", shards, n_components="signal", **more) for more in ({}, asked))
     assert found.n_components_ == plain.n_components_ == 2
     if "mask" in asked:
@@ -267,7 +267,7 @@ def test_many_columns_under_masks_and_without_a_client_once(asked: dict[str, Any
 @pytest.mark.slow
 @pytest.mark.parametrize("after", [2, 3, 5])
 def test_a_run_by_products_goes_on_from_a_checkpoint(after: int, tmp_path: Any) -> None:
-    shards, file, left = wide(2, 1), tmp_path / "run.npz", [after]
+    shards, file, left = more_columns_than_tables(2, 1), tmp_path / "run.npz", [after]
     whole = simulate("krylov", shards, n_components="signal")
 
     def stop(run: Any) -> None:
@@ -285,7 +285,7 @@ def test_a_run_by_products_goes_on_from_a_checkpoint(after: int, tmp_path: Any) 
 @pytest.mark.slow
 @pytest.mark.parametrize("answers", ["rows", "fixed"])
 def test_nodes_answer_by_products_likewise(answers: str) -> None:
-    shards = wide(2, 1)
+    shards = more_columns_than_tables(2, 1)
     here = simulate("krylov", shards, n_components="signal", answers=answers)
     allowed = {"allow": ("krylov", "signal"), "answers": answers, "noise_seed": 0}
     with in_a_run():

@@ -415,11 +415,6 @@ SIMULATE = [
         DataError,
     ),
     Refused(
-        {"data": list(np.random.default_rng(0).standard_normal((2, 5, 400))), "n_components": "signal"},
-        "must be at most 316. Got 400",
-        DataError,
-    ),
-    Refused(
         {"algorithm": FedOAPM(qr_every=50, tol=0.0), "data": [1e6 * np.diag(np.arange(6.0, 0.0, -1.0))] * 2},
         "qr_every of fed_oapm must be small enough for the eigenvalues. Got 50",
     ),

@@ -220,7 +220,7 @@ JUDGED: Final = {
     "personal/table2": Judgement(
         "in part",
         "The paper names no variances. With those that come nearest to its figures CPCA, PerPCA and indivPCA of poor "
-        "clients come out as printed, to .05; indivPCA of rich ones at 1.65, not 1.80. distPCA is as good as PerPCA, "
+        "clients come out as printed, to .07; indivPCA of rich ones at 1.65, not 1.80. distPCA is as good as PerPCA, "
         "with r1 components sent or with r1 + r2, where the paper has 1.91 and 1.88.",
         data="Variances of our own, as the paper has none.",
     ),

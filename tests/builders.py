@@ -78,6 +78,18 @@ def framed(X: Array, *, center: bool = True, scale: str | None = None) -> Array:
     return np.asarray((X - (X.mean(axis=0) if center else 0.0)) / scales[scale]())
 
 
+def dense(X: Any) -> Array:
+    """Rows that may be sparse, as an array of double precision."""
+    return np.asarray(X.todense() if hasattr(X, "todense") else X, dtype=np.float64)
+
+
+def clipped(X: Array, clip: float, mean: Any = 0.0, scale: Any = 1.0) -> Array:
+    """The rows in a frame, none of them longer than `clip`."""
+    F = (X - mean) / scale
+    norms = np.linalg.norm(F, axis=1, keepdims=True)
+    return np.asarray(F * np.minimum(1.0, clip / np.where(norms > 0, norms, 1.0)))
+
+
 def svd(X: Array) -> tuple[Array, Array]:
     """Singular values and right singular vectors (as columns), by LAPACK."""
     _, s, Vt = np.linalg.svd(X, full_matrices=False)

@@ -75,7 +75,7 @@ def beside(name: str, parameter: str) -> dict[str, Any]:
     return {"penalty": "paper"} if (name, parameter) in PAPERS else {}
 
 
-def changed(name: str) -> dict[str, Any]:
+def other_values(name: str) -> dict[str, Any]:
     """Another value for every parameter of an algorithm; of one that is a word, another that its refusal names."""
     values = {}
     for f in fields(ALGORITHMS[name]):

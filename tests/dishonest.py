@@ -7,15 +7,17 @@ import numpy as np
 from fake_grid import Context  # Flower's imports, with what they warn of taken care of
 from flwr.app import RecordDict
 
-from flower_pca import MaskedSums, keys, registry, wire
+from flower_pca import MaskedSums, Stream, assembly, keys, registry, wire
 from flower_pca.clients import PCAClient
 from flower_pca.core.stage import Broadcast
 from flower_pca.masking import fixed, messages
 from flower_pca.masking.group import Group, identity
 from flower_pca.masking.messages import Phase, raw
 from flower_pca.rows.frame import Frame
+from flower_pca.simulation.in_process import InProcess
 
 NUMBERS = itertools.count()  # of messages
+ARRIVED = np.random.default_rng(0).standard_normal((60, 6))
 
 
 class RefusedError(Exception):
@@ -122,3 +124,9 @@ class Sums:
 def error_of(found, true):
     """How far what was recovered is from the truth, relative to that."""
     return np.linalg.norm(found - true) / np.linalg.norm(true)
+
+
+def arriving(X=ARRIVED):
+    """A run of three steps at two nodes whose rows arrive in batches."""
+    run = assembly.tracking(registry.tracker("st_miss"), n_components=2, steps=3)
+    return run, InProcess([Stream(X, batch=20) for _ in "12"])

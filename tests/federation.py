@@ -59,7 +59,7 @@ def wait(what, ready, *, seconds=SHORT, pause=0.05):
     return value
 
 
-class Node:
+class SuperNode:
     """A SuperNode; its rows are `partition`'s."""
 
     def __init__(self, federation, partition, process, log, config):
@@ -129,7 +129,7 @@ class Node:
         wait(f"a message at partition {self.partition}", self.stall.with_suffix(".reached").exists)
 
 
-class Run:
+class RunThere:
     """A run of the app on the SuperLink."""
 
     def __init__(self, federation, identity, folder):
@@ -274,7 +274,7 @@ class Federation:
         words = ["flower-supernode", *safe, "--superlink", superlink, "--port", str(port), "--node-config", given]
         words += options
         log = self.folder / f"node-{partition}-{len(self._processes)}.log"
-        node = Node(self, partition, self._start(words, log), log, config)
+        node = SuperNode(self, partition, self._start(words, log), log, config)
         self.nodes.append(node)
         return node
 
@@ -317,7 +317,7 @@ class Federation:
         said = json.loads(self.flwr("run", app or str(self.app), "trial", "--run-config", config, "--format", "json"))
         if not said["success"]:
             raise RuntimeError(f"flwr run failed: {said}")
-        return Run(self, said["run-id"], folder)
+        return RunThere(self, said["run-id"], folder)
 
     def flwr(self, *words, seconds=SHORT):
         """What Flower's command line prints."""

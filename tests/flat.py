@@ -4,7 +4,7 @@ from flower_pca import answering, registry
 from flower_pca.core.layer import flat, split
 
 
-def every(message, client):
+def all_arrays(message, client):
     """All that a client is sent."""
     return {**message.arrays_for(client), **flat(message.layers)}
 

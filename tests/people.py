@@ -32,7 +32,7 @@ def changed(site, change):
     return {name: change(table) if name == site else table for name, table in frames().items()}
 
 
-def written(folder):
+def parties_written(folder):
     """A folder with a file for each party, whose first column says whose row it is."""
     folder.mkdir()
     for site, table in frames().items():

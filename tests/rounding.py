@@ -12,7 +12,7 @@ FAR = 1.5 * 2.0**62  # large enough for an entry to vanish beside it
 OUT = [c for c in range(D) if c not in (K, A, L, COUNT)]
 
 
-def rows(n, seed):
+def drawn_rows(n, seed):
     return np.random.default_rng([seed, n]).standard_normal((n, D)) * 3.0 + 1.0
 
 

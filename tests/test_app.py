@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from fake_grid import FakeGrid, in_a_run, is_pca_of
 from pages import text
-from people import PEOPLE, frames, written
+from people import PEOPLE, frames, parties_written
 
 from flower_pca import (
     ColumnsResult,
@@ -38,7 +38,7 @@ SAVED = "Components saved in "
 
 
 @pytest.fixture
-def run(tmp_path, monkeypatch):
+def app_run(tmp_path, monkeypatch):
     """Run the app on nodes with these node-configs; returns the result and what was logged."""
 
     def start(nodes, *, engine=True, load=PCAResult.load, **config):
@@ -71,49 +71,49 @@ def deployed(folder, n=3, **node_config):
 
 
 @pytest.mark.parametrize("how", ["stacked", "summed"])
-def test_a_simulation_hosts_as_many_clients_in_a_node_as_the_run_config_says(run, how):
-    result, lines = run(simulated(2), shards_per_node=3, shard_answers=how, min_nodes=6)
+def test_a_simulation_hosts_as_many_clients_in_a_node_as_the_run_config_says(app_run, how):
+    result, lines = app_run(simulated(2), shards_per_node=3, shard_answers=how, min_nodes=6)
     assert is_pca_of(result, [sources.make(DATA)])
     assert any("6/6 clients" in line for line in lines)
     assert [record.asked for record in result.history] == [6] * len(result.history)
 
 
-def test_nodes_with_rows_of_their_own_host_no_others(run, tmp_path):
+def test_nodes_with_rows_of_their_own_host_no_others(app_run, tmp_path):
     nodes, _ = deployed(tmp_path)
     with pytest.raises(
         ConfigError, match=r"Every node must be one that hosts clients .* Leave hosted, or shards-per-node"
     ):
-        run(nodes, shards_per_node=3)
+        app_run(nodes, shards_per_node=3)
 
 
 @pytest.mark.parametrize("partition", ["contiguous", "iid(seed=1)", "power_law", "by_size(sizes=[1, 2, 3])"])
-def test_a_simulation_deals_the_rows_of_the_run_config(run, partition, tmp_path):
-    result, lines = run(simulated(3), partition=partition)
+def test_a_simulation_deals_the_rows_of_the_run_config(app_run, partition, tmp_path):
+    result, lines = app_run(simulated(3), partition=partition)
     assert is_pca_of(result, [sources.make(DATA)])
     assert lines[-1] == f"Components saved in {tmp_path / 'out/result.npz'}"
 
 
-def test_a_simulation_names_columns_and_sites(run, tmp_path):
+def test_a_simulation_names_columns_and_sites(app_run, tmp_path):
     X, names = sources.make(DATA), [f"c{j}" for j in range(sources.make(DATA).shape[1])]
     whose = np.arange(len(X)) % 3
     lines = [",".join(map(repr, row.tolist())) + f",{'xyz'[i]}" for row, i in zip(X, whose, strict=True)]
     (tmp_path / "x.csv").write_text("\n".join([",".join([*names, "site"]), *lines]))
     asked = {"data": str(tmp_path / "x.csv"), "partition": "by_column('site')"}
-    result, _ = run(simulated(3), **asked)
+    result, _ = app_run(simulated(3), **asked)
     assert result.feature_names_in_.tolist() == sorted(names)
     assert result.site_names == {0: "x", 1: "y", 2: "z"}
-    result, _ = run(simulated(3), **asked, columns="c3, c1 ,c2")
+    result, _ = app_run(simulated(3), **asked, columns="c3, c1 ,c2")
     assert is_pca_of(result, [X[:, [3, 1, 2]]])
     assert result.feature_names_in_.tolist() == ["c3", "c1", "c2"]
 
 
-def test_a_deployment_uses_the_rows_of_the_nodes(run, tmp_path):
+def test_a_deployment_uses_the_rows_of_the_nodes(app_run, tmp_path):
     nodes, shards = deployed(tmp_path)
-    result, _ = run(nodes, data="/of/no/account.npy")
+    result, _ = app_run(nodes, data="/of/no/account.npy")
     assert is_pca_of(result, shards)
 
 
-def test_missing_values_become_the_mean_of_all_nodes(run, tmp_path):
+def test_missing_values_become_the_mean_of_all_nodes(app_run, tmp_path):
     nodes, shards = deployed(tmp_path)
     mean = np.vstack([shards[0], shards[1][1:], shards[2]])[:, 2].mean()
     holes = shards[1].astype(str)
@@ -121,39 +121,39 @@ def test_missing_values_become_the_mean_of_all_nodes(run, tmp_path):
     np.savetxt(tmp_path / "1.csv", holes, fmt="%s", delimiter=",")
     nodes[1] |= {"data": f"csv(path={str(tmp_path / '1.csv')!r})", "missing": "mean"}
     shards[1][0, 2] = mean
-    result, _ = run(nodes, missing="mean")
+    result, _ = app_run(nodes, missing="mean")
     assert is_pca_of(result, shards)
     del nodes[1]["missing"]
     shards[1][0, 2] = shards[1][1:, 2].mean()
-    result, _ = run(nodes, missing="own_mean")
+    result, _ = app_run(nodes, missing="own_mean")
     assert is_pca_of(result, shards)
     assert (result.asked["missing"], result.answers) == ("own_mean", "fixed")
-    result, lines = run(nodes, missing="mean")
+    result, lines = app_run(nodes, missing="mean")
     assert is_pca_of(result, [shards[0], shards[2]])
     assert any("The missing values of this node must be filled with its own means" in line for line in lines)
 
 
-def test_a_node_may_have_both(run, tmp_path):
+def test_a_node_may_have_both(app_run, tmp_path):
     nodes, shards = deployed(tmp_path)
-    result, _ = run([{**node, "partition-id": i} for i, node in enumerate(nodes)])
+    result, _ = app_run([{**node, "partition-id": i} for i, node in enumerate(nodes)])
     assert is_pca_of(result, shards)
 
 
-def test_a_run_cannot_choose_a_file_of_a_node(run, tmp_path):
+def test_a_run_cannot_choose_a_file_of_a_node(app_run, tmp_path):
     nodes, shards = deployed(tmp_path)
-    result, lines = run([*nodes, {}], data=nodes[0]["data"])
+    result, lines = app_run([*nodes, {}], data=nodes[0]["data"])
     assert is_pca_of(result, shards)
     names = "data, or partition-id and num-partitions of rows that are drawn from a seed"
     assert any(f"The node-config of this node must be one with {names}. Got neither." in line for line in lines)
 
 
-def test_a_node_config_takes_every_option_of_a_source(run, tmp_path):
+def test_a_node_config_takes_every_option_of_a_source(app_run, tmp_path):
     nodes, shards = deployed(tmp_path)
     for i, shard in enumerate(shards):
         lines = ["größe;b;c;d;e;f", *(";".join(repr(float(v)).replace(".", ",") for v in row) for row in shard)]
         (tmp_path / f"{i}.csv").write_bytes("\n".join(lines).encode("latin-1"))
         nodes[i]["data"] = f"csv(path='{tmp_path}/{i}.csv', decimal=',', encoding='latin-1')"
-    result, _ = run(nodes)
+    result, _ = app_run(nodes)
     assert is_pca_of(result, [shard[:, [1, 2, 3, 4, 5, 0]] for shard in shards])
     assert result.feature_names_in_.tolist() == [*"bcdef", "größe"]
 
@@ -173,13 +173,13 @@ UNREADABLE = {
 
 
 @pytest.mark.parametrize("case", UNREADABLE)
-def test_what_a_file_holds_stays_at_its_node(case, run, tmp_path):
+def test_what_a_file_holds_stays_at_its_node(case, app_run, tmp_path):
     nodes, shards = deployed(tmp_path)
     text, spec = UNREADABLE[case]
     path = tmp_path / "Geheim.csv"
     if text is not None:
         path.write_bytes(text.encode("utf-8", "surrogateescape"))
-    result, lines = run([*nodes, {"data": spec.format(str(path))}])
+    result, lines = app_run([*nodes, {"data": spec.format(str(path))}])
     assert is_pca_of(result, shards)
     (reason,) = {why for record in result.history for why in record.failures.values()}  # it was asked twice
     assert reason == (
@@ -192,26 +192,26 @@ def test_what_a_file_holds_stays_at_its_node(case, run, tmp_path):
 
 
 @pytest.mark.parametrize("imported", [False, True])
-def test_a_real_node_with_a_number_plays_drawn_rows_only(run, tmp_path, monkeypatch, imported):
+def test_a_real_node_with_a_number_plays_drawn_rows_only(app_run, tmp_path, monkeypatch, imported):
     if imported:  # a SuperNode in an environment with Ray, whose engine it does not run in
         ray = ModuleType("ray")
         ray.is_initialized = lambda: False
         monkeypatch.setitem(sys.modules, "ray", ray)
         monkeypatch.setitem(sys.modules, "flwr.simulation.ray_transport.ray_actor", ModuleType("ray_actor"))
-    result, lines = run(simulated(3), engine=False)
+    result, lines = app_run(simulated(3), engine=False)
     assert is_pca_of(result, [sources.make(DATA)])
     assert any(f"This node has no data of its own: it plays part 2 of {DATA}." in line for line in lines)
     nodes, shards = deployed(tmp_path)
-    result, lines = run([*nodes, *simulated(4)[3:]], engine=False, data=nodes[0]["data"])
+    result, lines = app_run([*nodes, *simulated(4)[3:]], engine=False, data=nodes[0]["data"])
     assert is_pca_of(result, shards)
     assert any("rows that are drawn from a seed. Got neither." in line for line in lines)
 
 
 @pytest.mark.parametrize("rule", [{"masked-only": True}, {"sign-key": "/k"}, {"trusted-keys": "/k"}])
-def test_a_node_that_others_trust_plays_no_rows_that_the_server_knows(rule, run, tmp_path):
+def test_a_node_that_others_trust_plays_no_rows_that_the_server_knows(rule, app_run, tmp_path):
     nodes, shards = deployed(tmp_path)
     peer = {**simulated(4)[3], **rule}
-    result, lines = run([*nodes, peer], engine=False)
+    result, lines = app_run([*nodes, peer], engine=False)
     assert is_pca_of(result, shards)
     (name,) = rule
     words = f"The rows of a node with {name} must be its own. Got none. Name its data in its node-config: whoever"
@@ -219,9 +219,9 @@ def test_a_node_that_others_trust_plays_no_rows_that_the_server_knows(rule, run,
 
 
 @pytest.mark.parametrize("spec", ["n=1000000,d=1000", "n=20,d=20000,clients=1", "n=5000,d=2000,clients=5000"])
-def test_no_run_makes_a_real_node_draw_rows_without_end(spec, run, tmp_path):
+def test_no_run_makes_a_real_node_draw_rows_without_end(spec, app_run, tmp_path):
     nodes, shards = deployed(tmp_path)
-    result, lines = run([*nodes, simulated(4)[3]], engine=False, data=f"synthetic({spec})")
+    result, lines = app_run([*nodes, simulated(4)[3]], engine=False, data=f"synthetic({spec})")
     assert is_pca_of(result, shards)
     words = "Rows that a node draws must be of at most 10,000,000 entries, n d of the rows and d d of each client. Got"
     assert any(words in line for line in lines)
@@ -240,41 +240,41 @@ def test_an_actor_of_ray_is_a_virtual_node_and_its_driver_is_not(monkeypatch):
     assert not app._in_simulation()
 
 
-def test_data_path_is_another_name_for_data(run, tmp_path):
+def test_data_path_is_another_name_for_data(app_run, tmp_path):
     nodes, shards = deployed(tmp_path)
     nodes[1]["data-path"] = nodes[1].pop("data")
     nodes[2]["data-path"] = nodes[2]["data"]
-    result, _ = run(nodes)
+    result, _ = app_run(nodes)
     assert is_pca_of(result, shards)
     nodes[2]["data-path"] = nodes[0]["data"]
-    result, lines = run(nodes)
+    result, lines = app_run(nodes)
     assert is_pca_of(result, shards[:2])
     assert any("The rows of this node must be named once, as data. Got data='" in line for line in lines)
 
 
-def test_a_relative_output_leaves_earlier_results_alone(run, tmp_path, monkeypatch):
+def test_a_relative_output_leaves_earlier_results_alone(app_run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for seed, folder in enumerate(["deep/here", "deep/here-2", "deep/here-3"]):
-        result, lines = run(simulated(2), output="deep/here", seed=seed)
+        result, lines = app_run(simulated(2), output="deep/here", seed=seed)
         assert lines[-1] == f"{SAVED}{tmp_path / folder / 'result.npz'}"
         assert PCAResult.load(tmp_path / folder / "result.npz").seed == seed == result.seed
     (tmp_path / "deep/here/result.npz").unlink()
-    assert run(simulated(2), output="deep/here")[1][-1] == f"{SAVED}{tmp_path / 'deep/here/result.npz'}"
-    run(simulated(2), seed=7)
-    assert run(simulated(2), seed=8)[1][-1] == f"{SAVED}{tmp_path / 'out/result.npz'}"  # absolute: chosen
+    assert app_run(simulated(2), output="deep/here")[1][-1] == f"{SAVED}{tmp_path / 'deep/here/result.npz'}"
+    app_run(simulated(2), seed=7)
+    assert app_run(simulated(2), seed=8)[1][-1] == f"{SAVED}{tmp_path / 'out/result.npz'}"  # absolute: chosen
 
 
-def test_two_runs_at_once_keep_both_results(run, tmp_path, monkeypatch):
+def test_two_runs_at_once_keep_both_results(app_run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     fit = strategies.PCAStrategy.fit
 
     def slower(strategy, grid):
         monkeypatch.setattr(strategies.PCAStrategy, "fit", fit)
-        run(simulated(2), output="here", seed=1)
+        app_run(simulated(2), output="here", seed=1)
         return fit(strategy, grid)
 
     monkeypatch.setattr(strategies.PCAStrategy, "fit", slower)
-    assert run(simulated(2), output="here", seed=2)[0].seed == 2
+    assert app_run(simulated(2), output="here", seed=2)[0].seed == 2
     assert [PCAResult.load(f"{place}/result.npz").seed for place in ("here", "here-2")] == [1, 2]
 
 
@@ -296,91 +296,91 @@ def test_two_runs_at_once_keep_both_results(run, tmp_path, monkeypatch):
         ({"data": "cvs(path='x')"}, "Did you mean 'csv'?"),
     ],
 )
-def test_a_node_refuses_under_its_own_rules_and_the_others_go_on(run, rule, reason, tmp_path):
+def test_a_node_refuses_under_its_own_rules_and_the_others_go_on(app_run, rule, reason, tmp_path):
     nodes, shards = deployed(tmp_path)
     nodes[1].update(rule)
-    result, lines = run(nodes)
+    result, lines = app_run(nodes)
     assert is_pca_of(result, [shards[0], shards[2]])
     assert any(reason in line for line in lines), lines
 
 
-def test_a_node_serves_what_it_allows(run, tmp_path):
+def test_a_node_serves_what_it_allows(app_run, tmp_path):
     nodes, shards = deployed(tmp_path, allow="krylov,faps", **{"min-rows": 10})
-    result, _ = run(nodes)
+    result, _ = app_run(nodes)
     assert is_pca_of(result, shards)
 
 
-def test_noise_and_masks_together_by_keys_of_the_run_config(run, tmp_path):
+def test_noise_and_masks_together_by_keys_of_the_run_config(app_run, tmp_path):
     nodes, _ = deployed(tmp_path, **{"masked-only": True, "min-noise": 1e-3})
     dp = "dp(epsilon=100.0, delta=1e-6, clip=20.0)"
-    result, _ = run(nodes, algorithm="ssi(max_rounds=2)", mask=True, dp=dp)
+    result, _ = app_run(nodes, algorithm="ssi(max_rounds=2)", mask=True, dp=dp)
     assert result.privacy.shared
     assert result.privacy.epsilon == pytest.approx(100.0, rel=1e-9)
 
 
 @pytest.mark.parametrize("name", ["pyproject.toml", "hub/pyproject.toml"])
-def test_a_tracker_runs_by_the_run_config_that_the_app_comes_with(run, tmp_path, name):
+def test_a_tracker_runs_by_the_run_config_that_the_app_comes_with(app_run, tmp_path, name):
     config = tomllib.loads(text(name))["tool"]["flwr"]["app"]["config"] | {
         "data": DATA,
         "output": str(tmp_path / "out"),
     }
     config |= {"algorithm": "st_miss", "batch": 20, "n-components": 2, "steps": 3}
-    result, lines = run(simulated(2), load=TrackingResult.load, **config)
+    result, lines = app_run(simulated(2), load=TrackingResult.load, **config)
     assert len(result.rows_) == 3
     assert any("(st_miss): 2/2 clients, step 1, error " in line for line in lines)
 
 
-def test_masks_by_a_key_of_the_run_config(run, tmp_path):
+def test_masks_by_a_key_of_the_run_config(app_run, tmp_path):
     nodes, shards = deployed(tmp_path, **{"masked-only": True})
-    result, _ = run(nodes, mask=True)
+    result, _ = app_run(nodes, mask=True)
     assert is_pca_of(result, shards)
     assert result.history[0].stage == "mask.keys"
 
 
-def test_masks_by_a_spec_of_the_run_config(run, tmp_path):
+def test_masks_by_a_spec_of_the_run_config(app_run, tmp_path):
     nodes, shards = deployed(tmp_path)
     nodes[0]["single-masks"] = nodes[2]["single-masks"] = True
-    result, lines = run(nodes, mask="masks(neighbours=2, self_masks=False)")
+    result, lines = app_run(nodes, mask="masks(neighbours=2, self_masks=False)")
     assert is_pca_of(result, [shards[0], shards[2]])
     refused = "A set-up of masks at this node must be with self-masks: single_masks is not set. Got one without."
     assert any(refused in line for line in lines)
-    plain, _ = run(nodes, mask="false")
+    plain, _ = app_run(nodes, mask="false")
     assert plain.history[0].stage == "opening"
 
 
-def test_nodes_that_sign_by_keys_of_their_node_config(run, tmp_path):
+def test_nodes_that_sign_by_keys_of_their_node_config(app_run, tmp_path):
     nodes, shards = deployed(tmp_path)
     made = keys.write(tmp_path / "keys", nodes=3)
     for node, key in zip(nodes, made.nodes, strict=True):
         node |= {"sign-key": str(key), "trusted-keys": str(tmp_path / "keys")}
-    result, _ = run(nodes, mask=True)
+    result, _ = app_run(nodes, mask=True)
     assert is_pca_of(result, shards)
     del nodes[1]["trusted-keys"]
     nodes[1]["sign-key"] = str(tmp_path / "none")
-    result, lines = run(nodes, mask=True)
+    result, lines = app_run(nodes, mask=True)
     assert is_pca_of(result, [shards[0], shards[2]])
     assert any("sign_key must be a file that can be read." in line for line in lines)
 
 
-def test_a_node_keeps_its_memory_where_it_is_told(run, tmp_path):
+def test_a_node_keeps_its_memory_where_it_is_told(app_run, tmp_path):
     nodes, _ = deployed(tmp_path, **{"memory-dir": str(tmp_path / "memory")})
-    run(nodes, algorithm="faps(max_rounds=3)")
+    app_run(nodes, algorithm="faps(max_rounds=3)")
     names = sorted(path.name for path in (tmp_path / "memory").glob("*.npz"))
     assert len(names) == 6
     assert sum("fixed" in name for name in names) == 3  # the statistics of their rows
 
 
 @pytest.mark.slow
-def test_a_node_keeps_its_own_result_where_it_is_told_and_robust_runs_are_not_centred(run, tmp_path):
+def test_a_node_keeps_its_own_result_where_it_is_told_and_robust_runs_are_not_centred(app_run, tmp_path):
     rules = {"output-dir": str(tmp_path / "own"), "allow": "consensus_rpca,krylov"}
     nodes, shards = deployed(tmp_path, **rules)
-    result, _ = run(nodes, algorithm="consensus_rpca(gamma=0.5)", center="")
+    result, _ = app_run(nodes, algorithm="consensus_rpca(gamma=0.5)", center="")
     assert isinstance(result, RobustResult)
     assert not result.centered
     written = [np.load(place) for place in (tmp_path / "own").glob("*.npz")]
     assert sorted(len(file["L"]) for file in written) == sorted(map(len, shards))
     assert all(np.abs(file["L"] + file["S"]).max() > 0.0 for file in written)
-    krylov, _ = run(nodes, center="")
+    krylov, _ = app_run(nodes, center="")
     assert krylov.centered
     assert len(list((tmp_path / "own").glob("*.npz"))) == 3  # a plain PCA leaves nothing of its own
 
@@ -388,39 +388,39 @@ def test_a_node_keeps_its_own_result_where_it_is_told_and_robust_runs_are_not_ce
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:theta must be")  # these rows are not personal
 @pytest.mark.parametrize("name", registry.ALGORITHMS)
-def test_every_algorithm_runs_by_its_name(run, name):
+def test_every_algorithm_runs_by_its_name(app_run, name):
     few = "(max_rounds=2)" if name in ("per_pca", "exact_per_pca") else ""
-    result, _ = run(simulated(2), algorithm=name + few, center=False)
+    result, _ = app_run(simulated(2), algorithm=name + few, center=False)
     assert result.algorithm.startswith(name)
     assert not result.centered
 
 
-def test_empty_text_means_none(run):
-    result, _ = run(simulated(2), scale="", checkpoint="", seed=4, evaluate=True)
+def test_empty_text_means_none(app_run):
+    result, _ = app_run(simulated(2), scale="", checkpoint="", seed=4, evaluate=True)
     assert result.scale_ is None
     assert result.seed == 4
     assert result.mse_ is not None
 
 
-def test_a_checkpoint_lies_in_the_output_folder_and_is_gone_at_the_end(run, tmp_path):
+def test_a_checkpoint_lies_in_the_output_folder_and_is_gone_at_the_end(app_run, tmp_path):
     refused, _ = deployed(tmp_path, allow="krylov")
     with pytest.raises(NotEnoughNodes):
-        run(refused, algorithm="ssi", checkpoint="run.ckpt")
+        app_run(refused, algorithm="ssi", checkpoint="run.ckpt")
     assert [place.name for place in (tmp_path / "out").iterdir()] == ["run.ckpt"]
-    run(simulated(2), algorithm="krylov", checkpoint=str(tmp_path / "elsewhere.ckpt"))
+    app_run(simulated(2), algorithm="krylov", checkpoint=str(tmp_path / "elsewhere.ckpt"))
     assert not (tmp_path / "elsewhere.ckpt").exists()
 
 
-def test_the_app_deals_the_columns_of_the_run_config_to_in_simulation_nodes(run, tmp_path):
-    tables = written(tmp_path / "tables")
+def test_the_app_deals_the_columns_of_the_run_config_to_in_simulation_nodes(app_run, tmp_path):
+    tables = parties_written(tmp_path / "tables")
     nodes = [{"partition-id": i, "num-partitions": 2} for i in range(2)]
-    result, _ = run(nodes, data=str(tables), split="columns", ids="patient", wire="auto", algorithm="auto")
+    result, _ = app_run(nodes, data=str(tables), split="columns", ids="patient", wire="auto", algorithm="auto")
     pooled = simulate("auto", frames(), n_components=2, split="columns")
     np.testing.assert_array_equal(result.scores_, pooled.scores_)
 
 
-def test_the_app_runs_over_nodes_that_have_their_own_tables(run, tmp_path):
-    tables = written(tmp_path / "tables")
+def test_the_app_runs_over_nodes_that_have_their_own_tables(app_run, tmp_path):
+    tables = parties_written(tmp_path / "tables")
     nodes = [
         {
             "data": f"csv(path='{tables / site}.csv', ids='patient')",
@@ -429,7 +429,7 @@ def test_the_app_runs_over_nodes_that_have_their_own_tables(run, tmp_path):
         }
         for site in frames()
     ]
-    result, _ = run(nodes, split="columns", scale="std", mask=True)
+    result, _ = app_run(nodes, split="columns", scale="std", mask=True)
     assert isinstance(result, ColumnsResult)
     assert result.components_.shape == (2, 0)
     np.testing.assert_allclose(

@@ -38,7 +38,7 @@ SERVERS = (
 
 
 @pytest.fixture(scope="module")
-def rows(tmp_path_factory):
+def file_of_rows(tmp_path_factory):
     """A file of rows."""
     place = tmp_path_factory.mktemp("rows") / "rows.npy"
     np.save(place, falling(60, 8, seed=0))
@@ -63,8 +63,8 @@ def loaded(algorithm, stage, rows, folder):
 
 
 @pytest.mark.parametrize("stage", ["opening", "krylov"])
-def test_a_message_of_krylov_loads_no_other_algorithm_and_nothing_of_the_server(stage, rows, tmp_path):
-    found = loaded("krylov", stage, rows, tmp_path)
+def test_a_message_of_krylov_loads_no_other_algorithm_and_nothing_of_the_server(stage, file_of_rows, tmp_path):
+    found = loaded("krylov", stage, file_of_rows, tmp_path)
     wanted = {kind.__module__ for kind in registry.ALGORITHMS["krylov"].__mro__}
     others = {kind.__module__ for kind in [*registry.ALGORITHMS.values(), *registry.TRACKERS.values()]} - wanted
     unwanted = [*HEAVY, *others, *(f"flower_pca.{room}" for room in SERVERS)]

@@ -27,7 +27,7 @@ LOOKED_INTO = {"docs/adding-an-algorithm.md", "docs/command-line.md", "docs/pipe
 PAGE = "docs/three-hospitals.md"
 
 
-def parts(page):
+def blocks_in_order(page):
     """Its blocks in their order, each with its language."""
     return re.findall(r"^```(\w*)\n(.*?)^```$", text(page), re.DOTALL | re.MULTILINE)
 
@@ -38,10 +38,10 @@ def commands(block):
     return [shlex.split(line, comments=True) for line in lines if line.strip() and not line.startswith("#")]
 
 
-def run(page, monkeypatch, capsys):
+def run_page(page, monkeypatch, capsys):
     """Do what a page says; the names that its Python leaves, and what each command printed."""
     namespace, said = {"__name__": "page"}, []
-    for kind, block in parts(page):
+    for kind, block in blocks_in_order(page):
         if kind == "python":
             exec(compile(block, page, "exec"), namespace)
         for program, *words in commands(block) if kind in SHELLS else []:
@@ -65,10 +65,10 @@ def run(page, monkeypatch, capsys):
 @pytest.mark.parametrize("page", sorted(set(PAGES) - LOOKED_INTO - {PAGE}))
 def test_a_page_runs_from_top_to_bottom(page, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    run(page, monkeypatch, capsys)
+    run_page(page, monkeypatch, capsys)
 
 
-def rows(printed):
+def printed_rows(printed):
     """The lines of a table below its rule, as words."""
     lines = printed.splitlines()
     start = next(i for i, line in enumerate(lines) if "───" in line)
@@ -93,9 +93,9 @@ def test_the_page_of_the_three_hospitals_shows_what_its_commands_print(tmp_path,
     """And what it says that happens without an option."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
-    names, said = run(PAGE, monkeypatch, capsys)
-    shown = [rows(block) for kind, block in parts(PAGE) if not kind]
-    tables = [rows(said[i].out) for i in (0, 2, 4, 5)]
+    names, said = run_page(PAGE, monkeypatch, capsys)
+    shown = [printed_rows(block) for kind, block in blocks_in_order(PAGE) if not kind]
+    tables = [printed_rows(said[i].out) for i in (0, 2, 4, 5)]
     for printed, written in zip(tables, shown, strict=True):
         assert len(printed) == len(written)
         for mine, theirs in zip(printed, written, strict=True):

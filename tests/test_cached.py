@@ -16,7 +16,7 @@ def answers(seed):
     return {i: {"n": np.array(n), "B": rng.standard_normal((4, 2))} for i, n in enumerate(ROWS)}
 
 
-def plain(replies):
+def plain_sum(replies):
     """What a stage hands over for a plain sum."""
     return {name: np.array(sum(reply[name] for reply in replies), dtype=float) for name in ("n", "B")}
 
@@ -25,7 +25,7 @@ def test_nothing_is_held_while_everybody_answers():
     cache = CachedSums(sum(ROWS))
     for seed in range(4):
         assert cache.merging is add
-        total = plain(answers(seed).values())
+        total = plain_sum(answers(seed).values())
         after, sums, share = cache.add(total)
         assert after is cache
         assert share == 1.0
@@ -38,7 +38,7 @@ def test_from_the_first_gap_on_the_last_answer_of_every_client_counts():
     cache, last = CachedSums(sum(ROWS)), {}
     for number, (replies, here) in enumerate(zip(rounds, present, strict=True)):
         came = {i: replies[i] for i in here}
-        cache, sums, share = cache.add(came if cache.merging is stack else plain(came.values()))
+        cache, sums, share = cache.add(came if cache.merging is stack else plain_sum(came.values()))
         assert share == sum(ROWS[i] for i in here) / sum(ROWS)
         last = came if number == 0 else {**(last if number > 1 else {}), **came}  # the first gap is summed plainly
         np.testing.assert_allclose(sums["B"], sum(a["B"] for a in last.values()), rtol=1e-14)
@@ -47,7 +47,7 @@ def test_from_the_first_gap_on_the_last_answer_of_every_client_counts():
 
 
 def test_an_answer_that_comes_again_changes_nothing():
-    cache, *_ = CachedSums(10).add(plain([answers(0)[1]]))
+    cache, *_ = CachedSums(10).add(plain_sum([answers(0)[1]]))
     once, sums, _ = cache.add(answers(1))
     again, same, _ = once.add({2: answers(1)[2]})
     np.testing.assert_array_equal(sums["B"], same["B"])
@@ -58,7 +58,7 @@ def test_an_answer_that_comes_again_changes_nothing():
 def test_it_is_saved_and_read_back_to_the_bit_and_in_its_order(held):
     cache = CachedSums(10)
     if held:
-        for came in (plain([answers(0)[1]]), {2: answers(1)[2]}, {0: answers(2)[0]}):
+        for came in (plain_sum([answers(0)[1]]), {2: answers(1)[2]}, {0: answers(2)[0]}):
             cache = cache.add(came)[0]
     arrays = {}
     back = files.unpack(CachedSums, files.pack(cache, arrays, "cache"), arrays)
@@ -72,12 +72,12 @@ def test_it_is_saved_and_read_back_to_the_bit_and_in_its_order(held):
 
 def test_where_single_answers_cannot_be_had_those_that_came_stand_for_all():
     cache, came = CachedSums(sum(ROWS), summed=True), answers(3)
-    total = plain([came[0], came[2]])
+    total = plain_sum([came[0], came[2]])
     after, sums, share = cache.add(total)
     assert after is cache
     assert (after.merging, share) == (add, 0.7)
     np.testing.assert_allclose(sums["B"], total["B"] / 0.7, rtol=1e-14)
     assert float(sums["n"]) == pytest.approx(10.0)
-    after, sums, share = after.add(plain(came.values()))
+    after, sums, share = after.add(plain_sum(came.values()))
     assert share == 1.0
-    np.testing.assert_array_equal(sums["B"], plain(came.values())["B"])
+    np.testing.assert_array_equal(sums["B"], plain_sum(came.values())["B"])

@@ -16,7 +16,7 @@ FEW = {"exact_per_pca": {"local_components": 1}, "per_pca": {"local_components":
 
 
 @pytest.fixture(scope="module")
-def hospitals(tmp_path_factory):
+def three_hospitals(tmp_path_factory):
     """The patients of docs/three-hospitals.md."""
     folder = tmp_path_factory.mktemp("three")
     with pytest.MonkeyPatch.context() as patch:
@@ -27,9 +27,9 @@ def hospitals(tmp_path_factory):
 
 @pytest.mark.filterwarnings("ignore:theta must be")
 @pytest.mark.parametrize("name", slow_if(registry.ALGORITHMS, "consensus_rpca", "triple_pca"))
-def test_the_first_component_of_scaled_columns_is_not_the_mean(name, hospitals):
+def test_the_first_component_of_scaled_columns_is_not_the_mean(name, three_hospitals):
     algorithm = make(name, **FEW.get(name, {}))
-    found = simulate(algorithm, hospitals, n_components=2, scale="std", missing="mean", columns=COLUMNS)
+    found = simulate(algorithm, three_hospitals, n_components=2, scale="std", missing="mean", columns=COLUMNS)
     assert found.centered
     mean = found.mean_ / found.scale_
     assert abs(found.components_[0] @ mean) <= 0.7 * np.linalg.norm(mean)

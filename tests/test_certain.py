@@ -20,7 +20,7 @@ from flower_pca.algorithms.robust.proof import Verdict
 SHARES = [(0.05, 0.25), (0.15, 0.15), (0.25, 0.25)]
 
 
-def run(rows: Array, k: int, seed: int = 0, missing: str = "error", **parameters: Any) -> RobustResult:
+def run_certain(rows: Array, k: int, seed: int = 0, missing: str = "error", **parameters: Any) -> RobustResult:
     settings: dict[str, Any] = {"seed": seed, "missing": missing}
     result = simulate(make("consensus_rpca", **parameters), np.array_split(rows, 6), n_components=k, **settings)
     assert isinstance(result, RobustResult)
@@ -46,7 +46,7 @@ def test_what_is_called_converged_is_right_and_what_is_right_is_called_so(kind: 
 def test_far_entries_are_cut_off() -> None:
     """Rank 12 of 80 with a fifth of the entries far off, which Huber's function alone does not recover."""
     L, X, _ = certain.posed(80, 12, 0.2, "+-80", 0.0, 7)
-    result = run(X, 12, seed=7)
+    result = run_certain(X, 12, seed=7)
     assert rel(result, L) <= 1e-6
     assert result.status.ok
     assert result.cut_ == 10.0
@@ -55,7 +55,7 @@ def test_far_entries_are_cut_off() -> None:
 @pytest.mark.parametrize("noise", [1e-3, 0.05])
 def test_dense_noise_is_estimated(noise: float) -> None:
     L, X, far = certain.posed(80, 4, 0.1, "+-80", noise, 3)
-    result = run(X, 4)
+    result = run_certain(X, 4)
     assert result.status.ok
     assert result.noise_ == pytest.approx(noise, rel=0.15)
     assert rel(result, L) <= 1.5 * rel_of(problems.oracle(L, X, ~far, 4), L)
@@ -75,7 +75,7 @@ def test_noise_that_is_given_is_kept() -> None:
 
 @pytest.mark.slow
 def test_full_rank_rows_have_no_low_rank_part() -> None:
-    result = run(np.random.default_rng(0).standard_normal((60, 30)), 4)
+    result = run_certain(np.random.default_rng(0).standard_normal((60, 30)), 4)
     assert result.status.outcome is Outcome.STALLED
     assert "no low-rank part of rank up to 4 predicts hidden entries" in result.status.words
 
@@ -108,7 +108,7 @@ def test_a_column_and_a_row_that_nothing_determines_are_named() -> None:
     rng = np.random.default_rng(2)
     rows[:, 11] += np.where(rng.random(120) < 0.98, 500.0 * rng.standard_normal(120), 0.0)
     rows[77] += np.where(rng.random(80) < 0.97, 500.0 * rng.standard_normal(80), 0.0)
-    result = run(rows, 5, restarts=1)
+    result = run_certain(rows, 5, restarts=1)
     assert result.status.ok, result.status
     assert (
         "; too few entries are clean of 1 column (11); too few entries are clean of 1 row (1 bad as a "
@@ -146,13 +146,13 @@ def test_a_client_that_is_bad_as_a_whole_is_named() -> None:
 
 
 def test_rounds_that_do_not_suffice_prove_nothing() -> None:
-    result = run(ROWS, 5, max_rounds=20)
+    result = run_certain(ROWS, 5, max_rounds=20)
     assert result.status.outcome is Outcome.MAX_ROUNDS
     assert result.status.words == "20 rounds were not enough for one attempt: nothing is proven. Raise max_rounds"
 
 
 def test_a_basis_that_does_not_come_to_rest_is_told() -> None:
-    result = run(certain.posed(80, 4, 0.1, "+-80", 0.05, 3)[1], 4, patience=1)
+    result = run_certain(certain.posed(80, 4, 0.1, "+-80", 0.05, 3)[1], 4, patience=1)
     assert result.status.outcome is Outcome.MAX_ROUNDS
     assert "the basis still changes by" in result.status.words
 
@@ -170,7 +170,7 @@ def test_missing_values_count_as_hidden(share: float) -> None:
     """And not as their column's mean, which is no part of a low-rank matrix."""
     L, _ = SMALL
     rows = np.where(np.random.default_rng(3).random(ROWS.shape) < share, np.nan, ROWS)
-    result = run(rows, 5, missing="mean")
+    result = run_certain(rows, 5, missing="mean")
     assert result.status.ok, result.status
     assert rel(result, L) <= 1e-6
     assert not own(result, "S")[np.isnan(rows)].any()
@@ -181,7 +181,7 @@ def test_missing_values_count_as_hidden(share: float) -> None:
 @pytest.mark.slow
 def test_single_precision_is_proven_to_its_own_precision() -> None:
     L, _ = SMALL
-    result = run(ROWS.astype(np.float32), 5)
+    result = run_certain(ROWS.astype(np.float32), 5)
     assert result.status.ok, result.status
     assert rel(result, L) <= 1e-4
 
@@ -190,7 +190,7 @@ def test_single_precision_is_proven_to_its_own_precision() -> None:
 @pytest.mark.parametrize(("n", "d"), [(300, 30), (30, 300)])
 def test_rows_and_columns_may_be_unlike_in_number(n: int, d: int) -> None:
     L, S = pose(n, 3, 0.05, seed=6, d=d)
-    result = run(L + S, 3)
+    result = run_certain(L + S, 3)
     assert result.status.ok, result.status
     assert rel(result, L) <= 1e-6
 
@@ -200,7 +200,7 @@ def test_uneven_rows_are_found_but_for_columns_that_are_named() -> None:
     rng = np.random.default_rng(4)
     L = rng.standard_normal((120, 5)) @ rng.standard_normal((5, 80)) * np.exp(2.0 * rng.standard_normal((120, 1)))
     X = np.where(rng.random(L.shape) < 0.1, 80.0 * rng.choice([-1.0, 1.0], L.shape), L)
-    result = run(X, 5)
+    result = run_certain(X, 5)
     assert result.status.ok, result.status
     assert len(result.undetermined_columns_) <= 4
     here = np.delete(np.arange(80), result.undetermined_columns_)
@@ -227,7 +227,7 @@ def waves(seed: int) -> tuple[Array, Array]:
 @pytest.mark.parametrize("k", [1, 2])
 def test_residuals_that_are_correlated_are_no_missing_component(k: int) -> None:
     rows, far = waves(seed=1)
-    result = run(rows, k)
+    result = run_certain(rows, k)
     assert result.status.ok, result.status
     assert "as residuals that are correlated leave it" in result.status.words
     assert (result.attempts_, result.rank_) == (1, 1)

@@ -41,7 +41,7 @@ console()
 """
 
 
-def started(*words, program=("-m", "flower_pca.cli")):
+def started_command(*words, program=("-m", "flower_pca.cli")):
     """The command as a process of its own."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "FLWR_TELEMETRY_ENABLED": "0"}
     command = [sys.executable, *program, *map(str, words)]
@@ -193,32 +193,35 @@ def test_a_report_that_fails_leaves_nothing_half_written(data, tmp_path, capsys,
 
 
 @pytest.fixture
-def result(data, tmp_path, capsys, unillustrated):
+def saved_result(data, tmp_path, capsys, unillustrated):
     flower_pca(capsys, "run", data, "--components", 3, "--out", tmp_path / "out")
     return tmp_path / "out/result.npz"
 
 
 @pytest.mark.parametrize("kind", ["npy", "csv"])
 @pytest.mark.slow
-def test_transform_writes_the_scores(kind, result, data, tmp_path, capsys):
+def test_transform_writes_the_scores(kind, saved_result, data, tmp_path, capsys):
     path = tmp_path / f"scores.{kind}"
-    code, said, _ = flower_pca(capsys, "transform", result, data, "-o", path)
+    code, said, _ = flower_pca(capsys, "transform", saved_result, data, "-o", path)
     scores = np.load(path) if kind == "npy" else np.loadtxt(path, delimiter=",", skiprows=1, usecols=(1, 2, 3))
     reference = pooled([X])
     wanted = (X - reference.mean) @ reference.components[:3].T
     np.testing.assert_allclose(np.abs(scores), np.abs(wanted), atol=1e-6)
     assert (code, "150 x 3 scores" in said) == (0, True)
-    _, said, _ = flower_pca(capsys, "transform", result, data, "-o", path, "--json")
+    _, said, _ = flower_pca(capsys, "transform", saved_result, data, "-o", path, "--json")
     assert json.loads(said) == {"rows": 150, "components": 3, "own_components": 0, "out": str(path)}
 
 
 @pytest.mark.slow
-def test_transform_refuses_in_words(result, data, tmp_path, capsys):
+def test_transform_refuses_in_words(saved_result, data, tmp_path, capsys):
     np.save(tmp_path / "narrow.npy", X[:, :5])
     for words, message in (
-        ([result, tmp_path / "narrow.npy", "-o", tmp_path / "s.npy"], "The number of columns must be 12. Got 5."),
-        ([result, data, "-o", tmp_path / "s.txt"], "The file for the scores must be one that ends in .npy or .csv."),
-        ([result, data, "-o", tmp_path / "no/s.npy"], "The folder of the scores must be there."),
+        ([saved_result, tmp_path / "narrow.npy", "-o", tmp_path / "s.npy"], "The number of columns must be 12. Got 5."),
+        (
+            [saved_result, data, "-o", tmp_path / "s.txt"],
+            "The file for the scores must be one that ends in .npy or .csv.",
+        ),
+        ([saved_result, data, "-o", tmp_path / "no/s.npy"], "The folder of the scores must be there."),
         ([tmp_path / "none.npz", data, "-o", tmp_path / "s.npy"], "The result must be there. Got no file"),
         ([data, data, "-o", tmp_path / "s.npy"], f"{data} must be a result that flower_pca has saved."),
     ):
@@ -228,13 +231,13 @@ def test_transform_refuses_in_words(result, data, tmp_path, capsys):
 
 
 @pytest.mark.slow
-def test_show_prints_what_is_in_a_result(result, capsys):
-    loaded = PCAResult.load(result)
-    code, said, _ = flower_pca(capsys, "show", result)
+def test_show_prints_what_is_in_a_result(saved_result, capsys):
+    loaded = PCAResult.load(saved_result)
+    code, said, _ = flower_pca(capsys, "show", saved_result)
     assert code == 0
     assert all(f"{variance:.6g}" in said for variance in loaded.explained_variance_)
     assert str(loaded.status) in said
-    figures = json.loads(flower_pca(capsys, "show", result, "--json")[1])
+    figures = json.loads(flower_pca(capsys, "show", saved_result, "--json")[1])
     assert figures["explained_variance"] == loaded.explained_variance_.tolist()
     assert figures["bytes_up"] == loaded.history.bytes_up
 
@@ -334,7 +337,7 @@ def test_a_process_says_its_version_and_loads_nothing_heavy_for_help():
 
     for words, text in ((["--version"], f"flower-pca {__version__}\n"), (["-h"], "exit codes: 0 well; 1 the run")):
         for program in ("flower_pca", "flower_pca.cli"):
-            process = started(*words, program=("-m", program))
+            process = started_command(*words, program=("-m", program))
             said, err = process.communicate(timeout=60)
             assert (process.returncode, err) == (0, "")
             assert text in said
@@ -345,7 +348,7 @@ def test_a_process_says_its_version_and_loads_nothing_heavy_for_help():
 
 @pytest.mark.slow
 def test_a_reader_that_stops_is_no_traceback():
-    process = started("list")
+    process = started_command("list")
     process.stdout.close()
     assert process.stderr.read() == ""
     process.stderr.close()
@@ -354,7 +357,7 @@ def test_a_reader_that_stops_is_no_traceback():
 
 def interrupted(words, checkpoint):
     """Start a run, and press Ctrl-C once its checkpoint is there; mostly in the midst of writing the next one."""
-    process = started(*words, program=("-c", SLOW_DISK))
+    process = started_command(*words, program=("-c", SLOW_DISK))
     deadline = time.monotonic() + 60
     while not (checkpoint.exists() or process.poll() is not None) and time.monotonic() < deadline:
         time.sleep(0.002)

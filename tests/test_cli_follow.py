@@ -15,7 +15,7 @@ from flower_pca.results.record import Events
 NAMES = "a,b,c,d"
 
 
-def write(folder, name, seed, text=None):
+def write_file(folder, name, seed, text=None):
     folder.mkdir(exist_ok=True)
     rows = np.random.default_rng(seed).standard_normal((6, 4)) * [9.0, 5.0, 0.1, 0.1]
     np.savetxt(folder / name, rows, delimiter=",", header=NAMES, comments="")
@@ -25,13 +25,13 @@ def write(folder, name, seed, text=None):
 
 
 @pytest.fixture
-def words(tmp_path, monkeypatch, unillustrated):
+def follow_command(tmp_path, monkeypatch, unillustrated):
     """The command on a folder of two sites; pictures take most of its time, and are left out."""
     monkeypatch.setattr("flower_pca.commands.track._picture", lambda *given: "no picture")
     monkeypatch.setattr("flower_pca.report.write", lambda *given, **more: None)
     for i in range(3):
-        write(tmp_path / "in", f"north_{i}.csv", i)
-        write(tmp_path / "in", f"west_{i}.csv", 10 + i)
+        write_file(tmp_path / "in", f"north_{i}.csv", i)
+        write_file(tmp_path / "in", f"west_{i}.csv", 10 + i)
     files = ["--out", tmp_path / "out", "--events", tmp_path / "e.jsonl", "--checkpoint", tmp_path / "c.npz"]
     return ["track", tmp_path / "in", "--follow", "--interval", "0.01", "--rank", 2, *files]
 
@@ -48,14 +48,16 @@ def interrupt_at(monkeypatch, step, stop):
     monkeypatch.setattr(Events, "__call__", told)
 
 
-def steps(tmp_path):
+def rows_by_step(tmp_path):
     return TrackingResult.load(tmp_path / "out/tracking.npz").rows_.tolist()
 
 
-def test_so_many_steps_of_a_folder(words, tmp_path, capsys):
-    code, _said, err = flower_pca(capsys, *words, "--steps", 3, "--live", tmp_path / "live.html", "--drop", "d")
+def test_so_many_steps_of_a_folder(follow_command, tmp_path, capsys):
+    code, _said, err = flower_pca(
+        capsys, *follow_command, "--steps", 3, "--live", tmp_path / "live.html", "--drop", "d"
+    )
     assert (code, err) == (0, "")
-    assert steps(tmp_path) == [12, 12, 12]
+    assert rows_by_step(tmp_path) == [12, 12, 12]
     result = TrackingResult.load(tmp_path / "out/tracking.npz")
     assert result.feature_names_in_.tolist() == ["a", "b", "c"]
     assert result.site_names == {0: "north", 1: "west"}
@@ -74,32 +76,32 @@ def interruptible():
 
 @pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize("stop", [lambda: os.kill(os.getpid(), signal.SIGTERM), lambda: signal.raise_signal(2)])
-def test_a_service_that_is_stopped_leaves_its_result_and_goes_on(words, tmp_path, capsys, monkeypatch, stop):
+def test_a_service_that_is_stopped_leaves_its_result_and_goes_on(follow_command, tmp_path, capsys, monkeypatch, stop):
     with monkeypatch.context() as patch:
         interrupt_at(patch, 1, stop)
-        code, _said, err = flower_pca(capsys, *words)
+        code, _said, err = flower_pca(capsys, *follow_command)
     assert code == 0
-    assert steps(tmp_path) == [12, 12]
+    assert rows_by_step(tmp_path) == [12, 12]
     again = f"The state of the run is in {tmp_path / 'c.npz'}; the same command with --resume goes on from it."
     assert err == f"flower-pca: Ended after step 1. {again}\n"
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
-    write(tmp_path / "in", "west_9.csv", 20)
-    assert flower_pca(capsys, *words, "--resume", "--steps", 4)[0] == 0
-    assert steps(tmp_path) == [12, 12, 12, 6]
+    write_file(tmp_path / "in", "west_9.csv", 20)
+    assert flower_pca(capsys, *follow_command, "--resume", "--steps", 4)[0] == 0
+    assert rows_by_step(tmp_path) == [12, 12, 12, 6]
     assert len((tmp_path / "e.jsonl").read_text().splitlines()) == 4
 
 
-def test_a_bad_line_is_said_at_once_and_the_others_go_on(words, tmp_path, capsys):
-    write(tmp_path / "in", "west_1.csv", 0, text=f"{NAMES}\n1,2,3,4\n1,2,none of it,4\n")
-    code, _, err = flower_pca(capsys, *words, "--steps", 3)
+def test_a_bad_line_is_said_at_once_and_the_others_go_on(follow_command, tmp_path, capsys):
+    write_file(tmp_path / "in", "west_1.csv", 0, text=f"{NAMES}\n1,2,3,4\n1,2,none of it,4\n")
+    code, _, err = flower_pca(capsys, *follow_command, "--steps", 3)
     assert code == 0
-    assert steps(tmp_path) == [12, 6, 12]
+    assert rows_by_step(tmp_path) == [12, 6, 12]
     assert err.count("\n") == 1
     assert err.startswith("flower-pca: west_1.csv is left until it changes. ")
     assert "line 3" in err
 
 
-def test_a_full_disk_says_so_and_the_run_goes_on_later(words, tmp_path, capsys, monkeypatch):
+def test_a_full_disk_says_so_and_the_run_goes_on_later(follow_command, tmp_path, capsys, monkeypatch):
     written, write = [], files.write
 
     def full(*given, **more):
@@ -110,11 +112,11 @@ def test_a_full_disk_says_so_and_the_run_goes_on_later(words, tmp_path, capsys, 
 
     with monkeypatch.context() as patch:
         patch.setattr("flower_pca.core.drive.files.write", full)
-        code, _, err = flower_pca(capsys, *words, "--live", tmp_path / "live.html")
+        code, _, err = flower_pca(capsys, *follow_command, "--live", tmp_path / "live.html")
     assert code == 2
     assert err.startswith("flower-pca: No space left on device. Mend that first. The state of the run is in ")
-    assert flower_pca(capsys, *words, "--resume", "--steps", 3)[0] == 0
-    assert steps(tmp_path) == [12, 12, 12]
+    assert flower_pca(capsys, *follow_command, "--resume", "--steps", 3)[0] == 0
+    assert rows_by_step(tmp_path) == [12, 12, 12]
 
 
 @pytest.mark.slow

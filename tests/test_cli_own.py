@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from builders import deal, mixed
 from pages import flower_pca
-from test_report_kinds import COLUMNS, split, spoilt, stepped
+from test_report_kinds import COLUMNS, rows_with_far_entries, split, stepped
 
 from flower_pca import DataError, PCAResult, TrackingResult, simulate
 from flower_pca.base import files
@@ -16,7 +16,7 @@ from flower_pca.clients.books import folders
 from flower_pca.commands import output
 
 
-def folder(parts, path):
+def folder_of(parts, path):
     """A folder of one CSV file for each site."""
     path.mkdir()
     for i, part in enumerate(parts):
@@ -33,8 +33,8 @@ def folder(parts, path):
 @pytest.mark.slow
 @pytest.mark.usefixtures("unillustrated")
 def test_run_writes_what_belongs_to_each_client_into_files_as_a_node_does(algorithm, tmp_path, capsys):
-    parts = spoilt() if algorithm.startswith("consensus_rpca") else split()
-    data, out = folder(parts, tmp_path / "sites"), tmp_path / "out"
+    parts = rows_with_far_entries() if algorithm.startswith("consensus_rpca") else split()
+    data, out = folder_of(parts, tmp_path / "sites"), tmp_path / "out"
     code, said, _ = flower_pca(capsys, "run", data, "--algorithm", algorithm, "--own", "--out", out)
     assert code in (0, 1)
     reference = simulate(algorithm, parts, n_components=2)
@@ -64,7 +64,7 @@ def test_own_parts_of_an_algorithm_that_leaves_none_are_refused_before_the_run(t
 @pytest.mark.usefixtures("unillustrated")
 def test_scores_of_a_personalized_result_say_whose_components_they_are_along(tmp_path, capsys):
     parts = split()
-    data, out = folder(parts, tmp_path / "sites"), tmp_path / "out"
+    data, out = folder_of(parts, tmp_path / "sites"), tmp_path / "out"
     words = ["run", data, "--algorithm", "exact_per_pca(local_components=1)", "--own", "--out", out]
     assert flower_pca(capsys, *words)[0] == 0
     reference = simulate("exact_per_pca(local_components=1)", parts, n_components=2)
@@ -93,7 +93,7 @@ def test_scores_of_a_personalized_result_say_whose_components_they_are_along(tmp
 @pytest.mark.usefixtures("unillustrated")
 def test_own_components_that_do_not_belong_to_the_result_are_refused(tmp_path, capsys):
     parts = split()
-    data, out = folder(parts, tmp_path / "sites"), tmp_path / "out"
+    data, out = folder_of(parts, tmp_path / "sites"), tmp_path / "out"
     words = ["--algorithm", "exact_per_pca(local_components=1)", "--own", "--out", out]
     assert flower_pca(capsys, "run", data, *words)[0] == 0
     other = simulate("krylov", parts, n_components=2).save(tmp_path / "other.npz")
@@ -118,7 +118,7 @@ def test_own_components_that_do_not_belong_to_the_result_are_refused(tmp_path, c
 @pytest.mark.slow
 @pytest.mark.usefixtures("unillustrated")
 def test_show_names_the_columns_that_weigh_most(tmp_path, capsys):
-    data, out = folder(split(), tmp_path / "sites"), tmp_path / "out"
+    data, out = folder_of(split(), tmp_path / "sites"), tmp_path / "out"
     assert flower_pca(capsys, "run", data, "--out", out)[0] == 0
     result = PCAResult.load(out / "result.npz")
     heaviest = result.feature_names_in_[np.argsort(-np.abs(result.components_), axis=1)]
@@ -139,7 +139,7 @@ def test_show_says_what_only_a_family_of_results_has(tmp_path, capsys):
     shown = json.loads(flower_pca(capsys, "show", personal.save(tmp_path / "p.npz"), "--json")[1])
     assert shown["kind"] == "PersonalResult"
     assert shown["theta"] == pytest.approx(personal.theta_estimate_)
-    robust = simulate("consensus_rpca", spoilt(), n_components=2)
+    robust = simulate("consensus_rpca", rows_with_far_entries(), n_components=2)
     path = robust.save(tmp_path / "r.npz")
     assert "of all entries, far off" in flower_pca(capsys, "show", path)[1]
     assert json.loads(flower_pca(capsys, "show", path, "--json")[1])["share_of_far_entries"] == robust.outlier_share_

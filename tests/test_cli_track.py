@@ -20,7 +20,7 @@ from flower_pca.results.record import Events
 D, R, BATCH, STEPS = 12, 2, 30, 8
 
 
-def rows(steps=STEPS, turn=5):
+def turning_rows(steps=STEPS, turn=5):
     """A plane with noise and gaps in the order of time, which is another one from step `turn` on."""
     rng = np.random.default_rng(3)
     bases = [np.linalg.qr(U)[0] for U in rng.standard_normal((2, D, R))]
@@ -36,11 +36,11 @@ ALGORITHM = "st_miss(threshold=5.0, update_length=1)"
 
 
 @pytest.fixture
-def words(tmp_path, monkeypatch, unillustrated):
+def track_command(tmp_path, monkeypatch, unillustrated):
     """The command on a file of rows, with events and a checkpoint; pictures take most of its time, and are left out."""
     monkeypatch.setattr("flower_pca.commands.track._picture", lambda *given: "no picture")
     monkeypatch.setattr("flower_pca.report.write", lambda *given, **more: None)
-    np.save(tmp_path / "rows.npy", rows())
+    np.save(tmp_path / "rows.npy", turning_rows())
     given = ["--batch", BATCH, "--rank", R, "--clients", 3, "--algorithm", ALGORITHM, "--detect"]
     files = ["--out", tmp_path / "out", "--events", tmp_path / "e.jsonl", "--checkpoint", tmp_path / "c.npz"]
     return ["track", tmp_path / "rows.npy", *given, *files]
@@ -68,8 +68,8 @@ def break_off(monkeypatch, at, *, after=False):
     monkeypatch.setattr("flower_pca.core.drive.files.write", broken)
 
 
-def test_events_and_alarms_say_what_the_result_says(words, tmp_path, capsys):
-    code, said, err = flower_pca(capsys, *words)
+def test_events_and_alarms_say_what_the_result_says(track_command, tmp_path, capsys):
+    code, said, err = flower_pca(capsys, *track_command)
     assert code == 0
     result, found = TrackingResult.load(tmp_path / "out/tracking.npz"), events(tmp_path / "e.jsonl")
     assert [event["step"] for event in found] == list(range(STEPS))
@@ -78,7 +78,7 @@ def test_events_and_alarms_say_what_the_result_says(words, tmp_path, capsys):
     assert {e["step"]: e["statistic"] for e in found if e["statistic"] is not None} == result.statistics_
     assert found[0]["movement"] is None
     assert [event["movement"] for event in found[1:]] == pytest.approx(result.movement_[1:].tolist(), abs=1e-12)
-    shares = np.isnan(rows()).reshape(STEPS, -1).mean(axis=1)
+    shares = np.isnan(turning_rows()).reshape(STEPS, -1).mean(axis=1)
     assert [event["missing_share"] for event in found] == pytest.approx(shares.tolist(), abs=1e-15)
     assert [[own["rows"] for own in event["clients"].values()] for event in found] == [[10, 10, 10]] * STEPS
     alarms = [event["change"] for event in found if event["change"]]
@@ -90,16 +90,16 @@ def test_events_and_alarms_say_what_the_result_says(words, tmp_path, capsys):
     assert not (tmp_path / "c.npz").exists()
 
 
-def test_the_files_of_a_folder_are_clients_each_with_its_own_time(words, tmp_path, capsys):
-    every = rows(steps=8)
+def test_the_files_of_a_folder_are_clients_each_with_its_own_time(track_command, tmp_path, capsys):
+    every = turning_rows(steps=8)
     parts = {"north": every[::2], "west": every[1::2][:80]}  # which ends two steps before
     (tmp_path / "sites").mkdir()
     for site, part in parts.items():
         file, names = tmp_path / "sites" / f"{site}.csv", ",".join("abcdefghijkl")
         np.savetxt(file, part, delimiter=",", header=names, comments="")
-    at = words.index("--clients")
-    words = ["track", tmp_path / "sites", *words[2:at], *words[at + 2 :]]
-    assert flower_pca(capsys, *words)[0] == 0
+    at = track_command.index("--clients")
+    track_command = ["track", tmp_path / "sites", *track_command[2:at], *track_command[at + 2 :]]
+    assert flower_pca(capsys, *track_command)[0] == 0
     result, found = TrackingResult.load(tmp_path / "out/tracking.npz"), events(tmp_path / "e.jsonl")
     reference = track(ALGORITHM.replace("(", "(detect=True, "), list(parts.values()), n_components=R, batch=15)
     assert np.array_equal(result.components_, reference.components_)
@@ -110,19 +110,19 @@ def test_the_files_of_a_folder_are_clients_each_with_its_own_time(words, tmp_pat
         ("--clients", 3): "--clients must be 2, as many as the data has. Got 3. Leave it out.",
         ("--batch", 31): "--batch must be a multiple of 2, as each client has as many rows in a step. Got 31. Choose",
     }.items():
-        code, _, err = flower_pca(capsys, *words, *more)
+        code, _, err = flower_pca(capsys, *track_command, *more)
         assert code == 2
         assert err.startswith(f"flower-pca: {sentence}")
 
 
-def test_a_run_too_short_for_alarms_does_not_say_that_nothing_has_changed(words, tmp_path, capsys):
+def test_a_run_too_short_for_alarms_does_not_say_that_nothing_has_changed(track_command, tmp_path, capsys):
     short = "no change was looked for in so few steps: that begins after"
     for algorithm, more, said_of_it in (
         ("st_miss", (), f"{short} 10 steps, and after 20 quiet ones without --threshold"),
         ("st_miss", ("--threshold", "1e9"), f"{short} 10 steps"),
         ("st_miss(update_length=3)", ("--threshold", "1e9"), "no change"),
     ):
-        given = [algorithm if word == ALGORITHM else word for word in words]
+        given = [algorithm if word == ALGORITHM else word for word in track_command]
         code, said, _ = flower_pca(capsys, *given, *more)
         assert code == 0
         assert f"\n{said_of_it}\n" in said
@@ -130,8 +130,8 @@ def test_a_run_too_short_for_alarms_does_not_say_that_nothing_has_changed(words,
 
 
 @pytest.mark.slow
-def test_under_masks_events_have_no_clients(words, tmp_path, capsys):
-    assert flower_pca(capsys, *words, "--mask")[0] == 0
+def test_under_masks_events_have_no_clients(track_command, tmp_path, capsys):
+    assert flower_pca(capsys, *track_command, "--mask")[0] == 0
     assert [event["clients"] for event in events(tmp_path / "e.jsonl")] == [{}] * STEPS
 
 
@@ -139,21 +139,21 @@ def test_under_masks_events_have_no_clients(words, tmp_path, capsys):
 @pytest.mark.parametrize("after", [False, True], ids=["before it is kept", "after it is kept"])
 @pytest.mark.parametrize("at", [1, 2, 10, 11, 12])
 def test_a_run_that_is_broken_off_goes_on_to_the_bit_with_every_step_once(
-    at, after, words, tmp_path, capsys, monkeypatch
+    at, after, track_command, tmp_path, capsys, monkeypatch
 ):
-    whole = [tmp_path / "whole" if word == tmp_path / "out" else word for word in words]
+    whole = [tmp_path / "whole" if word == tmp_path / "out" else word for word in track_command]
     assert flower_pca(capsys, *whole)[0] == 0
     reference = events(tmp_path / "e.jsonl")
     (tmp_path / "e.jsonl").unlink()
     with monkeypatch.context() as patch:
         break_off(patch, at, after=after)
-        code, _, err = flower_pca(capsys, *words, "--resume")
+        code, _, err = flower_pca(capsys, *track_command, "--resume")
     assert code == 130
     there = (tmp_path / "c.npz").exists()
     assert ("the same command with --resume goes on from it." in err) == there == (at > 1 or after)
     with (tmp_path / "e.jsonl").open("ab") as file:
         file.write(b'{"time": "2026-01-01T00:00:00+00:00", "step": 3, "half')  # what a power failure may leave
-    code, _, err = flower_pca(capsys, *words, "--resume")
+    code, _, err = flower_pca(capsys, *track_command, "--resume")
     assert code == 0
     assert ("There is no checkpoint" in err) == (not there)
     assert events(tmp_path / "e.jsonl") == reference
@@ -164,75 +164,75 @@ def test_a_run_that_is_broken_off_goes_on_to_the_bit_with_every_step_once(
 
 
 @pytest.mark.slow
-def test_a_file_that_has_grown_is_followed_further(words, tmp_path, capsys, monkeypatch):
+def test_a_file_that_has_grown_is_followed_further(track_command, tmp_path, capsys, monkeypatch):
     """Broken off in every message of the last step too, when it seemed that no more rows would come."""
-    np.save(tmp_path / "long.npy", rows(STEPS + 3))
-    np.save(tmp_path / "rows.npy", rows(STEPS + 3)[: STEPS * BATCH])
-    reference = [tmp_path / "whole" if word == tmp_path / "out" else word for word in words[:-4]]
+    np.save(tmp_path / "long.npy", turning_rows(STEPS + 3))
+    np.save(tmp_path / "rows.npy", turning_rows(STEPS + 3)[: STEPS * BATCH])
+    reference = [tmp_path / "whole" if word == tmp_path / "out" else word for word in track_command[:-4]]
     flower_pca(capsys, *[tmp_path / "long.npy" if word == tmp_path / "rows.npy" else word for word in reference])
     one = TrackingResult.load(tmp_path / "whole/tracking.npz")
-    flower_pca(capsys, *[tmp_path / "short" if word == tmp_path / "out" else word for word in words[:-4]])
+    flower_pca(capsys, *[tmp_path / "short" if word == tmp_path / "out" else word for word in track_command[:-4]])
     messages = len(TrackingResult.load(tmp_path / "short/tracking.npz").history)
     for at in range(messages - 3, messages):
-        np.save(tmp_path / "rows.npy", rows(STEPS + 3)[: STEPS * BATCH])
+        np.save(tmp_path / "rows.npy", turning_rows(STEPS + 3)[: STEPS * BATCH])
         with monkeypatch.context() as patch:
             break_off(patch, at, after=True)
-            assert flower_pca(capsys, *words, "--resume")[0] == 130
-        np.save(tmp_path / "rows.npy", rows(STEPS + 3))
-        assert flower_pca(capsys, *words, "--resume")[0] == 0
+            assert flower_pca(capsys, *track_command, "--resume")[0] == 130
+        np.save(tmp_path / "rows.npy", turning_rows(STEPS + 3))
+        assert flower_pca(capsys, *track_command, "--resume")[0] == 0
         two = TrackingResult.load(tmp_path / "out/tracking.npz")
         assert np.array_equal(one.components_, two.components_)
         assert [event["step"] for event in events(tmp_path / "e.jsonl")] == list(range(STEPS + 3))
         (tmp_path / "e.jsonl").unlink()
 
 
-def test_a_run_that_has_ended_may_be_repeated_over_its_own_events(words, tmp_path, capsys):
-    flower_pca(capsys, *words)
+def test_a_run_that_has_ended_may_be_repeated_over_its_own_events(track_command, tmp_path, capsys):
+    flower_pca(capsys, *track_command)
     before = (tmp_path / "e.jsonl").read_text()
-    assert flower_pca(capsys, *words, "--resume")[0] == 0
+    assert flower_pca(capsys, *track_command, "--resume")[0] == 0
     assert (tmp_path / "e.jsonl").read_text() == before
 
 
-def test_what_cannot_be_gone_on_with_is_said_in_one_sentence(words, tmp_path, capsys, monkeypatch):
-    def said(*more, code=2, given=words):
+def test_what_cannot_be_gone_on_with_is_said_in_one_sentence(track_command, tmp_path, capsys, monkeypatch):
+    def said(*more, code=2, given=track_command):
         found, out, err = flower_pca(capsys, *given, *more)
         assert (found, out) == (code, "")
         return err.removeprefix("flower-pca: ")
 
-    assert said("--resume", given=words[:-2]) == (
+    assert said("--resume", given=track_command[:-2]) == (
         "--resume must be given with --checkpoint. Got it alone. Add --checkpoint FILE.\n"
     )
-    gone = [tmp_path / "no/c.npz" if word == tmp_path / "c.npz" else word for word in words]
+    gone = [tmp_path / "no/c.npz" if word == tmp_path / "c.npz" else word for word in track_command]
     assert (
         said(given=gone) == f"The folder of the checkpoint must be there. Got none at {tmp_path}/no. Make it first.\n"
     )
-    unwritable = [tmp_path / "no/e.jsonl" if word == tmp_path / "e.jsonl" else word for word in words]
+    unwritable = [tmp_path / "no/e.jsonl" if word == tmp_path / "e.jsonl" else word for word in track_command]
     assert "The file of events must be writable. Got" in said(given=unwritable)
-    folder = [tmp_path if word == tmp_path / "e.jsonl" else word for word in words]
+    folder = [tmp_path if word == tmp_path / "e.jsonl" else word for word in track_command]
     assert "The file of events must be writable. Got" in said(given=folder)
     with monkeypatch.context() as patch:
         break_off(patch, 10)
-        flower_pca(capsys, *words)
+        flower_pca(capsys, *track_command)
     assert said() == (
         f"The checkpoint must be a new file. Got {tmp_path}/c.npz, which is there. "
         "Add --resume to go on from it, or name another.\n"
     )
-    new = [tmp_path / "d.npz" if word == tmp_path / "c.npz" else word for word in words]
+    new = [tmp_path / "d.npz" if word == tmp_path / "c.npz" else word for word in track_command]
     assert said(given=new) == (
         f"The file of events must be new or empty. Got {tmp_path}/e.jsonl, which has some. "
         "Name another; with --resume a run goes on with it.\n"
     )
     assert "The checkpoint must be one of this very run. Got one of --components 2." in said("--resume", "--rank", 3)
     assert "The checkpoint must be one of 4 streams. Got 3." in said("--resume", "--clients", 4)
-    np.save(tmp_path / "other.npy", rows() + 1.0)
-    other = [tmp_path / "other.npy" if word == tmp_path / "rows.npy" else word for word in words]
+    np.save(tmp_path / "other.npy", turning_rows() + 1.0)
+    other = [tmp_path / "other.npy" if word == tmp_path / "rows.npy" else word for word in track_command]
     assert re.fullmatch(
         r"The checkpoint must be one of these very rows\. Got one of others at client 0, step \d\. "
         r"Give that run's rows, or choose another checkpoint\.\n",
         said("--resume", given=other),
     )
     (tmp_path / "strange.jsonl").write_text('{"name": "another program"}\n')
-    strange = [tmp_path / "strange.jsonl" if word == tmp_path / "e.jsonl" else word for word in words]
+    strange = [tmp_path / "strange.jsonl" if word == tmp_path / "e.jsonl" else word for word in track_command]
     assert "The file of events must be one of the run that goes on. Got a line that is no step, in" in said(
         "--resume", given=strange
     )
@@ -242,8 +242,8 @@ def test_what_cannot_be_gone_on_with_is_said_in_one_sentence(words, tmp_path, ca
 
 
 @pytest.mark.parametrize("option", [["--threshold", 0.5], ["--alarm-rate", 0.01], ["--monitor"]])
-def test_what_changes_are_told_by_is_of_no_use_where_none_is_looked_for(option, words, capsys):
-    bare = [word for word in words if word not in ("--detect", "--algorithm", ALGORITHM)]
+def test_what_changes_are_told_by_is_of_no_use_where_none_is_looked_for(option, track_command, capsys):
+    bare = [word for word in track_command if word not in ("--detect", "--algorithm", ALGORITHM)]
     code, _, err = flower_pca(capsys, *bare, *option)
     assert code == 2
     assert err == (
@@ -252,12 +252,12 @@ def test_what_changes_are_told_by_is_of_no_use_where_none_is_looked_for(option, 
 
 
 @pytest.mark.slow
-def test_what_a_change_is_of_is_said_by_column_and_by_client(words, tmp_path, capsys):
-    every = rows(steps=26, turn=26)
+def test_what_a_change_is_of_is_said_by_column_and_by_client(track_command, tmp_path, capsys):
+    every = turning_rows(steps=26, turn=26)
     every[23 * BATCH :, 4] *= 30.0
     np.save(tmp_path / "rows.npy", every)
-    words[words.index(ALGORITHM)] = "st_miss"
-    code, _, err = flower_pca(capsys, *words, "--monitor")
+    track_command[track_command.index(ALGORITHM)] = "st_miss"
+    code, _, err = flower_pca(capsys, *track_command, "--monitor")
     assert code == 0
     result, found = TrackingResult.load(tmp_path / "out/tracking.npz"), events(tmp_path / "e.jsonl")
     (alarm,) = [event for event in found if event["change"]]
@@ -268,26 +268,26 @@ def test_what_a_change_is_of_is_said_by_column_and_by_client(words, tmp_path, ca
     assert ", most in column 4, " in err
     assert ", at client " in err
     assert "Step 24: by SPE, as rows have left the subspace" in " ".join(result.findings())
-    flower_pca(capsys, *words, "--out", tmp_path / "plain", "--events", tmp_path / "plain.jsonl")
+    flower_pca(capsys, *track_command, "--out", tmp_path / "plain", "--events", tmp_path / "plain.jsonl")
     assert all(event["cause"] is None for event in events(tmp_path / "plain.jsonl"))
 
 
-def test_another_runs_step_is_no_repetition(tmp_path, capsys, words):
-    flower_pca(capsys, *words)
+def test_another_runs_step_is_no_repetition(tmp_path, capsys, track_command):
+    flower_pca(capsys, *track_command)
     lines = (tmp_path / "e.jsonl").read_text().splitlines()
     lines[4] = json.dumps({**json.loads(lines[4]), "rows": 31})
     (tmp_path / "e.jsonl").write_text("\n".join(lines) + "\n")
-    code, _, err = flower_pca(capsys, *words, "--resume")
+    code, _, err = flower_pca(capsys, *track_command, "--resume")
     assert code == 2
     assert "The file of events must be one of the run that goes on. Got another step 4, in" in err
 
 
-def test_events_may_go_into_a_pipe(tmp_path, words, capsys):
+def test_events_may_go_into_a_pipe(tmp_path, track_command, capsys):
     pipe, heard = tmp_path / "pipe", []
     os.mkfifo(pipe)
     reader = threading.Thread(target=lambda: heard.extend(pipe.read_text().splitlines()))
     reader.start()
-    given = [pipe if word == tmp_path / "e.jsonl" else word for word in words]
+    given = [pipe if word == tmp_path / "e.jsonl" else word for word in track_command]
     assert flower_pca(capsys, *given)[0] == 0
     reader.join()
     assert [json.loads(line)["step"] for line in heard] == list(range(STEPS))
@@ -303,17 +303,17 @@ def test_an_event_is_on_the_disk_before_the_run_goes_on(tmp_path):
         tell(record)
         counts.append(len(path.read_bytes().splitlines()))
 
-    track("st_miss", [rows()], batch=BATCH, n_components=R, on_step=after)
+    track("st_miss", [turning_rows()], batch=BATCH, n_components=R, on_step=after)
     assert counts == list(range(1, STEPS + 1))
 
 
 @pytest.mark.slow
-def test_a_process_that_is_killed_goes_on(words, tmp_path, capsys):
-    np.save(tmp_path / "rows.npy", rows(60))
+def test_a_process_that_is_killed_goes_on(track_command, tmp_path, capsys):
+    np.save(tmp_path / "rows.npy", turning_rows(60))
     code = "import sys, time, os; from flower_pca import cli; import flower_pca.core.drive as d; w = d.files.write\n"
     code += "def slow(*a, **k):\n    time.sleep(0.02); return w(*a, **k)\n"
     code += "d.files.write = slow\nsys.exit(cli.main(sys.argv[1:]))"
-    command = [sys.executable, "-c", code, *map(str, words), "--resume"]
+    command = [sys.executable, "-c", code, *map(str, track_command), "--resume"]
     for lines in (4, 11, 25):
         run = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         while not (tmp_path / "e.jsonl").exists() or (tmp_path / "e.jsonl").read_bytes().count(b"\n") < lines:
@@ -321,10 +321,10 @@ def test_a_process_that_is_killed_goes_on(words, tmp_path, capsys):
             assert run.poll() is None
         run.send_signal(signal.SIGKILL)
         run.wait()
-    assert flower_pca(capsys, *words, "--resume")[0] == 0
+    assert flower_pca(capsys, *track_command, "--resume")[0] == 0
     found = events(tmp_path / "e.jsonl")
     assert [event["step"] for event in found] == list(range(60))
-    other = [tmp_path / "whole" if word == tmp_path / "out" else word for word in words[:-4]]
+    other = [tmp_path / "whole" if word == tmp_path / "out" else word for word in track_command[:-4]]
     assert flower_pca(capsys, *other)[0] == 0
     one, two = (TrackingResult.load(tmp_path / name / "tracking.npz") for name in ("whole", "out"))
     assert np.array_equal(one.components_, two.components_)

@@ -38,7 +38,7 @@ def memory_of(state):
     return {n: a.numpy() for n, a in state.array_records.get("flower_pca.memory", {}).items()}
 
 
-def mixed(special, others=None):
+def app_with_special(special, others=None):
     """A ClientApp whose node BAD is served by `special`."""
     others = PCAClient if others is None else others
 
@@ -61,7 +61,7 @@ REFUSING = {
 @pytest.mark.parametrize("how", REFUSING)
 def test_a_refusal_is_named_at_the_server_and_the_others_go_on(how, lines):
     special, words = REFUSING[how]
-    grid = FakeGrid(mixed(special), 5)
+    grid = FakeGrid(app_with_special(special), 5)
     result = strategies.Krylov(n_components=2).fit(grid)
     node = str(grid.node(BAD))
     (reason,) = [r.failures[node] for r in result.history if node in r.failures]
@@ -375,7 +375,7 @@ def test_memory_in_a_file_outlives_the_context(tmp_path):
     assert kept == [run, "flower_pca-fixed-4.npz"]  # two of a node, none left over
 
 
-def spoil(path, how):
+def spoil_file(path, how):
     data = path.read_bytes()
     with np.load(path) as file:
         arrays = dict(file)
@@ -409,7 +409,7 @@ def test_a_corrupted_memory_file_counts_as_none(how, tmp_path):
     first, second = faps_request(3), faps_request(4)
     PCAClient(SHARDS[0], context=context(), memory_dir=tmp_path).fit(*first)
     (path,) = (path for path in tmp_path.glob("*.npz") if "fixed" not in path.name)
-    spoil(path, how)
+    spoil_file(path, how)
     answer = PCAClient(SHARDS[0], context=context(), memory_dir=tmp_path).fit(*second)
     assert "refusal" not in answer[2]
     assert np.array_equal(answer[0][0], PCAClient(SHARDS[0], context=context()).fit(*second)[0][0])

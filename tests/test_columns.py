@@ -14,7 +14,7 @@ from flower_pca.names import ids
 from flower_pca.names.sites import SiteRows
 
 
-def assert_pca_of(result, table, *, tol=1e-8, **framed):
+def assert_columns_pca_of(result, table, *, tol=1e-8, **framed):
     scores, components, variances = reference(table, **framed)
     k = result.n_components_
     np.testing.assert_allclose(result.scores_, scores[:, :k], atol=tol * np.abs(scores).max())
@@ -28,7 +28,7 @@ def assert_pca_of(result, table, *, tol=1e-8, **framed):
 @every("answers", ["rows", "fixed"])
 def test_the_result_is_the_pca_of_the_pooled_table(algorithm, answers):
     result = simulate(algorithm, PARTS, n_components=K, split="columns", answers=answers)
-    assert_pca_of(result, X, tol=2e-5 if algorithm in ("ssi", "local_power") else 1e-8)
+    assert_columns_pca_of(result, X, tol=2e-5 if algorithm in ("ssi", "local_power") else 1e-8)
     assert isinstance(result, ColumnsResult)
     assert result.status.ok
     assert result.n_samples_ == 90
@@ -40,7 +40,7 @@ def test_the_result_is_the_pca_of_the_pooled_table(algorithm, answers):
 @every("scale", [None, "std", "max_abs"])
 def test_each_client_centres_and_scales_its_own_columns(center, scale):
     result = simulate("krylov", PARTS, n_components=K, split="columns", center=center, scale=scale, tol=1e-12)
-    assert_pca_of(result, X, center=center, scale=scale)
+    assert_columns_pca_of(result, X, center=center, scale=scale)
     np.testing.assert_allclose(result.mean_, X.mean(axis=0) if center else np.zeros(12), atol=1e-12)
     assert (result.scale_ is None) == (scale is None)
 
@@ -49,7 +49,7 @@ def test_each_client_centres_and_scales_its_own_columns(center, scale):
 @pytest.mark.parametrize("scale", [None, "max_abs"])
 def test_masks_change_nothing_but_the_last_digits(algorithm, scale):
     result = simulate(algorithm, PARTS, n_components=K, split="columns", scale=scale, mask=True)
-    assert_pca_of(result, X, scale=scale, tol=2e-5 if algorithm[0] in "sl" else 1e-8)
+    assert_columns_pca_of(result, X, scale=scale, tol=2e-5 if algorithm[0] in "sl" else 1e-8)
 
 
 @every("missing", ["own_mean", "mean"])
@@ -59,7 +59,7 @@ def test_a_gap_takes_the_mean_of_its_column_which_its_client_has_whole(missing, 
     holes[np.random.default_rng(0).random(X.shape) < 0.1] = np.nan
     parts = np.split(holes, [5, 6], axis=1)
     result = simulate("krylov", parts, n_components=K, split="columns", scale=scale, missing=missing)
-    assert_pca_of(result, holes, scale=scale)
+    assert_columns_pca_of(result, holes, scale=scale)
     np.testing.assert_allclose(result.fill_, np.nanmean(holes, axis=0))
     with pytest.raises(DataError, match=r"The data of client 0 must be finite"):
         simulate("krylov", parts, n_components=K, split="columns")
@@ -69,7 +69,7 @@ def test_a_share_of_the_variance_decides_how_many():
     share = np.cumsum(reference(X)[2])[4] / reference(X)[2].sum()
     result = simulate("krylov", PARTS, n_components=float(share) - 1e-6, split="columns")
     assert result.n_components_ == 5
-    assert_pca_of(result, X)
+    assert_columns_pca_of(result, X)
 
 
 @every("shape", [(8, 30), (90, 12), (40, 40)])
@@ -94,7 +94,7 @@ def test_rank_deficient_tables_have_no_loadings_where_there_is_no_variance():
 def test_single_precision_and_sparse_columns():
     counts = sparse.random(90, 6, density=0.3, random_state=1)
     result = simulate("krylov", [X[:, :6].astype(np.float32), counts], n_components=K, split="columns")
-    assert_pca_of(result, np.hstack([X[:, :6], counts.toarray()]), tol=1e-4)
+    assert_columns_pca_of(result, np.hstack([X[:, :6], counts.toarray()]), tol=1e-4)
 
 
 def test_the_same_bits_whichever_way_a_result_is_had(tmp_path):
@@ -131,7 +131,7 @@ def test_ids_match_rows_in_any_order_and_names_go_with_the_loadings():
     result = simulate("krylov", tables, n_components=K, split="columns")
     order = [*sorted(tables["hospital"].columns), *sorted(tables["lab"].columns)]
     pooled = tables["hospital"].join(tables["lab"])[order]
-    assert_pca_of(result, pooled.loc[PEOPLE].to_numpy())
+    assert_columns_pca_of(result, pooled.loc[PEOPLE].to_numpy())
     assert result.row_ids_ == PEOPLE
     assert list(result.feature_names_in_) == order
     assert result.choices == ()

@@ -8,21 +8,33 @@ import numpy as np
 import pandas as pd
 import pytest
 from pages import flower_pca
-from people import PEOPLE, K, X, frames, reference, written
+from people import PEOPLE, K, X, frames, parties_written, reference
 
 from flower_pca import ColumnsResult, ConfigError, DataError, PCAResult, plots, report, simulate
 from flower_pca.data import sources
 
 
 @pytest.fixture
-def tables(tmp_path):
-    return written(tmp_path / "tables")
+def written_tables(tmp_path):
+    return parties_written(tmp_path / "tables")
 
 
 @pytest.mark.slow
-def test_the_command_writes_scores_with_ids_and_what_each_party_keeps(tables, tmp_path, capsys):
+def test_the_command_writes_scores_with_ids_and_what_each_party_keeps(written_tables, tmp_path, capsys):
     out = tmp_path / "out"
-    words = ["run", tables, "--split", "columns", "--ids", "patient", "--components", K, "--scale", "std", "--mask"]
+    words = [
+        "run",
+        written_tables,
+        "--split",
+        "columns",
+        "--ids",
+        "patient",
+        "--components",
+        K,
+        "--scale",
+        "std",
+        "--mask",
+    ]
     code, said, err = flower_pca(capsys, *words, "--own", "--out", out)
     assert (code, err) == (0, "")
     assert "90 rows x 12 columns at 2 clients" in said
@@ -37,7 +49,7 @@ def test_the_command_writes_scores_with_ids_and_what_each_party_keeps(tables, tm
     np.testing.assert_array_equal(np.array([line[1:] for line in lines[1:]], dtype=float), result.scores_)
     parts = []
     for i, site in enumerate(frames()):
-        target, data = tmp_path / f"{site}.npy", f"csv(path='{tables / site}.csv', ids='patient')"
+        target, data = tmp_path / f"{site}.npy", f"csv(path='{written_tables / site}.csv', ids='patient')"
         code, said, _ = flower_pca(capsys, "transform", out / f"flower_pca-own-{i}.npz", data, "-o", target)
         assert code == 0
         assert f"Wrote 90 x {K} scores" in said
@@ -47,9 +59,11 @@ def test_the_command_writes_scores_with_ids_and_what_each_party_keeps(tables, tm
 
 
 @pytest.mark.slow
-def test_the_command_prints_json_and_shows_a_saved_result(tables, tmp_path, capsys):
+def test_the_command_prints_json_and_shows_a_saved_result(written_tables, tmp_path, capsys):
     out = tmp_path / "out"
-    code, said, _ = flower_pca(capsys, "run", tables, "--split", "columns", "--ids", "patient", "--out", out, "--json")
+    code, said, _ = flower_pca(
+        capsys, "run", written_tables, "--split", "columns", "--ids", "patient", "--out", out, "--json"
+    )
     assert code == 0
     assert json.loads(said)["n_features"] == 12
     code, said, _ = flower_pca(capsys, "show", out / "result.npz")
@@ -82,20 +96,20 @@ def test_the_command_prints_json_and_shows_a_saved_result(tables, tmp_path, caps
         (["--split", "columns", "--ids", "patient", "--evaluate"], "must be False, as the variance left out says it"),
     ],
 )
-def test_the_command_says_what_does_not_go(tables, tmp_path, capsys, words, text):
-    code, _, err = flower_pca(capsys, "run", tables, *words, "--out", tmp_path / "out")
+def test_the_command_says_what_does_not_go(written_tables, tmp_path, capsys, words, text):
+    code, _, err = flower_pca(capsys, "run", written_tables, *words, "--out", tmp_path / "out")
     assert code == 2
     assert re.search(text, err), err
 
 
-def test_files_that_do_not_belong_together_are_named(tables, tmp_path, capsys):
-    lab = (tables / "lab.csv").read_text().replace("P007", "P008")
-    (tables / "lab.csv").write_text(lab)
-    words = ["run", tables, "--split", "columns", "--ids", "patient", "--out", tmp_path / "out"]
+def test_files_that_do_not_belong_together_are_named(written_tables, tmp_path, capsys):
+    lab = (written_tables / "lab.csv").read_text().replace("P007", "P008")
+    (written_tables / "lab.csv").write_text(lab)
+    words = ["run", written_tables, "--split", "columns", "--ids", "patient", "--out", tmp_path / "out"]
     assert (
         "The ids of the rows of client 1 (lab) must be different ones. Got 'P008' more" in flower_pca(capsys, *words)[2]
     )
-    (tables / "lab.csv").write_text(lab.replace("P008", "P999", 1))
+    (written_tables / "lab.csv").write_text(lab.replace("P008", "P999", 1))
     assert "must be those of client 0 (hospital). Got 90, without 'P007' and with" in flower_pca(capsys, *words)[2]
 
 

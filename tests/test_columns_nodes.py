@@ -16,11 +16,11 @@ from flower_pca.wire import read_request
 pytestmark = pytest.mark.usefixtures("lines")
 
 
-def sites(tables):
+def rows_of_sites(tables):
     return [SiteRows.of(table, site=site) for site, table in tables.items()]
 
 
-def fitted(shards, *, algorithm="krylov", rules=None, grid=None, **asked):
+def fitted_by_columns(shards, *, algorithm="krylov", rules=None, grid=None, **asked):
     rules = {"split_columns": True, **(rules or {})}
     grid = grid or grid_of(shards, **rules)
     return PCAStrategy(algorithm, n_components=K, split="columns", min_nodes=len(shards), **asked).fit(grid)
@@ -29,7 +29,7 @@ def fitted(shards, *, algorithm="krylov", rules=None, grid=None, **asked):
 @pytest.mark.parametrize("mask", [False, True])
 @pytest.mark.parametrize("algorithm", ["krylov", "auto", "covariance"])
 def test_nodes_give_the_bits_of_a_simulation(algorithm, mask):
-    result = fitted(PARTS, algorithm=algorithm, mask=mask)
+    result = fitted_by_columns(PARTS, algorithm=algorithm, mask=mask)
     alone = simulate(algorithm, PARTS, n_components=K, split="columns", mask=mask)
     np.testing.assert_array_equal(result.scores_, alone.scores_)
     np.testing.assert_array_equal(result.explained_variance_, alone.explained_variance_)
@@ -42,7 +42,7 @@ def test_nodes_give_the_bits_of_a_simulation(algorithm, mask):
 def test_nodes_that_answer_from_fixed_statistics_keep_them_apart(tmp_path):
     rules = {"answers": "fixed", "memory_dir": tmp_path, "missing": "own_mean"}
     for _ in range(2):
-        result = fitted(PARTS, rules=rules)
+        result = fitted_by_columns(PARTS, rules=rules)
         np.testing.assert_allclose(result.scores_, reference(X)[0][:, :K], atol=1e-7)
     assert result.answers == "fixed"
     kept = {path.name for path in tmp_path.glob("*fixed*.npz")}
@@ -55,14 +55,14 @@ def test_a_node_takes_part_by_its_own_rule_only():
         "Got one. Ask the node's operator"
     )
     with pytest.raises(NotEnoughNodes, match="The parties of a run over columns must be there to the end") as error:
-        fitted(PARTS, rules={"split_columns": False})
+        fitted_by_columns(PARTS, rules={"split_columns": False})
     assert text in str(error.value)
     assert Rules.of_node_config({"split-columns": True}).split_columns
     assert not Rules().split_columns
 
 
 def test_ids_are_told_by_a_digest_of_the_run_and_never_themselves(tmp_path):
-    shards, grid = sites(frames()), None
+    shards, grid = rows_of_sites(frames()), None
     seen = []
 
     def listen(message, reply):
@@ -72,7 +72,7 @@ def test_ids_are_told_by_a_digest_of_the_run_and_never_themselves(tmp_path):
     for mask in (False, True):
         grid = grid_of(shards, split_columns=True, output_dir=tmp_path / str(mask))
         grid.tamper = listen
-        result = fitted(shards, grid=grid, mask=mask)
+        result = fitted_by_columns(shards, grid=grid, mask=mask)
         assert result.row_ids_ is None
         assert not any("position" in choice for choice in result.choices)
         order = [*sorted(frames()["hospital"].columns), *sorted(frames()["lab"].columns)]
@@ -87,7 +87,7 @@ def test_ids_are_told_by_a_digest_of_the_run_and_never_themselves(tmp_path):
 
 
 def test_how_many_columns_a_node_has_is_not_told():
-    shards, counts = sites(frames()), []
+    shards, counts = rows_of_sites(frames()), []
     grid = grid_of(shards, split_columns=True)
 
     def listen(message, reply):
@@ -96,13 +96,15 @@ def test_how_many_columns_a_node_has_is_not_told():
         return reply
 
     grid.tamper = listen
-    fitted(shards, grid=grid, algorithm="ssi")
+    fitted_by_columns(shards, grid=grid, algorithm="ssi")
     assert set(counts) == {(1, 90, 90)}
 
 
 def test_each_node_writes_its_loadings_with_the_names_of_its_columns_and_people(tmp_path):
     tables = frames()
-    result = fitted(sites(tables), rules={"output_dir": tmp_path, "split_columns": "std"}, scale="std", mask=True)
+    result = fitted_by_columns(
+        rows_of_sites(tables), rules={"output_dir": tmp_path, "split_columns": "std"}, scale="std", mask=True
+    )
     pooled = simulate("krylov", tables, n_components=K, split="columns", scale="std", mask=True)
     for i, table in enumerate(tables.values()):
         header, arrays = files.read(tmp_path / f"flower_pca-own-{i}.npz", "own result")
@@ -137,12 +139,12 @@ def test_each_node_writes_its_loadings_with_the_names_of_its_columns_and_people(
 )
 def test_other_people_are_named_with_what_to_do(tables, text, mask):
     with pytest.raises(NotEnoughNodes, match=text):
-        fitted(sites(tables), mask=mask)
+        fitted_by_columns(rows_of_sites(tables), mask=mask)
 
 
 def test_an_id_that_is_there_twice_stays_in_the_nodes_own_log(lines):
     with pytest.raises(NotEnoughNodes, match="The rows and the rules of this node must be readable") as error:
-        fitted(sites(changed("lab", lambda t: t.rename(index={"P007": "P008"}))))
+        fitted_by_columns(rows_of_sites(changed("lab", lambda t: t.rename(index={"P007": "P008"}))))
     assert "P008" not in str(error.value)
     assert any("'P008' more than once" in line for line in lines)
 
@@ -162,18 +164,18 @@ def test_a_party_that_is_gone_ends_the_run(stage, mask):
 
 
 def test_min_rows_counts_people():
-    result = fitted(PARTS, rules={"min_rows": 90})
+    result = fitted_by_columns(PARTS, rules={"min_rows": 90})
     assert result.status.ok
     with pytest.raises(NotEnoughNodes, match="The rows of this node must be at least 91"):
-        fitted(PARTS, rules={"min_rows": 91})
+        fitted_by_columns(PARTS, rules={"min_rows": 91})
 
 
 @pytest.mark.slow
 def test_max_columns_counts_over_runs_and_over_what_is_done_to_columns(tmp_path):
     rules = {"max_columns": 25, "memory_dir": tmp_path, "split_columns": "any"}
-    assert fitted(PARTS, rules=rules, algorithm="krylov(max_rounds=3)").status
+    assert fitted_by_columns(PARTS, rules=rules, algorithm="krylov(max_rounds=3)").status
     with pytest.raises(NotEnoughNodes, match="at most 25: that is its max_columns"):
-        fitted(PARTS, rules=rules, algorithm="krylov(max_rounds=3)", scale="std")
+        fitted_by_columns(PARTS, rules=rules, algorithm="krylov(max_rounds=3)", scale="std")
 
 
 @every(
@@ -189,7 +191,7 @@ def test_max_columns_counts_over_runs_and_over_what_is_done_to_columns(tmp_path)
     ],
 )
 def test_a_server_that_asks_for_something_else_is_refused(change, text):
-    shards = sites(frames())
+    shards = rows_of_sites(frames())
     grid = grid_of(shards, split_columns=True)
 
     def lie(message):
@@ -201,7 +203,7 @@ def test_a_server_that_asks_for_something_else_is_refused(change, text):
 
     grid.on_push = lie
     with pytest.raises(NotEnoughNodes, match=text):
-        fitted(shards, grid=grid)
+        fitted_by_columns(shards, grid=grid)
 
 
 def test_an_answer_beyond_what_a_party_has_said_of_its_size_is_refused():
@@ -215,11 +217,11 @@ def test_an_answer_beyond_what_a_party_has_said_of_its_size_is_refused():
 
     grid.tamper = tamper
     with pytest.raises(NotEnoughNodes, match="S, must be as small as its own rows allow"):
-        fitted(PARTS, grid=grid)
+        fitted_by_columns(PARTS, grid=grid)
 
 
 def test_a_run_goes_on_from_its_checkpoint_with_the_same_digests(tmp_path):
-    shards = sites(frames())
+    shards = rows_of_sites(frames())
     grid = grid_of(shards, split_columns=True)
     strategy = PCAStrategy("krylov", n_components=K, split="columns", checkpoint=tmp_path / "c.npz")
 
@@ -230,7 +232,7 @@ def test_a_run_goes_on_from_its_checkpoint_with_the_same_digests(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         strategy.fit(grid, on_round=stop)
     again = strategy.fit(grid)
-    np.testing.assert_array_equal(again.scores_, fitted(shards).scores_)
+    np.testing.assert_array_equal(again.scores_, fitted_by_columns(shards).scores_)
 
 
 @pytest.mark.slow

@@ -33,17 +33,17 @@ PYTHON = {"python", "python3.11", ".venv/bin/python"}
 TOOLS = {".venv/bin/ruff", ".venv/bin/mypy", ".venv/bin/codespell"}
 
 
-def commands(page):
+def commands_of_page(page):
     """The commands of a page, each as its words; those of its systemd unit too."""
     lines = []
     for block in blocks(page, *SHELLS):
         lines += re.sub(r"\\\n\s*", " ", block).replace("&&", "\n").splitlines()
     for block in blocks(page, "ini"):
-        lines.append(unit(block)["Service"]["ExecStart"].replace("\\\n", " "))
+        lines.append(systemd_unit(block)["Service"]["ExecStart"].replace("\\\n", " "))
     return [shlex.split(line, comments=True) for line in lines if line.strip() and not line.startswith("#")]
 
 
-def unit(block):
+def systemd_unit(block):
     """A systemd unit as sections; a line that ends in a backslash goes on."""
     parser = configparser.ConfigParser(strict=False, interpolation=None)
     parser.optionxform = str
@@ -51,7 +51,7 @@ def unit(block):
     return parser
 
 
-ALL = [(page, command) for page in EVERY for command in commands(page)]
+ALL = [(page, command) for page in EVERY for command in commands_of_page(page)]
 
 
 def program(command):
@@ -89,7 +89,7 @@ def known_options(commands):
     return dict(zip(map(tuple, commands), found, strict=True))
 
 
-def options(command):
+def options_of(command):
     return {word.split("=")[0] for word in command if word.startswith("--")}
 
 
@@ -99,14 +99,14 @@ def settings(words):
     return tomllib.loads("\n".join(f"{name} = {value}" for name, value in pairs))
 
 
-def after(command, option):
+def options_after(command, option):
     return [command[i + 1] for i, word in enumerate(command) if word == option]
 
 
 @every("page", EVERY)
 def test_every_block_is_in_a_language_that_is_checked(page):
     assert set(languages(page)) <= {"python", "toml", "yaml", "ini", "", *SHELLS}
-    assert page not in ("README.md", "docs/deployment.md", "docs/pipelines.md") or commands(page)
+    assert page not in ("README.md", "docs/deployment.md", "docs/pipelines.md") or commands_of_page(page)
 
 
 @every("page", EVERY)
@@ -135,7 +135,7 @@ def test_flowers_commands_have_the_options_that_are_used():
         used.append(([name, *words], command))
     known = known_options([list(each) for each in {tuple(words) for words, _ in used}])
     for words, command in used:
-        assert options(command) <= known[tuple(words)], command
+        assert options_of(command) <= known[tuple(words)], command
 
 
 def test_the_run_configs_set_what_the_app_has():
@@ -146,7 +146,7 @@ def test_the_run_configs_set_what_the_app_has():
     ]
     found = 0
     for page, command in ALL:
-        for given in map(settings, after(command, "--run-config")):
+        for given in map(settings, options_after(command, "--run-config")):
             found += 1
             homes = of_examples if page.startswith("examples/") else [config]
             assert any(set(given) <= set(home) for home in homes), (page, given)
@@ -166,7 +166,7 @@ def test_the_node_configs_set_what_the_app_reads():
     assert read == rules | {"data", "data-path", "batch", "partition-id", "num-partitions"}
     found = 0
     for _, command in ALL:
-        for given in map(settings, after(command, "--node-config")):
+        for given in map(settings, options_after(command, "--node-config")):
             found += 1
             assert set(given) <= read | {"name"}
             (data,) = [given[key] for key in ("data", "data-path") if key in given]
@@ -179,7 +179,7 @@ def test_the_node_configs_set_what_the_app_reads():
 
 def test_the_federation_configs_are_of_whole_numbers():
     for command in with_program("flwr"):
-        for given in map(settings, after(command, "--federation-config")):
+        for given in map(settings, options_after(command, "--federation-config")):
             assert "num-supernodes" in given
             assert all(type(value) is int for value in given.values())
 
@@ -202,7 +202,7 @@ def test_our_own_commands_do_what_the_page_says(tmp_path, monkeypatch, capsys):
     for words in ours:
         assert cli.main(words) == 0, words
         printed[words[0], "--json" in words] = capsys.readouterr().out
-        (out,) = after(words, "--out") or [None]
+        (out,) = options_after(words, "--out") or [None]
         if words[0] == "run" and out is not None:
             wrote = {path.name for path in Path(out).iterdir()}
             own = {f"flower_pca-own-{i}.npz" for i in range(3)} if "--own" in words else set()
@@ -268,12 +268,12 @@ def test_what_is_installed_is_what_the_project_offers():
     for command in installs:
         for extra in re.findall(r"\.\[(.*?)\]", " ".join(command)):
             assert set(extra.split(",")) <= set(project["project"]["optional-dependencies"])
-        assert set(after(command, "--group")) <= set(project["dependency-groups"])
+        assert set(options_after(command, "--group")) <= set(project["dependency-groups"])
 
 
 def test_the_python_that_a_command_runs_is_python():
     for command in with_program("python"):
-        for code in after(command, "-c"):
+        for code in options_after(command, "-c"):
             compile(code, "a command", "exec")
             for module in re.findall(r"from (\S+) import", code):
                 assert module.split(".")[0] == "flower_pca"
@@ -285,5 +285,5 @@ def test_the_settings_files_are_well_formed():
             for link in tomllib.loads(block)["superlink"].values():
                 assert re.fullmatch(r"[a-z0-9.]+:\d+", link["address"])
                 assert link.get("insecure") or link["root-certificates"].startswith("/")
-    sections = [unit(block) for block in blocks("docs/deployment.md", "ini")]
+    sections = [systemd_unit(block) for block in blocks("docs/deployment.md", "ini")]
     assert [sorted(section.sections()) for section in sections] == [["Install", "Service", "Unit"]]

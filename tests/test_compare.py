@@ -109,7 +109,7 @@ def test_the_picture_has_a_curve_for_each_on_both_sides(courses, kind, tmp_path,
 SSI = "ssi(oversample=0)"
 
 
-def close(ratio, n=240, d=8):
+def nearly_tied(ratio, n=240, d=8):
     """Rows whose fourth eigenvalue is this part of their third."""
     rng = np.random.default_rng(4)
     deviations = np.concatenate([[5.0, 4.0, 3.0], 3.0 * np.sqrt(ratio) * 0.9 ** np.arange(d - 3)])
@@ -119,25 +119,25 @@ def close(ratio, n=240, d=8):
 
 def test_what_would_take_thousands_of_rounds_is_known_beforehand():
     asked = {"algorithms": ["krylov", "faps", SSI, "local_power(oversample=0)", "uda"], "n_components": 3}
-    assert lengthy(close(0.9), **asked) == {}
-    found = lengthy(close(0.999), **asked)
+    assert lengthy(nearly_tied(0.9), **asked) == {}
+    found = lengthy(nearly_tied(0.999), **asked)
     assert list(found) == ["faps", SSI, "local_power(oversample=0)"]
     assert 5000 <= found[SSI] <= 20_000
-    assert lengthy(close(0.999), **{**asked, "n_components": 2}) == {}
-    assert lengthy(close(0.999), **{**asked, "algorithms": ["ssi"]}) == {}  # with a column more
-    assert lengthy(close(1.0), **{**asked, "algorithms": [SSI]})[SSI] > 10**6
+    assert lengthy(nearly_tied(0.999), **{**asked, "n_components": 2}) == {}
+    assert lengthy(nearly_tied(0.999), **{**asked, "algorithms": ["ssi"]}) == {}  # with a column more
+    assert lengthy(nearly_tied(1.0), **{**asked, "algorithms": [SSI]})[SSI] > 10**6
 
 
 @pytest.mark.slow
 def test_rounds_are_of_the_size_that_was_foreseen():
-    (rounds,) = lengthy(close(0.995), algorithms=[SSI], n_components=3).values()
-    taken = simulate(SSI, close(0.995), n_components=3, max_rounds=4000).rounds
+    (rounds,) = lengthy(nearly_tied(0.995), algorithms=[SSI], n_components=3).values()
+    taken = simulate(SSI, nearly_tied(0.995), n_components=3, max_rounds=4000).rounds
     assert 0.5 <= taken / rounds <= 2.0
 
 
 @pytest.mark.slow
 def test_the_command_leaves_it_out_by_default_and_says_so(tmp_path, capsys):
-    np.save(tmp_path / "x.npy", np.vstack(close(0.999)))
+    np.save(tmp_path / "x.npy", np.vstack(nearly_tied(0.999)))
     words = ["compare", str(tmp_path / "x.npy"), "--components", "3", "--out", str(tmp_path / "out")]
     assert cli.main(words) == 0
     said = capsys.readouterr().out

@@ -27,7 +27,7 @@ MOST_NAMES, MOST_WRITTEN = 40, 11
 
 
 @pytest.fixture
-def module(tmp_path, monkeypatch):
+def guide_module(tmp_path, monkeypatch):
     """The guide's first block, as a module of its own."""
     path = tmp_path / "guide_example.py"
     path.write_text(BLOCKS[0], encoding="utf-8")
@@ -45,13 +45,13 @@ def module(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def algorithm(module):
+def momentum(guide_module):
     """The class of that module, listed for the time of a test."""
-    registry.register(module.Momentum)
-    return module.Momentum
+    registry.register(guide_module.Momentum)
+    return guide_module.Momentum
 
 
-def rows(seed=0, n=150, d=14):
+def falling_rows(seed=0, n=150, d=14):
     rng = np.random.default_rng(seed)
     return rng.standard_normal((n, d)) @ np.diag(0.75 ** np.arange(d)) + rng.standard_normal(d)
 
@@ -66,19 +66,19 @@ def names(kind):
     return {name for name in {*dir(kind), *annotated} if not name.startswith("_")}
 
 
-def written(kind):
+def names_written(kind):
     """The public names that a class has written itself."""
     return {name for name in {*vars(kind), *vars(kind).get("__annotations__", {})} if not name.startswith("_")}
 
 
-def test_a_stage_says_little(module):
+def test_a_stage_says_little(guide_module):
     assert len(names(Iterative)) <= MOST_NAMES
-    assert written(module.Momentum) - {"State"} <= names(Iterative)
-    assert len(written(module.Momentum) - {"State"}) <= MOST_WRITTEN  # State is read off the brackets
+    assert names_written(guide_module.Momentum) - {"State"} <= names(Iterative)
+    assert len(names_written(guide_module.Momentum) - {"State"}) <= MOST_WRITTEN  # State is read off the brackets
 
 
-def test_the_guide_tries_what_it_has_written(module):
-    exec(compile(BLOCKS[1], PAGE, "exec"), dict(vars(module)))
+def test_the_guide_tries_what_it_has_written(guide_module):
+    exec(compile(BLOCKS[1], PAGE, "exec"), dict(vars(guide_module)))
     assert len(BLOCKS) == 2
 
 
@@ -86,13 +86,13 @@ SHARED = [*checks.FOR_ALL, *checks.FOR_EXACT, *protocol_checks.FOR_ALL]
 
 
 @pytest.mark.parametrize("check", SHARED, ids=lambda check: check.__name__)
-def test_it_passes_the_shared_checks(algorithm, check, tmp_path):
+def test_it_passes_the_shared_checks(momentum, check, tmp_path):
     check("momentum", 0, tmp_path)
 
 
-def test_it_is_found_by_name_everywhere(algorithm):
-    assert registry.make("momentum(oversample=4)") == algorithm(oversample=4)
-    assert flower_pca.Momentum is algorithm
+def test_it_is_found_by_name_everywhere(momentum):
+    assert registry.make("momentum(oversample=4)") == momentum(oversample=4)
+    assert flower_pca.Momentum is momentum
     assert {"Momentum"} <= set(flower_pca.__all__) & set(dir(flower_pca))
     assert strategies.Momentum.name == "momentum"
     assert clients.MomentumClient.algorithms == ("momentum",)
@@ -100,8 +100,8 @@ def test_it_is_found_by_name_everywhere(algorithm):
         strategies.Momentum(oversampel=2)
 
 
-def test_its_strategy_and_its_client_find_what_simulate_finds(algorithm):
-    shards = np.split(rows(), [40, 90])
+def test_its_strategy_and_its_client_find_what_simulate_finds(momentum):
+    shards = np.split(falling_rows(), [40, 90])
 
     def client_fn(context):
         return clients.MomentumClient(shards[context.node_config["partition-id"]], context=context).to_client()
@@ -113,8 +113,8 @@ def test_its_strategy_and_its_client_find_what_simulate_finds(algorithm):
     assert result.components_.tobytes() == expected.components_.tobytes()
 
 
-def test_under_masks_it_finds_the_same(algorithm):
-    shards = np.split(rows(), [40, 90])
+def test_under_masks_it_finds_the_same(momentum):
+    shards = np.split(falling_rows(), [40, 90])
     plain, masked = (simulate("momentum", shards, n_components=3, mask=mask) for mask in (False, True))
     assert masked.status.ok
     assert masked.angle_to(plain) < 1e-6
@@ -122,8 +122,8 @@ def test_under_masks_it_finds_the_same(algorithm):
 
 
 @pytest.mark.parametrize("mask", [False, True])
-def test_with_noise_it_spends_its_budget_and_no_more(algorithm, mask):
-    X = rows(n=3000)
+def test_with_noise_it_spends_its_budget_and_no_more(momentum, mask):
+    X = falling_rows(n=3000)
     noise = {"epsilon": 1e4, "delta": 1e-6, "clip": 30.0, "noise_seed": 1}
     spec = f"dp({', '.join(f'{name}={value}' for name, value in noise.items())})"
     result = simulate("momentum(max_rounds=4)", np.split(X, [1000, 2000]), n_components=2, dp=spec, mask=mask)
@@ -135,8 +135,8 @@ def test_with_noise_it_spends_its_budget_and_no_more(algorithm, mask):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("unillustrated")
-def test_the_command_line_runs_and_lists_it(algorithm, tmp_path, capsys):
-    np.save(tmp_path / "rows.npy", rows())
+def test_the_command_line_runs_and_lists_it(momentum, tmp_path, capsys):
+    np.save(tmp_path / "rows.npy", falling_rows())
     given = ["--clients", "3", "--components", "3", "--algorithm", "momentum(oversample=4)", "--json"]
     given += ["--out", str(tmp_path / "out")]
     assert main(["run", str(tmp_path / "rows.npy"), *given]) == 0
@@ -150,16 +150,16 @@ def test_the_command_line_runs_and_lists_it(algorithm, tmp_path, capsys):
 
 @pytest.mark.parametrize("cuts", [[], [75], [5, 10], [1, 2, 100]])
 @pytest.mark.parametrize("k", [1, 3, 14])
-def test_it_finds_the_pooled_components_however_the_rows_are_cut(algorithm, cuts, k):
-    X = rows()
+def test_it_finds_the_pooled_components_however_the_rows_are_cut(momentum, cuts, k):
+    X = falling_rows()
     result = simulate("momentum(tol=1e-10)", np.split(X, cuts), n_components=k)
     assert result.status.ok, result.status
     assert result.angle_to(truth(X, k)) < 1e-7
     assert np.allclose(result.components_ @ result.components_.T, np.eye(k), atol=1e-12)
 
 
-def test_it_opens_again_when_a_client_leaves(algorithm):
-    shards = np.split(rows(), [50, 100])
+def test_it_opens_again_when_a_client_leaves(momentum):
+    shards = np.split(falling_rows(), [50, 100])
     result = simulate(
         "momentum", shards, n_components=2, participation=lambda message: [0, 1, 2] if message < 3 else [0, 1]
     )

@@ -23,7 +23,7 @@ ASKED = {"n_components": 3, "min_nodes": 3, "columns": NAMES}
 
 
 @pytest.fixture
-def grid(tmp_path):
+def protected_grid(tmp_path):
     """Three nodes with those rules in their node-configs, with files and keys of their own."""
     (command,) = [block for block in blocks("docs/data-protection.md", *SHELLS) if "trusted-keys" in block]
     rules = config([re.search(r'rules "(.*)"', re.sub(r"\\\n\s*", " ", command), re.DOTALL)[1]])
@@ -41,22 +41,22 @@ def grid(tmp_path):
 
 
 @pytest.mark.parametrize("algorithm", ["krylov", "auto(oversample='auto')"])
-def test_a_masked_run_finds_what_one_table_would_give(grid, algorithm):
+def test_a_masked_run_finds_what_one_table_would_give(protected_grid, algorithm):
     with in_a_run():
-        result = strategies.PCAStrategy(algorithm, mask=True, **ASKED).fit(grid)
+        result = strategies.PCAStrategy(algorithm, mask=True, **ASKED).fit(protected_grid)
     assert result.n_samples_ == 240
     assert result.angle_to(leading(SHARDS, 3)) < 1e-6
 
 
-def test_a_run_without_masks_gets_no_answer(grid):
+def test_a_run_without_masks_gets_no_answer(protected_grid):
     with in_a_run(), pytest.raises(NotEnoughNodes, match="masked_only is set"):
-        strategies.PCAStrategy("krylov", **ASKED).fit(grid)
+        strategies.PCAStrategy("krylov", **ASKED).fit(protected_grid)
 
 
 @pytest.mark.slow
-def test_a_second_run_counts_with_the_first(grid):
+def test_a_second_run_counts_with_the_first(protected_grid):
     """So max-columns bounds what all runs send: this one has room for two."""
     with in_a_run():
         for _ in range(2):
-            result = strategies.PCAStrategy("krylov", mask=True, **ASKED).fit(grid)
+            result = strategies.PCAStrategy("krylov", mask=True, **ASKED).fit(protected_grid)
     assert result.status.ok

@@ -17,7 +17,9 @@ pytestmark = pytest.mark.slow
 Array = np.ndarray[Any, Any]
 
 
-def message(U: Array, lam: float, rho: float, *, eta: float, steps: int = 1, n: int, **more: Any) -> dict[str, Array]:
+def round_message(
+    U: Array, lam: float, rho: float, *, eta: float, steps: int = 1, n: int, **more: Any
+) -> dict[str, Array]:
     numbers = {"lam": lam, "rho": rho, "rho_row": rho / n, "eta": eta, "scaled": False, "steps": steps,
                "inner_steps": 400, "seed": 0, **more}  # fmt: skip
     return {"U": U, **{name: np.array(value) for name, value in numbers.items()}}
@@ -34,7 +36,7 @@ def least(X: Array, U: Array, lam: float, rho: float, share: float) -> float:
 def test_a_local_step_is_along_the_gradient_of_what_the_client_minimises() -> None:
     rng, X = np.random.default_rng(0), ROWS[:9, :12]
     U, lam, rho, eta = rng.standard_normal((12, 3)), 1.0, 2.0, 1e-3
-    up, _ = make("dcf_pca").client(message(U, lam, rho, eta=eta, n=36), LocalData(X), {})
+    up, _ = make("dcf_pca").client(round_message(U, lam, rho, eta=eta, n=36), LocalData(X), {})
     gradient, h = (U - up["U"]) / eta, 1e-5
     for i, j in ((0, 0), (5, 1), (11, 2)):
         E = np.zeros_like(U)
@@ -55,7 +57,7 @@ def test_one_local_step_is_a_global_step_of_a_clients_share() -> None:
 
 def test_scaled_steps_weigh_clients_by_their_curvature() -> None:
     X, U = ROWS[:30], np.random.default_rng(1).standard_normal((80, 4))
-    up, memory = make("dcf_pca").client(message(U, 1.0, 3.0, eta=1.0, n=90, scaled=True), LocalData(X), {})
+    up, memory = make("dcf_pca").client(round_message(U, 1.0, 3.0, eta=1.0, n=90, scaled=True), LocalData(X), {})
     weight = np.linalg.norm(memory["V"], 2) ** 2 + 3.0 * 30 / 90
     assert float(up["weight"]) == pytest.approx(weight, rel=1e-12)
     C = np.clip(X - memory["V"] @ U.T, -1.0, 1.0)

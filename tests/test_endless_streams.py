@@ -15,7 +15,7 @@ from flower_pca.tracking import change
 D, R = 12, 2
 
 
-def batches(steps, *, d=D, seed=0, clients=1, n=12):
+def endless_batches(steps, *, d=D, seed=0, clients=1, n=12):
     """A plane with noise, from a function, so that nothing of the stream is kept."""
     U = np.linalg.qr(np.random.default_rng(seed).standard_normal((d, R)))[0]
 
@@ -42,7 +42,9 @@ def stop_at(step):
 @pytest.mark.slow
 @pytest.mark.parametrize("mask", PLAIN_OR_MASKED)
 def test_the_newest_steps_are_kept_and_the_totals_of_all(mask, tmp_path):
-    whole, part = (track(STMiss(keep=k), batches(9, clients=2), n_components=R, steps=9, mask=mask) for k in (100, 4))
+    whole, part = (
+        track(STMiss(keep=k), endless_batches(9, clients=2), n_components=R, steps=9, mask=mask) for k in (100, 4)
+    )
     assert (whole.first_, part.first_, part.steps) == (0, 5, 4)
     assert whole.totals_ == part.totals_ == {"steps": 9, "rows": 216, "deficient": 0, "outliers": 0, "changed": 0}
     for name in ("components_", "values_", "rows_", "residuals_"):
@@ -59,10 +61,10 @@ def test_the_newest_steps_are_kept_and_the_totals_of_all(mask, tmp_path):
 @pytest.mark.parametrize("at", [2, 9])
 def test_a_run_goes_on_with_the_steps_that_lie_beside_its_checkpoint(at, mask, tmp_path):
     path, given = tmp_path / "run.npz", {"n_components": R, "mask": mask}
-    whole = track(STMiss(keep=4), batches(12, clients=2), **given)
+    whole = track(STMiss(keep=4), endless_batches(12, clients=2), **given)
     with pytest.raises(StopError):
-        track(STMiss(keep=4), batches(12, clients=2), checkpoint=path, on_round=stop_at(at), **given)
-    resumed = track(STMiss(keep=4), batches(12, clients=2), checkpoint=path, **given)
+        track(STMiss(keep=4), endless_batches(12, clients=2), checkpoint=path, on_round=stop_at(at), **given)
+    resumed = track(STMiss(keep=4), endless_batches(12, clients=2), checkpoint=path, **given)
     assert np.array_equal(resumed.components_, whole.components_) or mask
     assert np.abs(resumed.components_ - whole.components_).max() < 1e-8
     assert (resumed.totals_, resumed.first_) == (whole.totals_, whole.first_)
@@ -73,7 +75,7 @@ def test_a_run_goes_on_with_the_steps_that_lie_beside_its_checkpoint(at, mask, t
 @pytest.mark.parametrize("mask", PLAIN_OR_MASKED)
 @pytest.mark.parametrize("refine", [False, True])
 def test_a_function_that_has_no_more_batches_ends_the_run_and_records_no_step_of_it(refine, mask):
-    streams, kept = ([Stream(batch, keep=True) for batch in batches(4, clients=2)] for _ in range(2))
+    streams, kept = ([Stream(batch, keep=True) for batch in endless_batches(4, clients=2)] for _ in range(2))
     seen, given = [], {"n_components": R, "mask": mask}
     whole = track(STMiss(refine=refine), kept, steps=4, **given)
     found = track(STMiss(refine=refine), streams, on_step=seen.append, **given)
@@ -87,7 +89,7 @@ def test_a_function_that_has_no_more_batches_ends_the_run_and_records_no_step_of
 
 
 def test_a_step_without_rows_is_recorded_where_a_stream_has_told_of_it_or_steps_are_asked_for():
-    batch = batches(3)[0]
+    batch = endless_batches(3)[0]
     found = track("st_miss", [[batch(0), None, batch(1), None, None]], n_components=R)
     assert found.rows_.tolist() == [12, 0, 12, 0, 0]  # a list tells how many steps there are
     both = track("st_miss", [batch, [batch(0), None, batch(1), None, None, None]], n_components=R)
@@ -96,10 +98,10 @@ def test_a_step_without_rows_is_recorded_where_a_stream_has_told_of_it_or_steps_
 
 
 def test_an_endless_stream_goes_on_with_more_steps_than_before(tmp_path):
-    path, whole = tmp_path / "run.npz", track("st_miss", batches(9), n_components=R)
+    path, whole = tmp_path / "run.npz", track("st_miss", endless_batches(9), n_components=R)
     with pytest.raises(StopError):
-        track("st_miss", batches(5), n_components=R, checkpoint=path, on_round=stop_at(4))
-    resumed = track("st_miss", batches(9), n_components=R, checkpoint=path)
+        track("st_miss", endless_batches(5), n_components=R, checkpoint=path, on_round=stop_at(4))
+    resumed = track("st_miss", endless_batches(9), n_components=R, checkpoint=path)
     assert np.array_equal(resumed.components_, whole.components_)
 
 
@@ -108,12 +110,12 @@ def test_an_endless_stream_goes_on_with_more_steps_than_before(tmp_path):
 def test_a_run_of_so_many_steps_goes_on_with_more_or_fewer_of_them(mask, tmp_path):
     path, given = tmp_path / "run.npz", {"n_components": R, "checkpoint": tmp_path / "run.npz", "mask": mask}
     for before, after in ((5, 9), (9, 5), (5, None), (None, 6)):
-        whole = track("st_miss", batches(9, clients=2), n_components=R, steps=after)
+        whole = track("st_miss", endless_batches(9, clients=2), n_components=R, steps=after)
         with pytest.raises(StopError):
-            track("st_miss", batches(9, clients=2), steps=before, on_round=stop_at(4), **given)
+            track("st_miss", endless_batches(9, clients=2), steps=before, on_round=stop_at(4), **given)
         with pytest.raises(ConfigError, match=r"steps must be at least 5, as the run in the checkpoint has begun that"):
-            track("st_miss", batches(9, clients=2), steps=4, **given)
-        resumed = track("st_miss", batches(9, clients=2), steps=after, **given)
+            track("st_miss", endless_batches(9, clients=2), steps=4, **given)
+        resumed = track("st_miss", endless_batches(9, clients=2), steps=after, **given)
         assert np.abs(resumed.components_ - whole.components_).max() < (1e-8 if mask else 1e-300)
         assert str(resumed.status) == str(whole.status)
         assert not path.exists()
@@ -128,11 +130,11 @@ def test_a_run_that_is_stopped_at_its_very_end_has_its_result_and_no_other_steps
             raise StopError
 
     path, given = tmp_path / "run.npz", {"n_components": R, "mask": mask}
-    tracker, longer = STMiss(refine=refine), batches(9, clients=2)
+    tracker, longer = STMiss(refine=refine), endless_batches(9, clients=2)
     for before, after, all_of_them in ((5, 5, 5), (5, None, 5), (None, None, 5), (None, 5, 5)):
-        whole = track(tracker, batches(5, clients=2), steps=all_of_them, **given)
+        whole = track(tracker, endless_batches(5, clients=2), steps=all_of_them, **given)
         with pytest.raises(StopError):
-            track(tracker, batches(5, clients=2), steps=before, checkpoint=path, on_round=stop, **given)
+            track(tracker, endless_batches(5, clients=2), steps=before, checkpoint=path, on_round=stop, **given)
         for others in (4, 8):
             rule = f"steps must be {all_of_them}, with which the run in the checkpoint has come to its end"
             with pytest.raises(ConfigError, match=rf"{rule}\. Got {others}\. Leave it out, or delete the checkpoint"):
@@ -147,7 +149,7 @@ def test_a_run_that_is_stopped_at_its_very_end_has_its_result_and_no_other_steps
 def test_steps_of_another_run_are_refused(spoil, tmp_path):
     path, steps = tmp_path / "run.npz", tmp_path / "run.npz.steps"
     with pytest.raises(StopError):
-        track("st_miss", batches(9), n_components=R, checkpoint=path, on_round=stop_at(5))
+        track("st_miss", endless_batches(9), n_components=R, checkpoint=path, on_round=stop_at(5))
     known = steps.read_bytes()
     if spoil == "gone":
         steps.unlink()
@@ -156,7 +158,7 @@ def test_steps_of_another_run_are_refused(spoil, tmp_path):
         lines[1] += 1.0
         steps.write_bytes(lines.tobytes() if spoil == "of another run" else known[:40])
     with pytest.raises(DataError, match=r"The steps in .*run.npz.steps must be those of the checkpoint. Got others."):
-        track("st_miss", batches(9), n_components=R, checkpoint=path)
+        track("st_miss", endless_batches(9), n_components=R, checkpoint=path)
 
 
 @pytest.mark.slow
@@ -166,7 +168,7 @@ def test_what_is_written_with_a_message_does_not_grow(tmp_path):
     def measure(run):
         sizes[run.standing.state.step] = path.stat().st_size
 
-    track(STMiss(keep=16), batches(121), n_components=R, checkpoint=path, on_round=measure)
+    track(STMiss(keep=16), endless_batches(121), n_components=R, checkpoint=path, on_round=measure)
     assert sizes[120] < 1.1 * sizes[60]
 
 
@@ -186,7 +188,10 @@ def test_memory_does_not_grow_with_the_steps(monkeypatch):
     tracemalloc.start()
     try:
         track(
-            STMiss(detect=True, monitor=True, keep=20, products=1), batches(301, n=4), n_components=R, on_round=measure
+            STMiss(detect=True, monitor=True, keep=20, products=1),
+            endless_batches(301, n=4),
+            n_components=R,
+            on_round=measure,
         )
     finally:
         tracemalloc.stop()
@@ -194,7 +199,7 @@ def test_memory_does_not_grow_with_the_steps(monkeypatch):
 
 
 def test_a_stuck_sensor_is_said_and_what_to_do_about_it():
-    rows = [batch(step) for batch in batches(1) for step in [0]] * 6
+    rows = [batch(step) for batch in endless_batches(1) for step in [0]] * 6
     stuck = [np.where(np.arange(D) == 7, 500.0, own) for own in rows]
     result = track("st_miss", [stuck], n_components=R)
     assert "component 1 is column 7 alone" in str(result.status)

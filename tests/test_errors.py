@@ -16,16 +16,18 @@ TURNED = np.linalg.qr(np.random.default_rng(7).standard_normal((6, 6)))[0]
 FOUND = ("loading_errors_", "variance_errors_", "site_loading_errors_", "site_variance_errors_")
 
 
-def rows(n: int, seed: int) -> Array:
+def turned_rows(n: int, seed: int) -> Array:
     rng = np.random.default_rng(seed)
     return np.asarray(rng.standard_normal((n, 6)) * np.sqrt(VALUES) @ TURNED.T + 2.0)
 
 
-def sites(seed: int = 0, n: int = 400) -> list[Array]:
-    return np.split(rows(n, seed), [n // 2, n // 2 + n // 3])
+def two_thirds(seed: int = 0, n: int = 400) -> list[Array]:
+    return np.split(turned_rows(n, seed), [n // 2, n // 2 + n // 3])
 
 
-def by_hand(shards: list[Array], k: int, *, scaled: bool = False, levels: int = 0) -> tuple[Array, Array, Array]:
+def errors_by_differences(
+    shards: list[Array], k: int, *, scaled: bool = False, levels: int = 0
+) -> tuple[Array, Array, Array]:
     """The errors of all eigenvectors by differences: what the estimate is where a row counts a little more."""
     X = np.vstack(shards)
     n = len(X)
@@ -53,16 +55,16 @@ def by_hand(shards: list[Array], k: int, *, scaled: bool = False, levels: int = 
 
 @pytest.mark.parametrize("scale", [None, "std"])
 def test_errors_are_how_far_rows_and_sites_move_the_result(scale: str | None) -> None:
-    shards = sites(n=120)
+    shards = two_thirds(n=120)
     found = simulate("krylov", shards, n_components=4, scale=scale, errors=True)
-    loadings, variances, by_site = by_hand(shards, 4, scaled=scale is not None)
+    loadings, variances, by_site = errors_by_differences(shards, 4, scaled=scale is not None)
     np.testing.assert_allclose(found.loading_errors_, loadings, rtol=1e-5)
     np.testing.assert_allclose(found.variance_errors_, variances * 120 / 119, rtol=1e-5)
     np.testing.assert_allclose(found.site_loading_errors_, by_site, rtol=1e-5)
 
 
 def test_levels_move_the_roots_of_their_shares() -> None:
-    shards, rng = sites(n=120), np.random.default_rng(5)
+    shards, rng = two_thirds(n=120), np.random.default_rng(5)
     wards = [rng.choice(["a", "b", "c"], len(X), p=[0.5, 0.3, 0.2]) for X in shards]
     tables = [
         pandas.DataFrame({**{f"x{j}": X[:, j] for j in range(6)}, "ward": ward})
@@ -71,7 +73,7 @@ def test_levels_move_the_roots_of_their_shares() -> None:
     found = simulate("covariance", tables, n_components=8, scale="std", errors=True, levels="ward")
     assert [*found.feature_names_in_[-3:]] == ["ward=a", "ward=b", "ward=c"]
     recoded = [np.hstack([X, 1.0 * (ward[:, None] == ["a", "b", "c"])]) for X, ward in zip(shards, wards, strict=True)]
-    loadings, variances, by_site = by_hand(recoded, 8, scaled=True, levels=3)
+    loadings, variances, by_site = errors_by_differences(recoded, 8, scaled=True, levels=3)
     np.testing.assert_allclose(found.loading_errors_, loadings, rtol=1e-5)
     np.testing.assert_allclose(found.variance_errors_, variances * 120 / 119, rtol=1e-5)
     np.testing.assert_allclose(found.site_loading_errors_, by_site, rtol=1e-5)
@@ -86,7 +88,7 @@ def test_of_levels_without_a_scale_the_roots_are_left_out_and_it_is_said() -> No
 
 def test_of_gaussian_rows_they_tend_to_the_formula_of_anderson() -> None:
     n = 200_000
-    found = simulate("krylov", [rows(n, 1)], n_components=2, errors=True)
+    found = simulate("krylov", [turned_rows(n, 1)], n_components=2, errors=True)
     for j in range(2):
         others = [i for i in range(6) if i != j]
         parts = [VALUES[i] * VALUES[j] / (n * (VALUES[i] - VALUES[j]) ** 2) * TURNED[:, i] ** 2 for i in others]
@@ -96,7 +98,7 @@ def test_of_gaussian_rows_they_tend_to_the_formula_of_anderson() -> None:
 
 
 def test_they_are_those_of_a_bootstrap_of_the_pooled_rows() -> None:
-    X = rows(600, 2)
+    X = turned_rows(600, 2)
     found = simulate("krylov", np.split(X, 3), n_components=2, errors=True)
     rng = np.random.default_rng(0)
     drawn = []
@@ -110,7 +112,7 @@ def test_they_are_those_of_a_bootstrap_of_the_pooled_rows() -> None:
 def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
     held = []
     for draw in range(60):
-        found = simulate("krylov", sites(100 + draw, 300), n_components=2, errors=True)
+        found = simulate("krylov", two_thirds(100 + draw, 300), n_components=2, errors=True)
         truth = TURNED[:, :2].T
         truth = truth * np.sign((truth * found.components_).sum(axis=1))[:, None]
         held.append(np.abs(found.components_ - truth) < 1.96 * found.loading_errors_)
@@ -119,7 +121,7 @@ def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
 
 @pytest.mark.parametrize("scale", [None, "std"])
 def test_under_masks_they_are_the_same(scale: str | None) -> None:
-    shards = sites(3)
+    shards = two_thirds(3)
     plain, masked = (
         simulate("covariance", shards, n_components=2, scale=scale, errors=True, mask=mask) for mask in (False, True)
     )
@@ -128,7 +130,7 @@ def test_under_masks_they_are_the_same(scale: str | None) -> None:
 
 
 def test_a_file_keeps_them(tmp_path: Any) -> None:
-    found = simulate("krylov", sites(), n_components=2, errors=True)
+    found = simulate("krylov", two_thirds(), n_components=2, errors=True)
     same = PCAResult.load(found.save(tmp_path / "result.npz"))
     for name in FOUND:
         np.testing.assert_array_equal(getattr(same, name), getattr(found, name))
@@ -139,18 +141,18 @@ def test_components_closer_than_their_errors_are_named() -> None:
     shards = np.split(rng.standard_normal((300, 6)) * [3.0, 2.0, 1.98, 1.0, 0.5, 0.5], 3)
     found = simulate("krylov", shards, n_components=2, errors=True)
     assert "components 2 and 3 lie closer than their errors" in found.status.words
-    assert "components" not in simulate("krylov", sites(), n_components=1, errors=True).status.words
+    assert "components" not in simulate("krylov", two_thirds(), n_components=1, errors=True).status.words
 
 
 def test_sites_that_are_unlike_have_larger_errors_by_site() -> None:
-    shards = [rows(400, i) * np.where(np.arange(6) == i, 3.0, 1.0) for i in range(3)]
+    shards = [turned_rows(400, i) * np.where(np.arange(6) == i, 3.0, 1.0) for i in range(3)]
     found = simulate("krylov", shards, n_components=1, errors=True)
     assert "sites are unlike: errors by site are" in found.status.words
-    assert "unlike" not in simulate("krylov", sites(), n_components=1, errors=True).status.words
+    assert "unlike" not in simulate("krylov", two_thirds(), n_components=1, errors=True).status.words
 
 
 def test_what_is_not_known_is_said() -> None:
-    found = simulate("ssi", sites(), n_components=1, errors=True, scale="max_abs")
+    found = simulate("ssi", two_thirds(), n_components=1, errors=True, scale="max_abs")
     said = next(words for words in found.choices if words.startswith("errors are"))
     assert "the 4 eigenvalues after the first 2 are taken for equal" in said
     assert "that the scale is of the same rows is left out" in said
@@ -158,7 +160,7 @@ def test_what_is_not_known_is_said() -> None:
 
 def test_table_and_pictures_have_them(tmp_path: Any) -> None:
     pytest.importorskip("matplotlib")
-    found = simulate("krylov", sites(), n_components=2, errors=True)
+    found = simulate("krylov", two_thirds(), n_components=2, errors=True)
     first = found.components_[0]
     heaviest = int(np.abs(first).argmax())
     assert f"{first[heaviest]:+.2f} ± {found.loading_errors_[0, heaviest]:.1g}" in found.table()
@@ -167,6 +169,6 @@ def test_table_and_pictures_have_them(tmp_path: Any) -> None:
 
 
 def test_rows_of_one_site_may_be_one() -> None:
-    X = rows(60, 5)
+    X = turned_rows(60, 5)
     found = simulate("krylov", [X[:59], X[59:]], n_components=2, errors=True)
     assert np.isfinite(found.loading_errors_).all()

@@ -21,7 +21,7 @@ EXAMPLES = ROOT / "examples"
 
 
 @pytest.fixture
-def app_of(monkeypatch):
+def app_of_example(monkeypatch):
     """A module of an example's app, and its default run-config."""
 
     def load(example, module):
@@ -33,8 +33,8 @@ def app_of(monkeypatch):
     return load
 
 
-def test_deployment_computes_from_the_files_of_its_nodes(app_of, tmp_path):
-    app, config = app_of("deployment", "deployed.app")
+def test_deployment_computes_from_the_files_of_its_nodes(app_of_example, tmp_path):
+    app, config = app_of_example("deployment", "deployed.app")
     config["output"] = str(tmp_path / "components.npz")
     X = np.random.default_rng(0).standard_normal((90, 7)) @ np.diag(0.5 ** np.arange(7)) @ np.triu(np.ones((7, 7)))
     shards = np.split(X, [30, 80])  # the last has too few rows to take part
@@ -53,9 +53,9 @@ def test_deployment_computes_from_the_files_of_its_nodes(app_of, tmp_path):
     assert any("The rows of this node must be at least 20. Got fewer." in line for line in lines)
 
 
-def test_the_pipeline_trains_on_what_the_nodes_project(app_of, tmp_path):
-    server, config = app_of("pipeline", "pipeline.server_app")
-    client, _ = app_of("pipeline", "pipeline.client_app")
+def test_the_pipeline_trains_on_what_the_nodes_project(app_of_example, tmp_path):
+    server, config = app_of_example("pipeline", "pipeline.server_app")
+    client, _ = app_of_example("pipeline", "pipeline.client_app")
     task = importlib.import_module("pipeline.task")
     config["output"] = str(tmp_path / "pipeline.npz")
     with in_a_run():

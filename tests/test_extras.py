@@ -26,7 +26,7 @@ importlib.util.find_spec = lambda name, package=None: None if name in {absent!r}
 MODULES = {module for module, _ in errors.EXTRAS.values()}
 
 
-def without(absent, code):
+def printed_without(absent, code):
     """What a fresh process prints that has none of these packages."""
     whole = WITHOUT.format(absent=set(absent)) + code
     return subprocess.run([sys.executable, "-c", whole], capture_output=True, text=True, check=True).stdout
@@ -34,7 +34,7 @@ def without(absent, code):
 
 @pytest.mark.slow
 def test_a_star_import_needs_no_extra():
-    names = without(MODULES, "from flower_pca import *\nprint(*[n for n in dir() if n[0].isupper()])").split()
+    names = printed_without(MODULES, "from flower_pca import *\nprint(*[n for n in dir() if n[0].isupper()])").split()
     assert {"PCAResult", "Krylov", "Question"} <= set(names)
     assert not {"FederatedPCA", "to_sklearn"} & set(names)
     assert {"FederatedPCA", "to_sklearn"} <= set(flower_pca.__all__)  # where scikit-learn is there
@@ -73,7 +73,9 @@ USES = {
 def test_what_needs_an_extra_says_which_in_the_same_words(case):
     code, package, purpose = USES[case]
     indented = "\n".join(f"    {line}" for line in code.splitlines())
-    said = without(MODULES, f"try:\n{indented}\nexcept Exception as error:\n    print(type(error).__name__, error)")
+    said = printed_without(
+        MODULES, f"try:\n{indented}\nexcept Exception as error:\n    print(type(error).__name__, error)"
+    )
     extra = errors.EXTRAS[package][1]
     sentence = f'{package} must be installed {purpose}. Got no such package. Run: pip install "flower-pca[{extra}]"'
     assert said == f"ConfigError {sentence}\n"

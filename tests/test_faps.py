@@ -56,7 +56,7 @@ def test_the_angle_falls_by_the_penalty_over_penalty_and_gap(name: str, beta_0: 
     assert pace(values[k - 1], values[k], penalty=b) == pytest.approx(np.log(found) / np.log(ssi), rel=1e-2)
 
 
-def alike(values: Array, clients: int = 3) -> list[Array]:
+def equal_products(values: Array, clients: int = 3) -> list[Array]:
     """Clients whose X'X is the same diagonal matrix, scaled by their number."""
     return [np.diag(np.sqrt(values / clients))] * clients
 
@@ -68,7 +68,7 @@ def course(algorithm: Any, values: Array, k: int) -> Array:
     def watch(run: Any) -> None:
         sines.append(sine(run.estimate().T[:k], true))
 
-    simulate(algorithm, alike(values), n_components=k, center=False, on_round=watch)
+    simulate(algorithm, equal_products(values), n_components=k, center=False, on_round=watch)
     return np.array(sines)
 
 
@@ -92,10 +92,10 @@ def test_a_run_falls_as_fast_where_inner_problems_are_solved(name: str) -> None:
 def test_a_run_says_where_ssi_is_faster_and_only_there(values: Array, k: int, says: str) -> None:
     b = 0.15 * values[0]
     share = np.log1p((values[k - 1] - values[k]) / b) / np.log(values[k - 1] / values[k])
-    result = simulate("faps(penalty='paper', max_rounds=40)", alike(values), n_components=k, center=False)
+    result = simulate("faps(penalty='paper', max_rounds=40)", equal_products(values), n_components=k, center=False)
     assert (share < 1.0) == ("ssi and krylov are faster" in result.status.words), result.status
     assert says in result.status.words
-    measured = simulate("faps(max_rounds=40)", alike(values), n_components=k, center=False)
+    measured = simulate("faps(max_rounds=40)", equal_products(values), n_components=k, center=False)
     assert "ssi" not in measured.status.words
 
 

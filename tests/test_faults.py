@@ -57,7 +57,7 @@ def at(grid, rounds, change, position=BAD):
     return str(node)
 
 
-def error(reason="boom", code=2):
+def flower_error(reason="boom", code=2):
     return lambda message, reply: Message(Error(code=code, reason=reason), reply_to=message)
 
 
@@ -97,7 +97,7 @@ def test_nodes_that_die_and_join_in_turn():
 @pytest.mark.parametrize("when", [0, 1])
 def test_an_error_reply_is_counted_named_and_survived(name, when):
     grid = grid_of(SHARDS)
-    node = at(grid, {when}, error("boom\nthe last line"))
+    node = at(grid, {when}, flower_error("boom\nthe last line"))
     result = strategy(name).fit(grid)
     assert failed(result, node) == ["error 2: the last line"]
     assert (result.history[when].answered, result.history[when].asked) == (4, 5)
@@ -107,7 +107,7 @@ def test_an_error_reply_is_counted_named_and_survived(name, when):
 @pytest.mark.parametrize("reason", ["", " \n", None])
 def test_an_error_without_words(reason):
     grid = grid_of(SHARDS)
-    node = at(grid, {1}, error(reason))
+    node = at(grid, {1}, flower_error(reason))
     result = strategy("krylov").fit(grid)
     assert [words.split(":")[0] for words in failed(result, node)] == ["error 2"]
     assert is_pca_of(result, SHARDS)
@@ -116,13 +116,13 @@ def test_an_error_without_words(reason):
 @exact
 def test_a_node_that_answers_nothing_but_errors(name):
     grid = grid_of(SHARDS)
-    node = at(grid, range(999), error())
+    node = at(grid, range(999), flower_error())
     result = strategy(name).fit(grid)
     assert is_pca_of(result, OTHERS)
     assert failed(result, node)
 
 
-def changed(change, which=("product", "S", "Y", "V")):
+def with_change(change, which=("product", "S", "Y", "V")):
     """A reply with one of its arrays changed."""
 
     def tamper(message, reply):
@@ -159,8 +159,8 @@ CHANGES = {
     "inf": spotted(-np.inf),
 }
 BAD_REPLIES = {
-    **{bad: (changed(change), "must be") for bad, change in CHANGES.items()},
-    "nan": (changed(CHANGES["nan"]), "must be finite. Got 1 NaN or infinite"),
+    **{bad: (with_change(change), "must be") for bad, change in CHANGES.items()},
+    "nan": (with_change(CHANGES["nan"]), "must be finite. Got 1 NaN or infinite"),
     "renamed": (lambda m, r: with_arrays(r, {f"x{n}": a for n, a in arrays_in(r).items()}), "must be made of"),
     "nothing": (lambda m, r: with_arrays(r, {}), "must be made of"),
     "older": (older, "must be one to message"),
@@ -199,7 +199,7 @@ ONE_SHOT = [
 def test_a_bad_reply_to_a_one_shot_algorithm(name, when, field, bad):
     change = {**CHANGES, "negative": lambda a: -a}[bad]
     grid = grid_of(SHARDS)
-    node = at(grid, {when}, changed(change, (field,)))
+    node = at(grid, {when}, with_change(change, (field,)))
     result = strategy(name).fit(grid)
     assert failed(result, node)
     assert result.n_samples_ == sum(map(len, OTHERS))
@@ -212,7 +212,7 @@ def test_a_bad_reply_to_a_one_shot_algorithm(name, when, field, bad):
 def test_a_wider_float_is_taken_or_named(name):
     """Some nodes' floats have 80 bits; LAPACK knows none of these."""
     grid = grid_of(SHARDS)
-    node = at(grid, range(99), changed(lambda a: a.astype(np.longdouble), ("V", "S", "G", "R", "B", "Y", "X")))
+    node = at(grid, range(99), with_change(lambda a: a.astype(np.longdouble), ("V", "S", "G", "R", "B", "Y", "X")))
     result = strategy(name).fit(grid)
     reference = simulate(registry.make(name, **EXACT.get(name, {})), SHARDS, n_components=2)
     assert failed(result, node) or np.allclose(result.components_, reference.components_, rtol=0, atol=1e-10)
@@ -231,7 +231,7 @@ CANNOT_BE = [
 def test_figures_that_cannot_be(field, value):
     """A count is a whole number of at least one; squares are not negative; a precision is between 0 and 1."""
     grid = grid_of(SHARDS)
-    node = at(grid, {0}, changed(lambda a: np.full(a.shape, value), (field,)))
+    node = at(grid, {0}, with_change(lambda a: np.full(a.shape, value), (field,)))
     result = strategy("krylov").fit(grid)
     assert failed(result, node)
     assert is_pca_of(result, OTHERS)
@@ -240,7 +240,7 @@ def test_figures_that_cannot_be(field, value):
 @pytest.mark.parametrize("name", ["krylov", "ssi"])
 def test_a_product_that_cannot_be_does_not_spoil_the_sum(name):
     grid = grid_of(SHARDS)
-    node = at(grid, {1}, changed(lambda a: np.full(a.shape, -1e250)))
+    node = at(grid, {1}, with_change(lambda a: np.full(a.shape, -1e250)))
     result = strategy(name).fit(grid)
     assert "at most 1e+140 in size. Got 1e+250" in failed(result, node)[0]
     assert is_pca_of(result, OTHERS)
@@ -249,7 +249,7 @@ def test_a_product_that_cannot_be_does_not_spoil_the_sum(name):
 @pytest.mark.parametrize("name", ["uda", "wda"])
 def test_an_average_takes_no_vectors_that_outweigh_the_others(name):
     grid = grid_of(SHARDS)
-    node = at(grid, {1}, changed(lambda a: 30.0 * a, ("V",)))
+    node = at(grid, {1}, with_change(lambda a: 30.0 * a, ("V",)))
     result = strategy(name).fit(grid)
     assert "The columns of V must be orthonormal." in failed(result, node)[0]
     reference = simulate(name, OTHERS, n_components=2)
@@ -481,7 +481,7 @@ def test_a_checkpoint_of_another_run_or_none_at_all_is_refused(tmp_path):
         strategies.SSI(n_components=2, checkpoint=path).fit(grid_of(SHARDS))
 
 
-def spoiled(rng):
+def spoiled_reply(rng):
     """A change of a reply that leaves no doubt that it is wrong, or that leaves its meaning alone."""
 
     def saved(save, a):
@@ -533,17 +533,17 @@ def spoiled(rng):
         record(lambda content, name: content.update({name: MetricRecord({"num_examples": [1.5]})})),
         record(lambda content, name: content.update({f"x{name}": content.pop(name)})),
         record(lambda content, name: content.update({"more": ArrayRecord([np.eye(3)])})),
-        *[error(reason) for reason in ("", "a\n\nb", "\t", None)],
+        *[flower_error(reason) for reason in ("", "a\n\nb", "\t", None)],
         *[dtype(name) for name in ("longdouble", ">f8", "complex64", "M8[s]", "S", "U")],
         *[tamper for tamper, _ in BAD_REPLIES.values()],
     ]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(len(spoiled(None))))
+@pytest.mark.parametrize("seed", range(len(spoiled_reply(None))))
 def test_fuzzed_replies_give_no_wrong_answer_and_no_crash(seed):
     rng = np.random.default_rng(seed)
-    changes = spoiled(rng)
+    changes = spoiled_reply(rng)
     name, change = ("krylov", "ssi")[seed % 2], changes[seed]
     grid, position = grid_of(SHARDS, seed=seed), int(rng.integers(5))
     first = int(rng.integers(2))
@@ -554,10 +554,6 @@ def test_fuzzed_replies_give_no_wrong_answer_and_no_crash(seed):
         return
     others = [shard for i, shard in enumerate(SHARDS) if i != position]
     assert is_pca_of(result, SHARDS) or is_pca_of(result, others)
-
-
-def flower_error(code, reason):
-    return lambda message, reply: Message(Error(code, reason), reply_to=message)
 
 
 @pytest.mark.parametrize(
@@ -573,7 +569,7 @@ def flower_error(code, reason):
 def test_a_node_whose_process_dies_at_every_message_is_asked_twice(code, words):
     """Flower answers in its place, late: each such answer has cost the whole timeout."""
     grid = grid_of(SHARDS)
-    node = at(grid, range(1, 999), flower_error(code, "the reason"))
+    node = at(grid, range(1, 999), flower_error("the reason", code))
     result = strategy("faps", round_timeout=0.5).fit(grid)
     assert failed(result, node) == [words, words]
     assert is_pca_of(result, OTHERS) or is_pca_of(result, SHARDS)
@@ -582,7 +578,7 @@ def test_a_node_whose_process_dies_at_every_message_is_asked_twice(code, words):
 MUTE = "it has answered no message of this run, and its own log says whether its processes begin"
 
 
-@pytest.mark.parametrize("fault", [lambda message, reply: None, flower_error(4, "expired")])
+@pytest.mark.parametrize("fault", [lambda message, reply: None, flower_error("expired", 4)])
 def test_a_node_that_never_began_is_named_as_one(fault):
     grid = grid_of(SHARDS)
     node = at(grid, range(99), fault)
@@ -593,7 +589,7 @@ def test_a_node_that_never_began_is_named_as_one(fault):
 def test_a_node_that_has_said_anything_has_begun():
     """Though it was but an error."""
     grid = grid_of(SHARDS)
-    fail = flower_error(2, "boom")
+    fail = flower_error()
     node = at(grid, range(99), lambda message, reply: None if number(message) else fail(message, reply))
     result = strategy("ssi", round_timeout=0.2).fit(grid)
     assert failed(result, node)[:2] == ["error 2: boom", "no answer within 0.2 s"]

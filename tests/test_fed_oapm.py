@@ -11,11 +11,11 @@ from sims.over_air import moving
 N, R, S = 200, 8, 1.1
 
 
-def error(result, U):
+def subspace_error(result, U):
     return moving.se(result.components_.T, U)
 
 
-def solve(X, sigma, seed, **parameters):
+def solve_over_air(X, sigma, seed, **parameters):
     algorithm = FedOAPM(tol=0.0, patience=10**6, **parameters)
     return simulate(
         algorithm, [X[::2], X[1::2]], n_components=R, center=False, channel=AirChannel(noise_std=sigma, seed=seed)
@@ -27,9 +27,9 @@ def solve(X, sigma, seed, **parameters):
 def test_the_error_floor_is_the_noise_over_the_eta_th_power_of_the_eigenvalue(eta, low, high):
     for seed in range(5):
         X, U = moving.low_rank(n=N, r=R, s=S, seed=seed)
-        result = solve(X, 1e-5, seed, qr_every=eta, max_rounds=300)
+        result = solve_over_air(X, 1e-5, seed, qr_every=eta, max_rounds=300)
         predicted = 1e-5 * (np.sqrt(N - R) + np.sqrt(R)) / S ** (2 * eta)
-        assert low <= error(result, U) / predicted <= high
+        assert low <= subspace_error(result, U) / predicted <= high
 
 
 def test_the_top_eigenvalue_is_estimated_to_the_noise():
@@ -51,7 +51,7 @@ def test_the_top_eigenvalue_is_estimated_to_the_noise():
 def test_uncentred_the_mean_is_the_first_component():
     X = np.random.default_rng(0).standard_normal((60, 12)) + 5.0
     plain = simulate("fed_oapm", [X], n_components=2, center=False)
-    assert error(plain, np.linalg.svd(X)[2][:1].T) < 1e-6
+    assert subspace_error(plain, np.linalg.svd(X)[2][:1].T) < 1e-6
 
 
 @pytest.mark.parametrize("name", slow_if(["ssi", "krylov", "faps", "fed_oapm"], "faps"))
@@ -65,14 +65,14 @@ def test_every_algorithm_that_sums_runs_over_the_same_channel(name):
     for sigma in (0.0, 10.0, 1000.0):
         silent = AirChannel(noise_std=sigma, seed=2)
         result = simulate(name, shards, n_components=2, center=True, max_rounds=60, patience=60, channel=silent)
-        errors.append(error(result, exact))
+        errors.append(subspace_error(result, exact))
         again = simulate(name, shards, n_components=2, center=True, max_rounds=60, patience=60, channel=silent)
         assert np.array_equal(result.components_, again.components_)
     assert errors[0] < 1e-4
     assert 1e-4 < errors[1] < 0.05
     assert errors[2] > 3 * errors[1]
     ideal = simulate(name, shards, n_components=2, center=True, max_rounds=60, patience=60)
-    assert errors[0] == pytest.approx(error(ideal, exact), abs=1e-12)
+    assert errors[0] == pytest.approx(subspace_error(ideal, exact), abs=1e-12)
 
 
 def test_what_does_not_sum_cannot_go_over_the_air():

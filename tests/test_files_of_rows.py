@@ -15,7 +15,7 @@ NAMES = ["weight", "age", "bmi"]
 
 
 @pytest.fixture
-def place(tmp_path, capsys):
+def folder_of_patients(tmp_path, capsys):
     (tmp_path / "sites").mkdir()
     for i, site in enumerate(("bonn", "jena", "trier")):
         frame = pd.DataFrame(ROWS[10 * i : 10 * i + 10], columns=NAMES)
@@ -36,51 +36,71 @@ def only_for_its_owner(path):
 
 
 @pytest.mark.slow
-def test_scores_have_the_id_the_file_and_the_site_of_their_rows(place, capsys):
-    result = PCAResult.load(place / "out/result.npz")
-    assert flower_pca(capsys, "transform", place / "out/result.npz", place / "sites", "-o", place / "s.csv")[0] == 0
-    lines = read(place / "s.csv")
+def test_scores_have_the_id_the_file_and_the_site_of_their_rows(folder_of_patients, capsys):
+    result = PCAResult.load(folder_of_patients / "out/result.npz")
+    assert (
+        flower_pca(
+            capsys,
+            "transform",
+            folder_of_patients / "out/result.npz",
+            folder_of_patients / "sites",
+            "-o",
+            folder_of_patients / "s.csv",
+        )[0]
+        == 0
+    )
+    lines = read(folder_of_patients / "s.csv")
     assert list(lines[0]) == ["id", "file", "site", "component_1", "component_2"]
     assert [line["id"] for line in lines[9:11]] == ["B9", "J0"]
     assert (lines[25]["file"], lines[25]["site"]) == ("trier.csv", "trier")
     scores = [[float(line[f"component_{k}"]) for k in (1, 2)] for line in lines]
     np.testing.assert_allclose(scores, result.transform(pd.DataFrame(ROWS, columns=NAMES)), rtol=0, atol=1e-12)
-    frame = pd.read_csv(place / "s.csv", index_col="id")  # as R reads it too
+    frame = pd.read_csv(folder_of_patients / "s.csv", index_col="id")  # as R reads it too
     assert frame.loc["J0", "site"] == "jena"
-    assert flower_pca(capsys, "transform", place / "out/result.npz", place / "sites", "-o", place / "s.npy")[0] == 0
-    assert np.load(place / "s.npy").shape == (30, 2)
-    assert only_for_its_owner(place / "s.csv")
-    assert only_for_its_owner(place / "s.npy")
+    assert (
+        flower_pca(
+            capsys,
+            "transform",
+            folder_of_patients / "out/result.npz",
+            folder_of_patients / "sites",
+            "-o",
+            folder_of_patients / "s.npy",
+        )[0]
+        == 0
+    )
+    assert np.load(folder_of_patients / "s.npy").shape == (30, 2)
+    assert only_for_its_owner(folder_of_patients / "s.csv")
+    assert only_for_its_owner(folder_of_patients / "s.npy")
 
 
 @pytest.mark.slow
-def test_far_rows_have_the_id_and_the_file(place, capsys):
-    words = [place / "out/result.npz", place / "sites", "-o", place / "far.csv"]
+def test_far_rows_have_the_id_and_the_file(folder_of_patients, capsys):
+    words = [folder_of_patients / "out/result.npz", folder_of_patients / "sites", "-o", folder_of_patients / "far.csv"]
     assert flower_pca(capsys, "score", *words)[0] == 0
-    line = read(place / "far.csv")[12]
+    line = read(folder_of_patients / "far.csv")[12]
     assert [line[name] for name in ("site", "row", "id", "file")] == ["jena", "2", "J2", "jena.csv"]
-    assert only_for_its_owner(place / "far.csv")
+    assert only_for_its_owner(folder_of_patients / "far.csv")
 
 
 @pytest.mark.slow
-def test_loadings_are_a_table_for_a_spreadsheet(place):
-    result = PCAResult.load(place / "out/result.npz")
-    lines = read(place / "out/loadings.csv")
+def test_loadings_are_a_table_for_a_spreadsheet(folder_of_patients):
+    result = PCAResult.load(folder_of_patients / "out/result.npz")
+    lines = read(folder_of_patients / "out/loadings.csv")
     assert [line["column"] for line in lines] == NAMES
     np.testing.assert_array_equal([float(line["component_2"]) for line in lines], result.components_[1])
-    assert only_for_its_owner(place / "out/report.html")  # which shows the scores of all rows
+    assert only_for_its_owner(folder_of_patients / "out/report.html")  # which shows the scores of all rows
 
 
 @pytest.mark.slow
-def test_scores_of_a_run_over_columns_are_for_their_owner(place, capsys):
-    (place / "parties").mkdir()
+def test_scores_of_a_run_over_columns_are_for_their_owner(folder_of_patients, capsys):
+    (folder_of_patients / "parties").mkdir()
     for names in (["a", "b"], ["c"]):
         part = pd.DataFrame(ROWS, columns=[*"abc"])[names]
-        part.to_csv(place / f"parties/{names[0]}.csv", index=False)
-    words = ["--split", "columns", "--components", 1, "--out", place / "whole"]
-    assert flower_pca(capsys, "run", place / "parties", *words)[0] == 0
-    assert only_for_its_owner(place / "whole/scores.csv")
-    assert only_for_its_owner(place / "whole/result.npz")
+        part.to_csv(folder_of_patients / f"parties/{names[0]}.csv", index=False)
+    words = ["--split", "columns", "--components", 1, "--out", folder_of_patients / "whole"]
+    assert flower_pca(capsys, "run", folder_of_patients / "parties", *words)[0] == 0
+    assert only_for_its_owner(folder_of_patients / "whole/scores.csv")
+    assert only_for_its_owner(folder_of_patients / "whole/result.npz")
 
 
 def test_a_result_is_in_the_order_of_the_columns_where_all_agree():

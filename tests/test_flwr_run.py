@@ -76,7 +76,7 @@ def test_it_deals_out_a_table_with_columns_of_words(superlink):
     run = superlink.run(ROOT / "hub", 3, config)
     assert run.status == "finished:completed", run
     result = PCAResult.load(superlink.folder / "words/result.npz")
-    test_levels.is_pooled(result, test_levels.coded(test_levels.ROWS, test_levels.EVERY))
+    test_levels.is_pooled_coded(result, test_levels.coded(test_levels.ROWS, test_levels.EVERY))
 
 
 def test_a_crash_is_seen(superlink):

@@ -52,7 +52,7 @@ print(imported, max(seen), n)
 """
 
 
-def asked(rows, algorithm, k):
+def messages_to_one(rows, algorithm, k):
     """The messages of a run over these rows to one of its nodes."""
     grid, sent = grid_of([rows, rows + 1.0]), []
 
@@ -84,7 +84,7 @@ def test_a_client_of_the_subspace_family_has_less_than_so_many_megabytes_of_its_
     monkeypatch.setenv("OMP_NUM_THREADS", "1")  # as the unit of a node has it
     rows = falling(2000, 784, seed=0, ratio=1.01)
     np.save(tmp_path / "rows.npy", rows)
-    imported, most, n = footprint(tmp_path / "rows.npy", asked(rows, algorithm, 20), tmp_path)
+    imported, most, n = footprint(tmp_path / "rows.npy", messages_to_one(rows, algorithm, 20), tmp_path)
     assert n == 2000
     assert imported <= most < MOST, (imported, most)
 
@@ -99,6 +99,6 @@ def test_rows_of_a_gigabyte_are_mapped_and_fit_a_node_of_half_a_gigabyte(tmp_pat
     rows[:2000] = few
     rows.flush()
     assert rows.nbytes == 2**30
-    _, most, answered = footprint(tmp_path / "rows.npy", asked(few, "krylov", 5), tmp_path, limit=2**29)
+    _, most, answered = footprint(tmp_path / "rows.npy", messages_to_one(few, "krylov", 5), tmp_path, limit=2**29)
     assert answered == n
     assert most < MOST

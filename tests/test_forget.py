@@ -16,7 +16,7 @@ Z = {"Z": np.eye(6)[:, :2]}
 @pytest.fixture
 def shelf(tmp_path):
     """The folders of a node with every kind of file, and its node-config."""
-    ask(tmp_path)
+    ask_in_lots(tmp_path)
     Node(0, X, memory_dir=tmp_path, allow="faps").ask(
         "faps", {**Z, "inner_steps": np.array(2), "inner_tol": np.array(0.0)}, algorithm="faps"
     )
@@ -27,7 +27,7 @@ def shelf(tmp_path):
     return tmp_path, f"memory-dir='{tmp_path}' output-dir='{own}' partition-id=0"
 
 
-def ask(folder, rows=X, run="first"):
+def ask_in_lots(folder, rows=X, run="first"):
     """A message to a node that releases its rows in lots, with a ledger that counts columns."""
     return Node(0, rows, memory_dir=folder, min_change=20, max_columns=50).ask("ssi", Z, run=run)
 
@@ -72,16 +72,16 @@ def test_then_it_is_gone_but_for_the_ledger(shelf, capsys):
 
 def test_rows_that_are_gone_or_damaged_are_no_end(tmp_path):
     """What the refusal of a damaged version names as the way out is one."""
-    ask(tmp_path)
+    ask_in_lots(tmp_path)
     folders.rows_file(tmp_path, "0").unlink()
     with pytest.raises(RefusedError, match="run flower-pca forget"):
-        ask(tmp_path, run="second")
+        ask_in_lots(tmp_path, run="second")
     assert forget(f"memory-dir='{tmp_path}' partition-id=0", "--what", "rows", "--yes") == 0
-    ask(tmp_path, X[1:], run="third")
+    ask_in_lots(tmp_path, X[1:], run="third")
 
 
 def test_the_ledger_goes_by_name_only(tmp_path, capsys):
-    ask(tmp_path)
+    ask_in_lots(tmp_path)
     assert forget(f"memory-dir='{tmp_path}' partition-id=0", "--what", "ledger", "--yes") == 0
     assert "every budget of the node begins anew" in capsys.readouterr().out
     assert not folders.ledger_file(tmp_path, "0").exists()

@@ -32,7 +32,7 @@ def csv(path, rows, *, gap=None, site=None, sep=","):
     return where
 
 
-def refused(run, path, line, column):
+def gap_is_named(run, path, line, column):
     place = f"The first is in line {line} of {re.escape(str(path))}, column {column}\\. "
     with pytest.raises(DataError, match=f"^The data of client .* must be finite\\. Got 1 NaN and .*{place}Impute"):
         run()
@@ -41,45 +41,49 @@ def refused(run, path, line, column):
 def test_of_one_file(tmp_path):
     line = csv(tmp_path / "x.csv", ROWS, gap=(7, 1))
     assert line == 11
-    refused(
+    gap_is_named(
         lambda: simulate("krylov", [make(str(tmp_path / "x.csv"))], n_components=1), tmp_path / "x.csv", line, "bmi"
     )
     chosen = {"n_components": 1, "columns": ["pulse", "bmi"]}
-    refused(lambda: simulate("krylov", [make(str(tmp_path / "x.csv"))], **chosen), tmp_path / "x.csv", line, "bmi")
+    gap_is_named(lambda: simulate("krylov", [make(str(tmp_path / "x.csv"))], **chosen), tmp_path / "x.csv", line, "bmi")
 
 
 def test_of_one_file_of_several(tmp_path):
     csv(tmp_path / "a.csv", ROWS[:5])
     line = csv(tmp_path / "b.csv", ROWS[5:], gap=(4, 2))
     apart = [make(str(tmp_path / name)) for name in ("a.csv", "b.csv")]
-    refused(lambda: simulate("krylov", apart, n_components=1), tmp_path / "b.csv", line, "pulse")
+    gap_is_named(lambda: simulate("krylov", apart, n_components=1), tmp_path / "b.csv", line, "pulse")
     folder = table(str(tmp_path))
-    refused(lambda: simulate("krylov", partition.deal(folder), n_components=1), tmp_path / "b.csv", line, "pulse")
-    refused(
+    gap_is_named(lambda: simulate("krylov", partition.deal(folder), n_components=1), tmp_path / "b.csv", line, "pulse")
+    gap_is_named(
         lambda: simulate("krylov", partition.deal(folder, "iid(seed=3)", 3), n_components=1),
         tmp_path / "b.csv",
         line,
         "pulse",
     )
-    refused(lambda: simulate("krylov", [make(str(tmp_path))], n_components=1), tmp_path / "b.csv", line, "pulse")
+    gap_is_named(lambda: simulate("krylov", [make(str(tmp_path))], n_components=1), tmp_path / "b.csv", line, "pulse")
 
 
 @pytest.mark.parametrize("deal", ["by_column('site')", "iid(seed=1)", "contiguous"])
 def test_of_rows_that_are_dealt(deal, tmp_path):
     line = csv(tmp_path / "x.csv", ROWS, gap=(8, 0), site=["north", "south"] * 6)
     found = table(str(tmp_path / "x.csv"), beside=["site"])
-    refused(lambda: simulate("krylov", partition.deal(found, deal, 2), n_components=1), tmp_path / "x.csv", line, "age")
+    gap_is_named(
+        lambda: simulate("krylov", partition.deal(found, deal, 2), n_components=1), tmp_path / "x.csv", line, "age"
+    )
     part = next(part for part in partition.deal(found, deal, 2) if np.isnan(part.values).any())
     row = int(np.argwhere(np.isnan(part.values))[0][0])
-    refused(lambda: simulate("krylov", [part[row:]], n_components=1), tmp_path / "x.csv", line, "age")
-    refused(
+    gap_is_named(lambda: simulate("krylov", [part[row:]], n_components=1), tmp_path / "x.csv", line, "age")
+    gap_is_named(
         lambda: simulate("krylov", [part[np.arange(len(part))[::-1]]], n_components=1), tmp_path / "x.csv", line, "age"
     )
 
 
 def test_without_a_header(tmp_path):
     (tmp_path / "x.csv").write_text("1,2,3\n4,5,7\n\n7,,9\n1,0,0\n")
-    refused(lambda: simulate("krylov", [make(str(tmp_path / "x.csv"))], n_components=1), tmp_path / "x.csv", 4, "1")
+    gap_is_named(
+        lambda: simulate("krylov", [make(str(tmp_path / "x.csv"))], n_components=1), tmp_path / "x.csv", 4, "1"
+    )
 
 
 @pytest.mark.parametrize("kind", ["npy", "npz", "parquet"])
@@ -122,13 +126,13 @@ def test_a_message_of_a_node_tells_no_place(tmp_path):
 
 
 @pytest.fixture
-def result(tmp_path):
+def result_file(tmp_path):
     return simulate("krylov", [SiteRows(ROWS, NAMES)], n_components=2).save(tmp_path / "result.npz")
 
 
-def test_new_rows_with_gaps_are_named_and_can_be_filled(result, tmp_path):
+def test_new_rows_with_gaps_are_named_and_can_be_filled(result_file, tmp_path):
     line = csv(tmp_path / "new.csv", ROWS, gap=(7, 1))
-    found, new = PCAResult.load(result), str(tmp_path / "new.csv")
+    found, new = PCAResult.load(result_file), str(tmp_path / "new.csv")
     message = f"^The data of the rows given must be finite\\. .*in line {line} of {new}, column bmi\\. Impute or drop "
     with pytest.raises(DataError, match=message + r"these entries, or use result\.filling_gaps\(\)\.$"):
         found.transform(new)
@@ -139,9 +143,9 @@ def test_new_rows_with_gaps_are_named_and_can_be_filled(result, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["transform", "score"])
-def test_the_commands_say_so_and_fill(name, result, tmp_path, capsys):
+def test_the_commands_say_so_and_fill(name, result_file, tmp_path, capsys):
     line = csv(tmp_path / "new.csv", ROWS, gap=(7, 1))
-    words = [name, result, tmp_path / "new.csv", "-o", tmp_path / "out.csv"]
+    words = [name, result_file, tmp_path / "new.csv", "-o", tmp_path / "out.csv"]
     code, said, err = flower_pca(capsys, *words)
     assert (code, said, err.count("\n")) == (2, "", 1)
     assert (
@@ -151,7 +155,7 @@ def test_the_commands_say_so_and_fill(name, result, tmp_path, capsys):
     code, said, err = flower_pca(capsys, *words, "--missing", "mean")
     assert (code, err) == (0, "")
     if name == "transform":
-        found = PCAResult.load(result).filling_gaps().transform(str(tmp_path / "new.csv"))
+        found = PCAResult.load(result_file).filling_gaps().transform(str(tmp_path / "new.csv"))
         text = (tmp_path / "out.csv").read_text().splitlines()
         scores = [line.split(",")[-found.shape[1] :] for line in text[1:]]
         np.testing.assert_allclose(np.array(scores, dtype=float), found)
@@ -178,7 +182,7 @@ def test_a_robust_result_knows_nothing_of_gaps():
     np.testing.assert_allclose(found.filling_gaps().transform(holes)[2], found.transform(rows[:5])[2], atol=1e-6)
 
 
-def test_infinite_entries_are_named_too(result, tmp_path):
+def test_infinite_entries_are_named_too(result_file, tmp_path):
     rows = ROWS.copy()
     rows[4, 2] = np.inf
     rows[1, 1] = np.nan
@@ -187,7 +191,7 @@ def test_infinite_entries_are_named_too(result, tmp_path):
     with pytest.raises(DataError, match=place):
         simulate("krylov", [make(str(tmp_path / "x.csv"))], n_components=1, missing="mean")
     with pytest.raises(DataError, match=place):
-        PCAResult.load(result).transform(str(tmp_path / "x.csv"))
+        PCAResult.load(result_file).transform(str(tmp_path / "x.csv"))
 
 
 def test_track_names_the_file_as_well(tmp_path, capsys):
@@ -206,4 +210,4 @@ def test_of_one_table_with_a_column_of_sites(tmp_path):
 
     line = csv(tmp_path / "x.csv", ROWS, gap=(8, 0), site=["1", "2"] * 6)
     sites = from_frame(make(str(tmp_path / "x.csv")), by="site")
-    refused(lambda: simulate("krylov", sites, n_components=1), tmp_path / "x.csv", line, "age")
+    gap_is_named(lambda: simulate("krylov", sites, n_components=1), tmp_path / "x.csv", line, "age")

@@ -24,7 +24,7 @@ def with_column(values, place=1):
     return np.insert(ROWS, place, values, axis=1)
 
 
-def shards(table):
+def three_parts(table):
     return [table[:120], table[120:200], table[200:]]
 
 
@@ -35,34 +35,34 @@ UNITS = 'Leave it out if it numbers the rows, or use scale="std" if it is measur
 
 
 def test_a_column_that_numbers_the_rows_is_hinted_at():
-    result = simulate("krylov", shards(with_column(IDS)), n_components=2)
+    result = simulate("krylov", three_parts(with_column(IDS)), n_components=2)
     assert result.hints == (ALONE + NUMBERS,)
     own = with_column(np.concatenate([np.arange(n) for n in (120, 80, 100)]) * 10.0)  # each client counts its own
-    (hint,) = simulate("krylov", shards(own), n_components=2).hints
+    (hint,) = simulate("krylov", three_parts(own), n_components=2).hints
     assert NUMBERS in hint
 
 
 @pytest.mark.parametrize("values", [IDS + 0.5, np.repeat(IDS[:150], 2)], ids=["no whole numbers", "pairs"])
 def test_a_column_alone_that_does_not_is_hinted_at_for_its_size(values):
-    (hint,) = simulate("krylov", shards(with_column(values)), n_components=2).hints
+    (hint,) = simulate("krylov", three_parts(with_column(values)), n_components=2).hints
     assert hint.endswith(f"so component 1 is that column. {UNITS}")
 
 
 def test_columns_of_very_different_size_are_hinted_at():
     rows = np.hstack([ROWS * [1.0, 1.0, 300.0, 400.0], np.roll(ROWS, 1, axis=0)[:, ::-1]])
-    (hint,) = simulate("krylov", shards(rows), n_components=2).hints
+    (hint,) = simulate("krylov", three_parts(rows), n_components=2).hints
     assert hint.startswith("Columns differ much in size: column 2 has a deviation of ")
     assert hint.endswith('Use scale="std" if they are measured in different units.')
 
 
 QUIET = {
-    "rows of one unit": (shards(ROWS), {}),
-    "iris": (shards(load_iris().data[np.argsort(IDS[:150])].repeat(2, axis=0)), {}),
+    "rows of one unit": (three_parts(ROWS), {}),
+    "iris": (three_parts(load_iris().data[np.argsort(IDS[:150])].repeat(2, axis=0)), {}),
     "digits, with columns that hardly vary": (np.array_split(load_digits().data, 3), {}),
     "unlike clients": (mixed(0).shards, {}),
     "a single column": ([ROWS[:, :1]], {"n_components": 1}),
     "noise": (
-        shards(with_column(IDS)),
+        three_parts(with_column(IDS)),
         {"algorithm": "ssi(max_rounds=2)", "dp": "dp(epsilon=1.0, delta=1e-6, clip=10.0)"},
     ),
 }
@@ -77,7 +77,7 @@ def test_there_is_nothing_to_say_of_other_rows(case):
 @pytest.mark.usefixtures("lines")
 @pytest.mark.parametrize("mask", [False, True])
 def test_nodes_and_masks_make_the_same_hint_without_a_look_at_rows(mask, lines):
-    tables = shards(with_column(IDS))
+    tables = three_parts(with_column(IDS))
     result = PCAStrategy("krylov", n_components=2, min_nodes=3, mask=mask).fit(grid_of(tables))
     assert result.hints == (ALONE + UNITS,)
     assert result.hints[0] in lines
@@ -110,16 +110,16 @@ COUNTED = {
 }
 
 
-def named(name, values):
+def named_sites(name, values):
     table = with_column(values)
     table[:, [0, 2]] *= 100.0  # so that the column has little of the variance
-    return [SiteRows(part, ("age", name, "bmi", "glucose", "score")) for part in shards(table)]
+    return [SiteRows(part, ("age", name, "bmi", "glucose", "score")) for part in three_parts(table)]
 
 
 @pytest.mark.parametrize("settings", [{}, {"scale": "std"}, {"columns": ["glucose", "serial", "bmi"]}], ids=str)
 @pytest.mark.parametrize("case", COUNTED)
 def test_a_column_that_goes_up_by_one_is_hinted_at_whatever_its_size(case, settings):
-    result = simulate("krylov", named("serial", COUNTED[case]), n_components=2, **settings)
+    result = simulate("krylov", named_sites("serial", COUNTED[case]), n_components=2, **settings)
     assert any(hint.startswith(WHY["counted"].format("serial")) for hint in result.hints), result.hints
 
 
@@ -136,7 +136,7 @@ def test_a_column_that_is_called_an_identifier_is_hinted_at():
         "Fallnummer",
         "subject",
     ):
-        (hint,) = simulate("krylov", named(name, values), n_components=2, scale="std").hints
+        (hint,) = simulate("krylov", named_sites(name, values), n_components=2, scale="std").hints
         assert hint.startswith(WHY["called"].format(name))
 
 
@@ -144,7 +144,7 @@ def test_a_column_that_is_called_an_identifier_is_hinted_at():
 def test_other_names_are_none(name):
     assert not hints.is_called_identifier(name)
     values = RNG.choice(np.arange(1000, 9000), 300, replace=False)
-    assert simulate("krylov", named(name, values), n_components=2, scale="std").hints == ()
+    assert simulate("krylov", named_sites(name, values), n_components=2, scale="std").hints == ()
 
 
 ORDINARY = {
@@ -159,7 +159,7 @@ ORDINARY = {
 @every("case", ORDINARY)
 def test_ordinary_whole_numbers_are_no_identifiers(case):
     for name in ("visits", "id") if case in ("ages", "halves") else ("visits",):
-        assert simulate("krylov", named(name, ORDINARY[case]), n_components=2, scale="std").hints == ()
+        assert simulate("krylov", named_sites(name, ORDINARY[case]), n_components=2, scale="std").hints == ()
 
 
 def test_few_rows_gaps_and_noise_say_nothing():
@@ -167,13 +167,13 @@ def test_few_rows_gaps_and_noise_say_nothing():
     assert simulate("krylov", few, n_components=2, scale="std").hints == ()
     values = np.arange(300.0)
     values[7] = np.nan
-    assert simulate("krylov", named("id", values), n_components=2, scale="std", missing="mean").hints == ()
+    assert simulate("krylov", named_sites("id", values), n_components=2, scale="std", missing="mean").hints == ()
     noise = {"algorithm": "ssi(max_rounds=2)", "dp": "dp(epsilon=1.0, delta=1e-6, clip=10.0)"}
-    assert simulate(**noise, shards=named("id", np.arange(300)), n_components=2).hints == ()
+    assert simulate(**noise, shards=named_sites("id", np.arange(300)), n_components=2).hints == ()
 
 
 def test_a_node_says_so_in_its_own_log_and_tells_no_server(lines):
-    app = clients.client_app(lambda context: named("id", np.arange(300))[context.node_config["partition-id"]])
+    app = clients.client_app(lambda context: named_sites("id", np.arange(300))[context.node_config["partition-id"]])
     grid = FakeGrid(app, 3)
     for i, context in enumerate(grid.nodes.values()):
         context.node_config = {"partition-id": i}
@@ -188,7 +188,7 @@ def test_a_node_says_so_once_in_a_run_though_every_message_has_a_process_of_its_
     states = {}
 
     def anew(message, context):
-        app = clients.client_app(lambda context: named("id", np.arange(300))[0])
+        app = clients.client_app(lambda context: named_sites("id", np.arange(300))[0])
         own = Context(context.run_id, context.node_id, {}, states.setdefault(context.node_id, RecordDict()), {})
         return app(message, own)
 

@@ -19,25 +19,30 @@ pytestmark = pytest.mark.usefixtures("lines")
 N = 10
 
 
-def shards(dtype: Any = np.float64, apart: float = 0.1) -> list[np.ndarray]:
+def uneven_shards(dtype: Any = np.float64, apart: float = 0.1) -> list[np.ndarray]:
     rng = np.random.default_rng(7)
     sizes = rng.integers(5, 40, N)
     X = synthetic(int(sizes.sum()), 12, 0.7 ** np.arange(12), seed=3)
     return [(part + apart * i).astype(dtype) for i, part in enumerate(np.split(X, np.cumsum(sizes)[:-1]))]
 
 
-def asked(algorithm: str, grid: fake_grid.FakeGrid, *, n: int = N, hosted: str = "stacked", **settings: Any) -> Any:
+def fitted_over_hosts(
+    algorithm: str, grid: fake_grid.FakeGrid, *, n: int = N, hosted: str = "stacked", **settings: Any
+) -> Any:
     return PCAStrategy(algorithm, n_components=3, min_nodes=n, hosted=hosted, **settings).fit(grid)
 
 
 def test_float32_rows_keep_their_bits() -> None:
     assert_same_bits(
-        asked("krylov", fake_grid.hosts_of(shards(np.float32))), simulate("krylov", shards(np.float32), n_components=3)
+        fitted_over_hosts("krylov", fake_grid.hosts_of(uneven_shards(np.float32))),
+        simulate("krylov", uneven_shards(np.float32), n_components=3),
     )
 
 
 def test_noise_of_a_budget_comes_from_every_client() -> None:
-    result = asked("ssi(max_rounds=2)", fake_grid.hosts_of(shards()), dp="dp(epsilon=50.0, delta=1e-6, clip=10.0)")
+    result = fitted_over_hosts(
+        "ssi(max_rounds=2)", fake_grid.hosts_of(uneven_shards()), dp="dp(epsilon=50.0, delta=1e-6, clip=10.0)"
+    )
     assert result.privacy is not None
     assert result.n_samples_ > 0
 
@@ -51,15 +56,15 @@ def test_streams_are_followed_to_the_same_bits() -> None:
 
 
 def test_each_client_keeps_a_state_and_a_ledger_of_its_own(tmp_path: Any) -> None:
-    grid = fake_grid.hosts_of(shards(), memory_dir=tmp_path, max_messages_ever=2)
+    grid = fake_grid.hosts_of(uneven_shards(), memory_dir=tmp_path, max_messages_ever=2)
     with pytest.raises(Exception, match="that is its max_messages_ever"):
-        asked("krylov", grid)
+        fitted_over_hosts("krylov", grid)
     assert len(list(tmp_path.glob("flower_pca-ledger-*.npz"))) == N
 
 
 @pytest.mark.parametrize("hosted", ["stacked", "summed"])
 def test_a_client_that_fails_is_one_client_by_its_name(lines: list[str], hosted: str) -> None:
-    rows = shards()
+    rows = uneven_shards()
     rows[5][0, 0] = np.nan
     result = PCAStrategy("krylov", n_components=3, min_nodes=2, hosted=hosted).fit(fake_grid.hosts_of(rows))
     assert result.n_samples_ == sum(len(X) for i, X in enumerate(rows) if i != 5)
@@ -68,7 +73,7 @@ def test_a_client_that_fails_is_one_client_by_its_name(lines: list[str], hosted:
 
 
 def test_a_node_that_fails_is_all_its_clients() -> None:
-    grid = fake_grid.hosts_of(shards())
+    grid = fake_grid.hosts_of(uneven_shards())
     ill = grid.node(1)
 
     def crashed(message: Message, reply: Message) -> Message:
@@ -78,7 +83,7 @@ def test_a_node_that_fails_is_all_its_clients() -> None:
 
     grid.tamper = crashed
     result = PCAStrategy("krylov", n_components=3, min_nodes=2, hosted="stacked").fit(grid)
-    assert result.n_samples_ == sum(len(X) for i, X in enumerate(shards()) if i not in range(4, 8))
+    assert result.n_samples_ == sum(len(X) for i, X in enumerate(uneven_shards()) if i not in range(4, 8))
     assert set(result.history[0].failures) == {"4", "5", "6", "7"}
 
 
@@ -91,20 +96,23 @@ def test_a_checkpoint_goes_on_with_the_same_clients(tmp_path: Any) -> None:
 
     strategy = PCAStrategy("krylov", n_components=3, min_nodes=N, hosted="stacked", checkpoint=path)
     with pytest.raises(KeyboardInterrupt):
-        strategy.fit(fake_grid.hosts_of(shards()), on_round=stop)
-    resumed = strategy.fit(fake_grid.hosts_of(shards()))  # a new simulation, whose nodes have other ids
-    assert_same_bits(resumed, simulate("krylov", shards(), n_components=3))
+        strategy.fit(fake_grid.hosts_of(uneven_shards()), on_round=stop)
+    resumed = strategy.fit(fake_grid.hosts_of(uneven_shards()))  # a new simulation, whose nodes have other ids
+    assert_same_bits(resumed, simulate("krylov", uneven_shards(), n_components=3))
 
 
 def test_the_steps_of_a_caller_reach_hosted_clients() -> None:
-    grid, strategy = fake_grid.hosts_of(shards()), PCAStrategy("krylov", n_components=3, min_nodes=N, hosted="stacked")
+    grid, strategy = (
+        fake_grid.hosts_of(uneven_shards()),
+        PCAStrategy("krylov", n_components=3, min_nodes=N, hosted="stacked"),
+    )
     for number in range(1, 40):
         sent = list(strategy.configure_train(number, ArrayRecord(), ConfigRecord(), grid))
         if not sent:
             break
         assert len(sent) == len(grid.nodes)
         arrays, _ = strategy.aggregate_train(number, grid.send_and_receive(sent))
-    here = simulate("krylov", shards(), n_components=3)
+    here = simulate("krylov", uneven_shards(), n_components=3)
     assert arrays is not None
     np.testing.assert_array_equal(arrays["components"].numpy(), here.components_)
 
@@ -120,10 +128,10 @@ def test_the_steps_of_a_caller_reach_hosted_clients() -> None:
     ],
 )
 def test_sums_of_nodes_give_the_result_of_the_loop_in_process(algorithm: str, settings: dict[str, Any]) -> None:
-    rows = shards(apart=0.0)
+    rows = uneven_shards(apart=0.0)
     if "missing" in settings:
         rows[2][3, 4] = np.nan
-    there = asked(algorithm, fake_grid.hosts_of(rows), hosted="summed", **settings)
+    there = fitted_over_hosts(algorithm, fake_grid.hosts_of(rows), hosted="summed", **settings)
     here = simulate(algorithm, rows, n_components=3, **settings)
     np.testing.assert_allclose(there.components_, here.components_, rtol=0, atol=1e-12)
     np.testing.assert_allclose(there.explained_variance_, here.explained_variance_, rtol=1e-12)
@@ -134,11 +142,11 @@ def test_sums_of_nodes_give_the_result_of_the_loop_in_process(algorithm: str, se
 
 
 def test_one_answer_of_each_node_is_in_the_memory_of_a_server_that_gets_sums() -> None:
-    grid, most = fake_grid.hosts_of(shards()), []
+    grid, most = fake_grid.hosts_of(uneven_shards()), []
     grid.tamper = lambda message, reply: (
         most.append(sum(len(a.data) for r in reply.content.array_records.values() for a in r.values())) or reply
     )
-    asked("krylov", grid, hosted="summed")
+    fitted_over_hosts("krylov", grid, hosted="summed")
     product = 12 * 13 * 8
     assert max(most) < 2 * product  # of one client, though a node hosts four
 
@@ -155,8 +163,10 @@ def test_a_wrong_answer_is_found_by_the_node(lines: list[str], monkeypatch: pyte
         return arrays, n, metrics
 
     monkeypatch.setattr(PCAClient, "fit", wrong)
-    result = PCAStrategy("krylov", n_components=3, min_nodes=2, hosted="summed").fit(fake_grid.hosts_of(shards()))
-    assert result.n_samples_ == sum(len(X) for i, X in enumerate(shards()) if i != 6)
+    result = PCAStrategy("krylov", n_components=3, min_nodes=2, hosted="summed").fit(
+        fake_grid.hosts_of(uneven_shards())
+    )
+    assert result.n_samples_ == sum(len(X) for i, X in enumerate(uneven_shards()) if i != 6)
     assert any("client 6 was left out" in line and "must be finite" in line for line in lines)
 
 
@@ -164,9 +174,9 @@ def test_clients_with_names_are_named_in_sums_too() -> None:
     from flower_pca.names.sites import SiteRows
 
     names = tuple(f"column {j:02d}" for j in range(12))
-    rows = [SiteRows(X, names, site=f"site {i}") for i, X in enumerate(shards())]
+    rows = [SiteRows(X, names, site=f"site {i}") for i, X in enumerate(uneven_shards())]
     for hosted in ("stacked", "summed"):
-        result = asked("krylov", fake_grid.hosts_of(rows), hosted=hosted)
+        result = fitted_over_hosts("krylov", fake_grid.hosts_of(rows), hosted=hosted)
         assert result.feature_names_in_ is not None
         assert tuple(result.feature_names_in_) == names
         assert result.site_names == {i: f"site {i}" for i in range(N)}
@@ -178,7 +188,7 @@ def test_masks_over_so_many_clients_are_those_of_one_by_one() -> None:
     rng = np.random.default_rng(5)
     rows = [rng.standard_normal((4, 12)) * 0.6 ** np.arange(12) + 0.1 * (i % 7) for i in range(100)]
     masks = "masks(neighbours=20)"
-    result = asked("krylov(tol=1e-12)", fake_grid.hosts_of(rows, each=25), n=100, mask=masks)
+    result = fitted_over_hosts("krylov(tol=1e-12)", fake_grid.hosts_of(rows, each=25), n=100, mask=masks)
     truth = pooled(rows)
     assert result.angle_to(truth.components[:3]) < 1e-9
     np.testing.assert_allclose(result.explained_variance_, truth.variances[:3], rtol=1e-9)

@@ -27,20 +27,20 @@ SITES = ("north", "south", "west", "east")
 SIZES = np.array([5.0, 4.0, 3.0, 2.0, 1.0, 0.7])
 
 
-def rows(seed, n, sizes=SIZES):
+def rows_of_site(seed, n, sizes=SIZES):
     rng = np.random.default_rng(seed)
     turned = np.linalg.qr(np.random.default_rng(99).standard_normal((len(sizes), len(sizes))))[0]
     return (rng.standard_normal((n, len(sizes))) * sizes) @ turned + 3.0
 
 
-def hospitals(*, units=1.0):
+def tables_of_sites(*, units=1.0):
     """Tables of four sites, of which south may measure glucose in other units."""
-    found = {name: pd.DataFrame(rows(i, 60 + 15 * i), columns=NAMES) for i, name in enumerate(SITES)}
+    found = {name: pd.DataFrame(rows_of_site(i, 60 + 15 * i), columns=NAMES) for i, name in enumerate(SITES)}
     found["south"]["glucose"] *= units
     return found
 
 
-def without(shards, i, k, *, center=True, scale=None, components=None):
+def measured_without(shards, i, k, *, center=True, scale=None, components=None):
     """The angle, the explained share and the variance of the rows of all others, in the frame of all rows."""
     whole = pooled(shards, center, scale)
     others = np.vstack([X for j, X in enumerate(shards) if j != i]) / (1.0 if whole.scale is None else whole.scale)
@@ -56,13 +56,15 @@ FRAMES = {"centred": {}, "scaled": {"scale": "std"}, "not centred": {"center": F
 @every("frame", FRAMES)
 @pytest.mark.parametrize("algorithm", slow_if(["krylov", "covariance", "ssi", "uda", "faps"], "faps"))
 def test_each_client_turns_the_components_as_the_pooled_rows_of_the_others_say(algorithm, frame):
-    shards = [np.asarray(table) for table in hospitals(units=18.0).values()]
+    shards = [np.asarray(table) for table in tables_of_sites(units=18.0).values()]
     result = simulate(algorithm, shards, n_components=2, influence=True, **FRAMES[frame])
     found = influence(result)
     assert [one.client for one in found] != [0, 1, 2, 3]
     assert [one.angle for one in found] == sorted((one.angle for one in found), reverse=True)
     for one in found:
-        angle, explained, variance = without(shards, one.client, 2, **FRAMES[frame], components=result.components_)
+        angle, explained, variance = measured_without(
+            shards, one.client, 2, **FRAMES[frame], components=result.components_
+        )
         assert one.rows == len(shards[one.client])
         assert one.angle == pytest.approx(angle, abs=1e-7)
         assert one.explained == pytest.approx(explained, rel=1e-9)
@@ -72,12 +74,12 @@ def test_each_client_turns_the_components_as_the_pooled_rows_of_the_others_say(a
 
 def test_in_many_columns_an_angle_is_as_right_as_it_says():
     sizes = 6.0 * np.arange(1, 161.0) ** -0.7
-    shards = [rows(i, 60 + 20 * i, sizes) for i in range(6)]
-    shards[3] = rows(9, 150, sizes[::-1].copy())
+    shards = [rows_of_site(i, 60 + 20 * i, sizes) for i in range(6)]
+    shards[3] = rows_of_site(9, 150, sizes[::-1].copy())
     result = simulate("krylov", shards, n_components=4, influence=True)
     assert [record.stage for record in result.history].count("influence") == 3
     for one in influence(result):
-        angle, explained, _ = without(shards, one.client, 4, components=result.components_)
+        angle, explained, _ = measured_without(shards, one.client, 4, components=result.components_)
         assert abs(one.angle - angle) <= max(one.doubt, 1e-6)
         assert one.angle == pytest.approx(angle, rel=0.02)
         assert one.explained == pytest.approx(explained, rel=1e-3)
@@ -85,14 +87,14 @@ def test_in_many_columns_an_angle_is_as_right_as_it_says():
 
 
 def test_no_more_is_asked_than_the_basis_needs():
-    result = simulate("covariance", list(hospitals().values()), n_components=6, influence=True)
+    result = simulate("covariance", list(tables_of_sites().values()), n_components=6, influence=True)
     assert [record.stage for record in result.history].count("influence") == 1
     assert max(one.angle for one in influence(result)) < 1e-7  # all six columns are in it, with whom or without
     assert not warnings(result)
 
 
 def test_a_site_in_other_units_is_named_with_its_column():
-    result = simulate("krylov", hospitals(units=18.0), n_components=2, influence=True)
+    result = simulate("krylov", tables_of_sites(units=18.0), n_components=2, influence=True)
     first = influence(result)[0]
     assert (first.name, first.column, first.far, first.off) == ("south", "glucose", True, True)
     assert 12.0 < first.times < 27.0
@@ -105,7 +107,7 @@ def test_a_site_in_other_units_is_named_with_its_column():
 
 
 def test_a_column_that_others_never_vary_in_is_said_in_words_and_accuses_nobody_whom_the_components_do_not_miss():
-    tables = hospitals()
+    tables = tables_of_sites()
     for name, table in tables.items():
         table["sodium"] = 140.0 if name != "west" else 140.0 + np.arange(len(table)) % 3
     found = {one.name: one for one in influence(simulate("krylov", tables, n_components=2, influence=True))}
@@ -128,14 +130,14 @@ def test_the_one_in_other_units_is_named_and_no_other(sizes):
 
 
 def test_a_column_that_lies_about_zero_is_found_by_its_deviation():
-    shards = [rows(i, 60) - 3.0 for i in range(8)]
+    shards = [rows_of_site(i, 60) - 3.0 for i in range(8)]
     shards[5][:, 2] *= 18.0
     result = simulate("krylov", shards, n_components=2, influence=True)
     assert [(one.client, one.column) for one in influence(result) if one.far] == [(5, "column 2")]
 
 
 def test_at_most_three_are_named_and_the_others_counted():
-    result = simulate("krylov", [rows(i, 90) for i in range(12)], n_components=2, influence=True)
+    result = simulate("krylov", [rows_of_site(i, 90) for i in range(12)], n_components=2, influence=True)
     assert warnings(result) == []
     figures = result.influence_.copy()
     figures[2:7, 1], figures[2:7, 7] = 1.2, 4.0
@@ -146,7 +148,7 @@ def test_at_most_three_are_named_and_the_others_counted():
 
 @pytest.mark.parametrize("frame", FRAMES)
 def test_from_the_rows_it_is_as_from_messages(frame):
-    tables = hospitals(units=18.0)
+    tables = tables_of_sites(units=18.0)
     plain = simulate("krylov", tables, n_components=2, **FRAMES[frame])
     asked = simulate("krylov", tables, n_components=2, influence=True, **FRAMES[frame])
     assert cheap(plain, len(tables))
@@ -158,27 +160,27 @@ def test_from_the_rows_it_is_as_from_messages(frame):
 
 
 def test_sites_that_are_alike_are_not_far_off():
-    result = simulate("krylov", hospitals(), n_components=2, influence=True)
+    result = simulate("krylov", tables_of_sites(), n_components=2, influence=True)
     assert warnings(result) == []
     assert not any(one.far or one.off for one in influence(result))
 
 
 def test_gaps_count_as_what_stands_for_them():
-    shards = [np.asarray(table) for table in hospitals(units=4.0).values()]
+    shards = [np.asarray(table) for table in tables_of_sites(units=4.0).values()]
     gappy = [np.where(np.random.default_rng(i).random(X.shape) < 0.1, np.nan, X) for i, X in enumerate(shards)]
     for missing in ("mean", "own_mean"):
         result = simulate("krylov", gappy, n_components=2, missing=missing, influence=True)
         means = [np.nanmean(np.vstack(gappy) if missing == "mean" else X, axis=0) for X in gappy]
         filled = [np.where(np.isnan(X), mean, X) for X, mean in zip(gappy, means, strict=True)]
         for one in influence(result):
-            angle, explained, _ = without(filled, one.client, 2, components=result.components_)
+            angle, explained, _ = measured_without(filled, one.client, 2, components=result.components_)
             assert one.angle == pytest.approx(angle, abs=1e-7)
             assert one.explained == pytest.approx(explained, rel=1e-9)
 
 
 @pytest.mark.parametrize("answers", ["rows", "fixed"])
 def test_nodes_answer_as_clients_in_process_do(answers):
-    tables = [table.to_numpy() for table in hospitals(units=18.0).values()]
+    tables = [table.to_numpy() for table in tables_of_sites(units=18.0).values()]
     there = PCAStrategy("krylov", n_components=2, influence=True).fit(grid_of(tables, answers=answers))
     here = simulate("krylov", tables, n_components=2, influence=True, answers=answers)
     np.testing.assert_array_equal(there.influence_, here.influence_)
@@ -186,7 +188,7 @@ def test_nodes_answer_as_clients_in_process_do(answers):
 
 
 def test_a_result_keeps_it_in_a_file_and_a_run_goes_on_from_a_checkpoint(tmp_path):
-    tables, path = hospitals(units=18.0), tmp_path / "state.npz"
+    tables, path = tables_of_sites(units=18.0), tmp_path / "state.npz"
     whole = simulate("krylov", tables, n_components=2, influence=True)
 
     def stop(run):
@@ -203,7 +205,7 @@ def test_a_result_keeps_it_in_a_file_and_a_run_goes_on_from_a_checkpoint(tmp_pat
 
 
 def test_a_result_without_it_and_a_single_client_say_so():
-    tables = hospitals()
+    tables = tables_of_sites()
     with pytest.raises(ConfigError, match="The result must be of a run that measured the clients' influence"):
         influence(simulate("krylov", tables, n_components=2))
     alone = simulate("krylov", [tables["south"]], n_components=2, influence=True)
@@ -224,7 +226,7 @@ def test_an_answer_whose_sums_its_squares_do_not_allow_is_refused():
 @pytest.mark.usefixtures("unillustrated")
 def test_the_command_names_the_site_and_the_report_has_a_table(tmp_path, capsys):
     (tmp_path / "sites").mkdir()
-    for name, table in hospitals(units=18.0).items():
+    for name, table in tables_of_sites(units=18.0).items():
         table.to_csv(tmp_path / "sites" / f"{name}.csv", index=False)
     given = [str(tmp_path / "sites"), "--components", "2", "--influence", "--out", str(tmp_path / "out")]
     assert main(["run", *given]) == 0

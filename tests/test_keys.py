@@ -129,7 +129,7 @@ def test_one_that_was_quicker_keeps_its_files(tmp_path, monkeypatch):
     assert [path.name for path in tmp_path.rglob("*")] == ["keys", "theirs"]
 
 
-def commands(printed):
+def commands_printed(printed):
     """The commands in what was printed, each as its words."""
     lines = printed.replace("\\\n", " ").splitlines()
     return [shlex.split(line) for line in lines if line.startswith(("  flower-", "  flwr "))]
@@ -140,7 +140,7 @@ def test_the_command_says_what_to_do_next(tmp_path, capsys):
     assert cli.main(["keys", str(folder), "--nodes", "2", "--host", "a.example.org", "--host", "192.0.2.7"]) == 0
     said = capsys.readouterr()
     assert said.err == ""
-    superlink, *register, first, second = commands(said.out)
+    superlink, *register, first, second = commands_printed(said.out)
     assert superlink == [
         *["flower-superlink", "--host", "0.0.0.0", "--port", "8000", "--enable-supernode-auth"],
         *["--ssl-ca-certfile", f"{folder}/ca.crt", "--ssl-certfile", f"{folder}/server.pem"],
@@ -162,7 +162,7 @@ def test_the_command_says_what_to_do_next(tmp_path, capsys):
 )
 def test_the_address_of_the_next_commands(tmp_path, capsys, host, address):
     assert cli.main(["keys", str(tmp_path / "keys"), "--nodes", "1", *host]) == 0
-    superlink, _, join = commands(capsys.readouterr().out)
+    superlink, _, join = commands_printed(capsys.readouterr().out)
     assert superlink[2] == ("0.0.0.0" if host else "127.0.0.1")
     assert join[2] == address
 

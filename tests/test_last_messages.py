@@ -20,7 +20,7 @@ def rows_near(rng, *, n, r, angle, noise):
     return L, np.linalg.qr(P + angle * rng.standard_normal((D, r)) / np.sqrt(D))[0]
 
 
-def solve(L, P, *, tol, seed):
+def krylov_solved(L, P, *, tol, seed):
     """The basis and the values at which a Krylov space stops, and its messages."""
     C, r = L.T @ L, P.shape[1]
     misfit = float(np.sum((L - (L @ P) @ P.T) ** 2))
@@ -43,7 +43,7 @@ def test_it_never_stops_before_lapacks_basis_is_as_near_as_promised(n, noise):
         L, P = rows_near(rng, n=n, r=r, angle=10.0 ** rng.uniform(-9, 0), noise=noise)
         s, Vt = np.linalg.svd(L, full_matrices=False)[1:]
         for tol in (1e-4, 1e-8):
-            basis, values, _ = solve(L, P, tol=tol, seed=seed)
+            basis, values, _ = krylov_solved(L, P, tol=tol, seed=seed)
             assert linalg.sin_theta(basis, Vt[:r].T) < 2 * tol, f"seed {seed}, tol {tol}"
             np.testing.assert_allclose(values, s[:r] ** 2, rtol=2 * tol, err_msg=f"seed {seed}, tol {tol}")
 
@@ -65,7 +65,7 @@ def test_a_space_as_large_as_the_rows_are_many_needs_no_message_more():
     for seed in range(20):
         rng = np.random.default_rng([seed, 2])
         L, P = rng.standard_normal((10, D)), np.linalg.qr(rng.standard_normal((D, 4)))[0]
-        basis, values, messages = solve(L, P, tol=1e-8, seed=seed)
+        basis, values, messages = krylov_solved(L, P, tol=1e-8, seed=seed)
         s, Vt = np.linalg.svd(L, full_matrices=False)[1:]
         assert messages == 2
         assert linalg.sin_theta(basis, Vt[:4].T) < 1e-10

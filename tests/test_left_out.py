@@ -44,7 +44,7 @@ MASKED = [pytest.param(name, True, marks=pytest.mark.slow) for name in ("krylov"
 CASES = [("krylov", False), ("ssi", False), ("local_power", False), *MASKED]
 
 
-def asked(message):
+def arrays_of(message):
     """The arrays of a message, by name."""
     arrays = [a.numpy() for a in message.content["fitins.parameters"].values()]
     return dict(zip(config_of(message)["names"].split(","), arrays, strict=True))
@@ -53,7 +53,7 @@ def asked(message):
 def carried(message):
     """The stage that a message is of; None for the set-up of masks, and for their unmasking."""
     stage = config_of(message)["stage"]
-    return messages.inner_stage(asked(message)) if stage == messages.STAGE else stage
+    return messages.inner_stage(arrays_of(message)) if stage == messages.STAGE else stage
 
 
 def faulty(answer, times=999, **rules):
@@ -72,7 +72,7 @@ def faulty(answer, times=999, **rules):
     return grid, str(node)
 
 
-def strategy(name, mask=False, **given):
+def patient_strategy(name, mask=False, **given):
     given = {"n_components": 2, "node_timeout": 0.3, "round_timeout": 30.0, **given}
     return PCAStrategy(name, mask=mask or None, **given)
 
@@ -84,7 +84,7 @@ def test_a_node_that_fails_all_work_is_left_out_and_does_not_end_the_run(fault, 
     """It answers openings and the set-ups of masks, as a node that is short of memory does."""
     answer, words = FAULTS[fault]
     grid, node = faulty(answer)
-    result = strategy(name, mask).fit(grid)
+    result = patient_strategy(name, mask).fit(grid)
     assert result.status.ok
     assert failed(result, node) == [words] * 2
     assert is_pca_of(result, OTHERS)
@@ -95,7 +95,7 @@ def test_where_it_cannot_be_spared_the_error_says_what_happened_to_it(fault):
     answer, words = FAULTS[fault]
     grid, _ = faulty(answer)
     with pytest.raises(NotEnoughNodes) as caught:
-        strategy("krylov", min_nodes=5).fit(grid)
+        patient_strategy("krylov", min_nodes=5).fit(grid)
     because = f"must be at least 5. Got 4, and 1 left out, the first because: {words.rstrip('.')}. Start more"
     assert because in str(caught.value)
 
@@ -106,7 +106,7 @@ def test_where_it_cannot_be_spared_the_error_says_what_happened_to_it(fault):
 def test_one_failure_costs_a_message_and_no_more(fault, name, mask):
     answer, words = FAULTS[fault]
     grid, node = faulty(answer, times=1)
-    result = strategy(name, mask).fit(grid)
+    result = patient_strategy(name, mask).fit(grid)
     assert failed(result, node) == [words]
     assert is_pca_of(result, SHARDS)
 
@@ -133,7 +133,7 @@ def test_a_set_of_clients_that_keeps_changing_is_said_with_the_first_reason():
     grid.get_nodes, grid.tamper = look, fail
     changed = r"stable\. Got one that changed for the 6th time, the first because: "
     with pytest.raises(NotEnoughNodes, match=rf"{changed}{DIED}\. Use ssi"):
-        strategy("krylov").fit(grid)
+        patient_strategy("krylov").fit(grid)
 
 
 @pytest.mark.slow
@@ -141,7 +141,7 @@ def test_a_refusal_by_a_rule_is_lasting_and_one_for_want_of_anything_else_is_not
     grid, seen = grid_of(SHARDS, max_messages=1), []
     grid.tamper = lambda message, reply: seen.append(reply) or reply
     with pytest.raises(NotEnoughNodes, match="5 left out, the first because: The messages to this node in a run"):
-        strategy("krylov").fit(grid)
+        patient_strategy("krylov").fit(grid)
     answers = [wire.read_reply(reply.content, "train") for reply in seen]
     assert [answer.lasting for answer in answers if answer.refusal] == [True] * 5
 
@@ -157,7 +157,7 @@ def test_a_refusal_by_a_rule_is_lasting_and_one_for_want_of_anything_else_is_not
     monkeypatch.setattr(folders.StateStore, "save", save)
     grid, seen = grid_of(SHARDS), []
     grid.tamper = lambda message, reply: seen.append(reply) or reply
-    result = strategy("faps").fit(grid)
+    result = patient_strategy("faps").fit(grid)
     answers = [wire.read_reply(reply.content, "train") for reply in seen]
     (refused,) = [answer for answer in answers if answer.refusal]
     assert not refused.lasting
@@ -179,7 +179,7 @@ def test_a_client_of_a_host_that_fails_is_asked_again_too(how, monkeypatch):
         return kept(*given, **more)
 
     monkeypatch.setattr(answering, "answer", answer)
-    result = strategy("ssi", hosted=how, min_nodes=5).fit(hosts_of(SHARDS, 2))
+    result = patient_strategy("ssi", hosted=how, min_nodes=5).fit(hosts_of(SHARDS, 2))
     (record,) = [r for r in result.history if r.failures]
     assert record.answered == 4
     assert is_pca_of(result, SHARDS)
@@ -196,7 +196,7 @@ def test_a_tracker_asks_at_every_step_a_node_that_fails_at_once(fault, mask):
     node = grid.node(BAD)
 
     def tamper(message, reply):
-        step = int(asked(message).get("step", 0))  # which the messages of a set-up do not say
+        step = int(arrays_of(message).get("step", 0))  # which the messages of a set-up do not say
         if message.metadata.dst_node_id == node and 2 <= step < 5:
             missed.add(step)
             return FAULTS[fault][0](message)
@@ -270,7 +270,7 @@ def test_a_node_that_is_started_anew_between_two_looks_is_asked_again():
         return FAULTS["a dead process"][0](message) if sick and carried(message) == "ssi" else reply
 
     grid.get_nodes, grid.tamper = look, tamper
-    result = strategy("ssi").fit(grid)
+    result = patient_strategy("ssi").fit(grid)
     assert failed(result, str(node)) == [DIED] * 2
     assert is_pca_of(result, SHARDS)
 
@@ -286,7 +286,7 @@ def test_a_node_that_has_said_nothing_yet_is_called_as_it_was_registered(lines):
     grid.tamper = lambda message, reply: (
         FAULTS["a dead process"][0](message) if message.metadata.dst_node_id == node else reply
     )
-    assert is_pca_of(strategy("krylov").fit(grid), OTHERS)
+    assert is_pca_of(patient_strategy("krylov").fit(grid), OTHERS)
     assert any(f"node {node} (trier\\x1b) was left out: {DIED}" in line for line in lines)
 
 

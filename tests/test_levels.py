@@ -14,7 +14,7 @@ WARDS = {"north": ["medicine", "surgery"], "south": ["icu", "medicine"], "west":
 WORDS = ("ward", "sex")
 
 
-def table(site, n, seed):
+def table_of_site(site, n, seed):
     """Rows of a site, whose wards are not those of the others; age and pressure hang on them."""
     rng = np.random.default_rng([seed, n])
     ward, sex = rng.choice(WARDS[site], n), rng.choice(["f", "m"], n)
@@ -23,7 +23,7 @@ def table(site, n, seed):
     return pd.DataFrame({"age": age, "ward": ward, "pressure": pressure, "sex": sex, "weight": rng.normal(75, 9, n)})
 
 
-TABLES = {site: table(site, n, 3) for site, n in (("north", 60), ("south", 45), ("west", 80))}
+TABLES = {site: table_of_site(site, n, 3) for site, n in (("north", 60), ("south", 45), ("west", 80))}
 ROWS = pd.concat(TABLES.values(), ignore_index=True)
 NUMBERS = ["age", "pressure", "weight"]
 
@@ -42,7 +42,7 @@ EVERY = {word: sorted(set(ROWS[word])) for word in WORDS}
 NAMES_OF_GAPS = [*NUMBERS, "sex=f", "sex=m", *(f"ward={level}" for level in EVERY["ward"])]
 
 
-def is_pooled(result, Z, tol=1e-12):
+def is_pooled_coded(result, Z, tol=1e-12):
     """Whether a result is LAPACK's SVD of the coded rows."""
     k = result.n_components_
     _, s, V = np.linalg.svd(Z, full_matrices=False)
@@ -63,7 +63,7 @@ def is_pooled(result, Z, tol=1e-12):
 def test_three_sites_with_unlike_levels_give_the_analysis_of_the_pooled_table(algorithm, mask, answers):
     ask = {"levels": list(WORDS), "scale": "std", "mask": mask, "answers": answers}
     result = simulate(algorithm, TABLES, n_components=3, **ask)
-    is_pooled(result, coded(ROWS, EVERY), 1e-10 if mask else 1e-12)
+    is_pooled_coded(result, coded(ROWS, EVERY), 1e-10 if mask else 1e-12)
     wards = ["ward=eye", "ward=icu", "ward=medicine", "ward=surgery"]
     assert result.feature_names_in_.tolist() == [*NUMBERS, *wards, "sex=f", "sex=m"]
     assert result.asked["levels"] == {"ward": EVERY["ward"], "sex": ["f", "m"]}
@@ -89,7 +89,7 @@ def test_words_alone_are_multiple_correspondence_analysis():
     tables = {site: rows[list(WORDS)] for site, rows in TABLES.items()}
     for scale in (None, "std"):
         result = simulate("covariance", tables, n_components=3, levels=WORDS, scale=scale)
-        is_pooled(result, coded(ROWS, EVERY, numbers=[]))
+        is_pooled_coded(result, coded(ROWS, EVERY, numbers=[]))
     # Inertias of correspondence analysis of the table of indicators, whose row masses are 1/n.
     Z = pd.get_dummies(ROWS[list(WORDS)]).to_numpy(float)
     P = Z / Z.sum()
@@ -106,7 +106,7 @@ def test_without_a_scale_and_by_the_largest_value_levels_count_by_their_shares()
     sexes = coded(ROWS, EVERY, words=["sex"], numbers=[])
     for result, divisor in ((plain, 1.0), (largest, np.abs(rows).max(axis=0))):
         Z = np.hstack([(rows - rows.mean(axis=0)) / divisor, sexes])
-        is_pooled(result, Z)
+        is_pooled_coded(result, Z)
 
 
 def test_columns_stand_where_the_run_names_them():
@@ -238,7 +238,7 @@ def test_the_command_line_takes_files_with_columns_of_words(tmp_path, capsys):
     ask = ["--scale", "std", "--components", "3", "--algorithm", "covariance"]
     assert main(["run", str(folder), "--levels", "ward", "--levels", "sex", *ask, "--out", str(tmp_path / "out")]) == 0
     result = PCAResult.load(tmp_path / "out" / "result.npz")
-    is_pooled(result, coded(ROWS, EVERY))
+    is_pooled_coded(result, coded(ROWS, EVERY))
     assert "ward=" in (tmp_path / "out" / "report.html").read_text()
     ROWS.to_csv(tmp_path / "all.csv", index=False)
     scores = tmp_path / "scores.npy"
@@ -276,7 +276,7 @@ def test_a_file_of_words_alone(tmp_path):
     ROWS[list(WORDS)].to_csv(tmp_path / "words.csv", index=False)
     rows = sources.make(str(tmp_path / "words.csv"), words=WORDS)
     result = simulate("covariance", [rows[:90], rows[90:]], n_components=3, levels=WORDS)
-    is_pooled(result, coded(ROWS, EVERY, numbers=[]))
+    is_pooled_coded(result, coded(ROWS, EVERY, numbers=[]))
     np.testing.assert_allclose(result.transform(str(tmp_path / "words.csv")), result.transform(ROWS), atol=1e-12)
 
 
@@ -299,7 +299,7 @@ def test_the_estimator_takes_columns_of_words(whole):
     assert found.n_features_in_ == 5
     Z = coded(ROWS, EVERY)
     in_order = [0, 3, 4, 5, 6, 1, 7, 8, 2]
-    is_pooled(found.result_, Z[:, in_order])
+    is_pooled_coded(found.result_, Z[:, in_order])
     np.testing.assert_allclose(found.transform(ROWS), Z[:, in_order] @ found.components_.T, atol=1e-12)
     np.testing.assert_allclose(found.transform(list(TABLES.values())), found.transform(ROWS))
     mixed = ROWS[ROWS.columns[::-1]]
@@ -312,7 +312,7 @@ def test_the_estimator_finds_all_components_of_words_that_there_are():
 
     found = FederatedPCA(levels="ward,sex", columns="ward,sex").fit(TABLES)
     assert found.n_components_ == 4  # of 4 wards and 2 sexes, of which one each follows from the others
-    is_pooled(found.result_, coded(ROWS, EVERY, numbers=[]), 1e-10)
+    is_pooled_coded(found.result_, coded(ROWS, EVERY, numbers=[]), 1e-10)
     assert found.result_.left_out_variance_ == pytest.approx(0.0, abs=1e-9)
     listed = FederatedPCA(2, levels={"ward": ["medicine", "other"]}, columns=NUMBERS).fit(TABLES)
     assert listed.result_.feature_names_in_.tolist() == [*NUMBERS, "ward=medicine", "ward=other"]

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 from builders import StopError, sine
 from fake_grid import config_of, grid_of, hosts_of, metrics_of
-from test_levels import EVERY, NUMBERS, ROWS, TABLES, WORDS, coded, is_pooled
+from test_levels import EVERY, NUMBERS, ROWS, TABLES, WORDS, coded, is_pooled_coded
 
 from flower_pca import ConfigError, NotEnoughNodes, SiteRows, simulate
 from flower_pca.clients import Rules
@@ -17,7 +17,7 @@ ASK = {"n_components": 3, "levels": "ward,sex", "scale": "std", "min_nodes": 3}
 WARDS = ["ward=eye", "ward=icu", "ward=medicine", "ward=surgery"]
 
 
-def fitted(grid, algorithm="covariance", **asked):
+def fitted_with_levels(grid, algorithm="covariance", **asked):
     return PCAStrategy(algorithm, **{**ASK, "node_timeout": 0.1, **asked}).fit(grid)
 
 
@@ -28,7 +28,7 @@ def rare(site, level, rows):
     return tables
 
 
-def pooled(tables):
+def coded_and_pooled(tables):
     """The reference: coded rows, whose levels are those that are in them."""
     rows = pd.concat(tables.values(), ignore_index=True)
     parts = [(rows[c] - rows[c].mean()) / rows[c].std(ddof=0) for c in NUMBERS]
@@ -44,8 +44,8 @@ def pooled(tables):
 def test_nodes_agree_on_the_levels_of_all(mask, answers):
     rules = {"levels": "ward,sex", "answers": answers, "allow": ["covariance"]}
     grid = grid_of(SHARDS, **rules, masked_only=mask)
-    result = fitted(grid, mask=mask)
-    is_pooled(result, coded(ROWS, EVERY), 1e-10 if mask else 1e-12)
+    result = fitted_with_levels(grid, mask=mask)
+    is_pooled_coded(result, coded(ROWS, EVERY), 1e-10 if mask else 1e-12)
     assert result.feature_names_in_.tolist() == [*NUMBERS, *WARDS, "sex=f", "sex=m"]
     assert result.asked["levels"] == {"ward": EVERY["ward"], "sex": ["f", "m"]}
     first, *others = result.history
@@ -58,16 +58,16 @@ def test_nodes_agree_on_the_levels_of_all(mask, answers):
 
 def test_a_run_may_name_columns_of_words_among_others():
     grid = grid_of(SHARDS, levels=["ward", "sex"])
-    result = fitted(grid, columns="weight,ward,age", levels="ward")
+    result = fitted_with_levels(grid, columns="weight,ward,age", levels="ward")
     assert result.feature_names_in_.tolist() == ["weight", *WARDS, "age"]
     Z = coded(ROWS, EVERY, words=["ward"], numbers=["weight", "age"])
-    is_pooled(result, Z[:, [0, 2, 3, 4, 5, 1]])
+    is_pooled_coded(result, Z[:, [0, 2, 3, 4, 5, 1]])
 
 
 def test_words_alone_over_nodes():
     shards = [rows[list(WORDS)] for rows in SHARDS]
-    result = fitted(grid_of(shards, levels="ward,sex", answers="fixed"))
-    is_pooled(result, coded(ROWS, EVERY, numbers=[]))
+    result = fitted_with_levels(grid_of(shards, levels="ward,sex", answers="fixed"))
+    is_pooled_coded(result, coded(ROWS, EVERY, numbers=[]))
 
 
 @pytest.mark.parametrize("mask", [False, True])
@@ -81,20 +81,20 @@ def test_a_level_of_few_rows_is_not_told_and_counts_as_other(mask):
         return reply
 
     grid.tamper = listen
-    result = fitted(grid, mask=mask)
+    result = fitted_with_levels(grid, mask=mask)
     assert result.feature_names_in_.tolist() == [*NUMBERS, *WARDS, "ward=other", "sex=f", "sex=m"]
     tables["north"].loc[[0, 3, 5, 7, 9], "ward"] = "other"
-    is_pooled(result, pooled(tables), 1e-10 if mask else 1e-12)
+    is_pooled_coded(result, coded_and_pooled(tables), 1e-10 if mask else 1e-12)
     assert said
     assert not any("burns" in one for one in said)
 
 
 def test_too_few_rows_for_an_other_go_with_the_commonest_level():
     tables = rare("west", "burns", [0, 3])
-    result = fitted(grid_of(list(tables.values()), levels="ward,sex", min_rows=5))
+    result = fitted_with_levels(grid_of(list(tables.values()), levels="ward,sex", min_rows=5))
     assert "ward=other" not in result.feature_names_in_
     tables["west"].loc[[0, 3], "ward"] = tables["west"]["ward"].value_counts().index[0]
-    is_pooled(result, pooled(tables))
+    is_pooled_coded(result, coded_and_pooled(tables))
 
 
 def test_a_run_may_list_the_levels_and_no_list_parts_what_a_node_has_put_together():
@@ -102,30 +102,30 @@ def test_a_run_may_list_the_levels_and_no_list_parts_what_a_node_has_put_togethe
     rules = {"levels": "ward,sex", "min_rows": 5, "answers": "fixed"}
     columns = [*NUMBERS, "ward", "sex"]
     found = {"ward": ["medicine", "other"], "sex": ["f", "m"]}
-    result = fitted(grid_of(list(tables.values()), **rules), columns=columns, levels=found)
+    result = fitted_with_levels(grid_of(list(tables.values()), **rules), columns=columns, levels=found)
     assert result.history[0].stage == "opening"  # nobody had to be asked
     north = tables["north"]["ward"]
     tables["north"]["ward"] = north.where(north != "burns", north.value_counts().index[0])
     for rows in tables.values():
         rows["ward"] = rows["ward"].where(rows["ward"] == "medicine", "other")
-    is_pooled(result, pooled(tables))
+    is_pooled_coded(result, coded_and_pooled(tables))
     with pytest.raises(NotEnoughNodes, match=r"column ward of this node must be among medicine\. Got 'surgery'"):
-        fitted(grid_of(SHARDS, **rules), columns=columns, levels={**found, "ward": ["medicine"]})
+        fitted_with_levels(grid_of(SHARDS, **rules), columns=columns, levels={**found, "ward": ["medicine"]})
 
 
 def test_a_node_tells_the_levels_that_its_operator_has_named_and_no_others():
     with pytest.raises(NotEnoughNodes, match="must be numbers"):
-        fitted(grid_of(SHARDS))
+        fitted_with_levels(grid_of(SHARDS))
     with pytest.raises(NotEnoughNodes, match="must be numbers"):
-        fitted(grid_of(SHARDS, levels="sex"))
+        fitted_with_levels(grid_of(SHARDS, levels="sex"))
     with pytest.raises(NotEnoughNodes, match="Got text in column ward"):
-        fitted(grid_of(SHARDS, levels="sex"), columns="age,ward", levels="ward")
+        fitted_with_levels(grid_of(SHARDS, levels="sex"), columns="age,ward", levels="ward")
     with pytest.raises(ConfigError, match="levels of a node must be left out without share_names"):
         Rules(levels="ward", share_names=False)
     assert Rules.of_node_config({"levels": "ward, sex"}).coded == ("ward", "sex")
     numbers = [rows[NUMBERS] for rows in SHARDS]
     with pytest.raises(NotEnoughNodes, match="without 'ward'"):
-        fitted(grid_of(numbers), columns="age,ward", levels="ward")
+        fitted_with_levels(grid_of(numbers), columns="age,ward", levels="ward")
 
 
 @pytest.mark.parametrize("name", ["age=50.0", "ward=icu", "ward", "age="])
@@ -134,13 +134,13 @@ def test_a_server_cannot_code_a_column_that_the_operator_has_not_named(name):
     for rules in ({}, {"levels": "sex"}):
         columns, listed = ["weight", name], {"sex": ["f", "m"]}
         with pytest.raises(NotEnoughNodes, match=r"without '|Got text in column ward"):
-            fitted(grid_of(shards, **rules), columns=columns, levels=listed, n_components=1)
+            fitted_with_levels(grid_of(shards, **rules), columns=columns, levels=listed, n_components=1)
 
 
 def test_nodes_that_insist_on_noise_tell_no_levels():
     rules = {"levels": "ward,sex", "min_noise": 0.1, "max_clip": 5.0}
     with pytest.raises(NotEnoughNodes, match="dp"):
-        fitted(grid_of(SHARDS, **rules))
+        fitted_with_levels(grid_of(SHARDS, **rules))
 
 
 def test_the_message_about_levels_tells_no_number_of_rows():
@@ -151,7 +151,7 @@ def test_the_message_about_levels_tells_no_number_of_rows():
         return reply
 
     grid.tamper = listen
-    fitted(grid, mask=True)
+    fitted_with_levels(grid, mask=True)
     assert set(counts) == {0}
 
 
@@ -181,16 +181,16 @@ def test_a_run_goes_on_from_its_checkpoint(tmp_path, after, mask):
 
 
 def test_nodes_that_host_clients():
-    result = fitted(hosts_of(SHARDS, 2, levels="ward,sex"), hosted="stacked")
-    is_pooled(result, coded(ROWS, EVERY))
+    result = fitted_with_levels(hosts_of(SHARDS, 2, levels="ward,sex"), hosted="stacked")
+    is_pooled_coded(result, coded(ROWS, EVERY))
     with pytest.raises(ConfigError, match=r"levels .*left out where the answers of clients are summed"):
-        fitted(hosts_of(SHARDS, 2, levels="ward,sex"), hosted="summed")
+        fitted_with_levels(hosts_of(SHARDS, 2, levels="ward,sex"), hosted="summed")
 
 
 def test_released_versions_keep_their_levels(tmp_path):
     rules = {"levels": "ward,sex", "min_rows": 5, "min_change": 5, "memory_dir": tmp_path}
-    first = fitted(grid_of(SHARDS, **rules))
+    first = fitted_with_levels(grid_of(SHARDS, **rules))
     fewer = [SHARDS[0].iloc[1:], *SHARDS[1:]]  # one row is gone: fewer than min_change
-    again = fitted(grid_of(fewer, **rules))
+    again = fitted_with_levels(grid_of(fewer, **rules))
     assert sine(first.components_, again.components_) == pytest.approx(0.0, abs=1e-12)
     assert again.n_samples_ == first.n_samples_

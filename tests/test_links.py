@@ -31,7 +31,7 @@ def anchors(path):
     return [re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", heading).strip().lower()) for heading in plain]
 
 
-def check(page):
+def check_links(page):
     for path, anchor in links(page):
         assert path.exists(), path
         if anchor:
@@ -41,7 +41,7 @@ def check(page):
 
 @every("page", ALL)
 def test_links_lead_to_files_and_headings(page):
-    check(page)
+    check_links(page)
 
 
 @every("page", ALL)
@@ -56,6 +56,6 @@ def test_the_check_finds_what_is_wrong(tmp_path, monkeypatch):
     monkeypatch.setattr("test_links.text", lambda page: (tmp_path / page).read_text())
     monkeypatch.setattr("test_links.ROOT", tmp_path)
     with pytest.raises(AssertionError, match=r"b\.md"):
-        check("a.md")
+        check_links("a.md")
     assert [(path.name, anchor) for path, anchor in links("a.md")] == [("b.md", ""), ("a.md", "two"), ("a.md", "one")]
     assert anchors(tmp_path / "a.md") == ["one"]

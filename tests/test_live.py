@@ -5,7 +5,7 @@ import time
 
 import numpy as np
 import pytest
-from test_watching import R, clients, serve
+from test_watching import R, served_parts, streaming_clients
 
 from flower_pca import ConfigError, DataError, STMiss, cli, strategies, track
 from flower_pca.report.live import Live
@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.xdist_group("browser"), pytest.mark.usefixtures("lines
 REFRESH = re.compile(r'<meta http-equiv="refresh" content="(\d+)">')
 
 
-def text(path):
+def text_of(path):
     return path.read_text(encoding="utf-8")
 
 
@@ -33,7 +33,7 @@ def hurried(live, pages, path):
     def after(record):
         live._due = 0.0
         live(record)
-        pages.append(text(path))
+        pages.append(text_of(path))
 
     return after
 
@@ -41,15 +41,15 @@ def hurried(live, pages, path):
 @pytest.mark.slow
 def test_it_is_there_from_the_beginning_and_says_at_last_that_the_run_has_ended(path):
     pages = []
-    parts = clients(turn=3)
+    parts = streaming_clients(turn=3)
     parts[1][4] = np.full_like(parts[1][4], np.nan)
     with Live(path, title="Three <b>sensors</b>", every=2.0) as live:
-        assert "No step is over since then." in text(path)
+        assert "No step is over since then." in text_of(path)
         result = track(
             STMiss(detect=True, threshold=5.0, update_length=1), parts, n_components=R,
             on_step=hurried(live, pages, path),
         )  # fmt: skip
-    last = text(path)
+    last = text_of(path)
     for step, page in enumerate(pages):
         assert f"The run goes on. Step {step} is over." in page
         assert REFRESH.findall(page) == ["2"]
@@ -82,7 +82,7 @@ def test_it_is_written_every_few_seconds_and_takes_a_fifth_of_the_time_at_most(p
         monkeypatch.setattr(live, "_write", slow)
         monkeypatch.setattr("flower_pca.report.live.time.monotonic", lambda: now[0])
         records = []
-        track("st_miss", clients(1), n_components=R, on_step=records.append)
+        track("st_miss", streaming_clients(1), n_components=R, on_step=records.append)
         for second in range(13):
             now[0] = 1000.0 + second
             live(records[-1])
@@ -110,15 +110,15 @@ def test_it_says_how_a_run_was_broken_off(error, words, path):
             raise error
 
     with pytest.raises(type(error)), Live(path, title="x") as live:
-        track("st_miss", clients(1), n_components=R, on_step=stop)
-    page = text(path)
+        track("st_miss", streaming_clients(1), n_components=R, on_step=stop)
+    page = text_of(path)
     assert words in page
     assert '<p class="ended">The run has ended' in page
     assert REFRESH.search(page) is None
     assert "<it>" not in page
     with pytest.raises(ValueError, match="early"), Live(path, title="x"):
         raise ValueError("early")
-    assert "The run has ended before a step was over: ValueError: early." in text(path)
+    assert "The run has ended before a step was over: ValueError: early." in text_of(path)
 
 
 @pytest.mark.slow
@@ -127,8 +127,8 @@ def test_sites_are_called_by_their_names_and_under_masks_not_at_all(path):
     for mask in (False, True):
         with Live(path, title="x") as live:
             strategy = strategies.STMiss(n_components=R, min_nodes=3, on_step=live, mask=mask, steps=2)
-            strategy.fit(serve(clients(), names=("north", "<i>", "west")))
-        page = text(path)
+            strategy.fit(served_parts(streaming_clients(), names=("north", "<i>", "west")))
+        page = text_of(path)
         for name in ("north", "&lt;i&gt;", "west"):
             assert (f'<td class="text">{name}</td>' in page) == (not mask)
         assert ("What single clients have had is seen in sums only." in page) == mask
@@ -138,9 +138,9 @@ def test_sites_are_called_by_their_names_and_under_masks_not_at_all(path):
 def test_without_matplotlib_it_has_tables(path, monkeypatch):
     monkeypatch.setattr("flower_pca.base.errors.there", lambda name: False)
     with Live(path, title="x") as live:
-        track("st_miss", clients(1), n_components=R, on_step=live)
-    assert "matplotlib" in text(path)
-    assert "<h2>Steps</h2>" in text(path)
+        track("st_miss", streaming_clients(1), n_components=R, on_step=live)
+    assert "matplotlib" in text_of(path)
+    assert "<h2>Steps</h2>" in text_of(path)
 
 
 def test_what_is_no_page_is_refused_in_one_sentence(tmp_path):
@@ -157,17 +157,17 @@ def test_what_is_no_page_is_refused_in_one_sentence(tmp_path):
 
 @pytest.mark.slow
 def test_the_command_draws_it_and_closes_it(tmp_path, capsys, path):
-    np.save(tmp_path / "rows.npy", np.vstack(clients(1)[0]))
+    np.save(tmp_path / "rows.npy", np.vstack(streaming_clients(1)[0]))
     words = ["track", tmp_path / "rows.npy", "--batch", 12, "--rank", R, "--out", tmp_path / "out", "--live"]
     assert cli.main([str(word) for word in (*words, path)]) == 0
-    assert "The run has ended: 6 steps, no client has more rows" in text(path)
-    assert "<h1>The subspace of rows.npy</h1>" in text(path)
+    assert "The run has ended: 6 steps, no client has more rows" in text_of(path)
+    assert "<h1>The subspace of rows.npy</h1>" in text_of(path)
     capsys.readouterr()
     assert cli.main([str(word) for word in (*words, tmp_path / "rows.npy")]) == 2
     assert capsys.readouterr().err.startswith("flower-pca: The live page must be a file that ends in .html. Got ")
-    np.save(tmp_path / "rows.npy", np.vstack([*clients(1)[0][:3], np.full((12, 10), np.inf)]))
+    np.save(tmp_path / "rows.npy", np.vstack([*streaming_clients(1)[0][:3], np.full((12, 10), np.inf)]))
     assert cli.main([str(word) for word in (*words, path)]) == 2
-    assert "The run has ended after step 2. The data of client 0 at step 3 must be finite" in text(path)
+    assert "The run has ended after step 2. The data of client 0 at step 3 must be finite" in text_of(path)
 
 
 @pytest.mark.slow
@@ -175,22 +175,27 @@ def test_the_command_draws_it_and_closes_it(tmp_path, capsys, path):
 @pytest.mark.parametrize("width", [320, 1440])
 def test_a_browser_follows_it_to_the_end(tab, scheme, width, path):
     records = []
-    track(STMiss(detect=True, threshold=5.0, update_length=1), clients(turn=3), n_components=R, on_step=records.append)
+    track(
+        STMiss(detect=True, threshold=5.0, update_length=1),
+        streaming_clients(turn=3),
+        n_components=R,
+        on_step=records.append,
+    )
     with Live(path, title="Three sensors", every=1.0) as live:
         tab.open(path.as_uri(), width=width, height=900, mobile=width < 800, scheme=scheme)
         assert "No step is over since then." in tab.evaluate("document.body.innerText")
         live(records[-1])
-        wait(tab, "The run goes on.")
+        wait_for_page(tab, "The run goes on.")
         ground = tab.evaluate("getComputedStyle(document.body).backgroundColor")
         assert (ground == "rgb(255, 255, 255)") == (scheme == "light")
         assert tab.evaluate("document.documentElement.scrollWidth") <= width
         assert tab.evaluate("[...document.images].every(i => i.complete && i.naturalWidth > 300)")
-    wait(tab, "The run has ended: 6 steps")
+    wait_for_page(tab, "The run has ended: 6 steps")
     assert tab.complaints == []
     assert [url for url in tab.requests if not url.startswith(("file://", "data:"))] == []
 
 
-def wait(tab, words):
+def wait_for_page(tab, words):
     """Until the page says so; it is loaded again by itself."""
     for _ in range(200):
         if words in tab.evaluate("document.body ? document.body.innerText : ''"):

@@ -24,23 +24,23 @@ SIZES = np.array([6.0, 5.0, *0.5 * 0.9 ** np.arange(D - 2)])
 SUMS = ["krylov", "ssi", "covariance", "fed_oapm", "auto"]
 
 
-def rows(seed: int, n: int = 60) -> Array:
+def sized_rows(seed: int, n: int = 60) -> Array:
     return np.asarray(np.random.default_rng(seed).standard_normal((n, D)) * SIZES + 1.0)
 
 
-def bad(seed: int, n: int = 60, size: float = 1e3) -> Array:
+def far_out(seed: int, n: int = 60, size: float = 1e3) -> Array:
     rng = np.random.default_rng(seed)
-    return rows(seed, n) + size * rng.standard_normal((n, 1)) * np.eye(D)[-1]
+    return sized_rows(seed, n) + size * rng.standard_normal((n, 1)) * np.eye(D)[-1]
 
 
-def known(shards: list[Array], algorithm: str = "krylov", **asked: object) -> tuple[object, Model]:
+def result_and_known(shards: list[Array], algorithm: str = "krylov", **asked: object) -> tuple[object, Model]:
     """The result, and what the run knew at its end."""
     made = run(question(algorithm, n_components=K, **asked))
     result = drive(made, Shards([LocalData(X, missing="missing" in asked) for X in shards]))
     return result, made.standing.model
 
 
-def by_hand(shards: list[Array], weights: Array, scale: bool) -> tuple[Array, Array, Array]:
+def weighted_moments(shards: list[Array], weights: Array, scale: bool) -> tuple[Array, Array, Array]:
     """Mean, second moments and squares by client, each row counted so many times."""
     n = np.array([len(X) for X in shards])
     mean = sum(w * X.sum(axis=0) for w, X in zip(weights, shards, strict=True)) / (weights @ n)
@@ -72,11 +72,11 @@ def test_at_one_over_n_all_are_cut_to_the_least():
 @pytest.mark.parametrize("asked", [{}, {"scale": "std"}])
 @pytest.mark.parametrize("algorithm", SUMS)
 def test_the_result_is_that_of_rows_that_count_for_so_much(algorithm, asked):
-    shards = [30.0 * bad(0), rows(1, 90), rows(2, 40), rows(3, 70), rows(4, 50)]
-    result, model = known(shards, algorithm, max_share=0.3, **asked)
+    shards = [30.0 * far_out(0), sized_rows(1, 90), sized_rows(2, 40), sized_rows(3, 70), sized_rows(4, 50)]
+    result, model = result_and_known(shards, algorithm, max_share=0.3, **asked)
     weights = np.array([model.counted.weights[i] for i in range(5)])
     n = np.array([len(X) for X in shards])
-    mean, C, squares = by_hand(shards, weights, bool(asked))
+    mean, C, squares = weighted_moments(shards, weights, bool(asked))
     assert weights @ n == pytest.approx(n.sum())
     assert (weights * squares <= 0.3 * (weights @ squares) * (1.0 + 1e-9)).all()
     assert (weights * squares)[0] == pytest.approx(0.3 * (weights @ squares), rel=1e-9)
@@ -88,15 +88,15 @@ def test_the_result_is_that_of_rows_that_count_for_so_much(algorithm, asked):
 
 
 def test_sparse_components_too_are_those_of_rows_that_count_for_so_much():
-    shards = [bad(0), *(rows(i) for i in range(1, 6))]
-    result, model = known(shards, "sparse_pca(cardinality=8)", max_share=0.2)
+    shards = [far_out(0), *(sized_rows(i) for i in range(1, 6))]
+    result, model = result_and_known(shards, "sparse_pca(cardinality=8)", max_share=0.2)
     weights = np.array([model.counted.weights[i] for i in range(6)])
-    V = linalg.eigh_descending(by_hand(shards, weights, False)[1])[1]
+    V = linalg.eigh_descending(weighted_moments(shards, weights, False)[1])[1]
     assert sine(result.components_, V[:, :K].T) < 1e-4
 
 
 def test_where_nobody_has_more_the_result_is_the_plain_one():
-    shards = [rows(i) for i in range(5)]
+    shards = [sized_rows(i) for i in range(5)]
     plain, capped_ = (simulate("krylov", shards, n_components=K, max_share=share) for share in (None, 0.9))
     np.testing.assert_allclose(capped_.components_, plain.components_, atol=1e-12)
     np.testing.assert_allclose(capped_.explained_variance_, plain.explained_variance_, rtol=1e-12)
@@ -105,21 +105,21 @@ def test_where_nobody_has_more_the_result_is_the_plain_one():
 
 
 FOES = {
-    "one direction": lambda seed: bad(seed),
-    "a far place": lambda seed: rows(seed) + 1e5 * np.eye(D)[-1],
-    "many rows": lambda seed: bad(seed, 20_000, 4.0),
-    "many rows in a far place": lambda seed: 1e3 * np.eye(D)[-2] + 1e-3 * rows(seed, 20_000),
-    "dense": lambda seed: rows(seed) @ linalg.orth(np.random.default_rng(seed).standard_normal((D, D))) * 30.0,
+    "one direction": lambda seed: far_out(seed),
+    "a far place": lambda seed: sized_rows(seed) + 1e5 * np.eye(D)[-1],
+    "many rows": lambda seed: far_out(seed, 20_000, 4.0),
+    "many rows in a far place": lambda seed: 1e3 * np.eye(D)[-2] + 1e-3 * sized_rows(seed, 20_000),
+    "dense": lambda seed: sized_rows(seed) @ linalg.orth(np.random.default_rng(seed).standard_normal((D, D))) * 30.0,
 }
 
 
 @every("foe", FOES)
 @every("share", [0.051, 0.1, 0.15])
 def test_one_client_turns_the_components_by_no_more_than_the_status_says(foe, share):
-    shards = [FOES[foe](0), *(rows(i) for i in range(1, 20))]
-    result, model = known(shards, max_share=share)
+    shards = [FOES[foe](0), *(sized_rows(i) for i in range(1, 20))]
+    result, model = result_and_known(shards, max_share=share)
     weights = np.array([model.counted.weights.get(i, 1.0) for i in range(20)])
-    others = by_hand(shards[1:], weights[1:], False)[1]
+    others = weighted_moments(shards[1:], weights[1:], False)[1]
     turn = np.rad2deg(linalg.principal_angles(result.components_.T, linalg.eigh_descending(others)[1][:, :K]).max())
     share_of_gap = model.counted.most * model.trace / model.gap
     assert share <= model.counted.most * 1.2 <= 1.44 * share / (1.0 - share)
@@ -138,8 +138,8 @@ def test_the_status_says_where_a_share_bounds_no_turn():
 
 
 def test_the_reconstruction_error_is_that_of_the_rows_as_they_count():
-    shards = [bad(0), *(rows(i) for i in range(1, 6))]
-    result, model = known(shards, max_share=0.2, evaluate=True)
+    shards = [far_out(0), *(sized_rows(i) for i in range(1, 6))]
+    result, model = result_and_known(shards, max_share=0.2, evaluate=True)
     weights = np.array([model.counted.weights[i] for i in range(6)])
     Q = result.components_.T
     errors = [np.sum(((X - result.mean_) - (X - result.mean_) @ Q @ Q.T) ** 2) for X in shards]
@@ -147,20 +147,20 @@ def test_the_reconstruction_error_is_that_of_the_rows_as_they_count():
 
 
 def test_gaps_are_weighed_with_their_rows():
-    shards = [bad(0), *(rows(i) for i in range(1, 6))]
+    shards = [far_out(0), *(sized_rows(i) for i in range(1, 6))]
     for i, X in enumerate(shards):
         X[i::9, 2] = np.nan
-    result, model = known(shards, max_share=0.2, missing="own_mean")
+    result, model = result_and_known(shards, max_share=0.2, missing="own_mean")
     weights = np.array([model.counted.weights[i] for i in range(6)])
     filled = [np.where(np.isnan(X), np.nanmean(X, axis=0), X) for X in shards]
-    mean, C, squares = by_hand(filled, weights, False)
+    mean, C, squares = weighted_moments(filled, weights, False)
     np.testing.assert_allclose(result.mean_, mean, rtol=1e-9)
     assert sine(result.components_, linalg.eigh_descending(C)[1][:, :K].T) < 1e-5
     assert (weights * squares <= 0.2 * (weights @ squares) * (1.0 + 1e-6)).all()
 
 
 def test_a_run_goes_on_from_its_checkpoint_with_the_same_weights(tmp_path):
-    shards = [bad(0), *(rows(i) for i in range(1, 6))]
+    shards = [far_out(0), *(sized_rows(i) for i in range(1, 6))]
     whole = simulate("ssi", shards, n_components=K, max_share=0.2)
 
     def stop(session):
@@ -180,7 +180,7 @@ def test_a_run_goes_on_from_its_checkpoint_with_the_same_weights(tmp_path):
 
 
 def test_a_client_that_comes_later_counts_for_next_to_nothing_until_the_opening_is_held_again():
-    shards = [bad(9), *(rows(i) for i in range(1, 6))]
+    shards = [far_out(9), *(sized_rows(i) for i in range(1, 6))]
     there = [range(1, 6), range(1, 6), *[range(6)] * 500]
     result = simulate("ssi", shards, n_components=K, max_share=0.2, participation=lambda number: there[number])
     whole = simulate("ssi", shards, n_components=K, max_share=0.2)
@@ -188,7 +188,7 @@ def test_a_client_that_comes_later_counts_for_next_to_nothing_until_the_opening_
     assert result.choices == whole.choices
 
 
-FOE = [bad(0), *(rows(i) for i in range(1, 6))]
+FOE = [far_out(0), *(sized_rows(i) for i in range(1, 6))]
 NEAR = {"float32": 1e-5, "float16": 2e-2}
 
 

@@ -17,7 +17,7 @@ D, NODES, BAD, K = 12, 20, 8, 2
 SIZES = np.array([5.0, 4.0, *1.5 * 0.9 ** np.arange(D - 2)])
 
 
-def rows(rng: np.random.Generator, n: int = 80) -> Array:
+def drawn_by(rng: np.random.Generator, n: int = 80) -> Array:
     return np.asarray(rng.standard_normal((n, D)) * SIZES)
 
 
@@ -25,7 +25,7 @@ def angle(A: Array, B: Array) -> float:
     return float(linalg.principal_angles(A, B).max())
 
 
-def leading(C: Array, k: int = K) -> Array:
+def eigenvectors(C: Array, k: int = K) -> Array:
     return linalg.eigh_descending(C)[1][:, :k]
 
 
@@ -86,7 +86,7 @@ def test_what_the_server_keeps_grows_with_the_clients_and_not_with_their_square(
 
 
 def test_clients_that_are_alike_have_the_components_and_variances_of_each():
-    X = rows(np.random.default_rng(2)) + 3.0
+    X = drawn_by(np.random.default_rng(2)) + 3.0
     result = simulate("median_pca", [X] * 5, n_components=K)
     s, V = np.linalg.svd(X - X.mean(axis=0), full_matrices=False)[1:]
     assert sine(result.components_, V[:K]) < 1e-7
@@ -98,7 +98,7 @@ def test_clients_that_are_alike_have_the_components_and_variances_of_each():
 
 def test_centre_scale_and_variances_are_medians_of_the_clients_own():
     rng = np.random.default_rng(3)
-    shards = [rows(rng, 40 + 7 * i) + i for i in range(5)]
+    shards = [drawn_by(rng, 40 + 7 * i) + i for i in range(5)]
     shards[4] = 1e6 * shards[4]
     result = simulate("median_pca", shards, n_components=K, scale="std")
     np.testing.assert_allclose(result.mean_, np.median([X.mean(axis=0) for X in shards], axis=0))
@@ -110,7 +110,7 @@ def test_centre_scale_and_variances_are_medians_of_the_clients_own():
 
 def colluding(how: str, good: list[Array], rng: np.random.Generator, off: float) -> list[Array]:
     """Rows of bad clients that all say the same: which of them come first is up to them."""
-    V = leading(sum(X.T @ X for X in good), D)
+    V = eigenvectors(sum(X.T @ X for X in good), D)
     last, nearest, first = V[:, -1], V[:, K], V[:, K - 1]
     towards = {
         "the last": [V[:, 0], last],
@@ -135,9 +135,9 @@ def test_eight_of_twenty_in_collusion_turn_it_by_less_than_twice_what_one_node_i
     within = 0
     for draw in range(20):
         rng = np.random.default_rng([draw, 7])
-        good = [rows(rng) for _ in range(NODES - BAD)]
-        P = leading(sum(X.T @ X for X in good))
-        off = float(np.median([angle(leading(X.T @ X), P) for X in good]))
+        good = [drawn_by(rng) for _ in range(NODES - BAD)]
+        P = eigenvectors(sum(X.T @ X for X in good))
+        off = float(np.median([angle(eigenvectors(X.T @ X), P) for X in good]))
         bad = colluding(how, good, rng, off)
         result = simulate("median_pca", [*bad, *good], n_components=K, max_share=share)
         within += angle(result.components_.T, P) <= 2.0 * off
@@ -146,7 +146,7 @@ def test_eight_of_twenty_in_collusion_turn_it_by_less_than_twice_what_one_node_i
 
 def test_a_client_that_claims_ten_million_rows_does_not_move_the_centre():
     rng = np.random.default_rng(4)
-    good = [rows(rng) for _ in range(6)]
+    good = [drawn_by(rng) for _ in range(6)]
     bad = np.full((200_000, D), 1e4) + 1e-3 * rng.standard_normal((200_000, D))
     result = simulate("median_pca", [bad, *good], n_components=K)
     means = np.array([X.mean(axis=0) for X in good])
@@ -158,7 +158,7 @@ def test_a_client_that_claims_ten_million_rows_does_not_move_the_centre():
 @pytest.mark.parametrize("missing", ["mean", "own_mean"])
 def test_gaps_are_left_out_of_the_medians(missing):
     rng = np.random.default_rng(5)
-    shards = [rows(rng) + 2.0 for _ in range(5)]
+    shards = [drawn_by(rng) + 2.0 for _ in range(5)]
     shards[1][::3, 4] = np.nan
     shards[2][:, 5] = np.nan if missing == "mean" else shards[2][:, 5]
     result = simulate("median_pca", shards, n_components=K, missing=missing)
@@ -176,21 +176,21 @@ def test_gaps_are_left_out_of_the_medians(missing):
 
 def test_more_components_than_a_client_has_rows_are_found_from_the_others():
     rng = np.random.default_rng(6)
-    shards = [rows(rng, n) for n in (1, 2, 60, 60, 60)]
+    shards = [drawn_by(rng, n) for n in (1, 2, 60, 60, 60)]
     result = simulate("median_pca", shards, n_components=4)
     assert result.components_.shape == (4, D)
     np.testing.assert_allclose(result.components_ @ result.components_.T, np.eye(4), atol=1e-10)
 
 
 def test_a_share_of_the_variance_and_all_components():
-    shards = [rows(np.random.default_rng(i)) for i in range(4)]
+    shards = [drawn_by(np.random.default_rng(i)) for i in range(4)]
     assert simulate("median_pca", shards, n_components="80%").n_components_ < D
     whole = simulate("median_pca", shards, n_components=D)
     np.testing.assert_allclose(whole.components_ @ whole.components_.T, np.eye(D), atol=1e-10)
 
 
 def test_the_result_says_that_it_is_none_of_all_rows_together(tmp_path):
-    shards = [rows(np.random.default_rng(i)) for i in range(4)]
+    shards = [drawn_by(np.random.default_rng(i)) for i in range(4)]
     result = simulate(MedianPCA(), shards, n_components=K, evaluate=True, monitor=True)
     assert not result.is_pooled
     assert "the median client's variance" in " ".join(result.findings())
@@ -201,14 +201,14 @@ def test_the_result_says_that_it_is_none_of_all_rows_together(tmp_path):
 
 @pytest.mark.parametrize("count", [1, 2])
 def test_of_one_or_two_clients_it_is_what_lies_between_them(count):
-    shards = [rows(np.random.default_rng(i)) for i in range(count)]
+    shards = [drawn_by(np.random.default_rng(i)) for i in range(count)]
     result = simulate("median_pca", shards, n_components=K)
-    Z = leading(sum((X - result.mean_).T @ (X - result.mean_) for X in shards))
+    Z = eigenvectors(sum((X - result.mean_).T @ (X - result.mean_) for X in shards))
     assert angle(result.components_.T, Z) < (1e-7 if count == 1 else 0.3)
 
 
 def test_rows_in_single_precision_and_a_client_of_zeros():
-    shards = [rows(np.random.default_rng(i)) for i in range(6)]
+    shards = [drawn_by(np.random.default_rng(i)) for i in range(6)]
     whole = simulate("median_pca", shards, n_components=K)
     single = simulate("median_pca", [X.astype(np.float32) for X in shards], n_components=K)
     assert sine(single.components_, whole.components_) < 1e-5
@@ -218,7 +218,7 @@ def test_rows_in_single_precision_and_a_client_of_zeros():
 
 @pytest.mark.parametrize("number", [1, 2])
 def test_a_client_that_goes_is_left_out_of_the_medians(number):
-    shards = [rows(np.random.default_rng(i)) for i in range(5)]
+    shards = [drawn_by(np.random.default_rng(i)) for i in range(5)]
     there = [range(5)] * number + [range(4)] * 100
     result = simulate("median_pca", shards, n_components=K, participation=lambda n: there[n])
     fresh = simulate("median_pca", shards[:4], n_components=K)
@@ -229,7 +229,7 @@ def test_a_client_that_goes_is_left_out_of_the_medians(number):
 
 
 def test_a_sample_of_clients_will_do():
-    shards = [rows(np.random.default_rng(i)) for i in range(10)]
+    shards = [drawn_by(np.random.default_rng(i)) for i in range(10)]
     result = simulate("median_pca", shards, n_components=K, fraction=0.5)
-    truth = leading(sum(X.T @ X for X in shards))
+    truth = eigenvectors(sum(X.T @ X for X in shards))
     assert angle(result.components_.T, truth) < 0.2

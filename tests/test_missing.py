@@ -20,7 +20,7 @@ MEAN = {"missing": "mean"}
 REMEDY = 'Impute or drop these entries before the run, or use missing="mean".'
 
 
-def gappy(seed=0, share=0.15):
+def mixed_with_gaps(seed=0, share=0.15):
     """Clients with gaps of their own; the first has no value at all in one column, and the last has no gap."""
     rng = np.random.default_rng([seed, 7])
     shards = [X.copy() for X in mixed(seed).shards]
@@ -30,7 +30,7 @@ def gappy(seed=0, share=0.15):
     return shards
 
 
-def agrees(result, reference, k, bound=1e-7):
+def agrees_without_gaps(result, reference, k, bound=1e-7):
     assert result.status.ok, result.status
     assert sine(result.components_, reference.components[:k]) <= bound
     np.testing.assert_allclose(result.explained_variance_, reference.variances[:k], rtol=1e-10)
@@ -42,9 +42,9 @@ def agrees(result, reference, k, bound=1e-7):
 @pytest.mark.parametrize("center", [True, False])
 @pytest.mark.parametrize("algorithm", ["krylov", "ssi", "faps(inner_steps=10)"])
 def test_the_answer_is_that_of_pooled_and_imputed_rows(algorithm, center):
-    shards = gappy()
+    shards = mixed_with_gaps()
     result = simulate(algorithm, shards, n_components=3, center=center, tol=1e-10, **MEAN)
-    agrees(result, pooled(imputed(shards), center=center), 3)
+    agrees_without_gaps(result, pooled(imputed(shards), center=center), 3)
     np.testing.assert_allclose(result.fill_, np.nanmean(np.vstack(shards), axis=0), rtol=1e-13)
 
 
@@ -57,7 +57,7 @@ UNSETTLED = {"dcf_pca", "per_pca", "consensus_rpca", "triple_pca", "median_pca"}
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(set(ALGORITHMS) - UNSETTLED))
 def test_every_algorithm_answers_as_it_does_for_imputed_rows(name):
-    shards = gappy(1)
+    shards = mixed_with_gaps(1)
     algorithm = make(name, tol=1e-10) if issubclass(ALGORITHMS[name], Iterative) else make(name)
     result = simulate(algorithm, shards, n_components=2, **MEAN)
     plain = simulate(algorithm, imputed(shards), n_components=2)
@@ -73,7 +73,7 @@ def test_scikit_learn_says_the_same_with_and_without_scale():
     from sklearn.impute import SimpleImputer
     from sklearn.preprocessing import StandardScaler
 
-    shards = gappy(2)
+    shards = mixed_with_gaps(2)
     X = np.vstack(shards)
     for scale, rows in ((None, X), ("std", StandardScaler().fit_transform(X))):  # whose deviations pass over gaps
         pca = PCA(3, svd_solver="full").fit(SimpleImputer().fit_transform(rows))
@@ -85,13 +85,13 @@ def test_scikit_learn_says_the_same_with_and_without_scale():
 
 @pytest.mark.parametrize("center", [True, False])
 def test_max_abs_is_that_of_the_values_that_are_there(center):
-    shards = gappy(3)
+    shards = mixed_with_gaps(3)
     result = simulate("krylov", shards, n_components=3, scale="max_abs", center=center, tol=1e-10, **MEAN)
-    agrees(result, pooled(imputed(shards), center=center, scale="max_abs"), 3)
+    agrees_without_gaps(result, pooled(imputed(shards), center=center, scale="max_abs"), 3)
 
 
 def test_rows_far_from_zero_lose_nothing():
-    shards = [X * 1e-3 + 1e5 for X in gappy(4)]
+    shards = [X * 1e-3 + 1e5 for X in mixed_with_gaps(4)]
     result = simulate("krylov", shards, n_components=3, tol=1e-9, **MEAN)
     near = [X - 1e5 for X in shards]
     reference = pooled(imputed(near))
@@ -101,11 +101,11 @@ def test_rows_far_from_zero_lose_nothing():
 
 @pytest.mark.parametrize("center", [True, False])
 def test_sparse_rows_with_stored_gaps_are_those_of_dense_ones(center):
-    shards = [np.where(np.abs(X) < 1.0, 0.0, X) for X in gappy(5)]
+    shards = [np.where(np.abs(X) < 1.0, 0.0, X) for X in mixed_with_gaps(5)]
     stored = [sparse.csr_array(X) for X in shards]
     options = {"n_components": 3, "center": center, "tol": 1e-10, "evaluate": True, **MEAN}
     result = simulate("krylov", stored, **options)
-    agrees(result, pooled(imputed(shards), center=center), 3)
+    agrees_without_gaps(result, pooled(imputed(shards), center=center), 3)
     np.testing.assert_allclose(result.mse_, simulate("krylov", shards, **options).mse_, rtol=1e-10)
     peaks = np.max(np.nan_to_num(np.abs(shards[0])), axis=0)
     for rows in (stored[0], shards[0]):
@@ -113,7 +113,7 @@ def test_sparse_rows_with_stored_gaps_are_those_of_dense_ones(center):
 
 
 def test_float32_and_memory_mapped_rows(tmp_path):
-    shards = [X.astype(np.float32) for X in gappy(6)]
+    shards = [X.astype(np.float32) for X in mixed_with_gaps(6)]
     mapped = []
     for i, X in enumerate(shards):
         np.save(tmp_path / f"{i}.npy", X)
@@ -133,13 +133,13 @@ def test_without_gaps_it_is_the_plain_run_to_the_bit():
 
 
 def test_with_gaps_it_takes_one_product_more():
-    shards = gappy(0)
+    shards = mixed_with_gaps(0)
     messages = len(simulate("krylov", imputed(shards), n_components=3, tol=1e-10).history)
     assert len(simulate("krylov", shards, n_components=3, tol=1e-10, **MEAN).history) <= messages + 1
 
 
 def test_the_error_of_reconstruction_counts_imputed_entries():
-    shards = gappy(0)
+    shards = mixed_with_gaps(0)
     result = simulate("krylov", shards, n_components=3, evaluate=True, tol=1e-10, **MEAN)
     rows = np.vstack(imputed(shards)) - result.mean_
     left = rows - rows @ result.components_.T @ result.components_
@@ -147,7 +147,7 @@ def test_the_error_of_reconstruction_counts_imputed_entries():
 
 
 def test_a_result_transforms_rows_with_gaps_and_keeps_how_in_its_file(tmp_path):
-    shards = gappy(0)
+    shards = mixed_with_gaps(0)
     result = simulate("krylov", shards, n_components=3, center=False, **MEAN)
     loaded = PCAResult.load(result.save(tmp_path / "result.npz"))
     wanted = imputed(shards, result.fill_)[0] @ result.components_.T
@@ -157,7 +157,7 @@ def test_a_result_transforms_rows_with_gaps_and_keeps_how_in_its_file(tmp_path):
 
 
 def test_a_resumed_run_is_the_same_to_the_bit(tmp_path):
-    shards, path = gappy(0), tmp_path / "run.ckpt"
+    shards, path = mixed_with_gaps(0), tmp_path / "run.ckpt"
     whole = simulate("krylov", shards, n_components=3, **MEAN)
     assert len(whole.history) > 3
 
@@ -175,18 +175,18 @@ def test_a_resumed_run_is_the_same_to_the_bit(tmp_path):
 
 
 def test_a_client_that_leaves_takes_its_values_along():
-    shards = gappy(0)
+    shards = mixed_with_gaps(0)
     result = simulate(
         "krylov", shards, n_components=3, tol=1e-10, participation=lambda m: [0, 1, 2] if m < 2 else [1, 2], **MEAN
     )
-    agrees(result, pooled(imputed(shards[1:])), 3)
+    agrees_without_gaps(result, pooled(imputed(shards[1:])), 3)
 
 
 def test_nodes_of_flower_are_told_by_the_message():
     with in_a_run():
         from flower_pca.strategies import PCAStrategy
 
-        shards = gappy(0)
+        shards = mixed_with_gaps(0)
         app = app_of(shards)
         settings = {"n_components": 3, "min_nodes": 1}
         wanted = simulate("krylov", shards, n_components=3, **MEAN)
@@ -199,7 +199,7 @@ def test_nodes_of_flower_are_told_by_the_message():
 
 
 def test_a_node_lends_no_rows_with_gaps_to_a_message_without_fill():
-    data = LocalData(gappy(0)[0], missing=True)
+    data = LocalData(mixed_with_gaps(0)[0], missing=True)
     Z = np.eye(12)[:, :2]
     for use in (lambda: data.matmat(Z), data.gram, lambda: data.top(2), lambda: data.scores(Z)):
         with pytest.raises(DataError, match="The data of the client must be finite"):
@@ -220,7 +220,7 @@ def test_a_node_lends_no_rows_with_gaps_to_a_message_without_fill():
     ],
 )  # fmt: skip
 def test_what_cannot_be_imputed_is_refused_in_words(option, message):
-    shards = gappy(0)
+    shards = mixed_with_gaps(0)
     if "bad" in option:
         shards = imputed(shards)
         shards[1][0, 0] = option.pop("bad")
@@ -233,7 +233,7 @@ def test_what_cannot_be_imputed_is_refused_in_words(option, message):
 
 
 def test_moments_of_parts_are_those_of_the_whole():
-    X = gappy(0)[0]
+    X = mixed_with_gaps(0)[0]
     whole = LocalData(X, missing=True).moments()
     parts = [LocalData(X[i : i + 7], missing=True).moments() for i in range(0, len(X), 7)]
     total = parts[0]

@@ -28,11 +28,11 @@ NOISE = LocalDpMod(1.0, 1.0, 1.0, 1e-5)
 SPOILING = {"LocalDpMod": NOISE, "fixedclipping_mod": fixedclipping_mod, "adaptiveclipping_mod": adaptiveclipping_mod}
 
 
-def rows(context):
+def rows_of_node(context):
     return SHARDS[context.node_config["partition-id"]]
 
 
-def fitted(app):
+def fitted_app(app):
     return PCAStrategy("krylov", n_components=2, min_nodes=3).fit(FakeGrid(app, 3))
 
 
@@ -41,10 +41,10 @@ def fitted(app):
 def test_mods_that_look_at_messages_change_nothing(mod, around, lines):
     if around == "the app":
         app = ClientApp(mods=[mod])
-        register(app, rows, action="default", **LIKE_SIMULATED)
+        register(app, rows_of_node, action="default", **LIKE_SIMULATED)
     else:
-        app = client_app(rows, mods=[mod], **LIKE_SIMULATED)
-    assert_same_bits(fitted(app), simulate("krylov", SHARDS, n_components=2))
+        app = client_app(rows_of_node, mods=[mod], **LIKE_SIMULATED)
+    assert_same_bits(fitted_app(app), simulate("krylov", SHARDS, n_components=2))
     assert any("bytes" in line for line in lines)
 
 
@@ -55,10 +55,10 @@ def test_mods_that_change_answers_are_refused_when_the_app_is_made(name, around)
     if around == "the app":
         app = ClientApp(mods=[SPOILING[name]])
         with pytest.raises(ConfigError, match=words):
-            register(app, rows)
+            register(app, rows_of_node)
     else:
         with pytest.raises(ConfigError, match=words):
-            client_app(rows, mods=[message_size_mod, SPOILING[name]])
+            client_app(rows_of_node, mods=[message_size_mod, SPOILING[name]])
 
 
 def test_noise_on_a_function_of_ones_own_leaves_ours_alone():
@@ -68,7 +68,7 @@ def test_noise_on_a_function_of_ones_own_leaves_ours_alone():
     def train(message, context):
         raise AssertionError("nobody asks for it")
 
-    register(app, rows, action="pca", **LIKE_SIMULATED)
+    register(app, rows_of_node, action="pca", **LIKE_SIMULATED)
     result = PCAStrategy("krylov", n_components=2, min_nodes=3, action="pca").fit(FakeGrid(app, 3))
     assert_same_bits(result, simulate("krylov", SHARDS, n_components=2))
 
@@ -87,7 +87,7 @@ def test_a_mod_of_ones_own_sees_the_records_that_the_page_tells():
         seen.append((config["stage"], dict(zip(names, sent.to_numpy_ndarrays(), strict=True)), told, len(answer)))
         return reply
 
-    fitted(client_app(rows, mods=[watching], **LIKE_SIMULATED))
+    fitted_app(client_app(rows_of_node, mods=[watching], **LIKE_SIMULATED))
     stages = [stage for stage, *_ in seen]
     assert stages == ["opening"] * 3 + ["krylov"] * 3
     blocks = [arrays["B"] for stage, arrays, *_ in seen if stage == "krylov"]

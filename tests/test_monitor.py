@@ -32,11 +32,11 @@ FRAMES = {
 }
 
 
-def gappy(rows, seed):
+def tenth_missing(rows, seed):
     return np.where(np.random.default_rng(seed).random(rows.shape) < 0.1, np.nan, rows)
 
 
-def by_hand(rows, new, k, *, center=True, scale=None):
+def distances_by_hand(rows, new, k, *, center=True, scale=None):
     """T2 and SPE of new rows from LAPACK's SVD of all rows."""
     reference = pooled([rows], center, scale)
     V, variances = reference.components[:k], reference.variances[:k]
@@ -45,31 +45,31 @@ def by_hand(rows, new, k, *, center=True, scale=None):
     return np.sum(t**2 / variances, axis=1), np.sum((x - t @ V) ** 2, axis=1)
 
 
-def asked(case, **more):
+def of_frame(case, **more):
     return simulate("krylov", SHARDS, n_components=3, tol=1e-13, **FRAMES[case], **more)
 
 
 @every("case", FRAMES)
 def test_both_statistics_are_those_of_a_pooled_computation(case):
-    scored = Monitor(asked(case)).score(NEW)
-    t2, spe = by_hand(np.vstack(SHARDS), NEW, 3, **FRAMES[case])
+    scored = Monitor(of_frame(case)).score(NEW)
+    t2, spe = distances_by_hand(np.vstack(SHARDS), NEW, 3, **FRAMES[case])
     np.testing.assert_allclose(scored.t2, t2, rtol=1e-10)
     np.testing.assert_allclose(scored.spe, spe, rtol=1e-10)
 
 
 def test_missing_values_count_as_the_mean_of_their_column():
-    shards, new = [gappy(X, i) for i, X in enumerate(SHARDS)], gappy(NEW, 7)
+    shards, new = [tenth_missing(X, i) for i, X in enumerate(SHARDS)], tenth_missing(NEW, 7)
     result = simulate("krylov", shards, n_components=3, tol=1e-13, missing="mean")
     rows = np.vstack(shards)
     whole = [np.where(np.isnan(X), np.nanmean(rows, axis=0), X) for X in (rows, new)]
-    t2, spe = by_hand(*whole, 3)
+    t2, spe = distances_by_hand(*whole, 3)
     scored = Monitor(result).score(new)
     np.testing.assert_allclose(scored.t2, t2, rtol=1e-10)
     np.testing.assert_allclose(scored.spe, spe, rtol=1e-10)
 
 
 def test_contributions_are_never_negative_and_add_up():
-    monitor = Monitor(asked("scaled"))
+    monitor = Monitor(of_frame("scaled"))
     scored, (t2, spe) = monitor.score(NEW), monitor.contributions(NEW)
     assert t2.min() >= 0.0
     assert spe.min() >= 0.0
@@ -78,7 +78,7 @@ def test_contributions_are_never_negative_and_add_up():
 
 
 def test_a_column_that_is_moved_contributes_most():
-    result, row = asked("centred"), np.full((1, 8), 3.0)
+    result, row = of_frame("centred"), np.full((1, 8), 3.0)
     row[0, 6] = 30.0
     monitor = Monitor(result)
     found = monitor.anomalies({"north": row}, monitor.limits(), top=2)
@@ -157,14 +157,14 @@ def assert_within_a_bin(limits, quantiles):
 @every("level", [0.5, 0.9, 0.99, 0.9999])
 @every("case", FRAMES)
 def test_limits_from_the_clients_are_the_pooled_quantiles_to_the_width_of_a_bin(case, level):
-    result = asked(case, monitor=True)
+    result = of_frame(case, monitor=True)
     assert result.histograms_.sum(axis=1).tolist() == [800.0, 800.0]
     assert_within_a_bin(Monitor(result).limits(level), pooled_quantiles(result, SHARDS, level, result.frame))
 
 
 @pytest.mark.parametrize("missing", ["mean", "own_mean"])
 def test_of_rows_with_gaps_likewise(missing):
-    shards = [gappy(X, i) for i, X in enumerate(SHARDS)]
+    shards = [tenth_missing(X, i) for i, X in enumerate(SHARDS)]
     result = simulate("krylov", shards, n_components=3, missing=missing, monitor=True)
     if missing == "own_mean":
         shards = [np.where(np.isnan(X), np.nanmean(X, axis=0), X) for X in shards]
@@ -172,12 +172,12 @@ def test_of_rows_with_gaps_likewise(missing):
 
 
 def test_masks_and_nodes_give_the_same_counts():
-    plain = asked("scaled", monitor=True, evaluate=True)
+    plain = of_frame("scaled", monitor=True, evaluate=True)
     question = Question(make("krylov", tol=1e-13), n_components=3, scale="std", monitor=True, evaluate=True)
     over_flower = PCAStrategy(question, min_nodes=3).fit(grid_of(SHARDS))
     assert_same_bits(over_flower, plain)
     np.testing.assert_array_equal(over_flower.histograms_, plain.histograms_)
-    masked = asked("scaled", monitor=True, mask=True)
+    masked = of_frame("scaled", monitor=True, mask=True)
     assert masked.histograms_.sum(axis=1).tolist() == [800.0, 800.0]
     shifted = np.abs(np.cumsum(masked.histograms_ - plain.histograms_, axis=1)).max()
     assert shifted <= 2  # rows that rounding has moved over the end of a bin
@@ -187,11 +187,11 @@ def test_masks_and_nodes_give_the_same_counts():
 
 
 def test_the_counts_of_a_result_are_saved(tmp_path):
-    result = asked("centred", monitor=True)
+    result = of_frame("centred", monitor=True)
     loaded = PCAResult.load(result.save(tmp_path / "result.npz"))
     assert Monitor(loaded).limits() == Monitor(result).limits()
     assert "of the 800 rows of all clients, at most 4.4% above it" in str(Monitor(loaded).limits())
-    plain = PCAResult.load(asked("centred").save(tmp_path / "plain.npz"))
+    plain = PCAResult.load(of_frame("centred").save(tmp_path / "plain.npz"))
     assert plain.histograms_ is None
     assert Monitor(plain).limits().words.startswith("theory for new rows of a normal law")
 
@@ -253,13 +253,13 @@ def test_a_run_that_is_interrupted_before_the_counts_goes_on(tmp_path):
 
     path = tmp_path / "state.npz"
     with pytest.raises(KeyboardInterrupt):
-        asked("scaled", monitor=True, evaluate=True, checkpoint=path, on_round=stop)
-    result = asked("scaled", monitor=True, evaluate=True, checkpoint=path)
-    np.testing.assert_array_equal(result.histograms_, asked("scaled", monitor=True).histograms_)
+        of_frame("scaled", monitor=True, evaluate=True, checkpoint=path, on_round=stop)
+    result = of_frame("scaled", monitor=True, evaluate=True, checkpoint=path)
+    np.testing.assert_array_equal(result.histograms_, of_frame("scaled", monitor=True).histograms_)
 
 
 def test_one_table_is_that_of_one_site():
-    monitor = Monitor(asked("centred", monitor=True))
+    monitor = Monitor(of_frame("centred", monitor=True))
     limits = monitor.limits(0.9)
     found = monitor.anomalies(NEW, limits)
     assert found
@@ -279,7 +279,7 @@ def test_rows_with_names_are_matched_by_them():
     frames = [pd.DataFrame(X, columns=names) for X in SHARDS]
     result = simulate("krylov", [frames[0], frames[1][sorted(names)], frames[2]], n_components=3, tol=1e-13)
     monitor, new = Monitor(result), pd.DataFrame(NEW, columns=names)
-    plain = Monitor(asked("centred"))
+    plain = Monitor(of_frame("centred"))
     np.testing.assert_allclose(monitor.score(new[sorted(names)]).t2, plain.score(NEW).t2, rtol=1e-10)
     np.testing.assert_allclose(monitor.score(new).spe, plain.score(NEW).spe, rtol=1e-10)
     new.loc[3, "b"] += 40.0
@@ -321,18 +321,18 @@ def test_a_column_called_site_names_no_site():
 
 
 def test_a_level_may_have_a_percent_sign():
-    monitor = Monitor(asked("centred"))
+    monitor = Monitor(of_frame("centred"))
     assert monitor.limits("99%") == monitor.limits(0.99)
     with pytest.raises(ConfigError, match="level must be a finite number of at least"):
         monitor.limits("high")
 
 
 def test_what_limits_cannot_be_had_is_said():
-    result = asked("centred")
+    result = of_frame("centred")
     with pytest.raises(ConfigError, match=r"Limits from the clients must be asked of a run with monitor=True"):
         Monitor(result).limits(source="clients")
     with pytest.raises(ConfigError, match=r"Limits from the clients must be .*for all of its components"):
-        Monitor(asked("centred", monitor=True), n_components=2).limits(source="clients")
+        Monitor(of_frame("centred", monitor=True), n_components=2).limits(source="clients")
     with pytest.raises(ConfigError, match="level must be a finite number of at least"):
         Monitor(result).limits(1.0)
     with pytest.raises(

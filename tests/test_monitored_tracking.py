@@ -19,7 +19,7 @@ D, R, AT = 8, 2, 24
 MONITORED = STMiss(detect=True, monitor=True)
 
 
-def sites(change, *, at=AT, steps=AT + 4, bad=(0, 1, 2), n=12):
+def changing_sites(change, *, at=AT, steps=AT + 4, bad=(0, 1, 2), n=12):
     """The batches of three sites in a plane with a little noise, which `change` alters at some from a step on."""
     rng = np.random.default_rng(3)
     Q = np.linalg.qr(rng.standard_normal((D, D)))[0]
@@ -52,13 +52,15 @@ def stuck(scores, noise, Q):
     return rows
 
 
-def lost(scores, noise, Q):
+def one_direction_lost(scores, noise, Q):
     return scores[:, :1] @ Q[:, :1].T + noise
 
 
-@pytest.mark.parametrize(("change", "reason", "column"), [(louder, "SPE", 2), (stuck, "column", 6), (lost, "T2", None)])
+@pytest.mark.parametrize(
+    ("change", "reason", "column"), [(louder, "SPE", 2), (stuck, "column", 6), (one_direction_lost, "T2", None)]
+)
 def test_a_change_has_a_reason_and_columns(change, reason, column):
-    result = track(MONITORED, sites(change), n_components=R)
+    result = track(MONITORED, changing_sites(change), n_components=R)
     assert result.changes_.tolist() == [AT + 1]
     cause = result.causes_[AT + 1]
     assert reason in cause["reasons"]
@@ -69,11 +71,11 @@ def test_a_change_has_a_reason_and_columns(change, reason, column):
         assert cause["columns"][0] == column
     assert f"Step {AT + 1}: by " in " ".join(result.findings())
     if change is not louder:
-        assert not track(STMiss(detect=True), sites(change), n_components=R).changes_.size
+        assert not track(STMiss(detect=True), changing_sites(change), n_components=R).changes_.size
 
 
 def test_a_change_names_its_site_in_the_record_too(tmp_path):
-    records, clients = [], sites(louder, bad=(1,))
+    records, clients = [], changing_sites(louder, bad=(1,))
     events = Events(tmp_path / "e.jsonl")
 
     def tell(record):
@@ -101,7 +103,9 @@ def test_a_change_names_its_site_in_the_record_too(tmp_path):
 @pytest.mark.parametrize("solver", ["krylov", "power"])
 def test_under_masks_there_are_reason_and_columns_but_no_sites(solver):
     tracker = STMiss(detect=True, monitor=True, solver=solver, first_products=12, products=3)
-    bare, masked = (track(tracker, sites(louder, bad=(1,)), n_components=R, mask=mask) for mask in (False, True))
+    bare, masked = (
+        track(tracker, changing_sites(louder, bad=(1,)), n_components=R, mask=mask) for mask in (False, True)
+    )
     assert bare.changes_.tolist() == masked.changes_.tolist() == [AT + 1]
     one, two = bare.causes_[AT + 1], masked.causes_[AT + 1]
     assert (one["reasons"], one["columns"]) == (two["reasons"], two["columns"])
@@ -110,7 +114,9 @@ def test_under_masks_there_are_reason_and_columns_but_no_sites(solver):
 
 def test_a_change_while_levels_are_learnt_is_told_once_with_its_reason():
     records = []
-    result = track(MONITORED, sites(lost, at=12, steps=24), n_components=R, on_step=records.append)
+    result = track(
+        MONITORED, changing_sites(one_direction_lost, at=12, steps=24), n_components=R, on_step=records.append
+    )
     assert result.changes_.tolist() == [13]
     assert "T2" in result.causes_[13]["reasons"]
     assert [record.cause for record in records if record.change] == [result.causes_[13]]
@@ -152,7 +158,7 @@ def test_a_run_that_goes_on_knows_columns_and_directions(tmp_path):
         if run.standing.state.step == AT:
             raise StopError
 
-    clients, path = sites(lost), tmp_path / "run.npz"
+    clients, path = changing_sites(one_direction_lost), tmp_path / "run.npz"
     whole = track(MONITORED, clients, n_components=R)
     with pytest.raises(StopError):
         track(MONITORED, clients, n_components=R, checkpoint=path, on_round=stop)

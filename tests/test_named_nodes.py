@@ -6,16 +6,18 @@ import numpy as np
 import pytest
 from cases import every
 from fake_grid import config_of, grid_of, in_a_run, metrics_of
-from test_names import NAMES, ORDERS, SORTED, SPLITS, X, batches, is_pooled, named, shards
+from test_names import NAMES, ORDERS, SORTED, SPLITS, X, is_pooled_by_name, named_batches, named_rows, named_shards
 
 from flower_pca import NotEnoughNodes, Stream, simulate, track
 from flower_pca.clients.policy.rules import Rules
 from flower_pca.names.columns import Heading, digest
 from flower_pca.strategies import PCAStrategy, TrackingStrategy
 
-MORE = named(np.hstack([X[50:], X[50:, :1]]), (4, 0, 1, 2, 3), (*NAMES, "dose"))
-FEWER = named(X[50:, :3], range(3), NAMES[:3])
-WORDS = dataclasses.replace(shards()[2], words={"city": "'Bonn' in column city (line 2)"}, source="/home/ann/west.csv")
+MORE = named_rows(np.hstack([X[50:], X[50:, :1]]), (4, 0, 1, 2, 3), (*NAMES, "dose"))
+FEWER = named_rows(X[50:, :3], range(3), NAMES[:3])
+WORDS = dataclasses.replace(
+    named_shards()[2], words={"city": "'Bonn' in column city (line 2)"}, source="/home/ann/west.csv"
+)
 
 
 def fit(grid, **asked):
@@ -24,13 +26,13 @@ def fit(grid, **asked):
     return result, lines
 
 
-def refused(grid, **asked):
+def refusal_of_run(grid, **asked):
     with in_a_run() as lines, pytest.raises(NotEnoughNodes) as caught:
         PCAStrategy(n_components=2, **{"min_nodes": 3, "node_timeout": 0.0, **asked}).fit(grid)
     return "\n".join([str(caught.value), *lines])
 
 
-def nodes(parts, seed=3, **rules):
+def named_grid(parts, seed=3, **rules):
     grid = grid_of(parts, seed=seed, **rules)
     for context in grid.nodes.values():
         i = context.node_config["partition-id"]
@@ -43,43 +45,43 @@ def nodes(parts, seed=3, **rules):
 @pytest.mark.parametrize("mask", [False, True])
 def test_nodes_match_their_columns_by_name(columns, answers, mask):
     asked = {"columns": columns, "mask": mask, "seed": 4}
-    found, _ = fit(nodes(shards(), answers=answers), **asked)
-    is_pooled(found, columns or SORTED, 1e-9 if mask else 1e-12)
+    found, _ = fit(named_grid(named_shards(), answers=answers), **asked)
+    is_pooled_by_name(found, columns or SORTED, 1e-9 if mask else 1e-12)
     assert found.site_names == {0: "north", 1: "east", 2: "west"}
-    here = simulate("krylov", shards(), n_components=2, answers=answers, **asked)
+    here = simulate("krylov", named_shards(), n_components=2, answers=answers, **asked)
     if not mask:
         np.testing.assert_array_equal(found.components_, here.components_)
         np.testing.assert_array_equal(found.explained_variance_, here.explained_variance_)
 
 
 def test_messages_to_nodes_say_names_only_where_a_run_names_its_columns():
-    grid = nodes(shards())
+    grid = named_grid(named_shards())
     fit(grid, algorithm="ssi")
     assert not any("columns" in config_of(message) for message in grid.sent)
     assert [config_of(m)["asks_names"] for m in grid.sent][:4] == [True, True, True, False]
-    grid = nodes(shards())
+    grid = named_grid(named_shards())
     fit(grid, columns="age,size")
     assert all(config_of(message)["columns"] == '["age", "size"]' for message in grid.sent)
 
 
 @pytest.mark.parametrize("mask", [False, True])
 def test_a_node_may_keep_names_to_itself(mask):
-    grid, told = nodes(shards(), share_names=False), []
+    grid, told = named_grid(named_shards(), share_names=False), []
     grid.tamper = lambda message, reply: told.append(metrics_of(reply)) or reply
     result, _ = fit(grid, mask=mask)
     assert result.feature_names_in_ is None
     assert result.site_names == {}
     assert not any("columns" in metrics or "site" in metrics for metrics in told)
     assert {metrics["columns.digest"] for metrics in told} == {digest(NAMES)} == {result.feature_digest}
-    scores = simulate("krylov", shards(), n_components=2).transform(shards()[1])
-    np.testing.assert_allclose(np.abs(result.transform(shards()[1])), np.abs(scores), atol=1e-5)
-    named_, _ = fit(nodes(shards(), share_names=False), columns=NAMES, mask=mask)
-    is_pooled(named_, NAMES, 1e-9)
+    scores = simulate("krylov", named_shards(), n_components=2).transform(named_shards()[1])
+    np.testing.assert_allclose(np.abs(result.transform(named_shards()[1])), np.abs(scores), atol=1e-5)
+    named_, _ = fit(named_grid(named_shards(), share_names=False), columns=NAMES, mask=mask)
+    is_pooled_by_name(named_, NAMES, 1e-9)
 
 
 @every("columns", [["age"], ["hiv"], [*NAMES[:-1], "hiv"], [*NAMES, "city"], [*NAMES[:-1]]])
 def test_a_node_that_keeps_names_to_itself_confirms_no_guess(columns):
-    text = refused(nodes([*shards()[:2], WORDS], share_names=False), columns=columns)
+    text = refusal_of_run(named_grid([*named_shards()[:2], WORDS], share_names=False), columns=columns)
     rule = "The columns of this node must be all named by a run that names any: it tells no names."
     assert f"{rule} Got {len(columns)} names, of 4 columns. Name all of them, or none" in text
     said = text.replace("this node's operator", "")
@@ -88,16 +90,16 @@ def test_a_node_that_keeps_names_to_itself_confirms_no_guess(columns):
 
 @pytest.mark.parametrize("mask", [False, True])
 def test_a_node_with_other_columns_is_left_out_and_told_why(mask):
-    text = refused(nodes([*shards()[:2], MORE]), mask=mask)
+    text = refusal_of_run(named_grid([*named_shards()[:2], MORE]), mask=mask)
     assert "(west) must be those of the run, 4 by name. Got 5, with, beyond them, 'dose'. Name the columns" in text
-    text = refused(nodes([*shards()[:2], FEWER]), mask=mask)
+    text = refusal_of_run(named_grid([*named_shards()[:2], FEWER]), mask=mask)
     assert "(west) must be those of the run, 4 by name. Got 3, without 'beat'. Align the files." in text
-    text = refused(nodes([*shards()[:2], X[50:]]), mask=mask)
+    text = refusal_of_run(named_grid([*named_shards()[:2], X[50:]]), mask=mask)
     assert "(west) must be those of the run, 4 by name. Got 4 without names. Give all clients names" in text
-    text = refused(nodes([*shards()[:2], MORE], share_names=False), mask=mask)
+    text = refusal_of_run(named_grid([*named_shards()[:2], MORE], share_names=False), mask=mask)
     assert "must be those of the run, 4 by name. Got 5 of other names. Align the features first." in text
     assert "west" not in text
-    found, lines = fit(nodes([*shards()[:2], FEWER]), mask=mask, min_nodes=2)
+    found, lines = fit(named_grid([*named_shards()[:2], FEWER]), mask=mask, min_nodes=2)
     assert found.n_samples_ == 50
     assert found.feature_names_in_.tolist() == list(SORTED)
     assert any("was left out: The columns of client" in line for line in lines)
@@ -106,36 +108,36 @@ def test_a_node_with_other_columns_is_left_out_and_told_why(mask):
 @pytest.mark.parametrize("mask", [False, True])
 def test_the_columns_of_a_run_are_picked_by_nodes(mask):
     for part in (MORE, WORDS):
-        is_pooled(fit(nodes([*shards()[:2], part]), columns=NAMES, mask=mask)[0], NAMES, 1e-9)
-    text = refused(nodes([*shards()[:2], FEWER]), columns=NAMES, mask=mask)
+        is_pooled_by_name(fit(named_grid([*named_shards()[:2], part]), columns=NAMES, mask=mask)[0], NAMES, 1e-9)
+    text = refusal_of_run(named_grid([*named_shards()[:2], FEWER]), columns=NAMES, mask=mask)
     rule = "west: The columns of this node must be at least those that the run names. Got 3, without 'beat'."
     assert rule in text
-    text = refused(nodes([*shards()[:2], X[50:]]), columns=NAMES, mask=mask)
+    text = refusal_of_run(named_grid([*named_shards()[:2], X[50:]]), columns=NAMES, mask=mask)
     assert "west: The columns of this node must be named, as the run names its columns. Got 4 without names." in text
 
 
 def test_a_node_that_has_a_column_twice_is_left_out():
-    text = refused(nodes([*shards()[:2], named(X[50:], range(4), (*NAMES[:3], "age"))]))
+    text = refusal_of_run(named_grid([*named_shards()[:2], named_rows(X[50:], range(4), (*NAMES[:3], "age"))]))
     assert "The columns of this node must be named differently. Got 'age' more than once." in text
 
 
 def test_words_cannot_be_asked_for():
-    text = refused(nodes([*shards()[:2], WORDS]), columns=["age", "city"])
+    text = refusal_of_run(named_grid([*named_shards()[:2], WORDS]), columns=["age", "city"])
     assert "west: The columns of this node must be numbers. Got text in column city. Name others." in text
 
 
 def test_no_cell_and_no_path_of_a_file_gets_out():
-    text = refused(nodes([*shards()[:2], WORDS]))
+    text = refusal_of_run(named_grid([*named_shards()[:2], WORDS]))
     assert "must be numbers. Got text in column city." in text
     assert "Bonn" not in text
     assert "ann" not in text
-    text = refused(nodes([*shards()[:2], WORDS], share_names=False))
+    text = refusal_of_run(named_grid([*named_shards()[:2], WORDS], share_names=False))
     assert "must be numbers. Got text in 1 of them." in text
     assert "city" not in text
 
 
 def test_a_node_that_joins_later_is_compared_too():
-    grid = grid_of([*shards()[:2], X[50:]], 2)
+    grid = grid_of([*named_shards()[:2], X[50:]], 2)
     grid.on_push = lambda message: grid.add() if len(grid.sent) == 4 else None
     _, lines = fit(grid, algorithm="ssi(tol=1e-9)", min_nodes=2)
     assert any("must be those of the run, 4 by name. Got 4 without names." in line for line in lines)
@@ -143,11 +145,11 @@ def test_a_node_that_joins_later_is_compared_too():
 
 def test_statistics_are_measured_once_for_all_orders(tmp_path):
     rules = {"answers": "fixed", "memory_dir": tmp_path}
-    first, _ = fit(nodes(shards(), **rules))
+    first, _ = fit(named_grid(named_shards(), **rules))
     files = {path: path.read_bytes() for path in tmp_path.glob("flower_pca-fixed-*.npz")}
     assert len(files) == 3
-    fit(nodes(shards(), **rules), columns=("size", "age"))
-    again, _ = fit(nodes([named(X[part], (1, 0, 3, 2)) for part in SPLITS], **rules))
+    fit(named_grid(named_shards(), **rules), columns=("size", "age"))
+    again, _ = fit(named_grid([named_rows(X[part], (1, 0, 3, 2)) for part in SPLITS], **rules))
     assert {path: path.read_bytes() for path in files} == files
     np.testing.assert_array_equal(first.components_, again.components_)
 
@@ -161,9 +163,9 @@ def test_a_heading_that_cannot_be_is_refused():
                 metrics_of(reply).update(changes)
             return reply
 
-        grid = nodes(shards())
+        grid = named_grid(named_shards())
         grid.tamper = tamper
-        return refused(grid)
+        return refusal_of_run(grid)
 
     for changes in (
         {"columns": '["a", "b", "c", "d"]'},
@@ -178,7 +180,7 @@ def test_a_heading_that_cannot_be_is_refused():
 
 
 def test_messages_of_other_servers_name_columns_rightly():
-    grid = nodes(shards())
+    grid = named_grid(named_shards())
 
     def push(message):
         config_of(message)["columns"] = '["age", "age"]'
@@ -186,14 +188,14 @@ def test_messages_of_other_servers_name_columns_rightly():
     grid.on_push = push
     assert (
         "The columns of a message must be different names of at most 200 characters. Got others. Check the sender."
-        in refused(grid)
+        in refusal_of_run(grid)
     )
 
 
 def test_a_resumed_run_knows_its_columns(tmp_path):
     path, copy = tmp_path / "run", tmp_path / "copy"
     ask = {"algorithm": "ssi", "columns": NAMES, "min_nodes": 3, "n_components": 2, "checkpoint": path}
-    grid = nodes(shards())
+    grid = named_grid(named_shards())
     with in_a_run():
         whole = PCAStrategy(**ask).fit(grid, on_round=lambda _: copy.write_bytes(path.read_bytes()))
     copy.replace(path)
@@ -206,27 +208,29 @@ def test_a_resumed_run_knows_its_columns(tmp_path):
 
 def test_private_runs_match_by_name_too():
     asked = {"algorithm": "ssi(max_rounds=5)", "dp": "dp(epsilon=50.0, delta=1e-6, clip=300.0)"}
-    found, _ = fit(nodes(shards()), **asked)
+    found, _ = fit(named_grid(named_shards()), **asked)
     assert found.feature_names_in_.tolist() == list(SORTED)
-    text = refused(nodes([*shards()[:2], named(X[50:], range(4), (*NAMES[:3], "pulse"))]), **asked)
+    text = refusal_of_run(
+        named_grid([*named_shards()[:2], named_rows(X[50:], range(4), (*NAMES[:3], "pulse"))]), **asked
+    )
     assert "Got 4, without 'beat' and with, beyond them, 'pulse'." in text
 
 
 def test_streams_at_nodes_match_by_name():
     rows = np.random.default_rng(3).standard_normal((60, 2)) @ np.random.default_rng(4).standard_normal((2, 4))
-    parts = [batches(order, rows=rows + 0.01 * i) for i, order in enumerate(ORDERS)]
+    parts = [named_batches(order, rows=rows + 0.01 * i) for i, order in enumerate(ORDERS)]
     here = track("st_miss", parts, n_components=2)
     for mask in (False, True):
         with in_a_run():
             found = TrackingStrategy("st_miss", n_components=2, min_nodes=3, mask=mask).fit(
-                nodes([Stream(part) for part in parts])
+                named_grid([Stream(part) for part in parts])
             )
         assert found.feature_names_in_.tolist() == list(SORTED)
         assert found.site_names == {0: "north", 1: "east", 2: "west"}
         np.testing.assert_allclose(found.components_, here.components_, atol=1e-6)
     with in_a_run():
         wanted = TrackingStrategy("st_miss", n_components=2, min_nodes=3, columns="size,age,beat").fit(
-            nodes([Stream(part) for part in parts])
+            named_grid([Stream(part) for part in parts])
         )
     picked = track("st_miss", parts, n_components=2, columns=["size", "age", "beat"])
     np.testing.assert_array_equal(wanted.components_, picked.components_)
@@ -237,7 +241,7 @@ def test_streams_at_nodes_match_by_name():
         pytest.raises(NotEnoughNodes, match=r"\(west\) must be those of the run, 4 by name\. Got 4 without"),
     ):
         TrackingStrategy("st_miss", n_components=2, min_nodes=3, node_timeout=0.0).fit(
-            nodes([Stream(part) for part in parts])
+            named_grid([Stream(part) for part in parts])
         )
 
 

@@ -37,23 +37,23 @@ ORDERS = ((0, 1, 2, 3), (3, 1, 0, 2), (2, 3, 1, 0))
 SPLITS = (slice(0, 30), slice(30, 50), slice(50, 60))
 
 
-def named(rows, order, names=NAMES, **more):
+def named_rows(rows, order, names=NAMES, **more):
     order = list(order)
     return SiteRows(rows[:, order], tuple(names[j] for j in order), **more)
 
 
-def shards(names=NAMES):
-    return [named(X[part], order, names) for part, order in zip(SPLITS, ORDERS, strict=True)]
+def named_shards(names=NAMES):
+    return [named_rows(X[part], order, names) for part, order in zip(SPLITS, ORDERS, strict=True)]
 
 
-def pooled(columns):
+def pooled_by_name(columns):
     rows = X[:, [NAMES.index(name) for name in columns]]
     _, s, V = np.linalg.svd(rows - rows.mean(axis=0), full_matrices=False)
     return s**2 / (len(rows) - 1), V
 
 
-def is_pooled(result, columns, tol=1e-12):
-    values, V = pooled(columns)
+def is_pooled_by_name(result, columns, tol=1e-12):
+    values, V = pooled_by_name(columns)
     k = result.n_components_
     assert result.feature_names_in_.tolist() == list(columns)
     np.testing.assert_allclose(result.explained_variance_, values[:k], rtol=tol)
@@ -67,7 +67,7 @@ def is_pooled(result, columns, tol=1e-12):
 @every("mask", [False, True])
 def test_columns_are_matched_by_name(answers, mask):
     tol = 1e-9 if mask else 1e-12
-    is_pooled(simulate("krylov", shards(), n_components=3, answers=answers, mask=mask), SORTED, tol)
+    is_pooled_by_name(simulate("krylov", named_shards(), n_components=3, answers=answers, mask=mask), SORTED, tol)
 
 
 @every("answers", ["rows", "fixed"])
@@ -75,19 +75,19 @@ def test_columns_are_matched_by_name(answers, mask):
 @every("columns", [NAMES, ("size", "age", "weight")])
 def test_a_run_may_name_its_columns_in_its_own_order(answers, mask, columns):
     tol = 1e-9 if mask else 1e-12
-    result = simulate("krylov", shards(), n_components=3, answers=answers, mask=mask, columns=columns)
-    is_pooled(result, columns, tol)
+    result = simulate("krylov", named_shards(), n_components=3, answers=answers, mask=mask, columns=columns)
+    is_pooled_by_name(result, columns, tol)
     assert result.asked["columns"] == list(columns)
 
 
 def test_names_change_no_bit_beside_the_order():
     plain = simulate("krylov", [X[part] for part in SPLITS], n_components=2)
-    same = simulate("krylov", [named(X[part], range(4), "abcd") for part in SPLITS], n_components=2)
+    same = simulate("krylov", [named_rows(X[part], range(4), "abcd") for part in SPLITS], n_components=2)
     assert plain.feature_names_in_ is None
     for name in ("components_", "explained_variance_", "mean_", "residuals_"):
         np.testing.assert_array_equal(getattr(plain, name), getattr(same, name))
-    order = simulate("krylov", shards(), n_components=2)
-    again = simulate("krylov", [named(X[part], (2, 0, 3, 1)) for part in SPLITS], n_components=2)
+    order = simulate("krylov", named_shards(), n_components=2)
+    again = simulate("krylov", [named_rows(X[part], (2, 0, 3, 1)) for part in SPLITS], n_components=2)
     names = [NAMES[j] for j in (2, 0, 3, 1)]  # the order of all
     assert again.feature_names_in_.tolist() == names
     mixed = order.components_[:, [SORTED.index(name) for name in names]]
@@ -115,7 +115,7 @@ def test_every_kind_of_rows_can_be_arranged(tmp_path, kind, columns):
         np.testing.assert_array_equal(*(result.components_ for result in both))
     for answers in ("rows", "fixed"):
         result = simulate("krylov", parts, n_components=2, columns=columns, answers=answers)
-        values, _ = pooled(columns or SORTED)
+        values, _ = pooled_by_name(columns or SORTED)
         np.testing.assert_allclose(result.explained_variance_, values[:2], rtol=1e-4 if kind == "float32" else 1e-10)
         np.testing.assert_allclose(
             np.vstack([result.transform(part) for part in parts]),
@@ -130,7 +130,7 @@ def test_gaps_stay_in_their_columns(missing, answers):
     rows = X.copy()
     rows[3, 0] = rows[40, 2] = rows[55, 1] = np.nan
     ask = {"n_components": 2, "missing": missing, "answers": answers}
-    parts = [named(rows[part], order) for part, order in zip(SPLITS, ORDERS, strict=True)]
+    parts = [named_rows(rows[part], order) for part, order in zip(SPLITS, ORDERS, strict=True)]
     wanted = ("size", "age", "weight")
     found = simulate("krylov", parts, columns=wanted, **ask)
     index = [NAMES.index(name) for name in wanted]
@@ -142,46 +142,46 @@ def test_gaps_stay_in_their_columns(missing, answers):
 def test_a_gap_in_a_column_that_is_left_out_is_none():
     rows = X.copy()
     rows[3, 0] = np.nan
-    parts = [named(rows[part], order) for part, order in zip(SPLITS, ORDERS, strict=True)]
+    parts = [named_rows(rows[part], order) for part, order in zip(SPLITS, ORDERS, strict=True)]
     for answers in ("rows", "fixed"):
         result = simulate("krylov", parts, n_components=2, columns="size, age", answers=answers)
-        np.testing.assert_allclose(result.explained_variance_, pooled(("size", "age"))[0], rtol=1e-12)
+        np.testing.assert_allclose(result.explained_variance_, pooled_by_name(("size", "age"))[0], rtol=1e-12)
     with pytest.raises(DataError, match=r"^The data of client 0 must be finite\. Got 1 NaN"):
         simulate("krylov", parts, n_components=2, columns="size, weight")
 
 
 OTHERS = {
     "one more": (
-        lambda: [*shards()[:2], named(np.hstack([X[50:], X[50:, :1]]), range(5), (*NAMES, "dose"))],
+        lambda: [*named_shards()[:2], named_rows(np.hstack([X[50:], X[50:, :1]]), range(5), (*NAMES, "dose"))],
         r"^The columns of client 2 must be those of client 0, 4 by name\. Got 5, with, beyond them, 'dose'\. "
         r"Name the columns of the run \(columns=\[\.\.\.\]\), or align the files\.$",
     ),
     "one less": (
-        lambda: [*shards()[:2], named(X[50:, :3], range(3), NAMES[:3])],
+        lambda: [*named_shards()[:2], named_rows(X[50:, :3], range(3), NAMES[:3])],
         r"^The columns of client 2 must be those of client 0, 4 by name\. Got 3, without 'beat'\. Align the files\.$",
     ),
     "another one": (
-        lambda: [*shards()[:2], named(X[50:], range(4), (*NAMES[:3], "pulse"))],
+        lambda: [*named_shards()[:2], named_rows(X[50:], range(4), (*NAMES[:3], "pulse"))],
         r"Got 4, without 'beat' and with, beyond them, 'pulse'\. Align the files\.$",
     ),
     "no names": (
-        lambda: [*shards()[:2], X[50:]],
+        lambda: [*named_shards()[:2], X[50:]],
         r"^The columns of client 2 must be those of client 0, 4 by name\. Got 4 without names\. "
         r"Give all clients names of columns, or none\.$",
     ),
     "names among arrays": (
-        lambda: [X[:30], *shards()[1:]],
+        lambda: [X[:30], *named_shards()[1:]],
         r"^The columns of client 1 must be those of client 0, 4 without names\. Got 4 with names\.",
     ),
     "one twice": (
-        lambda: [*shards()[:2], named(X[50:], range(4), (*NAMES[:3], "age"))],
+        lambda: [*named_shards()[:2], named_rows(X[50:], range(4), (*NAMES[:3], "age"))],
         r"^The columns of client 2 must be named differently\. Got 'age' more than once\. Rename them\.$",
     ),
 }
 
 
 def test_the_columns_of_a_run_are_picked_or_missed_by_name():
-    is_pooled(simulate("krylov", OTHERS["one more"][0](), n_components=2, columns=NAMES), NAMES)
+    is_pooled_by_name(simulate("krylov", OTHERS["one more"][0](), n_components=2, columns=NAMES), NAMES)
     with pytest.raises(DataError, match=r"^The columns of client 2 must be there, .* Got none called 'beat' among age"):
         simulate("krylov", OTHERS["one less"][0](), n_components=2, columns=NAMES)
     with pytest.raises(DataError, match=r"^The columns of client 2 must be named, .* Got 4 without names\."):
@@ -189,28 +189,28 @@ def test_the_columns_of_a_run_are_picked_or_missed_by_name():
 
 
 def test_sites_have_names():
-    result = simulate("krylov", dict(zip(("north", "east", "west"), shards(), strict=True)), n_components=2)
+    result = simulate("krylov", dict(zip(("north", "east", "west"), named_shards(), strict=True)), n_components=2)
     assert result.site_names == {0: "north", 1: "east", 2: "west"}
     with pytest.raises(DataError, match=r"^The columns of client 1 \(b\) must be those of client 0 \(a\), 4 by name\."):
-        simulate("krylov", {"a": shards()[0], "b": X[30:]}, n_components=2)
+        simulate("krylov", {"a": named_shards()[0], "b": X[30:]}, n_components=2)
 
 
 def test_a_checkpoint_is_of_these_columns(tmp_path):
     path = tmp_path / "run"
     ask = {"n_components": 2, "columns": NAMES, "checkpoint": path}
     copy = tmp_path / "copy"
-    whole = simulate("ssi", shards(), on_round=lambda _: copy.write_bytes(path.read_bytes()), **ask)
+    whole = simulate("ssi", named_shards(), on_round=lambda _: copy.write_bytes(path.read_bytes()), **ask)
     copy.replace(path)
-    again = simulate("ssi", shards(), **ask)
+    again = simulate("ssi", named_shards(), **ask)
     assert again.feature_names_in_.tolist() == list(NAMES)
     np.testing.assert_array_equal(again.components_, whole.components_)
 
 
 def test_transform_goes_by_name(tmp_path):
-    result = simulate("krylov", shards(), n_components=2)
+    result = simulate("krylov", named_shards(), n_components=2)
     rows = X[:, [NAMES.index(name) for name in SORTED]]
     scores = (rows - result.mean_) @ result.components_.T
-    new = named(np.hstack([X, X[:, :1]]), (4, 2, 3, 1, 0), (*NAMES, "dose"))
+    new = named_rows(np.hstack([X, X[:, :1]]), (4, 2, 3, 1, 0), (*NAMES, "dose"))
     np.testing.assert_allclose(result.transform(new), scores, atol=1e-12)
     path = tmp_path / "new.csv"
     lines = [",".join(f"{v:.17g}" for v in row) + ",Bonn" for row in X[:, [2, 0, 1, 3]]]
@@ -224,25 +224,25 @@ def test_transform_goes_by_name(tmp_path):
         match=r"^The columns of the rows given must be the 4 of the result, by name\. "
         r"Got 3, without 'beat'\. Give all features that the run had\.$",
     ):
-        result.transform(named(X[:, :3], range(3), NAMES[:3]))
+        result.transform(named_rows(X[:, :3], range(3), NAMES[:3]))
 
 
 def test_transform_says_so_where_it_goes_by_position():
-    result = simulate("krylov", shards(), n_components=2)
+    result = simulate("krylov", named_shards(), n_components=2)
     rows = X[:, [NAMES.index(name) for name in SORTED]]
     with pytest.warns(UserWarning, match=r"^The result has names of columns, the rows have none: they are matched by"):
         np.testing.assert_allclose(result.transform(rows), (rows - result.mean_) @ result.components_.T, atol=1e-12)
     plain = simulate("krylov", [X], n_components=2)
     with pytest.warns(UserWarning, match=r"^The rows have names of columns, the result has none: they are matched by"):
-        np.testing.assert_array_equal(plain.transform(named(X, range(4))), plain.transform(X))
+        np.testing.assert_array_equal(plain.transform(named_rows(X, range(4))), plain.transform(X))
 
 
 def test_a_result_that_knows_a_digest_only_takes_the_same_columns():
-    result = simulate("krylov", shards(), n_components=2)
+    result = simulate("krylov", named_shards(), n_components=2)
     known = dataclasses.replace(result, feature_names_in_=None)
-    np.testing.assert_array_equal(known.transform(shards()[1]), result.transform(shards()[1]))
+    np.testing.assert_array_equal(known.transform(named_shards()[1]), result.transform(named_shards()[1]))
     with pytest.raises(ConfigError, match=r"must be those of the result, 4 by name\. Got 4 of other names\."):
-        known.transform(named(X, range(4), "abcd"))
+        known.transform(named_rows(X, range(4), "abcd"))
 
 
 def test_headings_say_how_they_differ():
@@ -261,7 +261,7 @@ def test_headings_say_how_they_differ():
 
 
 def test_rows_know_where_their_columns_are():
-    data = LocalData(shards()[2])
+    data = LocalData(named_shards()[2])
     assert data.names == SORTED
     assert data.places is None
     view = data.arrange(("size", "age"))
@@ -276,7 +276,7 @@ def test_rows_know_where_their_columns_are():
 @pytest.mark.slow
 def test_pictures_and_reports_take_the_same_mapping(tmp_path):
     pytest.importorskip("matplotlib")
-    given = dict(zip(("north", "east", "west"), shards(), strict=True))
+    given = dict(zip(("north", "east", "west"), named_shards(), strict=True))
     result = simulate("krylov", given, n_components=2)
     for shown in (given, list(given.values())):
         result.plot("scores", tmp_path / f"{type(shown).__name__}.svg", shards=shown)
@@ -292,7 +292,7 @@ def test_files_of_a_folder_keep_their_names(tmp_path):
     with pytest.raises(DataError, match=r"bonn\.csv must be numbers\. Got 'x' in column note \(line 2\)\."):
         sources.table(str(tmp_path))
     result = simulate("krylov", partition.deal(sources.table(str(tmp_path), columns=NAMES)), n_components=3)
-    is_pooled(result, NAMES)
+    is_pooled_by_name(result, NAMES)
     assert result.site_names == {0: "bonn", 1: "jena", 2: "trier"}
 
 
@@ -300,10 +300,10 @@ class TestDataFrames:
     pd = pytest.importorskip("pandas")
 
     def frames(self):
-        return [self.pd.DataFrame(s.values, columns=list(s.names)) for s in shards()]
+        return [self.pd.DataFrame(s.values, columns=list(s.names)) for s in named_shards()]
 
     def test_of_pandas(self):
-        is_pooled(simulate("krylov", self.frames(), n_components=3), SORTED)
+        is_pooled_by_name(simulate("krylov", self.frames(), n_components=3), SORTED)
         numbered = [self.pd.DataFrame(X[part]) for part in SPLITS]
         plain = simulate("krylov", numbered, n_components=3)
         assert plain.feature_names_in_ is None
@@ -316,7 +316,7 @@ class TestDataFrames:
         third = third.assign(city="Bonn", day=self.pd.Timestamp("2026-01-01"))
         with pytest.raises(DataError, match=r"^The columns of client 2 must be numbers\. Got 'Bonn' in column city, "):
             simulate("krylov", [first, second, third], n_components=2)
-        is_pooled(simulate("krylov", [first, second, third], n_components=2, columns=NAMES), NAMES)
+        is_pooled_by_name(simulate("krylov", [first, second, third], n_components=2, columns=NAMES), NAMES)
         with pytest.raises(DataError, match=r"must be numbers\. Got 'Bonn' in column city"):
             simulate("krylov", [third], n_components=2, columns=["age", "city"])
 
@@ -342,20 +342,20 @@ class TestDataFrames:
         for whose in (np.repeat(kind, 30) for kind in kinds):
             parts = from_frame(frame.assign(site=whose).iloc[mixed], by="site")
             result = simulate("krylov", parts, n_components=3)
-            is_pooled(result, NAMES)
+            is_pooled_by_name(result, NAMES)
             assert result.site_names == {i: str(name) for i, name in enumerate(np.unique(whose))}
             assert [len(part) for part in parts] == [30, 30]
         noted = frame.assign(site=np.repeat(["west", "east"], 30), note="x")
         with pytest.raises(DataError, match=r"^The columns of east must be numbers\. Got 'x' in column note\."):
             simulate("krylov", from_frame(noted, by="site"), n_components=2)
-        is_pooled(simulate("krylov", from_frame(noted, by="site"), n_components=2, columns=NAMES), NAMES)
+        is_pooled_by_name(simulate("krylov", from_frame(noted, by="site"), n_components=2, columns=NAMES), NAMES)
         with pytest.raises(
             ConfigError, match=r"^by must be a column of the table, such as weight, age, size, beat\. Got"
         ):
             from_frame(frame, by="site")
         with pytest.raises(ConfigError, match=r"^by must be a column of the table\. Got 'site'\."):
             from_frame(X, by="site")
-        given = named(np.hstack([X, np.repeat([[7.0], [5.0]], 30, axis=0)]), range(5), (*NAMES, "site"))
+        given = named_rows(np.hstack([X, np.repeat([[7.0], [5.0]], 30, axis=0)]), range(5), (*NAMES, "site"))
         assert [part.site for part in from_frame(given, by="site")] == ["5", "7"]
         with pytest.raises(DataError, match=r"^The site of every row, site, must be there\. Got none in 1 row\."):
             from_frame(frame.assign(site=["a", None, *"b" * 58]), by="site")
@@ -391,18 +391,18 @@ class OtherFrame:
 
 
 def test_frames_of_other_packages_by_their_own_arrays():
-    frames = [OtherFrame(dict(zip(s.names, s.values.T, strict=True))) for s in shards()]
-    is_pooled(simulate("krylov", frames, n_components=3), SORTED)
+    frames = [OtherFrame(dict(zip(s.names, s.values.T, strict=True))) for s in named_shards()]
+    is_pooled_by_name(simulate("krylov", frames, n_components=3), SORTED)
     whole = OtherFrame({**dict(zip(NAMES, X.T, strict=True)), "site": np.repeat(["b", "a"], 30)})
     result = simulate("krylov", from_frame(whole, by="site"), n_components=3)
-    is_pooled(result, NAMES)
+    is_pooled_by_name(result, NAMES)
     assert result.site_names == {0: "a", 1: "b"}
 
 
 def test_an_npz_may_name_its_columns(tmp_path):
     for name in ("feature_names", "columns"):
         np.savez(tmp_path / "x.npz", X=X, **{name: np.array(NAMES)})
-        is_pooled(simulate("krylov", [sources.make(str(tmp_path / "x.npz"))], n_components=2), NAMES)
+        is_pooled_by_name(simulate("krylov", [sources.make(str(tmp_path / "x.npz"))], n_components=2), NAMES)
     np.savez(tmp_path / "x.npz", X=X, columns=np.array(NAMES[:3]))
     with pytest.raises(DataError, match=r"^columns of .*x\.npz must be 4, one for each column\. Got 3\."):
         sources.make(str(tmp_path / "x.npz"))
@@ -445,15 +445,15 @@ def test_every_algorithm_matches_by_name(name, columns):
     np.testing.assert_array_equal(found.transform(given[1]), plain.transform(parts[1][:, index]))
 
 
-def batches(order, names=NAMES, rows=X):
-    return [named(rows[i : i + 15], order, names) for i in range(0, len(rows), 15)]
+def named_batches(order, names=NAMES, rows=X):
+    return [named_rows(rows[i : i + 15], order, names) for i in range(0, len(rows), 15)]
 
 
 class TestStreams:
     rows = np.random.default_rng(3).standard_normal((60, 2)) @ np.random.default_rng(4).standard_normal((2, 4))
 
     def of(self, *orders, **asked):
-        streams = [batches(order, rows=self.rows + 0.01 * i) for i, order in enumerate(orders)]
+        streams = [named_batches(order, rows=self.rows + 0.01 * i) for i, order in enumerate(orders)]
         return track("st_miss", streams, n_components=2, **asked)
 
     def test_columns_are_matched_by_name(self, tmp_path):
@@ -466,14 +466,14 @@ class TestStreams:
         assert plain.feature_names_in_ is None
         loaded = TrackingResult.load(one.save(tmp_path / "result.npz"))
         assert loaded.feature_names_in_.tolist() == list(SORTED)
-        new = named(self.rows, ORDERS[1])
+        new = named_rows(self.rows, ORDERS[1])
         np.testing.assert_array_equal(loaded.transform(new), plain.transform(self.rows[:, index]))
         np.testing.assert_array_equal(loaded.complete(new), plain.complete(self.rows[:, index]))
 
     def test_a_named_array_is_cut_with_its_mask(self):
         missing = np.random.default_rng(5).random(self.rows.shape) < 0.2
         order = list(ORDERS[1])
-        cut = Stream(named(self.rows, order, site="east"), batch=15, missing=missing[:, order])
+        cut = Stream(named_rows(self.rows, order, site="east"), batch=15, missing=missing[:, order])
         found = track("st_miss", [cut], n_components=2)
         index = [NAMES.index(name) for name in SORTED]
         plain = track("st_miss", [Stream(self.rows[:, index], batch=15, missing=missing[:, index])], n_components=2)
@@ -487,11 +487,11 @@ class TestStreams:
         index = [NAMES.index(name) for name in wanted]
         noted = [
             dataclasses.replace(part, words={"note": "'x' in column note"})
-            for part in batches(ORDERS[1], rows=self.rows)
+            for part in named_batches(ORDERS[1], rows=self.rows)
         ]
         for streams in (
-            [batches(ORDERS[2], rows=self.rows), noted],
-            [Stream(named(self.rows, ORDERS[1]), batch=15)] * 2,
+            [named_batches(ORDERS[2], rows=self.rows), noted],
+            [Stream(named_rows(self.rows, ORDERS[1]), batch=15)] * 2,
         ):
             found = track("st_miss", streams, n_components=2, columns=wanted, mask=mask)
             plain = track("st_miss", [self.rows[:, index]] * 2, n_components=2, batch=15, mask=mask)
@@ -512,18 +512,18 @@ class TestStreams:
             track("st_miss", [self.rows], batch=15, n_components=1, columns="age")
 
     def test_other_columns_are_refused(self):
-        other = batches(range(4), (*NAMES[:3], "pulse"), self.rows)
+        other = named_batches(range(4), (*NAMES[:3], "pulse"), self.rows)
         with pytest.raises(
             DataError, match=r"^The columns of client 1 must be those of the clients before it, 4 by name\. Got 4, w"
         ):
-            track("st_miss", [batches(range(4), rows=self.rows), other], n_components=2)
-        late = [*batches(range(4), rows=self.rows)[:2], *other[2:]]
+            track("st_miss", [named_batches(range(4), rows=self.rows), other], n_components=2)
+        late = [*named_batches(range(4), rows=self.rows)[:2], *other[2:]]
         with pytest.raises(
             DataError, match=r"^The columns of client 0 at step 2 must be those of the batches before, 4 by name\. "
         ):
             track("st_miss", [late], n_components=2)
         with pytest.raises(DataError, match=r"^The columns of client 0 at step 2 .* Got 4 without names\. Give all"):
-            track("st_miss", [[*batches(range(4), rows=self.rows)[:2], self.rows[:15]]], n_components=2)
+            track("st_miss", [[*named_batches(range(4), rows=self.rows)[:2], self.rows[:15]]], n_components=2)
         noted = dataclasses.replace(late[0], words={"note": "'secret' in column note (line 2)"}, source="/home/x.csv")
         with pytest.raises(
             DataError, match=r"^The columns of client 0 at step 0 must be numbers\. Got text in column note"

@@ -22,7 +22,7 @@ print(flower_pca.__file__, result.status.ok, np.abs(result.mean_ - np.vstack(sha
 """
 
 
-def python(*words, folder, **environment):
+def python_from(*words, folder, **environment):
     """What Python prints that is called with these words, from a folder."""
     run = subprocess.run(
         [sys.executable, *map(str, words)],
@@ -41,12 +41,12 @@ def built(tmp_path_factory):
     """The unpacked source archive, and the wheel made from nothing else."""
     folder = tmp_path_factory.mktemp("built")
     build = ("-m", "hatchling", "build", "--directory", folder)
-    python(*build, "--target", "sdist", folder=ROOT)
+    python_from(*build, "--target", "sdist", folder=ROOT)
     (archive,) = folder.glob("*.tar.gz")
     with tarfile.open(archive) as opened:
         opened.extractall(folder, filter="data")
     source = folder / archive.name.removesuffix(".tar.gz")
-    python(*build, "--target", "wheel", folder=source)
+    python_from(*build, "--target", "wheel", folder=source)
     (wheel,) = folder.glob("*.whl")
     return source, wheel
 
@@ -76,11 +76,11 @@ def test_the_wheel_has_the_package_and_nothing_else(built):
 def test_the_wheel_works_where_it_is_installed(built, tmp_path):
     _, wheel = built
     pip = ("-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--disable-pip-version-check")
-    python(*pip, "--target", tmp_path / "here", wheel, folder=tmp_path)
-    said = python("-c", USE, folder=tmp_path, PYTHONPATH=str(tmp_path / "here"))
+    python_from(*pip, "--target", tmp_path / "here", wheel, folder=tmp_path)
+    said = python_from("-c", USE, folder=tmp_path, PYTHONPATH=str(tmp_path / "here"))
     assert said.split() == [str(tmp_path / "here/flower_pca/__init__.py"), "True", "True"]
     command = "import sys; from flower_pca.cli import console; sys.argv = ['flower-pca', '--version']; console()"
-    assert "0.1.0" in python("-c", command, folder=tmp_path, PYTHONPATH=str(tmp_path / "here"))
+    assert "0.1.0" in python_from("-c", command, folder=tmp_path, PYTHONPATH=str(tmp_path / "here"))
 
 
 def test_the_commands_for_a_lock_have_options_that_there_are(tmp_path):
@@ -92,5 +92,5 @@ def test_the_commands_for_a_lock_have_options_that_there_are(tmp_path):
     pytest.importorskip("uv")
     (tmp_path / "pyproject.toml").write_text('[project]\nname = "nothing"\nversion = "1"\n', encoding="utf-8")
     for command, beside in zip(commands, (["--offline"], ["--dry-run", "--no-index"]), strict=True):
-        python("-m", *command.split(), *beside, folder=tmp_path)
+        python_from("-m", *command.split(), *beside, folder=tmp_path)
     assert "://" not in (tmp_path / "lock.txt").read_text(encoding="utf-8")

@@ -33,15 +33,15 @@ SENTENCE = re.compile(r"^The algorithm .+ must be one .+: .+\. Got .+\. Use .+\.
 RULE = re.compile(r"^\S+ .+ must be .+\. Got .+\. .+\.$", re.DOTALL)
 
 
-def rows(n: int, seed: int) -> Array:
+def rows_of_two_causes(n: int, seed: int) -> Array:
     """Two causes, one of them in all columns and one in half of them; their own noise; and a mean."""
     rng = np.random.default_rng(seed)
     causes = np.array([[2.0, 1.5, -1.0, 1.0, 1.2, -1.4], [0.0, 0.0, 1.1, -1.0, 0.0, 0.8]])
     return np.asarray(rng.standard_normal((n, 2)) * [3.0, 1.5] @ causes + 0.1 * rng.standard_normal((n, 6)) + 3.0)
 
 
-UNLIKE = [rows(30, 1), rows(24, 2), rows(20, 3)]
-ALIKE = [rows(24, 1)] * 3  # any of which say what all do
+UNLIKE = [rows_of_two_causes(30, 1), rows_of_two_causes(24, 2), rows_of_two_causes(20, 3)]
+ALIKE = [rows_of_two_causes(24, 1)] * 3  # any of which say what all do
 GAPPY = [X.copy() for X in UNLIKE]
 for _i, _X in enumerate(GAPPY):
     _X[_i::7, 2 + _i] = np.nan
@@ -65,7 +65,7 @@ def with_indicators(shards: list[Array]) -> list[Array]:
     return [np.column_stack([X, *((rows["kind"] == kind) * 1.0 for kind in ("high", "low"))]) for X, rows in tables]
 
 
-def filled(shards: list[Array], missing: str) -> list[Array]:
+def gaps_filled(shards: list[Array], missing: str) -> list[Array]:
     if missing == "own_mean":
         return [np.where(np.isnan(X), np.nanmean(X, axis=0), X) for X in shards]
     mean = np.nanmean(np.vstack(shards), axis=0)
@@ -121,7 +121,7 @@ FEW = {
 }
 
 
-def algorithm(name: str, options: tuple[str, ...]) -> Any:
+def precise_enough(name: str, options: tuple[str, ...]) -> Any:
     """As precise as the options leave room for, and of few rounds under a budget."""
     own = dict(FEW.get(name, {}))
     if "levels" in options and "rank" in own:
@@ -133,7 +133,7 @@ def algorithm(name: str, options: tuple[str, ...]) -> Any:
     return make(name, **own)
 
 
-def exact(stage: Stage[Any]) -> bool:
+def finds_what_lapack_does(stage: Stage[Any]) -> bool:
     """Whether it finds what LAPACK does."""
     return stage.measured and stage.orthonormal and not compatible.by_medians(stage) and not isinstance(stage, Average)
 
@@ -179,9 +179,9 @@ def check(name: str, options: tuple[str, ...], folder: Any) -> None:
     shards = next((option.shards for option in chosen if option.shards is not None), UNLIKE)
     if any(option.shards is ALIKE for option in chosen):
         shards = [shards[0]] * 3
-    stage = algorithm(name, options)
+    stage = precise_enough(name, options)
     lacking = compatible.missing(stage, *(option.on for option in chosen))
-    found, refusal = answer(stage, shards, asked, folder)
+    found, refusal = result_or_why(stage, shards, asked, folder)
     if lacking:
         assert SENTENCE.match(refusal)
         assert lacking[0].words in refusal
@@ -192,7 +192,7 @@ def check(name: str, options: tuple[str, ...], folder: Any) -> None:
         assert_right(found, stage, shards, asked, max(option.near for option in chosen))
 
 
-def answer(stage: Any, shards: list[Array], asked: dict[str, Any], folder: Any) -> tuple[Any, str]:
+def result_or_why(stage: Any, shards: list[Array], asked: dict[str, Any], folder: Any) -> tuple[Any, str]:
     """The result, or why there is none."""
     try:
         return run(stage, shards, asked, folder), ""
@@ -217,16 +217,16 @@ def by_share(sizes: Array, means: Array) -> Array:
     return np.concatenate([sizes[:6], np.sqrt(means[6:])])
 
 
-def framed(stage: Any, shards: list[Array], asked: dict[str, Any]) -> Array:
+def prepared_by_hand(stage: Any, shards: list[Array], asked: dict[str, Any]) -> Array:
     """The rows of all clients, gaps filled, centred and scaled by hand."""
     there, missing = shards, asked.get("missing", "error")
     if compatible.by_medians(stage):
         if missing == "own_mean":
-            there = filled(shards, missing)
+            there = gaps_filled(shards, missing)
         centre, sizes = medians(there, asked)
         return (np.vstack([np.where(np.isnan(X), centre, X) for X in there]) - centre) / sizes
     if missing != "error":
-        shards = filled(shards, missing)
+        shards = gaps_filled(shards, missing)
         there = shards if missing == "own_mean" else there
     X, seen = np.vstack(shards), np.vstack(there)
     scale, centre = asked.get("scale"), stage.centers or bool({"scale", "levels"} & set(asked))
@@ -245,10 +245,10 @@ def plainly(stage: Stage[Any], framed: bytes, ends: tuple[int, ...], limit: floa
 def assert_right(found: Any, stage: Any, shards: list[Array], asked: dict[str, Any], near: float) -> None:
     if "levels" in asked:
         shards = with_indicators(shards)
-    F = framed(stage, shards, asked)
+    F = prepared_by_hand(stage, shards, asked)
     X = np.vstack(shards)
     ends = np.cumsum([len(S) for S in shards])[:-1]
-    if exact(stage):
+    if finds_what_lapack_does(stage):
         s, V = np.linalg.svd(F, full_matrices=False)[1:]
         variances = s[:K] ** 2 / (len(X) - 1)
         np.testing.assert_allclose(found.explained_variance_, variances, rtol=10.0 * near)
@@ -314,7 +314,7 @@ def test_two_options(name: str, one: str, other: str, tmp_path: Any) -> None:
         check(name, (one, other), tmp_path)
 
 
-STREAMS = [np.vstack([rows(20, 10 * i + t) for t in range(6)]) for i in range(3)]
+STREAMS = [np.vstack([rows_of_two_causes(20, 10 * i + t) for t in range(6)]) for i in range(3)]
 STEPS = {
     "mask": {"mask": True},
     "channel": {"channel": "air(noise_std=1e-7)"},

@@ -48,31 +48,31 @@ def averaged_components(shards, k, signs):
     return np.linalg.qr((first + np.array(signs)[:, None] * second).T)[0].T
 
 
-def error(answer, shards, k=3):
+def sine_to_pooled(answer, shards, k=3):
     return sine(answer, pooled(shards).components[:k])
 
 
-def ours(name, shards, k=3):
+def our_error(name, shards, k=3):
     result = simulate(name, shards, n_components=k, tol=1e-12)
     assert result.status.ok, result.status
-    return error(result.components_, shards, k)
+    return sine_to_pooled(result.components_, shards, k)
 
 
 @every("name", OURS)
 def test_means_that_are_shifted(name):
-    assert error(stacked_factors(equal_clients(0).shards, 3), equal_clients(0).shards) <= 1e-7
+    assert sine_to_pooled(stacked_factors(equal_clients(0).shards, 3), equal_clients(0).shards) <= 1e-7
     shards = shifted_clients(0).shards
-    assert error(stacked_factors(shards, 3), shards) > 0.5
-    assert ours(name, shards) <= 1e-7
+    assert sine_to_pooled(stacked_factors(shards, 3), shards) > 0.5
+    assert our_error(name, shards) <= 1e-7
 
 
 @pytest.mark.parametrize("name", OURS)
 def test_sizes_that_are_unequal(name):
     equal = evenly(np.vstack(separated(0).shards), 4)
-    assert error(weighted_scatter(equal, 3), equal) <= 1e-7
+    assert sine_to_pooled(weighted_scatter(equal, 3), equal) <= 1e-7
     shards = three_clients(0).shards
-    assert error(weighted_scatter(shards, 3), shards) > 1e-2
-    assert ours(name, shards) <= 1e-7
+    assert sine_to_pooled(weighted_scatter(shards, 3), shards) > 1e-2
+    assert our_error(name, shards) <= 1e-7
 
 
 @every("name", OURS)
@@ -80,6 +80,6 @@ def test_sizes_that_are_unequal(name):
 def test_components_that_are_not_aligned(case, name):
     shards = sign_flipped(0).shards if case == "flipped" else evenly(np.vstack(separated(0).shards), 2)
     X = shards[0]
-    assert error(averaged_components([X, X], 3, [1, 1, 1]), [X]) <= 1e-7
-    assert error(averaged_components(shards, 3, [1, -1, 1]), shards) > 0.5
-    assert ours(name, shards) <= 1e-7
+    assert sine_to_pooled(averaged_components([X, X], 3, [1, 1, 1]), [X]) <= 1e-7
+    assert sine_to_pooled(averaged_components(shards, 3, [1, -1, 1]), shards) > 0.5
+    assert our_error(name, shards) <= 1e-7

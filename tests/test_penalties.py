@@ -80,15 +80,15 @@ def test_the_guard_rises_where_steps_no_longer_fall_and_only_under_masks() -> No
     assert faps.next_guard(0.0, still, 41) == 0.0
     assert faps.next_guard(0.985, still, 80) == pytest.approx(0.98875)
     assert faps.newest(still, 0.2) == (*still[1:], 0.2)
-    algorithm, model = make(MEASURED), _model()
-    states = [algorithm.start(model), algorithm.start(_model(summed=True))]
+    algorithm, model = make(MEASURED), _six_columns()
+    states = [algorithm.start(model), algorithm.start(_six_columns(summed=True))]
     turning = np.random.default_rng(0).standard_normal((40, 6, 2))
     for Y in turning:
         states = [algorithm.server(state, {"Y": Y}, frozenset()) for state in states]
     assert [float(algorithm.broadcast(state)["guard"]) for state in states] == [0.0, 0.25]
 
 
-def _model(summed: bool = False) -> Any:
+def _six_columns(summed: bool = False) -> Any:
     from flower_pca.core.model import Model
 
     return Model(n_components=2, center=True, scale=None, seed=0, n=9, d=6, basis=np.eye(6)[:, :2], summed=summed)

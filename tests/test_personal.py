@@ -34,11 +34,11 @@ SEEDS = pytest.mark.parametrize("seed", [0, 1])
 SMALL = Setting(d=12, r1=2, r2=3, clients=12)
 
 
-def drawn(seed: int, n: int = 300, setting: Setting = SMALL) -> Split:
+def small_setting(seed: int, n: int = 300, setting: Setting = SMALL) -> Split:
     return setting.draw(problems.halves(setting.clients, n), seed)[0]
 
 
-def run(algorithm: Any, shards: list[Any], r1: int, *, seed: int = 900, **settings: Any) -> PersonalResult:
+def run_personal(algorithm: Any, shards: list[Any], r1: int, *, seed: int = 900, **settings: Any) -> PersonalResult:
     result = simulate(algorithm, shards, n_components=r1, seed=seed, **{"center": False, **settings})
     assert isinstance(result, PersonalResult)
     return result
@@ -68,7 +68,7 @@ def optimum(S: list[Array], r1: int, r2: int, weights: Array | None = None) -> t
 @functools.cache
 def weighed(seed: int, weights: str) -> tuple[Split, Array, Array, float]:
     """Clients, their rows, and the optimum."""
-    split = drawn(seed)
+    split = small_setting(seed)
     sizes = np.array([len(X) for X in split.shards], dtype=float)
     best = optimum(methods.covariances(split.shards), 2, 3, sizes if weights == "samples" else None)
     return split, sizes, *best
@@ -79,7 +79,7 @@ def weighed(seed: int, weights: str) -> tuple[Split, Array, Array, float]:
 def test_every_start_leads_to_the_optimum(init: str, weights: str, seed: int) -> None:
     split, sizes, U, best = weighed(seed, weights)
     S = methods.covariances(split.shards)
-    result = run(ExactPerPCA(local_components=3, init=init, weights=weights, tol=1e-9), split.shards, 2)
+    result = run_personal(ExactPerPCA(local_components=3, init=init, weights=weights, tol=1e-9), split.shards, 2)
     assert result.status.outcome is Outcome.CONVERGED
     assert sine(result.components_, U.T) <= 1e-6
     assert objective(S, result.components_.T, 3, sizes if weights == "samples" else None) >= best * (1.0 - 1e-13)
@@ -89,29 +89,31 @@ def test_every_start_leads_to_the_optimum(init: str, weights: str, seed: int) ->
 
 @pytest.mark.parametrize(("retraction", "seed"), [("polar", 0), ("qr", 1)])
 def test_choice_one_has_the_same_fixed_points(retraction: str, seed: int) -> None:
-    split = drawn(seed)
+    split = small_setting(seed)
     U, best = optimum(methods.covariances(split.shards), 2, 3)
-    result = run(PerPCA(local_components=3, retraction=retraction, tol=1e-7, max_rounds=5000), split.shards, 2)
+    result = run_personal(PerPCA(local_components=3, retraction=retraction, tol=1e-7, max_rounds=5000), split.shards, 2)
     assert result.status.ok
     assert sine(result.components_, U.T) <= 1e-5
     assert objective(methods.covariances(split.shards), result.components_.T, 3) >= best * (1.0 - 1e-9)
 
 
 def test_choice_two_is_off_by_more_the_longer_its_step() -> None:
-    split = drawn(3, setting=Setting(d=8, r1=2, r2=2, clients=6))
+    split = small_setting(3, setting=Setting(d=8, r1=2, r2=2, clients=6))
     _, best = optimum(methods.covariances(split.shards), 2, 2)
     S, gaps = methods.covariances(split.shards), []
     for step in (0.3, 1.0, 10.0):
-        result = run(PerPCA(local_components=2, choice=2, step=step, tol=1e-8, max_rounds=5000), split.shards, 2)
+        result = run_personal(
+            PerPCA(local_components=2, choice=2, step=step, tol=1e-8, max_rounds=5000), split.shards, 2
+        )
         assert result.status.ok
         gaps.append(1.0 - objective(S, result.components_.T, 2) / best)
     assert 1e-10 < gaps[0] < gaps[1] < gaps[2] < 1e-2
 
 
 def test_a_scale_free_step_does_not_see_the_units() -> None:
-    split = drawn(4)
+    split = small_setting(4)
     shards = {c: [c * X for X in split.shards] for c in (1e-3, 1e3)}
-    a, b = (run("per_pca(local_components=3, tol=1e-6, max_rounds=5000)", X, 2) for X in shards.values())
+    a, b = (run_personal("per_pca(local_components=3, tol=1e-6, max_rounds=5000)", X, 2) for X in shards.values())
     assert a.status.ok
     assert b.status.ok
     assert sine(a.components_, b.components_) <= 1e-4
@@ -127,7 +129,7 @@ def test_the_objective_never_falls(acceleration: str, steps: int) -> None:
     algorithm = ExactPerPCA(
         local_components=2, init="random", acceleration=acceleration, local_steps=steps, tol=0.0, max_rounds=80
     )
-    result = run(algorithm, shards, 2)
+    result = run_personal(algorithm, shards, 2)
     told = [r.metrics["objective"] for r in result.history.of("exact_per_pca")]
     assert len(told) == 80 or result.status.ok  # to the precision of the data
     assert min(np.diff(told)) >= -1e-12 * told[-1]
@@ -155,16 +157,16 @@ def rounds_to(split: Split, algorithm: ExactPerPCA, best: float, gap: float, *, 
 
 def test_few_rounds_are_enough_on_balanced_clients() -> None:
     """Limits of this project's reference: 8 from projectors, 60 from a random start."""
-    split = drawn(5, 1000, Setting(clients=40))
+    split = small_setting(5, 1000, Setting(clients=40))
     best = optimum(methods.covariances(split.shards), split.U.shape[1], 10)[1]
     for init, limit in (("projection", 8), ("upload", 8), ("random", 60)):
         assert rounds_to(split, ExactPerPCA(local_components=10, init=init), best, 1e-8, limit=limit) <= limit
 
 
 def test_a_fifth_of_the_clients_a_round_is_enough_with_cached_sums() -> None:
-    split = drawn(6, 500, Setting(r2=4, clients=40))
+    split = small_setting(6, 500, Setting(r2=4, clients=40))
     U, _ = optimum(methods.covariances(split.shards), 2, 4)
-    result = run(ExactPerPCA(local_components=4, tol=0.0, max_rounds=156), split.shards, 2, participation=0.2)
+    result = run_personal(ExactPerPCA(local_components=4, tol=0.0, max_rounds=156), split.shards, 2, participation=0.2)
     distance = 2.0 * np.linalg.norm(U - result.components_.T @ (result.components_ @ U)) ** 2
     assert distance <= 1e-5
     counts = [r.answered for r in result.history.of("exact_per_pca")]
@@ -184,7 +186,7 @@ def test_rates_are_those_of_theory() -> None:
 def test_theta_of_the_true_rank_is_that_of_the_axes() -> None:
     """Each of ten axes is the own one of 2 of 20 clients: lambda_max = 0.1."""
     split, _ = Setting(d=30, r1=1, r2=1, clients=20, noise=0.0, axes=10).draw(200, seed=1)
-    result = run("exact_per_pca", split.shards, 1)
+    result = run_personal("exact_per_pca", split.shards, 1)
     assert abs(result.theta_ - 0.9) <= 1e-3
     assert abs(result.theta_estimate_ - 0.9) <= 1e-3
     assert abs(split.theta - 0.9) <= 1e-12
@@ -220,22 +222,22 @@ def test_low_memory_and_d_by_d_forms_give_the_same_run() -> None:
     setting = Setting(d=80, r1=2, r2=2, clients=5, shared=4.0, own=4.0)
     split = setting.draw(30, seed=10)[0]
     U, _ = optimum(methods.covariances(split.shards), 2, 2)
-    result = run(ExactPerPCA(local_components=2, tol=1e-12, init="upload"), split.shards, 2)
+    result = run_personal(ExactPerPCA(local_components=2, tol=1e-12, init="upload"), split.shards, 2)
     assert sine(result.components_, U.T) <= 1e-10
 
 
 def test_subspace_iteration_stands_in_where_no_side_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    split = drawn(11)
-    dense = run("exact_per_pca(local_components=3, tol=1e-9)", split.shards, 2)
+    split = small_setting(11)
+    dense = run_personal("exact_per_pca(local_components=3, tol=1e-9)", split.shards, 2)
     monkeypatch.setattr(deflation, "_SIDE", 3)
-    wide = run("exact_per_pca(local_components=3, tol=1e-9)", split.shards, 2)
+    wide = run_personal("exact_per_pca(local_components=3, tol=1e-9)", split.shards, 2)
     assert sine(dense.components_, wide.components_) <= 1e-7
 
 
 @SEEDS
 def test_clients_with_fewer_rows_than_components(seed: int) -> None:
     split = SMALL.draw([300, 200, 3, 2, 1, *[150] * 7], seed)[0]
-    result = run("exact_per_pca(local_components=3, weights='samples')", split.shards, 2)
+    result = run_personal("exact_per_pca(local_components=3, weights='samples')", split.shards, 2)
     assert result.status.ok
     ranks = [len(result.own_components(i)) for i in range(12)]
     assert ranks == [3, 3, 3, 2, 1, *[3] * 7]
@@ -244,7 +246,7 @@ def test_clients_with_fewer_rows_than_components(seed: int) -> None:
         rank = min(3, len(split.shards[i]))
         assert sine(result.own_components(i), methods.own(S[i], result.components_.T, rank).T) <= 1e-8
         assert result.reconstruction_error(split.shards[i], client=i) <= 1e-20 * np.trace(S[i]) + 1e-24
-    assert run("per_pca(local_components=3, max_rounds=30)", split.shards, 2).error_ > 0.0
+    assert run_personal("per_pca(local_components=3, max_rounds=30)", split.shards, 2).error_ > 0.0
 
 
 @pytest.mark.parametrize("spec", ["per_pca(local_components=3, max_rounds=30)", "exact_per_pca(local_components=3)"])
@@ -264,14 +266,14 @@ def test_no_client_has_more_own_components_than_its_rows_span(spec: str) -> None
 
 
 def test_a_client_that_joins_late_or_leaves_is_no_trouble() -> None:
-    split = drawn(12)
+    split = small_setting(12)
     shards = split.shards[:4]
-    late = run(
+    late = run_personal(
         "exact_per_pca(local_components=3, tol=1e-9)", shards, 2, participation=lambda m: range(3 if m < 4 else 4)
     )
     U, _ = optimum(methods.covariances(shards), 2, 3)
     assert sine(late.components_, U.T) <= 1e-6
-    left = run(
+    left = run_personal(
         "exact_per_pca(local_components=3, tol=1e-9)", shards, 2, participation=lambda m: range(4 if m < 4 else 3)
     )
     U, _ = optimum(methods.covariances(shards[:3]), 2, 3)
@@ -279,37 +281,37 @@ def test_a_client_that_joins_late_or_leaves_is_no_trouble() -> None:
 
 
 def test_no_own_components_is_one_pca_of_the_mean_covariance() -> None:
-    split = drawn(13)
+    split = small_setting(13)
     top = methods.top(np.mean(methods.covariances(split.shards), axis=0), 2)
-    result = run("exact_per_pca(local_components=0, tol=1e-10)", split.shards, 2)
+    result = run_personal("exact_per_pca(local_components=0, tol=1e-10)", split.shards, 2)
     assert sine(result.components_, top.T) <= 1e-8
     assert result.own_components(0).shape == (0, 12)
 
 
 def test_a_given_start_is_where_the_run_begins() -> None:
-    split = drawn(14)
-    first = run("exact_per_pca(local_components=3, tol=1e-10)", split.shards, 2)
-    again = run(ExactPerPCA(local_components=3, given=first.components_.T), split.shards, 2)
+    split = small_setting(14)
+    first = run_personal("exact_per_pca(local_components=3, tol=1e-10)", split.shards, 2)
+    again = run_personal(ExactPerPCA(local_components=3, given=first.components_.T), split.shards, 2)
     assert again.rounds == 4 < first.rounds  # as many as theta takes
     assert "given" not in again.algorithm
     for given in (np.eye(12), np.full((12, 2), np.nan)):
         with pytest.raises(ConfigError, match="given of exact_per_pca must be 12 x 2 finite numbers, of rank 2"):
-            run(ExactPerPCA(given=given), split.shards, 2)
+            run_personal(ExactPerPCA(given=given), split.shards, 2)
 
 
 def test_rotations_of_all_rows_rotate_the_result() -> None:
-    split, R = drawn(15), rotation(12, 5)
+    split, R = small_setting(15), rotation(12, 5)
     given = np.linalg.qr(np.random.default_rng(6).standard_normal((12, 2)))[0]
-    a = run(ExactPerPCA(local_components=3, given=given, tol=1e-9), split.shards, 2)
-    b = run(ExactPerPCA(local_components=3, given=R.T @ given, tol=1e-9), [X @ R for X in split.shards], 2)
+    a = run_personal(ExactPerPCA(local_components=3, given=given, tol=1e-9), split.shards, 2)
+    b = run_personal(ExactPerPCA(local_components=3, given=R.T @ given, tol=1e-9), [X @ R for X in split.shards], 2)
     assert sine(a.components_ @ R, b.components_) <= 1e-7
     assert sine(a.own_components(0) @ R, b.own_components(0)) <= 1e-7
     assert abs(a.error_ - b.error_) <= 1e-10 * a.error_
 
 
 def test_what_a_result_says_holds_for_the_rows(tmp_path: Any) -> None:
-    split = drawn(16)
-    r = run("exact_per_pca(local_components=3)", split.shards, 2, scale="std", center=True)
+    split = small_setting(16)
+    r = run_personal("exact_per_pca(local_components=3)", split.shards, 2, scale="std", center=True)
     X = split.shards[1]
     F, V = (X - r.mean_) / r.scale_, r.own_components(1)
     parts = r.split(X, client=1)
@@ -346,9 +348,9 @@ def test_what_a_result_says_holds_for_the_rows(tmp_path: Any) -> None:
 
 
 def test_the_estimate_of_theta_needs_no_own_components() -> None:
-    split = drawn(17)
-    open_ = run("exact_per_pca(local_components=3, tol=1e-8)", split.shards, 2)
-    closed = run("exact_per_pca(local_components=3, tol=1e-8)", split.shards, 2, private=range(12))
+    split = small_setting(17)
+    open_ = run_personal("exact_per_pca(local_components=3, tol=1e-8)", split.shards, 2)
+    closed = run_personal("exact_per_pca(local_components=3, tol=1e-8)", split.shards, 2, private=range(12))
     assert closed.own == {}
     assert closed.theta_ == closed.theta_estimate_ >= open_.theta_ - 1e-12
     assert closed.theta_ - open_.theta_ <= 0.02
@@ -356,48 +358,53 @@ def test_the_estimate_of_theta_needs_no_own_components() -> None:
 
 def test_a_start_from_uploads_needs_one_at_least() -> None:
     stage = make("exact_per_pca(init='upload')")
-    state = stage.start(_model())
+    state = stage.start(_five_columns())
     with pytest.raises(ProtocolError, match="Components for init='upload' must be sent by at least one node"):
         stage.server(state, {0: {"E": np.empty((5, 0))}}, frozenset({0}))
 
 
-def _model() -> Any:
+def _five_columns() -> Any:
     from flower_pca.core.model import Model
 
     return Model(n_components=1, center=False, scale=None, seed=0, d=5, n=9, basis=np.eye(5)[:, :1])
 
 
 def test_sampled_clients_leave_noise_in_per_pca_but_no_trouble() -> None:
-    split = drawn(18)
+    split = small_setting(18)
     U, _ = optimum(methods.covariances(split.shards), 2, 3)
-    result = run("per_pca(local_components=3, max_rounds=300, tol=0.0)", split.shards, 2, participation=0.5)
+    result = run_personal("per_pca(local_components=3, max_rounds=300, tol=0.0)", split.shards, 2, participation=0.5)
     assert 1e-8 < 2.0 * np.linalg.norm(U - result.components_.T @ (result.components_ @ U)) ** 2 < 1e-1
     assert sorted(result.own) == list(range(12))
 
 
 def test_clients_that_keep_leaving_end_a_run_with_an_error_or_a_status() -> None:
     """Its closing message needs answers, so it must not be sent again for ever."""
-    shards, algorithm = drawn(19).shards[:3], "exact_per_pca(local_components=2, max_rounds=49)"
+    shards, algorithm = small_setting(19).shards[:3], "exact_per_pca(local_components=2, max_rounds=49)"
 
     def present(number: int, size: int) -> list[int]:
         assert number < 200, "the run does not end"
         return [(number + i) % 3 for i in range(size)]
 
     with pytest.raises(NotEnoughNodes, match="The set of clients must be stable"):
-        run(algorithm, shards, 2, participation=lambda m: present(m, 1))
-    assert run(algorithm, shards, 2, participation=lambda m: present(m, 2)).status.outcome is Outcome.CLIENTS_CHANGED
+        run_personal(algorithm, shards, 2, participation=lambda m: present(m, 1))
+    assert (
+        run_personal(algorithm, shards, 2, participation=lambda m: present(m, 2)).status.outcome
+        is Outcome.CLIENTS_CHANGED
+    )
 
 
 @pytest.mark.parametrize("apart", [1.0, 4.0])
 def test_steps_grow_while_the_objective_does(apart: float) -> None:
     """The largest client makes the steps of all others short: the default finds its way without a step given."""
-    split = drawn(7)
+    split = small_setting(7)
     shards = [X * (apart if i == 0 else 1.0) for i, X in enumerate(split.shards)]
     start = "per_pca(local_components=3, init='random', tol=1e-6, max_rounds="
-    own = run(f"{start}6000)", shards, 2)  # rounding may say how many it takes: a thousand or three
+    own = run_personal(f"{start}6000)", shards, 2)  # rounding may say how many it takes: a thousand or three
     assert own.status.outcome is Outcome.CONVERGED
-    assert run(f"{start}{own.rounds}, step=0.5)", shards, 2).rounds == own.rounds  # it has not come to rest earlier
-    best = run("exact_per_pca(local_components=3, init='random', tol=1e-9)", shards, 2)
+    assert (
+        run_personal(f"{start}{own.rounds}, step=0.5)", shards, 2).rounds == own.rounds
+    )  # it has not come to rest earlier
+    best = run_personal("exact_per_pca(local_components=3, init='random', tol=1e-9)", shards, 2)
     assert own.error_ <= best.error_ * (1.0 + 1e-3)
 
 
@@ -407,15 +414,16 @@ def test_steps_come_to_rest_where_growing_again_leads_round_in_a_circle(tol: flo
     covariances, _ = small.perturbed(float(np.arcsin(12.0**-0.5)), small.RHO, small.EPSILON)
     shards = [small.four_rows(C) for C in covariances]
     start = f"per_pca(local_components=1, tol={tol}, max_rounds="
-    result = run(f"{start}{limit})", shards, 1)
+    result = run_personal(f"{start}{limit})", shards, 1)
     assert result.status.outcome is Outcome.CONVERGED
-    best = run(f"{start}1000, step=1.0)", shards, 1)
+    best = run_personal(f"{start}1000, step=1.0)", shards, 1)
     assert sine(result.components_, best.components_) <= 1e3 * tol
 
 
 def test_steps_of_choice_2_stay_as_their_fixed_point_depends_on_them() -> None:
-    split = drawn(7)
+    split = small_setting(7)
     free, given = (
-        run(f"per_pca(local_components=3, choice=2, max_rounds=20{s})", split.shards, 2) for s in ("", ", step=0.5")
+        run_personal(f"per_pca(local_components=3, choice=2, max_rounds=20{s})", split.shards, 2)
+        for s in ("", ", step=0.5")
     )
     np.testing.assert_array_equal(free.components_, given.components_)

@@ -14,8 +14,8 @@ from cases import every
 from fake_grid import FakeGrid, app_of, in_a_run
 from results import own_counts
 from scipy import sparse
-from test_personal_numbers import SHARDS, SHARED, TRUE, D, problem
-from test_personal_span import shards as degenerate
+from test_personal_numbers import SHARDS, SHARED, TRUE, D, unequal_problem
+from test_personal_span import shards_of_all_ranks as degenerate
 
 from benchmarks import own_numbers
 from flower_pca import ExactPerPCA, PCAResult, PersonalResult, ProtocolError, registry, simulate
@@ -33,7 +33,7 @@ CHOSEN = f"{SAID}: 0 at 2 clients, 1 at 2 clients, 3 at 2 clients"
 UNTOLD = f"{SAID}; how many is told by nodes that agree by share_own, or under masks"
 
 
-def run(algorithm: Any = AUTO, shards: Any = SHARDS, **settings: Any) -> PersonalResult:
+def run_chosen(algorithm: Any = AUTO, shards: Any = SHARDS, **settings: Any) -> PersonalResult:
     result = simulate(algorithm, shards, **{"n_components": 2, "seed": 7, "center": False, **settings})
     assert isinstance(result, PersonalResult)
     return result
@@ -51,7 +51,7 @@ def run(algorithm: Any = AUTO, shards: Any = SHARDS, **settings: Any) -> Persona
     ],
 )
 def test_the_planted_numbers_are_found(algorithm: str, answers: str) -> None:
-    result = run(algorithm, answers=answers)
+    result = run_chosen(algorithm, answers=answers)
     assert own_counts(result) == list(TRUE)
     assert sine(result.components_, SHARED.T) <= 0.05
     assert result.choices[-1] == CHOSEN
@@ -60,18 +60,18 @@ def test_the_planted_numbers_are_found(algorithm: str, answers: str) -> None:
 
 @pytest.mark.parametrize(("n", "seed"), [(60, 1), (1000, 2), (60, 3)])
 def test_they_are_found_in_other_draws(seed: int, n: int) -> None:
-    shards, shared, _ = problem(seed, n)
-    result = run(AUTO, shards)
+    shards, shared, _ = unequal_problem(seed, n)
+    result = run_chosen(AUTO, shards)
     assert own_counts(result) == list(TRUE)
     assert sine(result.components_, shared.T) <= 0.05
 
 
 @pytest.mark.parametrize("seed", [4, 5])
 def test_noise_that_differs_by_column_is_no_direction(seed: int) -> None:
-    shards, _, _ = problem(seed, 400)
+    shards, _, _ = unequal_problem(seed, 400)
     noise = np.random.default_rng(seed)
     uneven = [X + noise.standard_normal(X.shape) * np.linspace(0.2, 0.4, D) for X in shards]
-    assert own_counts(run(AUTO, uneven)) == list(TRUE)
+    assert own_counts(run_chosen(AUTO, uneven)) == list(TRUE)
 
 
 def deviations(kind: str, d: int) -> Array:
@@ -86,7 +86,7 @@ def deviations(kind: str, d: int) -> Array:
 def test_each_column_is_judged_by_its_own_noise(kind: str, n: int, d: int) -> None:
     """With rows enough to regress columns on each other, and with fewer."""
     shards, shared = own_numbers.problem(deviations(kind, d), n, seed=1)
-    result = run(AUTO, shards)
+    result = run_chosen(AUTO, shards)
     assert own_counts(result) == list(own_numbers.TRUE)
     assert sine(result.components_, shared.T) <= 0.15
     assert len(result.history) <= 30
@@ -115,19 +115,19 @@ def test_columns_of_zeros_and_those_that_are_sums_of_others_have_no_noise() -> N
 def test_a_poor_start_is_put_right() -> None:
     """U moves on from where it began, and what a client sees of it is looked at again."""
     given = np.linalg.qr(SHARED + 0.4 * np.random.default_rng(13).standard_normal(SHARED.shape))[0]
-    result = run(ExactPerPCA(local_components="auto", given=given))
+    result = run_chosen(ExactPerPCA(local_components="auto", given=given))
     assert own_counts(result) == list(TRUE)
     assert sine(result.components_, SHARED.T) <= 0.05
 
 
 def test_a_client_that_does_not_see_what_is_shared_takes_all_that_it_has() -> None:
     X = SHARDS[1] - SHARDS[1] @ SHARED @ SHARED.T
-    assert own_counts(run(AUTO, [*SHARDS, X])) == [*TRUE, 1]
+    assert own_counts(run_chosen(AUTO, [*SHARDS, X])) == [*TRUE, 1]
 
 
 @pytest.mark.slow
 def test_masks_choose_the_same_and_tell_how_many() -> None:
-    plain, masked = run(answers="fixed"), run(answers="fixed", mask=True)
+    plain, masked = run_chosen(answers="fixed"), run_chosen(answers="fixed", mask=True)
     assert own_counts(masked) == own_counts(plain) == list(TRUE)
     assert masked.choices[-1] == CHOSEN
     assert sine(plain.components_, masked.components_) <= 1e-8
@@ -136,7 +136,7 @@ def test_masks_choose_the_same_and_tell_how_many() -> None:
 @pytest.mark.parametrize("frame", [Frame(), Frame(np.linspace(-1.0, 1.0, D), np.linspace(0.5, 2.0, D))])
 @pytest.mark.parametrize("n", [20, 41, 300])
 def test_held_out_residuals_are_those_of_numpy(n: int, frame: Frame) -> None:
-    X = problem(6, n)[0][2]
+    X = unequal_problem(6, n)[0][2]
     data = LocalData(X).in_frame(frame)
     columns = np.linspace(0.5, 1.5, D)
     directions = held_out.directions(fixed.parts(data), 6)
@@ -167,14 +167,14 @@ def test_held_out_residuals_are_those_of_numpy(n: int, frame: Frame) -> None:
 @pytest.mark.slow
 def test_a_client_with_too_few_rows_takes_one_and_the_result_says_so() -> None:
     shards = [*SHARDS, SHARDS[2][:19], SHARDS[0][:20]]
-    result = run(AUTO, shards)
+    result = run_chosen(AUTO, shards)
     assert own_counts(result) == [*TRUE, 1, 0]
     assert result.choices[-1] == (
         f"{SAID}: 0 at 3 clients, 1 at 2 clients, 3 at 2 clients, 1 at 1 client that has fewer than 20 rows, too few "
         "to hold some out"
     )
     for X in (SHARDS[2][:19], SHARDS[3][:5]):
-        few = run(AUTO, [*SHARDS, X], mask=True)
+        few = run_chosen(AUTO, [*SHARDS, X], mask=True)
         assert few.choices[-1] == result.choices[-1].replace("0 at 3", "0 at 2")
 
 
@@ -182,7 +182,7 @@ def test_a_client_with_too_few_rows_takes_one_and_the_result_says_so() -> None:
 @pytest.mark.filterwarnings("ignore:theta must be:UserWarning")
 def test_no_client_takes_more_than_its_rows_span(algorithm: str) -> None:
     """Of full rank, of three rows, of one, of rank one, of shared directions only, of zeros."""
-    result = run(algorithm, degenerate(), seed=3)
+    result = run_chosen(algorithm, degenerate(), seed=3)
     U = result.components_.T
     for i, X in enumerate(degenerate()):
         own = result.own_components(i)
@@ -193,9 +193,9 @@ def test_no_client_takes_more_than_its_rows_span(algorithm: str) -> None:
 @pytest.mark.filterwarnings("ignore:theta must be:UserWarning")
 def test_no_more_are_taken_than_there_are_columns_beside_the_shared_ones() -> None:
     narrow = [X[:, :3] for X in SHARDS]
-    assert max(own_counts(run(AUTO, narrow))) <= 1
-    assert own_counts(run(AUTO, narrow, n_components=3)) == [0] * 6
-    assert own_counts(run(AUTO, [X[:, :1] for X in SHARDS], n_components=1)) == [0] * 6
+    assert max(own_counts(run_chosen(AUTO, narrow))) <= 1
+    assert own_counts(run_chosen(AUTO, narrow, n_components=3)) == [0] * 6
+    assert own_counts(run_chosen(AUTO, [X[:, :1] for X in SHARDS], n_components=1)) == [0] * 6
 
 
 def test_rows_without_noise_give_their_rank() -> None:
@@ -205,7 +205,7 @@ def test_rows_without_noise_give_their_rank() -> None:
         rng.standard_normal((60, 2)) @ Q[:2] + 2.0 * rng.standard_normal((60, r)) @ Q[2 + 3 * i : 2 + 3 * i + r]
         for i, r in enumerate((0, 1, 3))
     ]
-    assert own_counts(run(AUTO, shards)) == [0, 1, 3]
+    assert own_counts(run_chosen(AUTO, shards)) == [0, 1, 3]
 
 
 def gapped(seed: int) -> list[Array]:
@@ -216,18 +216,18 @@ def gapped(seed: int) -> list[Array]:
 @pytest.mark.parametrize("answers", ["rows", "fixed"])
 @pytest.mark.parametrize("missing", ["own_mean", "mean"])
 def test_gaps_are_filled_in_the_parts_as_well(missing: str, answers: str) -> None:
-    assert own_counts(run(AUTO, gapped(9), missing=missing, answers=answers)) == list(TRUE)
+    assert own_counts(run_chosen(AUTO, gapped(9), missing=missing, answers=answers)) == list(TRUE)
 
 
 @pytest.mark.slow
 def test_sparse_and_memory_mapped_rows_choose_as_dense_ones(tmp_path: Path) -> None:
-    dense = run(AUTO)
+    dense = run_chosen(AUTO)
     mapped = []
     for i, X in enumerate(SHARDS):
         np.save(tmp_path / f"{i}.npy", X)
         mapped.append(np.load(tmp_path / f"{i}.npy", mmap_mode="r"))
     for shards in ([sparse.csr_array(X) for X in SHARDS], mapped):
-        assert own_counts(run(AUTO, shards)) == own_counts(dense)
+        assert own_counts(run_chosen(AUTO, shards)) == own_counts(dense)
 
 
 def test_columns_that_are_asked_for_by_name_are_those_held_out() -> None:
@@ -239,7 +239,7 @@ def test_columns_that_are_asked_for_by_name_are_those_held_out() -> None:
         wide = np.hstack([X, 50.0 * rng.standard_normal((len(X), 2))])
         frames.append(pandas.DataFrame(wide, columns=[*names, "far", "off"]).iloc[:, order])
     for answers in ("rows", "fixed"):
-        assert own_counts(run(AUTO, frames, columns=names, answers=answers)) == list(TRUE)
+        assert own_counts(run_chosen(AUTO, frames, columns=names, answers=answers)) == list(TRUE)
 
 
 def test_a_run_goes_on_from_its_checkpoint_with_the_numbers_it_had(tmp_path: Path) -> None:
@@ -250,14 +250,14 @@ def test_a_run_goes_on_from_its_checkpoint_with_the_numbers_it_had(tmp_path: Pat
             raise StopError
 
     with pytest.raises(StopError):
-        run(checkpoint=path, on_round=stop)
-    resumed, whole = run(checkpoint=path), run()
+        run_chosen(checkpoint=path, on_round=stop)
+    resumed, whole = run_chosen(checkpoint=path), run_chosen()
     np.testing.assert_array_equal(resumed.components_, whole.components_)
     assert (resumed.choices, own_counts(resumed)) == (whole.choices, own_counts(whole))
 
 
 def test_a_saved_result_says_what_was_chosen(tmp_path: Path) -> None:
-    run().save(tmp_path / "result.npz")
+    run_chosen().save(tmp_path / "result.npz")
     read = PCAResult.load(tmp_path / "result.npz")
     assert isinstance(read, PersonalResult)
     assert (read.local_components, read.choices[-1]) == (3, CHOSEN)
@@ -265,7 +265,7 @@ def test_a_saved_result_says_what_was_chosen(tmp_path: Path) -> None:
 
 def test_it_is_said_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, logger="flower_pca"):
-        run()
+        run_chosen()
     assert CHOSEN in caplog.text
 
 
@@ -275,7 +275,7 @@ def test_it_is_said_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
 def test_under_flower_nodes_choose_the_same_and_tell_it_only_if_they_agree(
     agrees: bool, algorithm: str, tmp_path: Path
 ) -> None:
-    reference = run(algorithm)
+    reference = run_chosen(algorithm)
     with in_a_run():
         grid = FakeGrid(app_of(SHARDS, output_dir=tmp_path, share_own=agrees), 6)
         result = PCAStrategy(algorithm=algorithm, n_components=2, seed=7, center=False).fit(grid)
@@ -294,7 +294,7 @@ def test_under_flower_nodes_choose_the_same_and_tell_it_only_if_they_agree(
 @pytest.mark.filterwarnings("ignore")  # those of Ray and Flower, about their own files and processes
 def test_ray_gives_the_bits_of_a_run_in_process() -> None:
     algorithm = "exact_per_pca(local_components='auto', max_rounds=6)"
-    a, b = (run(algorithm, backend=backend) for backend in ("in_process", "ray"))
+    a, b = (run_chosen(algorithm, backend=backend) for backend in ("in_process", "ray"))
     np.testing.assert_array_equal(a.components_, b.components_)
     assert (a.choices[-1], b.choices[-1]) == (CHOSEN, UNTOLD)  # its nodes have not agreed to tell
 
@@ -327,9 +327,9 @@ def test_parts_are_measured_only_where_they_are_asked_for(monkeypatch: pytest.Mo
     asked = []
     measured: Any = functools.partial(LocalData.some)
     monkeypatch.setattr(LocalData, "some", lambda data, rows: (asked.append(len(rows)), measured(data, rows))[1])
-    run("exact_per_pca(local_components=2, max_rounds=3)")
+    run_chosen("exact_per_pca(local_components=2, max_rounds=3)")
     assert not asked
-    run("exact_per_pca(local_components='auto', max_rounds=3)")
+    run_chosen("exact_per_pca(local_components='auto', max_rounds=3)")
     assert asked == [40] * 30  # five parts at six clients, once each
     assert isinstance(fixed.parts(LocalData(SHARDS[0]))[0]._stored, Statistics)
 

@@ -25,7 +25,7 @@ def digits(shared: int, own: int, gain_tol: float = 0.0) -> PersonalResult:
     return result
 
 
-def objective(result: PersonalResult) -> float:
+def final_objective(result: PersonalResult) -> float:
     return max(r.metrics["objective"] for r in result.history if "objective" in r.metrics)
 
 
@@ -47,7 +47,7 @@ def test_a_run_ends_by_its_objective_and_not_on_a_saddle(shared: int, own: int) 
     assert "at most gain_tol=1e-05" in early.status.words
     assert "the next step would turn the shared components by a sine of" in early.status.words
     assert len(early.history) < len(whole.history)
-    assert objective(early) >= objective(whole) * (1.0 - 1e-6)
+    assert final_objective(early) >= final_objective(whole) * (1.0 - 1e-6)
 
 
 @every(("curvatures", "ends"), [

@@ -27,7 +27,7 @@ EXACT, SHORT = "exact_per_pca(local_components=2)", "exact_per_pca(local_compone
 UNMEASURED = "theta not measured: at most one node shares it; run with mask=True, or let nodes agree by share_own"
 
 
-def same(a: Any, b: Any) -> None:
+def same_personal(a: Any, b: Any) -> None:
     for name in ("components_", "explained_variance_", "collected_", "error_", "theta_estimate_"):
         np.testing.assert_array_equal(getattr(a, name), getattr(b, name), strict=True)
     assert (a.rounds, a.status, a.algorithm) == (b.rounds, b.status, b.algorithm)
@@ -44,7 +44,7 @@ def test_flower_gives_the_bits_of_a_run_in_process(algorithm: str, tmp_path: Pat
     reference = simulate(algorithm, SHARDS, n_components=2, seed=5)
     with in_a_run():
         result = collected(FakeGrid(app_of(SHARDS, output_dir=tmp_path, share_own=True), 6), algorithm=algorithm)
-    same(result, reference)
+    same_personal(result, reference)
     assert result.own == {}
     for i in range(6):
         with np.load(own_file(tmp_path, i)) as file:
@@ -58,7 +58,7 @@ def test_a_named_strategy_takes_the_parameters_of_both() -> None:
     with in_a_run():
         strategy = ExactPerPCA(n_components=2, seed=5, local_components=2, min_nodes=6)
         result = strategy.fit(FakeGrid(app_of(SHARDS, share_own=True), 6))
-    same(result, simulate(EXACT, SHARDS, n_components=2, seed=5))
+    same_personal(result, simulate(EXACT, SHARDS, n_components=2, seed=5))
 
 
 def test_own_components_come_up_only_from_nodes_that_agree() -> None:
@@ -68,7 +68,7 @@ def test_own_components_come_up_only_from_nodes_that_agree() -> None:
     with in_a_run():
         open_ = collected(FakeGrid(app_of(SHARDS, share_own=True), 6), algorithm=algorithm)
         closed = collected(FakeGrid(app_of(SHARDS), 6), algorithm=algorithm)
-    same(open_, reference)
+    same_personal(open_, reference)
     for i in range(6):
         np.testing.assert_array_equal(open_.collected_[i], reference.own_components(i))
     np.testing.assert_allclose(
@@ -81,7 +81,7 @@ def test_own_components_come_up_only_from_nodes_that_agree() -> None:
 def test_uploads_to_start_from_come_only_from_nodes_that_agree() -> None:
     algorithm = f"{EXACT[:-1]}, init='upload')"
     with in_a_run():
-        same(
+        same_personal(
             collected(FakeGrid(app_of(SHARDS, share_own=True), 6), algorithm=algorithm),
             simulate(algorithm, SHARDS, n_components=2, seed=5),
         )

@@ -26,7 +26,7 @@ MIXED = {"Trier": 3, "Bonn": 1, 3: 3, 4: 1, "others": 0}
 MAPPED = f"exact_per_pca(local_components={BY_POSITION})"
 
 
-def problem(seed: int, n: int = 200) -> tuple[list[Array], Array, list[Array]]:
+def unequal_problem(seed: int, n: int = 200) -> tuple[list[Array], Array, list[Array]]:
     """Rows of clients with 0, 1 and 3 own directions beside two common ones; the common and the own directions."""
     rng = np.random.default_rng([50, seed])
     Q = np.linalg.qr(rng.standard_normal((D, D)))[0]
@@ -39,11 +39,11 @@ def problem(seed: int, n: int = 200) -> tuple[list[Array], Array, list[Array]]:
     return shards, U, owns
 
 
-SHARDS, SHARED, OWN = problem(0)
+SHARDS, SHARED, OWN = unequal_problem(0)
 NAMED = dict(zip(SITES, SHARDS, strict=True))
 
 
-def run(algorithm: Any, shards: Any = SHARDS, **settings: Any) -> PersonalResult:
+def run_unequal(algorithm: Any, shards: Any = SHARDS, **settings: Any) -> PersonalResult:
     result = simulate(algorithm, shards, n_components=2, seed=7, center=False, **settings)
     assert isinstance(result, PersonalResult)
     return result
@@ -70,7 +70,7 @@ def by_alternation(shards: list[Array], U: Array) -> Array:
     ["exact_per_pca(tol=1e-9", "per_pca(tol=1e-7, max_rounds=3000", "exact_per_pca(tol=1e-9, init='upload'"],
 )
 def test_the_optimum_for_these_numbers_is_found(algorithm: str, answers: str) -> None:
-    result = run(f"{algorithm}, local_components={BY_POSITION})", answers=answers)
+    result = run_unequal(f"{algorithm}, local_components={BY_POSITION})", answers=answers)
     assert own_counts(result) == list(TRUE)
     assert sine(result.components_, by_alternation(SHARDS, SHARED).T) <= 1e-5
     assert sine(result.components_, SHARED.T) <= 0.05
@@ -81,20 +81,23 @@ def test_the_optimum_for_these_numbers_is_found(algorithm: str, answers: str) ->
 
 
 def test_a_name_and_a_position_say_the_same() -> None:
-    a, b = run(MAPPED, NAMED), run(f"exact_per_pca(local_components={MIXED})", NAMED)
+    a, b = run_unequal(MAPPED, NAMED), run_unequal(f"exact_per_pca(local_components={MIXED})", NAMED)
     np.testing.assert_array_equal(a.components_, b.components_)
     assert own_counts(b) == list(TRUE)
     assert make(b.algorithm) == ExactPerPCA(local_components=MIXED)
 
 
 def test_equal_numbers_are_the_run_of_one_number() -> None:
-    a, b = run("exact_per_pca(local_components=2)"), run("exact_per_pca(local_components={'others': 2})")
+    a, b = (
+        run_unequal("exact_per_pca(local_components=2)"),
+        run_unequal("exact_per_pca(local_components={'others': 2})"),
+    )
     np.testing.assert_array_equal(a.components_, b.components_)
     np.testing.assert_array_equal(a.own_components(4), b.own_components(4))
 
 
 def test_under_flower_a_node_finds_its_number_by_partition_id(tmp_path: Path) -> None:
-    reference = run(MAPPED)
+    reference = run_unequal(MAPPED)
     with in_a_run():
         grid = FakeGrid(app_of(SHARDS, output_dir=tmp_path, share_own=True), 6)
         result = PCAStrategy(algorithm=MAPPED, n_components=2, seed=7, center=False).fit(grid)
@@ -106,7 +109,7 @@ def test_under_flower_a_node_finds_its_number_by_partition_id(tmp_path: Path) ->
 
 
 def test_collected_own_components_are_filled_up_with_zeros() -> None:
-    result = run(f"{MAPPED[:-1]}, collect=True)")
+    result = run_unequal(f"{MAPPED[:-1]}, collect=True)")
     assert result.collected_.shape == (6, 3, D)
     for rows, r, i in zip(result.collected_, TRUE, range(6), strict=True):
         np.testing.assert_array_equal(rows[:r], result.own_components(i))
@@ -121,14 +124,14 @@ def test_a_run_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
             raise StopError
 
     with pytest.raises(StopError):
-        run(MAPPED, checkpoint=path, on_round=stop)
-    resumed, whole = run(MAPPED, checkpoint=path), run(MAPPED)
+        run_unequal(MAPPED, checkpoint=path, on_round=stop)
+    resumed, whole = run_unequal(MAPPED, checkpoint=path), run_unequal(MAPPED)
     np.testing.assert_array_equal(resumed.components_, whole.components_)
     assert own_counts(resumed) == list(TRUE)
 
 
 def test_a_saved_result_keeps_the_numbers(tmp_path: Path) -> None:
-    result = run(f"exact_per_pca(local_components={MIXED})", NAMED)
+    result = run_unequal(f"exact_per_pca(local_components={MIXED})", NAMED)
     result.save(tmp_path / "result.npz")
     read = PCAResult.load(tmp_path / "result.npz")
     assert isinstance(read, PersonalResult)
@@ -136,7 +139,7 @@ def test_a_saved_result_keeps_the_numbers(tmp_path: Path) -> None:
 
 
 def test_the_report_and_the_alternatives_take_unequal_numbers() -> None:
-    result = run(MAPPED, NAMED)
+    result = run_unequal(MAPPED, NAMED)
     shown = {fact.key: fact.text for fact in result.facts()}
     assert shown["own_components_of_a_client"] == "0 to 3"
     errors = alternatives(result, SHARDS)
@@ -149,7 +152,7 @@ def test_the_report_and_the_alternatives_take_unequal_numbers() -> None:
 
 @pytest.mark.slow
 def test_the_page_of_a_run_has_its_pictures_where_a_client_has_no_own_component(tmp_path: Path) -> None:
-    write(run(MAPPED, NAMED), tmp_path / "page.html", title="Unequal", shards=list(SHARDS))
+    write(run_unequal(MAPPED, NAMED), tmp_path / "page.html", title="Unequal", shards=list(SHARDS))
     assert "What the columns weigh in the first own component" in (tmp_path / "page.html").read_text(encoding="utf-8")
 
 
@@ -158,7 +161,7 @@ def test_the_page_of_a_run_has_its_pictures_where_a_client_has_no_own_component(
 @pytest.mark.filterwarnings("ignore")  # those of Ray and Flower, about their own files and processes
 def test_ray_gives_the_bits_of_a_run_in_process() -> None:
     algorithm = f"exact_per_pca(local_components={MIXED}, max_rounds=6)"
-    a, b = (run(algorithm, NAMED, backend=backend) for backend in ("in_process", "ray"))
+    a, b = (run_unequal(algorithm, NAMED, backend=backend) for backend in ("in_process", "ray"))
     np.testing.assert_array_equal(a.components_, b.components_)
 
 
@@ -176,7 +179,7 @@ def test_a_client_reads_its_own_line() -> None:
 
 def test_a_newcomer_finds_own_components_beside_the_shared_ones() -> None:
     """As it would have with the same shared ones in the run: of what these leave of its rows."""
-    result = run(f"exact_per_pca(local_components={BY_POSITION}, tol=1e-9)", SHARDS)
+    result = run_unequal(f"exact_per_pca(local_components={BY_POSITION}, tol=1e-9)", SHARDS)
     for i, rows in enumerate(SHARDS):
         found = result.fit_own(rows, TRUE[i])
         np.testing.assert_allclose(found, result.own_components(i), atol=1e-7)

@@ -19,7 +19,7 @@ ALGORITHMS = (
 D, R1 = 9, 2
 
 
-def shards() -> list[Array]:
+def shards_of_all_ranks() -> list[Array]:
     """Clients of full rank, of three rows, of one, of rank one, of shared directions only, and of zeros."""
     rng = np.random.default_rng(20)
     shared = np.linalg.qr(rng.standard_normal((D, R1)))[0].T
@@ -39,7 +39,7 @@ def spanned(X: Array, U: Array) -> Array:
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_own_components_lie_in_what_the_rows_span(algorithm: str) -> None:
-    X = shards()
+    X = shards_of_all_ranks()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("flower_pca.results.personal.SEPARABLE", -1.0)
         result = simulate(algorithm, X, n_components=R1, seed=3, center=False)

@@ -14,7 +14,7 @@ NUMBER = r"-?\d+(?:\.\d+)?"
 
 
 @pytest.fixture(scope="module")
-def drawn():
+def all_pictures():
     return pictures.drawn()
 
 
@@ -22,13 +22,13 @@ def stored(name):
     return (pictures.FOLDER / f"{name}.svg").read_text(encoding="utf-8")
 
 
-def test_every_picture_is_drawn_and_no_other_lies_there(drawn):
-    assert {path.stem for path in pictures.FOLDER.glob("*.svg")} == set(drawn)
+def test_every_picture_is_drawn_and_no_other_lies_there(all_pictures):
+    assert {path.stem for path in pictures.FOLDER.glob("*.svg")} == set(all_pictures)
 
 
 @pytest.mark.parametrize("name", ["python", "licence", "pooled"])
-def test_a_picture_is_that_of_today(name, drawn):
-    there, now = stored(name), drawn[name]
+def test_a_picture_is_that_of_today(name, all_pictures):
+    there, now = stored(name), all_pictures[name]
     assert re.sub(NUMBER, "", there) == re.sub(NUMBER, "", now)
     numbers = [[float(number) for number in re.findall(NUMBER, each)] for each in (there, now)]
     np.testing.assert_allclose(*numbers, atol=0.15)  # a length is rounded to a tenth

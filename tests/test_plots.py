@@ -22,26 +22,26 @@ pytestmark = pytest.mark.slow
 WHAT = ["overview", *(what for what, picture in PICTURES.items() if picture.of is PCAResult)]
 
 
-def sites(d=12, sizes=(60, 25)):
+def plotted_sites(d=12, sizes=(60, 25)):
     return shards(sizes, 0.8 ** np.arange(d))
 
 
-def result(algorithm="krylov", *, d=12, k=3, **options):
-    return simulate(algorithm, sites(d), n_components=k, **options)
+def result_of_sites(algorithm="krylov", *, d=12, k=3, **options):
+    return simulate(algorithm, plotted_sites(d), n_components=k, **options)
 
 
 CASES = {
-    "curves": lambda: result(),
-    "one component": lambda: result(k=1),
-    "one feature": lambda: result(d=1, k=1),
-    "all components": lambda: result(d=5, k=5),
-    "heatmap": lambda: result(d=20, k=9),
-    "more components than rows of a heatmap": lambda: result(d=45, k=40),
-    "many features": lambda: result(d=700, k=2),
-    "one shot": lambda: result("wda"),
-    "faps": lambda: result("faps", max_rounds=40),
-    "not converged": lambda: result("ssi", tol=0.0, max_rounds=7),
-    "clients changed": lambda: result(
+    "curves": lambda: result_of_sites(),
+    "one component": lambda: result_of_sites(k=1),
+    "one feature": lambda: result_of_sites(d=1, k=1),
+    "all components": lambda: result_of_sites(d=5, k=5),
+    "heatmap": lambda: result_of_sites(d=20, k=9),
+    "more components than rows of a heatmap": lambda: result_of_sites(d=45, k=40),
+    "many features": lambda: result_of_sites(d=700, k=2),
+    "one shot": lambda: result_of_sites("wda"),
+    "faps": lambda: result_of_sites("faps", max_rounds=40),
+    "not converged": lambda: result_of_sites("ssi", tol=0.0, max_rounds=7),
+    "clients changed": lambda: result_of_sites(
         d=40, k=4, tol=1e-12, participation=lambda message: [0, 1] if message < 3 else [0]
     ),
 }
@@ -61,7 +61,7 @@ def axes(given, what, shards=None):
 @pytest.mark.parametrize("case", CASES)
 def test_of_every_kind_of_result_nothing_is_clipped_covered_or_run_together(case):
     given = CASES[case]()
-    for what in available(given, parts := sites(given.n_features_in_)):
+    for what in available(given, parts := plotted_sites(given.n_features_in_)):
         drawn = figure(given, what, shards=parts)
         drawn.draw_without_rendering()
         inches = drawn.get_tightbbox()
@@ -90,19 +90,19 @@ def test_every_kind_of_result_has_an_overview_in_svg(case, tmp_path):
 
 @pytest.mark.parametrize("what", WHAT)
 def test_a_picture_of_pixels_is_sharp_on_paper(what, tmp_path):
-    drawn = result(influence=what == "influence")
-    width, height = size(drawn.plot(what, tmp_path / "picture.PNG", shards=sites()).read_bytes())
+    drawn = result_of_sites(influence=what == "influence")
+    width, height = size(drawn.plot(what, tmp_path / "picture.PNG", shards=plotted_sites()).read_bytes())
     assert width == (2600 if what == "overview" else 960)
     assert 400 <= height <= 1000
 
 
 def test_variances_are_those_of_the_pooled_rows():
-    variances = pooled(sites()).variances
+    variances = pooled(plotted_sites()).variances
     share = variances / variances.sum()
-    bars = [bar.get_height() for bar in axes(result(), "scree").patches]
+    bars = [bar.get_height() for bar in axes(result_of_sites(), "scree").patches]
     np.testing.assert_allclose(bars, share[:3], rtol=1e-9)
-    assert [text.get_text() for text in axes(result(), "scree").texts] == [f"{r:.1%}" for r in share[:3]]
-    together = axes(result(k=12), "cumulative")
+    assert [text.get_text() for text in axes(result_of_sites(), "scree").texts] == [f"{r:.1%}" for r in share[:3]]
+    together = axes(result_of_sites(k=12), "cumulative")
     np.testing.assert_allclose(together.lines[0].get_ydata(), share.cumsum(), rtol=1e-9)
     passed = [f"{mark:.0%} with {1 + int(np.sum(share.cumsum() < mark))}" for mark in (0.5, 0.8, 0.9, 0.95, 0.99)]
     assert [words for line in together.get_xlabel().splitlines()[1:] for words in line.split(",  ")] == passed
@@ -115,7 +115,7 @@ def test_of_marks_that_one_component_passes_the_last_is_named():
 
 
 def test_convergence_is_that_of_the_history_in_messages_and_in_bytes():
-    given = result("ssi", tol=1e-5)
+    given = result_of_sites("ssi", tol=1e-5)
     errors = [record.metrics["error"] for record in given.history if "error" in record.metrics]
     curve = axes(given, "convergence").lines[0]
     assert curve.get_ydata().tolist() == errors
@@ -127,23 +127,23 @@ def test_convergence_is_that_of_the_history_in_messages_and_in_bytes():
 
 
 def test_a_run_that_does_not_iterate_shows_residuals_and_messages():
-    given = result("uda")
+    given = result_of_sites("uda")
     assert axes(given, "convergence").lines[0].get_ydata().tolist() == given.residuals_.tolist()
     bars = axes(given, "traffic").patches
     assert len(bars) == 2 * len(given.history)
     unit = {"kB": 1e3, "bytes": 1.0}[axes(given, "traffic").get_ylabel().split(",")[0]]
     total = given.history.bytes_up + given.history.bytes_down
     assert sum(bar.get_height() for bar in bars) * unit == pytest.approx(total)
-    assert PICTURES["traffic"].words(given) != PICTURES["traffic"].words(result())
+    assert PICTURES["traffic"].words(given) != PICTURES["traffic"].words(result_of_sites())
 
 
 @pytest.mark.parametrize("kind", [list, sparse.csr_array, sparse.coo_array, np.asarray])
 def test_scores_lie_where_the_pooled_pca_puts_them_in_the_colour_of_their_client(kind):
-    mean, V = pooled(sites()).mean, leading(sites(), 3)
-    cloud = axes(result(tol=1e-12), "scores", [kind(part) for part in sites()]).collections[0]
+    mean, V = pooled(plotted_sites()).mean, leading(plotted_sites(), 3)
+    cloud = axes(result_of_sites(tol=1e-12), "scores", [kind(part) for part in plotted_sites()]).collections[0]
     cloud.update_scalarmappable()
     points, colours = cloud.get_offsets(), cloud.get_facecolors()
-    for colour, part in zip(style.COLOURS, sites(), strict=False):
+    for colour, part in zip(style.COLOURS, plotted_sites(), strict=False):
         ours = points[[to_hex(c[:3]) == colour for c in colours]]
         theirs = (part - mean) @ V[:2].T
         assert len(ours) == len(theirs)
@@ -152,7 +152,7 @@ def test_scores_lie_where_the_pooled_pca_puts_them_in_the_colour_of_their_client
 
 
 def test_a_cloud_of_many_rows_is_thinned_and_says_so(tmp_path):
-    parts = sites(3, sizes=(9000, 5000, 2))
+    parts = plotted_sites(3, sizes=(9000, 5000, 2))
     given = simulate("krylov", parts, n_components=2)
     ax = axes(given, "scores", parts)
     assert ax.get_title(loc="left") == "Scores of 4,668 of 14,002 rows"
@@ -161,9 +161,9 @@ def test_a_cloud_of_many_rows_is_thinned_and_says_so(tmp_path):
 
 
 def test_errors_are_those_of_the_pooled_components():
-    mean, V = pooled(sites()).mean, leading(sites(), 3)
-    left = [np.mean(np.sum(((part - mean) - (part - mean) @ V.T @ V) ** 2, axis=1)) for part in sites()]
-    ax = axes(result(tol=1e-12), "errors", sites())
+    mean, V = pooled(plotted_sites()).mean, leading(plotted_sites(), 3)
+    left = [np.mean(np.sum(((part - mean) - (part - mean) @ V.T @ V) ** 2, axis=1)) for part in plotted_sites()]
+    ax = axes(result_of_sites(tol=1e-12), "errors", plotted_sites())
     np.testing.assert_allclose([bar.get_width() for bar in ax.patches], left, rtol=1e-7)
     np.testing.assert_allclose(ax.lines[0].get_xdata(), np.average(left, weights=[60, 25]), rtol=1e-7)
 
@@ -202,39 +202,39 @@ def test_of_many_clients_with_names_some_are_named_and_each_at_its_place(what, k
 
 
 def test_loadings_are_bars_of_the_heaviest_columns_largest_first_with_their_names():
-    given = replace(result(), feature_names_in_=np.array([f"name {j}" for j in range(12)], dtype=object))
+    given = replace(result_of_sites(), feature_names_in_=np.array([f"name {j}" for j in range(12)], dtype=object))
     panels = figure(given, "loadings").axes[:3]
     for ax, row in zip(panels, given.components_, strict=True):
         order = np.argsort(-np.abs(row))[:8]
         np.testing.assert_array_equal([bar.get_width() for bar in ax.patches], row[order])
         assert [text.get_text() for text in ax.get_yticklabels()] == [f"name {j}" for j in order]
         assert ax.yaxis_inverted()
-    labels = figure(result(), "loadings").axes[0].get_yticklabels()
-    assert labels[0].get_text() == f"column {np.argmax(np.abs(result().components_[0]))}"
-    drawn = figure(result(), "loadings")
+    labels = figure(result_of_sites(), "loadings").axes[0].get_yticklabels()
+    assert labels[0].get_text() == f"column {np.argmax(np.abs(result_of_sites().components_[0]))}"
+    drawn = figure(result_of_sites(), "loadings")
     assert not any(line.get_label().isdigit() for ax in drawn.axes for line in ax.lines)
 
 
 def test_the_map_of_weights_has_all_of_them_or_the_heaviest_that_have_names():
     for d, k in [(20, 9), (12, 3)]:
-        image = axes(result(d=d, k=k), "weights").images[0]
-        np.testing.assert_array_equal(image.get_array(), result(d=d, k=k).components_.T)
-    many = result(d=300, k=2)
+        image = axes(result_of_sites(d=d, k=k), "weights").images[0]
+        np.testing.assert_array_equal(image.get_array(), result_of_sites(d=d, k=k).components_.T)
+    many = result_of_sites(d=300, k=2)
     np.testing.assert_array_equal(axes(many, "weights").images[0].get_array(), many.components_)
     named = replace(many, feature_names_in_=np.array([f"name {j}" for j in range(300)], dtype=object))
     ax = axes(named, "weights")
     heaviest = np.sort(np.argsort(-np.abs(many.components_).max(axis=0), kind="stable")[:40])
     assert [text.get_text() for text in ax.get_yticklabels()] == [f"name {j}" for j in heaviest]
     np.testing.assert_array_equal(ax.images[0].get_array(), many.components_[:, heaviest].T)
-    assert "weights" not in available(result(d=5, k=3))
+    assert "weights" not in available(result_of_sites(d=5, k=3))
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")  # rows without names go by position
 def test_names_are_written_as_they_are_however_odd():
     odd = ["price in $ per $", "a" * 60, "line\nbreak", "x^2_i", "", "\u8eab\u9577", "<b>", "\x00", "a", "b", "c", "d"]
-    given = replace(result(), feature_names_in_=np.array(odd, dtype=object), site_names={0: "$", 1: "b" * 80})
-    for what in available(given, sites()):
-        drawn = figure(given, what, shards=sites())
+    given = replace(result_of_sites(), feature_names_in_=np.array(odd, dtype=object), site_names={0: "$", 1: "b" * 80})
+    for what in available(given, plotted_sites()):
+        drawn = figure(given, what, shards=plotted_sites())
         drawn.draw_without_rendering()
         inches = drawn.get_tightbbox()
         assert inches.x0 >= 0.0, what
@@ -258,7 +258,7 @@ def test_letters_that_one_font_lacks_come_from_another_and_are_question_marks_wh
 
 @pytest.mark.parametrize("what", ["convergence", "traffic"])
 def test_the_first_and_the_last_marker_of_a_curve_are_whole(what):
-    ax = axes(result("ssi", tol=1e-5), what)
+    ax = axes(result_of_sites("ssi", tol=1e-5), what)
     assert not any(line.get_clip_on() for line in ax.lines if line.get_marker() == "o")
 
 
@@ -268,7 +268,7 @@ def test_no_two_curves_have_the_same_colour():
 
 
 def test_an_svg_has_colours_for_a_dark_page_and_keeps_those_of_the_data(tmp_path):
-    text = result().plot("scree", tmp_path / "scree.svg").read_text()
+    text = result_of_sites().plot("scree", tmp_path / "scree.svg").read_text()
     (sheet,) = re.findall(r"<style.*?</style>", text, re.DOTALL)
     assert "prefers-color-scheme: dark" in sheet
     for light, dark in style.DARK.items():
@@ -301,7 +301,7 @@ def test_the_clients_changed_case_really_opens_twice():
 def test_a_picture_replaces_the_old_one_and_leaves_nothing_beside(tmp_path):
     path = tmp_path / "picture.png"
     path.write_bytes(b"old")
-    assert result().plot("scree", str(path)) == path
+    assert result_of_sites().plot("scree", str(path)) == path
     size(path.read_bytes())
     assert list(tmp_path.iterdir()) == [path]
 
@@ -317,23 +317,23 @@ def test_a_failure_leaves_the_old_picture(tmp_path, monkeypatch):
     path.write_bytes(b"old")
     monkeypatch.setattr(Figure, "savefig", fail)
     with pytest.raises(OSError, match="disk full"):
-        result().plot("overview", path)
+        result_of_sites().plot("overview", path)
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]
 
 
 @pytest.mark.parametrize("ending", ["svg", "png"])
 def test_the_same_result_gives_the_same_pictures(tmp_path, ending):
-    given = result()
+    given = result_of_sites()
     for what in ("scree", "scores"):
-        first = given.plot(what, tmp_path / f"1.{ending}", shards=sites()).read_bytes()
-        assert replace(given).plot(what, tmp_path / f"2.{ending}", shards=sites()).read_bytes() == first
+        first = given.plot(what, tmp_path / f"1.{ending}", shards=plotted_sites()).read_bytes()
+        assert replace(given).plot(what, tmp_path / f"2.{ending}", shards=plotted_sites()).read_bytes() == first
 
 
 def test_without_matplotlib_the_error_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(ConfigError, match=r'^matplotlib must be installed .* pip install "flower-pca\[plot\]"'):
-        result().plot("scree", tmp_path / "picture.png")
+        result_of_sites().plot("scree", tmp_path / "picture.png")
     assert not list(tmp_path.iterdir())
 
 

@@ -13,13 +13,13 @@ from flower_pca.plots import PICTURES, available, figure, style
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("browser")]  # where these kinds have been run already
 
 
-def axes(kind, what):
+def axes_of_kind(kind, what):
     """The axes of a picture of a kind of run."""
     result, parts = case(kind)
     return figure(result, what, shards=parts).axes[0]
 
 
-def words(labels):
+def texts(labels):
     return [label.get_text() for label in labels]
 
 
@@ -56,10 +56,10 @@ def test_steps_have_whole_numbers_and_each_curve_a_colour_of_its_own():
         curves = [line for line in ax.lines if line.get_marker() == "o"]
         assert len({line.get_color() for line in curves}) == len(curves)
         assert not any(line.get_clip_on() for line in curves)
-    moved = axes("steps", "movement").lines[0]
+    moved = axes_of_kind("steps", "movement").lines[0]
     np.testing.assert_array_equal(moved.get_xdata(), np.arange(1, result.steps))
     np.testing.assert_array_equal(moved.get_ydata(), result.movement_[1:])
-    sizes = axes("steps", "step_sizes").lines
+    sizes = axes_of_kind("steps", "step_sizes").lines
     np.testing.assert_allclose(sizes[0].get_ydata(), result.values_[:, 0] / result.rows_)
 
 
@@ -79,13 +79,15 @@ def test_what_was_taken_out_is_that_of_the_sparse_parts():
     taken = [result.own[i]["S"] != 0.0 for i in range(3)]
     share = np.vstack(taken).mean(axis=0)
     order = np.argsort(-share, kind="stable")
-    ax = axes("robust", "taken_by_column")
+    ax = axes_of_kind("robust", "taken_by_column")
     np.testing.assert_allclose([bar.get_width() for bar in ax.patches], share[order])
-    assert words(ax.get_yticklabels()) == [style.name_of(name) for name in result.feature_names_in_[order]]
-    ax = axes("robust", "taken_by_client")
+    assert texts(ax.get_yticklabels()) == [style.name_of(name) for name in result.feature_names_in_[order]]
+    ax = axes_of_kind("robust", "taken_by_client")
     np.testing.assert_allclose([bar.get_width() for bar in ax.patches], [part.mean() for part in taken])
-    np.testing.assert_allclose(axes("robust", "taken").images[0].get_array(), np.stack([p.mean(0) for p in taken]).T)
-    low, sparse = axes("robust", "sizes").containers
+    np.testing.assert_allclose(
+        axes_of_kind("robust", "taken").images[0].get_array(), np.stack([p.mean(0) for p in taken]).T
+    )
+    low, sparse = axes_of_kind("robust", "sizes").containers
     root = [np.sqrt(np.mean(result.own[i]["L"] ** 2)) for i in range(3)]
     np.testing.assert_allclose([bar.get_width() for bar in low], root)
     root = [np.sqrt(np.mean(result.own[i]["S"] ** 2)) for i in range(3)]
@@ -94,7 +96,7 @@ def test_what_was_taken_out_is_that_of_the_sparse_parts():
 
 def test_what_is_shared_and_own_adds_up_to_the_rows():
     result, parts = case("personal")
-    shared, own, rest = axes("personal", "split").containers
+    shared, own, rest = axes_of_kind("personal", "split").containers
     for i, part in enumerate(parts):
         rows = part.values[:, [list(part.names).index(name) for name in result.feature_names_in_]] - result.mean_
         pieces = result.split(part, client=i)
@@ -102,11 +104,13 @@ def test_what_is_shared_and_own_adds_up_to_the_rows():
         found = [bars[i].get_width() for bars in (shared, own, rest)]
         np.testing.assert_allclose(found, np.array(squares) / np.mean(np.sum(rows**2, axis=1)), rtol=1e-9)
     rho = distances([result.own_components(i) for i in range(3)])
-    np.testing.assert_array_equal(axes("personal", "own_distances").images[0].get_array(), rho)
-    points = axes("personal", "own_map").collections[0].get_offsets()
+    np.testing.assert_array_equal(axes_of_kind("personal", "own_distances").images[0].get_array(), rho)
+    points = axes_of_kind("personal", "own_map").collections[0].get_offsets()
     apart = np.linalg.norm(points[:, None] - points[None], axis=2)
     np.testing.assert_allclose(apart, rho, atol=1e-6)  # three points lie in a plane
-    assert words(axes("personal", "own_distances").get_yticklabels()) == [style.name_of(n) for n in SITES.values()]
+    assert texts(axes_of_kind("personal", "own_distances").get_yticklabels()) == [
+        style.name_of(n) for n in SITES.values()
+    ]
 
 
 def test_bars_under_noise_lie_within_what_can_be_said():

@@ -22,7 +22,7 @@ REFUSED = 2
 OTHERS = [X for i, X in enumerate(SHARDS) if i != REFUSED]
 
 
-def grid_with(rules, shards=SHARDS):
+def grid_with_strict(rules, shards=SHARDS):
     """A grid of which one node has rules of its own."""
     grid = grid_of(shards)
     plain = grid.app
@@ -40,7 +40,7 @@ def refusals(grid, result):
 
 
 def test_a_node_that_answers_in_masks_only():
-    grid = grid_with({"masked_only": True})
+    grid = grid_with_strict({"masked_only": True})
     result = strategies.Krylov(n_components=2).fit(grid)
     ((stage, number, words),) = refusals(grid, result)
     assert (stage, number) == ("opening", 0)
@@ -51,7 +51,7 @@ def test_a_node_that_answers_in_masks_only():
 
 
 def test_a_node_that_answers_so_many_messages_in_a_run():
-    grid = grid_with({"max_messages": 3})
+    grid = grid_with_strict({"max_messages": 3})
     result = strategies.SSI(n_components=2, min_rounds=6).fit(grid)
     ((stage, number, words),) = refusals(grid, result)
     assert (stage, number) == ("ssi", 3)
@@ -59,7 +59,7 @@ def test_a_node_that_answers_so_many_messages_in_a_run():
     assert is_pca_of(result, OTHERS, angle=1e-4)
 
 
-def ask(node, stage, arrays, *, algorithm=None, frame=None):
+def ask_client(node, stage, arrays, *, algorithm=None, frame=None):
     """A node's answer by name, or its refusal."""
     given = Broadcast(stage, 0, {name: np.asarray(a) for name, a in arrays.items()}, frame or Frame(), (1,))
     sent = wire.write_request(given, 1, algorithm=algorithm or stage, run="r", extra={})
@@ -72,7 +72,7 @@ I = np.eye(X.shape[1])
 
 
 def test_under_masks_a_refusal_does_not_tell_the_number_of_rows():
-    grid = grid_with({"min_rows": 1000})
+    grid = grid_with_strict({"min_rows": 1000})
     result = strategies.Krylov(n_components=2, mask=True).fit(grid)
     ((stage, _, words),) = refusals(grid, result)
     assert stage == "mask.keys"
@@ -82,7 +82,7 @@ def test_under_masks_a_refusal_does_not_tell_the_number_of_rows():
 
 def test_a_name_of_the_masks_is_nothing_in_a_message_without_them():
     node = PCAClient(SHARDS[0])
-    words = ask(node, "ssi", {"Z": I[:, :2], "mask.x": np.ones(3)})
+    words = ask_client(node, "ssi", {"Z": I[:, :2], "mask.x": np.ones(3)})
     assert "The arrays of a message must be those of ssi: Z. Got mask.x" in words
 
 
@@ -106,9 +106,11 @@ def test_columns_that_leave_are_counted_as_they_leave(stage, asked, algorithm, c
         return PCAClient(X, context=context(), max_columns=most, memory_dir=tmp_path)
 
     if columns > 1:
-        words = str(ask(node(columns - 1), stage, asked, algorithm=algorithm))
+        words = str(ask_client(node(columns - 1), stage, asked, algorithm=algorithm))
         assert f"must be at most {columns - 1}: that is its max_columns. Got {columns} with this message" in words
-    said = [ask(node(2 * columns), stage, asked, algorithm=algorithm) for _ in range(3)]  # the same again counts again
+    said = [
+        ask_client(node(2 * columns), stage, asked, algorithm=algorithm) for _ in range(3)
+    ]  # the same again counts again
     assert [isinstance(answer, dict) for answer in said] == [True, True, False]
 
 
@@ -120,7 +122,7 @@ def test_columns_are_counted_over_runs_plain_or_masked(mask, tmp_path):
     rules = {"max_columns": 2 * used, "memory_dir": tmp_path}
 
     def run():
-        grid = grid_with(rules)
+        grid = grid_with_strict(rules)
         return refusals(grid, strategies.SSI(n_components=2, oversample=0, max_rounds=1, mask=mask).fit(grid))
 
     assert run() == run() == []

@@ -20,7 +20,7 @@ FEW = pytest.mark.parametrize("bits", [32, 16])
 LEAST = {32: 2.0**-24, 16: 2.0**-11}
 
 
-def drawn(seed):
+def columns_of_all_sizes(seed):
     """Columns of all sizes, whose entries are of all sizes too; some are 0, some lie next to a power of two."""
     rng = np.random.default_rng(seed)
     a = rng.standard_normal((30, 6)) * 10.0 ** rng.uniform(-12, 3, (30, 6)) * 10.0 ** rng.integers(-120, 120, 6)
@@ -33,7 +33,7 @@ def drawn(seed):
 @FEW
 @given(seed=st.integers(0, 10_000))
 def test_packing_loses_nothing_of_what_is_rounded(bits, seed):
-    a = drawn(seed)
+    a = columns_of_all_sizes(seed)
     small = precision.round_to(a, bits)
     np.testing.assert_array_equal(precision.round_to(small, bits), small)
     packed = precision.pack({"a": small}, bits)

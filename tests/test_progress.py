@@ -83,14 +83,14 @@ def notebook(monkeypatch):
     return shown
 
 
-def values(pages):
+def values_shown(pages):
     return [float(re.search(r'<progress value="([\d.]+)" max="1"', page)[1]) for page in pages]
 
 
 def test_a_notebook_shows_a_bar_that_only_grows_and_ends_full(notebook, monkeypatch):
     monkeypatch.setattr(backend, "_EVERY", 0.0)
     result = simulate("ssi", SHARDS, n_components=2)
-    bars = values(notebook)
+    bars = values_shown(notebook)
     assert len(bars) == len(result.history) + 1
     assert bars == sorted(bars)
     assert (bars[0], bars[-1]) == (0.0, 1.0)
@@ -101,7 +101,7 @@ def test_a_notebook_shows_a_bar_that_only_grows_and_ends_full(notebook, monkeypa
 @pytest.mark.parametrize("settings", [{"mask": True}, {"algorithm": "uda"}, {"evaluate": True}], ids=str)
 def test_the_bar_of_every_kind_of_run_ends_full(notebook, settings):
     simulate(**{"algorithm": "krylov", "n_components": 2, **settings}, shards=SHARDS)
-    assert values(notebook)[-1] == 1.0
+    assert values_shown(notebook)[-1] == 1.0
 
 
 def test_elsewhere_there_is_no_bar(monkeypatch):

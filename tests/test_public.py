@@ -29,7 +29,7 @@ def order(name):
 NAMES = sorted({*OTHERS, *registry.public()}, key=order)
 
 
-def imported(statement):
+def loaded_by(statement):
     """The names of all modules that are loaded once this statement has run in a fresh interpreter."""
     code = f"import sys\n{statement}\nprint(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -55,8 +55,8 @@ def test_the_version_is_that_of_the_distribution():
 
 
 def test_importing_the_package_loads_nothing_heavy():
-    assert "numpy" not in imported("import flower_pca")  # names come when they are asked for
-    loaded = imported("from flower_pca import Krylov, simulate")
+    assert "numpy" not in loaded_by("import flower_pca")  # names come when they are asked for
+    loaded = loaded_by("from flower_pca import Krylov, simulate")
     assert "flower_pca.core.run" in loaded
     for heavy in ("flwr", "ray", "matplotlib", "sklearn", "pandas", "grpc", "scipy.sparse", "scipy.linalg"):
         assert heavy not in loaded
@@ -65,7 +65,7 @@ def test_importing_the_package_loads_nothing_heavy():
 @pytest.mark.slow
 def test_an_algorithm_is_imported_when_it_is_first_asked_for():
     def of(statement):
-        return {name.removeprefix("flower_pca.") for name in imported(statement) if name.startswith("flower_pca.")}
+        return {name.removeprefix("flower_pca.") for name in loaded_by(statement) if name.startswith("flower_pca.")}
 
     shown = "from flower_pca import registry, simulate; registry.make('krylov'); 'PerPCA' in registry.public()"
     node = "from flower_pca.clients import Rules; import flower_pca.masking.client; assert 'krylov' in Rules().services"
@@ -82,10 +82,10 @@ CORE = [path.stem for path in sorted((PACKAGE / "core").glob("*.py")) if path.st
 
 
 def test_core_loads_numpy_and_scipy_only():
-    loaded = imported("\n".join(f"import flower_pca.core.{name}" for name in CORE))
+    loaded = loaded_by("\n".join(f"import flower_pca.core.{name}" for name in CORE))
     assert {f"flower_pca.core.{name}" for name in CORE} <= loaded
     outside = {name.partition(".")[0] for name in loaded} - set(sys.stdlib_module_names)
-    plain = {name.partition(".")[0] for name in imported("import numpy, scipy")}
+    plain = {name.partition(".")[0] for name in loaded_by("import numpy, scipy")}
     assert {"flwr", "ray"}.isdisjoint(outside)
     assert outside <= plain | {"flower_pca"}
 

@@ -24,7 +24,7 @@ USUAL = np.array([50.0, 80.0, 175.0])
 SPREAD = np.array([10.0, 13.0, 8.0])
 
 
-def tables(sizes=(900, 500), gaps=0.0, seed=0):
+def ranged_tables(sizes=(900, 500), gaps=0.0, seed=0):
     rng = np.random.default_rng(seed)
     made = []
     for n in sizes:
@@ -35,15 +35,15 @@ def tables(sizes=(900, 500), gaps=0.0, seed=0):
     return made
 
 
-def budget(epsilon=1e6, **more):
+def ranged(epsilon=1e6, **more):
     return DP(**{"epsilon": epsilon, "delta": 1e-6, "ranges": PUBLIC, "noise_seed": 1, **more})
 
 
 @every("method", ["auto", "covariance", "krylov(max_rounds=3)", "ssi(oversample=1, max_rounds=15)"])
 @every("order", [NAMES, NAMES[::-1]])
 def test_with_hardly_any_noise_it_is_the_pca_of_columns_over_half_their_ranges(method, order):
-    shards = [table[list(order)] for table in tables()]
-    found = simulate(method, shards, n_components=2, dp=budget(1e10, clip=10.0, reach=10.0))
+    shards = [table[list(order)] for table in ranged_tables()]
+    found = simulate(method, shards, n_components=2, dp=ranged(1e10, clip=10.0, reach=10.0))
     X = np.vstack([table[list(NAMES)] for table in shards])
     halves = np.array([30.0, 40.0, 25.0])
     values, vectors = np.linalg.eigh(np.cov(X.T / halves[:, None]))
@@ -56,31 +56,31 @@ def test_with_hardly_any_noise_it_is_the_pca_of_columns_over_half_their_ranges(m
 
 
 def test_clip_and_columns_follow_from_the_ranges_alone():
-    one, other = (simulate("auto", tables(seed=seed), n_components=1, dp=budget(5.0)) for seed in (0, 9))
+    one, other = (simulate("auto", ranged_tables(seed=seed), n_components=1, dp=ranged(5.0)) for seed in (0, 9))
     assert one.privacy.clip == other.privacy.clip == pytest.approx(np.sqrt(3) / 2)
     assert one.algorithm.startswith("covariance")
     assert any(words.startswith("auto took covariance, as a budget") for words in one.choices)
-    more = [table.assign(id=np.arange(len(table))) for table in tables()]
-    assert simulate("auto", more, n_components=1, dp=budget(5.0)).components_.tobytes() == one.components_.tobytes()
+    more = [table.assign(id=np.arange(len(table))) for table in ranged_tables()]
+    assert simulate("auto", more, n_components=1, dp=ranged(5.0)).components_.tobytes() == one.components_.tobytes()
 
 
 def test_gaps_are_the_middle_of_the_range_and_then_the_mean_with_its_noise():
-    gappy, whole = tables(gaps=0.1), tables()
+    gappy, whole = ranged_tables(gaps=0.1), ranged_tables()
     with pytest.raises(DataError, match="must be finite"):
-        simulate("auto", gappy, n_components=1, dp=budget())
-    found = simulate("auto", gappy, n_components=1, missing="mean", dp=budget(1e10, clip=10.0, reach=10.0))
-    assert found.angle_to(simulate("auto", whole, n_components=1, dp=budget(1e10, clip=10.0, reach=10.0))) < 0.1
+        simulate("auto", gappy, n_components=1, dp=ranged())
+    found = simulate("auto", gappy, n_components=1, missing="mean", dp=ranged(1e10, clip=10.0, reach=10.0))
+    assert found.angle_to(simulate("auto", whole, n_components=1, dp=ranged(1e10, clip=10.0, reach=10.0))) < 0.1
     np.testing.assert_array_equal(found.fill_, found.mean_)
     with pytest.raises(ConfigError, match="missing with dp must be"):
         simulate("covariance", gappy, n_components=1, missing="mean", dp=DP(epsilon=1.0, delta=1e-6, clip=1.0))
 
 
 def test_masks_and_a_deployment_have_the_same_frame():
-    shards = tables()
-    plain, masked = (simulate("covariance", shards, n_components=1, dp=budget(), mask=mask) for mask in (False, True))
+    shards = ranged_tables()
+    plain, masked = (simulate("covariance", shards, n_components=1, dp=ranged(), mask=mask) for mask in (False, True))
     assert masked.angle_to(plain) < 0.02
     np.testing.assert_array_equal(masked.scale_, plain.scale_)
-    strategy = Covariance(n_components=1, dp=budget(noise_seed=None))
+    strategy = Covariance(n_components=1, dp=ranged(noise_seed=None))
     with in_a_run():
         served = strategy.fit(grid_of(shards))
     assert served.angle_to(plain) < 0.02
@@ -91,8 +91,8 @@ def test_masks_and_a_deployment_have_the_same_frame():
 @pytest.mark.parametrize("epsilon", [0.3, 1.0, 4.0])
 @pytest.mark.parametrize("mask", [False, True])
 def test_what_is_said_beforehand_is_what_the_result_says(rows, epsilon, mask, caplog):
-    shards = tables((rows, rows // 2))
-    dp = budget(epsilon)
+    shards = ranged_tables((rows, rows // 2))
+    dp = ranged(epsilon)
     with caplog.at_level("INFO", logger="flower_pca"):
         try:
             found = simulate("auto", shards, n_components=1, dp=dp, mask=mask)
@@ -108,7 +108,7 @@ def test_what_is_said_beforehand_is_what_the_result_says(rows, epsilon, mask, ca
 def test_nothing_is_run_under_which_nothing_could_be_seen():
     calls = []
     with pytest.raises(DataError, match=r"must be at least [\d,]+ for 3 columns.* Got 60\. .* mask=True"):
-        simulate("auto", tables((40, 20)), n_components=1, dp=budget(0.1), on_round=calls.append)
+        simulate("auto", ranged_tables((40, 20)), n_components=1, dp=ranged(0.1), on_round=calls.append)
     assert not calls
     just = Outlook(1000, 10, 3, noise=500.0, off=400.0, ranged=True)
     with pytest.raises(DataError) as refused:

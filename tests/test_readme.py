@@ -34,12 +34,12 @@ SILENT = {
 }
 
 
-def steps(block):
+def steps_of_block(block):
     """The commands of a shell block, each as its words."""
     return [shlex.split(step) for step in block.replace("&&", "\n").splitlines() if step.strip()]
 
 
-COMMANDS = [steps(block) for block in blocks("README.md", "sh")]
+COMMANDS = [steps_of_block(block) for block in blocks("README.md", "sh")]
 STEPS = [step for command in COMMANDS for step in command]
 
 
@@ -51,7 +51,7 @@ def quickstart(arguments, cwd):
     return run.stdout
 
 
-def run_page(page, only=lambda block: True):
+def namespace_of_page(page, only=lambda block: True):
     """The names that are there after a page's Python has run from top to bottom."""
     namespace = {"__name__": "page"}
     for block in filter(only, blocks(page, "python")):
@@ -68,13 +68,15 @@ def test_all_other_pages_have_python_to_run():
 def test_what_the_comments_of_the_python_page_promise(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     page = "docs/python.md"
-    result = run_page(page, lambda block: "def " not in block and block in blocks(page, "python")[:2])["result"]
+    result = namespace_of_page(page, lambda block: "def " not in block and block in blocks(page, "python")[:2])[
+        "result"
+    ]
     assert result.components_.shape == (3, 20)
     assert result.status.ok
-    stopped = run_page(page, lambda block: "shards = [" in block or "max_rounds=5" in block)["result"]
+    stopped = namespace_of_page(page, lambda block: "shards = [" in block or "max_rounds=5" in block)["result"]
     assert stopped.status.outcome == "max_rounds"
     assert not stopped.status.ok
-    whole = run_page(page)
+    whole = namespace_of_page(page)
     assert whole["fewer"].angle_to(simulate("krylov", whole["shards"], n_components=3)) < 1e-6
     assert sorted(path.name for path in tmp_path.iterdir()) == ["pca.npz", "report.html", "scores.png", "scree.svg"]
     np.testing.assert_allclose(np.cov(whole["white"].T), np.eye(3), atol=1e-6)
@@ -89,7 +91,7 @@ def test_the_python_page_names_every_picture():
 
 def test_the_attack_of_the_privacy_page_succeeds_on_ssi_and_fails_on_faps(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    found = run_page("docs/privacy.md")["found"]
+    found = namespace_of_page("docs/privacy.md")["found"]
     assert found["ssi"] < 1e-9
     assert found["faps"] > 0.5
 
@@ -104,7 +106,7 @@ def test_the_privacy_page_has_every_algorithm():
 @pytest.mark.slow
 def test_the_apps_of_the_pages_find_what_simulate_finds(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    names = run_page("docs/pipelines.md")
+    names = namespace_of_page("docs/pipelines.md")
     expected = simulate("krylov", names["shards"], n_components=3, answers="fixed").components_
     with in_a_run():
         for name in ("client_app", "classic_app", "training_app"):
@@ -174,7 +176,7 @@ def test_ci_runs_the_commands_of_the_readme_and_ends_on_its_tests():
 
 
 def test_contributing_sets_up_with_the_same_steps():
-    setup = steps(blocks("CONTRIBUTING.md", "sh")[0])
+    setup = steps_of_block(blocks("CONTRIBUTING.md", "sh")[0])
     assert [step for step in setup if step not in STEPS] == []
 
 

@@ -8,7 +8,7 @@ import pytest
 from builders import StopError
 from cases import PLAIN_OR_MASKED
 from fake_grid import FakeGrid
-from test_watching import R, clients, plain
+from test_watching import R, streaming_clients, without_sites
 
 from flower_pca import STMiss, Stream, strategies, track
 from flower_pca.clients import client_app
@@ -17,7 +17,7 @@ from flower_pca.results.record import Events
 
 pytestmark = pytest.mark.usefixtures("lines")
 STEPS = 5
-PARTS = clients(3, steps=STEPS)
+PARTS = streaming_clients(3, steps=STEPS)
 
 
 def folders(place, parts):
@@ -29,7 +29,7 @@ def folders(place, parts):
     return lambda k: Stream(Arrivals(place / f"in{k}"))
 
 
-def started(place, streams):
+def started_app(place, streams):
     """The nodes' app, as their processes have it after a boot."""
     rules = {"allow": ["st_miss"], "noise_seed": 0, "memory_dir": place / "memory", "output_dir": place / "own"}
     return client_app(lambda context: streams(int(context.node_config["partition-id"])), **rules)
@@ -37,7 +37,7 @@ def started(place, streams):
 
 def reboot(grid, place, streams):
     """All nodes have lost what their processes knew; what lies in their folders is there."""
-    grid.app = started(place, streams)
+    grid.app = started_app(place, streams)
     for node in grid.nodes:
         grid.forget(node)
 
@@ -56,7 +56,7 @@ def test_nodes_that_are_rebooted_go_on_to_the_bit(source, mask, tmp_path):
     told, reference = [], []
     whole = track(STMiss(refine=True), PARTS, n_components=R, steps=STEPS, on_step=reference.append)
     streams = SOURCES[source](tmp_path, PARTS)
-    grid, boots = FakeGrid(started(tmp_path, streams), 3, seed=2), itertools.count(1)
+    grid, boots = FakeGrid(started_app(tmp_path, streams), 3, seed=2), itertools.count(1)
 
     def boot(_):
         if next(boots) % 2 == 0:
@@ -69,7 +69,7 @@ def test_nodes_that_are_rebooted_go_on_to_the_bit(source, mask, tmp_path):
         assert np.abs(result.components_ - whole.components_).max() < 1e-8
     else:
         assert np.array_equal(result.components_, whole.components_)
-        assert [plain(record) for record in told] == [plain(record) for record in reference]
+        assert [without_sites(record) for record in told] == [without_sites(record) for record in reference]
     for k, own in enumerate(PARTS):
         for t, rows in enumerate(own):
             with np.load(tmp_path / f"own/flower_pca-own-{k}/batch-{t:06d}.npz") as file:
@@ -85,7 +85,7 @@ def test_a_power_failure_everywhere_after_any_message_costs_nothing(source, tmp_
     track("st_miss", PARTS, n_components=R, steps=3, on_round=messages.append)
     path, place = tmp_path / "server.npz", tmp_path
     streams, few = SOURCES[source](place, [own[:3] for own in PARTS]), len(messages) - 2
-    grid, boots = FakeGrid(started(place, streams), 3, seed=2), itertools.count(1)
+    grid, boots = FakeGrid(started_app(place, streams), 3, seed=2), itertools.count(1)
 
     def fail(run):
         if next(boots) <= few:

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 from cases import every
-from checks import beside, changed
+from checks import beside, other_values
 
 from flower_pca import ConfigError, Krylov, ProtocolError, make
 from flower_pca.answering import answer
@@ -23,7 +23,7 @@ TOGETHER = {
 
 def test_another_value_is_found_for_every_parameter_of_every_algorithm():
     for name, kind in ALGORITHMS.items():
-        values, default = changed(name), make(name)
+        values, default = other_values(name), make(name)
         assert set(values) == {f.name for f in dataclasses.fields(kind) if f.repr}
         assert all(getattr(default, parameter) != value for parameter, value in values.items())
 
@@ -38,7 +38,7 @@ def test_an_algorithm_is_made_by_its_name(name):
 
 @every("name", ALGORITHMS)
 def test_the_spec_of_every_value_reads_back_as_the_same_algorithm(name):
-    values = changed(name)
+    values = other_values(name)
     for parameter, value in values.items():
         changes = {**beside(name, parameter), parameter: value}
         changes |= {"max_rounds": 3} if parameter == "min_rounds" else {}

@@ -23,40 +23,40 @@ from flower_pca.plots import available
 pytestmark = pytest.mark.xdist_group("browser")  # one for all pages
 
 
-def sites(clients=4, d=10):
+def reported_sites(clients=4, d=10):
     return shards([20 + 5 * i for i in range(clients)], 0.8 ** np.arange(d))
 
 
 @pytest.fixture(scope="module")
-def result():
-    return simulate("krylov", sites(), n_components=3, evaluate=True)
+def measured_result():
+    return simulate("krylov", reported_sites(), n_components=3, evaluate=True)
 
 
-def page(given, tmp_path, **options):
+def report_page(given, tmp_path, **options):
     path = report.write(given, tmp_path / "report.html", **{"title": "Four sites", **options})
     assert path == tmp_path / "report.html"
     return path.read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="module")
-def whole(result):
+def whole_page(measured_result):
     """Its page with all pictures, which are drawn once."""
     with TemporaryDirectory() as folder:
-        return page(result, Path(folder), shards=sites())
+        return report_page(measured_result, Path(folder), shards=reported_sites())
 
 
-def tables(given, tmp_path, **options):
+def page_of_words(given, tmp_path, **options):
     """A page without its pictures: what is asked of its words needs none."""
     find = importlib.util.find_spec
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(importlib.util, "find_spec", lambda name: None if name == "matplotlib" else find(name))
-        return page(given, tmp_path, **options)
+        return report_page(given, tmp_path, **options)
 
 
-def test_a_run_that_was_asked_to_monitor_says_its_limits(result, tmp_path):
-    monitored = simulate("krylov", sites(), n_components=3, monitor=True)
-    assert f"Limits: {Monitor(monitored).limits()}." in tables(monitored, tmp_path)
-    assert "Limits" not in tables(result, tmp_path)
+def test_a_run_that_was_asked_to_monitor_says_its_limits(measured_result, tmp_path):
+    monitored = simulate("krylov", reported_sites(), n_components=3, monitor=True)
+    assert f"Limits: {Monitor(monitored).limits()}." in page_of_words(monitored, tmp_path)
+    assert "Limits" not in page_of_words(measured_result, tmp_path)
 
 
 class Reader(HTMLParser):
@@ -96,16 +96,16 @@ class Reader(HTMLParser):
 
 
 @pytest.mark.slow
-def test_it_has_the_numbers_of_the_result(result, whole):
-    read = Reader(whole)
-    X = np.vstack(sites())
+def test_it_has_the_numbers_of_the_result(measured_result, whole_page):
+    read = Reader(whole_page)
+    X = np.vstack(reported_sites())
     values = np.linalg.eigvalsh(np.cov(X.T))[::-1]
     assert read.text["h1"] == read.text["title"] == ["Four sites"]
     facts = read.facts
     assert (facts["rows"], facts["features"], facts["clients"], facts["components"]) == ("110", "10", "4", "3")
     assert facts["variance explained"] == f"{values[:3].sum() / values.sum():.2%}"
     assert facts["mean squared error"] == f"{values[3:].sum() * 109 / 110:.4g}"
-    assert facts["messages"] == str(len(result.history))
+    assert facts["messages"] == str(len(measured_result.history))
     components = read.tables["Components"]
     assert [row[:3] for row in components[1:]] == [
         [str(j + 1), f"{v:.4g}", f"{v / values.sum():.2%}"] for j, v in enumerate(values[:3])
@@ -113,51 +113,51 @@ def test_it_has_the_numbers_of_the_result(result, whole):
     _, _, V = np.linalg.svd(X - X.mean(axis=0))
     heaviest = np.argsort(-np.abs(V[:3]), axis=1)[:, :3]
     assert [re.findall(r"column (\d)", row[-1]) for row in components[1:]] == heaviest.astype(str).tolist()
-    rest = [np.mean(np.sum(((part - X.mean(axis=0)) @ V[3:].T) ** 2, axis=1)) for part in sites()]
+    rest = [np.mean(np.sum(((part - X.mean(axis=0)) @ V[3:].T) ** 2, axis=1)) for part in reported_sites()]
     assert read.tables["Clients"][1:] == [[f"client {i}", str(20 + 5 * i), f"{e:.4g}"] for i, e in enumerate(rest)]
-    assert [row[1] for row in read.tables["Messages"][1:]] == [record.stage for record in result.history]
+    assert [row[1] for row in read.tables["Messages"][1:]] == [record.stage for record in measured_result.history]
 
 
 @pytest.mark.slow
-def test_its_pictures_are_svg_within_the_file_and_nothing_is_fetched(result, whole):
-    read = Reader(whole)
-    drawn = available(result, sites())
+def test_its_pictures_are_svg_within_the_file_and_nothing_is_fetched(measured_result, whole_page):
+    read = Reader(whole_page)
+    drawn = available(measured_result, reported_sites())
     assert {"scree", "loadings", "weights", "scores", "errors"} <= set(drawn)
     for image, picture in zip(read.images, drawn.values(), strict=True):
         kind, data = image["src"].split(";base64,")
         assert kind == "data:image/svg+xml"
         assert ElementTree.fromstring(base64.b64decode(data)).tag.endswith("}svg")
-        assert image["alt"] == picture.words(result)
+        assert image["alt"] == picture.words(measured_result)
     assert all(address.startswith("data:") for address in read.addresses)
     assert "script" not in read.text
 
 
 @pytest.mark.slow
-def test_without_shards_it_leaves_the_clients_out(result, tmp_path):
-    read = Reader(page(result, tmp_path))
-    assert len(read.images) == len(available(result)) == len(available(result, sites())) - 3
+def test_without_shards_it_leaves_the_clients_out(measured_result, tmp_path):
+    read = Reader(report_page(measured_result, tmp_path))
+    assert len(read.images) == len(available(measured_result)) == len(available(measured_result, reported_sites())) - 3
     assert "Clients" not in read.tables
 
 
-def test_without_matplotlib_it_has_its_tables_and_says_what_to_install(result, tmp_path):
-    text = tables(result, tmp_path, shards=sites())
+def test_without_matplotlib_it_has_its_tables_and_says_what_to_install(measured_result, tmp_path):
+    text = page_of_words(measured_result, tmp_path, shards=reported_sites())
     assert Reader(text).images == []
     assert 'matplotlib must be installed to draw. Got no such package. Run: pip install "flower-pca[plot]"' in text
     assert {"Components", "Clients", "Messages"} <= set(Reader(text).tables)
 
 
-def test_how_the_run_ended_is_said_in_words_and_colour(result, tmp_path):
-    assert f'class="ended ok">L{result.status.words[1:]}.' in tables(result, tmp_path)
-    short = simulate("ssi", sites(), n_components=3, tol=1e-12, max_rounds=4)
-    text = tables(short, tmp_path)
+def test_how_the_run_ended_is_said_in_words_and_colour(measured_result, tmp_path):
+    assert f'class="ended ok">L{measured_result.status.words[1:]}.' in page_of_words(measured_result, tmp_path)
+    short = simulate("ssi", reported_sites(), n_components=3, tol=1e-12, max_rounds=4)
+    text = page_of_words(short, tmp_path)
     assert 'class="ended bad">The run has not reached its goal (max rounds): largest residual' in text
     assert "max rounds after 5 messages" in text
 
 
 def test_long_tables_are_cut_in_the_middle(tmp_path):
-    many = sites(60, d=4)
+    many = reported_sites(60, d=4)
     given = simulate("ssi", many, n_components=2, tol=0.0, max_rounds=70, patience=100)
-    read = Reader(tables(given, tmp_path, shards=many))
+    read = Reader(page_of_words(given, tmp_path, shards=many))
     numbers = [row[0] for row in read.tables["Messages"][1:]]
     assert numbers == [*map(str, range(1, 21)), "…", *map(str, range(len(given.history) - 19, len(given.history) + 1))]
     errors = [float(row[2]) for row in read.tables["Clients, the 40 with the largest error"][1:]]
@@ -169,10 +169,10 @@ def test_long_tables_are_cut_in_the_middle(tmp_path):
     np.testing.assert_allclose(errors, worst, rtol=1e-3)
 
 
-def test_clients_that_were_left_out_are_named_with_the_reason_and_nothing_in_it_is_markup(tmp_path, result):
-    first = replace(result.history[0], failures={"7": "error 2: <script>alert('x')</script> & more"})
-    given = replace(result, history=type(result.history)((first, *result.history[1:])))
-    text = tables(given, tmp_path, title="<b>Sites</b> & {co}")
+def test_clients_that_were_left_out_are_named_with_the_reason_and_nothing_in_it_is_markup(tmp_path, measured_result):
+    first = replace(measured_result.history[0], failures={"7": "error 2: <script>alert('x')</script> & more"})
+    given = replace(measured_result, history=type(measured_result.history)((first, *measured_result.history[1:])))
+    text = page_of_words(given, tmp_path, title="<b>Sites</b> & {co}")
     assert "<script" not in text
     read = Reader(text)
     assert read.text["h1"] == ["<b>Sites</b> & {co}"]
@@ -180,17 +180,17 @@ def test_clients_that_were_left_out_are_named_with_the_reason_and_nothing_in_it_
 
 
 @pytest.mark.slow
-def test_a_loaded_result_gives_the_same_report(result, tmp_path):
-    result.save(tmp_path / "result.npz")
-    assert page(PCAResult.load(tmp_path / "result.npz"), tmp_path) == page(result, tmp_path)
+def test_a_loaded_result_gives_the_same_report(measured_result, tmp_path):
+    measured_result.save(tmp_path / "result.npz")
+    assert report_page(PCAResult.load(tmp_path / "result.npz"), tmp_path) == report_page(measured_result, tmp_path)
 
 
 @pytest.mark.slow
-def test_a_failure_leaves_the_old_report(result, tmp_path, monkeypatch):
+def test_a_failure_leaves_the_old_report(measured_result, tmp_path, monkeypatch):
     (tmp_path / "report.html").write_text("old")
     monkeypatch.setattr(report.style, "write", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
     with pytest.raises(OSError, match="disk full"):
-        page(result, tmp_path)
+        report_page(measured_result, tmp_path)
     assert [file.read_text() for file in tmp_path.iterdir()] == ["old"]
 
 
@@ -200,9 +200,9 @@ CUT = """[...document.querySelectorAll('h1,h2,p,dl div,dt,dd,figure,figcaption,.
 ).map(e => e.tagName + ': ' + e.textContent.slice(0, 60))"""
 
 HARD = {
-    "plain": lambda: (simulate("krylov", sites(), n_components=3, evaluate=True), "Four sites"),
+    "plain": lambda: (simulate("krylov", reported_sites(), n_components=3, evaluate=True), "Four sites"),
     "wide": lambda: (
-        simulate("ssi", sites(45, d=30), n_components=12, tol=0.0, max_rounds=50, patience=100),
+        simulate("ssi", reported_sites(45, d=30), n_components=12, tol=0.0, max_rounds=50, patience=100),
         "/data/" + "a_very_long_name_without_a_space" * 4 + ".npz",
     ),
 }
@@ -214,9 +214,9 @@ def hard(case):
     given, title = HARD[case]()
     why = "error 2: " + "no_space_in_this_reason_" * 9
     history = type(given.history)((replace(given.history[0], failures={"9" * 19: why}), *given.history[1:]))
-    parts = sites() if case == "plain" else sites(45, d=30)
+    parts = reported_sites() if case == "plain" else reported_sites(45, d=30)
     with TemporaryDirectory() as folder:
-        return given, parts, page(replace(given, history=history), Path(folder), title=title, shards=parts)
+        return given, parts, report_page(replace(given, history=history), Path(folder), title=title, shards=parts)
 
 
 @pytest.mark.parametrize("case", HARD)
@@ -239,8 +239,8 @@ def test_a_browser_shows_all_of_it_at_every_width(tab, case, width, tmp_path):
 
 
 @pytest.mark.slow
-def test_it_prints(tab, whole, tmp_path):
-    (tmp_path / "report.html").write_text(whole, encoding="utf-8")
+def test_it_prints(tab, whole_page, tmp_path):
+    (tmp_path / "report.html").write_text(whole_page, encoding="utf-8")
     tab.open((tmp_path / "report.html").as_uri(), width=1200, height=800)
     printed = tab.pdf()
     assert printed.startswith(b"%PDF-")
@@ -280,8 +280,8 @@ def test_a_page_is_written_from_a_result_alone_or_with_the_rows_of_its_sites(tmp
 
 
 @pytest.mark.slow
-def test_what_is_folded_is_printed(tab, whole, tmp_path):
-    (tmp_path / "report.html").write_text(whole, encoding="utf-8")
+def test_what_is_folded_is_printed(tab, whole_page, tmp_path):
+    (tmp_path / "report.html").write_text(whole_page, encoding="utf-8")
     tab.open((tmp_path / "report.html").as_uri(), width=1200, height=800)
     seen = "document.querySelector('details img').checkVisibility()"
     assert not tab.evaluate(seen)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from builders import deal, rows, shards
 from cases import paired, slow_if
-from test_report import CUT, Reader, page, tables
+from test_report import CUT, Reader, page_of_words, report_page
 
 from flower_pca import DP, PCAResult, TrackingResult, simulate, track
 from flower_pca.names.sites import SiteRows
@@ -33,16 +33,16 @@ SITES = {0: "North <Hospital>", 1: "East", 2: "a_very_long_name_of_a_site_that_d
 D = len(COLUMNS)
 
 
-def sites(parts):
+def named_parts(parts):
     """The rows with the names of their columns and sites."""
     return [SiteRows(X, names=tuple(COLUMNS), site=SITES[i]) for i, X in enumerate(parts)]
 
 
-def plain():
-    return sites(shards((60, 25, 40), 0.8 ** np.arange(D)))
+def plain_rows():
+    return named_parts(shards((60, 25, 40), 0.8 ** np.arange(D)))
 
 
-def spoilt():
+def rows_with_far_entries():
     """Rows of rank two with far entries, ever more from column to column."""
     rng = np.random.default_rng(0)
     B, parts = rng.standard_normal((2, D)), []
@@ -51,14 +51,14 @@ def spoilt():
         hit = rng.random((n, D)) < np.linspace(0.0, 0.14, D)
         X[hit] += 50.0 * rng.choice([-1.0, 1.0], hit.sum())
         parts.append(X)
-    return sites(parts)
+    return named_parts(parts)
 
 
 def split():
     """Two shared directions, and one of its own for each client."""
     rng = np.random.default_rng(1)
     Q = np.linalg.qr(rng.standard_normal((D, D)))[0]
-    return sites([
+    return named_parts([
         3.0 * rng.standard_normal((n, 2)) @ Q[:2] + 2.0 * rng.standard_normal((n, 1)) @ Q[2 + i : 3 + i]
         + 0.1 * rng.standard_normal((n, D)) for i, n in enumerate((80, 50, 60))
     ])  # fmt: skip
@@ -71,7 +71,7 @@ def stepped():
 
 
 def noisy(epsilon=0.5, n=1500, mask=False):
-    parts = sites(deal(rows(n, 0.7 ** np.arange(D), seed=4) + 0.2, (n // 2, n // 4, n - n // 2 - n // 4)))
+    parts = named_parts(deal(rows(n, 0.7 ** np.arange(D), seed=4) + 0.2, (n // 2, n // 4, n - n // 2 - n // 4)))
     dp = DP(epsilon=epsilon, delta=1e-7, clip=3.0, noise_seed=1)
     return simulate("ssi(oversample=2, max_rounds=3)", parts, n_components=3, dp=dp, mask=mask), parts
 
@@ -82,18 +82,18 @@ def tracked():
     return replace(found, feature_names_in_=np.array(COLUMNS, dtype=object))
 
 
-def of(algorithm, parts, **options):
+def run_of_kind(algorithm, parts, **options):
     return simulate(algorithm, parts, n_components=2, **options), parts
 
 
 KINDS = {
-    "plain": lambda: of("krylov", plain(), evaluate=True, influence=True),
-    "one shot": lambda: of("uda", plain()),
-    "masked": lambda: of("krylov", plain(), mask=True),
-    "robust": lambda: of("consensus_rpca", spoilt()),
-    "robust, masked": lambda: of("dcf_pca(max_rounds=30)", spoilt(), mask=True),
+    "plain": lambda: run_of_kind("krylov", plain_rows(), evaluate=True, influence=True),
+    "one shot": lambda: run_of_kind("uda", plain_rows()),
+    "masked": lambda: run_of_kind("krylov", plain_rows(), mask=True),
+    "robust": lambda: run_of_kind("consensus_rpca", rows_with_far_entries()),
+    "robust, masked": lambda: run_of_kind("dcf_pca(max_rounds=30)", rows_with_far_entries(), mask=True),
     "robust, loaded": lambda: (replace(case("robust")[0], own={}), None),
-    "personal": lambda: of("exact_per_pca(local_components=1)", split()),
+    "personal": lambda: run_of_kind("exact_per_pca(local_components=1)", split()),
     "personal, loaded": lambda: (replace(case("personal")[0], own={}), None),
     "noise": noisy,
     "noise, masked": lambda: noisy(mask=True),
@@ -107,18 +107,18 @@ def case(kind):
 
 
 @functools.cache
-def written(kind):
+def page_of_kind(kind):
     """The page of a kind, which is drawn once."""
     result, parts = case(kind)
     with tempfile.TemporaryDirectory() as folder:
-        return page(result, Path(folder), shards=parts)
+        return report_page(result, Path(folder), shards=parts)
 
 
 def many(algorithm):
     """A run over 139 sites of a few rows each, with columns and sites of long names."""
     parts = [SiteRows(X, names=tuple(COLUMNS), site=f"school number {i} of the district") for i, X in enumerate(
         shards(tuple(6 + i % 5 for i in range(139)), 0.8 ** np.arange(D)))]  # fmt: skip
-    return of(algorithm, parts)
+    return run_of_kind(algorithm, parts)
 
 
 MANY = {"139 sites": lambda: many("krylov"), "139 sites, personal": lambda: many("exact_per_pca(local_components=1)")}
@@ -135,7 +135,7 @@ def test_a_browser_shows_each_page_whole_in_the_colours_of_the_reader(tab, kind,
     from matplotlib.image import imread
 
     result, parts = case(kind)
-    (tmp_path / "report.html").write_text(written(kind), encoding="utf-8")
+    (tmp_path / "report.html").write_text(page_of_kind(kind), encoding="utf-8")
     tab.open((tmp_path / "report.html").as_uri(), width=width, height=900, mobile=width < 800, scheme=scheme)
     assert tab.evaluate("document.documentElement.scrollWidth") <= width
     assert tab.evaluate("document.images[0].getBoundingClientRect().top") < 1200
@@ -154,7 +154,7 @@ def test_a_browser_shows_each_page_whole_in_the_colours_of_the_reader(tab, kind,
 @pytest.mark.parametrize("kind", slow_if(KINDS, *{*KINDS} - {"plain"}))
 def test_every_kind_has_a_page_that_names_columns_and_clients(kind):
     result, parts = case(kind)
-    read = Reader(written(kind))
+    read = Reader(page_of_kind(kind))
     assert len(read.images) == len(telling(result, parts))
     words = " ".join(cell for table in read.tables.values() for row in table for cell in row)
     assert any(name in words for name in COLUMNS)
@@ -166,7 +166,7 @@ def test_every_kind_has_a_page_that_names_columns_and_clients(kind):
 @pytest.mark.slow
 def test_a_robust_page_says_what_was_taken_out_of_whom():
     result, _ = case("robust")
-    read = Reader(written("robust"))
+    read = Reader(page_of_kind("robust"))
     taken = [result.own[i]["S"] != 0.0 for i in range(3)]
     clients = read.tables["Clients: what was taken out"][1:]
     assert [row[2] for row in clients] == [f"{part.mean():.2%}" for part in taken]
@@ -189,11 +189,11 @@ def test_a_robust_page_from_a_file_finds_the_same_by_the_rows_and_says_so_withou
     result, parts = case("robust")
     result.save(tmp_path / "r.npz")
     loaded = PCAResult.load(tmp_path / "r.npz")
-    read, whole = (Reader(tables(given, tmp_path, shards=parts)) for given in (loaded, result))
+    read, whole = (Reader(page_of_words(given, tmp_path, shards=parts)) for given in (loaded, result))
     for title in ("Columns: what was taken out", "Clients: what was taken out"):
         place = read.tables[title][0].index("entries taken out")
         assert [row[place] for row in read.tables[title]] == [row[place] for row in whole.tables[title]]
-    alone = Reader(page(loaded, tmp_path))
+    alone = Reader(report_page(loaded, tmp_path))
     order = np.argsort(-result.taken_share_, kind="stable")
     shares = [(result.taken_share_[j], result.far_share_[j]) for j in order]
     expected = [[result.feature_names_in_[j], f"{a:.2%}", f"{b:.2%}"] for j, (a, b) in zip(order, shares, strict=True)]
@@ -210,7 +210,7 @@ def test_a_robust_page_from_a_file_finds_the_same_by_the_rows_and_says_so_withou
 def test_of_masked_robust_runs_the_page_says_why_single_clients_are_not_on_it(tmp_path):
     result, _ = case("robust, masked")
     assert result.clients_ is None
-    alone = Reader(page(replace(result, own={}), tmp_path))
+    alone = Reader(report_page(replace(result, own={}), tmp_path))
     assert "Clients: what was taken out" not in alone.tables
     assert any("The server has seen sums over all clients only" in words for words in alone.text["p"])
     taken = np.vstack([result.own[i]["S"] != 0.0 for i in range(3)])
@@ -220,13 +220,13 @@ def test_of_masked_robust_runs_the_page_says_why_single_clients_are_not_on_it(tm
 
 def test_hints_stand_on_the_page(tmp_path):
     result = replace(case("plain")[0], hints=("The column id numbers the rows. Leave it out.",))
-    assert "The column id numbers the rows. Leave it out." in Reader(tables(result, tmp_path)).text["p"]
+    assert "The column id numbers the rows. Leave it out." in Reader(page_of_words(result, tmp_path)).text["p"]
 
 
 @pytest.mark.slow
 def test_a_personalized_page_has_errors_with_and_without_own_components():
     result, parts = case("personal")
-    read = Reader(written("personal"))
+    read = Reader(page_of_kind("personal"))
     table = read.tables["Clients: what is their own"]
     assert table[0][2:4] == ["error, shared only", "error, with own"]
     for i, row in enumerate(table[1:]):
@@ -235,28 +235,28 @@ def test_a_personalized_page_has_errors_with_and_without_own_components():
         assert result.feature_names_in_[np.abs(result.own_components(i)[0]).argmax()] in row[-1]
     assert read.facts["theta"] == f"{result.theta_:.3g}"
     assert any("can be told apart" in words for words in read.text["p"])
-    loaded = Reader(written("personal, loaded"))
+    loaded = Reader(page_of_kind("personal, loaded"))
     assert any("stay with the clients" in words for words in loaded.text["p"])
 
 
 @pytest.mark.slow
 def test_a_page_of_steps_says_where_the_subspace_changed(tmp_path):
     result, _ = case("steps")
-    read = Reader(written("steps"))
+    read = Reader(page_of_kind("steps"))
     assert result.changes_.tolist() == [5]
     assert any("A change was declared at step 5." in words for words in read.text["p"])
     assert [row[0] for row in read.tables["Steps"][1:] if row[-1] == "yes"] == ["5"]
     assert read.facts["steps"] == "10"
     assert COLUMNS[np.abs(result.components_[-1, 0]).argmax()] in read.tables["Basis of the last step"][1][-1]
     result.save(tmp_path / "t.npz")
-    assert page(TrackingResult.load(tmp_path / "t.npz"), tmp_path) == written("steps")
+    assert report_page(TrackingResult.load(tmp_path / "t.npz"), tmp_path) == page_of_kind("steps")
 
 
 @pytest.mark.parametrize("epsilon", [0.05, 0.5, 50.0])
 @pytest.mark.slow
 def test_shares_under_noise_are_bounds_within_0_and_100_percent(epsilon, tmp_path):
     result, parts = noisy(epsilon)
-    read = Reader(tables(result, tmp_path, shards=parts))
+    read = Reader(page_of_words(result, tmp_path, shards=parts))
     text = " ".join(cell for row in read.tables["Components"] for cell in row)
     numbers = [float(part.rstrip("%")) for part in text.split() if part.endswith("%")]
     assert all(0.0 <= number <= 100.0 for number in numbers)
@@ -306,7 +306,7 @@ def test_a_result_that_cannot_be_told_from_noise_is_red(tmp_path):
     dp = DP(epsilon=0.02, delta=1e-7, clip=1.0, noise_seed=1)
     given = simulate("covariance", [rng.standard_normal((200, 6)) for _ in range(2)], n_components=2, dp=dp)
     assert (given.certainty.signal <= 1.0).all()
-    text = tables(given, tmp_path)
+    text = page_of_words(given, tmp_path)
     assert '<p class="ended bad">There is noise on what the server has seen.' in text
     assert given.table().startswith("There is noise")
 
@@ -315,7 +315,7 @@ def test_a_doubt_is_never_in_the_green_box(tmp_path):
     rng = np.random.default_rng(0)
     given = simulate("krylov", [rng.standard_normal((60, 1)) @ rng.standard_normal((1, 6))], n_components=3)
     assert "; beside the first, components 2 to 3 have no" in given.status.words.replace("2 and 3", "2 to 3")
-    text = tables(given, tmp_path)
+    text = page_of_words(given, tmp_path)
     (green,) = re.findall('<p class="ended ok">(.*?)</p>', text)
     assert "no variance" not in green
     assert '<p class="ended">Beside the first, components' in text

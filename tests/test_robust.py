@@ -308,7 +308,7 @@ def finite(result: PCAResult) -> bool:
 
 
 @functools.cache
-def constant(name: str) -> tuple[PCAResult, np.ndarray]:
+def run_with_constant(name: str) -> tuple[PCAResult, np.ndarray]:
     """Rows with a column that is the same everywhere, which adds to the rank; and their low-rank part."""
     L, S = (A.copy() for A in SMALL)
     L[:, 7], S[:, 7] = 5.0, 0.0
@@ -324,7 +324,7 @@ def test_awkward_rows_end_in_a_finite_answer_or_in_words(name: str) -> None:
     lost = simulate(name, np.split(many, CUTS), n_components=5)
     assert finite(lost)
     assert not lost.status.ok
-    assert finite(constant(name)[0])
+    assert finite(run_with_constant(name)[0])
     wrecked = simulate(make(name, ridge=40.0), np.split(ROWS, CUTS), n_components=5)
     assert finite(wrecked)
     assert wrecked.status.outcome is Outcome.STALLED
@@ -341,7 +341,7 @@ def test_too_many_far_entries_are_told() -> None:
 
 
 def test_constant_column_and_single_rows_are_recovered() -> None:
-    result, L = constant("consensus_rpca")
+    result, L = run_with_constant("consensus_rpca")
     assert rel(result, L) <= 1e-6
 
 

@@ -3,6 +3,7 @@
 import ast
 import functools
 import sys
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -72,14 +73,14 @@ def room(name: str) -> str:
 
 
 @functools.cache
-def nodes(name: str) -> list[ast.AST]:
+def syntax(name: str) -> list[ast.AST]:
     """All of a module's syntax tree, read once for all rules."""
     return list(ast.walk(ast.parse(MODULES[name].read_text())))
 
 
 def imported(name: str) -> Iterator[str]:
     """All that a module imports, wherever it does so, type-only imports included."""
-    for node in nodes(name):
+    for node in syntax(name):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -102,12 +103,12 @@ LONG = 0  # functions that are longer still
 
 def functions() -> Iterator[tuple[str, ast.FunctionDef]]:
     for name in MODULES:
-        for node in nodes(name):
+        for node in syntax(name):
             if isinstance(node, ast.FunctionDef):
                 yield name, node
 
 
-def lines(function: ast.FunctionDef) -> int:
+def length(function: ast.FunctionDef) -> int:
     body = function.body[1:] if ast.get_docstring(function) else function.body
     start = min([function.lineno, *(d.lineno for d in function.decorator_list)])
     described = function.body[0].end_lineno - function.body[0].lineno + 1 if body is not function.body else 0
@@ -154,7 +155,7 @@ def test_records_of_flower_are_known_by_wire_alone():
     for name in MODULES:
         if room(name) == "wire":
             continue
-        for node in nodes(name):
+        for node in syntax(name):
             if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "flwr":
                 strangers |= {(name, alias.name) for alias in node.names} & {(name, record) for record in RECORDS}
             elif isinstance(node, ast.Call) and getattr(node.func, "attr", getattr(node.func, "id", "")) in RECORDS:
@@ -165,7 +166,7 @@ def test_records_of_flower_are_known_by_wire_alone():
 def test_the_exceptions_are_such():
     for module, target in sorted(EXCEPTIONS):
         home, _, name = target.rpartition(".")
-        tree = nodes(module)[0]
+        tree = syntax(module)[0]
         assert isinstance(tree, ast.Module)
         top = [node for node in tree.body if isinstance(node, ast.ImportFrom)]
         assert target in imported(module), (module, target)
@@ -180,5 +181,15 @@ def test_core_is_small():
 
 
 def test_a_function_is_a_page():
-    long = [f"{name}:{function.lineno} {function.name}" for name, function in functions() if lines(function) > LONGEST]
+    long = [f"{name}:{function.lineno} {function.name}" for name, function in functions() if length(function) > LONGEST]
     assert len(long) <= LONG, long
+
+
+def test_a_helper_of_tests_is_defined_once():
+    """What several files need is imported; what only sounds alike has a name of its own."""
+    places = defaultdict(list)
+    for path in sorted(Path(__file__).parent.rglob("*.py")):
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.lower().startswith("test"):
+                places[node.name].append(path.name)
+    assert {name: files for name, files in places.items() if len(files) > 1} == {}

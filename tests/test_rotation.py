@@ -27,7 +27,7 @@ R_LOADINGS = [[-0.595, 0.227], [-0.599, 0.160], [0.577, -0.360], [1.192, 0.363],
 R_LAST = (0.176, 0.180)  # the last row's second loading after varimax, and after promax
 
 
-def shards(seed=0, noise=0.5):
+def shards_of_sources(seed=0, noise=0.5):
     """Rows of three clients, of which each of three sources moves four columns, and the others little."""
     rng = np.random.default_rng(seed)
     sources = np.kron(np.diag([1.0, 0.8, 0.9]), np.ones((1, 4))) + 0.15 * rng.standard_normal((3, 12))
@@ -35,11 +35,11 @@ def shards(seed=0, noise=0.5):
 
 
 @pytest.fixture(scope="module")
-def result():
-    return simulate("krylov", shards(), n_components=3, scale="std")
+def scaled_result():
+    return simulate("krylov", shards_of_sources(), n_components=3, scale="std")
 
 
-def scaled(result):
+def loadings_of(result):
     return result.components_.T * np.sqrt(result.explained_variance_)
 
 
@@ -48,7 +48,7 @@ def criterion(B):
     return float(np.sum(B**4) - np.sum(np.sum(B**2, axis=0) ** 2) / len(B))
 
 
-def alike(loadings, others):
+def in_order_of(loadings, others):
     """Loadings with the columns and signs of others that they go with."""
     places = np.abs(loadings.T @ others).argmax(axis=0)
     assert sorted(places) == list(range(len(places)))
@@ -60,11 +60,11 @@ def alike(loadings, others):
 @pytest.mark.parametrize(("method", "kaiser"), [("varimax", True), ("varimax", False), ("promax", False)])
 def test_loadings_are_those_of_factor_analyzer(method, kaiser, seed):
     theirs = pytest.importorskip("factor_analyzer")
-    result = simulate("covariance", shards(seed), n_components=3, scale="std")
+    result = simulate("covariance", shards_of_sources(seed), n_components=3, scale="std")
     rotator = theirs.Rotator(method=method, normalize=kaiser, max_iter=5000, tol=1e-15)
-    loadings = rotator.fit_transform(scaled(result))
+    loadings = rotator.fit_transform(loadings_of(result))
     ours = rotate(result, f"{method}(kaiser={kaiser})")
-    np.testing.assert_allclose(alike(loadings, ours.loadings), ours.loadings, atol=1e-7)
+    np.testing.assert_allclose(in_order_of(loadings, ours.loadings), ours.loadings, atol=1e-7)
     if method == "promax":
         np.testing.assert_allclose(
             np.sort(np.abs(rotator.phi_), None), np.sort(np.abs(ours.correlations), None), atol=1e-7
@@ -111,8 +111,8 @@ def test_a_simple_structure_is_found_from_wherever_it_was_turned_to(kaiser):
     for seed in range(10):
         A = simple @ random_rotation(4, seed)
         B = A @ varimax(A, kaiser=kaiser)
-        np.testing.assert_allclose(alike(B, simple), simple, atol=1e-12)
-        np.testing.assert_allclose(alike(A @ promax(A, kaiser=kaiser), simple), simple, atol=1e-12)
+        np.testing.assert_allclose(in_order_of(B, simple), simple, atol=1e-12)
+        np.testing.assert_allclose(in_order_of(A @ promax(A, kaiser=kaiser), simple), simple, atol=1e-12)
 
 
 def test_the_size_of_loadings_and_a_column_of_zeros_change_nothing():
@@ -125,47 +125,47 @@ def test_the_size_of_loadings_and_a_column_of_zeros_change_nothing():
 
 
 @pytest.mark.parametrize("method", SPECS)
-def test_a_rotation_leaves_span_rows_and_variance_as_they_are(result, method):
-    found, X = rotate(result, method), np.vstack(shards())
+def test_a_rotation_leaves_span_rows_and_variance_as_they_are(scaled_result, method):
+    found, X = rotate(scaled_result, method), np.vstack(shards_of_sources())
     scores = found.transform(X)
-    np.testing.assert_allclose(scaled(result) @ found.matrix, found.loadings, atol=1e-12)
-    back = scores @ found.loadings.T * result.scale_ + result.mean_
-    np.testing.assert_allclose(back, result.inverse_transform(result.transform(X)), atol=1e-10)
+    np.testing.assert_allclose(loadings_of(scaled_result) @ found.matrix, found.loadings, atol=1e-12)
+    back = scores @ found.loadings.T * scaled_result.scale_ + scaled_result.mean_
+    np.testing.assert_allclose(back, scaled_result.inverse_transform(scaled_result.transform(X)), atol=1e-10)
     np.testing.assert_allclose(np.cov(scores.T), found.correlations, atol=1e-10)
     np.testing.assert_allclose(np.diag(found.correlations), 1.0, atol=1e-12)
-    np.testing.assert_allclose(found.explained_variance.sum(), result.explained_variance_.sum())
-    np.testing.assert_allclose(found.explained_variance_ratio.sum(), result.explained_variance_ratio_.sum())
+    np.testing.assert_allclose(found.explained_variance.sum(), scaled_result.explained_variance_.sum())
+    np.testing.assert_allclose(found.explained_variance_ratio.sum(), scaled_result.explained_variance_ratio_.sum())
     assert found.oblique == method.startswith("promax")
     if not found.oblique:
         np.testing.assert_allclose(found.matrix.T @ found.matrix, np.eye(3), atol=1e-12)
         np.testing.assert_allclose(found.explained_variance, np.sum(found.loadings**2, axis=0))
 
 
-def test_loadings_of_scaled_columns_are_correlations_with_the_scores(result):
-    found, X = rotate(result), np.vstack(shards())
+def test_loadings_of_scaled_columns_are_correlations_with_the_scores(scaled_result):
+    found, X = rotate(scaled_result), np.vstack(shards_of_sources())
     together = np.corrcoef(np.hstack([X, found.transform(X)]).T)[:12, 12:]
     np.testing.assert_allclose(found.loadings * np.sqrt((len(X) - 1) / len(X)), together, atol=1e-10)
 
 
 @pytest.mark.parametrize("method", SPECS)
-def test_order_and_signs_are_fixed(result, method):
-    found = rotate(result, method)
+def test_order_and_signs_are_fixed(scaled_result, method):
+    found = rotate(scaled_result, method)
     assert np.all(np.diff(found.explained_variance) <= 0.0)
     assert np.all(found.loadings[np.abs(found.loadings).argmax(axis=0), range(3)] > 0.0)
-    turned = replace(result, components_=result.components_ * np.array([[-1.0], [1.0], [-1.0]]))
+    turned = replace(scaled_result, components_=scaled_result.components_ * np.array([[-1.0], [1.0], [-1.0]]))
     again = rotate(turned, method)
     np.testing.assert_allclose(again.loadings, found.loadings, atol=1e-9)
     np.testing.assert_allclose(again.correlations, found.correlations, atol=1e-9)
-    X = shards()[0]
+    X = shards_of_sources()[0]
     np.testing.assert_allclose(again.transform(X), found.transform(X), atol=1e-8)
 
 
 @pytest.mark.parametrize("method", SPECS)
-def test_clients_and_masks_change_nothing(result, method):
-    found = rotate(result, method)
+def test_clients_and_masks_change_nothing(scaled_result, method):
+    found = rotate(scaled_result, method)
     for other in (
-        simulate("krylov", [np.vstack(shards())], n_components=3, scale="std"),
-        simulate("covariance", shards()[::-1], n_components=3, scale="std", mask=True),
+        simulate("krylov", [np.vstack(shards_of_sources())], n_components=3, scale="std"),
+        simulate("covariance", shards_of_sources()[::-1], n_components=3, scale="std", mask=True),
     ):
         again = rotate(other, method)
         np.testing.assert_allclose(again.loadings, found.loadings, atol=1e-7)
@@ -173,7 +173,7 @@ def test_clients_and_masks_change_nothing(result, method):
 
 
 def test_columns_at_different_places_rotate_where_all_loadings_are_at_hand():
-    X = np.vstack(shards())
+    X = np.vstack(shards_of_sources())
     whole = rotate(simulate("krylov", [X], n_components=3))
     apart = simulate("krylov", [X[:, :5], X[:, 5:]], n_components=3, split="columns")
     found = rotate(apart)
@@ -184,8 +184,8 @@ def test_columns_at_different_places_rotate_where_all_loadings_are_at_hand():
 
 
 @pytest.mark.slow
-def test_what_cannot_be_rotated_is_refused_in_one_sentence(result, monkeypatch):
-    X = shards()
+def test_what_cannot_be_rotated_is_refused_in_one_sentence(scaled_result, monkeypatch):
+    X = shards_of_sources()
     with pytest.raises(ConfigError, match="must be one of at least 2 components"):
         rotate(simulate("krylov", X, n_components=1))
     for algorithm in ("sparse_pca", "per_pca", "dcf_pca"):
@@ -204,35 +204,37 @@ def test_what_cannot_be_rotated_is_refused_in_one_sentence(result, monkeypatch):
         ("varimax(kaiser=2)", "kaiser"),
     ):
         with pytest.raises(ConfigError, match=words):
-            rotate(result, method)
+            rotate(scaled_result, method)
     monkeypatch.setattr(rotation, "SWEEPS", 1)
     with pytest.warns(UserWarning, match="varimax still turns by .* degrees after 1 sweeps"):
-        rotate(result)
+        rotate(scaled_result)
 
 
 @pytest.fixture
-def saved(result, tmp_path):
+def saved_with_names(scaled_result, tmp_path):
     names = np.array(NAMES, dtype=object)
-    replace(result, feature_names_in_=names).save(tmp_path / "result.npz")
+    replace(scaled_result, feature_names_in_=names).save(tmp_path / "result.npz")
     return tmp_path / "result.npz"
 
 
-def test_show_prints_the_rotated_components_below_the_others(saved, capsys):
-    code, before, _ = flower_pca(capsys, "show", saved)
-    code, said, err = flower_pca(capsys, "show", saved, "--rotate", "varimax")
+def test_show_prints_the_rotated_components_below_the_others(saved_with_names, capsys):
+    code, before, _ = flower_pca(capsys, "show", saved_with_names)
+    code, said, err = flower_pca(capsys, "show", saved_with_names, "--rotate", "varimax")
     assert (code, err) == (0, "")
     assert said.startswith(before)
-    found = rotate(PCAResult.load(saved))
+    found = rotate(PCAResult.load(saved_with_names))
     below = said.removeprefix(before)
     assert found.words in below
     for line in found.listing(digits=6).lines:
         assert all(cell in below for cell in line)
 
 
-def test_show_prints_all_of_a_rotation_as_json(saved, capsys):
-    assert "rotation" not in json.loads(flower_pca(capsys, "show", saved, "--json")[1])
-    said = json.loads(flower_pca(capsys, "show", saved, "--json", "--rotate", "promax(power=3)")[1])["rotation"]
-    found = rotate(PCAResult.load(saved), "promax(power=3)")
+def test_show_prints_all_of_a_rotation_as_json(saved_with_names, capsys):
+    assert "rotation" not in json.loads(flower_pca(capsys, "show", saved_with_names, "--json")[1])
+    said = json.loads(flower_pca(capsys, "show", saved_with_names, "--json", "--rotate", "promax(power=3)")[1])[
+        "rotation"
+    ]
+    found = rotate(PCAResult.load(saved_with_names), "promax(power=3)")
     assert said["feature_names"] == NAMES
     for name in ("loadings", "matrix", "correlations", "explained_variance", "explained_variance_ratio"):
         np.testing.assert_array_equal(said[name], getattr(found, name))
@@ -248,7 +250,7 @@ UNITS = {
 @pytest.mark.parametrize("scale", UNITS)
 def test_show_says_what_the_rotated_loadings_are_of_and_scores_go_with_them(scale, tmp_path, capsys):
     sizes = np.geomspace(1.0, 30.0, 12)  # units that are unlike
-    tables = [pd.DataFrame(X * sizes + 5.0, columns=NAMES) for X in shards()]
+    tables = [pd.DataFrame(X * sizes + 5.0, columns=NAMES) for X in shards_of_sources()]
     path = simulate("covariance", tables, n_components=3, scale=scale).save(tmp_path / "result.npz")
     assert UNITS[scale] in flower_pca(capsys, "show", path, "--rotate", "varimax")[1]
     said = json.loads(flower_pca(capsys, "show", path, "--json", "--rotate", "varimax")[1])["rotation"]
@@ -267,12 +269,12 @@ def test_show_says_what_the_rotated_loadings_are_of_and_scores_go_with_them(scal
         np.testing.assert_allclose(together, loadings * np.sqrt((len(Z) - 1) / len(Z)), atol=1e-10)
         theirs = pytest.importorskip("factor_analyzer").Rotator(method="varimax", max_iter=5000, tol=1e-15)
         known = theirs.fit_transform(V[:3].T * s[:3] / np.sqrt(len(Z) - 1))
-        np.testing.assert_allclose(alike(known, loadings), loadings, atol=1e-7)
+        np.testing.assert_allclose(in_order_of(known, loadings), loadings, atol=1e-7)
 
 
-def test_promax_and_levels_claim_no_correlations(result):
-    assert "Loadings are of columns divided by their deviations." in rotate(result, "promax").words
-    rows = pd.DataFrame({**dict(zip(NAMES, shards()[0].T, strict=True)), "ward": ["a", "b", "c"] * 100})
+def test_promax_and_levels_claim_no_correlations(scaled_result):
+    assert "Loadings are of columns divided by their deviations." in rotate(scaled_result, "promax").words
+    rows = pd.DataFrame({**dict(zip(NAMES, shards_of_sources()[0].T, strict=True)), "ward": ["a", "b", "c"] * 100})
     found = rotate(simulate("covariance", [rows], n_components=3, scale="std", levels="ward"))
     assert "as the run has scaled them, those made of words by their shares." in found.words
     scores = found.transform(rows)
@@ -280,22 +282,22 @@ def test_promax_and_levels_claim_no_correlations(result):
 
 
 @pytest.mark.slow
-def test_the_report_has_the_rotated_loadings_of_all_columns(saved, capsys):
-    assert flower_pca(capsys, "report", saved, "--rotate", "promax")[0] == 0
-    page = (saved.parent / "report.html").read_text()
-    found = rotate(PCAResult.load(saved), "promax")
+def test_the_report_has_the_rotated_loadings_of_all_columns(saved_with_names, capsys):
+    assert flower_pca(capsys, "report", saved_with_names, "--rotate", "promax")[0] == 0
+    page = (saved_with_names.parent / "report.html").read_text()
+    found = rotate(PCAResult.load(saved_with_names), "promax")
     assert "Rotated components" in page
     assert found.words in page
     table = page.partition("Rotated loadings")[2]
     order = sorted(range(12), key=lambda j: table.index(f">{NAMES[j]}<"))
     blocks = [sorted(order[i : i + 4]) for i in (0, 4, 8)]
     assert sorted(blocks) == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]  # what loads on one axis stands together
-    assert flower_pca(capsys, "report", saved)[0] == 0
-    assert "Rotated" not in (saved.parent / "report.html").read_text()
+    assert flower_pca(capsys, "report", saved_with_names)[0] == 0
+    assert "Rotated" not in (saved_with_names.parent / "report.html").read_text()
 
 
 def test_a_run_of_steps_has_nothing_to_rotate(tmp_path, capsys):
-    batches = [[x[i : i + 20] for i in range(0, 100, 20)] for x in shards()]
+    batches = [[x[i : i + 20] for i in range(0, 100, 20)] for x in shards_of_sources()]
     track("st_miss", batches, n_components=2).save(tmp_path / "tracking.npz")
     code, _, err = flower_pca(capsys, "show", tmp_path / "tracking.npz", "--rotate", "varimax")
     assert code == 2

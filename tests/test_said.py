@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 from builders import deal, rows
-from test_report import Reader, page
+from test_report import Reader, report_page
 
 from flower_pca import DP, simulate
 from flower_pca.base import labels
@@ -17,7 +17,7 @@ SHARDS = deal(rows(600, 0.7 ** np.arange(6), seed=4) + 0.2, (300, 200, 100))
 
 
 @pytest.fixture(scope="module")
-def noisy():
+def noisy_result():
     dp = DP(epsilon=1.0, delta=1e-7, clip=3.0, noise_seed=1)
     return simulate("ssi(oversample=2, max_rounds=3)", SHARDS, n_components=3, dp=dp)
 
@@ -34,43 +34,43 @@ def shown(result, tmp_path, capsys, *words):
 
 
 @pytest.mark.slow
-def test_under_noise_every_table_has_the_same_bounds(noisy, tmp_path, capsys):
-    known = noisy.certainty
+def test_under_noise_every_table_has_the_same_bounds(noisy_result, tmp_path, capsys):
+    known = noisy_result.certainty
     bounds = [
         [labels.bounds(each), labels.bounds(first)] for each, first in zip(known.shares, known.together, strict=True)
     ]
-    read = Reader(page(noisy, tmp_path))
+    read = Reader(report_page(noisy_result, tmp_path))
     assert [row[3:5] for row in read.tables["Components"][1:]] == bounds
     every = {
-        "table": noisy.table(),
-        "show": shown(noisy, tmp_path, capsys),
-        "notebook": re.sub("<[^>]*>", " ", noisy._repr_html_()),
+        "table": noisy_result.table(),
+        "show": shown(noisy_result, tmp_path, capsys),
+        "notebook": re.sub("<[^>]*>", " ", noisy_result._repr_html_()),
     }
     for where, text in every.items():
         for each, first in bounds:
             assert re.search(rf"{each} +{first}", text), where
         assert not re.search(r"\d\.\d\d%", text), where
         assert str(known) in text, where
-        assert f"about {noisy.n_samples_:,}" in text or where == "table"
+        assert f"about {noisy_result.n_samples_:,}" in text or where == "table"
     assert str(known) in read.text["p"]
-    figures = json.loads(shown(noisy, tmp_path, capsys, "--json"))
+    figures = json.loads(shown(noisy_result, tmp_path, capsys, "--json"))
     assert figures["explained_variance_ratio"] is None
     assert figures["bounds_of_ratio"] == known.shares.tolist()
     assert figures["bounds_together"] == known.together.tolist()
     assert figures["noise_alone"] == known.floor
-    assert "of about" in repr(noisy)
-    assert "of about" in course.summary(noisy)
+    assert "of about" in repr(noisy_result)
+    assert "of about" in course.summary(noisy_result)
 
 
 @pytest.mark.slow
-def test_the_overview_of_a_run_with_noise_shows_bounds_and_no_share(noisy):
-    drawn = course.figure(noisy)
+def test_the_overview_of_a_run_with_noise_shows_bounds_and_no_share(noisy_result):
+    drawn = course.figure(noisy_result)
     (bars,) = (container for container in drawn.axes[0].containers if hasattr(container, "has_yerr"))
     ends = np.array([segment[:, 1] for segment in bars[2][0].get_segments()])
-    np.testing.assert_allclose(ends, noisy.certainty.shares, atol=1e-9)
+    np.testing.assert_allclose(ends, noisy_result.certainty.shares, atol=1e-9)
     assert not drawn.axes[0].texts
     assert "noise" in drawn.axes[0].get_xlabel()
-    assert not any("%" in text.get_text() for text in figure(noisy, "cumulative").axes[0].texts)
+    assert not any("%" in text.get_text() for text in figure(noisy_result, "cumulative").axes[0].texts)
 
 
 def test_without_noise_shares_are_what_they_are(short, tmp_path, capsys):
@@ -89,7 +89,7 @@ def test_a_run_that_fell_short_says_so_first(short, tmp_path, capsys):
     assert short.table().splitlines()[0] == said
     assert shown(short, tmp_path, capsys).splitlines()[0] == said
     assert short._repr_html_().startswith(f"<div><p><b>{said}</b></p>")
-    assert Reader(page(short, tmp_path)).text["p"][0] == said
+    assert Reader(report_page(short, tmp_path)).text["p"][0] == said
 
 
 def test_one_thing_is_not_several():
@@ -101,20 +101,20 @@ def test_one_thing_is_not_several():
 
 
 @pytest.mark.slow
-def test_captions_of_a_run_with_noise_say_what_may_be(noisy, tmp_path):
-    read = Reader(page(noisy, tmp_path, shards=SHARDS))
+def test_captions_of_a_run_with_noise_say_what_may_be(noisy_result, tmp_path):
+    read = Reader(report_page(noisy_result, tmp_path, shards=SHARDS))
     captions = [image["alt"] for image in read.images]
     assert captions[0].startswith("How much of the total variance may lie along each component")
     assert "How much the first components may explain together: anything within the band." in captions
     assert not any("lies along" in caption for caption in captions)
     assert any("The privacy budget does not cover them" in words for words in read.text["p"])
-    plain = Reader(page(noisy, tmp_path))
+    plain = Reader(report_page(noisy_result, tmp_path))
     assert not any("does not cover" in words for words in plain.text["p"])
 
 
 @pytest.mark.slow
 def test_pages_of_one_round_say_so(tmp_path):
-    read = Reader(page(simulate("uda", SHARDS, n_components=2), tmp_path))
+    read = Reader(report_page(simulate("uda", SHARDS, n_components=2), tmp_path))
     words = "Its one round was answered: the residuals say how far its components are from exact ones."
     assert words in read.text["p"]
 
@@ -122,7 +122,7 @@ def test_pages_of_one_round_say_so(tmp_path):
 @pytest.mark.slow
 def test_of_families_whose_components_are_others_no_residuals_are_said(tmp_path):
     result = simulate("exact_per_pca(local_components=1, max_rounds=2)", SHARDS, n_components=1)
-    read = Reader(page(result, tmp_path))
+    read = Reader(report_page(result, tmp_path))
     assert "residual" not in " ".join([*read.facts, *read.tables["Components"][0], *result.table().splitlines()[1:]])
     assert read.text["p"][0].startswith("The run has not reached its goal (max rounds)")
     assert any(words.startswith("1 component is shared by all clients") for words in read.text["p"])

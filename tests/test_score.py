@@ -21,18 +21,18 @@ MIXING = rng.standard_normal((3, 6))
 HEAD = "age,bmi,systolic,diastolic,cholesterol,glucose"
 
 
-def rows(n, seed):
+def rows_to_score(n, seed):
     own = np.random.default_rng(seed)
     return own.standard_normal((n, 3)) @ MIXING + 0.3 * own.standard_normal((n, 6))
 
 
 @pytest.fixture
-def place(tmp_path):
+def folder_to_score(tmp_path):
     """A result with limits from two sites, a file and a folder of new rows, one of them off in one column."""
-    result = simulate("krylov", [rows(200, 1), rows(150, 2)], n_components=3, monitor=True)
+    result = simulate("krylov", [rows_to_score(200, 1), rows_to_score(150, 2)], n_components=3, monitor=True)
     named = replace(result, feature_names_in_=np.array(HEAD.split(","), dtype=object))
     named.save(tmp_path / "result.npz")
-    today = rows(40, 3)
+    today = rows_to_score(40, 3)
     today[7, 3] += 6.0
     (tmp_path / "sites").mkdir()
     for name, part in (("today", today), ("sites/north", today[:20]), ("sites/south", today[20:])):
@@ -44,8 +44,8 @@ def score(capsys, place, data="today.csv", *words):
     return flower_pca(capsys, "score", place / "result.npz", place / data, *words)
 
 
-def test_the_rows_beyond_a_limit_are_listed_with_the_columns_that_are_why(place, capsys):
-    code, said, err = score(capsys, place)
+def test_the_rows_beyond_a_limit_are_listed_with_the_columns_that_are_why(folder_to_score, capsys):
+    code, said, err = score(capsys, folder_to_score)
     assert (code, err) == (0, "")
     (line,) = [line for line in said.splitlines() if " SPE " in line and " 7 " in line]
     assert "diastolic" in line
@@ -61,16 +61,16 @@ def with_sites(place, name, sites):
 
 
 @pytest.mark.parametrize("case", ["its file", "a column of sites", "numbers", "names of the run", "others"])
-def test_sites_are_named(case, place, capsys):
+def test_sites_are_named(case, folder_to_score, capsys):
     """The row that is off is the eighth of the file, and the fourth of those with an odd number."""
-    out = place / "scores.csv"
+    out = folder_to_score / "scores.csv"
     if case == "names of the run":
-        result = PCAResult.load(place / "result.npz")
-        replace(result, site_names={0: "north", 1: "south", 2: "west"}).save(place / "result.npz")
+        result = PCAResult.load(folder_to_score / "result.npz")
+        replace(result, site_names={0: "north", 1: "south", 2: "west"}).save(folder_to_score / "result.npz")
     column = {"its file": None, "names of the run": "hospital", "others": "hospital"}.get(case, "Site")
     names = [1, 2] if case == "numbers" else ["north", "south"]
-    data = "today.csv" if column is None else with_sites(place, column, names * 20).name
-    code, said, err = score(capsys, place, data, "-o", out)
+    data = "today.csv" if column is None else with_sites(folder_to_score, column, names * 20).name
+    code, said, err = score(capsys, folder_to_score, data, "-o", out)
     assert (code, err) == (0, "")
     with out.open(newline="", encoding="utf-8") as file:
         sites = [line["site"] for line in csv.DictReader(file)]
@@ -83,51 +83,51 @@ def test_sites_are_named(case, place, capsys):
         assert re.search(rf"{names[1]} +3 +SPE", said)
 
 
-def test_shares_are_understood_with_a_percent_sign(place, capsys):
+def test_shares_are_understood_with_a_percent_sign(folder_to_score, capsys):
     for one, other in ((("--level", "0.95"), ("--level", "95%")), (("--most", "0.01"), ("--most", "1 %"))):
-        assert score(capsys, place, "today.csv", *one) == score(capsys, place, "today.csv", *other)
+        assert score(capsys, folder_to_score, "today.csv", *one) == score(capsys, folder_to_score, "today.csv", *other)
     with pytest.raises(SystemExit, match="2"):
-        score(capsys, place, "today.csv", "--level", "high")
+        score(capsys, folder_to_score, "today.csv", "--level", "high")
     assert "argument --level: it must be a share such as 0.95 or 95%, not 'high'" in capsys.readouterr().err
 
 
 def test_show_names_the_sites(tmp_path, capsys):
-    sites = {"north": rows(30, 1), "south": rows(20, 2)}
+    sites = {"north": rows_to_score(30, 1), "south": rows_to_score(20, 2)}
     simulate("krylov", sites, n_components=2).save(tmp_path / "r.npz")
     assert "sites: north, south\n" in flower_pca(capsys, "show", tmp_path / "r.npz")[1]
     simulate("krylov", list(sites.values()), n_components=2).save(tmp_path / "r.npz")
     assert "sites" not in flower_pca(capsys, "show", tmp_path / "r.npz")[1]
 
 
-def test_show_says_the_limits_of_a_run_that_was_asked_to_monitor(place, capsys):
-    said = flower_pca(capsys, "show", place / "result.npz")[1]
+def test_show_says_the_limits_of_a_run_that_was_asked_to_monitor(folder_to_score, capsys):
+    said = flower_pca(capsys, "show", folder_to_score / "result.npz")[1]
     assert re.search(
         r"^limits: 0\.99 of the rows have T2 up to [\d.]+ and SPE up to [\d.]+, by the quantile of", said, re.M
     )
 
 
-def test_rows_that_go_by_position_are_said_to(place, capsys):
-    np.save(place / "today.npy", rows(30, 4))
-    code, said, err = score(capsys, place, "today.npy")
+def test_rows_that_go_by_position_are_said_to(folder_to_score, capsys):
+    np.save(folder_to_score / "today.npy", rows_to_score(30, 4))
+    code, said, err = score(capsys, folder_to_score, "today.npy")
     assert code == 0
     assert "of 30 rows" in said
     assert err.count("by position") == 1
 
 
-def test_show_says_so_to_machines_too(place, capsys):
-    limits = json.loads(flower_pca(capsys, "show", place / "result.npz", "--json")[1])["limits"]
-    assert limits == asdict(Monitor(PCAResult.load(place / "result.npz")).limits())
+def test_show_says_so_to_machines_too(folder_to_score, capsys):
+    limits = json.loads(flower_pca(capsys, "show", folder_to_score / "result.npz", "--json")[1])["limits"]
+    assert limits == asdict(Monitor(PCAResult.load(folder_to_score / "result.npz")).limits())
 
 
-def test_all_rows_are_written_and_drawn(place, capsys):
-    out, picture = place / "scores.csv", place / "scores.svg"
-    code, said, _ = score(capsys, place, "sites", "-o", out, "--picture", picture, "--limits", "theory")
+def test_all_rows_are_written_and_drawn(folder_to_score, capsys):
+    out, picture = folder_to_score / "scores.csv", folder_to_score / "scores.svg"
+    code, said, _ = score(capsys, folder_to_score, "sites", "-o", out, "--picture", picture, "--limits", "theory")
     assert code == 0
     assert said.endswith(f"Wrote {out} and {picture}\n")
     with out.open(newline="", encoding="utf-8") as file:
         lines = list(csv.DictReader(file))
-    monitor = Monitor(PCAResult.load(place / "result.npz"))
-    scored = monitor.score(sources.make(str(place / "today.csv")))
+    monitor = Monitor(PCAResult.load(folder_to_score / "result.npz"))
+    scored = monitor.score(sources.make(str(folder_to_score / "today.csv")))
     np.testing.assert_allclose([float(line["T2"]) for line in lines], scored.t2, rtol=1e-12)
     np.testing.assert_allclose([float(line["SPE"]) for line in lines], scored.spe, rtol=1e-12)
     assert [line["row"] for line in lines] == [str(i) for i in range(20)] * 2
@@ -138,13 +138,13 @@ def test_all_rows_are_written_and_drawn(place, capsys):
     assert picture.read_text().startswith("<?xml")
 
 
-def test_for_machines_and_the_exit_codes(place, capsys):
-    code, said, _ = score(capsys, place, "today.csv", "--json", "--level", 0.999, "--most", 0.5)
+def test_for_machines_and_the_exit_codes(folder_to_score, capsys):
+    code, said, _ = score(capsys, folder_to_score, "today.csv", "--json", "--level", 0.999, "--most", 0.5)
     told = json.loads(said)
     assert (code, told["rows"], told["limits"]["level"]) == (0, 40, 0.999)
     assert {"site", "row", "statistic", "value", "limit", "largest"} <= set(told["anomalies"][0])
-    assert score(capsys, place, "today.csv", "--most", 0.001)[0] == 1
-    assert score(capsys, place, "nothing.csv")[0] == 2
+    assert score(capsys, folder_to_score, "today.csv", "--most", 0.001)[0] == 1
+    assert score(capsys, folder_to_score, "nothing.csv")[0] == 2
 
 
 REFUSED = {
@@ -157,10 +157,10 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_is_refused_is_said_in_a_sentence(case, place, capsys, monkeypatch):
-    monkeypatch.chdir(place)
+def test_what_is_refused_is_said_in_a_sentence(case, folder_to_score, capsys, monkeypatch):
+    monkeypatch.chdir(folder_to_score)
     words, sentence = REFUSED[case]
-    code, said, err = score(capsys, place, "today.csv", *words)
+    code, said, err = score(capsys, folder_to_score, "today.csv", *words)
     assert (code, said) == (2, "")
     assert err.startswith(f"flower-pca: {sentence}")
 

@@ -32,7 +32,7 @@ def problem(shared: int, *, n: int = 60, seed: int = 0, own: tuple[int, ...] = (
     return shards, Q[:, :shared].T
 
 
-def run(shards: list[Array], algorithm: str = AUTO, **given: Any) -> PersonalResult:
+def run_shared(shards: list[Array], algorithm: str = AUTO, **given: Any) -> PersonalResult:
     result = simulate(algorithm, shards, **{"n_components": "shared", "center": False, **given})
     assert isinstance(result, PersonalResult)
     return result
@@ -44,7 +44,7 @@ def run(shards: list[Array], algorithm: str = AUTO, **given: Any) -> PersonalRes
 def test_the_planted_number_is_found(shared: int, algorithm: str) -> None:
     for seed in range(3):
         shards, truth = problem(shared, seed=seed)
-        result = run(shards, algorithm)
+        result = run_shared(shards, algorithm)
         assert result.n_components_ == shared
         assert [len(result.own_components(i)) for i in range(5)] == [0, 1, 2, 3, 4]
         assert sine(result.components_, truth) < (0.1 if algorithm == AUTO else 0.3)
@@ -55,14 +55,14 @@ def test_it_counts_what_the_mean_of_the_clients_projectors_has() -> None:
     shards, _ = problem(2)
     P = np.mean([(V := np.linalg.svd(X)[2][: 2 + i]).T @ V for i, X in enumerate(shards)], axis=0)
     values = np.linalg.eigvalsh(P)[::-1]
-    said = next(words for words in run(shards).choices if "shared" in words)
+    said = next(words for words in run_shared(shards).choices if "shared" in words)
     assert values[1] > CUT > values[2]
     assert said.startswith(f"2 shared components: of 5 clients {values[1]:.0%} hold the last, {values[2]:.0%} the next")
 
 
 def test_the_algorithm_begins_at_what_is_found_and_ends_where_it_would() -> None:
     shards, _ = problem(2)
-    found, named = run(shards), run(shards, n_components=2)
+    found, named = run_shared(shards), run_shared(shards, n_components=2)
     assert sine(found.components_, named.components_) < 1e-5
     assert found.asked["n_components"] == "shared"
     assert {record.stage for record in found.history} == {"opening", "shared", "exact_per_pca", "personal"}
@@ -72,7 +72,7 @@ def test_the_algorithm_begins_at_what_is_found_and_ends_where_it_would() -> None
 @pytest.mark.parametrize("given", [{"mask": True}, {"answers": "fixed"}])
 def test_sums_and_fixed_answers_tell_the_same(given: dict[str, Any]) -> None:
     shards, _ = problem(2)
-    plain, other = run(shards), run(shards, **given)
+    plain, other = run_shared(shards), run_shared(shards, **given)
     assert other.n_components_ == 2
     assert sine(other.components_, plain.components_) < 1e-5
 
@@ -83,7 +83,7 @@ def test_nodes_answer_likewise() -> None:
     given = {"n_components": "shared", "center": False, "min_nodes": 5}
     with in_a_run():
         found = strategies.PCAStrategy(AUTO, **given).fit(grid_of(shards, allow=("exact_per_pca", "shared")))
-    np.testing.assert_array_equal(found.components_, run(shards).components_)
+    np.testing.assert_array_equal(found.components_, run_shared(shards).components_)
     with in_a_run(), pytest.raises(Exception, match="Got shared"):
         strategies.PCAStrategy(AUTO, **given).fit(grid_of(shards, allow=("exact_per_pca",)))
 
@@ -91,28 +91,28 @@ def test_nodes_answer_likewise() -> None:
 @pytest.mark.slow
 def test_a_client_that_misses_a_message_does_no_harm() -> None:
     shards, _ = problem(2)
-    missed = run(shards, participation=lambda number: [0, 1, 2, 4] if number == 2 else range(5))
+    missed = run_shared(shards, participation=lambda number: [0, 1, 2, 4] if number == 2 else range(5))
     assert missed.n_components_ == 2
 
 
 def test_clients_with_few_rows_do_not_count() -> None:
     shards, _ = problem(2)
-    assert "of 4 clients" in run([*shards[:4], shards[4][:10]]).choices[0]
+    assert "of 4 clients" in run_shared([*shards[:4], shards[4][:10]]).choices[0]
     with pytest.raises(DataError, match=r"must be 3 at least, with 20 rows or more each. Got 2."):
-        run([*shards[:2], shards[2][:10]])
+        run_shared([*shards[:2], shards[2][:10]])
 
 
 def test_where_nothing_is_shared_nothing_counts() -> None:
     shards, _ = problem(0, own=(2, 2, 2, 2))
     with pytest.raises(DataError, match=r"The shared components must be held by 75% of the clients.* for the first"):
-        run(shards)
+        run_shared(shards)
 
 
 def test_what_it_does_not_go_with_is_refused_before_the_first_message() -> None:
     shards, _ = problem(2)
     for name in ("krylov", "triple_pca", "consensus_rpca"):
         with pytest.raises(ConfigError, match="must be one whose clients have components of their own beside shared"):
-            run(shards, name)
+            run_shared(shards, name)
 
 
 @pytest.mark.slow

@@ -24,18 +24,18 @@ from flower_pca.stages.signal import Signal
 NOISE = np.geomspace(0.6, 1.6, 12)
 
 
-def rows(n: int, seed: int, strengths: tuple[float, ...] = (5.0, 3.0, 2.0)) -> Array:
+def planted_rows(n: int, seed: int, strengths: tuple[float, ...] = (5.0, 3.0, 2.0)) -> Array:
     rng = np.random.default_rng(seed)
     Q = np.linalg.qr(np.random.default_rng(9).standard_normal((12, max(len(strengths), 1))))[0]
     planted = (rng.standard_normal((n, len(strengths))) * np.array(strengths)) @ Q[:, : len(strengths)].T
     return np.asarray(rng.standard_normal((n, 12)) * NOISE + planted + 3.0)
 
 
-def sites(seed: int = 0, n: int = 600, **given: Any) -> list[Array]:
-    return np.split(rows(n, seed, **given), [n // 2, n // 2 + n // 3])
+def sites_with_signal(seed: int = 0, n: int = 600, **given: Any) -> list[Array]:
+    return np.split(planted_rows(n, seed, **given), [n // 2, n // 2 + n // 3])
 
 
-def by_hand(X: Array, k: int, *, draws: int = 400) -> Array:
+def flipped_by_hand(X: Array, k: int, *, draws: int = 400) -> Array:
     """The largest eigenvalues, with divisor n - 1, of pooled tables with flipped signs, less k planted directions."""
     rng = np.random.default_rng(3)
     Y = X - X.mean(axis=0)
@@ -49,7 +49,7 @@ def by_hand(X: Array, k: int, *, draws: int = 400) -> Array:
 
 @pytest.mark.slow
 def test_it_counts_what_is_planted_and_finds_the_components_of_that_number() -> None:
-    shards = sites()
+    shards = sites_with_signal()
     found, named = simulate("krylov", shards, n_components="signal"), simulate("krylov", shards, n_components=3)
     assert found.n_components_ == 3
     assert found.asked["n_components"] == "signal"
@@ -62,9 +62,9 @@ def test_it_counts_what_is_planted_and_finds_the_components_of_that_number() -> 
 @pytest.mark.slow
 @pytest.mark.parametrize("k", [0, 3])
 def test_thresholds_are_those_of_pooled_tables(k: int) -> None:
-    found = simulate("krylov", sites(), n_components="signal")
+    found = simulate("krylov", sites_with_signal(), n_components="signal")
     assert found.noise_thresholds_ is not None
-    drawn = by_hand(np.vstack(sites()), k)
+    drawn = flipped_by_hand(np.vstack(sites_with_signal()), k)
     expected = drawn.mean() + 3.0 * drawn.std()
     assert len(found.noise_thresholds_) == 4
     assert found.noise_thresholds_[k] == pytest.approx(expected, rel=0.06)
@@ -74,7 +74,7 @@ def test_thresholds_are_those_of_pooled_tables(k: int) -> None:
 @pytest.mark.parametrize("strengths", [(), (4.0,), (9.0, 5.0, 4.0, 3.5, 3.0)])
 def test_as_many_as_are_planted(strengths: tuple[float, ...]) -> None:
     for seed in range(5):
-        shards = sites(seed, strengths=strengths)
+        shards = sites_with_signal(seed, strengths=strengths)
         if not strengths:
             with pytest.raises(DataError, match=r"must be above what noise alone would give. Got a first variance of"):
                 simulate("krylov", shards, n_components="signal")
@@ -114,20 +114,22 @@ def test_a_column_of_large_noise_is_no_component() -> None:
 
 def test_few_columns_take_two_messages_whatever_the_number() -> None:
     for strengths in ((5.0,), (30.0, 9.0, 4.0, 3.0, 2.5, 2.0)):
-        history = simulate("auto", sites(strengths=strengths), n_components="signal").history
+        history = simulate("auto", sites_with_signal(strengths=strengths), n_components="signal").history
         assert [r.stage for r in history] == ["opening", "signal", "signal"]
 
 
 @pytest.mark.slow
 def test_under_masks_it_is_the_same() -> None:
-    plain, masked = (simulate("krylov", sites(), n_components="signal", mask=mask) for mask in (False, True))
+    plain, masked = (
+        simulate("krylov", sites_with_signal(), n_components="signal", mask=mask) for mask in (False, True)
+    )
     np.testing.assert_allclose(masked.noise_thresholds_, plain.noise_thresholds_, rtol=1e-6)
     np.testing.assert_allclose(masked.components_, plain.components_, atol=1e-7)
 
 
 @pytest.mark.parametrize("answers", ["rows", "fixed"])
 def test_nodes_that_allow_it_answer_likewise(answers: str) -> None:
-    shards = sites()
+    shards = sites_with_signal()
     here = simulate("krylov", shards, n_components="signal", answers=answers)
     allowed = {"allow": ("krylov", "signal"), "answers": answers, "noise_seed": 0}
     with in_a_run():
@@ -138,19 +140,24 @@ def test_nodes_that_allow_it_answer_likewise(answers: str) -> None:
 
 def test_nodes_serve_it_by_name_only() -> None:
     with in_a_run(), pytest.raises(Exception, match=r"one whose answers compare no rows.* Got signal"):
-        strategies.PCAStrategy("krylov", n_components="signal", min_nodes=3).fit(grid_of(sites(), allow=None))
+        strategies.PCAStrategy("krylov", n_components="signal", min_nodes=3).fit(
+            grid_of(sites_with_signal(), allow=None)
+        )
 
 
 @pytest.mark.parametrize("number", [1, 2])
 def test_a_client_may_be_missing(number: int) -> None:
     found = simulate(
-        "ssi", sites(), n_components="signal", participation=lambda now: [0, 1] if now == number else [0, 1, 2]
+        "ssi",
+        sites_with_signal(),
+        n_components="signal",
+        participation=lambda now: [0, 1] if now == number else [0, 1, 2],
     )
     assert found.n_components_ == 3
 
 
 def test_a_run_goes_on_from_a_checkpoint(tmp_path: Any) -> None:
-    whole, file = simulate("krylov", sites(), n_components="signal"), tmp_path / "run.npz"
+    whole, file = simulate("krylov", sites_with_signal(), n_components="signal"), tmp_path / "run.npz"
     stopped = []
 
     def stop(run: Any) -> None:
@@ -159,8 +166,8 @@ def test_a_run_goes_on_from_a_checkpoint(tmp_path: Any) -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        simulate("krylov", sites(), n_components="signal", checkpoint=file, on_round=stop)
-    found = simulate("krylov", sites(), n_components="signal", checkpoint=file)
+        simulate("krylov", sites_with_signal(), n_components="signal", checkpoint=file, on_round=stop)
+    found = simulate("krylov", sites_with_signal(), n_components="signal", checkpoint=file)
     np.testing.assert_array_equal(found.components_, whole.components_)
     np.testing.assert_array_equal(found.noise_thresholds_, whole.noise_thresholds_)
 
@@ -168,7 +175,7 @@ def test_a_run_goes_on_from_a_checkpoint(tmp_path: Any) -> None:
 @pytest.mark.slow
 def test_a_file_and_the_pictures_have_the_thresholds(tmp_path: Any) -> None:
     pytest.importorskip("matplotlib")
-    found = simulate("krylov", sites(), n_components="signal")
+    found = simulate("krylov", sites_with_signal(), n_components="signal")
     same = PCAResult.load(found.save(tmp_path / "result.npz"))
     np.testing.assert_array_equal(same.noise_thresholds_, found.noise_thresholds_)
     picture = found.plot("scree", tmp_path / "scree.svg").read_text(encoding="utf-8")
@@ -177,7 +184,13 @@ def test_a_file_and_the_pictures_have_the_thresholds(tmp_path: Any) -> None:
 
 @pytest.mark.slow
 def test_the_command_line_takes_it(tmp_path: Any, capsys: Any) -> None:
-    np.savetxt(tmp_path / "rows.csv", np.vstack(sites()), delimiter=",", header=",".join("abcdefghijkl"), comments="")
+    np.savetxt(
+        tmp_path / "rows.csv",
+        np.vstack(sites_with_signal()),
+        delimiter=",",
+        header=",".join("abcdefghijkl"),
+        comments="",
+    )
     given = [str(tmp_path / "rows.csv"), "--clients", "3", "--components", "signal", "--out", str(tmp_path / "out")]
     assert cli.main(["run", *given, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
@@ -190,25 +203,25 @@ def test_the_estimator_takes_it() -> None:
     pytest.importorskip("sklearn")
     from flower_pca import FederatedPCA
 
-    found = FederatedPCA(n_components="signal").fit(sites())
+    found = FederatedPCA(n_components="signal").fit(sites_with_signal())
     assert found.n_components_ == 3
-    assert found.transform(sites()[0]).shape == (300, 3)
+    assert found.transform(sites_with_signal()[0]).shape == (300, 3)
 
 
 def test_what_it_does_not_go_with_is_refused_before_the_first_message() -> None:
     for given in ({"dp": "dp(epsilon=1.0, delta=1e-6, clip=9.0)"}, {"channel": "air(noise_std=0.1)"}):
         with pytest.raises(ConfigError, match=r"n_components .* must be a .*number"):
-            simulate("krylov", sites(), n_components="signal", **given)
+            simulate("krylov", sites_with_signal(), n_components="signal", **given)
     for name, why in (
         ("sparse_pca", "orthonormal"),
         ("median_pca", "those of all rows"),
         ("per_pca", "all there is to say"),
     ):
         with pytest.raises(ConfigError, match=f'with n_components="signal" must be one whose components are {why}'):
-            simulate(name, sites(), n_components="signal")
+            simulate(name, sites_with_signal(), n_components="signal")
 
 
-def wide(planted: int, seed: int, n: int = 600, d: int = 400) -> list[Array]:
+def more_columns_than_tables(planted: int, seed: int, n: int = 600, d: int = 400) -> list[Array]:
     """More columns than go into tables; each planted component a third above the largest direction of noise."""
     rng = np.random.default_rng([seed, planted])
     noise, Q = rng.standard_normal((n, d)), np.linalg.qr(rng.standard_normal((d, max(planted, 1))))[0]
@@ -222,18 +235,18 @@ def test_many_columns_are_asked_for_by_products_in_few_messages(planted: int) ->
     for seed in range(4):
         if not planted:
             with pytest.raises(DataError, match="above what noise alone would give"):
-                simulate("krylov", wide(0, seed), n_components="signal", seed=seed)
+                simulate("krylov", more_columns_than_tables(0, seed), n_components="signal", seed=seed)
             continue
-        found = simulate("krylov", wide(planted, seed), n_components="signal", seed=seed)
+        found = simulate("krylov", more_columns_than_tables(planted, seed), n_components="signal", seed=seed)
         assert found.n_components_ == planted
         assert [r.stage for r in found.history][1:5] == ["signal"] * 4
-        named = simulate("krylov", wide(planted, seed), n_components=planted)
+        named = simulate("krylov", more_columns_than_tables(planted, seed), n_components=planted)
         np.testing.assert_allclose(found.components_, named.components_, atol=1e-6)
 
 
 @pytest.mark.slow
 def test_what_few_products_tell_of_flipped_tables_lies_little_below_them() -> None:
-    X = np.vstack(wide(1, 5))
+    X = np.vstack(more_columns_than_tables(1, 5))
     found = simulate("krylov", np.array_split(X, 3), n_components="signal")
     rng, Y = np.random.default_rng(8), X - X.mean(axis=0)
     drawn = [np.linalg.norm(Y * rng.choice([-1.0, 1.0], Y.shape), 2) ** 2 / (len(X) - 1) for _ in range(20)]
@@ -244,7 +257,7 @@ def test_what_few_products_tell_of_flipped_tables_lies_little_below_them() -> No
 @pytest.mark.slow
 @pytest.mark.parametrize("asked", [{"mask": True}, {"participation": lambda now: [1] if now == 3 else [0, 1]}])
 def test_many_columns_under_masks_and_without_a_client_once(asked: dict[str, Any]) -> None:
-    shards = wide(2, 1)
+    shards = more_columns_than_tables(2, 1)
     plain, found = (simulate("ssi", shards, n_components="signal", **more) for more in ({}, asked))
     assert found.n_components_ == plain.n_components_ == 2
     if "mask" in asked:
@@ -254,7 +267,7 @@ def test_many_columns_under_masks_and_without_a_client_once(asked: dict[str, Any
 @pytest.mark.slow
 @pytest.mark.parametrize("after", [2, 3, 5])
 def test_a_run_by_products_goes_on_from_a_checkpoint(after: int, tmp_path: Any) -> None:
-    shards, file, left = wide(2, 1), tmp_path / "run.npz", [after]
+    shards, file, left = more_columns_than_tables(2, 1), tmp_path / "run.npz", [after]
     whole = simulate("krylov", shards, n_components="signal")
 
     def stop(run: Any) -> None:
@@ -272,7 +285,7 @@ def test_a_run_by_products_goes_on_from_a_checkpoint(after: int, tmp_path: Any) 
 @pytest.mark.slow
 @pytest.mark.parametrize("answers", ["rows", "fixed"])
 def test_nodes_answer_by_products_likewise(answers: str) -> None:
-    shards = wide(2, 1)
+    shards = more_columns_than_tables(2, 1)
     here = simulate("krylov", shards, n_components="signal", answers=answers)
     allowed = {"allow": ("krylov", "signal"), "answers": answers, "noise_seed": 0}
     with in_a_run():
@@ -281,7 +294,7 @@ def test_nodes_answer_by_products_likewise(answers: str) -> None:
 
 
 def test_clients_keep_their_flips_for_the_same_tables_and_draw_others_for_others() -> None:
-    X, draws = rows(40, 2), 2
+    X, draws = planted_rows(40, 2), 2
     Z = np.random.default_rng(3).standard_normal((12, 2 * (1 + draws)))
     W = np.linalg.qr(np.random.default_rng(4).standard_normal((12, 1)))[0]
     asked = {"weights": np.ones((12, 1)), "W": np.empty((12, 0)), "first": np.array(0), "draws": np.array(draws)}
@@ -336,7 +349,7 @@ def test_signs_are_fair_and_hang_on_the_key() -> None:
 
 
 def test_flipped_tables_keep_squares_and_lose_products() -> None:
-    X = rows(500, 1) - rows(500, 1).mean(axis=0)
+    X = planted_rows(500, 1) - planted_rows(500, 1).mean(axis=0)
     arrays = {"weights": np.ones((12, 1)), "W": np.empty((12, 0)), "first": np.array(0), "draws": np.array(2)}
     up, _ = Signal.client(arrays, LocalData(X), {KEY: np.arange(4)})
     upper = np.triu_indices(12)
@@ -348,7 +361,7 @@ def test_flipped_tables_keep_squares_and_lose_products() -> None:
 
 def test_columns_of_words_that_have_nothing_in_common_count_for_nothing() -> None:
     """Of one column's levels no two are in a row; by a sign for each of them that would pass for signal."""
-    shards, rng = sites(strengths=(5.0,)), np.random.default_rng(4)
+    shards, rng = sites_with_signal(strengths=(5.0,)), np.random.default_rng(4)
     tables = []
     for X in shards:
         columns: dict[str, Any] = {f"x{j}": X[:, j] for j in range(12)}

@@ -22,7 +22,7 @@ LONG = ("local_power/fig11", "local_power/fig12", "robust/table1")  # seconds, e
 RECORDED = [program for program in PROGRAMS if record.read(program)]
 
 
-def found(title="A table"):
+def found_table(title="A table"):
     drawing = report.Drawing("curves", {"panel": {"one": np.geomspace(1.0, 1e-4, 400)}}, error="sine")
     return report.Found(title, [["data", "of", "m=20"], ["a9a", "ours", 0.25]], "A note.", drawing)
 
@@ -131,7 +131,7 @@ def test_small_sizes_keep_the_recorded_order(program, tmp_path):
 def test_a_record_is_read_as_it_was_written(results):
     def experiment(opts):
         assert list(opts.each(2)) == [0, 1]
-        return found()
+        return found_table()
 
     made = record.made("room/name", experiment, report.options([], about="", known=("name",), seeds=(3, 9)))
     record.write(made)
@@ -148,7 +148,7 @@ def test_runs_are_kept_as_they_come_and_not_made_twice(results, monkeypatch, cap
 
     def experiment(opts):
         made.append((opts.paper, opts.seeds))
-        return found()
+        return found_table()
 
     def missing(opts):
         raise DataError("no such film")
@@ -179,7 +179,7 @@ def test_the_list_has_every_item_and_how_it_came_out(results, capsys):
 def test_the_page_says_of_each_item_what_there_is(results, monkeypatch):
     item = next(item for item in ITEMS if item.program == "local_power/table5")
     made = record.made(
-        item.program, lambda opts: found("Eta"), report.options([], about="", known=("a",), seeds=(1, 1))
+        item.program, lambda opts: found_table("Eta"), report.options([], about="", known=("a",), seeds=(1, 1))
     )
     assert page.agreement(item) == page.UNRUN
     record.write(made)
@@ -197,7 +197,9 @@ def test_the_page_says_why_an_item_has_not_been_run_at_the_papers_size(results, 
     words = "At the paper's size it would take about 300 minutes of one core: three spectra without a gap"
     assert page.why(item).startswith(words)
     monkeypatch.setitem(JUDGED, item.program, Judgement("same", "As there."))
-    made = record.made(item.program, lambda opts: found(), report.options([], about="", known=("a",), seeds=(1, 1)))
+    made = record.made(
+        item.program, lambda opts: found_table(), report.options([], about="", known=("a",), seeds=(1, 1))
+    )
     record.write(made)
     assert page.agreement(item) == "same, in small size"
     assert page.why(item).startswith(f"As there. {words}")

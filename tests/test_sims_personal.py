@@ -17,7 +17,7 @@ from sims.personal.words import STOP_WORDS
 pytestmark = pytest.mark.slow
 
 
-def options(folder: Path, *, seeds: int = 1, data: tuple[str, ...] = ()) -> report.Options:
+def report_options(folder: Path, *, seeds: int = 1, data: tuple[str, ...] = ()) -> report.Options:
     return report.Options((), folder, data, folder / "nowhere", seeds, False)
 
 
@@ -109,7 +109,9 @@ def test_files_of_the_user_are_dealt_by_writer_or_by_pairs_of_labels(
     X, y = rng.integers(0, 255, (300, 4, 3), dtype=np.uint8), np.repeat(np.arange(5), 60)
     np.savez(tmp_path / "labels.npz", X=X, y=y)
     np.savez(tmp_path / "writers.npz", X=X, client=np.arange(300) % 7)
-    sets = dict(real._sets(options(tmp_path, data=tuple(str(tmp_path / f"{n}.npz") for n in ("labels", "writers")))))
+    sets = dict(
+        real._sets(report_options(tmp_path, data=tuple(str(tmp_path / f"{n}.npz") for n in ("labels", "writers"))))
+    )
     for shards in (sets["labels"](0), sets["writers"](0)):
         assert len(shards) == 6
         assert shards[0].shape[1] == 12

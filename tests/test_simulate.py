@@ -115,7 +115,7 @@ def test_stopping_parameters_reach_the_algorithm() -> None:
     assert simulate("ssi(tol=0.9)", shards, n_components=3).rounds <= 1
 
 
-def interrupted(path: Path, shards: Any, stop: int = 3, **options: Any) -> None:
+def stopped_after(path: Path, shards: Any, stop: int = 3, **options: Any) -> None:
     def on_round(session: Any) -> None:
         if len(session.history) == stop:
             raise StopError
@@ -126,7 +126,7 @@ def interrupted(path: Path, shards: Any, stop: int = 3, **options: Any) -> None:
 
 def test_checkpoint_is_left_behind_and_removed(tmp_path: Path) -> None:
     shards, path = deal(GOOD, (10, 6, 4)), tmp_path / "run.npz"
-    interrupted(path, shards)
+    stopped_after(path, shards)
     assert [file.name for file in tmp_path.iterdir()] == ["run.npz"]
     seen: list[int] = []
     resumed = simulate(
@@ -153,7 +153,7 @@ CHANGES: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("change", CHANGES)
 def test_checkpoint_of_other_arguments_is_refused(change: str, tmp_path: Path) -> None:
     shards, path = deal(GOOD, (10, 6, 4)), tmp_path / "run.npz"
-    interrupted(path, shards)
+    stopped_after(path, shards)
     kept = path.read_bytes()
     with pytest.raises(ConfigError, match=r"The checkpoint must be one of this very run\. Got one of .*=.*Repeat that"):
         simulate(**{"algorithm": "ssi", "shards": shards, "n_components": 2, "checkpoint": path, **CHANGES[change]})
@@ -167,7 +167,7 @@ def test_checkpoint_of_other_arguments_is_refused(change: str, tmp_path: Path) -
 )
 def test_checkpoint_of_other_data_is_refused(shards: Any, tmp_path: Path) -> None:
     path = tmp_path / "run.npz"
-    interrupted(path, deal(GOOD, (10, 6, 4)))
+    stopped_after(path, deal(GOOD, (10, 6, 4)))
     with pytest.raises(
         ConfigError, match=r"The checkpoint must be one of these very shards\. .*Give the shards of that run"
     ):

@@ -21,14 +21,14 @@ CLIENTS = {
 }
 
 
-def reference(parts, k):
+def leading_and_rest(parts, k):
     """The first k components of all rows together, and the mean variance of the other directions."""
     whole = pooled([np.asarray(X, dtype=np.float64) for X in parts])
     n, d = sum(len(X) for X in parts), parts[0].shape[1]
     return whole.components[:k], float(whole.variances[k:].sum()) / (min(n, d) - k)
 
 
-def columns_of_all_sizes(*, orders, d=20, n=600, turned=False, seed=0):
+def rows_of_all_sizes(*, orders, d=20, n=600, turned=False, seed=0):
     X = rows(n, np.logspace(orders / 2, -orders / 2, d), seed=seed)
     return evenly(X @ rotation(d, seed) if turned else X, 4)
 
@@ -38,7 +38,7 @@ def columns_of_all_sizes(*, orders, d=20, n=600, turned=False, seed=0):
     ("parts", "k", "name"), paired(CLIENTS.values(), [1, 3], [*SUBSPACE, PAPER, "local_power(decay=False)"])
 )
 def test_every_algorithm_says_what_angle_is_left(name, k, parts):
-    V, _ = reference(parts, k)
+    V, _ = leading_and_rest(parts, k)
     result = simulate(name, parts, n_components=k, seed=1)
     assert result.sine_estimate_ is not None, result.status
     assert sine(V, result.components_) <= 2.0 * result.sine_estimate_ + 1e-12
@@ -51,7 +51,7 @@ def test_so_it_does_by_sums_alone(name):
     parts = CLIENTS["of all sizes"]
     masked = simulate(name, parts, n_components=3, seed=1, mask=True)
     assert masked.sine_estimate_ is not None
-    assert sine(reference(parts, 3)[0], masked.components_) <= 2.0 * masked.sine_estimate_ + 1e-9
+    assert sine(leading_and_rest(parts, 3)[0], masked.components_) <= 2.0 * masked.sine_estimate_ + 1e-9
 
 
 @pytest.mark.slow
@@ -75,7 +75,7 @@ def test_what_is_left_out_bounds_a_gap_that_nothing_has_looked_for():
     parts = evenly(rows(900, np.r_[5.0, 4.0, 3.0, np.full(5, 0.5)], seed=0), 3)
     for oversample in (0, 1):
         result = simulate(f"ssi(oversample={oversample})", parts, n_components=3)
-        assert sine(reference(parts, 3)[0], result.components_) <= 2.0 * result.sine_estimate_ <= 1e-4
+        assert sine(leading_and_rest(parts, 3)[0], result.components_) <= 2.0 * result.sine_estimate_ <= 1e-4
 
 
 @pytest.mark.parametrize("name", ["ssi", "fed_oapm"])
@@ -99,8 +99,8 @@ def test_a_gap_that_nobody_has_looked_for_is_not_said_to_be_none():
 @every("turned", [False, True])
 @every("name", ["ssi", "fed_oapm"])
 def test_residuals_say_nothing_of_eigenvalues_below_tol(name, turned):
-    parts = columns_of_all_sizes(orders=6, turned=turned)
-    V, _ = reference(parts, 15)
+    parts = rows_of_all_sizes(orders=6, turned=turned)
+    V, _ = leading_and_rest(parts, 15)
     rough = simulate(name, parts, n_components=15)
     assert sine(V, rough.components_) > 0.01
     assert rough.status.outcome is Outcome.STALLED
@@ -114,9 +114,9 @@ def test_residuals_say_nothing_of_eigenvalues_below_tol(name, turned):
 
 
 def test_small_eigenvalues_that_are_found_are_said_to_be():
-    parts = columns_of_all_sizes(orders=6)
+    parts = rows_of_all_sizes(orders=6)
     result = simulate("krylov", parts, n_components=15)
-    assert sine(reference(parts, 15)[0], result.components_) <= 1e-6
+    assert sine(leading_and_rest(parts, 15)[0], result.components_) <= 1e-6
     assert result.status.outcome is Outcome.CONVERGED
     assert "the eigenvalues of components 14 and 15 lie below tol=1e-08 times the first, and a sine of about" in (
         result.status.words
@@ -124,7 +124,7 @@ def test_small_eigenvalues_that_are_found_are_said_to_be():
 
 
 def test_beyond_the_precision_of_the_data_no_tol_helps():
-    parts = columns_of_all_sizes(orders=14)
+    parts = rows_of_all_sizes(orders=14)
     result = simulate("ssi", parts, n_components=12)
     assert result.status.outcome is Outcome.STALLED
     assert result.status.words.endswith(': use scale="std", or ask for fewer components')

@@ -15,7 +15,7 @@ from flower_pca.results.projection import Projection
 D, SIZES = 12, (4, 3, 2)
 
 
-def rows(seed, n=300):
+def rows_of_causes(seed, n=300):
     """Three causes, each of other columns, but for one that two of them share; about a mean."""
     rng = np.random.default_rng(seed)
     loads = np.zeros((D, 3))
@@ -23,13 +23,13 @@ def rows(seed, n=300):
     return rng.standard_normal((n, 3)) * [5.0, 3.5, 2.5] @ loads.T + 0.3 * rng.standard_normal((n, D)) + 1.0
 
 
-X = rows(0)
+X = rows_of_causes(0)
 SHARDS = deal(X, (150, 100, 50))
 SPEC = f"sparse_pca(cardinality={SIZES}, tol=1e-13)"
 FOUND = simulate(SPEC, SHARDS, n_components=3, evaluate=True, monitor=True)
 
 
-def reference(X, sizes):
+def sparse_by_hand(X, sizes):
     """Component by component, on matrices that are formed: from all columns to half of them, and so on, to so few."""
     C, d, found = np.cov(X, rowvar=False), X.shape[1], []
     for size in sizes:
@@ -49,15 +49,15 @@ def reference(X, sizes):
 
 @every("seed", range(5))
 def test_it_is_the_truncated_power_method_on_all_rows(seed):
-    X = rows(seed)
+    X = rows_of_causes(seed)
     found = simulate(SPEC, deal(X, (150, 100, 50)), n_components=3)
     assert found.status.ok
-    np.testing.assert_allclose(found.components_, reference(X, SIZES), rtol=0.0, atol=1e-10)
+    np.testing.assert_allclose(found.components_, sparse_by_hand(X, SIZES), rtol=0.0, atol=1e-10)
     assert [np.count_nonzero(row) for row in found.components_] == list(SIZES)
 
 
 def test_the_first_component_is_the_best_of_all_choices_of_columns():
-    X = rows(3)[:, :8]
+    X = rows_of_causes(3)[:, :8]
     C = np.cov(X, rowvar=False)
     best = max(np.linalg.eigvalsh(C[np.ix_(S, S)])[-1] for S in combinations(range(8), 3))
     found = simulate("sparse_pca(cardinality=3, tol=1e-12)", [X[:200], X[200:]], n_components=1)

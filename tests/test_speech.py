@@ -32,7 +32,7 @@ def test_keywords_become_options_but_for_those_of_specs(message):
 
 
 @pytest.fixture
-def place(tmp_path, monkeypatch):
+def folder_of_tables(tmp_path, monkeypatch):
     rows = np.random.default_rng(0).standard_normal((12, 3))
     gaps = rows.copy()
     gaps[5, 1] = np.nan
@@ -62,11 +62,11 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("case", MISTAKES)
-def test_mistakes_are_explained_in_options(case, place, capsys):
+def test_mistakes_are_explained_in_options(case, folder_of_tables, capsys):
     words, sentence = MISTAKES[case]
     code, _, err = flower_pca(capsys, "run", words[0], "--clients", 3, "--components", 1, *words[1:])
     assert code == 2
-    assert sentence.format(place=place) in err
+    assert sentence.format(place=folder_of_tables) in err
     assert not re.search(r"\b(missing|scale|n_components|max_rounds|columns)=", re.sub(r"\w+\([^()]*\)", "", err))
 
 
@@ -80,8 +80,8 @@ def test_columns_of_text_are_named_together_in_one_spec():
 
 
 @pytest.mark.slow
-def test_what_is_warned_of_is_said_in_a_sentence_without_a_place_in_the_code(place, capsys):
-    own = ["--algorithm", "exact_per_pca(local_components=1)", "--out", place / "out"]
+def test_what_is_warned_of_is_said_in_a_sentence_without_a_place_in_the_code(folder_of_tables, capsys):
+    own = ["--algorithm", "exact_per_pca(local_components=1)", "--out", folder_of_tables / "out"]
     code, said, err = flower_pca(capsys, "run", "x.csv", "--clients", 1, "--components", 1, *own)
     assert code == 0
     assert re.fullmatch(r"flower-pca: theta must be at least 0\.05 for shared and own components .*\n", err)
@@ -91,8 +91,10 @@ def test_what_is_warned_of_is_said_in_a_sentence_without_a_place_in_the_code(pla
 
 
 @pytest.mark.slow
-def test_a_percentage_is_a_number_of_components(place, capsys):
-    code, said, _ = flower_pca(capsys, "run", "x.csv", "--clients", 2, "--components", "95%", "--out", place / "out")
+def test_a_percentage_is_a_number_of_components(folder_of_tables, capsys):
+    code, said, _ = flower_pca(
+        capsys, "run", "x.csv", "--clients", 2, "--components", "95%", "--out", folder_of_tables / "out"
+    )
     assert code == 0
     assert "component" in said
     with pytest.raises(SystemExit):

@@ -13,7 +13,7 @@ from flower_pca.simulation import compare
 
 
 @pytest.fixture
-def folder(tmp_path):
+def folder_of_sites(tmp_path):
     """A folder with the file of each site."""
     (tmp_path / "sites").mkdir()
     for (site, part), order in zip(SITES.items(), ORDERS, strict=True):
@@ -32,7 +32,7 @@ def add(folder, kind):
         write(path, rows[:, :3], NAMES[:3])
 
 
-def run(capsys, folder, *words):
+def run_tables(capsys, folder, *words):
     """What `flower-pca run` leaves, or says."""
     code, _, err = flower_pca(capsys, "run", folder, "--components", 3, "--out", folder.parent / "out", *words)
     return PCAResult.load(folder.parent / "out/result.npz") if code == 0 else err
@@ -40,58 +40,60 @@ def run(capsys, folder, *words):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("unillustrated")
-def test_the_command_matches_files_by_name(folder, capsys):
-    is_pooled(run(capsys, folder))
-    is_pooled(run(capsys, folder, "--columns", "size, age,weight,beat"), ("size", "age", "weight", "beat"))
-    add(folder, "text")
-    assert "trier.csv must be numbers. Got 'x' in column note (line 2)." in run(capsys, folder)
-    is_pooled(run(capsys, folder, "--columns", ",".join(NAMES)), NAMES)
-    add(folder, "more")
-    assert "Got 5, with, beyond them, 'dose'." in run(capsys, folder)
-    is_pooled(run(capsys, folder, "--columns", ",".join(NAMES)), NAMES)
-    add(folder, "less")
-    assert "Got 3, without 'beat'." in run(capsys, folder)
-    assert "trier.csv must be there, for all that are asked for. Got none called 'beat'." in run(
-        capsys, folder, "--columns", ",".join(NAMES)
+def test_the_command_matches_files_by_name(folder_of_sites, capsys):
+    is_pooled(run_tables(capsys, folder_of_sites))
+    is_pooled(
+        run_tables(capsys, folder_of_sites, "--columns", "size, age,weight,beat"), ("size", "age", "weight", "beat")
     )
-    assert "columns must be names of columns. Got 'a,,b'." in run(capsys, folder, "--columns", "a,,b")
+    add(folder_of_sites, "text")
+    assert "trier.csv must be numbers. Got 'x' in column note (line 2)." in run_tables(capsys, folder_of_sites)
+    is_pooled(run_tables(capsys, folder_of_sites, "--columns", ",".join(NAMES)), NAMES)
+    add(folder_of_sites, "more")
+    assert "Got 5, with, beyond them, 'dose'." in run_tables(capsys, folder_of_sites)
+    is_pooled(run_tables(capsys, folder_of_sites, "--columns", ",".join(NAMES)), NAMES)
+    add(folder_of_sites, "less")
+    assert "Got 3, without 'beat'." in run_tables(capsys, folder_of_sites)
+    assert "trier.csv must be there, for all that are asked for. Got none called 'beat'." in run_tables(
+        capsys, folder_of_sites, "--columns", ",".join(NAMES)
+    )
+    assert "columns must be names of columns. Got 'a,,b'." in run_tables(capsys, folder_of_sites, "--columns", "a,,b")
 
 
-def test_simulate_matches_files_by_name(folder):
+def test_simulate_matches_files_by_name(folder_of_sites):
     def shards():
-        return {site: sources.make(str(folder / f"{site}.csv")) for site in SITES}
+        return {site: sources.make(str(folder_of_sites / f"{site}.csv")) for site in SITES}
 
     is_pooled(simulate("krylov", shards(), n_components=3))
-    add(folder, "text")
+    add(folder_of_sites, "text")
     with pytest.raises(ValueError, match=r"trier\.csv must be numbers\. Got 'x' in column note \(line 2\)\."):
         simulate("krylov", shards(), n_components=3)
     is_pooled(simulate("krylov", shards(), n_components=3, columns=NAMES), NAMES)
-    add(folder, "more")
+    add(folder_of_sites, "more")
     with pytest.raises(
         ValueError, match=r"^The columns of client 2 \(trier\) must be those of client 0 \(bonn\), 4 by name\. Got 5"
     ):
         simulate("krylov", shards(), n_components=3)
     is_pooled(simulate("krylov", shards(), n_components=3, columns=NAMES), NAMES)
-    add(folder, "less")
+    add(folder_of_sites, "less")
     for columns in (None, NAMES):
         with pytest.raises(ValueError, match="'beat'"):
             simulate("krylov", shards(), n_components=3, columns=columns)
 
 
 @pytest.mark.slow
-def test_transform_of_a_file_goes_by_name_and_says_if_it_cannot(folder, tmp_path, capsys):
-    result = run(capsys, folder)
+def test_transform_of_a_file_goes_by_name_and_says_if_it_cannot(folder_of_sites, tmp_path, capsys):
+    result = run_tables(capsys, folder_of_sites)
     path, scores = tmp_path / "out/result.npz", tmp_path / "scores.npy"
     for site, part in SITES.items():
-        assert flower_pca(capsys, "transform", path, folder / f"{site}.csv", "-o", scores)[0::2] == (0, "")
+        assert flower_pca(capsys, "transform", path, folder_of_sites / f"{site}.csv", "-o", scores)[0::2] == (0, "")
         rows = X[part][:, [NAMES.index(name) for name in SORTED]]
         np.testing.assert_allclose(np.load(scores), (rows - result.mean_) @ result.components_.T, atol=1e-11)
     np.save(tmp_path / "x.npy", X)
     code, _, err = flower_pca(capsys, "transform", path, tmp_path / "x.npy", "-o", scores)
     line = "flower-pca: The result has names of columns, the rows have none: they are matched by position.\n"
     assert (code, err) == (0, line)
-    add(folder, "less")
-    code, _, err = flower_pca(capsys, "transform", path, folder / "trier.csv", "-o", scores)
+    add(folder_of_sites, "less")
+    code, _, err = flower_pca(capsys, "transform", path, folder_of_sites / "trier.csv", "-o", scores)
     assert code == 2
     assert "must be the 4 of the result, by name. Got 3, without 'beat'." in err
 
@@ -109,7 +111,7 @@ def test_a_table_with_its_sites_in_a_column(tmp_path, capsys):
     is_pooled(PCAResult.load(out / "result.npz"), NAMES)
 
 
-def test_a_comparison_matches_by_name(folder):
-    shards = [sources.make(str(folder / f"{site}.csv")) for site in SITES]
+def test_a_comparison_matches_by_name(folder_of_sites):
+    shards = [sources.make(str(folder_of_sites / f"{site}.csv")) for site in SITES]
     for course in compare(shards, algorithms=["krylov", "ssi"], n_components=2, tol=1e-10):
         assert course.angle < 1e-7

@@ -23,7 +23,7 @@ def problems():
     return [moving.piecewise(n=N, r=R, d=D, change=CHANGE, rho=RHO, seed=seed) for seed in SEEDS]
 
 
-def run(problem, tracker="st_miss", clients=1, **settings):
+def run_tracker(problem, tracker="st_miss", clients=1, **settings):
     return track(tracker, problem.batches(clients), n_components=problem.r, **settings)
 
 
@@ -31,7 +31,7 @@ def test_it_is_the_loop_over_rows_with_lapacks_svd(problems):
     for problem in problems[:2]:
         reference = trackers.closed_form(problem)
         for clients in (1, 3):
-            result = run(problem, STMiss(tol=1e-12), clients)
+            result = run_tracker(problem, STMiss(tol=1e-12), clients)
             assert max(moving.se(P, V.T) for P, V in zip(reference, result.components_, strict=True)) < 1e-12
             assert np.abs(result.components_ @ result.components_.transpose(0, 2, 1) - np.eye(R)).max() < 1e-12
     values = np.linalg.svd(np.nan_to_num(problem.Y[:60]), compute_uv=False)[:R] ** 2
@@ -85,7 +85,7 @@ def test_components_are_in_the_order_of_their_values(solver):
 
 def test_the_thresholds_of_a_change_to_an_independent_subspace(problems):
     single = {2: 6e-2, 3: 1.2e-2, 5: 1e-3, 8: 6e-6, 10: 2e-7, 11: 0.32, 13: 1.2e-2, 15: 1e-3, 20: 5e-7}
-    errors = np.array([run(p).subspace_error(p.truth) for p in problems])
+    errors = np.array([run_tracker(p).subspace_error(p.truth) for p in problems])
     assert ((errors[:, 0] >= 0.08) & (errors[:, 0] <= 0.30)).all()
     for batch, bound in single.items():
         assert errors[:, batch - 1].max() < bound, batch
@@ -96,12 +96,12 @@ def test_the_thresholds_of_a_change_to_an_independent_subspace(problems):
 def test_a_block_that_is_missing_in_a_whole_batch_is_filled_in():
     for seed in range(2):
         problem = moving.block_missing(moving.piecewise(n=N, r=R, d=720, change=720, rho=RHO, seed=seed), width=20)
-        assert run(problem).subspace_error(problem.truth)[11] < 1e-6
+        assert run_tracker(problem).subspace_error(problem.truth)[11] < 1e-6
 
 
 def test_using_a_batch_twice_about_doubles_the_rate(problems):
     for problem in problems:
-        assert run(problem, "st_miss(reuse=1)").subspace_error(problem.truth)[4] < 1e-5
+        assert run_tracker(problem, "st_miss(reuse=1)").subspace_error(problem.truth)[4] < 1e-5
 
 
 def test_the_comparators_do_what_they_are_known_for(problems):
@@ -130,7 +130,7 @@ def test_the_comparators_do_what_they_are_known_for(problems):
 def test_a_rotating_subspace_is_followed():
     for seed in SEEDS:
         problem = moving.rotating(n=N, r=R, d=600, rho=RHO, seed=seed)
-        errors = run(problem).subspace_error(problem.truth)[2:]
+        errors = run_tracker(problem).subspace_error(problem.truth)[2:]
         plain = moving.errors(trackers.simple_pca(problem), problem.truth)[2:]
         assert errors.min() >= 0.005
         assert errors.max() <= 0.025
@@ -148,7 +148,9 @@ def floor(problem, batch, sigma):
 def test_over_the_air_the_error_falls_to_the_noise_and_no_further(problems, sigma, first):
     for seed, problem in enumerate(problems):
         tracker = STMiss(solver="power", products=10, first_products=60)
-        errors = run(problem, tracker, channel=AirChannel(noise_std=sigma, seed=seed)).subspace_error(problem.truth)
+        errors = run_tracker(problem, tracker, channel=AirChannel(noise_std=sigma, seed=seed)).subspace_error(
+            problem.truth
+        )
         for batch in range(first, 11):
             assert 0.6 <= errors[batch - 1] / floor(problem, batch, sigma) <= 1.6, (seed, batch)
 
@@ -157,7 +159,7 @@ def test_over_the_air_the_error_falls_to_the_noise_and_no_further(problems, sigm
 @pytest.mark.parametrize("sigma", [0.0, 1e-3])
 def test_another_split_over_clients_gives_the_same_subspaces(problems, solver, sigma):
     a, b = (
-        run(problems[0], STMiss(solver=solver), clients, channel=AirChannel(noise_std=sigma, seed=3))
+        run_tracker(problems[0], STMiss(solver=solver), clients, channel=AirChannel(noise_std=sigma, seed=3))
         for clients in (1, 4)
     )
     assert max(moving.se(U.T, V.T) for U, V in zip(a.components_, b.components_, strict=True)) < 1e-12
@@ -166,7 +168,7 @@ def test_another_split_over_clients_gives_the_same_subspaces(problems, solver, s
 def test_a_silent_channel_is_the_centralised_svd(problems):
     reference = trackers.closed_form(problems[1])
     tracker = STMiss(solver="power", products=60, first_products=500, tol=1e-12)
-    result = run(problems[1], tracker, 3, channel=AirChannel(noise_std=0.0))
+    result = run_tracker(problems[1], tracker, 3, channel=AirChannel(noise_std=0.0))
     assert max(moving.se(P, V.T) for P, V in zip(reference, result.components_, strict=True)) < 1e-12
 
 
@@ -187,7 +189,7 @@ def test_refining_completes_a_batch_with_its_own_basis(problems):
 def test_a_change_is_detected_in_its_very_batch_and_nothing_else(problems, solver, sigma):
     for seed, problem in enumerate(problems):
         tracker = STMiss(detect=True, threshold=PAPERS, update_length=6, solver=solver)
-        result = run(problem, tracker, 2, channel=AirChannel(noise_std=sigma, seed=seed))
+        result = run_tracker(problem, tracker, 2, channel=AirChannel(noise_std=sigma, seed=seed))
         assert result.changes_.tolist() == [10]
         P = result.components_[9].T
         rows = np.array([trackers._complete(P, y) for y in problem.Y[600:660]])
@@ -197,7 +199,7 @@ def test_a_change_is_detected_in_its_very_batch_and_nothing_else(problems, solve
 
 def test_a_mean_in_the_coefficients_is_not_taken_out():
     problem = moving.piecewise(n=N, r=R, d=600, change=600, rho=RHO, seed=7, mean=30.0)
-    result = run(problem)
+    result = run_tracker(problem)
     assert result.subspace_error(problem.truth)[-1] < 1e-6
     last = problem.L[-60:]
     plain, centred = (np.linalg.svd(rows, compute_uv=False)[:R] ** 2 for rows in (last, last - last.mean(axis=0)))
@@ -237,7 +239,7 @@ def test_a_moving_object_is_taken_out():
     problem = moving.piecewise(n=N, r=R, d=600, change=600, rho=RHO, seed=4)
     problem = moving.corrupted(problem, seed=4, moving=20)
     start = moving.near(problem.truth[0].T, 0.02, 4).T
-    result = run(problem, "robust_tracking(smallest_outlier=15, refine=True)", 2, start=start)
+    result = run_tracker(problem, "robust_tracking(smallest_outlier=15, refine=True)", 2, start=start)
     assert result.outliers_.sum() == problem.outliers.sum()
     assert result.subspace_error(problem.truth)[9] < 5e-7
 
@@ -326,7 +328,7 @@ def test_a_step_without_enough_rows_leaves_the_basis_as_it_is(problems):
 
 def test_result_transform_save_and_load(problems, tmp_path):
     problem = problems[0]
-    result = run(problem, STMiss(detect=True), 2)
+    result = run_tracker(problem, STMiss(detect=True), 2)
     back = TrackingResult.load(result.save(tmp_path / "t.npz"))
     for name in ("components_", "values_", "rows_", "residuals_", "deficient_", "outliers_", "changes_"):
         assert np.array_equal(getattr(back, name), getattr(result, name))
@@ -357,17 +359,17 @@ def test_a_run_resumes_bit_for_bit(problems, tmp_path):
     settings = {"channel": AirChannel(noise_std=1e-3, seed=5, gain=(0.5, 2.0), gain_error=0.01)}
     tracker = STMiss(detect=True, update_length=2, solver="power", refine=True, products=4, first_products=9)
     settings["steps"], path = 3, tmp_path / "run.npz"
-    whole = run(problems[0], tracker, 2, **settings)
+    whole = run_tracker(problems[0], tracker, 2, **settings)
     with pytest.raises(StopError):
-        run(problems[0], tracker, 2, checkpoint=path, on_round=stop, **settings)
-    resumed = run(problems[0], tracker, 2, checkpoint=path, **settings)
+        run_tracker(problems[0], tracker, 2, checkpoint=path, on_round=stop, **settings)
+    resumed = run_tracker(problems[0], tracker, 2, checkpoint=path, **settings)
     assert np.array_equal(whole.components_, resumed.components_)
     assert len(whole.history) == len(resumed.history)
     assert not path.exists()
     with pytest.raises(StopError):
-        run(problems[0], tracker, 2, checkpoint=path, on_round=stop, **settings)
+        run_tracker(problems[0], tracker, 2, checkpoint=path, on_round=stop, **settings)
     with pytest.raises(ConfigError, match="The checkpoint must be one of this very run"):
-        run(problems[0], tracker, 2, checkpoint=path, seed=1)
+        run_tracker(problems[0], tracker, 2, checkpoint=path, seed=1)
 
 
 OUTAGES = {"gaps only": np.nan, "zeros": 0.0}

@@ -33,7 +33,7 @@ def serve(streams, **rules):
     return client_app(lambda context: streams[int(context.node_config["partition-id"])], **given)
 
 
-def fresh():
+def fresh_streams():
     return [Stream(b) for b in BATCHES]
 
 
@@ -49,7 +49,7 @@ def fresh():
 def test_a_named_strategy_gives_the_bits_of_track(name, own):
     strategy = getattr(strategies, name)
     run = {"n_components": R, "channel": AirChannel(noise_std=1e-3, seed=4), "seed": 2}
-    result = strategy(**own, **run, min_nodes=3).fit(FakeGrid(serve(fresh()), 3, seed=1))
+    result = strategy(**own, **run, min_nodes=3).fit(FakeGrid(serve(fresh_streams()), 3, seed=1))
     spec = f"{strategy.name}({', '.join(f'{k}={v!r}' for k, v in own.items())})"
     reference = track(spec, [list(b) for b in BATCHES], **run)
     for array in ("components_", "values_", "residuals_", "changes_"):
@@ -59,7 +59,7 @@ def test_a_named_strategy_gives_the_bits_of_track(name, own):
 
 def test_start_returns_flowers_result():
     strategy = TrackingStrategy("st_miss", n_components=R, steps=2, min_nodes=3)
-    outcome = strategy.start(FakeGrid(serve(fresh()), 3), ArrayRecord())
+    outcome = strategy.start(FakeGrid(serve(fresh_streams()), 3), ArrayRecord())
     reference = track("st_miss", [list(b) for b in BATCHES], n_components=R, steps=2)
     assert np.array_equal(outcome.arrays["components"].numpy(), reference.components_)
     assert set(arrays_of(reference)) == {"components", "values", "changes"}
@@ -67,7 +67,7 @@ def test_start_returns_flowers_result():
 
 @pytest.mark.slow
 def test_a_node_lost_for_good_and_a_message_lost_do_not_spoil_the_run():
-    grid = FakeGrid(serve(fresh()), 3)
+    grid = FakeGrid(serve(fresh_streams()), 3)
     lost = iter([False] * 7 + [True] + [False] * 10**4)
     grid.tamper = lambda message, reply: None if next(lost) else reply
     gone = grid.node(2)
@@ -84,7 +84,7 @@ def test_a_node_lost_for_good_and_a_message_lost_do_not_spoil_the_run():
 
 @pytest.mark.slow
 def test_a_node_that_forgets_takes_its_batch_anew():
-    grid = FakeGrid(serve(fresh()), 3)
+    grid = FakeGrid(serve(fresh_streams()), 3)
     forgets = iter(range(10**6))
 
     def forget(message):
@@ -125,12 +125,14 @@ def test_folders_are_taken_at_their_own_pace_and_results_stay_at_the_node(tmp_pa
 def test_steps_keep_their_interval(monkeypatch):
     slept = []
     monkeypatch.setattr("flower_pca.strategies.nodes.time.sleep", slept.append)
-    TrackingStrategy("st_miss", n_components=R, steps=3, interval=500.0, min_nodes=3).fit(FakeGrid(serve(fresh()), 3))
+    TrackingStrategy("st_miss", n_components=R, steps=3, interval=500.0, min_nodes=3).fit(
+        FakeGrid(serve(fresh_streams()), 3)
+    )
     assert len([s for s in slept if s > 400.0]) == 2
 
 
 def test_a_bad_batch_and_a_wrong_kind_of_data_are_refused_by_name(lines):
-    bad = [fresh()[0], fresh()[1], Stream([np.full((20, 60), np.inf)] * 8)]
+    bad = [fresh_streams()[0], fresh_streams()[1], Stream([np.full((20, 60), np.inf)] * 8)]
     result = TrackingStrategy("st_miss", n_components=R, min_nodes=2).fit(FakeGrid(serve(bad), 3))
     assert result.rows_[0] == 40
     assert any("The data of the client at step 0 must be finite or NaN" in line for line in lines)
@@ -138,18 +140,18 @@ def test_a_bad_batch_and_a_wrong_kind_of_data_are_refused_by_name(lines):
         TrackingStrategy("st_miss", n_components=R, min_nodes=2, node_timeout=0.1).fit(
             FakeGrid(serve([np.eye(60)] * 2), 2)
         )
-    grid = FakeGrid(serve(fresh(), allow=["krylov"]), 2)
+    grid = FakeGrid(serve(fresh_streams(), allow=["krylov"]), 2)
     with pytest.raises(NotEnoughNodes, match="The data for opening must be rows at rest"):
         strategies.Krylov(n_components=R, min_nodes=2, node_timeout=0.1).fit(grid)
 
 
 def test_a_node_serves_the_trackers_it_allows():
     context = Context(run_id=1, node_id=0, node_config={}, state=RecordDict(), run_config={})
-    assert PCAClient(fresh()[0], context=context).get_properties({})["algorithms"] == ""
-    both = PCAClient(fresh()[0], context=context, allow=["st_miss", "robust_tracking"])
+    assert PCAClient(fresh_streams()[0], context=context).get_properties({})["algorithms"] == ""
+    both = PCAClient(fresh_streams()[0], context=context, allow=["st_miss", "robust_tracking"])
     assert both.get_properties({})["algorithms"] == "robust_tracking,st_miss"
-    assert STMissClient(fresh()[0], context=context).get_properties({})["algorithms"] == "st_miss"
-    grid = FakeGrid(serve(fresh(), allow=["robust_tracking"]), 2)
+    assert STMissClient(fresh_streams()[0], context=context).get_properties({})["algorithms"] == "st_miss"
+    grid = FakeGrid(serve(fresh_streams(), allow=["robust_tracking"]), 2)
     with pytest.raises(NotEnoughNodes, match="must be one of those that this node serves"):
         TrackingStrategy("st_miss", n_components=R, min_nodes=2, node_timeout=0.1).fit(grid)
 
@@ -159,7 +161,7 @@ def test_a_server_that_is_started_again_goes_on(tmp_path):
         if len(session.history) == 6:
             raise StopError
 
-    grid, path = FakeGrid(serve(fresh()), 3), tmp_path / "server.npz"
+    grid, path = FakeGrid(serve(fresh_streams()), 3), tmp_path / "server.npz"
     strategy = strategies.STMiss(n_components=R, steps=4, min_nodes=3, checkpoint=path)
     with pytest.raises(StopError):
         strategy.fit(grid, on_round=stop)

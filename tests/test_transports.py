@@ -26,7 +26,7 @@ def here(question: str) -> PCAResult:
     return simulate(asked.algorithm, asked.shards, **asked.settings)
 
 
-def nodes(question: str, cluster: Callable[[], str]) -> PCAResult:
+def over_nodes_of_a_grid(question: str, cluster: Callable[[], str]) -> PCAResult:
     asked = QUESTIONS[question]
     grid = grid_of(asked.shards, seed=list(QUESTIONS).index(question))
     return NAMED[asked.name](**asked.given, **asked.settings).fit(grid)
@@ -54,7 +54,7 @@ def ray_of_three(question: str, cluster: Callable[[], str]) -> PCAResult:
 
 SENT = ["faps, scaled", "consensus_rpca, scaled", "krylov, masked", "krylov, counted by distance"]
 TRANSPORTS: dict[Callable[..., PCAResult], list[str]] = {
-    nodes: list(QUESTIONS),
+    over_nodes_of_a_grid: list(QUESTIONS),
     hosts: [*SENT, "ssi, sampled", "dr_svd, plain", "uda, plain", "faps, by the largest"],
     ray: [*SENT, "krylov, by name", "krylov, some columns"],
     ray_of_three: SENT[:3],

@@ -49,7 +49,7 @@ def planted(seed: int, *, far: float, size: float = 100.0, uneven: bool = False,
 
 
 @functools.cache
-def run(seed: int, far: float, **settings: Any) -> TripleResult:
+def run_triple(seed: int, far: float, **settings: Any) -> TripleResult:
     result = simulate(SPEC, planted(seed, far=far, **settings).rows, n_components=SHARED)
     assert isinstance(result, TripleResult)
     return result
@@ -68,7 +68,7 @@ KINDS = {
     slow_if([(0.1, "far"), (0.02, "near"), (0.05, "of one sign"), (0.1, "noise by column")], *list(KINDS)[1:]),
 )
 def test_shared_components_are_found_as_from_clean_rows(far: float, kind: str) -> None:
-    problem, result = planted(1, far=far, **KINDS[kind]), run(1, far, **KINDS[kind])
+    problem, result = planted(1, far=far, **KINDS[kind]), run_triple(1, far, **KINDS[kind])
     plain = f"exact_per_pca(local_components={APART}, tol=1e-8)"
     clean = simulate(plain, problem.clean, n_components=SHARED, center=False)
     assert result.status.ok
@@ -81,7 +81,7 @@ def test_shared_components_are_found_as_from_clean_rows(far: float, kind: str) -
 
 
 def test_own_components_and_what_was_taken_out_are_those_planted() -> None:
-    problem, result = planted(2, far=0.05), run(2, 0.05)
+    problem, result = planted(2, far=0.05), run_triple(2, 0.05)
     for i, own in result.own.items():
         assert sine(own[OWN], problem.V[i].T) <= 0.05
         taken, far = own["S"] != 0.0, problem.S[i] != 0.0
@@ -107,7 +107,7 @@ def test_a_mean_is_one_shared_component_more() -> None:
 
 @pytest.mark.slow
 def test_nothing_is_taken_out_of_rows_without_far_entries() -> None:
-    result = run(3, 0.0)
+    result = run_triple(3, 0.0)
     assert result.taken_share_.max() <= 2e-3
     assert result.total_variance_ * result.n_samples_ == pytest.approx(
         sum(np.sum(X**2) for X in planted(3, far=0.0).clean), rel=1e-3
@@ -117,7 +117,7 @@ def test_nothing_is_taken_out_of_rows_without_far_entries() -> None:
 # An independent reference of the client's half, entry by entry.
 
 
-def reference(X: Any, U: Any, own: int, cut: float, steps: int) -> tuple[Any, Any, Any]:
+def steps_by_hand(X: Any, U: Any, own: int, cut: float, steps: int) -> tuple[Any, Any, Any]:
     """Z, L and the far entries after so many steps from nothing, in plain numpy."""
     L, far = np.tile(np.median(X, axis=0), (len(X), 1)), np.zeros(X.shape, dtype=bool)
 
@@ -147,7 +147,7 @@ def test_a_client_answers_as_plain_numpy_does(steps: int) -> None:
     numbers = {"own": APART, "samples": False, "steps": 0, "cut": 4.0, "inner": steps}
     arrays = {"U": U, "b": np.eye(len(U))[:, :1], **{name: np.array(value) for name, value in numbers.items()}}
     up, memory = answering.answer("triple_pca", arrays, LocalData(X), {})
-    Z, L, far = reference(X, U, APART, 4.0, 10 * steps)
+    Z, L, far = steps_by_hand(X, U, APART, 4.0, 10 * steps)
     np.testing.assert_allclose(up["Z"], Z, atol=1e-10 * np.abs(Z).max())
     np.testing.assert_allclose(memory["T"] @ memory["W"].T, L, atol=1e-9)
     np.testing.assert_array_equal(memory["far"], np.flatnonzero(far))
@@ -216,7 +216,7 @@ def test_a_run_goes_on_to_the_bit(tmp_path: Any) -> None:
 
 @pytest.mark.slow
 def test_new_rows_are_taken_apart_whatever_is_far(tmp_path: Any) -> None:
-    problem, result = planted(10, far=0.05), run(10, 0.05)
+    problem, result = planted(10, far=0.05), run_triple(10, 0.05)
     X, clean, S = problem.rows[1][:20], problem.clean[1][:20], problem.S[1][:20]
     plain = result.split(X, client=1)
     np.testing.assert_allclose(plain.shared + plain.own + plain.rest, X, atol=1e-10)

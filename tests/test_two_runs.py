@@ -17,12 +17,12 @@ SHARDS = unequal(3)
 PLAIN = {"answers": "rows", "noise_seed": 0}
 
 
-def run(name, grid, **asked):
+def run_briefly(name, grid, **asked):
     spec = f"{name}(max_rounds=9)" if hasattr(ALGORITHMS[name], "max_rounds") else name
     return strategies.PCAStrategy(spec, n_components=2, **asked).fit(grid)
 
 
-def beside(grid, others, every=3):
+def run_between(grid, others, every=3):
     """Have a whole run of others take place at every so many messages of a grid."""
     sent = itertools.count(1)
 
@@ -38,17 +38,17 @@ def beside(grid, others, every=3):
 def test_runs_beside_a_run_leave_its_bits(name, asked, tmp_path):
     with in_a_run():
         try:
-            alone = run(name, grid_of(SHARDS, **PLAIN), **asked)
+            alone = run_briefly(name, grid_of(SHARDS, **PLAIN), **asked)
         except ConfigError:
             pytest.skip(f"{name} goes with no masks")
         grid = grid_of(SHARDS, memory_dir=tmp_path, **PLAIN)
         others = [
-            lambda: run("faps", grid_of(SHARDS, memory_dir=tmp_path, **PLAIN), seed=1),
-            lambda: run("dcf_pca", grid_of(SHARDS, memory_dir=tmp_path, **PLAIN), seed=2),
-            lambda: run("ssi", grid_of(SHARDS, memory_dir=tmp_path, **PLAIN), seed=3, mask=True),
+            lambda: run_briefly("faps", grid_of(SHARDS, memory_dir=tmp_path, **PLAIN), seed=1),
+            lambda: run_briefly("dcf_pca", grid_of(SHARDS, memory_dir=tmp_path, **PLAIN), seed=2),
+            lambda: run_briefly("ssi", grid_of(SHARDS, memory_dir=tmp_path, **PLAIN), seed=3, mask=True),
         ]
-        beside(grid, others)
-        found = run(name, grid, **asked)
+        run_between(grid, others)
+        found = run_briefly(name, grid, **asked)
     assert len(others) < 3
     np.testing.assert_array_equal(found.components_, alone.components_)
     assert str(found.status) == str(alone.status)
@@ -59,7 +59,7 @@ def test_the_oldest_memory_goes_once_there_are_many(tmp_path, monkeypatch):
     monkeypatch.setattr(folders, "MOST_RUNS", 3)
     with in_a_run():
         for seed in range(5):
-            run("faps", grid_of(SHARDS, memory_dir=tmp_path, answers="rows"), seed=seed)
+            run_briefly("faps", grid_of(SHARDS, memory_dir=tmp_path, answers="rows"), seed=seed)
     files = sorted(path.name.rpartition("-")[0] for path in tmp_path.glob("*.npz"))
     assert files == [f"flower_pca-{i}-run" for i in range(3) for _ in range(3)]
     assert len(list(tmp_path.iterdir())) == 2 * len(files)  # and a lock of each
@@ -67,7 +67,7 @@ def test_the_oldest_memory_goes_once_there_are_many(tmp_path, monkeypatch):
 
 def test_a_run_that_keeps_nothing_leaves_nothing(tmp_path):
     with in_a_run():
-        run("krylov", grid_of(SHARDS, memory_dir=tmp_path, answers="rows"))
+        run_briefly("krylov", grid_of(SHARDS, memory_dir=tmp_path, answers="rows"))
     assert list(tmp_path.iterdir()) == []
 
 

@@ -17,14 +17,14 @@ from flower_pca.strategies import PCAStrategy
 NAMES = ("glucose", "weight", "systolic")
 
 
-def tables(seed: int = 0, sites: int = 3) -> list[pd.DataFrame]:
+def measured_tables(seed: int = 0, sites: int = 3) -> list[pd.DataFrame]:
     rng = np.random.default_rng(seed)
     means, sizes = np.array([105.0, 75.0, 130.0]), np.array([18.0, 12.0, 15.0])
     made = (means + sizes * (rng.standard_normal((60, 3)) + 0.2 * rng.standard_normal(3)) for _ in range(sites))
     return [pd.DataFrame(rows, columns=list(NAMES)) for rows in made]
 
 
-def fitted(shards: list[pd.DataFrame], **asked: Any) -> Any:
+def fitted_with_lines(shards: list[pd.DataFrame], **asked: Any) -> Any:
     with in_a_run() as lines:
         result = PCAStrategy("krylov", n_components=2, **{"scale": "std", **asked}).fit(grid_of(shards))
     return result, lines
@@ -32,35 +32,35 @@ def fitted(shards: list[pd.DataFrame], **asked: Any) -> Any:
 
 @pytest.mark.parametrize("scale", [None, "std"])
 def test_a_site_in_other_units_is_named(scale: str | None) -> None:
-    shards = tables()
+    shards = measured_tables()
     shards[1]["glucose"] /= 18.016
-    result, lines = fitted(shards, scale=scale)
+    result, lines = fitted_with_lines(shards, scale=scale)
     (said,) = [hint for hint in result.hints if "units" in hint]
     assert re.match(r"Glucose looks as if client \d+ had other units: its mean is 5\.", said)
     assert "as between mg/dl and mmol/l of glucose" in said
     assert said in lines
-    clean, _ = fitted(tables(), scale=scale)
+    clean, _ = fitted_with_lines(measured_tables(), scale=scale)
     assert not [hint for hint in clean.hints if "units" in hint]
 
 
 def test_a_site_without_a_value_is_no_other_to_compare_by() -> None:
     """By its mean of nothing, 0, a site in the middle would lie apart, or one in other units would not."""
-    shards = tables(sites=4)
+    shards = measured_tables(sites=4)
     shards[0]["glucose"] = np.nan
     shards[1]["glucose"] /= 18.016
-    result, _ = fitted(shards, missing="mean")
+    result, _ = fitted_with_lines(shards, missing="mean")
     (said,) = [hint for hint in result.hints if "units" in hint]
     assert re.search(r"its mean is 5\.\d+, against 1\d\d\.\d at the other sites, as between mg/dl", said)
     for table in shards[1:]:
         table["glucose"] = np.nan
     shards[3]["glucose"] = np.arange(60.0)
-    assert not [hint for hint in fitted(shards, missing="mean")[0].hints if "units" in hint]
+    assert not [hint for hint in fitted_with_lines(shards, missing="mean")[0].hints if "units" in hint]
 
 
 def test_sums_of_answers_tell_nothing_of_it() -> None:
-    shards = tables()
+    shards = measured_tables()
     shards[1]["glucose"] /= 18.016
-    result, _ = fitted(shards, mask=True)
+    result, _ = fitted_with_lines(shards, mask=True)
     assert not result.hints
 
 

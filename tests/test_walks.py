@@ -19,11 +19,11 @@ RNG = np.random.default_rng(0)
 SHARDS = [RNG.standard_normal((n, 8)) * np.arange(8, 0, -1) for n in (60, 40)]
 
 
-def here():
+def run_here():
     return simulate("krylov", SHARDS, n_components=2)
 
 
-def masked():
+def run_masked():
     return simulate("krylov", SHARDS, n_components=2, mask=True)
 
 
@@ -32,13 +32,13 @@ def over_flower():
         return strategies.PCAStrategy("krylov", n_components=2, min_nodes=2).fit(grid_of(SHARDS))
 
 
-WALKS = {"in process": here, "over Flower": over_flower, "under masks": masked}
+WALKS = {"in process": run_here, "over Flower": over_flower, "under masks": run_masked}
 # Of options that these runs do not have.
 OFF = ("layers/air", "layers/single", "stages/influence", "stages/histograms", "hosting/", "vertical/", "rows/gaps")
 MASKS = "masking/"
 
 
-def walk(run):
+def calls_by_file(run):
     """How often a run calls functions of each of the package's files, in whatever thread, once all is loaded."""
     run()
     entered = Counter()
@@ -63,7 +63,7 @@ def walk(run):
 
 @pytest.mark.parametrize("name", WALKS)
 def test_a_plain_run_enters_as_many_files_as_the_page_says_and_none_of_what_is_off(name):
-    entered = walk(WALKS[name])
+    entered = calls_by_file(WALKS[name])
     (line,) = [line for line in text("docs/architecture.md").splitlines() if line.startswith(f"| {name} ")]
     _, _, most_files, most_calls, _ = line.split("|")
     assert len(entered) <= int(most_files)

@@ -42,11 +42,11 @@ def stream(client, *, steps=STEPS, n=12, gaps=0.1, turn=None):
     return batches
 
 
-def clients(n=3, **given):
+def streaming_clients(n=3, **given):
     return [stream(k, **given) for k in range(n)]
 
 
-def serve(parts, names=(), **rules):
+def served_parts(parts, names=(), **rules):
     def load(context):
         return Stream(parts[int(context.node_config["partition-id"])])
 
@@ -56,12 +56,12 @@ def serve(parts, names=(), **rules):
     return grid
 
 
-def plain(record):
+def without_sites(record):
     return {**record.to_json(), "clients": {k: {**own, "site": ""} for k, own in record.to_json()["clients"].items()}}
 
 
 def test_a_record_says_what_numpy_says_of_the_batches():
-    parts, told = clients(), []
+    parts, told = streaming_clients(), []
     parts[1][3] = np.full((12, D), np.nan)  # an outage
     parts[2][4] = None
     result = track(STMiss(detect=True, threshold=1e-9, update_length=1), parts, n_components=R, on_step=told.append)
@@ -93,7 +93,7 @@ def test_a_record_says_what_numpy_says_of_the_batches():
 
 
 def test_outliers_are_told_as_a_share_of_what_was_observed():
-    parts, told = clients(2), []
+    parts, told = streaming_clients(2), []
     for own in parts:
         own[2][0, :3] = np.where(np.isnan(own[2][0, :3]), np.nan, 500.0)
     hit = [int((own[2] == 500.0).sum()) for own in parts]
@@ -106,8 +106,8 @@ def test_outliers_are_told_as_a_share_of_what_was_observed():
 
 def test_under_masks_there_are_the_sums_and_nothing_of_a_client():
     bare, masked = [], []
-    track("st_miss", clients(), n_components=R, on_step=bare.append)
-    track("st_miss", clients(), n_components=R, on_step=masked.append, mask=True)
+    track("st_miss", streaming_clients(), n_components=R, on_step=bare.append)
+    track("st_miss", streaming_clients(), n_components=R, on_step=masked.append, mask=True)
     for one, two in zip(bare, masked, strict=True):
         assert two.clients == {}
         for name in ("step", "rows", "missing_share", "outlier_share", "deficient"):
@@ -119,25 +119,25 @@ def test_under_masks_there_are_the_sums_and_nothing_of_a_client():
 @pytest.mark.slow
 @pytest.mark.parametrize("by", ["fit", "start", "hand"])
 def test_a_strategy_tells_the_same_and_logs_alarms(by, lines):
-    parts, told, reference = clients(turn=4), [], []
+    parts, told, reference = streaming_clients(turn=4), [], []
     tracker = {"detect": True, "threshold": 5.0, "update_length": 1}
     track(STMiss(**tracker), parts, n_components=R, on_step=reference.append)
     strategy = strategies.STMiss(**tracker, n_components=R, min_nodes=3, on_step=told.append)
     assert strategy.result_so_far() is None
-    grid = serve(parts, names=("north", "", "west"))
+    grid = served_parts(parts, names=("north", "", "west"))
     if by == "hand":
         while messages := list(strategy.configure_train(1, ArrayRecord(), ConfigRecord(), grid)):
             strategy.aggregate_train(1, grid.send_and_receive(messages))
     else:
         getattr(strategy, by)(grid)
-    assert [plain(record) for record in told] == [plain(record) for record in reference]
+    assert [without_sites(record) for record in told] == [without_sites(record) for record in reference]
     assert [own.site for own in told[0].clients.values()] == ["north", "", "west"]
     assert told[-1].result_so_far().site_names == strategy.result_so_far().site_names == {0: "north", 2: "west"}
     assert len([line for line in lines if line.startswith("The subspace has changed at step 4: ")]) == 1
 
 
 def test_clients_of_virtual_nodes_are_told_one_by_one():
-    parts, told = clients(4), []
+    parts, told = streaming_clients(4), []
     grid = hosts_of([Stream(own) for own in parts], each=2)
     strategies.STMiss(n_components=R, min_nodes=4, hosted="stacked", on_step=told.append).fit(grid)
     assert [list(record.clients) for record in told] == [[0, 1, 2, 3]] * STEPS
@@ -152,12 +152,16 @@ def test_the_result_so_far_is_that_of_a_run_of_so_many_steps():
         half.append(run.result_so_far())
 
     whole = track(
-        STMiss(keep=4), clients(), n_components=R, on_round=look, on_step=lambda r: found.append(r.result_so_far())
+        STMiss(keep=4),
+        streaming_clients(),
+        n_components=R,
+        on_round=look,
+        on_step=lambda r: found.append(r.result_so_far()),
     )
     assert half[0] is None
     for count, result in enumerate(found, 1):
         first = max(count - 4, 0)
-        short = track(STMiss(keep=4), clients(), n_components=R, steps=count)
+        short = track(STMiss(keep=4), streaming_clients(), n_components=R, steps=count)
         assert (result.first_, result.totals_["steps"]) == (first, count)
         assert np.array_equal(result.components_, short.components_)
         assert np.array_equal(result.missing_, short.missing_)
@@ -186,7 +190,7 @@ def test_the_result_so_far_can_be_had_after_a_run_was_broken_off_and_from_anothe
         stop(run)
 
     with pytest.raises(StopError):
-        strategy.fit(serve(clients()), on_round=look)
+        strategy.fit(served_parts(streaming_clients()), on_round=look)
     assert strategy.result_so_far().steps == 3
     assert from_elsewhere[0] is None
     assert from_elsewhere[-1].steps == 3
@@ -197,7 +201,13 @@ def test_the_result_so_far_can_be_had_after_a_run_was_broken_off_and_from_anothe
 def test_a_run_that_goes_on_leaves_no_step_out(keep, tmp_path):
     """It is stopped after every message in turn, before what is known is kept and after that."""
     reference, messages = [], []
-    track(STMiss(keep=keep), clients(2, steps=4), n_components=R, on_step=reference.append, on_round=messages.append)
+    track(
+        STMiss(keep=keep),
+        streaming_clients(2, steps=4),
+        n_components=R,
+        on_step=reference.append,
+        on_round=messages.append,
+    )
     for stop_before in (False, True):
         for at in range(1, len(messages)):
             told, path, count = [], tmp_path / f"{at}{stop_before}.npz", [0]
@@ -214,21 +224,21 @@ def test_a_run_that_goes_on_leaves_no_step_out(keep, tmp_path):
 
             given = {"n_components": R, "checkpoint": path, "on_step": tell}
             with pytest.raises(StopError):
-                track(STMiss(keep=keep), clients(2, steps=4), on_round=count_up, **given)
+                track(STMiss(keep=keep), streaming_clients(2, steps=4), on_round=count_up, **given)
             count[0] = -(10**6)
-            track(STMiss(keep=keep), clients(2, steps=4), **given)
+            track(STMiss(keep=keep), streaming_clients(2, steps=4), **given)
             steps = [record.step for record in told]
             again = [one for one, two in itertools.pairwise(steps) if one == two]
             assert list(dict.fromkeys(steps)) == list(range(4))
             assert len(again) <= int(stop_before)
             for record in told:
-                same, one = plain(reference[record.step]), plain(record)
+                same, one = without_sites(reference[record.step]), without_sites(record)
                 assert one.pop("movement") in (None, same.pop("movement"))
                 assert one == same
 
 
 def test_what_is_filled_in_is_marked_at_the_client_from_the_first_step_on(tmp_path):
-    parts = clients(2)
+    parts = streaming_clients(2)
     parts[0][3][0, 0] = 400.0
     for tracker in (STMiss(refine=True), RobustTracking(smallest_outlier=200.0)):
         streams = [Stream(own, keep=True, out=tmp_path / f"{tracker.name}{k}") for k, own in enumerate(parts)]
@@ -250,13 +260,13 @@ def test_what_is_filled_in_is_marked_at_the_client_from_the_first_step_on(tmp_pa
 
 
 def test_whoever_is_left_out_is_not_in_the_record():
-    parts, told = clients(), []
+    parts, told = streaming_clients(), []
     bad = [parts[0], [np.full((12, D), np.inf)] * STEPS, parts[2]]
-    strategies.STMiss(n_components=R, min_nodes=2, on_step=told.append).fit(serve(bad))
+    strategies.STMiss(n_components=R, min_nodes=2, on_step=told.append).fit(served_parts(bad))
     assert [list(record.clients) for record in told] == [[0, 2]] * STEPS
     assert isinstance(told[0], StepRecord)
     with pytest.raises(NotEnoughNodes):
-        strategies.STMiss(n_components=R, min_nodes=3, node_timeout=0.1, on_step=told.append).fit(serve(bad))
+        strategies.STMiss(n_components=R, min_nodes=3, node_timeout=0.1, on_step=told.append).fit(served_parts(bad))
 
 
 def test_the_steps_before_the_first_rows_count_for_the_batch_alone():
@@ -270,7 +280,7 @@ def test_the_steps_before_the_first_rows_count_for_the_batch_alone():
 
 @pytest.mark.slow
 def test_the_app_writes_events_and_a_page_into_its_output_folder(tmp_path):
-    for k, own in enumerate(clients(2)):
+    for k, own in enumerate(streaming_clients(2)):
         np.save(tmp_path / f"{k}.npy", np.vstack(own))
     config = {
         "algorithm": "st_miss", "n-components": R, "output": str(tmp_path / "out"), "min-nodes": 2, "steps": 3,
@@ -317,7 +327,7 @@ def test_the_files_of_a_client_name_their_columns(tmp_path):
     ],
 )
 def test_a_client_that_tells_nonsense_spoils_no_line(lie, words, lines, tmp_path):
-    grid, told = serve(clients()), []
+    grid, told = served_parts(streaming_clients()), []
     events, liar = Events(tmp_path / "e.jsonl"), grid.node(1)
 
     def tamper(message, reply):

@@ -56,16 +56,16 @@ def same(a, b):
     )
 
 
-def message(arrays, stage="krylov", **keywords):
+def broadcast(arrays, stage="krylov", **keywords):
     return Broadcast(stage, 7, arrays, keywords.pop("frame", Frame()), (3, 4), keywords.pop("personal", {}))
 
 
 def written(arrays=None, stage="krylov"):
-    given = message(ARRAYS if arrays is None else arrays, stage)
+    given = broadcast(ARRAYS if arrays is None else arrays, stage)
     return wire.write_request(given, 3, algorithm="krylov", run="r", extra={})
 
 
-def answered(arrays=None, number=7, key=2):
+def written_reply(arrays=None, number=7, key=2):
     first, n, metrics = wire.write_fit(ARRAYS if arrays is None else arrays, 11, number, key)
     return wire.write_reply("train", first, n, metrics)
 
@@ -112,20 +112,22 @@ def test_real_messages_come_back_bit_for_bit(name, scale, monkeypatch):
 @every("arrays", [ARRAYS, {}, {"only": np.array(1)}])
 def test_every_kind_of_array_there_and_back(arrays):
     frame = Frame(np.arange(3.0), None)
-    given = message(arrays, frame=frame, personal={3: {"part": np.eye(2)}, 4: {"part": np.zeros(5)}})
+    given = broadcast(arrays, frame=frame, personal={3: {"part": np.eye(2)}, 4: {"part": np.zeros(5)}})
     content = wire.write_request(given, 3, algorithm="a", run="r", extra={"lr": 0.1})
     parameters, config = wire.open_request(content, "train")
     got = wire.read_request(parameters, config)
     assert same(got.arrays, {**arrays, "part": np.eye(2)})
     assert got.frame.same(frame)
     assert config["lr"] == 0.1
-    back = wire.read_reply(answered(arrays), "train")
+    back = wire.read_reply(written_reply(arrays), "train")
     assert same(back.arrays, arrays)
     assert (back.number, back.key, back.num_examples) == (7, 2, 11)
 
 
 def test_an_own_configuration_cannot_replace_ours():
-    content = wire.write_request(message({}), 3, algorithm="a", run="r", extra={"run": "x", "number": 0, "names": "y"})
+    content = wire.write_request(
+        broadcast({}), 3, algorithm="a", run="r", extra={"run": "x", "number": 0, "names": "y"}
+    )
     got = wire.read_request(*wire.open_request(content, "train"))
     assert (got.run, got.number, got.arrays) == ("r", 7, {})
 
@@ -189,13 +191,13 @@ def test_flower_reads_our_records_as_ins_and_res():
     ins = compat.recorddict_to_fitins(written(), keep_input=True)
     assert len(ins.parameters.tensors) == len(ARRAYS)
     assert ins.config["stage"] == "krylov"
-    res = compat.recorddict_to_fitres(answered(), keep_input=True)
+    res = compat.recorddict_to_fitres(written_reply(), keep_input=True)
     assert (res.num_examples, res.status.code.value, len(res.parameters.tensors)) == (11, 0, len(ARRAYS))
     again = compat.fitins_to_recorddict(ins, keep_input=True)
     assert same(wire.read_request(*wire.open_request(again, "train")).arrays, ARRAYS)
 
 
-def spoil(content, **config):
+def respell(content, **config):
     """The same content with other values in its configuration or metrics; None takes one away."""
     record = config_of(SimpleNamespace(content=content))
     for name, value in config.items():
@@ -204,7 +206,7 @@ def spoil(content, **config):
 
 
 def test_duplicate_names_are_said_to_be_the_fault():
-    content = spoil(written({"a": np.eye(2), "b": np.eye(2)}), names="a,a")
+    content = respell(written({"a": np.eye(2), "b": np.eye(2)}), names="a,a")
     with pytest.raises(ProtocolError, match=SENTENCE) as caught:
         wire.read_request(*wire.open_request(content, "train"))
     assert "2. Got 2." not in str(caught.value)  # which would be as it must be
@@ -219,7 +221,7 @@ def test_a_node_refuses_arrays_that_the_stage_cannot_use(stage, frame):
         {"other": np.eye(2)},
         {n: np.zeros((3, 3, 3)) for n in ("B", "Z", "block", "rank", "width", "seed")},
     ):
-        given = message(arrays, stage, frame=frame)
+        given = broadcast(arrays, stage, frame=frame)
         content = wire.write_request(given, 3, algorithm="krylov", run="r", extra={})
         _, n, metrics = client.fit(*wire.open_request(content, wire.kind(stage)))
         assert n == 0

@@ -4,7 +4,7 @@ import pytest
 
 
 @pytest.fixture(scope="session")
-def said():
+def genuine_messages():
     from test_mutated import genuine
 
     return genuine()

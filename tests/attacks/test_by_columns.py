@@ -16,7 +16,7 @@ ABOUT = Frame(split=Split())
 Q = np.linalg.qr(np.random.default_rng(1).standard_normal((N, 6)))[0]
 
 
-def of(**split):
+def split_frame(**split):
     return Frame(split=Split(**split))
 
 
@@ -28,8 +28,8 @@ def test_the_answer_is_that_of_the_columns_alone():
 
 def test_two_scales_are_refused_and_rows_beside():
     node = Node(0, X, split_columns="std")
-    node.ask("ssi", {"Z": Q}, of(scale="std"))
-    for other in (of(), of(scale="max_abs")):
+    node.ask("ssi", {"Z": Q}, split_frame(scale="std"))
+    for other in (split_frame(), split_frame(scale="max_abs")):
         with pytest.raises(RefusedError, match="two scales together tell the columns"):
             node.ask("ssi", {"Z": Q}, other)
     with pytest.raises(RefusedError, match="both kinds together tell rows"):

@@ -15,7 +15,7 @@ SHARDS = [RNG.standard_normal((80 + 5 * i, D)) * 0.8 ** np.arange(D) + 0.3 * RNG
 EVERYTHING = np.eye(D)
 
 
-def product(i):
+def second_moments_of(i):
     return SHARDS[i].T @ SHARDS[i]
 
 
@@ -24,7 +24,7 @@ def test_one_left_out_tells_it_alone_unless_there_is_a_rule(tmp_path):
     """The attack, as it works by default, and by the rule that docs/privacy.md names against it."""
     nodes = signed(tmp_path / "default", SHARDS[:5])
     found = Sums(nodes).product(EVERYTHING) - Sums(nodes[1:]).product(EVERYTHING)
-    assert error_of(found, product(0)) < 1e-9
+    assert error_of(found, second_moments_of(0)) < 1e-9
     nodes = signed(tmp_path / "one", SHARDS[:5], max_groups=1)
     for _ in range(3):
         assert Sums(nodes).product(EVERYTHING).shape == (D, D)
@@ -90,7 +90,7 @@ def test_enough_peers_must_be_there_when_shares_are_made_and_when_survivors_are_
 
 def test_an_invented_peer_opens_unsigned_masks_and_no_signed_ones(tmp_path):
     victim, invented = Node(0, SHARDS[0], masked_only=True), Node(1, np.zeros((2, D)))
-    assert error_of(Sums([victim, invented]).product(EVERYTHING), product(0)) < 1e-9
+    assert error_of(Sums([victim, invented]).product(EVERYTHING), second_moments_of(0)) < 1e-9
     victim = signed(tmp_path, SHARDS[:3])[0]
     with pytest.raises(RefusedError, match="must be signed by their owners: trusted_keys is set"):
         Sums([victim, invented])

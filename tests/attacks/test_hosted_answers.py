@@ -19,7 +19,7 @@ OTHERS = sum(len(X) for X in SHARDS[2:])  # rows of the node that says what is s
 PROPERTIES = "getpropertiesres.properties"
 
 
-def found(change, hosted, stage=None):
+def found_with_change(change, hosted, stage=None):
     """The result of two nodes of two clients each; the first has its answers (to one stage only, if named) changed."""
     grid = hosts_of(SHARDS, each=2)
     bad = grid.node(0)
@@ -104,7 +104,7 @@ UNREADABLE = {
     ("hosted", "what"), [(hosted, what) for hosted, changes in UNREADABLE.items() for what in changes]
 )
 def test_an_answer_that_cannot_be_read_is_a_failure_of_its_clients_only(hosted, what):
-    result = found(UNREADABLE[hosted][what], hosted)
+    result = found_with_change(UNREADABLE[hosted][what], hosted)
     assert result.n_samples_ <= OTHERS + len(SHARDS[0])
     assert set(result.history[0].failures) <= {"0", "1"}
     assert result.history[0].failures
@@ -114,7 +114,7 @@ def test_an_answer_that_cannot_be_read_is_a_failure_of_its_clients_only(hosted, 
 @pytest.mark.parametrize("hosted", ["stacked", "summed"])
 def test_an_answer_that_no_rows_of_its_clients_have_is_left_out(hosted, stage):
     sides = {"stacked": 3, "summed": 2}[hosted]  # of a product, or of those of all clients
-    result = found(arrays(lambda a: a[..., ::-1, :] * 1e3 if a.ndim == sides else a), hosted, stage)
+    result = found_with_change(arrays(lambda a: a[..., ::-1, :] * 1e3 if a.ndim == sides else a), hosted, stage)
     assert result.n_samples_ == OTHERS
     whole = PCAStrategy("krylov", n_components=2, min_nodes=2, hosted=hosted).fit(hosts_of(SHARDS[2:], each=2))
     assert result.angle_to(whole) < 1e-7
@@ -127,7 +127,7 @@ def test_one_client_of_a_stack_that_tells_what_its_rows_cannot_is_left_out_alone
             changed[1] *= 1e3
         return changed
 
-    result = found(arrays(change), "stacked", "krylov")
+    result = found_with_change(arrays(change), "stacked", "krylov")
     assert result.n_samples_ == OTHERS + len(SHARDS[0])
     assert "as small as its own rows allow" in " ".join(r.failures.get("1", "") for r in result.history)
 
@@ -141,7 +141,7 @@ def test_a_client_is_hosted_by_one_node(hosted, clients):
         return content
 
     with pytest.raises(ConfigError, match=r"Every client must be hosted by one node\. Got client [23] at nodes"):
-        found(change, hosted)
+        found_with_change(change, hosted)
 
 
 @pytest.mark.parametrize("clients", [["0"], [0, 0], [-1, 0], [0.0], [False]])
@@ -151,12 +151,12 @@ def test_clients_are_numbers_each_once(clients, lines):
             content[PROPERTIES] = ConfigRecord({**content[PROPERTIES], "clients": clients})
         return content
 
-    assert found(change, "stacked").n_samples_ == OTHERS
+    assert found_with_change(change, "stacked").n_samples_ == OTHERS
     assert any("was left out: " in line and "Check the node." in line for line in lines)
 
 
 def test_names_of_sites_steer_no_terminal(lines):
-    found(config("sites", json.dumps({"0": "\x1b[31m" * 1000})), "summed")
+    found_with_change(config("sites", json.dumps({"0": "\x1b[31m" * 1000})), "summed")
     assert not any("\x1b" in line or len(line) > 1000 for line in lines)
 
 

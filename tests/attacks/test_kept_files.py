@@ -7,13 +7,14 @@ import os
 import numpy as np
 import pytest
 from builders import StopError
+from dishonest import arriving
 
-from flower_pca import DataError, FlowerPCAError, Stream, assembly, registry
+from flower_pca import DataError, FlowerPCAError, assembly
 from flower_pca.base import files
 from flower_pca.core.drive import OnRound, drive
 from flower_pca.results.record import Events
 from flower_pca.rows.local import LocalData
-from flower_pca.simulation.in_process import InProcess, Shards
+from flower_pca.simulation.in_process import Shards
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((60, 6)) * 0.7 ** np.arange(6)
@@ -38,11 +39,6 @@ def rows_at_rest():
     return assembly.run(assembly.question("ssi", **ASKED)), Shards([LocalData(X), LocalData(X + 1.0)])
 
 
-def arriving():
-    run = assembly.tracking(registry.tracker("st_miss"), n_components=2, steps=3)
-    return run, InProcess([Stream(X, batch=20) for _ in "12"])
-
-
 def places(value, path=()):
     """All places in a header, by the keys that lead there."""
     yield path
@@ -51,7 +47,7 @@ def places(value, path=()):
             yield from places(item, (*path, key))
 
 
-def changed(header, path, value):
+def header_with(header, path, value):
     """With a value of another type in a place."""
     header = copy.deepcopy(header)
     place = header
@@ -76,7 +72,7 @@ def test_a_checkpoint_is_gone_on_from_or_refused(made, after, seed, tmp_path):
     beside = path.with_name("run.npz.steps")
     steps = beside.read_bytes() if beside.exists() else None
     for _ in range(60):
-        strange = changed(header, found[rng.integers(len(found))], STRANGE[rng.integers(len(STRANGE))])
+        strange = header_with(header, found[rng.integers(len(found))], STRANGE[rng.integers(len(STRANGE))])
         files.write(path, transport.kind, strange, arrays)
         if steps is not None:
             beside.write_bytes(steps)
@@ -88,14 +84,14 @@ def test_a_checkpoint_is_gone_on_from_or_refused(made, after, seed, tmp_path):
 def test_more_steps_than_are_kept_are_not_looked_for(tmp_path):
     """A header that speaks of 10^12 steps, beside no file of steps at all."""
     path = tmp_path / "run.npz"
-    run, transport = arriving()
+    run, transport = arriving(X)
     stopped(run, transport, path, 5)
     header, arrays = files.read(path, transport.kind)
     path.with_name("run.npz.steps").unlink()
     for many in ({"kept": 10**12}, {"kept": 10**12, "count": 10**12}, {"width": 2**62}, {"kept": -1}, {"width": -5}):
         files.write(path, transport.kind, {**header, "steps": {**header["steps"], **many}}, arrays)
         with pytest.raises(FlowerPCAError, match="must be"):
-            drive(*arriving(), checkpoint=path)
+            drive(*arriving(X), checkpoint=path)
 
 
 @pytest.mark.parametrize("content", [b"a page of notes, in one line", b'{"step": 3, "notes": "of something else"'])
@@ -133,7 +129,7 @@ def test_steps_are_not_written_through_a_link(tmp_path):
     other.write_bytes(b"of something else")
     beside = path.with_name("run.npz.steps")
     beside.symlink_to(other)
-    stopped(*arriving(), path, 5)
+    stopped(*arriving(X), path, 5)
     assert other.read_bytes() == b"of something else"
     assert not beside.is_symlink()
     there = beside.read_bytes()
@@ -141,7 +137,7 @@ def test_steps_are_not_written_through_a_link(tmp_path):
     other.write_bytes(there)
     beside.symlink_to(other)
     with pytest.raises(DataError, match=r"must be those of the checkpoint\. Got a link"):
-        drive(*arriving(), checkpoint=path)
+        drive(*arriving(X), checkpoint=path)
     assert other.read_bytes() == there
 
 
@@ -150,5 +146,5 @@ def test_steps_are_not_written_into_a_file_that_others_may_read(tmp_path):
     beside = path.with_name("run.npz.steps")
     beside.touch()
     beside.chmod(0o666)
-    stopped(*arriving(), path, 5)
+    stopped(*arriving(X), path, 5)
     assert beside.stat().st_mode & 0o777 == 0o600

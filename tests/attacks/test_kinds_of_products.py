@@ -21,7 +21,7 @@ OTHERS = [RNG.standard_normal((N, 2)) * [0.4, 7.0] for _ in range(2)]
 OPENING = {"block": np.eye(D), "peaks": False}
 
 
-def alike(node, **split):
+def product_of_people(node, **split):
     """X_p X_p' for all people, as a server asks for it."""
     return node.ask("ssi", {"Z": np.eye(N)}, Frame(split=Split(**split)))["Y"]
 
@@ -59,10 +59,10 @@ def test_two_ways_of_scaling_would_tell_the_columns():
 @pytest.mark.parametrize(("rule", "other"), [(True, "std"), (True, "max_abs"), ("std", None), ("max_abs", "std")])
 def test_a_node_scales_its_columns_as_its_rule_says_and_in_no_other_way(rule, other):
     node = Node(0, X, split_columns=rule)
-    alike(node, scale=None if rule is True else rule)
-    alike(node, scale=None if rule is True else rule, center=False)
+    product_of_people(node, scale=None if rule is True else rule)
+    product_of_people(node, scale=None if rule is True else rule, center=False)
     with pytest.raises(RefusedError) as error:
-        alike(node, scale=other)
+        product_of_people(node, scale=other)
     assert str(error.value) == (
         f"The scale of columns at this node must be {None if rule is True else rule}: that is its split_columns, as "
         f"two scales together tell the columns. Got {other}. Ask the node's operator."
@@ -81,7 +81,7 @@ def test_under_masks_there_is_one_scale_too():
 
 def test_a_node_that_serves_columns_serves_no_rows():
     node = Node(0, X, split_columns=True)
-    alike(node, center=False)
+    product_of_people(node, center=False)
     text = "A message to this node must be about its columns: split_columns is set, and both kinds together tell rows"
     for stage, arrays in [("opening", OPENING), ("krylov", {"B": np.eye(D)}), ("covariance", {})]:
         with pytest.raises(RefusedError, match=text):
@@ -97,8 +97,8 @@ def test_whoever_trusts_the_server_may_have_both():
     node = Node(0, X, split_columns="any")
     opening = node.ask("opening", OPENING, algorithm="krylov")
     moments = opening["product"] + N * np.outer(opening["mean"], opening["mean"])
-    assert error_of(by_both_kinds(alike(node, center=False), opening["mean"], moments), X) < 1e-6
-    alike(node, scale="std")
+    assert error_of(by_both_kinds(product_of_people(node, center=False), opening["mean"], moments), X) < 1e-6
+    product_of_people(node, scale="std")
     assert Node(0, X).client.get_properties({})["n_features"] == D
 
 

@@ -21,7 +21,7 @@ D, MESSAGES = 784, 100
 BITS = seeded_bits(5, 0)
 
 
-def rows():
+def one_hot_rows():
     """All other rows are 0 in all columns but the first, as one-hot columns are; the one in question is in none."""
     others = np.zeros((50, D))
     others[:, 0] = 0.5
@@ -42,7 +42,7 @@ def test_no_message_proves_that_a_row_is_missing(stage, epsilon, before, monkeyp
     budget = noise.Budget(DP(epsilon=epsilon, delta=1e-9, clip=1.0), 1)
     Z = np.eye(D)[:, :1]
     asked = {name: Z, **flat.noise(clip=1.0, std=budget.noise, budget=budget.budget)}
-    without, within = (LocalData(X) for X in rows())
+    without, within = (LocalData(X) for X in one_hot_rows())
     place = np.spacing(np.abs(within.matmat(Z)[1:, 0]).min()) / 2
 
     def proofs(data):
@@ -104,7 +104,7 @@ def test_numbers_beyond_all_steps_are_cut_off_and_noise_below_all_numbers_has_th
     assert np.isfinite(gaussian.add_noise(np.array([1e-310, 3.0]), 5e-324, BITS)).all()
 
 
-def words(*blocks):
+def bits_of(*blocks):
     """Bits that are these, one after another."""
     left = list(blocks)
     return lambda size: np.resize(np.array(left.pop(0), dtype=np.uint64), size)
@@ -113,10 +113,10 @@ def words(*blocks):
 def test_noise_has_tails_beyond_those_of_53_bits():
     """Before, no number was beyond 8.57 deviations, as if its chance of 1e-17 were none."""
     ones = 2**64 - 1
-    largest = gaussian.normals((1,), words([ones, 0], [0, 0]))[0]
+    largest = gaussian.normals((1,), bits_of([ones, 0], [0, 0]))[0]
     assert largest == pytest.approx(np.sqrt(2 * 193 * np.log(2)))
-    assert gaussian.normals((1,), words([ones, 0], [ones, 0]))[0] == pytest.approx(np.sqrt(2 * 64 * np.log(2)))
-    assert gaussian.normals((1,), words([0, 0], []))[0] == 0.0
+    assert gaussian.normals((1,), bits_of([ones, 0], [ones, 0]))[0] == pytest.approx(np.sqrt(2 * 64 * np.log(2)))
+    assert gaussian.normals((1,), bits_of([0, 0], []))[0] == 0.0
 
 
 def test_the_tails_have_the_law_of_a_normal_radius():
@@ -124,7 +124,7 @@ def test_the_tails_have_the_law_of_a_normal_radius():
     size, rng = 4000, np.random.default_rng(3)
     first = np.concatenate([np.full(size, 2**64 - 1, np.uint64), np.zeros(size, np.uint64)])
     more = rng.integers(0, 2**64, 2 * size, dtype=np.uint64)
-    z = gaussian.normals((size,), words(first, more))
+    z = gaussian.normals((size,), bits_of(first, more))
     assert z.min() > 9.4
     assert stats.kstest(z**2 / 2 - 64 * np.log(2), "expon").pvalue > 1e-9
 

@@ -29,7 +29,7 @@ CLIP, NOISE = 5.0, 3.0
 NOISED = {"Z": ONE, "dp.clip": CLIP, "dp.noise": NOISE * CLIP**2, "dp.budget": 1e-3}
 
 
-def answered(ask, most):
+def answered_first(ask, most):
     """How many of so many messages are answered before the first refusal, and what that says."""
     for number in range(most):
         try:
@@ -39,7 +39,7 @@ def answered(ask, most):
     return most, ""
 
 
-def plainly(node, number):
+def ask_once(node, number):
     node.ask("ssi", {"Z": ONE}, number=number)
 
 
@@ -55,7 +55,7 @@ def test_noise_is_not_averaged_away_under_changing_names_of_runs(folder, tmp_pat
             node.start()  # and a new run of Flower
         node.ask("ssi", {**NOISED, "dp.budget": noise_of(2.0, 1e-6) ** 2}, run=f"r{number % 7}", number=number)
 
-    count, words = answered(ask, 100)
+    count, words = answered_first(ask, 100)
     fits = [t for t in range(1, 101) if epsilon_of(np.sqrt(t) / NOISE, 1e-6) <= 2.0]
     assert count == max(fits) < 100
     assert "The epsilon that this node spends on its rows must be at most 2 at 1e-06: that is its max_epsilon." in words
@@ -91,9 +91,9 @@ CHANGED = {
 def test_rows_that_change_are_no_new_budget(how, folder, tmp_path, monkeypatch):
     """Nor is another place for Flower's own state."""
     rules = {"max_messages_ever": 2, "memory_dir": tmp_path / "own"} if folder else {"max_messages_ever": 2}
-    assert answered(partial(plainly, Node(0, X, **rules)), 5)[0] == 2
+    assert answered_first(partial(ask_once, Node(0, X, **rules)), 5)[0] == 2
     monkeypatch.setenv("FLWR_HOME", str(tmp_path / "another"))
-    assert answered(partial(plainly, Node(0, CHANGED[how](X), **rules)), 5)[0] == 0
+    assert answered_first(partial(ask_once, Node(0, CHANGED[how](X), **rules)), 5)[0] == 0
 
 
 def test_neither_a_new_node_id_nor_another_transport_is_a_new_budget(lines, tmp_path):
@@ -119,10 +119,10 @@ def test_neither_a_new_node_id_nor_another_transport_is_a_new_budget(lines, tmp_
 
 def test_data_that_its_operator_names_has_one_ledger_whichever_node_serves_it(tmp_path):
     rules = {"max_messages_ever": 2, "memory_dir": tmp_path, "data_name": "cohort-2024"}
-    assert answered(partial(plainly, Node(0, X, **rules)), 5)[0] == 2
-    assert answered(partial(plainly, Node(1, X[:-1], **rules)), 5)[0] == 0
+    assert answered_first(partial(ask_once, Node(0, X, **rules)), 5)[0] == 2
+    assert answered_first(partial(ask_once, Node(1, X[:-1], **rules)), 5)[0] == 0
     rules["data_name"] = "another"
-    assert answered(partial(plainly, Node(1, X[:-1], **rules)), 5)[0] == 2
+    assert answered_first(partial(ask_once, Node(1, X[:-1], **rules)), 5)[0] == 2
     for name in ("", "../up", "a b", "x" * 65):
         with pytest.raises(ConfigError, match=r"data_name must be at most 64 letters, digits"):
             Rules(data_name=name)
@@ -131,7 +131,7 @@ def test_data_that_its_operator_names_has_one_ledger_whichever_node_serves_it(tm
 def test_a_full_disk_is_no_permission(tmp_path, monkeypatch):
     rules = {"max_columns": 2, "memory_dir": tmp_path}
     node = Node(0, X, **rules)
-    plainly(node, 0)
+    ask_once(node, 0)
 
     def full(handle):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -139,8 +139,8 @@ def test_a_full_disk_is_no_permission(tmp_path, monkeypatch):
     with monkeypatch.context() as disk:
         disk.setattr(os, "fsync", full)
         with pytest.raises(RefusedError, match=r"This node must be able to answer\. Got an error \(OSError"):
-            plainly(node, 1)
-    assert answered(partial(plainly, node), 5)[0] == 1
+            ask_once(node, 1)
+    assert answered_first(partial(ask_once, node), 5)[0] == 1
 
 
 @pytest.mark.parametrize("most", [None, D - 1])
@@ -165,7 +165,7 @@ def test_messages_are_counted_over_all_runs():
         node.start()
         node.ask("ssi", {"Z": ONE}, run=f"r{number}", number=number)
 
-    count, words = answered(ask, 10)
+    count, words = answered_first(ask, 10)
     assert count == 3
     assert "The messages to this node must be at most 3: that is its max_messages_ever. Got one more" in words
 

@@ -340,7 +340,7 @@ def test_nor_does_measuring_the_rows(n, d):
             tracemalloc.stop()
 
 
-def unit(rng, d):
+def unit_vector(rng, d):
     z = rng.standard_normal((d, 1))
     return z / np.linalg.norm(z)
 

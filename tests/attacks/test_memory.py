@@ -35,7 +35,7 @@ def faps(steps, Z=U):
     return {"Z": Z, **numbers(inner_steps=steps, inner_tol=0.0)}
 
 
-def exact(steps, V=U):
+def own_round(steps, V=U):
     return {"U": V, "b": np.eye(D)[:, :1], **numbers(own=2, samples=False, steps=steps)}
 
 
@@ -45,7 +45,7 @@ def factors(steps, seed=0):
 
 
 def triple(V):
-    return {**exact(0, V), **numbers(cut=4.0, inner=1)}
+    return {**own_round(0, V), **numbers(cut=4.0, inner=1)}
 
 
 OTHER = np.linalg.qr(RNG.standard_normal((D, P)))[0]
@@ -60,7 +60,7 @@ ASKED = {
     "triple_pca": (triple(U), triple(OTHER), triple(U), {
         "w": (), "Vb": (D, 1), "probed": (), "n": (), "Z": (D, P), "f": (),
     }),
-    "exact_per_pca": (exact(1), exact(1, OTHER), exact(1), {
+    "exact_per_pca": (own_round(1), own_round(1, OTHER), own_round(1), {
         "w": (), "Vb": (D, 1), "probed": (), "n": (), "Z": (D, P), "f": (),
     }),
 }  # fmt: skip
@@ -181,7 +181,7 @@ def test_what_was_kept_without_masks_counts_for_nothing_under_them(kept, tmp_pat
         sums.sum("consensus_rpca", then, shapes, dict.fromkeys(shapes, 1e8))
 
 
-def step(number, *, lap=0, P=U):
+def numbered_step(number, *, lap=0, P=U):
     return {"P": P, "block": U, **numbers(step=number, lap=lap, refine=0)}
 
 
@@ -191,9 +191,9 @@ def test_the_batch_of_a_stream_is_no_way_round_either(tmp_path):
     shapes = dict.fromkeys(("rows", "left", "misfit", "energy", "deficient", "outliers", "missing"), ()) | {"S": (D, P)}
     bounds = dict.fromkeys(shapes, 1e8)
     nodes = signed(tmp_path, [Stream([X[:40], X[40:]]) for X in SHARDS], allow=["st_miss"])
-    primed(nodes, "st_miss", step(1), step(99), shapes, run="one")
+    primed(nodes, "st_miss", numbered_step(1), numbered_step(99), shapes, run="one")
     sums = Sums(nodes, algorithm="st_miss", run="one")
-    total = sums.sum("st_miss", step(1), shapes, bounds)
+    total = sums.sum("st_miss", numbered_step(1), shapes, bounds)
     every = sum(X[40:].T @ X[40:] @ U for X in SHARDS)
     assert error_of(total["S"], every) < 1e-9
     assert total["rows"] == sum(len(X) - 40 for X in SHARDS)

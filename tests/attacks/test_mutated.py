@@ -111,7 +111,7 @@ def mutated(rng, arrays):
     return arrays
 
 
-def framed(rng):
+def any_frame(rng):
     """A frame, mostly none."""
     if rng.random() < 0.7:
         return Frame()
@@ -161,15 +161,15 @@ class Watch:
 
 
 @pytest.mark.slow
-def test_there_are_messages_of_every_stage(said):
-    assert {stage for _, stage in said} == set(registry.STAGES)
+def test_there_are_messages_of_every_stage(genuine_messages):
+    assert {stage for _, stage in genuine_messages} == set(registry.STAGES)
 
 
 @pytest.mark.slow
-def test_a_message_without_an_array_that_it_needs_is_refused_by_name(said):
+def test_a_message_without_an_array_that_it_needs_is_refused_by_name(genuine_messages):
     """Of every stage, each array of each message left out: answered, or refused for what the stage reads."""
     refused, rules = {}, {"allow": everything(), "missing": "mean", "split_columns": "any"}
-    for (algorithm, stage), kept in said.items():
+    for (algorithm, stage), kept in genuine_messages.items():
         for arrays in kept:
             for name in arrays:
                 rows = Stream(GAPPY, batch=20) if algorithm in registry.TRACKERS else X
@@ -186,12 +186,14 @@ def test_a_message_without_an_array_that_it_needs_is_refused_by_name(said):
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize("seed", range(SEEDS))
-def test_mutated_messages_are_answered_or_refused(seed, said, monkeypatch):
+def test_mutated_messages_are_answered_or_refused(seed, genuine_messages, monkeypatch):
     """No crash that is no refusal, no more products than are stated, no memory beyond the bound."""
-    rng, watch, stages = np.random.default_rng(seed), Watch(monkeypatch), list(said)
+    rng, watch, stages = np.random.default_rng(seed), Watch(monkeypatch), list(genuine_messages)
     for _ in range(EVERY * 3 // 4 // SEEDS):
         algorithm, stage = stages[int(rng.integers(len(stages)))]
-        arrays = mutated(rng, said[algorithm, stage][int(rng.integers(len(said[algorithm, stage])))])
+        arrays = mutated(
+            rng, genuine_messages[algorithm, stage][int(rng.integers(len(genuine_messages[algorithm, stage])))]
+        )
         if long_loops(arrays):
             continue
         tracked = algorithm in registry.TRACKERS and rng.random() < 0.9
@@ -199,7 +201,7 @@ def test_mutated_messages_are_answered_or_refused(seed, said, monkeypatch):
         rules = {"allow": everything(), "missing": "mean", "split_columns": "any", **counted}
         node = Node(0, Stream(GAPPY, batch=20) if tracked else GAPPY if rng.random() < 0.1 else X, **rules)
         split = SPLIT if rng.random() < (0.9 if stage in vertical.BOTH else 0.05) else None
-        watch.ask(node, stage, arrays, replace(framed(rng), split=split), algorithm=algorithm)
+        watch.ask(node, stage, arrays, replace(any_frame(rng), split=split), algorithm=algorithm)
     watch.done(EVERY // SEEDS // 20)
 
 
@@ -207,17 +209,17 @@ def test_mutated_messages_are_answered_or_refused(seed, said, monkeypatch):
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.filterwarnings("ignore:masked_only")
 @pytest.mark.parametrize("seed", range(SEEDS))
-def test_mutated_messages_of_masked_sums_are_answered_or_refused(seed, said, monkeypatch):
+def test_mutated_messages_of_masked_sums_are_answered_or_refused(seed, genuine_messages, monkeypatch):
     """Of every phase, at a node that is where that phase is due."""
     rng, watch = np.random.default_rng([seed, 1]), Watch(monkeypatch)
-    stages = [key for key in said if key[1] not in registry.TRACKERS]
+    stages = [key for key in genuine_messages if key[1] not in registry.TRACKERS]
     node, asked, states = at_every_phase()
     for _ in range(EVERY // 4 // SEEDS):
         phase = Phase(int(rng.integers(4)))
         arrays = dict(asked[phase])
         if phase is Phase.UPLOAD and rng.random() < 0.5:
             algorithm, stage = stages[int(rng.integers(len(stages)))]
-            inner = said[algorithm, stage][int(rng.integers(len(said[algorithm, stage])))]
+            inner = genuine_messages[algorithm, stage][int(rng.integers(len(genuine_messages[algorithm, stage])))]
             arrays = {name: a for name, a in arrays.items() if name.startswith(messages.PREFIX)}
             arrays |= {**inner, "mask.stage": messages.raw(stage.encode())}
         changed = mutated(rng, arrays)
@@ -225,7 +227,7 @@ def test_mutated_messages_of_masked_sums_are_answered_or_refused(seed, said, mon
             continue
         node.context.state.clear()
         node.context.state.update(states[phase])
-        watch.ask(node, messages.STAGE, changed, framed(rng), run="fuzz", number=next(NUMBERS), algorithm="ssi")
+        watch.ask(node, messages.STAGE, changed, any_frame(rng), run="fuzz", number=next(NUMBERS), algorithm="ssi")
     watch.done(EVERY // SEEDS // 400)
 
 

@@ -31,7 +31,7 @@ ONE[0, 0] = 1e6  # it would move the mean of the column, and with it 300 rows
 OWN = Frame(np.zeros(D), np.r_[1.0, np.full(D - 1, 1e9)], own=True)
 
 
-def fresh(folder, rows, key=0, **rules):
+def fresh_node(folder, rows, key=0, **rules):
     """A node that has told nothing yet."""
     return Node(key, rows, memory_dir=folder / str(next(FOLDERS)), **RULES, **rules)
 
@@ -47,10 +47,10 @@ def test_constants_stand_for_them_whatever_the_server_says(tmp_path):
     """Then a row moves the answer by clip squared at most: at epsilon 1 it was the sum of 300 rows, 62 against 358."""
     told = []
     for rows in (GAPS, np.vstack([GAPS, ONE])):
-        nodes = [fresh(tmp_path, rows, gap_values=0.0) for _ in range(30)]
+        nodes = [fresh_node(tmp_path, rows, gap_values=0.0) for _ in range(30)]
         told.append(np.mean([node.ask("ssi", ASKED, OWN)["Y"][0, 0] for node in nodes]))
     assert abs(told[1] - told[0]) < 1.0 + 6.0 * STD * np.sqrt(2 / 30)
-    named = fresh(tmp_path, GAPS, gap_values="age=50, weight=70")
+    named = fresh_node(tmp_path, GAPS, gap_values="age=50, weight=70")
     with pytest.raises(RefusedError, match="its gap_values has constants"):  # columns of these rows have no such names
         named.ask("ssi", ASKED, OWN)
 
@@ -107,7 +107,7 @@ def test_peers_that_a_server_invents_take_no_noise_away(peers, tmp_path):
     left = []
     for _ in range(6):
         invented = [Node(i, np.zeros((2, D)), noise_seed=i) for i in range(1, peers + 1)]
-        left.append(of_masks([fresh(tmp_path, X), *invented], peers // 2 + 1) - X.T @ (X @ ASKED["Z"]))
+        left.append(of_masks([fresh_node(tmp_path, X), *invented], peers // 2 + 1) - X.T @ (X @ ASKED["Z"]))
     assert np.std(left) > 0.6 * STD
 
 

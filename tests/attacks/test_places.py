@@ -9,15 +9,15 @@ import sys
 import numpy as np
 import pytest
 from builders import StopError
-from dishonest import Node, RefusedError
+from dishonest import Node, RefusedError, arriving
 
-from flower_pca import ConfigError, DataError, Stream, assembly, registry
+from flower_pca import ConfigError, DataError, Stream, assembly
 from flower_pca.base import files
 from flower_pca.clients.books.folders import FileStore
 from flower_pca.core.drive import OnRound, drive
 from flower_pca.results.record import Events
 from flower_pca.rows.local import LocalData
-from flower_pca.simulation.in_process import InProcess, Shards
+from flower_pca.simulation.in_process import Shards
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="users and links as POSIX has them")
 
@@ -30,11 +30,6 @@ KEPT = {"memory": "flower_pca-0-run-*.npz", "ledger": "*ledger*.npz", "statistic
 def at_rest():
     run = assembly.run(assembly.question("ssi", n_components=2, max_rounds=8, min_rounds=1, tol=0.0))
     return run, Shards([LocalData(X), LocalData(X + 1.0)])
-
-
-def arriving():
-    run = assembly.tracking(registry.tracker("st_miss"), n_components=2, steps=3)
-    return run, InProcess([Stream(X, batch=20) for _ in "12"])
 
 
 @pytest.mark.parametrize("made", [at_rest, arriving])
@@ -98,7 +93,7 @@ def shared(tmp_path):
     return folder
 
 
-def planted(path, how, other):
+def put_in_its_place(path, how, other):
     path.unlink(missing_ok=True)
     if how == "link":
         path.symlink_to(other)
@@ -117,7 +112,7 @@ def test_what_a_node_keeps_is_no_link_of_anothers(what, how, shared, tmp_path):
     (file,), other = shared.glob(KEPT[what]), tmp_path / "other.npz"
     other.write_bytes(file.read_bytes())
     before = other.read_bytes()
-    planted(file, how, other)
+    put_in_its_place(file, how, other)
     refused = pytest.raises(RefusedError, match="must be one that this node has written")
     with refused if what == "ledger" else contextlib.nullcontext():
         Node(0, X, **rules).ask("faps", given)
@@ -132,7 +127,7 @@ def test_a_lock_is_no_link_of_anothers(how, shared, tmp_path):
     if how == "name":
         other.touch()
     file = FileStore(shared, 0).file("r")
-    planted(file.with_name(f"{file.name}.lock"), how, other)
+    put_in_its_place(file.with_name(f"{file.name}.lock"), how, other)
     with pytest.raises(RefusedError, match=r"^The rows and the rules of this node must be readable") as refused:
         Node(0, X, memory_dir=shared).ask("ssi", {"Z": ONE})
     assert str(shared) not in str(refused.value)
@@ -199,7 +194,7 @@ def of_another(monkeypatch):
 def test_in_a_folder_of_anothers_no_link_of_his_is_locked(of_another, tmp_path):
     folder, other = tmp_path / "his", tmp_path / "other"
     folder.mkdir()
-    planted(folder / "run.npz.lock", "link", other)
+    put_in_its_place(folder / "run.npz.lock", "link", other)
     of_another(folder)
     with pytest.raises(DataError, match=r"run\.npz\.lock must be this user's own"):
         drive(*at_rest(), checkpoint=folder / "run.npz")
@@ -226,7 +221,7 @@ def test_a_folder_that_is_anothers_link_is_none_of_ours(kept, shared, of_another
 def test_events_are_not_written_through_a_link_of_anothers(shared, tmp_path):
     other = tmp_path / "other"
     other.touch()
-    planted(shared / "steps.jsonl", "link", other)
+    put_in_its_place(shared / "steps.jsonl", "link", other)
     with pytest.raises(ConfigError, match="The file of events must be writable"):
         Events(shared / "steps.jsonl")
     assert not other.read_bytes()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-from builders import Array
+from builders import Array, leading
 from cases import slow_if
 from fake_grid import grid_of
 
@@ -19,7 +19,7 @@ D, NODES, K, DRAWS = 20, 20, 3, 20
 LAST = np.eye(D)[-1]
 
 
-def nodes(draw: int, sizes: Array, n: int = 100) -> tuple[np.random.Generator, list[Array]]:
+def drawn_nodes(draw: int, sizes: Array, n: int = 100) -> tuple[np.random.Generator, list[Array]]:
     rng = np.random.default_rng([draw, 30])
     return rng, [rng.standard_normal((n, D)) * sizes for _ in range(NODES)]
 
@@ -28,7 +28,7 @@ FALLING = 3.0 * 0.85 ** np.arange(D)
 CLEAR = np.array([6.0, 5.5, 5.0, *0.4 * 0.95 ** np.arange(D - K)])
 
 
-def dense(rng: np.random.Generator) -> Array:
+def direction(rng: np.random.Generator) -> Array:
     u = rng.standard_normal(D)
     return u / np.linalg.norm(u)
 
@@ -36,9 +36,9 @@ def dense(rng: np.random.Generator) -> Array:
 BAD = {
     "along one column": lambda rng, X: X + 100.0 * rng.standard_normal((len(X), 1)) * LAST,
     "by far along one column": lambda rng, X: X + 1e6 * rng.standard_normal((len(X), 1)) * LAST,
-    "along a dense direction": lambda rng, X: X + 100.0 * rng.standard_normal((len(X), 1)) * dense(rng),
-    "somewhere else": lambda rng, X: X + 1e3 * dense(rng),
-    "in three rows": lambda rng, X: np.vstack([X[3:], 300.0 * np.outer([1.0, -1.0, 1.0], dense(rng))]),
+    "along a dense direction": lambda rng, X: X + 100.0 * rng.standard_normal((len(X), 1)) * direction(rng),
+    "somewhere else": lambda rng, X: X + 1e3 * direction(rng),
+    "in three rows": lambda rng, X: np.vstack([X[3:], 300.0 * np.outer([1.0, -1.0, 1.0], direction(rng))]),
 }
 CLAIM = {
     "with many rows": lambda rng, X: 3.2 * np.sign(rng.standard_normal((20_000, 1))) * LAST,
@@ -50,23 +50,18 @@ def turn(A: Array, B: Array) -> float:
     return float(np.rad2deg(linalg.principal_angles(A.T, B.T).max()))
 
 
-def pooled(shards: list[Array]) -> Array:
-    X = np.vstack(shards)
-    return np.linalg.svd(X - X.mean(axis=0), full_matrices=False)[2][:K]
-
-
 @pytest.mark.parametrize("how", [*BAD, *CLAIM])
 def test_without_a_limit_one_node_turns_the_result(how):
-    rng, shards = nodes(0, FALLING)
+    rng, shards = drawn_nodes(0, FALLING)
     bad = {**BAD, **CLAIM}[how](rng, shards[0])
-    assert turn(simulate("krylov", [bad, *shards[1:]], n_components=K).components_, pooled(shards[1:])) > 30.0
+    assert turn(simulate("krylov", [bad, *shards[1:]], n_components=K).components_, leading(shards[1:], K)) > 30.0
 
 
 @pytest.mark.parametrize("how", slow_if(BAD, *list(BAD)[1:]))
 def test_influence_names_it_in_the_status_and_to_readers(how):
     named = others = 0
     for draw in range(DRAWS):
-        rng, shards = nodes(draw, FALLING)
+        rng, shards = drawn_nodes(draw, FALLING)
         result = simulate("krylov", [BAD[how](rng, shards[0]), *shards[1:]], n_components=K, influence=True)
         far = {one.client for one in influence(result) if one.far}
         named += 0 in far and "client 0 turns it by" in result.status.words and "is far off" in warnings(result)[0]
@@ -77,21 +72,21 @@ def test_influence_names_it_in_the_status_and_to_readers(how):
 
 def test_influence_names_nobody_where_all_are_honest():
     for draw in range(DRAWS):
-        result = simulate("krylov", nodes(draw, FALLING)[1], n_components=K, influence=True)
+        result = simulate("krylov", drawn_nodes(draw, FALLING)[1], n_components=K, influence=True)
         assert "turns it by" not in result.status.words
 
 
 @pytest.mark.parametrize("how", slow_if([*BAD, *CLAIM], *list(BAD)[1:], *CLAIM))
 def test_max_share_keeps_the_turn_below_what_the_status_states(how):
     for draw in range(DRAWS):
-        rng, shards = nodes(draw, CLEAR)
+        rng, shards = drawn_nodes(draw, CLEAR)
         bad = {**BAD, **CLAIM}[how](rng, shards[0])
         result = simulate("krylov", [bad, *shards[1:]], n_components=K, max_share=0.06)
         words = result.status.words
         assert "no rows of one client turn the components by more than" in words
         stated = float(words.rpartition("by more than ")[2].partition(" degrees")[0])
         assert stated < 30.0
-        assert turn(result.components_, pooled(shards[1:])) <= stated + 0.5
+        assert turn(result.components_, leading(shards[1:], K)) <= stated + 0.5
 
 
 @pytest.mark.slow
@@ -99,10 +94,10 @@ def test_max_share_keeps_the_turn_below_what_the_status_states(how):
 def test_the_median_of_subspaces_stays_within_twice_what_one_node_is_off_by(how):
     within = 0
     for draw in range(DRAWS):
-        shards = nodes(draw, FALLING)[1]
+        shards = drawn_nodes(draw, FALLING)[1]
         good = shards[8:]
-        truth = pooled(good)
-        off = np.median([turn(pooled([X]), truth) for X in good])
+        truth = leading(good, K)
+        off = np.median([turn(leading([X], K), truth) for X in good])
         bad = [{**BAD, **CLAIM}[how](np.random.default_rng(draw), X) for X in shards[:8]]  # of one mind
         result = simulate("median_pca", [*bad, *good], n_components=K)
         within += turn(result.components_, truth) <= 2.0 * off
@@ -110,7 +105,7 @@ def test_the_median_of_subspaces_stays_within_twice_what_one_node_is_off_by(how)
 
 
 def test_over_flower_and_with_names_the_status_calls_a_node_as_readers_do():
-    rng, shards = nodes(1, FALLING)
+    rng, shards = drawn_nodes(1, FALLING)
     bad = BAD["along one column"](rng, shards[0])
     tables = [pd.DataFrame(X, columns=[f"c{j:02}" for j in range(D)]) for X in (bad, *shards[1:])]
     named = {f"site{i:02}": table for i, table in enumerate(tables)}

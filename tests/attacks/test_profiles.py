@@ -191,7 +191,7 @@ def same_sums(foe, tables):
 
 def no_number_of_the_server_meets_a_row(foe):
     """Means so large that a row beside them counts or vanishes: bisecting them told single rows."""
-    parts = [rounding.rows(60, i) for i in range(3 if foe.profile == "masked" else 1)]
+    parts = [rounding.drawn_rows(60, i) for i in range(3 if foe.profile == "masked" else 1)]
     bound = np.full((rounding.D, 1), 1e5 * rounding.STEP)
     bound[rounding.COUNT] = 1e7 * 1e3 * rounding.STEP
     bound[[rounding.K, rounding.A, rounding.L]] = 1e60

@@ -16,7 +16,7 @@ NAMES = tuple("abcdef")
 LEAST = {"min_rows": 50}
 
 
-def with_column(values):
+def with_third_column(values):
     rows = X.copy()
     rows[:, 2] = values
     return rows
@@ -46,7 +46,7 @@ COLUMNS = {  # what is in a column, and whether it tells of fewer than 50 rows
 @pytest.mark.parametrize("at", [0, 1])
 def test_a_column_that_tells_of_few_rows_is_refused_by_name_to_the_operator_alone(how, store, at, caplog):
     values, rare = COLUMNS[how]
-    rows = with_column(values)[:: (1, -1)[at]]
+    rows = with_third_column(values)[:: (1, -1)[at]]
     asked = {"stage": "opening", "arrays": {"peaks": False, "seed": 1, "width": 1, "gaps": False}}
     asked |= {"algorithm": "krylov"}
     asked["arrays"].pop("gaps")
@@ -64,15 +64,15 @@ def test_a_column_that_tells_of_few_rows_is_refused_by_name_to_the_operator_alon
 
 
 def test_the_carrier_of_a_rare_code_is_not_told_under_masks(tmp_path):
-    parts = [with_column(first(0)) for _ in "123"]
-    parts[2] = with_column(first(1))
+    parts = [with_third_column(first(0)) for _ in "123"]
+    parts[2] = with_third_column(first(1))
     nodes = signed(tmp_path, parts, min_peers=2, **LEAST)
     with pytest.raises(RefusedError, match="The columns of this node must be ones"):
         Sums(nodes).product(np.eye(D)[:, 2:3])
 
 
 def test_columns_that_the_operator_allows_are_answered_of():
-    rows = SiteRows(with_column(first(1)), NAMES)
+    rows = SiteRows(with_third_column(first(1)), NAMES)
     for allowed in ("c", "a, c", ["c"], True):
         assert Node(0, rows, rare_columns=allowed, **LEAST).ask("ssi", {"Z": np.eye(D)})["Y"].shape == (D, D)
     with pytest.raises(RefusedError, match="The columns of this node"):

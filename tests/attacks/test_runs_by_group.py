@@ -13,7 +13,7 @@ WORDS = r"must be in one of at most {} groups?, of whom at most {} may be lost: 
 
 
 @pytest.fixture
-def grid(tmp_path):
+def signed_grid(tmp_path):
     """From rules to a grid of the first so many of six nodes that sign; ledgers stay from grid to grid."""
     made = keys.write(tmp_path / "keys", nodes=6)
     common = {"trusted_keys": tmp_path / "keys", "memory_dir": tmp_path / "memory", "masked_only": True}
@@ -25,59 +25,59 @@ def grid(tmp_path):
     return start
 
 
-def run(grid, algorithm="SSI", **settings):
+def masked_run(grid, algorithm="SSI", **settings):
     return getattr(strategies, algorithm)(n_components=2, mask=True, round_timeout=2.0, **settings).fit(grid)
 
 
-def refused(groups, lost):
+def refused_by_groups(groups, lost):
     return pytest.raises(NotEnoughNodes, match=WORDS.format(groups, lost))
 
 
 @pytest.mark.slow
-def test_one_group_is_asked_again_and_again_and_a_site_that_joins_is_another(grid):
+def test_one_group_is_asked_again_and_again_and_a_site_that_joins_is_another(signed_grid):
     for _ in range(2):
-        assert is_pca_of(run(grid(max_groups=1), "Krylov"), SIX[:5])
-    with refused(1, 0):
-        run(grid(6, max_groups=1), "Krylov")
-    assert is_pca_of(run(grid(6, max_groups=2), "Krylov"), SIX)
-    assert is_pca_of(run(grid(max_groups=2), "Krylov"), SIX[:5])
-    with refused(2, 0):
-        run(grid(4, max_groups=2), "Krylov")
+        assert is_pca_of(masked_run(signed_grid(max_groups=1), "Krylov"), SIX[:5])
+    with refused_by_groups(1, 0):
+        masked_run(signed_grid(6, max_groups=1), "Krylov")
+    assert is_pca_of(masked_run(signed_grid(6, max_groups=2), "Krylov"), SIX)
+    assert is_pca_of(masked_run(signed_grid(max_groups=2), "Krylov"), SIX[:5])
+    with refused_by_groups(2, 0):
+        masked_run(signed_grid(4, max_groups=2), "Krylov")
 
 
 @pytest.mark.slow
-def test_a_drop_out_ends_the_run_unless_it_is_admitted(grid):
+def test_a_drop_out_ends_the_run_unless_it_is_admitted(signed_grid):
     def dying(**rules):
-        there = grid(max_groups=1, **rules)
+        there = signed_grid(max_groups=1, **rules)
         kill_when(there, [there.node(3)], lambda message: len(there.sent) > 37)
         return there
 
-    with refused(1, 0):
-        run(dying(), tol=1e-6)
-    result = run(dying(max_lost=1), tol=1e-6)
+    with refused_by_groups(1, 0):
+        masked_run(dying(), tol=1e-6)
+    result = masked_run(dying(max_lost=1), tol=1e-6)
     assert is_pca_of(result, [X for i, X in enumerate(SIX[:5]) if i != 3], angle=1e-4)
     assert max(r.answered for r in result.history) == 5
 
 
 @pytest.mark.slow
-def test_samples_of_nodes_need_as_many_groups_as_are_drawn(grid):
-    with refused(1, 0):
-        run(grid(max_groups=1), fraction=0.6, max_rounds=3, min_rounds=3)
+def test_samples_of_nodes_need_as_many_groups_as_are_drawn(signed_grid):
+    with refused_by_groups(1, 0):
+        masked_run(signed_grid(max_groups=1), fraction=0.6, max_rounds=3, min_rounds=3)
     settings = {"fraction": 0.6, "max_rounds": 3, "min_rounds": 3}
-    result = run(grid(max_groups=20), **settings)
+    result = masked_run(signed_grid(max_groups=20), **settings)
     assert result.rounds == 3
     assert {r.answered for r in result.history.of("ssi")} == {3}
 
 
 @pytest.mark.slow
-def test_fewer_peers_than_a_node_asks_for_end_the_run(grid):
-    assert is_pca_of(run(grid(min_peers=4), "Krylov"), SIX[:5])
+def test_fewer_peers_than_a_node_asks_for_end_the_run(signed_grid):
+    assert is_pca_of(masked_run(signed_grid(min_peers=4), "Krylov"), SIX[:5])
     with pytest.raises(NotEnoughNodes, match=r"The peers of this node in a masked sum must be at least 4"):
-        run(grid(4, min_peers=4), "Krylov")
+        masked_run(signed_grid(4, min_peers=4), "Krylov")
 
 
 @pytest.mark.slow
-def test_without_such_rules_groups_come_and_go(grid):
-    assert is_pca_of(run(grid(), "Krylov"), SIX[:5])
-    assert is_pca_of(run(grid(6), "Krylov"), SIX)
-    assert np.isfinite(run(grid(4), "Krylov").components_).all()
+def test_without_such_rules_groups_come_and_go(signed_grid):
+    assert is_pca_of(masked_run(signed_grid(), "Krylov"), SIX[:5])
+    assert is_pca_of(masked_run(signed_grid(6), "Krylov"), SIX)
+    assert np.isfinite(masked_run(signed_grid(4), "Krylov").components_).all()

@@ -17,7 +17,7 @@ KEYS = {"mask.step": int(Phase.KEYS), "mask.single": False}
 NOISE = {"dp.clip": 1.0, "dp.noise": 10.0, "dp.budget": 1.0}
 
 
-def said(rows, stage, arrays, *, split=None, **rules):
+def words_of_node(rows, stage, arrays, *, split=None, **rules):
     """What a node says to a message, if it is no answer."""
     node = Node(0, rows, **rules)
     try:
@@ -30,7 +30,7 @@ def said(rows, stage, arrays, *, split=None, **rules):
 def all_said(n, stage, arrays, **more):
     """What nodes of so many rows, or columns of so many, say to widths from 1 to D."""
     table = np.random.default_rng(n).standard_normal((D, n) if more.get("split") else (n, D))
-    return [said(table, stage, {**arrays, "width": w}, **more) for w in (1, 500, 600, 700, 900, 1100, 2000, D)]
+    return [words_of_node(table, stage, {**arrays, "width": w}, **more) for w in (1, 500, 600, 700, 900, 1100, 2000, D)]
 
 
 @pytest.mark.parametrize(("few", "many"), [(33, 63), (129, 250)])
@@ -45,13 +45,13 @@ def test_under_masks_a_node_of_more_rows_says_the_same(few, many):
 def test_over_columns_a_party_of_more_columns_says_the_same():
     more = {"split": Split(), "split_columns": True}
     few, many = (np.random.default_rng(n).standard_normal((D, n)) for n in (9, 15))
-    told = said(few, "covariance", {"columns": D}, **more)
+    told = words_of_node(few, "covariance", {"columns": D}, **more)
     assert "more memory than a node has" in told
-    assert told == said(many, "covariance", {"columns": D}, **more)
+    assert told == words_of_node(many, "covariance", {"columns": D}, **more)
 
 
 def test_under_noise_a_node_of_any_rows_says_the_same():
     few, many = (np.random.default_rng(n).standard_normal((n, D)) for n in (20, 260))
-    told = said(few, "covariance", {"columns": D, **NOISE})
+    told = words_of_node(few, "covariance", {"columns": D, **NOISE})
     assert "more memory than a node has" in told
-    assert told == said(many, "covariance", {"columns": D, **NOISE})
+    assert told == words_of_node(many, "covariance", {"columns": D, **NOISE})

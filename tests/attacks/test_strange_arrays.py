@@ -90,7 +90,7 @@ def converted(a, kind):
             return np.zeros(a.shape, dtype=kind)
 
 
-def told(rng, arrays, config):
+def told_otherwise(rng, arrays, config):
     """The arrays and the config of a message, with a name or a value of the config that is another now and then."""
     names, config = list(arrays), dict(config)
     if names and rng.random() < 0.15:
@@ -108,12 +108,12 @@ def picked(rng, said):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-def test_strange_messages_are_answered_or_refused(said, monkeypatch):
+def test_strange_messages_are_answered_or_refused(genuine_messages, monkeypatch):
     """No crash that is no refusal, no more products than are stated, no memory beyond the bound."""
     rng, watch = np.random.default_rng(20), Watch(monkeypatch)
     for _ in range(EVERY * 3 // 4):
-        algorithm, stage, arrays = picked(rng, said)
-        other = picked(rng, said)[2] if rng.random() < 0.6 else arrays  # whose arrays are refused by name
+        algorithm, stage, arrays = picked(rng, genuine_messages)
+        other = picked(rng, genuine_messages)[2] if rng.random() < 0.6 else arrays  # whose arrays are refused by name
         arrays = strange(rng, arrays, other)
         if loops(arrays):
             continue
@@ -122,19 +122,19 @@ def test_strange_messages_are_answered_or_refused(said, monkeypatch):
         node = Node(0, Stream(GAPPY, batch=20) if tracked else GAPPY if rng.random() < 0.1 else X, **rules)
         split = SPLIT if rng.random() < (0.9 if stage in vertical.BOTH else 0.05) else None
         _, config = request(stage, {}, Frame(split=split), "r", next(NUMBERS), algorithm)
-        watch.ask(Raw(node), *told(rng, arrays, config))
+        watch.ask(Raw(node), *told_otherwise(rng, arrays, config))
     watch.done(EVERY // 20)
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-def test_strange_messages_of_masked_sums_are_answered_or_refused(said, monkeypatch):
+def test_strange_messages_of_masked_sums_are_answered_or_refused(genuine_messages, monkeypatch):
     rng, watch = np.random.default_rng(21), Watch(monkeypatch)
     node, asked, states = at_every_phase()
     for _ in range(EVERY // 4):
         phase = Phase(int(rng.integers(4)))
         arrays = dict(asked[phase])
-        _, stage, inner = picked(rng, said)
+        _, stage, inner = picked(rng, genuine_messages)
         if phase is Phase.UPLOAD and rng.random() < 0.5 and stage not in registry.TRACKERS:
             arrays = {name: a for name, a in arrays.items() if name.startswith(messages.PREFIX)}
             arrays |= {**inner, "mask.stage": messages.raw(stage.encode())}
@@ -144,7 +144,7 @@ def test_strange_messages_of_masked_sums_are_answered_or_refused(said, monkeypat
         node.context.state.clear()
         node.context.state.update(states[phase])
         _, config = request(messages.STAGE, {}, None, "fuzz", next(NUMBERS), "ssi")
-        watch.ask(Raw(node), *told(rng, arrays, config))
+        watch.ask(Raw(node), *told_otherwise(rng, arrays, config))
     watch.done(EVERY // 400)
 
 

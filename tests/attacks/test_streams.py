@@ -102,11 +102,11 @@ def test_a_wide_basis_takes_no_memory_beyond_the_rows_taken_twice():
         assert tracemalloc.get_traced_memory()[1] <= 2 * rows.nbytes + 1e8
     finally:
         tracemalloc.stop()
-    L = np.vstack([filled(y, asked["P"]) for y in rows])
+    L = np.vstack([filled_by_span(y, asked["P"]) for y in rows])
     np.testing.assert_allclose(answer["S"], L.T @ (L @ asked["block"]), rtol=1e-6)
 
 
-def filled(y, P):
+def filled_by_span(y, P):
     """A row whose gaps are filled from the span of P, by itself."""
     seen = ~np.isnan(y)
     return np.where(seen, y, P @ np.linalg.lstsq(P[seen], y[seen], rcond=None)[0])

@@ -20,7 +20,7 @@ SHAPES = {"S": (D, R), **dict.fromkeys(COUNTS, ())}
 BOUNDS = dict.fromkeys(SHAPES, 1e6)
 
 
-def message(step=0, lap=0, block=P, **more):
+def step_message(step=0, lap=0, block=P, **more):
     return {"step": step, "lap": lap, "refine": False, "block": block, **more}
 
 
@@ -29,34 +29,34 @@ def sums_in(folder):
     return Sums(nodes, algorithm="st_miss")
 
 
-def whole(step, block=P):
+def product_of_all(step, block=P):
     parts = [rows[step * BATCH : (step + 1) * BATCH] for rows in ROWS]
     return sum(X.T @ (X @ block) for X in parts)
 
 
-def own(step, block=P):
+def victims_product(step, block=P):
     X = ROWS[VICTIM][step * BATCH : (step + 1) * BATCH]
     return X.T @ (X @ block)
 
 
-def asked(sums, given, told=None):
+def tracked_sum(sums, given, told=None):
     return sums.sum("st_miss", given, SHAPES, BOUNDS, told=told)
 
 
 def test_an_honest_sum_is_that_of_all(tmp_path):
     sums = sums_in(tmp_path)
-    assert error_of(asked(sums, message())["S"], whole(0)) < 1e-9
-    assert error_of(asked(sums, message(1))["S"], whole(1)) < 1e-9
+    assert error_of(tracked_sum(sums, step_message())["S"], product_of_all(0)) < 1e-9
+    assert error_of(tracked_sum(sums, step_message(1))["S"], product_of_all(1)) < 1e-9
 
 
 APART = {
-    "step": (message(0), message(1)),
-    "lap": (message(0, 1), message(0)),
-    "block": (message(0), message(0, block=Q)),
-    "basis": (message(0, P=P), message(0, P=Q)),
-    "with a basis or without": (message(0, P=P), message(0)),
-    "width": (message(0), {**message(0), "width": R, "seed": 1}),
-    "refined or not": ({**message(0), "refine": True}, message(0)),
+    "step": (step_message(0), step_message(1)),
+    "lap": (step_message(0, 1), step_message(0)),
+    "block": (step_message(0), step_message(0, block=Q)),
+    "basis": (step_message(0, P=P), step_message(0, P=Q)),
+    "with a basis or without": (step_message(0, P=P), step_message(0)),
+    "width": (step_message(0), {**step_message(0), "width": R, "seed": 1}),
+    "refined or not": ({**step_message(0), "refine": True}, step_message(0)),
 }
 
 
@@ -66,9 +66,9 @@ def test_what_differs_in_a_message_gives_noise(difference, tmp_path):
     first, rest = APART[difference]
     sums = sums_in(tmp_path)
     with pytest.raises(ProtocolError, match="noise"):
-        asked(sums, rest, told={VICTIM: first})
+        tracked_sum(sums, rest, told={VICTIM: first})
     with pytest.raises((ProtocolError, RefusedError)):  # and so does the next, which is the same for all
-        asked(sums, message(2))
+        tracked_sum(sums, step_message(2))
 
 
 @pytest.mark.slow
@@ -76,21 +76,21 @@ def test_a_step_comes_again_under_masks_of_its_own(tmp_path):
     """Replayed or out of order: each sum is of all, whatever was asked before."""
     sums = sums_in(tmp_path)
     for step in (2, 0, 0, 3, 1, 2):
-        assert error_of(asked(sums, message(step))["S"], whole(step)) < 1e-9
+        assert error_of(tracked_sum(sums, step_message(step))["S"], product_of_all(step)) < 1e-9
 
 
 def test_a_step_at_which_one_node_alone_has_rows_tells_them(tmp_path):
     """Masks do not know of it: streams that end together have no such step."""
     streams = [Stream(rows if i == VICTIM else rows[: 2 * BATCH], batch=BATCH) for i, rows in enumerate(ROWS)]
     sums = Sums(signed(tmp_path, streams, allow="st_miss"), algorithm="st_miss")
-    assert error_of(asked(sums, message(1))["S"], own(1)) > 0.5
-    assert error_of(asked(sums, message(2))["S"], own(2)) < 1e-9
+    assert error_of(tracked_sum(sums, step_message(1))["S"], victims_product(1)) > 0.5
+    assert error_of(tracked_sum(sums, step_message(2))["S"], victims_product(2)) < 1e-9
 
 
 ROBUST = {
-    "the smallest outlier": (message(0, P=P, smallest=1.0), message(0, P=P, smallest=1.0 + 1e-15)),
-    "one or each row's own": (message(0, P=P, smallest=1.0), message(0, P=P)),
-    "a lap more": (message(0, 1, P=P, smallest=1.0), message(0, P=P, smallest=1.0)),
+    "the smallest outlier": (step_message(0, P=P, smallest=1.0), step_message(0, P=P, smallest=1.0 + 1e-15)),
+    "one or each row's own": (step_message(0, P=P, smallest=1.0), step_message(0, P=P)),
+    "a lap more": (step_message(0, 1, P=P, smallest=1.0), step_message(0, P=P, smallest=1.0)),
 }
 
 
@@ -112,24 +112,26 @@ def told_by_a_new_set_up(first, given):
     """What all answer to the same message in a new set-up of the run; None if that comes to nothing."""
     again = Sums(first.nodes, algorithm="st_miss", run=first.run)
     try:
-        return asked(again, given)["S"]
+        return tracked_sum(again, given)["S"]
     except (ProtocolError, RefusedError):
         return None
 
 
 def of_all_or_nothing(found, step):
     if found is not None:
-        assert error_of(found, whole(step)) < 1e-9
-        assert error_of(found, own(step)) > 0.5
+        assert error_of(found, product_of_all(step)) < 1e-9
+        assert error_of(found, victims_product(step)) > 0.5
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("late", "step"), [(message(1), 1), (message(0), 0), (message(0, 1), 0), (message(2), 2)])
+@pytest.mark.parametrize(
+    ("late", "step"), [(step_message(1), 1), (step_message(0), 0), (step_message(0, 1), 0), (step_message(2), 2)]
+)
 def test_a_node_that_has_missed_a_step_tells_nothing_by_the_next(late, step, tmp_path):
     sums = sums_in(tmp_path)
-    asked(sums, message(0))
-    there = sums.sum("st_miss", message(1), SHAPES, BOUNDS, lost=(VICTIM,))
-    assert error_of(there["S"], whole(1) - own(1)) < 1e-9
+    tracked_sum(sums, step_message(0))
+    there = sums.sum("st_miss", step_message(1), SHAPES, BOUNDS, lost=(VICTIM,))
+    assert error_of(there["S"], product_of_all(1) - victims_product(1)) < 1e-9
     of_all_or_nothing(told_by_a_new_set_up(sums, late), step)
 
 
@@ -139,8 +141,8 @@ def test_a_node_whose_memory_was_moved_is_not_told_by_a_new_set_up(step, tmp_pat
     """Its batch was completed from another basis, in a sum that came to noise."""
     first = sums_in(tmp_path)
     with pytest.raises(ProtocolError, match="noise"):
-        asked(first, message(0, P=P), told={VICTIM: message(0, P=Q)})
-    of_all_or_nothing(told_by_a_new_set_up(first, message(step, P=P)), step)
+        tracked_sum(first, step_message(0, P=P), told={VICTIM: step_message(0, P=Q)})
+    of_all_or_nothing(told_by_a_new_set_up(first, step_message(step, P=P)), step)
 
 
 class OtherColumns(Sums):
@@ -158,7 +160,7 @@ def test_columns_in_another_order_give_noise(tmp_path):
     nodes = signed(tmp_path, [Stream(rows, batch=BATCH) for rows in named], allow="st_miss")
     sums = OtherColumns(nodes, algorithm="st_miss")
     sums.names = (tuple("abcdefgh"),) * 2
-    assert error_of(asked(sums, message())["S"], whole(0)) < 1e-9
+    assert error_of(tracked_sum(sums, step_message())["S"], product_of_all(0)) < 1e-9
     sums.names = (tuple("abcdefgh"), tuple("hbcdefga"))
     with pytest.raises(ProtocolError, match="noise"):
-        asked(sums, message(1))
+        tracked_sum(sums, step_message(1))

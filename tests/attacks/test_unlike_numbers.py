@@ -20,7 +20,7 @@ RNG = np.random.default_rng(0)
 ROWS = [RNG.standard_normal((60, D)) * 0.8 ** np.arange(D) + 0.1 * i for i in range(4)]
 
 
-def table(name, numbers):
+def single_numbers(name, numbers):
     """Numbers for single clients, as they travel."""
     return flat({"single": single.table(name, numbers)})
 
@@ -44,13 +44,13 @@ def outside(folder, numbers, **rules):
 
 
 TABLES = {
-    "own components": table("own", {VICTIM: 0, "others": D - R}),
-    "one more": table("own", {VICTIM: 2, "others": 1}),
-    "by name": table("own", {"Bonn": 2, "others": 1}),
-    "nobody else": table("own", {VICTIM: 2, 0: 1, 2: 1, 3: 1}),
-    "steps": {"own": 1, **table("steps", {VICTIM: 3, "others": 0})},
-    "a matrix": {**table("own", {0: 1, VICTIM: 2}), "single.own": np.array([[1, 1, 2]])},
-    "halves": {**table("own", {0: 1, VICTIM: 1, "others": 1}), "single.own": np.array([1.0, 1.5, 1.0])},
+    "own components": single_numbers("own", {VICTIM: 0, "others": D - R}),
+    "one more": single_numbers("own", {VICTIM: 2, "others": 1}),
+    "by name": single_numbers("own", {"Bonn": 2, "others": 1}),
+    "nobody else": single_numbers("own", {VICTIM: 2, 0: 1, 2: 1, 3: 1}),
+    "steps": {"own": 1, **single_numbers("steps", {VICTIM: 3, "others": 0})},
+    "a matrix": {**single_numbers("own", {0: 1, VICTIM: 2}), "single.own": np.array([[1, 1, 2]])},
+    "halves": {**single_numbers("own", {0: 1, VICTIM: 1, "others": 1}), "single.own": np.array([1.0, 1.5, 1.0])},
 }
 
 
@@ -61,7 +61,7 @@ def test_numbers_that_differ_are_refused(what, tmp_path):
 
 
 def test_a_table_of_one_number_is_that_number(tmp_path):
-    one, same = outside(tmp_path, {"own": 2}), outside(tmp_path / "b", table("own", {0: 2, "others": 2}))
+    one, same = outside(tmp_path, {"own": 2}), outside(tmp_path / "b", single_numbers("own", {0: 2, "others": 2}))
     assert error_of(one, same) < 1e-9
     assert error_of(one, OF_ONE) > 0.5
 

@@ -5,6 +5,7 @@ from builders import deal, falling, framed, sine, svd
 
 from flower_pca import answering, assembly
 from flower_pca.core.drive import drive as carry
+from flower_pca.core.model import Model
 from flower_pca.core.stage import Failure, Reply
 from flower_pca.rows.local import LocalData
 
@@ -13,11 +14,11 @@ def session(algorithm="krylov", **arguments):
     return assembly.run(assembly.question(algorithm, **{"n_components": 2, **arguments}))
 
 
-def clients(shards):
+def local_clients(shards):
     return [LocalData(X, who=f"client {i}") for i, X in enumerate(shards)]
 
 
-def answer(message, client, data, memories=None):
+def honest(message, client, data, memories=None):
     """The honest reply of one client."""
     memory = {} if memories is None else memories.setdefault(client, {})
     up, memory = answering.answer(
@@ -32,7 +33,7 @@ def step(run, nodes, present=None, *, change=None, memories=None):
     """One message and its answers; `change` maps the honest replies to what arrives. Returns the message, or None."""
     message = run.pending(range(len(nodes)) if present is None else present)
     if message is not None:
-        replies = [answer(message, i, nodes[i], memories) for i in message.to]
+        replies = [honest(message, i, nodes[i], memories) for i in message.to]
         run.advance(replies if change is None else change(replies))
     return message
 
@@ -48,7 +49,7 @@ class Honest:
         return self._present
 
     def ask(self, message):
-        return (answer(message, i, self.nodes[i], self.memories) for i in message.to)
+        return (honest(message, i, self.nodes[i], self.memories) for i in message.to)
 
 
 def drive(run, nodes, present=None, *, memories=None):
@@ -65,7 +66,7 @@ def assert_pca_of(result, rows, k=2):
     assert sine(V[:, :k].T, result.components_) < 1e-10
 
 
-def lost(client, *, lasting=False):
+def without_answer(client, *, lasting=False):
     """A change of the honest replies: one client gives none."""
     return lambda replies: [Failure(r.client, "no answer", lasting) if r.client == client else r for r in replies]
 
@@ -74,6 +75,11 @@ X = falling(120, 10, seed=0)
 SHARDS = deal(X, (30, 20, 50, 20))
 
 
-def without(*gone):
+def rows_without(*gone):
     """The rows of all of these clients but some, together."""
     return np.concatenate([shard for i, shard in enumerate(SHARDS) if i not in gone])
+
+
+def model(**known):
+    """What is known when a run begins."""
+    return Model(**{"n_components": 2, "center": True, "scale": None, "seed": 3, **known})

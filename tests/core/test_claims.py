@@ -49,7 +49,7 @@ def run_of(name, **settings):
     return assembly.run(assembly.question(make(name, **limits), n_components=2, evaluate=True, **settings))
 
 
-def asked(name):
+def stages_asked(name):
     """Stage and parts of every message that a run sends, once each."""
     seen = {}
 
@@ -65,7 +65,12 @@ def asked(name):
 
 
 CASES = sorted(
-    {(name, *key) for name in NAMES for key in asked(name) if key[0] not in registry.ALGORITHMS or key[0] == name}
+    {
+        (name, *key)
+        for name in NAMES
+        for key in stages_asked(name)
+        if key[0] not in registry.ALGORITHMS or key[0] == name
+    }
 )
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from builders import three_clients
-from by_hand import Honest, clients, session
+from by_hand import Honest, local_clients, session
 
 from flower_pca import ConfigError, DataError
 from flower_pca.base import files
@@ -46,14 +46,14 @@ def test_an_answer_is_asked_for_when_the_one_before_is_summed():
                 yield reply
                 events.append(("taken", reply.client))
 
-    drive(run, Watched(clients(SHARDS)))
+    drive(run, Watched(local_clients(SHARDS)))
     assert events[:6] == [(what, client) for client in range(3) for what in ("answered", "taken")]
     assert len(events) == 6 * len(run.history)
 
 
 @pytest.mark.parametrize("algorithm", ["krylov", "faps(max_rounds=6)", "dr_svd"])
 def test_a_run_that_is_interrupted_after_any_message_goes_on_from_its_file(algorithm, tmp_path):
-    path, whole = tmp_path / "run.ckpt", drive(session(algorithm), Kept(clients(SHARDS)))
+    path, whole = tmp_path / "run.ckpt", drive(session(algorithm), Kept(local_clients(SHARDS)))
     seen = []
 
     def interrupt(run):
@@ -62,8 +62,8 @@ def test_a_run_that_is_interrupted_after_any_message_goes_on_from_its_file(algor
 
     for _ in whole.history:
         with pytest.raises(KeyboardInterrupt):
-            drive(session(algorithm), Kept(clients(SHARDS)), checkpoint=path, watchers=[OnRound(interrupt)])
-    transport = Kept(clients(SHARDS))
+            drive(session(algorithm), Kept(local_clients(SHARDS)), checkpoint=path, watchers=[OnRound(interrupt)])
+    transport = Kept(local_clients(SHARDS))
     result = drive(session(algorithm), transport, checkpoint=path, watchers=[OnRound(interrupt)])
     np.testing.assert_array_equal(result.components_, whole.components_)
     assert seen == list(range(1, len(whole.history) + 1))
@@ -73,14 +73,14 @@ def test_a_run_that_is_interrupted_after_any_message_goes_on_from_its_file(algor
 
 def test_rounds_are_the_messages_of_a_run_each_with_the_run_after_it():
     run = session("krylov")
-    numbers = [(message.number, len(run.history)) for message in rounds(run, Kept(clients(SHARDS)))]
+    numbers = [(message.number, len(run.history)) for message in rounds(run, Kept(local_clients(SHARDS)))]
     assert numbers == [(i, i + 1) for i in range(len(run.history))]
     assert run.is_finished
 
 
 def test_a_run_is_over_with_its_last_answer_whoever_is_there_then():
     for arguments in ({"evaluate": True}, {}):
-        run, nodes = session("uda", **arguments), Kept(clients(SHARDS))
+        run, nodes = session("uda", **arguments), Kept(local_clients(SHARDS))
         for _ in rounds(run, nodes):
             nodes._present = [] if run.is_finished else range(3)
         assert run.result().n_samples_ == sum(map(len, SHARDS))
@@ -93,7 +93,7 @@ def test_a_checkpoint_of_an_earlier_version_is_refused_in_one_sentence(tmp_path)
         old = {name: value for name, value in header.items() if name != "layout"} | layout
         files.write(path, "checkpoint", {**old, "asked": 0}, arrays)
         with pytest.raises(ConfigError) as caught:
-            drive(session("krylov"), Kept(clients(SHARDS)), checkpoint=path)
+            drive(session("krylov"), Kept(local_clients(SHARDS)), checkpoint=path)
         assert str(caught.value) == (
             "The checkpoint must be one of this version. Got one of an earlier one. Delete it, and start the run again."
         )
@@ -104,4 +104,4 @@ def test_a_file_of_another_kind_is_refused(tmp_path):
     path = tmp_path / "run.ckpt"
     files.write(path, "result", {}, {})
     with pytest.raises(DataError, match=r"must be a checkpoint that flower_pca has saved\. Got a result"):
-        drive(session("krylov"), Kept(clients(SHARDS)), checkpoint=path)
+        drive(session("krylov"), Kept(local_clients(SHARDS)), checkpoint=path)

@@ -8,14 +8,14 @@ from scipy.optimize import minimize
 from flower_pca.algorithms.robust.huber import Regression, recover, soft
 
 
-def problem(seed, n=6, d=25, p=3, far=0.1):
+def huber_problem(seed, n=6, d=25, p=3, far=0.1):
     rng = np.random.default_rng(seed)
     U, V = rng.standard_normal((d, p)), rng.standard_normal((n, p))
     S = np.where(rng.random((n, d)) < far, 40.0 * rng.choice([-1.0, 1.0], (n, d)), 0.0)
     return U, V, S
 
 
-def objective(X, U, V, lam, rho):
+def huber_objective(X, U, V, lam, rho):
     r = np.abs(X - V @ U.T)
     return rho / 2 * np.sum(V**2) + np.sum(np.where(r <= lam, r**2 / 2, lam * r - lam**2 / 2))
 
@@ -23,22 +23,25 @@ def objective(X, U, V, lam, rho):
 @every("seed", [0, 1, 2])
 @every(("lam", "rho"), [(0.5, 2.0), (5.0, 0.1)])
 def test_it_finds_what_a_general_minimiser_finds(lam, rho, seed):
-    U, V, S = problem(seed, n=2)
+    U, V, S = huber_problem(seed, n=2)
     X = V @ U.T + S + np.random.default_rng([seed, 1]).standard_normal(S.shape)
     ours = Regression(U, lam, rho).settle(X, np.zeros_like(V))
     theirs = minimize(
-        lambda v: objective(X, U, v.reshape(V.shape), lam, rho), np.zeros(V.size), method="BFGS", options={"gtol": 1e-9}
+        lambda v: huber_objective(X, U, v.reshape(V.shape), lam, rho),
+        np.zeros(V.size),
+        method="BFGS",
+        options={"gtol": 1e-9},
     ).x.reshape(V.shape)
     np.testing.assert_allclose(ours, theirs, atol=1e-5)
-    assert objective(X, U, ours, lam, rho) <= objective(X, U, theirs, lam, rho) * (1 + 1e-12)
+    assert huber_objective(X, U, ours, lam, rho) <= huber_objective(X, U, theirs, lam, rho) * (1 + 1e-12)
 
 
 def test_the_objective_never_rises_and_the_gradient_vanishes():
-    U, V, S = problem(3)
+    U, V, S = huber_problem(3)
     X, lam, rho = V @ U.T + S, 1.5, 0.7
     regression, V, values = Regression(U, lam, rho), np.zeros_like(V), []
     for _ in range(60):
-        values.append(objective(X, U, V, lam, rho))
+        values.append(huber_objective(X, U, V, lam, rho))
         V, R = regression.steps(X, V, 1)
     assert (np.diff(values) <= 1e-12 * values[0]).all()
     np.testing.assert_array_equal(regression.clip(R), np.clip(X - V @ U.T, -lam, lam))
@@ -49,7 +52,7 @@ def test_the_objective_never_rises_and_the_gradient_vanishes():
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_rows_are_recovered_from_nothing_under_far_entries(dtype):
-    U, V, S = problem(5, n=200, d=60)
+    U, V, S = huber_problem(5, n=200, d=60)
     X = (V @ U.T + S).astype(dtype)
     found = recover(X, U, start=1.5, lam=1e-6, rho=0.0)
     np.testing.assert_allclose(found, V, atol=1e-5)

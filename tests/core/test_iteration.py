@@ -6,11 +6,11 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from by_hand import model
 from cases import every
 
 from flower_pca.base.status import Outcome
 from flower_pca.core.algorithm import Iterative, Movement, Progress, scaled_up
-from flower_pca.core.model import Model
 
 EPS32 = float(np.finfo(np.float32).eps)
 
@@ -47,11 +47,7 @@ class Plain(Iterative[PlainState]):
         return model
 
 
-def model(**known):
-    return Model(n_components=2, center=True, scale=None, seed=5, **known)
-
-
-def after(*errors, tol=1e-6):
+def progress_after(*errors, tol=1e-6):
     progress = Progress(tol=tol)
     for error in errors:
         progress = progress.step(error)
@@ -59,8 +55,8 @@ def after(*errors, tol=1e-6):
 
 
 def test_progress_counts_rounds_since_the_error_last_fell():
-    assert [after(*[3.0, 2.0, 2.5, 2.0, 1.9][:r]).stale for r in range(6)] == [0, 0, 0, 1, 2, 0]
-    progress = after(3.0, 2.0, 2.5)
+    assert [progress_after(*[3.0, 2.0, 2.5, 2.0, 1.9][:r]).stale for r in range(6)] == [0, 0, 0, 1, 2, 0]
+    progress = progress_after(3.0, 2.0, 2.5)
     assert (progress.rounds, progress.error, progress.best) == (3, 2.5, 2.0)
 
 
@@ -70,13 +66,13 @@ def test_progress_watches_the_measure_instead_where_one_is_given():
 
 
 def test_an_unknown_error_is_not_stale_and_what_costs_no_round_is_none():
-    assert after(math.inf, math.inf).stale == 0
+    assert progress_after(math.inf, math.inf).stale == 0
     assert Progress(tol=0.1).step(1.0, rounds=0).rounds == 0
 
 
 def test_the_state_goes_on_while_nothing_ends_it():
-    assert Plain().status(PlainState(after())) is None
-    assert Plain().status(PlainState(after(1.0, 0.5))) is None
+    assert Plain().status(PlainState(progress_after())) is None
+    assert Plain().status(PlainState(progress_after(1.0, 0.5))) is None
 
 
 @every(
@@ -84,13 +80,13 @@ def test_the_state_goes_on_while_nothing_ends_it():
     [
         (
             Plain(tol=1e-3),
-            after(1.0, 5e-4, tol=1e-3),
+            progress_after(1.0, 5e-4, tol=1e-3),
             Outcome.CONVERGED,
             "largest residual relative to the first eigenvalue 0.0005 is at most tol=0.001 after 2 rounds",
         ),
         (
             Plain(tol=1e-9),
-            after(1e-6, tol=4e-6),
+            progress_after(1e-6, tol=4e-6),
             Outcome.CONVERGED,
             "largest residual relative to the first eigenvalue 1e-06 is at most 4e-06, the precision of the data "
             "after 1 round",
@@ -103,13 +99,13 @@ def test_the_state_goes_on_while_nothing_ends_it():
         ),
         (
             Plain(patience=2),
-            after(0.5, 0.6, 0.5),
+            progress_after(0.5, 0.6, 0.5),
             Outcome.STALLED,
             "largest residual relative to the first eigenvalue 0.5 has not fallen for the last 2 of 3 rounds",
         ),
         (
             Plain(max_rounds=3),
-            after(0.5, 0.4, 0.3),
+            progress_after(0.5, 0.4, 0.3),
             Outcome.MAX_ROUNDS,
             "largest residual relative to the first eigenvalue 0.3 is above tol=1e-06 after 3 rounds",
         ),
@@ -123,8 +119,8 @@ def test_an_iteration_ends_with_words(algorithm, progress, outcome, words):
 
 
 def test_min_rounds_hold_off_every_end():
-    assert Plain(min_rounds=3, patience=1).status(PlainState(after(0.0, 0.0))) is None
-    assert Plain(min_rounds=3).status(PlainState(after(1.0, 0.5, 0.0))).outcome is Outcome.CONVERGED
+    assert Plain(min_rounds=3, patience=1).status(PlainState(progress_after(0.0, 0.0))) is None
+    assert Plain(min_rounds=3).status(PlainState(progress_after(1.0, 0.5, 0.0))).outcome is Outcome.CONVERGED
 
 
 def test_tol_is_never_asked_below_the_precision_of_the_data():
@@ -133,11 +129,11 @@ def test_tol_is_never_asked_below_the_precision_of_the_data():
 
 
 def test_metrics_give_the_error_once_known():
-    assert Plain().metrics(PlainState(after())) == {}
-    assert Plain().metrics(PlainState(after(0.25))) == {"error": 0.25}
+    assert Plain().metrics(PlainState(progress_after())) == {}
+    assert Plain().metrics(PlainState(progress_after(0.25))) == {"error": 0.25}
 
 
-def steps(*sines):
+def steps_turning(*sines):
     """Steps through lines of a plane that turn by these sines."""
     taken, at = Movement(), 0.0
     for sine in sines:
@@ -147,7 +143,7 @@ def steps(*sines):
 
 
 def test_steps_keep_the_newest_four_sines():
-    taken = steps(0.5, 0.4, 0.3, 0.2, 0.1)
+    taken = steps_turning(0.5, 0.4, 0.3, 0.2, 0.1)
     assert taken.sines == pytest.approx([0.4, 0.3, 0.2, 0.1], rel=1e-13)
     assert taken.newest == taken.sines[-1]
 

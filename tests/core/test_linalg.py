@@ -24,7 +24,7 @@ def tall(draw, *, largest=12):
     return np.random.default_rng(draw(seeds)).standard_normal((d, p))
 
 
-def orthonormal(d, p, seed):
+def orthonormal_columns(d, p, seed):
     return np.linalg.qr(np.random.default_rng(seed).standard_normal((d, p)))[0]
 
 
@@ -65,7 +65,7 @@ def test_orth_keeps_single_precision():
 
 
 def test_complement_is_orthogonal_even_of_a_block_almost_inside_the_space():
-    Q = orthonormal(50, 5, seed=1)
+    Q = orthonormal_columns(50, 5, seed=1)
     Y = Q @ np.ones((5, 2)) + 1e-12 * np.random.default_rng(2).standard_normal((50, 2))
     rest = linalg.complement(Y, Q)
     assert np.abs(Q.T @ rest).max() <= 8 * EPS * np.linalg.norm(rest)
@@ -74,7 +74,7 @@ def test_complement_is_orthogonal_even_of_a_block_almost_inside_the_space():
 
 @every("scale", [1.0, 1e-200, 1e200])
 def test_independent_keeps_exactly_the_directions_longer_than_the_floor(scale):
-    U, W = orthonormal(20, 4, seed=3), orthonormal(4, 4, seed=4)
+    U, W = orthonormal_columns(20, 4, seed=3), orthonormal_columns(4, 4, seed=4)
     Y = scale * U * np.array([1.0, 1e-3, 1.1e-6, 0.9e-6]) @ W.T
     Q = linalg.independent(Y, 1e-6 * scale)
     assert Q.shape == (20, 3)
@@ -85,8 +85,8 @@ def test_independent_keeps_exactly_the_directions_longer_than_the_floor(scale):
 @every("lengths", [[1, 0.5, 0.1, 0.01], [1, 1e-3, 1e-6, 1e-9], [1, 1, 0, 0], [1, 1, 1e-7, 0]])
 @every("turned", [False, True])
 def test_a_krylov_block_is_what_lapack_finds_outside_of_the_space(lengths, turned):
-    Q, W = orthonormal(60, 5, seed=1), orthonormal(4, 4, seed=2)
-    outside = linalg.orth(linalg.complement(orthonormal(60, 4, seed=3), Q))
+    Q, W = orthonormal_columns(60, 5, seed=1), orthonormal_columns(4, 4, seed=2)
+    outside = linalg.orth(linalg.complement(orthonormal_columns(60, 4, seed=3), Q))
     S = outside * np.array(lengths) @ (W.T if turned else np.eye(4))
     S = S + Q @ np.random.default_rng(4).standard_normal((5, 4))
     block = linalg.krylov_block(S, Q, 1.0)
@@ -100,7 +100,7 @@ def test_a_krylov_block_is_what_lapack_finds_outside_of_the_space(lengths, turne
 
 @every("size", [1e-12, 1e-8, 1e-3, 10.0])
 def test_polished_columns_are_orthonormal_and_span_the_same(size):
-    Z = orthonormal(30, 4, seed=5)
+    Z = orthonormal_columns(30, 4, seed=5)
     rough = Z + size * np.random.default_rng(6).standard_normal((30, 4))
     assert_orthonormal(linalg.polish(rough))
     assert linalg.sin_theta(linalg.polish(rough), linalg.orth(rough)) < 1e-14
@@ -132,7 +132,7 @@ def test_no_orthogonal_matrix_aligns_better_than_procrustes(X, seed):
 
 
 def test_procrustes_undoes_a_rotation():
-    X, turn = orthonormal(30, 4, seed=5), orthonormal(4, 4, seed=6)
+    X, turn = orthonormal_columns(30, 4, seed=5), orthonormal_columns(4, 4, seed=6)
     np.testing.assert_allclose(linalg.procrustes(X, X @ turn), turn, atol=1e-14)
 
 
@@ -157,7 +157,7 @@ ANGLES = [0.0, 1e-12, 1e-9, 1e-4, 0.3, math.pi / 4, 1.2, math.pi / 2 - 1e-9, mat
 def tilted(angles, seed, *, extra=0):
     """Bases of two spaces with these principal angles; `extra` columns more in the first."""
     k = len(angles)
-    Q = orthonormal(3 * k + extra, 2 * k + extra, seed)
+    Q = orthonormal_columns(3 * k + extra, 2 * k + extra, seed)
     turn = np.random.default_rng(seed + 1)
     A = np.hstack([Q[:, :k], Q[:, 2 * k :]])
     B = Q[:, :k] * np.cos(angles) + Q[:, k : 2 * k] * np.sin(angles)
@@ -195,7 +195,7 @@ def test_projection_distance_is_the_norm_of_the_sines(angles):
 @pytest.mark.slow
 @given(tall(), seeds)
 def test_projection_distance_is_that_of_the_projectors(Y, seed):
-    X, Z = np.linalg.qr(Y)[0], orthonormal(*Y.shape, seed)
+    X, Z = np.linalg.qr(Y)[0], orthonormal_columns(*Y.shape, seed)
     assert linalg.projection_distance(X, Z) == pytest.approx(np.linalg.norm(X @ X.T - Z @ Z.T), abs=1e-13)
 
 

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from builders import dense
 from cases import every
 
 from flower_pca.base import linalg
@@ -71,10 +72,6 @@ def twice(X):
     return sp.csr_array((parts[0][order], parts[2][order], starts), shape=X.shape)
 
 
-def dense(X):
-    return np.asarray(X.todense() if sp.issparse(X) else X, dtype=np.float64)
-
-
 FRAMES = ["none", "mean", "scale", "mean and scale"]
 
 
@@ -86,7 +83,7 @@ def frame_of(name, X):
     return Frame(mean if "mean" in name else None, scale if "scale" in name else None)
 
 
-def seen(X, frame):
+def in_frame_of(X, frame):
     return (X - (0.0 if frame.mean is None else frame.mean)) / (1.0 if frame.scale is None else frame.scale)
 
 
@@ -96,7 +93,7 @@ def kind(request):
 
 
 @pytest.fixture(params=["one block", "many blocks", "kept"])
-def blocks(request, monkeypatch):
+def blockwise(request, monkeypatch):
     """Rows in one block and copied anew, in blocks of 16, and in blocks of 16 of a kept copy."""
     if request.param != "one block":
         monkeypatch.setattr(stored_rows, "_BLOCK", 16 * D)
@@ -104,21 +101,21 @@ def blocks(request, monkeypatch):
         monkeypatch.setattr(local, "_SMALL", 0)
 
 
-def assert_close(got, expected, size, eps):
+def assert_rounded(got, expected, size, eps):
     np.testing.assert_allclose(got, expected, rtol=0, atol=16 * eps * size)
 
 
 @every("frame_name", FRAMES)
-def test_every_operation_agrees_with_dense_numpy(kind, frame_name, blocks, tmp_path):
+def test_every_operation_agrees_with_dense_numpy(kind, frame_name, blockwise, tmp_path):
     stored = KINDS[kind](tmp_path / "rows")
     raw = dense(stored)
     frame = frame_of(frame_name, raw)
-    X, data = seen(raw, frame), LocalData(stored).in_frame(frame)
+    X, data = in_frame_of(raw, frame), LocalData(stored).in_frame(frame)
     eps = float(np.finfo(np.float32 if kind in SINGLE else np.float64).eps)
     rng = np.random.default_rng(3)
     Z, Y = np.linalg.qr(rng.standard_normal((D, 4)))[0], rng.standard_normal((N, 3))
     # Implicit centring of sparse rows cancels as far as the uncentred rows are longer.
-    size = max(np.linalg.norm(X), np.linalg.norm(seen(raw, Frame(None, frame.scale))))
+    size = max(np.linalg.norm(X), np.linalg.norm(in_frame_of(raw, Frame(None, frame.scale))))
 
     assert (data.n, data.d) == (N, D)
     assert data.sparse == sp.issparse(stored)
@@ -126,19 +123,19 @@ def test_every_operation_agrees_with_dense_numpy(kind, frame_name, blocks, tmp_p
     for reuse in (0, 100):
         product = data.matmat(Z, reuse=reuse)
         assert product.dtype == data.dtype
-        assert_close(product, X.T @ (X @ Z), size**2, eps)
-    assert_close(data.scores(Z), X @ Z, size, eps)
-    assert_close(data.adjoint(Y), X.T @ Y, size * np.linalg.norm(Y), eps)
-    assert_close(data.gram(), X.T @ X, size**2, eps)
-    assert_close(data.squared_error(Z), np.linalg.norm(X - X @ Z @ Z.T) ** 2, size**2, eps)
+        assert_rounded(product, X.T @ (X @ Z), size**2, eps)
+    assert_rounded(data.scores(Z), X @ Z, size, eps)
+    assert_rounded(data.adjoint(Y), X.T @ Y, size * np.linalg.norm(Y), eps)
+    assert_rounded(data.gram(), X.T @ X, size**2, eps)
+    assert_rounded(data.squared_error(Z), np.linalg.norm(X - X @ Z @ Z.T) ** 2, size**2, eps)
     V, values = data.top(4)
-    assert_close(values, np.linalg.svd(X, compute_uv=False)[:4] ** 2, size**2, eps)
-    assert_close(X.T @ (X @ V), V * values, size**2, eps)
-    assert_close(V.T @ V, np.eye(4), 1.0, 16 * eps)
+    assert_rounded(values, np.linalg.svd(X, compute_uv=False)[:4] ** 2, size**2, eps)
+    assert_rounded(X.T @ (X @ V), V * values, size**2, eps)
+    assert_rounded(V.T @ V, np.eye(4), 1.0, 16 * eps)
     assert values[0] * 0.9 <= data.norm2() <= np.linalg.norm(X, 2) ** 2 * (1 + 16 * eps)
 
 
-def test_moments_and_peak_are_those_of_the_stored_rows(kind, blocks, tmp_path):
+def test_moments_and_peak_are_those_of_the_stored_rows(kind, blockwise, tmp_path):
     stored = KINDS[kind](tmp_path / "rows")
     X = dense(stored)
     for data in (LocalData(stored), LocalData(stored).in_frame(frame_of("mean and scale", X))):
@@ -158,9 +155,9 @@ def test_product_by_the_gram_matrix_and_without_it_agree(frame_name, sparse, mon
     Z = linalg.random_block(8, 3, 5)
     free = data.matmat(Z, reuse=0)
     monkeypatch.setattr(LocalData, "_gram_pays", lambda self, p, reuse: not sparse)
-    size = np.linalg.norm(seen(raw, frame)) ** 2 * np.linalg.norm(Z)
-    assert_close(data.gram() @ Z, free, size, np.finfo(float).eps)
-    assert_close(data.matmat(Z), free, size, np.finfo(float).eps)
+    size = np.linalg.norm(in_frame_of(raw, frame)) ** 2 * np.linalg.norm(Z)
+    assert_rounded(data.gram() @ Z, free, size, np.finfo(float).eps)
+    assert_rounded(data.matmat(Z), free, size, np.finfo(float).eps)
 
 
 @pytest.mark.parametrize("shape", [(5, 5000), (400, 7)])

@@ -19,7 +19,7 @@ from flower_pca.simulation.in_process import Shards
 WIDE, TALL = (12, 1200, 300), (12, 9000, 40)  # where X'X does not pay, and where it does
 
 
-def shards(shape, dtype, *, mean=1.0):
+def large_shards(shape, dtype, *, mean=1.0):
     clients, n, d = shape
     rng = np.random.default_rng(0)
     rows = [(rng.standard_normal((n, d)) * np.linspace(3.0, 0.3, d) + 4.0 * mean) for _ in range(clients)]
@@ -41,7 +41,7 @@ def peak(run):
 @pytest.mark.parametrize("shape", [WIDE, TALL], ids=["wide", "tall"])
 @pytest.mark.parametrize("mean", [0.1, 1e4])
 def test_a_run_on_rows_in_double_precision_holds_a_seventh_of_them_more_at_most(shape, mean):
-    parts = shards(shape, np.float64, mean=mean)
+    parts = large_shards(shape, np.float64, mean=mean)
     size = sum(X.nbytes for X in parts)
     assert peak(lambda: simulate("krylov", parts, n_components=2, max_rounds=4)) <= 0.15 * size
 
@@ -49,7 +49,7 @@ def test_a_run_on_rows_in_double_precision_holds_a_seventh_of_them_more_at_most(
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", [np.uint8, np.int16, np.float32])
 def test_a_run_on_other_rows_holds_a_few_blocks_of_them_framed(dtype):
-    parts = shards(WIDE, dtype)
+    parts = large_shards(WIDE, dtype)
     block = 8 * stored._BLOCK
     assert (
         peak(lambda: simulate("krylov", parts, n_components=2, max_rounds=4)) <= 2 * block + 0.05 * 8 * 12 * 1200 * 300
@@ -99,7 +99,7 @@ def test_tall_rows_are_passed_over_once_after_they_are_checked(monkeypatch):
     blocks = stored.StoredRows._blocks
     monkeypatch.setattr(stored.StoredRows, "_blocks", lambda self: passes.append(self) or blocks(self))
     run = assembly.run(assembly.question("krylov", n_components=2))
-    result = drive(run, Shards([LocalData(X) for X in shards((3, 2000, 20), np.float64)]))
+    result = drive(run, Shards([LocalData(X) for X in large_shards((3, 2000, 20), np.float64)]))
     assert len(result.history) > 2
     assert len(passes) == 2 * 3
 

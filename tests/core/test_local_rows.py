@@ -28,17 +28,17 @@ OPERATIONS = {
 }
 
 
-def rows(n, d, dtype, seed=0):
+def rows_of_type(n, d, dtype, seed=0):
     rng = np.random.default_rng(seed)
     return (rng.standard_normal((n, d)) * 20 + rng.uniform(20, 90, d)).astype(dtype)
 
 
-def mapped(X, path):
+def saved_and_mapped(X, path):
     np.save(path, X)
     return np.load(path, mmap_mode="r")
 
 
-def frames(d):
+def frames_of(d):
     mean, scale = np.linspace(30, 60, d), np.linspace(1, 5, d)
     return {"none": Frame(), "mean": Frame(mean), "mean and scale": Frame(mean, scale)}
 
@@ -49,8 +49,8 @@ def frames(d):
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_memory_mapped_rows_give_the_very_bits_of_rows_in_memory(name, shape, dtype, frame, tmp_path, monkeypatch):
     monkeypatch.setattr(stored_rows, "_BLOCK", 2**14)
-    X, at = rows(*shape, dtype), frames(shape[1])[frame]
-    on_disk = mapped(X, tmp_path / "rows.npy")
+    X, at = rows_of_type(*shape, dtype), frames_of(shape[1])[frame]
+    on_disk = saved_and_mapped(X, tmp_path / "rows.npy")
     assert isinstance(on_disk, np.memmap)
     here, there = (OPERATIONS[name](LocalData(A).in_frame(at)) for A in (X, on_disk))
     for a, b in zip(*(r if isinstance(r, tuple) else (r,) for r in (here, there)), strict=True):
@@ -63,9 +63,9 @@ def test_memory_of_a_pass_over_mapped_rows_is_bounded_by_the_block(name, dtype, 
     d, n = 32, 2**15
     monkeypatch.setattr(stored_rows, "_BLOCK", 2**13)
     block = 8 * stored_rows._BLOCK
-    X = mapped(rows(n, d, dtype), tmp_path / "rows.npy")
+    X = saved_and_mapped(rows_of_type(n, d, dtype), tmp_path / "rows.npy")
     assert n * d > 100 * stored_rows._BLOCK
-    data = LocalData(X).in_frame(frames(d)[frame])
+    data = LocalData(X).in_frame(frames_of(d)[frame])
     linalg.random_block(n, 1, 2), linalg.random_basis(d, 4, 1)  # the operands are the caller's
     tracemalloc.start()
     try:
@@ -111,8 +111,8 @@ def test_merged_moments_are_those_of_all_rows_in_exact_arithmetic():
         assert merged.m2[0] == pytest.approx(float(m2), rel=1e-15)
 
 
-def spoiled(*entries, n=50, d=4):
-    X = rows(n, d, "float64")
+def with_entries(*entries, n=50, d=4):
+    X = rows_of_type(n, d, "float64")
     for index, value in entries:
         X[index] = value
     return X
@@ -124,7 +124,7 @@ BAD = [((3, 1), np.nan), ((7, 0), np.nan), ((2, 2), np.inf)]
 @every("kind", [np.asarray, np.asfortranarray, np.float32, sp.csr_matrix, sp.coo_array])
 def test_entries_that_are_not_finite_are_counted_under_the_clients_name(kind):
     with pytest.raises(DataError) as caught:
-        LocalData(kind(spoiled(*BAD)), who="client 3")
+        LocalData(kind(with_entries(*BAD)), who="client 3")
     first = "" if kind in (sp.csr_matrix, sp.coo_array) else "The first is in row 2 (from 0 on), column 2. "
     assert str(caught.value) == (
         f"The data of client 3 must be finite. Got 2 NaN and 1 infinite entries. {first}"
@@ -134,8 +134,8 @@ def test_entries_that_are_not_finite_are_counted_under_the_clients_name(kind):
 
 def test_entries_that_are_not_finite_are_counted_over_all_blocks(monkeypatch, tmp_path):
     monkeypatch.setattr(stored_rows, "_BLOCK", 64)
-    X = spoiled(((0, 0), np.nan), ((30, 2), np.nan), ((49, 3), -np.inf))
-    for kept in (X, mapped(X, tmp_path / "rows.npy")):
+    X = with_entries(((0, 0), np.nan), ((30, 2), np.nan), ((49, 3), -np.inf))
+    for kept in (X, saved_and_mapped(X, tmp_path / "rows.npy")):
         with pytest.raises(DataError, match=r"Got 2 NaN and 1 infinite entries\."):
             LocalData(kept)
 
@@ -153,7 +153,7 @@ def test_single_precision_rows_are_summed_in_double_precision(block, frame, kind
     n = 2**16
     X = np.repeat(np.array([[70.0, 40.0, 50.0]]), n, axis=0).astype(np.float32)
     X[: n // 2] += np.float32(16.0)
-    at = frames(3)[frame]
+    at = frames_of(3)[frame]
     Y = (X.astype(float) - (0.0 if at.mean is None else at.mean)) / (1.0 if at.scale is None else at.scale)
     product = LocalData(kind(X)).in_frame(at).matmat(np.eye(3), reuse=0)
     assert product.dtype == np.float32

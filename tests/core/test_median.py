@@ -20,7 +20,7 @@ ROWS = {
 DEALT = ((), (1, 3, 20), tuple(range(1, 30)))
 
 
-def found(parts):
+def median_found(parts):
     rms = np.sqrt(sum(np.sum(X**2) for X in parts) / sum(X.size for X in parts))
     top = sizes.top(rms)
     return sizes.median(sum(sizes.count_finely(LocalData(X), top) for X in parts), top)
@@ -31,9 +31,9 @@ def found(parts):
 def test_it_is_the_median_up_to_the_width_of_a_bin(name, scale):
     X = scale * ROWS[name]
     true = np.median(np.abs(X))
-    assert abs(np.log2(found([X]) / true)) <= 1 / 32
+    assert abs(np.log2(median_found([X]) / true)) <= 1 / 32
     if name in ("normal", "heavy tails", "far entries"):
-        assert abs(found([X]) / true - 1) <= 2e-3  # interpolated within the bin
+        assert abs(median_found([X]) / true - 1) <= 2e-3  # interpolated within the bin
 
 
 @pytest.mark.parametrize("kind", [np.asarray, sparse.csr_array], ids=["dense", "sparse"])
@@ -56,10 +56,10 @@ def test_single_precision_is_counted_as_it_is():
 def test_it_is_zero_where_most_entries_are():
     X = np.zeros((9, 4))
     X[0] = 1.0
-    assert found([X]) == 0.0
+    assert median_found([X]) == 0.0
     X[1:5] = 1e-3
-    assert found([X]) > 0.0
-    assert found([np.zeros((3, 2))]) == 0.0
+    assert median_found([X]) > 0.0
+    assert median_found([np.zeros((3, 2))]) == 0.0
 
 
 def test_no_median_is_above_the_bins_even_if_others_answer_than_were_counted_on():

@@ -5,14 +5,11 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from by_hand import model
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flower_pca.core.model import Model, fraction_rank
-
-
-def model(n_components=2, **known):
-    return Model(n_components=n_components, center=True, scale=None, seed=0, **known)
+from flower_pca.core.model import fraction_rank
 
 
 @given(st.lists(st.integers(0, 50), min_size=1, max_size=8), st.integers(0, 40), st.integers(1, 999))
@@ -33,17 +30,17 @@ def test_fraction_rank_takes_negative_rounding_for_zero():
 
 
 def test_k_is_what_was_asked_for():
-    assert model(3).k == 3
+    assert model(n_components=3).k == 3
 
 
 def test_k_of_a_fraction_grows_with_what_is_known():
-    assert model(0.8).k == 1
+    assert model(n_components=0.8).k == 1
     basis = np.eye(6)[:, :4]
-    assert model(0.8, basis=basis).k == 4
+    assert model(n_components=0.8, basis=basis).k == 4
     values = np.array([6.0, 2.5, 0.5, 0.5])
-    assert model(0.8, basis=basis, values=values, trace=10.0).k == 2
-    assert model(0.85, basis=basis, values=values, trace=10.0).k == 3
-    assert model(0.99, basis=basis, values=values, trace=10.0).k == 4  # not reached: all there are
+    assert model(n_components=0.8, basis=basis, values=values, trace=10.0).k == 2
+    assert model(n_components=0.85, basis=basis, values=values, trace=10.0).k == 3
+    assert model(n_components=0.99, basis=basis, values=values, trace=10.0).k == 4  # not reached: all there are
 
 
 def test_columns_need_the_opening():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import flat
 import numpy as np
 import pytest
+from builders import clipped
 from cases import every
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -22,12 +23,7 @@ BITS = seeded_bits(5, 0)
 BOUNDED = [name for name, stage in registry.STAGES.items() if stage.bounded]
 
 
-def clipped(X, clip):
-    norms = np.linalg.norm(X, axis=1, keepdims=True)
-    return X * np.minimum(1.0, clip / np.where(norms > 0, norms, 1.0))
-
-
-def message(stage, d, p=3, seed=0, size=1.0):
+def bounded_message(stage, d, p=3, seed=0, size=1.0):
     Z = size * np.linalg.qr(np.random.default_rng([seed, 9]).standard_normal((d, min(p, d))))[0]
     flags = {"sums": np.array(bool(seed % 2)), "columns": np.array(bool(seed % 3))}
     return {
@@ -63,7 +59,7 @@ def test_one_row_more_or_less_changes_an_answer_by_at_most_the_clip_squared(
     rng = np.random.default_rng(seed)
     X = sizes * rng.standard_normal((n + 1, d)) * np.exp(rng.standard_normal((n + 1, 1)))
     frame = Frame(rng.standard_normal(d), np.exp(rng.standard_normal(d))) if framed else Frame()
-    arrays = message(stage, d, seed=seed, size=size)
+    arrays = bounded_message(stage, d, seed=seed, size=size)
     one, other = (clean(stage, arrays, rows, clip, frame) for rows in (X, X[:-1]))
     change = np.sqrt(sum(np.sum((one[name] - other[name]) ** 2) for name in one if name != "n"))
     assert change <= clip**2 * (1.0 + 1e-9) + 1e-13 * max(np.abs(one[name]).max() for name in one if name != "n")
@@ -74,7 +70,7 @@ def test_the_bound_on_the_change_is_reached(stage):
     d, clip = 5, 2.0
     Z = np.eye(d)[:, :2]
     X = np.vstack([np.zeros(d), 7.0 * np.eye(d)[0]])
-    arrays = {name: Z if a.ndim else a for name, a in message(stage, d).items()}
+    arrays = {name: Z if a.ndim else a for name, a in bounded_message(stage, d).items()}
     one, other = (clean(stage, arrays, rows, clip, Frame()) for rows in (X, X[:1]))
     assert sum(np.sum((one[k] - other[k]) ** 2) for k in one if k != "n") ** 0.5 == pytest.approx(clip**2, rel=1e-12)
 
@@ -104,7 +100,7 @@ def test_the_noise_that_is_added_has_the_stated_deviation(stage, bits):
     """Against the quantiles of chi-square (1e-9 on either side), and a normal law by Kolmogorov and Smirnov."""
     d, clip, std = 14, 1.5, 40.0
     X = np.random.default_rng(4).standard_normal((30, d))
-    arrays = message(stage, d, seed=1)
+    arrays = bounded_message(stage, d, seed=1)
     asked = {**arrays, **flat.noise(clip=clip, std=std, budget=1e9)}
     exact = clean(stage, arrays, X, clip, Frame())
     draws = [flat.answer(stage, asked, LocalData(X), {}, bits=bits)[0] for _ in range(200)]

@@ -7,22 +7,17 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from builders import EPS, deal, framed
-from by_hand import answer, clients, session
+from by_hand import honest, local_clients, model, session
 from cases import every
 
 from flower_pca import PCAResult, registry
 from flower_pca.base import linalg
 from flower_pca.base.errors import ConfigError, DataError
-from flower_pca.core.model import Model
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
 from flower_pca.stages.opening import Opening
 
 RATIO = 1e5  # mean over deviation: what a frame loses to rounding is this times eps
-
-
-def model(**arguments):
-    return Model(**{"n_components": 2, "center": True, "scale": None, "seed": 3, **arguments})
 
 
 def replies(stage, state, shards):
@@ -44,7 +39,7 @@ def opened(shards, *, width=4, known=None, order=None):
     return stage.finish(stage.server(state, total, frozenset(range(len(shards)))), known)
 
 
-def far(seed=0, n=400, d=8):
+def far_from_zero(seed=0, n=400, d=8):
     """Rows whose means are 1e5 deviations away from zero."""
     rng = np.random.default_rng(seed)
     sd = rng.uniform(0.5, 2.0, d)
@@ -57,7 +52,7 @@ def near(seed=0, n=400, d=8):
 
 
 ROWS = {
-    "far": (far, np.asarray, RATIO),
+    "far": (far_from_zero, np.asarray, RATIO),
     "near": (near, np.asarray, 1.0),
     "sparse matrix": (near, sp.csr_matrix, 1.0),
     "sparse array": (near, sp.csr_array, 1.0),
@@ -94,7 +89,7 @@ def test_frame_trace_and_product_are_those_of_all_rows_together(rows, center, sc
 
 @pytest.mark.parametrize("center", [True, False])
 def test_the_order_of_replies_leaves_the_model_alike(center):
-    shards = deal(far(1), (7, 93, 200, 100))
+    shards = deal(far_from_zero(1), (7, 93, 200, 100))
     stage, known = Opening(width=3), model(center=center)
     state = stage.start(known)
     answers = list(enumerate(replies(stage, state, shards)))
@@ -176,9 +171,9 @@ def test_a_badly_conditioned_scaled_block_leaves_a_start_without_its_product(sca
 def test_a_run_reaches_the_answer_from_a_start_without_its_product():
     X = near(7) * np.logspace(0, 8, 8)
     run = session("krylov(tol=1e-12)", scale="std", n_components=4)
-    nodes = clients(deal(X, (150, 250)))
+    nodes = local_clients(deal(X, (150, 250)))
     while (message := run.pending([0, 1])) is not None:
-        run.advance([answer(message, i, nodes[i]) for i in message.to])
+        run.advance([honest(message, i, nodes[i]) for i in message.to])
     exact = np.linalg.svd(framed(X, scale="std"), compute_uv=False)[:4]
     np.testing.assert_allclose(run.result().singular_values_, exact, rtol=1e-12)
 

@@ -18,7 +18,7 @@ NEW = falling(11, 7, seed=4) + 5.0
 SCALES = [None, "std", "max_abs"]
 
 
-def run(*, k=3, rows=X, **arguments):
+def run_exactly(*, k=3, rows=X, **arguments):
     return simulate("krylov(tol=1e-12)", deal(rows, (40, 30, 20)), n_components=k, **arguments)
 
 
@@ -29,7 +29,7 @@ def setting(request):
 
 
 def test_attributes_are_those_of_the_pooled_rows(setting):
-    result = run(**setting)
+    result = run_exactly(**setting)
     Y = framed(X, **setting)
     s, V = svd(Y)
     assert (result.n_components_, result.n_features_in_, result.n_samples_) == (3, 7, 90)
@@ -50,7 +50,7 @@ def test_attributes_are_those_of_the_pooled_rows(setting):
 def test_attributes_equal_scikit_learns_of_the_pooled_rows():
     decomposition = pytest.importorskip("sklearn.decomposition")
     for k in (1, 3, 7):
-        theirs, ours = decomposition.PCA(n_components=k, svd_solver="full").fit(X), run(k=k)
+        theirs, ours = decomposition.PCA(n_components=k, svd_solver="full").fit(X), run_exactly(k=k)
         names = ("explained_variance_", "explained_variance_ratio_", "singular_values_", "mean_", "noise_variance_")
         for name in names:
             np.testing.assert_allclose(getattr(ours, name), getattr(theirs, name), rtol=1e-11, err_msg=name)
@@ -72,7 +72,7 @@ def test_noise_variance_is_scikit_learns(rows):
 
 @pytest.mark.parametrize("kind", [np.asarray, np.float32, sp.csr_matrix, sp.coo_array, np.ndarray.tolist])
 def test_transform_is_the_projection_of_framed_rows_dense_or_sparse(kind, setting):
-    result = run(**setting)
+    result = run_exactly(**setting)
     V = result.components_.T
     mean = X.mean(axis=0) if setting["center"] else 0.0
     scale = {None: 1.0, "std": X.std(axis=0), "max_abs": np.abs(X).max(axis=0)}[setting["scale"]]
@@ -88,7 +88,7 @@ def test_transform_is_the_projection_of_framed_rows_dense_or_sparse(kind, settin
 
 
 def test_all_components_rebuild_every_row(setting):
-    result = run(k=7, **setting)
+    result = run_exactly(k=7, **setting)
     np.testing.assert_allclose(result.inverse_transform(result.transform(NEW)), NEW, rtol=1e-13)
     assert result.reconstruction_error(NEW) <= 1e-26 * np.linalg.norm(NEW) ** 2
     assert result.noise_variance_ == 0.0
@@ -96,11 +96,11 @@ def test_all_components_rebuild_every_row(setting):
 
 
 def test_the_evaluated_error_is_that_of_the_pooled_rows(setting):
-    result = run(evaluate=True, **setting)
+    result = run_exactly(evaluate=True, **setting)
     Y, V = framed(X, **setting), result.components_.T
     assert result.mse_ == pytest.approx(np.linalg.norm(Y - Y @ V @ V.T) ** 2 / 90, rel=1e-12)
     assert result.reconstruction_error(X) == pytest.approx(result.mse_, rel=1e-12)
-    assert run(**setting).mse_ is None
+    assert run_exactly(**setting).mse_ is None
 
 
 def test_the_sine_estimate_bounds_the_true_angle_of_a_rough_run():
@@ -119,7 +119,7 @@ def test_the_sine_estimate_of_tied_eigenvalues_is_undefined():
 
 
 def test_angle_to_a_turned_result_is_the_turn_even_if_tiny():
-    result = run()
+    result = run_exactly()
     for turn in (1e-12, 1e-3, 1.0, np.pi / 2):
         components = result.components_.copy()
         components[0] = np.cos(turn) * components[0] + np.sin(turn) * svd(framed(X))[1][:, 5]
@@ -133,7 +133,7 @@ def test_angle_to_a_turned_result_is_the_turn_even_if_tiny():
 
 
 def test_rows_or_components_of_other_features_are_refused():
-    result = run()
+    result = run_exactly()
     with pytest.raises(ConfigError) as caught:
         result.transform(NEW[:, :5])
     assert str(caught.value) == (
@@ -157,7 +157,7 @@ def assert_equal(a, b):
 
 @pytest.mark.parametrize("evaluate", [False, True])
 def test_saving_and_loading_gives_the_same_result(tmp_path, setting, evaluate):
-    result = run(evaluate=evaluate, **setting)
+    result = run_exactly(evaluate=evaluate, **setting)
     path = result.save(tmp_path / "result.npz")
     assert path == tmp_path / "result.npz"
     loaded = PCAResult.load(path)
@@ -167,22 +167,22 @@ def test_saving_and_loading_gives_the_same_result(tmp_path, setting, evaluate):
 
 def test_names_of_columns_and_sites_are_saved_with_a_result(tmp_path):
     names = np.array(["age", "Größe", "c", "d", "e", "f", "g, h"], dtype=object)
-    result = dataclasses.replace(run(), feature_names_in_=names, site_names={0: "north", 2: "south"})
+    result = dataclasses.replace(run_exactly(), feature_names_in_=names, site_names={0: "north", 2: "south"})
     loaded = PCAResult.load(result.save(tmp_path / "result.npz"))
     assert_equal(loaded, result)
     assert loaded.site_names == {0: "north", 2: "south"}
-    assert run().feature_names_in_ is None
-    assert run().site_names == {}
+    assert run_exactly().feature_names_in_ is None
+    assert run_exactly().site_names == {}
 
 
 def test_scores_are_named_by_their_component():
-    names = run(k=2).get_feature_names_out()
+    names = run_exactly(k=2).get_feature_names_out()
     assert names.dtype == object
     assert names.tolist() == ["pc1", "pc2"]
 
 
 def test_a_saved_result_holds_a_json_header_and_no_pickle(tmp_path):
-    path = run(scale="std").save(str(tmp_path / "no suffix"))
+    path = run_exactly(scale="std").save(str(tmp_path / "no suffix"))
     with np.load(path, allow_pickle=False) as file:
         header = json.loads(file["header.json"].tobytes())
         names = set(file.files)
@@ -203,7 +203,7 @@ def test_a_file_of_another_kind_is_refused(tmp_path):
 
 
 def test_a_result_file_that_lacks_a_part_is_refused(tmp_path):
-    path = run().save(tmp_path / "result.npz")
+    path = run_exactly().save(tmp_path / "result.npz")
     with np.load(path) as file:
         arrays = dict(file)
     del arrays["components_"]
@@ -214,7 +214,7 @@ def test_a_result_file_that_lacks_a_part_is_refused(tmp_path):
 
 def test_to_sklearn_transforms_alike(setting):
     pytest.importorskip("sklearn")
-    result = run(**setting)
+    result = run_exactly(**setting)
     theirs = to_sklearn(result)
     np.testing.assert_allclose(theirs.transform(NEW), result.transform(NEW), rtol=0, atol=1e-12)
     scores = result.transform(NEW)
@@ -229,13 +229,13 @@ def test_to_sklearn_transforms_alike(setting):
 def test_to_sklearn_scores_as_a_fitted_pca_does():
     decomposition = pytest.importorskip("sklearn.decomposition")
     fitted = decomposition.PCA(n_components=3, svd_solver="full").fit(X)
-    ours = to_sklearn(run())
+    ours = to_sklearn(run_exactly())
     assert ours.score(NEW) == pytest.approx(fitted.score(NEW), rel=1e-10)
     np.testing.assert_allclose(ours.get_covariance(), fitted.get_covariance(), rtol=1e-9, atol=1e-12)
 
 
 def test_table_and_repr_say_what_was_found():
-    result = run(k=2)
+    result = run_exactly(k=2)
     heading, *rows = result.table().splitlines()
     assert heading.split() == ["component", "variance", "share", "together", "residual", "largest", "weights"]
     shares = svd(framed(X))[0] ** 2 / np.sum(svd(framed(X))[0] ** 2)

@@ -19,7 +19,7 @@ def some(*clients):
     return frozenset(clients)
 
 
-def opened(**rules):
+def opened_roll(**rules):
     """A roll with members 0, 1, 2; client 3 is unfit, and 4 banned."""
     roll = Roll(**rules).fail(some(4), "client 4 sent nonsense.")
     roll, _ = roll.take(Call.OPENING, some(0, 1, 2), asked=range(5))
@@ -39,12 +39,12 @@ AUDIENCES = {
 
 @every("call", AUDIENCES)
 def test_whom_a_message_is_for(call):
-    roll = opened()
+    roll = opened_roll()
     assert roll.audience(call, roll.present(range(6)), number=7) == AUDIENCES[call]
 
 
 def test_a_sample_is_drawn_anew_for_every_message_and_the_same_for_the_same():
-    roll = opened(fraction=0.5, seed=3)
+    roll = opened_roll(fraction=0.5, seed=3)
     here = roll.present(range(5, 25))
     drawn = [roll.audience(Call.SAMPLE, here, number=number) for number in range(20)]
     assert {len(to) for to in drawn} == {10}
@@ -56,7 +56,7 @@ def test_a_sample_is_drawn_anew_for_every_message_and_the_same_for_the_same():
 
 
 def test_too_few_clients_are_an_error_that_says_who_is_left_out_and_why():
-    roll = opened(min_clients=3)
+    roll = opened_roll(min_clients=3)
     assert roll.present([4, 2, 0, 1]) == (2, 0, 1)
     with pytest.raises(NotEnoughNodes, match=r"at least 3\. Got 2, and 1 left out, the first because: client 4"):
         roll.present([0, 1, 4])
@@ -86,7 +86,7 @@ def test_an_opening_by_sums_counts_at_once_and_may_spare_the_others(call, spare)
 
 
 def test_members_are_asked_once_more_and_a_second_miss_loses_them():
-    roll, verdict = opened().take(Call.MEMBERS, some(0), asked=[0, 1, 2])
+    roll, verdict = opened_roll().take(Call.MEMBERS, some(0), asked=[0, 1, 2])
     assert (verdict, roll.awaited, roll.came) == (AGAIN, some(1, 2), some(0))
     whole, verdict = roll.take(Call.MEMBERS, some(0, 1, 2), asked=[1, 2])
     assert (verdict, whole.whole, whole.awaited) == (COMPLETE, True, some())
@@ -97,7 +97,7 @@ def test_members_are_asked_once_more_and_a_second_miss_loses_them():
 
 @every("how", ["by sums", "banned", "nobody twice"])
 def test_members_that_cannot_be_asked_again_are_lost(how):
-    roll = opened(summed=how == "by sums")
+    roll = opened_roll(summed=how == "by sums")
     came = some(0, 1)
     if how == "banned":
         roll = roll.fail(some(2), "wrong")
@@ -110,7 +110,7 @@ def test_members_that_cannot_be_asked_again_are_lost(how):
 
 @pytest.mark.parametrize("call", OTHERS)
 def test_one_answer_completes_a_message_for_anyone(call):
-    roll, verdict = opened().take(call, some(1, 5), asked=[0, 1, 2, 5])
+    roll, verdict = opened_roll().take(call, some(1, 5), asked=[0, 1, 2, 5])
     assert (verdict, roll.whole, roll.members) == (COMPLETE, False, some(0, 1, 2))
     assert roll.take(call, some(0, 1, 2), asked=[0, 1, 2])[0].whole
 
@@ -142,12 +142,12 @@ CHANGES = {  # who is here, whether the newest round was whole, whether the miss
 def test_when_the_newest_round_was_of_another_set(case):
     here, whole, counted, changed = CHANGES[case]
     came = some(0, 1, 2) if whole else some(0, 1)
-    roll, _ = opened().take(Call.ANYONE, came, asked=[0, 1, 2])
+    roll, _ = opened_roll().take(Call.ANYONE, came, asked=[0, 1, 2])
     assert roll.has_changed(here, counted=counted) is changed
 
 
 def test_where_rounds_are_sampled_a_member_may_miss_one():
-    roll, _ = opened(fraction=0.5).take(Call.SAMPLE, some(1), asked=[1])
+    roll, _ = opened_roll(fraction=0.5).take(Call.SAMPLE, some(1), asked=[1])
     assert not roll.has_changed((0, 1, 2), counted=False)
     assert roll.has_changed((0, 1), counted=False)
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from by_hand import SHARDS, X, answer, assert_pca_of, clients, drive, session, step, without
+from by_hand import SHARDS, X, assert_pca_of, drive, honest, local_clients, rows_without, session, step
 from cases import every
 
 from flower_pca.core.stage import Reply
@@ -10,7 +10,7 @@ from flower_pca.core.stage import Reply
 EXACT = "krylov(tol=1e-12)"
 
 
-def spoil(client, **arrays):
+def replace_arrays(client, **arrays):
     """A change of the honest replies: some arrays of one client are replaced, or left out if None."""
 
     def change(replies):
@@ -22,7 +22,7 @@ def spoil(client, **arrays):
 
 
 def test_messages_go_opening_then_algorithm_then_end_and_result_needs_the_end():
-    run, nodes = session(EXACT), clients(SHARDS)
+    run, nodes = session(EXACT), local_clients(SHARDS)
     with pytest.raises(RuntimeError, match=r"advance\(\) takes the answers to a message of pending\(\)"):
         run.advance([])
     with pytest.raises(RuntimeError, match=r"the run is not finished: pending\(\) still returns messages"):
@@ -51,7 +51,7 @@ def test_an_estimate_has_all_columns_of_a_span_until_a_product_orders_them(align
     pooled = np.concatenate(shards) - np.mean(np.concatenate(shards), axis=0)
     truth = np.linalg.svd(pooled, full_matrices=False)[2][:2].T
     run = session(f"local_power(oversample=5, local_steps=4, decay=False, min_rounds=20, align={align!r})")
-    nodes = clients(shards)
+    nodes = local_clients(shards)
     for _ in range(8):
         step(run, nodes)
     Z = run.estimate()
@@ -65,7 +65,7 @@ def test_an_estimate_has_all_columns_of_a_span_until_a_product_orders_them(align
 
 
 def test_a_message_is_asked_again_unchanged_until_it_is_answered():
-    run, nodes = session("ssi"), clients(SHARDS)
+    run, nodes = session("ssi"), local_clients(SHARDS)
     step(run, nodes)
     first, again = run.pending(range(4)), run.pending(range(4))
     assert (first.stage, first.number, first.to) == (again.stage, again.number, again.to)
@@ -73,13 +73,13 @@ def test_a_message_is_asked_again_unchanged_until_it_is_answered():
 
 
 def test_a_late_answer_is_discarded_and_named_but_its_client_stays():
-    run, nodes = session("ssi(tol=1e-12)"), clients(SHARDS)
+    run, nodes = session("ssi(tol=1e-12)"), local_clients(SHARDS)
     late = []
     step(run, nodes)
     step(run, nodes, change=lambda replies: late.append(replies[1]) or [replies[0], *replies[2:]])
     untouched, disturbed = session("ssi(tol=1e-12)"), run
     message = disturbed.pending(range(4))
-    record = disturbed.advance([late[0], *(answer(message, i, nodes[i]) for i in message.to)])
+    record = disturbed.advance([late[0], *(honest(message, i, nodes[i]) for i in message.to)])
     assert 1 in message.to
     assert (record.asked, record.answered) == (4, 4)
     assert record.failures == {
@@ -93,16 +93,16 @@ def test_a_late_answer_is_discarded_and_named_but_its_client_stays():
 
 
 def test_an_answer_of_a_client_that_was_not_asked_is_discarded():
-    run, nodes = session("ssi"), clients(SHARDS)
+    run, nodes = session("ssi"), local_clients(SHARDS)
     message = run.pending([0, 1])
-    stranger = answer(message, 3, nodes[3])
-    record = run.advance([*(answer(message, i, nodes[i]) for i in (0, 1)), stranger])
+    stranger = honest(message, 3, nodes[3])
+    record = run.advance([*(honest(message, i, nodes[i]) for i in (0, 1)), stranger])
     assert set(record.failures) == {"3"}
     assert record.answered == 2
 
 
 def test_a_client_that_answers_twice_counts_once():
-    run, nodes = session(EXACT), clients(SHARDS)
+    run, nodes = session(EXACT), local_clients(SHARDS)
     step(run, nodes, change=lambda replies: [*replies, replies[2]])
     assert_pca_of(drive(run, nodes), X)
 
@@ -156,16 +156,16 @@ SPOILED = {
 @every("how", SPOILED)
 def test_a_bad_answer_is_named_left_out_and_its_client_never_asked_again(how):
     arrays, reason = SPOILED[how]
-    run, nodes = session(EXACT), clients(SHARDS)
+    run, nodes = session(EXACT), local_clients(SHARDS)
     step(run, nodes)
-    step(run, nodes, change=spoil(2, **arrays))
+    step(run, nodes, change=replace_arrays(2, **arrays))
     record = run.history[1]
     assert record.failures["2"].startswith(reason)
     assert (record.asked, record.answered) == (4, 3)
     result = drive(run, nodes)
     assert [r.stage for r in run.history][:3] == ["opening", "krylov", "opening"]
     assert all(r.asked == 3 for r in run.history.rounds[2:])
-    assert_pca_of(result, without(2))
+    assert_pca_of(result, rows_without(2))
 
 
 OPENING_SPOILED = {
@@ -182,20 +182,20 @@ OPENING_SPOILED = {
 @every("client", [0, 1, 3])
 @every("how", OPENING_SPOILED)
 def test_a_bad_answer_to_the_opening_is_left_out(how, client):
-    run, nodes = session(EXACT), clients(SHARDS)
-    step(run, nodes, change=spoil(client, **OPENING_SPOILED[how]))
+    run, nodes = session(EXACT), local_clients(SHARDS)
+    step(run, nodes, change=replace_arrays(client, **OPENING_SPOILED[how]))
     assert set(run.history[0].failures) == {str(client)}
     result = drive(run, nodes)
     assert all(r.asked == 3 for r in run.history.rounds[1:])
-    assert_pca_of(result, without(client))
+    assert_pca_of(result, rows_without(client))
 
 
 @pytest.mark.parametrize("odd", [0, 2])
 def test_most_clients_decide_how_many_columns_there_are(odd):
-    run, nodes = session(EXACT), clients(SHARDS)
+    run, nodes = session(EXACT), local_clients(SHARDS)
     short = {"mean": np.zeros(9), "m2": np.zeros(9), "product": np.zeros((9, 4))}
-    step(run, nodes, change=spoil(odd, **short))
+    step(run, nodes, change=replace_arrays(odd, **short))
     assert run.history[0].failures == {
         str(odd): f"The columns of client {odd} must be 10, as those of the run. Got 9. Align the features first."
     }
-    assert_pca_of(drive(run, nodes), without(odd))
+    assert_pca_of(drive(run, nodes), rows_without(odd))

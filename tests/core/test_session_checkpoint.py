@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 from builders import deal, falling
-from by_hand import clients, drive, session, step
+from by_hand import drive, local_clients, session, step
 from cases import every
 
 from flower_pca.base.errors import ConfigError
@@ -29,7 +29,7 @@ RUNS = {
 }
 
 
-def assert_same(result, expected):
+def assert_went_on(result, expected):
     for name in ("components_", "explained_variance_", "mean_", "scale_", "residuals_"):
         np.testing.assert_array_equal(getattr(result, name), getattr(expected, name))
     for name in ("total_variance_", "n_samples_", "sine_estimate_", "mse_", "rounds", "status", "algorithm", "seed"):
@@ -42,7 +42,7 @@ def assert_same(result, expected):
 @pytest.mark.parametrize("name", RUNS)
 def test_going_on_from_a_checkpoint_of_any_round_gives_the_very_bits(name):
     algorithm, arguments = RUNS[name]
-    run, nodes, memories, kept = session(algorithm, **arguments), clients(SHARDS), {}, []
+    run, nodes, memories, kept = session(algorithm, **arguments), local_clients(SHARDS), {}, []
     while True:
         header, arrays = run.checkpoint()
         arrays = {key: a.copy() for key, a in arrays.items()}
@@ -55,11 +55,11 @@ def test_going_on_from_a_checkpoint_of_any_round_gives_the_very_bits(name):
     for header, arrays, held in kept:
         resumed = session(algorithm, **arguments)
         resumed.restore(json.loads(header), arrays)
-        assert_same(drive(resumed, clients(SHARDS), memories=held), expected)
+        assert_went_on(drive(resumed, local_clients(SHARDS), memories=held), expected)
 
 
 def test_clients_turned_away_stay_so_after_a_checkpoint():
-    run, nodes = session("krylov"), clients(SHARDS)
+    run, nodes = session("krylov"), local_clients(SHARDS)
     for _ in range(2):  # the opening asks a second time
         step(run, nodes, change=lambda replies: [r for r in replies if r.client != 3])
     bad = step(
@@ -75,7 +75,7 @@ def test_clients_turned_away_stay_so_after_a_checkpoint():
 
 
 def test_a_half_answered_round_is_asked_again_as_a_whole():
-    run, nodes = session("krylov(tol=1e-12)"), clients(SHARDS)
+    run, nodes = session("krylov(tol=1e-12)"), local_clients(SHARDS)
     step(run, nodes)
     step(run, nodes, change=lambda replies: replies[:2])
     header, arrays = run.checkpoint()
@@ -83,7 +83,7 @@ def test_a_half_answered_round_is_asked_again_as_a_whole():
     resumed.restore(json.loads(json.dumps(header)), arrays)
     assert run.pending(range(4)).to == (2, 3)
     assert resumed.pending(range(4)).to == (0, 1, 2, 3)
-    expected = drive(session("krylov(tol=1e-12)"), clients(SHARDS))
+    expected = drive(session("krylov(tol=1e-12)"), local_clients(SHARDS))
     np.testing.assert_array_equal(drive(resumed, nodes).components_, expected.components_)
 
 
@@ -117,7 +117,7 @@ MOMENTS = F * (3 + 2 * d)  # n, rows, eps, mean, m2
 
 
 def test_bytes_of_a_krylov_run_are_those_of_its_arrays():
-    result = drive(session("krylov(tol=1e-12, max_rounds=1)"), clients(SHARDS))
+    result = drive(session("krylov(tol=1e-12, max_rounds=1)"), local_clients(SHARDS))
     opening, product = result.history
     assert opening.stage == "opening"
     assert product.stage == "krylov"
@@ -129,7 +129,7 @@ def test_bytes_of_a_krylov_run_are_those_of_its_arrays():
 
 
 def test_bytes_of_an_ssi_run_count_frame_and_evaluation():
-    result = drive(session("ssi(max_rounds=1)", scale="max_abs", evaluate=True), clients(SHARDS))
+    result = drive(session("ssi(max_rounds=1)", scale="max_abs", evaluate=True), local_clients(SHARDS))
     frame, p = F * 2 * d, k + 1  # one column more, for the gap
     expected = {
         "opening": (DRAW, MOMENTS + F * (d + d * p)),
@@ -142,7 +142,7 @@ def test_bytes_of_an_ssi_run_count_frame_and_evaluation():
 
 
 def test_bytes_of_a_local_power_round_with_alignment_double_upwards():
-    result = drive(session("local_power(max_rounds=1)", center=False), clients(SHARDS))
+    result = drive(session("local_power(max_rounds=1)", center=False), local_clients(SHARDS))
     flags, p = F + 1, k + 1  # the number of steps, and whether to align; one column more, for the gap
     (record,) = result.history.of("local_power")
     assert (record.bytes_down, record.bytes_up) == (N * (F * d * p + flags), N * F * (2 * d * p + 1))
@@ -153,7 +153,7 @@ def test_bytes_of_a_local_power_round_with_alignment_double_upwards():
 def test_bytes_of_dr_svd_count_what_each_client_alone_gets():
     r, m = 3, 20
     shards = deal(X[: 3 * m], (m, m, m))
-    result = drive(session("dr_svd(rank=3)", center=False), clients(shards))
+    result = drive(session("dr_svd(rank=3)", center=False), local_clients(shards))
     down = [F * (1 + d * r)] * 2 + [F * (1 + d * r) + F * r * r]
     up = [F * d * r, F * r * r, F * d * r]
     rounds = result.history.of("dr_svd")
@@ -161,12 +161,12 @@ def test_bytes_of_dr_svd_count_what_each_client_alone_gets():
 
 
 def test_single_precision_answers_take_half_the_bytes():
-    result = drive(session("ssi(max_rounds=1)"), clients([s.astype(np.float32) for s in SHARDS]))
+    result = drive(session("ssi(max_rounds=1)"), local_clients([s.astype(np.float32) for s in SHARDS]))
     assert result.history[1].bytes_up == N * (4 * d * (k + 1) + 8)
 
 
 def test_answers_that_do_not_count_still_cost_their_bytes():
-    run, nodes = session("ssi"), clients(SHARDS)
+    run, nodes = session("ssi"), local_clients(SHARDS)
     step(run, nodes)
     step(run, nodes, change=lambda replies: [type(r)(r.client, r.number, {"Z": np.zeros(3)}) for r in replies])
     assert run.history[1].bytes_up == N * 3 * F

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from builders import deal, falling
-from by_hand import SHARDS, X, assert_pca_of, clients, drive, lost, session, step, without
+from by_hand import SHARDS, X, assert_pca_of, drive, local_clients, rows_without, session, step, without_answer
 from cases import every, slow_if
 
 from flower_pca.base.errors import ConfigError, NotEnoughNodes
@@ -14,9 +14,9 @@ EXACT, FAPS = "krylov(tol=1e-12)", "faps(tol=1e-11)"
 
 
 def test_a_missing_member_of_a_fixed_set_is_asked_once_more_and_then_counted():
-    run, nodes = session(EXACT), clients(SHARDS)
+    run, nodes = session(EXACT), local_clients(SHARDS)
     step(run, nodes)
-    step(run, nodes, change=lost(1))
+    step(run, nodes, change=without_answer(1))
     assert run.history[1].failures == {"1": "no answer"}
     assert run.history[1].metrics == {}
     again = step(run, nodes)
@@ -30,30 +30,30 @@ def test_a_missing_member_of_a_fixed_set_is_asked_once_more_and_then_counted():
 
 
 def test_a_member_missing_twice_sends_the_run_back_to_the_opening():
-    run, nodes = session(EXACT), clients(SHARDS)
+    run, nodes = session(EXACT), local_clients(SHARDS)
     step(run, nodes)
-    step(run, nodes, change=lost(1))
-    step(run, nodes, change=lost(1))
+    step(run, nodes, change=without_answer(1))
+    step(run, nodes, change=without_answer(1))
     reopened = step(run, nodes, present=[0, 2, 3])
     assert (reopened.stage, reopened.to) == ("opening", (0, 2, 3))
     assert reopened.frame.mean is None
-    assert_pca_of(drive(run, nodes, present=[0, 2, 3]), without(1))
+    assert_pca_of(drive(run, nodes, present=[0, 2, 3]), rows_without(1))
 
 
 @pytest.mark.parametrize("algorithm", slow_if([EXACT, "ssi(tol=1e-11)", FAPS, "dr_svd(rank=10)"], FAPS))
 @every("lasting", [False, True])
 def test_when_a_member_is_gone_for_good_the_answer_is_the_pca_of_those_present(algorithm, lasting):
-    run, nodes = session(algorithm), clients(SHARDS)
+    run, nodes = session(algorithm), local_clients(SHARDS)
     memories = {}
     step(run, nodes, memories=memories)
-    step(run, nodes, change=lost(2, lasting=lasting), memories=memories)
+    step(run, nodes, change=without_answer(2, lasting=lasting), memories=memories)
     result = drive(run, nodes, present=[0, 1, 3], memories=memories)
-    assert_pca_of(result, without(2))
+    assert_pca_of(result, rows_without(2))
     assert len(run.history.of("opening")) == 2
 
 
 def test_a_client_that_joins_late_is_counted_by_a_new_opening():
-    run, nodes = session(EXACT), clients(SHARDS)
+    run, nodes = session(EXACT), local_clients(SHARDS)
     step(run, nodes, present=[0, 1, 3])
     result = drive(run, nodes)
     assert run.history[-1].asked == 4
@@ -61,23 +61,23 @@ def test_a_client_that_joins_late_is_counted_by_a_new_opening():
 
 
 def test_a_client_that_failed_the_opening_is_asked_once_more():
-    run, nodes = session(EXACT), clients(SHARDS)
-    step(run, nodes, change=lost(2))
+    run, nodes = session(EXACT), local_clients(SHARDS)
+    step(run, nodes, change=without_answer(2))
     assert run.pending(range(4)).to == (2,)
-    assert_pca_of(drive(run, nodes), without())
+    assert_pca_of(drive(run, nodes), rows_without())
     assert len(run.history.of("opening")) == 2
 
 
 def test_a_client_that_failed_the_opening_twice_is_not_waited_for():
-    run, nodes = session(EXACT), clients(SHARDS)
-    step(run, nodes, change=lost(2))
-    step(run, nodes, change=lost(2))
-    assert_pca_of(drive(run, nodes), without(2))
+    run, nodes = session(EXACT), local_clients(SHARDS)
+    step(run, nodes, change=without_answer(2))
+    step(run, nodes, change=without_answer(2))
+    assert_pca_of(drive(run, nodes), rows_without(2))
     assert len(run.history.of("opening")) == 2
 
 
 def test_a_set_that_keeps_changing_is_given_up():
-    nodes = clients(deal(falling(90, 40, seed=1, ratio=1.1), [10] * 9))
+    nodes = local_clients(deal(falling(90, 40, seed=1, ratio=1.1), [10] * 9))
     run, here = session(EXACT), list(range(9))
 
     def shrink():
@@ -95,7 +95,7 @@ def test_a_set_that_keeps_changing_is_given_up():
 
 
 def test_newcomers_at_every_end_stop_the_run_with_a_status():
-    nodes = clients(deal(falling(90, 40, seed=1, ratio=1.1), [10] * 9))
+    nodes = local_clients(deal(falling(90, 40, seed=1, ratio=1.1), [10] * 9))
     run, here = session("uda"), [0, 1]
     while (message := step(run, nodes, present=here)) is not None:
         if message.stage == "uda" and len(here) < 9:
@@ -109,7 +109,7 @@ def test_newcomers_at_every_end_stop_the_run_with_a_status():
 @every("before", [0, 1])
 @every("algorithm", ["ssi", "krylov"])
 def test_rounds_without_any_answer_end_the_run(algorithm, before):
-    run, nodes = session(algorithm), clients(SHARDS)
+    run, nodes = session(algorithm), local_clients(SHARDS)
     for _ in range(before):
         step(run, nodes)
 
@@ -125,7 +125,7 @@ def test_rounds_without_any_answer_end_the_run(algorithm, before):
 
 
 def test_a_single_answer_breaks_the_count_of_empty_rounds():
-    run, nodes = session("ssi(tol=1e-11)"), clients(SHARDS)
+    run, nodes = session("ssi(tol=1e-11)"), local_clients(SHARDS)
     step(run, nodes)
     for _ in range(3):
         for _ in range(2):
@@ -136,7 +136,7 @@ def test_a_single_answer_breaks_the_count_of_empty_rounds():
 
 @pytest.mark.parametrize("stage", ["opening", "krylov"])
 def test_fewer_clients_than_min_clients_end_the_run(stage):
-    run, nodes = session(EXACT, min_clients=3), clients(SHARDS)
+    run, nodes = session(EXACT, min_clients=3), local_clients(SHARDS)
     if stage == "krylov":
         step(run, nodes)
     with pytest.raises(NotEnoughNodes) as caught:
@@ -146,8 +146,8 @@ def test_fewer_clients_than_min_clients_end_the_run(stage):
 
 
 def test_clients_that_were_turned_away_do_not_count_as_present():
-    run, nodes = session(EXACT, min_clients=4), clients(SHARDS)
-    step(run, nodes, change=lost(1, lasting=True))
+    run, nodes = session(EXACT, min_clients=4), local_clients(SHARDS)
+    step(run, nodes, change=without_answer(1, lasting=True))
     with pytest.raises(NotEnoughNodes, match=r"at least 4\. Got 3, and 1 left out"):
         run.pending(range(4))
 
@@ -166,17 +166,17 @@ def test_a_fraction_of_the_clients_is_refused_where_the_state_belongs_to_one_set
 
 @pytest.mark.slow
 def test_where_only_those_are_left_that_failed_the_opening_it_is_held_again():
-    run, nodes = session("ssi(tol=1e-11)", fraction=0.5), clients(SHARDS)
+    run, nodes = session("ssi(tol=1e-11)", fraction=0.5), local_clients(SHARDS)
     for _ in range(2):  # the opening asks a second time
         step(run, nodes, change=lambda replies: [r for r in replies if r.client == 0])
     assert step(run, nodes).to == (0,)
     again = step(run, nodes, present=[1, 2, 3])
     assert (again.stage, again.to) == ("opening", (1, 2, 3))
-    assert drive(run, nodes, present=[1, 2, 3]).n_samples_ == len(without(0))
+    assert drive(run, nodes, present=[1, 2, 3]).n_samples_ == len(rows_without(0))
 
 
 def test_a_fraction_samples_anew_in_every_round_and_opens_with_all():
-    run, nodes = session("ssi(max_rounds=12)", fraction=0.5), clients(SHARDS)
+    run, nodes = session("ssi(max_rounds=12)", fraction=0.5), local_clients(SHARDS)
     asked = {}
     while (message := step(run, nodes)) is not None:
         asked.setdefault(message.stage, []).append(message.to)

@@ -22,7 +22,7 @@ KINDS = {
 }
 
 
-def table(n, d=8, seed=0, gaps=0.0):
+def table_with_gaps(n, d=8, seed=0, gaps=0.0):
     rng = np.random.default_rng([seed, n])
     X = rng.standard_normal((n, d)) * np.exp(rng.standard_normal(d)) + rng.standard_normal(d)
     X[rng.random((n, d)) < 0.3] = 0.0
@@ -40,7 +40,7 @@ FRAMES = {"none": lambda r, d: Frame(), "both": lambda r, d: Frame(r.standard_no
 @every("n", [1, 2, 5, 7, 8, 9, 200])
 @every("kind", KINDS)
 def test_what_is_asked_of_statistics_is_what_rows_say(kind, n, frame):
-    X, rng = table(n), np.random.default_rng(1)
+    X, rng = table_with_gaps(n), np.random.default_rng(1)
     d, frame = X.shape[1], FRAMES[frame](rng, X.shape[1])
     F = (X - (0.0 if frame.mean is None else frame.mean)) / (1.0 if frame.scale is None else frame.scale)
     data = FixedData.of(LocalData(KINDS[kind](X)).in_frame(frame))
@@ -71,7 +71,7 @@ def test_what_is_asked_of_statistics_is_what_rows_say(kind, n, frame):
 @pytest.mark.parametrize("n", [5, 12, 60])
 @pytest.mark.parametrize("kind", ["dense", "sparse"])
 def test_gaps_are_filled_as_the_frame_says(kind, n, own):
-    X, rng = table(n, gaps=0.2), np.random.default_rng(2)
+    X, rng = table_with_gaps(n, gaps=0.2), np.random.default_rng(2)
     d = X.shape[1]
     frame = Frame(rng.standard_normal(d), np.exp(rng.standard_normal(d)), rng.standard_normal(d), own)
     there = ~np.isnan(X)
@@ -92,7 +92,7 @@ def test_gaps_are_filled_as_the_frame_says(kind, n, own):
 
 
 def test_gaps_without_a_fill_are_refused():
-    data = FixedData.of(LocalData(table(20, gaps=0.2), missing=True))
+    data = FixedData.of(LocalData(table_with_gaps(20, gaps=0.2), missing=True))
     for use in (data.gram, data.root, lambda: data.matmat(np.eye(8)), lambda: data.top(2), data.norm2):
         with pytest.raises(DataError, match="The data of the client must be finite"):
             use()
@@ -113,7 +113,7 @@ def test_sparse_columns_that_would_cancel_are_centred_first(far):
 # ---- whole numbers
 
 
-def whole(rows):
+def in_whole_numbers(rows):
     """The rows on the grid of 2^-26, and its units, in Python's whole numbers."""
     units = np.frexp(np.abs(rows).max(axis=0))[1] - 26
     return [[round(Fraction(x) / Fraction(2) ** int(u)) for x, u in zip(r, units, strict=True)] for r in rows], units
@@ -124,7 +124,7 @@ def test_products_of_large_sparse_rows_are_those_of_whole_numbers(shape):
     rng = np.random.default_rng(shape)
     X = np.where(rng.random(shape) < 0.6, rng.standard_normal(shape) * 10.0 ** rng.integers(-5, 5, shape[1]), 0.0)
     X[0] = 1.0
-    S, units = whole(X)
+    S, units = in_whole_numbers(X)
     rows = WholeRows(sparse.csr_array(X), np.zeros(shape[1]), "the client")
     W = rng.integers(-(2**52), 2**52, (shape[1], 2))
     W[0, 0], W[-1, -1] = 2**52, -(2**52)
@@ -163,7 +163,7 @@ def test_limbs_that_do_not_fit_are_refused_in_words(monkeypatch):
 
 @pytest.mark.parametrize("frame", FRAMES)
 def test_large_sparse_rows_answer_as_small_ones_do(frame, monkeypatch):
-    X, rng = table(90, seed=7), np.random.default_rng(8)
+    X, rng = table_with_gaps(90, seed=7), np.random.default_rng(8)
     rows, frame = LocalData(sparse.csr_array(X)), FRAMES[frame](rng, 8)
     small = FixedData.of(rows.in_frame(frame))
     monkeypatch.setattr(statistics, "_LARGEST", 10)

@@ -12,18 +12,18 @@ from flower_pca.rows.local import LocalData
 X = np.random.default_rng(8).standard_normal((300, 40))
 
 
-def places(data, seed=1, share=0.05):
+def hidden_places(data, seed=1, share=0.05):
     return base.unseen(data, seed=seed, share=share).hidden
 
 
 def test_as_many_are_hidden_as_there_should_be_and_everywhere():
     mask = np.zeros(X.size, dtype=bool)
-    mask[places(LocalData(X))] = True
+    mask[hidden_places(LocalData(X))] = True
     mask = mask.reshape(X.shape)
     assert abs(mask.mean() - 0.05) <= 4 * np.sqrt(0.05 * 0.95 / X.size)
     assert mask.sum(axis=0).max() <= 40
     assert mask.sum(axis=1).max() <= 12
-    assert not np.array_equal(places(LocalData(X)), places(LocalData(X), seed=2))
+    assert not np.array_equal(hidden_places(LocalData(X)), hidden_places(LocalData(X), seed=2))
     assert base.share(80, 80) == 0.02
     assert base.share(10, 10) == 0.1
 
@@ -32,19 +32,19 @@ def test_as_many_are_hidden_as_there_should_be_and_everywhere():
 def test_the_same_entries_are_hidden_however_rows_are_dealt_out(cuts):
     parts, start, found = np.split(X, cuts), 0, []
     for part in parts:
-        found.append(places(LocalData(part)) + start)
+        found.append(hidden_places(LocalData(part)) + start)
         start += part.size
-    np.testing.assert_array_equal(np.concatenate(found), places(LocalData(X)))
+    np.testing.assert_array_equal(np.concatenate(found), hidden_places(LocalData(X)))
 
 
 @every("kind", [sparse.csr_array, lambda A: A.astype(np.float32), lambda A: 1e8 * A, lambda A: A / 3])
 def test_nor_do_storage_and_units_matter(kind):
     rows = X.astype(np.float32).astype(float)  # so that it is the same in single precision
-    np.testing.assert_array_equal(places(LocalData(kind(rows))), places(LocalData(rows)))
+    np.testing.assert_array_equal(hidden_places(LocalData(kind(rows))), hidden_places(LocalData(rows)))
 
 
 def test_equal_rows_hide_other_entries():
-    found = places(LocalData(np.ones((200, 40))), share=0.1)
+    found = hidden_places(LocalData(np.ones((200, 40))), share=0.1)
     assert np.bincount(found % 40, minlength=40).max() <= 45
 
 

@@ -17,7 +17,7 @@ RNG = np.random.default_rng(0)
 ROWS = np.round(RNG.standard_normal((30, 3)), 4)
 
 
-def written(path, text, encoding="utf-8"):
+def text_written(path, text, encoding="utf-8"):
     path.write_bytes(text.encode(encoding))
     return str(path)
 
@@ -37,14 +37,14 @@ def test_decimal_commas_are_read(case, tmp_path):
     head, end, options = EUROPEAN[case]
     sep, quote = options.get("sep", ";"), '"' if options.get("sep") == "," else ""
     lines = [sep.join(quote + str(v).replace(".", ",") + quote for v in row) for row in ROWS.tolist()]
-    path = written(tmp_path / "x.csv", head + end.join(lines) + end)
+    path = text_written(tmp_path / "x.csv", head + end.join(lines) + end)
     given = "".join(f", {name}={value!r}" for name, value in options.items())
     assert np.array_equal(make(f"csv(path={path!r}, decimal=','{given})"), ROWS)
 
 
 def test_decimal_commas_with_gaps_and_text_beside_agree_with_pandas(tmp_path):
     text = "ort;alter;puls;größe\nBonn;1,5;NA;-3\nJena;;2e3;+0,25\nBonn; 7,0 ;1;.5\n".replace(".5\n", "0,5\n")
-    path = written(tmp_path / "x.csv", text)
+    path = text_written(tmp_path / "x.csv", text)
     found = table(f"csv(path={path!r}, decimal=',')", beside=["ort"])
     reference = pd.read_csv(io.StringIO(text), sep=";", decimal=",")
     assert found.names == ("alter", "puls", "größe")
@@ -53,17 +53,17 @@ def test_decimal_commas_with_gaps_and_text_beside_agree_with_pandas(tmp_path):
 
 
 def test_points_elsewhere_than_between_thousands_are_refused_with_their_line(tmp_path):
-    path = written(tmp_path / "x.csv", "a;b\n1,5;2\n1.234,5;2\n")
+    path = text_written(tmp_path / "x.csv", "a;b\n1,5;2\n1.234,5;2\n")
     assert np.array_equal(make(f"csv(path={path!r}, decimal=',')"), [[1.5, 2.0], [1234.5, 2.0]])
     with pytest.raises(DataError, match=r"must be numbers\. Got '1\.234,5' in column a \(line 3\)\. Read .*='\.'"):
         np.asarray(make(f"csv(path={path!r}, decimal=',', thousands='')"))
-    path = written(tmp_path / "y.csv", "a;b\n1,5;2\n12.34,5;2\n")
+    path = text_written(tmp_path / "y.csv", "a;b\n1,5;2\n12.34,5;2\n")
     with pytest.raises(DataError, match=r"must be numbers\. Got '12\.34,5' in column a \(line 3\)\."):
         np.asarray(make(f"csv(path={path!r}, decimal=',')"))
 
 
 def test_another_option_than_the_file_needs_is_named(tmp_path):
-    path = written(tmp_path / "x.csv", "a;b\n3,14;2,7\n")
+    path = text_written(tmp_path / "x.csv", "a;b\n3,14;2,7\n")
     assert np.array_equal(make(path), [[3.14, 2.7]])
     with pytest.raises(DataError, match=r"Write csv\(path='.*', sep=';', decimal=','\); of a folder, .*leave sep out"):
         make(f"csv(path={path!r}, sep=',')")
@@ -78,21 +78,21 @@ LETTERS = "größe,gewicht\n1.5,2\n3,4\n"
 
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-32"])
 def test_a_byte_order_mark_says_the_encoding(encoding, tmp_path):
-    path = written(tmp_path / "x.csv", LETTERS, encoding)
+    path = text_written(tmp_path / "x.csv", LETTERS, encoding)
     assert make(path).names == ("größe", "gewicht")
     assert np.array_equal(make(path), [[1.5, 2], [3, 4]])
 
 
 @pytest.mark.parametrize("encoding", ["latin-1", "cp1252", "utf-16-le", "utf-8"])
 def test_the_encoding_is_an_option(encoding, tmp_path):
-    path = written(tmp_path / "x.csv", LETTERS, encoding)
+    path = text_written(tmp_path / "x.csv", LETTERS, encoding)
     assert make(f"csv(path={path!r}, encoding={encoding!r})").names == ("größe", "gewicht")
 
 
 def test_a_folder_takes_the_same_options(tmp_path):
     for name, part in (("a", ROWS[:10]), ("b", ROWS[10:])):
         lines = [";".join(str(v).replace(".", ",") for v in row) for row in part.tolist()]
-        written(tmp_path / f"{name}.csv", "größe;b;c\n" + "\n".join(lines), "latin-1")
+        text_written(tmp_path / f"{name}.csv", "größe;b;c\n" + "\n".join(lines), "latin-1")
     found = make(f"folder(path={str(tmp_path)!r}, decimal=',', encoding='latin-1')")
     assert np.array_equal(found, ROWS)
     assert found.names == ("größe", "b", "c")
@@ -128,7 +128,7 @@ def test_an_index_above_numbered_columns_is_no_row(tmp_path):
 
 
 def test_a_name_that_is_there_twice_can_be_left_out(tmp_path):
-    path = written(tmp_path / "x.csv", "a,b,a,c,\n1,2,3,4,\n5,6,7,8,\n")
+    path = text_written(tmp_path / "x.csv", "a,b,a,c,\n1,2,3,4,\n5,6,7,8,\n")
     assert np.array_equal(make(f"csv(path={path!r}, columns=['c', 'b'])"), [[4, 2], [8, 6]])
     message = r"must be named differently\. Got 'a' more than once, column 5 without a name\. Name them, each"
     with pytest.raises(DataError, match=message):
@@ -168,9 +168,9 @@ def test_files_of_other_endings_and_folders_are_explained(tmp_path):
 
 
 def test_a_comma_within_the_only_column_is_no_separator(tmp_path):
-    path = written(tmp_path / "x.csv", "weight, kg\n3,5\n4,25\n")
+    path = text_written(tmp_path / "x.csv", "weight, kg\n3,5\n4,25\n")
     assert np.array_equal(make(f"csv(path={path!r}, decimal=',')"), [[3.5], [4.25]])
-    path = written(tmp_path / "y.csv", "weight, kg\n3.5\n4.25\n")
+    path = text_written(tmp_path / "y.csv", "weight, kg\n3.5\n4.25\n")
     assert np.array_equal(make(f"csv(path={path!r}, sep=';')"), [[3.5], [4.25]])
 
 
@@ -194,7 +194,7 @@ HEADS = {
 def test_names_that_are_numbers_are_no_row(case, tmp_path):
     head, rows = HEADS[case]
     lines = "\n".join(",".join(f"{value:g}" for value in row) for row in rows)
-    path = written(tmp_path / "x.csv", f"{head}\n{lines}\n")
+    path = text_written(tmp_path / "x.csv", f"{head}\n{lines}\n")
     with pytest.raises(DataError, match=r"must be clearly names, or clearly values\. Got .*header=True\) or header=Fa"):
         make(path)
     named = make(f"csv(path={path!r}, header=True, beside={[''] if head.startswith(',') else []})")

@@ -15,11 +15,11 @@ def english(value):
     return f"{value}"
 
 
-def german(value):
+def german_number(value):
     return f"{value:,}".translate(str.maketrans(",.", ".,"))
 
 
-def write(path, head, rows, sep=",", number=english, above=""):
+def write_lines(path, head, rows, sep=",", number=english, above=""):
     lines = [sep.join(head), *(sep.join(map(number, row)) for row in rows.tolist())]
     path.write_text(above + "\n".join(lines) + "\n", encoding="utf-8")
     return path
@@ -27,8 +27,8 @@ def write(path, head, rows, sep=",", number=english, above=""):
 
 DIALECTS = {
     "commas": {},
-    "German": {"sep": ";", "number": german},
-    "Excel's line": {"sep": ";", "number": german, "above": "sep=;\n"},
+    "German": {"sep": ";", "number": german_number},
+    "Excel's line": {"sep": ";", "number": german_number, "above": "sep=;\n"},
     "tabs": {"sep": "\t"},
     "Excel's line with bars": {"sep": "|", "above": '"sep=|"\n'},
 }
@@ -36,7 +36,7 @@ DIALECTS = {
 
 def test_every_file_of_a_folder_has_its_own_dialect(tmp_path):
     for i, (name, dialect) in enumerate(DIALECTS.items()):
-        write(tmp_path / f"{i} {name}.csv", ["a", "b", "c"], ROWS, **dialect)
+        write_lines(tmp_path / f"{i} {name}.csv", ["a", "b", "c"], ROWS, **dialect)
     found = table(str(tmp_path))
     assert found.names == ("a", "b", "c")
     assert all(np.array_equal(part, ROWS) for part in found.parts)
@@ -102,7 +102,7 @@ def test_a_file_that_shows_its_decimals_is_read(case, tmp_path):
 
 
 def test_what_are_no_marks_is_refused(tmp_path):
-    write(tmp_path / "x.csv", ["a", "b"], ROWS[:, :2])
+    write_lines(tmp_path / "x.csv", ["a", "b"], ROWS[:, :2])
     path = str(tmp_path / "x.csv")
     for option in ("thousands='_'", "thousands=',', decimal=','"):
         with pytest.raises(ConfigError, match=r"^thousands must be '\.', ','.* Write thousands='\.'\.$"):
@@ -115,7 +115,7 @@ def test_true_and_false_are_numbers(tmp_path):
 
 
 def test_lines_of_separators_at_the_end_are_no_rows_and_said(tmp_path):
-    write(tmp_path / "x.csv", ["a", "b"], ROWS[:, :2], ";", german)
+    write_lines(tmp_path / "x.csv", ["a", "b"], ROWS[:, :2], ";", german_number)
     with (tmp_path / "x.csv").open("a") as file:
         file.write(";\n;\n")
     with pytest.warns(UserWarning, match=r"^Lines 32 to 33 of .*x\.csv hold separators only, .*: no rows\.$"):
@@ -125,38 +125,38 @@ def test_lines_of_separators_at_the_end_are_no_rows_and_said(tmp_path):
 
 
 @pytest.fixture
-def folder(tmp_path):
+def hospital_files(tmp_path):
     for i, name in enumerate(("bonn", "jena", "trier")):
-        write(tmp_path / f"{name}.csv", ["age", "lab_a", "lab_b"], ROWS[10 * i : 10 * i + 10])
+        write_lines(tmp_path / f"{name}.csv", ["age", "lab_a", "lab_b"], ROWS[10 * i : 10 * i + 10])
     (tmp_path / "trier.csv").write_text("age;word\nnothing of this;is read\n")
     text = (tmp_path / "jena.csv").read_text().splitlines()
     (tmp_path / "jena.csv").write_text("\n".join([f"{text[0]},note", *(f"{line},well" for line in text[1:])]))
     return str(tmp_path)
 
 
-def test_columns_and_files_are_left_out_by_name_or_pattern(folder):
-    found = table(folder, drop=["note", "lab_*"], without=["tri*"])
+def test_columns_and_files_are_left_out_by_name_or_pattern(hospital_files):
+    found = table(hospital_files, drop=["note", "lab_*"], without=["tri*"])
     assert found.names == ("age",)
     assert found.sites == ("bonn", "jena")
     assert np.array_equal(found.rows, ROWS[:20, :1])
-    spec = f"folder(path={folder!r}, drop=['note'], without=['trier.csv'])"
+    spec = f"folder(path={hospital_files!r}, drop=['note'], without=['trier.csv'])"
     assert np.array_equal(table(spec).rows, ROWS[:20])
     assert [part.site for part in parties(spec)] == ["bonn", "jena"]
-    assert table(f"{folder}/jena.csv", drop=["note", "age"]).names == ("lab_a", "lab_b")
+    assert table(f"{hospital_files}/jena.csv", drop=["note", "age"]).names == ("lab_a", "lab_b")
 
 
-def test_a_pattern_that_describes_nothing_is_refused(folder):
+def test_a_pattern_that_describes_nothing_is_refused(hospital_files):
     with pytest.raises(ConfigError, match=r"^The columns to leave out must be among age, .* Got 'nots'\. .*'note'"):
-        table(folder, drop=["nots"], without=["trier"])
+        table(hospital_files, drop=["nots"], without=["trier"])
     with pytest.raises(ConfigError, match=r"^The sites to leave out must be among bonn, .*Got 'koeln'\."):
-        table(folder, without=["koeln"])
+        table(hospital_files, without=["koeln"])
 
 
 @pytest.mark.slow
-def test_the_command_leaves_out_columns_and_sites(folder, tmp_path, capsys):
+def test_the_command_leaves_out_columns_and_sites(hospital_files, tmp_path, capsys):
     out = tmp_path / "out"
     options = ["--drop", "note,lab_b", "--without", "trier", "--components", 1, "--out", out]
-    assert flower_pca(capsys, "run", folder, *options)[0] == 0
+    assert flower_pca(capsys, "run", hospital_files, *options)[0] == 0
     result = PCAResult.load(out / "result.npz")
     assert result.feature_names_in_.tolist() == ["age", "lab_a"]
     assert sorted(result.site_names.values()) == ["bonn", "jena"]
@@ -164,7 +164,7 @@ def test_the_command_leaves_out_columns_and_sites(folder, tmp_path, capsys):
 
 @pytest.mark.slow
 def test_the_command_leaves_out_sites_of_a_column(tmp_path, capsys):
-    write(tmp_path / "x.csv", ["age", "bmi", "pulse", "site"], np.c_[ROWS, np.arange(30) % 3])
+    write_lines(tmp_path / "x.csv", ["age", "bmi", "pulse", "site"], np.c_[ROWS, np.arange(30) % 3])
     options = ["--partition", "by_column('site')", "--without", "2", "--components", 1, "--out", tmp_path / "out"]
     assert flower_pca(capsys, "run", tmp_path / "x.csv", *options)[0] == 0
     assert sorted(PCAResult.load(tmp_path / "out/result.npz").site_names.values()) == ["0", "1"]

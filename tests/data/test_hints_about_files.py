@@ -15,7 +15,7 @@ NAMES = ["age", "weight", "height", "glucose", "temperature", "platelets", "smok
 SITES = ("bonn", "jena", "trier")
 
 
-def patients(site, n=40):
+def patients_of(site, n=40):
     rng = np.random.default_rng(site)
     common = rng.standard_normal(n)
     age = np.rint(np.clip(rng.normal(52.0, 15.0, n), 18, 95))
@@ -31,15 +31,15 @@ def lines_of(rows, names=NAMES):
     return [",".join(names), *(",".join(f"{value:.12g}" for value in row) for row in rows)]
 
 
-def table(rows, names=NAMES):
+def table_lines(rows, names=NAMES):
     return lines_of(rows, names)
 
 
-def changed(column, change, rows=slice(None)):
+def column_changed(column, change, rows=slice(None)):
     """A site's file whose column is changed in some rows."""
 
     def fault(site):
-        found = patients(site)
+        found = patients_of(site)
         found[rows, NAMES.index(column)] = change(found[rows, NAMES.index(column)])
         return lines_of(found)
 
@@ -50,7 +50,7 @@ def cell(line, column, text):
     """A site's file with this text in a cell."""
 
     def fault(site):
-        lines = lines_of(patients(site))
+        lines = lines_of(patients_of(site))
         cells = lines[line - 1].split(",")
         cells[NAMES.index(column)] = text
         lines[line - 1] = ",".join(cells)
@@ -61,25 +61,25 @@ def cell(line, column, text):
 
 def with_line(text, at=None):
     def fault(site):
-        lines = lines_of(patients(site))
-        lines.insert(len(lines) if at is None else at, text if isinstance(text, str) else text(patients(site)))
+        lines = lines_of(patients_of(site))
+        lines.insert(len(lines) if at is None else at, text if isinstance(text, str) else text(patients_of(site)))
         return lines
 
     return fault
 
 
-def with_column(name, values):
-    return lambda site: lines_of(np.c_[patients(site), values(patients(site), site)], [*NAMES, name])
+def with_more_columns(name, values):
+    return lambda site: lines_of(np.c_[patients_of(site), values(patients_of(site), site)], [*NAMES, name])
 
 
-def total(rows):
+def totals_line(rows):
     return ",".join(f"{value:g}" for value in rows.sum(axis=0).round(1))
 
 
 def total_before_rounding(rows):
     """Of what the rows were before each number was rounded, as a spreadsheet adds it up."""
     before = rows + np.random.default_rng(3).uniform(-0.05, 0.05, rows.shape)
-    return total(np.where((rows % 1.0).any(axis=0), before, rows))
+    return totals_line(np.where((rows % 1.0).any(axis=0), before, rows))
 
 
 def mean(rows):
@@ -90,13 +90,13 @@ def days(rows, site):
     return 20240101 + 100 * (np.arange(len(rows)) % 12) + np.arange(len(rows)) % 28
 
 
-def german(site, number=lambda value: f"{value:g}".replace(".", ",")):
-    return [";".join(NAMES), *(";".join(map(number, row)) for row in patients(site))]
+def german_lines(site, number=lambda value: f"{value:g}".replace(".", ",")):
+    return [";".join(NAMES), *(";".join(map(number, row)) for row in patients_of(site))]
 
 
 def thousand(site):
     """All numbers a thousand times as large, with points between thousands and no decimals."""
-    values = np.rint(patients(site) * 10.0 + 900.0)
+    values = np.rint(patients_of(site) * 10.0 + 900.0)
     return [";".join(NAMES), *(";".join(f"{value:,.0f}".replace(",", ".") for value in row) for row in values)]
 
 
@@ -105,23 +105,23 @@ FAULTS = {
     "-999": (cell(6, "glucose", "-999"), r"hint: Column glucose holds -999 1 time.* line 6 of .*jena\.csv"),
     "9999": (cell(9, "platelets", "9999"), r"hint: Column platelets holds 9999 1 time.* line 9 of .*jena\.csv"),
     "999 in several rows": (
-        changed("weight", lambda w: 999.0, slice(4, 7)),
+        column_changed("weight", lambda w: 999.0, slice(4, 7)),
         r"hint: Column weight holds 999 3 times.*line 6 of .*jena\.csv",
     ),
     "888 in several rows": (
-        changed("glucose", lambda g: 888.0, slice(4, 7)),
+        column_changed("glucose", lambda g: 888.0, slice(4, 7)),
         r"hint: Column glucose holds 888 3 times.*line 6 of .*jena\.csv",
     ),
     "one -99": (cell(6, "glucose", "-99"), r"hint: Column glucose holds -99 1 time.* line 6 of .*jena\.csv"),
     "-9 for a word": (
-        changed("smoker", lambda s: -9.0, slice(2, 4)),
+        column_changed("smoker", lambda s: -9.0, slice(2, 4)),
         r"hint: Column smoker holds -9 2 times.*line 4 of .*jena\.csv",
     ),
     "0 for a gap": (
-        changed("temperature", lambda t: 0.0, slice(10, 12)),
+        column_changed("temperature", lambda t: 0.0, slice(10, 12)),
         r"hint: Column temperature holds 0 2 times.*line 12 of .*jena\.csv",
     ),
-    "a line of totals": (with_line(total), r"hint: Line 42 of .*jena\.csv is the sum of the lines above it"),
+    "a line of totals": (with_line(totals_line), r"hint: Line 42 of .*jena\.csv is the sum of the lines above it"),
     "a line of totals of more decimals": (
         with_line(total_before_rounding),
         r"hint: Line 42 of .*jena\.csv is the sum of the lines above it",
@@ -132,76 +132,76 @@ FAULTS = {
         r"error: .*jena\.csv.*'Total' in column age \(line 42\)",
     ),
     "empty lines of Excel": (
-        lambda site: [*lines_of(patients(site)), ",,,,,,", ",,,,,,"],
+        lambda site: [*lines_of(patients_of(site)), ",,,,,,", ",,,,,,"],
         r"hint: Lines 42 to 43 of .*jena\.csv hold separators only",
     ),
     "an empty line between others": (with_line(",,,,,,", 7), r"hint: Line 8 of .*jena\.csv holds no value"),
-    "the file of another site": (lambda site: lines_of(patients(0)), r"hint: jena holds the same rows as bonn"),
+    "the file of another site": (lambda site: lines_of(patients_of(0)), r"hint: jena holds the same rows as bonn"),
     "rows of another site": (
-        lambda site: lines_of(np.r_[patients(site), patients(0)[5:20]]),
+        lambda site: lines_of(np.r_[patients_of(site), patients_of(0)[5:20]]),
         r"hint: 15 rows of jena are rows of bonn as well.*line 42 of .*jena\.csv",
     ),
     "rows twice": (
-        lambda site: lines_of(np.r_[patients(site), patients(site)]),
+        lambda site: lines_of(np.r_[patients_of(site), patients_of(site)]),
         r"hint: 40 rows of jena are there twice: the first is line 42 of .*jena\.csv",
     ),
     "a column twice": (
         "all",
-        with_column("mass", lambda rows, site: rows[:, 1]),
+        with_more_columns("mass", lambda rows, site: rows[:, 1]),
         r"hint: Column (weight|mass) holds the same values",
     ),
     "a column in two units": (
         "all",
-        with_column("stones", lambda rows, site: rows[:, 1] / 8.0),
+        with_more_columns("stones", lambda rows, site: rows[:, 1] / 8.0),
         r"hint: Column (weight|stones) is the same, in another unit, as column (stones|weight)",
     ),
-    "dates": ("all", with_column("visit", days), r"hint: Column visit holds dates such as 20240101, as numbers"),
+    "dates": ("all", with_more_columns("visit", days), r"hint: Column visit holds dates such as 20240101, as numbers"),
     "dates of Excel": (
         "all",
-        with_column("admission_date", lambda rows, site: 45000 + 7 * np.arange(len(rows)) % 300),
+        with_more_columns("admission_date", lambda rows, site: 45000 + 7 * np.arange(len(rows)) % 300),
         r"hint: Column admission_date holds days as Excel counts them",
     ),
     "seconds": (
         "all",
-        with_column("taken", lambda rows, site: 1.7e9 + 86413 * (np.arange(len(rows)) % 37)),
+        with_more_columns("taken", lambda rows, site: 1.7e9 + 86413 * (np.arange(len(rows)) % 37)),
         r"hint: Column taken holds times in seconds since 1970",
     ),
     "dates as text": (cell(5, "age", "2024-01-31"), r"error: .*jena\.csv.*'2024-01-31' in column age \(line 5\)"),
     "numbers of patients": (
         "all",
-        with_column("patient_id", lambda rows, site: 7000 + 13 * np.arange(len(rows)) + 1000 * site),
+        with_more_columns("patient_id", lambda rows, site: 7000 + 13 * np.arange(len(rows)) + 1000 * site),
         r"hint: Column patient_id holds whole numbers, no two alike",
     ),
     "numbered rows": (
         "all",
-        with_column("n", lambda rows, site: np.arange(len(rows)) + 1),
+        with_more_columns("n", lambda rows, site: np.arange(len(rows)) + 1),
         r"hint: Column n holds whole numbers, no two alike, which go up by one",
     ),
     "mmol/l": (
-        changed("glucose", lambda g: np.round(g / 18.016, 1)),
+        column_changed("glucose", lambda g: np.round(g / 18.016, 1)),
         r"hint: Column glucose looks as if jena had other units.*mmol/l of glucose",
     ),
     "Fahrenheit": (
-        changed("temperature", lambda t: np.round(1.8 * t + 32.0, 1)),
+        column_changed("temperature", lambda t: np.round(1.8 * t + 32.0, 1)),
         r"hint: Column temperature looks as if jena had other units.*Fahrenheit",
     ),
     "pounds": (
-        changed("weight", lambda w: np.round(2.20462 * w, 1)),
+        column_changed("weight", lambda w: np.round(2.20462 * w, 1)),
         r"hint: Column weight looks as if jena had other units.*pounds",
     ),
     "metres": (
-        changed("height", lambda h: h / 100.0),
+        column_changed("height", lambda h: h / 100.0),
         r"hint: Column height looks as if jena had other units.*a factor of 100",
     ),
     "a default": (
-        changed("platelets", lambda p: 100.0),
+        column_changed("platelets", lambda p: 100.0),
         r"hint: Column platelets is 100 in all rows of jena, and hardly ever elsewhere",
     ),
     "an empty column": (
-        lambda site: [re.sub(r"^(\d+),[^,]*,", r"\1,,", line) for line in lines_of(patients(site))],
+        lambda site: [re.sub(r"^(\d+),[^,]*,", r"\1,,", line) for line in lines_of(patients_of(site))],
         r"hint: Column weight has no value at jena",
     ),
-    "a site of two rows": (lambda site: lines_of(patients(site, 2)), r"hint: Jena has 2 rows: what they send is near"),
+    "a site of two rows": (lambda site: lines_of(patients_of(site, 2)), r"hint: Jena has 2 rows: what they send is"),
     "a point between thousands": (thousand, r"error: .*jena\.csv must be clear about decimals.*'1\.\d+' in column age"),
     "commas between thousands": (cell(4, "platelets", '"1 008"'), r"error: .*'1 008' in column platelets \(line 4\)"),
     "a decimal comma among points": (cell(4, "weight", '"76,5"'), r"error: .*'76,5' in column weight \(line 4\)"),
@@ -216,23 +216,23 @@ FAULTS = {
         with_line("years,kg,cm,mg/dl,C,G/l,-", 1), r"error: .*'years' in column age \(line 2\) among numbers"
     ),
     "a title above the names": (
-        lambda site: ["Export 2024-05-01", *lines_of(patients(site))],
+        lambda site: ["Export 2024-05-01", *lines_of(patients_of(site))],
         r"error: Line 2 of .*jena\.csv must be of 1 cell, .*take away what stands above the names",
     ),
     "a name twice": (
-        lambda site: [lines_of(patients(site))[0].replace("glucose", "weight"), *lines_of(patients(site))[1:]],
+        lambda site: [lines_of(patients_of(site))[0].replace("glucose", "weight"), *lines_of(patients_of(site))[1:]],
         r"error: The columns of .*jena\.csv must be named differently\. Got 'weight' more than once",
     ),
     "a cell too many": (with_line("1,2,3,4,5,6,7,8", 9), r"error: Line 10 of .*jena\.csv must be of 7 cells"),
-    "another name": (lambda site: ["Age" + lines_of(patients(site))[0][3:], *lines_of(patients(site))[1:]],
+    "another name": (lambda site: ["Age" + lines_of(patients_of(site))[0][3:], *lines_of(patients_of(site))[1:]],
                      r"error: The columns of .*jena\.csv.*'age' and 'Age' differ only by case"),
 }  # fmt: skip
 
 
-def write(folder, fault=None, whose="jena"):
+def write_folder(folder, fault=None, whose="jena"):
     folder.mkdir()
     for i, site in enumerate(SITES):
-        lines = fault(i) if fault is not None and whose in (site, "all") else lines_of(patients(i))
+        lines = fault(i) if fault is not None and whose in (site, "all") else lines_of(patients_of(i))
         (folder / f"{site}.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
     return folder
 
@@ -241,7 +241,7 @@ def write(folder, fault=None, whose="jena"):
 @pytest.mark.parametrize("case", FAULTS)
 def test_a_fault_is_named_with_its_file_and_line_or_column(case, tmp_path, capsys):
     *whose, fault, said = FAULTS[case]
-    folder = write(tmp_path / "sites", fault, *whose)
+    folder = write_folder(tmp_path / "sites", fault, *whose)
     code, out, err = flower_pca(capsys, "check", folder)
     assert re.search(said, out), out
     assert not err
@@ -253,7 +253,7 @@ def test_a_fault_is_named_with_its_file_and_line_or_column(case, tmp_path, capsy
 
 
 def test_the_same_file_twice_is_named(tmp_path, capsys):
-    folder = write(tmp_path / "sites")
+    folder = write_folder(tmp_path / "sites")
     (folder / "bonn (1).csv").write_text((folder / "bonn.csv").read_text())
     assert "Bonn (1) holds" not in flower_pca(capsys, "check", folder, "--without", "bonn (1)")[1]
     _, out, _ = flower_pca(capsys, "check", folder)
@@ -261,19 +261,19 @@ def test_the_same_file_twice_is_named(tmp_path, capsys):
 
 
 CLEAN = {
-    "as they are": lambda site: lines_of(patients(site)),
-    "German": german,
-    "other people": lambda site: lines_of(patients(site) * [1.15, 1.1, 1, 1.1, 1, 1, 1]),
-    "without rare kinds": lambda site: lines_of(patients(site) * [1, 1, 1, 1, 1, 1, 0]),
+    "as they are": lambda site: lines_of(patients_of(site)),
+    "German": german_lines,
+    "other people": lambda site: lines_of(patients_of(site) * [1.15, 1.1, 1, 1.1, 1, 1, 1]),
+    "without rare kinds": lambda site: lines_of(patients_of(site) * [1, 1, 1, 1, 1, 1, 0]),
     "gaps": cell(8, "glucose", ""),
-    "few rows": lambda site: lines_of(patients(site, 9)),
-    "one column": lambda site: lines_of(patients(site)[:, :1], NAMES[:1]),
+    "few rows": lambda site: lines_of(patients_of(site, 9)),
+    "one column": lambda site: lines_of(patients_of(site)[:, :1], NAMES[:1]),
 }
 
 
 @pytest.mark.parametrize("case", CLEAN)
 def test_nothing_is_said_of_clean_files(case, tmp_path, capsys):
-    folder = write(tmp_path / "sites", CLEAN[case], "all" if case == "one column" else "jena")
+    folder = write_folder(tmp_path / "sites", CLEAN[case], "all" if case == "one column" else "jena")
     code, out, err = flower_pca(capsys, "check", folder)
     assert (code, err) == (0, "")
     assert re.fullmatch(r"0 errors and 0 hints about \d+ rows at 3 sites\n", out)
@@ -314,14 +314,14 @@ def test_ordinary_sites_are_hardly_ever_accused(seed):
 
 
 def test_a_file_by_itself_is_one_site(tmp_path, capsys):
-    folder = write(tmp_path / "sites")
+    folder = write_folder(tmp_path / "sites")
     assert flower_pca(capsys, "check", folder / "bonn.csv")[1] == "0 errors and 0 hints about 40 rows at 1 site\n"
     assert "Client 0 has 2 rows" in flower_pca(capsys, "check", folder / "bonn.csv", "--clients", 20)[1]
 
 
-def with_words(site, fault=""):
+def with_wards(site, fault=""):
     """A file's lines with the ward and the name of each patient, and a 999 in the age of one."""
-    lines = lines_of(patients(site))
+    lines = lines_of(patients_of(site))
     wards, first = ["medicine", "surgery", "eye"], [lines[0] + ",ward,name"]
     rows = [f"{line},{wards[i % 3]},patient {site} {i}" for i, line in enumerate(lines[1:])]
     rows[4] = ",".join(["999", *rows[4].split(",")[1:]])
@@ -331,7 +331,7 @@ def with_words(site, fault=""):
 
 
 def test_columns_of_words_are_named_and_the_others_looked_into(tmp_path, capsys):
-    folder = write(tmp_path / "sites", with_words, "all")
+    folder = write_folder(tmp_path / "sites", with_wards, "all")
     code, out, err = flower_pca(capsys, "check", folder)
     assert (code, err) == (2, "")
     errors, hints = ([line for line in out.splitlines() if line.startswith(f"{kind}: ")] for kind in ("error", "hint"))
@@ -350,7 +350,7 @@ def test_columns_of_words_are_named_and_the_others_looked_into(tmp_path, capsys)
 
 
 def test_a_column_with_words_among_its_numbers_at_one_site_keeps_no_other_from_being_looked_into(tmp_path, capsys):
-    folder = write(tmp_path / "sites", lambda site: with_words(site, "unknown" if site == 2 else ""), "all")
+    folder = write_folder(tmp_path / "sites", lambda site: with_wards(site, "unknown" if site == 2 else ""), "all")
     code, out, _ = flower_pca(capsys, "check", folder, "--drop", "name,ward")
     assert code == 2
     assert out.count("error: ") == 1
@@ -360,7 +360,7 @@ def test_a_column_with_words_among_its_numbers_at_one_site_keeps_no_other_from_b
 
 
 def test_simulate_names_the_site_and_the_row_of_data_frames():
-    frames = {site: pd.DataFrame(patients(i), columns=NAMES) for i, site in enumerate(SITES)}
+    frames = {site: pd.DataFrame(patients_of(i), columns=NAMES) for i, site in enumerate(SITES)}
     frames["jena"].loc[3, "glucose"] = -999.0
     (hint,) = simulate("krylov", frames, n_components=2, scale="std").hints
     assert hint.startswith("Column glucose holds -999 1 time, far from all other values: the first is row 3")
@@ -370,7 +370,7 @@ def test_simulate_names_the_site_and_the_row_of_data_frames():
 
 def test_a_site_without_a_value_hides_no_other_in_other_units():
     names = ("bonn", "jena", "trier", "ulm")
-    frames = {name: pd.DataFrame(patients(i), columns=NAMES) for i, name in enumerate(names)}
+    frames = {name: pd.DataFrame(patients_of(i), columns=NAMES) for i, name in enumerate(names)}
     frames["bonn"]["glucose"] = np.nan
     frames["jena"]["glucose"] /= 18.016
     found = simulate(

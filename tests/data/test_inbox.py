@@ -15,13 +15,13 @@ from flower_pca.simulation.backend import Ray
 NAMES = "a,b,c,d"
 
 
-def write(folder, name, rows, names=NAMES):
+def write_batch(folder, name, rows, names=NAMES):
     folder.mkdir(exist_ok=True)
     np.savetxt(folder / name, rows, delimiter=",", header=names, comments="", fmt="%.17g")
     os.utime(folder / name, (1e9, 1e9))  # at rest for long
 
 
-def batches(count, rows=6, seed=0):
+def arriving_batches(count, rows=6, seed=0):
     rng = np.random.default_rng(seed)
     plane = rng.standard_normal((2, 4))
     noise = 0.01 * rng.standard_normal((count, rows, 4))
@@ -29,12 +29,12 @@ def batches(count, rows=6, seed=0):
 
 
 @pytest.fixture
-def said():
+def heard():
     return []
 
 
 @pytest.fixture
-def inbox(tmp_path, said):
+def inbox(tmp_path, heard):
     """Makes inboxes that look often; once nothing is there they do what is next in `then`, and close at its end."""
 
     def make(*then, folder=tmp_path, **more):
@@ -44,18 +44,18 @@ def inbox(tmp_path, said):
             do = next(following, None)
             made.close() if do is None else do()
 
-        made = Inbox(folder, interval=0.01, say=said.append, on_wait=on_wait, **more)
+        made = Inbox(folder, interval=0.01, say=heard.append, on_wait=on_wait, **more)
         return made
 
     return make
 
 
 def test_files_are_batches_by_folders_of_sites(tmp_path, inbox):
-    X, Y = batches(3), batches(2, seed=1)
+    X, Y = arriving_batches(3), arriving_batches(2, seed=1)
     for i, rows in enumerate(X):
-        write(tmp_path / "north", f"day{i + 9}.csv", rows)  # day10 after day9
-    write(tmp_path / "west", "day1.csv", Y[0])
-    made = inbox(lambda: write(tmp_path / "west", "late.csv", Y[1]))
+        write_batch(tmp_path / "north", f"day{i + 9}.csv", rows)  # day10 after day9
+    write_batch(tmp_path / "west", "day1.csv", Y[0])
+    made = inbox(lambda: write_batch(tmp_path / "west", "late.csv", Y[1]))
     assert made.sites == ("north", "west")
     result = track("st_miss", made.streams(), n_components=2)
     wanted = track("st_miss", [[*list(X), None], [Y[0], None, None, Y[1]]], n_components=2)
@@ -67,17 +67,17 @@ def test_files_are_batches_by_folders_of_sites(tmp_path, inbox):
 
 def test_sites_by_the_names_of_files(tmp_path, inbox):
     for name in ("north_1.csv", "site2_2026-11-23.csv", "2026_11.csv"):
-        write(tmp_path, name, batches(1)[0])
-    write(tmp_path, "notes.txt", batches(1)[0])
+        write_batch(tmp_path, name, arriving_batches(1)[0])
+    write_batch(tmp_path, "notes.txt", arriving_batches(1)[0])
     made = inbox()
     assert made.sites == ("", "north", "site2")
     assert track("st_miss", made.streams(), n_components=2).rows_.tolist() == [18]
 
 
 def test_a_file_that_grows_is_left_until_it_has_come_to_rest(tmp_path, inbox):
-    rows, file = batches(2), tmp_path / "a_1.csv"
-    write(tmp_path, "a_0.csv", rows[0])
-    write(tmp_path, "a_1.csv", rows[1][:2])
+    rows, file = arriving_batches(2), tmp_path / "a_1.csv"
+    write_batch(tmp_path, "a_0.csv", rows[0])
+    write_batch(tmp_path, "a_1.csv", rows[1][:2])
     made, looks = inbox(*[lambda: None] * 5), []
 
     def ready(known, look=made._ready):
@@ -91,30 +91,30 @@ def test_a_file_that_grows_is_left_until_it_has_come_to_rest(tmp_path, inbox):
     assert track("st_miss", made.streams(), n_components=2).rows_.tolist() == [6, 5]
 
 
-def test_what_cannot_be_read_is_said_once_and_read_when_it_is_mended(tmp_path, inbox, said):
-    rows = batches(4)
-    write(tmp_path, "a_0.csv", rows[0])
+def test_what_cannot_be_read_is_said_once_and_read_when_it_is_mended(tmp_path, inbox, heard):
+    rows = arriving_batches(4)
+    write_batch(tmp_path, "a_0.csv", rows[0])
     (tmp_path / "a_1.csv").write_text(f"{NAMES}\n1,2,3,4\n1,2,much,4\n")
-    write(tmp_path, "a_2.csv", rows[1], names="a,b,c,other")
-    write(tmp_path, "a_3.csv", rows[2])
+    write_batch(tmp_path, "a_2.csv", rows[1], names="a,b,c,other")
+    write_batch(tmp_path, "a_3.csv", rows[2])
     (tmp_path / "a_4.npy").write_bytes(b"half")
     for name in ("a_1.csv", "a_4.npy"):
         os.utime(tmp_path / name, (1e9, 1e9))
 
     def mend():
-        write(tmp_path, "a_1.csv", rows[3])  # of another size
+        write_batch(tmp_path, "a_1.csv", rows[3])  # of another size
 
     result = track("st_miss", inbox(mend).streams(), n_components=2)
     assert result.rows_.tolist() == [6, 6, 6]
-    assert [words.split(" is left until it changes. ")[0] for words in said] == ["a_1.csv", "a_2.csv", "a_4.npy"]
-    assert "'much' in column c (line 3)" in said[0]
-    assert "other" in said[1]
+    assert [words.split(" is left until it changes. ")[0] for words in heard] == ["a_1.csv", "a_2.csv", "a_4.npy"]
+    assert "'much' in column c (line 3)" in heard[0]
+    assert "other" in heard[1]
 
 
-def test_files_may_go_away_and_come_back(tmp_path, inbox, said):
-    rows = batches(2)
-    write(tmp_path / "a", "0.csv", rows[0])
-    write(tmp_path / "a", "1.csv", rows[1])
+def test_files_may_go_away_and_come_back(tmp_path, inbox, heard):
+    rows = arriving_batches(2)
+    write_batch(tmp_path / "a", "0.csv", rows[0])
+    write_batch(tmp_path / "a", "1.csv", rows[1])
     file = tmp_path / "a" / "0.csv"
     text = file.read_text()
     made = inbox(file.unlink, lambda: file.write_text(text))
@@ -127,17 +127,17 @@ def test_files_may_go_away_and_come_back(tmp_path, inbox, said):
 
     made._table = gone
     assert track("st_miss", made.streams(), n_components=2).rows_.tolist() == [6]
-    assert not said
+    assert not heard
 
 
 def test_a_killed_run_goes_on_with_no_file_twice_and_none_lost(tmp_path, inbox):
     class StopError(Exception):
         pass
 
-    rows, folder = batches(6), tmp_path / "in"
+    rows, folder = arriving_batches(6), tmp_path / "in"
     for i in range(4):
-        write(folder, f"a_{i}.csv", rows[i])
-        write(folder, f"b_{i}.csv", rows[i][:3])
+        write_batch(folder, f"a_{i}.csv", rows[i])
+        write_batch(folder, f"b_{i}.csv", rows[i][:3])
     messages = []
     wanted = track("st_miss", inbox(folder=folder).streams(), n_components=2, on_round=messages.append)
     for stop in range(1, len(messages)):
@@ -157,7 +157,7 @@ def test_a_killed_run_goes_on_with_no_file_twice_and_none_lost(tmp_path, inbox):
 
 
 def test_two_runs_may_follow_one_folder_but_not_with_one_checkpoint(tmp_path, inbox):
-    write(tmp_path / "in", "a_0.csv", batches(1)[0])
+    write_batch(tmp_path / "in", "a_0.csv", arriving_batches(1)[0])
     first, second = (inbox(folder=tmp_path / "in").streams() for _ in range(2))
     seen = []
 
@@ -172,9 +172,9 @@ def test_two_runs_may_follow_one_folder_but_not_with_one_checkpoint(tmp_path, in
 
 
 def test_small_files_wait_for_the_next_ones(tmp_path, inbox):
-    rows = batches(5, rows=2)
+    rows = arriving_batches(5, rows=2)
     for i in range(5):
-        write(tmp_path, f"a_{i}.csv", rows[i], names=NAMES if i % 2 else "b,a,c,d")
+        write_batch(tmp_path, f"a_{i}.csv", rows[i], names=NAMES if i % 2 else "b,a,c,d")
     result = track("st_miss", inbox(batch=4).streams(), n_components=2)
     assert result.rows_.tolist() == [4, 4]
 
@@ -182,7 +182,7 @@ def test_small_files_wait_for_the_next_ones(tmp_path, inbox):
 @pytest.mark.parametrize("mask", [False, True])
 def test_a_first_step_with_few_rows_pools(mask):
     """One row at each client is fewer than the components: they are put before the next ones."""
-    rows = batches(4, rows=1, seed=3)
+    rows = arriving_batches(4, rows=1, seed=3)
     clients = [[row + 0.1 * k for row in rows] for k in range(2)]
     result = track("st_miss", clients, n_components=3, mask=mask)
     assert result.rows_.tolist() == [4, 2, 2]
@@ -198,7 +198,7 @@ def test_a_run_that_pools_goes_on_where_it_was_stopped(tmp_path):
     def stop(run):
         raise StopError
 
-    clients, given = [list(batches(5, rows=1))], {"n_components": 3, "checkpoint": tmp_path / "c.npz"}
+    clients, given = [list(arriving_batches(5, rows=1))], {"n_components": 3, "checkpoint": tmp_path / "c.npz"}
     with pytest.raises(StopError):
         track("st_miss", clients, on_round=stop, **given)
     for _ in range(2):  # the second step has begun by then, beside the rows of the first
@@ -210,28 +210,28 @@ def test_a_run_that_pools_goes_on_where_it_was_stopped(tmp_path):
 
 
 def test_columns_are_chosen_and_left_out(tmp_path, inbox):
-    rows = batches(1)[0]
-    write(tmp_path, "a_0.csv", rows)
+    rows = arriving_batches(1)[0]
+    write_batch(tmp_path, "a_0.csv", rows)
     assert track("st_miss", inbox(drop=["d"]).streams(), n_components=2).n_features_in_ == 3
     chosen = track("st_miss", inbox(columns=("c", "a")).streams(), n_components=2)
     assert chosen.feature_names_in_.tolist() == ["a", "c"]
 
 
-def test_a_site_that_comes_later_is_said_unless_it_was_named(tmp_path, inbox, said):
-    write(tmp_path, "a_0.csv", batches(1)[0])
+def test_a_site_that_comes_later_is_said_unless_it_was_named(tmp_path, inbox, heard):
+    write_batch(tmp_path, "a_0.csv", arriving_batches(1)[0])
 
     def more():
-        write(tmp_path, "b_0.csv", batches(1)[0])
+        write_batch(tmp_path, "b_0.csv", arriving_batches(1)[0])
 
     assert track("st_miss", inbox(more).streams(), n_components=2).rows_.tolist() == [6]
-    assert said == ["b_0.csv is of b, which was no site when the run began: its files are left."]
+    assert heard == ["b_0.csv is of b, which was no site when the run began: its files are left."]
     (tmp_path / "b_0.csv").unlink()
     named = inbox(more, sites=("a", "b")).streams()
     assert track("st_miss", named, n_components=2).rows_.tolist() == [6, 6]
 
 
 def test_close_ends_a_wait_from_another_thread(tmp_path):
-    write(tmp_path, "a_0.csv", batches(1)[0])
+    write_batch(tmp_path, "a_0.csv", arriving_batches(1)[0])
     began = threading.Event()
     made = Inbox(tmp_path, interval=60, on_wait=began.set)
     file = tmp_path / "a_0.csv"

@@ -22,7 +22,7 @@ def test_scikit_learns_sets(name):
 
 
 @pytest.fixture
-def local(tmp_path, monkeypatch):
+def local_set(tmp_path, monkeypatch):
     """A data set as the loader finds it in a folder; it is imported here, as it warns."""
     monkeypatch.setenv("HF_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
@@ -39,22 +39,22 @@ def local(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_local_set_of_hugging_face(local):
+def test_a_local_set_of_hugging_face(local_set):
     wanted = np.array([[0.5 * i, i, i + 1, i] for i in range(6)])
-    found = table(f"hugging_face({local!r})", beside=["site"])
+    found = table(f"hugging_face({local_set!r})", beside=["site"])
     assert np.array_equal(found.rows, wanted)
     assert [len(part) for part in partition.deal(found, "by_column('site')")] == [3, 3]
-    chosen = table(f"hugging_face(name={local!r}, columns=['z', 'x'])")
+    chosen = table(f"hugging_face(name={local_set!r}, columns=['z', 'x'])")
     assert chosen.names == ("z", "x")
     assert np.array_equal(chosen.rows, wanted[:, [3, 0]])
     with pytest.raises(DataError, match=r"must be numbers\. Got 's0' in column site\."):
-        make(f"hugging_face(name={local!r})")
+        make(f"hugging_face(name={local_set!r})")
     with pytest.raises(ConfigError, match=r"must be there, for all that are asked for\. Got none called 'w'"):
-        make(f"hugging_face(name={local!r}, columns=['w'])")
+        make(f"hugging_face(name={local_set!r}, columns=['w'])")
 
 
 @pytest.mark.slow
-def test_what_cannot_be_loaded_is_named(local):
-    for text in (f"hugging_face({local + '-none'!r})", f"hugging_face({local!r}, split='test')"):
+def test_what_cannot_be_loaded_is_named(local_set):
+    for text in (f"hugging_face({local_set + '-none'!r})", f"hugging_face({local_set!r}, split='test')"):
         with pytest.raises(DataError, match=r"^The data set .* must be one that can be loaded\. Got "):
             make(text)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from builders import dense
 from cases import every
 from scipy import sparse
 
@@ -14,7 +15,7 @@ X = np.random.default_rng(0).standard_normal((20, 4)).round(3)
 S = sparse.csr_array(sparse.random(20, 4, density=0.4, random_state=np.random.default_rng(1)))
 
 
-def written(folder, name):
+def source_written(folder, name):
     """A file of the source's kind that holds X, or S."""
     path = folder / f"x.{'npz' if name == 'sparse' else name}"
     if name == "npy":
@@ -41,21 +42,17 @@ def test_every_source_is_tested():
     assert set(SOURCES) == {*FILES, *ELSEWHERE}
 
 
-def dense(rows):
-    return rows.toarray() if sparse.issparse(rows) else np.asarray(rows)
-
-
 @pytest.mark.parametrize("bare", [True, False])
 @pytest.mark.parametrize("name", FILES)
 def test_it_gives_back_what_was_written(name, bare, tmp_path):
-    path = written(tmp_path, name)
+    path = source_written(tmp_path, name)
     rows = make(str(path) if bare else f"{name}(path={str(path)!r})")
     assert np.array_equal(dense(rows), S.toarray() if name == "sparse" else X)
     assert LocalData(rows).n == 20
 
 
 def test_npy_stays_on_disk_and_so_does_a_run_of_its_rows(tmp_path):
-    rows = make(str(written(tmp_path, "npy")))
+    rows = make(str(source_written(tmp_path, "npy")))
     assert isinstance(rows, np.memmap)
     run = take(rows, np.arange(3, 9))
     assert isinstance(run, np.memmap)
@@ -70,7 +67,7 @@ def test_take_takes_these_rows(rows, index):
 
 
 def test_a_home_folder_and_a_relative_path_are_understood(tmp_path, monkeypatch):
-    written(tmp_path, "npy")
+    source_written(tmp_path, "npy")
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     assert np.array_equal(make("~/x.npy"), X)
@@ -78,7 +75,7 @@ def test_a_home_folder_and_a_relative_path_are_understood(tmp_path, monkeypatch)
 
 
 def test_npz_gives_the_array_that_is_asked_for(tmp_path):
-    path = written(tmp_path, "npz")
+    path = source_written(tmp_path, "npz")
     with pytest.raises(DataError, match=r"^The data of .* must be a table\. Got 1 dimension\."):
         make(f"npz(path={str(path)!r}, key='y')")
     with pytest.raises(ConfigError, match=r"x\.npz must be one of X, y\. Got 'Z'\. Write npz\(path='.*', key='X'\)\.$"):
@@ -150,7 +147,7 @@ def test_a_broken_file_is_named(name, content, tmp_path):
 def test_a_file_of_another_kind_is_named(name, other, tmp_path):
     if name == other:
         return
-    path = written(tmp_path, other)
+    path = source_written(tmp_path, other)
     if name == "csv" and other == "svmlight":
         return  # a table of one column of text, see below
     with pytest.raises((DataError, ConfigError), match=r"/x\.(npy|npz|csv|parquet|svmlight) must be "):

@@ -17,7 +17,7 @@ NOISE_SEED = 3  # of the nodes, as in the trial's app
 
 
 @dataclass(frozen=True)
-class Asked:
+class AskedThere:
     """A run of an algorithm, or of a tracker at nodes whose rows are streams.
 
     Args:
@@ -96,10 +96,10 @@ class Asked:
 
 def remembering(shards):
     """All runs of which nodes keep something; masked ones only of what is no good where that is lost, and trackers."""
-    every = [Asked(name, shards) for name in (*registry.ALGORITHMS, *registry.TRACKERS)]
+    every = [AskedThere(name, shards) for name in (*registry.ALGORITHMS, *registry.TRACKERS)]
     plain = [asked for asked in every if asked.remembers]
     masked = [
-        Asked(asked.name, shards, mask=True)
+        AskedThere(asked.name, shards, mask=True)
         for asked in plain
         if asked.tracks or registry.ALGORITHMS[asked.name].remembers
     ]

@@ -41,12 +41,12 @@ def dockerfile(name):
     return [line.split(" ", 1) for line in text.splitlines() if line and not line.startswith("#")]
 
 
-def built(name):
+def dockerfile_of(name):
     """The Dockerfile of a service."""
     return dockerfile(SERVICES["superlink" if name == "run" else name]["build"]["dockerfile"])
 
 
-def told(instructions, word):
+def said_with(instructions, word):
     return [rest for first, rest in instructions if first == word]
 
 
@@ -58,7 +58,7 @@ class Containers:
         self.port, *ports = free_ports(1 + len(NODES))
         self.ports = dict(zip(NODES, ports, strict=True))
         self.running = {}
-        for line in told(built("run"), "COPY"):  # what the image has beside its environment
+        for line in said_with(dockerfile_of("run"), "COPY"):  # what the image has beside its environment
             source, target = line.split()[-2:]
             if target.startswith("/opt/app"):
                 copy = shutil.copytree if (ROOT / source).is_dir() else shutil.copy
@@ -80,13 +80,13 @@ class Containers:
         return self.folder / name / "flwr"
 
     def start(self, name):
-        instructions, service = built(name), SERVICES[name]
+        instructions, service = dockerfile_of(name), SERVICES[name]
         programs = Path(sys.executable).parent if name == MEASURED else self.programs
-        (program,) = service.get("entrypoint", [])[:1] or [yaml.safe_load(told(instructions, "ENTRYPOINT")[0])[0]]
+        (program,) = service.get("entrypoint", [])[:1] or [yaml.safe_load(said_with(instructions, "ENTRYPOINT")[0])[0]]
         words = [program, *service.get("entrypoint", [])[1:], *service["command"]]
         words = [self.here(name, word) for word in words]
         words += [f"--port={self.ports[name]}"] if name in NODES else []  # of a container each has its own
-        given = dict(pair.split("=", 1) for pair in shlex.split(told(instructions, "ENV")[-1]))
+        given = dict(pair.split("=", 1) for pair in shlex.split(said_with(instructions, "ENV")[-1]))
         given |= {"HOME": str(self.folder / name), "FLWR_HOME": str(self.home(name))}
         given["PATH"] = f"{programs}{os.pathsep}{os.environ['PATH']}"
         self.home(name).mkdir(parents=True, exist_ok=True)
@@ -195,18 +195,18 @@ def test_the_federation_of_the_compose_file_goes_on_where_its_superlink_was_kill
 @pytest.mark.parametrize("name", ["node", "server"])
 def test_an_image_is_of_the_wheel_and_of_files_that_are_there(name):
     instructions = dockerfile(f"docker/{name}.Dockerfile")
-    for line in told(instructions, "COPY"):
+    for line in said_with(instructions, "COPY"):
         if not line.startswith("--from"):
             assert all((ROOT / source).exists() for source in line.split()[:-1])
-    (install,) = [line for line in told(instructions, "RUN") if "pip" in line]
+    (install,) = [line for line in said_with(instructions, "RUN") if "pip" in line]
     assert "pip wheel" in install
     assert install.endswith("--only-binary :all: /wheels/*.whl")  # so that no board compiles for hours
-    assert told(instructions, "ARG") == ["BASE=python:3.11-slim"]
-    assert told(instructions, "FROM") == ["${BASE} AS build", "${BASE}"]
-    assert told(instructions, "USER") == ["1000:1000"]
+    assert said_with(instructions, "ARG") == ["BASE=python:3.11-slim"]
+    assert said_with(instructions, "FROM") == ["${BASE} AS build", "${BASE}"]
+    assert said_with(instructions, "USER") == ["1000:1000"]
 
 
-def context(folder):
+def build_context(folder):
     """What a build of an image gets of the repository: all that .dockerignore lets through."""
     rules = [line for line in (ROOT / ".dockerignore").read_text().splitlines() if line]
     assert (rules[0], rules[-1]) == ("*", "**/__pycache__")
@@ -224,9 +224,9 @@ def context(folder):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["node", "server"])
 def test_the_wheel_can_be_made_of_what_an_image_copies(name, tmp_path):
-    there, source = context(tmp_path / "context"), tmp_path / "src"
+    there, source = build_context(tmp_path / "context"), tmp_path / "src"
     source.mkdir()
-    for line in told(dockerfile(f"docker/{name}.Dockerfile"), "COPY"):
+    for line in said_with(dockerfile(f"docker/{name}.Dockerfile"), "COPY"):
         *given, target = line.split()
         if line.startswith("--from"):
             break  # the second image begins, which has no source
@@ -252,7 +252,7 @@ def test_what_the_page_does_with_containers_can_be_done():
     for command in words:
         for option, given in itertools.pairwise(command):
             if option == "--file":
-                assert told(dockerfile(given), "ENTRYPOINT") == ['["flower-supernode"]']
+                assert said_with(dockerfile(given), "ENTRYPOINT") == ['["flower-supernode"]']
             if option == "cp":
                 service, path = given.split(":")
                 assert path.startswith(SERVICES[service]["volumes"][-1].split(":")[1])

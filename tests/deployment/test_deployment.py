@@ -14,7 +14,7 @@ from builders import leading, pooled
 from federation import wait
 from results import assert_same_bits
 
-from deployment.asked import Asked, remembering
+from deployment.asked import AskedThere, remembering
 from flower_pca import TrackingResult, keys, simulate, track
 from flower_pca.registry import ALGORITHMS
 from flower_pca.strategies import FAPS
@@ -79,7 +79,7 @@ def test_levels_of_words_are_agreed_on_by_real_nodes(federation, mask):
     assert stages(result)[0] == "names"
     assert result.asked["levels"] == {"ward": test_levels.EVERY["ward"], "sex": ["f", "m"]}
     coded = test_levels.coded(test_levels.ROWS, test_levels.EVERY)
-    test_levels.is_pooled(result, coded, 1e-10 if mask else 1e-12)
+    test_levels.is_pooled_coded(result, coded, 1e-10 if mask else 1e-12)
     wait("the run to end", lambda: run.status() == "finished:completed")
 
 
@@ -117,7 +117,7 @@ def assert_as_alone_all_at_once(federation, group):
 def test_two_runs_of_an_algorithm_at_once_are_as_each_alone(federation, name):
     federation.present(0, 1, 2)
     shards = tuple(federation.shards)
-    assert_as_alone_all_at_once(federation, [Asked(name, shards, seed=seed) for seed in (3, 4)])
+    assert_as_alone_all_at_once(federation, [AskedThere(name, shards, seed=seed) for seed in (3, 4)])
 
 
 def test_four_runs_of_all_that_remembers_at_once_are_as_each_alone(federation):

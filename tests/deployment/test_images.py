@@ -14,7 +14,7 @@ import uuid
 import numpy as np
 import pytest
 
-from deployment.test_compose import NODES, ROOT, SERVICES, Containers, built, told
+from deployment.test_compose import NODES, ROOT, SERVICES, Containers, dockerfile_of, said_with
 from flower_pca import PCAResult, keys, simulate
 
 BASE = os.environ.get("FLOWER_PCA_BASE_IMAGE", "")
@@ -56,7 +56,7 @@ class InImages(Containers):
 
     def start(self, name):
         service = SERVICES[name]
-        words = list(service.get("entrypoint", [])) or [told(built(name), "ENTRYPOINT")[-1].strip('[]"')]
+        words = list(service.get("entrypoint", [])) or [said_with(dockerfile_of(name), "ENTRYPOINT")[-1].strip('[]"')]
         words += [*service["command"], *([f"--port={self.ports[name]}"] if name in NODES else [])]
         mounts = []
         for volume in [*service["volumes"], *(["superlink:/var/lib/pca"] if name == "run" else [])]:

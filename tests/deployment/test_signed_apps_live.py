@@ -66,7 +66,7 @@ def hub():
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
+def signing_folder(tmp_path_factory):
     """A folder with `trusted.yaml` of the page, a key of the reviewer and one of a stranger, made as the page says."""
     folder = tmp_path_factory.mktemp("signed")
     (command,) = [block for block in blocks(PAGE, "sh") if "-t ed25519" in block]
@@ -79,12 +79,12 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def federation(folder, hub):
+def trusting_federation(signing_folder, hub):
     """Two nodes of trusted entities."""
     asks = {"FLWR_SUPERGRID_API_URL": hub.url}
-    with Federation(folder, SHARDS, environment=asks, forked=()) as federation:
+    with Federation(signing_folder, SHARDS, environment=asks, forked=()) as federation:
         for partition in range(2):
-            federation.start_node(partition, options=("--trusted-entities", str(folder / "trusted.yaml")))
+            federation.start_node(partition, options=("--trusted-entities", str(signing_folder / "trusted.yaml")))
         federation.present(0, 1)
         yield federation
 
@@ -100,54 +100,56 @@ def signature(fab, key, name):
 
 
 @pytest.fixture(scope="module")
-def apps(federation):
+def apps(trusting_federation):
     """The app, and a foe's by the same name that leaves a trace wherever it is imported: folder, bundle and trace."""
-    bad, trace = federation.folder / "bad", federation.folder / "trace"
-    shutil.copytree(federation.app, bad)
+    bad, trace = trusting_federation.folder / "bad", trusting_federation.folder / "trace"
+    shutil.copytree(trusting_federation.app, bad)
     client = bad / "trial/client_app.py"
     client.write_text(f"open({str(trace)!r}, 'w').close()\n{client.read_text()}")
     made = []
-    for app in (federation.app, bad):
-        federation.flwr("build", "--app", str(app))
-        (fab,) = federation.folder.glob("*.fab")
+    for app in (trusting_federation.app, bad):
+        trusting_federation.flwr("build", "--app", str(app))
+        (fab,) = trusting_federation.folder.glob("*.fab")
         made.append(fab.read_bytes())
         fab.unlink()
     return *made, bad, trace
 
 
-def test_an_app_that_the_reviewer_has_signed_is_run(federation, hub, folder, apps):
+def test_an_app_that_the_reviewer_has_signed_is_run(trusting_federation, hub, signing_folder, apps):
     name = blocks(PAGE, "yaml")[0].partition(":")[0].strip()
     hub.fab = apps[0]
-    hub.signatures = [signature(hub.fab, folder / "reviewer", name)]
-    result = federation.run("Krylov", app=APP, n_components=2, seed=3).result()
+    hub.signatures = [signature(hub.fab, signing_folder / "reviewer", name)]
+    result = trusting_federation.run("Krylov", app=APP, n_components=2, seed=3).result()
     assert result.n_samples_ == 170
     assert result.angle_to(leading(SHARDS)) < 1e-6
 
 
 @pytest.mark.parametrize("how", ["a clone", "not signed", "of another app", "by a stranger", "by a stranger's name"])
-def test_an_app_that_the_reviewer_has_not_signed_is_refused_before_any_of_it_runs(federation, hub, folder, apps, how):
+def test_an_app_that_the_reviewer_has_not_signed_is_refused_before_any_of_it_runs(
+    trusting_federation, hub, signing_folder, apps, how
+):
     good, hub.fab, bad, trace = apps
     name = blocks(PAGE, "yaml")[0].partition(":")[0].strip()
     hub.signatures = {
-        "of another app": [signature(good, folder / "reviewer", name)],
-        "by a stranger": [signature(hub.fab, folder / "stranger", name)],
-        "by a stranger's name": [signature(hub.fab, folder / "reviewer", "fpk_other")],
+        "of another app": [signature(good, signing_folder / "reviewer", name)],
+        "by a stranger": [signature(hub.fab, signing_folder / "stranger", name)],
+        "by a stranger's name": [signature(hub.fab, signing_folder / "reviewer", "fpk_other")],
     }.get(how)
     app = APP
     if how == "a clone":
         app = str(bad)
-    before = [node.log.read_text() for node in federation.nodes]
-    run = federation.run("Krylov", app=app, n_components=2, seed=3)
+    before = [node.log.read_text() for node in trusting_federation.nodes]
+    run = trusting_federation.run("Krylov", app=app, n_components=2, seed=3)
     with pytest.raises(RuntimeError, match="The FAB could not be verified"):
         run.result()
-    for node, log in zip(federation.nodes, before, strict=True):
+    for node, log in zip(trusting_federation.nodes, before, strict=True):
         assert "verif" in node.log.read_text()[len(log) :]
     assert not trace.exists()
 
 
-def test_a_node_without_trusted_entities_runs_whatever_comes(federation, hub, apps):
+def test_a_node_without_trusted_entities_runs_whatever_comes(trusting_federation, hub, apps):
     _, hub.fab, bad, trace = apps
-    federation.present()
-    federation.present(0, 1)
-    assert federation.run("Krylov", app=str(bad), n_components=2, seed=3).result().n_samples_ == 170
+    trusting_federation.present()
+    trusting_federation.present(0, 1)
+    assert trusting_federation.run("Krylov", app=str(bad), n_components=2, seed=3).result().n_samples_ == 170
     assert trace.exists()

@@ -30,7 +30,7 @@ def files(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def federation(tmp_path_factory):
+def empty_federation(tmp_path_factory):
     with Federation(tmp_path_factory.mktemp("federation"), [], forked=()) as federation:
         yield federation
 
@@ -48,7 +48,7 @@ def present(federation, *data, **config):
         federation.node(i).connected()
 
 
-def run(federation, name, config=""):
+def run_there(federation, name, config=""):
     """What a run of the app of this repository with these nodes came to: its result, or else what was logged."""
     out = federation.folder / name
     asked = f'output="{out}" n-components=3 min-nodes=3 node-timeout=5.0 {config}'
@@ -75,24 +75,24 @@ def is_monitored(result):
     assert reached <= Monitor(result).limits(0.9).t2 <= 2.0 ** (1.0 / 16.0) * reached
 
 
-def test_supernodes_match_their_files_by_name(federation, files):
+def test_supernodes_match_their_files_by_name(empty_federation, files):
     (one, two, three), more, both, fewer = files
     chosen, allow = f'columns="{",".join(NAMES)}"', "krylov,monitor"
 
-    present(federation, one, two, f"csv(path={three!r}, beside=['note'])", allow=allow)
-    result = run(federation, "sorted", "monitor=true")
+    present(empty_federation, one, two, f"csv(path={three!r}, beside=['note'])", allow=allow)
+    result = run_there(empty_federation, "sorted", "monitor=true")
     is_pooled(result, SORTED)
     is_monitored(result)
 
-    present(federation, one, two, both, allow=allow)  # with text beside, of which no run can make a number
-    log = run(federation, "text")
+    present(empty_federation, one, two, both, allow=allow)  # with text beside, of which no run can make a number
+    log = run_there(empty_federation, "text")
     assert "trier: The columns of this node must be numbers. Got text in column note." in log
-    is_pooled(run(federation, "chosen", chosen), NAMES)
+    is_pooled(run_there(empty_federation, "chosen", chosen), NAMES)
 
-    present(federation, one, two, more, allow=allow)
-    assert "Got 5, with, beyond them, 'dose'. Name the columns of the run" in run(federation, "more")
+    present(empty_federation, one, two, more, allow=allow)
+    assert "Got 5, with, beyond them, 'dose'. Name the columns of the run" in run_there(empty_federation, "more")
 
-    present(federation, one, two, fewer, allow=allow)
-    assert "Got 3, without 'beat'. Align the files." in run(federation, "fewer")
-    log = run(federation, "lacking", chosen)
+    present(empty_federation, one, two, fewer, allow=allow)
+    assert "Got 3, without 'beat'. Align the files." in run_there(empty_federation, "fewer")
+    log = run_there(empty_federation, "lacking", chosen)
     assert "trier: The columns of this node must be at least those that the run names. Got 3, without 'beat'." in log

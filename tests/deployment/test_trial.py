@@ -70,7 +70,7 @@ def terminal(tmp_path):
         process.wait(20)
 
 
-def seen(log, words, until):
+def wait_for_words(log, words, until):
     while not re.search(words, log.read_text(errors="replace")):
         assert time.monotonic() < until, f"no {words!r} in:\n{log.read_text(errors='replace')}"
         time.sleep(0.1)
@@ -84,7 +84,7 @@ def test_the_trial_on_one_machine_gives_the_components_of_all_rows(terminal, tmp
     (terminal.home / "config.toml").write_text(terminal.moved(settings))
     for block, ready in zip(terminals, ("Starting Flower SuperLink", "SuperNode ID", "SuperNode ID"), strict=True):
         _, log = terminal(block)
-        seen(log, ready, until)
+        wait_for_words(log, ready, until)
     process, log = terminal(last, cwd=ROOT)
     assert process.wait(until - time.monotonic()) == 0, log.read_text()
     printed = log.read_text()
@@ -108,7 +108,7 @@ def test_the_first_try_of_administrators_is_the_pca_of_three_hospitals(terminal,
     assert process.wait(30) == 0, log.read_text()
     (terminal.home / "config.toml").write_text(terminal.moved(settings))
     for block, ready in zip(terminals, ("Starting Flower SuperLink", *3 * ["SuperNode ID"]), strict=True):
-        seen(terminal(block)[1], ready, until)
+        wait_for_words(terminal(block)[1], ready, until)
     process, log = terminal(last, cwd=ROOT)
     assert process.wait(until - time.monotonic()) == 0, log.read_text()
     assert "finished:completed" in log.read_text()

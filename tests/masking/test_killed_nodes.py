@@ -4,7 +4,7 @@ import pytest
 from builders import leading, three_lead, two_lead
 from fake_grid import FakeGrid, arrays_in, grid_of, is_pca_of, kill_when
 from masked import step_of
-from stepwise import batches, problem
+from stepwise import changing_problem, problem_batches
 
 from flower_pca import DP, Stream, make, simulate, strategies
 from flower_pca.clients import client_app
@@ -55,14 +55,14 @@ def test_in_sums_without_self_masks(when):
 @pytest.mark.parametrize("step", [(0, -1), (1, -1), (2, 4), (3, 4)], ids=str)
 def test_in_the_steps_of_a_tracker(step, when):
     """In the set-up and in a later sum."""
-    streams = [Stream(own) for own in batches(5)]
+    streams = [Stream(own) for own in problem_batches(5)]
     grid = FakeGrid(client_app(lambda c: streams[int(c.node_config["partition-id"])], allow=["st_miss"]), 5)
     dead = grid.node(2)
     kill_when(grid, [dead], lambda message: step_of(message) == step, when=when)
     result = strategies.STMiss(n_components=3, first_products=4, products=2, min_nodes=3, mask=True).fit(grid)
     assert dead not in grid.nodes
     assert result.rows_.tolist()[2:] == [48, 48]
-    assert result.subspace_error(problem(5).truth[-1])[3] < 0.2
+    assert result.subspace_error(changing_problem(5).truth[-1])[3] < 0.2
 
 
 @pytest.mark.filterwarnings("ignore:theta must be")  # clients this alike have hardly anything of their own

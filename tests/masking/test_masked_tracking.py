@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from fake_grid import FakeGrid, in_a_run
 from masked import step_of
-from stepwise import STEPS, R, batches, problem
+from stepwise import STEPS, R, changing_problem, problem_batches
 
 from flower_pca import (
     ConfigError,
@@ -31,10 +31,10 @@ from sims.over_air import moving
 
 pytestmark = pytest.mark.slow
 
-FIVE = batches(5)
+FIVE = problem_batches(5)
 
 
-def assert_same(masked, plain, within=1e-8):
+def assert_same_track(masked, plain, within=1e-8):
     assert masked.components_.shape == plain.components_.shape
     assert np.abs(masked.components_ - plain.components_).max() < within
     np.testing.assert_allclose(masked.values_, plain.values_, rtol=within, atol=within)
@@ -60,18 +60,18 @@ TRACKERS = {
 @pytest.mark.parametrize("tracker", TRACKERS.values(), ids=TRACKERS)
 @pytest.mark.parametrize("n_clients", [2, 5])
 def test_masked_equals_unmasked(n_clients, tracker):
-    parts = batches(n_clients)
+    parts = problem_batches(n_clients)
     plain, masked = (track(tracker, parts, n_components=R, mask=mask) for mask in (False, True))
-    assert_same(masked, plain)
+    assert_same_track(masked, plain)
     assert len(masked.history) == 2 + 2 * len(plain.history)
     if tracker.detect:
         assert 2 in masked.changes_
 
 
 def test_masked_equals_unmasked_for_many_clients():
-    parts, tracker = [own[:2] for own in batches(12, rows=3)], STMiss(first_products=4, products=2)
+    parts, tracker = [own[:2] for own in problem_batches(12, rows=3)], STMiss(first_products=4, products=2)
     plain, masked = (track(tracker, parts, n_components=R, mask=mask) for mask in (False, True))
-    assert_same(masked, plain)
+    assert_same_track(masked, plain)
 
 
 def test_what_streams_complete_is_theirs_under_masks_too():
@@ -93,7 +93,7 @@ def test_what_streams_complete_is_theirs_under_masks_too():
 def test_a_start_is_taken_over():
     start = track("st_miss", FIVE, n_components=R)
     plain, masked = (track("st_miss", FIVE, n_components=R, start=start, mask=mask) for mask in (False, True))
-    assert_same(masked, plain)
+    assert_same_track(masked, plain)
 
 
 def test_the_power_method_ends_where_fixed_point_leaves_nothing_to_gain():
@@ -101,7 +101,7 @@ def test_the_power_method_ends_where_fixed_point_leaves_nothing_to_gain():
     tracker = STMiss(solver="power", tol=1e-12, products=40)
     plain, masked = (track(tracker, parts, n_components=10, mask=mask) for mask in (False, True))
     assert len(masked.history) < 2.5 * len(plain.history) + 10  # 134 for 20 if all products were taken
-    assert_same(masked, plain)
+    assert_same_track(masked, plain)
 
 
 @pytest.mark.parametrize("make", [list, lambda own: own.__getitem__, iter], ids=["list", "function", "iterator"])
@@ -111,7 +111,7 @@ def test_clients_without_rows_send_zeros_of_the_right_size(make):
     settings = {"n_components": R, "steps": STEPS}
     plain = track("st_miss", parts, **settings)
     masked = track("st_miss", [make(own) for own in parts], **settings, mask=True)
-    assert_same(masked, plain)
+    assert_same_track(masked, plain)
     assert masked.rows_.tolist() == [36, 60, 48, 60]
     assert [r.answered for r in masked.history] == [5] * len(masked.history)
 
@@ -121,7 +121,7 @@ def test_a_step_with_few_rows_and_rows_with_few_columns_are_as_without_masks():
     narrow = [[rows[:, :R] for rows in own] for own in FIVE]
     for parts in (few, narrow):
         plain, masked = (track("st_miss(oversample=4)", parts, n_components=R, mask=mask) for mask in (False, True))
-        assert_same(masked, plain)
+        assert_same_track(masked, plain)
 
 
 def test_without_any_rows_at_first_it_says_so_as_without_masks():
@@ -216,7 +216,7 @@ def test_nothing_but_sums_is_told_in_the_clear():
 @pytest.mark.parametrize(("tracker", "seed"), [(STMiss(), 0), (STMiss(refine=True, reuse=1, products=3), 2)])
 def test_clients_that_drop_out_and_come_back_at_any_message(tracker, seed):
     """Of eight, two are away or unheard for some messages, then two others; a step takes those that answer it."""
-    parts, rng = batches(8, seed=seed), np.random.default_rng(seed)
+    parts, rng = problem_batches(8, seed=seed), np.random.default_rng(seed)
     run, number = Steps(parts, tracker), 0
     while number < 1000:
         if number % 6 == 0:
@@ -225,7 +225,7 @@ def test_clients_that_drop_out_and_come_back_at_any_message(tracker, seed):
         if not run.step([i for i in range(8) if i not in away], lost):
             break
         number += 1
-    result, truth = run.session.result(), problem(8, seed=seed).truth
+    result, truth = run.session.result(), changing_problem(8, seed=seed).truth
     assert (result.rows_ >= 60).all()
     assert result.subspace_error(truth[0])[1] < 0.2
     assert result.subspace_error(truth[-1])[3] < 0.2
@@ -259,7 +259,7 @@ def test_below_the_threshold_and_alone_the_run_ends():
 
 def test_a_bound_of_ones_own_is_one_of_products_only():
     plain, masked = (track("st_miss", FIVE, n_components=R, mask=mask) for mask in (False, MaskedSums(bound=1e8)))
-    assert_same(masked, plain)
+    assert_same_track(masked, plain)
     wide = track("st_miss", FIVE, n_components=R, mask=True)
     assert masked.history.bytes_up < wide.history.bytes_up
     with pytest.raises(DataError, match=r"Every entry of S of this client must be finite and at most 1e-05"):
@@ -283,11 +283,11 @@ def test_a_run_goes_on_from_a_checkpoint_of_its_kind(tmp_path):
     with pytest.raises(ConfigError, match=r"one of this very run\. Got one of masked=True\."):
         run(0, mask=False)
     resumed = run(0)
-    assert_same(resumed, whole)
+    assert_same_track(resumed, whole)
     assert not path.exists()
 
 
-def grid_of(streams, **rules):
+def grid_of_streams(streams, **rules):
     made = [Stream(own) if isinstance(own, list) else own for own in streams]
     given = {"allow": ["st_miss", "robust_tracking"], "noise_seed": 0, **rules}
     return FakeGrid(client_app(lambda c: made[int(c.node_config["partition-id"])], **given), len(made))
@@ -302,7 +302,7 @@ def grid_of(streams, **rules):
     ],
 )
 def test_over_flower_it_is_the_same_to_the_bit_and_tells_no_count(name, own):
-    grid, told = grid_of(FIVE, masked_only=True), set()
+    grid, told = grid_of_streams(FIVE, masked_only=True), set()
 
     def look(message, reply):
         told.add(reply.content["fitres.num_examples"]["num_examples"])
@@ -320,12 +320,12 @@ def test_over_flower_it_is_the_same_to_the_bit_and_tells_no_count(name, own):
 
 def test_nodes_that_answer_under_masks_only_refuse_a_tracker_without():
     with in_a_run(), pytest.raises(NotEnoughNodes, match="A message to this node must be masked: masked_only is set"):
-        TrackingStrategy(n_components=R, min_nodes=2, node_timeout=0.1).fit(grid_of(FIVE, masked_only=True))
+        TrackingStrategy(n_components=R, min_nodes=2, node_timeout=0.1).fit(grid_of_streams(FIVE, masked_only=True))
 
 
 @pytest.mark.usefixtures("lines")
 def test_a_node_that_forgets_takes_its_batch_anew_after_a_new_set_up():
-    grid, done = grid_of(FIVE), []
+    grid, done = grid_of_streams(FIVE), []
 
     def forget(message):
         if not done and step_of(message) == (2, 4):
@@ -354,10 +354,10 @@ def test_folders_are_taken_at_their_own_pace_and_results_stay_at_the_node(tmp_pa
             (tmp_path / "later").rename(tmp_path / "in2/001.npy")
 
     streams = [Stream(Arrivals(tmp_path / f"in{k}")) for k in range(3)]
-    grid = grid_of(streams, output_dir=tmp_path / "own", memory_dir=tmp_path / "memory")
+    grid = grid_of_streams(streams, output_dir=tmp_path / "own", memory_dir=tmp_path / "memory")
     result = TrackingStrategy(n_components=R, steps=3, min_nodes=3, mask=True).fit(grid, on_round=arrive)
     own = [[*FIVE[0][:2], None], [*FIVE[1][:2], None], [None, FIVE[2][1], None]]
-    assert_same(result, track("st_miss", own, n_components=R, steps=3))
+    assert_same_track(result, track("st_miss", own, n_components=R, steps=3))
     for k, batches_of in enumerate([[0, 1], [0, 1], [1]]):
         written = sorted(p.name for p in (tmp_path / f"own/flower_pca-own-{k}").iterdir())
         assert written == [f"batch-{t:06d}.npz" for t in batches_of]
@@ -365,7 +365,7 @@ def test_folders_are_taken_at_their_own_pace_and_results_stay_at_the_node(tmp_pa
 
 @pytest.mark.usefixtures("lines")
 def test_a_server_that_is_started_again_goes_on_after_a_new_set_up(tmp_path):
-    grid, path = grid_of(FIVE), tmp_path / "server.npz"
+    grid, path = grid_of_streams(FIVE), tmp_path / "server.npz"
     few = {"products": 2, "first_products": 4}
     strategy = strategies.STMiss(**few, n_components=R, min_nodes=5, mask=True, checkpoint=path)
     for stop in (3, 8, 13):
@@ -377,14 +377,14 @@ def test_a_server_that_is_started_again_goes_on_after_a_new_set_up(tmp_path):
         with pytest.raises(KeyboardInterrupt):
             strategy.fit(grid, on_round=interrupt)
     result = strategy.fit(grid)
-    assert_same(result, track(STMiss(**few), FIVE, n_components=R))
+    assert_same_track(result, track(STMiss(**few), FIVE, n_components=R))
     assert len(result.history.of("mask.keys")) == 4
 
 
 @pytest.mark.usefixtures("lines")
 def test_a_node_with_rows_at_rest_is_left_out_by_name():
     held = [*(Stream(own) for own in FIVE[:3]), np.vstack(FIVE[3])]
-    grid = grid_of(held)
+    grid = grid_of_streams(held)
     node = str(grid.node(3))
     result = TrackingStrategy(n_components=R, steps=2, min_nodes=3, mask=True).fit(grid)
     (reason,) = {r.failures[node] for r in result.history if node in r.failures}

@@ -79,7 +79,7 @@ def test_what_was_changed_is_not_opened(how):
 P = 2**128 - 159
 
 
-def values(coefficients, count):
+def at_whole_numbers(coefficients, count):
     """A polynomial at 1, 2, ..., exactly and then mod P: in the integers, power by power."""
     return [sum(c * x**k for k, c in enumerate(coefficients)) % P for x in range(1, count + 1)]
 
@@ -94,7 +94,7 @@ def test_the_prime_is_one():
 def test_a_secret_is_the_value_at_zero_of_the_polynomial_through_the_shares(secret, needed):
     rng = random.Random(needed)
     polynomial = [secret, *(rng.randrange(P) for _ in range(needed - 1))]
-    shares = [(i, value.to_bytes(16, "big")) for i, value in enumerate(values(polynomial, 12))]
+    shares = [(i, value.to_bytes(16, "big")) for i, value in enumerate(at_whole_numbers(polynomial, 12))]
     for _ in range(4):
         assert primitives.combine(rng.sample(shares, needed)) == secret.to_bytes(16, "big")
 
@@ -106,7 +106,7 @@ def test_shares_are_values_of_a_polynomial_of_the_degree_that_is_needed_drawn_fr
     shares = primitives.split((11).to_bytes(16, "big"), 3, 4)
     assert not drawn
     found = [int.from_bytes(share, "big") for share in shares]
-    assert found in (values([11, 7, P - 1], 4), values([11, P - 1, 7], 4))
+    assert found in (at_whole_numbers([11, 7, P - 1], 4), at_whole_numbers([11, P - 1, 7], 4))
 
 
 def test_one_share_too_few_leaves_every_secret_as_likely():

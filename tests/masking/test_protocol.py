@@ -19,7 +19,7 @@ from flower_pca.masking.client import Secrets
 FIVE = two_lead(5)
 
 
-def close(components, parts, within=1e-5):
+def is_leading(components, parts, within=1e-5):
     return norm2(components.T - leading(parts).T @ (leading(parts) @ components.T)) < within
 
 
@@ -46,7 +46,7 @@ def bytes_look_uniform(words, level=1e-6):
 
 
 @pytest.fixture
-def seeded(monkeypatch):
+def seeded_secrets(monkeypatch):
     """Secrets from a seed, so that a statistical test says the same every time."""
     rng = np.random.default_rng(5)
     monkeypatch.setattr(primitives, "fresh", lambda: rng.bytes(16))
@@ -62,7 +62,7 @@ def test_two_messages_of_set_up_and_two_for_each_sum():
     assert all(r.asked == r.answered == 5 for r in result.history)
 
 
-@pytest.mark.usefixtures("seeded")
+@pytest.mark.usefixtures("seeded_secrets")
 def test_an_upload_is_indistinguishable_from_uniform_and_its_content_is_not():
     run = Run(two_lead(3, d=60), "ssi(oversample=10)").until("upload", 1)
     run.step()
@@ -267,7 +267,7 @@ def test_a_truncated_upload_is_left_out_and_named_and_its_sender_not_asked_again
     assert "mask.y, must be a real array of shape" in record.failures["3"]
     result = run.finish()
     assert run.session.roll.banned == {3}
-    assert close(result.components_, [X for i, X in enumerate(FIVE) if i != 3])
+    assert is_leading(result.components_, [X for i, X in enumerate(FIVE) if i != 3])
 
 
 @pytest.mark.parametrize("name", ["mask.selves", "mask.keys"])
@@ -285,7 +285,7 @@ def test_flipped_shares_spoil_no_result(name):
     assert run.due("keys", 0)
     result = run.finish()
     assert result.n_samples_ == sum(map(len, FIVE))
-    assert close(result.components_, FIVE)
+    assert is_leading(result.components_, FIVE)
 
 
 def test_a_client_that_lost_its_secrets_is_out_of_the_sum_and_comes_back_with_a_new_set_up():
@@ -299,7 +299,7 @@ def test_a_client_that_lost_its_secrets_is_out_of_the_sum_and_comes_back_with_a_
     assert record.answered == 5
     result = run.finish()
     assert result.n_samples_ == sum(map(len, FIVE))
-    assert close(result.components_, FIVE)
+    assert is_leading(result.components_, FIVE)
 
 
 @pytest.mark.parametrize("masks", [MaskedSums(threshold=0.7), MaskedSums(threshold=0.99)])

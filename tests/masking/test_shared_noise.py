@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from builders import loss, three_lead
+from builders import clipped, loss, three_lead
 from cases import paired
 from fake_grid import FakeGrid, app_of, grid_of, metrics_of
 from masked import Run, gone
@@ -36,16 +36,11 @@ ROUNDS = dict(zip(METHODS, (4, 3, 1), strict=True))
 OFF = 1e-9  # the chance on either side beyond which a statistic is taken for wrong
 
 
-def budget(**changes):
+def shared_budget(**changes):
     return DP(**{"epsilon": 2.0, "delta": 1e-6, "clip": 3.0, **changes})
 
 
-def clipped(X, norm_of_rows, mean=0.0, scale=1.0):
-    F = (X - mean) / scale
-    return F * np.minimum(1.0, norm_of_rows / np.linalg.norm(F, axis=1, keepdims=True))
-
-
-def exact(name, message, X, clip):
+def clipped_sums(name, message, X, clip):
     """What rows clipped by hand add to a sum."""
     mean = 0.0 if message.frame.mean is None else message.frame.mean
     F = clipped(X, clip, mean)
@@ -63,7 +58,7 @@ def residues(monkeypatch, parts, method, *, gone=(), **settings):
     decoded = []
     decode = fixed.decode
     monkeypatch.setattr(fixed, "decode", lambda *a: decoded.append(decode(*a)) or decoded[-1])
-    driven, found = Run(parts, method, **{"dp": budget(clip=4.0), "n_components": 3, **settings}), {}
+    driven, found = Run(parts, method, **{"dp": shared_budget(clip=4.0), "n_components": 3, **settings}), {}
     (plan,) = driven.session.layers
     while driven.message() is not None:
         uploads = Phase(int(driven.message().arrays["mask.step"])) is Phase.UPLOAD
@@ -73,7 +68,7 @@ def residues(monkeypatch, parts, method, *, gone=(), **settings):
             from_ = driven.came[-1]
         elif len(decoded) > sum(map(len, found.values())):
             clip, std = (plan.reach, plan.frame_noise) if stage == "private_opening" else (plan.dp.clip, plan.noise)
-            truth = sum(exact(stage, sent, parts[i], clip) for i in from_)
+            truth = sum(clipped_sums(stage, sent, parts[i], clip) for i in from_)
             (got,) = (a for name, a in decoded[-1].items() if name != "n")
             assert decoded[-1]["n"] == len(from_) if "n" in decoded[-1] else stage == "krylov"
             found.setdefault(stage, []).append(((got - truth) / std).ravel())
@@ -95,7 +90,7 @@ def assert_normal(z, variance):
 def test_the_noise_in_a_sum_is_that_of_all_shares(method, masks, colluding, among, monkeypatch):
     """Ten clients with std / sqrt(m) each: std sqrt(10 / m), against chi-square and a normal law."""
     parts = three_lead(10, n=400, d=40)
-    dp = budget(clip=4.0, colluding=colluding)
+    dp = shared_budget(clip=4.0, colluding=colluding)
     found = residues(monkeypatch, parts, method, masks=MaskedSums(**masks), dp=dp)
     assert set(found) == {"private_opening", method.split("(")[0]}
     for z in found.values():
@@ -122,7 +117,7 @@ def test_the_noise_is_less_than_that_in_full_by_the_root_of_the_survivors(monkey
 def test_epsilon_is_that_of_the_stated_noise_on_all_sums_together(method, epsilon):
     """Against the formula of the Gaussian mechanism, in its textbook form."""
     parts = three_lead(5)
-    dp = budget(epsilon=epsilon, clip=4.0)
+    dp = shared_budget(epsilon=epsilon, clip=4.0)
     spent = simulate(method, parts, n_components=3, dp=dp, mask=True).privacy
     T = ROUNDS[method]
     mu = np.sqrt(T * (4.0**2 / spent.noise) ** 2 / 0.9)  # nine tenths of mu^2 are those of the algorithm
@@ -141,7 +136,7 @@ def test_the_answer_is_better_than_with_noise_in_full_at_the_same_epsilon(method
     truth = simulate("krylov", parts, n_components=3)
     angles = {
         mask: [
-            simulate(method, parts, n_components=3, mask=mask, dp=budget(noise_seed=s, clip=4.0)).angle_to(truth)
+            simulate(method, parts, n_components=3, mask=mask, dp=shared_budget(noise_seed=s, clip=4.0)).angle_to(truth)
             for s in range(3)
         ]
         for mask in (False, True)
@@ -156,7 +151,7 @@ def test_the_answer_is_better_than_with_noise_in_full_at_the_same_epsilon(method
 def test_with_little_noise_the_answer_is_nearly_the_exact_one(method, scale, center):
     parts, settings = three_lead(5), {"scale": scale, "center": center}
     truth = simulate("krylov", parts, n_components=3, **settings)
-    dp = budget(epsilon=1e6, clip=30.0, reach=30.0)
+    dp = shared_budget(epsilon=1e6, clip=30.0, reach=30.0)
     found = simulate(method, parts, n_components=3, dp=dp, mask=True, **settings)
     assert found.angle_to(truth) < 0.02
     assert abs(found.n_samples_ - truth.n_samples_) <= 2
@@ -168,7 +163,7 @@ def test_a_variance_that_the_noise_swallows_counts_as_large_as_the_shared_noise(
     """A column of zeros: squares of deviation R^2 sqrt(3) (std / R^2) sqrt(5 / 3) among n rows."""
     parts = [np.hstack([X, np.zeros((len(X), 1))]) for X in three_lead(5, n=10_000)]
     for seed in range(20):
-        dp = budget(clip=4.0, reach=6.0, noise_seed=seed)
+        dp = shared_budget(clip=4.0, reach=6.0, noise_seed=seed)
         found = simulate("covariance", parts, n_components=3, dp=dp, mask=True, scale="std")
         mu = 4.0**2 / found.privacy.noise / np.sqrt(0.9)
         floor = np.sqrt(6.0**2 * np.sqrt(3) / (mu * np.sqrt(0.1)) * np.sqrt(5 / 3) / found.n_samples_)
@@ -185,7 +180,7 @@ def test_no_entry_with_noise_is_beyond_the_bound_whatever_the_units(method, epsi
     """Rows that all point the same way, at one client nearly all of them: sums as large as they can be."""
     direction = np.ones(6) / np.sqrt(6)
     parts = [np.tile(5 * clip * direction, (rows, 1)) for rows in (30_000, 10, 1)]
-    dp = budget(epsilon=epsilon, clip=clip)
+    dp = shared_budget(epsilon=epsilon, clip=clip)
     found = simulate(method, parts, n_components=1, center=False, dp=dp, mask=True)
     assert found.status.ok
     assert [r.failures for r in found.history if r.failures] == []
@@ -209,9 +204,10 @@ def test_fixed_point_is_finer_than_the_noise_by_ten_bits_and_leaves_room_for_row
 def test_the_same_seed_gives_the_same_noise_under_masks():
     parts = three_lead(5)
     one, again = (
-        simulate("ssi(max_rounds=2)", parts, n_components=2, dp=budget(noise_seed=7), mask=True) for _ in range(2)
+        simulate("ssi(max_rounds=2)", parts, n_components=2, dp=shared_budget(noise_seed=7), mask=True)
+        for _ in range(2)
     )
-    free = simulate("ssi(max_rounds=2)", parts, n_components=2, dp=budget(), mask=True)
+    free = simulate("ssi(max_rounds=2)", parts, n_components=2, dp=shared_budget(), mask=True)
     assert one.components_.tobytes() == again.components_.tobytes()
     assert one.components_.tobytes() != free.components_.tobytes()
 
@@ -220,7 +216,7 @@ def test_each_client_adds_the_same_noise_as_without_masks_but_a_share_of_it():
     """The opening's count: 4000 and five draws, once in full and once each over sqrt(3)."""
     parts = three_lead(5)
     full, shared = (
-        simulate("covariance", parts, n_components=2, dp=budget(noise_seed=4, epsilon=0.3), mask=mask)
+        simulate("covariance", parts, n_components=2, dp=shared_budget(noise_seed=4, epsilon=0.3), mask=mask)
         for mask in (False, True)
     )
     assert abs(full.n_samples_ - 4000) > 20
@@ -233,7 +229,7 @@ def test_each_client_adds_the_same_noise_as_without_masks_but_a_share_of_it():
 @pytest.mark.parametrize("among", [np.array(4), np.array(0), np.array(2.0), np.array([1, 1])], ids=str)
 def test_a_client_shares_the_noise_with_no_more_than_must_survive_in_its_own_group(among):
     """Three of five have to; a message that counts on four would leave three with less than the stated noise."""
-    node = Run(three_lead(5), "ssi(max_rounds=2)", dp=budget()).until("upload", 0)
+    node = Run(three_lead(5), "ssi(max_rounds=2)", dp=shared_budget()).until("upload", 0)
     message = node.message()
     assert message.layers["dp"]["among"] == int(Secrets.of(node.memories[1]).needed) == 3
     message.layers["dp"]["among"] = among
@@ -264,7 +260,7 @@ def test_without_masks_a_client_adds_the_noise_in_full():
 def test_ssi_goes_on_without_clients_that_drop_out(at, back):
     parts = three_lead(5, n=20_000)
     present = gone(1, 4, at=at, back=back and at + back)
-    dp = budget(epsilon=50.0, clip=6.0)
+    dp = shared_budget(epsilon=50.0, clip=6.0)
     found = simulate(METHODS[0], parts, n_components=3, dp=dp, mask=True, participation=present)
     assert found.rounds == 4
     assert found.privacy.messages == 5
@@ -275,10 +271,12 @@ def test_ssi_goes_on_without_clients_that_drop_out(at, back):
 @pytest.mark.parametrize("at", [6, 7])
 def test_krylov_ends_with_a_client_that_it_needs(at):
     with pytest.raises(NotEnoughNodes, match="The set of clients must be stable while the privacy budget is spent"):
-        simulate(METHODS[1], three_lead(5), n_components=2, dp=budget(), mask=True, participation=gone(2, at=at - 2))
+        simulate(
+            METHODS[1], three_lead(5), n_components=2, dp=shared_budget(), mask=True, participation=gone(2, at=at - 2)
+        )
 
 
-def spoilt(reply):
+def spoilt_shares(reply):
     """Shares of self-masks that are not those of anybody: the sum cannot be unmasked."""
     arrays = dict(reply.arrays)
     arrays["mask.selves"] = arrays["mask.selves"] ^ np.uint8(1)
@@ -287,8 +285,8 @@ def spoilt(reply):
 
 @pytest.mark.parametrize("number", [1, 3])
 def test_a_sum_that_is_lost_costs_a_round(number):
-    node = Run(three_lead(5), METHODS[0], n_components=3, dp=budget()).until("unmask", number)
-    node.step(change=spoilt)
+    node = Run(three_lead(5), METHODS[0], n_components=3, dp=shared_budget()).until("unmask", number)
+    node.step(change=spoilt_shares)
     result = node.finish()
     assert result.rounds == 3
     assert result.status.ok
@@ -301,8 +299,8 @@ def test_a_sum_that_is_lost_costs_a_round(number):
 
 
 def test_an_opening_that_is_lost_costs_the_rounds_that_its_share_would_have_paid():
-    node = Run(three_lead(5), "ssi(max_rounds=20)", n_components=3, dp=budget()).until("unmask", 0)
-    node.step(change=spoilt)
+    node = Run(three_lead(5), "ssi(max_rounds=20)", n_components=3, dp=shared_budget()).until("unmask", 0)
+    node.step(change=spoilt_shares)
     result = node.finish()
     assert result.rounds == 17  # 0.8 of the budget, where 0.9 are those of 20 rounds
     assert result.privacy.messages == 19
@@ -312,16 +310,16 @@ def test_an_opening_that_is_lost_costs_the_rounds_that_its_share_would_have_paid
 
 @pytest.mark.parametrize(("method", "number"), [("covariance", 0), ("covariance", 1), (METHODS[1], 2)])
 def test_a_lost_sum_that_the_run_cannot_do_without_ends_it(method, number):
-    node = Run(three_lead(5), method, n_components=3, dp=budget()).until("unmask", number)
+    node = Run(three_lead(5), method, n_components=3, dp=shared_budget()).until("unmask", number)
     with pytest.raises(NotEnoughNodes, match=r"A sum that costs privacy must be had when it is first asked for\. Got"):
-        node.step(change=spoilt)
+        node.step(change=spoilt_shares)
 
 
 def test_whatever_the_server_asks_again_a_client_tells_no_more_than_the_budget(monkeypatch):
     """A server that takes no round less: at the last one every client refuses, by name."""
     monkeypatch.setattr(noise.Budget, "waste", lambda plan, stage, algorithm, why: (plan, algorithm))
-    node = Run(three_lead(5), METHODS[0], n_components=3, dp=budget()).until("unmask", 2)
-    node.step(change=spoilt)
+    node = Run(three_lead(5), METHODS[0], n_components=3, dp=shared_budget()).until("unmask", 2)
+    node.step(change=spoilt_shares)
     with pytest.raises(ProtocolError) as caught:
         node.finish()
     rule = "What this client tells must be within the run's privacy budget. Got 1.2"
@@ -377,8 +375,8 @@ def test_over_flower_what_was_told_is_counted_across_set_ups():
 
 
 def test_the_result_keeps_whether_noise_was_shared(tmp_path):
-    found = simulate("covariance", three_lead(5), n_components=2, dp=budget(), mask=True)
+    found = simulate("covariance", three_lead(5), n_components=2, dp=shared_budget(), mask=True)
     assert PCAResult.load(found.save(tmp_path / "r.npz")).privacy == found.privacy
     assert str(found.privacy).endswith("on each sum, shared among clients")
-    alone = simulate("covariance", three_lead(5), n_components=2, dp=budget())
+    alone = simulate("covariance", three_lead(5), n_components=2, dp=shared_budget())
     assert str(alone.privacy).endswith("on each answer")

@@ -32,28 +32,28 @@ SETUP = np.arange(16, dtype=np.uint8)
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
+def six_keys(tmp_path_factory):
     """Six nodes' keys, as `flower-pca keys` writes them; the last two are of no federation."""
     return keys.write(tmp_path_factory.mktemp("made") / "keys", nodes=6)
 
 
 @pytest.fixture(scope="module")
-def known(made, tmp_path_factory):
+def handed_out(six_keys, tmp_path_factory):
     """The list that is handed out."""
     path = tmp_path_factory.mktemp("known") / "trusted"
-    path.write_text("# our nodes\n\n" + "".join(public.read_text() for public in made.publics[:4]))
+    path.write_text("# our nodes\n\n" + "".join(public.read_text() for public in six_keys.publics[:4]))
     return path
 
 
 @pytest.fixture
-def run(made, known):
+def signing_run(six_keys, handed_out):
     """Four clients that sign, and ask for signatures; the next message is that of the peers' keys."""
-    run = Run(FOUR, identities=[Identity.load(made.nodes[i], known) for i in range(4)])
+    run = Run(FOUR, identities=[Identity.load(six_keys.nodes[i], handed_out) for i in range(4)])
     run.step()
     return run
 
 
-def told(run, client, arrays):
+def answer_of(run, client, arrays):
     """A client's answer to these arrays; its memory stays, as after an error."""
     identity, memory = run.identities[client], dict(run.memories[client])
     return answering.answer("masked", arrays, run.nodes[client], memory, demands=Demands(identity))[0]
@@ -62,7 +62,7 @@ def told(run, client, arrays):
 def published_by(identity, setup=SETUP):
     """What a node answers to the first message of a set-up of this name."""
     asked = {"mask.step": np.array(0), "mask.setup": setup, "mask.single": np.array(False)}
-    return told(Run(FOUR, identities=[identity] * 4), 0, asked)
+    return answer_of(Run(FOUR, identities=[identity] * 4), 0, asked)
 
 
 def put(asked, place, published):
@@ -79,14 +79,14 @@ def digest(public):
     return hashlib.sha256(base64.b64decode(public.read_bytes().split()[1])).digest()
 
 
-def test_a_signature_is_what_plain_calls_say_it_is(made):
-    up = published_by(Identity.load(made.nodes[2], None))
+def test_a_signature_is_what_plain_calls_say_it_is(six_keys):
+    up = published_by(Identity.load(six_keys.nodes[2], None))
     signed = up["mask.signature"].tobytes()
     assert len(signed) == messages.SIGNATURE == 32 + 66 + 66
-    assert signed[:32] == digest(made.publics[2])
+    assert signed[:32] == digest(six_keys.publics[2])
     r, s = int.from_bytes(signed[32:98], "big"), int.from_bytes(signed[98:], "big")
     text = b"flower_pca masks: set-up" + bytes(range(16)) + up["mask.exchange"].tobytes() + up["mask.key"].tobytes()
-    public = serialization.load_ssh_public_key(made.publics[2].read_bytes())
+    public = serialization.load_ssh_public_key(six_keys.publics[2].read_bytes())
     public.verify(encode_dss_signature(r, s), text, ec.ECDSA(SHA384()))
 
 
@@ -115,9 +115,9 @@ def test_a_key_with_a_passphrase_is_refused(tmp_path):
         PCAClient(FOUR[0], sign_key=path)
 
 
-def test_a_signed_run_in_process_is_the_unsigned_one(run):
+def test_a_signed_run_in_process_is_the_unsigned_one(signing_run):
     plain = simulate("ssi", FOUR, n_components=2, mask=True)
-    np.testing.assert_array_equal(run.finish().components_, plain.components_)
+    np.testing.assert_array_equal(signing_run.finish().components_, plain.components_)
 
 
 def test_whoever_has_no_keys_gets_as_many_bytes_as_before():
@@ -168,10 +168,10 @@ def put_one(asked, name, value, zeros=0):
 
 
 @pytest.mark.parametrize("how", MEDDLING)
-def test_a_server_that_meddles_with_the_keys_is_refused(how, run, made, known):
-    message = run.message()
+def test_a_server_that_meddles_with_the_keys_is_refused(how, signing_run, six_keys, handed_out):
+    message = signing_run.message()
     asked, name = message.arrays_for(0), message.arrays["mask.setup"]
-    identity = [Identity.load(path, None) for path in made.nodes]
+    identity = [Identity.load(path, None) for path in six_keys.nodes]
     others = {
         "stranger": published_by(identity[4], name),
         "replayed": published_by(identity[2], SETUP),
@@ -180,22 +180,22 @@ def test_a_server_that_meddles_with_the_keys_is_refused(how, run, made, known):
     }
     change, words = MEDDLING[how]
     with pytest.raises(ProtocolError, match=words) as caught:
-        told(run, 0, change(asked, others))
+        answer_of(signing_run, 0, change(asked, others))
     assert str(caught.value).startswith("The keys of a set-up must be ")
     assert "Nothing was sent in return." in str(caught.value)
-    assert told(run, 0, asked)["mask.shares"].shape == (3, 80)  # the true ones are as good as before
+    assert answer_of(signing_run, 0, asked)["mask.shares"].shape == (3, 80)  # the true ones are as good as before
 
 
-def test_keys_signed_before_under_the_same_name_get_no_upload(run):
+def test_keys_signed_before_under_the_same_name_get_no_upload(signing_run):
     """A server that repeats a name has signatures that hold, of keys that nobody has any more: no letter comes."""
-    message = run.message()
-    old, name = published_by(run.identities[2], message.arrays["mask.setup"]), message.arrays["mask.setup"]
+    message = signing_run.message()
+    old, name = published_by(signing_run.identities[2], message.arrays["mask.setup"]), message.arrays["mask.setup"]
     asked = put(message.arrays_for(0), 1, old)
-    run.memories[0] = answering.answer(
-        "masked", asked, run.nodes[0], run.memories[0], demands=Demands(run.identities[0])
+    signing_run.memories[0] = answering.answer(
+        "masked", asked, signing_run.nodes[0], signing_run.memories[0], demands=Demands(signing_run.identities[0])
     )[1]
-    letters = [told(run, i, message.arrays_for(i))["mask.shares"][0] for i in (1, 2, 3)]
-    firsts = [run.came[0][i]["mask.key"] for i in (1, 2, 3)]
+    letters = [answer_of(signing_run, i, message.arrays_for(i))["mask.shares"][0] for i in (1, 2, 3)]
+    firsts = [signing_run.came[0][i]["mask.key"] for i in (1, 2, 3)]
     firsts[1] = old["mask.key"]
     upload = {
         **{"mask.step": np.array(2), "mask.setup": name, "mask.number": np.array(0)},
@@ -203,10 +203,10 @@ def test_keys_signed_before_under_the_same_name_get_no_upload(run):
         **{"mask.keys": np.stack(firsts), "mask.shares": np.stack(letters)},
     }
     with pytest.raises(ProtocolError, match="Run, members and threshold of a set-up must be the same to all"):
-        told(run, 0, upload)
-    run.memories[0]["mask.vouched"] = np.array([1, 2, 3])  # if they had signed that group as well
+        answer_of(signing_run, 0, upload)
+    signing_run.memories[0]["mask.vouched"] = np.array([1, 2, 3])  # if they had signed that group as well
     with pytest.raises(ProtocolError, match="A sealed share must be as its sender sealed it"):
-        told(run, 0, upload)
+        answer_of(signing_run, 0, upload)
 
 
 # The group.
@@ -219,34 +219,34 @@ APART = {
 
 
 @pytest.mark.parametrize("how", APART)
-def test_nodes_that_are_told_of_different_groups_send_nothing(how, run):
+def test_nodes_that_are_told_of_different_groups_send_nothing(how, signing_run):
     """One node of four is told another thing of the group than the others, and each notices by what the others sign."""
-    message = run.message()
+    message = signing_run.message()
     for i in message.to:
-        asked, node = message.arrays_for(i), run.identities[i]
+        asked, node = message.arrays_for(i), signing_run.identities[i]
         if i == 2 and how == "another member":
             asked["mask.members"] = np.vstack(
-                [*(run.came[0][j]["mask.exchange"] for j in range(4)), np.ones(32, np.uint8)]
+                [*(signing_run.came[0][j]["mask.exchange"] for j in range(4)), np.ones(32, np.uint8)]
             )
         elif i == 2:
             asked |= APART[how]
         demands = Demands(node, run="b" if i == 2 and how == "another run" else "a")
-        given = ("masked", asked, run.nodes[i], run.memories[i])
-        up, run.memories[i] = answering.answer(*given, demands=demands)
-        run.came.append({i: up})
-    answers = {i: came[i] for i, came in zip(range(4), run.came[-4:], strict=True)}
-    run.session.advance([Reply(i, message.number, up) for i, up in answers.items()])
-    upload = run.message()
-    name = digest_of(run.identities[2])
+        given = ("masked", asked, signing_run.nodes[i], signing_run.memories[i])
+        up, signing_run.memories[i] = answering.answer(*given, demands=demands)
+        signing_run.came.append({i: up})
+    answers = {i: came[i] for i, came in zip(range(4), signing_run.came[-4:], strict=True)}
+    signing_run.session.advance([Reply(i, message.number, up) for i, up in answers.items()])
+    upload = signing_run.message()
+    name = digest_of(signing_run.identities[2])
     for i in (0, 1, 3):
         with pytest.raises(ProtocolError) as caught:
-            told(run, i, upload.arrays_for(i))
+            answer_of(signing_run, i, upload.arrays_for(i))
         assert str(caught.value) == (
             "Run, members and threshold of a set-up must be the same to all, as each has signed them. "
             f"Got others, or no signature, of {name}. Nothing was sent in return. Ask the server."
         )
     with pytest.raises(ProtocolError, match="Run, members and threshold"):
-        told(run, 2, upload.arrays_for(2))
+        answer_of(signing_run, 2, upload.arrays_for(2))
 
 
 def digest_of(identity):
@@ -255,10 +255,10 @@ def digest_of(identity):
 
 
 @pytest.mark.parametrize("how", ["none", "zeros", "of another", "of another set-up"])
-def test_a_signature_of_the_group_is_asked_for_of_every_peer(how, run):
-    other = Run(FOUR, identities=run.identities).until("upload", 0)
-    run.until("upload", 0)
-    asked = run.message().arrays_for(0)
+def test_a_signature_of_the_group_is_asked_for_of_every_peer(how, signing_run):
+    other = Run(FOUR, identities=signing_run.identities).until("upload", 0)
+    signing_run.until("upload", 0)
+    asked = signing_run.message().arrays_for(0)
     if how == "none":
         del asked["mask.agreed"]
     else:
@@ -268,27 +268,27 @@ def test_a_signature_of_the_group_is_asked_for_of_every_peer(how, run):
             how
         ]
     with pytest.raises(ProtocolError, match=r"as each has signed them\. Got others, or no signature, of SHA256:"):
-        told(run, 0, asked)
+        answer_of(signing_run, 0, asked)
 
 
-def test_a_peer_that_comes_in_later_must_have_signed_as_well(run):
+def test_a_peer_that_comes_in_later_must_have_signed_as_well(signing_run):
     """A server that says a peer was away in the first sum, so that nobody looks at what it has signed."""
-    run.until("upload", 0)
-    asked = run.message().arrays_for(0)
+    signing_run.until("upload", 0)
+    asked = signing_run.message().arrays_for(0)
     first = {name: asked[name][:2] for name in ("mask.peers", "mask.keys", "mask.shares", "mask.agreed")}
-    given = ("masked", {**asked, **first}, run.nodes[0], run.memories[0])
-    _, memory = answering.answer(*given, demands=Demands(run.identities[0]))
+    given = ("masked", {**asked, **first}, signing_run.nodes[0], signing_run.memories[0])
+    _, memory = answering.answer(*given, demands=Demands(signing_run.identities[0]))
     assert memory["mask.vouched"].tolist() == [1, 2]
-    run.until("upload", 1)
-    later = run.message().arrays_for(0)
+    signing_run.until("upload", 1)
+    later = signing_run.message().arrays_for(0)
     assert "mask.agreed" not in later
-    run.memories[0]["mask.vouched"] = np.array([1, 2])
+    signing_run.memories[0]["mask.vouched"] = np.array([1, 2])
     with pytest.raises(ProtocolError, match="Run, members and threshold of a set-up must be the same to all"):
-        told(run, 0, later)
+        answer_of(signing_run, 0, later)
 
 
-def test_in_a_ring_all_members_are_signed_and_peers_must_be_among_them(made, known):
-    identities = [Identity.load(path, known) for path in made.nodes[:4]]
+def test_in_a_ring_all_members_are_signed_and_peers_must_be_among_them(six_keys, handed_out):
+    identities = [Identity.load(path, handed_out) for path in six_keys.nodes[:4]]
     run = Run(FOUR, identities=identities, masks=MaskedSums(neighbours=2))
     run.step()
     asked = run.message().arrays_for(0)
@@ -298,29 +298,29 @@ def test_in_a_ring_all_members_are_signed_and_peers_must_be_among_them(made, kno
     for left_out in (own, asked["mask.exchanges"][1]):
         rest = asked["mask.members"][~(asked["mask.members"] == left_out).all(axis=1)]
         with pytest.raises(ProtocolError, match="The members of a set-up must be all of its peers, and this client"):
-            told(run, 0, {**asked, "mask.members": rest})
+            answer_of(run, 0, {**asked, "mask.members": rest})
     assert run.finish().status.ok
 
 
-def test_a_node_that_does_not_ask_for_signatures_looks_at_none(made):
-    run = Run(FOUR, identities=[Identity.load(path, None) for path in made.nodes[:4]]).until("upload", 0)
+def test_a_node_that_does_not_ask_for_signatures_looks_at_none(six_keys):
+    run = Run(FOUR, identities=[Identity.load(path, None) for path in six_keys.nodes[:4]]).until("upload", 0)
     asked = run.message().arrays_for(0)
     del asked["mask.agreed"]
-    assert "mask.y" in told(run, 0, asked)
+    assert "mask.y" in answer_of(run, 0, asked)
 
 
-def test_the_mask_key_of_the_first_sum_is_that_of_the_letter(run):
-    run.until("upload", 0)
-    asked = run.message().arrays_for(0)
+def test_the_mask_key_of_the_first_sum_is_that_of_the_letter(signing_run):
+    signing_run.until("upload", 0)
+    asked = signing_run.message().arrays_for(0)
     asked["mask.keys"] = asked["mask.keys"].copy()
     asked["mask.keys"][1] = messages.raw(primitives.public(bytes(16)))
     with pytest.raises(ProtocolError, match="The key of a peer for a sum must be the one that it has sealed"):
-        told(run, 0, asked)
+        answer_of(signing_run, 0, asked)
 
 
-def test_a_name_that_is_not_of_16_bytes_is_not_signed(made):
+def test_a_name_that_is_not_of_16_bytes_is_not_signed(six_keys):
     with pytest.raises(ProtocolError, match="The name of a set-up must be 16 bytes"):
-        published_by(Identity.load(made.nodes[0], None), np.arange(48, dtype=np.uint8))
+        published_by(Identity.load(six_keys.nodes[0], None), np.arange(48, dtype=np.uint8))
 
 
 def test_letters_there_and_back_have_keys_of_their_own_whatever_positions_a_server_tells():
@@ -335,7 +335,7 @@ def test_letters_there_and_back_have_keys_of_their_own_whatever_positions_a_serv
     assert first[:32] == second[32:] != first[32:] == second[:32]
 
 
-def grid_with(rules):
+def grid_with_rules(rules):
     """A grid whose nodes have rules of their own."""
     apps = [app_of(FOUR, **own) for own in rules]
     return FakeGrid(lambda message, context: apps[context.node_config["partition-id"]](message, context), len(rules))
@@ -345,12 +345,12 @@ def grid_with(rules):
 @pytest.mark.usefixtures("lines")
 @pytest.mark.parametrize("mask", [True, "masks(self_masks=False)", "masks(neighbours=2)"])
 @pytest.mark.parametrize("folder", [False, True], ids=["a file", "a folder"])
-def test_nodes_that_sign_get_the_unsigned_result(mask, folder, made, known, tmp_path):
+def test_nodes_that_sign_get_the_unsigned_result(mask, folder, six_keys, handed_out, tmp_path):
     if folder:
-        for public in made.publics[:4]:
+        for public in six_keys.publics[:4]:
             shutil.copy(public, tmp_path)
-    rules = {"trusted_keys": tmp_path if folder else known, "single_masks": True}
-    grid = grid_with([{"sign_key": made.nodes[i], **rules} for i in range(4)])
+    rules = {"trusted_keys": tmp_path if folder else handed_out, "single_masks": True}
+    grid = grid_with_rules([{"sign_key": six_keys.nodes[i], **rules} for i in range(4)])
     result = strategies.Krylov(n_components=2, mask=mask).fit(grid)
     assert is_pca_of(result, FOUR)
     plain = simulate("krylov", FOUR, n_components=2, mask=mask)
@@ -358,42 +358,42 @@ def test_nodes_that_sign_get_the_unsigned_result(mask, folder, made, known, tmp_
     assert not any(r.failures for r in result.history)
 
 
-def test_a_node_that_asks_for_signatures_leaves_a_group_in_which_one_is_missing(lines, made, known):
-    rules = [{"sign_key": path} for path in made.nodes[:4]]
-    rules[1]["trusted_keys"] = known
+def test_a_node_that_asks_for_signatures_leaves_a_group_in_which_one_is_missing(lines, six_keys, handed_out):
+    rules = [{"sign_key": path} for path in six_keys.nodes[:4]]
+    rules[1]["trusted_keys"] = handed_out
     rules[3] = {}
-    result = strategies.SSI(n_components=2, mask=True).fit(grid_with(rules))
+    result = strategies.SSI(n_components=2, mask=True).fit(grid_with_rules(rules))
     assert is_pca_of(result, [FOUR[0], FOUR[2], FOUR[3]], angle=1e-4)
     words = "The keys of a set-up must be signed by their owners: trusted_keys is set. Got no signature of the peer at"
     assert sum(words in line for line in lines if "was left out" in line) == 1  # it is not asked again
 
 
 @pytest.mark.usefixtures("lines")
-def test_where_all_ask_for_signatures_one_that_does_not_sign_ends_the_run(made, known):
-    rules = [{"sign_key": path, "trusted_keys": known} for path in made.nodes[:3]]
+def test_where_all_ask_for_signatures_one_that_does_not_sign_ends_the_run(six_keys, handed_out):
+    rules = [{"sign_key": path, "trusted_keys": handed_out} for path in six_keys.nodes[:3]]
     with pytest.raises(
         NotEnoughNodes, match=r"The first that is missing, \d+: The keys of a set-up must be signed by their"
     ):
-        strategies.SSI(n_components=2, mask=True).fit(grid_with([*rules, {}]))
+        strategies.SSI(n_components=2, mask=True).fit(grid_with_rules([*rules, {}]))
 
 
-def test_a_signature_of_another_length_is_left_out_and_named(run, made):
-    run = Run(FOUR, identities=[Identity.load(path, None) for path in made.nodes[:4]])
-    message = run.message()
-    replies = [run.answer(message, i) for i in range(4)]
+def test_a_signature_of_another_length_is_left_out_and_named(signing_run, six_keys):
+    signing_run = Run(FOUR, identities=[Identity.load(path, None) for path in six_keys.nodes[:4]])
+    message = signing_run.message()
+    replies = [signing_run.answer(message, i) for i in range(4)]
     replies[2].arrays["mask.signature"] = replies[2].arrays["mask.signature"][:-1]
-    record = run.session.advance(replies)
+    record = signing_run.session.advance(replies)
     assert "mask.signature, must be a real array of shape (164,)" in record.failures["2"]
 
 
 @pytest.mark.slow
-def test_a_key_that_is_not_read_is_not_imported(made):
+def test_a_key_that_is_not_read_is_not_imported(six_keys):
     code = (
         "import sys, numpy; from flower_pca.clients import PCAClient; PCAClient(numpy.eye(3)); "
         "print('flower_pca.masking.identity' in sys.modules); "
         "PCAClient(numpy.eye(3), sign_key=sys.argv[1]); print('flower_pca.masking.identity' in sys.modules)"
     )
-    words = [sys.executable, "-W", "ignore", "-c", code, str(made.nodes[0])]
+    words = [sys.executable, "-W", "ignore", "-c", code, str(six_keys.nodes[0])]
     done = subprocess.run(words, capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False", "True"]
 
@@ -457,22 +457,22 @@ def test_a_list_that_says_nothing_is_refused_at_construction(lines, words, tmp_p
         PCAClient(FOUR[0], trusted_keys=path)
 
 
-def test_a_folder_without_public_keys_is_an_empty_list(tmp_path, made):
-    shutil.copy(made.nodes[0], tmp_path)
+def test_a_folder_without_public_keys_is_an_empty_list(tmp_path, six_keys):
+    shutil.copy(six_keys.nodes[0], tmp_path)
     with pytest.raises(ConfigError, match=re.escape(f"one public key at least. Got none in {tmp_path}.")):
         PCAClient(FOUR[0], trusted_keys=tmp_path)
 
 
-def test_a_file_that_may_not_be_read_is_named(monkeypatch, made):
+def test_a_file_that_may_not_be_read_is_named(monkeypatch, six_keys):
     def denied(path):
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(Path, "read_bytes", denied)  # who runs the tests may be allowed everything
     with pytest.raises(ConfigError, match=r"sign_key must be a file that can be read\. Got .*node-0 \(Permission"):
-        PCAClient(FOUR[0], sign_key=made.nodes[0])
+        PCAClient(FOUR[0], sign_key=six_keys.nodes[0])
 
 
-def test_a_node_that_is_not_on_its_own_list_is_told_so(made, known):
+def test_a_node_that_is_not_on_its_own_list_is_told_so(six_keys, handed_out):
     words = r"trusted_keys must be those of all nodes, .*node-5 too\. Got others only, and not SHA256:\S+\. Add its"
     with pytest.raises(ConfigError, match=words):
-        PCAClient(FOUR[0], sign_key=made.nodes[5], trusted_keys=known)
+        PCAClient(FOUR[0], sign_key=six_keys.nodes[5], trusted_keys=handed_out)

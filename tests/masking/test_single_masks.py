@@ -18,7 +18,7 @@ FIVE = two_lead(5)
 SINGLE = MaskedSums(self_masks=False)
 
 
-def without(*clients, parts=FIVE):
+def parts_without(*clients, parts=FIVE):
     return [X for i, X in enumerate(parts) if i not in clients]
 
 
@@ -45,7 +45,7 @@ def test_a_client_that_drops_out_after_its_upload_is_in_the_sum():
     assert not result.history.of("mask.sum")
     assert [r.answered for r in result.history][:9] == [5, 5, 5, 5, 5, 5, 4, 3, 3]
     assert len(result.history.of("mask.keys")) == 1
-    assert result.angle_to(leading(without(2, 4))) < 1e-3
+    assert result.angle_to(leading(parts_without(2, 4))) < 1e-3
 
 
 @pytest.mark.slow
@@ -58,7 +58,7 @@ def test_two_that_drop_out_at_once(name, number, parts):
     while (message := run.message()) is not None:
         run.step(gone={0, 3} & set(message.to))
     result = run.session.result()
-    assert result.angle_to(leading(without(0, 3, parts=parts))) < 1e-3
+    assert result.angle_to(leading(parts_without(0, 3, parts=parts))) < 1e-3
 
 
 def test_drop_outs_in_a_ring():
@@ -102,7 +102,7 @@ def test_a_late_upload_is_discarded():
     stale = Reply(2, run.message().number, late.arrays)  # ... and under another number it is no answer to anything
     record = run.session.advance([stale, *(run.answer(run.message(), i) for i in (0, 1, 3, 4))])
     assert "must be made of" in record.failures["2"]
-    assert run.finish().angle_to(leading(without(2))) < 1e-4
+    assert run.finish().angle_to(leading(parts_without(2))) < 1e-4
 
 
 def lied_to(run, victim):
@@ -117,7 +117,7 @@ def lied_to(run, victim):
     return primitives.combine(shares[:3])
 
 
-def opened(run, victim, seed):
+def unmasked_upload(run, victim, seed):
     """Its upload, less the masks that it shares with the others."""
     group, number = run.session.group, 1
     asked = run.came[-1][victim]["mask.past"].tobytes()
@@ -137,7 +137,7 @@ def test_a_server_that_lies_about_drop_outs_opens_an_upload_unless_there_are_sel
     message = run.message()
     replies = [run.answer(message, i) for i in message.to]
     run.came.append({r.client: r.arrays for r in replies})
-    y = opened(run, victim, lied_to(run, victim))
+    y = unmasked_upload(run, victim, lied_to(run, victim))
     up, _ = run.session.standing.stage.client(messages.plain(message.arrays), run.nodes[victim], {})
     truth = fixed.encode(up, messages.bounds(message.arrays), 5)
     apart = np.abs((y - truth).view(np.int64)).max()  # two draws of the noise that blurs its last digits

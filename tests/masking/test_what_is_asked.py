@@ -27,11 +27,11 @@ FIVE = two_lead(5)
 BUDGET = DP(epsilon=2.0, delta=1e-6, clip=3.0)
 
 
-def asked(run, i, change, frame=None):
+def answer_to_change(run, i, change, frame=None):
     """A client's answer to a message that has been changed for it; its memory moves on."""
     message = run.message()
     data = run.nodes[i].in_frame(message.frame if frame is None else frame)
-    up, run.memories[i] = flat.answer(message.stage, {**flat.every(message, i), **change}, data, run.memories[i])
+    up, run.memories[i] = flat.answer(message.stage, {**flat.all_arrays(message, i), **change}, data, run.memories[i])
     return Reply(i, message.number, up)
 
 
@@ -41,10 +41,10 @@ def unnoticed(replies):
     return [Reply(r.client, r.number, {**r.arrays, "mask.past": past}) for r in replies]
 
 
-def total(run, change, **frame):
+def sum_with_change(run, change, **frame):
     """The sum of an upload's round in which all clients but the first are asked something else."""
     message, group = run.message(), run.session.group
-    replies = [run.answer(message, 0), *(asked(run, i, change, **frame) for i in message.to[1:])]
+    replies = [run.answer(message, 0), *(answer_to_change(run, i, change, **frame) for i in message.to[1:])]
     run.session.advance(unnoticed(replies))
     unmask = run.message()
     words = group.total({i: run.answer(unmask, i).arrays for i in unmask.to})
@@ -70,9 +70,11 @@ def test_clients_that_are_asked_different_things_do_not_cancel(other, self_masks
     assert run.message().arrays["Z"].shape == (8, 2)
     if self_masks:
         with pytest.raises(ProtocolError, match=r"noise\. A client has .* or has been asked another thing\."):
-            total(run, change)
+            sum_with_change(run, change)
         return
-    run.session.advance(unnoticed([run.answer(run.message(), 0), *(asked(run, i, change) for i in range(1, 5))]))
+    run.session.advance(
+        unnoticed([run.answer(run.message(), 0), *(answer_to_change(run, i, change) for i in range(1, 5))])
+    )
     assert run.due("keys", 0)  # the sum, noise, was seen to be none, and is asked for again
     assert run.finish().angle_to(leading(FIVE)) < 1e-4
 
@@ -84,21 +86,21 @@ def test_nor_do_those_that_see_their_rows_in_another_frame(part):
     frame = run.message().frame
     parts = {"mean": frame.mean, "scale": frame.scale, part: getattr(frame, part) * {"mean": 1.001, "scale": 1e9}[part]}
     with pytest.raises(ProtocolError, match="noise"):
-        total(run, {}, frame=Frame(**parts))
+        sum_with_change(run, {}, frame=Frame(**parts))
 
 
 def test_nor_do_those_that_are_asked_for_other_noise():
     run = Run(FIVE, "ssi(max_rounds=2)", dp=BUDGET).until("upload", 1)
     with pytest.raises(ProtocolError, match="noise"):
-        total(run, {"dp.budget": np.array(1e9)})
+        sum_with_change(run, {"dp.budget": np.array(1e9)})
 
 
 def test_all_that_a_client_is_asked_is_in_the_digest_and_nothing_of_its_own():
     dp = DP(epsilon=50.0, delta=1e-6, clip=3.0, reach=20.0)
     run = Run(FIVE, "ssi(max_rounds=2)", dp=dp, scale="std").until("upload", 1)
     message = run.message()
-    digests = {messages.statement(flat.every(message, i), message.frame) for i in message.to}
-    asked = flat.every(message, -1)
+    digests = {messages.statement(flat.all_arrays(message, i), message.frame) for i in message.to}
+    asked = flat.all_arrays(message, -1)
     assert digests == {messages.statement(asked, message.frame)}
     common = {name for name in asked if name not in ("mask.step", "mask.setup", "mask.number")}
     assert common == {"Z", "dp.clip", "dp.noise", "dp.budget", "dp.among"} | {
@@ -158,10 +160,10 @@ def test_under_noise_a_client_keeps_to_its_own_bounds_and_draws_nothing_for_othe
     monkeypatch.setattr(gaussian, "normals", lambda *_: pytest.fail("noise was drawn"))
     change = {f"mask.bound.{name}": np.array(2.0 if (name, bound) == ("n", 1.0) else bound)}
     with pytest.raises(ProtocolError, match="The bounds of a sum with noise must be those that follow from the noise"):
-        asked(run, 0, change)
+        answer_to_change(run, 0, change)
     entries = np.full((8, 2), run.message().arrays["mask.bound.Y"])
     with pytest.raises(ProtocolError, match="The bounds of a sum with noise"):
-        asked(run, 0, {"mask.bound.Y": entries})
+        answer_to_change(run, 0, {"mask.bound.Y": entries})
     assert run.memories[0] == kept
 
 
@@ -173,7 +175,7 @@ def test_fixed_point_suits_the_clients_of_the_sum(clients, settings, monkeypatch
     run = Run(FIVE, "ssi(max_rounds=2)", **settings).until("upload", 1)
     monkeypatch.setattr(fixed, "encode", lambda *_: pytest.fail("the answer was computed"))
     with pytest.raises(ProtocolError, match=r"The number of clients in a sum must be from 5 to 8192\. Got"):
-        asked(run, 0, {"mask.clients": clients})
+        answer_to_change(run, 0, {"mask.clients": clients})
 
 
 def test_in_a_ring_there_are_more_clients_than_peers():
@@ -187,11 +189,11 @@ def test_in_a_ring_there_are_more_clients_than_peers():
 def test_a_bound_that_a_client_cannot_keep_costs_it_the_set_up():
     run = Run(FIVE, "ssi").until("upload", 2)
     with pytest.raises(SpentError, match="Every entry of Y of this client must be finite and at most 1e-09") as caught:
-        asked(run, 0, {"mask.bound.Y": np.array(1e-9)})
+        answer_to_change(run, 0, {"mask.bound.Y": np.array(1e-9)})
     assert isinstance(caught.value, DataError)
     assert Secrets.of(caught.value.kept) is None
     run.memories[0] = caught.value.kept
-    assert asked(run, 0, {}).arrays.keys() == {"mask.lost"}
+    assert answer_to_change(run, 0, {}).arrays.keys() == {"mask.lost"}
 
 
 def test_what_was_drawn_counts_even_if_it_is_beyond_the_bound():
@@ -202,7 +204,7 @@ def test_what_was_drawn_counts_even_if_it_is_beyond_the_bound():
     small = {"dp.noise": np.array(1e-3), "dp.clip": np.array(1e9), "dp.budget": np.array(1e60)}
     bounds = fixed.bounds_with_noise({"moments": Part((3,)), "n": ROWS}, noise.noise_share(1e-3, 3), 5)
     with pytest.raises(SpentError, match="Every entry of moments") as caught:
-        asked(run, 0, {**small, **{f"mask.bound.{name}": bound for name, bound in bounds.items()}})
+        answer_to_change(run, 0, {**small, **{f"mask.bound.{name}": bound for name, bound in bounds.items()}})
     assert float(caught.value.kept["dp.spent"]) > 1e40
 
 
@@ -253,7 +255,7 @@ def test_noise_is_not_shared_where_a_late_upload_could_be_opened():
     assert Secrets.of(Run(FIVE, "ssi").until("upload", 1).memories[0]).summed == 3
     told = {**flat.noise(clip=3.0, std=9.0, budget=9.0), "dp.among": np.array(3)}
     with pytest.raises(ProtocolError, match=r"The clients that share the noise must be from 1 to 1, .*\. Got 3\."):
-        asked(run, 0, told)
+        answer_to_change(run, 0, told)
 
 
 # Carries.

@@ -23,7 +23,7 @@ def one_hot(seed):
     return [np.eye(12)[rng.choice(12, n, p=shares / shares.sum())] for n in (300, 200, 80)]
 
 
-def far(seed):
+def far_means(seed):
     """Means 1e6 deviations from zero."""
     return [rows(n, 3.0 * 0.6 ** np.arange(10), seed=seed + n) + 1e6 for n in (300, 200, 50)]
 
@@ -45,7 +45,7 @@ CASES = {
     "units": (units, {}),
     "units, scaled": (units, {"scale": "std"}),
     "one-hot": (one_hot, {}),
-    "far": (far, {}),
+    "far": (far_means, {}),
     "float32": (lambda s: [X.astype(np.float32) for X in three_clients(s).shards], {}),
     "sparse": (thin, {}),
     "n < d": (wide, {}),

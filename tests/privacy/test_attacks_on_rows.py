@@ -10,17 +10,33 @@ import numpy as np
 import pytest
 from cases import every
 from dishonest import Node, RefusedError, Sums
-from rounding import COUNT, HUGE, OUT, QUERIES, STEP, A, D, K, L, by_block, by_frame, nearest, old, old_product, rows
+from rounding import (
+    COUNT,
+    HUGE,
+    OUT,
+    QUERIES,
+    STEP,
+    A,
+    D,
+    K,
+    L,
+    by_block,
+    by_frame,
+    drawn_rows,
+    nearest,
+    old,
+    old_product,
+)
 
 from flower_pca.rows.frame import Frame
 
 
-def plain(tmp_path, X, **rules):
+def plain_products(tmp_path, X, **rules):
     node = Node(0, X, min_rows=20, memory_dir=tmp_path, **rules)
     return lambda frame, Z: node.ask("ssi", {"Z": Z}, frame)["Y"]
 
 
-def masked(parts, bound):
+def masked_products(parts, bound):
     nodes = [Node(i, X, masked_only=True, min_rows=20) for i, X in enumerate(parts)]
     shapes, bounds, runs = {"Y": (D, 1), "n": ()}, {"Y": bound, "n": 2.0**32}, itertools.count()
 
@@ -33,38 +49,38 @@ def masked(parts, bound):
 
 @every("query", QUERIES)
 def test_a_product_of_rows_tells_a_single_one(query):
-    X = rows(120, 0)
+    X = drawn_rows(120, 0)
     assert nearest(lambda frame, Z: old([X], frame, Z), X, query) <= 1e-2
 
 
 @pytest.mark.parametrize("query", QUERIES)
 def test_a_node_does_not(query, tmp_path):
-    X = rows(120, 0)
-    assert nearest(plain(tmp_path, X), X, query) > 0.5
+    X = drawn_rows(120, 0)
+    assert nearest(plain_products(tmp_path, X), X, query) > 0.5
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("n", [D - 4, 3000])
 def test_nor_does_one_of_other_sizes_and_types(n, dtype, tmp_path):
-    X = rows(n, 1).astype(dtype)
-    assert nearest(plain(tmp_path, X), X.astype(np.float64), by_frame) > 0.5
+    X = drawn_rows(n, 1).astype(dtype)
+    assert nearest(plain_products(tmp_path, X), X.astype(np.float64), by_frame) > 0.5
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("query", QUERIES)
 def test_nor_does_a_masked_sum(query):
-    parts = [rows(60, i) for i in range(3)]
+    parts = [drawn_rows(60, i) for i in range(3)]
     X = np.vstack(parts)
     assert nearest(lambda frame, Z: old(parts, frame, Z), X, query, messages=30) <= 1e-2
     bound = np.full((D, 1), 1e5 * STEP)
     bound[COUNT], bound[[K, A, L]] = 1e7 * 1e3 * STEP, 1e60
-    assert nearest(masked(parts, bound), X, query, messages=30) > 0.5
-    assert nearest(masked(parts, np.array(0.0)), X, query, messages=6) > 0.5
+    assert nearest(masked_products(parts, bound), X, query, messages=30) > 0.5
+    assert nearest(masked_products(parts, np.array(0.0)), X, query, messages=6) > 0.5
 
 
 @pytest.mark.parametrize("query", QUERIES)
 def test_nor_does_noise_that_is_none_open_a_way_to_rows(query):
-    X, node = rows(120, 0), Node(0, rows(120, 0))
+    X, node = drawn_rows(120, 0), Node(0, drawn_rows(120, 0))
 
     def ask(frame, Z, budget=1e140, std=1e-100):
         dp = {"dp.clip": np.array(1e60), "dp.noise": np.array(std), "dp.budget": np.array(budget)}
@@ -100,7 +116,7 @@ def test_twin_columns_and_a_block_of_norm_below_one():
 
 def twinned(n, seed):
     """Rows whose columns K and L are alike and huge, with a mean of 0; column A has a long tail."""
-    X = rows(n, seed)
+    X = drawn_rows(n, seed)
     X[:, A] = np.random.default_rng([seed, 1]).exponential(3.0, n)
     X[:, K] = X[:, L] = HUGE * np.where(np.arange(n) % 2, 1.0, -1.0)
     return X
@@ -117,7 +133,7 @@ def swept(ask, X, thresholds):
     return found
 
 
-def own(X, Z):
+def product_about_own_mean(X, Z):
     """The product of an opening as it was computed from rows, about their own mean."""
     return old_product(X, Frame(mean=X.mean(axis=0)), Z)
 
@@ -128,7 +144,7 @@ def test_the_block_of_an_opening_is_no_comparison(n):
     X, node = twinned(n, 4), Node(0, twinned(n, 4))
     about = np.sort(X[:, A] - X[:, A].mean())[::-1]
     thresholds = (about[:-1] + about[1:])[:6] / 2.0
-    assert swept(lambda Z: own(X, Z), X, thresholds) <= 1e-2
+    assert swept(lambda Z: product_about_own_mean(X, Z), X, thresholds) <= 1e-2
 
     def told(stage, **beside):
         asked = {"peaks": np.array(False), **beside}
@@ -141,7 +157,7 @@ def test_the_block_of_an_opening_is_no_comparison(n):
 @pytest.mark.parametrize("query", [by_frame, by_block])
 @pytest.mark.parametrize("masked_too", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_nor_is_the_reference_of_a_summed_one(query, masked_too):
-    parts = [rows(60, i) for i in range(3)]
+    parts = [drawn_rows(60, i) for i in range(3)]
     X = np.vstack(parts)
     shapes = {"product": (D, 1), "n": (), "single": (), "rows": (), "sums": (D,), "squares": (D,)}
     nodes = [Node(i, part, masked_only=True) for i, part in enumerate(parts)]

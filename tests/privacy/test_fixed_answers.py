@@ -53,7 +53,7 @@ def test_two_tables_with_the_same_statistics_give_the_same_run(name, kind):
             np.testing.assert_array_equal(one.own[i][field], other.own[i][field])
 
 
-def drawn(rng):
+def strangely_asked(rng):
     """Frames and blocks as no strategy sends them: of all sizes, short of rank, with columns far apart."""
     size = 10.0 ** rng.integers(-300, 300) if rng.random() < 0.5 else 10.0 ** rng.integers(-8, 30)
     mean = rng.standard_normal(D) * 10.0 ** rng.integers(-20, 60, D)
@@ -66,7 +66,7 @@ def drawn(rng):
     return Frame(mean if rng.random() < 0.8 else None, scale if rng.random() < 0.5 else None), Z
 
 
-def told(node, stage, arrays, frame, number):
+def told_or_refused(node, stage, arrays, frame, number):
     algorithm = next(iter(sorted(registry.owners(stage))), "krylov")
     try:
         return node.ask(stage, arrays, frame, number=number, algorithm=algorithm)
@@ -86,11 +86,11 @@ def test_whatever_is_asked_the_same_statistics_give_the_same_answer(stage):
     one, other = (Node(0, rows, share_own=True) for rows in (X, Y))
     answered = 0
     for number in range(60):
-        frame, Z = drawn(rng)
+        frame, Z = strangely_asked(rng)
         if "opening" in stage and number % 2:  # what it asks for is of raw rows, or refused
             frame = Frame()
         arrays = questions(rng, Z)[stage] | ({"wire.bits": np.array([64, 32, 16][number % 3])} if number % 4 else {})
-        a, b = (told(node, stage, arrays, frame, number) for node in (one, other))
+        a, b = (told_or_refused(node, stage, arrays, frame, number) for node in (one, other))
         assert a.keys() == b.keys()
         for name in a:
             np.testing.assert_array_equal(a[name], b[name], err_msg=f"{stage} {number} {name}")

@@ -16,30 +16,30 @@ D, GAP = 10, 4
 REST = [c for c in range(D) if c != GAP]
 
 
-def rows(gaps, n=80, seed=0):
+def rows_with_gaps(gaps, n=80, seed=0):
     X = np.random.default_rng([seed, n]).standard_normal((n, D)) + 1.0
     whole = X.copy()
     X[:gaps, GAP] = np.nan
     return X, whole
 
 
-def told(ask, fills):
+def told_of_gaps(ask, fills):
     """C e_GAP under two fills: where the server chooses them, their difference is the sum of the rows with a gap."""
     one, other = (ask(Frame(fill=fill * np.eye(D)[GAP]), np.eye(D)[:, [GAP]]) for fill in fills)
     return ((other - one) / (fills[1] - fills[0]))[REST, 0]
 
 
-def ask(node):
+def products_of(node):
     return lambda frame, Z: node.ask("ssi", {"Z": Z}, frame)["Y"]
 
 
 @pytest.mark.parametrize("fills", [(0.0, 1.0), (0.0, 1e12)])
 def test_two_fills_tell_the_rows_with_gaps_where_a_server_chooses_them(fills):
-    X, whole = rows(1)
-    open_to_it = told(ask(Node(0, X, missing="mean")), fills)
+    X, whole = rows_with_gaps(1)
+    open_to_it = told_of_gaps(products_of(Node(0, X, missing="mean")), fills)
     assert np.abs(open_to_it - whole[0, REST]).max() <= 1e-3
     with pytest.raises(RefusedError) as refusal:
-        told(ask(Node(0, X)), fills)
+        told_of_gaps(products_of(Node(0, X)), fills)
     assert str(refusal.value) == (
         "The missing values of this node must be filled with its own means: that is its rule. "
         'Got missing="mean". Run with missing="own_mean", or ask the node\'s operator.'
@@ -49,7 +49,7 @@ def test_two_fills_tell_the_rows_with_gaps_where_a_server_chooses_them(fills):
 @every("answers", ["fixed", "rows"])
 @every("own", [True, False])
 def test_own_means_are_not_the_servers_to_choose(own, answers):
-    X, _ = rows(3)
+    X, _ = rows_with_gaps(3)
     node = Node(0, X, answers=answers)
     block = np.eye(D)[:, [GAP]]
     if not own:
@@ -68,7 +68,7 @@ def test_own_means_are_not_the_servers_to_choose(own, answers):
 
 @every("gaps", [1, 4, 5, 0])
 def test_a_column_with_few_gaps_is_never_filled_by_others(gaps):
-    X, _ = rows(gaps)
+    X, _ = rows_with_gaps(gaps)
     X[:20, 0] = np.nan
     node = Node(0, X, missing="mean", min_rows=5)
     given = {"Z": np.eye(D)[:, [GAP]]}, Frame(fill=np.ones(D))
@@ -84,20 +84,20 @@ def test_a_column_with_few_gaps_is_never_filled_by_others(gaps):
 
 
 def test_masks_do_not_hide_it_and_the_rule_does():
-    tables = [rows(1 if i == 2 else 0, seed=i) for i in range(4)]
+    tables = [rows_with_gaps(1 if i == 2 else 0, seed=i) for i in range(4)]
 
     def recovered(rule):
         nodes = [Node(i, X, masked_only=True, missing=rule) for i, (X, _) in enumerate(tables)]
         shapes, bounds = {"Y": (D, 1), "n": ()}, {"Y": 1e6, "n": 2.0**32}
         masks = Sums(nodes, run="gaps")
-        return told(lambda frame, Z: masks.sum("ssi", {"Z": Z}, shapes, bounds, frame=frame)["Y"], (0.0, 1.0))
+        return told_of_gaps(lambda frame, Z: masks.sum("ssi", {"Z": Z}, shapes, bounds, frame=frame)["Y"], (0.0, 1.0))
 
     assert np.abs(recovered("mean") - tables[2][1][0, REST]).max() <= 1e-6
     with pytest.raises(RefusedError, match="filled with its own means"):
         recovered("own_mean")
 
 
-def gappy():
+def gappy_shards():
     shards = [X.copy() for X in mixed(2).shards]
     rng = np.random.default_rng(5)
     for X in shards[:-1]:
@@ -122,7 +122,7 @@ def filled_by_own(shards):
 def test_own_means_give_the_pca_of_rows_filled_so(mask, kind, center, scale, answers):
     if mask and scale:
         return  # peaks are no sums
-    shards = gappy()
+    shards = gappy_shards()
     whole, common = filled_by_own(shards)
     settings = {"n_components": 3, "center": center, "scale": scale, "tol": 1e-10, "answers": answers, "mask": mask}
     result = simulate("krylov", [kind(X) for X in shards], missing="own_mean", **settings)
@@ -136,7 +136,7 @@ def test_own_means_give_the_pca_of_rows_filled_so(mask, kind, center, scale, ans
 
 @pytest.mark.parametrize("missing", ["mean", "own_mean"])
 def test_nodes_answer_as_a_simulation_does(missing):
-    shards = gappy()
+    shards = gappy_shards()
     wanted = simulate("krylov", shards, n_components=3, missing=missing, answers="fixed")
     with in_a_run():
         grid = FakeGrid(app_of(shards, answers="fixed", missing=missing), 3)

@@ -43,7 +43,7 @@ def of_steps(tracker: str, arrays: dict[str, Any]) -> None:
     Node(0, Stream(WIDE, batch=20), allow=tracker).ask(tracker, arrays)
 
 
-def refused(given: dict[str, Any], sentence: str) -> Refused:
+def refused_by_node(given: dict[str, Any], sentence: str) -> Refused:
     return Refused(given, sentence, RefusedError)
 
 
@@ -51,7 +51,7 @@ OTHER_STAGE = "^The stage of a message about columns must be one of columns_open
 FRAMED = "^The frame of a message about columns must be none, as the node centres and scales its own columns. Got one."
 OF_COLUMNS = [
     *[
-        refused(
+        refused_by_node(
             {"stage": stage, "arrays": arrays, "frame": Frame(split=Split()), "allow": allow}, f"{OTHER_STAGE}{stage}."
         )
         for stage, allow, arrays in (
@@ -65,7 +65,7 @@ OF_COLUMNS = [
         )
     ],
     *[
-        refused({"stage": "ssi", "arrays": {"Z": SCORES}, "frame": frame}, FRAMED)
+        refused_by_node({"stage": "ssi", "arrays": {"Z": SCORES}, "frame": frame}, FRAMED)
         for frame in (
             Frame(mean=np.zeros(20), split=Split()),
             Frame(scale=np.ones(20), split=Split()),
@@ -78,7 +78,7 @@ OF_COLUMNS = [
 ]
 OF_ROWS = [
     *[
-        refused(
+        refused_by_node(
             {
                 "stage": stage,
                 "arrays": {"peaks": False, "block": ONE, **reference},
@@ -91,7 +91,7 @@ OF_ROWS = [
         for stage, reference in (("opening", {}), ("summed_opening", {"reference": np.zeros(8)}))
     ],
     *[
-        refused(
+        refused_by_node(
             {
                 "stage": "exact_per_pca",
                 "arrays": {"B": BASIS, "samples": False, **message, "auto": True},
@@ -105,23 +105,25 @@ OF_ROWS = [
             {"k": 7, "own": 5},
         )
     ],
-    refused(
+    refused_by_node(
         {"stage": "opening", "arrays": {"peaks": False, "block": ONE}, "rows": HUGE, "algorithm": "krylov"},
         "of usual size, at most 1e+65.* Got a larger one in column 2. Scale",
     ),
-    refused(
+    refused_by_node(
         {"stage": "ssi", "arrays": {"Z": ONE}, "min_rows": 100},
         "^The rows of this node must be at least 100. Got fewer. Ask again when it has more.",
     ),
 ]
 OF_STEPS = [
     *[
-        refused({"tracker": tracker, "arrays": {**STEP, "lap": lap}}, "lap of a message must be from 0 to 10000")
+        refused_by_node(
+            {"tracker": tracker, "arrays": {**STEP, "lap": lap}}, "lap of a message must be from 0 to 10000"
+        )
         for tracker in TRACKERS
         for lap in (-1, 10_001)
     ],
     *[
-        refused(
+        refused_by_node(
             {"tracker": tracker, "arrays": {**STEP, "P": np.ones(shape), "block": np.eye(8)}},
             "of 1 to as many columns as rows are long|P of a message must be a matrix",
         )
@@ -129,7 +131,7 @@ OF_STEPS = [
         for shape in ((8, 1000), (8, 9), (8, 0), (8,))
     ],
     *[
-        refused(
+        refused_by_node(
             {
                 "tracker": tracker,
                 "arrays": {**STEP, "P": np.full((8, 2), 1e60), "block": np.full((8, 1), 1e60), "outside": 1},

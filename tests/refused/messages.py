@@ -70,7 +70,7 @@ def share(clients: int) -> None:
     noise.asked_share({**noise.instruction(clip=1.0, std=1.0, budget=1.0), **noise.sharing(clients)}, 2)
 
 
-def packed(arrays: dict[str, Array]) -> None:
+def of_fewer_bits(arrays: dict[str, Array]) -> None:
     precision.unpack(arrays)
 
 
@@ -82,11 +82,11 @@ def agreed(key: bytes) -> None:
     primitives.agree(primitives.private(bytes(16)), key)
 
 
-def total(words: Array) -> None:
+def decoded(words: Array) -> None:
     fixed.decode(words, {"Y": (40,)}, {"Y": np.array(1.0)}, 5)
 
 
-def changed(content: RecordDict, config: dict[str, Any], without: str = "", given: Any = None) -> RecordDict:
+def respelt(content: RecordDict, config: dict[str, Any], without: str = "", given: Any = None) -> RecordDict:
     """With other values in the configuration or metrics, None for one to take away; a record less, or another one."""
     record = config_of(SimpleNamespace(content=content))
     for name, value in config.items():
@@ -97,24 +97,24 @@ def changed(content: RecordDict, config: dict[str, Any], without: str = "", give
     return content
 
 
-def bad(data: bytes) -> ArrayRecord:
+def unreadable(data: bytes) -> ArrayRecord:
     return ArrayRecord({"0": FlowerArray(dtype="float64", shape=(2,), stype="numpy.ndarray", data=data)})
 
 
-def request(without: str = "", given: Any = None, **config: Any) -> None:
+def read_request(without: str = "", given: Any = None, **config: Any) -> None:
     message = Broadcast("krylov", 7, ARRAYS, Frame(), (3, 4), {})
     content = wire.write_request(message, 3, algorithm="krylov", run="r", extra={})
-    wire.read_request(*wire.open_request(changed(content, config, without, given), "train"))
+    wire.read_request(*wire.open_request(respelt(content, config, without, given), "train"))
 
 
-def reply(without: str = "", given: Any = None, **metrics: Any) -> None:
+def read_reply(without: str = "", given: Any = None, **metrics: Any) -> None:
     content = wire.write_reply("train", *wire.write_fit(ARRAYS, 11, 7, 2))
-    wire.read_reply(changed(content, metrics, without, given), "train")
+    wire.read_reply(respelt(content, metrics, without, given), "train")
 
 
 def evaluation(**metrics: Any) -> None:
     made = wire.write_evaluate({"squares": np.array(22.0), "n": np.array(11)}, 11, 7, 2)
-    wire.read_reply(changed(wire.write_reply("evaluate", *made), metrics), "evaluate")
+    wire.read_reply(respelt(wire.write_reply("evaluate", *made), metrics), "evaluate")
 
 
 def foreign_request(content: RecordDict, kind: str) -> None:
@@ -169,7 +169,7 @@ REQUEST = [
         )
         for less, left in (("parameters", "config"), ("config", "parameters"))
     ],
-    *[protocol({"given": {"fitins.parameters": bad(data)}}, UNREAD) for data in BYTES],
+    *[protocol({"given": {"fitins.parameters": unreadable(data)}}, UNREAD) for data in BYTES],
 ]
 REPLY = [
     *misspelt("An answer"),
@@ -194,7 +194,7 @@ REPLY = [
         )
         for count in (1.5, [1], [])
     ],
-    *[protocol({"given": {"fitres.parameters": bad(data)}}, UNREAD) for data in BYTES],
+    *[protocol({"given": {"fitres.parameters": unreadable(data)}}, UNREAD) for data in BYTES],
 ]
 EVALUATION = [
     protocol(given, f"^An answer must be one with {sentence}")
@@ -275,8 +275,8 @@ TOTAL = [
     protocol({"words": np.random.default_rng(0).integers(0, 2**64, 40, dtype=np.uint64)}, "looks like noise"),
 ]
 DOORS: dict[str, tuple[Callable[..., Any], list[Refused]]] = {
-    "request": (request, REQUEST),
-    "reply": (reply, REPLY),
+    "request": (read_request, REQUEST),
+    "reply": (read_reply, REPLY),
     "reply of an evaluation": (evaluation, EVALUATION),
     "request of others": (foreign_request, FOREIGN_REQUEST),
     "reply of others": (foreign_reply, FOREIGN_REPLY),
@@ -285,8 +285,8 @@ DOORS: dict[str, tuple[Callable[..., Any], list[Refused]]] = {
     "private opening": (private_opening, PRIVATE_OPENING),
     "share of the noise": (share, SHARE),
     "probe of own components": (probe, PROBE),
-    "arrays of fewer bits": (packed, PACKED),
+    "arrays of fewer bits": (of_fewer_bits, PACKED),
     "bits of a message": (bits, BITS),
     "key of a peer": (agreed, KEY),
-    "masked total": (total, TOTAL),
+    "masked total": (decoded, TOTAL),
 }

@@ -35,7 +35,7 @@ def client(**rules: Any) -> None:
     PCAClient(GOOD, **rules)
 
 
-def budget(**options: Any) -> None:
+def with_clip(**options: Any) -> None:
     DP(epsilon=2.0, delta=1e-6, clip=3.0, **options)
 
 
@@ -55,7 +55,7 @@ def streaming_client(**rules: Any) -> None:
     PCAClient(Stream(GOOD, batch=10), **rules)
 
 
-def stream(batches: Any, **how: Any) -> None:
+def first_of_stream(batches: Any, **how: Any) -> None:
     Stream(batches, **how).take(0, NO_CURSOR)
 
 
@@ -63,7 +63,7 @@ def ranges(given: Any) -> None:
     DP(epsilon=1.0, delta=1e-6, ranges=given)
 
 
-def program(main: Callable[[list[str]], Any], argv: list[str]) -> None:
+def program_run(main: Callable[[list[str]], Any], argv: list[str]) -> None:
     with contextlib.redirect_stderr(io.StringIO()) as said:
         try:
             main(argv)
@@ -381,7 +381,7 @@ DOORS: dict[str, tuple[Callable[..., Any], list[Refused]]] = {
     "algorithm": (make, ALGORITHM),
     "tracker": (STMiss, TRACKER),
     "masks": (MaskedSums, MASKS),
-    "budget": (budget, BUDGETS),
+    "budget": (with_clip, BUDGETS),
     "ranges": (ranges, RANGES),
     "channel": (AirChannel, CHANNEL),
     "client": (client, CLIENT),
@@ -391,9 +391,9 @@ DOORS: dict[str, tuple[Callable[..., Any], list[Refused]]] = {
     "profile": (profile, PROFILE),
     "node-config": (node_config, NODE_CONFIG),
     "ray": (Ray, RAY),
-    "stream": (stream, STREAM),
+    "stream": (first_of_stream, STREAM),
     "number of components": (minka, DIMENSION),
     "command": (command, COMMAND),
-    "program of a paper": (program, PROGRAM),
+    "program of a paper": (program_run, PROGRAM),
     "client that trains": (WithPCA, BOTH),
 }

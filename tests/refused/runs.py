@@ -72,7 +72,7 @@ def ran(algorithm: Any = "krylov", data: Any = None, n_components: Any = 2, **op
     simulate(algorithm, two_lead(5) if data is None else data, n_components=n_components, **options)
 
 
-def fitted(n_components: Any = 2, data: Any = None, sites: Any = None, **options: Any) -> None:
+def estimated(n_components: Any = 2, data: Any = None, sites: Any = None, **options: Any) -> None:
     FederatedPCA(n_components, **options).fit(two_lead(3, rows=30) if data is None else data, sites=sites)
 
 
@@ -84,7 +84,7 @@ def back(X: Array) -> None:
     FederatedPCA(2).fit([GOOD]).inverse_transform(X)
 
 
-def strategy(algorithm: Any = "krylov", **options: Any) -> None:
+def made_strategy(algorithm: Any = "krylov", **options: Any) -> None:
     PCAStrategy(algorithm, n_components=2, **options)
 
 
@@ -96,7 +96,7 @@ def over_nodes(**options: Any) -> None:
     PCAStrategy("krylov", n_components=2, **options).fit(grid_of(two_lead(3)))
 
 
-def named(name: str, **options: Any) -> None:
+def strategy_by_name(name: str, **options: Any) -> None:
     getattr(strategies, name)(**options)
 
 
@@ -105,7 +105,7 @@ def strangers(**shards: Any) -> dict[str, Any]:
     return {"algorithm": ExactPerPCA(local_components=shards.pop("of")), "data": NAMED, "center": False, **shards}
 
 
-def scaled(exponent: int, algorithm: str) -> dict[str, Any]:
+def of_exponent(exponent: int, algorithm: str) -> dict[str, Any]:
     return {"algorithm": algorithm, "data": np.array_split(GOOD * 10.0**exponent, 3)}
 
 
@@ -117,14 +117,14 @@ def one_table(algorithm: Any = "krylov", shards: Any = (TABLE,), n_components: A
     simulate(algorithm, shards, n_components=n_components, **options)
 
 
-def spoilt(*entries: tuple[int, int, float]) -> Array:
+def with_spoilt(*entries: tuple[int, int, float]) -> Array:
     X = TABLE.copy()
     for i, j, value in entries:
         X[i, j] = value
     return X
 
 
-def constant(value: float, *columns: int) -> Array:
+def with_constant(value: float, *columns: int) -> Array:
     X = TABLE.copy()
     X[:, columns] = value
     return X
@@ -138,7 +138,7 @@ def lab(change: Callable[[pd.DataFrame], pd.DataFrame]) -> dict[str, Any]:
     return {"tables": people.changed("lab", change), "scale": "std"}
 
 
-def asked(**settings: Any) -> None:
+def question(**settings: Any) -> None:
     assembly.question(Question(**{"algorithm": make("krylov"), "n_components": 2, **settings}))
 
 
@@ -155,7 +155,7 @@ def with_budget(
     simulate(algorithm, three_lead(4), n_components=n_components, dp=dp, **settings)
 
 
-def tracked(
+def tracked_from(
     streams: Any = (), tracker: Any = "st_miss", n_components: Any = 2, batch: Any = 60, **settings: Any
 ) -> None:
     track(tracker, streams, n_components=n_components, batch=batch, **settings)
@@ -338,8 +338,8 @@ SIMULATE = [
         ValueError,
     ),
     Refused({"data": [GOOD[:1]], "n_components": 1}, ALIKE, DataError),
-    *[Refused(scaled(exponent, "krylov"), SMALL, DataError) for exponent in (-147, -152, -160, -170, -300)],
-    *[Refused(scaled(-152, name), SMALL, DataError) for name in ("ssi", "faps", "local_power", "uda")],
+    *[Refused(of_exponent(exponent, "krylov"), SMALL, DataError) for exponent in (-147, -152, -160, -170, -300)],
+    *[Refused(of_exponent(-152, name), SMALL, DataError) for name in ("ssi", "faps", "local_power", "uda")],
     Refused({"data": [(GOOD * 1e18).astype(np.float32)]}, "1e+16 in single precision. Got a larger one", DataError),
     Refused({"data": [(GOOD * 1e-22).astype(np.float32)]}, "of usual size, 1e-18 at least. Got squares of", DataError),
     Refused(
@@ -441,24 +441,24 @@ ONE_TABLE = [
         DataError,
     ),
     Refused(
-        on(TABLE, spoilt((0, 0, np.nan), (3, 2, np.nan), (4, 4, -np.inf))),
+        on(TABLE, with_spoilt((0, 0, np.nan), (3, 2, np.nan), (4, 4, -np.inf))),
         "The data of client 1 must be finite. Got 2 NaN and 1 infinite entries. The first is in row 0 "
         "(from 0 on), column 0. Impute or drop these entries before "
         'the run, or use missing="mean".',
         DataError,
     ),
     Refused(
-        on(spoilt((0, 0, np.inf), (1, 0, -np.inf))),
+        on(with_spoilt((0, 0, np.inf), (1, 0, -np.inf))),
         "The data of client 0 must be finite. Got 0 NaN and 2 infinite entries.",
         DataError,
     ),
     Refused(
-        on(TABLE, TABLE, spoilt((1, 1, np.nan)).astype(np.float32)),
+        on(TABLE, TABLE, with_spoilt((1, 1, np.nan)).astype(np.float32)),
         "The data of client 2 must be finite. Got 1 NaN and 0 infinite entries.",
         DataError,
     ),
     Refused(
-        on(TABLE, scipy.sparse.csr_array(spoilt((1, 1, np.nan)))),
+        on(TABLE, scipy.sparse.csr_array(with_spoilt((1, 1, np.nan)))),
         "The data of client 1 must be finite. Got 1 NaN and 0 infinite entries.",
         DataError,
     ),
@@ -502,12 +502,12 @@ ONE_TABLE = [
         {"shards": 3}, "shards must be a list of arrays, one per client. Got int. Use [X] for one client.", DataError
     ),
     Refused(
-        on(constant(0.0, 3), constant(0.0, 3), scale="std"),
+        on(with_constant(0.0, 3), with_constant(0.0, 3), scale="std"),
         'Every column under scale="std" must be varying. Got constant column 3. Drop it, or use scale=None.',
         DataError,
     ),
     Refused(
-        on(constant(1e7 / 3, 0, 4), constant(1e7 / 3, 0, 4)[:7], scale="std"),
+        on(with_constant(1e7 / 3, 0, 4), with_constant(1e7 / 3, 0, 4)[:7], scale="std"),
         'Every column under scale="std" must be varying. Got constant columns 0, 4.',
         DataError,
     ),
@@ -560,7 +560,7 @@ ONE_TABLE = [
         "Every client that participation names must be between 0 and 0. Got 1. Return positions in shards.",
     ),
     Refused(
-        on(TABLE, spoilt((17, 4, np.nan), (12, 1, np.nan)), n_components=1),
+        on(TABLE, with_spoilt((17, 4, np.nan), (12, 1, np.nan)), n_components=1),
         "2 NaN and 0 infinite entries. The first is in row 12 (from 0 on), column 1. I",
         DataError,
     ),
@@ -951,16 +951,16 @@ DOORS: dict[str, tuple[Callable[..., Any], list[Refused]]] = {
     "simulate, by columns": (by_columns, BY_COLUMNS),
     "simulate, by name": (ran, BY_NAME),
     "simulate, with a budget": (with_budget, WITH_BUDGET),
-    "question": (asked, QUESTION),
+    "question": (question, QUESTION),
     "question, in short": (asked_in_short, BITS),
-    "track": (tracked, TRACKED),
+    "track": (tracked_from, TRACKED),
     "audit": (audited, AUDITED),
-    "estimator": (fitted, ESTIMATOR),
+    "estimator": (estimated, ESTIMATOR),
     "estimator, of another table": (transformed, TRANSFORMED),
     "estimator, before it is fitted": (unfitted, UNFITTED),
     "estimator, afterwards": (back, FITTED),
-    "strategy": (strategy, STRATEGY),
-    "strategies by name": (named, STRATEGIES),
+    "strategy": (made_strategy, STRATEGY),
+    "strategies by name": (strategy_by_name, STRATEGIES),
     "standardize": (Standardize, STANDARDIZE),
     "tracking": (TrackingStrategy, TRACKING),
     "nodes that host clients": (over_hosts, HOSTS),

@@ -59,7 +59,7 @@ def missing_file(reader: str) -> None:
         sources.make(f"{reader}(path={str(Path(folder) / 'none')!r})")
 
 
-def patients(ending: str, **options: Any) -> None:
+def patients_file(ending: str, **options: Any) -> None:
     """A table with a gap and a column of text, in both kinds of file."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"patients.{ending}"
@@ -71,11 +71,11 @@ def patients(ending: str, **options: Any) -> None:
         sources.make(f"{ending}(path={str(path)!r}{given})")
 
 
-def parts(text: Any, n: int = 10, clients: int = 3, **more: Any) -> None:
+def partitioned(text: Any, n: int = 10, clients: int = 3, **more: Any) -> None:
     partition.make(text, n, clients, **more)
 
 
-def local(X: Any, who: str = "client 2") -> None:
+def local_data(X: Any, who: str = "client 2") -> None:
     LocalData(X, who=who)
 
 
@@ -92,13 +92,13 @@ def nothing_is_written(hosts: Any = (), nodes: Any = 1) -> None:
 
 
 @functools.cache
-def result(algorithm: str) -> PCAResult:
+def result_of(algorithm: str) -> PCAResult:
     return simulate(algorithm, shards((60, 25), 0.8 ** np.arange(12)), n_components=3)
 
 
 def picture(what: str, name: str = "p.svg", algorithm: str = "krylov") -> None:
     """Of a result without what only the clients know."""
-    of = result(algorithm)
+    of = result_of(algorithm)
     with tempfile.TemporaryDirectory() as folder:
         try:
             (replace(of, own={}) if algorithm != "krylov" else of).plot(what, Path(folder) / name)
@@ -441,10 +441,10 @@ DOORS: dict[str, tuple[Callable[..., Any], list[Refused]]] = {
     "data source": (source, SOURCE),
     "file that is not there": (missing_file, MISSING_FILE),
     "file of text": (text_file, TEXT_FILE),
-    "file of patients": (patients, PATIENTS),
-    "partition": (parts, PARTITION),
+    "file of patients": (patients_file, PATIENTS),
+    "partition": (partitioned, PARTITION),
     "from_frame": (from_frame, FRAME),
-    "rows of a client": (local, LOCAL),
+    "rows of a client": (local_data, LOCAL),
     "numbers of a masked sum": (bounded, BOUNDED),
     "keys": (nothing_is_written, KEYS),
     "picture": (picture, PICTURE),

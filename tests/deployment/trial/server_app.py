@@ -20,13 +20,13 @@ def main(grid, context):
     orders = json.loads((folder / "orders.json").read_text())
     (folder / "pid").write_text(str(os.getpid()))
     try:
-        (plain if orders["strategy"] is None else ours)(grid, folder, **orders)
+        (plain_rounds if orders["strategy"] is None else our_strategy)(grid, folder, **orders)
     except Exception as error:
         (folder / "error").write_text(f"{type(error).__name__}: {error}")
         raise
 
 
-def ours(grid, folder, strategy, hold, parameters, **of_nodes):
+def our_strategy(grid, folder, strategy, hold, parameters, **of_nodes):
     def after(session):
         if len(session.history) == hold:
             (folder / "held").touch()
@@ -38,7 +38,7 @@ def ours(grid, folder, strategy, hold, parameters, **of_nodes):
     strategy.fit(grid, on_round=after).save(folder / "result.npz")
 
 
-def plain(grid, folder, strategy, hold, parameters, **of_nodes):
+def plain_rounds(grid, folder, strategy, hold, parameters, **of_nodes):
     nodes = list(grid.get_node_ids())
     Z = np.random.default_rng(0).standard_normal(parameters["shape"])
     seconds = []

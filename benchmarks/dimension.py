@@ -16,7 +16,7 @@ from flower_pca.base.errors import DataError
 
 DRAWS, PASSES, MOST = 100, 1.2, 10.0
 RANKS = (0, 1, 2, 4, 8)
-SIZES = ((200, 20), (2000, 20), (200, 300), (2000, 300))
+SIZES = ((200, 20), (2000, 20), (200, 300), (2000, 300), (2000, 1000))
 FLIPS = 20
 
 

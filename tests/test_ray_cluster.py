@@ -112,6 +112,15 @@ def test_a_machine_that_leaves_the_cluster_in_mid_run_ends_it_in_a_sentence() ->
         assert not ray.is_initialized()
 
 
+def test_a_worker_ends_whose_object_store_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    def get(reference: object) -> None:
+        raise BrokenPipeError("as where the machine has left the cluster")
+
+    monkeypatch.setattr(ray, "get", get)
+    with pytest.raises(SystemExit, match="Ray's object store is gone"):
+        Store(index=None, each=1).pack(0)
+
+
 def test_machines_that_share_no_folder_give_the_same_bits(
     two_machines: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

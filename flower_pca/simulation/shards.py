@@ -258,7 +258,10 @@ class Store(Packs):
         """A pack: what is where, and the bytes, which Ray has mapped into memory."""
         import ray
 
-        text, block = ray.get(ray.get(self.index)[number])
+        try:
+            text, block = ray.get(ray.get(self.index)[number])
+        except OSError as error:  # its machine has left the cluster: end, as the other workers there will
+            raise SystemExit("Ray's object store is gone") from error
         # so that rows are worked on where they lie, block by block
         return text, block.view(np.memmap)
 

@@ -50,6 +50,8 @@ from flower_pca.rows.local import LocalData
 
 # of the first threshold: from here on far entries stand out even where V is rough
 _LOW: Final = 0.1
+# entries of the rows that are taken at once: they and their residuals stay in a processor's own memory
+_PIECE: Final = 2**17
 
 
 @dataclass(frozen=True)
@@ -197,7 +199,7 @@ class Task:
         U, start = self.arrays["U"], 0
         unseen = base.unseen(self.data, seed=int(self.arrays["seed"]), share=self.number("share"))
         V, p = self._memory_of(), U.shape[1]
-        for X in self.data.dense():
+        for X in pieces(self.data):
             stop = start + len(X)
             gaps, places = unseen.of_rows(start, stop)
             anew = (np.arange(len(X))[:, None] * X.shape[1] + self.again[0]).ravel()
@@ -228,6 +230,14 @@ class Task:
         if turn is not None and tag == int(self.arrays["origin"]) and turn.shape == (V.shape[1], p):
             return np.asarray(V @ turn)
         return None
+
+
+def pieces(data: LocalData) -> Iterator[Array]:
+    """The rows as blocks of no more than so many entries."""
+    rows = max(1, _PIECE // max(1, data.d))
+    for X in data.dense():
+        for start in range(0, len(X), rows):
+            yield X[start : start + rows]
 
 
 def row_sizes(X: Array, gaps: Array) -> Array:

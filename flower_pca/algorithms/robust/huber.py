@@ -66,12 +66,11 @@ class Regression:
     def clip(self, R: Array, out: Array | None = None) -> Array:
         """C in the place of R = X - VU', which is R - S."""
         if self._far < np.inf:
-            far = np.abs(R) > self._far
+            near = np.abs(R) <= self._far
+            R.clip(-self._lam, self._lam, out=R)
+            R *= near
         else:
-            far = None
-        R.clip(-self._lam, self._lam, out=R)
-        if far is not None:
-            R[far] = 0.0
+            R.clip(-self._lam, self._lam, out=R)
         if out is not None:
             R.reshape(-1)[out] = 0.0
         return R

@@ -72,5 +72,6 @@ if __name__ == "__main__":
     with np.load(Path(sys.argv[1]) / "escalator_video.npz") as archive:
         frames = archive["frames"].reshape(len(archive["frames"]), -1) / 255.0
     rows = [row("water", *water(seed)), row("escalator", frames, None)]
+    rows += [row("escalator, single precision", frames.astype(np.float32), None)]
     heads = ["video", "status", "messages", "seconds", "IALM's", "ratio", "far entries", "AUC", "IALM's AUC"]
     print(table(heads, rows))

@@ -62,3 +62,14 @@ def test_rows_are_recovered_from_nothing_under_far_entries(dtype):
 
 def test_soft_leaves_what_is_beyond():
     np.testing.assert_array_equal(soft(np.array([-3.0, -1.0, 0.5, 2.5]), 1.0), [-2.0, 0.0, 0.0, 1.5])
+
+
+def test_single_precision_comes_to_rest_as_soon_as_double(monkeypatch):
+    U, V, S = huber_problem(6, n=200, d=500)
+    X = V @ U.T + S + np.random.default_rng(7).standard_normal(S.shape)
+    steps, step = [], Regression._step
+    monkeypatch.setattr(Regression, "_step", lambda self, X, *rest: steps.append(X.dtype) or step(self, X, *rest))
+    double = Regression(U, 1.5, 0.7).settle(X, np.zeros_like(V))
+    single = Regression(U, 1.5, 0.7).settle(X.astype(np.float32), np.zeros_like(V))
+    assert steps.count(np.float32) <= steps.count(np.float64)
+    np.testing.assert_allclose(single, double, rtol=0.0, atol=1e-5 * np.abs(double).max())

@@ -149,12 +149,17 @@ def containers(tmp_path):
 
 def prepared(folder, programs):
     """The services, none of them started, with keys and rows where the compose file has them."""
+    write_inputs(folder)
+    return Containers(folder, programs)
+
+
+def write_inputs(folder):
+    """Keys and rows where the compose file has them."""
     keys.write(folder / "keys", nodes=len(NODES), hosts=["superlink"])
     (folder / "data").mkdir()
     rng = np.random.default_rng(0)
     for i in range(len(NODES)):
         np.save(folder / f"data/rows-{i}.npy", rng.standard_normal((500, 20)) * 0.8 ** np.arange(20))
-    return Containers(folder, programs)
 
 
 @processes

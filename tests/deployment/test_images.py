@@ -14,8 +14,8 @@ import uuid
 import numpy as np
 import pytest
 
-from deployment.test_compose import NODES, ROOT, SERVICES, Containers, dockerfile_of, said_with
-from flower_pca import PCAResult, keys, simulate
+from deployment.test_compose import NODES, ROOT, SERVICES, Containers, dockerfile_of, said_with, write_inputs
+from flower_pca import PCAResult, simulate
 
 BASE = os.environ.get("FLOWER_PCA_BASE_IMAGE", "")
 ALONE = ["--isolation", "chroot"]  # no daemon, and no namespaces that a sandbox may lack
@@ -82,11 +82,7 @@ class InImages(Containers):
 
 @pytest.fixture
 def images(tmp_path):
-    keys.write(tmp_path / "keys", nodes=len(NODES), hosts=["superlink"])
-    (tmp_path / "data").mkdir()
-    rng = np.random.default_rng(0)
-    for i in range(len(NODES)):
-        np.save(tmp_path / f"data/rows-{i}.npy", rng.standard_normal((500, 20)) * 0.8 ** np.arange(20))
+    write_inputs(tmp_path)
     made = InImages(tmp_path)
     yield made
     made.close()

@@ -20,6 +20,7 @@ _LONGEST: Final = 162  # thresholds: down to where what is left of `start` is ro
 _STEPS: Final = 3  # on each threshold of that path
 _FINAL: Final = 200  # at most, on the last one
 _SETTLED: Final = 1e-9  # relative change of V at which it is found
+_ROUNDING: Final = 10.0  # or so many roundings of the rows: in single precision V does not come to rest
 _EPS: Final = float(np.finfo(np.float64).eps)
 _TINY: Final = float(np.finfo(np.float64).tiny)
 # times a threshold: a V that was found for more has lost its way, and is found anew
@@ -34,7 +35,7 @@ class Regression:
 
     def __init__(self, U: Array, lam: float, rho: float, cut: float = np.inf) -> None:
         self._U, self._lam, self._rho, self._far = U, lam, rho, cut * lam
-        self._inverse = _newest.inverse(U, rho)
+        self._inverse, self._across = _newest.of(U, rho)
 
     def steps(self, X: Array, V: Array, number: int, out: Array | None = None) -> tuple[Array, Array]:
         """V after so many steps V += (CU - rho V)(U'U + rho I)^-1, and X - VU' at it.
@@ -49,6 +50,7 @@ class Regression:
     def settle(self, X: Array, V: Array, out: Array | None = None) -> Array:
         """The minimiser, from a V that is near it: the same steps with momentum, which a row loses as it overshoots."""
         R, W, t = np.empty_like(X), V, np.ones(len(X))
+        settled = max(_SETTLED, _ROUNDING * float(np.finfo(X.dtype).eps))
         # each row by itself, so that it is the same in whatever block
         moving = np.ones(len(X), dtype=bool)
         for _ in range(_FINAL):
@@ -57,7 +59,7 @@ class Regression:
             moved = V - before
             t[np.sum(step * moved, axis=1) < 0.0] = 1.0
             t, old = (1.0 + np.sqrt(1.0 + 4.0 * t**2)) / 2.0, t
-            moving &= np.sum(step**2, axis=1) > _SETTLED**2 * np.sum(V**2, axis=1)
+            moving &= np.sum(step**2, axis=1) > settled**2 * np.sum(V**2, axis=1)
             if not moving.any():
                 break
             W = V + ((old - 1.0) / t * moving)[:, None] * moved
@@ -66,7 +68,8 @@ class Regression:
     def clip(self, R: Array, out: Array | None = None) -> Array:
         """C in the place of R = X - VU', which is R - S."""
         if self._far < np.inf:
-            near = np.abs(R) <= self._far
+            near = -self._far <= R
+            near &= self._far >= R
             R.clip(-self._lam, self._lam, out=R)
             R *= near
         else:
@@ -80,29 +83,29 @@ class Regression:
         return np.asarray((pull - self._rho * V) @ self._inverse)
 
     def _residual(self, X: Array, V: Array, R: Array) -> Array:
-        np.matmul(V.astype(X.dtype, copy=False), self._U.astype(X.dtype, copy=False).T, out=R)
+        np.matmul(V.astype(X.dtype, copy=False), self._across.astype(X.dtype, copy=False), out=R)
         return np.subtract(X, R, out=R)
 
 
 class _Newest:
-    """(U'U + rho I)^-1 of the newest basis: clients of one process are sent the very same array, one after the other.
+    """(U'U + rho I)^-1 and U' of the newest basis: clients of one process are sent the very same array, one after the other.
 
     It is known by the array, which nobody writes to, and not by its numbers, so that looking is free.
     """
 
     def __init__(self) -> None:
-        self._known: tuple[Array, float, Array] | None = None
+        self._known: tuple[Array, float, Array, Array] | None = None
 
-    def inverse(self, U: Array, rho: float) -> Array:
-        """That of U and rho."""
+    def of(self, U: Array, rho: float) -> tuple[Array, Array]:
+        """Those of U and rho; U' with its rows one behind the other, as products read it."""
         known = self._known
         if known is not None and known[0] is U and known[1] == rho:
-            return known[2]
+            return known[2:]
         gram = U.T @ U
         gram.flat[:: len(gram) + 1] += max(rho, _EPS * float(gram.trace()) + _TINY)
         found = np.linalg.inv(gram)
-        self._known = U, rho, found
-        return found
+        self._known = U, rho, found, np.ascontiguousarray(U.T)
+        return self._known[2:]
 
 
 _newest: Final = _Newest()

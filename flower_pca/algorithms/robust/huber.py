@@ -88,7 +88,7 @@ class Regression:
 
 
 class _Newest:
-    """(U'U + rho I)^-1 and U' of the newest basis: clients of one process are sent the very same array, one after the other.
+    """(U'U + rho I)^-1 and U' of the newest basis: clients of one process are sent the very same array, in turn.
 
     It is known by the array, which nobody writes to, and not by its numbers, so that looking is free.
     """

@@ -55,7 +55,7 @@ def _load(context: Context) -> Any:
             return Stream(Arrivals(data), who=checks.NODE)
         with private():
             own = Rules.of_node_config(node)
-        rows = sources.make(data, words=own.coded)
+        rows = sources.make(data, words=own.columns_of_words)
         if "batch" in node:
             return Stream(rows, batch=int(node["batch"]), who=checks.NODE)
         return rows
@@ -66,7 +66,7 @@ def _load(context: Context) -> Any:
         with private(hold=False):
             every = _parties(asked, str(config.get("ids", "")) or None, int(node["num-partitions"]) * _each(context))
             return every[int(node["partition-id"])]
-    words = Rules.of(None, rules_of_simulation(config)).coded
+    words = Rules.of(None, rules_of_simulation(config)).columns_of_words
     with private(hold=False):  # the run has named them
         shards = _whole(asked, str(config["partition"]), int(node["num-partitions"]) * _each(context), wanted, words)
         own = shards(int(node["partition-id"]))

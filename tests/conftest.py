@@ -21,11 +21,12 @@ settings.load_profile("flower_pca")
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection():
-    """What is imported and collected stays: until all of it is there, the garbage collector has nothing to look for."""
+    """What is imported and collected stays: the garbage collector has nothing to look for there, now or later."""
     gc.disable()
     try:
         return (yield)
     finally:
+        gc.freeze()
         gc.enable()
 
 

@@ -102,6 +102,31 @@ def test_blocks_of_one_value_that_are_taken_for_low_rank_are_not_called_converge
 
 
 @pytest.mark.slow
+def test_components_so_many_that_they_fit_far_entries_too_are_not_called_converged() -> None:
+    case = certain.case(80, 0.25, 0.2, "+-8", 1e-3, seed=81124)
+    assert case.right or not case.converged
+    rng = np.random.default_rng(410)
+    L = rng.standard_normal((400, 5)) @ rng.standard_normal((5, 10))
+    where = rng.random(L.shape) < 0.05
+    X = L + np.where(where, 80.0 * rng.choice([-1, 1], L.shape), 0.0) + 0.4 * rng.standard_normal(L.shape)
+    result = simulate("consensus_rpca", np.array_split(X, problems.CLIENTS), n_components=5)
+    held = problems.compare(L, X, ~where, result, rank=5, noise=0.4)
+    assert held.rel <= held.limit or result.status.outcome is not Outcome.CONVERGED
+
+
+def test_beside_much_noise_as_many_components_converge_where_two_attempts_agree() -> None:
+    rng = np.random.default_rng(160)
+    L = rng.standard_normal((80, 20)) @ rng.standard_normal((20, 80))
+    where = rng.random(L.shape) < 0.05
+    X = L + np.where(where, 80.0 * rng.choice([-1, 1], L.shape), 0.0) + 0.6 * rng.standard_normal(L.shape)
+    result = simulate("consensus_rpca", np.array_split(X, problems.CLIENTS), n_components=20)
+    held = problems.compare(L, X, ~where, result, rank=20, noise=0.6)
+    assert held.rel <= held.limit
+    assert result.status.outcome is Outcome.CONVERGED, result.status
+    assert result.attempts_ == 2
+
+
+@pytest.mark.slow
 def test_a_column_and_a_row_that_nothing_determines_are_named() -> None:
     L, _ = SMALL
     rows = ROWS.copy()

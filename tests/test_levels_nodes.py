@@ -122,7 +122,7 @@ def test_a_node_tells_the_levels_that_its_operator_has_named_and_no_others():
         fitted_with_levels(grid_of(SHARDS, levels="sex"), columns="age,ward", levels="ward")
     with pytest.raises(ConfigError, match="levels of a node must be left out without share_names"):
         Rules(levels="ward", share_names=False)
-    assert Rules.of_node_config({"levels": "ward, sex"}).coded == ("ward", "sex")
+    assert Rules.of_node_config({"levels": "ward, sex"}).columns_of_words == ("ward", "sex")
     numbers = [rows[NUMBERS] for rows in SHARDS]
     with pytest.raises(NotEnoughNodes, match="without 'ward'"):
         fitted_with_levels(grid_of(numbers), columns="age,ward", levels="ward")

@@ -62,8 +62,8 @@ def node_rows(data: Any, rules: Rules) -> LocalData | Stream:
     rows = SiteRows.of(data, who=checks.NODE)
     for hint in hints.of_first_lines(() if rows.origin is None else rows.origin.headerless):
         logging.getLogger("flwr").warning("Of this node's rows: %s", hint)
-    if rules.coded:
-        rows = coding.of_node(rows, rules.coded, least=rules.min_rows, who=checks.NODE)
+    if rules.columns_of_words:
+        rows = coding.of_node(rows, rules.columns_of_words, least=rules.min_rows, who=checks.NODE)
     rows = rows.quiet()
     rows = replace(rows, site=rows.site if rules.share_names else "")
     # whether NaN may be says the message

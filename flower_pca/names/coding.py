@@ -6,7 +6,7 @@ for a run, at whatever door, calls these, and knows no more of how they are made
     Coding      what a run asks: of which columns, what these become, and what sites agree on before
     source_of   the column that one of this name is made of
     of_node     a node's rows, with all columns that its own rules let runs have
-    expanded    the columns that a run names, of rows that are coded: one of words stands for its own
+    expand      the columns that a run names, of rows that are coded: one of words stands for its own
     grown       rows with all columns that a run names
     hints_of_words  which columns of words a run can use, for whoever looks into a table before one
 """
@@ -69,10 +69,10 @@ def of_node(rows: SiteRows, words: Sequence[str], *, least: int, who: str) -> Si
     """A node's rows, with the columns that these columns of words become, of nothing that fewer rows have."""
     if not words:
         return rows
-    return levels.coded(rows, words, least=least, who=who)
+    return levels.code(rows, words, least=least, who=who)
 
 
-def expanded(names: Iterable[str], *, known: Iterable[str], words: Iterable[str]) -> tuple[str, ...]:
+def expand(names: Iterable[str], *, known: Iterable[str], words: Iterable[str]) -> tuple[str, ...]:
     """The columns that a run names, where each of these words stands for all that is made of it."""
     there, coded = list(known), frozenset(words)
     own = ([made for made in there if source_of(made) == name] if name in coded else [name] for name in names)

@@ -8,7 +8,7 @@ and all that works with columns of numbers works with them.
     read_levels, plain_levels  what a caller asks for, and the same as plain values
     ByLevels           the same as a `Coding`: what the columns become, and what sites agree on
     own                the levels of a column at a site
-    coded              a site's rows with indicators of its own levels; rare ones are not told apart
+    code               a site's rows with indicators of its own levels; rare ones are not told apart
     made               the columns that a run names, and the rows do not have as they are
 
 At a site that tells no level of fewer than `least` rows, those of such levels count as "other"; where these together
@@ -57,7 +57,7 @@ def read_levels(given: Any) -> Levels | None:
     pairs = _pairs(given)
     if not pairs or not all(isinstance(name, str) and name for name, _ in pairs):
         raise ConfigError("levels", must="names of columns of words", got=repr(given), then=_EXAMPLE)
-    found = tuple((clean(name), _listed(name, some)) for name, some in pairs)
+    found = tuple((clean(name), _list_of(name, some)) for name, some in pairs)
     if twice := doubles(name for name, _ in found):
         raise ConfigError("levels", must="of different columns", got=twice, then="Name each of them once.")
     for name, _ in found:
@@ -76,7 +76,7 @@ def _pairs(given: Any) -> list[tuple[Any, Any]]:
     return []
 
 
-def _listed(column: str, given: Any) -> tuple[str, ...] | None:
+def _list_of(column: str, given: Any) -> tuple[str, ...] | None:
     if given is None:
         return None
     levels: list[str | None] = []
@@ -233,7 +233,7 @@ def own(rows: SiteRows, column: str, who: str = "the rows") -> tuple[str, ...]:
     return found
 
 
-def coded(rows: SiteRows, columns: Iterable[str], *, least: int, who: str = "the rows") -> SiteRows:
+def code(rows: SiteRows, columns: Iterable[str], *, least: int, who: str = "the rows") -> SiteRows:
     """The rows with an indicator for each level that at least so many rows have, and for the others together."""
     parts: dict[str, Array] = {}
     for column in columns:

@@ -177,7 +177,7 @@ class StoredRows:
         They are rows by themselves, so that what is known of rows is known of all that a run has of them.
         """
         assert self._columns is not None
-        names = coding.expanded(names, known=self._columns.names, words=self.coded)
+        names = coding.expand(names, known=self._columns.names, words=self.coded)
         if self._grown is None or self._grown[0] != names:
             whole = coding.grown(self._with_words(), names, self._file)
             if whole is None:

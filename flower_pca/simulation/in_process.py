@@ -95,7 +95,7 @@ class InProcess:
                 self.memories[int(position)][key] = array
         for i, client in enumerate(self.clients):
             if isinstance(client, Stream):
-                self.memories[i] = batch.resumed(self.memories[i], client)
+                self.memories[i] = batch.resume(self.memories[i], client)
 
     def _marks(self) -> Any:
         """What tells these clients from others."""

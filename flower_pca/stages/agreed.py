@@ -64,16 +64,16 @@ class Agreed(Around):
         here = list(present)
         if self._run is None and (message := self._first.pending(here)) is not None:
             return message
-        return self._settled().pending(here)
+        return self._run_of_all().pending(here)
 
     def advance(self, replies: Iterable[Reply | Sum | Failure]) -> Round:
         """Take the answers to it."""
         if self._run is not None:
             self._run.advance(replies)
             return self.history[-1]
-        record = self._first.advance(self._heard(replies))
+        record = self._first.advance(self._without_headings(replies))
         if self._first.is_finished:
-            self._settled()
+            self._run_of_all()
         return record
 
     def checkpoint(self, *, steps: bool = True) -> tuple[dict[str, Any], dict[str, Array]]:
@@ -92,7 +92,7 @@ class Agreed(Around):
         self._run.restore(header, arrays)
         self._earlier = History.from_json(header["first"])
 
-    def _heard(self, replies: Iterable[Reply | Sum | Failure]) -> Iterator[Reply | Sum | Failure]:
+    def _without_headings(self, replies: Iterable[Reply | Sum | Failure]) -> Iterator[Reply | Sum | Failure]:
         """The answers without their headings, which differ, and count here; who keeps names back is left out."""
         field = self._coding.field
         for reply in replies:
@@ -105,7 +105,7 @@ class Agreed(Around):
                 self._names[reply.client] = reply.heading.names
                 yield replace(reply, heading=None)
 
-    def _settled(self) -> Driven:
+    def _run_of_all(self) -> Driven:
         """The run of all columns by name, made once the first message has been answered."""
         if self._run is None:
             found = self._coding.union([self._coding.told(names) for names in self._names.values()])

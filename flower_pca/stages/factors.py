@@ -30,7 +30,7 @@ class Known(Protocol):
     def leading(self, noise: Array, rank: int) -> tuple[Array, Array]:
         """The largest eigenvalues of C less this on its diagonal, and so many of their vectors at least."""
 
-    def weighed(self, weights: Array, noise: Array, rank: int) -> Array:
+    def directions(self, weights: Array, noise: Array, rank: int) -> Array:
         """The leading directions of the rows times weights, by which noise is equal."""
 
     def product(self, V: Array) -> Array:
@@ -50,7 +50,7 @@ class Whole:
     def leading(self, noise: Array, rank: int) -> tuple[Array, Array]:
         return linalg.eigh_leading(self.C - np.diag(noise), rank)
 
-    def weighed(self, weights: Array, noise: Array, rank: int) -> Array:
+    def directions(self, weights: Array, noise: Array, rank: int) -> Array:
         return linalg.eigh_leading(self.C * np.outer(weights, weights), rank)[1][:, :rank]
 
     def product(self, V: Array) -> Array:
@@ -73,7 +73,7 @@ class Span:
         values, W = linalg.eigh_descending(self.V.T @ (self.CV - noise[:, None] * self.V))
         return values, self.V @ W[:, :rank]
 
-    def weighed(self, weights: Array, noise: Array, rank: int) -> Array:
+    def directions(self, weights: Array, noise: Array, rank: int) -> Array:
         # of factors L beside this noise, the leading directions of weighed rows are those of diag(weights) L
         return linalg.orth(weights[:, None] * self.leading(noise, rank)[1])
 
@@ -86,7 +86,7 @@ def weighed_basis(known: Known, rank: int) -> tuple[Array, Array]:
     noise = _noise(known, rank)
     least = float(noise[noise > 0.0].min())
     weights = np.where(noise > 0.0, np.sqrt(least / np.where(noise > 0.0, noise, least)), 1.0)
-    return weights, known.weighed(weights, noise, rank)
+    return weights, known.directions(weights, noise, rank)
 
 
 def _noise(known: Known, rank: int) -> Array:

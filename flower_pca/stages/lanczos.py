@@ -78,7 +78,7 @@ def _beside(blocks: Array, Q: Array, away: Array) -> Array:
     return np.asarray(blocks)
 
 
-def joined(V: Array, CV: Array, Q: Array, CQ: Array) -> tuple[Array, Array, Array]:
+def join(V: Array, CV: Array, Q: Array, CQ: Array) -> tuple[Array, Array, Array]:
     """Ritz values of C, largest first, on the span of orthonormal V and Q together, with vectors and their products.
 
     Columns that the other has as well count once.

@@ -51,7 +51,7 @@ from flower_pca.core.stage import KEY, Arrays, Stage
 from flower_pca.names.coding import source_of
 from flower_pca.rows.local import LocalData
 from flower_pca.stages.factors import Known, Span, Whole, give_back, weighed_basis
-from flower_pca.stages.lanczos import Lanczos, joined
+from flower_pca.stages.lanczos import Lanczos, join
 
 SIGNAL: Final = "signal"  # the number of components that asks for it
 THRESHOLDS: Final = "noise_thresholds"  # in the model, as sums of squares
@@ -197,10 +197,10 @@ class Signal(Stage[SignalState]):
     def server(self, state: SignalState, total: Arrays, answered: frozenset[int]) -> SignalState:
         state = replace(state, messages=state.messages + 1)
         if state.search is not None:
-            return _searched(state, state.search, total)
+            return _search(state, state.search, total)
         tables = scaled_up(total, "tables", state.n)
         if state.values is None:
-            C = _unpacked(tables[0], len(state.weights))
+            C = _symmetric(tables[0], len(state.weights))
             values, V = linalg.eigh_descending(C)
             state, tables = replace(state, C=C, values=values, V=V), tables[1:]
         bases = _bases_of(state)
@@ -208,7 +208,7 @@ class Signal(Stage[SignalState]):
         def noise(j: int) -> _Noise:
             return _Noise.of_tables(tables[j * DRAWS : (j + 1) * DRAWS], *bases[j], state.n)
 
-        return _asking(_counted(state, noise))
+        return _asking(_count(state, noise))
 
     def status(self, state: SignalState) -> Status | None:
         if state.found:
@@ -221,13 +221,13 @@ class Signal(Stage[SignalState]):
         assert state.V is not None
         assert state.thresholds is not None
         k, ddof = state.counted, max(model.n - 1, 1)
-        said = _said(state.values / ddof, state.thresholds / ddof, k)
+        said = _sentence(state.values / ddof, state.thresholds / ddof, k)
         if not k:
             remedy = "Name a number of components to see them all the same."
             raise DataError("The components", must="above what noise alone would give", got=said, then=remedy)
         wide = model.columns.shape[1]  # one, and those that the algorithm iterates beside the components
         V = np.ascontiguousarray(state.V[:, : k + wide - 1])
-        Y, values = _known(state).product(V), state.values[: V.shape[1]]
+        Y, values = _covariance(state).product(V), state.values[: V.shape[1]]
         if state.CV is not None:  # those that do not count were looked for beside the others
             values = np.sum(V * Y, axis=0)
         return replace(
@@ -265,7 +265,7 @@ def _pairs(d: int) -> int:
     return d * (d + 1) // 2
 
 
-def _unpacked(vector: Array, d: int) -> Array:
+def _symmetric(vector: Array, d: int) -> Array:
     """The symmetric matrix with this upper triangle."""
     C = np.zeros((d, d))
     C[np.triu_indices(d)] = vector
@@ -290,7 +290,7 @@ def _bases_of(state: SignalState) -> list[tuple[Array, Array]]:
     return _bases(asked, len(state.weights))
 
 
-def _counted(state: SignalState, noise_of: Callable[[int], _Noise]) -> SignalState:
+def _count(state: SignalState, noise_of: Callable[[int], _Noise]) -> SignalState:
     """With the components that lie above the flipped tables of the ranks that were asked about."""
     assert state.values is not None
     d, first, values = len(state.weights), state.first, state.values
@@ -336,7 +336,7 @@ class _Noise:
         """From flipped tables without these directions."""
         d, rank = W.shape
         back = give_back(weights, W)
-        whole = [_unpacked(table, d) * np.outer(back, back) for table in tables]
+        whole = [_symmetric(table, d) * np.outer(back, back) for table in tables]
         largest = np.array([linalg.eigh_leading(table, 1)[0][0] for table in whole])
         return cls.of(largest, float(np.mean([np.trace(table) for table in whole])) / d, rank, n)
 
@@ -373,7 +373,7 @@ def _asking(state: SignalState) -> SignalState:
         room = max(1, ROOM // (DRAWS * _pairs(d)))
     else:
         room = _RANKS
-    made = [weighed_basis(_known(state), rank) for rank in range(first, first + min(room, most - first))]
+    made = [weighed_basis(_covariance(state), rank) for rank in range(first, first + min(room, most - first))]
     weights, W = (np.column_stack([pair[side] for pair in made]) for side in (0, 1))
     state = replace(state, first=first, weights=weights, W=np.ascontiguousarray(W))
     if state.search is None:
@@ -381,7 +381,7 @@ def _asking(state: SignalState) -> SignalState:
     return _searching(state)
 
 
-def _known(state: SignalState) -> Known:
+def _covariance(state: SignalState) -> Known:
     """What is known of C."""
     if state.C is not None:
         return Whole(state.C)
@@ -391,7 +391,7 @@ def _known(state: SignalState) -> Known:
     return Span(state.V, state.CV, state.diagonal)
 
 
-def _said(variances: Array, thresholds: Array, k: int) -> str:
+def _sentence(variances: Array, thresholds: Array, k: int) -> str:
     """What counts, and what the first that does not is short of."""
     following = f"{np.append(variances, 0.0)[k]:.3g}"
     noise = f"{np.append(thresholds, np.inf)[k]:.3g}"
@@ -441,7 +441,7 @@ def _back_of(state: SignalState) -> Array:
     return np.stack([np.ones(len(state.weights)), *np.repeat(backs, DRAWS, axis=0)])[:, :, None]
 
 
-def _searched(state: SignalState, search: Lanczos, total: Arrays) -> SignalState:
+def _search(state: SignalState, search: Lanczos, total: Arrays) -> SignalState:
     """After an answer by products: at the next message of the search, or with what all of them have brought."""
     products = scaled_up(total, "products", state.n)
     back, d = _back_of(state), len(products)
@@ -452,7 +452,7 @@ def _searched(state: SignalState, search: Lanczos, total: Arrays) -> SignalState
     if more:
         return replace(state, search=search)
     squares, found = scaled_up(total, "squares", state.n), search.values()
-    state = _joined(replace(state, search=search), search, squares, found[0])
+    state = _with_search(replace(state, search=search), search, squares, found[0])
     largest = found[1:, 0].reshape(-1, DRAWS)
     gone = [W.shape[1] for _, W in _bases_of(state)]
 
@@ -460,16 +460,16 @@ def _searched(state: SignalState, search: Lanczos, total: Arrays) -> SignalState
         usual = float(squares[j] @ back[1 + j * DRAWS, :, 0] ** 2) / d
         return _Noise.of(largest[j], usual, gone[j], state.n)
 
-    return _asking(_counted(state, noise))
+    return _asking(_count(state, noise))
 
 
-def _joined(state: SignalState, search: Lanczos, squares: Array, beside: Array) -> SignalState:
+def _with_search(state: SignalState, search: Lanczos, squares: Array, beside: Array) -> SignalState:
     """With what a search tells of C: `beside` are the eigenvalues beside the components that count."""
     if state.V is None or state.CV is None:
         values, V, CV, _ = linalg.rayleigh_ritz(search.Q[0], search.Y[0])
         # so many that directions of the next ranks are there
         return replace(state, values=values[:-_RANKS], V=V, CV=CV, diagonal=squares[0])
-    values, V, CV = joined(state.V, state.CV, search.Q[0], search.Y[0])
+    values, V, CV = join(state.V, state.CV, search.Q[0], search.Y[0])
     values = np.append(values[: state.counted], beside)[: V.shape[1] - _RANKS]
     return replace(state, values=values, V=V, CV=CV)
 

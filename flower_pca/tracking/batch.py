@@ -106,7 +106,7 @@ def lasting(memory: Arrays) -> Arrays:
     return {**kept, "at": np.array([memory["at"][0], -1])}
 
 
-def resumed(memory: Arrays, data: Stream) -> Arrays:
+def resume(memory: Arrays, data: Stream) -> Arrays:
     """The memory of a client whose stream has been made anew: with the same rows so far, and maybe more to come."""
     if "at" not in memory or not data.at_rest:
         return memory
@@ -240,7 +240,7 @@ def fault_of(reply: Arrays) -> str:
 def with_each(merge: Merge) -> Merge:
     """`merge`, which beside its total keeps the counts of each client, in the order of COUNTS, under "each"."""
 
-    def merged(total: Any, client: int, reply: Arrays) -> Any:
+    def merge_each(total: Any, client: int, reply: Arrays) -> Any:
         both = merge(total, client, reply)
         if total is None:
             each = {}
@@ -249,7 +249,7 @@ def with_each(merge: Merge) -> Merge:
         each[client] = tuple(float(reply[name]) for name in COUNTS)
         return {**both, "each": each}
 
-    return merged
+    return merge_each
 
 
 def add_aligned(total: Arrays | None, client: int, reply: Arrays) -> Arrays:

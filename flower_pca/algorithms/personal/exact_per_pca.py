@@ -193,7 +193,7 @@ class ExactPerPCA(Personalized[ExactState]):
         status = super().status(state)
         if status is not None or not self.gain_tol or state.progress.rounds < self.min_rounds:
             return status
-        words = state.gains.ended(self.gain_tol)
+        words = state.gains.reason_to_end(self.gain_tol)
         if not words:
             return None
         return Status(Outcome.SETTLED, f"{words}, after {labels.count(state.progress.rounds, 'round')}")

@@ -55,7 +55,7 @@ class Gains:
             (*self.objectives, *self.objectives[-1:])[-_ROUNDS - 1 :], self.curvatures, self.promise, self.sine
         )
 
-    def ended(self, tol: float) -> str:
+    def reason_to_end(self, tol: float) -> str:
         """Why there is no more to be had than this share of the objective; empty while there is."""
         if len(self.objectives) <= _ROUNDS or len(self.curvatures) < _LATEST:
             return ""

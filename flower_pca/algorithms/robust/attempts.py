@@ -11,7 +11,8 @@ Each attempt has a block of its own to start from; the first whose proof passes 
 | 4       | .95   | sigma        | on rows divided by the size of their own entries, and at the end as they are      |
 | 5, ...  | .95   | 10 sigma     |                                                                                   |
 
-Two attempts that agree end the run too, although both leave a little structure: no further one would do better. Rows
+Two attempts that agree end the run too, although both leave a little structure: no further one would do better. And
+they have to agree where much noise is left beside so many components that these could fit far entries as well. Rows
 and columns that are not determined hurt nobody else, and no attempt would help them: they have had a search of their
 own, see `proof.once_more` and `attempt.mend`. So an attempt that leaves nothing but a few of them is the answer; and so
 is one that leaves a little structure in several directions, as residuals that are correlated do.
@@ -84,7 +85,7 @@ class Book:
         number: Attempts so far, without the probe.
         probed: Whether there was a probe.
         best: The best that has ended.
-        alike: The first two attempts that have left structure, and nothing else.
+        alike: The first two attempts against which nothing speaks but structure that they have left, or their freedom.
     """
 
     k: int
@@ -104,7 +105,7 @@ class Book:
     @property
     def agree(self) -> bool:
         """Whether two attempts have found the same, and what structure both have left is small."""
-        if len(self.alike) < 2 or any(record.verdict.error > proof.SMALL for record in self.alike):
+        if len(self.alike) < 2 or any(r.verdict.lacking and r.verdict.error > proof.SMALL for r in self.alike):
             return False
         one, other = (record.attempt for record in self.alike)
         assert one.G is not None
@@ -162,7 +163,7 @@ class Book:
             book = replace(self, best=record)
         if not verdict.passes:
             book = replace(book, p=min(_rank(record.attempt) or self.p, self.p))
-        if verdict.lacking and verdict.predicted and verdict.is_determined:
+        if verdict.predicted and verdict.is_determined and not verdict.passes:
             book = replace(book, alike=(*self.alike, record)[:2])
         return book
 
@@ -192,9 +193,11 @@ class Book:
             return Status(Outcome.MAX_ROUNDS, f"the basis still changes by {attempt.stop:.2g} in a round; {words}")
         if self.succeeds:
             return Status(Outcome.CONVERGED, "; ".join((words, *verdict.exceptions)))
-        if self.agree:
+        if self.agree and verdict.lacking:
             note = f"structure of {verdict.structure:.1%} is left, as two attempts agree"
             return Status(Outcome.CONVERGED, f"{words}; {note}")
+        if self.agree:
+            return Status(Outcome.CONVERGED, f"{words}; two attempts agree on it")
         return Status(Outcome.STALLED, self._failure(verdict))
 
     def _failure(self, verdict: Verdict) -> str:
@@ -206,6 +209,9 @@ class Book:
         if verdict.lacking:
             left = f"structure of {verdict.structure:.1%} is left of what should be noise"
             return f"{left}, in {labels.count(self.count, 'attempt')}: ask for more components"
+        if verdict.free:
+            noise = f"{verdict.error:.2g} of an ordinary entry is left, and no other attempt agrees"
+            return f"a low-rank part of rank {verdict.rank} may have fitted outliers: {noise}. Ask for fewer components"
         named = [labels.count(len(verdict.columns), "column"), labels.count(verdict.rows, "row")]
         but = " and ".join(one for one in named if not one.startswith("0 "))
         return (

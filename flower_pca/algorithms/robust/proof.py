@@ -131,6 +131,8 @@ _SLACK, _DEVIATIONS = 0.05, 3.0  # by which fewer hidden entries may be clean
 # correlated, look alike in whatever attempt; but so does a block of far entries that was taken for low rank, and that
 # leaves much more than this.
 SMALL: Final = 0.1
+# Freedoms of a low-rank part over clean entries: beyond that it fits far entries too, beside noise that is not small.
+_FREE: Final = 0.4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,6 +151,7 @@ class Verdict:
         bad_rows: How many of these rows are bad as a whole: most of what there is of them is far.
         few: Whether these rows and columns are so few that the others can be right without them.
         single: Whether these columns are single ones among very many.
+        free: Whether it may have fitted far entries, as it leaves much and could fit almost anything.
         rest: Whether the basis was at rest.
     """
 
@@ -163,6 +166,7 @@ class Verdict:
     bad_rows: int = 0
     few: bool = True
     single: bool = False
+    free: bool = False
     rest: bool = True
 
     @property
@@ -173,7 +177,7 @@ class Verdict:
     @property
     def passes(self) -> bool:
         """Whether nothing speaks against the low-rank part."""
-        return self.predicted and self.is_determined and not self.lacking
+        return self.predicted and self.is_determined and not self.lacking and not self.free
 
     @property
     def lacking(self) -> bool:
@@ -183,7 +187,8 @@ class Verdict:
     @property
     def nearly(self) -> bool:
         """Whether nothing speaks against the low-rank part but a few rows and columns, which it names."""
-        return self.predicted and not self.lacking and not self.is_determined and self.few
+        named = not self.is_determined and self.few
+        return self.predicted and named and not self.lacking and not self.free
 
     @property
     def exceptions(self) -> tuple[str, ...]:
@@ -198,9 +203,9 @@ class Verdict:
         return tuple(said)
 
     @property
-    def order(self) -> tuple[bool, bool, int, int, float]:
+    def order(self) -> tuple[bool, bool, bool, int, int, float]:
         """The smaller, the better: a row may be bad as a whole, but a column that is taken for such spoils all rows."""
-        return not self.predicted, self.lacking, len(self.columns), self.rows, self.error
+        return not self.predicted, self.lacking, self.free, len(self.columns), self.rows, self.error
 
 
 def power_block(attempt: Attempt) -> Array | None:
@@ -284,6 +289,7 @@ def verdict(
     near = error <= MOST_NOISE * problem.sigma and not loud
     predicted = near and share >= _CLEAN and clean_hidden >= (share - slack) * unseen
     several = error <= SMALL * problem.sigma and attempt.has_correlation(problem)
+    freedoms = attempt.p * (problem.n + problem.d - attempt.p)
     return Verdict(
         rank=attempt.p,
         error=error / problem.sigma,
@@ -296,6 +302,7 @@ def verdict(
         bad_rows=round(bad),
         few=rows <= _FEW_ROWS * problem.n and len(columns) <= _FEW_COLUMNS * problem.d,
         single=len(columns) <= _SINGLE * problem.d,
+        free=attempt.noise > SMALL * problem.sigma and freedoms > _FREE * clean,
         # Neither what is correlated nor a column that is not determined ever comes to rest.
         rest=rest or several or bool(columns),
     )

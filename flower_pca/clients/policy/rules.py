@@ -346,7 +346,7 @@ class Rules:
         return cls.of(None, given)
 
     @property
-    def coded(self) -> tuple[str, ...]:
+    def columns_of_words(self) -> tuple[str, ...]:
         """The columns of words whose levels are told."""
         if not self.levels:
             return ()

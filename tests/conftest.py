@@ -9,8 +9,6 @@ import subprocess
 import sys
 import tempfile
 
-import browser
-import fake_grid
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
@@ -93,6 +91,8 @@ def unillustrated(monkeypatch):
 @pytest.fixture
 def lines():
     """A run of Flower's in this process, for fake grids; what it logs."""
+    import fake_grid  # late, and so for `browser`: the process that waits for its workers needs neither
+
     with fake_grid.in_a_run() as logged:
         yield logged
 
@@ -135,6 +135,8 @@ def cluster():
 @pytest.fixture(scope="session")
 def tab():
     """A tab of a headless browser."""
+    import browser
+
     if browser.PATH is None:
         pytest.skip(f"no browser is installed: none of {', '.join(browser.NAMES)} is on the PATH")
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile, browser.page(profile) as opened:

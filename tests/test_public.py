@@ -52,6 +52,7 @@ def test_the_version_is_that_of_the_distribution():
     assert metadata.version("flower-pca") == flower_pca.__version__
 
 
+@pytest.mark.slow
 def test_importing_the_package_loads_nothing_heavy():
     assert "numpy" not in loaded_by("import flower_pca")  # names come when they are asked for
     loaded = loaded_by("from flower_pca import Krylov, simulate")
@@ -79,6 +80,7 @@ def test_an_algorithm_is_imported_when_it_is_first_asked_for():
 CORE = [path.stem for path in sorted((PACKAGE / "core").glob("*.py")) if path.stem != "__init__"]
 
 
+@pytest.mark.slow
 def test_core_loads_numpy_and_scipy_only():
     loaded = loaded_by("\n".join(f"import flower_pca.core.{name}" for name in CORE))
     assert {f"flower_pca.core.{name}" for name in CORE} <= loaded

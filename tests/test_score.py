@@ -83,6 +83,7 @@ def test_sites_are_named(case, folder_to_score, capsys):
         assert re.search(rf"{names[1]} +3 +SPE", said)
 
 
+@pytest.mark.slow
 def test_shares_are_understood_with_a_percent_sign(folder_to_score, capsys):
     for one, other in ((("--level", "0.95"), ("--level", "95%")), (("--most", "0.01"), ("--most", "1 %"))):
         assert score(capsys, folder_to_score, "today.csv", *one) == score(capsys, folder_to_score, "today.csv", *other)
@@ -119,6 +120,7 @@ def test_show_says_so_to_machines_too(folder_to_score, capsys):
     assert limits == asdict(Monitor(PCAResult.load(folder_to_score / "result.npz")).limits())
 
 
+@pytest.mark.slow
 def test_all_rows_are_written_and_drawn(folder_to_score, capsys):
     out, picture = folder_to_score / "scores.csv", folder_to_score / "scores.svg"
     code, said, _ = score(capsys, folder_to_score, "sites", "-o", out, "--picture", picture, "--limits", "theory")

@@ -133,6 +133,7 @@ def test_columns_take_no_memory_beyond_the_rows_taken_twice():
         tracemalloc.stop()
 
 
+@pytest.mark.slow
 def test_another_salt_means_another_digest_and_no_other_work(monkeypatch):
     node = Node(0, SiteRows(X, ids=tuple(f"P{i}" for i in range(N))), split_columns=True)
     first = node_columns.rows_or_columns(node.client._rows(), asked_with("a"))

@@ -153,6 +153,7 @@ def test_a_missing_file_is_a_missing_file(tmp_path):
         files.read(tmp_path / "absent", "thing")
 
 
+@pytest.mark.slow
 def test_a_file_cut_short_anywhere_is_refused(tmp_path):
     whole = files.write(tmp_path / "file", "thing", HEADER, ARRAYS).read_bytes()
     path = tmp_path / "cut"

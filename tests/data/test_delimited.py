@@ -141,6 +141,7 @@ def test_a_name_that_is_there_twice_can_be_left_out(tmp_path):
     assert len(partition.deal(table(path, columns=["b", "c"]), "iid", 2)) == 2
 
 
+@pytest.mark.slow
 def test_parquet_with_blanks_in_its_names(tmp_path):
     pytest.importorskip("pyarrow")
     path = str(tmp_path / "x.parquet")

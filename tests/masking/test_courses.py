@@ -74,6 +74,7 @@ def test_what_has_no_course_is_not_seen_but_for_the_rows_of_a_step_and_what_was_
     assert counting({}, NOTHING, "st_miss") == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("self_masks", [True, False])
 def test_a_client_that_strays_is_out_of_the_sum_by_name_and_then_all_begin_afresh(self_masks):
     """One of five was asked a message that the others have never seen."""

@@ -238,6 +238,7 @@ def write_folder(folder, fault=None, whose="jena"):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("unillustrated")
 @pytest.mark.parametrize("case", FAULTS)
 def test_a_fault_is_named_with_its_file_and_line_or_column(case, tmp_path, capsys):
     *whose, fault, said = FAULTS[case]

@@ -12,7 +12,7 @@ from typing import ClassVar
 import numpy as np
 import pytest
 from builders import unequal
-from cases import every, in_turn, slow_if
+from cases import every, in_turn, paired, slow_if
 from fake_grid import arrays_in, config_of, failed, grid_of, is_pca_of, metrics_of, with_arrays
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
 
@@ -418,6 +418,9 @@ def killing(grid, how):
     return (lambda session: die(3)) if how == "after" else None
 
 
+KILLINGS = [("state", "after"), ("files", "some"), ("state", "all"), ("state", "some")]
+
+
 @functools.cache
 def never_killed(name):
     algorithm = registry.make(name, **SHORT.get(name, {}))
@@ -427,11 +430,12 @@ def never_killed(name):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "memory", "how"),
-    [
-        *((name, *case) for name in registry.ALGORITHMS for case in (("state", "after"), ("files", "some"))),
-        *((name, "state", "all") for name in registry.ALGORITHMS),
-        *((name, "state", "some") for name in SHORT),
-    ],
+    dict.fromkeys(
+        [
+            *((name, *way) for name, way in paired(registry.ALGORITHMS, KILLINGS)),
+            *((name, "files", "some") for name in SHORT),  # what nodes keep of many rounds
+        ]
+    ),
 )
 def test_a_server_killed_in_every_round_goes_on_bit_for_bit(name, memory, how, tmp_path):
     algorithm, reference = never_killed(name)

@@ -254,6 +254,7 @@ def test_the_command_line_takes_files_with_columns_of_words(tmp_path, capsys):
     assert "'burns' in line 2 of" in said
 
 
+@pytest.mark.usefixtures("unillustrated")
 @pytest.mark.slow
 def test_the_command_line_finds_levels_beside_other_columns_of_words(tmp_path, capsys):
     folder, out = tmp_path / "sites", tmp_path / "out"

@@ -219,6 +219,7 @@ def saved_with_names(scaled_result, tmp_path):
     return tmp_path / "result.npz"
 
 
+@pytest.mark.usefixtures("unillustrated")
 @pytest.mark.slow
 def test_show_prints_the_rotated_components_below_the_others(saved_with_names, capsys):
     code, before, _ = flower_pca(capsys, "show", saved_with_names)
@@ -232,6 +233,7 @@ def test_show_prints_the_rotated_components_below_the_others(saved_with_names, c
         assert all(cell in below for cell in line)
 
 
+@pytest.mark.usefixtures("unillustrated")
 def test_show_prints_all_of_a_rotation_as_json(saved_with_names, capsys):
     assert "rotation" not in json.loads(flower_pca(capsys, "show", saved_with_names, "--json")[1])
     said = json.loads(flower_pca(capsys, "show", saved_with_names, "--json", "--rotate", "promax(power=3)")[1])[
@@ -250,6 +252,7 @@ UNITS = {
 }
 
 
+@pytest.mark.usefixtures("unillustrated")
 @pytest.mark.slow
 @pytest.mark.parametrize("scale", UNITS)
 def test_show_says_what_the_rotated_loadings_are_of_and_scores_go_with_them(scale, tmp_path, capsys):
@@ -300,6 +303,7 @@ def test_the_report_has_the_rotated_loadings_of_all_columns(saved_with_names, ca
     assert "Rotated" not in (saved_with_names.parent / "report.html").read_text()
 
 
+@pytest.mark.usefixtures("unillustrated")
 @pytest.mark.slow
 def test_a_run_of_steps_has_nothing_to_rotate(tmp_path, capsys):
     batches = [[x[i : i + 20] for i in range(0, 100, 20)] for x in shards_of_sources()]

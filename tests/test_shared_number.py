@@ -120,6 +120,7 @@ def test_what_it_does_not_go_with_is_refused_before_the_first_message() -> None:
             run_shared(shards, name)
 
 
+@pytest.mark.usefixtures("unillustrated")
 @pytest.mark.slow
 def test_the_command_line_takes_it(tmp_path: Any, capsys: Any) -> None:
     for i, rows in enumerate(problem(2)[0]):

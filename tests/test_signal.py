@@ -185,6 +185,7 @@ def test_a_file_and_the_pictures_have_the_thresholds(tmp_path: Any) -> None:
     assert "the broken line is what noise alone would give" in picture
 
 
+@pytest.mark.usefixtures("unillustrated")
 @pytest.mark.slow
 def test_the_command_line_takes_it(tmp_path: Any, capsys: Any) -> None:
     np.savetxt(

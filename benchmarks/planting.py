@@ -231,9 +231,12 @@ def judged(fault: Fault, tree: Path, items: list[pytest.Item], seen: dict[str, d
         return "gone"
     if not items:
         return "not reached"
-    left = items
+    left, begun = items, by_forks()
     while left:
-        verdict, culprit = forked(fault, tree, left, seen, limit)
+        rest = limit - (by_forks() - begun)
+        if rest <= 0.0:
+            return "not found in time"
+        verdict, culprit = forked(fault, tree, left, seen, rest)
         if culprit is None or verdict.startswith("hangs"):
             return verdict
         number = next(number for number, item in enumerate(left) if item.nodeid == culprit)
@@ -242,6 +245,12 @@ def judged(fault: Fault, tree: Path, items: list[pytest.Item], seen: dict[str, d
             return again
         left = left[number + 1 :]
     return "not found"
+
+
+def by_forks() -> float:
+    """Seconds of the processor that forks have taken which have ended."""
+    took = os.times()
+    return took.children_user + took.children_system
 
 
 def forked(

@@ -134,3 +134,33 @@ def test_a_run_says_in_which_step_it_has_seen_an_earlier_change():
 def test_a_stream_that_swings_is_said_to_be_too_unsteady():
     rows = [batch * 10.0 ** (t % 7 % 3) for t, batch in enumerate(steady(60, change=50))]
     assert "too unsteady to watch: an alarm takes" in track(STMiss(detect=True), [rows], n_components=2).status.words
+
+
+def steady_with_a_sensor_stuck(at, *, repaired=None, turn=None, steps, seed):
+    """Batches as of `steady`, of which a column is 20 in some steps; and which turn a little at a step."""
+    rng = np.random.default_rng(seed)
+    Q = np.linalg.qr(rng.standard_normal((8, 8)))[0]
+    for t in range(steps):
+        by = 0.2 * (turn is not None and t >= turn)
+        U = Q[:, :2] * np.cos(by) + Q[:, 2:4] * np.sin(by)
+        rows = rng.standard_normal((12, 2)) * [5.0, 4.0] @ U.T + 0.1 * rng.standard_normal((12, 8))
+        if at <= t < (repaired or steps):
+            rows[:, 6] = 20.0
+        yield rows
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("at", [12, 20, 40])
+def test_a_sensor_that_stays_stuck_is_one_change(at, seed):
+    """A component more is outside of the subspace from then on: that is what the stream is like, and no change."""
+    rows = steady_with_a_sensor_stuck(at, steps=at + 45, seed=seed)
+    changes = track(STMiss(detect=True), [rows], n_components=2).changes_.tolist()
+    assert changes in ([at], [at + 1])
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(("monitor", "changes"), [(False, [41, 101]), (True, [41, 71, 101])])
+def test_a_sensor_that_was_stuck_for_a_while_does_not_hide_a_change_after_its_repair(monitor, changes, seed):
+    """The repair itself takes a direction away, which only `monitor` tells."""
+    rows = steady_with_a_sensor_stuck(40, repaired=70, turn=100, steps=104, seed=seed)
+    assert track(STMiss(detect=True, monitor=monitor), [rows], n_components=2).changes_.tolist() == changes

@@ -229,7 +229,10 @@ class Quiet:
                 changes.append(number)
         quiet = np.minimum(self.quiet, _above_median(self.quiet, _COUNTED))
         verdict = Verdict(alarm, now.number in changes, True, tuple(judged), tuple(changes))
-        return verdict, replace(self, quiet=quiet, waiting=())
+        after = None
+        if changes:
+            after = np.zeros(0)
+        return verdict, replace(self, quiet=quiet, waiting=(), after=after)
 
 
 @dataclass(frozen=True)
@@ -264,7 +267,12 @@ class Watch(Quiet):
         return float(2.0 * np.log1p(np.sqrt(d / batch)) - np.log(basis))
 
     def onward(self, basis: Array, outside: tuple[float, ...], rows: int) -> Watch:
-        """After a step with this basis."""
+        """After a step with this basis. A step with too few rows is passed over, as the basis has not moved in it.
+
+        Else a change while all clients are away would be none: after three such steps nothing older would be known.
+        """
+        if self.bases and not outside:
+            return self
         bases, counts = (basis, *self.bases)[:_OLDER], (rows, *self.rows)[:_OLDER]
         return replace(self, bases=bases, rows=counts, before=outside)
 

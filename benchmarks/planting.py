@@ -26,9 +26,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from planted_faults import Fault, functions, place, read, short, statements, texts
+from planted_faults import Fault, finds, functions, place, read, short, statements, texts, verdicts
 
 PATIENCE = 100.0  # seconds without an end after which a test is said to hang, beside 40 times what it took
+FIRST = 30.0  # likewise where nothing is known of it yet, and no fault is planted
 MEMORY = 6 * 2**30  # a fault may ask for more than there is
 REACHED: set[int] = set()
 FAILED: list[str] = []
@@ -77,7 +78,7 @@ def noting(items: list[pytest.Item], tree: Path, keys: list[tuple[str, str]], re
         alone(lambda: note(items, tree, keys, reach, speaking), speaking)
     os.close(speaking)
     try:
-        said, culprit = heard(listening, {})
+        said, culprit = heard(listening, {}, FIRST)
     finally:
         end(child, listening)
     return culprit if said != "not found" else None
@@ -204,9 +205,11 @@ def judge(items: list[pytest.Item], tree: Path, keys: list[tuple[str, str]], see
         for number in known["by"] if known["passes"] else ():
             coming[number].append(item)
     have = {tuple(row[:4]) for row in csv.reader(output.open())} if output.exists() else set()
+    others = Path(os.environ["FOUND"] or os.devnull)
+    wanted = {key for key, verdict in verdicts(others).items() if finds(verdict)}
     for fault in read(Path(os.environ["FAULTS"])):
-        key = (fault.file, fault.name, fault.kind, fault.old)
-        if key not in have:
+        key = (fault.file, *fault.key)
+        if key not in have and (fault.key in wanted or not os.environ["FOUND"]):
             some = coming.get(numbers.get((fault.name, fault.old), -1), [])
             verdict = judged(fault, tree, in_turn(some, seen), seen, limit)
             with output.open("a", newline="") as file:
@@ -228,9 +231,12 @@ def judged(fault: Fault, tree: Path, items: list[pytest.Item], seen: dict[str, d
         return "gone"
     if not items:
         return "not reached"
-    left = items
+    left, begun = items, by_forks()
     while left:
-        verdict, culprit = forked(fault, tree, left, seen, limit)
+        rest = limit - (by_forks() - begun)
+        if rest <= 0.0:
+            return "not found in time"
+        verdict, culprit = forked(fault, tree, left, seen, rest)
         if culprit is None or verdict.startswith("hangs"):
             return verdict
         number = next(number for number, item in enumerate(left) if item.nodeid == culprit)
@@ -239,6 +245,12 @@ def judged(fault: Fault, tree: Path, items: list[pytest.Item], seen: dict[str, d
             return again
         left = left[number + 1 :]
     return "not found"
+
+
+def by_forks() -> float:
+    """Seconds of the processor that forks have taken which have ended."""
+    took = os.times()
+    return took.children_user + took.children_system
 
 
 def forked(
@@ -271,11 +283,11 @@ def stumble(fault: Fault | None, tree: Path, items: list[pytest.Item], limit: fl
     os.write(speaking, b"passed\n")
 
 
-def heard(listening: int, seen: dict[str, dict]) -> tuple[str, str | None]:
+def heard(listening: int, seen: dict[str, dict], least: float = PATIENCE) -> tuple[str, str | None]:
     """Reads what a fork says, until it ends or is silent for too long."""
     current, rest = "", b""
     while True:
-        patience = PATIENCE + 40 * seen.get(current, {"seconds": 0.0})["seconds"]
+        patience = least + 40 * seen.get(current, {"seconds": 0.0})["seconds"]
         if not select.select([listening], [], [], patience)[0]:
             return f"hangs in {current}", current
         word = os.read(listening, 65536)

@@ -65,6 +65,7 @@ def test_the_level_comes_with_every_solver_and_from_sums(solver, mask):
     assert "32 steps judged for a change, from 10 on" in result.status.words
 
 
+@pytest.mark.slow
 def test_one_wild_batch_is_no_change_and_does_not_hide_one():
     rows = steady(52, change=48)
     rows[40] = rows[40] + 100.0 * np.eye(12, 8)
@@ -88,6 +89,7 @@ def test_a_stream_that_stays_louder_is_known_after_a_few_alarms():
     assert changes[-1] < 160
 
 
+@pytest.mark.slow
 def test_without_noise_nothing_is_no_change():
     rng = np.random.default_rng(0)
     U = np.linalg.qr(rng.standard_normal((8, 2)))[0]
@@ -131,6 +133,7 @@ def test_a_run_says_in_which_step_it_has_seen_an_earlier_change():
     assert told[17].startswith("The subspace has changed at step 14: the statistic is ")
 
 
+@pytest.mark.slow
 def test_a_stream_that_swings_is_said_to_be_too_unsteady():
     rows = [batch * 10.0 ** (t % 7 % 3) for t, batch in enumerate(steady(60, change=50))]
     assert "too unsteady to watch: an alarm takes" in track(STMiss(detect=True), [rows], n_components=2).status.words

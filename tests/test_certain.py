@@ -52,6 +52,7 @@ def test_far_entries_are_cut_off() -> None:
     assert result.cut_ == 10.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("noise", [1e-3, 0.05])
 def test_dense_noise_is_estimated(noise: float) -> None:
     L, X, far = certain.posed(80, 4, 0.1, "+-80", noise, 3)
@@ -63,6 +64,7 @@ def test_dense_noise_is_estimated(noise: float) -> None:
     assert result.threshold_ == 2.0 * result.noise_
 
 
+@pytest.mark.slow
 def test_noise_that_is_given_is_kept() -> None:
     L, X, _ = certain.posed(80, 4, 0.1, "+-80", 0.05, 3)
     result = simulate("consensus_rpca(noise=0.05)", np.array_split(X, 6), n_components=4)
@@ -130,6 +132,7 @@ def test_components_so_many_that_they_fit_far_entries_too_are_not_called_converg
     assert held.rel <= held.limit or result.status.outcome is not Outcome.CONVERGED
 
 
+@pytest.mark.slow
 def test_beside_much_noise_as_many_components_converge_where_two_attempts_agree() -> None:
     rng = np.random.default_rng(160)
     L = rng.standard_normal((80, 20)) @ rng.standard_normal((20, 80))
@@ -186,12 +189,14 @@ def test_a_client_that_is_bad_as_a_whole_is_named() -> None:
     assert result.status.words.endswith(f"; most entries are far at client {bad[0]}")
 
 
+@pytest.mark.slow
 def test_rounds_that_do_not_suffice_prove_nothing() -> None:
     result = run_certain(ROWS, 5, max_rounds=20)
     assert result.status.outcome is Outcome.MAX_ROUNDS
     assert result.status.words == "20 rounds were not enough for one attempt: nothing is proven. Raise max_rounds"
 
 
+@pytest.mark.slow
 def test_a_basis_that_does_not_come_to_rest_is_told() -> None:
     result = run_certain(certain.posed(80, 4, 0.1, "+-80", 0.05, 3)[1], 4, patience=1)
     assert result.status.outcome is Outcome.MAX_ROUNDS
@@ -265,6 +270,7 @@ def waves(seed: int) -> tuple[Array, Array]:
     return np.where(far, 0.1 + 0.1 * rng.random(rows.shape), rows), far
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("k", [1, 2])
 def test_residuals_that_are_correlated_are_no_missing_component(k: int) -> None:
     rows, far = waves(seed=1)

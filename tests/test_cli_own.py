@@ -51,6 +51,7 @@ def test_run_writes_what_belongs_to_each_client_into_files_as_a_node_does(algori
     assert not list((tmp_path / "plain").glob("*own*"))
 
 
+@pytest.mark.usefixtures("unillustrated")
 def test_own_parts_of_an_algorithm_that_leaves_none_are_refused_before_the_run(tmp_path, capsys):
     code, _, err = flower_pca(capsys, "run", "none.csv", "--own", "--out", tmp_path / "out")
     assert code == 2

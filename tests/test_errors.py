@@ -86,6 +86,7 @@ def test_of_levels_without_a_scale_the_roots_are_left_out_and_it_is_said() -> No
     assert any("that the scale is of the same rows is left out" in choice for choice in found.choices)
 
 
+@pytest.mark.slow
 def test_of_gaussian_rows_they_tend_to_the_formula_of_anderson() -> None:
     n = 200_000
     found = simulate("krylov", [turned_rows(n, 1)], n_components=2, errors=True)
@@ -158,6 +159,7 @@ def test_what_is_not_known_is_said() -> None:
     assert "that the scale is of the same rows is left out" in said
 
 
+@pytest.mark.slow
 def test_table_and_pictures_have_them(tmp_path: Any) -> None:
     pytest.importorskip("matplotlib")
     found = simulate("krylov", two_thirds(), n_components=2, errors=True)

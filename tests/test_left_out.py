@@ -90,6 +90,7 @@ def test_a_node_that_fails_all_work_is_left_out_and_does_not_end_the_run(fault, 
     assert is_pca_of(result, OTHERS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
 def test_where_it_cannot_be_spared_the_error_says_what_happened_to_it(fault):
     answer, words = FAULTS[fault]
@@ -111,6 +112,7 @@ def test_one_failure_costs_a_message_and_no_more(fault, name, mask):
     assert is_pca_of(result, SHARDS)
 
 
+@pytest.mark.slow
 def test_a_set_of_clients_that_keeps_changing_is_said_with_the_first_reason():
     """Nodes fail the work twice in turn, and are started anew."""
     grid = grid_of(SHARDS)
@@ -209,6 +211,7 @@ def test_a_tracker_asks_at_every_step_a_node_that_fails_at_once(fault, mask):
     assert result.rows_.tolist() == [40, 40, 30, 30, 30, 40]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mask", [None, True])
 def test_a_node_that_dies_at_every_step_of_a_tracker_is_waited_for_twice(mask):
     """Under masks it answers every set-up, for which it needs less memory."""

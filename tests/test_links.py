@@ -44,6 +44,7 @@ def test_links_lead_to_files_and_headings(page):
     check_links(page)
 
 
+@pytest.mark.slow
 @every("page", ALL)
 def test_no_two_headings_of_a_page_have_one_anchor(page):
     found = anchors(ROOT / page)

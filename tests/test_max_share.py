@@ -113,6 +113,7 @@ FOES = {
 }
 
 
+@pytest.mark.slow
 @every("foe", FOES)
 @every("share", [0.051, 0.1, 0.15])
 def test_one_client_turns_the_components_by_no_more_than_the_status_says(foe, share):

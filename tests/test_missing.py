@@ -39,6 +39,7 @@ def agrees_without_gaps(result, reference, k, bound=1e-7):
     assert result.n_samples_ == reference.n
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("center", [True, False])
 @pytest.mark.parametrize("algorithm", ["krylov", "ssi", "faps(inner_steps=10)"])
 def test_the_answer_is_that_of_pooled_and_imputed_rows(algorithm, center):

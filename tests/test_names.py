@@ -70,6 +70,7 @@ def test_columns_are_matched_by_name(answers, mask):
     is_pooled_by_name(simulate("krylov", named_shards(), n_components=3, answers=answers, mask=mask), SORTED, tol)
 
 
+@pytest.mark.slow
 @every("answers", ["rows", "fixed"])
 @every("mask", [False, True])
 @every("columns", [NAMES, ("size", "age", "weight")])

@@ -89,6 +89,7 @@ def test_the_python_page_names_every_picture():
     assert rows == {what: "yes" if picture.rows else "no" for what, picture in PICTURES.items()}
 
 
+@pytest.mark.slow
 def test_the_attack_of_the_privacy_page_succeeds_on_ssi_and_fails_on_faps(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     found = namespace_of_page("docs/privacy.md")["found"]
@@ -137,6 +138,7 @@ def test_the_readme_has_two_commands_and_nothing_unknown_in_them():
         assert step[:3] == ["python3.11", "-m", "venv"] or step[0] == ".venv/bin/python", step
 
 
+@pytest.mark.slow
 def test_a_virtual_environment_is_made_where_the_next_steps_look_for_it(tmp_path):
     (step,) = [step for step in STEPS if step[0] == "python3.11"]
     subprocess.run([sys.executable, *step[1:], "--without-pip"], cwd=tmp_path, check=True, timeout=300)

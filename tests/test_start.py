@@ -62,6 +62,7 @@ def test_a_direction_that_is_new_is_found():
         assert sine(result.components_, leading(grown, K)) < 1e-3
 
 
+@pytest.mark.slow
 def test_it_may_be_a_file_an_array_or_a_result_with_more_or_fewer_components(earlier, tmp_path):
     cold = messages(simulate("krylov", NEW, n_components=K))
     earlier.save(tmp_path / "earlier.npz")
@@ -105,6 +106,7 @@ def test_a_lost_opening_begins_with_the_same_block(earlier):
     assert sine(masked.components_, leading(NEW, K)) < 1e-6
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("lines")
 def test_a_strategy_takes_it_by_either_of_its_names(earlier):
     reference = simulate("krylov", NEW, n_components=K, start=earlier)

@@ -129,6 +129,7 @@ CASES = [
 ]
 
 
+@pytest.mark.slow
 @every(("rules", "there", "gone"), CASES)
 def test_a_rule_says_what_it_grants_and_without_it_what_is_open(rules, there, gone):
     page = telling(Rules(**rules)).text()

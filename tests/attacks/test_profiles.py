@@ -432,6 +432,7 @@ ALL_CLAIMS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("profile", "play"), ALL_CLAIMS, ids=lambda part: getattr(part, "__name__", part))
 def test_a_sentence_of_a_profile_holds(profile, play, tmp_path):
     play(Foe(profile, tmp_path))

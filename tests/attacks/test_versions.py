@@ -72,6 +72,7 @@ def test_one_patient_more_is_not_told_by_two_honest_masked_sums(lot, tmp_path):
     assert error_of(sums_of(nodes) - before, nodes[2].X[len(X) :].sum(axis=0)) < 1e-9
 
 
+@pytest.mark.slow
 def test_a_patient_a_day_is_not_told_by_other_groups(tmp_path):
     """The attack of days: with a new budget and a new group for every row more, sums over groups told a single node."""
     nodes = signed(tmp_path, SHARDS, min_peers=2, min_rows=20, max_groups=1, max_lost=0)

@@ -219,6 +219,7 @@ def test_fix_signs_takes_no_columns():
     assert linalg.fix_signs(np.empty((4, 0))).shape == (4, 0)
 
 
+@pytest.mark.slow
 @given(tall())
 def test_eigh_descending_agrees_with_scipy(Y):
     H = Y.T @ Y
@@ -229,6 +230,7 @@ def test_eigh_descending_agrees_with_scipy(Y):
     assert_orthonormal(vectors)
 
 
+@pytest.mark.slow
 @given(tall(), seeds)
 def test_rayleigh_ritz_gives_eigenpairs_of_the_projection_with_their_true_residuals(Y, seed):
     d, p = Y.shape

@@ -82,6 +82,22 @@ def test_full_rank_rows_have_no_low_rank_part() -> None:
     assert "no low-rank part of rank up to 4 predicts hidden entries" in result.status.words
 
 
+@pytest.mark.parametrize(
+    ("clean", "words"),
+    [
+        (0.37, "no low-rank part of rank up to 4 has more than 37% of the entries near it: too many outliers"),
+        (0.9, "no low-rank part of rank up to 4 predicts hidden entries (they are off by 0.01 of an ordinary entry)"),
+    ],
+)
+def test_a_low_rank_part_that_few_entries_lie_near_is_said_to_be_one(clean: float, words: str) -> None:
+    """Where columns have units so unlike that those with large entries, more than half of all, look like outliers."""
+    attempt = Attempt(U=np.eye(6, 4), lam=1.0, start=1.0, gamma=0.9)
+    verdict = Verdict(rank=4, error=0.01, clean=clean)
+    status = Book(k=4, p=4, gamma=0.9, restarts=4, best=Record(attempt, verdict)).status(100)
+    assert status.outcome is Outcome.STALLED
+    assert status.words.startswith(words)
+
+
 @pytest.mark.parametrize(("error", "converges"), [(0.02, True), (0.3, False)])
 def test_attempts_that_agree_are_believed_where_little_is_left(error: float, converges: bool) -> None:
     """A block of far entries that is taken for low rank is taken so by every attempt."""

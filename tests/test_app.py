@@ -334,6 +334,7 @@ def test_a_tracker_runs_by_the_run_config_that_the_app_comes_with(app_run, tmp_p
     assert any("(st_miss): 2/2 clients, step 1, error " in line for line in lines)
 
 
+@pytest.mark.slow
 def test_masks_by_a_key_of_the_run_config(app_run, tmp_path):
     nodes, shards = deployed(tmp_path, **{"masked-only": True})
     result, _ = app_run(nodes, mask=True)
@@ -341,6 +342,7 @@ def test_masks_by_a_key_of_the_run_config(app_run, tmp_path):
     assert result.history[0].stage == "mask.keys"
 
 
+@pytest.mark.slow
 def test_masks_by_a_spec_of_the_run_config(app_run, tmp_path):
     nodes, shards = deployed(tmp_path)
     nodes[0]["single-masks"] = nodes[2]["single-masks"] = True

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cases import in_turn
 from spoilt import ROWS, SMALL, Array, own, pose, rel
 
 from benchmarks import certain
@@ -32,14 +33,15 @@ def rel_of(found: Array, L: Array) -> float:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("noise", certain.NOISES)
-@pytest.mark.parametrize("kind", certain.KINDS)
-def test_what_is_called_converged_is_right_and_what_is_right_is_called_so(kind: str, noise: float) -> None:
-    for share, far in SHARES:
-        case = certain.case(60, share, far, kind, noise, seed=5)
-        assert case.right == case.converged, case
-        # Where every fourth entry is far, columns are found anew within an attempt.
-        assert case.attempts > 1 or case.messages <= 1.1 * (135 if far < 0.25 else 450)
+@pytest.mark.parametrize(("kind", "noise", "shares"), in_turn(certain.KINDS, certain.NOISES, SHARES))
+def test_what_is_called_converged_is_right_and_what_is_right_is_called_so(
+    kind: str, noise: float, shares: tuple[float, float]
+) -> None:
+    share, far = shares
+    case = certain.case(60, share, far, kind, noise, seed=5)
+    assert case.right == case.converged, case
+    # Where every fourth entry is far, columns are found anew within an attempt.
+    assert case.attempts > 1 or case.messages <= 1.1 * (135 if far < 0.25 else 450)
 
 
 @pytest.mark.slow

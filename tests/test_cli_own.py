@@ -172,6 +172,7 @@ def test_show_and_a_report_of_a_run_of_steps(tmp_path, capsys):
     assert "must be a result that flower_pca has saved" in err
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:theta must be:UserWarning")
 def test_own_components_of_another_algorithm_or_of_more_ranks_are_refused(tmp_path):
     parts = split()

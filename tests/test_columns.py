@@ -128,6 +128,7 @@ def test_a_run_that_is_interrupted_goes_on_from_its_checkpoint(tmp_path):
 # Loadings, and new people.
 
 
+@pytest.mark.slow
 def test_ids_match_rows_in_any_order_and_names_go_with_the_loadings():
     tables = frames()
     result = simulate("krylov", tables, n_components=K, split="columns")
@@ -164,6 +165,7 @@ def test_scores_of_new_people_are_the_sum_of_what_each_client_has():
         result.transform({"lab": aligned["lab"]})
 
 
+@pytest.mark.slow
 def test_two_clients_columns_of_one_name_are_told_apart():
     tables = {site: table.rename(columns={table.columns[0]: "same"}) for site, table in frames().items()}
     result = simulate("krylov", tables, n_components=K, split="columns")

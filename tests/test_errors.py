@@ -98,6 +98,7 @@ def test_of_gaussian_rows_they_tend_to_the_formula_of_anderson() -> None:
     assert found.site_loading_errors_ is None
 
 
+@pytest.mark.slow
 def test_they_are_those_of_a_bootstrap_of_the_pooled_rows() -> None:
     X = turned_rows(600, 2)
     found = simulate("krylov", np.split(X, 3), n_components=2, errors=True)

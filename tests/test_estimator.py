@@ -100,6 +100,7 @@ def test_fit_transform_takes_sites_and_keeps_the_order_of_rows():
     np.testing.assert_allclose(stacked, FederatedPCA(3).fit(SHARDS).transform(np.vstack(SHARDS)), atol=1e-12)
 
 
+@pytest.mark.slow
 @every("scale", [None, "std", "max_abs"])
 def test_whitened_scores_have_unit_variance_and_an_exact_inverse(scale):
     X = np.vstack(SHARDS)
@@ -263,6 +264,7 @@ def test_missing_values_may_have_the_means_of_their_own_client():
     assert np.isfinite(ours.score(holes))
 
 
+@pytest.mark.slow
 def test_masks_change_nothing_but_what_the_server_sees():
     masked, plain = FederatedPCA(3, mask=True, tol=1e-6).fit(SHARDS), FederatedPCA(3, tol=1e-6).fit(SHARDS)
     assert "mask" in masked.result_.history[0].stage
@@ -378,6 +380,7 @@ def test_a_pipeline_hands_the_sites_on():
     assert pipeline[0].components_.tobytes() == FederatedPCA(3).fit(X, sites=sites).components_.tobytes()
 
 
+@pytest.mark.slow
 def test_a_fitted_one_is_pickled_and_an_algorithm_is_cloned():
     pca = clone(FederatedPCA(3, algorithm=flower_pca.FAPS(inner_steps=4), tol=1e-4)).fit(SHARDS)
     again = pickle.loads(pickle.dumps(pca))

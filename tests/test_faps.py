@@ -45,6 +45,7 @@ def rate(sines: Array) -> float:
     return float((large[-1] / large[-6]) ** 0.2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SPECTRA)
 @pytest.mark.parametrize("beta_0", [0.15, 0.4])
 def test_the_angle_falls_by_the_penalty_over_penalty_and_gap(name: str, beta_0: float) -> None:

@@ -170,6 +170,7 @@ def test_a_refusal_by_a_rule_is_lasting_and_one_for_want_of_anything_else_is_not
     assert is_pca_of(result, SHARDS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["stacked", "summed"])
 def test_a_client_of_a_host_that_fails_is_asked_again_too(how, monkeypatch):
     kept, calls = answering.answer, []
@@ -187,6 +188,7 @@ def test_a_client_of_a_host_that_fails_is_asked_again_too(how, monkeypatch):
     assert is_pca_of(result, SHARDS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", ["an error", "a refusal"])
 @pytest.mark.parametrize("mask", PLAIN_OR_MASKED)
 def test_a_tracker_asks_at_every_step_a_node_that_fails_at_once(fault, mask):
@@ -258,6 +260,7 @@ def test_an_answer_to_the_work_or_a_failure_that_comes_at_once_ends_a_row():
     assert not any(patience.fail(2, silent=silent, counts=False) for silent in (True, False, True, False, False))
 
 
+@pytest.mark.slow
 def test_a_node_that_is_started_anew_between_two_looks_is_asked_again():
     """As where its service is restarted while all others are waited for: it has never been seen to be away."""
     grid, starts = grid_of(SHARDS), {"node": "nine"}

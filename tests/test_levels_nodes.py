@@ -71,6 +71,7 @@ def test_words_alone_over_nodes():
     is_pooled_coded(result, coded(ROWS, EVERY, numbers=[]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mask", [False, True])
 def test_a_level_of_few_rows_is_not_told_and_counts_as_other(mask):
     tables = rare("north", "burns", [0, 3, 5])
@@ -98,6 +99,7 @@ def test_too_few_rows_for_an_other_go_with_the_commonest_level():
     is_pooled_coded(result, coded_and_pooled(tables))
 
 
+@pytest.mark.slow
 def test_a_run_may_list_the_levels_and_no_list_parts_what_a_node_has_put_together():
     tables = rare("north", "burns", [0, 3, 5])
     rules = {"levels": "ward,sex", "min_rows": 5, "answers": "fixed"}

@@ -39,6 +39,7 @@ def check_links(page):
             assert anchor in anchors(path), f"{page}: {path.name}#{anchor}"
 
 
+@pytest.mark.slow
 @every("page", ALL)
 def test_links_lead_to_files_and_headings(page):
     check_links(page)

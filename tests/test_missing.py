@@ -269,6 +269,7 @@ def known_of_each(shards):
     return filled, np.array([c.mean() for c in columns]), np.array([c.std() for c in columns])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mask", [False, True])
 @pytest.mark.parametrize("algorithm", ["exact_per_pca(local_components=1)", "krylov"])
 def test_a_column_that_one_client_has_not_is_scaled_by_those_that_have_it(algorithm, mask):

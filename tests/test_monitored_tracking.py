@@ -114,6 +114,7 @@ def test_under_masks_there_are_reason_and_columns_but_no_sites(solver):
     assert (one["sites"], two["sites"]) == ([1], [])
 
 
+@pytest.mark.slow
 def test_a_change_while_levels_are_learnt_is_told_once_with_its_reason():
     records = []
     result = track(

@@ -65,6 +65,7 @@ def test_masked_runs_and_clients_that_miss_or_forget_come_to_the_same() -> None:
     assert sine(result.components_, reference) <= 1e-4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("d", "k"), [(3, 3), (4, 3), (5, 1)])
 def test_there_may_be_no_or_few_columns_beside_the_components(d: int, k: int) -> None:
     X = np.random.default_rng(1).standard_normal((60, d)) * np.linspace(3.0, 1.0, d)

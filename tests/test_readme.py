@@ -168,6 +168,7 @@ def test_the_quickstart_writes_to_out_unless_told(tmp_path):
     assert str((tmp_path / "out/quickstart.png").resolve()) in printed
 
 
+@pytest.mark.slow
 def test_ci_runs_the_commands_of_the_readme_and_ends_on_its_tests():
     script = [line for line in text(".ci/run").splitlines() if line.strip() and not line.startswith("#")]
     written = [shlex.split(line.replace('"$venv"', ".venv")) for line in script]

@@ -95,6 +95,7 @@ def test_eight_steep_components_in_twenty_columns_do_not_shadow_the_last() -> No
     assert found == [8] * 12
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("n", "d"), [(200, 12), (20, 30)])
 def test_rounding_is_no_component(n: int, d: int) -> None:
     for k in (1, 3):

@@ -33,6 +33,7 @@ def fab(content, reviewer, name):
     return Fab("", content, {name: json.dumps(says), "valid_license": "Valid"})
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_node_takes_what_its_reviewer_has_signed_and_nothing_else(reviewer, tmp_path):
     # Imported late: it takes a twelfth of what all workers import.

@@ -98,6 +98,7 @@ def test_a_gap_that_nobody_has_looked_for_is_not_said_to_be_none():
     )
 
 
+@pytest.mark.slow
 @every("turned", [False, True])
 @every("name", ["ssi", "fed_oapm"])
 def test_residuals_say_nothing_of_eigenvalues_below_tol(name, turned):

@@ -142,6 +142,7 @@ def test_a_node_that_only_fails_does_not_make_the_server_hold_more(monkeypatch):
     assert 0 < max(peak) <= WINDOW + 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["krylov", "ssi", "dr_svd"])
 def test_start_ends_on_convergence(name):
     strategy = NAMED[name](n_components=2, evaluate=True)
@@ -183,6 +184,7 @@ def test_train_config_goes_with_training_and_evaluate_config_with_evaluation():
     }
 
 
+@pytest.mark.slow
 def test_evaluate_fn_gets_components_with_the_signs_of_the_result():
     seen = []
     result = strategies.SSI(n_components=3).start(
@@ -201,6 +203,7 @@ def test_num_rounds_caps_this_start_only():
     assert_same_bits(strategy.fit(grid_of(SHARDS)), simulate("ssi", SHARDS, n_components=2))
 
 
+@pytest.mark.slow
 def test_the_configuration_of_a_start_does_not_outlive_it():
     strategy = strategies.Krylov(n_components=2)
     strategy.start(grid_of(SHARDS), train_config=ConfigRecord({"lr": 0.5}))
@@ -256,6 +259,7 @@ def test_flowers_own_loop_gives_the_arrays_of_the_result():
     assert np.allclose(result.arrays["components"].numpy(), reference.components_, rtol=0, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_an_action_beside_the_users_own_functions():
     app, trained = ClientApp(), []
 

@@ -30,6 +30,7 @@ def test_every_kind_and_every_rule_has_words():
     assert spoken | NEUTRAL == {f.name for f in fields(Rules)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "rules", [{}, {"masked_only": True}, {"max_epsilon": 1.0, "max_delta": 1e-6}, {"allow": EVERY}]
 )

@@ -146,6 +146,7 @@ def test_clients_of_virtual_nodes_are_told_one_by_one():
     assert strategies.STMiss(n_components=R, mask=True, min_nodes=4, hosted="stacked").result_so_far() is None
 
 
+@pytest.mark.slow
 def test_the_result_so_far_is_that_of_a_run_of_so_many_steps():
     found, half = [], []
 
@@ -240,6 +241,7 @@ def test_a_run_that_goes_on_leaves_no_step_out(keep, tmp_path):
                 assert one == same
 
 
+@pytest.mark.slow
 def test_what_is_filled_in_is_marked_at_the_client_from_the_first_step_on(tmp_path):
     parts = streaming_clients(2)
     parts[0][3][0, 0] = 400.0

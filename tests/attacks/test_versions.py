@@ -254,6 +254,7 @@ def test_a_run_that_goes_on_over_a_change_of_version_is_refused(tmp_path):
         under_way.ask("ssi", {"Z": ALL}, run="second")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hosted", [None, "stacked"])
 def test_versions_hold_over_flowers_transports(hosted, lines, tmp_path):
     """On a fake grid, on a node that hosts clients, and in process, where there is no context."""

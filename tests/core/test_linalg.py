@@ -281,6 +281,7 @@ def test_random_basis_is_orthonormal_and_of_the_span_of_the_block():
     np.testing.assert_allclose(Z @ (Z.T @ B), B, atol=1e-13)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [1, 20])
 def test_leading_eigenvectors_of_a_large_matrix_are_found_without_the_others(count, monkeypatch):
     m = 2 * linalg._LARGE

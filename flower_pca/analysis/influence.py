@@ -45,7 +45,8 @@ class Influence:
         column: The column in which it differs most from the others.
         times: How many times as far from their mean its values of it lie as theirs; infinite where theirs are all one.
         beyond: How many times the most that chance explains, for so few rows, it differs in that column.
-        chance: The angle up to which chance explains its turn, by how far the others of their sizes turn.
+        chance: The angle up to which chance explains its turn, by how far the others of their sizes turn: the result,
+            or where it may be far off itself, what it would be without it.
     """
 
     client: int
@@ -150,9 +151,10 @@ def influence(result: PCAResult) -> list[Influence]:
     if len(result.influence_) < 2:
         raise ConfigError("The clients of the run", must="at least 2", got=1, then="Leave influence out.")
     names = labels.column_names(result.feature_names_in_, result.n_features_in_)
-    by_name = dict(zip(COLUMNS, result.influence_.T, strict=True))
-    explained = chances(by_name["rows"], by_name["angle"])
-    lines = [dict(zip(COLUMNS, line, strict=True)) for line in result.influence_.tolist()]
+    figures = result.influence_
+    if figures.shape[1] < len(COLUMNS):  # of a file that holds no chance
+        figures = np.column_stack([figures, chances(*figures.T[:2])])
+    lines = [dict(zip(COLUMNS, line, strict=True)) for line in figures.tolist()]
     found = [
         Influence(
             client=key,
@@ -165,9 +167,9 @@ def influence(result: PCAResult) -> list[Influence]:
             column=names[int(of["column"])],
             times=of["times"],
             beyond=of["beyond"],
-            chance=chance,
+            chance=of["chance"],
         )
-        for key, of, chance in zip(result.influence_keys_.tolist(), lines, explained.tolist(), strict=True)
+        for key, of in zip(result.influence_keys_.tolist(), lines, strict=True)
     ]
     return sorted(found, key=lambda one: -one.angle)
 

@@ -35,7 +35,7 @@ from flower_pca.core.stage import Arrays, Merge, Stack, Stage, stack
 from flower_pca.rows.local import LocalData
 
 # What is known of the result without a client, and of its columns.
-COLUMNS: Final = ("rows", "angle", "doubt", "explained", "variance", "column", "times", "beyond")
+COLUMNS: Final = ("rows", "angle", "doubt", "explained", "variance", "column", "times", "beyond", "chance")
 LEFT: Final = "influence"  # by which name the model keeps that
 KEYS: Final = "influence_keys"
 MESSAGES: Final = 3  # at most
@@ -43,6 +43,7 @@ MESSAGES: Final = 3  # at most
 WIDER: Final = 4
 TURN: Final = float(np.deg2rad(10.0))  # below which no client is far off
 _APART: Final = 3.0  # times the turn that clients of its size do by chance
+_OTHERS: Final = 64  # clients, at most, by whose turns chance is reckoned where one may be far off
 _NAMED: Final = 3  # clients that the status names
 _SURE: Final = 1e-3  # the doubt at which no more are asked for
 _STILL: Final = 1e-8  # of a column's mean: so little is rounding
@@ -185,7 +186,7 @@ def _judge(status: Status | None, state: InfluenceState) -> Status | None:
     if status is None or len(state.clients) < 2:
         return status
     found = dict(zip(COLUMNS, state.found.T, strict=True))
-    far = is_far(found["angle"], found["beyond"], chances(found["rows"], found["angle"]))
+    far = is_far(found["angle"], found["beyond"], found["chance"])
     order = [int(i) for i in np.argsort(-found["angle"]) if far[i]]
     if not order:
         return status
@@ -199,34 +200,87 @@ def _judge(status: Status | None, state: InfluenceState) -> Status | None:
 def _without(state: InfluenceState) -> tuple[Array, list[Array]]:
     """Of each client a line of `COLUMNS`; and where its Ritz vectors would still turn to, if that is not sure."""
     assert state.rows is not None
-    assert state.sums is not None
-    assert state.squares is not None
-    assert state.images is not None
-    everybody = state.images.sum(axis=0)
-    n, sums, squares = state.rows.sum(), state.sums.sum(axis=0), state.squares.sum(axis=0)
+    rest = _Rest.of(state)
     lines, turns = np.full((len(state.rows), len(COLUMNS)), np.nan), []
-    lines[:, 5:] = _oddest(state)
+    lines[:, 5:8] = _oddest(state)
     for i, line in enumerate(lines):
-        left, s, rest = n - state.rows[i], sums - state.sums[i], np.maximum(squares - state.squares[i], 0.0)
         line[0] = state.rows[i]
+        left, image, trace = rest.without(i)
         if left == 0:
             continue
-        image, mean = everybody - state.images[i], s / left
-        if state.centred:
-            image = image - np.outer(s, mean @ state.W)
-            rest = np.maximum(rest - left * mean**2, 0.0)
-        angle, doubt, explained, turn = _turn(state, image, float(rest.sum()))
-        line[1:5] = angle, doubt, explained, rest.sum() / max(left - 1, 1)
+        angle, doubt, explained, _, turn = _turn(state.W, state.Z, image, trace)
+        line[1:5] = angle, doubt, explained, trace / max(left - 1, 1)
         if doubt > _SURE:
             turns.append(turn)
+    lines[:, 8] = chances(state.rows, lines[:, 1])
+    for i, line in enumerate(lines):
+        if len(lines) > 2 and is_far(line[1], line[7], 0.0):
+            line[8] = _chance(state, rest, i)
     return lines, turns
 
 
-def _turn(state: InfluenceState, image: Array, trace: float) -> tuple[float, float, float, Array]:
-    """The largest angle to the components of a matrix with this image of the basis; how sure it is; the share of the
-    trace that they have; and the way that its Ritz vectors would go from the basis.
+@dataclass(frozen=True)
+class _Rest:
+    """What all clients have come to, of which single ones are taken away."""
+
+    state: InfluenceState
+    n: float
+    image: Array
+    sums: Array
+    squares: Array
+
+    @classmethod
+    def of(cls, state: InfluenceState) -> _Rest:
+        assert state.rows is not None
+        assert state.sums is not None
+        assert state.squares is not None
+        assert state.images is not None
+        totals = state.images.sum(axis=0), state.sums.sum(axis=0), state.squares.sum(axis=0)
+        return cls(state, state.rows.sum(), *totals)
+
+    def without(self, *gone: int) -> tuple[float, Array, float]:
+        """The rows without these clients, the image of the basis, and the trace."""
+        state = self.state
+        assert state.rows is not None
+        assert state.sums is not None
+        assert state.squares is not None
+        assert state.images is not None
+        n, image, sums, squares = self.n, self.image, self.sums, self.squares
+        for i in gone:
+            n, image = n - state.rows[i], image - state.images[i]
+            sums, squares = sums - state.sums[i], np.maximum(squares - state.squares[i], 0.0)
+        if state.centred and n > 0:
+            mean = sums / n
+            image = image - np.outer(sums, mean @ state.W)
+            squares = np.maximum(squares - n * mean**2, 0.0)
+        return n, image, float(squares.sum())
+
+
+def _chance(state: InfluenceState, rest: _Rest, i: int) -> float:
+    """Up to which angle chance explains the turn of a client that may be far off: by how others turn what is left.
+
+    With the client itself among them their turns say nothing: it may hold the components where they are, or have
+    brought a tie. Of n rows of which n' are not its own, and an error of c / sqrt(n') of what n' rows say, that of the
+    difference is c sqrt(1 / n' - 1 / n).
     """
-    k, W = state.Z.shape[1], state.W
+    assert state.rows is not None
+    left, image, trace = rest.without(i)
+    *_, ritz, _ = _turn(state.W, state.Z, image, trace)
+    others = np.delete(np.arange(len(state.rows)), i)
+    found = []
+    for j in others[:: -(-len(others) // _OTHERS)]:
+        fewer, image, trace = rest.without(i, j)
+        if state.rows[j] > 0 and fewer > 0:
+            angle, doubt, *_ = _turn(state.W, ritz, image, trace)
+            found.append((angle + doubt) / np.sqrt(state.rows[j] / fewer))
+    return _APART * float(np.sqrt(state.rows[i] / rest.n)) * float(np.median(found or [np.inf]))
+
+
+def _turn(W: Array, Z: Array, image: Array, trace: float) -> tuple[float, float, float, Array, Array]:
+    """The largest angle to components Z of a matrix with this image of the basis; how sure it is; the share of the
+    trace that they have; its Ritz vectors, and the way that these would go from the basis.
+    """
+    k = Z.shape[1]
     values, U = linalg.eigh_descending(W.T @ image)
     ritz = W @ U[:, :k]
     residual = image @ U[:, :k] - ritz * values[:k]
@@ -242,8 +296,8 @@ def _turn(state: InfluenceState, image: Array, trace: float) -> tuple[float, flo
         explained = float(np.maximum(values[:k], 0.0).sum()) / trace
     else:
         explained = 0.0
-    angle = float(linalg.principal_angles(state.Z, ritz)[-1])
-    return angle, doubt, min(explained, 1.0), residual / (size or 1.0)
+    angle = float(linalg.principal_angles(Z, ritz)[-1])
+    return angle, doubt, min(explained, 1.0), ritz, residual / (size or 1.0)
 
 
 def _oddest(state: InfluenceState) -> Array:

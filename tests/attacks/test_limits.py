@@ -363,6 +363,16 @@ def test_a_node_without_memory_for_all_of_c_says_so_before_it_is_asked():
     assert metrics["declines"] == "it has no memory for all pairs of 5000 columns"
 
 
+def test_nor_does_a_message_about_names_tell_by_it_how_many_rows_there_are(tmp_path):
+    """It is answered without masks: of the rows of a node that answers under masks only, to a factor of 2."""
+    said = []
+    for n in (150, 250):
+        nodes = signed(tmp_path / str(n), [np.random.default_rng(n).standard_normal((n, 1810))])
+        parameters, config = request("names", {}, None, "r", 1, "krylov")
+        said.append(nodes[0].client.fit(parameters, {**config, "alternative": "covariance"})[2])
+    assert said[0] == said[1]
+
+
 def test_c_that_fits_by_itself_alone_is_refused_under_masks(tmp_path):
     sums = Sums(signed(tmp_path, [LONG[:, :1700], LONG[:, 1:1701]]), algorithm="covariance")
     parts = {"C": (1700 * 1701 // 2,), "n": ()}

@@ -57,12 +57,13 @@ def test_without_a_limit_one_node_turns_the_result(how):
     assert turn(simulate("krylov", [bad, *shards[1:]], n_components=K).components_, leading(shards[1:], K)) > 30.0
 
 
-@pytest.mark.parametrize("how", slow_if(BAD, *list(BAD)[1:]))
+@pytest.mark.parametrize("how", slow_if([*BAD, *CLAIM], *list(BAD)[1:], list(CLAIM)[1]))
 def test_influence_names_it_in_the_status_and_to_readers(how):
     named = others = 0
     for draw in range(DRAWS):
         rng, shards = drawn_nodes(draw, FALLING)
-        result = simulate("krylov", [BAD[how](rng, shards[0]), *shards[1:]], n_components=K, influence=True)
+        bad = {**BAD, **CLAIM}[how](rng, shards[0])
+        result = simulate("krylov", [bad, *shards[1:]], n_components=K, influence=True)
         far = {one.client for one in influence(result) if one.far}
         named += 0 in far and "client 0 turns it by" in result.status.words and "is far off" in warnings(result)[0]
         others += len(far - {0})

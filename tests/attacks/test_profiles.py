@@ -384,6 +384,27 @@ def its_answers_have_the_noise_that_is_said(foe):
     assert np.std(told, axis=0).mean() > 0.7 * STD
 
 
+def whether_so_many_have_come_or_gone(foe):
+    """That much a run tells that goes on; and of fewer not even that they are."""
+    node = foe.nodes([X])[0]
+    asked = request("ssi", NOISED, None, "long", 0, "ssi")
+    said = []
+    for count in (0, 0, 1, 19, 20):
+        node.X = np.vstack([X, RNG.standard_normal((count, D))])
+        node.start()
+        _, n, metrics = node.client.fit(*asked)
+        said.append((n, metrics))
+    assert said[1] == said[2] == said[3]
+    assert "must be the version that the run began with" in said[4][1]["refusal"]
+
+
+def whether_rows_can_be_used(foe):
+    """And nothing of those that cannot."""
+    said = {foe.refused("must be finite", [np.vstack([X, np.full((1, D), bad)])]) for bad in (np.inf, -np.inf)}
+    assert len(said) == 1
+    assert not re.search(r"\d", said.pop())
+
+
 CLAIMS = {
     "A server can learn of this node's rows how many": (only_what_n_means_and_C_say, no_noise),
     "No answer of this node is seen but in a sum": (
@@ -398,6 +419,8 @@ CLAIMS = {
         its_answers_have_the_noise_that_is_said,
         nothing_by_missing_values,
         rows_come_in_lots,
+        whether_so_many_have_come_or_gone,
+        whether_rows_can_be_used,
     ),
     "Sums over this node and others, 2 at least": (in_sums_with_two_others_of_its_list,),
     r"Its own answers\. In a run with masks": (answers_of_its_own,),
@@ -446,6 +469,8 @@ def test_a_node_says_at_start_what_it_runs_and_what_its_own_rules_give_up(caplog
         Node(0, X, profile="private", memory_dir=tmp_path, max_epsilon=3.0, min_rows=50)
         assert "max_epsilon=3.0 in place of 1.0 leaves open more of single rows" in caplog.text
         assert "min_rows" not in caplog.text
+        Node(0, X, profile="private", memory_dir=tmp_path, pending="refuse")
+        assert "pending=refuse in place of answer leaves open that rows have come or gone" in caplog.text
 
 
 def test_rules_given_beside_take_the_place_of_the_profiles():

@@ -21,8 +21,7 @@ from flower_pca.base.linalg import Array
 from flower_pca.clients.policy import limits
 from flower_pca.clients.policy.refusals import RefusalError
 from flower_pca.clients.policy.rules import Rules, everything
-from flower_pca.core.algorithm import Silent
-from flower_pca.core.stage import Arrays, Stage
+from flower_pca.core.stage import Arrays
 from flower_pca.layers import NOISE, SINGLE, noise
 from flower_pca.layers import single as apart
 from flower_pca.masking import messages
@@ -116,7 +115,7 @@ class Policy:
     def admit(self, request: wire.Request) -> None:
         """Refuse a message for what it is. One that asks for names alone is held to the rules about names and noise."""
         self._check_noise(request)
-        if not issubclass(registry.STAGES.get(request.stage, Stage), Silent):
+        if not limits.is_silent(request.stage):
             self._check_algorithm(request)
             self._check_masks(request)
 

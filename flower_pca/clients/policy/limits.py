@@ -21,8 +21,9 @@ from flower_pca import registry, wire
 from flower_pca.base import labels
 from flower_pca.base.errors import ProtocolError
 from flower_pca.base.linalg import Array
+from flower_pca.core.algorithm import Silent
 from flower_pca.core.kinds import MOST_STEPS, SMALLEST, Ask, Message
-from flower_pca.core.stage import Arrays
+from flower_pca.core.stage import Arrays, Stage
 from flower_pca.layers import NOISE, SINGLE
 from flower_pca.masking import messages
 from flower_pca.rows.stream import Stream, Widest
@@ -231,11 +232,20 @@ def has_room(stage: str, n: int, d: int) -> bool:
 def rows_for_memory(n: int, request: wire.Request) -> int:
     """The rows by which memory is reckoned: all, where every answer says how many there are.
 
-    Where masks hide that, or they are a party's columns, it is the power of 2 below; under noise none.
+    Where masks hide that, or they are a party's columns, or names are all that is asked for, it is the power of 2
+    below; under noise none.
     """
     if NOISE in request.layers:
         return 0
-    return 2 ** (n.bit_length() - 1) if request.stage == messages.STAGE or request.frame.split is not None else n
+    hidden = request.stage == messages.STAGE or is_silent(request.stage) or request.frame.split is not None
+    if hidden:
+        return 2 ** (n.bit_length() - 1)
+    return n
+
+
+def is_silent(stage: str) -> bool:
+    """Whether an answer of this stage has no arrays."""
+    return issubclass(registry.STAGES.get(stage, Stage), Silent)
 
 
 def tells_products(stage: str, request: wire.Request) -> bool:

@@ -21,7 +21,7 @@ PROMISES: Final[Mapping[str, str]] = {
     "the same ones, and rows come to and go from these sums {min_change} at a time or more.",
     "private": "Of any single row, all answers of all runs together tell no more than epsilon {max_epsilon} at delta "
     "{max_delta} says; beside them only how many columns there are, a digest of their names, whether there are "
-    "{min_rows} rows, and whether values are missing.",
+    "{min_rows} rows that can be used, whether {min_change} have come or gone, and whether values are missing.",
 }
 # What a rule that is not as the profile has it leaves open.
 _OPEN: Final[Mapping[str, str]] = {
@@ -30,6 +30,7 @@ _OPEN: Final[Mapping[str, str]] = {
     "min_rows": "rows and columns of fewer people",
     "rare_columns": "the carriers of rare values",
     "min_change": "rows that come or go, as the difference of two runs",
+    "pending": "that rows have come or gone, be it one",
     "allow_noise": "single rows, by many runs with little noise each",
     "masked_only": "its own answers",
     "single_masks": "an answer, to a server that lies about who dropped out",

@@ -3,6 +3,7 @@
     python -m benchmarks.planted_faults draw OLD NEW --count 210 --seed 0   fills the list up with what both can have
     python -m benchmarks.planted_faults run TREE --output NEW.csv           plants each fault and runs those tests
     python -m benchmarks.planted_faults compare OLD.csv NEW.csv             what only the old tests find
+    python -m benchmarks.planted_faults record OLD.csv NEW.csv              writes into the list what they found
 
 A fault is one statement of one function, written another way: a sign, a bound, a missing centring, a client that is
 dropped, a wrong axis, a refusal that is skipped. It is kept by its function's name and by what the statement says, so
@@ -20,7 +21,7 @@ import subprocess
 import sys
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import astuple, dataclass, fields
+from dataclasses import astuple, dataclass, fields, replace
 from pathlib import Path
 
 FAULTS = Path(__file__).with_suffix(".csv")
@@ -28,7 +29,7 @@ FAULTS = Path(__file__).with_suffix(".csv")
 
 @dataclass(frozen=True)
 class Fault:
-    """What is planted: `old` becomes `new` in the function `name` of a file called `file`."""
+    """What is planted: `old` becomes `new` in the function `name` of a file called `file`; what tests said of it."""
 
     room: str
     file: str
@@ -36,6 +37,13 @@ class Fault:
     kind: str
     old: str
     new: str
+    before: str = ""
+    after: str = ""
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The file may have another name by now."""
+        return self.name, self.kind, self.old
 
 
 def sign(node: ast.AST) -> bool:
@@ -153,9 +161,9 @@ def draw(old: Path, new: Path, listed: list[Fault], *, count: int, seed: int) ->
     """Faults that can be planted in both, at one place only: those of the list, then as many of each kind and room."""
     both = shared(texts(old), texts(new))
     written = {"plots", "report", "commands", "data", "names", "analysis", "base"}  # rather than reckoned: fewer
-    had = {(fault.name, fault.kind, fault.old) for fault in listed}
-    chosen = [fault for fault in both if (fault.name, fault.kind, fault.old) in had]
-    others = [fault for fault in both if fault not in chosen]
+    had = {fault.key: fault for fault in listed}
+    chosen = [replace(fault, before=had[fault.key].before) for fault in both if fault.key in had]
+    others = [fault for fault in both if fault.key not in had]
     random.Random(seed).shuffle(others)
     piles: dict[tuple[str, str], list[Fault]] = defaultdict(list)
     for fault in others:
@@ -194,31 +202,41 @@ def place(tree: Path, fault: Fault) -> tuple[Path, ast.Module, ast.stmt] | None:
     return None
 
 
-def run(tree: Path, output: Path, *, seconds: float, reach: Path, marks: str) -> None:
-    """Judges each fault of the list by the tests of a checkout."""
+def run(tree: Path, output: Path, *, seconds: float, reach: Path, marks: str, found: Path | None) -> None:
+    """Judges each fault of the list by the tests of a checkout, or those that the tests of another one find."""
     here = str(Path(__file__).parent)
     code = f"import sys; sys.path.append({here!r}); import pytest; sys.exit(pytest.main(sys.argv[1:]))"
     chosen = ["-p", "planting", "-p", "no:cacheprovider", "-n", "0", "-q", "-m", marks]
     paths = {"FAULTS": FAULTS, "REACH": reach.resolve(), "VERDICTS": output.resolve(), "SECONDS": seconds}
+    paths["FOUND"] = found.resolve() if found else ""
     environment = {**os.environ, **{name: str(value) for name, value in paths.items()}}
     subprocess.run(
         [sys.executable, "-c", code, *chosen], cwd=tree, env=environment, stdout=subprocess.DEVNULL, check=False
     )
 
 
+def finds(verdict: str) -> bool:
+    return verdict.startswith(("found", "hangs"))
+
+
 def compare(old: Path, new: Path) -> None:
     before, after = verdicts(old), verdicts(new)
     both = sorted(before.keys() & after.keys())
-    finds = {key: [each[key].startswith(("found", "hangs")) for each in (before, after)] for key in both}
-    sums = [sum(pair[side] for pair in finds.values()) for side in (0, 1)]
+    finds_it = {key: [finds(each[key]) for each in (before, after)] for key in both}
+    sums = [sum(pair[side] for pair in finds_it.values()) for side in (0, 1)]
     print(f"{len(both)} faults: the old tests find {sums[0]}, the new ones {sums[1]}")
-    for key, pair in finds.items():
+    for key, pair in finds_it.items():
         if pair == [True, False]:
             print(f"  only the old ones: {' | '.join(key)}\n    old: {before[key]}; new: {after[key]}")
 
 
+def record(old: Path, new: Path) -> None:
+    before, after = verdicts(old), verdicts(new)
+    said = [(before.get(fault.key, fault.before), after.get(fault.key, fault.after)) for fault in read(FAULTS)]
+    write(FAULTS, [replace(fault, before=b, after=a) for fault, (b, a) in zip(read(FAULTS), said, strict=True)])
+
+
 def verdicts(path: Path) -> dict[tuple[str, ...], str]:
-    """By function, kind and statement; the file may have another name by now."""
     with path.open(newline="") as file:
         return {tuple(row[1:4]): row[-1] for row in csv.reader(file)}
 
@@ -249,18 +267,21 @@ def main() -> None:
     running.add_argument("--seconds", type=float, default=60.0)
     running.add_argument("--reach", type=Path, default=Path("reach.jsonl"))
     running.add_argument("--marks", default="not slow and not network", help='"not slow" where tests have no other')
-    comparing = commands.add_parser("compare")
-    comparing.add_argument("old", type=Path)
-    comparing.add_argument("new", type=Path)
+    running.add_argument("--found", type=Path, help="verdicts of other tests: what these do not find is left out")
+    for both in ("compare", "record"):
+        each = commands.add_parser(both)
+        each.add_argument("old", type=Path)
+        each.add_argument("new", type=Path)
     options = parser.parse_args()
     if options.command == "draw":
         faults = draw(options.old, options.new, read(FAULTS), count=options.count, seed=options.seed)
         write(FAULTS, faults)
         print(f"{len(faults)} faults in {FAULTS.name}")
     elif options.command == "run":
-        run(options.tree.resolve(), options.output, seconds=options.seconds, reach=options.reach, marks=options.marks)
+        settings = {name: getattr(options, name) for name in ("seconds", "reach", "marks", "found")}
+        run(options.tree.resolve(), options.output, **settings)
     else:
-        compare(options.old, options.new)
+        (record if options.command == "record" else compare)(options.old, options.new)
 
 
 if __name__ == "__main__":

@@ -26,9 +26,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from planted_faults import Fault, functions, place, read, short, statements, texts
+from planted_faults import Fault, finds, functions, place, read, short, statements, texts, verdicts
 
 PATIENCE = 100.0  # seconds without an end after which a test is said to hang, beside 40 times what it took
+FIRST = 30.0  # likewise where nothing is known of it yet, and no fault is planted
 MEMORY = 6 * 2**30  # a fault may ask for more than there is
 REACHED: set[int] = set()
 FAILED: list[str] = []
@@ -44,6 +45,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 def pytest_runtestloop(session: pytest.Session) -> bool:
     tree, reach = session.config.rootpath, Path(os.environ["REACH"])
     keys = sorted(texts(tree))
+    there_now()
     while left := unnoted(session.items, reach):
         silent = noting(left, tree, keys, reach)
         if silent:  # a pool of threads, as that of polars, does not come along into a fork
@@ -77,7 +79,7 @@ def noting(items: list[pytest.Item], tree: Path, keys: list[tuple[str, str]], re
         alone(lambda: note(items, tree, keys, reach, speaking), speaking)
     os.close(speaking)
     try:
-        said, culprit = heard(listening, {})
+        said, culprit = heard(listening, {}, FIRST)
     finally:
         end(child, listening)
     return culprit if said != "not found" else None
@@ -108,7 +110,7 @@ def alone(work: Callable[[], None], speaking: int) -> None:
 
 def note(items: list[pytest.Item], tree: Path, keys: list[tuple[str, str]], reach: Path, speaking: int) -> None:
     """Which statements each test comes by, and what it takes."""
-    plant(tree, probes(tree, {key: number for number, key in enumerate(keys)}))
+    plant(probes(tree, {key: number for number, key in enumerate(keys)}))
     for item, following in zip(items, [*items[1:], None], strict=True):
         os.write(speaking, f"{item.nodeid}\n".encode())
         REACHED.clear()
@@ -166,25 +168,40 @@ def faulty(tree: Path, fault: Fault) -> dict[Path, ast.Module]:
     return {path: module}
 
 
-def plant(tree: Path, modules: dict[Path, ast.Module]) -> None:
+def plant(modules: dict[Path, ast.Module]) -> None:
     """Gives every function of these files the code that it has in them."""
     codes: dict[tuple[str, str], list[types.CodeType]] = defaultdict(list)
     for path, module in modules.items():
         for code in inside(compile(ast.fix_missing_locations(module), str(path), "exec")):
             codes[str(path), code.co_qualname].append(code)
-    live: dict[tuple[str, str], list[types.FunctionType]] = defaultdict(list)
-    for each in gc.get_objects():
-        if isinstance(each, types.FunctionType) and (each.__code__.co_filename, each.__code__.co_qualname) in codes:
-            live[each.__code__.co_filename, each.__code__.co_qualname].append(each)
-        elif isinstance(each, functools._lru_cache_wrapper) and str(each.__module__).startswith("flower_pca"):
-            each.cache_clear()
-    for key, found in live.items():
+    live, caches = there_now()
+    for each in caches:
+        each.cache_clear()
+    for key in codes.keys() & live.keys():
+        found = live[key]
         lines = sorted({each.__code__.co_firstlineno for each in found})
         for each in found:  # lambdas and overloads have one name: they are told apart by their order, if all are there
             if len(codes[key]) == len(lines) or len(codes[key]) == 1:
                 code = codes[key][lines.index(each.__code__.co_firstlineno) if len(codes[key]) > 1 else 0]
                 if len(code.co_freevars) == len(each.__code__.co_freevars):
                     each.__code__ = code
+
+
+@functools.cache
+def there_now() -> tuple[dict[tuple[str, str], list[types.FunctionType]], list[functools._lru_cache_wrapper]]:
+    """The package's functions by file and name, and its caches: looked for once, as a fork has them where they were."""
+    live: dict[tuple[str, str], list[types.FunctionType]] = defaultdict(list)
+    caches = []
+    gc.unfreeze()  # what tests/conftest.py has frozen would not be found
+    for each in gc.get_objects():
+        if isinstance(each, types.FunctionType) and "flower_pca" in each.__code__.co_filename:
+            live[each.__code__.co_filename, each.__code__.co_qualname].append(each)
+        elif isinstance(each, functools._lru_cache_wrapper) and str(each.__module__).startswith("flower_pca"):
+            caches.append(each)
+    gc.freeze()
+    if not live:
+        raise RuntimeError("none of the package's functions is found, so no fault can be planted")
+    return live, caches
 
 
 def inside(code: types.CodeType) -> Iterator[types.CodeType]:
@@ -204,9 +221,11 @@ def judge(items: list[pytest.Item], tree: Path, keys: list[tuple[str, str]], see
         for number in known["by"] if known["passes"] else ():
             coming[number].append(item)
     have = {tuple(row[:4]) for row in csv.reader(output.open())} if output.exists() else set()
+    others = Path(os.environ["FOUND"] or os.devnull)
+    wanted = {key for key, verdict in verdicts(others).items() if finds(verdict)}
     for fault in read(Path(os.environ["FAULTS"])):
-        key = (fault.file, fault.name, fault.kind, fault.old)
-        if key not in have:
+        key = (fault.file, *fault.key)
+        if key not in have and (fault.key in wanted or not os.environ["FOUND"]):
             some = coming.get(numbers.get((fault.name, fault.old), -1), [])
             verdict = judged(fault, tree, in_turn(some, seen), seen, limit)
             with output.open("a", newline="") as file:
@@ -224,32 +243,42 @@ def in_turn(items: list[pytest.Item], seen: dict[str, dict]) -> list[pytest.Item
 
 def judged(fault: Fault, tree: Path, items: list[pytest.Item], seen: dict[str, dict], limit: float) -> str:
     """`found by TEST`, `hangs in TEST`, `not found`, `not found in time`, `not reached` or `gone`."""
-    if place(tree, fault) is None:
+    modules = faulty(tree, fault)
+    if not modules:
         return "gone"
     if not items:
         return "not reached"
-    left = items
+    left, begun = items, by_forks()
     while left:
-        verdict, culprit = forked(fault, tree, left, seen, limit)
+        rest = limit - (by_forks() - begun)
+        if rest <= 0.0:
+            return "not found in time"
+        verdict, culprit = forked(modules, left, seen, rest)
         if culprit is None or verdict.startswith("hangs"):
             return verdict
         number = next(number for number, item in enumerate(left) if item.nodeid == culprit)
-        again, _ = forked(fault, tree, [left[number]], seen, limit)
-        if again.startswith(("found", "hangs")) and forked(None, tree, [left[number]], seen, limit)[1] is None:
+        again, _ = forked(modules, [left[number]], seen, limit)
+        if again.startswith(("found", "hangs")) and forked({}, [left[number]], seen, limit)[1] is None:
             return again
         left = left[number + 1 :]
     return "not found"
 
 
+def by_forks() -> float:
+    """Seconds of the processor that forks have taken which have ended."""
+    took = os.times()
+    return took.children_user + took.children_system
+
+
 def forked(
-    fault: Fault | None, tree: Path, items: list[pytest.Item], seen: dict[str, dict], limit: float
+    modules: dict[Path, ast.Module], items: list[pytest.Item], seen: dict[str, dict], limit: float
 ) -> tuple[str, str | None]:
-    """What a fork says of a fault, and the test that failed."""
+    """What a fork says of faulty files, and the test that failed."""
     listening, speaking = os.pipe()
     child = os.fork()
     if child == 0:
         os.close(listening)
-        alone(lambda: stumble(fault, tree, items, limit, speaking), speaking)
+        alone(lambda: stumble(modules, items, limit, speaking), speaking)
     os.close(speaking)
     try:
         return heard(listening, seen)
@@ -257,9 +286,8 @@ def forked(
         end(child, listening)
 
 
-def stumble(fault: Fault | None, tree: Path, items: list[pytest.Item], limit: float, speaking: int) -> None:
-    if fault is not None:
-        plant(tree, faulty(tree, fault))
+def stumble(modules: dict[Path, ast.Module], items: list[pytest.Item], limit: float, speaking: int) -> None:
+    plant(modules)
     for item, following in zip(items, [*items[1:], None], strict=True):
         if spent() > limit:
             os.write(speaking, b"late\n")
@@ -271,11 +299,11 @@ def stumble(fault: Fault | None, tree: Path, items: list[pytest.Item], limit: fl
     os.write(speaking, b"passed\n")
 
 
-def heard(listening: int, seen: dict[str, dict]) -> tuple[str, str | None]:
+def heard(listening: int, seen: dict[str, dict], least: float = PATIENCE) -> tuple[str, str | None]:
     """Reads what a fork says, until it ends or is silent for too long."""
     current, rest = "", b""
     while True:
-        patience = PATIENCE + 40 * seen.get(current, {"seconds": 0.0})["seconds"]
+        patience = least + 40 * seen.get(current, {"seconds": 0.0})["seconds"]
         if not select.select([listening], [], [], patience)[0]:
             return f"hangs in {current}", current
         word = os.read(listening, 65536)

@@ -17,10 +17,10 @@ from flower_pca.core import compatible
 from flower_pca.core.algorithm import Algorithm, Telling
 from flower_pca.core.layer import Layer
 from flower_pca.core.model import Model
-from flower_pca.core.question import MISSING, Question
+from flower_pca.core.question import MISSING, AskedHere, Question
 from flower_pca.core.roll import Roll
 from flower_pca.core.run import Run
-from flower_pca.core.settings import DP, AskedHere, MaskedSums, why_bits
+from flower_pca.core.settings import DP, MaskedSums, why_bits
 from flower_pca.core.stage import Stage
 from flower_pca.dp.gaussian import Outlook
 from flower_pca.names import ranges

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.stats import norm
+from scipy.special import ndtr
 
 Array = np.ndarray[Any, Any]
 Shards = list[Array]
@@ -285,7 +285,7 @@ PEERS: dict[str, Callable[[int], Problem]] = {
 
 def loss(epsilon: float, mu: float) -> float:
     """delta of a Gaussian mechanism by the textbook form of the formula, which is accurate for moderate numbers."""
-    return float(norm.cdf(mu / 2 - epsilon / mu) - np.exp(epsilon) * norm.cdf(-mu / 2 - epsilon / mu))
+    return float(ndtr(mu / 2 - epsilon / mu) - np.exp(epsilon) * ndtr(-mu / 2 - epsilon / mu))
 
 
 def imputed(shards: Shards, fill: Array | None = None) -> Shards:

@@ -36,7 +36,7 @@ def every(names: str | tuple[str, ...], values: Iterable[Any]) -> Callable[[Call
 
 
 def slow_if(cases, *words):
-    """The cases as parameters; those that hold one of these words are slow: a third of a second and more."""
+    """The cases as parameters; those that hold one of these words are slow: a tenth of a second and more."""
     listed = [(case, case if isinstance(case, tuple) else (case,)) for case in cases]
     return [
         pytest.param(*values, marks=pytest.mark.slow) if any(v in words for v in values if isinstance(v, str)) else case

@@ -5,12 +5,12 @@ import os
 os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS="1", FLWR_TELEMETRY_ENABLED="0")
 
 import gc
+import importlib
 import subprocess
 import sys
 import tempfile
+import warnings
 
-import browser
-import fake_grid
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
@@ -20,10 +20,17 @@ settings.load_profile("flower_pca")
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_collection():
-    """What is imported and collected stays: the garbage collector has nothing to look for there, now or later."""
+def pytest_collection(session):
+    """What is imported and collected stays: the garbage collector has nothing to look for there, now or later.
+
+    Flower is imported before the tests, since it warns; the process that waits for its workers needs none of it.
+    """
     gc.disable()
     try:
+        if getattr(session.config.option, "dist", "no") == "no":
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                importlib.import_module("fake_grid")
         return (yield)
     finally:
         gc.freeze()
@@ -93,6 +100,8 @@ def unillustrated(monkeypatch):
 @pytest.fixture
 def lines():
     """A run of Flower's in this process, for fake grids; what it logs."""
+    import fake_grid  # not above: see pytest_collection
+
     with fake_grid.in_a_run() as logged:
         yield logged
 
@@ -135,6 +144,8 @@ def cluster():
 @pytest.fixture(scope="session")
 def tab():
     """A tab of a headless browser."""
+    import browser
+
     if browser.PATH is None:
         pytest.skip(f"no browser is installed: none of {', '.join(browser.NAMES)} is on the PATH")
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile, browser.page(profile) as opened:

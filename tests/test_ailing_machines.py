@@ -80,6 +80,7 @@ def test_a_node_whose_disk_is_full_is_left_out_and_named_and_leaves_no_half_file
     assert not [file for file in folder.iterdir() if file.suffix not in (".npz", ".lock")]
 
 
+@pytest.mark.slow
 def test_a_clock_that_jumps_changes_nothing(tmp_path, monkeypatch):
     alone = strategies.FAPS(n_components=2, max_rounds=5).fit(grid_of(SHARDS, **PLAIN))
     now, jumps = time.time, itertools.cycle((0.0, DAY, -DAY, 400.0 * DAY))

@@ -65,6 +65,7 @@ def test_the_level_comes_with_every_solver_and_from_sums(solver, mask):
     assert "32 steps judged for a change, from 10 on" in result.status.words
 
 
+@pytest.mark.slow
 def test_one_wild_batch_is_no_change_and_does_not_hide_one():
     rows = steady(52, change=48)
     rows[40] = rows[40] + 100.0 * np.eye(12, 8)
@@ -88,6 +89,7 @@ def test_a_stream_that_stays_louder_is_known_after_a_few_alarms():
     assert changes[-1] < 160
 
 
+@pytest.mark.slow
 def test_without_noise_nothing_is_no_change():
     rng = np.random.default_rng(0)
     U = np.linalg.qr(rng.standard_normal((8, 2)))[0]
@@ -131,6 +133,69 @@ def test_a_run_says_in_which_step_it_has_seen_an_earlier_change():
     assert told[17].startswith("The subspace has changed at step 14: the statistic is ")
 
 
+@pytest.mark.slow
 def test_a_stream_that_swings_is_said_to_be_too_unsteady():
     rows = [batch * 10.0 ** (t % 7 % 3) for t, batch in enumerate(steady(60, change=50))]
     assert "too unsteady to watch: an alarm takes" in track(STMiss(detect=True), [rows], n_components=2).status.words
+
+
+def turning(*, at=None, repaired=None, turn=None, steps, seed):
+    """Batches as of `steady`, of which a column is 20 in some steps; and which turn a little at a step."""
+    rng = np.random.default_rng(seed)
+    Q = np.linalg.qr(rng.standard_normal((8, 8)))[0]
+    for t in range(steps):
+        by = 0.2 * (turn is not None and t >= turn)
+        U = Q[:, :2] * np.cos(by) + Q[:, 2:4] * np.sin(by)
+        rows = rng.standard_normal((12, 2)) * [5.0, 4.0] @ U.T + 0.1 * rng.standard_normal((12, 8))
+        if at is not None and at <= t < (repaired or steps):
+            rows[:, 6] = 20.0
+        yield rows
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("at", [12, 20, 40])
+def test_a_sensor_that_stays_stuck_is_one_change(at, seed):
+    """A component more is outside of the subspace from then on: that is what the stream is like, and no change."""
+    rows = turning(at=at, steps=at + 45, seed=seed)
+    changes = track(STMiss(detect=True), [rows], n_components=2).changes_.tolist()
+    assert changes in ([at], [at + 1])
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(("monitor", "changes"), [(False, [41, 101]), (True, [41, 71, 101])])
+def test_a_sensor_that_was_stuck_for_a_while_does_not_hide_a_change_after_its_repair(monitor, changes, seed):
+    """The repair itself takes a direction away, which only `monitor` tells."""
+    rows = turning(at=40, repaired=70, turn=100, steps=104, seed=seed)
+    assert track(STMiss(detect=True, monitor=monitor), [rows], n_components=2).changes_.tolist() == changes
+
+
+@pytest.mark.parametrize("monitor", [False, True])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_change_while_all_clients_are_away_is_told_once_they_are_back(monitor, seed):
+    rows = list(turning(turn=40, steps=66, seed=seed))
+    rows[30:60] = [batch[:0] for batch in rows[30:60]]
+    assert track(STMiss(detect=True, monitor=monitor), [rows], n_components=2).changes_.tolist() == [61]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_clients_that_are_away_for_a_while_are_no_change(seed):
+    rows = steady(90, seed=seed)
+    rows[30:60] = [batch[:0] for batch in rows[30:60]]
+    rows[70:73] = [batch[:1] for batch in rows[70:73]]  # fewer than components
+    assert not track(STMiss(detect=True, monitor=True), [rows], n_components=2).changes_.size
+
+
+@pytest.mark.parametrize("stop_at", [48, 65])
+def test_a_run_that_goes_on_knows_what_a_stream_has_been_like_since_a_change(stop_at, tmp_path):
+    def stop(run):
+        if run.standing.state.step == stop_at:
+            raise StopError
+
+    settings = {"n_components": 2, "checkpoint": tmp_path / "run.npz"}
+    rows = list(turning(at=40, repaired=70, turn=100, steps=104, seed=0))
+    whole = track(STMiss(detect=True, monitor=True), [rows], n_components=2)
+    with pytest.raises(StopError):
+        track(STMiss(detect=True, monitor=True), [rows], **settings, on_round=stop)
+    resumed = track(STMiss(detect=True, monitor=True), [rows], **settings)
+    assert resumed.levels_ == whole.levels_
+    assert resumed.changes_.tolist() == [41, 71, 101]

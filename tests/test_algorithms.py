@@ -29,15 +29,14 @@ def seed(name: str) -> int:
     return list(ALGORITHMS).index(name) % 2
 
 
-SEVERAL = (checks.one_row_per_client, checks.a_client_with_few_rows, checks.partition_invariant)  # runs to the end
+TWICE = (protocol_checks.resumes_exactly, protocol_checks.storage_does_not_matter)
+AT_ONCE = (protocol_checks.spec_round_trips, checks.zero_data)
 
 
 def long(name: str, check: checks.Check) -> tuple[pytest.MarkDecorator, ...]:
-    """Runs of many rounds, and runs that are begun again after each of theirs."""
-    many = name in checks.SLOW and check in (*SEVERAL, checks.zeros_beside_others)
-    anew = name != "krylov" and check is protocol_checks.resumes_exactly
-    robust = name in checks.ROBUST and check in (protocol_checks.storage_does_not_matter, checks.orthonormal_components)
-    return (pytest.mark.slow,) if many or anew or robust else ()
+    """Algorithms of many rounds, and runs that are begun again and again."""
+    many = name in (*checks.SLOW, *checks.ROBUST) and check not in AT_ONCE
+    return (pytest.mark.slow,) if many or (name != "krylov" and check in TWICE) else ()
 
 
 @pytest.mark.parametrize(

@@ -93,6 +93,7 @@ def test_a_simulation_deals_the_rows_of_the_run_config(app_run, partition, tmp_p
     assert lines[-1] == f"Components saved in {tmp_path / 'out/result.npz'}"
 
 
+@pytest.mark.slow
 def test_a_simulation_names_columns_and_sites(app_run, tmp_path):
     X, names = sources.make(DATA), [f"c{j}" for j in range(sources.make(DATA).shape[1])]
     whose = np.arange(len(X)) % 3
@@ -113,6 +114,7 @@ def test_a_deployment_uses_the_rows_of_the_nodes(app_run, tmp_path):
     assert is_pca_of(result, shards)
 
 
+@pytest.mark.slow
 def test_missing_values_become_the_mean_of_all_nodes(app_run, tmp_path):
     nodes, shards = deployed(tmp_path)
     mean = np.vstack([shards[0], shards[1][1:], shards[2]])[:, 2].mean()
@@ -252,6 +254,7 @@ def test_data_path_is_another_name_for_data(app_run, tmp_path):
     assert any("The rows of this node must be named once, as data. Got data='" in line for line in lines)
 
 
+@pytest.mark.slow
 def test_a_relative_output_leaves_earlier_results_alone(app_run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for seed, folder in enumerate(["deep/here", "deep/here-2", "deep/here-3"]):
@@ -310,6 +313,7 @@ def test_a_node_serves_what_it_allows(app_run, tmp_path):
     assert is_pca_of(result, shards)
 
 
+@pytest.mark.slow
 def test_noise_and_masks_together_by_keys_of_the_run_config(app_run, tmp_path):
     nodes, _ = deployed(tmp_path, **{"masked-only": True, "min-noise": 1e-3})
     dp = "dp(epsilon=100.0, delta=1e-6, clip=20.0)"
@@ -330,6 +334,7 @@ def test_a_tracker_runs_by_the_run_config_that_the_app_comes_with(app_run, tmp_p
     assert any("(st_miss): 2/2 clients, step 1, error " in line for line in lines)
 
 
+@pytest.mark.slow
 def test_masks_by_a_key_of_the_run_config(app_run, tmp_path):
     nodes, shards = deployed(tmp_path, **{"masked-only": True})
     result, _ = app_run(nodes, mask=True)
@@ -337,6 +342,7 @@ def test_masks_by_a_key_of_the_run_config(app_run, tmp_path):
     assert result.history[0].stage == "mask.keys"
 
 
+@pytest.mark.slow
 def test_masks_by_a_spec_of_the_run_config(app_run, tmp_path):
     nodes, shards = deployed(tmp_path)
     nodes[0]["single-masks"] = nodes[2]["single-masks"] = True
@@ -348,6 +354,7 @@ def test_masks_by_a_spec_of_the_run_config(app_run, tmp_path):
     assert plain.history[0].stage == "opening"
 
 
+@pytest.mark.slow
 def test_nodes_that_sign_by_keys_of_their_node_config(app_run, tmp_path):
     nodes, shards = deployed(tmp_path)
     made = keys.write(tmp_path / "keys", nodes=3)
@@ -362,6 +369,7 @@ def test_nodes_that_sign_by_keys_of_their_node_config(app_run, tmp_path):
     assert any("sign_key must be a file that can be read." in line for line in lines)
 
 
+@pytest.mark.slow
 def test_a_node_keeps_its_memory_where_it_is_told(app_run, tmp_path):
     nodes, _ = deployed(tmp_path, **{"memory-dir": str(tmp_path / "memory")})
     app_run(nodes, algorithm="faps(max_rounds=3)")
@@ -411,6 +419,7 @@ def test_a_checkpoint_lies_in_the_output_folder_and_is_gone_at_the_end(app_run, 
     assert not (tmp_path / "elsewhere.ckpt").exists()
 
 
+@pytest.mark.slow
 def test_the_app_deals_the_columns_of_the_run_config_to_in_simulation_nodes(app_run, tmp_path):
     tables = parties_written(tmp_path / "tables")
     nodes = [{"partition-id": i, "num-partitions": 2} for i in range(2)]
@@ -419,6 +428,7 @@ def test_the_app_deals_the_columns_of_the_run_config_to_in_simulation_nodes(app_
     np.testing.assert_array_equal(result.scores_, pooled.scores_)
 
 
+@pytest.mark.slow
 def test_the_app_runs_over_nodes_that_have_their_own_tables(app_run, tmp_path):
     tables = parties_written(tmp_path / "tables")
     nodes = [

@@ -25,6 +25,7 @@ FEW, MORE, MANY = (
 )
 
 
+@pytest.mark.slow
 @every(
     ("d", "k", "tol", "taken"),
     [
@@ -99,6 +100,7 @@ def test_a_grid_takes_what_the_run_in_process_takes(data):
     assert there.choices == here.choices
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("lines")
 def test_a_masked_grid_too():
     there = PCAStrategy(n_components=2, mask=True).fit(grid_of(FEW))
@@ -127,6 +129,7 @@ def test_where_nodes_decline_it_is_krylov_and_nobody_is_left_out(rules, why, mas
     assert not any(record.failures for record in found.history)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("lines")
 def test_one_that_declines_is_enough_and_a_count_with_room_is_not_in_the_way(tmp_path):
     def rules(context):

@@ -150,6 +150,7 @@ MISTAKES = {
 }
 
 
+@pytest.mark.usefixtures("unillustrated")
 @pytest.mark.parametrize("case", MISTAKES)
 def test_a_mistake_is_one_sentence_and_leaves_nothing(case, data, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -386,6 +387,7 @@ def test_control_c_leaves_a_checkpoint_that_the_same_command_goes_on_from(tmp_pa
     assert resumed.components_.tobytes() == whole.components_.tobytes()
 
 
+@pytest.mark.usefixtures("unillustrated")
 def test_an_interruption_without_a_checkpoint_says_only_that(data, tmp_path, capsys, monkeypatch):
     def interrupt(*args, **options):
         raise KeyboardInterrupt

@@ -51,6 +51,7 @@ def test_run_writes_what_belongs_to_each_client_into_files_as_a_node_does(algori
     assert not list((tmp_path / "plain").glob("*own*"))
 
 
+@pytest.mark.usefixtures("unillustrated")
 def test_own_parts_of_an_algorithm_that_leaves_none_are_refused_before_the_run(tmp_path, capsys):
     code, _, err = flower_pca(capsys, "run", "none.csv", "--own", "--out", tmp_path / "out")
     assert code == 2
@@ -171,6 +172,7 @@ def test_show_and_a_report_of_a_run_of_steps(tmp_path, capsys):
     assert "must be a result that flower_pca has saved" in err
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:theta must be:UserWarning")
 def test_own_components_of_another_algorithm_or_of_more_ranks_are_refused(tmp_path):
     parts = split()

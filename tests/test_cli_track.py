@@ -68,6 +68,7 @@ def break_off(monkeypatch, at, *, after=False):
     monkeypatch.setattr("flower_pca.core.drive.files.write", broken)
 
 
+@pytest.mark.slow
 def test_events_and_alarms_say_what_the_result_says(track_command, tmp_path, capsys):
     code, said, err = flower_pca(capsys, *track_command)
     assert code == 0
@@ -90,6 +91,7 @@ def test_events_and_alarms_say_what_the_result_says(track_command, tmp_path, cap
     assert not (tmp_path / "c.npz").exists()
 
 
+@pytest.mark.slow
 def test_the_files_of_a_folder_are_clients_each_with_its_own_time(track_command, tmp_path, capsys):
     every = turning_rows(steps=8)
     parts = {"north": every[::2], "west": every[1::2][:80]}  # which ends two steps before
@@ -115,6 +117,7 @@ def test_the_files_of_a_folder_are_clients_each_with_its_own_time(track_command,
         assert err.startswith(f"flower-pca: {sentence}")
 
 
+@pytest.mark.slow
 def test_a_run_too_short_for_alarms_does_not_say_that_nothing_has_changed(track_command, tmp_path, capsys):
     short = "no change was looked for in so few steps: that begins after"
     for algorithm, more, said_of_it in (
@@ -186,6 +189,7 @@ def test_a_file_that_has_grown_is_followed_further(track_command, tmp_path, caps
         (tmp_path / "e.jsonl").unlink()
 
 
+@pytest.mark.slow
 def test_a_run_that_has_ended_may_be_repeated_over_its_own_events(track_command, tmp_path, capsys):
     flower_pca(capsys, *track_command)
     before = (tmp_path / "e.jsonl").read_text()
@@ -193,6 +197,7 @@ def test_a_run_that_has_ended_may_be_repeated_over_its_own_events(track_command,
     assert (tmp_path / "e.jsonl").read_text() == before
 
 
+@pytest.mark.slow
 def test_what_cannot_be_gone_on_with_is_said_in_one_sentence(track_command, tmp_path, capsys, monkeypatch):
     def said(*more, code=2, given=track_command):
         found, out, err = flower_pca(capsys, *given, *more)
@@ -272,6 +277,7 @@ def test_what_a_change_is_of_is_said_by_column_and_by_client(track_command, tmp_
     assert all(event["cause"] is None for event in events(tmp_path / "plain.jsonl"))
 
 
+@pytest.mark.slow
 def test_another_runs_step_is_no_repetition(tmp_path, capsys, track_command):
     flower_pca(capsys, *track_command)
     lines = (tmp_path / "e.jsonl").read_text().splitlines()
@@ -282,6 +288,7 @@ def test_another_runs_step_is_no_repetition(tmp_path, capsys, track_command):
     assert "The file of events must be one of the run that goes on. Got another step 4, in" in err
 
 
+@pytest.mark.slow
 def test_events_may_go_into_a_pipe(tmp_path, track_command, capsys):
     pipe, heard = tmp_path / "pipe", []
     os.mkfifo(pipe)

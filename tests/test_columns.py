@@ -24,6 +24,7 @@ def assert_columns_pca_of(result, table, *, tol=1e-8, **framed):
     assert result.left_out_variance_ == pytest.approx(variances[k:].sum(), rel=max(tol, 1e-7))
 
 
+@pytest.mark.slow
 @every("algorithm", ["krylov", "auto", "ssi", "local_power", "covariance"])
 @every("answers", ["rows", "fixed"])
 def test_the_result_is_the_pca_of_the_pooled_table(algorithm, answers):
@@ -97,6 +98,7 @@ def test_single_precision_and_sparse_columns():
     assert_columns_pca_of(result, np.hstack([X[:, :6], counts.toarray()]), tol=1e-4)
 
 
+@pytest.mark.slow
 def test_the_same_bits_whichever_way_a_result_is_had(tmp_path):
     given = {"n_components": K, "split": "columns", "mask": True}
     one, other = (simulate("krylov", PARTS, **given) for _ in range(2))
@@ -126,6 +128,7 @@ def test_a_run_that_is_interrupted_goes_on_from_its_checkpoint(tmp_path):
 # Loadings, and new people.
 
 
+@pytest.mark.slow
 def test_ids_match_rows_in_any_order_and_names_go_with_the_loadings():
     tables = frames()
     result = simulate("krylov", tables, n_components=K, split="columns")
@@ -141,6 +144,7 @@ def test_ids_match_rows_in_any_order_and_names_go_with_the_loadings():
     np.testing.assert_allclose(result.own[1]["scores"], result.scores_[[PEOPLE.index(i) for i in tables["lab"].index]])
 
 
+@pytest.mark.slow
 def test_scores_of_new_people_are_the_sum_of_what_each_client_has():
     tables = frames()
     result = simulate("krylov", tables, n_components=K, split="columns", scale="std")
@@ -161,6 +165,7 @@ def test_scores_of_new_people_are_the_sum_of_what_each_client_has():
         result.transform({"lab": aligned["lab"]})
 
 
+@pytest.mark.slow
 def test_two_clients_columns_of_one_name_are_told_apart():
     tables = {site: table.rename(columns={table.columns[0]: "same"}) for site, table in frames().items()}
     result = simulate("krylov", tables, n_components=K, split="columns")
@@ -199,6 +204,7 @@ def test_ids_are_compared_as_text_and_ordered_by_value_where_they_are_numbers():
     assert ids.order(["b10", "b9", "a"], "x").tolist() == [2, 0, 1]
 
 
+@pytest.mark.slow
 def test_a_digest_is_of_all_ids_and_of_one_run():
     assert ids.digest(["a", "b"], "run 1") == ids.digest(["a", "b"], "run 1")
     assert (
@@ -216,6 +222,7 @@ def test_rows_keep_their_ids_where_some_are_taken():
         SiteRows(X, ids=("a", "b"))
 
 
+@pytest.mark.slow
 def test_a_column_that_numbers_people_is_pointed_out():
     numbered = frames()["hospital"].assign(patient_id=np.arange(90.0))
     result = simulate("krylov", {"hospital": numbered, "lab": frames()["lab"]}, n_components=2, split="columns")

@@ -58,6 +58,7 @@ def test_the_command_writes_scores_with_ids_and_what_each_party_keeps(written_ta
     np.testing.assert_allclose(sum(parts), result.scores_, atol=1e-8)
 
 
+@pytest.mark.usefixtures("unillustrated")
 @pytest.mark.slow
 def test_the_command_prints_json_and_shows_a_saved_result(written_tables, tmp_path, capsys):
     out = tmp_path / "out"
@@ -71,6 +72,7 @@ def test_the_command_prints_json_and_shows_a_saved_result(written_tables, tmp_pa
     assert "sites: hospital, lab" in said
 
 
+@pytest.mark.usefixtures("unillustrated")
 @pytest.mark.parametrize(
     ("words", "text"),
     [

@@ -26,6 +26,7 @@ def fitted_by_columns(shards, *, algorithm="krylov", rules=None, grid=None, **as
     return PCAStrategy(algorithm, n_components=K, split="columns", min_nodes=len(shards), **asked).fit(grid)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mask", [False, True])
 @pytest.mark.parametrize("algorithm", ["krylov", "auto", "covariance"])
 def test_nodes_give_the_bits_of_a_simulation(algorithm, mask):
@@ -39,6 +40,7 @@ def test_nodes_give_the_bits_of_a_simulation(algorithm, mask):
     assert result.parties_ == 3
 
 
+@pytest.mark.slow
 def test_nodes_that_answer_from_fixed_statistics_keep_them_apart(tmp_path):
     rules = {"answers": "fixed", "memory_dir": tmp_path, "missing": "own_mean"}
     for _ in range(2):
@@ -61,6 +63,7 @@ def test_a_node_takes_part_by_its_own_rule_only():
     assert not Rules().split_columns
 
 
+@pytest.mark.slow
 def test_ids_are_told_by_a_digest_of_the_run_and_never_themselves(tmp_path):
     shards, grid = rows_of_sites(frames()), None
     seen = []
@@ -86,6 +89,7 @@ def test_ids_are_told_by_a_digest_of_the_run_and_never_themselves(tmp_path):
     assert len(digests - {None}) == 2  # one for each run
 
 
+@pytest.mark.slow
 def test_how_many_columns_a_node_has_is_not_told():
     shards, counts = rows_of_sites(frames()), []
     grid = grid_of(shards, split_columns=True)
@@ -100,6 +104,7 @@ def test_how_many_columns_a_node_has_is_not_told():
     assert set(counts) == {(1, 90, 90)}
 
 
+@pytest.mark.slow
 def test_each_node_writes_its_loadings_with_the_names_of_its_columns_and_people(tmp_path):
     tables = frames()
     result = fitted_by_columns(
@@ -142,6 +147,7 @@ def test_other_people_are_named_with_what_to_do(tables, text, mask):
         fitted_by_columns(rows_of_sites(tables), mask=mask)
 
 
+@pytest.mark.slow
 def test_an_id_that_is_there_twice_stays_in_the_nodes_own_log(lines):
     with pytest.raises(NotEnoughNodes, match="The rows and the rules of this node must be readable") as error:
         fitted_by_columns(rows_of_sites(changed("lab", lambda t: t.rename(index={"P007": "P008"}))))
@@ -178,6 +184,7 @@ def test_max_columns_counts_over_runs_and_over_what_is_done_to_columns(tmp_path)
         fitted_by_columns(PARTS, rules=rules, algorithm="krylov(max_rounds=3)", scale="std")
 
 
+@pytest.mark.slow
 @every(
     ("change", "text"),
     [
@@ -220,6 +227,7 @@ def test_an_answer_beyond_what_a_party_has_said_of_its_size_is_refused():
         fitted_by_columns(PARTS, grid=grid)
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_from_its_checkpoint_with_the_same_digests(tmp_path):
     shards = rows_of_sites(frames())
     grid = grid_of(shards, split_columns=True)

@@ -109,6 +109,7 @@ def test_every_block_is_in_a_language_that_is_checked(page):
     assert page not in ("README.md", "docs/deployment.md", "docs/pipelines.md") or commands_of_page(page)
 
 
+@pytest.mark.slow
 @every("page", EVERY)
 def test_every_block_of_shell_is_well_formed(page):
     for block in blocks(page, *SHELLS):
@@ -184,6 +185,7 @@ def test_the_federation_configs_are_of_whole_numbers():
             assert all(type(value) is int for value in given.values())
 
 
+@pytest.mark.slow
 def test_our_own_commands_are_understood():
     for command in with_program("flower-pca"):
         cli._parser().parse_args(command[1:])

@@ -21,6 +21,7 @@ def courses():
     return compare(mixed(0).shards, algorithms=ALGORITHMS, n_components=3, seed=2)
 
 
+@pytest.mark.slow
 def test_the_results_are_those_of_the_runs_alone(courses):
     assert [course.algorithm for course in courses] == ["krylov", "ssi", "local_power", "faps(inner_steps=5)", "uda"]
     for course, algorithm in zip(courses, ALGORITHMS, strict=True):
@@ -28,6 +29,7 @@ def test_the_results_are_those_of_the_runs_alone(courses):
         assert course.result.components_.tobytes() == alone.components_.tobytes()
 
 
+@pytest.mark.slow
 def test_the_angles_are_those_to_lapacks_answer(courses):
     truth = pooled(mixed(0).shards).components[:3]
     for course in courses:

@@ -100,6 +100,7 @@ def test_it_is_found_by_name_everywhere(momentum):
         strategies.Momentum(oversampel=2)
 
 
+@pytest.mark.slow
 def test_its_strategy_and_its_client_find_what_simulate_finds(momentum):
     shards = np.split(falling_rows(), [40, 90])
 
@@ -113,6 +114,7 @@ def test_its_strategy_and_its_client_find_what_simulate_finds(momentum):
     assert result.components_.tobytes() == expected.components_.tobytes()
 
 
+@pytest.mark.slow
 def test_under_masks_it_finds_the_same(momentum):
     shards = np.split(falling_rows(), [40, 90])
     plain, masked = (simulate("momentum", shards, n_components=3, mask=mask) for mask in (False, True))

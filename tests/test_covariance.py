@@ -14,6 +14,7 @@ SHARDS = unequal()
 D = SHARDS[0].shape[1]
 
 
+@pytest.mark.slow
 @every("mask", [False, True])
 @every("scale", [None, "std"])
 def test_every_component_comes_out_of_one_message(mask, scale):

@@ -40,6 +40,7 @@ def protected_grid(tmp_path):
     return grid
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["krylov", "auto(oversample='auto')"])
 def test_a_masked_run_finds_what_one_table_would_give(protected_grid, algorithm):
     with in_a_run():

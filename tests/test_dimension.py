@@ -10,6 +10,7 @@ from sklearn.decomposition import _pca
 from flower_pca.analysis.likelihood import evidence, minka
 
 
+@pytest.mark.slow
 @given(st.integers(0, 2**32 - 1), st.integers(2, 12), st.integers(0, 200))
 def test_the_evidence_is_scikit_learns(seed, d, more):
     values = np.sort(np.random.default_rng(seed).uniform(0.1, 1.0, d) ** 3)[::-1]

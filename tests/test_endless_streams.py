@@ -57,6 +57,7 @@ def test_the_newest_steps_are_kept_and_the_totals_of_all(mask, tmp_path):
     report.write(back, tmp_path / "t.html", title="The newest steps")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mask", PLAIN_OR_MASKED)
 @pytest.mark.parametrize("at", [2, 9])
 def test_a_run_goes_on_with_the_steps_that_lie_beside_its_checkpoint(at, mask, tmp_path):
@@ -97,6 +98,7 @@ def test_a_step_without_rows_is_recorded_where_a_stream_has_told_of_it_or_steps_
     assert track("st_miss", [batch], n_components=R, steps=5).rows_.tolist() == [12, 12, 12, 0, 0]
 
 
+@pytest.mark.slow
 def test_an_endless_stream_goes_on_with_more_steps_than_before(tmp_path):
     path, whole = tmp_path / "run.npz", track("st_miss", endless_batches(9), n_components=R)
     with pytest.raises(StopError):

@@ -86,6 +86,7 @@ def test_of_levels_without_a_scale_the_roots_are_left_out_and_it_is_said() -> No
     assert any("that the scale is of the same rows is left out" in choice for choice in found.choices)
 
 
+@pytest.mark.slow
 def test_of_gaussian_rows_they_tend_to_the_formula_of_anderson() -> None:
     n = 200_000
     found = simulate("krylov", [turned_rows(n, 1)], n_components=2, errors=True)
@@ -97,6 +98,7 @@ def test_of_gaussian_rows_they_tend_to_the_formula_of_anderson() -> None:
     assert found.site_loading_errors_ is None
 
 
+@pytest.mark.slow
 def test_they_are_those_of_a_bootstrap_of_the_pooled_rows() -> None:
     X = turned_rows(600, 2)
     found = simulate("krylov", np.split(X, 3), n_components=2, errors=True)
@@ -158,6 +160,7 @@ def test_what_is_not_known_is_said() -> None:
     assert "that the scale is of the same rows is left out" in said
 
 
+@pytest.mark.slow
 def test_table_and_pictures_have_them(tmp_path: Any) -> None:
     pytest.importorskip("matplotlib")
     found = simulate("krylov", two_thirds(), n_components=2, errors=True)

@@ -100,6 +100,7 @@ def test_fit_transform_takes_sites_and_keeps_the_order_of_rows():
     np.testing.assert_allclose(stacked, FederatedPCA(3).fit(SHARDS).transform(np.vstack(SHARDS)), atol=1e-12)
 
 
+@pytest.mark.slow
 @every("scale", [None, "std", "max_abs"])
 def test_whitened_scores_have_unit_variance_and_an_exact_inverse(scale):
     X = np.vstack(SHARDS)
@@ -248,6 +249,7 @@ def test_where_a_direction_has_no_variance_there_is_no_density(rows):
     assert np.linalg.matrix_rank(pca.get_covariance()) == rank
 
 
+@pytest.mark.slow
 def test_a_search_by_score_finds_the_number_of_components():
     rng = np.random.default_rng(4)
     X = rng.standard_normal((300, 3)) @ rng.standard_normal((3, 8)) * 2.0 + 0.5 * rng.standard_normal((300, 8))
@@ -262,6 +264,7 @@ def test_missing_values_may_have_the_means_of_their_own_client():
     assert np.isfinite(ours.score(holes))
 
 
+@pytest.mark.slow
 def test_masks_change_nothing_but_what_the_server_sees():
     masked, plain = FederatedPCA(3, mask=True, tol=1e-6).fit(SHARDS), FederatedPCA(3, tol=1e-6).fit(SHARDS)
     assert "mask" in masked.result_.history[0].stage
@@ -338,6 +341,7 @@ def test_to_sklearn_knows_missing_values_and_names(scale):
     assert not hasattr(plain, "feature_names_in_")
 
 
+@pytest.mark.slow
 def test_to_sklearn_has_no_pca_of_a_robust_result():
     result = flower_pca.simulate("consensus_rpca", SHARDS, n_components=2)
     rule = "The result for scikit-learn must be one that projects rows. Got RobustResult. Use its own transform."
@@ -345,6 +349,7 @@ def test_to_sklearn_has_no_pca_of_a_robust_result():
         flower_pca.to_sklearn(result)
 
 
+@pytest.mark.slow
 def test_it_is_a_step_of_a_pipeline_and_of_a_search():
     X = np.vstack(SHARDS)
     y = X @ np.arange(8.0)
@@ -353,6 +358,7 @@ def test_it_is_a_step_of_a_pipeline_and_of_a_search():
     assert search.score(X, y) > 1.0 - 1e-9
 
 
+@pytest.mark.slow
 def test_sites_are_metadata_that_pipelines_and_searches_route():
     X, sites = labelled(SHARDS)
     y = X @ np.arange(8.0)
@@ -374,6 +380,7 @@ def test_a_pipeline_hands_the_sites_on():
     assert pipeline[0].components_.tobytes() == FederatedPCA(3).fit(X, sites=sites).components_.tobytes()
 
 
+@pytest.mark.slow
 def test_a_fitted_one_is_pickled_and_an_algorithm_is_cloned():
     pca = clone(FederatedPCA(3, algorithm=flower_pca.FAPS(inner_steps=4), tol=1e-4)).fit(SHARDS)
     again = pickle.loads(pickle.dumps(pca))
@@ -406,6 +413,7 @@ def test_scikit_learn_is_imported_with_the_estimator_and_not_before():
     assert python(f"import sys, flower_pca; {look}; flower_pca.FederatedPCA; {look}") == "False\nTrue\n"
 
 
+@pytest.mark.slow
 def test_without_scikit_learn_the_error_says_what_to_install():
     code = (
         "import sys; sys.modules['sklearn'] = None\n"

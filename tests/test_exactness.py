@@ -131,6 +131,7 @@ def test_krylov_on_the_problems_of_the_papers(spectrum: str, basis: int, seed: i
     np.testing.assert_allclose(true, law, rtol=0.0, atol=1e-14)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("basis", [8, 40])
 def test_krylov_where_it_finds_only_the_leading_eigenvectors(basis: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(linalg, "_LARGE", 20)

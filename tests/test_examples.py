@@ -53,6 +53,7 @@ def test_deployment_computes_from_the_files_of_its_nodes(app_of_example, tmp_pat
     assert any("The rows of this node must be at least 20. Got fewer." in line for line in lines)
 
 
+@pytest.mark.slow
 def test_the_pipeline_trains_on_what_the_nodes_project(app_of_example, tmp_path):
     server, config = app_of_example("pipeline", "pipeline.server_app")
     client, _ = app_of_example("pipeline", "pipeline.client_app")

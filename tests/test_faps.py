@@ -45,6 +45,7 @@ def rate(sines: Array) -> float:
     return float((large[-1] / large[-6]) ** 0.2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SPECTRA)
 @pytest.mark.parametrize("beta_0", [0.15, 0.4])
 def test_the_angle_falls_by_the_penalty_over_penalty_and_gap(name: str, beta_0: float) -> None:
@@ -81,6 +82,7 @@ def test_a_run_falls_as_fast_where_inner_problems_are_solved(name: str) -> None:
     assert rate(course(solved, values, k)) == pytest.approx(b / (b + gap), rel=1e-2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("values", "k", "says"),
     [
@@ -118,6 +120,7 @@ def test_where_gaps_are_small_it_is_the_last_eigenvalue_over_the_penalty(
     assert 0.0 < nearer[0] < 0.1
 
 
+@pytest.mark.slow
 def test_the_papers_numbers_are_defaults_and_no_message_names_them() -> None:
     rows = np.random.default_rng(0).standard_normal((30, 6)) * np.linspace(3.0, 1.0, 6)
     sent: list[set[str]] = []

@@ -12,7 +12,7 @@ from typing import ClassVar
 import numpy as np
 import pytest
 from builders import unequal
-from cases import every, in_turn, slow_if
+from cases import every, in_turn, paired, slow_if
 from fake_grid import arrays_in, config_of, failed, grid_of, is_pca_of, metrics_of, with_arrays
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
 
@@ -61,6 +61,7 @@ def flower_error(reason="boom", code=2):
     return lambda message, reply: Message(Error(code=code, reason=reason), reply_to=message)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "when"), slow_if([(name, when) for name in EXACT for when in FEWER.get(name, (0, 1, 2))], "faps")
 )
@@ -74,6 +75,7 @@ def test_a_node_that_dies(name, when):
     assert failed(result, str(node))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "when"), slow_if([(name, when) for name in EXACT for when in FEWER.get(name, (1, 2))], "faps")
 )
@@ -83,6 +85,7 @@ def test_a_node_that_joins(name, when):
     assert is_pca_of(strategy(name).fit(grid), SHARDS)
 
 
+@pytest.mark.slow
 def test_nodes_that_die_and_join_in_turn():
     shards = unequal(8)
     grid = grid_of(shards, 5)
@@ -93,6 +96,7 @@ def test_nodes_that_die_and_join_in_turn():
     assert is_pca_of(result, [shards[c.node_config["partition-id"]] for c in grid.nodes.values()])
 
 
+@pytest.mark.slow
 @exact
 @pytest.mark.parametrize("when", [0, 1])
 def test_an_error_reply_is_counted_named_and_survived(name, when):
@@ -208,6 +212,7 @@ def test_a_bad_reply_to_a_one_shot_algorithm(name, when, field, bad):
         assert np.allclose(result.components_, reference.components_, rtol=0, atol=1e-10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["uda", "wda", "dr_svd", "local_power", "krylov"])
 def test_a_wider_float_is_taken_or_named(name):
     """Some nodes' floats have 80 bits; LAPACK knows none of these."""
@@ -227,6 +232,7 @@ CANNOT_BE = [
 ]
 
 
+@pytest.mark.slow
 @every(("field", "value"), CANNOT_BE)
 def test_figures_that_cannot_be(field, value):
     """A count is a whole number of at least one; squares are not negative; a precision is between 0 and 1."""
@@ -237,6 +243,7 @@ def test_figures_that_cannot_be(field, value):
     assert is_pca_of(result, OTHERS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["krylov", "ssi"])
 def test_a_product_that_cannot_be_does_not_spoil_the_sum(name):
     grid = grid_of(SHARDS)
@@ -246,6 +253,7 @@ def test_a_product_that_cannot_be_does_not_spoil_the_sum(name):
     assert is_pca_of(result, OTHERS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["uda", "wda"])
 def test_an_average_takes_no_vectors_that_outweigh_the_others(name):
     grid = grid_of(SHARDS)
@@ -297,6 +305,7 @@ def test_where_all_nodes_are_left_out_the_first_reason_is_said():
         strategy("krylov", min_nodes=2).fit(grid)
 
 
+@pytest.mark.slow
 def test_too_few_nodes_end_the_run_after_node_timeout():
     with pytest.raises(
         NotEnoughNodes, match=r"The nodes connected must be at least 6\. Got 5 after 0\.3 s\. Start more"
@@ -317,6 +326,7 @@ def test_nodes_that_come_while_the_server_waits(monkeypatch):
     assert is_pca_of(strategy("krylov", min_nodes=5).fit(grid), SHARDS)
 
 
+@pytest.mark.slow
 def test_too_few_nodes_left_end_the_run():
     grid = grid_of(SHARDS)
     at(grid, {1}, BAD_REPLIES["nan"][0])
@@ -336,6 +346,7 @@ def test_a_node_that_falls_silent_does_not_hold_up_the_run(name, when):
     assert is_pca_of(result, OTHERS) or is_pca_of(result, SHARDS)
 
 
+@pytest.mark.slow
 def test_a_silent_federation_ends():
     grid = grid_of(SHARDS)
     grid.tamper = lambda message, reply: None
@@ -364,6 +375,7 @@ def test_a_late_answer_to_an_old_round_is_not_taken_for_the_new_one(name):
     assert is_pca_of(result, SHARDS) or is_pca_of(result, OTHERS)
 
 
+@pytest.mark.slow
 def test_replies_that_come_late_within_a_round_are_waited_for():
     grid = grid_of(SHARDS)
     grid.delay = lambda message: message.metadata.dst_node_id % 7
@@ -406,6 +418,9 @@ def killing(grid, how):
     return (lambda session: die(3)) if how == "after" else None
 
 
+KILLINGS = [("state", "after"), ("files", "some"), ("state", "all"), ("state", "some")]
+
+
 @functools.cache
 def never_killed(name):
     algorithm = registry.make(name, **SHORT.get(name, {}))
@@ -415,11 +430,12 @@ def never_killed(name):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "memory", "how"),
-    [
-        *((name, *case) for name in registry.ALGORITHMS for case in (("state", "after"), ("files", "some"))),
-        *((name, "state", "all") for name in registry.ALGORITHMS),
-        *((name, "state", "some") for name in SHORT),
-    ],
+    dict.fromkeys(
+        [
+            *((name, *way) for name, way in paired(registry.ALGORITHMS, KILLINGS)),
+            *((name, "files", "some") for name in SHORT),  # what nodes keep of many rounds
+        ]
+    ),
 )
 def test_a_server_killed_in_every_round_goes_on_bit_for_bit(name, memory, how, tmp_path):
     algorithm, reference = never_killed(name)
@@ -443,6 +459,7 @@ def test_a_server_killed_in_every_round_goes_on_bit_for_bit(name, memory, how, t
     assert not path.exists()
 
 
+@pytest.mark.slow
 def test_a_resumed_run_samples_the_same_nodes(tmp_path):
     shards = unequal(8)
     grid = grid_of(shards)
@@ -578,6 +595,7 @@ def test_a_node_whose_process_dies_at_every_message_is_asked_twice(code, words):
 MUTE = "it has answered no message of this run, and its own log says whether its processes begin"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", [lambda message, reply: None, flower_error("expired", 4)])
 def test_a_node_that_never_began_is_named_as_one(fault):
     grid = grid_of(SHARDS)
@@ -586,6 +604,7 @@ def test_a_node_that_never_began_is_named_as_one(fault):
     assert failed(result, node) == [f"no answer within 0.2 s: {MUTE}"] * 2
 
 
+@pytest.mark.slow
 def test_a_node_that_has_said_anything_has_begun():
     """Though it was but an error."""
     grid = grid_of(SHARDS)
@@ -595,6 +614,7 @@ def test_a_node_that_has_said_anything_has_begun():
     assert failed(result, node)[:2] == ["error 2: boom", "no answer within 0.2 s"]
 
 
+@pytest.mark.slow
 def test_a_run_that_goes_on_knows_who_had_begun(tmp_path):
     def interrupt(run):
         raise KeyboardInterrupt
@@ -625,6 +645,7 @@ def test_a_node_that_was_left_out_for_silence_is_asked_again_once_it_has_been_aw
     assert is_pca_of(result, SHARDS)
 
 
+@pytest.mark.slow
 def test_fewer_answers_than_min_nodes_are_not_taken_for_the_whole():
     """Nineteen of twenty fail at a message: the one that is left is not the answer."""
     grid = grid_of(SHARDS)
@@ -710,6 +731,7 @@ def test_a_message_that_the_superlink_took_late_is_answered(monkeypatch):
     assert not any(isinstance(reply, str) for reply in came.values())
 
 
+@pytest.mark.slow
 def test_a_superlink_that_lists_no_nodes_is_named_and_waited_for_no_longer_than_for_nodes(monkeypatch):
     monkeypatch.setattr(exchanging, "_LEAST", 0.05)
     back, grid = threading.Event(), grid_of(SHARDS)

@@ -54,6 +54,7 @@ def test_uncentred_the_mean_is_the_first_component():
     assert subspace_error(plain, np.linalg.svd(X)[2][:1].T) < 1e-6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", slow_if(["ssi", "krylov", "faps", "fed_oapm"], "faps"))
 def test_every_algorithm_that_sums_runs_over_the_same_channel(name):
     rng = np.random.default_rng(1)
@@ -99,6 +100,7 @@ def test_noise_is_added_once_to_the_sum_whatever_the_number_of_clients():
     assert abs(np.corrcoef(heard["S"].ravel(), other["S"].ravel())[0, 1]) < 0.03
 
 
+@pytest.mark.slow
 def test_gains_are_inverted_up_to_their_error():
     reply = {"S": np.ones((3, 2)), "n": np.array(5)}
     perfect = AirChannel(noise_std=0.0, gain=(0.1, 3.0))

@@ -91,6 +91,7 @@ def test_loadings_are_a_table_for_a_spreadsheet(folder_of_patients):
     assert only_for_its_owner(folder_of_patients / "out/report.html")  # which shows the scores of all rows
 
 
+@pytest.mark.usefixtures("unillustrated")
 @pytest.mark.slow
 def test_scores_of_a_run_over_columns_are_for_their_owner(folder_of_patients, capsys):
     (folder_of_patients / "parties").mkdir()

@@ -68,12 +68,14 @@ QUIET = {
 }
 
 
+@pytest.mark.slow
 @every("case", QUIET)
 def test_there_is_nothing_to_say_of_other_rows(case):
     tables, settings = QUIET[case]
     assert simulate(**{"algorithm": "krylov", "n_components": 2, **settings}, shards=tables).hints == ()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("lines")
 @pytest.mark.parametrize("mask", [False, True])
 def test_nodes_and_masks_make_the_same_hint_without_a_look_at_rows(mask, lines):
@@ -123,6 +125,7 @@ def test_a_column_that_goes_up_by_one_is_hinted_at_whatever_its_size(case, setti
     assert any(hint.startswith(WHY["counted"].format("serial")) for hint in result.hints), result.hints
 
 
+@pytest.mark.slow
 def test_a_column_that_is_called_an_identifier_is_hinted_at():
     values = RNG.choice(np.arange(1000, 9000), 300, replace=False)
     for name in (

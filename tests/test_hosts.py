@@ -32,6 +32,7 @@ def fitted_over_hosts(
     return PCAStrategy(algorithm, n_components=3, min_nodes=n, hosted=hosted, **settings).fit(grid)
 
 
+@pytest.mark.slow
 def test_float32_rows_keep_their_bits() -> None:
     assert_same_bits(
         fitted_over_hosts("krylov", fake_grid.hosts_of(uneven_shards(np.float32))),
@@ -39,6 +40,7 @@ def test_float32_rows_keep_their_bits() -> None:
     )
 
 
+@pytest.mark.slow
 def test_noise_of_a_budget_comes_from_every_client() -> None:
     result = fitted_over_hosts(
         "ssi(max_rounds=2)", fake_grid.hosts_of(uneven_shards()), dp="dp(epsilon=50.0, delta=1e-6, clip=10.0)"
@@ -47,6 +49,7 @@ def test_noise_of_a_budget_comes_from_every_client() -> None:
     assert result.n_samples_ > 0
 
 
+@pytest.mark.slow
 def test_streams_are_followed_to_the_same_bits() -> None:
     rng = np.random.default_rng(1)
     batches = [[rng.standard_normal((6, 8)) for _ in range(3)] for _ in range(5)]
@@ -55,6 +58,7 @@ def test_streams_are_followed_to_the_same_bits() -> None:
     assert_same_steps(there, track("st_miss", [Stream(b) for b in batches], n_components=2))
 
 
+@pytest.mark.slow
 def test_each_client_keeps_a_state_and_a_ledger_of_its_own(tmp_path: Any) -> None:
     grid = fake_grid.hosts_of(uneven_shards(), memory_dir=tmp_path, max_messages_ever=2)
     with pytest.raises(Exception, match="that is its max_messages_ever"):
@@ -87,6 +91,7 @@ def test_a_node_that_fails_is_all_its_clients() -> None:
     assert set(result.history[0].failures) == {"4", "5", "6", "7"}
 
 
+@pytest.mark.slow
 def test_a_checkpoint_goes_on_with_the_same_clients(tmp_path: Any) -> None:
     path = tmp_path / "run.ckpt"
 
@@ -101,6 +106,7 @@ def test_a_checkpoint_goes_on_with_the_same_clients(tmp_path: Any) -> None:
     assert_same_bits(resumed, simulate("krylov", uneven_shards(), n_components=3))
 
 
+@pytest.mark.slow
 def test_the_steps_of_a_caller_reach_hosted_clients() -> None:
     grid, strategy = (
         fake_grid.hosts_of(uneven_shards()),
@@ -117,6 +123,7 @@ def test_the_steps_of_a_caller_reach_hosted_clients() -> None:
     np.testing.assert_array_equal(arrays["components"].numpy(), here.components_)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("algorithm", "settings"),
     [
@@ -141,6 +148,7 @@ def test_sums_of_nodes_give_the_result_of_the_loop_in_process(algorithm: str, se
     assert [record.bytes_up for record in there.history] == [record.bytes_up for record in here.history]
 
 
+@pytest.mark.slow
 def test_one_answer_of_each_node_is_in_the_memory_of_a_server_that_gets_sums() -> None:
     grid, most = fake_grid.hosts_of(uneven_shards()), []
     grid.tamper = lambda message, reply: (
@@ -151,6 +159,7 @@ def test_one_answer_of_each_node_is_in_the_memory_of_a_server_that_gets_sums() -
     assert max(most) < 2 * product  # of one client, though a node hosts four
 
 
+@pytest.mark.slow
 def test_a_wrong_answer_is_found_by_the_node(lines: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     from flower_pca.clients import PCAClient
 
@@ -170,6 +179,7 @@ def test_a_wrong_answer_is_found_by_the_node(lines: list[str], monkeypatch: pyte
     assert any("client 6 was left out" in line and "must be finite" in line for line in lines)
 
 
+@pytest.mark.slow
 def test_clients_with_names_are_named_in_sums_too() -> None:
     from flower_pca.names.sites import SiteRows
 

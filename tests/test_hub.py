@@ -14,6 +14,7 @@ def project(folder):
     return tomllib.loads((folder / "pyproject.toml").read_text())
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of Flower's own imports
 def test_it_builds_in_the_strict_format():
     from flwr.cli.build import build_fab_from_disk

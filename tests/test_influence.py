@@ -72,6 +72,7 @@ def test_each_client_turns_the_components_as_the_pooled_rows_of_the_others_say(a
         assert one.doubt < 1e-7
 
 
+@pytest.mark.slow
 def test_in_many_columns_an_angle_is_as_right_as_it_says():
     sizes = 6.0 * np.arange(1, 161.0) ** -0.7
     shards = [rows_of_site(i, 60 + 20 * i, sizes) for i in range(6)]
@@ -124,6 +125,7 @@ def test_clients_that_are_alike_are_not_accused_of_rare_values(draw, scale):
     assert bench.accusing(draw, bench.equal, scale=scale, runs=20) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sizes", [bench.equal, bench.unequal, bench.three], ids=lambda sizes: sizes.__name__)
 def test_the_one_in_other_units_is_named_and_no_other(sizes):
     assert bench.found(bench.mixed, sizes, runs=5) == 5
@@ -146,6 +148,7 @@ def test_at_most_three_are_named_and_the_others_counted():
     assert said[-1].endswith(" So are 2 more clients.")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("frame", FRAMES)
 def test_from_the_rows_it_is_as_from_messages(frame):
     tables = tables_of_sites(units=18.0)
@@ -223,6 +226,7 @@ def test_an_answer_whose_sums_its_squares_do_not_allow_is_refused():
         Influence().inspect(None, {**reply, "squares": np.array([-1.0, 1.0])})  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("unillustrated")
 def test_the_command_names_the_site_and_the_report_has_a_table(tmp_path, capsys):
     (tmp_path / "sites").mkdir()

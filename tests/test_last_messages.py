@@ -48,6 +48,7 @@ def test_it_never_stops_before_lapacks_basis_is_as_near_as_promised(n, noise):
             np.testing.assert_allclose(values, s[:r] ** 2, rtol=2 * tol, err_msg=f"seed {seed}, tol {tol}")
 
 
+@pytest.mark.slow
 def test_what_the_ritz_values_leave_of_the_trace_bounds_all_other_eigenvalues():
     for seed in range(100):
         rng = np.random.default_rng([seed, 1])
@@ -83,6 +84,7 @@ def test_an_uneven_sum_is_not_taken_for_all_there_is():
         solver = solver.onward()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mask", [False, True])
 @pytest.mark.parametrize(("r", "most"), [(4, 38), (18, 24)])
 def test_a_run_ends_every_step_in_time_and_with_fewer_messages(r, most, mask):

@@ -90,6 +90,7 @@ def test_a_node_that_fails_all_work_is_left_out_and_does_not_end_the_run(fault, 
     assert is_pca_of(result, OTHERS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
 def test_where_it_cannot_be_spared_the_error_says_what_happened_to_it(fault):
     answer, words = FAULTS[fault]
@@ -111,6 +112,7 @@ def test_one_failure_costs_a_message_and_no_more(fault, name, mask):
     assert is_pca_of(result, SHARDS)
 
 
+@pytest.mark.slow
 def test_a_set_of_clients_that_keeps_changing_is_said_with_the_first_reason():
     """Nodes fail the work twice in turn, and are started anew."""
     grid = grid_of(SHARDS)
@@ -168,6 +170,7 @@ def test_a_refusal_by_a_rule_is_lasting_and_one_for_want_of_anything_else_is_not
     assert is_pca_of(result, SHARDS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["stacked", "summed"])
 def test_a_client_of_a_host_that_fails_is_asked_again_too(how, monkeypatch):
     kept, calls = answering.answer, []
@@ -185,6 +188,7 @@ def test_a_client_of_a_host_that_fails_is_asked_again_too(how, monkeypatch):
     assert is_pca_of(result, SHARDS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", ["an error", "a refusal"])
 @pytest.mark.parametrize("mask", PLAIN_OR_MASKED)
 def test_a_tracker_asks_at_every_step_a_node_that_fails_at_once(fault, mask):
@@ -209,6 +213,7 @@ def test_a_tracker_asks_at_every_step_a_node_that_fails_at_once(fault, mask):
     assert result.rows_.tolist() == [40, 40, 30, 30, 30, 40]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mask", [None, True])
 def test_a_node_that_dies_at_every_step_of_a_tracker_is_waited_for_twice(mask):
     """Under masks it answers every set-up, for which it needs less memory."""
@@ -255,6 +260,7 @@ def test_an_answer_to_the_work_or_a_failure_that_comes_at_once_ends_a_row():
     assert not any(patience.fail(2, silent=silent, counts=False) for silent in (True, False, True, False, False))
 
 
+@pytest.mark.slow
 def test_a_node_that_is_started_anew_between_two_looks_is_asked_again():
     """As where its service is restarted while all others are waited for: it has never been seen to be away."""
     grid, starts = grid_of(SHARDS), {"node": "nine"}

@@ -51,6 +51,7 @@ def is_pooled_coded(result, Z, tol=1e-12):
     assert sine(result.components_, V[:k]) < tol
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("algorithm", "mask", "answers"),
     [
@@ -70,6 +71,7 @@ def test_three_sites_with_unlike_levels_give_the_analysis_of_the_pooled_table(al
     assert "ward=" in result.table()
 
 
+@pytest.mark.slow
 def test_the_same_as_of_a_library():
     prince = pytest.importorskip("prince")
     n, words = len(ROWS), {site: rows[list(WORDS)] for site, rows in TABLES.items()}
@@ -252,6 +254,7 @@ def test_the_command_line_takes_files_with_columns_of_words(tmp_path, capsys):
     assert "'burns' in line 2 of" in said
 
 
+@pytest.mark.usefixtures("unillustrated")
 @pytest.mark.slow
 def test_the_command_line_finds_levels_beside_other_columns_of_words(tmp_path, capsys):
     folder, out = tmp_path / "sites", tmp_path / "out"

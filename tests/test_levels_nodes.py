@@ -39,6 +39,7 @@ def coded_and_pooled(tables):
     return np.column_stack(parts)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("answers", ["rows", "fixed"])
 @pytest.mark.parametrize("mask", [False, True])
 def test_nodes_agree_on_the_levels_of_all(mask, answers):
@@ -70,6 +71,7 @@ def test_words_alone_over_nodes():
     is_pooled_coded(result, coded(ROWS, EVERY, numbers=[]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mask", [False, True])
 def test_a_level_of_few_rows_is_not_told_and_counts_as_other(mask):
     tables = rare("north", "burns", [0, 3, 5])
@@ -97,6 +99,7 @@ def test_too_few_rows_for_an_other_go_with_the_commonest_level():
     is_pooled_coded(result, coded_and_pooled(tables))
 
 
+@pytest.mark.slow
 def test_a_run_may_list_the_levels_and_no_list_parts_what_a_node_has_put_together():
     tables = rare("north", "burns", [0, 3, 5])
     rules = {"levels": "ward,sex", "min_rows": 5, "answers": "fixed"}
@@ -143,6 +146,7 @@ def test_nodes_that_insist_on_noise_tell_no_levels():
         fitted_with_levels(grid_of(SHARDS, **rules))
 
 
+@pytest.mark.slow
 def test_the_message_about_levels_tells_no_number_of_rows():
     grid, counts = grid_of(SHARDS, levels="ward,sex", masked_only=True), []
 
@@ -187,6 +191,7 @@ def test_nodes_that_host_clients():
         fitted_with_levels(hosts_of(SHARDS, 2, levels="ward,sex"), hosted="summed")
 
 
+@pytest.mark.slow
 def test_released_versions_keep_their_levels(tmp_path):
     rules = {"levels": "ward,sex", "min_rows": 5, "min_change": 5, "memory_dir": tmp_path}
     first = fitted_with_levels(grid_of(SHARDS, **rules))

@@ -39,11 +39,13 @@ def check_links(page):
             assert anchor in anchors(path), f"{page}: {path.name}#{anchor}"
 
 
+@pytest.mark.slow
 @every("page", ALL)
 def test_links_lead_to_files_and_headings(page):
     check_links(page)
 
 
+@pytest.mark.slow
 @every("page", ALL)
 def test_no_two_headings_of_a_page_have_one_anchor(page):
     found = anchors(ROOT / page)

@@ -69,6 +69,7 @@ def test_at_one_over_n_all_are_cut_to_the_least():
     np.testing.assert_allclose(np.array([4.0, 2.0, 8.0]) * cap(np.array([4.0, 2.0, 8.0]), 1 / 3), 2.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("asked", [{}, {"scale": "std"}])
 @pytest.mark.parametrize("algorithm", SUMS)
 def test_the_result_is_that_of_rows_that_count_for_so_much(algorithm, asked):
@@ -113,6 +114,7 @@ FOES = {
 }
 
 
+@pytest.mark.slow
 @every("foe", FOES)
 @every("share", [0.051, 0.1, 0.15])
 def test_one_client_turns_the_components_by_no_more_than_the_status_says(foe, share):
@@ -192,6 +194,7 @@ FOE = [far_out(0), *(sized_rows(i) for i in range(1, 6))]
 NEAR = {"float32": 1e-5, "float16": 2e-2}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "beside",
     [

@@ -72,6 +72,7 @@ def test_spans_more_or_fewer_than_dimensions_have_the_median_of_their_projection
     np.testing.assert_allclose(pulls.sum(axis=0), 0.0, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_what_the_server_keeps_grows_with_the_clients_and_not_with_their_square():
     rng = np.random.default_rng(0)
     peaks = []

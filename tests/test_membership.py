@@ -71,6 +71,7 @@ def test_disjoint_features_change_hands(named: tuple[str, int], scale: str | Non
         assert np.abs(result.components_[:, :4]).max() <= bound
 
 
+@pytest.mark.slow
 @every("seed", range(20))
 def test_a_warm_start_never_looks_invariant(seed: int) -> None:
     """Krylov, many times over: the leading direction is one that the block it restarts with can hardly see."""

@@ -39,6 +39,7 @@ def agrees_without_gaps(result, reference, k, bound=1e-7):
     assert result.n_samples_ == reference.n
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("center", [True, False])
 @pytest.mark.parametrize("algorithm", ["krylov", "ssi", "faps(inner_steps=10)"])
 def test_the_answer_is_that_of_pooled_and_imputed_rows(algorithm, center):
@@ -268,6 +269,7 @@ def known_of_each(shards):
     return filled, np.array([c.mean() for c in columns]), np.array([c.std() for c in columns])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mask", [False, True])
 @pytest.mark.parametrize("algorithm", ["exact_per_pca(local_components=1)", "krylov"])
 def test_a_column_that_one_client_has_not_is_scaled_by_those_that_have_it(algorithm, mask):

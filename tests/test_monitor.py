@@ -154,6 +154,7 @@ def assert_within_a_bin(limits, quantiles):
         assert quantile * (1.0 - 1e-9) <= limit <= quantile * histograms.WIDTH * (1.0 + 1e-9)
 
 
+@pytest.mark.slow
 @every("level", [0.5, 0.9, 0.99, 0.9999])
 @every("case", FRAMES)
 def test_limits_from_the_clients_are_the_pooled_quantiles_to_the_width_of_a_bin(case, level):
@@ -171,6 +172,7 @@ def test_of_rows_with_gaps_likewise(missing):
     assert_within_a_bin(Monitor(result).limits(0.95), pooled_quantiles(result, shards, 0.95, result.frame))
 
 
+@pytest.mark.slow
 def test_masks_and_nodes_give_the_same_counts():
     plain = of_frame("scaled", monitor=True, evaluate=True)
     question = Question(make("krylov", tol=1e-13), n_components=3, scale="std", monitor=True, evaluate=True)

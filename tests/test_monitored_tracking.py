@@ -56,6 +56,7 @@ def one_direction_lost(scores, noise, Q):
     return scores[:, :1] @ Q[:, :1].T + noise
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "reason", "column"), [(louder, "SPE", 2), (stuck, "column", 6), (one_direction_lost, "T2", None)]
 )
@@ -74,6 +75,7 @@ def test_a_change_has_a_reason_and_columns(change, reason, column):
         assert not track(STMiss(detect=True), changing_sites(change), n_components=R).changes_.size
 
 
+@pytest.mark.slow
 def test_a_change_names_its_site_in_the_record_too(tmp_path):
     records, clients = [], changing_sites(louder, bad=(1,))
     events = Events(tmp_path / "e.jsonl")
@@ -112,6 +114,7 @@ def test_under_masks_there_are_reason_and_columns_but_no_sites(solver):
     assert (one["sites"], two["sites"]) == ([1], [])
 
 
+@pytest.mark.slow
 def test_a_change_while_levels_are_learnt_is_told_once_with_its_reason():
     records = []
     result = track(

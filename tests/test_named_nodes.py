@@ -64,6 +64,7 @@ def test_messages_to_nodes_say_names_only_where_a_run_names_its_columns():
     assert all(config_of(message)["columns"] == '["age", "size"]' for message in grid.sent)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mask", [False, True])
 def test_a_node_may_keep_names_to_itself(mask):
     grid, told = named_grid(named_shards(), share_names=False), []
@@ -88,6 +89,7 @@ def test_a_node_that_keeps_names_to_itself_confirms_no_guess(columns):
     assert not any(repr(name) in said or f"column {name}" in said for name in (*NAMES, "hiv", "city"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mask", [False, True])
 def test_a_node_with_other_columns_is_left_out_and_told_why(mask):
     text = refusal_of_run(named_grid([*named_shards()[:2], MORE]), mask=mask)
@@ -105,6 +107,7 @@ def test_a_node_with_other_columns_is_left_out_and_told_why(mask):
     assert any("was left out: The columns of client" in line for line in lines)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mask", [False, True])
 def test_the_columns_of_a_run_are_picked_by_nodes(mask):
     for part in (MORE, WORDS):
@@ -154,6 +157,7 @@ def test_statistics_are_measured_once_for_all_orders(tmp_path):
     np.testing.assert_array_equal(first.components_, again.components_)
 
 
+@pytest.mark.slow
 def test_a_heading_that_cannot_be_is_refused():
     def tampered(**changes):
         def tamper(message, reply):
@@ -216,6 +220,7 @@ def test_private_runs_match_by_name_too():
     assert "Got 4, without 'beat' and with, beyond them, 'pulse'." in text
 
 
+@pytest.mark.slow
 def test_streams_at_nodes_match_by_name():
     rows = np.random.default_rng(3).standard_normal((60, 2)) @ np.random.default_rng(4).standard_normal((2, 4))
     parts = [named_batches(order, rows=rows + 0.01 * i) for i, order in enumerate(ORDERS)]

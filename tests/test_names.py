@@ -63,6 +63,7 @@ def is_pooled_by_name(result, columns, tol=1e-12):
     np.testing.assert_allclose(result.mean_, X[:, [NAMES.index(name) for name in columns]].mean(axis=0), rtol=1e-13)
 
 
+@pytest.mark.slow
 @every("answers", ["rows", "fixed"])
 @every("mask", [False, True])
 def test_columns_are_matched_by_name(answers, mask):
@@ -70,6 +71,7 @@ def test_columns_are_matched_by_name(answers, mask):
     is_pooled_by_name(simulate("krylov", named_shards(), n_components=3, answers=answers, mask=mask), SORTED, tol)
 
 
+@pytest.mark.slow
 @every("answers", ["rows", "fixed"])
 @every("mask", [False, True])
 @every("columns", [NAMES, ("size", "age", "weight")])

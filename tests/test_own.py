@@ -100,6 +100,7 @@ def test_the_default_of_center_is_the_algorithms():
     assert simulate("ssi", SHARDS, n_components=2).centered
 
 
+@pytest.mark.slow
 def test_own_results_survive_an_evaluation_and_a_resumed_run(tmp_path):
     whole = simulate("keeper", SHARDS, n_components=2, evaluate=True)
 
@@ -187,6 +188,7 @@ def test_the_closing_of_one_algorithm_is_not_served_under_the_name_of_another():
     assert registry.owners("opening") == frozenset()
 
 
+@pytest.mark.slow
 def test_a_run_leaves_the_own_results_of_another_algorithm_alone(tmp_path):
     def run(spec, seed):
         with in_a_run():

@@ -281,6 +281,7 @@ def assert_right(found: Any, stage: Any, shards: list[Array], asked: dict[str, A
         assert found.histograms_.sum(axis=1).tolist() == [len(F)] * 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", slow_if(registry.ALGORITHMS, "triple_pca", "consensus_rpca"))
 @every("option", OPTIONS)
 def test_an_algorithm_with_an_option(name: str, option: str, tmp_path: Any) -> None:
@@ -306,6 +307,7 @@ def ways() -> list[Any]:
     return [pytest.param(name, marks=[] if of == "adds up" else pytest.mark.slow) for of, name in found.items()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("one", OPTIONS)
 @pytest.mark.parametrize("name", ways())
 @every("other", OPTIONS)
@@ -342,6 +344,7 @@ def follow(name: str, folder: Any, *, checkpoint: bool = False, away: int = 0, *
     return track(made, streams, batch=20, n_components=K, checkpoint=path, **asked)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", slow_if(registry.TRACKERS, "robust_tracking"))
 @every("pair", [(one,) for one in STEPS] + list(combinations(STEPS, 2)))
 def test_a_tracker_with_options(name: str, pair: tuple[str, ...], tmp_path: Any) -> None:

@@ -103,6 +103,7 @@ def test_absence_for_two_messages_is_a_change_of_clients(name: str, seed: int) -
     is_of(result, name, problem.shards, 3, seed)
 
 
+@pytest.mark.slow
 @SEEDS
 @pytest.mark.parametrize("name", SAMPLING)
 def test_absence_does_not_restart_the_others(name: str, seed: int) -> None:
@@ -130,6 +131,7 @@ def test_a_long_absence_is_not_forgotten_when_it_ends(name: str, seed: int) -> N
         is_of(result, name, problem.shards[1:] if away else problem.shards, 3, seed)
 
 
+@pytest.mark.slow
 def test_faps_goes_on_from_the_subspace_of_an_absent_client(tmp_path: Path) -> None:
     problem, path, seen = mixed(0), tmp_path / "run.npz", []
 
@@ -184,6 +186,7 @@ UNMASKED = [(seed, shift, False) for seed in (0, 1) for shift in (0.0, 0.9)]
 MASKED = [pytest.param(0, 0.9, True, marks=pytest.mark.slow), pytest.param(1, 0.0, True, marks=pytest.mark.slow)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("seed", "shift", "mask"), [*UNMASKED, *MASKED])
 def test_sampled_ssi_averages_the_difference_of_clients_out(seed: int, shift: float, mask: bool) -> None:
     shards = clients_apart(seed, shift)

@@ -58,6 +58,7 @@ def our_error(name, shards, k=3):
     return sine_to_pooled(result.components_, shards, k)
 
 
+@pytest.mark.slow
 @every("name", OURS)
 def test_means_that_are_shifted(name):
     assert sine_to_pooled(stacked_factors(equal_clients(0).shards, 3), equal_clients(0).shards) <= 1e-7
@@ -75,6 +76,7 @@ def test_sizes_that_are_unequal(name):
     assert our_error(name, shards) <= 1e-7
 
 
+@pytest.mark.slow
 @every("name", OURS)
 @every("case", ["flipped", "halves"])
 def test_components_that_are_not_aligned(case, name):

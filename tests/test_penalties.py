@@ -16,6 +16,7 @@ from flower_pca.strategies import FAPS
 MEASURED, PAPER = "faps", "faps(penalty='paper')"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_strongly_unlike_clients_come_to_the_pooled_answer(seed: int) -> None:
     problem = three_clients(seed)
@@ -64,6 +65,7 @@ def test_masked_runs_and_clients_that_miss_or_forget_come_to_the_same() -> None:
     assert sine(result.components_, reference) <= 1e-4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("d", "k"), [(3, 3), (4, 3), (5, 1)])
 def test_there_may_be_no_or_few_columns_beside_the_components(d: int, k: int) -> None:
     X = np.random.default_rng(1).standard_normal((60, d)) * np.linspace(3.0, 1.0, d)
@@ -118,6 +120,7 @@ def test_by_the_papers_penalties_a_run_that_comes_to_nothing_gives_up_and_names_
     assert sine(measured.components_, true) <= 1e-4 < 0.1 <= sine(result.components_, true)
 
 
+@pytest.mark.slow
 def test_where_measured_penalties_come_to_nothing_the_papers_take_their_place() -> None:
     X = rows(9, 8.0 * 0.7 ** np.arange(20), seed=1)
     result = simulate("faps(tol=1e-6)", deal(X, (4, 3, 2)), n_components=2, seed=1)
@@ -138,6 +141,7 @@ def test_a_block_wider_than_what_the_rows_span_settles(penalty: str, mask: bool)
         assert sine(result.components_, pooled(shards).components[:3]) <= 1e-6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 3])
 def test_where_the_papers_penalties_come_to_nothing_the_run_ends_and_says_so(seed: int) -> None:
     rng = np.random.default_rng(seed)

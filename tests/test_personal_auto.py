@@ -58,6 +58,7 @@ def test_the_planted_numbers_are_found(algorithm: str, answers: str) -> None:
     assert result.local_components == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("n", "seed"), [(60, 1), (1000, 2), (60, 3)])
 def test_they_are_found_in_other_draws(seed: int, n: int) -> None:
     shards, shared, _ = unequal_problem(seed, n)
@@ -66,6 +67,7 @@ def test_they_are_found_in_other_draws(seed: int, n: int) -> None:
     assert sine(result.components_, shared.T) <= 0.05
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [4, 5])
 def test_noise_that_differs_by_column_is_no_direction(seed: int) -> None:
     shards, _, _ = unequal_problem(seed, 400)
@@ -80,6 +82,7 @@ def deviations(kind: str, d: int) -> Array:
     return np.asarray(kinds[kind])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "n", "d"), [("alike", 60, 60), ("evenly", 200, 30), ("by ratios", 200, 30), ("by ratios", 60, 60)]
 )
@@ -112,6 +115,7 @@ def test_columns_of_zeros_and_those_that_are_sums_of_others_have_no_noise() -> N
     np.testing.assert_allclose(found[2:6], 1.0, atol=0.4)
 
 
+@pytest.mark.slow
 def test_a_poor_start_is_put_right() -> None:
     """U moves on from where it began, and what a client sees of it is looked at again."""
     given = np.linalg.qr(SHARED + 0.4 * np.random.default_rng(13).standard_normal(SHARED.shape))[0]
@@ -120,6 +124,7 @@ def test_a_poor_start_is_put_right() -> None:
     assert sine(result.components_, SHARED.T) <= 0.05
 
 
+@pytest.mark.slow
 def test_a_client_that_does_not_see_what_is_shared_takes_all_that_it_has() -> None:
     X = SHARDS[1] - SHARDS[1] @ SHARED @ SHARED.T
     assert own_counts(run_chosen(AUTO, [*SHARDS, X])) == [*TRUE, 1]
@@ -178,6 +183,7 @@ def test_a_client_with_too_few_rows_takes_one_and_the_result_says_so() -> None:
         assert few.choices[-1] == result.choices[-1].replace("0 at 3", "0 at 2")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", [AUTO, "per_pca(local_components='auto', max_rounds=40)"])
 @pytest.mark.filterwarnings("ignore:theta must be:UserWarning")
 def test_no_client_takes_more_than_its_rows_span(algorithm: str) -> None:
@@ -190,6 +196,7 @@ def test_no_client_takes_more_than_its_rows_span(algorithm: str) -> None:
         assert len(own) <= np.sum(s > 1e-7 * max(np.linalg.norm(X), 1e-300))
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:theta must be:UserWarning")
 def test_no_more_are_taken_than_there_are_columns_beside_the_shared_ones() -> None:
     narrow = [X[:, :3] for X in SHARDS]
@@ -213,6 +220,7 @@ def gapped(seed: int) -> list[Array]:
     return [np.where(holes.random(X.shape) < 0.02, np.nan, X) for X in SHARDS]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("answers", ["rows", "fixed"])
 @pytest.mark.parametrize("missing", ["own_mean", "mean"])
 def test_gaps_are_filled_in_the_parts_as_well(missing: str, answers: str) -> None:
@@ -230,6 +238,7 @@ def test_sparse_and_memory_mapped_rows_choose_as_dense_ones(tmp_path: Path) -> N
         assert own_counts(run_chosen(AUTO, shards)) == own_counts(dense)
 
 
+@pytest.mark.slow
 def test_columns_that_are_asked_for_by_name_are_those_held_out() -> None:
     pandas = pytest.importorskip("pandas")
     rng, names = np.random.default_rng(10), [f"c{j}" for j in range(D)]
@@ -242,6 +251,7 @@ def test_columns_that_are_asked_for_by_name_are_those_held_out() -> None:
         assert own_counts(run_chosen(AUTO, frames, columns=names, answers=answers)) == list(TRUE)
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_from_its_checkpoint_with_the_numbers_it_had(tmp_path: Path) -> None:
     path = tmp_path / "run.npz"
 
@@ -256,6 +266,7 @@ def test_a_run_goes_on_from_its_checkpoint_with_the_numbers_it_had(tmp_path: Pat
     assert (resumed.choices, own_counts(resumed)) == (whole.choices, own_counts(whole))
 
 
+@pytest.mark.slow
 def test_a_saved_result_says_what_was_chosen(tmp_path: Path) -> None:
     run_chosen().save(tmp_path / "result.npz")
     read = PCAResult.load(tmp_path / "result.npz")
@@ -263,6 +274,7 @@ def test_a_saved_result_says_what_was_chosen(tmp_path: Path) -> None:
     assert (read.local_components, read.choices[-1]) == (3, CHOSEN)
 
 
+@pytest.mark.slow
 def test_it_is_said_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, logger="flower_pca"):
         run_chosen()
@@ -299,6 +311,7 @@ def test_ray_gives_the_bits_of_a_run_in_process() -> None:
     assert (a.choices[-1], b.choices[-1]) == (CHOSEN, UNTOLD)  # its nodes have not agreed to tell
 
 
+@pytest.mark.slow
 def test_the_choice_is_a_function_of_statistics_that_were_there_before() -> None:
     """Rows of which the parts have the same statistics choose alike, whatever U; and no message reads a row."""
     X = SHARDS[2]
@@ -323,6 +336,7 @@ def test_the_choice_is_a_function_of_statistics_that_were_there_before() -> None
         assert len({held_out.number(arrays, data, {})[0] for data in (a, b, gone)}) == 1
 
 
+@pytest.mark.slow
 def test_parts_are_measured_only_where_they_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
     measured: Any = functools.partial(LocalData.some)

@@ -105,6 +105,7 @@ def test_the_table_of_ranks_shows_the_true_ones() -> None:
         rank_table(split.shards, [(1, 1)], algorithm="krylov")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scale", [None, "std"])
 @pytest.mark.parametrize("center", [False, True])
 def test_the_comparison_is_that_of_plain_numpy(center: bool, scale: str | None) -> None:

@@ -80,6 +80,7 @@ def test_the_optimum_for_these_numbers_is_found(algorithm: str, answers: str) ->
     assert result.local_components == 3
 
 
+@pytest.mark.slow
 def test_a_name_and_a_position_say_the_same() -> None:
     a, b = run_unequal(MAPPED, NAMED), run_unequal(f"exact_per_pca(local_components={MIXED})", NAMED)
     np.testing.assert_array_equal(a.components_, b.components_)
@@ -87,6 +88,7 @@ def test_a_name_and_a_position_say_the_same() -> None:
     assert make(b.algorithm) == ExactPerPCA(local_components=MIXED)
 
 
+@pytest.mark.slow
 def test_equal_numbers_are_the_run_of_one_number() -> None:
     a, b = (
         run_unequal("exact_per_pca(local_components=2)"),
@@ -96,6 +98,7 @@ def test_equal_numbers_are_the_run_of_one_number() -> None:
     np.testing.assert_array_equal(a.own_components(4), b.own_components(4))
 
 
+@pytest.mark.slow
 def test_under_flower_a_node_finds_its_number_by_partition_id(tmp_path: Path) -> None:
     reference = run_unequal(MAPPED)
     with in_a_run():
@@ -116,6 +119,7 @@ def test_collected_own_components_are_filled_up_with_zeros() -> None:
         np.testing.assert_array_equal(rows[r:], 0.0)
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
     path = tmp_path / "run.npz"
 

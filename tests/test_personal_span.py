@@ -37,6 +37,7 @@ def spanned(X: Array, U: Array) -> Array:
     return Vt[s > 1e-7 * max(np.linalg.norm(X), 1e-300)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_own_components_lie_in_what_the_rows_span(algorithm: str) -> None:
     X = shards_of_all_ranks()

@@ -39,6 +39,7 @@ def refusals(grid, result):
     return [(r.stage, r.number, r.failures[node]) for r in result.history if node in r.failures]
 
 
+@pytest.mark.slow
 def test_a_node_that_answers_in_masks_only():
     grid = grid_with_strict({"masked_only": True})
     result = strategies.Krylov(n_components=2).fit(grid)
@@ -50,6 +51,7 @@ def test_a_node_that_answers_in_masks_only():
     assert is_pca_of(masked, SHARDS)
 
 
+@pytest.mark.slow
 def test_a_node_that_answers_so_many_messages_in_a_run():
     grid = grid_with_strict({"max_messages": 3})
     result = strategies.SSI(n_components=2, min_rounds=6).fit(grid)
@@ -71,6 +73,7 @@ X = SHARDS[REFUSED]
 I = np.eye(X.shape[1])
 
 
+@pytest.mark.slow
 def test_under_masks_a_refusal_does_not_tell_the_number_of_rows():
     grid = grid_with_strict({"min_rows": 1000})
     result = strategies.Krylov(n_components=2, mask=True).fit(grid)

@@ -30,6 +30,7 @@ def columns_of_all_sizes(seed):
     return np.asfortranarray(a) if seed % 2 else a
 
 
+@pytest.mark.slow
 @FEW
 @given(seed=st.integers(0, 10_000))
 def test_packing_loses_nothing_of_what_is_rounded(bits, seed):
@@ -75,6 +76,7 @@ TAKEN = [
 ]
 
 
+@pytest.mark.slow
 @every(("algorithm", "asked", "bits", "words"), TAKEN)
 def test_auto_takes_the_fewest_bits_that_go_with_the_tolerance(algorithm, asked, bits, words):
     sent = []
@@ -119,6 +121,7 @@ def test_a_grid_gives_the_bits_of_the_run_in_process(algorithm, wire):
     assert [(r.bytes_up, r.bytes_down) for r in there.history] == [(r.bytes_up, r.bytes_down) for r in here.history]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("lines")
 def test_nodes_that_answer_from_fixed_statistics_and_count_their_columns_serve_it(tmp_path):
     app = client_app(
@@ -149,6 +152,7 @@ def test_single_precision_rows_are_sent_in_half_of_that():
     assert few.bytes_up < 0.65 * whole.bytes_up
 
 
+@pytest.mark.slow
 def test_under_masks_blocks_are_rounded_and_the_answer_is_right():
     whole, few = (simulate("krylov", ROWS, n_components=3, tol=1e-6, mask=True, wire=w) for w in ("float64", "auto"))
     assert few.angle_to(whole) < 1e-5

@@ -25,6 +25,7 @@ def weak(**changes):
     return DP(**{"epsilon": 300.0, "delta": 1e-6, "clip": 6.0, "noise_seed": 3, **changes})
 
 
+@pytest.mark.slow
 @every("method", METHODS)
 @every("epsilon", [0.2, 1.0, 5.0])
 def test_the_noise_on_all_messages_together_is_the_budget(method, epsilon):
@@ -81,6 +82,7 @@ def test_noise_comes_again_with_its_seed_only():
     assert one.components_.tobytes() != free.components_.tobytes()
 
 
+@pytest.mark.slow
 def test_a_tighter_budget_means_a_worse_answer():
     exact = simulate("krylov", SHARDS, n_components=3)
     angles = [
@@ -120,6 +122,7 @@ def test_a_client_that_leaves_ends_krylov_and_not_ssi():
     assert result.angle_to(simulate("krylov", SHARDS, n_components=2)) < 0.2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["SSI", "Krylov", "Covariance"])
 def test_nodes_add_their_own_noise(name):
     with in_a_run():

@@ -57,12 +57,14 @@ def test_names_of_columns_go_along():
         quiet.transform(frames[0].rename(columns={"a": "z"}))
 
 
+@pytest.mark.slow
 def test_of_a_personalized_result_it_has_the_shared_components():
     result = simulate("exact_per_pca(local_components=2)", SHARDS, n_components=2, center=True)
     scores = Projection.from_record(result.to_record()).transform(SHARDS[0])
     np.testing.assert_array_equal(scores, result.transform(SHARDS[0]))
 
 
+@pytest.mark.slow
 def test_of_a_robust_result_there_is_none():
     result = simulate("consensus_rpca", SHARDS, n_components=2)
     with pytest.raises(

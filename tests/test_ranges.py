@@ -39,6 +39,7 @@ def ranged(epsilon=1e6, **more):
     return DP(**{"epsilon": epsilon, "delta": 1e-6, "ranges": PUBLIC, "noise_seed": 1, **more})
 
 
+@pytest.mark.slow
 @every("method", ["auto", "covariance", "krylov(max_rounds=3)", "ssi(oversample=1, max_rounds=15)"])
 @every("order", [NAMES, NAMES[::-1]])
 def test_with_hardly_any_noise_it_is_the_pca_of_columns_over_half_their_ranges(method, order):

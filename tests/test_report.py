@@ -154,6 +154,7 @@ def test_how_the_run_ended_is_said_in_words_and_colour(measured_result, tmp_path
     assert "max rounds after 5 messages" in text
 
 
+@pytest.mark.slow
 def test_long_tables_are_cut_in_the_middle(tmp_path):
     many = reported_sites(60, d=4)
     given = simulate("ssi", many, n_components=2, tol=0.0, max_rounds=70, patience=100)

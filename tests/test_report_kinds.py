@@ -321,6 +321,7 @@ def test_a_doubt_is_never_in_the_green_box(tmp_path):
     assert '<p class="ended">Beside the first, components' in text
 
 
+@pytest.mark.slow
 def test_of_columns_at_different_places_the_page_shows_the_scores(tmp_path):
     table = np.random.default_rng(0).standard_normal((40, 6))
     given = simulate("krylov", [table[:, :4], table[:, 4:]], n_components=2, split="columns")

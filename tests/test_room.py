@@ -28,6 +28,7 @@ def kept(monkeypatch):
     return seen
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("single", [False, True])
 @pytest.mark.parametrize(("shards", "asked"), [(FAR, {}), (GAPS, {"missing": "mean"}), (FAR, {"scale": "std"})])
 def test_rows_that_are_kept_give_the_bits_of_rows_that_are_not(shards, asked, single, kept, monkeypatch):

@@ -93,6 +93,7 @@ def test_the_criterion_never_falls(shape, monkeypatch):
     assert found[1] > found[0]
 
 
+@pytest.mark.slow
 @every("shape", [(5, 2), (12, 3), (30, 10), (6, 6)])
 def test_at_the_end_no_small_turn_makes_the_criterion_larger(shape):
     rng = np.random.default_rng(sum(shape))
@@ -160,6 +161,7 @@ def test_order_and_signs_are_fixed(scaled_result, method):
     np.testing.assert_allclose(again.transform(X), found.transform(X), atol=1e-8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", SPECS)
 def test_clients_and_masks_change_nothing(scaled_result, method):
     found = rotate(scaled_result, method)
@@ -217,6 +219,8 @@ def saved_with_names(scaled_result, tmp_path):
     return tmp_path / "result.npz"
 
 
+@pytest.mark.usefixtures("unillustrated")
+@pytest.mark.slow
 def test_show_prints_the_rotated_components_below_the_others(saved_with_names, capsys):
     code, before, _ = flower_pca(capsys, "show", saved_with_names)
     code, said, err = flower_pca(capsys, "show", saved_with_names, "--rotate", "varimax")
@@ -229,6 +233,7 @@ def test_show_prints_the_rotated_components_below_the_others(saved_with_names, c
         assert all(cell in below for cell in line)
 
 
+@pytest.mark.usefixtures("unillustrated")
 def test_show_prints_all_of_a_rotation_as_json(saved_with_names, capsys):
     assert "rotation" not in json.loads(flower_pca(capsys, "show", saved_with_names, "--json")[1])
     said = json.loads(flower_pca(capsys, "show", saved_with_names, "--json", "--rotate", "promax(power=3)")[1])[
@@ -247,6 +252,8 @@ UNITS = {
 }
 
 
+@pytest.mark.usefixtures("unillustrated")
+@pytest.mark.slow
 @pytest.mark.parametrize("scale", UNITS)
 def test_show_says_what_the_rotated_loadings_are_of_and_scores_go_with_them(scale, tmp_path, capsys):
     sizes = np.geomspace(1.0, 30.0, 12)  # units that are unlike
@@ -296,6 +303,8 @@ def test_the_report_has_the_rotated_loadings_of_all_columns(saved_with_names, ca
     assert "Rotated" not in (saved_with_names.parent / "report.html").read_text()
 
 
+@pytest.mark.usefixtures("unillustrated")
+@pytest.mark.slow
 def test_a_run_of_steps_has_nothing_to_rotate(tmp_path, capsys):
     batches = [[x[i : i + 20] for i in range(0, 100, 20)] for x in shards_of_sources()]
     track("st_miss", batches, n_components=2).save(tmp_path / "tracking.npz")

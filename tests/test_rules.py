@@ -54,6 +54,7 @@ def test_a_node_reads_its_key_files_once(tmp_path, monkeypatch):
     assert len(read) == 3
 
 
+@pytest.mark.slow
 def test_a_client_is_made_once_in_a_process_and_run(monkeypatch):
     made = []
     build = PCAClient.__init__
@@ -83,6 +84,7 @@ def test_rules_of_a_function_are_asked_for_by_node(lines):
     assert any("The rows of this node must be at least 10000. Got" in line for line in lines)
 
 
+@pytest.mark.slow
 def test_the_rules_of_rows_that_cannot_be_loaded_still_keep_quiet():
     def load(context):
         i = context.node_config["partition-id"]

@@ -83,6 +83,7 @@ def test_sites_are_named(case, folder_to_score, capsys):
         assert re.search(rf"{names[1]} +3 +SPE", said)
 
 
+@pytest.mark.slow
 def test_shares_are_understood_with_a_percent_sign(folder_to_score, capsys):
     for one, other in ((("--level", "0.95"), ("--level", "95%")), (("--most", "0.01"), ("--most", "1 %"))):
         assert score(capsys, folder_to_score, "today.csv", *one) == score(capsys, folder_to_score, "today.csv", *other)
@@ -91,6 +92,7 @@ def test_shares_are_understood_with_a_percent_sign(folder_to_score, capsys):
     assert "argument --level: it must be a share such as 0.95 or 95%, not 'high'" in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("unillustrated")
 def test_show_names_the_sites(tmp_path, capsys):
     sites = {"north": rows_to_score(30, 1), "south": rows_to_score(20, 2)}
     simulate("krylov", sites, n_components=2).save(tmp_path / "r.npz")
@@ -99,6 +101,7 @@ def test_show_names_the_sites(tmp_path, capsys):
     assert "sites" not in flower_pca(capsys, "show", tmp_path / "r.npz")[1]
 
 
+@pytest.mark.usefixtures("unillustrated")
 def test_show_says_the_limits_of_a_run_that_was_asked_to_monitor(folder_to_score, capsys):
     said = flower_pca(capsys, "show", folder_to_score / "result.npz")[1]
     assert re.search(
@@ -114,11 +117,13 @@ def test_rows_that_go_by_position_are_said_to(folder_to_score, capsys):
     assert err.count("by position") == 1
 
 
+@pytest.mark.usefixtures("unillustrated")
 def test_show_says_so_to_machines_too(folder_to_score, capsys):
     limits = json.loads(flower_pca(capsys, "show", folder_to_score / "result.npz", "--json")[1])["limits"]
     assert limits == asdict(Monitor(PCAResult.load(folder_to_score / "result.npz")).limits())
 
 
+@pytest.mark.slow
 def test_all_rows_are_written_and_drawn(folder_to_score, capsys):
     out, picture = folder_to_score / "scores.csv", folder_to_score / "scores.svg"
     code, said, _ = score(capsys, folder_to_score, "sites", "-o", out, "--picture", picture, "--limits", "theory")
@@ -165,6 +170,7 @@ def test_what_is_refused_is_said_in_a_sentence(case, folder_to_score, capsys, mo
     assert err.startswith(f"flower-pca: {sentence}")
 
 
+@pytest.mark.usefixtures("unillustrated")
 @pytest.mark.slow
 def test_the_very_data_of_a_run_of_some_columns_are_scored_and_transformed(tmp_path, capsys):
     draw, data = np.random.default_rng(3), tmp_path / "sites"

@@ -50,6 +50,7 @@ def test_the_planted_number_is_found(shared: int, algorithm: str) -> None:
         assert sine(result.components_, truth) < (0.1 if algorithm == AUTO else 0.3)
 
 
+@pytest.mark.slow
 def test_it_counts_what_the_mean_of_the_clients_projectors_has() -> None:
     """By LAPACK, of spaces whose numbers are known."""
     shards, _ = problem(2)
@@ -60,6 +61,7 @@ def test_it_counts_what_the_mean_of_the_clients_projectors_has() -> None:
     assert said.startswith(f"2 shared components: of 5 clients {values[1]:.0%} hold the last, {values[2]:.0%} the next")
 
 
+@pytest.mark.slow
 def test_the_algorithm_begins_at_what_is_found_and_ends_where_it_would() -> None:
     shards, _ = problem(2)
     found, named = run_shared(shards), run_shared(shards, n_components=2)
@@ -69,6 +71,7 @@ def test_the_algorithm_begins_at_what_is_found_and_ends_where_it_would() -> None
     assert len(found.history) <= len(named.history) + 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("given", [{"mask": True}, {"answers": "fixed"}])
 def test_sums_and_fixed_answers_tell_the_same(given: dict[str, Any]) -> None:
     shards, _ = problem(2)
@@ -95,6 +98,7 @@ def test_a_client_that_misses_a_message_does_no_harm() -> None:
     assert missed.n_components_ == 2
 
 
+@pytest.mark.slow
 def test_clients_with_few_rows_do_not_count() -> None:
     shards, _ = problem(2)
     assert "of 4 clients" in run_shared([*shards[:4], shards[4][:10]]).choices[0]
@@ -102,6 +106,7 @@ def test_clients_with_few_rows_do_not_count() -> None:
         run_shared([*shards[:2], shards[2][:10]])
 
 
+@pytest.mark.slow
 def test_where_nothing_is_shared_nothing_counts() -> None:
     shards, _ = problem(0, own=(2, 2, 2, 2))
     with pytest.raises(DataError, match=r"The shared components must be held by 75% of the clients.* for the first"):
@@ -115,6 +120,7 @@ def test_what_it_does_not_go_with_is_refused_before_the_first_message() -> None:
             run_shared(shards, name)
 
 
+@pytest.mark.usefixtures("unillustrated")
 @pytest.mark.slow
 def test_the_command_line_takes_it(tmp_path: Any, capsys: Any) -> None:
     for i, rows in enumerate(problem(2)[0]):

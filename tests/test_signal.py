@@ -95,6 +95,7 @@ def test_eight_steep_components_in_twenty_columns_do_not_shadow_the_last() -> No
     assert found == [8] * 12
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("n", "d"), [(200, 12), (20, 30)])
 def test_rounding_is_no_component(n: int, d: int) -> None:
     for k in (1, 3):
@@ -112,6 +113,7 @@ def test_a_column_of_large_noise_is_no_component() -> None:
             simulate("krylov", np.array_split(X, 3), n_components="signal", seed=seed)
 
 
+@pytest.mark.slow
 def test_few_columns_take_two_messages_whatever_the_number() -> None:
     for strengths in ((5.0,), (30.0, 9.0, 4.0, 3.0, 2.5, 2.0)):
         history = simulate("auto", sites_with_signal(strengths=strengths), n_components="signal").history
@@ -127,6 +129,7 @@ def test_under_masks_it_is_the_same() -> None:
     np.testing.assert_allclose(masked.components_, plain.components_, atol=1e-7)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("answers", ["rows", "fixed"])
 def test_nodes_that_allow_it_answer_likewise(answers: str) -> None:
     shards = sites_with_signal()
@@ -156,6 +159,7 @@ def test_a_client_may_be_missing(number: int) -> None:
     assert found.n_components_ == 3
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_from_a_checkpoint(tmp_path: Any) -> None:
     whole, file = simulate("krylov", sites_with_signal(), n_components="signal"), tmp_path / "run.npz"
     stopped = []
@@ -182,6 +186,7 @@ def test_a_file_and_the_pictures_have_the_thresholds(tmp_path: Any) -> None:
     assert "the broken line is what noise alone would give" in picture
 
 
+@pytest.mark.usefixtures("unillustrated")
 @pytest.mark.slow
 def test_the_command_line_takes_it(tmp_path: Any, capsys: Any) -> None:
     np.savetxt(
@@ -359,6 +364,7 @@ def test_flipped_tables_keep_squares_and_lose_products() -> None:
     assert np.abs(up["tables"][1] - up["tables"][2]).max() > 1.0
 
 
+@pytest.mark.slow
 def test_columns_of_words_that_have_nothing_in_common_count_for_nothing() -> None:
     """Of one column's levels no two are in a row; by a sign for each of them that would pass for signal."""
     shards, rng = sites_with_signal(strengths=(5.0,)), np.random.default_rng(4)

@@ -13,8 +13,6 @@ with warnings.catch_warnings():  # what Flower's own imports warn of is not ours
     warnings.simplefilter("ignore", DeprecationWarning)
     from flwr.supercore.fab import Fab
     from flwr.supercore.primitives.asymmetric_ed25519 import create_message_to_sign
-    from flwr.supernode.cli.flower_supernode import _try_obtain_trusted_entities, _validate_public_keys_ed25519
-    from flwr.supernode.start_client_internal import _verify_fab
 
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key
 
@@ -35,7 +33,13 @@ def fab(content, reviewer, name):
     return Fab("", content, {name: json.dumps(says), "valid_license": "Valid"})
 
 
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_node_takes_what_its_reviewer_has_signed_and_nothing_else(reviewer, tmp_path):
+    # Imported late: it takes a twelfth of what all workers import.
+    from flwr.supernode.cli.flower_supernode import _try_obtain_trusted_entities, _validate_public_keys_ed25519
+    from flwr.supernode.start_client_internal import _verify_fab
+
     (page,) = blocks("docs/administrator.md", "yaml")
     name = page.partition(":")[0].strip()
     file = tmp_path / "trusted.yaml"

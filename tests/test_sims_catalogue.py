@@ -98,6 +98,7 @@ def test_what_the_page_prints_of_a_record_is_what_the_record_counted(program):
     assert not ran or {RUN_BY[name] for name in names & set(RUN_BY)} <= ran
 
 
+@pytest.mark.slow
 def test_the_page_is_made_from_the_records():
     assert page.PAGE.read_text(encoding="utf-8") == page.text(), "run: python -m sims --page"
     for program in RECORDED:

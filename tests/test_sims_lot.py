@@ -76,6 +76,7 @@ def test_what_has_no_spread_is_counted_as_that():
     assert off("2.0e-03", "2.0e-03", ["-"]) == ([], 0, 0)
 
 
+@pytest.mark.slow
 def test_means_and_deviations_agree_in_nearly_all_draws_and_not_when_they_are_others():
     rng, header = np.random.default_rng(5), ["of", *map(str, range(400))]
 

@@ -46,6 +46,7 @@ def test_every_algorithm_says_what_angle_is_left(name, k, parts):
         assert result.sine_estimate_ <= 1e-3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SUMMED)
 def test_so_it_does_by_sums_alone(name):
     parts = CLIENTS["of all sizes"]
@@ -64,6 +65,7 @@ def test_nodes_of_a_deployment_help_to_say_it(name):
     assert there.sine_estimate_ == pytest.approx(here.sine_estimate_, rel=1e-3, abs=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["krylov", "ssi", "fed_oapm"])
 def test_the_gap_costs_no_message(name):
     result = simulate(name, CLIENTS["alike"], n_components=3)
@@ -96,6 +98,7 @@ def test_a_gap_that_nobody_has_looked_for_is_not_said_to_be_none():
     )
 
 
+@pytest.mark.slow
 @every("turned", [False, True])
 @every("name", ["ssi", "fed_oapm"])
 def test_residuals_say_nothing_of_eigenvalues_below_tol(name, turned):
@@ -130,6 +133,7 @@ def test_beyond_the_precision_of_the_data_no_tol_helps():
     assert result.status.words.endswith(': use scale="std", or ask for fewer components')
 
 
+@pytest.mark.slow
 @every("name", [*SUBSPACE, PAPER, "local_power(decay=False)"])
 def test_rows_of_lower_rank_than_wanted_end_as_converged(name):
     rng = np.random.default_rng(0)

@@ -47,6 +47,7 @@ def sparse_by_hand(X, sizes):
     return np.array(found)
 
 
+@pytest.mark.slow
 @every("seed", range(5))
 def test_it_is_the_truncated_power_method_on_all_rows(seed):
     X = rows_of_causes(seed)
@@ -72,6 +73,7 @@ def test_with_all_columns_it_is_the_pca():
     assert found.left_out_variance_ == pytest.approx(plain.left_out_variance_, rel=1e-9)
 
 
+@pytest.mark.slow
 def test_the_order_and_number_of_clients_change_nothing_nor_do_masks_nor_a_file(tmp_path):
     again = simulate(SPEC, deal(X, (10, 200, 40, 50)), n_components=3)
     np.testing.assert_allclose(again.components_, FOUND.components_, rtol=0.0, atol=1e-10)
@@ -136,6 +138,7 @@ def test_components_of_a_run_that_ends_early_are_of_length_one(rounds):
     assert found.left_out_variance_ == pytest.approx(left_out, rel=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("lines")
 def test_over_flower_it_is_the_same():
     apps = strategies.SparsePCA(n_components=3, cardinality=SIZES, tol=1e-13)

@@ -61,6 +61,7 @@ MISTAKES = {
 }  # fmt: skip
 
 
+@pytest.mark.usefixtures("unillustrated")
 @pytest.mark.parametrize("case", MISTAKES)
 def test_mistakes_are_explained_in_options(case, folder_of_tables, capsys):
     words, sentence = MISTAKES[case]
@@ -90,6 +91,7 @@ def test_what_is_warned_of_is_said_in_a_sentence_without_a_place_in_the_code(fol
     assert max(map(len, figures)) <= 11
 
 
+@pytest.mark.usefixtures("unillustrated")
 @pytest.mark.slow
 def test_a_percentage_is_a_number_of_components(folder_of_tables, capsys):
     code, said, _ = flower_pca(

@@ -101,6 +101,7 @@ def test_flower_gets_it_as_arrays_and_people_as_a_table():
     assert len(scaling.table().splitlines()) == 5
 
 
+@pytest.mark.slow
 def test_a_node_tells_no_product_for_it_and_may_refuse_it():
     grid = grid_of(SHARDS)
     Standardize(min_nodes=3).fit(grid)

@@ -62,6 +62,7 @@ def test_a_direction_that_is_new_is_found():
         assert sine(result.components_, leading(grown, K)) < 1e-3
 
 
+@pytest.mark.slow
 def test_it_may_be_a_file_an_array_or_a_result_with_more_or_fewer_components(earlier, tmp_path):
     cold = messages(simulate("krylov", NEW, n_components=K))
     earlier.save(tmp_path / "earlier.npz")
@@ -73,6 +74,7 @@ def test_it_may_be_a_file_an_array_or_a_result_with_more_or_fewer_components(ear
         assert sine(result.components_, leading(NEW, K)) < 1e-6
 
 
+@pytest.mark.slow
 def test_columns_are_matched_by_name(earlier):
     names = [f"c{j:02}" for j in range(len(DEVIATIONS))]
     mixed = np.random.default_rng(0).permutation(len(names))
@@ -99,12 +101,14 @@ def test_a_budget_goes_as_far_as_the_start(earlier):
     assert warm.privacy == cold.privacy
 
 
+@pytest.mark.slow
 def test_a_lost_opening_begins_with_the_same_block(earlier):
     here = lambda number: (0, 1, 2, 3) if number != 1 else (0, 1, 2)  # noqa: E731
     masked = simulate("krylov", NEW, n_components=K, start=earlier, mask=True, participation=here)
     assert sine(masked.components_, leading(NEW, K)) < 1e-6
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("lines")
 def test_a_strategy_takes_it_by_either_of_its_names(earlier):
     reference = simulate("krylov", NEW, n_components=K, start=earlier)

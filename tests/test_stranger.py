@@ -78,6 +78,7 @@ def stranger(tmp_path_factory):
     del sys.modules["stranger"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("times", [1.0, 1e9])
 @pytest.mark.parametrize("mask", [False, True])
 @pytest.mark.parametrize("over", ["in process", "grid"])

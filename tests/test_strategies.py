@@ -120,6 +120,7 @@ def test_more_nodes_than_the_window(name, monkeypatch):
         assert WINDOW - 2 <= peaks[name] <= WINDOW + 2
 
 
+@pytest.mark.slow
 def test_a_node_that_only_fails_does_not_make_the_server_hold_more(monkeypatch):
     """It has never answered, and so has no key; the others' answers must not wait for it."""
     monkeypatch.setitem(exchange.__kwdefaults__, "window", WINDOW)
@@ -141,6 +142,7 @@ def test_a_node_that_only_fails_does_not_make_the_server_hold_more(monkeypatch):
     assert 0 < max(peak) <= WINDOW + 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["krylov", "ssi", "dr_svd"])
 def test_start_ends_on_convergence(name):
     strategy = NAMED[name](n_components=2, evaluate=True)
@@ -182,6 +184,7 @@ def test_train_config_goes_with_training_and_evaluate_config_with_evaluation():
     }
 
 
+@pytest.mark.slow
 def test_evaluate_fn_gets_components_with_the_signs_of_the_result():
     seen = []
     result = strategies.SSI(n_components=3).start(
@@ -190,6 +193,7 @@ def test_evaluate_fn_gets_components_with_the_signs_of_the_result():
     assert np.allclose(seen[-1].numpy(), result.arrays["components"].numpy(), rtol=0, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_num_rounds_caps_this_start_only():
     strategy = strategies.SSI(n_components=2)
     capped = strategy.start(grid := grid_of(SHARDS), num_rounds=3)
@@ -199,6 +203,7 @@ def test_num_rounds_caps_this_start_only():
     assert_same_bits(strategy.fit(grid_of(SHARDS)), simulate("ssi", SHARDS, n_components=2))
 
 
+@pytest.mark.slow
 def test_the_configuration_of_a_start_does_not_outlive_it():
     strategy = strategies.Krylov(n_components=2)
     strategy.start(grid_of(SHARDS), train_config=ConfigRecord({"lr": 0.5}))
@@ -206,6 +211,7 @@ def test_the_configuration_of_a_start_does_not_outlive_it():
     assert all("lr" not in config_of(m) for m in grid.sent)
 
 
+@pytest.mark.slow
 def test_a_strategy_fits_again():
     strategy = strategies.FAPS(n_components=2, **SHORT["faps"])
     grid = grid_of(SHARDS)
@@ -236,6 +242,7 @@ def test_flowers_own_loop_gives_the_same_components(name):
     assert all(config_of(m)["lr"] == 0.5 for m in grid.sent if m.metadata.message_type == "train")
 
 
+@pytest.mark.slow
 @every("name", [name for name in registry.ALGORITHMS if registry.TABLE[name].closing is RayleighRitz])
 def test_flowers_own_loop_stopped_early_says_whether_components_are_in_order(name):
     strategy = NAMED[name](n_components=3, **SHORT.get(name, {}))
@@ -252,6 +259,7 @@ def test_flowers_own_loop_gives_the_arrays_of_the_result():
     assert np.allclose(result.arrays["components"].numpy(), reference.components_, rtol=0, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_an_action_beside_the_users_own_functions():
     app, trained = ClientApp(), []
 
@@ -274,6 +282,7 @@ def test_an_action_beside_the_users_own_functions():
     assert all(a == {"n_features": 10, "algorithms": served, **wire.SPOKEN} for a in answers)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", slow_if(["ssi", "local_power", "faps"], "local_power", "faps"))
 def test_a_fraction_samples_nodes_by_the_seed(name):
     shards = unequal(8)
@@ -346,12 +355,14 @@ def test_arrays_of_a_result():
     assert np.allclose(arrays["mean"], pooled(SHARDS).mean, rtol=0, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_the_classes_in_source_are_those_of_the_registry():
     pytest.importorskip("ruff", reason="it puts what is written into form")
     stale = [path for path, text in classes.written().items() if (ROOT / path).read_text(encoding="utf-8") != text]
     assert stale == [], "run: python .ci/classes.py"
 
 
+@pytest.mark.slow
 @every("name", [*registry.ALGORITHMS, *registry.TRACKERS])
 def test_an_editor_finds_each_class_in_source(name):
     for cls in (NAMED[name], CLIENTS[name]):

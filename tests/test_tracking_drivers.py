@@ -57,6 +57,7 @@ def test_a_named_strategy_gives_the_bits_of_track(name, own):
     assert [r.stage for r in result.history] == [r.stage for r in reference.history]
 
 
+@pytest.mark.slow
 def test_start_returns_flowers_result():
     strategy = TrackingStrategy("st_miss", n_components=R, steps=2, min_nodes=3)
     outcome = strategy.start(FakeGrid(serve(fresh_streams()), 3), ArrayRecord())
@@ -97,6 +98,7 @@ def test_a_node_that_forgets_takes_its_batch_anew():
     assert np.array_equal(result.components_, reference.components_)
 
 
+@pytest.mark.slow
 def test_folders_are_taken_at_their_own_pace_and_results_stay_at_the_node(tmp_path):
     for k in range(2):
         (tmp_path / f"in{k}").mkdir()
@@ -122,6 +124,7 @@ def test_folders_are_taken_at_their_own_pace_and_results_stay_at_the_node(tmp_pa
         assert np.isfinite(file["rows"]).all()
 
 
+@pytest.mark.slow
 def test_steps_keep_their_interval(monkeypatch):
     slept = []
     monkeypatch.setattr("flower_pca.strategies.nodes.time.sleep", slept.append)
@@ -131,6 +134,7 @@ def test_steps_keep_their_interval(monkeypatch):
     assert len([s for s in slept if s > 400.0]) == 2
 
 
+@pytest.mark.slow
 def test_a_bad_batch_and_a_wrong_kind_of_data_are_refused_by_name(lines):
     bad = [fresh_streams()[0], fresh_streams()[1], Stream([np.full((20, 60), np.inf)] * 8)]
     result = TrackingStrategy("st_miss", n_components=R, min_nodes=2).fit(FakeGrid(serve(bad), 3))
@@ -156,6 +160,7 @@ def test_a_node_serves_the_trackers_it_allows():
         TrackingStrategy("st_miss", n_components=R, min_nodes=2, node_timeout=0.1).fit(grid)
 
 
+@pytest.mark.slow
 def test_a_server_that_is_started_again_goes_on(tmp_path):
     def stop(session):
         if len(session.history) == 6:

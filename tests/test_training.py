@@ -50,6 +50,7 @@ def client_fn(context):
     return WithPCA(Summing(rows), PCAClient(rows, context=context)).to_client()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("asked", [{"evaluate": True}, {"mask": True, "evaluate": True}, {"scale": "std"}])
 def test_it_answers_pca_and_trains(asked):
     grid = FakeGrid(ClientApp(client_fn=client_fn), 3)

@@ -84,6 +84,7 @@ def test_every_transport_gives_the_bits_of_the_loop_in_process(
         assert [r.bytes_up for r in there.history] == [r.bytes_up for r in reference.history]
 
 
+@pytest.mark.slow
 def test_questions_are_what_they_are_named_for() -> None:
     assert len(here("consensus_rpca, scaled").own) == 5
     assert here("faps, scaled").own == here("krylov, masked").own == {}

@@ -63,6 +63,7 @@ KINDS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("far", "kind"),
     slow_if([(0.1, "far"), (0.02, "near"), (0.05, "of one sign"), (0.1, "noise by column")], *list(KINDS)[1:]),
@@ -80,6 +81,7 @@ def test_shared_components_are_found_as_from_clean_rows(far: float, kind: str) -
         assert sine(spoilt.components_, problem.U.T) >= 0.9
 
 
+@pytest.mark.slow
 def test_own_components_and_what_was_taken_out_are_those_planted() -> None:
     problem, result = planted(2, far=0.05), run_triple(2, 0.05)
     for i, own in result.own.items():
@@ -97,6 +99,7 @@ def test_own_components_and_what_was_taken_out_are_those_planted() -> None:
     assert result.threshold_ == 4.0
 
 
+@pytest.mark.slow
 def test_a_mean_is_one_shared_component_more() -> None:
     problem = planted(1, far=0.05, size=50.0)
     result = simulate(SPEC, [X + 5.0 for X in problem.rows], n_components=SHARED + 1)
@@ -140,6 +143,7 @@ def steps_by_hand(X: Any, U: Any, own: int, cut: float, steps: int) -> tuple[Any
     return (np.eye(len(U)) - V @ V.T) @ S @ U, L, far
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("steps", [1, 2])
 def test_a_client_answers_as_plain_numpy_does(steps: int) -> None:
     problem = planted(4, far=0.05)
@@ -153,6 +157,7 @@ def test_a_client_answers_as_plain_numpy_does(steps: int) -> None:
     np.testing.assert_array_equal(memory["far"], np.flatnonzero(far))
 
 
+@pytest.mark.slow
 def test_columns_that_are_mostly_zero_or_constant_are_no_far_entries() -> None:
     problem = planted(5, far=0.02)
     rows = [np.hstack([X, np.zeros((len(X), 1)), np.r_[np.zeros(150), np.ones(50)][:, None]]) for X in problem.rows]
@@ -233,6 +238,7 @@ def test_new_rows_are_taken_apart_whatever_is_far(tmp_path: Any) -> None:
     np.testing.assert_array_equal(read.transform(X), result.transform(X))
 
 
+@pytest.mark.slow
 def test_unlike_numbers_are_refused_under_masks() -> None:
     spec = make("triple_pca", local_components={0: 1, "others": 2})
     rows = planted(1, far=0.02).rows

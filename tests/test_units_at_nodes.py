@@ -43,6 +43,7 @@ def test_a_site_in_other_units_is_named(scale: str | None) -> None:
     assert not [hint for hint in clean.hints if "units" in hint]
 
 
+@pytest.mark.slow
 def test_a_site_without_a_value_is_no_other_to_compare_by() -> None:
     """By its mean of nothing, 0, a site in the middle would lie apart, or one in other units would not."""
     shards = measured_tables(sites=4)
@@ -57,6 +58,7 @@ def test_a_site_without_a_value_is_no_other_to_compare_by() -> None:
     assert not [hint for hint in fitted_with_lines(shards, missing="mean")[0].hints if "units" in hint]
 
 
+@pytest.mark.slow
 def test_sums_of_answers_tell_nothing_of_it() -> None:
     shards = measured_tables()
     shards[1]["glucose"] /= 18.016

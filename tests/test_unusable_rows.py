@@ -17,6 +17,7 @@ def test_rows_that_are_all_alike_have_a_component_where_nothing_is_centred():
     assert simulate("krylov", [np.ones((9, 3))], n_components=1, center=False).total_variance_ == pytest.approx(27 / 8)
 
 
+@pytest.mark.slow
 @every("scale", [None, "std", "max_abs"])
 @every("size", [1e-140, 1e-100, 1e60])
 def test_rows_of_all_other_sizes_have_their_components(size, scale):

@@ -61,6 +61,7 @@ def calls_by_file(run):
     return entered
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WALKS)
 def test_a_plain_run_enters_as_many_files_as_the_page_says_and_none_of_what_is_off(name):
     entered = calls_by_file(WALKS[name])

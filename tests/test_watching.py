@@ -104,6 +104,7 @@ def test_outliers_are_told_as_a_share_of_what_was_observed():
     assert told[1].outlier_share == 0.0
 
 
+@pytest.mark.slow
 def test_under_masks_there_are_the_sums_and_nothing_of_a_client():
     bare, masked = [], []
     track("st_miss", streaming_clients(), n_components=R, on_step=bare.append)
@@ -136,6 +137,7 @@ def test_a_strategy_tells_the_same_and_logs_alarms(by, lines):
     assert len([line for line in lines if line.startswith("The subspace has changed at step 4: ")]) == 1
 
 
+@pytest.mark.slow
 def test_clients_of_virtual_nodes_are_told_one_by_one():
     parts, told = streaming_clients(4), []
     grid = hosts_of([Stream(own) for own in parts], each=2)
@@ -144,6 +146,7 @@ def test_clients_of_virtual_nodes_are_told_one_by_one():
     assert strategies.STMiss(n_components=R, mask=True, min_nodes=4, hosted="stacked").result_so_far() is None
 
 
+@pytest.mark.slow
 def test_the_result_so_far_is_that_of_a_run_of_so_many_steps():
     found, half = [], []
 
@@ -176,6 +179,7 @@ def test_a_run_without_steps_has_no_result_before_its_end():
     assert seen == [None] * len(seen)
 
 
+@pytest.mark.slow
 def test_the_result_so_far_can_be_had_after_a_run_was_broken_off_and_from_another_thread():
     def stop(run):
         if run.standing.state.step == 3:
@@ -237,6 +241,7 @@ def test_a_run_that_goes_on_leaves_no_step_out(keep, tmp_path):
                 assert one == same
 
 
+@pytest.mark.slow
 def test_what_is_filled_in_is_marked_at_the_client_from_the_first_step_on(tmp_path):
     parts = streaming_clients(2)
     parts[0][3][0, 0] = 400.0
@@ -259,6 +264,7 @@ def test_what_is_filled_in_is_marked_at_the_client_from_the_first_step_on(tmp_pa
         assert hit.sum() == hit[0, 0]
 
 
+@pytest.mark.slow
 def test_whoever_is_left_out_is_not_in_the_record():
     parts, told = streaming_clients(), []
     bad = [parts[0], [np.full((12, D), np.inf)] * STEPS, parts[2]]

@@ -21,6 +21,7 @@ LONG = turned_shards((160, 90, 130), 400, 0.97)
 P = 2**19 // (8 * 400)  # 163
 
 
+@pytest.mark.slow
 def test_blocks_are_as_wide_as_a_message_allows_and_the_opening_as_narrow_as_ever():
     question = assembly.question(WIDE, n_components=3)
     run, there = assembly.run(question), Shards(clients_of(LONG, missing=False))
@@ -36,6 +37,7 @@ def test_blocks_are_as_wide_as_a_message_allows_and_the_opening_as_narrow_as_eve
     assert result.angle_to(pooled(LONG).components[:3]) < 1e-6
 
 
+@pytest.mark.slow
 def test_it_takes_fewer_messages_never_more_than_columns_and_never_narrower_blocks():
     narrow, wide = (simulate(name, LONG, n_components=3) for name in ("krylov", WIDE))
     assert len(wide.history) < len(narrow.history) / 2
@@ -49,6 +51,7 @@ def test_it_takes_fewer_messages_never_more_than_columns_and_never_narrower_bloc
     assert "blocks of 5 columns" in simulate(WIDE, long, n_components=3, max_rounds=1).choices[0]
 
 
+@pytest.mark.slow
 @every(("d", "taken"), [(5, "krylov"), (12, "covariance"), (361, "covariance"), (362, "krylov")])
 def test_beside_wide_blocks_covariance_is_cheap_up_to_the_size_of_a_message(d, taken):
     found = simulate(AUTO, [np.random.default_rng(0).standard_normal((20, d))] * 2, n_components=3)
@@ -77,6 +80,7 @@ def test_strategies_take_it_by_default_with_the_bits_of_the_run_in_process(mask)
     assert there.choices[0].endswith(f"; krylov took blocks of {P} columns, as wide as 512 kB of a message allow")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("lines")
 @pytest.mark.parametrize("algorithm", [WIDE, AUTO])
 def test_nodes_that_count_columns_keep_the_narrow_block(algorithm, tmp_path):

@@ -9,8 +9,9 @@ budget and channel may be strings, as a configuration has them. Checkpoints and 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, fields, replace
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
 from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError
@@ -20,26 +21,11 @@ from flower_pca.core.layer import Layer
 from flower_pca.core.settings import BITS, COUNTING, DP, WIRES, MaskedSums, fewest
 from flower_pca.names.coding import Coding
 from flower_pca.names.columns import enumeration, names_in
-from flower_pca.names.levels import ByLevels, Levels, plain_levels, read_levels
+from flower_pca.names.levels import AsGiven, ByLevels, Levels, plain_levels, read_levels
 
 SCALES: Final = (None, "std", "max_abs")
 MISSING: Final = ("error", "own_mean", "mean")
 SPLITS: Final = ("rows", "columns")
-_OPTIONS: Final = (
-    *(
-        "n_components",
-        "scale",
-        "missing",
-        "columns",
-        "levels",
-        "fraction",
-        "evaluate",
-        "monitor",
-        "influence",
-        "errors",
-    ),
-    *("mask", "dp", "channel", "wire", "split", "max_share"),
-)
 
 
 @dataclass(frozen=True)
@@ -130,7 +116,7 @@ class Question:
         checks.integer("seed", self.seed, most=2**62)
         fraction = checks.share(self.fraction)
         checks.proportion("The fraction of clients", fraction)
-        for name in ("evaluate", "monitor", "influence", "errors"):
+        for name in _FLAGS:
             checks.choice(name, getattr(self, name), (True, False))
         checks.integer("min_clients", self.min_clients, least=1)
         checks.choice("wire", self.wire, WIRES)
@@ -174,8 +160,7 @@ class Question:
     def options(self) -> dict[str, Any]:
         """The fields of which something hangs together with others, where they are not as usual, by name."""
         values = {name: getattr(self, name) for name in _OPTIONS}
-        usual = {f.name: f.default for f in fields(self)}
-        on = {name: value for name, value in values.items() if value != usual[name]}
+        on = {name: value for name, value in values.items() if value != _FIELDS[name]}
         if self.wire == "auto":  # takes what goes with the rest
             del on["wire"]
         if isinstance(self.n_components, str):
@@ -249,3 +234,43 @@ class Question:
         if path is not None:
             checks.parent("the checkpoint", path)
             compatible.check_options({**self.options, "checkpoint": str(path)})
+
+
+_FIELDS: Final = {f.name: f.default for f in fields(Question)}
+_FLAGS: Final = tuple(name for name, usual in _FIELDS.items() if isinstance(usual, bool))
+# these go with everything, or are looked at by themselves
+_BY_THEMSELVES: Final = ("algorithm", "center", "seed", "min_clients")
+_OPTIONS: Final = tuple(name for name in _FIELDS if name not in _BY_THEMSELVES)
+
+
+class QuestionOptions(TypedDict, total=False):
+    """A question in short, beside its algorithm: see `Question`. Settings may be strings; mask may be True."""
+
+    n_components: int | float | str
+    center: bool | None
+    scale: str | None
+    missing: str
+    columns: Sequence[str] | str | None
+    levels: AsGiven | None
+    seed: int
+    fraction: float
+    evaluate: bool
+    monitor: bool
+    influence: bool
+    errors: bool
+    mask: bool | MaskedSums | str | None
+    dp: DP | str | None
+    channel: Layer | str | None
+    wire: str
+    split: str
+    max_share: float | str | None
+
+
+class AskedHere(QuestionOptions, total=False):
+    """Likewise, with what a loop in process may ask for beside it; the last four are passed on to the algorithm."""
+
+    min_clients: int
+    tol: float | None
+    min_rounds: int | None
+    max_rounds: int | None
+    patience: int | None

@@ -1,4 +1,4 @@
-"""Settings of masks and of a privacy budget, as plain numbers (see `masking` and `dp`), and what is asked in short.
+"""Settings of masks and of a privacy budget, as plain numbers (see `masking` and `dp`).
 
 `Spent`: what a run has cost in privacy, and what can then be said of its variances.
 
@@ -14,9 +14,8 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypedDict
+from typing import Any, Final
 
 import numpy as np
 
@@ -24,10 +23,9 @@ from flower_pca.base import checks, labels
 from flower_pca.base import spec as specs
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.linalg import Array
-from flower_pca.core.layer import Layer
 from flower_pca.dp import gaussian
 from flower_pca.dp.gaussian import longest
-from flower_pca.names import levels, ranges
+from flower_pca.names import ranges
 from flower_pca.names import ranges as public
 
 BITS: Final = {"float64": 64, "float32": 32, "float16": 16}
@@ -204,39 +202,6 @@ class DP:
             return given
         rule = 'a DP, or a string such as "dp(epsilon=1.0, delta=1e-6, clip=10.0)"'
         return specs.bind(given, {"dp": cls, "DP": cls}, what="dp", rule=rule)(**more)
-
-
-class QuestionOptions(TypedDict, total=False):
-    """A question in short, beside its algorithm: see `Question`. Settings may be strings; mask may be True."""
-
-    n_components: int | float | str
-    center: bool | None
-    scale: str | None
-    missing: str
-    columns: Sequence[str] | str | None
-    levels: levels.AsGiven | None
-    seed: int
-    fraction: float
-    evaluate: bool
-    monitor: bool
-    influence: bool
-    errors: bool
-    mask: bool | MaskedSums | str | None
-    dp: DP | str | None
-    channel: Layer | str | None
-    wire: str
-    split: str
-    max_share: float | str | None
-
-
-class AskedHere(QuestionOptions, total=False):
-    """Likewise, with what a loop in process may ask for beside it; the last four are passed on to the algorithm."""
-
-    min_clients: int
-    tol: float | None
-    min_rounds: int | None
-    max_rounds: int | None
-    patience: int | None
 
 
 _DEVIATIONS: Final = 2.0  # of the total variance, that a share allows for

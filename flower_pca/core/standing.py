@@ -323,7 +323,7 @@ class Standing:
 
 NEWEST: Final = 1000  # messages that a run without an end keeps
 _MESSAGES: Final = 64  # of them in a checkpoint, which is written with every message
-LAYOUT: Final = 10  # grows with every change of what is kept
+LAYOUT: Final = 11  # grows with every change of what is kept
 # of a standing
 _PLACE: Final = {"index": int, "halfway": bool, "last": bool, "disturbed": bool}
 _IDENTITY: Final = ("n_components", "center", "scale", "missing", "seed")

@@ -16,8 +16,7 @@ from flower_pca.base.errors import ConfigError
 from flower_pca.base.spec import spelt_out
 from flower_pca.core.algorithm import Algorithm, Telling
 from flower_pca.core.drive import Driven, OnRound, drive
-from flower_pca.core.question import Question
-from flower_pca.core.settings import AskedHere
+from flower_pca.core.question import AskedHere, Question
 from flower_pca.names.sites import SiteRows
 from flower_pca.results.pca import PCAResult
 from flower_pca.results.start import Start

@@ -14,8 +14,7 @@ from flower_pca.base.errors import ConfigError
 from flower_pca.base.spec import spelt_out
 from flower_pca.core import compatible
 from flower_pca.core.algorithm import Algorithm, Iterative
-from flower_pca.core.question import Question
-from flower_pca.core.settings import AskedHere, QuestionOptions
+from flower_pca.core.question import AskedHere, Question, QuestionOptions
 from flower_pca.results import start as starts
 from flower_pca.results.pca import PCAResult
 from flower_pca.results.projection import Scaling

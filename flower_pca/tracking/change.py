@@ -24,10 +24,11 @@ along.
 |             | is p (1 + x / (k b))^-k; the level is where that is `alarm_rate`, for the quantile where  |
 |             | it is highest                                                                             |
 
-An alarm begins a third above the level. A step counts up to the level, one with an alarm too, so that a stream that
-stays louder is known after a few alarms; at first up to median + 6 MAD, so that what has happened while the level was
-learnt makes the watch deaf to nothing. After an alarm the first half of the steps in which none is looked for is left
-out.
+An alarm begins a third above the level. A step counts up to the level, one with an alarm too; at first up to median +
+6 MAD, so that what has happened while the level was learnt makes the watch deaf to nothing. After an alarm the first
+half of the steps in which none is looked for is left out. The others tell what the stream is like from then on: where
+it stays louder, it is held against median + 8 MAD of these, and once they are 15 they are all that is known, until it
+is again as it was. Else a sensor that is stuck would be a change again and again, and would leave the watch deaf.
 """
 
 from __future__ import annotations
@@ -58,6 +59,8 @@ _WILD: Final = 30.0
 _MARGIN: Final = 0.3
 # times the usual: what rows completed with the basis of a wild batch may have outside
 _SPOILED: Final = 8.0
+# steps after a change that tell what the stream is like from then on
+_FEW: Final = 4
 
 
 @dataclass(frozen=True)
@@ -129,10 +132,14 @@ class Quiet:
     Attributes:
         quiet: Its logarithms, oldest first, for batches of any size.
         waiting: The numbers of these steps, while there is no level.
+        after: Its logarithms from the last alarm on; None once they are enough to tell what the stream is like.
+        older: What was known before a change has made the stream louder.
     """
 
     quiet: Array = field(default_factory=lambda: np.zeros(0))
     waiting: tuple[int, ...] = ()
+    after: Array | None = None
+    older: Array | None = None
 
     def level(self, rate: float) -> float | None:
         """The logarithm that a quiet step exceeds at this rate; None while too few are known."""
@@ -155,11 +162,55 @@ class Quiet:
         if level is None:
             known = replace(self.learnt(value, None), waiting=(*self.waiting, now.number))
             return known._first(now)
-        alarm = max(level + _MARGIN, now.floor)
-        changed, known = now.looks and value > alarm, self
-        if changed or now.since >= now.pause // 2:
+        alarm = max(level + _MARGIN, now.floor, self._since_change)
+        changed = now.looks and value > alarm
+        if changed:
+            return Verdict(alarm, True), replace(self, after=np.array([value]))
+        if now.since < now.pause // 2:
+            return Verdict(alarm, False), self._anew()
+        if self.after is None:
             known = self.learnt(value, level)
-        return Verdict(alarm, changed), known
+        else:
+            known = self._onward(np.append(self.after, value), level)
+        return Verdict(alarm, False), known._as_it_was(now.rate)
+
+    @property
+    def _since_change(self) -> float:
+        """The logarithm that an alarm takes at least, of a stream that is as it has been since a change."""
+        if self.after is None or len(self.after) < _FEW:
+            return -np.inf
+        return _above_median(self.after, _FAR) + _MARGIN
+
+    def _anew(self) -> Self:
+        """In the steps next to a change, of which nothing counts but the value of its alarm."""
+        if self.after is not None and len(self.after) <= 1:
+            return self
+        return replace(self, after=np.zeros(0))
+
+    def _onward(self, after: Array, level: float) -> Self:
+        """With what the stream has been like since a change, once that is enough to say whether it is another."""
+        if len(after) <= _LEAST:
+            return replace(self, after=after)
+        known = replace(self, after=None)
+        if np.median(after) > level:
+            older = self.quiet
+            if self.older is not None:
+                older = self.older
+            return replace(known, quiet=np.minimum(after, _above_median(after, _COUNTED)), older=older)
+        for value in after:
+            known = known.learnt(float(value), level)
+        return known
+
+    def _as_it_was(self, rate: float) -> Self:
+        """With what was known before the stream became louder, where it is so no more."""
+        newest = self.quiet[-_LEAST:]
+        if self.older is None:
+            return self
+        before = replace(self, quiet=self.older, older=None)
+        level = before.level(rate)
+        if level is None or np.median(newest) > level:
+            return self
+        return replace(before, quiet=np.append(self.older, newest[newest <= level])[-_NEWEST:])
 
     def _first(self, now: Place) -> tuple[Verdict, Self]:
         """The verdict on a step that is learnt from; with the first level all of these steps are judged."""
@@ -178,7 +229,10 @@ class Quiet:
                 changes.append(number)
         quiet = np.minimum(self.quiet, _above_median(self.quiet, _COUNTED))
         verdict = Verdict(alarm, now.number in changes, True, tuple(judged), tuple(changes))
-        return verdict, replace(self, quiet=quiet, waiting=())
+        after = None
+        if changes:
+            after = np.zeros(0)
+        return verdict, replace(self, quiet=quiet, waiting=(), after=after)
 
 
 @dataclass(frozen=True)
@@ -213,7 +267,12 @@ class Watch(Quiet):
         return float(2.0 * np.log1p(np.sqrt(d / batch)) - np.log(basis))
 
     def onward(self, basis: Array, outside: tuple[float, ...], rows: int) -> Watch:
-        """After a step with this basis."""
+        """After a step with this basis. A step with too few rows is passed over, as the basis has not moved in it.
+
+        Else a change while all clients are away would be none: after three such steps nothing older would be known.
+        """
+        if self.bases and not outside:
+            return self
         bases, counts = (basis, *self.bases)[:_OLDER], (rows, *self.rows)[:_OLDER]
         return replace(self, bases=bases, rows=counts, before=outside)
 

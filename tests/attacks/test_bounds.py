@@ -68,6 +68,7 @@ def test_where_losses_are_counted_it_ends(lost, tmp_path):
         keeps_to(nodes, 1e6)  # which it would keep to
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("frame", [Frame(scale=np.full(D, 1e-150)), Frame(mean=np.full(D, 1e150))])
 def test_an_answer_that_overflows_is_such_a_loss_too(frame, tmp_path):
     """A scale or a mean that sends one client beyond all numbers, and others not, compares them as a bound does."""

@@ -69,6 +69,7 @@ def test_a_group_more_and_a_loss_are_what_the_operator_admits(tmp_path):
         Sums(nodes[1:4]).product(EVERYTHING)
 
 
+@pytest.mark.slow
 def test_a_loss_counts_when_survivors_are_named(tmp_path):
     nodes = signed(tmp_path, SHARDS[:5], max_groups=1)
     sums = Sums(nodes)
@@ -109,6 +110,7 @@ def test_masks_without_trusted_keys_are_warned_of_at_the_start(made, caplog, mon
         assert not caplog.text
 
 
+@pytest.mark.slow
 def test_without_self_masks_a_sum_counts_when_it_is_uploaded(tmp_path):
     nodes = signed(tmp_path, SHARDS[:4], max_groups=1, single_masks=True)
     settings = {"masks": MaskedSums(self_masks=False), "single": True}

@@ -71,7 +71,7 @@ def test_a_checkpoint_is_gone_on_from_or_refused(made, after, seed, tmp_path):
     found = [place for place in places(header) if place and place[0] not in ("asked", "kind")]
     beside = path.with_name("run.npz.steps")
     steps = beside.read_bytes() if beside.exists() else None
-    for _ in range(60):
+    for _ in range(30):
         strange = header_with(header, found[rng.integers(len(found))], STRANGE[rng.integers(len(STRANGE))])
         files.write(path, transport.kind, strange, arrays)
         if steps is not None:

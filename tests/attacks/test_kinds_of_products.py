@@ -120,7 +120,7 @@ def test_a_rule_on_columns_is_one_that_there_is():
 @pytest.mark.slow
 def test_columns_take_no_memory_beyond_the_rows_taken_twice():
     """In whatever ways they are prepared, one after another."""
-    table, Q = np.random.default_rng(1).standard_normal((20_000, 300)), np.eye(20_000, 2)
+    table, Q = np.random.default_rng(1).standard_normal((8_000, 300)), np.eye(8_000, 2)
     node, ways = Node(0, table, split_columns="any"), [{}, {"scale": "std"}, {"center": False}, {"scale": "max_abs"}]
     node.client._rows()
     tracemalloc.start()
@@ -133,6 +133,7 @@ def test_columns_take_no_memory_beyond_the_rows_taken_twice():
         tracemalloc.stop()
 
 
+@pytest.mark.slow
 def test_another_salt_means_another_digest_and_no_other_work(monkeypatch):
     node = Node(0, SiteRows(X, ids=tuple(f"P{i}" for i in range(N))), split_columns=True)
     first = node_columns.rows_or_columns(node.client._rows(), asked_with("a"))

@@ -34,6 +34,7 @@ def floats(a, deviation, bits):
     return a + deviation * gaussian.normals(np.shape(a), bits)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("epsilon", "before"), [(0.1, 1), (1.0, 25)])
 @pytest.mark.parametrize("stage", ["ssi", "krylov"])
 def test_no_message_proves_that_a_row_is_missing(stage, epsilon, before, monkeypatch):

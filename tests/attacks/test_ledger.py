@@ -96,6 +96,7 @@ def test_rows_that_change_are_no_new_budget(how, folder, tmp_path, monkeypatch):
     assert answered_first(partial(ask_once, Node(0, CHANGED[how](X), **rules)), 5)[0] == 0
 
 
+@pytest.mark.slow
 def test_neither_a_new_node_id_nor_another_transport_is_a_new_budget(lines, tmp_path):
     """A server chooses the ids of nodes: no name of a ledger is made of one."""
     rules = {"max_messages_ever": 2, "memory_dir": tmp_path}
@@ -191,6 +192,7 @@ def test_messages_that_are_refused_count_too(how):
         node.ask("ssi", asked)
 
 
+@pytest.mark.slow
 def test_colluders_that_the_server_does_not_name_weaken_no_noise(tmp_path):
     """Of five clients three are needed; two may collude: the noise is to be whole with the one that is left."""
     bounds = {"Y": 1.0, "n": 1.0}

@@ -85,6 +85,7 @@ def forgetful(monkeypatch):
     monkeypatch.setattr(client, "counting", lambda own, past, stage: own)
 
 
+@pytest.mark.slow
 def test_a_sum_told_one_client_alone_once_its_memory_was_moved(tmp_path, monkeypatch):
     """The attack, against clients that are bound to the newest message only: B of all is C_i U of the victim."""
     forgetful(monkeypatch)
@@ -163,6 +164,7 @@ def test_one_client_that_was_asked_once_more_is_noticed(before, tmp_path):
         sums.sum("consensus_rpca", then, shapes, bounds)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kept", ["memory_dir", "context"])
 def test_what_was_kept_without_masks_counts_for_nothing_under_them(kept, tmp_path):
     """A node that answers without masks too: its memory is moved by a plain message of the same run."""

@@ -43,6 +43,7 @@ def test_a_node_with_missing_values_refuses_noise(rows, frame):
         Node(0, rows, **RULES).ask("ssi", ASKED, frame)
 
 
+@pytest.mark.slow
 def test_constants_stand_for_them_whatever_the_server_says(tmp_path):
     """Then a row moves the answer by clip squared at most: at epsilon 1 it was the sum of 300 rows, 62 against 358."""
     told = []
@@ -55,6 +56,7 @@ def test_constants_stand_for_them_whatever_the_server_says(tmp_path):
         named.ask("ssi", ASKED, OWN)
 
 
+@pytest.mark.slow
 def test_under_masks_likewise(tmp_path):
     shards = [GAPS, *(RNG.standard_normal((60, D)) for _ in range(3))]
     share = STD / np.sqrt(3)

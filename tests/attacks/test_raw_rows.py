@@ -17,6 +17,7 @@ ONE = np.eye(D)[:, :1]
 SUMMED = {"n": (), "single": (), "rows": (), "sums": (D,), "squares": (D,), "product": (D, 1)}
 
 
+@pytest.mark.slow
 def test_a_masked_opening_is_of_raw_rows(tmp_path):
     asked = {"reference": np.zeros(D), "peaks": False, "block": ONE}
     sums, bounds = Sums(signed(tmp_path, SHARDS), algorithm="krylov"), dict.fromkeys(SUMMED, 1e8)

@@ -71,6 +71,7 @@ def test_rows_of_another_length_than_the_runs_are_refused_alike_before_a_batch_i
         limits.check_sizes(request, D)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["array", "function", "iterator"])
 def test_a_few_bytes_take_no_memory_beyond_the_rows_taken_twice(how):
     """As many random columns as rows are long, of a batch whose length the node may not know before it has it."""

@@ -43,6 +43,7 @@ def tracked_sum(sums, given, told=None):
     return sums.sum("st_miss", given, SHAPES, BOUNDS, told=told)
 
 
+@pytest.mark.slow
 def test_an_honest_sum_is_that_of_all(tmp_path):
     sums = sums_in(tmp_path)
     assert error_of(tracked_sum(sums, step_message())["S"], product_of_all(0)) < 1e-9
@@ -79,6 +80,7 @@ def test_a_step_comes_again_under_masks_of_its_own(tmp_path):
         assert error_of(tracked_sum(sums, step_message(step))["S"], product_of_all(step)) < 1e-9
 
 
+@pytest.mark.slow
 def test_a_step_at_which_one_node_alone_has_rows_tells_them(tmp_path):
     """Masks do not know of it: streams that end together have no such step."""
     streams = [Stream(rows if i == VICTIM else rows[: 2 * BATCH], batch=BATCH) for i, rows in enumerate(ROWS)]
@@ -154,6 +156,7 @@ class OtherColumns(Sums):
         return super().send(i, arrays, None if frame is None else Frame(names=self.names[i == VICTIM]))
 
 
+@pytest.mark.slow
 def test_columns_in_another_order_give_noise(tmp_path):
     """Else a node of a stream with names would answer of other columns, and the difference of two sums be its own."""
     named = [pd.DataFrame(rows, columns=list("abcdefgh")) for rows in ROWS]

@@ -60,12 +60,14 @@ def test_numbers_that_differ_are_refused(what, tmp_path):
         outside(tmp_path, TABLES[what])
 
 
+@pytest.mark.slow
 def test_a_table_of_one_number_is_that_number(tmp_path):
     one, same = outside(tmp_path, {"own": 2}), outside(tmp_path / "b", single_numbers("own", {0: 2, "others": 2}))
     assert error_of(one, same) < 1e-9
     assert error_of(one, OF_ONE) > 0.5
 
 
+@pytest.mark.slow
 def test_fewer_rows_than_columns_among_nodes_of_more_tell_their_space(tmp_path):
     """What docs say that masks cannot hide: asked for all of space, only such a node has less."""
     few = [rows[: D - 3] if i == VICTIM else rows for i, rows in enumerate(ROWS)]
@@ -106,6 +108,7 @@ def test_a_frame_of_other_numbers_is_the_same_frame(kind, tmp_path):
     assert np.abs(told[1] - told[0]).max() < 1e-8
 
 
+@pytest.mark.slow
 def test_a_block_that_lies_otherwise_in_memory_is_another(tmp_path):
     """Its products round otherwise: two sums would differ by the last digits of one answer, which masks hide."""
     sums = Sums(signed(tmp_path, ROWS), algorithm="ssi")

@@ -72,6 +72,7 @@ def test_one_patient_more_is_not_told_by_two_honest_masked_sums(lot, tmp_path):
     assert error_of(sums_of(nodes) - before, nodes[2].X[len(X) :].sum(axis=0)) < 1e-9
 
 
+@pytest.mark.slow
 def test_a_patient_a_day_is_not_told_by_other_groups(tmp_path):
     """The attack of days: with a new budget and a new group for every row more, sums over groups told a single node."""
     nodes = signed(tmp_path, SHARDS, min_peers=2, min_rows=20, max_groups=1, max_lost=0)
@@ -253,6 +254,7 @@ def test_a_run_that_goes_on_over_a_change_of_version_is_refused(tmp_path):
         under_way.ask("ssi", {"Z": ALL}, run="second")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hosted", [None, "stacked"])
 def test_versions_hold_over_flowers_transports(hosted, lines, tmp_path):
     """On a fake grid, on a node that hosts clients, and in process, where there is no context."""

@@ -153,6 +153,7 @@ def test_a_missing_file_is_a_missing_file(tmp_path):
         files.read(tmp_path / "absent", "thing")
 
 
+@pytest.mark.slow
 def test_a_file_cut_short_anywhere_is_refused(tmp_path):
     whole = files.write(tmp_path / "file", "thing", HEADER, ARRAYS).read_bytes()
     path = tmp_path / "cut"
@@ -165,7 +166,7 @@ def test_a_file_cut_short_anywhere_is_refused(tmp_path):
 def test_a_file_with_a_byte_changed_is_refused_or_unharmed(tmp_path):
     whole = files.write(tmp_path / "file", "thing", HEADER, ARRAYS).read_bytes()
     path, rng, refused = tmp_path / "changed", np.random.default_rng(0), 0
-    for at in range(len(whole)):
+    for at in range(0, len(whole), 3):
         changed = bytearray(whole)
         changed[at] ^= int(rng.integers(1, 256))
         path.write_bytes(changed)
@@ -179,7 +180,7 @@ def test_a_file_with_a_byte_changed_is_refused_or_unharmed(tmp_path):
             for name, array in arrays.items():
                 np.testing.assert_array_equal(array, ARRAYS[name], strict=True)
             assert set(arrays) == set(ARRAYS)
-    assert refused > len(whole) / 2
+    assert refused > len(whole) / 6
 
 
 @dataclass(frozen=True)

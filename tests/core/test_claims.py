@@ -159,6 +159,7 @@ def test_no_honest_answer_is_refused(name, kind, answers):
     assert not any(record.failures for record in result.history)
 
 
+@pytest.mark.slow
 @every("kind", KINDS)
 @every("answers", ["rows", "fixed"])
 @every("missing", ["error", "mean", "own_mean"])
@@ -180,6 +181,7 @@ def test_nor_one_of_a_low_rank_part(name, kind):
     assert not any(record.failures for record in result.history)
 
 
+@pytest.mark.slow
 @every("missing", ["mean", "own_mean"])
 @every("scale", [None, "std"])
 @every("center", [True, False])

@@ -51,6 +51,7 @@ def test_an_answer_is_asked_for_when_the_one_before_is_summed():
     assert len(events) == 6 * len(run.history)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["krylov", "faps(max_rounds=6)", "dr_svd"])
 def test_a_run_that_is_interrupted_after_any_message_goes_on_from_its_file(algorithm, tmp_path):
     path, whole = tmp_path / "run.ckpt", drive(session(algorithm), Kept(local_clients(SHARDS)))

@@ -20,6 +20,7 @@ def huber_objective(X, U, V, lam, rho):
     return rho / 2 * np.sum(V**2) + np.sum(np.where(r <= lam, r**2 / 2, lam * r - lam**2 / 2))
 
 
+@pytest.mark.slow
 @every("seed", [0, 1, 2])
 @every(("lam", "rho"), [(0.5, 2.0), (5.0, 0.1)])
 def test_it_finds_what_a_general_minimiser_finds(lam, rho, seed):

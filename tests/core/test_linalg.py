@@ -219,6 +219,7 @@ def test_fix_signs_takes_no_columns():
     assert linalg.fix_signs(np.empty((4, 0))).shape == (4, 0)
 
 
+@pytest.mark.slow
 @given(tall())
 def test_eigh_descending_agrees_with_scipy(Y):
     H = Y.T @ Y
@@ -229,6 +230,7 @@ def test_eigh_descending_agrees_with_scipy(Y):
     assert_orthonormal(vectors)
 
 
+@pytest.mark.slow
 @given(tall(), seeds)
 def test_rayleigh_ritz_gives_eigenpairs_of_the_projection_with_their_true_residuals(Y, seed):
     d, p = Y.shape
@@ -279,6 +281,7 @@ def test_random_basis_is_orthonormal_and_of_the_span_of_the_block():
     np.testing.assert_allclose(Z @ (Z.T @ B), B, atol=1e-13)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [1, 20])
 def test_leading_eigenvectors_of_a_large_matrix_are_found_without_the_others(count, monkeypatch):
     m = 2 * linalg._LARGE

@@ -104,6 +104,7 @@ def test_tall_rows_are_passed_over_once_after_they_are_checked(monkeypatch):
     assert len(passes) == 2 * 3
 
 
+@pytest.mark.slow
 @every("dtype", [np.float64, np.float32, np.int32])
 @every("far", [0.0, 1e6, 1e8])
 @every("reuse", [0, 1000])

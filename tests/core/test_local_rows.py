@@ -43,6 +43,7 @@ def frames_of(d):
     return {"none": Frame(), "mean": Frame(mean), "mean and scale": Frame(mean, scale)}
 
 
+@pytest.mark.slow
 @every("frame", ["none", "mean", "mean and scale"])
 @every("dtype", ["float64", "float32", "uint8"])
 @every("shape", [(100, 7), (5000, 20), (30, 600)])
@@ -57,6 +58,7 @@ def test_memory_mapped_rows_give_the_very_bits_of_rows_in_memory(name, shape, dt
         np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("dtype", "frame"), [("float64", "mean and scale"), ("uint8", "none")])
 @every("name", ["open", *OPERATIONS])
 def test_memory_of_a_pass_over_mapped_rows_is_bounded_by_the_block(name, dtype, frame, tmp_path, monkeypatch):

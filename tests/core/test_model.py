@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from flower_pca.core.model import fraction_rank
 
 
+@pytest.mark.slow
 @given(st.lists(st.integers(0, 50), min_size=1, max_size=8), st.integers(0, 40), st.integers(1, 999))
 def test_fraction_rank_is_the_least_rank_whose_share_exceeds_the_fraction(values, rest, thousandths):
     values = sorted(values, reverse=True)

@@ -42,6 +42,7 @@ def test_the_bounded_stages_are_these():
     assert set(BOUNDED) == {"ssi", "krylov", "covariance", "private_opening"}
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
     stage=st.sampled_from(BOUNDED),
@@ -94,6 +95,7 @@ def test_rows_beyond_all_numbers_count_as_none():
     np.testing.assert_allclose(B, [[0.0, 0.0], [0.6, 0.8], [0.0, 0.0]], rtol=1e-15)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stage", BOUNDED)
 @pytest.mark.parametrize("bits", [system_bits, BITS], ids=["system", "seeded"])
 def test_the_noise_that_is_added_has_the_stated_deviation(stage, bits):

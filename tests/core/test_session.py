@@ -153,6 +153,7 @@ SPOILED = {
 }
 
 
+@pytest.mark.slow
 @every("how", SPOILED)
 def test_a_bad_answer_is_named_left_out_and_its_client_never_asked_again(how):
     arrays, reason = SPOILED[how]
@@ -179,6 +180,7 @@ OPENING_SPOILED = {
 }
 
 
+@pytest.mark.slow
 @every("client", [0, 1, 3])
 @every("how", OPENING_SPOILED)
 def test_a_bad_answer_to_the_opening_is_left_out(how, client):

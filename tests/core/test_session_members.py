@@ -166,7 +166,7 @@ def test_a_fraction_of_the_clients_is_refused_where_the_state_belongs_to_one_set
 
 @pytest.mark.slow
 def test_where_only_those_are_left_that_failed_the_opening_it_is_held_again():
-    run, nodes = session("ssi(tol=1e-11)", fraction=0.5), local_clients(SHARDS)
+    run, nodes = session("ssi(max_rounds=12)", fraction=0.5), local_clients(SHARDS)
     for _ in range(2):  # the opening asks a second time
         step(run, nodes, change=lambda replies: [r for r in replies if r.client == 0])
     assert step(run, nodes).to == (0,)

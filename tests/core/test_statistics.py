@@ -36,6 +36,7 @@ def table_with_gaps(n, d=8, seed=0, gaps=0.0):
 FRAMES = {"none": lambda r, d: Frame(), "both": lambda r, d: Frame(r.standard_normal(d), np.exp(r.standard_normal(d)))}
 
 
+@pytest.mark.slow
 @every("frame", FRAMES)
 @every("n", [1, 2, 5, 7, 8, 9, 200])
 @every("kind", KINDS)
@@ -142,6 +143,7 @@ def test_products_of_large_sparse_rows_are_those_of_whole_numbers(shape):
     np.testing.assert_array_equal(rows.squares, squares * 2.0 ** (2 * units))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ones", [2**10, 2**20])
 def test_nothing_wraps_at_the_limits_of_the_limbs(ones):
     """Every entry, of rows and of the block, as large as it can be, in as long a column."""

@@ -141,6 +141,7 @@ def test_a_name_that_is_there_twice_can_be_left_out(tmp_path):
     assert len(partition.deal(table(path, columns=["b", "c"]), "iid", 2)) == 2
 
 
+@pytest.mark.slow
 def test_parquet_with_blanks_in_its_names(tmp_path):
     pytest.importorskip("pyarrow")
     path = str(tmp_path / "x.parquet")
@@ -218,13 +219,13 @@ def test_files_of_ordinary_rows_without_names_are_read(tmp_path):
         "in time": lambda d: np.cumsum(draw.standard_normal((200, d)), axis=0),
     }
     refused = []
-    for kind, d in itertools.product(kinds, [2, 3, 4, 5, 8, 20] * 10):
+    for kind, d in itertools.product(kinds, [2, 3, 4, 5, 8, 20] * 2):
         np.savetxt(path, kinds[kind](d), delimiter=",", fmt="%.6g")
         try:
             make(str(path))
         except DataError:
             refused.append((kind, d))
-    assert len(refused) <= 3, refused  # of 540
+    assert len(refused) <= 1, refused  # of 108
 
 
 def test_that_the_first_line_was_taken_for_a_row_is_hinted_at(tmp_path):

@@ -152,6 +152,7 @@ def test_a_pattern_that_describes_nothing_is_refused(hospital_files):
         table(hospital_files, without=["koeln"])
 
 
+@pytest.mark.usefixtures("unillustrated")
 @pytest.mark.slow
 def test_the_command_leaves_out_columns_and_sites(hospital_files, tmp_path, capsys):
     out = tmp_path / "out"
@@ -162,6 +163,7 @@ def test_the_command_leaves_out_columns_and_sites(hospital_files, tmp_path, caps
     assert sorted(result.site_names.values()) == ["bonn", "jena"]
 
 
+@pytest.mark.usefixtures("unillustrated")
 @pytest.mark.slow
 def test_the_command_leaves_out_sites_of_a_column(tmp_path, capsys):
     write_lines(tmp_path / "x.csv", ["age", "bmi", "pulse", "site"], np.c_[ROWS, np.arange(30) % 3])

@@ -238,6 +238,7 @@ def write_folder(folder, fault=None, whose="jena"):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("unillustrated")
 @pytest.mark.parametrize("case", FAULTS)
 def test_a_fault_is_named_with_its_file_and_line_or_column(case, tmp_path, capsys):
     *whose, fault, said = FAULTS[case]
@@ -297,6 +298,7 @@ def test_nothing_is_said_of_ready_data(spec, deal):
     assert simulate("krylov", shards, n_components=2, scale="max_abs").hints == ()
 
 
+@pytest.mark.slow
 @every("seed", range(20))
 def test_ordinary_sites_are_hardly_ever_accused(seed):
     """Many draws at once: alike sites, unlike ones, few rows, rare codes, heavy tails, counts, and rounded numbers."""
@@ -330,6 +332,7 @@ def with_wards(site, fault=""):
     return first + rows
 
 
+@pytest.mark.slow
 def test_columns_of_words_are_named_and_the_others_looked_into(tmp_path, capsys):
     folder = write_folder(tmp_path / "sites", with_wards, "all")
     code, out, err = flower_pca(capsys, "check", folder)

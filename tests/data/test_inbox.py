@@ -130,6 +130,7 @@ def test_files_may_go_away_and_come_back(tmp_path, inbox, heard):
     assert not heard
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on_with_no_file_twice_and_none_lost(tmp_path, inbox):
     class StopError(Exception):
         pass

@@ -67,6 +67,7 @@ def test_by_size_gives_the_sizes_themselves_where_they_add_up():
     assert [len(part) for part in make("by_size(sizes=[0.7, 0.2, 0.1])", 100, 3)] == [70, 20, 10]
 
 
+@pytest.mark.slow
 @given(st.lists(st.floats(1e-9, 1e9), min_size=1, max_size=20), st.integers(0, 200))
 def test_shares_add_up_and_are_near_the_weights(weights, spare):
     n = len(weights) + spare
@@ -101,6 +102,7 @@ def test_dirichlet_mixes_labels_the_more_the_larger_alpha():
     assert abs(mixed(1e6) - np.log2(10)) < 0.01
 
 
+@pytest.mark.slow
 def test_dirichlet_has_the_shares_of_its_law():
     """A share of Dirichlet(a, ..., a) over N clients has variance (N - 1) / (N^2 (N a + 1))."""
     shares = [

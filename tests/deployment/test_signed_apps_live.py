@@ -13,14 +13,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 from builders import leading, shards
+from cryptography.hazmat.primitives.serialization import load_ssh_private_key
 from federation import Federation
 from pages import blocks
-
-with warnings.catch_warnings():  # what Flower's own imports warn of is not ours to mend
-    warnings.simplefilter("ignore", DeprecationWarning)
-    from flwr.cli.app_cmd.review import _sign_fab
-
-from cryptography.hazmat.primitives.serialization import load_ssh_private_key
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("signed")]
 
@@ -91,6 +86,10 @@ def trusting_federation(signing_folder, hub):
 
 def signature(fab, key, name):
     """What the Hub has after `flwr app review` by the holder of this key, of whom it says that this is the name."""
+    with warnings.catch_warnings():  # what Flower's own imports warn of is not ours to mend
+        warnings.simplefilter("ignore", DeprecationWarning)
+        from flwr.cli.app_cmd.review import _sign_fab  # late: no other test needs it
+
     signed, when = _sign_fab(fab, load_ssh_private_key(key.read_bytes(), None))
     return {
         "public_key_id": name,

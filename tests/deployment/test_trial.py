@@ -1,4 +1,4 @@
-"""The trials of two pages, terminal by terminal as they stand there; only ports and folders are this test's."""
+"""The trial of a page, terminal by terminal as it stands there; only ports and folders are this test's."""
 
 import os
 import re
@@ -25,11 +25,11 @@ pytestmark = [
 
 
 def section(page, heading):
-    """The shell blocks, the settings and the rows of the page's section on one machine."""
+    """The shell blocks and the settings of the page's section on one machine."""
     part = re.search(rf"^## {heading}\n(.*?)^## ", text(page), re.DOTALL | re.MULTILINE)[1]
-    mine = {kind: [block for block in blocks(page, kind) if block in part] for kind in ("sh", "toml", "python")}
+    mine = {kind: [block for block in blocks(page, kind) if block in part] for kind in ("sh", "toml")}
     *terminals, last = mine["sh"]
-    return terminals, last, *mine["toml"], *mine["python"]
+    return terminals, last, *mine["toml"]
 
 
 @pytest.fixture
@@ -76,30 +76,6 @@ def wait_for_words(log, words, until):
         time.sleep(0.1)
 
 
-def test_the_trial_on_one_machine_gives_the_components_of_all_rows(terminal, tmp_path, monkeypatch):
-    until = time.monotonic() + PATIENCE
-    terminals, last, settings, rows = section("docs/deployment.md", "A try on one machine")
-    monkeypatch.chdir(tmp_path)
-    exec(compile(rows, "docs/deployment.md", "exec"), {})
-    (terminal.home / "config.toml").write_text(terminal.moved(settings))
-    for block, ready in zip(terminals, ("Starting Flower SuperLink", "SuperNode ID", "SuperNode ID"), strict=True):
-        _, log = terminal(block)
-        wait_for_words(log, ready, until)
-    process, log = terminal(last, cwd=ROOT)
-    assert process.wait(until - time.monotonic()) == 0, log.read_text()
-    printed = log.read_text()
-    assert "finished:completed" in printed
-    shards = [np.load(tmp_path / f"rows-{i}.npy") for i in range(2)]
-    result, here = (
-        PCAResult.load(tmp_path / "pca/result.npz"),
-        simulate("auto(oversample='auto')", shards, n_components=3, answers="fixed"),
-    )
-    assert result.components_.tobytes() == here.components_.tobytes()
-    assert here.table() in printed
-    X = np.vstack(shards)
-    assert result.angle_to(np.linalg.svd(X - X.mean(axis=0))[2][:3]) < 1e-6
-
-
 def test_the_first_try_of_administrators_is_the_pca_of_three_hospitals(terminal, tmp_path):
     until = time.monotonic() + PATIENCE
     (setup, *terminals), last, settings = section("docs/administrator.md", "A first try")
@@ -114,7 +90,11 @@ def test_the_first_try_of_administrators_is_the_pca_of_three_hospitals(terminal,
     assert "finished:completed" in log.read_text()
     assert "930 rows x 10 columns at 3 clients" in log.read_text()
     result = PCAResult.load(tmp_path / "pca/result.npz")
-    files = [pd.read_csv(path) for path in (tmp_path / "three-hospitals/hospitals").iterdir()]
+    folder = tmp_path / "three-hospitals/hospitals"
+    asked = {"n_components": 3, "scale": "std", "missing": "own_mean", "columns": list(result.feature_names_in_)}
+    files = [pd.read_csv(path) for path in sorted(folder.iterdir())]
+    here = simulate("auto(oversample='auto')", files, answers="fixed", **asked)
+    assert result.components_.tobytes() == here.components_.tobytes()
     X = pd.concat([rows.fillna(rows.mean()) for rows in files])[list(result.feature_names_in_)]
     assert set(result.site_names.values()) == {"bonn", "jena", "trier"}
     assert result.angle_to(np.linalg.svd((X - X.mean()) / X.std(), full_matrices=False)[2][:3]) < 1e-6

@@ -74,6 +74,7 @@ def test_what_has_no_course_is_not_seen_but_for_the_rows_of_a_step_and_what_was_
     assert counting({}, NOTHING, "st_miss") == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("self_masks", [True, False])
 def test_a_client_that_strays_is_out_of_the_sum_by_name_and_then_all_begin_afresh(self_masks):
     """One of five was asked a message that the others have never seen."""
@@ -101,7 +102,7 @@ def test_a_client_that_strays_is_out_of_the_sum_by_name_and_then_all_begin_afres
 
 @pytest.mark.slow
 def test_a_client_that_missed_a_sum_is_named_when_it_is_back_where_that_matters():
-    for spec, named in (("consensus_rpca(gamma=0.7)", {"2"}), ("ssi(min_rounds=20)", set())):
+    for spec, named in (("consensus_rpca(gamma=0.7, tol=1e-4)", {"2"}), ("ssi(min_rounds=20)", set())):
         result = simulate(spec, LOW, n_components=5, mask=True, participation=gone(2, at=14, back=15))
         assert result.status.ok
         keys = result.history.of("mask.keys")
@@ -119,7 +120,7 @@ def test_a_run_that_begins_afresh_in_its_midst_comes_to_the_same_end(name):
     spec = {
         "consensus_rpca": "consensus_rpca(gamma=0.7)",
         "dcf_pca": "dcf_pca(step='scaled', max_rounds=200)",
-        "faps": "faps(tol=1e-9)",
+        "faps": "faps(tol=1e-6)",
         "per_pca": "per_pca(local_components=1, eta=0.1, tol=1e-3)",
         "exact_per_pca": "exact_per_pca(local_components=1, local_steps=5, tol=1e-8)",
         "triple_pca": "triple_pca(local_components=1, tol=1e-8, threshold=8.0)",  # which are far hangs on the way else
@@ -150,8 +151,8 @@ def test_an_algorithm_from_elsewhere_says_whether_it_can_forget(monkeypatch):
 def test_over_flower_a_node_that_forgets_is_named_in_the_log(lines):
     grid = grid_of(LOW, allow=["consensus_rpca"])
     grid.on_push = lambda message: grid.forget(grid.node(1)) if len(grid.sent) == 71 else None
-    result = strategies.ConsensusRPCA(n_components=5, gamma=0.7, mask=True).fit(grid)
+    result = strategies.ConsensusRPCA(n_components=5, gamma=0.7, tol=1e-4, mask=True).fit(grid)
     (note,) = [r.notes for r in result.history if r.notes]
     assert list(note) == [str(grid.node(1))]
     assert any(f"What client {grid.node(1)} keeps of this run must be from the same messages" in line for line in lines)
-    assert result.angle_to(simulate("consensus_rpca(gamma=0.7)", LOW, n_components=5)) < 1e-6
+    assert result.angle_to(simulate("consensus_rpca(gamma=0.7, tol=1e-4)", LOW, n_components=5)) < 1e-6

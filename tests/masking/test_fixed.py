@@ -23,6 +23,7 @@ def shapes(parts):
     return {name: a.shape for name, a in parts[0].items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("clients", [1, 2, 30, 1000])
 @pytest.mark.parametrize("bound", [1e-9, 1.0, 3e17])
 def test_the_error_of_a_sum_is_the_stated_one(clients, bound):
@@ -44,6 +45,7 @@ def test_bounds_by_row_give_every_row_its_own_precision():
     assert (np.abs(summed(parts, {"P": scale})["P"] - exact) <= 2e-15 * scale).all()
 
 
+@pytest.mark.slow
 @given(st.lists(st.floats(-1e25, 1e25, allow_subnormal=False), min_size=1, max_size=20))
 def test_wide_sums_are_off_by_their_noise_whatever_the_scale(values):
     exact = sum(map(Fraction, values))
@@ -100,6 +102,7 @@ def test_the_noise_is_there_whatever_the_size_of_an_answer(size):
     assert 1.95 < around.std() < 2.1
 
 
+@pytest.mark.slow
 def test_counts_come_out_whole_and_nothing_as_nothing():
     bounds = {"n": np.array(2.0**32), "Y": np.array(1e3), "s": np.array(0.0)}
     parts = [{"n": np.array(7 + i), "Y": np.zeros(5), "s": np.zeros(2)} for i in range(200)]

@@ -14,6 +14,7 @@ FAPS = "faps(inner_steps=10)"
 BOTH = {"missing": "mean", "mask": True}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("center", [True, False])
 @pytest.mark.parametrize("algorithm", slow_if(["krylov", "ssi", FAPS], FAPS))
 def test_the_answer_is_that_of_pooled_and_imputed_rows(algorithm, center):
@@ -28,6 +29,7 @@ def test_the_answer_is_that_of_pooled_and_imputed_rows(algorithm, center):
     assert result.n_samples_ == reference.n
 
 
+@pytest.mark.slow
 def test_a_client_that_misses_the_second_message_takes_its_values_along():
     """The mean of the first message is then that of others than the product's: it is put right by column."""
     parts, others = gappy(two_lead(5)), [0, 1, 2, 4]
@@ -40,6 +42,7 @@ def test_a_client_that_misses_the_second_message_takes_its_values_along():
     assert sine(result.components_, reference.components[:2]) <= 1e-7
 
 
+@pytest.mark.slow
 def test_over_flower_it_is_the_run_in_process():
     parts = gappy(two_lead(5))
     with in_a_run():
@@ -55,6 +58,7 @@ def test_a_column_that_is_missing_everywhere_is_named():
         simulate("krylov", parts, n_components=2, **BOTH)
 
 
+@pytest.mark.slow
 def test_without_gaps_counts_change_nothing():
     parts = two_lead(5)
     counted, plain = (simulate("krylov", parts, n_components=2, mask=True, missing=m) for m in ("mean", "error"))

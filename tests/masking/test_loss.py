@@ -86,6 +86,7 @@ def test_a_run_begins_anew_with_a_block_of_which_the_lost_one_has_told_nothing(s
     assert heard.result.angle_to(truth) < 1e-6
 
 
+@pytest.mark.slow
 def test_what_a_loss_tells_in_any_case():
     """As the docs say: rows, mean and squares; and the leading directions, as nearly as both runs agree."""
     heard, lost = Listening(4), PARTS[LOST]

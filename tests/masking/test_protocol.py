@@ -77,6 +77,7 @@ def test_an_upload_is_indistinguishable_from_uniform_and_its_content_is_not():
     assert bytes_look_uniform(differences)
 
 
+@pytest.mark.slow
 def test_two_runs_and_two_sums_share_no_mask_and_no_key():
     words, keys = [], []
     for _ in range(2):
@@ -91,6 +92,7 @@ def test_two_runs_and_two_sums_share_no_mask_and_no_key():
     assert len(set(keys)) == len(keys)
 
 
+@pytest.mark.slow
 def test_nothing_but_sums_is_told_in_the_clear():
     """Not one number of rows, not one entry of an answer, by name or by value."""
     run = Run(FIVE, "ssi", evaluate=True)
@@ -256,6 +258,7 @@ def test_sealed_shares_that_were_tampered_with_are_refused_by_their_receiver(how
         messages_to(run, 0, {**asked, "mask.shares": sealed})
 
 
+@pytest.mark.slow
 def test_a_truncated_upload_is_left_out_and_named_and_its_sender_not_asked_again():
     def cut(reply):
         if reply.client == 3 and "mask.y" in reply.arrays:
@@ -270,6 +273,7 @@ def test_a_truncated_upload_is_left_out_and_named_and_its_sender_not_asked_again
     assert is_leading(result.components_, [X for i, X in enumerate(FIVE) if i != 3])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["mask.selves", "mask.keys"])
 def test_flipped_shares_spoil_no_result(name):
     """The sum that they would have spoilt is noise, which shows; it is asked for again with new keys."""
@@ -288,6 +292,7 @@ def test_flipped_shares_spoil_no_result(name):
     assert is_leading(result.components_, FIVE)
 
 
+@pytest.mark.slow
 def test_a_client_that_lost_its_secrets_is_out_of_the_sum_and_comes_back_with_a_new_set_up():
     run = Run(FIVE, "ssi(min_rounds=4)").until("upload", 2)
     run.memories[3] = {}

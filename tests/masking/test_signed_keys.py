@@ -107,6 +107,7 @@ def test_keys_of_ssh_keygen_load_and_sign(bits, form, tmp_path):
         identity.check({3: b"text"}, {3: signed})  # its own
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="ssh-keygen is not installed")
 def test_a_key_with_a_passphrase_is_refused(tmp_path):
     path = tmp_path / "node"
@@ -115,6 +116,7 @@ def test_a_key_with_a_passphrase_is_refused(tmp_path):
         PCAClient(FOUR[0], sign_key=path)
 
 
+@pytest.mark.slow
 def test_a_signed_run_in_process_is_the_unsigned_one(signing_run):
     plain = simulate("ssi", FOUR, n_components=2, mask=True)
     np.testing.assert_array_equal(signing_run.finish().components_, plain.components_)
@@ -287,6 +289,7 @@ def test_a_peer_that_comes_in_later_must_have_signed_as_well(signing_run):
         answer_of(signing_run, 0, later)
 
 
+@pytest.mark.slow
 def test_in_a_ring_all_members_are_signed_and_peers_must_be_among_them(six_keys, handed_out):
     identities = [Identity.load(path, handed_out) for path in six_keys.nodes[:4]]
     run = Run(FOUR, identities=identities, masks=MaskedSums(neighbours=2))
@@ -358,6 +361,7 @@ def test_nodes_that_sign_get_the_unsigned_result(mask, folder, six_keys, handed_
     assert not any(r.failures for r in result.history)
 
 
+@pytest.mark.slow
 def test_a_node_that_asks_for_signatures_leaves_a_group_in_which_one_is_missing(lines, six_keys, handed_out):
     rules = [{"sign_key": path} for path in six_keys.nodes[:4]]
     rules[1]["trusted_keys"] = handed_out

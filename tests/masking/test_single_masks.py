@@ -22,6 +22,7 @@ def parts_without(*clients, parts=FIVE):
     return [X for i, X in enumerate(parts) if i not in clients]
 
 
+@pytest.mark.slow
 def test_a_client_that_drops_out_before_its_upload_costs_one_message_of_its_key_alone():
     run = Run(FIVE, "ssi(min_rounds=4)", masks=SINGLE).until("upload", 2)
     run.step(gone={2})
@@ -35,6 +36,7 @@ def test_a_client_that_drops_out_before_its_upload_costs_one_message_of_its_key_
     assert result.angle_to(leading(FIVE)) < 1e-4
 
 
+@pytest.mark.slow
 def test_a_client_that_drops_out_after_its_upload_is_in_the_sum():
     left = {2: 6, 4: 7}  # from which message on they are not there
 
@@ -61,6 +63,7 @@ def test_two_that_drop_out_at_once(name, number, parts):
     assert result.angle_to(leading(parts_without(0, 3, parts=parts))) < 1e-3
 
 
+@pytest.mark.slow
 def test_drop_outs_in_a_ring():
     parts = two_lead(12)
     run = Run(parts, "ssi(min_rounds=3)", masks=MaskedSums(neighbours=6, self_masks=False)).until("upload", 2)
@@ -71,6 +74,7 @@ def test_drop_outs_in_a_ring():
     assert run.finish().angle_to(leading(parts)) < 1e-4
 
 
+@pytest.mark.slow
 def test_a_client_that_comes_back_does_so_by_a_new_set_up():
     run = Run(FIVE, "ssi(min_rounds=5)", masks=SINGLE).until("upload", 2)
     run.memories[3] = {}
@@ -88,6 +92,7 @@ def test_too_few_uploads_end_the_run():
         run.step(silent={0, 1, 4})
 
 
+@pytest.mark.slow
 def test_a_late_upload_is_discarded():
     run = Run(FIVE, "ssi(min_rounds=3)", masks=SINGLE).until("upload", 2)
     message = run.message()
@@ -168,6 +173,7 @@ def test_a_key_that_is_found_again_is_that_of_one_sum(monkeypatch):
     assert own not in earlier
 
 
+@pytest.mark.slow
 def test_shares_that_were_changed_spoil_no_result():
     def flip(reply):
         return Reply(reply.client, reply.number, {"mask.keys": reply.arrays["mask.keys"] ^ np.uint8(1)})
@@ -203,6 +209,7 @@ def test_a_server_that_tells_one_client_of_self_masks_and_others_not_gets_no_upl
         answering.answer("masked", asked, run.nodes[0], run.memories[0])
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("lines")
 def test_over_flower_it_is_the_same_to_the_bit():
     settings = {"n_components": 2, "max_rounds": 3, "evaluate": True, "mask": "masks(self_masks=False)"}
@@ -213,6 +220,7 @@ def test_over_flower_it_is_the_same_to_the_bit():
     assert len(result.history) == 2 + 2 + result.rounds + 1
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("lines")
 def test_nodes_refuse_unless_their_own_rule_agrees():
     with pytest.raises(NotEnoughNodes, match=r"with self-masks: single_masks is not set\. Got one without"):

@@ -92,6 +92,7 @@ def simulate_block(pool, scale):
     return random_block(D, K, 0) * divisor[:, None]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("run", [{}, {"scale": "std"}, {"center": False, "scale": "max_abs"}], ids=str)
 @pytest.mark.parametrize("algorithm", ["ssi(oversample=1)", "krylov(oversample=1, tol=0.0, min_rounds=4)"])
 def test_products_tell_everything_once_their_blocks_span_everything(algorithm, run):
@@ -104,11 +105,13 @@ def test_products_tell_everything_once_their_blocks_span_everything(algorithm, r
         assert min(leak.message for leak in mine if leak.error <= 1e-5) >= -(-D // (K + 1))
 
 
+@pytest.mark.slow
 def test_ssi_gives_a_client_away_before_it_has_converged():
     found = audit("ssi(tol=1e-7)", SHARDS, n_components=K)
     assert found.messages_to(1e-5) < found.converged_at(1e-5)
 
 
+@pytest.mark.slow
 def test_faps_does_not_give_c_away_but_its_late_answers_tell_what_is_beside_z():
     alike = np.array_split(np.random.default_rng(3).standard_normal((900, D)) * 0.85 ** np.arange(D), 3)
     found = audit("faps(tol=1e-7)", alike, n_components=K)
@@ -132,6 +135,7 @@ def test_one_shot_averages_tell_the_clients_own_components_and_values(algorithm)
             assert leak.outside is None  # eigenvectors: C v has no part beside them
 
 
+@pytest.mark.slow
 def test_local_power_tells_c_on_a_space_of_the_clients_own():
     found = audit("local_power(local_steps=8, decay=False, max_rounds=3)", SHARDS, n_components=K)
     first = [leak for leak in found.leaks if leak.stage == "local_power"][:3]
@@ -198,6 +202,7 @@ def test_an_answer_of_no_kind_that_says_so_is_attacked_by_the_block_of_its_shape
     assert last.outside == pytest.approx(1.0, rel=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["krylov(tol=0.0, min_rounds=4)", "ssi", "faps(max_rounds=5)"])
 def test_under_masks_the_attack_knows_the_sum_and_no_more(algorithm):
     """Whoever holds which rows, the server sees the same: so no attack of any kind tells clients apart."""
@@ -231,6 +236,7 @@ def test_only_the_clients_named_are_attacked():
     assert {leak.client for leak in hidden.leaks} == {2}
 
 
+@pytest.mark.slow
 def test_long_runs_are_looked_at_ever_more_rarely_and_at_their_end():
     found = audit("ssi(oversample=0, tol=0.0, max_rounds=80, patience=100)", SHARDS, n_components=K, clients=[0])
     at = [leak.message for leak in found.leaks]
@@ -267,6 +273,7 @@ def test_the_command_refuses_missing_values_and_unknown_algorithms(tmp_path, cap
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_a_picture_needs_matplotlib_and_a_format(tmp_path, monkeypatch):
     found = audit("covariance", SHARDS, n_components=2)
     assert found.picture(tmp_path / "leak.png").read_bytes().startswith(b"\x89PNG")

@@ -209,6 +209,7 @@ def test_statistics_outlive_a_restart_and_are_the_owners_alone(tmp_path, monkeyp
     np.testing.assert_array_equal(mended["Y"], first["Y"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("masked", [False, True])
 def test_what_is_counted_of_a_node_is_read_off_the_statistics_too(masked, tmp_path, monkeypatch):
     """A restarted node with max_columns looks at no row beyond those of the fingerprint."""

@@ -83,6 +83,7 @@ def test_a_column_with_few_gaps_is_never_filled_by_others(gaps):
     )
 
 
+@pytest.mark.slow
 def test_masks_do_not_hide_it_and_the_rule_does():
     tables = [rows_with_gaps(1 if i == 2 else 0, seed=i) for i in range(4)]
 
@@ -134,6 +135,7 @@ def test_own_means_give_the_pca_of_rows_filled_so(mask, kind, center, scale, ans
     assert result.asked["missing"] == "own_mean"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("missing", ["mean", "own_mean"])
 def test_nodes_answer_as_a_simulation_does(missing):
     shards = gappy_shards()

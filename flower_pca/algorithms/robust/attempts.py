@@ -202,6 +202,9 @@ class Book:
 
     def _failure(self, verdict: Verdict) -> str:
         """Why no attempt is an answer."""
+        if not verdict.predicted and verdict.fits_few:
+            near = f"no low-rank part of rank up to {self.k} has more than {verdict.clean:.0%} of the entries near it"
+            return f"{near}: too many outliers, or columns in units so unlike that scale='std' has to divide them"
         if not verdict.predicted:
             why = f"more noise than {MOST_NOISE:g} of an entry, too many outliers, or too few entries for the rank"
             off = f"they are off by {verdict.error:.2g} of an ordinary entry"

@@ -143,6 +143,7 @@ class Verdict:
         rank: Of its low-rank part.
         error: What hidden entries are off by, over an ordinary entry.
         predicted: Whether it says of hidden entries what it says of others.
+        clean: The share of entries that lie near it, of those that are not hidden.
         structured: Whether dense noise leaves more in one direction than independent entries would.
         correlated: Whether it does so in several directions, by little: residuals that are correlated, not a component
             that is missing.
@@ -158,6 +159,7 @@ class Verdict:
     rank: int
     error: float
     predicted: bool = False
+    clean: float = 1.0
     structured: bool = False
     correlated: bool = False
     structure: float = 0.0
@@ -173,6 +175,11 @@ class Verdict:
     def is_determined(self) -> bool:
         """Whether clean entries determine every row and column."""
         return not self.columns and not self.rows
+
+    @property
+    def fits_few(self) -> bool:
+        """Whether it is near hidden entries of an ordinary size, but near few entries at all."""
+        return self.error <= MOST_NOISE and self.clean < _CLEAN
 
     @property
     def passes(self) -> bool:
@@ -294,6 +301,7 @@ def verdict(
         rank=attempt.p,
         error=error / problem.sigma,
         predicted=bool(predicted),
+        clean=share,
         structured=attempt.has_structure(problem),
         correlated=several,
         structure=attempt.left[0] if attempt.noise > 0.0 else 0.0,

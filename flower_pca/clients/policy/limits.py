@@ -239,7 +239,7 @@ def rows_for_memory(n: int, request: wire.Request) -> int:
         return 0
     hidden = request.stage == messages.STAGE or is_silent(request.stage) or request.frame.split is not None
     if hidden:
-        return 2 ** (n.bit_length() - 1)
+        return int(2 ** (n.bit_length() - 1))
     return n
 
 

@@ -265,7 +265,7 @@ def _chance(state: InfluenceState, rest: _Rest, i: int) -> float:
     difference is c sqrt(1 / n' - 1 / n).
     """
     assert state.rows is not None
-    left, image, trace = rest.without(i)
+    _, image, trace = rest.without(i)
     *_, ritz, _ = _turn(state.W, state.Z, image, trace)
     others = np.delete(np.arange(len(state.rows)), i)
     found = []

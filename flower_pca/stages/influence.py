@@ -212,9 +212,10 @@ def _without(state: InfluenceState) -> tuple[Array, list[Array]]:
         line[1:5] = angle, doubt, explained, trace / max(left - 1, 1)
         if doubt > _SURE:
             turns.append(turn)
-    lines[:, 8] = chances(state.rows, lines[:, 1])
+    if len(lines) > 1:
+        lines[:, 8] = chances(state.rows, lines[:, 1])
     for i, line in enumerate(lines):
-        if len(lines) > 2 and is_far(line[1], line[7], 0.0):
+        if len(lines) >= _FEWEST and is_far(line[1], line[7], 0.0):
             line[8] = _chance(state, rest, i)
     return lines, turns
 
@@ -264,7 +265,7 @@ def _chance(state: InfluenceState, rest: _Rest, i: int) -> float:
     difference is c sqrt(1 / n' - 1 / n).
     """
     assert state.rows is not None
-    left, image, trace = rest.without(i)
+    _, image, trace = rest.without(i)
     *_, ritz, _ = _turn(state.W, state.Z, image, trace)
     others = np.delete(np.arange(len(state.rows)), i)
     found = []

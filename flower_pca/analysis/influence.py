@@ -45,8 +45,8 @@ class Influence:
         column: The column in which it differs most from the others.
         times: How many times as far from their mean its values of it lie as theirs; infinite where theirs are all one.
         beyond: How many times the most that chance explains, for so few rows, it differs in that column.
-        chance: The angle up to which chance explains its turn, by how far the others of their sizes turn: the result,
-            or where it may be far off itself, what it would be without it.
+        chance: The angle up to which chance explains its turn, by how far the others of their sizes turn the result;
+            of one that may be far off, at most that by which they turn what is left without it.
     """
 
     client: int

@@ -215,8 +215,8 @@ def _without(state: InfluenceState) -> tuple[Array, list[Array]]:
     if len(lines) > 1:
         lines[:, 8] = chances(state.rows, lines[:, 1])
     for i, line in enumerate(lines):
-        if len(lines) >= _FEWEST and is_far(line[1], line[7], 0.0):
-            line[8] = _chance(state, rest, i)
+        if len(lines) > 2 and is_far(line[1], line[7], 0.0):
+            line[8] = min(line[8], _chance(state, rest, i))
     return lines, turns
 
 

@@ -325,3 +325,16 @@ def test_the_estimator_finds_all_components_of_words_that_there_are():
         FederatedPCA(2, levels="ward").fit(np.eye(4))
     with pytest.raises(DataError, match=r"must be among eye, icu, medicine, surgery\. Got 'burns'"):
         FederatedPCA(2, levels="ward,sex").fit(TABLES).transform(ROWS.assign(ward="burns"))
+
+
+def test_levels_that_only_capitals_and_spaces_tell_apart_are_pointed_out():
+    tables = {site: rows.copy() for site, rows in TABLES.items()}
+    first = next(iter(tables))
+    tables[first]["sex"] = tables[first]["sex"].replace({"f": "F "})
+    with pytest.warns(UserWarning, match=r"Levels of sex, F, f, differ in capitals, spaces or hyphens only\."):
+        result = simulate("krylov", tables, n_components=2, levels="ward,sex")
+    assert {"sex=F", "sex=f"} < set(result.feature_names_in_)
+    simulate("krylov", TABLES, n_components=2, levels="ward,sex")  # a warning is an error
+    simulate(
+        "krylov", tables, n_components=2, levels={"sex": ["F", "f", "m"]}, columns=["age", "weight", "sex"]
+    )  # as said

@@ -20,6 +20,7 @@ are has the rows of all others in "other", if it names that, and is refused by n
 from __future__ import annotations
 
 import re
+import warnings
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -119,6 +120,17 @@ def indicators(names: Iterable[str], column: str) -> list[str]:
     return [name for name in names if column_of(name) == column]
 
 
+def warn_of_alike(column: str, levels: Iterable[str]) -> None:
+    """Warn where only capitals, spaces or hyphens tell two levels of a column apart."""
+    spelt: dict[str, list[str]] = {}
+    for level in levels:
+        spelt.setdefault(re.sub(r"[\s_-]", "", level).casefold(), []).append(level)
+    alike = next((several for several in spelt.values() if len(several) > 1), None)
+    if alike:
+        words = f"Levels of {column}, {enumeration(alike)}, differ in capitals, spaces or hyphens only."
+        warnings.warn(f"{words} If they are one, write them alike, and run again.", UserWarning, stacklevel=3)
+
+
 def in_order(levels: Iterable[str]) -> tuple[str, ...]:
     """Levels in their own order, "other" after all that have a name."""
     return tuple(sorted(set(levels), key=lambda level: (level == OTHER, level)))
@@ -191,6 +203,8 @@ class ByLevels:
             if not there:
                 rule, remedy = "told by a site", "Ask the sites' operators to name it in their levels, or leave it out."
                 raise DataError(f"The levels of column {column}", must=rule, got="none", then=remedy)
+            if not some:
+                warn_of_alike(column, there)
             found.append((column, tuple(there)))
         return ByLevels(tuple(found))
 

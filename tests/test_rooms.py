@@ -3,10 +3,13 @@
 import ast
 import functools
 import re
+import subprocess
 import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
 
 PACKAGE = Path(__file__).parents[1] / "flower_pca"
 
@@ -139,6 +142,14 @@ def test_no_circle():
         for name in free:
             del left[name]
     assert sorted(left) == []
+
+
+@pytest.mark.slow
+def test_each_file_of_the_rooms_that_reach_to_the_doors_can_be_the_first_that_is_imported():
+    for name in MODULES:
+        if room(name) in THROUGH:
+            run = subprocess.run([sys.executable, "-c", f"import {name}"], capture_output=True, text=True, check=False)
+            assert run.returncode == 0, run.stderr
 
 
 def test_guests_come_to_the_rooms_that_need_them_only():

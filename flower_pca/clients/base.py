@@ -47,7 +47,6 @@ from flower_pca.rows.fixed import FixedData
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.stream import Stream
 from flower_pca.vertical import node
-from flower_pca.vertical.node import names_of, only_columns
 from flower_pca.vertical.stages import BOTH
 
 # stages; masks hide which one they carry
@@ -222,7 +221,7 @@ class PCAClient(NumPyClient):
         """What a server may know before a run: columns, the algorithms served, layout and version spoken."""
         data = self._rows()
         served = sorted(self._served & set(registry.TRACKERS if isinstance(data, Stream) else registry.ALGORITHMS))
-        if only_columns(self._rules):
+        if node.only_columns(self._rules):
             told = 0
         else:
             told = data.d or 0
@@ -338,7 +337,7 @@ class PCAClient(NumPyClient):
         if self._own_file is None or stage is None:
             return
         if own := answering.own_results(stage, messages.plain(after), data):
-            header = {"algorithm": request.algorithm, "run": request.run, **names_of(data)}
+            header = {"algorithm": request.algorithm, "run": request.run, **node.names_of(data)}
             with folders.lock(self._own_file):
                 place = folders.own_place(self._own_file, request.algorithm)
                 files.write(place, "own result", header, own, private=True)

@@ -24,6 +24,7 @@ Listed: TypeAlias = Mapping[str, type[Stage[Any]]]
 
 # a budget over more than so many rounds leaves nothing but noise
 _NOISY_ROUNDS: Final = 100
+_REACH: Final = "Give dp public ranges of the columns and leave scale out, or bound the raw rows."
 _LEAVE: Final = "Leave it out."
 _ONE: Final = "Leave one of them out."
 
@@ -273,7 +274,7 @@ def _check_budget(on: On) -> None:
         rule, remedy = "left out, as columns are counted in halves of their ranges", "Leave scale out."
         raise ConfigError("scale with ranges of dp", must=rule, got=repr(on["scale"]), then=remedy)
     if "scale" in on and dp.reach is None:
-        raise ConfigError("reach of dp with a scale", must="given", got="none", then="Bound the raw rows.")
+        raise ConfigError("reach of dp with a scale", must="given", got="none", then=_REACH)
     if mask is not None and mask.bound is not None:
         rule, remedy = "left out with dp", "It follows from the noise."
         raise ConfigError("bound of the masks", must=rule, got=mask.bound, then=remedy)

@@ -418,14 +418,21 @@ def _first_repeated(marks: Array) -> int:
 
 
 def _tells_rows_apart(site: Site) -> bool:
-    """Whether two rows of a site are hardly ever alike by accident, by how often each column's values come again."""
+    """Whether two rows of a site are hardly ever alike by accident, by how often each column's values come again.
+
+    Rows that are there twice are looked at once: they would make every value come again.
+    """
     measures = np.flatnonzero(site.different > _MANY)
     if len(measures) < 2:
         return False
-    again = 2.0 * np.log(max(site.n, 2))
+    _, once = np.unique(site.marks, return_index=True)
+    again = 2.0 * np.log(max(len(once), 2))
     for j in measures[:64]:
-        _, counts = np.unique(site.in_order[: site.seen[j], j], return_counts=True)
-        again += float(np.log(np.sum((counts / counts.sum()) ** 2)))
+        values = site.rows[once, j]
+        _, counts = np.unique(values[~np.isnan(values)], return_counts=True)
+        # of pairs of two rows, and one pair more, as none may have been alike yet
+        alike, pairs = np.sum(counts * (counts - 1.0)) / 2.0 + 1.0, counts.sum() * (counts.sum() - 1.0) / 2.0 + 1.0
+        again += float(np.log(alike / pairs))
     return bool(again < np.log(0.01))
 
 

@@ -398,3 +398,17 @@ def test_arrays_without_names_are_looked_at_while_they_are_few(monkeypatch):
     assert "holds -999" not in " ".join(simulate("krylov", parts, n_components=2).hints)
     named = [pd.DataFrame(X, columns=list("abcde")) for X in parts]
     assert "holds -999" in " ".join(simulate("krylov", named, n_components=2).hints)
+
+
+@pytest.mark.parametrize("twice", [True, False])
+def test_rows_twice_are_told_of_few_columns_and_not_where_values_come_again_by_themselves(twice):
+    """25 rows of three columns that hold hardly a value twice; and of three whose rows are often alike by accident."""
+    rng = np.random.default_rng(4)
+    sites = [rng.standard_normal((25, 3)).round(2) * [1.0, 9.0, 15.0] + [36.8, 60.0, 120.0] for _ in range(3)]
+    if twice:
+        sites[0] = np.vstack([sites[0], sites[0]])
+    else:
+        sites = [rng.integers(0, 12, (200, 3)).astype(float) for _ in range(3)]
+    said = [hint for hint in simulate("krylov", sites, n_components=2).hints if "there twice" in hint]
+    assert len(said) == twice
+    assert not twice or said[0].startswith("25 rows of client 0 are there twice: the first is row 25")

@@ -11,7 +11,7 @@ on to the rule.
 Synthetic problems are run on their leading columns. The paper's V is made of uniform numbers by Gram-Schmidt, so its
 first D columns are those of the problem with D columns, and a client's covariance there is that of the whole problem.
 The columns beyond have less than a hundredth of the first one's variance and are gone from a block after a few
-messages: on twice as many columns, counts lie within what draws and starts differ by (`leading`).
+messages: on twice as many columns, counts lie within what draws and starts differ by, or 5 % above (`leading`).
 """
 
 from __future__ import annotations

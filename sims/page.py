@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from sims import claims, lot
-from sims.catalogue import ITEMS, PAPERS, Item
+from sims.catalogue import ITEMS, PAPERS, SETS, Item
 from sims.common import record, report
 from sims.common.record import Record
 from sims.judged import JUDGED
@@ -140,10 +140,13 @@ def _summary() -> str:
     found = [item for item in runnable if record.read(str(item.program)) is not None]
     counted = Counter(agreement(item) for item in ITEMS)
     whole = sum(1 for item in runnable if len(marks(item)) == len(MARKS))
-    had = sum(1 for item in runnable if marked(item).startswith("all"))
+    had = [item for item in runnable if marked(item).startswith("all")]
+    left = sum(1 for item in had if item.size == SETS)
     words = "; ".join(f"{how}: {count}" for how, count in sorted(counted.items()))
-    first = f"{len(runnable)} items to run, {whole} of them with all four marks, {had} with all that can be had here,"
-    first = f"{first} {len(found)} recorded."
+    first = (
+        f"{len(runnable)} items to run, {whole} of them with all four marks, {len(had)} with all that can be had here,"
+    )
+    first = f"{first} of which {left} leave out a set that takes hours (mnist); {len(found)} recorded."
     return f"{first} {words[:1].upper()}{words[1:]}.\n"
 
 

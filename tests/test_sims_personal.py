@@ -53,6 +53,13 @@ def test_planes_axes_and_errors_are_what_they_say() -> None:
     np.testing.assert_allclose(problems.error(split, U, V), (np.linalg.norm(P - Q) ** 2, np.mean(own)), atol=1e-12)
 
 
+def test_too_many_own_components_fill_the_span_of_rows_and_leave_theta_at_nothing() -> None:
+    assert abs(tables.own_rank(0, "random", 0)[0] - 0.9) <= 1e-9
+    theta, _, rebuilt = tables.own_rank(1, "random", 0)
+    assert abs(theta) <= 1e-9
+    assert rebuilt <= 1e-20
+
+
 def test_robust_pca_takes_low_rank_and_sparse_apart() -> None:
     rng = np.random.default_rng(2)
     L = rng.standard_normal((60, 3)) @ rng.standard_normal((3, 50))

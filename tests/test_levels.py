@@ -335,6 +335,20 @@ def test_levels_that_only_capitals_and_spaces_tell_apart_are_pointed_out():
         result = simulate("krylov", tables, n_components=2, levels="ward,sex")
     assert {"sex=F", "sex=f"} < set(result.feature_names_in_)
     simulate("krylov", TABLES, n_components=2, levels="ward,sex")  # a warning is an error
-    simulate(
-        "krylov", tables, n_components=2, levels={"sex": ["F", "f", "m"]}, columns=["age", "weight", "sex"]
-    )  # as said
+    listed = {"sex": ["F", "f", "m"]}  # as said
+    simulate("krylov", tables, n_components=2, levels=listed, columns=["age", "weight", "sex"])
+
+
+@pytest.mark.parametrize(
+    ("found", "pair"),
+    [(["Type-A", "type a", "type_b"], "Type-A, type a"), (["covid 19", "COVID-19"], "COVID-19, covid 19")],
+)
+def test_spaces_and_hyphens_in_words_tell_no_levels_apart(found, pair):
+    with pytest.warns(UserWarning, match=f"Levels of code, {pair}, differ"):
+        levels.ByLevels((("code", None),)).union([{"code": found}])
+
+
+@pytest.mark.parametrize("found", [["-1", "1"], ["Rh", "Rh-", "Rh+"], ["1-2", "12", "1 2"], ["-", "_"]])
+def test_a_minus_and_what_parts_numbers_tell_levels_apart(found):
+    made = levels.ByLevels((("code", None),)).union([{"code": found}]).made  # a warning is an error
+    assert len(made) == len(found)

@@ -41,6 +41,8 @@ Levels: TypeAlias = tuple[
 
 OTHER: Final = "other"
 SIGN: Final = "="
+# what two spellings of a level may differ by: not the minus of -1 or of Rh-, nor the hyphen of 1-2
+_BETWEEN: Final = re.compile(r"(?<=[^\W\d_])[\s_-]+(?=\w)|(?<=\w)[\s_-]+(?=[^\W\d_])")
 _NUMBER: Final = re.compile(r"[-+\d.,'eE\s]+")  # in whatever dialect
 # what stands where a value is missing, as it is printed
 _GAPS: Final = ("", "<NA>", "nan", "NaT", "None")
@@ -124,7 +126,7 @@ def warn_of_alike(column: str, levels: Iterable[str]) -> None:
     """Warn where only capitals, spaces or hyphens tell two levels of a column apart."""
     spelt: dict[str, list[str]] = {}
     for level in levels:
-        spelt.setdefault(re.sub(r"[\s_-]", "", level).casefold(), []).append(level)
+        spelt.setdefault(_BETWEEN.sub("", level).casefold(), []).append(level)
     alike = next((several for several in spelt.values() if len(several) > 1), None)
     if alike:
         words = f"Levels of {column}, {enumeration(alike)}, differ in capitals, spaces or hyphens only."

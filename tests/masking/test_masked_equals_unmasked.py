@@ -88,14 +88,14 @@ for name in ("consensus_rpca", "exact_per_pca", "exact_per_pca(weights='samples'
         rows = [X * (size if i == 1 else 1.0) for i, X in enumerate(FIVE)]
         CASES[f"{name}, one client {size:g} times as large"] = Case(make(name, max_rounds=8), rows, own=False)
 
-# To the end, and of every way to begin, to weigh and to find a rank some rounds.
+# To the end: every way to begin, to weigh and to find a rank.
 CASES |= {
     "robust": Case("consensus_rpca(gamma=0.7)", LOW, 5, ends=True),
     "a rank to be found": Case("consensus_rpca(gamma=0.7)", LOW, 8, ends=True),
-    "sigma is given": Case("consensus_rpca(gamma=0.7, sigma=2.0, max_rounds=8)", LOW, 5),
+    "sigma is given": Case("consensus_rpca(gamma=0.7, sigma=2.0)", LOW, 5, ends=True),
     "triple": Case("triple_pca(local_components=2)", LOW, 2, ends=True),
     "personal": Case("exact_per_pca(local_components=2)", ends=True),
-    "personal, by rows": Case("exact_per_pca(local_components=2, weights='samples', max_rounds=8)"),
+    "personal, by rows": Case("exact_per_pca(local_components=2, weights='samples')", ends=True),
     "personal, given": Case(ExactPerPCA(local_components=2, given=np.eye(8)[:, :2]), ends=True),
 }
 

@@ -57,7 +57,7 @@ def test_columns_of_very_different_size_are_hinted_at():
 
 QUIET = {
     "rows of one unit": (three_parts(ROWS), {}),
-    "iris": (three_parts(load_iris().data[np.argsort(IDS[:150])].repeat(2, axis=0)), {}),
+    "iris": (np.array_split(load_iris().data[np.argsort(IDS[:150])], 3), {}),
     "digits, with columns that hardly vary": (np.array_split(load_digits().data, 3), {}),
     "unlike clients": (mixed(0).shards, {}),
     "a single column": ([ROWS[:, :1]], {"n_components": 1}),

@@ -22,7 +22,7 @@ from flower_pca.core.stage import Arrays, Broadcast, Failure, Reply, Sum
 from flower_pca.hosting import messages as hosted
 from flower_pca.stages.opening import SAID, Opening, block_of
 from flower_pca.strategies.exchange import exchange, log
-from flower_pca.strategies.nodes import Nodes, kind_of
+from flower_pca.strategies.nodes import EXPIRED, Nodes, Patience, kind_of
 from flower_pca.strategies.waits import SUMMED
 from flower_pca.wire.records import Content
 
@@ -40,12 +40,23 @@ class Hosts(Nodes):
     _homes: dict[int, int] = field(default_factory=dict)  # the node of each client
     # of a node's rows in the opening, all or one by one
     _said: dict[int, list[Arrays]] = field(default_factory=dict)
+    # nodes that have not said which clients they host, and why
+    _unknown: dict[int, str] = field(default_factory=dict)
+    _silent: set[int] = field(default_factory=set)  # those of them that are not asked again
+    _meetings: Patience = field(default_factory=Patience)
 
     def reachable(self, *, within: float) -> dict[int, str]:
         """The clients that can be reached, and when their nodes were started."""
         nodes = super().reachable(within=within)
-        self._meet([node for node in nodes if node not in self._hosts], nodes)
+        self._silent -= self._meetings.back(nodes)
+        self._meet([node for node in nodes if node not in self._hosts and node not in self._silent], nodes)
         return {client: since for node, since in nodes.items() for client in self._hosts.get(node, ())}
+
+    @property
+    def hints(self) -> tuple[str, ...]:
+        return tuple(
+            f"Node {node}, whose clients nobody knows, was left out: {why}" for node, why in self._unknown.items()
+        )
 
     def carriers(self, message: Broadcast) -> list[int]:
         """The nodes of the clients that a message is for, in the order of these."""
@@ -150,13 +161,15 @@ class Hosts(Nodes):
         asked = exchange(self.grid, nodes, query, timeout=ttl)
         for node, reply in asked:
             if isinstance(reply, str) or reply.has_error():
-                continue  # it is asked again when nodes are looked for the next time
+                self._miss(node, reply)
+                continue
             try:
                 clients = hosted.read_properties(reply.content)
             except ProtocolError as error:
                 log(WARNING, "\tnode %s was left out: %s", node, error)
-                self._hosts[node] = ()
+                self._hosts[node], self._unknown[node] = (), str(error)
                 continue
+            self._unknown.pop(node, None)
             if not clients:
                 rule = f"one that hosts clients where hosted={self.waits.hosted!r}"
                 got, remedy = f"node {node}, which is a client itself", "Leave hosted, or shards-per-node, out."
@@ -164,6 +177,17 @@ class Hosts(Nodes):
             for client in clients:
                 self._claim(client, node, connected)
             self._hosts[node] = clients
+
+    def _miss(self, node: int, reply: Message | str) -> None:
+        """A node has not said which clients it hosts. It is asked again, but if it was silent twice: that is waited for."""
+        if isinstance(reply, str):
+            why, waited = reply, True
+        else:
+            why, waited = f"error {reply.error.code}", reply.error.code in EXPIRED
+        self._unknown[node] = why
+        if waited and self._meetings.fail(node, silent=True, counts=False):
+            self._silent.add(node)
+            log(WARNING, "\tnode %s was left out: %s", node, why)
 
     def _claim(self, client: int, node: int, connected: Mapping[int, str]) -> None:
         """Take a client for one of this node's. Of two nodes that claim it, nobody knows which one is right."""

@@ -146,10 +146,12 @@ class Influence(Stage[InfluenceState]):
             images = np.concatenate([state.images, newest], axis=2)
         state = replace(state, messages=state.messages + 1, clients=clients, images=images)
         state = replace(state, rows=rows, sums=sums, squares=squares)
-        found, turns = _without(state)
+        rest = _Rest.of(state)
+        found, turns = _without(state, rest)
         block = _onward(state, turns)
         if state.messages == MESSAGES or not block.shape[1]:
-            return replace(state, found=found, done=True)
+            # of many eigenproblems, so only once
+            return replace(state, found=_by_others(state, rest, found), done=True)
         return replace(state, found=found, W=np.hstack([state.W, block]), newest=block.shape[1])
 
     def status(self, state: InfluenceState) -> Status | None:
@@ -197,10 +199,9 @@ def _judge(status: Status | None, state: InfluenceState) -> Status | None:
     return replace(status, words=f"{status.words}; {words}, more than its rows and chance explain: see influence")
 
 
-def _without(state: InfluenceState) -> tuple[Array, list[Array]]:
+def _without(state: InfluenceState, rest: _Rest) -> tuple[Array, list[Array]]:
     """Of each client a line of `COLUMNS`; and where its Ritz vectors would still turn to, if that is not sure."""
     assert state.rows is not None
-    rest = _Rest.of(state)
     lines, turns = np.full((len(state.rows), len(COLUMNS)), np.nan), []
     lines[:, 5:8] = _oddest(state)
     for i, line in enumerate(lines):
@@ -214,10 +215,16 @@ def _without(state: InfluenceState) -> tuple[Array, list[Array]]:
             turns.append(turn)
     if len(lines) > 1:
         lines[:, 8] = chances(state.rows, lines[:, 1])
+    return lines, turns
+
+
+def _by_others(state: InfluenceState, rest: _Rest, lines: Array) -> Array:
+    """The lines with what chance explains of clients that may be far off, reckoned by what is left without them too."""
+    lines = lines.copy()
     for i, line in enumerate(lines):
         if len(lines) > 2 and is_far(line[1], line[7], 0.0):
             line[8] = min(line[8], _chance(state, rest, i))
-    return lines, turns
+    return lines
 
 
 @dataclass(frozen=True)

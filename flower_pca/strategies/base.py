@@ -186,7 +186,7 @@ class FlowerStrategy(Strategy, Generic[R]):
         result = replace(result, site_names=nodes.site_names)
         if isinstance(result, PCAResult):
             units: list[str] = _other_units(nodes.run.standing.model, nodes.site_names)
-            result = replace(result, hints=(*result.hints, *units))
+            result = replace(result, hints=(*result.hints, *units, *nodes.hints))
             result = saved.with_keys(result, nodes.lasting_keys).with_names(nodes.lasting_keys)
         log(INFO, "%s", result.status)
         for line in result.table().splitlines():

@@ -94,7 +94,7 @@ class Patience:
 
 _POLL: Final = 0.2  # seconds between two looks for nodes
 # Flower's codes of errors where no answer will come, for want of a node
-_EXPIRED, _GONE, _CRASHED = (3, 4), 5, 8
+EXPIRED, _GONE, _CRASHED = (3, 4), 5, 8
 _MUTE: Final = "it has answered no message of this run, and its own log says whether its processes begin"
 _UNKNOWN: Final = 2**63  # a node's key before its first answer: after all partition ids
 
@@ -167,6 +167,11 @@ class Nodes:
             raise NotEnoughNodes("The SuperLink", must="one that says which nodes are connected", got=got, then=remedy)
         self._called = {node.node_id: node.name for node in nodes if node.name}
         return {node.node_id: node.last_activated_at for node in nodes}
+
+    @property
+    def hints(self) -> tuple[str, ...]:
+        """What readers of the result should know of nodes that are in no message of it."""
+        return ()
 
     def carriers(self, message: Broadcast) -> list[int]:
         """The nodes to ask for the answers to a message, in the order of these."""
@@ -346,7 +351,7 @@ class Nodes:
         """Flower's error in place of an answer. Some mean that nobody is there to answer: that is silence."""
         if error.code == _CRASHED:
             return self._fail(node, "the process of its ClientApp has died: it may lack memory", silent=True)
-        if error.code in _EXPIRED:
+        if error.code in EXPIRED:
             waited = f"no answer within {self.waits.round_timeout:g} s"
             why = self._silence(node, waited, "the process of its ClientApp may have died")
             return self._fail(node, why, silent=True)

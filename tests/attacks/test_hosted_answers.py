@@ -151,8 +151,31 @@ def test_clients_are_numbers_each_once(clients, lines):
             content[PROPERTIES] = ConfigRecord({**content[PROPERTIES], "clients": clients})
         return content
 
-    assert found_with_change(change, "stacked").n_samples_ == OTHERS
+    result = found_with_change(change, "stacked")
+    assert result.n_samples_ == OTHERS
     assert any("was left out: " in line and "Check the node." in line for line in lines)
+    assert "whose clients nobody knows, was left out: " in " ".join(result.hints)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("hosted", ["stacked", "summed"])
+def test_a_node_that_never_says_which_clients_it_hosts_is_waited_for_twice(hosted):
+    grid, asked = hosts_of(SHARDS, each=2), 0
+    bad = grid.node(0)
+
+    def lose(message, reply):
+        nonlocal asked
+        if message.metadata.dst_node_id != bad:
+            return reply
+        asked += 1
+        return None
+
+    grid.tamper = lose
+    result = PCAStrategy("ssi", n_components=2, min_nodes=2, hosted=hosted, round_timeout=0.5).fit(grid)
+    assert result.n_samples_ == OTHERS
+    assert len(result.history) > 2
+    assert asked == 2
+    assert f"Node {bad}, whose clients nobody knows, was left out: " in " ".join(result.hints)
 
 
 def test_names_of_sites_steer_no_terminal(lines):

@@ -54,6 +54,7 @@ class Hosts(Nodes):
 
     @property
     def hints(self) -> tuple[str, ...]:
+        """What readers of the result should know of nodes that are in no message of it."""
         return tuple(
             f"Node {node}, whose clients nobody knows, was left out: {why}" for node, why in self._unknown.items()
         )
@@ -179,7 +180,7 @@ class Hosts(Nodes):
             self._hosts[node] = clients
 
     def _miss(self, node: int, reply: Message | str) -> None:
-        """A node has not said which clients it hosts. It is asked again, but if it was silent twice: that is waited for."""
+        """A node has not said which clients it hosts: it is asked again, but not after two silences, which take time."""
         if isinstance(reply, str):
             why, waited = reply, True
         else:

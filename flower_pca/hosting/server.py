@@ -180,7 +180,7 @@ class Hosts(Nodes):
             self._hosts[node] = clients
 
     def _miss(self, node: int, reply: Message | str) -> None:
-        """A node has not said which clients it hosts: it is asked again, but not after two silences, which take time."""
+        """A node has not said which clients it hosts: it is asked again, but not after two silences."""
         if isinstance(reply, str):
             why, waited = reply, True
         else:

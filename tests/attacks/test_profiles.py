@@ -72,8 +72,8 @@ def noise_known():
 class Foe:
     """A server of nodes that run one profile."""
 
-    def __init__(self, profile, folder):
-        self.profile, self.folder, self.count = profile, folder, 0
+    def __init__(self, profile, folder, **beside):
+        self.profile, self.folder, self.count, self.beside = profile, folder, 0, beside
 
     def page(self):
         keys = {"trusted_keys": "/k"} if self.profile == "masked" else {}
@@ -85,7 +85,8 @@ class Foe:
         place = self.folder / str(self.count)
         if self.profile == "masked":
             return signed(place, shards, profile=self.profile)
-        return [Node(i, rows, profile=self.profile, memory_dir=place) for i, rows in enumerate(shards)]
+        own = {"profile": self.profile, "memory_dir": place, **self.beside}
+        return [Node(i, rows, **own) for i, rows in enumerate(shards)]
 
     def product(self, nodes, Z=ALL, frame=None, std=STD):
         """What these nodes tell of C Z in a new run, as much of it as the profile lets through."""
@@ -232,6 +233,10 @@ def no_names(foe):
     assert not [name for name in (*NAMES, "Ward Seven") if name in "".join(said)]
     right, wrong = (words_of(foe, nodes, Frame(names=(name,))) for name in ("viral load", "no such one"))
     assert right.replace("viral load", "no such one") == wrong != "answered"
+
+
+def no_names_where_they_are_not_shared(foe):
+    no_names(Foe(foe.profile, foe.folder, share_names=False))
 
 
 def words_of(foe, nodes, frame):
@@ -428,7 +433,7 @@ CLAIMS = {
     "No noise: runs with dp": (no_noise,),
     "Under masks all of that noise": (all_noise_by_this_node_alone,),
     "Nothing at all where it has missing": (nothing_by_missing_values,),
-    "What its columns are called": (),  # says what is told
+    "What its columns are called": (no_names_where_they_are_not_shared,),
     "How many columns it has, and a digest": (no_names,),
     "Nothing of single people": (nothing_of_single_people_by_columns,),
     "Nothing while it has fewer than 20": (nothing_of_fewer_rows,),

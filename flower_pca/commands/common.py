@@ -125,12 +125,6 @@ def argument_of_output(added: argparse.ArgumentParser) -> None:
     added.add_argument("--out", type=Path, default=Path("flower-pca-out"), metavar="DIR", help=text)
 
 
-def settings(given: argparse.Namespace) -> dict[str, Any]:
-    """What both `simulate` and `compare` take."""
-    names = ("center", "scale", "missing", "seed", "tol", "max_rounds")
-    return {"n_components": given.components, **{name: getattr(given, name) for name in names}}
-
-
 def enough(mask: object, clients: int) -> None:
     """Require two clients at least, if there are masks."""
     if mask is not None and clients < 2:

@@ -358,8 +358,8 @@ def _measured_mean(result: Any, dp: DP | None) -> Array:
 
 
 def _components(numbers: list[int]) -> str:
-    plural = "s" * (len(numbers) > 1)
-    return f"Component{plural} {labels.series([str(j) for j in numbers])}"
+    word = labels.noun(len(numbers), "Component")
+    return f"{word} {labels.series([str(j) for j in numbers])}"
 
 
 def _number(ratio: float) -> str:

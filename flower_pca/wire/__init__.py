@@ -15,13 +15,12 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 from flwr.app import MetricRecord, RecordDict
 
-from flower_pca import registry
 from flower_pca.base.errors import ProtocolError, harmless
 from flower_pca.base.linalg import Array
 from flower_pca.core.kinds import Message
 from flower_pca.core.layer import flat, split
 from flower_pca.core.stage import Arrays, Broadcast
-from flower_pca.layers import EXPONENTS, PARTIES, WIRE
+from flower_pca.layers import EXPONENTS, NAMED, PARTIES, WIRE
 from flower_pca.names.columns import COLUMNS, LONGEST, Heading, read_names
 from flower_pca.rows.frame import Frame
 from flower_pca.vertical.split import NAME as SPLIT
@@ -165,7 +164,7 @@ def read_request(parameters: Sequence[Array], config: Mapping[str, Any]) -> Requ
     frame = Frame(parts.get("mean"), parts.get("scale"), parts.get("fill"), own=own, names=names, split=columns)
     layers: dict[str, Arrays] = {}
     if "." in "".join(arrays):  # as in the names of layers' arrays alone
-        arrays, layers = split(arrays, [name for name in registry.LAYERS if name != PARTIES])
+        arrays, layers = split(arrays, NAMED)
         # refused now, before anything is done for an answer that could not be sent
         _bits(layers)
     if columns is not None:

@@ -438,7 +438,7 @@ def unpack(kind: Any, value: Any, arrays: dict[str, Array]) -> Any:
         hints = typing.get_type_hints(kind)
         names = (f.name for f in fields(kind) if APART not in f.metadata)
         return kind(**{field: unpack(hints[field], value[field], arrays) for field in names})
-    if origin is np.ndarray:
+    if np.ndarray in (kind, origin):
         return arrays[value]
     if origin is tuple:
         kinds = list(arguments)

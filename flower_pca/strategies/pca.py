@@ -51,7 +51,7 @@ class Standardize(FlowerStrategy[Scaling]):
         self._mask, self._columns = keywords.get("mask", False), keywords.get("columns")
         self._missing = keywords.get("missing", "error")
         super().__init__(Waits.of(keywords), keywords.get("checkpoint"))
-        self._new_run()  # which checks what is asked
+        self._check_run()
         if self._waits.hosted == SUMMED and self._mask:
             compatible.check_options({"hosted": SUMMED, "mask": self._mask})
 
@@ -148,7 +148,7 @@ class PCAStrategy(FlowerStrategy[PCAResult]):
             self._start = None
         else:
             self._start = starts.components_of(start)
-        self._new_run()  # which checks what to start from
+        self._check_run()
         if waits.hosted == SUMMED:
             assembly.check(question, hosted=waits.hosted)
 

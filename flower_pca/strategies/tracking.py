@@ -73,7 +73,7 @@ class TrackingStrategy(FlowerStrategy[TrackingResult]):
         least = waits.min_nodes
         # what is left are settings of tracking alone
         self._steps = partial(assembly.tracking, self._tracker, min_clients=least, **keywords)  # type: ignore[misc]
-        self._new_run()  # which checks what is asked
+        self._check_run()
         if self._waits.hosted == SUMMED:
             compatible.check(self._tracker, {"hosted": SUMMED}, registry.TRACKERS)
 

@@ -52,7 +52,8 @@ class Attack:
     """
 
     def __init__(self, d: int) -> None:
-        self._blocks, self._answers = np.empty((0, d)), np.empty((0, d))
+        self._blocks = np.empty((0, d))
+        self._answers = np.empty((0, d))
         self.size = 0  # columns asked
 
     def learn(self, Z: Array, Y: Array) -> None:
@@ -193,7 +194,8 @@ class View:
         """Eigenvectors come with their eigenvalues, sent or not: v'(C B) = lambda v'B, and the opening has told C B."""
         assert self.opening is not None
         V = up[name]
-        ours, theirs = V.T @ self.opening.Z, V.T @ self.opening.Y
+        ours = V.T @ self.opening.Z
+        theirs = V.T @ self.opening.Y
         size = np.sum(ours**2, axis=1)
         return Pair(V, V * (np.sum(ours * theirs, axis=1) / np.where(size > 0.0, size, 1.0)), exact=True)
 

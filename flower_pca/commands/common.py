@@ -375,7 +375,8 @@ def _spec(data: str, setting: str) -> str:
     if data.endswith(")"):
         spec, added = data[:-1], re.fullmatch(_BESIDE, setting)
         if added and (there := re.search(_BESIDE, spec)):
-            spec, setting = spec.replace(there[0], ""), f"beside=[{there[1]}, {added[1]}]"
+            spec = spec.replace(there[0], "")
+            setting = f"beside=[{there[1]}, {added[1]}]"
         return f"{spec}, {setting})"
     path = Path(data)
     if path.expanduser().is_dir():

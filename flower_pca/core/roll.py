@@ -219,7 +219,8 @@ class Roll:
         `counted`: a member that was away has counted by its last answer.
         """
         now = frozenset(here)
-        joined, gone = now - self.unfit - self.members, self.members - now
+        joined = now - self.unfit - self.members
+        gone = self.members - now
         missed = self.fraction == 1.0 and not counted
         return bool(joined) or (not self.whole and (bool(gone) or missed))
 

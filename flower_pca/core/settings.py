@@ -331,7 +331,8 @@ def _total_noise(result: Any, deviation: float) -> float:
     ranged = dp is not None and bool(dp.known)
     scaled = result.scale_ is not None and not ranged
     sums = result.centered or scaled
-    reach, d = (None if dp is None else dp.reach) or spent.clip, result.n_features_in_
+    reach = (None if dp is None else dp.reach) or spent.clip
+    d = result.n_features_in_
     # on a number of the moments, times reach squared
     unit = deviation * np.sqrt(3.0 if sums else 2.0)
     if scaled:

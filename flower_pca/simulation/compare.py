@@ -148,7 +148,8 @@ class _Angles:
 
     def course(self, result: PCAResult, algorithm: str) -> Course:
         """How the algorithm of this spec fared, once the run has ended."""
-        angle, angles = _angle(result.components_.T, self._truth), tuple(self._found.values())
+        angle = _angle(result.components_.T, self._truth)
+        angles = tuple(self._found.values())
         return Course(algorithm=algorithm, result=result, angle=angle, angles=angles, messages=tuple(self._found))
 
 

@@ -179,7 +179,8 @@ def _foresee(question: Question, clients: Sequence[LocalData]) -> None:
 
 def _words(question: Question, clients: Sequence[LocalData]) -> str:
     """What is run, for the log."""
-    rows, columns = labels.count(sum(client.n for client in clients), "row"), labels.count(clients[0].d, "column")
+    rows = labels.count(sum(client.n for client in clients), "row")
+    columns = labels.count(clients[0].d, "column")
     return f"{question.algorithm.spec} of {rows} x {columns} at {labels.count(len(clients), 'client')}"
 
 

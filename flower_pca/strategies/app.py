@@ -97,7 +97,8 @@ def _tracking(settings: dict[str, Any], context: Context, on_step: Callable[[Ste
             remedy = "A tracker has no such setting: leave it out."
             raise ConfigError(f"{key} with a tracker", must=f"{plain[name].default}", got=repr(value), then=remedy)
     given = {name: value for name, value in settings.items() if name in names}
-    steps, interval = int(config.get("steps", 0)), float(config.get("interval", 0.0))
+    steps = int(config.get("steps", 0))
+    interval = float(config.get("interval", 0.0))
     return TrackingStrategy(settings["algorithm"], **given, steps=steps or None, interval=interval, on_step=on_step)
 
 

@@ -171,7 +171,8 @@ def read_request(parameters: Sequence[Array], config: Mapping[str, Any]) -> Requ
         layers[PARTIES] = {}
     algorithm, stage = word_of("A message", config, "algorithm"), word_of("A message", config, "stage")
     run, number = value_of("A message", config, "run", str), value_of("A message", config, "number", int)
-    asks, instead = bool(config.get(_ASKS, False)), str(config.get(_ALTERNATIVE, ""))
+    asks = bool(config.get(_ASKS, False))
+    instead = str(config.get(_ALTERNATIVE, ""))
     return Request(algorithm, stage, run, number, Message(arrays), frame, layers, asks, instead)
 
 
@@ -298,7 +299,8 @@ def read_reply(content: RecordDict, kind: str) -> Answer:
     """A client's answer in the records of its reply."""
     res = _result(kind)
     if f"{res}.metrics" not in content.config_records or f"{res}.num_examples" not in content.metric_records:
-        rule, got = f"made of {res}.metrics and {res}.num_examples", ", ".join(sorted(content)) or "nothing"
+        rule = f"made of {res}.metrics and {res}.num_examples"
+        got = ", ".join(sorted(content)) or "nothing"
         raise ProtocolError(_ANSWER, must=rule, got=got, then="Serve it with a client of flower_pca.")
     examples = value_of(_ANSWER, content.metric_records[f"{res}.num_examples"], "num_examples", int)
     metrics = content.config_records[f"{res}.metrics"]
@@ -311,13 +313,15 @@ def read_answer(
     """A client's answer in what its fit or evaluate has returned."""
     # of a refusal too: it may be why
     check_spoken(_ANSWER, metrics, "another client", newest=VERSION)
-    number, key = value_of(_ANSWER, metrics, "number", int), value_of(_ANSWER, metrics, "key", int)
+    number = value_of(_ANSWER, metrics, "number", int)
+    key = value_of(_ANSWER, metrics, "key", int)
     if SITE in metrics:
         site = harmless(value_of(_ANSWER, metrics, SITE, str))[:LONGEST]
     else:
         site = ""
     if "refusal" in metrics:
-        why, lasting = harmless(value_of(_ANSWER, metrics, "refusal", str)), bool(metrics.get(_LASTING, True))
+        why = harmless(value_of(_ANSWER, metrics, "refusal", str))
+        lasting = bool(metrics.get(_LASTING, True))
         return Answer(number, key, {}, num_examples, why, lasting, site=site)
     if kind == EVALUATE:
         names = value_of(_ANSWER, metrics, "names", str).split(",")
@@ -329,7 +333,8 @@ def read_answer(
         declines = harmless(value_of(_ANSWER, metrics, DECLINES, str))
     else:
         declines = ""
-    recalls, keeps = bool(metrics.get(_RECALLS, False)), bool(metrics.get(_KEEPS, False))
+    recalls = bool(metrics.get(_RECALLS, False))
+    keeps = bool(metrics.get(_KEEPS, False))
     heading = Heading.of(metrics)
     return Answer(
         number, key, arrays, num_examples, heading=heading, site=site, declines=declines, recalls=recalls, keeps=keeps

@@ -177,12 +177,12 @@ class View:
                     return read(self, sent, up, name, part)
         return _alike(sent, up)
 
-    def centred(self, sent: Arrays, up: Arrays, name: str, part: Part) -> Pair:
+    def read_opening(self, sent: Arrays, up: Arrays, name: str, part: Part) -> Pair:
         """The answer to an opening, on which later ones are built."""
         self.opening = open_answer(block_of(sent, self.d), up, self.frame)
         return self.opening
 
-    def product(self, sent: Arrays, up: Arrays, name: str, part: Part) -> Pair:
+    def read_product(self, sent: Arrays, up: Arrays, name: str, part: Part) -> Pair:
         """A product with a block of the message, or with one that the client has chosen, and sends beside it."""
         if part.of in up:
             block = up[part.of]
@@ -190,7 +190,7 @@ class View:
             block = part.block(sent)
         return Pair(block, up[name], exact=True)
 
-    def eigenpairs(self, sent: Arrays, up: Arrays, name: str, part: Part) -> Pair:
+    def read_eigenvectors(self, sent: Arrays, up: Arrays, name: str, part: Part) -> Pair:
         """Eigenvectors come with their eigenvalues, sent or not: v'(C B) = lambda v'B, and the opening has told C B."""
         assert self.opening is not None
         V = up[name]
@@ -203,13 +203,13 @@ class View:
         """R of X block = Q R, which tells nothing of C that a later answer does not."""
         self.factor = up[name]
 
-    def lifted(self, sent: Arrays, up: Arrays, name: str, part: Part) -> Pair:
+    def read_lifted(self, sent: Arrays, up: Arrays, name: str, part: Part) -> Pair:
         """B = X'Q part and X block = Q R, so that C block = B part^-1 R."""
         assert self.factor is not None
         Y = up[name] @ np.linalg.lstsq(sent["part"], self.factor, rcond=None)[0]
         return Pair(sent["block"], Y, exact=True)
 
-    def whole(self, sent: Arrays, up: Arrays, name: str, part: Part) -> Pair:
+    def read_whole(self, sent: Arrays, up: Arrays, name: str, part: Part) -> Pair:
         """C itself."""
         C = unpack(up[name])
         return Pair(np.eye(len(C)), C, exact=True)
@@ -217,12 +217,12 @@ class View:
 
 # Of an answer with several of them the first counts: the opening also sends what later answers are read by.
 _READERS: Final[dict[Reading, Callable[[View, Arrays, Arrays, str, Part], Pair | None]]] = {
-    Reading.CENTRED: View.centred,
-    Reading.PRODUCT: View.product,
-    Reading.EIGENVECTORS: View.eigenpairs,
+    Reading.CENTRED: View.read_opening,
+    Reading.PRODUCT: View.read_product,
+    Reading.EIGENVECTORS: View.read_eigenvectors,
     Reading.FACTOR: View.keep_factor,
-    Reading.LIFTED: View.lifted,
-    Reading.WHOLE: View.whole,
+    Reading.LIFTED: View.read_lifted,
+    Reading.WHOLE: View.read_whole,
 }
 
 

@@ -44,8 +44,8 @@ SIGN: Final = "="
 # what two spellings of a level may differ by: not the minus of -1 or of Rh-, nor the hyphen of 1-2
 _BETWEEN: Final = re.compile(r"(?<=[^\W\d_])[\s_-]+(?=\w)|(?<=\w)[\s_-]+(?=[^\W\d_])")
 _NUMBER: Final = re.compile(r"[-+\d.,'eE\s]+")  # in whatever dialect
-# what stands where a value is missing, as it is printed
-_GAPS: Final = ("", "<NA>", "nan", "NaT", "None")
+# what stands where a value is missing, as Python prints it, and as R, Excel and databases write it
+_GAPS: Final = ("", "<NA>", "nan", "NaT", "None", "NA", "N/A", "n/a", "#N/A", "NaN", "NULL", "null")
 _EXAMPLE: Final = "Write levels=['ward'], or levels={'ward': ['surgery', 'medicine']}."
 
 
@@ -340,7 +340,8 @@ def _of_coded(rows: SiteRows, column: str, names: list[str], who: str) -> dict[s
     Where a value is missing, it is missing in all indicators.
     """
     there = indicators(rows.names or (), column)
-    left, rest = [name for name in there if name not in names], indicator(column, OTHER)
+    left = [name for name in there if name not in names]
+    rest = indicator(column, OTHER)
     if left and rest not in names:
         got = enumeration(map(repr, map(level_of, left)))
         raise _unknown(f"column {column} of {who}", list(map(level_of, names)), got)

@@ -94,7 +94,8 @@ def answer(Z: Array, data: LocalData, memory: Arrays, *, steps: int, tol: float,
 
     # a newcomer, or a node that has lost its memory
     if memory.get("X", Z[:, :0]).shape != Z.shape:
-        CZ, width = product(Z), min(_OUTSIDE, len(Z) - Z.shape[1])
+        CZ = product(Z)
+        width = min(_OUTSIDE, len(Z) - Z.shape[1])
         if width:
             v = linalg.random_basis(len(Z), width, seed=0)
         else:
@@ -129,7 +130,8 @@ def next_guard(guard: float, sines: tuple[float, ...], rounds: int) -> float:
     """The guard after so many rounds, from the sines of the newest steps: it rises while these no longer fall."""
     if rounds % _EVERY or len(sines) < 2 * _EVERY:
         return guard
-    before, now = min(sines[-2 * _EVERY : -_EVERY]), min(sines[-_EVERY:])
+    before = min(sines[-2 * _EVERY : -_EVERY])
+    now = min(sines[-_EVERY:])
     if now <= _STUCK * before:
         return guard
     return min(_MOST, guard + (1.0 - guard) / 4.0)
@@ -313,7 +315,9 @@ class FAPS(Iterative[FAPSState]):
 
     @staticmethod
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
-        Z, steps, tol = arrays["Z"], int(arrays["inner_steps"]), float(arrays["inner_tol"])
+        Z = arrays["Z"]
+        steps = int(arrays["inner_steps"])
+        tol = float(arrays["inner_tol"])
         if "guard" in arrays:
             guard = float(arrays["guard"])
             return answer(Z, data, memory, steps=steps, tol=tol, guard=guard)
@@ -349,7 +353,8 @@ class FAPS(Iterative[FAPSState]):
             guard = next_guard(state.guard, sines, progress.rounds)
         elif not papers and progress.stale >= self.patience // 2:
             papers, progress = True, replace(progress, best=np.inf, stale=0)
-        size, past = float(np.abs(total["Y"]).max()), state.past.after(Z)
+        size = float(np.abs(total["Y"]).max())
+        past = state.past.after(Z)
         return FAPSState(Z, moved, progress, guard, state.guarded, sines, size, past, papers)
 
     def status(self, state: FAPSState) -> Status | None:
@@ -367,7 +372,8 @@ class FAPS(Iterative[FAPSState]):
         """Of eigenvalues with which SSI is faster, what there is to say, to follow a status; else ""."""
         if model.values is None or not 0 < model.k < model.d or not model.values[model.k - 1] > 0.0:
             return ""
-        last, following = float(model.values[model.k - 1]), model.next_value
+        last = float(model.values[model.k - 1])
+        following = model.next_value
         share = pace(last, following, penalty=self.beta_0 * float(model.values[0]))
         if share >= 1.0:
             return ""

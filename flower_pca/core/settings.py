@@ -331,7 +331,8 @@ def _total_noise(result: Any, deviation: float) -> float:
     ranged = dp is not None and bool(dp.known)
     scaled = result.scale_ is not None and not ranged
     sums = result.centered or scaled
-    reach, d = (None if dp is None else dp.reach) or spent.clip, result.n_features_in_
+    reach = (None if dp is None else dp.reach) or spent.clip
+    d = result.n_features_in_
     # on a number of the moments, times reach squared
     unit = deviation * np.sqrt(3.0 if sums else 2.0)
     if scaled:
@@ -358,8 +359,8 @@ def _measured_mean(result: Any, dp: DP | None) -> Array:
 
 
 def _components(numbers: list[int]) -> str:
-    plural = "s" * (len(numbers) > 1)
-    return f"Component{plural} {labels.series([str(j) for j in numbers])}"
+    word = labels.noun(len(numbers), "Component")
+    return f"{word} {labels.series([str(j) for j in numbers])}"
 
 
 def _number(ratio: float) -> str:

@@ -169,7 +169,8 @@ def delta_of(mu: float, epsilon: float) -> float:
 
     if mu == 0.0:
         return 0.0
-    a, b = mu / 2.0 - epsilon / mu, -mu / 2.0 - epsilon / mu
+    a = mu / 2.0 - epsilon / mu
+    b = -mu / 2.0 - epsilon / mu
     density = math.exp(-a * a / 2.0)
     second = erfcx(-b / math.sqrt(2.0)) / 2.0
     if a > 0.0:

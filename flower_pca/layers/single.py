@@ -125,7 +125,8 @@ def _beside(name: str) -> tuple[str, ...]:
 
 
 def _own_number(says: Arrays, name: str, who: Who) -> int:
-    numbers, there = np.atleast_1d(says[name]), np.zeros(np.size(says[name]) - 1, dtype=bool)
+    numbers = np.atleast_1d(says[name])
+    there = np.zeros(np.size(says[name]) - 1, dtype=bool)
     if who.name:
         there = says[f"{name}{_NAMES}"] == _digest(who.name)
     if not there.any() and who.position >= 0:

@@ -78,12 +78,14 @@ class Rows:
 
     def begin(self, cut: float) -> Fit:
         """Before there are components: L is the median of each column."""
-        W, T = _medians(self.X, ~self.gaps)[:, None], np.ones((len(self.X), 1))
+        W = _medians(self.X, ~self.gaps)[:, None]
+        T = np.ones((len(self.X), 1))
         return self.judge(W, T, np.zeros(self.X.shape, dtype=bool), cut * self.noise(W, T))
 
     def step(self, before: Fit, U: Array, own: int, cut: float, *, local_steps: int = 0) -> Fit:
         """Own components of the rows less what is far, coordinates of these rows, and what is far from both."""
-        clean, V = self.less(before), before.W[:, U.shape[1] :]
+        clean = self.less(before)
+        V = before.W[:, U.shape[1] :]
         if local_steps:
             span = deflation.narrow(clean, U.shape[1] + own, {})
         else:
@@ -135,7 +137,8 @@ class Rows:
     def project(self, W: Array, noise: Array, cut: float) -> Fit:
         """Coordinates of rows that the run has not seen, each by itself: its threshold falls as its residuals do."""
         noise = np.maximum(noise, np.finfo(np.float64).tiny)
-        T, far = np.zeros((len(self.X), W.shape[1])), np.zeros(self.X.shape, dtype=bool)
+        T = np.zeros((len(self.X), W.shape[1]))
+        far = np.zeros(self.X.shape, dtype=bool)
         for _ in range(_PROJECTED):
             row = NORMAL * _sizes(((self.X - T @ W.T) / noise).T, self.gaps.T)
             limit = cut * np.maximum(row, 1.0)[:, None] * noise
@@ -224,9 +227,12 @@ class TriplePCA(ExactPerPCA):
         if not rows.enough(U.shape[1] + int(arrays["own"])):
             none = {"Z": np.zeros(U.shape), "f": np.array(0.0), "w": np.array(0.0), "n": np.array(data.n)}
             return {**none, **Probe.none(arrays["b"])}, {"few": np.array(True)}
-        first, fit = rows.begin(cut), settle(arrays, rows, memory)
-        clean, V = rows.less(fit), fit.W[:, U.shape[1] :]
-        size, SU = rows.size(first), deflation.product(clean, U)
+        first = rows.begin(cut)
+        fit = settle(arrays, rows, memory)
+        clean = rows.less(fit)
+        V = fit.W[:, U.shape[1] :]
+        SU = deflation.product(clean, U)
+        size = rows.size(first)
         gain = (rows.loss(first) - rows.loss(fit)) / data.n
         up = {"Z": w / size * (SU - V @ (V.T @ SU)), "f": np.array(w / size * gain)}
         up |= {"n": np.array(data.n), "w": np.array(w), **Probe.answer(V, arrays["b"])}
@@ -277,7 +283,9 @@ class TriplePCA(ExactPerPCA):
 
 def settle(arrays: Arrays, rows: Rows, memory: Arrays) -> Fit:
     """What a client knows of its rows, after a message's steps for its U."""
-    U, own, steps = arrays["U"], int(arrays["own"]), int(arrays["inner"])
+    U = arrays["U"]
+    own = int(arrays["own"])
+    steps = int(arrays["inner"])
     cut = float(arrays["cut"])
     fit = recall(rows, memory)
     if fit is None:
@@ -328,7 +336,8 @@ class TripleClosing(PersonalClosing):
 
     @staticmethod
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
-        rows, U, cut = Rows.of(data), arrays["U"], float(arrays["cut"])
+        rows, U = Rows.of(data), arrays["U"]
+        cut = float(arrays["cut"])
         few = not rows.enough(U.shape[1] + int(arrays["own"]))
         if few:
             arrays = {**arrays, "own": np.array(0)}
@@ -358,7 +367,8 @@ class TripleClosing(PersonalClosing):
         S = np.where(fit.far, rows.X - fit.L, 0.0)
         L: Array = fit.L
         if data.frame.scale is not None:
-            L, S = L * data.frame.scale, S * data.frame.scale
+            L = L * data.frame.scale
+            S = S * data.frame.scale
         if data.frame.mean is not None:
             L = L + data.frame.mean
         return {**found, "L": L, "S": S}
@@ -375,5 +385,7 @@ class TripleClosing(PersonalClosing):
         left["few"] = np.array([few, clients])
         left["noise"] = np.sqrt(total["noise"] / max(clients - few, 1.0))
         # of the rows' mean what is far has no part
-        offset = 0.0 if model.center else float(np.sum(total["sums"] ** 2)) / model.n
+        offset = 0.0
+        if not model.center:
+            offset = float(np.sum(total["sums"] ** 2)) / model.n
         return replace(done, left=left, trace=float(total["squares"]), offset=offset)

@@ -122,7 +122,8 @@ def answer(Z: Array, data: LocalData, memory: Arrays, *, steps: int, tol: float,
     CV = product(V)
     A = V.T @ CV
     W = V @ A - CV
-    Y = t * (V @ (A @ (V.T @ Z))) - V @ (W.T @ Z) - W @ (V.T @ Z)
+    along = V.T @ Z
+    Y = t * (V @ (A @ along)) - V @ (W.T @ Z) - W @ along
     return {"Y": Y}, {"X": V, "W": W, "v": v}
 
 
@@ -336,7 +337,8 @@ class FAPS(Iterative[FAPSState]):
             if tol > 0.0 and linalg.sin_theta(before, V) <= tol:
                 break
         W = _multiplier(V, data, steps)
-        Y = beta * (V @ (V.T @ Z)) - V @ (W.T @ Z) - W @ (V.T @ Z)
+        along = V.T @ Z
+        Y = beta * (V @ along) - V @ (W.T @ Z) - W @ along
         return {"Y": Y}, {"X": V, "W": W, "beta": np.array(beta), "distances": distances}
 
     def server(self, state: FAPSState, total: Arrays, answered: frozenset[int]) -> FAPSState:

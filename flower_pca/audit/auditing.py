@@ -241,7 +241,8 @@ def audit(
     result: PCAResult = drive(assembly.run(question), there, watchers=[OnRound(there.after(on_round))])
     records = there.records
     grams = {i: data[i].in_frame(result.frame).gram().astype(np.float64) for i in attacked}
-    C = sum((grams[i] if i in grams else c.in_frame(result.frame).gram() for i, c in enumerate(data)), np.zeros(1))
+    matrices = (grams[i] if i in grams else client.in_frame(result.frame).gram() for i, client in enumerate(data))
+    C = sum(matrices, np.zeros(1))
     leaks = _leaks(records, result.frame, grams, np.asarray(C) / len(data), n_components, masked)
     course = _course(records, np.asarray(C), n_components)
     return Audit(chosen.spec, data[0].d, len(data), n_components, masked, leaks, course, result)

@@ -70,7 +70,8 @@ def check_opening(said: Arrays, block: Array, *, bits: int = 64) -> None:
     """
     size = np.sqrt(said["m2"].astype(np.float64))
     eps = float(said["eps"])
-    rounded = float(said["n"]) * (4.0 * np.finfo(np.float64).eps * said["mean"].astype(np.float64)) ** 2
+    of_means = 4.0 * np.finfo(np.float64).eps * said["mean"].astype(np.float64)
+    rounded = float(said["n"]) * of_means**2
     own = np.sqrt(size**2 + rounded)
     most = np.outer(own, own @ np.abs(block))
     limit = (1.0 + _SLACK) * most + eps * np.max(most, initial=0.0)
@@ -83,7 +84,8 @@ def check_opening(said: Arrays, block: Array, *, bits: int = 64) -> None:
         seen = np.asarray(said.get("count", said["n"]))
         mean = np.abs(said["mean"])
         least = (1.0 - _SLACK) * np.sqrt(said["m2"] / np.maximum(seen, 1) + mean**2)
-        fits = (said["peak"] >= least) & (said["peak"] <= (1.0 + _SLACK) * (mean + size) + _ROUNDED * eps * mean)
+        furthest = (1.0 + _SLACK) * (mean + size) + _ROUNDED * eps * mean
+        fits = (said["peak"] >= least) & (said["peak"] <= furthest)
         if not (fits | (seen == 0)).all():
             rule = "as far out as the means and squared deviations beside them say"
             raise ProtocolError(

@@ -98,7 +98,8 @@ class Outlook:
             return
         # noise / n + (off / n)^2 is less from the larger root on
         most = self.columns * USUAL
-        least = math.ceil((self.noise + math.hypot(self.noise, 2.0 * self.off * math.sqrt(most))) / (2.0 * most)) + 2
+        twice_root = self.noise + math.hypot(self.noise, 2.0 * self.off * math.sqrt(most))
+        least = math.ceil(twice_root / (2.0 * most)) + 2
         sizes = f"{labels.count(self.columns, 'column')} at {labels.count(self.clients, 'client')}"
         rule = f"at least {least:,} for {sizes}, as noise else hides all components"
         remedy = "Take more rows or a larger epsilon, or share the noise out with mask=True."

@@ -105,7 +105,13 @@ class Single(Layer):
 def unequal(says: Mapping[str, Array]) -> bool:
     """Whether there is a table of which not all clients read the same number."""
     read = {name: np.ravel(says.get(name, [])) for name in _tables(says)}
-    return any(np.unique(a if np.all(says[f"{name}{_ELSE}"]) else a[1:]).size > 1 for name, a in read.items())
+    for name, numbers in read.items():
+        # the first is for clients that the others do not name
+        if not np.all(says[f"{name}{_ELSE}"]):
+            numbers = numbers[1:]
+        if np.unique(numbers).size > 1:
+            return True
+    return False
 
 
 def tables(says: Mapping[str, Array]) -> tuple[dict[str, Array], frozenset[str]]:

@@ -352,7 +352,8 @@ class _Noise:
     def of(cls, largest: Array, usual: float, rank: int, n: int) -> _Noise:
         """From the largest eigenvalues of flipped tables, and the mean of all of them."""
         level = float(np.mean(largest)) + DEVIATIONS * float(np.std(largest, ddof=1))
-        return cls(level * n / max(n - rank, 1), float(np.mean(largest)) / max(usual, np.finfo(np.float64).tiny))
+        edge = float(np.mean(largest)) / max(usual, np.finfo(np.float64).tiny)
+        return cls(level * n / max(n - rank, 1), edge)
 
     def without(self, rank: int, d: int) -> float:
         """The threshold for the last of so many directions, which has been taken out itself."""

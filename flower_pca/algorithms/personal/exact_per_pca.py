@@ -133,7 +133,9 @@ class ExactPerPCA(Personalized[ExactState]):
         SW = deflation.product(data, np.hstack([U, V]))
         SU = SW[:, : U.shape[1]]
         SV = SW[:, U.shape[1] :]
-        up = {"Z": w * (SU - V @ (V.T @ SU)), "f": np.array(w * (np.sum(U * SU) + np.sum(V * SV)))}
+        outside = SU - V @ (V.T @ SU)
+        explained = np.sum(U * SU) + np.sum(V * SV)
+        up = {"Z": w * outside, "f": np.array(w * explained)}
         up |= {"n": np.array(data.n), "w": np.array(w), **Probe.answer(V, arrays["b"])}
         if span is None:
             return up, chosen

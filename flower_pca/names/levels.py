@@ -44,8 +44,8 @@ SIGN: Final = "="
 # what two spellings of a level may differ by: not the minus of -1 or of Rh-, nor the hyphen of 1-2
 _BETWEEN: Final = re.compile(r"(?<=[^\W\d_])[\s_-]+(?=\w)|(?<=\w)[\s_-]+(?=[^\W\d_])")
 _NUMBER: Final = re.compile(r"[-+\d.,'eE\s]+")  # in whatever dialect
-# what stands where a value is missing, as it is printed
-_GAPS: Final = ("", "<NA>", "nan", "NaT", "None")
+# what stands where a value is missing, as Python prints it, and as R, Excel and databases write it
+_GAPS: Final = ("", "<NA>", "nan", "NaT", "None", "NA", "N/A", "n/a", "#N/A", "NaN", "NULL", "null")
 _EXAMPLE: Final = "Write levels=['ward'], or levels={'ward': ['surgery', 'medicine']}."
 
 

@@ -108,8 +108,10 @@ def question(algorithm: str | Algorithm[Any] | Question, **asked: Any) -> Questi
     checks.parameters("a question", asked, AskedHere.__annotations__)
     stopping = {name: asked.pop(name) for name in _STOPPING if name in asked}
     made = registry.make(algorithm, **{name: value for name, value in stopping.items() if value is not None})
-    read: dict[str, Any] = {name: _STRINGS[name](v) if name in _STRINGS else v for name, v in asked.items()}
-    return check(Question(made, **read))
+    for name, read in _STRINGS.items():
+        if name in asked:
+            asked[name] = read(asked[name])
+    return check(Question(made, **asked))
 
 
 def check(asked: Question, **beside: Any) -> Question:
@@ -202,8 +204,7 @@ def _by_agreement(asked: Question, coding: Coding, *, judged: bool, start: Start
     from flower_pca.stages.naming import Naming
 
     def then(columns: tuple[str, ...], found: Coding) -> AnyRun:
-        named: dict[str, Any] = {found.field: found.value}
-        return run(replace(asked, columns=columns, **named), judged=judged, start=start)
+        return run(asked.with_coding(found, columns), judged=judged, start=start)
 
     algorithm, choices = _beforehand(asked)
     first = Run(
@@ -255,13 +256,14 @@ def _cap(opening: Stage[Any], share: float) -> tuple[Stage[Any], list[Layer]]:
     return capped, [MaxShare(share)]
 
 
-def beside(stage: str) -> dict[str, Any]:
-    """How the short form asks for a stage beside the algorithm; {} if it is none that nodes have to name."""
+def with_stage(asked: Question, stage: str) -> Question:
+    """The question, with a stage beside the algorithm that nodes have to name; as it is, if this is none."""
     if stage in registry.COUNTING:
-        return {"n_components": stage}
+        return check(replace(asked, n_components=stage))
     if stage in registry.BESIDE:
-        return {stage: True}
-    return {}
+        chosen: Any = True
+        return check(replace(asked, **{stage: chosen}))
+    return asked
 
 
 def _counting(asked: Question) -> list[Stage[Any]]:

@@ -78,10 +78,16 @@ def machines() -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
 
 
 @pytest.fixture(scope="module")
-def two_machines() -> Iterator[str]:
-    """The address of one for the tests that leave it as it is."""
-    with machines() as (address, _):
-        yield address
+def both_machines() -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+    """Of all tests: the one that ends the second machine is the last."""
+    with machines() as started:
+        yield started
+
+
+@pytest.fixture
+def two_machines(both_machines: tuple[str, subprocess.Popen[bytes]]) -> str:
+    """Their cluster's address."""
+    return both_machines[0]
 
 
 def raylet_of(process: subprocess.Popen[bytes]) -> int:
@@ -92,24 +98,6 @@ def raylet_of(process: subprocess.Popen[bytes]) -> int:
             if parent == process.pid and b"raylet/raylet" in (place / "cmdline").read_bytes().split(b"\0")[0]:
                 return int(place.name)
     raise AssertionError("no raylet")
-
-
-@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="it finds the process to end in /proc")
-def test_a_machine_that_leaves_the_cluster_in_mid_run_ends_it_in_a_sentence() -> None:
-    with machines() as (address, second):
-        killed: list[int] = []
-
-        def kill(session: Any) -> None:
-            if len(session.history) == 2:
-                killed.append(raylet_of(second))
-                os.kill(killed[0], signal.SIGKILL)
-
-        rule = r"The workers of Ray must be all alive\. Got one that died \(.*\)\. It may lack memory"
-        backend = Ray(clients_per_node=1, address=address)
-        with pytest.raises(NotEnoughNodes, match=rule):
-            simulate("ssi(max_rounds=50)", five(), n_components=2, backend=backend, on_round=kill)
-        assert killed
-        assert not ray.is_initialized()
 
 
 def test_a_worker_ends_whose_object_store_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,14 +147,13 @@ def test_masks_and_noise_need_no_folder_that_machines_share(
     assert_same_bits(there, here)
     assert_same_own(there, here)
     assert len(here.own) == 5
-    for masked in (False, True):
-        dp = DP(epsilon=1e9, delta=1e-6, clip=4.0, reach=4.0)  # drawn by the operating system: no bits to compare
-        noised: dict[str, Any] = {"n_components": 2, "dp": dp, "mask": masked}
-        found = simulate("ssi(max_rounds=4)", five(), backend=Ray(clients_per_node=1, address=two_machines), **noised)
-        same = simulate("ssi(max_rounds=4)", five(), n_components=2)
-        assert found.privacy is not None
-        assert found.privacy.epsilon <= 1e9
-        assert found.angle_to(same.components_) < 0.3
+    dp = DP(epsilon=1e9, delta=1e-6, clip=4.0, reach=4.0)  # drawn by the operating system: no bits to compare
+    noised: dict[str, Any] = {"n_components": 2, "dp": dp, "mask": True}
+    found = simulate("ssi(max_rounds=4)", five(), backend=Ray(clients_per_node=1, address=two_machines), **noised)
+    same = simulate("ssi(max_rounds=4)", five(), n_components=2)
+    assert found.privacy is not None
+    assert found.privacy.epsilon <= 1e9
+    assert found.angle_to(same.components_) < 0.3
     assert not list(tmp_path.iterdir())
 
 
@@ -226,3 +213,23 @@ def test_a_worker_that_dies_ends_the_run_at_once_by_its_name(cluster: str) -> No
     for each in (1, 2):
         with pytest.raises(NotEnoughNodes, match=rule):
             track("st_miss", streams, n_components=2, backend=Ray(clients_per_node=each, address=cluster))
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="it finds the process to end in /proc")
+def test_a_machine_that_leaves_the_cluster_in_mid_run_ends_it_in_a_sentence(
+    both_machines: tuple[str, subprocess.Popen[bytes]],
+) -> None:
+    address, second = both_machines
+    killed: list[int] = []
+
+    def kill(session: Any) -> None:
+        if len(session.history) == 2:
+            killed.append(raylet_of(second))
+            os.kill(killed[0], signal.SIGKILL)
+
+    rule = r"The workers of Ray must be all alive\. Got one that died \(.*\)\. It may lack memory"
+    backend = Ray(clients_per_node=1, address=address)
+    with pytest.raises(NotEnoughNodes, match=rule):
+        simulate("ssi(max_rounds=50)", five(), n_components=2, backend=backend, on_round=kill)
+    assert killed
+    assert not ray.is_initialized()

@@ -56,8 +56,8 @@ SENT = ["faps, scaled", "consensus_rpca, scaled", "krylov, masked", "krylov, cou
 TRANSPORTS: dict[Callable[..., PCAResult], list[str]] = {
     over_nodes_of_a_grid: list(QUESTIONS),
     hosts: [*SENT, "ssi, sampled", "dr_svd, plain", "uda, plain", "faps, by the largest"],
-    ray: [*SENT, "krylov, by name", "krylov, some columns"],
-    ray_of_three: SENT[:3],
+    ray: [*SENT, "krylov, by name"],
+    ray_of_three: ["consensus_rpca, scaled"],
 }
 ON_RAY = (pytest.mark.slow, pytest.mark.xdist_group("ray"), pytest.mark.filterwarnings("ignore"))  # Ray's own
 

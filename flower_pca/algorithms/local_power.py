@@ -91,7 +91,8 @@ class LocalPower(Iterative[LocalPowerState]):
         return LocalPowerState(Z, Z, None, k, model.units, Movement(), progress)
 
     def broadcast(self, state: LocalPowerState) -> Arrays:
-        steps, aligned = np.array(self.q(state)), np.array(self._stacks(state))
+        steps = np.array(self.q(state))
+        aligned = np.array(self._stacks(state))
         return {"Z": state.block, "steps": steps, "aligned": aligned}
 
     @staticmethod

@@ -234,7 +234,8 @@ class Model:
         They are the components and their values, but for components that are not orthonormal.
         """
         assert self.values is not None
-        Z, cross = self.columns[:, : self.k], self.left.get("cross")
+        Z = self.columns[:, : self.k]
+        cross = self.left.get("cross")
         if cross is None:
             return Z, self.values[: self.k]
         return linalg.span_axes(Z, cross)

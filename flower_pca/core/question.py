@@ -212,6 +212,10 @@ class Question:
             return self.algorithm.centers or self.scale is not None or self.levels is not None
         return bool(self.center)
 
+    def with_coding(self, coding: Coding, columns: tuple[str, ...]) -> Question:
+        """The question, of these columns, once it is known what its columns of words become."""
+        return replace(self, columns=columns, **{coding.field: coding.value})
+
     def plain(self) -> dict[str, Any]:
         """As plain values, as the short form takes them. The seed of noise is left out: it could take the noise off."""
         if self.dp is None:

@@ -340,7 +340,8 @@ def _of_coded(rows: SiteRows, column: str, names: list[str], who: str) -> dict[s
     Where a value is missing, it is missing in all indicators.
     """
     there = indicators(rows.names or (), column)
-    left, rest = [name for name in there if name not in names], indicator(column, OTHER)
+    left = [name for name in there if name not in names]
+    rest = indicator(column, OTHER)
     if left and rest not in names:
         got = enumeration(map(repr, map(level_of, left)))
         raise _unknown(f"column {column} of {who}", list(map(level_of, names)), got)

@@ -39,7 +39,10 @@ class Agreed(Around):
     """
 
     def __init__(self, first: Run, *, coding: Coding, columns: Columns | None, then: Then) -> None:
-        self._first, self._coding, self._columns, self._then = first, coding, columns, then
+        self._first = first
+        self._coding = coding
+        self._columns = columns
+        self._then = then
         self._names: dict[int, Columns] = {}
         self._run: Driven | None = None
         self._earlier: History | None = None  # the first message, of a run that goes on from a checkpoint

@@ -75,12 +75,14 @@ class Rows:
 
     def begin(self, cut: float) -> Fit:
         """Before there are components: L is the median of each column."""
-        W, T = _medians(self.X, ~self.gaps)[:, None], np.ones((len(self.X), 1))
+        W = _medians(self.X, ~self.gaps)[:, None]
+        T = np.ones((len(self.X), 1))
         return self.judge(W, T, np.zeros(self.X.shape, dtype=bool), cut * self.noise(W, T))
 
     def step(self, before: Fit, U: Array, own: int, cut: float, *, local_steps: int = 0) -> Fit:
         """Own components of the rows less what is far, coordinates of these rows, and what is far from both."""
-        clean, V = self.less(before), before.W[:, U.shape[1] :]
+        clean = self.less(before)
+        V = before.W[:, U.shape[1] :]
         if local_steps:
             span = deflation.narrow(clean, U.shape[1] + own, {})
         else:
@@ -119,7 +121,8 @@ class Rows:
     def project(self, W: Array, noise: Array, cut: float) -> Fit:
         """Coordinates of rows that the run has not seen, each by itself: its threshold falls as its residuals do."""
         noise = np.maximum(noise, np.finfo(np.float64).tiny)
-        T, far = np.zeros((len(self.X), W.shape[1])), np.zeros(self.X.shape, dtype=bool)
+        T = np.zeros((len(self.X), W.shape[1]))
+        far = np.zeros(self.X.shape, dtype=bool)
         for _ in range(_PROJECTED):
             row = NORMAL * _sizes(((self.X - T @ W.T) / noise).T, self.gaps.T)
             limit = cut * np.maximum(row, 1.0)[:, None] * noise
@@ -204,7 +207,8 @@ class TriplePCA(ExactPerPCA):
             return Start.answer(arrays, rows.less(rows.begin(cut)), memory)
         U, w = arrays["U"], weight(arrays, data)
         fit = settle(arrays, rows, memory)
-        clean, V = rows.less(fit), fit.W[:, U.shape[1] :]
+        clean = rows.less(fit)
+        V = fit.W[:, U.shape[1] :]
         SU = deflation.product(clean, U)
         gain = (rows.loss(rows.begin(cut)) - rows.loss(fit)) / data.n
         up = {"Z": w * (SU - V @ (V.T @ SU)), "f": np.array(w * gain)}
@@ -226,7 +230,9 @@ class TriplePCA(ExactPerPCA):
 
 def settle(arrays: Arrays, rows: Rows, memory: Arrays) -> Fit:
     """What a client knows of its rows, after a message's steps for its U."""
-    U, own, steps = arrays["U"], int(arrays["own"]), int(arrays["inner"])
+    U = arrays["U"]
+    own = int(arrays["own"])
+    steps = int(arrays["inner"])
     cut = float(arrays["cut"])
     fit = recall(rows, memory)
     if fit is None:
@@ -300,7 +306,8 @@ class TripleClosing(PersonalClosing):
         S = np.where(fit.far, rows.X - fit.L, 0.0)
         L: Array = fit.L
         if data.frame.scale is not None:
-            L, S = L * data.frame.scale, S * data.frame.scale
+            L = L * data.frame.scale
+            S = S * data.frame.scale
         if data.frame.mean is not None:
             L = L + data.frame.mean
         return {**found, "L": L, "S": S}

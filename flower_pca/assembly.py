@@ -108,8 +108,10 @@ def question(algorithm: str | Algorithm[Any] | Question, **asked: Any) -> Questi
     checks.parameters("a question", asked, AskedHere.__annotations__)
     stopping = {name: asked.pop(name) for name in _STOPPING if name in asked}
     made = registry.make(algorithm, **{name: value for name, value in stopping.items() if value is not None})
-    read: dict[str, Any] = {name: _STRINGS[name](v) if name in _STRINGS else v for name, v in asked.items()}
-    return check(Question(made, **read))
+    for name, read in _STRINGS.items():
+        if name in asked:
+            asked[name] = read(asked[name])
+    return check(Question(made, **asked))
 
 
 def check(asked: Question, **beside: Any) -> Question:
@@ -123,7 +125,7 @@ def check(asked: Question, **beside: Any) -> Question:
 
 def _has_ranges(asked: Question) -> bool:
     """Whether the columns are known before the run, with their ranges."""
-    return asked.dp is not None and bool(asked.dp.known)
+    return asked.dp is not None and bool(asked.dp.public_ranges)
 
 
 def _beforehand(asked: Question) -> tuple[Algorithm[Any], dict[str, str]]:
@@ -135,9 +137,9 @@ def _public(asked: Question) -> Frame:
 
     The middle stands for a missing value while the mean is measured, which no row moves.
     """
-    if asked.dp is None or not asked.dp.known or asked.columns is None:
+    if asked.dp is None or not asked.dp.public_ranges or asked.columns is None:
         return Frame()
-    middles, halves = ranges.halves(asked.dp.known, asked.columns)
+    middles, halves = ranges.halves(asked.dp.public_ranges, asked.columns)
     return Frame(middles, halves, middles if asked.missing == "mean" else None)
 
 
@@ -162,7 +164,7 @@ def run(asked: Question, *, judged: bool = True, start: Start | None = None) -> 
     if start is not None:
         check(asked, start=type(start).__name__)
     if (coding := asked.coding) is not None:
-        if asked.columns is None or not coding.known:
+        if asked.columns is None or not coding.is_known:
             return _by_agreement(asked, coding, judged=judged, start=start)
         asked = replace(asked, columns=coding.spread(asked.columns))
     algorithm, choices = _beforehand(asked)
@@ -202,8 +204,7 @@ def _by_agreement(asked: Question, coding: Coding, *, judged: bool, start: Start
     from flower_pca.stages.naming import Naming
 
     def then(columns: tuple[str, ...], found: Coding) -> AnyRun:
-        named: dict[str, Any] = {found.field: found.value}
-        return run(replace(asked, columns=columns, **named), judged=judged, start=start)
+        return run(asked.with_coding(found, columns), judged=judged, start=start)
 
     algorithm, choices = _beforehand(asked)
     first = Run(
@@ -255,13 +256,14 @@ def _cap(opening: Stage[Any], share: float) -> tuple[Stage[Any], list[Layer]]:
     return capped, [MaxShare(share)]
 
 
-def beside(stage: str) -> dict[str, Any]:
-    """How the short form asks for a stage beside the algorithm; {} if it is none that nodes have to name."""
+def with_stage(asked: Question, stage: str) -> Question:
+    """The question, with a stage beside the algorithm that nodes have to name; as it is, if this is none."""
     if stage in registry.COUNTING:
-        return {"n_components": stage}
+        return check(replace(asked, n_components=stage))
     if stage in registry.BESIDE:
-        return {stage: True}
-    return {}
+        chosen: Any = True
+        return check(replace(asked, **{stage: chosen}))
+    return asked
 
 
 def _counting(asked: Question) -> list[Stage[Any]]:
@@ -283,7 +285,7 @@ def _model(asked: Question, algorithm: Algorithm[Any], choices: dict[str, str], 
         basis = starts.block(start, algorithm, n_components=asked.begins, seed=asked.seed, wanted=asked.columns)
     shared: tuple[str, ...] = ()
     if (coding := asked.coding) is not None:
-        shared = coding.made
+        shared = coding.new_columns
     return Model(
         n_components=asked.begins,
         center=asked.centered,

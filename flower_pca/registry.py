@@ -21,6 +21,7 @@ from flower_pca.core.algorithm import Algorithm
 from flower_pca.core.layer import Layer
 from flower_pca.core.model import ResultClass
 from flower_pca.core.stage import Stage
+from flower_pca.layers import NOISE, PARTIES, SINGLE, WIRE
 from flower_pca.stages.opening import Opening
 from flower_pca.stages.ritz import RayleighRitz
 
@@ -111,10 +112,10 @@ _OTHERS: Final = {
 }
 # in the order in which a client reads a message; it seals its answer in the other
 _LAYERS: Final = {
-    "wire": "layers.precision:Precision",
-    "single": "layers.single:Single",
-    "dp": "layers.noise:Budget",
-    "parties": "vertical.rows:PartyCounts",
+    WIRE: "layers.precision:Precision",
+    SINGLE: "layers.single:Single",
+    NOISE: "layers.noise:Budget",
+    PARTIES: "vertical.rows:PartyCounts",
 }
 _PLACES: Final = {
     **{name: line.at for name, line in _LINES.items()},
@@ -176,11 +177,6 @@ def _class_name(stage: str) -> str:
     return STAGES[stage].__name__
 
 
-def load() -> None:
-    """Import all that the table names, so that results in files find their class."""
-    _ = [*TABLE.values(), *STAGES.values()]
-
-
 def closing(algorithm: Algorithm[Any]) -> type[Stage[Any]]:
     """The stage that ends an algorithm's run."""
     return entry(type(algorithm)).closing
@@ -216,7 +212,7 @@ def make(algorithm: str | Algorithm[Any], **parameters: Any) -> Algorithm[Any]:
     **parameters are set beside those of the spec; the algorithm must have them.
     """
     table = ChainMap(CHOOSERS, ALGORITHMS)
-    made: Algorithm[Any] = _make("The algorithm", "faps(inner_steps=5)", table, Algorithm, algorithm, parameters)
+    made: Algorithm[Any] = _make("The algorithm", "faps(inner_steps=5)", table, Algorithm, algorithm, **parameters)
     return made
 
 
@@ -224,13 +220,11 @@ def tracker(tracker: str | Tracker, **parameters: Any) -> Tracker:
     """A tracker, likewise: from its name, a spec string or an instance, with these parameters beside those of it."""
     from flower_pca.tracking.tracker import Tracker
 
-    made: Tracker = _make("The tracker", "st_miss(reuse=1)", TRACKERS, Tracker, tracker, parameters)
+    made: Tracker = _make("The tracker", "st_miss(reuse=1)", TRACKERS, Tracker, tracker, **parameters)
     return made
 
 
-def _make(
-    what: str, example: str, table: Mapping[str, Any], base: type[Any], given: Any, parameters: Mapping[str, Any]
-) -> Any:
+def _make(what: str, example: str, table: Mapping[str, Any], base: type[Any], given: Any, /, **parameters: Any) -> Any:
     if isinstance(given, base):
         checks.parameters(given.name, parameters, _parameters(type(given)))
         return replace(given, **parameters)

@@ -1,5 +1,8 @@
 """Columns at different places: clients hold different columns of the same people. LAPACK's SVD of the pooled table."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -35,6 +38,14 @@ def test_the_result_is_the_pca_of_the_pooled_table(algorithm, answers):
     assert result.n_samples_ == 90
     assert result.n_features_in_ == 12
     assert result.parties_ == 3
+
+
+@pytest.mark.slow
+def test_a_process_that_has_imported_nothing_else_loads_it_as_its_class(tmp_path):
+    path = simulate("krylov", PARTS, n_components=K, split="columns").save(tmp_path / "r.npz")
+    program = f"from flower_pca import PCAResult; print(type(PCAResult.load({str(path)!r})).__name__)"
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (run.stdout, run.stderr) == ("ColumnsResult\n", "")
 
 
 @every("center", [True, False])

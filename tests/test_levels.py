@@ -183,6 +183,22 @@ def test_gaps_in_columns_of_words_are_gaps(mask):
     assert sine(result.components_[:, places], V[:2]) < 1e-9
 
 
+@pytest.mark.parametrize("word", ["NA", "#N/A", "NULL", "NaN"])
+def test_what_r_excel_and_databases_write_for_a_gap_is_no_level(word, tmp_path):
+    rows = ROWS.copy()
+    rows.loc[[3, 40, 100], "ward"] = None
+    one, other = (
+        sources.make(
+            str(rows.to_csv(tmp_path / f"{i}.csv", na_rep=gap, index=False) or tmp_path / f"{i}.csv"), words=WORDS
+        )
+        for i, gap in enumerate(("", word))
+    )
+    ask = {"n_components": 2, "levels": WORDS, "scale": "std", "missing": "mean"}
+    found, reference = (simulate("covariance", [file[:90], file[90:]], **ask) for file in (other, one))
+    assert found.feature_names_in_.tolist() == reference.feature_names_in_.tolist()
+    np.testing.assert_array_equal(found.components_, reference.components_)
+
+
 def test_categoricals_and_codes_are_levels_too():
     kinds = {
         site: rows.assign(ward=rows["ward"].astype("category"), sex=np.where(rows["sex"] == "f", 1, 2))
@@ -350,5 +366,5 @@ def test_spaces_and_hyphens_in_words_tell_no_levels_apart(found, pair):
 
 @pytest.mark.parametrize("found", [["-1", "1"], ["Rh", "Rh-", "Rh+"], ["1-2", "12", "1 2"], ["-", "_"]])
 def test_a_minus_and_what_parts_numbers_tell_levels_apart(found):
-    made = levels.ByLevels((("code", None),)).union([{"code": found}]).made  # a warning is an error
+    made = levels.ByLevels((("code", None),)).union([{"code": found}]).new_columns  # a warning is an error
     assert len(made) == len(found)

@@ -74,20 +74,24 @@ def gaps_filled(shards: list[Array], missing: str) -> list[Array]:
 
 @dataclass(frozen=True)
 class Option:
-    """An option: what is asked, under which name `compatible` knows it, and how near an answer is to be."""
+    """An option: what is asked, under which name `compatible` knows it, and how near an answer is to be.
+
+    `same`: how near to that of the same run without it, wherever the two end, if it changes nothing that a client has.
+    """
 
     on: str
     asked: dict[str, Any] = field(default_factory=dict)
     near: float = 1e-4
     shards: list[Array] | None = None
+    same: float | None = None
 
 
 OPTIONS = {
-    "mask": Option("mask", {"mask": True}),
+    "mask": Option("mask", {"mask": True}, same=1e-9),
     "dp": Option("dp", {"dp": "dp(epsilon=1e12, delta=1e-6, clip=60.0, reach=60.0, noise_seed=3)"}, 1e-2),
     "float32": Option("wire", {"wire": "float32"}, 1e-4),
     "float16": Option("wire", {"wire": "float16"}, 3e-2),
-    "auto bits": Option("", {"wire": "auto"}, 3e-2),
+    "auto bits": Option("", {"wire": "auto"}, 3e-2, same=1e-9),  # float64, where rounding builds up
     "channel": Option("channel", {"channel": "air(noise_std=1e-7)"}, 1e-4),
     "columns apart": Option("split", {"split": "columns"}),
     "own_mean": Option("missing", {"missing": "own_mean"}, shards=GAPPY),
@@ -96,18 +100,18 @@ OPTIONS = {
     "max_abs": Option("scale", {"scale": "max_abs"}),
     "fraction": Option("fraction", {"fraction": 0.6}, 1e-4, ALIKE),
     "away": Option("", {"participation": lambda number: [0, 2] if number == 2 else [0, 1, 2]}, 1e-4, ALIKE),
-    "fixed answers": Option("", {"answers": "fixed"}),
+    "fixed answers": Option("", {"answers": "fixed"}, same=1e-2),  # steps of per_pca turn on a last digit
     "monitor": Option("monitor", {"monitor": True}),
     "influence": Option("influence", {"influence": True}),
     "errors": Option("errors", {"errors": True}),
     "max_share": Option("max_share", {"max_share": 0.6}),
     "start": Option("start", {"start": np.eye(6)[:K] + 0.1}),
-    "evaluate": Option("evaluate", {"evaluate": True}),
+    "evaluate": Option("evaluate", {"evaluate": True}, same=1e-9),
     "signal": Option("signal", {"n_components": "signal"}),
     "shared": Option("shared", {"n_components": "shared"}),
     "levels": Option("levels", {"levels": {"kind": ["high", "low"]}}),
     "hosted": Option("hosted", {"hosted": "summed"}),
-    "checkpoint": Option("checkpoint", {"checkpoint": True}),
+    "checkpoint": Option("checkpoint", {"checkpoint": True}, same=1e-9),
 }
 FEW = {
     "consensus_rpca": {"gamma": 0.5, "max_rounds": 15},
@@ -190,6 +194,8 @@ def check(name: str, options: tuple[str, ...], folder: Any) -> None:
         assert len(options) > 1, refusal
     else:
         assert_right(found, stage, shards, asked, max(option.near for option in chosen))
+        if not stage.measured:
+            assert_as_without(found, stage, [option.same for option in chosen])
 
 
 def result_or_why(stage: Any, shards: list[Array], asked: dict[str, Any], folder: Any) -> tuple[Any, str]:
@@ -240,6 +246,19 @@ def plainly(stage: Stage[Any], framed: bytes, ends: tuple[int, ...], limit: floa
     """What the algorithm finds without any option in rows that were prepared by hand, given as their bytes."""
     F = np.frombuffer(framed).reshape(-1, d)
     return simulate(stage, np.split(F, ends), n_components=K, center=False, max_share=limit)
+
+
+@functools.cache
+def without(stage: Stage[Any]) -> Any:
+    """What the algorithm finds in the rows as they are, without any option."""
+    return simulate(stage, UNLIKE, n_components=K)
+
+
+def assert_as_without(found: Any, stage: Any, same: list[float | None]) -> None:
+    """The same as without the options, where none of them changes anything that a client has."""
+    allowed = [near for near in same if near is not None]
+    if len(allowed) == len(same):
+        assert sine(found.components_, without(stage).components_) <= max(allowed)
 
 
 def assert_right(found: Any, stage: Any, shards: list[Array], asked: dict[str, Any], near: float) -> None:

@@ -22,9 +22,9 @@ FLOORS = (
     ("layers",),
     ("stages",),
     ("algorithms", "tracking"),
-    ("registry",),
     ("wire", "data"),
     ("results",),
+    ("registry",),
     ("masking", "analysis"),
     ("plots",),
     ("answering", "assembly", "report"),
@@ -76,7 +76,8 @@ def room(name: str) -> str:
     return [*name.split("."), "flower_pca"][1]
 
 
-ASKED_FOR = (ast.Module, ast.Import, ast.ImportFrom, ast.FunctionDef, ast.Call)
+ASKED_FOR = (ast.Module, ast.Import, ast.ImportFrom, ast.FunctionDef, ast.Call, ast.Constant)
+PLACE = re.compile(r"([\w.]+):[A-Za-z]\w*")  # as the registry says where a class is
 
 
 @functools.cache
@@ -86,9 +87,14 @@ def syntax(name: str) -> list[ast.AST]:
 
 
 def imported(name: str) -> Iterator[str]:
-    """All that a module imports, wherever it does so, type-only imports included."""
+    """All that a module imports, wherever it does so: type-only imports are included, and modules that a text names."""
     for node in syntax(name):
-        if isinstance(node, ast.Import):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            place = PLACE.fullmatch(node.value)
+            whole = f"flower_pca.{place[1]}" if place else node.value
+            if "." in whole and whole in MODULES:
+                yield whole
+        elif isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{name} imports relatively"

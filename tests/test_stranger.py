@@ -1,14 +1,22 @@
-"""An algorithm of a stranger, from a module of its own: no name of its arrays means something to anybody else."""
+"""An algorithm of a stranger, from a module of its own: no name of its arrays means something to anybody else.
+
+Its components are not orthonormal, so that whoever takes components for that is wrong about it.
+"""
 
 import importlib.util
 import sys
 
+import checks
 import numpy as np
+import protocol_checks
 import pytest
-from builders import unequal
+import test_pairs
+from builders import pooled, unequal
+from cases import every
 from fake_grid import grid_of
 
 from flower_pca import registry, simulate
+from flower_pca.stages.ritz import Oblique
 from flower_pca.strategies import PCAStrategy
 
 pytestmark = pytest.mark.usefixtures("lines")
@@ -17,30 +25,37 @@ SHARDS = unequal()
 K = 2
 MODULE = '''
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 
-from flower_pca.algorithms.ssi import SSI, SSIState
-from flower_pca.core.kinds import BLOCK, Ask, index, number
-from flower_pca.core.kinds import COUNT, ROWS, Kind, Part
+from flower_pca.base import linalg
+from flower_pca.core.algorithm import Iterative, Progress
+from flower_pca.core.kinds import BLOCK, COUNT, ROWS, Ask, Kind, Part, index, number
 
 
 @dataclass(frozen=True)
-class State(SSIState):
+class State:
+    block: np.ndarray
+    progress: Progress
+    basis: np.ndarray | None = None
+    product: np.ndarray | None = None
     hits: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stranger(SSI):
-    """Subspace iteration by another name, which counts beside its products."""
+class Stranger(Iterative[State]):
+    """Power steps, and a count beside each product. Each component leans to the first by a third of a right angle."""
 
     name: ClassVar[str] = "stranger"
     asks: ClassVar[Mapping[str, Ask]] = {"start": BLOCK, "share": number(0, 1), "d": index(9), "k": number(-1e3, 1e3)}
+    orthonormal: ClassVar[bool] = False
+
+    oversample: int = 1
 
     def start(self, model):
-        return State(**vars(super().start(model)))
+        return State(model.columns, Progress.begin(self.tol, model))
 
     def broadcast(self, state):
         return {"start": state.block, "share": np.array(0.25), "d": np.array(3), "k": np.array(-1e-200)}
@@ -55,11 +70,22 @@ class Stranger(SSI):
         return {"Y": data.matmat(arrays["start"]), "hits": np.array(hits), "n": np.array(data.n)}, memory
 
     def server(self, state, total, answered):
-        told = super().server(state, total, answered)
-        return State(**{**vars(told), "hits": float(total["hits"])})
+        values, Z, Y, residuals = linalg.rayleigh_ritz(linalg.orth(state.block), total["Y"])
+        wanted = max(1, Z.shape[1] - self.oversample)
+        error = residuals[:wanted].max() / max(values[0], np.finfo(float).tiny)
+        block = linalg.orth(Y if Y.any() else Z)
+        return State(block, state.progress.step(float(error)), Z, Y, float(total["hits"]))
 
     def metrics(self, state):
         return {**super().metrics(state), **({"hits": state.hits} if state.hits else {})}
+
+    def finish(self, state, model):
+        lean = np.eye(model.k)
+        lean[0, 1:], lean[1:, 1:] = 0.5, np.sqrt(0.75) * np.eye(model.k - 1)
+        return replace(model, basis=state.basis[:, : model.k] @ lean, product=state.product[:, : model.k] @ lean)
+
+    def verify(self, model):
+        return model.status  # no component but the first is an eigenvector
 '''
 
 
@@ -71,7 +97,7 @@ def stranger(tmp_path_factory):
     module = importlib.util.module_from_spec(spec)
     sys.modules["stranger"] = module
     spec.loader.exec_module(module)
-    registry.register(module.Stranger)
+    registry.register(module.Stranger, closing=Oblique)
     yield module.Stranger
     for table in (registry.TABLE, registry.ALGORITHMS, registry.STAGES):
         del table["stranger"]
@@ -90,9 +116,11 @@ def test_it_runs_plain_and_masked_and_its_counts_are_exact(stranger, over, mask,
         result = PCAStrategy(algorithm, n_components=K, mask=mask).fit(grid_of(shards))
     else:
         result = simulate(algorithm, shards, n_components=K, mask=mask)
-    expected = simulate("ssi(max_rounds=400, tol=1e-7)", shards, n_components=K)
+    reference = pooled(np.vstack(shards))
     assert result.status.ok
-    assert result.angle_to(expected.components_) < 1e-6
+    assert result.angle_to(reference.components[:K]) < 1e-6
+    np.testing.assert_allclose(result.explained_variance_, reference.variances[:K], rtol=1e-6)
+    np.testing.assert_allclose(result.components_ @ result.components_.T, [[1.0, 0.5], [0.5, 1.0]], atol=1e-6)
     assert not any(record.failures for record in result.history)
     hits = [record.metrics["hits"] for record in result.history if "hits" in record.metrics]
     assert hits
@@ -107,3 +135,15 @@ def test_arrays_that_it_does_not_name_are_refused_by_name(stranger):
     found = PCAStrategy(Careless(max_rounds=3), n_components=K, min_nodes=1)
     with pytest.raises(Exception, match="The arrays of a message must be those of stranger: start, share, d, k"):
         found.fit(grid_of(SHARDS))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("check", [*protocol_checks.FOR_ALL, *checks.FOR_OTHERS], ids=lambda check: check.__name__)
+def test_it_passes_every_shared_check_of_its_properties(stranger, check, tmp_path):
+    check("stranger", 0, tmp_path)
+
+
+@pytest.mark.slow
+@every("option", test_pairs.OPTIONS)
+def test_it_goes_with_an_option_or_is_refused_by_what_it_lacks(stranger, option, tmp_path):
+    test_pairs.check("stranger", (option,), tmp_path)

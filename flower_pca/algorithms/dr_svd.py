@@ -64,7 +64,8 @@ class DRSVD(Algorithm[DRSVDState]):
             checks.integer("rank of dr_svd", self.rank, least=1)
 
     def start(self, model: Model) -> DRSVDState:
-        width, seed = model.columns.shape[1], model.seed + model.restarts + 1
+        width = model.columns.shape[1]
+        seed = model.seed + model.restarts + 1
         rank = width + (model.d - width) // 4
         if self.rank is not None:
             rank = min(max(self.rank, width), model.d)

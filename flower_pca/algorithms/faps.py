@@ -94,7 +94,8 @@ def answer(Z: Array, data: LocalData, memory: Arrays, *, steps: int, tol: float,
 
     # a newcomer, or a node that has lost its memory
     if memory.get("X", Z[:, :0]).shape != Z.shape:
-        CZ, width = product(Z), min(_OUTSIDE, len(Z) - Z.shape[1])
+        CZ = product(Z)
+        width = min(_OUTSIDE, len(Z) - Z.shape[1])
         if width:
             v = linalg.random_basis(len(Z), width, seed=0)
         else:
@@ -121,7 +122,8 @@ def answer(Z: Array, data: LocalData, memory: Arrays, *, steps: int, tol: float,
     CV = product(V)
     A = V.T @ CV
     W = V @ A - CV
-    Y = t * (V @ (A @ (V.T @ Z))) - V @ (W.T @ Z) - W @ (V.T @ Z)
+    along = V.T @ Z
+    Y = t * (V @ (A @ along)) - V @ (W.T @ Z) - W @ along
     return {"Y": Y}, {"X": V, "W": W, "v": v}
 
 
@@ -129,7 +131,8 @@ def next_guard(guard: float, sines: tuple[float, ...], rounds: int) -> float:
     """The guard after so many rounds, from the sines of the newest steps: it rises while these no longer fall."""
     if rounds % _EVERY or len(sines) < 2 * _EVERY:
         return guard
-    before, now = min(sines[-2 * _EVERY : -_EVERY]), min(sines[-_EVERY:])
+    before = min(sines[-2 * _EVERY : -_EVERY])
+    now = min(sines[-_EVERY:])
     if now <= _STUCK * before:
         return guard
     return min(_MOST, guard + (1.0 - guard) / 4.0)
@@ -294,7 +297,7 @@ class FAPS(Iterative[FAPSState]):
 
     def start(self, model: Model) -> FAPSState:
         begun, papers = Progress.begin(self.tol, model), self.penalty == "paper"
-        return FAPSState(model.powered(), Movement(), begun, guarded=model.summed, papers=papers)
+        return FAPSState(model.power_start(), Movement(), begun, guarded=model.summed, papers=papers)
 
     def broadcast(self, state: FAPSState) -> Arrays:
         numbers: dict[str, float] = {"inner_steps": self.inner_steps, "inner_tol": self.inner_tol or 0.0}
@@ -313,7 +316,9 @@ class FAPS(Iterative[FAPSState]):
 
     @staticmethod
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
-        Z, steps, tol = arrays["Z"], int(arrays["inner_steps"]), float(arrays["inner_tol"])
+        Z = arrays["Z"]
+        steps = int(arrays["inner_steps"])
+        tol = float(arrays["inner_tol"])
         if "guard" in arrays:
             guard = float(arrays["guard"])
             return answer(Z, data, memory, steps=steps, tol=tol, guard=guard)
@@ -332,7 +337,8 @@ class FAPS(Iterative[FAPSState]):
             if tol > 0.0 and linalg.sin_theta(before, V) <= tol:
                 break
         W = _multiplier(V, data, steps)
-        Y = beta * (V @ (V.T @ Z)) - V @ (W.T @ Z) - W @ (V.T @ Z)
+        along = V.T @ Z
+        Y = beta * (V @ along) - V @ (W.T @ Z) - W @ along
         return {"Y": Y}, {"X": V, "W": W, "beta": np.array(beta), "distances": distances}
 
     def server(self, state: FAPSState, total: Arrays, answered: frozenset[int]) -> FAPSState:
@@ -349,7 +355,8 @@ class FAPS(Iterative[FAPSState]):
             guard = next_guard(state.guard, sines, progress.rounds)
         elif not papers and progress.stale >= self.patience // 2:
             papers, progress = True, replace(progress, best=np.inf, stale=0)
-        size, past = float(np.abs(total["Y"]).max()), state.past.after(Z)
+        size = float(np.abs(total["Y"]).max())
+        past = state.past.after(Z)
         return FAPSState(Z, moved, progress, guard, state.guarded, sines, size, past, papers)
 
     def status(self, state: FAPSState) -> Status | None:
@@ -367,7 +374,8 @@ class FAPS(Iterative[FAPSState]):
         """Of eigenvalues with which SSI is faster, what there is to say, to follow a status; else ""."""
         if model.values is None or not 0 < model.k < model.d or not model.values[model.k - 1] > 0.0:
             return ""
-        last, following = float(model.values[model.k - 1]), model.next_value
+        last = float(model.values[model.k - 1])
+        following = model.next_value
         share = pace(last, following, penalty=self.beta_0 * float(model.values[0]))
         if share >= 1.0:
             return ""

@@ -124,7 +124,8 @@ class FedOAPM(Iterative[FedOAPMState]):
         # the block is orthonormal, so its product tells Ritz values and residuals
         if power.inside == 0:
             p = state.number
-            block, product = power.block[:, :p], Y[:, :p]
+            block = power.block[:, :p]
+            product = Y[:, :p]
             values, _, _, progress = ritz_round(block, product, state.k, progress, rounds=rounds)
             power, value = replace(power, U=power.block), float(values[0])
         else:

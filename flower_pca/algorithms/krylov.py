@@ -190,7 +190,8 @@ class Krylov(Iterative[KrylovState]):
         return np.hstack([model.columns[:, : model.k], noise / np.sqrt(model.d)])
 
     def _absorb(self, state: KrylovState, S: Array, *, rounds: int) -> KrylovState:
-        Q, CQ = np.hstack([state.Q, state.block]), np.hstack([state.CQ, S])
+        Q = np.hstack([state.Q, state.block])
+        CQ = np.hstack([state.CQ, S])
         old = state.Q.T @ S
         T = np.block([[state.T, old], [old.T, state.block.T @ S]])
         width = state.k + self.oversample
@@ -205,13 +206,16 @@ class Krylov(Iterative[KrylovState]):
         first = max(float(values[0]), np.finfo(float).tiny)
         block = linalg.krylov_block(S, Q, first)
         if error <= state.progress.tol * first and not self._certain(state, values, k):
-            error, state = np.inf, replace(state, warm=True, probe=(float(k), float(values[k - 1])))
+            error = np.inf
+            state = replace(state, warm=True, probe=(float(k), float(values[k - 1])))
             block = self._fresh(state, Q, block)
         elif block.shape[1] == 0 and not np.isfinite(error):  # invariant, but a fraction asks for more of the space
             block = self._fresh(state, Q, block)
         if Q.shape[1] + block.shape[1] > room:
             W = W[:, :some]
-            Q, CQ, T = Q @ W, CQ @ W, np.diag(values[:some])
+            Q = Q @ W
+            CQ = CQ @ W
+            T = np.diag(values[:some])
         progress = state.progress.step(error / first, gain=float(values[:k].sum()), rounds=rounds)
         return replace(state, Q=Q, CQ=CQ, T=T, block=block, progress=progress, k=k)
 

@@ -84,14 +84,15 @@ class LocalPower(Iterative[LocalPowerState]):
         return max(1, self.local_steps >> (state.progress.rounds // self.halve_every))
 
     def start(self, model: Model) -> LocalPowerState:
-        Z, k = model.powered(), model.n_components
+        Z, k = model.power_start(), model.n_components
         if not isinstance(k, int):
             k = Z.shape[1]
         progress = Progress.begin(self.tol, model)
         return LocalPowerState(Z, Z, None, k, model.units, Movement(), progress)
 
     def broadcast(self, state: LocalPowerState) -> Arrays:
-        steps, aligned = np.array(self.q(state)), np.array(self._stacks(state))
+        steps = np.array(self.q(state))
+        aligned = np.array(self._stacks(state))
         return {"Z": state.block, "steps": steps, "aligned": aligned}
 
     @staticmethod

@@ -146,7 +146,9 @@ class Medians(Stage[MediansState]):
         assert state.moments is not None
         assert state.weights is not None
         p, n = state.width, model.n
-        span, image, moments = state.Z[:, :p], state.Y[:, :p], state.moments[:, :p, :p]
+        span = state.Z[:, :p]
+        image = state.Y[:, :p]
+        moments = state.moments[:, :p, :p]
         _, Z, Y, residuals = linalg.rayleigh_ritz(span, image)
         turn = span.T @ Z
         # each client's variances along Z

@@ -131,7 +131,8 @@ class SparsePCA(Iterative[SparseState]):
 
     def _measure(self, state: SparseState, Y: Array, *, rounds: int) -> SparseState:
         """The state after C times its block has become known."""
-        X, sizes = state.block, np.maximum(self._sizes(Y), state.most)
+        X = state.block
+        sizes = np.maximum(self._sizes(Y), state.most)
         G, variances = deflate(X, Y)
         step = largest(G, sizes)
         left = linalg.column_norms(step - X * variances)

@@ -55,15 +55,18 @@ def evidence(values: Array, k: int, n: int) -> float:
     noise = max(zero, float(values[k:].mean()))
     model = np.append(values[:k], np.full(d - k, noise))
     sides = (d - np.arange(k)) / 2.0
-    frames = float(sum(map(math.lgamma, sides))) - math.log(math.pi) * float(sides.sum()) - k * math.log(2.0)
+    gammas = float(sum(map(math.lgamma, sides)))
+    frames = gammas - math.log(math.pi) * float(sides.sum()) - k * math.log(2.0)
     m = d * k - k * (k + 1) / 2.0
     upper = np.arange(d)[None, :] > np.arange(k)[:, None]
     apart = (values[:k, None] - values) * (1.0 / model - 1.0 / model[:k, None])
     # of a tie, no direction is likelier than another
     told = np.where(apart > _ROUNDING**2, apart * n, 1.0)[upper]
     curvature = float(np.log(told).sum())
-    fit = -n / 2.0 * (float(np.log(values[:k]).sum()) + (d - k) * math.log(noise))
-    return frames + fit + (m + k) / 2.0 * math.log(2.0 * math.pi) - curvature / 2.0 - k / 2.0 * math.log(n)
+    leading = float(np.log(values[:k]).sum())
+    fit = -n / 2.0 * (leading + (d - k) * math.log(noise))
+    parameters = (m + k) / 2.0 * math.log(2.0 * math.pi)
+    return frames + fit + parameters - curvature / 2.0 - k / 2.0 * math.log(n)
 
 
 # of a variance for each column, relative to the largest

@@ -157,7 +157,8 @@ class Monitor:
             rule, remedy = "asked of a run with monitor=True, for all of its components", 'Use source="theory".'
             raise ConfigError("Limits from the clients", must=rule, got="another", then=remedy)
         t2, spe = (histograms.quantile(counts, share) for counts in self._counts)
-        rows, above = int(self._counts[0].sum()), histograms.WIDTH - 1.0
+        rows = int(self._counts[0].sum())
+        above = histograms.WIDTH - 1.0
         words = f"the quantile of the {rows:,} rows of all clients, at most {above:.1%} above it"
         return Limits(float(share), t2 * self._k, max(spe * self._rest, self._floor), words)
 
@@ -256,7 +257,9 @@ class Monitor:
         unknown = self._rest - float(known.sum())
         centred = int(self._result.centered)
         count = min(self._result.n_samples_ - centred, self._result.n_features_in_) - self._k - len(known)
-        s1, s2, assumed = float(known.sum()), float(np.sum(known**2)), ""
+        s1 = float(known.sum())
+        s2 = float(np.sum(known**2))
+        assumed = ""
         if unknown > self._floor and count > 0:
             s1, s2 = s1 + unknown, s2 + unknown**2 / count
             if count > 1:

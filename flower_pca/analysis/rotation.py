@@ -63,7 +63,8 @@ def varimax(A: Array, *, kaiser: bool = True) -> Array:
         kaiser: Whether the rows of A count alike, as if of length 1.
     """
     checks.choice("kaiser", kaiser, (True, False))
-    Z, T = A.T / np.abs(A).max(), np.eye(A.shape[1])
+    Z = A.T / np.abs(A).max()
+    T = np.eye(A.shape[1])
     if kaiser:
         lengths = np.linalg.norm(Z, axis=0)
         Z = Z / np.where(lengths > 0.0, lengths, 1.0)
@@ -92,7 +93,8 @@ def _rounds(k: int) -> list[tuple[Array, Array]]:
 def _turn(Z: Array, T: Array, i: Array, j: Array) -> float:
     """Turn rows i and j of Z, (k, d), and of T in their planes to where the criterion is largest; the largest angle."""
     x, y = Z[i], Z[j]
-    u, v = x**2 - y**2, 2.0 * x * y
+    u = x**2 - y**2
+    v = 2.0 * x * y
     sums, others = u.sum(axis=1), v.sum(axis=1)
     uu, vv, uv = (np.einsum("ij,ij->i", *pair) for pair in ((u, u), (v, v), (u, v)))
     # after a turn by t it is constant + |(s, b)| cos(4 t - angle)
@@ -101,7 +103,8 @@ def _turn(Z: Array, T: Array, i: Array, j: Array) -> float:
     rounding = _STILL * (uu + vv)
     there = (np.abs(slope) <= rounding) & (bend >= -rounding)
     angles = np.where(there, 0.0, np.arctan2(slope, bend) / 4.0)
-    cos, sin = np.cos(angles)[:, None], np.sin(angles)[:, None]
+    cos = np.cos(angles)[:, None]
+    sin = np.sin(angles)[:, None]
     for rows in (Z, T):
         first, second = rows[i], rows[j]
         rows[i], rows[j] = cos * first + sin * second, cos * second - sin * first
@@ -196,7 +199,8 @@ class Rotation:
 
     def _pairs(self) -> str:
         """The correlations of scores that are largest in size."""
-        names, pairs = self.get_feature_names_out(), list(combinations(range(len(self.matrix)), 2))
+        names = self.get_feature_names_out()
+        pairs = list(combinations(range(len(self.matrix)), 2))
         largest = sorted(pairs, key=lambda pair: -abs(self.correlations[pair]))[:_PAIRS]
         return ", ".join(f"{names[i]} and {names[j]} by {self.correlations[i, j]:+.2f}" for i, j in largest)
 

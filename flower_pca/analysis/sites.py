@@ -98,7 +98,8 @@ def furthest(result: PCAResult, shards: Sequence[Any], *, most: int = 10) -> Fur
 
     def times(place: tuple[int, int]) -> tuple[float, float]:
         site, row = place
-        t2, spe = float(scored[site].t2[row]), float(scored[site].spe[row])
+        t2 = float(scored[site].t2[row])
+        spe = float(scored[site].spe[row])
         return t2 / limits.t2, spe / limits.spe if limits.spe > 0.0 else 0.0
 
     worst = sorted(beyond, key=lambda place: -max(times(place)))[:most]

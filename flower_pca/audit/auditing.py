@@ -241,7 +241,8 @@ def audit(
     result: PCAResult = drive(assembly.run(question), there, watchers=[OnRound(there.after(on_round))])
     records = there.records
     grams = {i: data[i].in_frame(result.frame).gram().astype(np.float64) for i in attacked}
-    C = sum((grams[i] if i in grams else c.in_frame(result.frame).gram() for i, c in enumerate(data)), np.zeros(1))
+    matrices = (grams[i] if i in grams else client.in_frame(result.frame).gram() for i, client in enumerate(data))
+    C = sum(matrices, np.zeros(1))
     leaks = _leaks(records, result.frame, grams, np.asarray(C) / len(data), n_components, masked)
     course = _course(records, np.asarray(C), n_components)
     return Audit(chosen.spec, data[0].d, len(data), n_components, masked, leaks, course, result)
@@ -262,7 +263,8 @@ class _Observer(Shards):
     def __init__(self, clients: Sequence[LocalData], kept: Sequence[int]) -> None:
         super().__init__(clients)
         self.records: list[_Record] = []
-        self._kept, self._replies = frozenset(kept), dict[int, Arrays]()
+        self._kept = frozenset(kept)
+        self._replies = dict[int, Arrays]()
 
     def ask(self, message: Broadcast) -> Iterator[Reply]:
         """Their answers, one at a time."""
@@ -375,7 +377,8 @@ def _outside(pair: Pair, C: Array) -> float | None:
     """How far the part of the answer outside span(Z) is from that of C Z; None where C Z has none to speak of."""
     Z = linalg.orth(pair.Z)
     Y = linalg.complement(C @ pair.Z, Z)
-    size, whole = float(np.linalg.norm(Y)), float(np.linalg.norm(C @ pair.Z))
+    size = float(np.linalg.norm(Y))
+    whole = float(np.linalg.norm(C @ pair.Z))
     if size > 1e-9 * whole:
         return float(np.linalg.norm(linalg.complement(pair.Y, Z) - Y)) / size
     return None
@@ -404,6 +407,7 @@ def _course(records: list[_Record], C: Array, k: int) -> tuple[Convergence, ...]
                 wide = linalg.principal_angles(Z, true)[-1]
             else:
                 wide = np.pi / 2.0
-            sine, relative = float(np.sin(wide)), kkt / (float(np.linalg.norm(C @ Z)) or size or 1.0)
+            sine = float(np.sin(wide))
+            relative = kkt / (float(np.linalg.norm(C @ Z)) or size or 1.0)
             course.append(Convergence(record.message.number + 1, sine, relative))
     return tuple(course)

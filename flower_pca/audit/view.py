@@ -1,8 +1,8 @@
 """What an honest but curious server sees of one client: pairs of a block Z and an answer Y that stand for Y = C_i Z.
 
-What an answer tells follows from the kinds of its parts, as the stage itself says them (`core.parts`). An answer of
-other kinds is taken as the attack on C_i Z would: for the product with a block of its shape that the client was sent.
-That counts as a claim.
+What an answer tells follows from the kinds of its parts, as the stage itself says them, and from how such a kind is
+read: see `core.kinds`. An answer of other kinds is taken as the attack on C_i Z would: for the product with a block of
+its shape that the client was sent. That counts as a claim.
 
 What a node's rules let it answer is asked of small runs: every algorithm that they allow is run, and its messages read.
 
@@ -12,7 +12,7 @@ What the blocks that a server has sent, and the answers to them, tell about a cl
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -23,8 +23,9 @@ from flower_pca.algorithms.covariance import unpack
 from flower_pca.base.linalg import Array
 from flower_pca.clients.policy.rules import Rules, everything
 from flower_pca.core import compatible
+from flower_pca.core.algorithm import Iterative
 from flower_pca.core.drive import rounds
-from flower_pca.core.kinds import Kind
+from flower_pca.core.kinds import Kind, Part, Reading
 from flower_pca.core.stage import Arrays, Broadcast
 from flower_pca.masking import messages
 from flower_pca.rows.frame import Frame
@@ -51,7 +52,8 @@ class Attack:
     """
 
     def __init__(self, d: int) -> None:
-        self._blocks, self._answers = np.empty((0, d)), np.empty((0, d))
+        self._blocks = np.empty((0, d))
+        self._answers = np.empty((0, d))
         self.size = 0  # columns asked
 
     def learn(self, Z: Array, Y: Array) -> None:
@@ -169,37 +171,59 @@ class View:
         """The pair in the answer to a message; None if there is none."""
         sent = message.arrays_for(client)
         parts = registry.STAGES[message.stage].parts(sent, self.d)
-        told = {part.kind: up[name] for name, part in parts.items()}
-        if Kind.LOCAL_PRODUCT in told:
-            self.opening = open_answer(block_of(sent, self.d), up, self.frame)
-            return self.opening
-        for name, part in parts.items():
-            if part.kind is Kind.PRODUCT:
-                return Pair(up[part.of] if part.of in up else part.block(sent), up[name], exact=True)
-        if Kind.EIGENVECTORS in told:
-            return self._eigenpairs(told[Kind.EIGENVECTORS])
-        if Kind.FACTOR in told:
-            self.factor = told[Kind.FACTOR]
-            return None
-        if Kind.LIFTED in told:
-            return self._lift(sent, told[Kind.LIFTED])
-        if Kind.GRAM in told:
-            C = unpack(told[Kind.GRAM])
-            return Pair(np.eye(len(C)), C, exact=True)
+        for reading, read in _READERS.items():
+            for name, part in parts.items():
+                if part.kind.reading is reading:
+                    return read(self, sent, up, name, part)
         return _alike(sent, up)
 
-    def _eigenpairs(self, V: Array) -> Pair | None:
+    def read_opening(self, sent: Arrays, up: Arrays, name: str, part: Part) -> Pair:
+        """The answer to an opening, on which later ones are built."""
+        self.opening = open_answer(block_of(sent, self.d), up, self.frame)
+        return self.opening
+
+    def read_product(self, sent: Arrays, up: Arrays, name: str, part: Part) -> Pair:
+        """A product with a block of the message, or with one that the client has chosen, and sends beside it."""
+        if part.of in up:
+            block = up[part.of]
+        else:
+            block = part.block(sent)
+        return Pair(block, up[name], exact=True)
+
+    def read_eigenvectors(self, sent: Arrays, up: Arrays, name: str, part: Part) -> Pair:
         """Eigenvectors come with their eigenvalues, sent or not: v'(C B) = lambda v'B, and the opening has told C B."""
         assert self.opening is not None
-        ours, theirs = V.T @ self.opening.Z, V.T @ self.opening.Y
+        V = up[name]
+        ours = V.T @ self.opening.Z
+        theirs = V.T @ self.opening.Y
         size = np.sum(ours**2, axis=1)
         return Pair(V, V * (np.sum(ours * theirs, axis=1) / np.where(size > 0.0, size, 1.0)), exact=True)
 
-    def _lift(self, sent: Arrays, B: Array) -> Pair:
+    def keep_factor(self, sent: Arrays, up: Arrays, name: str, part: Part) -> None:
+        """R of X block = Q R, which tells nothing of C that a later answer does not."""
+        self.factor = up[name]
+
+    def read_lifted(self, sent: Arrays, up: Arrays, name: str, part: Part) -> Pair:
         """B = X'Q part and X block = Q R, so that C block = B part^-1 R."""
         assert self.factor is not None
-        Y = B @ np.linalg.lstsq(sent["part"], self.factor, rcond=None)[0]
+        Y = up[name] @ np.linalg.lstsq(sent["part"], self.factor, rcond=None)[0]
         return Pair(sent["block"], Y, exact=True)
+
+    def read_whole(self, sent: Arrays, up: Arrays, name: str, part: Part) -> Pair:
+        """C itself."""
+        C = unpack(up[name])
+        return Pair(np.eye(len(C)), C, exact=True)
+
+
+# Of an answer with several of them the first counts: the opening also sends what later answers are read by.
+_READERS: Final[dict[Reading, Callable[[View, Arrays, Arrays, str, Part], Pair | None]]] = {
+    Reading.CENTRED: View.read_opening,
+    Reading.PRODUCT: View.read_product,
+    Reading.EIGENVECTORS: View.read_eigenvectors,
+    Reading.FACTOR: View.keep_factor,
+    Reading.LIFTED: View.read_lifted,
+    Reading.WHOLE: View.read_whole,
+}
 
 
 def open_answer(B: Array, up: Arrays, frame: Frame) -> Pair:
@@ -287,32 +311,32 @@ def _run(name: str, masked: bool, noised: bool, *, beside: str) -> Iterator[tupl
     """Stage and arrays of every message of a small run; of `beside` alone, if it is a stage beside algorithms."""
     shards = [np.random.default_rng(i).standard_normal((40, _COLUMNS)) * (_COLUMNS - np.arange(6.0)) for i in range(3)]
     shards = [X + 20.0 * X[:, :1] for X in shards]  # so that there is more than noise
-    if masked:
-        mask = True
-    else:
-        mask = None
-    if name in registry.ALONE:
-        transport: Any = Shards(clients_of(shards, missing=False))
-        run: Any = assembly.standardizing(mask=mask)
-    elif name in registry.TRACKERS:
-        transport = InProcess([Stream(X, batch=20) for X in shards])
-        run = assembly.tracking(registry.tracker(name), n_components=2, steps=1, mask=mask)
+    if name in registry.TRACKERS:
+        transport: Any = InProcess([Stream(X, batch=20) for X in shards])
+        run = assembly.tracking(registry.tracker(name), n_components=2, steps=1, mask=masked)
     else:
         transport = Shards(clients_of(shards, missing=False))
-        if noised:
-            own: dict[str, Any] = {"dp": "dp(epsilon=1e3, delta=1e-6, clip=20.0)"}
+        if name in registry.ALONE:
+            run = assembly.standardizing(mask=masked)
         else:
-            own = {"evaluate": True}
-        algorithm = registry.make(name)
-        if hasattr(algorithm, "max_rounds"):
-            algorithm = registry.make(algorithm, max_rounds=3)
-        own |= {"n_components": 2, **assembly.beside(beside)}
-        run = assembly.run(assembly.question(algorithm, mask=mask, **own))
+            run = _small_run(name, masked, noised, beside)
     for message in rounds(run, transport):
         arrays = message.arrays_for(message.to[0])
         stage = messages.inner_stage(arrays) or message.stage
         if stage != messages.STAGE and (beside not in registry.BESIDE or stage == beside):
             yield stage, messages.plain(arrays)
+
+
+def _small_run(name: str, masked: bool, noised: bool, beside: str) -> assembly.AnyRun:
+    """A run of few rounds, with what is asked beside the algorithm."""
+    budget = None
+    if noised:
+        budget = "dp(epsilon=1e3, delta=1e-6, clip=20.0)"
+    algorithm = registry.make(name)
+    if isinstance(algorithm, Iterative):
+        algorithm = registry.make(algorithm, max_rounds=3)
+    asked = assembly.question(algorithm, n_components=2, mask=masked, dp=budget, evaluate=not noised)
+    return assembly.run(assembly.with_stage(asked, beside))
 
 
 def peaks(rules: Rules) -> bool:

@@ -182,7 +182,8 @@ class Trail:
         """Write the steps that are new, and say what the checkpoint needs to find them."""
         if not isinstance(state, Recorder) or not state.record:
             return {}
-        count, slots = state.gone + len(state.record), state.keep + 1
+        count = state.gone + len(state.record)
+        slots = state.keep + 1
         lines = state.lines(min(count - self._done, len(state.record)))
         if len(lines):
             # what lies there is of another run, or a link that somebody has laid
@@ -204,7 +205,9 @@ class Trail:
         if "steps" not in header:
             return {}
         steps = header["steps"]
-        count, width, kept = int(steps["count"]), int(steps["width"]), int(steps["kept"])
+        count = int(steps["count"])
+        width = int(steps["width"])
+        kept = int(steps["kept"])
         if not (0 <= kept <= min(keep, count) and width > _HEAD):
             raise ValueError("more steps than are kept")
         numbers, lines = range(count - kept, count), []
@@ -438,7 +441,7 @@ def unpack(kind: Any, value: Any, arrays: dict[str, Array]) -> Any:
         hints = typing.get_type_hints(kind)
         names = (f.name for f in fields(kind) if APART not in f.metadata)
         return kind(**{field: unpack(hints[field], value[field], arrays) for field in names})
-    if origin is np.ndarray:
+    if np.ndarray in (kind, origin):
         return arrays[value]
     if origin is tuple:
         kinds = list(arguments)

@@ -50,10 +50,12 @@ def of_sizes(sizes: Array, names: Sequence[str] | None) -> tuple[str, ...]:
     varying = np.sort(sizes[sizes > 0.0])
     if len(varying) < 2:
         return ()
-    low, high = float(np.quantile(varying, 0.25)), float(varying[-1])
+    low = float(np.quantile(varying, 0.25))
+    high = float(varying[-1])
     if high < _APART * low:
         return ()
-    j, i = int(np.argmax(sizes)), int(np.argmin(np.where(sizes >= low, sizes, np.inf)))
+    j = int(np.argmax(sizes))
+    i = int(np.argmin(np.where(sizes >= low, sizes, np.inf)))
     larger = f"column {_label(j, names)} has a deviation of {high:.3g}"
     smaller = f"column {_label(i, names)} one of {sizes[i]:.3g}"
     remedy = 'Use scale="std" if they are measured in different units.'
@@ -179,10 +181,13 @@ def _whole(block: Array) -> Array:
 
 def _range(table: Any, columns: Array) -> tuple[Array, Array, Array]:
     """The least and the largest value of each column, and whether all are whole."""
-    low, high, whole = np.inf, -np.inf, np.ones(len(columns), dtype=bool)
+    low = np.inf
+    high = -np.inf
+    whole = np.ones(len(columns), dtype=bool)
     for block in table.blocks():
         part = block[:, columns].astype(np.float64)
-        low, high = np.minimum(low, part.min(axis=0)), np.maximum(high, part.max(axis=0))
+        low = np.minimum(low, part.min(axis=0))
+        high = np.maximum(high, part.max(axis=0))
         whole &= _whole(part)
     return np.asarray(low), np.asarray(high), whole
 

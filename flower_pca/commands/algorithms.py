@@ -11,13 +11,16 @@ import sys
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from flower_pca import registry
 from flower_pca.base import checks, errors, labels
 from flower_pca.commands import common
 from flower_pca.core import compatible
 from flower_pca.core.stage import Stage
+
+if TYPE_CHECKING:
+    from flower_pca.simulation.compare import Course
 
 _DEFAULT: Final = "krylov,faps,ssi,local_power,uda"
 
@@ -36,7 +39,6 @@ def add_compare(commands: Any) -> None:
 def run_compare(given: argparse.Namespace) -> int:
     """Compare, write the files, print the table."""
     from flower_pca import registry
-    from flower_pca.simulation import compare
 
     place = common.folder(given.out)
     specs = specs_in(_DEFAULT if given.algorithms is None else given.algorithms)
@@ -44,15 +46,12 @@ def run_compare(given: argparse.Namespace) -> int:
         registry.make(spec)  # before the data is read, which may take long
     checks.components(given.components)
     shards = common.clients_of(given)
-    # one frame for all
-    settings = {**common.settings(given), "center": given.center is not False}
-    if given.algorithms is not None:
-        left = {}
-    else:
-        left = _left_out(shards, specs, settings)
+    center = given.center is not False  # one frame for all
+    left: dict[str, int] = {}
+    if given.algorithms is None:
+        left = _left_out(shards, specs, given, center)
     specs = [spec for spec in specs if spec not in left]
-    with common.progress("starting") as on_round:
-        courses = compare(shards, algorithms=specs, on_round=on_round, **settings)
+    courses = _courses(shards, specs, given, center)
     figures = [course.to_json() for course in courses]
     picture = _write(courses, figures, place)
     why = ""
@@ -89,12 +88,38 @@ def _write(courses: Sequence[Any], figures: list[dict[str, Any]], place: Path) -
     return f"and no picture ({errors.lacking('matplotlib', 'to draw')})"
 
 
-def _left_out(shards: list[Any], specs: list[str], settings: dict[str, Any]) -> dict[str, int]:
+def _courses(shards: list[Any], specs: list[str], given: argparse.Namespace, center: bool) -> tuple[Course, ...]:
+    """How each of them fares."""
+    from flower_pca.simulation import compare
+
+    with common.progress("starting") as on_round:
+        return compare(
+            shards,
+            algorithms=specs,
+            n_components=given.components,
+            center=center,
+            scale=given.scale,
+            missing=given.missing,
+            seed=given.seed,
+            tol=given.tol,
+            max_rounds=given.max_rounds,
+            on_round=on_round,
+        )
+
+
+def _left_out(shards: list[Any], specs: list[str], given: argparse.Namespace, center: bool) -> dict[str, int]:
     """Those that would take thousands of rounds, and about how many."""
     from flower_pca.simulation import lengthy
 
-    asked = {name: settings[name] for name in ("n_components", "center", "scale", "missing", "tol")}
-    return lengthy(shards, algorithms=specs, **asked)
+    return lengthy(
+        shards,
+        algorithms=specs,
+        n_components=given.components,
+        center=center,
+        scale=given.scale,
+        missing=given.missing,
+        tol=given.tol,
+    )
 
 
 def specs_in(text: str) -> list[str]:

@@ -125,12 +125,6 @@ def argument_of_output(added: argparse.ArgumentParser) -> None:
     added.add_argument("--out", type=Path, default=Path("flower-pca-out"), metavar="DIR", help=text)
 
 
-def settings(given: argparse.Namespace) -> dict[str, Any]:
-    """What both `simulate` and `compare` take."""
-    names = ("center", "scale", "missing", "seed", "tol", "max_rounds")
-    return {"n_components": given.components, **{name: getattr(given, name) for name in names}}
-
-
 def enough(mask: object, clients: int) -> None:
     """Require two clients at least, if there are masks."""
     if mask is not None and clients < 2:
@@ -381,7 +375,8 @@ def _spec(data: str, setting: str) -> str:
     if data.endswith(")"):
         spec, added = data[:-1], re.fullmatch(_BESIDE, setting)
         if added and (there := re.search(_BESIDE, spec)):
-            spec, setting = spec.replace(there[0], ""), f"beside=[{there[1]}, {added[1]}]"
+            spec = spec.replace(there[0], "")
+            setting = f"beside=[{there[1]}, {added[1]}]"
         return f"{spec}, {setting})"
     path = Path(data)
     if path.expanduser().is_dir():

@@ -156,7 +156,8 @@ def write_scores(result: ColumnsResult, folder: Path) -> list[str]:
     rows = [[f"{value:.17g}" for value in row] for row in result.scores_.tolist()]
     head = [*result.get_feature_names_out()]
     if ids is not None:
-        head, rows = ["id", *head], [[id_, *row] for id_, row in zip(ids, rows, strict=True)]
+        head = ["id", *head]
+        rows = [[id_, *row] for id_, row in zip(ids, rows, strict=True)]
     write_table(folder / _SCORES, head, rows)
     return [_SCORES]
 

@@ -49,7 +49,9 @@ def run(given: argparse.Namespace) -> int:
             rule, remedy = "left out of a run of steps, whose rows have gone by", "Leave it out."
             raise ConfigError("DATA", must=rule, got=given.data, then=remedy)
         sites, _ = rows.sites_of(given, result)
-        result, shards, source = _by_position(result, list(sites)), list(sites.values()), given.data
+        result = _by_position(result, list(sites))
+        shards = list(sites.values())
+        source = given.data
         if result.influence_ is None and influence.cheap(result, len(shards)):
             result = influence.of_rows(result, shards)
     title = f"Principal components of {common.title(source)}"

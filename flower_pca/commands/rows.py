@@ -147,7 +147,8 @@ def add_score(commands: Any) -> None:
 
 def run_score(given: argparse.Namespace) -> int:
     """Score, write the files, print the anomalies; 1 if there are more than `--most`."""
-    out, picture = _file(given.out, (".csv",)), _file(given.picture, (".svg", ".png"))
+    out = _file(given.out, (".csv",))
+    picture = _file(given.picture, (".svg", ".png"))
     if given.most is not None:
         checks.number("--most", given.most, least=0.0, most=1.0, remedy="Give a share, such as 0.05.")
     result = common.result_of(given.result, missing=given.missing)
@@ -156,7 +157,8 @@ def run_score(given: argparse.Namespace) -> int:
     sites, column = sites_of(given, result)
     scored = {site: monitor.score(X) for site, X in sites.items()}
     found = monitor.anomalies(sites, limits, top=given.top)
-    rows, beyond = sum(len(s.t2) for s in scored.values()), sum(int(s.beyond(limits).sum()) for s in scored.values())
+    rows = sum(len(s.t2) for s in scored.values())
+    beyond = sum(int(s.beyond(limits).sum()) for s in scored.values())
     if out is not None:
         _write(out, sites, scored, limits, found)
     if picture is not None:
@@ -220,7 +222,8 @@ def _column_of_sites(data: str, table: Any, result: PCAResult) -> str:
     beside = [name for name in (*table.words, *table.names) if features and name and name not in features]
     if called := [name for name in beside if name.casefold() == "site"]:
         return str(called[0])
-    known, texts = set(result.site_names.values()), [name for name in beside if name in table.words]
+    known = set(result.site_names.values())
+    texts = [name for name in beside if name in table.words]
     if not known or not texts:
         return ""
     values = sources.table(data, beside=texts).beside

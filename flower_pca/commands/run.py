@@ -145,7 +145,13 @@ def _question(given: argparse.Namespace) -> Question:
         budget = DP.of(given.dp, ranges=ranges.of(given.ranges))
     return assembly.question(
         given.algorithm,
-        **common.settings(given),
+        n_components=given.components,
+        center=given.center,
+        scale=given.scale,
+        missing=given.missing,
+        seed=given.seed,
+        tol=given.tol,
+        max_rounds=given.max_rounds,
         columns=names_in(given.columns),
         levels=given.levels,
         evaluate=given.evaluate,

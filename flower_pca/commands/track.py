@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -182,18 +183,25 @@ def _tracker(given: argparse.Namespace) -> Tracker:
     from flower_pca import registry
     from flower_pca.base.errors import ConfigError
 
-    known = {"threshold": given.threshold, "alarm_rate": given.alarm_rate}
-    changes: dict[str, Any] = {name: value for name, value in known.items() if value is not None}
-    if given.monitor:
-        changes["monitor"] = True
-    looks = given.detect or registry.tracker(given.algorithm).detect
-    if changes and not looks:
-        what = " and ".join(f"--{name.replace('_', '-')}" for name in changes)
+    tracker = registry.tracker(given.algorithm)
+    if given.detect:
+        tracker = replace(tracker, detect=True)
+    of_changes = {
+        "--threshold": given.threshold is not None,
+        "--alarm-rate": given.alarm_rate is not None,
+        "--monitor": given.monitor,
+    }
+    if any(of_changes.values()) and not tracker.detect:
+        what = " and ".join(option for option, there in of_changes.items() if there)
         remedy = "Add it: no change is looked for."
         raise ConfigError(what, must="given with --detect", got="no --detect", then=remedy)
-    if given.detect:
-        changes["detect"] = True
-    return registry.tracker(given.algorithm, **changes)
+    if given.threshold is not None:
+        tracker = replace(tracker, threshold=given.threshold)
+    if given.alarm_rate is not None:
+        tracker = replace(tracker, alarm_rate=given.alarm_rate)
+    if given.monitor:
+        tracker = replace(tracker, monitor=True)
+    return tracker
 
 
 def _inbox(given: argparse.Namespace) -> Inbox:

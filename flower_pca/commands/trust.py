@@ -80,12 +80,22 @@ def run_audit(given: argparse.Namespace) -> int:
 
     place = common.folder(given.out)
     registry.make(given.algorithm)  # before the data is read, which may take long
-    settings = common.settings(given)
-    if settings.pop("missing") != "error":
+    if given.missing != "error":
         remedy = "Impute before the audit."
         raise ConfigError("missing in an audit", must='"error"', got=repr(given.missing), then=remedy)
     with common.progress("starting") as on_round:
-        found = audit(given.algorithm, common.clients_of(given), masked=given.masked, on_round=on_round, **settings)
+        found = audit(
+            given.algorithm,
+            common.clients_of(given),
+            n_components=given.components,
+            center=given.center,
+            scale=given.scale,
+            seed=given.seed,
+            masked=given.masked,
+            tol=given.tol,
+            max_rounds=given.max_rounds,
+            on_round=on_round,
+        )
     drawn = errors.there("matplotlib")
     with common.writing(place) as draft:
         found.save(draft / "leaks.csv")

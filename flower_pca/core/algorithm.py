@@ -232,7 +232,8 @@ class Iterative(Algorithm[I]):
         status = super().verify(model)
         if status is None or not status.ok or model.values is None or model.residuals is None:
             return status
-        tol, first = Progress.begin(self.tol, model).tol, max(float(model.values[0]), np.finfo(float).tiny)
+        tol = Progress.begin(self.tol, model).tol
+        first = max(float(model.values[0]), np.finfo(float).tiny)
         true = float(model.residuals[: model.k].max()) / first
         if true > 2.0 * tol:
             words = f"the rounds settled, but the true residual {true:.2g} is above tol={tol:.2g}"

@@ -10,7 +10,7 @@ answer holds, by name. It needs the message only, so server and client work out 
 - the audit reads an answer as what its kind says (`audit.view`).
 
 Whatever anybody has to know of a kind stands in its row of the table below, as a property. No other code asks which
-kind it is, but for the audit's attacks; so a stage may bring a kind of its own.
+kind it is; so a stage may bring a kind of its own.
 
 Ask: what an array of a message is, and what a node requires of it before it works on it.
 
@@ -36,6 +36,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from enum import Enum
 from typing import ClassVar, Final, TypeAlias
 
 import numpy as np
@@ -209,6 +210,17 @@ def _unknown(reach: Reach) -> float:
     return np.inf
 
 
+class Reading(Enum):
+    """How an answer brings out C_i times a block, to whoever sees it: what an attack reads it as."""
+
+    CENTRED = "C_i times the block of the opening, about the client's own mean"
+    PRODUCT = "C_i times the array that the part is made with"
+    EIGENVECTORS = "vectors v, for which C_i v = lambda v"
+    FACTOR = "the triangular factor of X_i times a block, without which LIFTED cannot be read"
+    LIFTED = "X_i' times the orthonormal factor that belongs to it"
+    WHOLE = "C_i itself, packed"
+
+
 @dataclass(frozen=True)
 class Kind:
     """A kind of quantity, in terms of a client's rows X_i in the common frame, and of C_i = X_i'X_i.
@@ -228,6 +240,7 @@ class Kind:
         single: Whether it makes sense by itself only, and no sum of it does.
         square: Whether it is as large as C_i.
         rounded: Whether it is made of products, and may have fewer bits: see `layers.precision`.
+        reading: How it brings out C_i times a block; None if it does not, by a formula.
     """
 
     name: str
@@ -243,6 +256,7 @@ class Kind:
     single: bool = False
     square: bool = False
     rounded: bool = False
+    reading: Reading | None = None
 
     ROWS: ClassVar[Kind]
     COUNT: ClassVar[Kind]
@@ -310,10 +324,15 @@ Kind.PRODUCT = Kind(
     product=True,
     within_trace=True,
     rounded=True,
+    reading=Reading.PRODUCT,
 )
 # The same of rows centred at the client's own mean, which is sent beside it as n and mean.
 Kind.LOCAL_PRODUCT = Kind(
-    "local product", "C Z for any block Z of the server's, about its own mean", product=True, rounded=True
+    "local product",
+    "C Z for any block Z of the server's, about its own mean",
+    product=True,
+    rounded=True,
+    reading=Reading.CENTRED,
 )
 # A block that the client has chosen, and multiplied: its columns are of length one.
 Kind.BLOCK = Kind(
@@ -336,9 +355,19 @@ Kind.IMAGE = Kind(
     rounded=True,
 )
 # C_i itself, packed as covariance does.
-Kind.GRAM = Kind("gram", "all of C at once", size=_frobenius, bound=_squares, square=True, rounded=True)
+Kind.GRAM = Kind(
+    "gram",
+    "all of C at once",
+    size=_frobenius,
+    bound=_squares,
+    square=True,
+    rounded=True,
+    reading=Reading.WHOLE,
+)
 # Leading eigenvectors of C_i, orthonormal as one_shot sees to.
-Kind.EIGENVECTORS = Kind("eigenvectors", "the leading eigenvectors of C", single=True, rounded=True)
+Kind.EIGENVECTORS = Kind(
+    "eigenvectors", "the leading eigenvectors of C", single=True, rounded=True, reading=Reading.EIGENVECTORS
+)
 # Their eigenvalues, over the number of rows.
 Kind.EIGENVALUES = Kind(
     "eigenvalues",
@@ -355,6 +384,7 @@ Kind.FACTOR = Kind(
     bound=lambda reach: np.sqrt(reach.squares) * reach.lengths(),
     single=True,
     rounded=True,
+    reading=Reading.FACTOR,
 )
 # X_i'Q T, with Q the orthonormal factor that belongs to R, and T the message's part for this client.
 Kind.LIFTED = Kind(
@@ -364,6 +394,7 @@ Kind.LIFTED = Kind(
     bound=lambda reach: np.sqrt(reach.squares) * reach.lengths(),
     single=True,
     rounded=True,
+    reading=Reading.LIFTED,
 )
 # d x p, of which the server makes the next basis; no product with C_i, but as large as one of them.
 Kind.ESTIMATE = Kind(

@@ -234,7 +234,8 @@ class Model:
         They are the components and their values, but for components that are not orthonormal.
         """
         assert self.values is not None
-        Z, cross = self.columns[:, : self.k], self.left.get("cross")
+        Z = self.columns[:, : self.k]
+        cross = self.left.get("cross")
         if cross is None:
             return Z, self.values[: self.k]
         return linalg.span_axes(Z, cross)
@@ -246,7 +247,7 @@ class Model:
             raise RuntimeError("the opening has not been held")
         return self.basis
 
-    def powered(self) -> Array:
+    def power_start(self) -> Array:
         """An orthonormal start with as many power steps behind it as are free: orth(C Z), or Z."""
         if self.product is None:
             return self.columns

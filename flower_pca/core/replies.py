@@ -52,7 +52,9 @@ def claim(said: Arrays, frame: Frame) -> Claim:
 
     Its gaps are filled as the frame says. What rounding may add is added, at the precision that the client has named.
     """
-    n, mean, centre = int(said["n"]), said["mean"], 0.0 if frame.mean is None else frame.mean
+    n = int(said["n"])
+    mean = said["mean"]
+    centre = 0.0 if frame.mean is None else frame.mean
     squares = Moments(n, mean, said["m2"], said.get("count")).sums(frame)[1]
     rounded = _ROUNDED * float(said["eps"]) * n * (mean**2 + np.square(centre))
     return Claim(n, float(np.sum(squares + (rounded if frame.scale is None else rounded / frame.scale**2))))
@@ -66,8 +68,10 @@ def check_opening(said: Arrays, block: Array, *, bits: int = 64) -> None:
     products all the same, of what rounding has left in their means. Where numbers travel with 16 bits, what is small
     beside the largest of its column is off by more than its own rounding.
     """
-    size, eps = np.sqrt(said["m2"].astype(np.float64)), float(said["eps"])
-    rounded = float(said["n"]) * (4.0 * np.finfo(np.float64).eps * said["mean"].astype(np.float64)) ** 2
+    size = np.sqrt(said["m2"].astype(np.float64))
+    eps = float(said["eps"])
+    of_means = 4.0 * np.finfo(np.float64).eps * said["mean"].astype(np.float64)
+    rounded = float(said["n"]) * of_means**2
     own = np.sqrt(size**2 + rounded)
     most = np.outer(own, own @ np.abs(block))
     limit = (1.0 + _SLACK) * most + eps * np.max(most, initial=0.0)
@@ -77,9 +81,11 @@ def check_opening(said: Arrays, block: Array, *, bits: int = 64) -> None:
         rule, got = "as small as the squared deviations beside it say", "larger entries"
         raise ProtocolError("The product of an answer to the opening", must=rule, got=got, then="Check the client.")
     if "peak" in said:
-        seen, mean = np.asarray(said.get("count", said["n"])), np.abs(said["mean"])
+        seen = np.asarray(said.get("count", said["n"]))
+        mean = np.abs(said["mean"])
         least = (1.0 - _SLACK) * np.sqrt(said["m2"] / np.maximum(seen, 1) + mean**2)
-        fits = (said["peak"] >= least) & (said["peak"] <= (1.0 + _SLACK) * (mean + size) + _ROUNDED * eps * mean)
+        furthest = (1.0 + _SLACK) * (mean + size) + _ROUNDED * eps * mean
+        fits = (said["peak"] >= least) & (said["peak"] <= furthest)
         if not (fits | (seen == 0)).all():
             rule = "as far out as the means and squared deviations beside them say"
             raise ProtocolError(
@@ -217,7 +223,10 @@ class Tally:
     def __init__(
         self, stage: Stage[Any], state: Any, sent: Broadcast, model: Model, *, layers: Sequence[Layer] = ()
     ) -> None:
-        self._stage, self._state, self._sent, self._layers = stage, state, sent, layers
+        self._stage = stage
+        self._state = state
+        self._sent = sent
+        self._layers = layers
         self._model = model
         self._d, self._heading = model.d or None, model.heading
         # there are no claims where answers are noisy, summed, or our own
@@ -254,7 +263,8 @@ class Tally:
             else:
                 self._leave_out(reply)
         best = self._vote()
-        total, count = best.total, len(self._answered - self._banned - self._before)
+        total = best.total
+        count = len(self._answered - self._banned - self._before)
         if count:
             for layer in self._layers:
                 total = layer.open(total, number=self._sent.number, position=None)
@@ -312,7 +322,8 @@ class Tally:
             arrays = layer.open(arrays, number=self._sent.number, position=position)
             arrays = layer.count(arrays, reply.client, self._model)
         # Before the columns are known they are voted on; else the first that says what they are called is believed.
-        voted, digest = self._d is None and columns > 0 and known is None, ""
+        voted = self._d is None and columns > 0 and known is None
+        digest = ""
         if voted and reply.heading is not None:
             digest = reply.heading.digest
         group = self._groups.get((columns, digest)) or _Group()

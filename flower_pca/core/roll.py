@@ -45,7 +45,7 @@ import enum
 import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final, get_type_hints
+from typing import Any, Final
 
 import numpy as np
 
@@ -219,7 +219,8 @@ class Roll:
         `counted`: a member that was away has counted by its last answer.
         """
         now = frozenset(here)
-        joined, gone = now - self.unfit - self.members, self.members - now
+        joined = now - self.unfit - self.members
+        gone = self.members - now
         missed = self.fraction == 1.0 and not counted
         return bool(joined) or (not self.whole and (bool(gone) or missed))
 
@@ -229,10 +230,23 @@ class Roll:
 
     def restore(self, kept: Mapping[str, Any]) -> Roll:
         """By the same rules, with what `to_json` has kept."""
-        kinds = get_type_hints(Roll)
-        there: dict[str, Any] = {name: files.unpack(kinds[name], kept[name], {}) for name in _KEPT}
-        there |= {name: frozenset(files.unpack(tuple[int, ...], kept[name], {})) for name in _SETS}
-        return replace(self, **there, came=_NOBODY, awaited=_NOBODY)
+
+        def clients(name: str) -> frozenset[int]:
+            return frozenset(files.unpack(tuple[int, ...], kept[name], {}))
+
+        return replace(
+            self,
+            members=clients("members"),
+            unfit=clients("unfit"),
+            banned=clients("banned"),
+            asked=clients("asked"),
+            came=_NOBODY,
+            awaited=_NOBODY,
+            whole=files.unpack(bool, kept["whole"], {}),
+            lost=files.unpack(bool, kept["lost"], {}),
+            silent=files.unpack(int, kept["silent"], {}),
+            why=files.unpack(str, kept["why"], {}),
+        )
 
     def _incomplete(self, gone: Iterable[int]) -> NotEnoughNodes:
         """The error where one is gone whose columns no other one has."""

@@ -68,7 +68,9 @@ class Run:
             place += 1
         self._standing = Standing(stages=tuple(stages), model=model, state=state, place=place, opens=roll.opens)
         self._roll, self._layers = roll, tuple(layers)
-        self._asked, self._result, self._model = dict(asked or {}), result, model
+        self._asked = dict(asked or {})
+        self._result = result
+        self._model = model
         self._history, self._began = History(limit=None if roll.opens else NEWEST), 0.0
         self._sent: Broadcast | None = None
         self._total: Any = None  # of a message that some clients are asked once more

@@ -14,14 +14,16 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 
 from flower_pca.base import checks, labels
 from flower_pca.base import spec as specs
 from flower_pca.base.errors import ConfigError
+from flower_pca.base.history import History
 from flower_pca.base.linalg import Array
 from flower_pca.dp import gaussian
 from flower_pca.dp.gaussian import longest
@@ -173,7 +175,7 @@ class DP:
     def __post_init__(self) -> None:
         if self.ranges is not None:
             object.__setattr__(self, "ranges", public.of(self.ranges))
-            object.__setattr__(self, "clip", self.clip or gaussian.usual_clip(len(self.known)))
+            object.__setattr__(self, "clip", self.clip or gaussian.usual_clip(len(self.public_ranges)))
         remedy = "Give it, or public ranges that it follows from."
         checks.number("clip of dp", self.clip, least=1e-9, remedy=remedy)
         for name in ("epsilon", *([] if self.reach is None else ["reach"])):
@@ -189,7 +191,7 @@ class DP:
         checks.integer("colluding of dp", self.colluding)
 
     @property
-    def known(self) -> public.Ranges:
+    def public_ranges(self) -> public.Ranges:
         """The ranges, each with the name of its column; none where there are none."""
         if self.ranges is None:
             return ()
@@ -283,8 +285,56 @@ class Certainty:
         return " ".join(said)
 
 
-def certainty(result: Any) -> Certainty | None:
-    """What can be said of the variances of a `PCAResult`; None of a run without noise."""
+class Spending(Protocol):
+    """What `certainty` reads of a result: a `PCAResult` is one."""
+
+    @property
+    def privacy(self) -> Spent | None:
+        """What the run has cost; None without a budget."""
+
+    @property
+    def asked(self) -> Mapping[str, Any]:
+        """The question, as plain values."""
+
+    @property
+    def history(self) -> History:
+        """The rounds."""
+
+    @property
+    def centered(self) -> bool:
+        """Whether the mean was subtracted."""
+
+    @property
+    def n_samples_(self) -> int:
+        """Rows."""
+
+    @property
+    def n_features_in_(self) -> int:
+        """Columns."""
+
+    @property
+    def explained_variance_(self) -> Array:
+        """Of each component."""
+
+    @property
+    def total_variance_(self) -> float:
+        """Of all rows."""
+
+    @property
+    def mean_(self) -> Array:
+        """Of each column."""
+
+    @property
+    def scale_(self) -> Array | None:
+        """What each column was divided by."""
+
+    @property
+    def feature_names_in_(self) -> Array | None:
+        """The columns' names."""
+
+
+def certainty(result: Spending) -> Certainty | None:
+    """What can be said of the variances of a result; None of a run without noise."""
     if result.privacy is None:
         return None
     spent, rows = result.privacy, max(result.n_samples_ - 1, 1)
@@ -311,33 +361,37 @@ def _bounds(values: Array, floor: float | Array, total: float, doubt: float) -> 
     return np.stack([np.minimum(low, 1.0), np.maximum(high, low)], axis=1)
 
 
-def _off_centre(result: Any, deviation: float) -> float:
+def _off_centre(result: Spending, deviation: float) -> float:
     """What noise on the mean alone gives a component: all rows stand beside it by the same step."""
     if not result.centered:
         return 0.0
-    dp = DP.of(result.asked.get("dp"))
-    reach = (None if dp is None else dp.reach) or result.privacy.clip
+    spent, dp = result.privacy, DP.of(result.asked.get("dp"))
+    assert spent is not None
+    reach = (None if dp is None else dp.reach) or spent.clip
     scale = np.ones(result.n_features_in_)
-    if result.scale_ is not None and not (dp is not None and dp.known):
+    if result.scale_ is not None and not (dp is not None and dp.public_ranges):
         scale = result.scale_
     step = np.sqrt(3.0) * deviation / (reach * max(result.n_samples_ - 1, 1))
     return float((step * longest(len(scale))) ** 2 * np.mean(scale**-2.0))
 
 
-def _total_noise(result: Any, deviation: float) -> float:
+def _total_noise(result: Spending, deviation: float) -> float:
     """The deviation of the sum of squares in the frame, from that of the numbers of the first message."""
     spent, dp = result.privacy, DP.of(result.asked.get("dp"))
     assert spent is not None
-    ranged = dp is not None and bool(dp.known)
-    scaled = result.scale_ is not None and not ranged
+    divisors = result.scale_
+    if dp is not None and dp.public_ranges:  # halves of ranges, which nobody has measured
+        divisors = None
+    scaled = divisors is not None
     sums = result.centered or scaled
-    reach, d = (None if dp is None else dp.reach) or spent.clip, result.n_features_in_
+    reach = (None if dp is None else dp.reach) or spent.clip
+    d = result.n_features_in_
     # on a number of the moments, times reach squared
     unit = deviation * np.sqrt(3.0 if sums else 2.0)
-    if scaled:
-        columns = 1.0 / result.scale_**2
-    else:
+    if divisors is None:
         columns = np.ones(d)
+    else:
+        columns = 1.0 / divisors**2
     if scaled or not sums:
         squares = float(np.linalg.norm(columns))
     else:
@@ -349,17 +403,18 @@ def _total_noise(result: Any, deviation: float) -> float:
     return float(unit * np.hypot(squares, 2.0 * mean / reach))
 
 
-def _measured_mean(result: Any, dp: DP | None) -> Array:
+def _measured_mean(result: Spending, dp: DP | None) -> Array:
     """The mean in the units in which it was measured."""
-    if dp is None or not dp.known:
+    if dp is None or not dp.public_ranges:
         return np.asarray(result.mean_)
-    middles, halves = ranges.halves(dp.known, [str(name) for name in result.feature_names_in_])
+    assert result.feature_names_in_ is not None
+    middles, halves = ranges.halves(dp.public_ranges, [str(name) for name in result.feature_names_in_])
     return np.asarray((result.mean_ - middles) / halves)
 
 
 def _components(numbers: list[int]) -> str:
-    plural = "s" * (len(numbers) > 1)
-    return f"Component{plural} {labels.series([str(j) for j in numbers])}"
+    word = labels.noun(len(numbers), "Component")
+    return f"{word} {labels.series([str(j) for j in numbers])}"
 
 
 def _number(ratio: float) -> str:

@@ -34,8 +34,8 @@ import numpy as np
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array
 
-# what stands in files for a value that is missing
-_GAPS: Final = ("", "na", "n/a", "nan", "null", "none")
+# what stands in files for a value that is missing: Excel writes #N/A, pandas <NA>
+_GAPS: Final = ("", "na", "n/a", "#n/a", "<na>", "nan", "null", "none")
 _WORDS: Final = {**dict.fromkeys(_GAPS, np.nan), "true": 1.0, "false": 0.0}
 # as they stand in thousands
 _BLANKS: Final = str.maketrans({"\u00a0": " ", "\u202f": " ", "\u2019": "'"})

@@ -98,7 +98,8 @@ class Outlook:
             return
         # noise / n + (off / n)^2 is less from the larger root on
         most = self.columns * USUAL
-        least = math.ceil((self.noise + math.hypot(self.noise, 2.0 * self.off * math.sqrt(most))) / (2.0 * most)) + 2
+        twice_root = self.noise + math.hypot(self.noise, 2.0 * self.off * math.sqrt(most))
+        least = math.ceil(twice_root / (2.0 * most)) + 2
         sizes = f"{labels.count(self.columns, 'column')} at {labels.count(self.clients, 'client')}"
         rule = f"at least {least:,} for {sizes}, as noise else hides all components"
         remedy = "Take more rows or a larger epsilon, or share the noise out with mask=True."
@@ -169,7 +170,8 @@ def delta_of(mu: float, epsilon: float) -> float:
 
     if mu == 0.0:
         return 0.0
-    a, b = mu / 2.0 - epsilon / mu, -mu / 2.0 - epsilon / mu
+    a = mu / 2.0 - epsilon / mu
+    b = -mu / 2.0 - epsilon / mu
     density = math.exp(-a * a / 2.0)
     second = erfcx(-b / math.sqrt(2.0)) / 2.0
     if a > 0.0:

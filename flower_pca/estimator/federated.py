@@ -295,7 +295,8 @@ def _first(result: PCAResult, k: int) -> PCAResult:
     beyond = float(result.explained_variance_[k:].sum())
     residuals = result.residuals_[:k]
     first, last, following = result.explained_variance_[[0, k - 1, k]]
-    residual, gap = float(np.linalg.norm(residuals)), float(last - following) / (float(first) or 1.0)
+    residual = float(np.linalg.norm(residuals))
+    gap = float(last - following) / (float(first) or 1.0)
     if gap > max(residual, 1e-12):
         sine = residual / gap
     else:

@@ -127,7 +127,8 @@ class Hosts(Nodes):
         now, first = self.run.standing, total.clients[0]
         many = len(self._hosts[self._homes[first]])
         claims = [claim(arrays, now.model.frame) for arrays in said]
-        rows, squares = sum(c.n for c in claims), sum(c.squares for c in claims)
+        rows = sum(c.n for c in claims)
+        squares = sum(c.squares for c in claims)
         mean = Claim(-(-rows // many), squares / many)
         judge = Judge(now.stage, now.state, replace(now.model, claims={first: mean}))
         judge.check(first, {name: a / many for name, a in total.arrays.items()}, parts, message.arrays)

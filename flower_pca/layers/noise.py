@@ -164,7 +164,8 @@ class Budget(Layer):
     @staticmethod
     def seal(says: Arrays, work: Work, up: Arrays) -> Arrays:
         """With noise on all of it, in full but where the answer is seen in a sum; n becomes 1, and counts clients."""
-        share, parts = asked_share(says, work.summed), work.stage.parts(work.arrays, work.data.d)
+        share = asked_share(says, work.summed)
+        parts = work.stage.parts(work.arrays, work.data.d)
         if not work.trusts:
             share = _instruction(says)[1]
         sealed = {}
@@ -190,7 +191,7 @@ class Budget(Layer):
         noise = together * self.noise * (math.sqrt(2.0 * columns) + 1.0)
         # see `PrivateOpening`
         off = together * self.frame_noise * math.sqrt(3.0) * longest(columns) / self.reach
-        return Outlook(rows, columns, clients, noise=noise, off=off, ranged=bool(self.dp.known))
+        return Outlook(rows, columns, clients, noise=noise, off=off, ranged=bool(self.dp.public_ranges))
 
     def inform(self, state: Any) -> Any:
         if isinstance(state, Sharing):
@@ -373,7 +374,8 @@ def _check_bounded(work: Work) -> None:
 
 def _instruction(says: Arrays) -> tuple[float, float, float]:
     if strange := says.keys() - _SAID:
-        rule, got = f"made of {', '.join(sorted(_SAID))}", ", ".join(sorted(strange))[:100]
+        rule = f"made of {', '.join(sorted(_SAID))}"
+        got = ", ".join(sorted(strange))[:100]
         raise ProtocolError("What a message with noise says", must=rule, got=got, then=_SENDER)
     if several := [name for name in says if np.ndim(says[name])]:
         rule, got = "one number each", f"several in {', '.join(several)}"

@@ -87,7 +87,8 @@ def bits_in(says: Arrays) -> int:
     """The bits that a message asks for."""
     bits = says.get(_BITS)
     if bits is None or len(says) > 1 or bits.ndim or bits.item() not in FLOORS:
-        rule, got = f"one of {', '.join(map(str, FLOORS))}", f"{bits}"[:50]
+        rule = f"one of {', '.join(map(str, FLOORS))}"
+        got = f"{bits}"[:50]
         raise ProtocolError("The bits of numbers in a message", must=rule, got=got, then="Check the sender.")
     return int(bits.item())
 
@@ -174,7 +175,8 @@ def _moments(up: Mapping[str, Array], bits: int) -> dict[str, Array]:
     to be nothing beside the tolerance.
     """
     mean, squares = round_to(up["mean"], 32), round_to(up["m2"], 32)
-    off, room = mean - up["mean"], float(squares.mean()) if squares.size else 0.0
+    off = mean - up["mean"]
+    room = float(squares.mean()) if squares.size else 0.0
     small = float(up["n"]) * float(off @ off) <= (_SHARE * FLOORS[bits]) ** 2 * room
     if bits == 16 and small:
         return {**up, "mean": mean, "m2": squares}

@@ -105,7 +105,13 @@ class Single(Layer):
 def unequal(says: Mapping[str, Array]) -> bool:
     """Whether there is a table of which not all clients read the same number."""
     read = {name: np.ravel(says.get(name, [])) for name in _tables(says)}
-    return any(np.unique(a if np.all(says[f"{name}{_ELSE}"]) else a[1:]).size > 1 for name, a in read.items())
+    for name, numbers in read.items():
+        # the first is for clients that the others do not name
+        if not np.all(says[f"{name}{_ELSE}"]):
+            numbers = numbers[1:]
+        if np.unique(numbers).size > 1:
+            return True
+    return False
 
 
 def tables(says: Mapping[str, Array]) -> tuple[dict[str, Array], frozenset[str]]:
@@ -125,7 +131,8 @@ def _beside(name: str) -> tuple[str, ...]:
 
 
 def _own_number(says: Arrays, name: str, who: Who) -> int:
-    numbers, there = np.atleast_1d(says[name]), np.zeros(np.size(says[name]) - 1, dtype=bool)
+    numbers = np.atleast_1d(says[name])
+    there = np.zeros(np.size(says[name]) - 1, dtype=bool)
     if who.name:
         there = says[f"{name}{_NAMES}"] == _digest(who.name)
     if not there.any() and who.position >= 0:

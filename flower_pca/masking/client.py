@@ -238,13 +238,16 @@ def _unmask(arrays: Arrays, secrets: Secrets, demands: Demands) -> tuple[Arrays,
 def _onwards(secrets: Secrets) -> Secrets:
     """After a sum: its secrets are gone, those of the next take their place."""
     none = np.empty(0, dtype=np.uint8)
-    step, number = np.array(int(Phase.UPLOAD)), np.array(int(secrets.number) + 1)
+    step = np.array(int(Phase.UPLOAD))
+    number = np.array(int(secrets.number) + 1)
     return replace(secrets, step=step, number=number, own=secrets.coming, coming=none, holders=none, held=none)
 
 
 def _masked(y: Array, secrets: Secrets, number: int, peers: list[int], keys: list[bytes], asked: bytes) -> Array:
     """Y + PRG(b), if there is a b, + PRG(k_ij) of later clients - PRG(k_ij) of earlier ones."""
-    position, setup, private = int(secrets.position), secrets.setup.tobytes(), primitives.private(secrets.key)
+    position = int(secrets.position)
+    setup = secrets.setup.tobytes()
+    private = primitives.private(secrets.key)
     derived = []
     for peer, key in zip(peers, keys, strict=True):
         context = messages.pair(setup, asked, number, *sorted((position, peer)))

@@ -134,7 +134,8 @@ def printable(name: bytes) -> str:
 
 
 def _holds(key: ec.EllipticCurvePublicKey, text: bytes, numbers: bytes) -> bool:
-    r, s = int.from_bytes(numbers[:_NUMBER], "big"), int.from_bytes(numbers[_NUMBER:], "big")
+    r = int.from_bytes(numbers[:_NUMBER], "big")
+    s = int.from_bytes(numbers[_NUMBER:], "big")
     try:
         key.verify(encode_dss_signature(r, s), text, _HASH)
     except InvalidSignature:

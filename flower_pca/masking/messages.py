@@ -181,7 +181,8 @@ def publication(setup: bytes, exchange: bytes, key: bytes) -> bytes:
 
 def group(setup: bytes, run: str, needed: int, members: Iterable[bytes]) -> bytes:
     """What a node signs of a group: run, threshold, and the members' public keys in their order."""
-    name, keys = sha256(run.encode()).digest(), sha256(b"".join(sorted(members))).digest()
+    name = sha256(run.encode()).digest()
+    keys = sha256(b"".join(sorted(members))).digest()
     return b"flower_pca masks: group" + setup + _numbers(needed) + name + keys
 
 

@@ -189,7 +189,10 @@ class Masked(Around):
         if group is not None and group.ready.issuperset(message.to) and not (sampled and group.lacks(message.to)):
             self._ask(group)
         else:
-            self._group, self._setup, self._phase, self._heard = None, identity(), Phase.KEYS, frozenset()
+            self._group = None
+            self._setup = identity()
+            self._phase = Phase.KEYS
+            self._heard = frozenset()
 
     def _ask(self, group: Group) -> None:
         """Begin the upload: all that the run can know of this sum before it is asked for is settled now."""
@@ -209,7 +212,8 @@ class Masked(Around):
         number = {"mask.number": np.array(group.number)}
         if self._phase == Phase.UNMASK:
             return number, {client: group.unmask_message(client) for client in to}
-        stage, clients = messages.raw(carried.stage.encode()), np.array(self._layout.clients)
+        stage = messages.raw(carried.stage.encode())
+        clients = np.array(self._layout.clients)
         about = {"mask.stage": stage, "mask.clients": clients, **number, **self._layout.limits()}
         personal = {client: group.upload_message(client) for client in to}
         return {**carried.arrays, **about}, personal

@@ -161,7 +161,9 @@ class Heading:
         """
         if _COUNT not in plain:
             return None
-        count, known, names = plain[_COUNT], plain.get(_DIGEST, ""), read_names("An answer", plain)
+        count = plain[_COUNT]
+        known = plain.get(_DIGEST, "")
+        names = read_names("An answer", plain)
         right = isinstance(count, int) and count >= 0 and isinstance(known, str) and len(known) <= LONGEST
         if not right or (names is not None and (len(names) != count or digest(names) != known)):
             remedy = "Check the sender."

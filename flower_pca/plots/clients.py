@@ -61,7 +61,8 @@ def spe_against_t2(scored: Mapping[Any, RowScores], limits: Limits, path: str | 
     for along, limit in ((ax.axvline, limits.t2), (ax.axhline, limits.spe)):
         along(limit, color=style.INK, lw=1.0, ls="--", zorder=2)
     ax.set(xscale="log", yscale="log")
-    count, rows = sum(int(f.sum()) for f in beyond.values()), sum(len(f) for f in beyond.values())
+    count = sum(int(f.sum()) for f in beyond.values())
+    rows = sum(len(f) for f in beyond.values())
     style.tidy(
         ax,
         f"{count:,} of {labels.count(rows, 'row')} beyond a limit",
@@ -195,7 +196,8 @@ def _strips(drawn: Figure, result: PCAResult, parts: list[Array], title: str) ->
 
 def _shuffle(parts: list[Array]) -> tuple[Array, Array]:
     """All rows and whose they are, in an order in which no client lies on top of the others."""
-    points, client = np.concatenate(parts), np.repeat(np.arange(len(parts)), [len(part) for part in parts])
+    points = np.concatenate(parts)
+    client = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
     order = np.random.default_rng(0).permutation(len(points))
     return points[order], client[order]
 
@@ -306,7 +308,8 @@ def _cloud(ax: Axes, points: Array, client: Array, count: int, *, bar: list[str]
     few = count <= NAMED
     colours, norm = style.scale("course"), Normalize(0, count - 1)
     if few:
-        colours, norm = ListedColormap(style.curves(count)), Normalize(-0.5, count - 0.5)
+        colours = ListedColormap(style.curves(count))
+        norm = Normalize(-0.5, count - 0.5)
     x, y = points.T
     ax.scatter(x, y, s=size, alpha=alpha, lw=0, c=client, cmap=colours, norm=norm, rasterized=many)
     if bar is None:

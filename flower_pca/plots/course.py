@@ -172,7 +172,8 @@ def figure(result: PCAResult | TrackingResult) -> Figure:
         drawn = tracking.overview(result)
         style.key(drawn, ncols=4)
         return drawn
-    drawn, shown = style.figure(_SIZE), result.components_[: _PANELS if result.n_features_in_ else 0]
+    drawn = style.figure(_SIZE)
+    shown = result.components_[: _PANELS if result.n_features_in_ else 0]
     axes = drawn.subplots(1, 2 + len(shown), width_ratios=(1.0, *[1.3 / max(len(shown), 1)] * len(shown), 1.0))
     variances.both(axes[0], result)
     names = labels.column_names(result.feature_names_in_, result.n_features_in_)

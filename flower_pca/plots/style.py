@@ -179,7 +179,8 @@ def scale(kind: Literal["signed", "share", "course"]) -> Colormap:
 
 def decades(ax: Axes, values: np.ndarray[Any, Any]) -> None:
     """Whole powers of ten around the values."""
-    low, high = np.floor(np.log10(values.min()) - 0.1), np.ceil(np.log10(values.max()) + 0.1)
+    low = np.floor(np.log10(values.min()) - 0.1)
+    high = np.ceil(np.log10(values.max()) + 0.1)
     ax.set_ylim(10.0**low, 10.0**high)
 
 

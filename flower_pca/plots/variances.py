@@ -61,7 +61,8 @@ def enough(result: PCAResult) -> bool:
 
 def _panels(drawn: Figure, components: Array, names: list[str], errors: Array | None = None) -> None:
     off = INTERVAL * (np.zeros_like(components) if errors is None else errors)
-    shown, most = min(len(components), PANELS), min(components.shape[1], BARS)
+    shown = min(len(components), PANELS)
+    most = min(components.shape[1], BARS)
     if shown == 1:
         across = 1
     else:
@@ -154,7 +155,8 @@ def cumulative(drawn: Figure, result: PCAResult) -> None:
 def both(ax: Axes, result: PCAResult) -> None:
     """Scree and cumulative variance in one, for the overview; with noise, what can be said of both."""
     ratio, known, below = result.explained_variance_ratio_, result.certainty, "component"
-    number, size = np.arange(1, len(ratio) + 1), 4.5 if len(ratio) <= style.DENSE else 0.0
+    number = np.arange(1, len(ratio) + 1)
+    size = 4.5 if len(ratio) <= style.DENSE else 0.0
     _bars(ax, result)
     ax.plot(number, ratio.cumsum(), color=style.COLOURS[0], lw=1.8, marker="o", ms=size)
     if known is None:
@@ -171,7 +173,8 @@ def both(ax: Axes, result: PCAResult) -> None:
 def _following(ax: Axes, result: PCAResult) -> str:
     """Between what the next component has: at least the mean of those left out, at most the last one's or all of it."""
     k, total = result.n_components_, result.total_variance_
-    least, most = result.noise_variance_, min(float(result.explained_variance_[-1]), result.left_out_variance_)
+    least = result.noise_variance_
+    most = min(float(result.explained_variance_[-1]), result.left_out_variance_)
     if not 0.0 < least <= most:
         return "component"
     ends = np.array([least, most]) / total

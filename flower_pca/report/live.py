@@ -52,7 +52,9 @@ class Live:
         if self._path.suffix.lower() not in _ENDINGS:
             raise ConfigError("The live page", must="a file that ends in .html", got=self._path, then="Name it so.")
         checks.parent("the live page", self._path)
-        self._every, self._due, self._reloads = every, 0.0, max(round(every), 1)
+        self._every = every
+        self._due = 0.0
+        self._reloads = max(round(every), 1)
         self._newest: StepRecord | None = None
         self._alarms: list[str] = []
 

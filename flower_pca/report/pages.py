@@ -143,10 +143,12 @@ def personal_words(result: PersonalResult) -> list[str]:
 def personal_tables(result: PersonalResult, shards: Sequence[Any] | None) -> list[str]:
     """The clients: errors with and without their own components, and what these are made of."""
     keys = sorted(key for key in result.own if OWN in result.own[key])
-    known, names = shares(result, shards), labels.column_names(result.feature_names_in_, result.n_features_in_)
+    known = shares(result, shards)
+    names = labels.column_names(result.feature_names_in_, result.n_features_in_)
     if not keys:
         return []
-    head, lines = ["client"], [[labels.client_name(result.site_names, key)] for key in keys]
+    head = ["client"]
+    lines = [[labels.client_name(result.site_names, key)] for key in keys]
     if shards is not None and known is not None:
         head += ["rows", "error, shared only", "error, with own"]
         sizes = clients.rows(shards)
@@ -327,7 +329,8 @@ def _furthest(result: PCAResult, shards: Sequence[Any]) -> str:
         ]
         for site, row, t2, spe, why in found.rows[:_ROWS]
     ]
-    count, every = labels.count(found.beyond, "row"), labels.count(found.of, "row")
+    count = labels.count(found.beyond, "row")
+    every = labels.count(found.of, "row")
     if found.beyond == 1:
         verb = "lies"
     else:

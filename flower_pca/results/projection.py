@@ -24,6 +24,7 @@ from flower_pca.base.errors import DataError, harmless
 from flower_pca.base.history import History
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Status
+from flower_pca.core.model import Model
 from flower_pca.results.matching import match
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
@@ -249,14 +250,16 @@ class Scaling(Packet):
             raise DataError("The arrays of a scaling", must=rule, got="others", then=remedy)
 
     @classmethod
-    def of(cls, model: Any, *, algorithm: str, history: History, asked: Mapping[str, Any]) -> Self:
+    def of(cls, model: Model, *, algorithm: str, history: History, asked: Mapping[str, Any]) -> Self:
         """The scaling that a finished run amounts to."""
-        names = model.feature_names
+        names, frame = model.feature_names, model.frame
+        assert frame.mean is not None
+        assert frame.scale is not None
         return cls(
-            mean_=model.frame.mean,
-            scale_=model.frame.scale,
+            mean_=frame.mean,
+            scale_=frame.scale,
             n_samples_=model.n,
-            fill_=model.frame.fill,
+            fill_=frame.fill,
             feature_names_in_=None if names is None else np.array(names, dtype=object),
             feature_digest="" if model.heading is None else model.heading.digest,
             status=model.status,

@@ -5,7 +5,11 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import os
+import pkgutil
+import re
+import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, replace
 from typing import Any, Final, TypeVar
 
@@ -19,20 +23,20 @@ from flower_pca.core.settings import Spent
 
 R = TypeVar("R")
 
+_ELSEWHERE: Final = re.compile(r"flower_pca\.\w+\.result")
 # keys, and a line for each
 _BY_CLIENT: Final = {"influence_keys_": "influence_", "client_keys_": "clients_"}
 
 
 def with_keys(result: R, keys: Mapping[int, int]) -> R:
     """The result with other keys of those clients that it has lines of, which are then in the order of these."""
-    changed: dict[str, Any] = {}
     for named, lines in _BY_CLIENT.items():
         before = getattr(result, named, None)
         if before is not None:
             new = np.array([keys.get(int(key), int(key)) for key in before], dtype=np.uint64)
             order = np.argsort(new)
-            changed |= {named: new[order], lines: getattr(result, lines)[order]}
-    return replace(result, **changed)  # type: ignore[type-var]
+            result = replace(result, **{named: new[order], lines: getattr(result, lines)[order]})  # type: ignore[type-var]
+    return result
 
 
 def header(result: Any, numbers: Sequence[str]) -> dict[str, Any]:
@@ -51,18 +55,27 @@ def header(result: Any, numbers: Sequence[str]) -> dict[str, Any]:
 
 
 def class_of(path: str | os.PathLike[str], header: Mapping[str, Any], kinds: Mapping[str, type[R]]) -> type[R]:
-    """The class of the result in a file, of these that have been imported; the registry can import
-    all of the package.
+    """The class of the result in a file, of these that have been imported; those of the package are, if need be.
 
     Another one is defined elsewhere, and no file may choose what is imported.
     """
     name = header.get("class", "PCAResult")
     if name not in kinds:
-        importlib.import_module("flower_pca.registry").load()
+        _import_results(str(header.get("module")))
     if name not in kinds:
         rule, remedy = "of a class that is known here", f"Import {header.get('module', 'the module of that class')}."
         raise DataError(f"The result in {path}", must=rule, got=f"a {name}", then=remedy)
     return kinds[name]
+
+
+def _import_results(named: str) -> None:
+    """Import this room; and the module that a file names, if it is that of a result in another room of the package."""
+    room = __name__.rpartition(".")[0]
+    for module in pkgutil.iter_modules(sys.modules[room].__path__):
+        importlib.import_module(f"{room}.{module.name}")
+    if _ELSEWHERE.fullmatch(named):
+        with suppress(ModuleNotFoundError):
+            importlib.import_module(named)
 
 
 def names_of(result: Any) -> dict[str, Any]:

@@ -57,7 +57,10 @@ class FixedData(Operator):
         whole: Product | None = None,
         parts: Callable[[], tuple[FixedData, ...]] = tuple,
     ) -> None:
-        self.who, self.frame, self._whole, self.parts = who, frame, whole, parts
+        self.who = who
+        self.frame = frame
+        self._whole = whole
+        self.parts = parts
         self._stored = self._T = statistics
         if frame.fill is not None and not frame.own:
             self._T = statistics.with_fill(frame.fill)
@@ -112,7 +115,8 @@ class FixedData(Operator):
         product = self.matmat(Z)
         values, V = linalg.eigh_descending(Z.T @ product)
         kept = values > len(values) * np.finfo(np.float64).eps * max(float(values[0]), 0.0)
-        lengths, V = np.sqrt(values[kept]), V[:, kept]
+        lengths = np.sqrt(values[kept])
+        V = V[:, kept]
         return lengths[:, None] * V.T, lambda Y: product @ (V @ (Y / lengths[:, None]))
 
     def squared_error(self, Z: Array) -> float:

@@ -33,7 +33,8 @@ class Together:
 
     def __init__(self, sets: Sequence[Any]) -> None:
         self._sets = sets
-        self.n, self.d = sum(data.n for data in sets), sets[0].d
+        self.n = sum(data.n for data in sets)
+        self.d = sets[0].d
 
     def matmat(self, Z: Array, *, reuse: int = 4) -> Array:
         """X'(XZ)."""

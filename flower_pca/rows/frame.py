@@ -108,10 +108,12 @@ class Moments:
             centre = frame.mean
         seen = np.asarray(self.seen, dtype=np.float64)
         off = np.where(seen > 0, self.mean - centre, 0.0)
-        sums, squares = seen * off, self.m2 + seen * off**2
+        sums = seen * off
+        squares = self.m2 + seen * off**2
         if frame.fill is not None:
             filled = frame.fill - centre
-            sums, squares = sums + (self.n - seen) * filled, squares + (self.n - seen) * filled**2
+            sums = sums + (self.n - seen) * filled
+            squares = squares + (self.n - seen) * filled**2
         if frame.scale is not None:
             sums, squares = sums / frame.scale, squares / frame.scale**2
         return sums, squares
@@ -150,7 +152,8 @@ def _partial_sparse_moments(S: Any) -> Moments:
     n, d = S.shape
     gaps = np.isnan(S.data)
     count = n - np.bincount(S.indices[gaps], minlength=d)
-    data, columns = S.data[~gaps].astype(np.float64), S.indices[~gaps]
+    data = S.data[~gaps].astype(np.float64)
+    columns = S.indices[~gaps]
     divisor = np.maximum(count, 1)
     mean = np.bincount(columns, weights=data, minlength=d) / divisor
     zeros = count - np.bincount(columns, minlength=d)

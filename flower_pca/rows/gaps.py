@@ -68,10 +68,12 @@ def fit(P: Array, Y: Array, gone: Array) -> tuple[Array, int]:
     well-conditioned, rows that are not get a step of refinement; the worst go through a stacked SVD. Of a wide basis
     a part of the rows at a time: the equations take r^2 numbers for each.
     """
-    step, d = max(1, _HELD // max(P.shape[1] ** 2, 1)), len(P)
+    step = max(1, _HELD // max(P.shape[1] ** 2, 1))
+    d = len(P)
     if len(Y) <= step:
         return _fit(P, Y, gone)
-    A, deficient = np.empty((len(Y), P.shape[1])), 0
+    A = np.empty((len(Y), P.shape[1]))
+    deficient = 0
     for i in range(0, len(Y), step):
         begin, end = np.searchsorted(gone, (i * d, (i + step) * d))
         A[i : i + step], few = _fit(P, Y[i : i + step], gone[begin:end] - i * d)
@@ -97,7 +99,9 @@ def _fit(P: Array, Y: Array, gone: Array) -> tuple[Array, int]:
         condition = _norm1(G) * _norm1(inverse)
         bad |= ~(condition < _ILL)
     except np.linalg.LinAlgError:
-        inverse, condition, bad = np.zeros_like(G), np.zeros(m), np.ones(m, dtype=bool)
+        inverse = np.zeros_like(G)
+        condition = np.zeros(m)
+        bad = np.ones(m, dtype=bool)
     A = _times(inverse, Y @ P)
     if (rough := ~bad & (condition > _WELL)).any():
         left = (Y[rough] - A[rough] @ P.T) * weights[rough]
@@ -118,7 +122,8 @@ def weights_of(Y: Array, gone: Array) -> Array:
 def _normal(P: Array, weights: Array) -> Array:
     """P'diag(w)P for every row w of the weights, m x r x r: the weights times all products of two columns of P."""
     (d, r), count = P.shape, P.shape[1] * (P.shape[1] + 1) // 2
-    columns, packed = np.ascontiguousarray(P.T), np.zeros((len(weights), count))
+    columns = np.ascontiguousarray(P.T)
+    packed = np.zeros((len(weights), count))
     step = max(1, _PAIRS // count)
     first, place = _places(r)
     pairs = np.empty((count, min(step, d)))
@@ -146,8 +151,10 @@ def _normal_by_row(P: Array, m: int, gone: Array) -> Array:
     The parts of P that rows do not see are stacked, those with fewer gaps with zeros below.
     """
     (d, r), whole = P.shape, P.T @ P
-    G, padded = np.empty((m, r, r)), np.vstack([P, np.zeros((1, r))])
-    begins, step = np.searchsorted(gone, np.arange(0, (m + 1) * d, d)), max(1, _PAIRS // P.size)
+    G = np.empty((m, r, r))
+    padded = np.vstack([P, np.zeros((1, r))])
+    begins = np.searchsorted(gone, np.arange(0, (m + 1) * d, d))
+    step = max(1, _PAIRS // P.size)
     for i in range(0, m, step):
         ends = begins[i : i + step + 1]
         counts = np.diff(ends)

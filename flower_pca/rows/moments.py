@@ -72,7 +72,8 @@ def _blank(rows: Array, gaps: Array) -> None:
 
 def _by_column(gaps: Array) -> Array:
     """How many there are in each column, added up in bytes as long as these can hold them."""
-    few, total = gaps.view(np.uint8), np.zeros(gaps.shape[1], dtype=np.int64)
+    few = gaps.view(np.uint8)
+    total = np.zeros(gaps.shape[1], dtype=np.int64)
     for start in range(0, len(few), _BYTE):
         total += np.add.reduce(few[start : start + _BYTE], axis=0, dtype=np.uint8)
     return total
@@ -122,7 +123,9 @@ def product(
 
     With a `count` of the values that each column has, the others have a deviation of 0.
     """
-    left, squares, total = np.zeros(len(mean)), np.zeros(len(mean)), np.zeros(Z.shape)
+    left = np.zeros(len(mean))
+    squares = np.zeros(len(mean))
+    total = np.zeros(Z.shape)
     for D in deviations:
         left += np.ones(len(D)) @ D
         squares += np.einsum("ij,ij->j", D, D)
@@ -167,7 +170,9 @@ class Spread:
     def of(cls, deviations: Iterable[Array], n: int, mean: Array, dtype: np.dtype[Any]) -> Spread:
         """That of n rows, by blocks of their deviations from about their mean, multiplied in this precision."""
         d = len(mean)
-        left, squares, gram = np.zeros(d), np.zeros(d), np.zeros((d, d))
+        left = np.zeros(d)
+        squares = np.zeros(d)
+        gram = np.zeros((d, d))
         for D in deviations:
             left += np.ones(len(D)) @ D
             rows = D.astype(dtype, copy=False)

@@ -418,5 +418,15 @@ def _read(path: Path, mark: list[Any]) -> Statistics | None:
     except (FileNotFoundError, DataError):  # of another version: they are measured anew
         return None
     if header.get("rows") == mark:
-        return Statistics(header["n"], **arrays)
+        return Statistics(
+            header["n"],
+            mean=arrays["mean"],
+            seen=arrays["seen"],
+            peak=arrays["peak"],
+            gaps=arrays["gaps"],
+            m2=arrays["m2"],
+            rest=arrays["rest"],
+            scatter=arrays.get("scatter"),
+            factor=arrays.get("factor"),
+        )
     return None

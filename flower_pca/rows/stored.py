@@ -72,7 +72,9 @@ class StoredRows:
         self.who = who
         if given.site:
             self.who = f"{who} ({given.site})"
-        self.site, self.words, self.ids = given.site, given.words, given.ids
+        self.site = given.site
+        self.words = given.words
+        self.ids = given.ids
         self.coded, self._texts = given.coded, given.texts
         self.source, self._lines = given.source, given.origin
         self._columns: Columns | None = None
@@ -297,7 +299,8 @@ class StoredRows:
                 # which passes over missing values
                 np.fmax.at(largest, block.indices, np.abs(block.data))
                 continue
-            low, high = np.fmin.reduce(block, axis=0), np.fmax.reduce(block, axis=0)
+            low = np.fmin.reduce(block, axis=0)
+            high = np.fmax.reduce(block, axis=0)
             largest = np.fmax(largest, np.fmax(high.astype(np.float64), -low.astype(np.float64)))
         return largest
 

@@ -59,7 +59,10 @@ def written(folder: Path) -> Iterator[tuple[int, Completion]]:
     """The batches in a folder, each with the number of its step."""
     for path in sorted(folder.glob(f"{_BATCH}*.npz")):
         header, arrays = files.read(path, _KIND)
-        yield int(header["step"]), Completion(**arrays)
+        completion = Completion(
+            rows=arrays["rows"], outliers=arrays["outliers"], found=arrays["found"], missing=arrays["missing"]
+        )
+        yield int(header["step"]), completion
 
 
 @runtime_checkable

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -115,8 +115,7 @@ def compare(
     if isinstance(algorithms, str) or len(algorithms) == 0:
         remedy = 'Write ["krylov", "ssi"].'
         raise ConfigError("algorithms", must="a list with at least one", got=repr(algorithms), then=remedy)
-    stopping = {name: value for name, value in (("tol", tol), ("max_rounds", max_rounds)) if value is not None}
-    chosen = [_stopping(registry.make(algorithm), stopping) for algorithm in algorithms]
+    chosen = [_stopping(registry.make(algorithm), tol, max_rounds) for algorithm in algorithms]
     k = checks.components(n_components)
     truth = pool(shards, k, center=center, scale=scale, missing=missing)
 
@@ -149,7 +148,8 @@ class _Angles:
 
     def course(self, result: PCAResult, algorithm: str) -> Course:
         """How the algorithm of this spec fared, once the run has ended."""
-        angle, angles = _angle(result.components_.T, self._truth), tuple(self._found.values())
+        angle = _angle(result.components_.T, self._truth)
+        angles = tuple(self._found.values())
         return Course(algorithm=algorithm, result=result, angle=angle, angles=angles, messages=tuple(self._found))
 
 
@@ -237,7 +237,10 @@ def _angle(Z: Array, truth: Array) -> float:
     return float(linalg.principal_angles(linalg.orth(Z), truth[:, : Z.shape[1]])[-1])
 
 
-def _stopping(algorithm: Algorithm[Any], given: dict[str, Any]) -> Algorithm[Any]:
-    if isinstance(algorithm, Iterative):
-        return registry.make(algorithm, **given)
+def _stopping(algorithm: Algorithm[Any], tol: float | None, max_rounds: int | None) -> Algorithm[Any]:
+    """The algorithm, which ends so where it iterates."""
+    if isinstance(algorithm, Iterative) and tol is not None:
+        algorithm = replace(algorithm, tol=tol)
+    if isinstance(algorithm, Iterative) and max_rounds is not None:
+        algorithm = replace(algorithm, max_rounds=max_rounds)
     return algorithm

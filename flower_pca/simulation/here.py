@@ -17,6 +17,7 @@ from flower_pca.base.spec import spelt_out
 from flower_pca.core.algorithm import Algorithm, Telling
 from flower_pca.core.drive import Driven, OnRound, drive
 from flower_pca.core.question import AskedHere, Question
+from flower_pca.core.stage import Arrays
 from flower_pca.names.sites import SiteRows
 from flower_pca.results.pca import PCAResult
 from flower_pca.results.start import Start
@@ -134,7 +135,9 @@ def _in_process(
         watchers = [OnRound(conduct.on_round)]
         result: PCAResult = drive(run, there, checkpoint=conduct.checkpoint, watchers=watchers)
     stage, frame = registry.closing(question.algorithm).name, _frame(result, question)
-    own = {i: answering.own_results(stage, there.memories[i], clients[i].in_frame(frame)) for i in public}
+    own: dict[int, Arrays] = {}
+    if registry.leaves_own(question.algorithm):
+        own = {i: answering.own_results(stage, there.memories[i], clients[i].in_frame(frame)) for i in public}
     sites = {i: client.site for i, client in enumerate(clients) if client.site}
     found = replace(result, own={i: arrays for i, arrays in own.items() if arrays}, site_names=sites)
     return found.with_names({})
@@ -176,7 +179,8 @@ def _foresee(question: Question, clients: Sequence[LocalData]) -> None:
 
 def _words(question: Question, clients: Sequence[LocalData]) -> str:
     """What is run, for the log."""
-    rows, columns = labels.count(sum(client.n for client in clients), "row"), labels.count(clients[0].d, "column")
+    rows = labels.count(sum(client.n for client in clients), "row")
+    columns = labels.count(clients[0].d, "column")
     return f"{question.algorithm.spec} of {rows} x {columns} at {labels.count(len(clients), 'client')}"
 
 

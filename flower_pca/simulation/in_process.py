@@ -45,7 +45,10 @@ class InProcess:
     ) -> None:
         self.clients = clients
         self.memories: list[Arrays] = [{} for _ in clients]
-        self._present, self._bits, self._seed, self._source = present, bits, seed, source
+        self._present = present
+        self._bits = bits
+        self._seed = seed
+        self._source = source
         self._number = 0  # of the coming message
 
     def present(self) -> Iterable[int]:

@@ -351,7 +351,9 @@ def _map(filename: str) -> Array:
 
 def _array(place: dict[str, Any], pack: Array | None) -> Array:
     """An array of a pack, or of the file that it was mapped from."""
-    dtype, shape, offset = np.dtype(place["dtype"]), tuple(place["shape"]), int(place["offset"])
+    dtype = np.dtype(place["dtype"])
+    shape = tuple(place["shape"])
+    offset = int(place["offset"])
     if place["filename"] is None:
         whole = pack
     else:

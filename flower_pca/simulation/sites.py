@@ -255,10 +255,10 @@ def looked_at(result: PCAResult, clients: Sequence[LocalData], frame: Frame) -> 
 
 def by_agreement(question: Question, coding: Coding, sites: Sequence[SiteRows]) -> tuple[Question, list[SiteRows]]:
     """The question with all its columns by name, and the sites with just these columns."""
-    found = coding.union([coding.own(site, f"client {i}") for i, site in enumerate(sites)])
+    found = coding.union([coding.values_at(site, f"client {i}") for i, site in enumerate(sites)])
     columns = found.spread(question.columns or _others(sites, coding))
-    asked = replace(question, columns=columns, **{coding.field: found.value})
-    return asked, [_exactly(site, columns, f"client {i}") for i, site in enumerate(sites)]
+    exact = [_exactly(site, columns, f"client {i}") for i, site in enumerate(sites)]
+    return question.with_coding(found, columns), exact
 
 
 def _others(sites: Sequence[SiteRows], coding: Coding) -> tuple[str, ...]:

@@ -39,7 +39,10 @@ class Agreed(Around):
     """
 
     def __init__(self, first: Run, *, coding: Coding, columns: Columns | None, then: Then) -> None:
-        self._first, self._coding, self._columns, self._then = first, coding, columns, then
+        self._first = first
+        self._coding = coding
+        self._columns = columns
+        self._then = then
         self._names: dict[int, Columns] = {}
         self._run: Driven | None = None
         self._earlier: History | None = None  # the first message, of a run that goes on from a checkpoint
@@ -108,7 +111,7 @@ class Agreed(Around):
     def _run_of_all(self) -> Driven:
         """The run of all columns by name, made once the first message has been answered."""
         if self._run is None:
-            found = self._coding.union([self._coding.told(names) for names in self._names.values()])
+            found = self._coding.union([self._coding.values_among(names) for names in self._names.values()])
             columns = self._columns or self._others()
             self._run = self._then(found.spread(columns), found)
         return self._run

@@ -116,7 +116,8 @@ class Errors(Stage[ErrorsState]):
     def broadcast(self, state: ErrorsState) -> Arrays:
         k, values = state.k, state.values
         least = _TIED * float(values[0]) or 1.0
-        own, others = values[:k, None], np.append(values, state.following)
+        own = values[:k, None]
+        others = np.append(values, state.following)
         gaps = own - others
         tied = np.abs(gaps) < least
         inverse = 1.0 / np.where(tied, np.copysign(least, gaps), gaps)
@@ -188,7 +189,8 @@ class Errors(Stage[ErrorsState]):
         assert state.site_variances is not None
         more = model.n / state.rows  # where some have not answered
         sizes = state.values[: state.k + 1] / max(model.n - 1, 1)
-        loadings, variances = np.sqrt(more * state.loadings.T), np.sqrt(more * state.variances) * sizes
+        loadings = np.sqrt(more * state.loadings.T)
+        variances = np.sqrt(more * state.variances) * sizes
         found = [loadings, variances[: state.k]]
         said = [*_not_told_apart(sizes, variances)]
         if state.sites > 1:
@@ -231,7 +233,9 @@ def _check(arrays: Arrays, d: int) -> None:
 
 def _sum(arrays: Arrays, data: LocalData) -> tuple[Arrays, Arrays]:
     """The sums of the parts of all rows, and of their squares."""
-    W, sizes, share = arrays["W"].astype(np.float64), arrays["sizes"], float(arrays["share"])
+    W = arrays["W"].astype(np.float64)
+    sizes = arrays["sizes"]
+    share = float(arrays["share"])
     shape = (len(W), len(arrays["gaps"]))
     sums = {"loadings": np.zeros(shape), "variances": np.zeros(len(sizes))}
     squares = {"loadings": np.zeros(shape), "variances": np.zeros(len(sizes))}

@@ -165,7 +165,9 @@ class Histograms(Stage[HistogramsState]):
     @staticmethod
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
         _check(arrays, data.d)
-        Z, rest, counts = arrays["Z"].astype(np.float64), float(arrays["rest"]), np.zeros((2, BINS))
+        Z = arrays["Z"].astype(np.float64)
+        rest = float(arrays["rest"])
+        counts = np.zeros((2, BINS))
         with np.errstate(all="ignore"):
             for block in data.dense():
                 t2, spe = distances(block, Z, arrays["variances"])

@@ -97,7 +97,8 @@ class Influence(Stage[InfluenceState]):
     fixed_set: ClassVar[bool] = True
 
     def start(self, model: Model) -> InfluenceState:
-        Z, known = model.columns[:, : model.k], [model.columns]
+        Z = model.columns[:, : model.k]
+        known = [model.columns]
         if model.beside is None:
             known += []
         else:
@@ -201,7 +202,8 @@ def _without(state: InfluenceState) -> tuple[Array, list[Array]]:
     """Of each client a line of `COLUMNS`; and where its Ritz vectors would still turn to, if that is not sure."""
     assert state.rows is not None
     rest = _Rest.of(state)
-    lines, turns = np.full((len(state.rows), len(COLUMNS)), np.nan), []
+    lines = np.full((len(state.rows), len(COLUMNS)), np.nan)
+    turns = []
     lines[:, 5:8] = _oddest(state)
     for i, line in enumerate(lines):
         line[0] = state.rows[i]
@@ -246,10 +248,15 @@ class _Rest:
         assert state.sums is not None
         assert state.squares is not None
         assert state.images is not None
-        n, image, sums, squares = self.n, self.image, self.sums, self.squares
+        n = self.n
+        image = self.image
+        sums = self.sums
+        squares = self.squares
         for i in gone:
-            n, image = n - state.rows[i], image - state.images[i]
-            sums, squares = sums - state.sums[i], np.maximum(squares - state.squares[i], 0.0)
+            n = n - state.rows[i]
+            image = image - state.images[i]
+            sums = sums - state.sums[i]
+            squares = np.maximum(squares - state.squares[i], 0.0)
         if state.centred and n > 0:
             mean = sums / n
             image = image - np.outer(sums, mean @ state.W)
@@ -286,7 +293,8 @@ def _turn(W: Array, Z: Array, image: Array, trace: float) -> tuple[float, float,
     ritz = W @ U[:, :k]
     residual = image @ U[:, :k] - ritz * values[:k]
     following = values[k] if len(values) > k else max(trace - float(values[:k].sum()), 0.0)
-    size, gap = linalg.norm2(residual), float(values[k - 1] - following)
+    size = linalg.norm2(residual)
+    gap = float(values[k - 1] - following)
     if W.shape[1] == len(W):
         doubt = 0.0
     elif gap <= size:

@@ -83,7 +83,8 @@ def join(V: Array, CV: Array, Q: Array, CQ: Array) -> tuple[Array, Array, Array]
 
     Columns that the other has as well count once.
     """
-    A, CA = np.hstack([V, Q]), np.hstack([CV, CQ])
+    A = np.hstack([V, Q])
+    CA = np.hstack([CV, CQ])
     squares, W = linalg.eigh_descending(A.T @ A)
     there = squares > _SAME * squares[0]
     W = W[:, there] / np.sqrt(squares[there])

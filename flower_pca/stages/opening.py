@@ -388,7 +388,8 @@ def _merge(block: Array, a: Arrays, b: Arrays) -> Arrays:
     if both.count is not None:
         # no value has no mean
         e = np.where((a["count"] > 0) & (b["count"] > 0), e, 0.0)
-    between = np.dot((float(a["n"]) * float(b["n"]) / both.n * e)[:, None], (e @ block)[None])
+    weighted = float(a["n"]) * float(b["n"]) / both.n * e
+    between = np.dot(weighted[:, None], (e @ block)[None])
     product = a["product"].astype(np.float64) + b["product"] + between
     eps = np.asarray(np.maximum(a["eps"], b["eps"]))
     if both.count is None:

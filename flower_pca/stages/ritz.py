@@ -75,7 +75,7 @@ class Oblique(Stage[ObliqueState]):
         Y = state.Y * np.where(np.sum(Z * state.Z, axis=0) < 0.0, -1.0, 1.0)
         A = Z.T @ Y
         cross = (A + A.T) / 2.0
-        spans = [np.trace(np.linalg.pinv(Z[:, :j].T @ Z[:, :j]) @ cross[:j, :j]) for j in range(Z.shape[1] + 1)]
+        spans = [_trace_within(Z[:, :j], cross[:j, :j]) for j in range(Z.shape[1] + 1)]
         residuals = linalg.column_norms(Y - Z * (np.diag(cross) / np.sum(Z * Z, axis=0)))
         return replace(
             model,
@@ -85,6 +85,11 @@ class Oblique(Stage[ObliqueState]):
             residuals=residuals,
             left={**model.left, CROSS: cross},
         )
+
+
+def _trace_within(Z: Array, cross: Array) -> float:
+    """The trace of C on the span of these columns, of which `cross` is Z'CZ."""
+    return float(np.trace(np.linalg.pinv(Z.T @ Z) @ cross))
 
 
 # that the bound on a column's rest is applied, each time with a better sum
@@ -165,7 +170,9 @@ def _rest(squares: Array, Z: Array, Y: Array) -> float:
     of that column's axis which is outside of Z.
     """
     T = Z.T @ Y
-    rests = squares - 2.0 * np.sum(Z * Y, axis=1) + np.sum((Z @ ((T + T.T) / 2.0)) * Z, axis=1)
+    symmetric = (T + T.T) / 2.0
+    twice = 2.0 * np.sum(Z * Y, axis=1)
+    rests = squares - twice + np.sum((Z @ symmetric) * Z, axis=1)
     rests = np.clip(rests, 0.0, squares)
     outside = np.clip(1.0 - np.sum(Z * Z, axis=1), 0.0, 1.0)
     for _ in range(_TIMES):

@@ -179,7 +179,9 @@ class Signal(Stage[SignalState]):
         bases = _bases(arrays, data.d)
         if "Z" in arrays:
             return _products(arrays, bases, data, memory)
-        key, draws, whole = memory[KEY].tobytes(), int(arrays["draws"]), int(arrays["first"] == 0)
+        key = memory[KEY].tobytes()
+        draws = int(arrays["draws"])
+        whole = int(arrays["first"] == 0)
         sums = np.zeros((whole + len(bases) * draws, data.d, data.d))
         sources, width = _sources(data.names, data.d)
         for number, block in enumerate(data.dense()):
@@ -202,7 +204,8 @@ class Signal(Stage[SignalState]):
         if state.values is None:
             C = _symmetric(tables[0], len(state.weights))
             values, V = linalg.eigh_descending(C)
-            state, tables = replace(state, C=C, values=values, V=V), tables[1:]
+            state = replace(state, C=C, values=values, V=V)
+            tables = tables[1:]
         bases = _bases_of(state)
 
         def noise(j: int) -> _Noise:
@@ -227,7 +230,8 @@ class Signal(Stage[SignalState]):
             raise DataError("The components", must="above what noise alone would give", got=said, then=remedy)
         wide = model.columns.shape[1]  # one, and those that the algorithm iterates beside the components
         V = np.ascontiguousarray(state.V[:, : k + wide - 1])
-        Y, values = _covariance(state).product(V), state.values[: V.shape[1]]
+        Y = _covariance(state).product(V)
+        values = state.values[: V.shape[1]]
         if state.CV is not None:  # those that do not count were looked for beside the others
             values = np.sum(V * Y, axis=0)
         return replace(
@@ -274,7 +278,9 @@ def _symmetric(vector: Array, d: int) -> Array:
 
 def _bases(arrays: Arrays, d: int) -> list[tuple[Array, Array]]:
     """Of each rank that the message asks about, the weights of the columns, and the directions to take out."""
-    weights, W, first = arrays["weights"].astype(np.float64), arrays["W"].astype(np.float64), int(arrays["first"])
+    weights = arrays["weights"].astype(np.float64)
+    W = arrays["W"].astype(np.float64)
+    first = int(arrays["first"])
     ranks = range(first, first + weights.shape[1])
     if len(weights) != d or len(W) != d or W.shape[1] != sum(ranks):
         rule = f"weights of {d} columns, and as many directions as the ranks say"
@@ -294,7 +300,9 @@ def _count(state: SignalState, noise_of: Callable[[int], _Noise]) -> SignalState
     """With the components that lie above the flipped tables of the ranks that were asked about."""
     assert state.values is not None
     d, first, values = len(state.weights), state.first, state.values
-    k, short, nothing = state.counted, state.short, d * _ROUNDED * float(values[0])
+    k = state.counted
+    short = state.short
+    nothing = d * _ROUNDED * float(values[0])
     if state.thresholds is None:
         before = np.empty(0)
     else:
@@ -344,7 +352,8 @@ class _Noise:
     def of(cls, largest: Array, usual: float, rank: int, n: int) -> _Noise:
         """From the largest eigenvalues of flipped tables, and the mean of all of them."""
         level = float(np.mean(largest)) + DEVIATIONS * float(np.std(largest, ddof=1))
-        return cls(level * n / max(n - rank, 1), float(np.mean(largest)) / max(usual, np.finfo(np.float64).tiny))
+        edge = float(np.mean(largest)) / max(usual, np.finfo(np.float64).tiny)
+        return cls(level * n / max(n - rank, 1), edge)
 
     def without(self, rank: int, d: int) -> float:
         """The threshold for the last of so many directions, which has been taken out itself."""
@@ -362,7 +371,8 @@ def _asking(state: SignalState) -> SignalState:
     """With what is asked about the ranks from the one on that is counted so far."""
     if state.found:
         return state
-    d, first = len(state.weights), state.counted + bool(state.short)
+    d = len(state.weights)
+    first = state.counted + bool(state.short)
     most = min(d, state.n) - 1
     if state.short and first >= most:
         assert state.thresholds is not None
@@ -486,7 +496,8 @@ def _products(
         rule, got = f"of columns for each of {tables} tables", Z.shape[1]
         raise ProtocolError("The block of a message of signal", must=rule, got=got, then="Check the sender.")
     blocks = np.split(Z, tables, axis=1)
-    products, squares = [np.zeros(blocks[0].shape) for _ in blocks], np.zeros((len(bases), data.d))
+    products = [np.zeros(blocks[0].shape) for _ in blocks]
+    squares = np.zeros((len(bases), data.d))
     sources, width = _sources(data.names, data.d)
     for number, block in enumerate(data.dense()):
         X = np.asarray(block, dtype=np.float64)

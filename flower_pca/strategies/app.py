@@ -65,10 +65,16 @@ def _free(wanted: Path) -> Path:
 
 def _result_of_tracker(grid: Grid, settings: dict[str, Any], context: Context, folder: Path) -> TrackingResult:
     """The result of a tracker's run, whose steps are written into files of the output folder as the run-config says."""
-    given = {what: str(context.run_config.get(what, "")) for what in _WATCHED}
-    files = {what: folder / name if name else None for what, name in given.items()}
+
+    def file(what: str) -> Path | None:
+        name = str(context.run_config.get(what, ""))
+        if not name:
+            return None
+        return folder / name
+
     resume = bool(settings.get("checkpoint")) and Path(settings["checkpoint"]).exists()
-    with watching(**files, title=f"Steps of {settings['algorithm']}", resume=resume) as on_step:
+    title = f"Steps of {settings['algorithm']}"
+    with watching(events=file("events"), live=file("live"), title=title, resume=resume) as on_step:
         return _tracking(settings, context, on_step).fit(grid)
 
 
@@ -91,7 +97,8 @@ def _tracking(settings: dict[str, Any], context: Context, on_step: Callable[[Ste
             remedy = "A tracker has no such setting: leave it out."
             raise ConfigError(f"{key} with a tracker", must=f"{plain[name].default}", got=repr(value), then=remedy)
     given = {name: value for name, value in settings.items() if name in names}
-    steps, interval = int(config.get("steps", 0)), float(config.get("interval", 0.0))
+    steps = int(config.get("steps", 0))
+    interval = float(config.get("interval", 0.0))
     return TrackingStrategy(settings["algorithm"], **given, steps=steps or None, interval=interval, on_step=on_step)
 
 

@@ -61,6 +61,7 @@ class FlowerStrategy(Strategy, Generic[R]):
             self._checkpoint = None
         else:
             self._checkpoint = Path(checkpoint)
+        self._ready: AnyRun | None = None  # the first to be driven
         self._nodes: Nodes | None = None  # of the steps that a caller takes by hand
         self._asked: Broadcast | None = None
         self._watching: list[Watcher] = []  # likewise
@@ -78,6 +79,17 @@ class FlowerStrategy(Strategy, Generic[R]):
     def _new_run(self, *, num_rounds: int = 0, start: Start | None = None) -> AnyRun:
         """A new run; of so many rounds of the algorithm at most, if that is not 0; from these components, if given."""
 
+    def _check_run(self) -> None:
+        """Refuse now what cannot be asked, by making the run that is driven first."""
+        self._ready = self._new_run()
+
+    def _begin(self, *, num_rounds: int = 0, start: Start | None = None) -> AnyRun:
+        """The run that was made already, if it is the one, and nobody has driven it; else a new one."""
+        ready, self._ready = self._ready, None
+        if ready is None or num_rounds or start is not None:
+            return self._new_run(num_rounds=num_rounds, start=start)
+        return ready
+
     @property
     @abstractmethod
     def algorithm(self) -> Any:
@@ -94,7 +106,7 @@ class FlowerStrategy(Strategy, Generic[R]):
             NotEnoughNodes: If fewer than min_nodes nodes are there within node_timeout, or answer.
             DataError: If the rows of all nodes together cannot be used.
         """
-        return self._run(_nodes(grid, self._new_run(), self._waits), OnRound(on_round))
+        return self._run(_nodes(grid, self._begin(), self._waits), OnRound(on_round))
 
     def start(
         self,
@@ -122,7 +134,7 @@ class FlowerStrategy(Strategy, Generic[R]):
             Flower's Result: arrays are those of `arrays_of`, metrics those of the history, by round.
         """
         outcome = _Outcome(evaluate_fn)
-        made = self._new_run(num_rounds=num_rounds, start=_start_of(initial_arrays))
+        made = self._begin(num_rounds=num_rounds, start=_start_of(initial_arrays))
         if timeout is None:
             waits = self._waits
         else:
@@ -200,7 +212,7 @@ class FlowerStrategy(Strategy, Generic[R]):
 
     def _configure(self, config: ConfigRecord, grid: Grid, kind: str) -> list[Message]:
         if self._nodes is None:
-            self._nodes = _nodes(grid, self._new_run(), self._waits)
+            self._nodes = _nodes(grid, self._begin(), self._waits)
             self._watching = self._watchers(self._nodes)
         nodes = self._nodes
         nodes.grid = grid

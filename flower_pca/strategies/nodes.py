@@ -238,7 +238,8 @@ class Nodes:
 
     def composer(self, message: Broadcast) -> Callable[[int], Message]:
         """From a node to its message. What all nodes get alike is written once."""
-        kind, write = self.waits.message_type(wire.kind(message.stage)), self.writer(message)
+        kind = self.waits.message_type(wire.kind(message.stage))
+        write = self.writer(message)
         ttl, group = self.waits.round_timeout, str(message.number)
 
         def compose(node: int) -> Message:
@@ -257,7 +258,8 @@ class Nodes:
 
     def terms(self, message: Broadcast) -> dict[str, Any]:
         """What nodes are told beside a message itself."""
-        extra, standing = self.configs.get(wire.kind(message.stage), {}), self.run.standing
+        extra = self.configs.get(wire.kind(message.stage), {})
+        standing = self.run.standing
         asks: dict[str, Any] = {"asks_names": standing.model.heading is None, "alternative": standing.alternative}
         return {"algorithm": standing.service, "run": self.name, "extra": extra, **asks}
 

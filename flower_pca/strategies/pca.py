@@ -21,7 +21,7 @@ from flower_pca.results.projection import Scaling
 from flower_pca.results.start import Start
 from flower_pca.stages.standardize import Standardize as Stage
 from flower_pca.strategies.base import FlowerStrategy
-from flower_pca.strategies.waits import NODE_DEFAULTS, SUMMED, NodeKeywords, Waits
+from flower_pca.strategies.waits import NODE_DEFAULTS, SUMMED, NodeKeywords, Waits, take_out
 
 
 class ScalingKeywords(NodeKeywords, AskedScaling, total=False):
@@ -51,7 +51,7 @@ class Standardize(FlowerStrategy[Scaling]):
         self._mask, self._columns = keywords.get("mask", False), keywords.get("columns")
         self._missing = keywords.get("missing", "error")
         super().__init__(Waits.of(keywords), keywords.get("checkpoint"))
-        self._new_run()  # which checks what is asked
+        self._check_run()
         if self._waits.hosted == SUMMED and self._mask:
             compatible.check_options({"hosted": SUMMED, "mask": self._mask})
 
@@ -123,31 +123,32 @@ class PCAStrategy(FlowerStrategy[PCAResult]):
         self, algorithm: str | Algorithm[Any] | Question = "auto(oversample='auto')", **keywords: Unpack[PCAKeywords]
     ) -> None:
         self._check_keywords(keywords, {**PCAKeywords.__annotations__, **AskedHere.__annotations__})
-        asked = {name: value for name, value in keywords.items() if name in AskedHere.__annotations__}
-        if keywords.get("fraction_train") is not None:
-            if "fraction" in asked:
-                what, got = "fraction_train beside fraction", keywords["fraction_train"]
-                raise ConfigError(what, must="left out", got=got, then="Keep one of them.")
-            asked["fraction"] = keywords["fraction_train"]
+        nodes, start = take_out(keywords), keywords.pop("start", None)
+        fraction = keywords.pop("fraction_train", None)
+        if fraction is not None:
+            if "fraction" in keywords:
+                what = "fraction_train beside fraction"
+                raise ConfigError(what, must="left out", got=fraction, then="Keep one of them.")
+            keywords["fraction"] = fraction
         if isinstance(algorithm, Question):
-            question = assembly.question(algorithm, **asked)
-            waits = Waits.of(keywords, min_nodes=question.min_clients)
+            question = assembly.question(algorithm, **keywords)
+            waits = Waits.of(nodes, min_nodes=question.min_clients)
         else:
-            question = assembly.question(algorithm, **{"n_components": _COMPONENTS, **asked})
-            waits = Waits.of(keywords)
-        checkpoint = keywords.get("checkpoint")
+            keywords.setdefault("n_components", _COMPONENTS)
+            question = assembly.question(algorithm, **keywords)
+            waits = Waits.of(nodes)
+        checkpoint = nodes.get("checkpoint")
         self.question = question = replace(question, min_clients=waits.min_nodes)
         question.check_checkpoint(checkpoint)
         if question.dp is not None and question.dp.noise_seed is not None:
             remedy = "Leave it out; each node draws its noise from its operating system."
             raise ConfigError("noise_seed of dp at nodes", must="None", got=question.dp.noise_seed, then=remedy)
         super().__init__(waits, checkpoint)
-        start = keywords.get("start")
         if start is None:
             self._start = None
         else:
             self._start = starts.components_of(start)
-        self._new_run()  # which checks what to start from
+        self._check_run()
         if waits.hosted == SUMMED:
             assembly.check(question, hosted=waits.hosted)
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from logging import WARNING
-from typing import Any, Final, Unpack
+from typing import Final, Unpack
 
 from flower_pca import assembly, registry
 from flower_pca.assembly import AnyRun, AskedSteps
@@ -19,7 +20,7 @@ from flower_pca.results.steps import TrackingResult
 from flower_pca.strategies.base import FlowerStrategy
 from flower_pca.strategies.exchange import log
 from flower_pca.strategies.nodes import Nodes
-from flower_pca.strategies.waits import NODE_DEFAULTS, SUMMED, NodeKeywords, Waits
+from flower_pca.strategies.waits import NODE_DEFAULTS, SUMMED, NodeKeywords, Waits, take_out
 from flower_pca.tracking.tracker import Tracker
 
 _COMPONENTS: Final = 2  # where the caller does not say
@@ -59,16 +60,20 @@ class TrackingStrategy(FlowerStrategy[TrackingResult]):
     @spelt_out(StepKeywords, STEP_DEFAULTS)
     def __init__(self, tracker: str | Tracker = "st_miss", **keywords: Unpack[StepKeywords]) -> None:
         self._check_keywords(keywords, StepKeywords.__annotations__)
-        self._tracker = registry.tracker(tracker)
-        asked: Any = {name: value for name, value in keywords.items() if name in AskedSteps.__annotations__}
-        self._settings: AskedSteps = {**assembly.STEPS, "n_components": _COMPONENTS, **asked}
-        self._on_step = keywords.get("on_step")
+        nodes, interval = take_out(keywords), keywords.pop("interval", 0.0)
+        self._on_step = keywords.pop("on_step", None)
         self._newest: Nodes | None = None
-        checkpoint = keywords.get("checkpoint")
+        checkpoint = nodes.get("checkpoint")
         if checkpoint is not None:
             checks.parent("the checkpoint", checkpoint)
-        super().__init__(Waits.of(keywords, interval=keywords.get("interval", 0.0)), checkpoint)
-        self._new_run()  # which checks what is asked
+        waits = Waits.of(nodes, interval=interval)
+        super().__init__(waits, checkpoint)
+        self._tracker = registry.tracker(tracker)
+        keywords.setdefault("n_components", _COMPONENTS)
+        least = waits.min_nodes
+        # what is left are settings of tracking alone
+        self._steps = partial(assembly.tracking, self._tracker, min_clients=least, **keywords)  # type: ignore[misc]
+        self._check_run()
         if self._waits.hosted == SUMMED:
             compatible.check(self._tracker, {"hosted": SUMMED}, registry.TRACKERS)
 
@@ -100,7 +105,6 @@ class TrackingStrategy(FlowerStrategy[TrackingResult]):
             self._on_step(record)
 
     def _new_run(self, *, num_rounds: int = 0, start: Start | None = None) -> AnyRun:
-        asked: AskedSteps = {**self._settings}
-        if start is not None:
-            asked["start"] = start
-        return assembly.tracking(self._tracker, min_clients=self._waits.min_nodes, **asked)
+        if start is None:
+            return self._steps()
+        return self._steps(start=start)

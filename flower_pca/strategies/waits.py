@@ -28,6 +28,13 @@ class NodeKeywords(TypedDict, total=False):
     min_train_nodes: int | None
 
 
+def take_out(keywords: Any) -> NodeKeywords:
+    """What a strategy's keywords say of nodes, taken out of these: the rest is what is asked."""
+    taken: Any = {name: keywords.pop(name) for name in NodeKeywords.__annotations__ if name in keywords}
+    found: NodeKeywords = taken
+    return found
+
+
 @dataclass(frozen=True, kw_only=True)
 class Waits:
     """How nodes are waited for, and under which name they are asked.

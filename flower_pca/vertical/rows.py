@@ -139,7 +139,8 @@ class PartyCounts(Layer):
 
 def _transpose(framed: LocalData, order: Array | None) -> Array:
     """Framed rows as columns, in this order of the people: one copy of them, written block by block."""
-    columns, start = np.empty((framed.d, framed.n), dtype=framed.dtype), 0
+    columns = np.empty((framed.d, framed.n), dtype=framed.dtype)
+    start = 0
     if order is None:
         places = np.arange(framed.n)
     else:

@@ -15,13 +15,12 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 from flwr.app import MetricRecord, RecordDict
 
-from flower_pca import registry
 from flower_pca.base.errors import ProtocolError, harmless
 from flower_pca.base.linalg import Array
 from flower_pca.core.kinds import Message
 from flower_pca.core.layer import flat, split
 from flower_pca.core.stage import Arrays, Broadcast
-from flower_pca.layers import EXPONENTS, PARTIES, WIRE
+from flower_pca.layers import EXPONENTS, NAMED, PARTIES, WIRE
 from flower_pca.names.columns import COLUMNS, LONGEST, Heading, read_names
 from flower_pca.rows.frame import Frame
 from flower_pca.vertical.split import NAME as SPLIT
@@ -165,14 +164,15 @@ def read_request(parameters: Sequence[Array], config: Mapping[str, Any]) -> Requ
     frame = Frame(parts.get("mean"), parts.get("scale"), parts.get("fill"), own=own, names=names, split=columns)
     layers: dict[str, Arrays] = {}
     if "." in "".join(arrays):  # as in the names of layers' arrays alone
-        arrays, layers = split(arrays, [name for name in registry.LAYERS if name != PARTIES])
+        arrays, layers = split(arrays, NAMED)
         # refused now, before anything is done for an answer that could not be sent
         _bits(layers)
     if columns is not None:
         layers[PARTIES] = {}
     algorithm, stage = word_of("A message", config, "algorithm"), word_of("A message", config, "stage")
     run, number = value_of("A message", config, "run", str), value_of("A message", config, "number", int)
-    asks, instead = bool(config.get(_ASKS, False)), str(config.get(_ALTERNATIVE, ""))
+    asks = bool(config.get(_ASKS, False))
+    instead = str(config.get(_ALTERNATIVE, ""))
     return Request(algorithm, stage, run, number, Message(arrays), frame, layers, asks, instead)
 
 
@@ -299,7 +299,8 @@ def read_reply(content: RecordDict, kind: str) -> Answer:
     """A client's answer in the records of its reply."""
     res = _result(kind)
     if f"{res}.metrics" not in content.config_records or f"{res}.num_examples" not in content.metric_records:
-        rule, got = f"made of {res}.metrics and {res}.num_examples", ", ".join(sorted(content)) or "nothing"
+        rule = f"made of {res}.metrics and {res}.num_examples"
+        got = ", ".join(sorted(content)) or "nothing"
         raise ProtocolError(_ANSWER, must=rule, got=got, then="Serve it with a client of flower_pca.")
     examples = value_of(_ANSWER, content.metric_records[f"{res}.num_examples"], "num_examples", int)
     metrics = content.config_records[f"{res}.metrics"]
@@ -312,13 +313,15 @@ def read_answer(
     """A client's answer in what its fit or evaluate has returned."""
     # of a refusal too: it may be why
     check_spoken(_ANSWER, metrics, "another client", newest=VERSION)
-    number, key = value_of(_ANSWER, metrics, "number", int), value_of(_ANSWER, metrics, "key", int)
+    number = value_of(_ANSWER, metrics, "number", int)
+    key = value_of(_ANSWER, metrics, "key", int)
     if SITE in metrics:
         site = harmless(value_of(_ANSWER, metrics, SITE, str))[:LONGEST]
     else:
         site = ""
     if "refusal" in metrics:
-        why, lasting = harmless(value_of(_ANSWER, metrics, "refusal", str)), bool(metrics.get(_LASTING, True))
+        why = harmless(value_of(_ANSWER, metrics, "refusal", str))
+        lasting = bool(metrics.get(_LASTING, True))
         return Answer(number, key, {}, num_examples, why, lasting, site=site)
     if kind == EVALUATE:
         names = value_of(_ANSWER, metrics, "names", str).split(",")
@@ -330,7 +333,8 @@ def read_answer(
         declines = harmless(value_of(_ANSWER, metrics, DECLINES, str))
     else:
         declines = ""
-    recalls, keeps = bool(metrics.get(_RECALLS, False)), bool(metrics.get(_KEEPS, False))
+    recalls = bool(metrics.get(_RECALLS, False))
+    keeps = bool(metrics.get(_KEEPS, False))
     heading = Heading.of(metrics)
     return Answer(
         number, key, arrays, num_examples, heading=heading, site=site, declines=declines, recalls=recalls, keeps=keeps

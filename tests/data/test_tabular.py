@@ -76,7 +76,7 @@ def test_the_partition_brings_the_column_that_it_deals_by(patients):
 
 
 def test_csv_with_another_separator_and_every_word_for_a_gap(tmp_path):
-    (tmp_path / "x.csv").write_text("a;b\n1;NA\nnan;2\nNULL;n/a\n none ;\n")
+    (tmp_path / "x.csv").write_text("a;b\n1;NA\nnan;2\nNULL;n/a\n none ;#N/A\n")
     rows = make(f"csv(path={str(tmp_path / 'x.csv')!r}, sep=';')")
     nan = np.nan
     assert np.array_equal(rows, [[1, nan], [nan, 2], [nan, nan], [nan, nan]], equal_nan=True)

@@ -57,9 +57,11 @@ class Start:
         return {"w": NUMBER, "P": Part(arrays["B"].shape, Kind.ESTIMATE)}
 
     @staticmethod
-    def answer(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
-        """A client's half of the start: the top of its own S_i, projected on or uploaded."""
-        w = weight(arrays, data)
+    def answer(arrays: Arrays, data: LocalData, memory: Arrays, *, say: bool = True) -> tuple[Arrays, Arrays]:
+        """A client's half of the start: the top of its own S_i, projected on or uploaded; nothing without a say."""
+        w = 0.0
+        if say:
+            w = weight(arrays, data)
         if "B" not in arrays:
             V, values = data.top(held_out.leading(arrays, data))
             E = V.astype(np.float64) * (np.sqrt(values / data.n) if arrays["scaled"] else 1.0)
@@ -113,6 +115,11 @@ class Probe:
             )
         return {"Vb": V @ (V.T @ b), "probed": np.array(1.0)}
 
+    @staticmethod
+    def none(b: Array) -> Arrays:
+        """The half of a client that has no say in it."""
+        return {"Vb": np.zeros(b.shape), "probed": np.array(0.0)}
+
     @property
     def ready(self) -> bool:
         """Whether its estimate has had the rounds that it needs."""
@@ -121,7 +128,8 @@ class Probe:
     @classmethod
     def random(cls, d: int, seed: int) -> Probe:
         """At the beginning."""
-        b, none = linalg.random_basis(d, 1, seed), np.empty((d, 0))
+        b = linalg.random_basis(d, 1, seed)
+        none = np.empty((d, 0))
         return cls(b, b, none, none)
 
     def skip(self) -> Probe:
@@ -130,7 +138,8 @@ class Probe:
 
     def step(self, Pb: Array) -> tuple[Probe, float]:
         """After a round, with the estimate of lambda_max; never above it, if the own spaces stay as they are."""
-        Q, PQ = np.hstack([self.Q, self.b]), np.hstack([self.PQ, Pb])
+        Q = np.hstack([self.Q, self.b])
+        PQ = np.hstack([self.PQ, Pb])
         values, ritz, images, _ = linalg.rayleigh_ritz(Q, PQ)
         best = linalg.orth(ritz[:, :1])
         rest = linalg.complement(images[:, :1], Q)
@@ -253,7 +262,8 @@ class Personalized(Iterative[S]):
             U = model.left[held_out.SHARED]
         else:
             block = linalg.random_basis(d, min(r + self.oversample, d), seed=model.seed + 1)
-            U, none = block[:, :r], np.empty((d, 0))
+            U = block[:, :r]
+            none = np.empty((d, 0))
             if self.init == "random":
                 way = None
             else:
@@ -302,7 +312,9 @@ class Personalized(Iterative[S]):
     def weigh(self, state: S, total: Arrays, share: float) -> S:
         """The state after a round beyond the start, from its sums and the share of all rows that has answered."""
         mean = {name: np.asarray(a / float(total["w"])) for name, a in total.items()}
-        probe, theta, probed = state.probe.skip(), state.theta, float(total["probed"])
+        probe = state.probe.skip()
+        theta = state.theta
+        probed = float(total["probed"])
         if probed > 0.0:
             probe, overlap = state.probe.step(total["Vb"] / probed)
             theta = 1.0 - overlap
@@ -368,7 +380,8 @@ class Personalized(Iterative[S]):
 
     def _onwards(self, state: S, way: Start, total: Any) -> S:
         """One round nearer to the first U."""
-        r, progress = state.U.shape[1], replace(state.progress, rounds=state.progress.rounds + 1)
+        r = state.U.shape[1]
+        progress = replace(state.progress, rounds=state.progress.rounds + 1)
         if self.init != "projection":
             every = np.hstack([reply["E"] for reply in total.values()])
             if not every.shape[1]:
@@ -379,7 +392,8 @@ class Personalized(Iterative[S]):
                 raise ProtocolError(f"Components for init={self.init!r}", must=rule, got="none", then=remedy)
             U = linalg.leading(every, r)
             return replace(state, U=U, start=None, progress=progress)
-        Q, P = np.hstack([way.Q, way.block]), total["P"] / float(total["w"])
+        Q = np.hstack([way.Q, way.block])
+        P = total["P"] / float(total["w"])
         PQ = np.hstack([way.PQ, P])
         _, ritz, _, residuals = linalg.rayleigh_ritz(Q, PQ)
         block = linalg.independent(linalg.complement(linalg.complement(P, Q), Q), 1e-8)

@@ -131,7 +131,8 @@ class PersonalClosing(Stage[ClosingState]):
 
     def finish(self, state: ClosingState, model: Model) -> Model:
         assert state.total is not None
-        clients, probed = float(state.total["clients"]), float(state.total["probed"])
+        clients = float(state.total["clients"])
+        probed = float(state.total["probed"])
         values, U, Y, residuals = linalg.rayleigh_ritz(state.U, state.total["Y"])
         # of one among several it would be 0, and say nothing of the others
         enough = probed >= min(2.0, clients)
@@ -164,7 +165,8 @@ class PersonalClosing(Stage[ClosingState]):
 def _own_basis(arrays: Arrays, data: LocalData, memory: Arrays, r: int) -> Array:
     """The client's own components beside the final U: exactly, or made feasible where the algorithm found them so."""
     U, steps = arrays["U"], int(arrays["steps"])
-    V, most = memory.get("V"), min(r, data.d - U.shape[1])
+    V = memory.get("V")
+    most = min(r, data.d - U.shape[1])
     if arrays["exact"] and not steps:
         span = None
     else:

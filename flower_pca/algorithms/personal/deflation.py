@@ -41,7 +41,8 @@ def narrow(data: LocalData, k: int, memory: Arrays) -> Array:
     """
     if "narrow" in memory and len(memory["narrow"]) in (0, data.d):
         return memory["narrow"]
-    k, E = min(k, data.d), memory.get("E", np.empty((0, 0)))
+    k = min(k, data.d)
+    E = memory.get("E", np.empty((0, 0)))
     if len(E) != data.d:
         E = data.top(k)[0].astype(np.float64)
     if E.shape[1] < k:

@@ -120,7 +120,9 @@ class ExactPerPCA(Personalized[ExactState]):
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
         if "k" in arrays:
             return Start.answer(arrays, data, memory)
-        U, steps, w = arrays["U"], int(arrays["steps"]), weight(arrays, data)
+        U = arrays["U"]
+        steps = int(arrays["steps"])
+        w = weight(arrays, data)
         own, chosen = held_out.number(arrays, data, memory)
         if steps:
             span = deflation.narrow(data, U.shape[1] + own, memory)
@@ -129,8 +131,11 @@ class ExactPerPCA(Personalized[ExactState]):
         start = memory.get(_warm(arrays))
         V = deflation.own_basis(data, U, own, steps=steps, start=start, span=span)
         SW = deflation.product(data, np.hstack([U, V]))
-        SU, SV = SW[:, : U.shape[1]], SW[:, U.shape[1] :]
-        up = {"Z": w * (SU - V @ (V.T @ SU)), "f": np.array(w * (np.sum(U * SU) + np.sum(V * SV)))}
+        SU = SW[:, : U.shape[1]]
+        SV = SW[:, U.shape[1] :]
+        outside = SU - V @ (V.T @ SU)
+        explained = np.sum(U * SU) + np.sum(V * SV)
+        up = {"Z": w * outside, "f": np.array(w * explained)}
         up |= {"n": np.array(data.n), "w": np.array(w), **Probe.answer(V, arrays["b"])}
         if span is None:
             return up, chosen
@@ -149,7 +154,8 @@ class ExactPerPCA(Personalized[ExactState]):
         before, (sums, total, share) = state.sums.last, state.sums.add(total)
         if sums.last is not None and (before is None or len(sums.last) > len(before)):
             # Not all are heard yet: U stays, lest it follow those that happened to be asked first.
-            U, progress = state.known if state.bold else state.U, state.progress.step(state.progress.error)
+            U = state.known if state.bold else state.U
+            progress = state.progress.step(state.progress.error)
             return replace(state, sums=sums, U=U, bold=False, secants=None, progress=progress)
         state = replace(state, sums=sums)
         if not sums.summed or share >= 1.0:

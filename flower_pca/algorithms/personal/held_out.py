@@ -56,7 +56,8 @@ def last(found: Array) -> int:
 def directions(parts: Sequence[Any], most: int) -> list[tuple[Any, Array]]:
     """Each part, held out, and the leading directions of the others: so many, or half of all to tell noise by."""
     d = parts[0].d
-    none, most = np.empty((d, 0)), min(most, d // 2)
+    none = np.empty((d, 0))
+    most = min(most, d // 2)
     return [(held, deflation.own_basis(rest, none, most)) for held, rest in folds.splits(parts)]
 
 
@@ -89,14 +90,16 @@ def by_column(parts: Sequence[FixedData], most: int) -> Array:
     for _ in range(_ROUNDS):
         even = [_WeightedRows(part, _inverse(np.sqrt(noise))) for part in parts]
         found = directions(even, most)
-        before, noise = noise, noise * _beside(found, last(clear(*residuals(found))))
+        before = noise
+        noise = noise * _beside(found, last(clear(*residuals(found))))
         if np.allclose(noise, before, rtol=_SETTLED):
             break
     return np.asarray(noise)
 
 
 def _guess(parts: Sequence[FixedData]) -> Array:
-    n, d = sum(part.n for part in parts), parts[0].d
+    n = sum(part.n for part in parts)
+    d = parts[0].d
     variances = np.sum([part.squares() for part in parts], axis=0) / n
     if d > min(_ENOUGH * n, _REGRESSED):
         return np.asarray(variances)
@@ -179,7 +182,8 @@ def number(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[int, Arrays
     require_room(asked)
     if data.n < folds.FEWEST:
         return min(FEW, asked), {CHOSEN: np.array(-1)}
-    U, kept = arrays["U"], {name: memory[name] for name in _KEPT if name in memory}
+    U = arrays["U"]
+    kept = {name: memory[name] for name in _KEPT if name in memory}
     if len(kept) < len(_KEPT) or kept["beside"].shape != U.shape:
         counted, known = count(data, min(U.shape[1] + asked, data.d))
         kept = {"counted": np.array(counted), **known, "times": np.array(0)}

@@ -173,9 +173,12 @@ class PerPCA(Personalized[PerState]):
             return {"norm": np.array(data.norm2() / data.n)}, memory
         if "k" in arrays:
             return Start.answer(arrays, data, memory)
-        U, eta, w = arrays["U"], float(arrays["eta"]), weight(arrays, data)
+        U = arrays["U"]
+        eta = float(arrays["eta"])
+        w = weight(arrays, data)
         own, chosen = held_out.number(arrays, data, memory)
-        V, span = memory.get("V", U[:, :0]), deflation.narrow(data, U.shape[1] + own, memory)
+        V = memory.get("V", U[:, :0])
+        span = deflation.narrow(data, U.shape[1] + own, memory)
         # a newcomer, or a node that has lost its memory
         if V.shape != (data.d, min(own, data.d - U.shape[1])):
             V = linalg.random_basis(data.d, own, seed=int(arrays["seed"]) + data.fingerprint())

@@ -108,14 +108,16 @@ class Secants:
 
     def at_next(self, U: Array, Z: Array) -> Secants:
         """At the next point, with the pair that led there."""
-        turn, here = linalg.procrustes(self.U, U), Secants.begin(U, Z)
+        turn = linalg.procrustes(self.U, U)
+        here = Secants.begin(U, Z)
         carried = [Secant(here.tangent(pair.s @ turn), here.tangent(pair.y @ turn)) for pair in self.pairs]
         step = here.tangent(U - self.U @ turn)
         return here.with_pairs([*carried, Secant(step, here.tangent(self.G @ turn) - here.G)])
 
     def with_try(self, U: Array, Z: Array) -> Secants:
         """At the same point, with the pair that leads to one which was tried and given up."""
-        turn, there = linalg.procrustes(U, self.U), Secants.begin(U, Z)
+        turn = linalg.procrustes(U, self.U)
+        there = Secants.begin(U, Z)
         step = self.tangent(U @ turn - self.U)
         return self.with_pairs([*self.pairs, Secant(step, self.G - self.tangent(there.G @ turn))])
 

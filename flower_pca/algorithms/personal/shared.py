@@ -111,7 +111,8 @@ class Shared(Stage[SharedState]):
             what = "The clients of which the shared components are counted"
             raise DataError(what, must=rule, got=clients, then=remedy)
         P = total["P"] / clients
-        Q, PQ = np.hstack([state.Q, state.block]), np.hstack([state.PQ, P])
+        Q = np.hstack([state.Q, state.block])
+        PQ = np.hstack([state.PQ, P])
         values, basis, _, residuals = linalg.rayleigh_ritz(Q, PQ)
         block = linalg.independent(linalg.complement(linalg.complement(P, Q), Q), 1e-8)
         first = slice(int(np.sum(values > CUT)) + 1)

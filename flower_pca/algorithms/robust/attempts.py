@@ -352,7 +352,8 @@ class ConsensusState:
             x, weak = proof.power_step(total["M"], self.x, total["image"])
             if not self.last:
                 return replace(self, attempt=attempt, x=x, steps=steps)
-        error, state = sizes.scale(total["counts"][1], problem.top), replace(self, x=None, steps=0)
+        error = sizes.scale(total["counts"][1], problem.top)
+        state = replace(self, x=None, steps=0)
         verdict = proof.verdict(attempt, problem, total=total, weak=weak, error=error, rest=rests(attempt, problem))
         several = not verdict.single and len(verdict.columns) <= problem.d / 2
         if several and verdict.predicted and not attempt.mended:

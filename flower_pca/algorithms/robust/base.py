@@ -97,7 +97,8 @@ def _hidden(data: LocalData, seed: int, share: float) -> Array:
         rows.append(_mix(whole @ (of_column[0] | np.uint64(1))))
     row = np.concatenate(rows)
     row = _mix(row + _NEXT * _occurrence(row))
-    limit, step = np.uint64(int(min(share, _MOST_HIDDEN) * 2.0**64)), max(1, 2**20 // d)
+    limit = np.uint64(int(min(share, _MOST_HIDDEN) * 2.0**64))
+    step = max(1, 2**20 // d)
     for i in range(0, len(row), step):
         drawn = _mix(row[i : i + step, None] ^ of_column[1]) < limit
         hidden.append(np.flatnonzero(drawn) + i * d)
@@ -244,7 +245,8 @@ def spread(counts: Array, rms: float) -> float:
 
 def rows_with(V: Array | None, data: LocalData, p: int) -> Iterator[tuple[Array, Array | None]]:
     """The blocks of rows, each with its part of V; with None where there is no V of the right shape."""
-    known, start = V is not None and V.shape == (data.n, p), 0
+    known = V is not None and V.shape == (data.n, p)
+    start = 0
     for X in data.dense():
         yield X, V[start : start + len(X)] if known and V is not None else None
         start += len(X)

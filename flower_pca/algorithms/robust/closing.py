@@ -71,7 +71,8 @@ class LowRank(Stage[LowRankState]):
         U = Z @ (Z.T @ model.left["U"])
         left = dict(model.left)
         lam, rho, sigma = (float(left.pop(name)) for name in ("lam", "rho", "sigma"))
-        cut, tag = float(left.pop("cut", np.inf)), int(left.pop("tag", -1))
+        cut = float(left.pop("cut", np.inf))
+        tag = int(left.pop("tag", -1))
         del left["U"]
         return LowRankState(U, lam, rho, sigma, cut, tag, summed=model.summed, told=left)
 
@@ -102,7 +103,10 @@ class LowRank(Stage[LowRankState]):
         cut = float(arrays.get("cut", np.inf))
         unseen, Q = base.unseen(data, seed=0, share=0.0), linalg.orth(U)
         far, taken = np.zeros((2, len(U)), dtype=np.int64)
-        G, weak, found, start = np.zeros((U.shape[1], U.shape[1])), np.zeros(2), [], 0
+        G = np.zeros((U.shape[1], U.shape[1]))
+        weak = np.zeros(2)
+        found = []
+        start = 0
         for X, before in rows_with(_memory_of(arrays, memory), data, U.shape[1]):
             gaps = unseen.of_rows(start, start + len(X))[0]
             V = _solve(arrays, X, before, gaps)
@@ -129,8 +133,12 @@ class LowRank(Stage[LowRankState]):
     def own_results(memory: Arrays, data: LocalData) -> Arrays:
         if "U" not in memory:  # a client that was gone before the end
             return {}
-        V, U, lam, cut = memory["V"], memory["U"], float(memory["lam"]), float(memory.get("cut", np.inf))
-        L, gaps = V @ U.T, base.unseen(data, seed=0, share=0.0).gaps
+        V = memory["V"]
+        U = memory["U"]
+        lam = float(memory["lam"])
+        cut = float(memory.get("cut", np.inf))
+        L = V @ U.T
+        gaps = base.unseen(data, seed=0, share=0.0).gaps
         R = np.concatenate(list(data.dense())) - L
         R.reshape(-1)[gaps] = 0.0  # there is nothing to be told from the low-rank part
         found = {}
@@ -139,7 +147,8 @@ class LowRank(Stage[LowRankState]):
             found = {"undetermined": weak, "bad_rows": bad}
         S = huber.sparse(R, lam, cut)
         if data.frame.scale is not None:
-            L, S = L * data.frame.scale, S * data.frame.scale
+            L = L * data.frame.scale
+            S = S * data.frame.scale
         if data.frame.mean is not None:
             L = L + data.frame.mean
         return {"V": V, "L": L, "S": S, **found}
@@ -203,7 +212,10 @@ def _memory_of(arrays: Arrays, memory: Arrays) -> Array | None:
 
 def _solve(arrays: Arrays, X: Array, V: Array | None, gaps: Array) -> Array:
     """V of these rows for the last basis; from nothing at a node that has been started anew."""
-    U, lam, rho, cut = arrays["U"], float(arrays["lam"]), float(arrays["rho"]), float(arrays.get("cut", np.inf))
+    U = arrays["U"]
+    lam = float(arrays["lam"])
+    rho = float(arrays["rho"])
+    cut = float(arrays.get("cut", np.inf))
     if V is None:
         V = huber.recover(X, U, start=float(arrays["sigma"]), lam=lam, rho=rho, cut=cut, out=gaps)
     else:

@@ -81,7 +81,8 @@ class Block:
 
     def count(self, R: Array, top: int) -> Array:
         """How many |r| lie in each bin, of entries that are visible and of those that are hidden."""
-        flat, counts = R.reshape(-1), np.empty((2, sizes.BINS))
+        flat = R.reshape(-1)
+        counts = np.empty((2, sizes.BINS))
         counts[1] = sizes.count(flat[self.hidden], top)
         counts[0] = sizes.count(flat, top) - counts[1]
         if len(self.gaps):
@@ -160,7 +161,8 @@ class Task:
         columns, level = self.again
         if not len(columns):
             return regression.clip(R, block.out)
-        anew, unseen = R[:, columns], block.unseen[:, columns]
+        anew = R[:, columns]
+        unseen = block.unseen[:, columns]
         if level <= self.number("lam"):
             unseen |= np.abs(anew) > self.number("cut") * level
         C = regression.clip(R, block.out)
@@ -203,7 +205,8 @@ class Task:
             stop = start + len(X)
             gaps, places = unseen.of_rows(start, stop)
             anew = (np.arange(len(X))[:, None] * X.shape[1] + self.again[0]).ravel()
-            out, unit = np.concatenate([gaps, places, anew]), np.ones((len(X), 1))
+            out = np.concatenate([gaps, places, anew])
+            unit = np.ones((len(X), 1))
             if self.arrays["rowwise"]:
                 unit = row_sizes(X, gaps)
                 X = (X / unit).astype(X.dtype, copy=False)
@@ -219,7 +222,9 @@ class Task:
 
     def _memory_of(self) -> Array | None:
         """V as it is remembered, if it is of this basis or can be turned to it, and has not missed some rounds."""
-        V, tag, p = self.memory.get("V"), int(self.memory.get("tag", -1)), self.arrays["U"].shape[1]
+        V = self.memory.get("V")
+        tag = int(self.memory.get("tag", -1))
+        p = self.arrays["U"].shape[1]
         if V is None or len(V) != self.data.n or float(self.memory["lam"]) > huber.LATE * self.number("lam"):
             return None
         turn = self.arrays.get("turn")

@@ -127,7 +127,7 @@ class DCFPCA(Robust[DCFState]):
         if self.init == "random":
             U = start_block(model)
         else:
-            U = model.powered() * np.sqrt(model.d)
+            U = model.power_start() * np.sqrt(model.d)
         if self.step == "scaled" and self.sigma is not None:
             U = scale_start(U, self.sigma)
         return DCFState(U, self.sigma, model.n, root_mean_square(model), model.seed, Progress.begin(self.tol, model))
@@ -234,7 +234,8 @@ class DCFPCA(Robust[DCFState]):
 
 def _check_step(before: Array, after: Array, eta: float) -> None:
     """A step that makes the factor so much longer is not one of the edge of stability any more."""
-    size, grown = float(np.linalg.norm(before)), float(np.linalg.norm(after))
+    size = float(np.linalg.norm(before))
+    grown = float(np.linalg.norm(after))
     if not grown <= _LONGEST * size:
         got = f"eta={eta:g}, which makes it {grown / size:.0e} times longer"
         remedy = 'Use step="scaled", or another scale.'

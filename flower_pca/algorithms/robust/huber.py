@@ -34,7 +34,10 @@ class Regression:
     """
 
     def __init__(self, U: Array, lam: float, rho: float, cut: float = np.inf) -> None:
-        self._U, self._lam, self._rho, self._far = U, lam, rho, cut * lam
+        self._U = U
+        self._lam = lam
+        self._rho = rho
+        self._far = cut * lam
         self._inverse, self._across = _newest.of(U, rho)
 
     def steps(self, X: Array, V: Array, number: int, out: Array | None = None) -> tuple[Array, Array]:
@@ -49,7 +52,9 @@ class Regression:
 
     def settle(self, X: Array, V: Array, out: Array | None = None) -> Array:
         """The minimiser, from a V that is near it: the same steps with momentum, which a row loses as it overshoots."""
-        R, W, t = np.empty_like(X), V, np.ones(len(X))
+        R = np.empty_like(X)
+        W = V
+        t = np.ones(len(X))
         settled = max(_SETTLED, _ROUNDING * float(np.finfo(X.dtype).eps))
         # each row by itself, so that it is the same in whatever block
         moving = np.ones(len(X), dtype=bool)
@@ -115,7 +120,8 @@ def recover(
     X: Array, U: Array, *, start: float, lam: float, rho: float, cut: float = np.inf, out: Array | None = None
 ) -> Array:
     """V from nothing: the threshold falls from `start` to `lam`, so that far entries are found out on the way."""
-    V, threshold = np.zeros((len(X), U.shape[1])), max(start, lam)
+    V = np.zeros((len(X), U.shape[1]))
+    threshold = max(start, lam)
     for _ in range(_LONGEST):
         if threshold <= lam:
             break

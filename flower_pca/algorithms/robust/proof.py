@@ -40,7 +40,9 @@ def weak_rows(W: Array, Q: Array) -> Array:
     if r <= EXACT:
         return np.asarray(np.linalg.eigvalsh(symmetric(W @ pairs(Q), r))[:, 0] < LEAST)
     x = np.repeat(np.array(linalg.random_block(1, r, SEED)), len(W), axis=0)
-    value, others, along = np.zeros(len(W)), 1.0 - W, np.empty_like(W)
+    value = np.zeros(len(W))
+    others = 1.0 - W
+    along = np.empty_like(W)
     for _ in range(STEPS):
         x = x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), np.finfo(np.float64).tiny)
         np.multiply(others, np.matmul(x, Q.T, out=along), out=along)
@@ -274,7 +276,8 @@ def weak_columns(G: Array, F: Array) -> Array:
 def power_step(G: Array, x: Array, image: Array) -> tuple[Array, Array]:
     """A power step for every column, and which ones are not determined as far as it can be told."""
     G = _regular(G)
-    whole, not_clean = np.sum(x * (x @ G), axis=1), np.sum(x * image, axis=1)
+    whole = np.sum(x * (x @ G), axis=1)
+    not_clean = np.sum(x * image, axis=1)
     # A column whose entries are all clean is 0 after a step: nothing of it is undetermined.
     weak = 1.0 - not_clean / np.maximum(whole, np.finfo(np.float64).tiny) < LEAST_BOUND
     after = np.linalg.solve(G, image.T).T

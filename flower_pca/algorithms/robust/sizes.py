@@ -38,7 +38,8 @@ def top(rms: float) -> int:
 
 def count_finely(data: LocalData, top: int) -> Array:
     """How many |x| of a client lie in each bin."""
-    before, counts = (top - _FINE_OCTAVES) * _FINE - 1, np.zeros(FINE_BINS)
+    before = (top - _FINE_OCTAVES) * _FINE - 1
+    counts = np.zeros(FINE_BINS)
     for X in data.dense():
         with np.errstate(divide="ignore"):
             places = np.floor(_FINE * np.log2(np.abs(X, dtype=np.float64))) - before
@@ -107,6 +108,7 @@ def beyond(counts: Array, top: int, lam: float) -> float:
 
 def squares(counts: Array, top: int, lam: float, cut: float) -> float:
     """The sum of C^2, C = clip(r, lam) and 0 beyond cut times lam, as if entries were spread evenly in their bins."""
-    low, high = _EDGES[:-1] * 2.0**top, _EDGES[1:] * 2.0**top
+    low = _EDGES[:-1] * 2.0**top
+    high = _EDGES[1:] * 2.0**top
     mean = np.minimum((low**2 + low * high + high**2) / 3.0, lam**2)
     return float(np.sum(np.where((low + high) / 2.0 > cut * lam, 0.0, mean) * counts))

@@ -212,7 +212,8 @@ class StateStore:
 
     def load(self, run: str) -> Memory:
         """The newest memory, empty if there is none."""
-        header, arrays = records.values_in(self._state, _HEADER), records.named_in(self._state, _ARRAYS)
+        header = records.values_in(self._state, _HEADER)
+        arrays = records.named_in(self._state, _ARRAYS)
         if not header or arrays is None:
             return Memory()
         return Memory.of(str(header["run"]), int(header["number"]), arrays)

@@ -74,7 +74,8 @@ class Version:
 
     def next(self, data: LocalData, digests: Array) -> Version:
         """The version after this one."""
-        before, columns = (*self.before, digests), (*self.columns, _columns(data))
+        before = (*self.before, digests)
+        columns = (*self.columns, _columns(data))
         return Version(self.number + 1, self.key, whole_digest(data, self.key), before, columns, data)
 
     def write(self, rules: Rules, name: str) -> None:
@@ -106,7 +107,8 @@ def read(rules: Rules, name: str) -> Version | None:
         coded = tuple(map(str, header.get("coded", ())))
         rows = SiteRows(values, None if names is None else tuple(names), header["words"], coded=coded)
         data = LocalData(rows, who=checks.NODE, missing=True)
-        key, whole = bytes.fromhex(header["key"]), bytes.fromhex(header["whole"])
+        key = bytes.fromhex(header["key"])
+        whole = bytes.fromhex(header["whole"])
         return Version(int(header["number"]), key, whole, before, columns, data)
     except FileNotFoundError:
         return None
@@ -246,7 +248,8 @@ def hardly(a: LocalData, b: LocalData, here: list[int], there: list[int], *, lea
     found = []
     for start in range(0, len(here), _CHUNK):
         part = slice(start, start + _CHUNK)
-        mine, theirs = _bits(a, here[part]), _bits(b, there[part])
+        mine = _bits(a, here[part])
+        theirs = _bits(b, there[part])
         counts = [difference(mine[:, j], theirs[:, j]) for j in range(mine.shape[1])]
         found += [start + j for j, count in enumerate(counts) if count < least]
     return found
@@ -256,7 +259,8 @@ def difference(a: Array, b: Array) -> int:
     """How many have come or gone, whichever is more, between two collections, in which one may be several times."""
     size = min(len(a), len(b))
     moved = a[:size] != b[:size]  # what stands where it stood is in both, and most does where rows are added at the end
-    a, b = np.concatenate([a[:size][moved], a[size:]]), np.concatenate([b[:size][moved], b[size:]])
+    a = np.concatenate([a[:size][moved], a[size:]])
+    b = np.concatenate([b[:size][moved], b[size:]])
     if not (len(a) and len(b)):
         return max(len(a), len(b))
     mine, times = np.unique(a, return_counts=True)

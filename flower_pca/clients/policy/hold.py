@@ -229,7 +229,8 @@ class Policy:
         """The answer without what shows the node's own results, unless it agrees to that or a sum covers it."""
         if self._rules.share_own or request.stage == messages.STAGE:
             return up
-        parts, shown = registry.STAGES[request.stage].parts(request.arrays, d or None), dict(up)
+        parts = registry.STAGES[request.stage].parts(request.arrays, d or None)
+        shown = dict(up)
         for name, a in up.items():
             if parts[name].own:
                 if parts[name].open:

@@ -70,7 +70,8 @@ def weaker(rules: Rules) -> dict[str, str]:
     defaults = {f.name: f.default for f in fields(rules)}
     found = {}
     for name, words in _OPEN.items():
-        own, set_by = getattr(rules, name), SETS[rules.profile].get(name, defaults[name])
+        own = getattr(rules, name)
+        set_by = SETS[rules.profile].get(name, defaults[name])
         if own != set_by and not _stricter(name, own, set_by):
             found[name] = f"{name}={own} in place of {set_by} leaves open {words}."
     return found

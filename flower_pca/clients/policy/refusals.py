@@ -74,7 +74,8 @@ def refusal(
 
     Under masks and under noise every node is `discreet`.
     """
-    number, names = config.get("number"), str(config.get("names", "")).split(",")
+    number = config.get("number")
+    names = str(config.get("names", "")).split(",")
     text = words_for_server(error, discreet=discreet or quiet(config.get("stage"), names))
     lasting = _lasting(error, masked=config.get("stage") == messages.STAGE)
     return wire.refusal(text, number if isinstance(number, int) else -1, key, about, lasting=lasting)

@@ -125,7 +125,7 @@ def check(asked: Question, **beside: Any) -> Question:
 
 def _has_ranges(asked: Question) -> bool:
     """Whether the columns are known before the run, with their ranges."""
-    return asked.dp is not None and bool(asked.dp.known)
+    return asked.dp is not None and bool(asked.dp.public_ranges)
 
 
 def _beforehand(asked: Question) -> tuple[Algorithm[Any], dict[str, str]]:
@@ -137,9 +137,9 @@ def _public(asked: Question) -> Frame:
 
     The middle stands for a missing value while the mean is measured, which no row moves.
     """
-    if asked.dp is None or not asked.dp.known or asked.columns is None:
+    if asked.dp is None or not asked.dp.public_ranges or asked.columns is None:
         return Frame()
-    middles, halves = ranges.halves(asked.dp.known, asked.columns)
+    middles, halves = ranges.halves(asked.dp.public_ranges, asked.columns)
     return Frame(middles, halves, middles if asked.missing == "mean" else None)
 
 
@@ -164,7 +164,7 @@ def run(asked: Question, *, judged: bool = True, start: Start | None = None) -> 
     if start is not None:
         check(asked, start=type(start).__name__)
     if (coding := asked.coding) is not None:
-        if asked.columns is None or not coding.known:
+        if asked.columns is None or not coding.is_known:
             return _by_agreement(asked, coding, judged=judged, start=start)
         asked = replace(asked, columns=coding.spread(asked.columns))
     algorithm, choices = _beforehand(asked)
@@ -285,7 +285,7 @@ def _model(asked: Question, algorithm: Algorithm[Any], choices: dict[str, str], 
         basis = starts.block(start, algorithm, n_components=asked.begins, seed=asked.seed, wanted=asked.columns)
     shared: tuple[str, ...] = ()
     if (coding := asked.coding) is not None:
-        shared = coding.made
+        shared = coding.new_columns
     return Model(
         n_components=asked.begins,
         center=asked.centered,

@@ -297,7 +297,7 @@ class FAPS(Iterative[FAPSState]):
 
     def start(self, model: Model) -> FAPSState:
         begun, papers = Progress.begin(self.tol, model), self.penalty == "paper"
-        return FAPSState(model.powered(), Movement(), begun, guarded=model.summed, papers=papers)
+        return FAPSState(model.power_start(), Movement(), begun, guarded=model.summed, papers=papers)
 
     def broadcast(self, state: FAPSState) -> Arrays:
         numbers: dict[str, float] = {"inner_steps": self.inner_steps, "inner_tol": self.inner_tol or 0.0}

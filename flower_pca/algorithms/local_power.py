@@ -84,7 +84,7 @@ class LocalPower(Iterative[LocalPowerState]):
         return max(1, self.local_steps >> (state.progress.rounds // self.halve_every))
 
     def start(self, model: Model) -> LocalPowerState:
-        Z, k = model.powered(), model.n_components
+        Z, k = model.power_start(), model.n_components
         if not isinstance(k, int):
             k = Z.shape[1]
         progress = Progress.begin(self.tol, model)

@@ -193,7 +193,7 @@ RULES: Final[tuple[Rule, ...]] = (
         "left out, as each party has columns of its own",
         "Name them where each party reads its table.",
     ),
-    Rule("levels", "hosted", _SUMMED, _STACKED, lambda levels: ByLevels(levels).known),
+    Rule("levels", "hosted", _SUMMED, _STACKED, lambda levels: ByLevels(levels).is_known),
     Rule("levels", "split", "left out, as each party codes columns of its own", "Code them where it reads its table."),
     Rule("fraction", "split", "1.0, as no other party has the columns of one that is not asked"),
     Rule("evaluate", "split", "False, as the variance left out says it exactly", "Read left_out_variance_."),
@@ -260,7 +260,7 @@ def check_options(on: On) -> None:
         if rule.option == "scale" and "split" in on:
             continue
         # a constant stands for a gap
-        if rule.option == "missing" and on["missing"] == "mean" and on["dp"].known:
+        if rule.option == "missing" and on["missing"] == "mean" and on["dp"].public_ranges:
             continue
         what = f"{rule.option} {WORDS[rule.beside]}"
         raise ConfigError(what, must=rule.must, got=repr(on[rule.option]), then=rule.then)
@@ -270,7 +270,7 @@ def check_options(on: On) -> None:
 
 def _check_budget(on: On) -> None:
     dp, mask = on["dp"], on.get("mask")
-    if dp.known and "scale" in on:
+    if dp.public_ranges and "scale" in on:
         rule, remedy = "left out, as columns are counted in halves of their ranges", "Leave scale out."
         raise ConfigError("scale with ranges of dp", must=rule, got=repr(on["scale"]), then=remedy)
     if "scale" in on and dp.reach is None:

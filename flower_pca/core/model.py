@@ -247,7 +247,7 @@ class Model:
             raise RuntimeError("the opening has not been held")
         return self.basis
 
-    def powered(self) -> Array:
+    def power_start(self) -> Array:
         """An orthonormal start with as many power steps behind it as are free: orth(C Z), or Z."""
         if self.product is None:
             return self.columns

@@ -127,7 +127,7 @@ class Question:
             object.__setattr__(self, "max_share", float(max_share))
         object.__setattr__(self, "columns", self._columns_with_ranges(names_in(self.columns)))
         if self.levels is not None:
-            object.__setattr__(self, "levels", self._coded())
+            object.__setattr__(self, "levels", self._read_levels())
         plain: dict[str, Any] = {"seed": int(self.seed)}
         if self.n_components not in COUNTING:
             plain["n_components"] = checks.components(self.n_components, words=COUNTING)
@@ -135,7 +135,7 @@ class Question:
             # numpy's numbers become Python's, as files can have them
             object.__setattr__(self, name, value)
 
-    def _coded(self) -> Levels | None:
+    def _read_levels(self) -> Levels | None:
         """The columns of words, each with its levels where these are known."""
         if self.center is False:
             remedy = "Leave center out: what is divided by the root of a share is what differs from that share."
@@ -144,12 +144,12 @@ class Question:
 
     def _columns_with_ranges(self, columns: tuple[str, ...] | None) -> tuple[str, ...] | None:
         """The columns that are named; where a budget has ranges, those are of all that take part."""
-        if self.dp is None or not self.dp.known:
+        if self.dp is None or not self.dp.public_ranges:
             return columns
         if self.center is False:
             remedy = "Leave center out: rows are clipped about the middles of the ranges."
             raise ConfigError("center with ranges of dp", must="True", got="False", then=remedy)
-        names = tuple(name for name, *_ in self.dp.known)
+        names = tuple(name for name, *_ in self.dp.public_ranges)
         if columns is not None and set(columns) != set(names):
             got = enumeration(sorted(set(columns) ^ set(names)))
             remedy = "Leave columns out: they are those that have ranges."

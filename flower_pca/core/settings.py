@@ -175,7 +175,7 @@ class DP:
     def __post_init__(self) -> None:
         if self.ranges is not None:
             object.__setattr__(self, "ranges", public.of(self.ranges))
-            object.__setattr__(self, "clip", self.clip or gaussian.usual_clip(len(self.known)))
+            object.__setattr__(self, "clip", self.clip or gaussian.usual_clip(len(self.public_ranges)))
         remedy = "Give it, or public ranges that it follows from."
         checks.number("clip of dp", self.clip, least=1e-9, remedy=remedy)
         for name in ("epsilon", *([] if self.reach is None else ["reach"])):
@@ -191,7 +191,7 @@ class DP:
         checks.integer("colluding of dp", self.colluding)
 
     @property
-    def known(self) -> public.Ranges:
+    def public_ranges(self) -> public.Ranges:
         """The ranges, each with the name of its column; none where there are none."""
         if self.ranges is None:
             return ()
@@ -369,7 +369,7 @@ def _off_centre(result: Spending, deviation: float) -> float:
     assert spent is not None
     reach = (None if dp is None else dp.reach) or spent.clip
     scale = np.ones(result.n_features_in_)
-    if result.scale_ is not None and not (dp is not None and dp.known):
+    if result.scale_ is not None and not (dp is not None and dp.public_ranges):
         scale = result.scale_
     step = np.sqrt(3.0) * deviation / (reach * max(result.n_samples_ - 1, 1))
     return float((step * longest(len(scale))) ** 2 * np.mean(scale**-2.0))
@@ -380,7 +380,7 @@ def _total_noise(result: Spending, deviation: float) -> float:
     spent, dp = result.privacy, DP.of(result.asked.get("dp"))
     assert spent is not None
     divisors = result.scale_
-    if dp is not None and dp.known:  # halves of ranges, which nobody has measured
+    if dp is not None and dp.public_ranges:  # halves of ranges, which nobody has measured
         divisors = None
     scaled = divisors is not None
     sums = result.centered or scaled
@@ -405,10 +405,10 @@ def _total_noise(result: Spending, deviation: float) -> float:
 
 def _measured_mean(result: Spending, dp: DP | None) -> Array:
     """The mean in the units in which it was measured."""
-    if dp is None or not dp.known:
+    if dp is None or not dp.public_ranges:
         return np.asarray(result.mean_)
     assert result.feature_names_in_ is not None
-    middles, halves = ranges.halves(dp.known, [str(name) for name in result.feature_names_in_])
+    middles, halves = ranges.halves(dp.public_ranges, [str(name) for name in result.feature_names_in_])
     return np.asarray((result.mean_ - middles) / halves)
 
 

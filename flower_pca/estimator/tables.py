@@ -60,7 +60,7 @@ def asked_columns(estimator: Any, shards: Sequence[SiteRows]) -> tuple[tuple[str
     if coding is None:
         return shards[0].names, shards[0].shape[1]
     names = tuple(estimator.feature_names_in_)
-    found = coding.union([coding.own(rows, rows.site or f"client {i}") for i, rows in enumerate(shards)])
+    found = coding.union([coding.values_at(rows, rows.site or f"client {i}") for i, rows in enumerate(shards)])
     return names, max(len(found.spread(names)) - len(found.words), 1)
 
 

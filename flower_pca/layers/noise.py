@@ -191,7 +191,7 @@ class Budget(Layer):
         noise = together * self.noise * (math.sqrt(2.0 * columns) + 1.0)
         # see `PrivateOpening`
         off = together * self.frame_noise * math.sqrt(3.0) * longest(columns) / self.reach
-        return Outlook(rows, columns, clients, noise=noise, off=off, ranged=bool(self.dp.known))
+        return Outlook(rows, columns, clients, noise=noise, off=off, ranged=bool(self.dp.public_ranges))
 
     def inform(self, state: Any) -> Any:
         if isinstance(state, Sharing):

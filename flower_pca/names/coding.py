@@ -37,20 +37,20 @@ class Coding(Protocol):
         """The columns of words."""
 
     @property
-    def made(self) -> tuple[str, ...]:
+    def new_columns(self) -> tuple[str, ...]:
         """The columns that are made, which are divided by the root of their share."""
 
     @property
-    def known(self) -> bool:
+    def is_known(self) -> bool:
         """Whether it is known what all columns become, so that nobody has to be asked."""
 
     def spread(self, columns: Iterable[str]) -> tuple[str, ...]:
         """The columns of a run, with what columns of words become in the place of these, or after all others."""
 
-    def own(self, rows: SiteRows, who: str) -> Mapping[str, Iterable[str]]:
+    def values_at(self, rows: SiteRows, who: str) -> Mapping[str, Iterable[str]]:
         """What a site has in each of the columns of words."""
 
-    def told(self, names: Iterable[str]) -> Mapping[str, Iterable[str]]:
+    def values_among(self, names: Iterable[str]) -> Mapping[str, Iterable[str]]:
         """The same, of a site whose columns are called so."""
 
     def union(self, sites: Sequence[Mapping[str, Iterable[str]]]) -> Self:
@@ -83,7 +83,7 @@ def grown(rows: SiteRows, names: Sequence[str], who: str) -> SiteRows | None:
     """The rows with all of these columns that can be made of what they have; None if nothing is to be made."""
     if not any(map(source_of, names)):
         return None
-    made = levels.made(rows, names, who)
+    made = levels.new_columns(rows, names, who)
     if not made:
         return None
     return replace(levels.beside(rows, made), texts={}, coded=())

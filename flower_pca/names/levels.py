@@ -7,9 +7,9 @@ and all that works with columns of numbers works with them.
 
     read_levels, plain_levels  what a caller asks for, and the same as plain values
     ByLevels           the same as a `Coding`: what the columns become, and what sites agree on
-    own                the levels of a column at a site
+    levels_in          the levels of a column at a site
     code               a site's rows with indicators of its own levels; rare ones are not told apart
-    made               the columns that a run names, and the rows do not have as they are
+    new_columns        the columns that a run names, and the rows do not have as they are
 
 At a site that tells no level of fewer than `least` rows, those of such levels count as "other"; where these together
 are fewer still, as the commonest level. That hangs on the site's rows alone, and on nothing that a run asks: whatever
@@ -171,12 +171,12 @@ class ByLevels:
         return tuple(name for name, _ in self.value)
 
     @property
-    def made(self) -> tuple[str, ...]:
+    def new_columns(self) -> tuple[str, ...]:
         """The indicators of all levels that are listed."""
         return self.spread(())
 
     @property
-    def known(self) -> bool:
+    def is_known(self) -> bool:
         """Whether all levels are listed."""
         return all(some is not None for _, some in self.value)
 
@@ -188,11 +188,11 @@ class ByLevels:
             found += known.get(name, [name])
         return tuple(dict.fromkeys(found))
 
-    def own(self, rows: SiteRows, who: str) -> dict[str, tuple[str, ...]]:
+    def values_at(self, rows: SiteRows, who: str) -> dict[str, tuple[str, ...]]:
         """The levels that a site has."""
-        return {name: own(rows, name, who) for name in self.words}
+        return {name: levels_in(rows, name, who) for name in self.words}
 
-    def told(self, names: Iterable[str]) -> dict[str, list[str]]:
+    def values_among(self, names: Iterable[str]) -> dict[str, list[str]]:
         """The levels that are among names of columns."""
         there = list(names)
         return {word: list(map(level_of, indicators(there, word))) for word in self.words}
@@ -235,7 +235,7 @@ def texts(rows: SiteRows, column: str, who: str = "the rows") -> list[str | None
     return [text_of(cell) for cell in cells]
 
 
-def own(rows: SiteRows, column: str, who: str = "the rows") -> tuple[str, ...]:
+def levels_in(rows: SiteRows, column: str, who: str = "the rows") -> tuple[str, ...]:
     """The levels of a column, in their order."""
     cells = texts(rows, column, who)
     found = in_order(cell for cell in cells if cell is not None)
@@ -253,7 +253,7 @@ def code(rows: SiteRows, columns: Iterable[str], *, least: int, who: str = "the 
     """The rows with an indicator for each level that at least so many rows have, and for the others together."""
     parts: dict[str, Array] = {}
     for column in columns:
-        own(rows, column, who)
+        levels_in(rows, column, who)
         cells = _told_apart(texts(rows, column, who), least)
         for level in in_order(cell for cell in cells if cell is not None):
             parts[indicator(column, level)] = _ones(cells, {level})
@@ -299,7 +299,7 @@ def beside(rows: SiteRows, parts: Mapping[str, Array]) -> SiteRows:
     return replace(rows, values=np.hstack([values, more]), names=names)
 
 
-def made(rows: SiteRows, wanted: Sequence[str], who: str = "the rows") -> dict[str, Array]:
+def new_columns(rows: SiteRows, wanted: Sequence[str], who: str = "the rows") -> dict[str, Array]:
     """The columns that are wanted and that the rows do not have as they are: indicators, by name.
 
     Args:

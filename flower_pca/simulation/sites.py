@@ -255,7 +255,7 @@ def looked_at(result: PCAResult, clients: Sequence[LocalData], frame: Frame) -> 
 
 def by_agreement(question: Question, coding: Coding, sites: Sequence[SiteRows]) -> tuple[Question, list[SiteRows]]:
     """The question with all its columns by name, and the sites with just these columns."""
-    found = coding.union([coding.own(site, f"client {i}") for i, site in enumerate(sites)])
+    found = coding.union([coding.values_at(site, f"client {i}") for i, site in enumerate(sites)])
     columns = found.spread(question.columns or _others(sites, coding))
     exact = [_exactly(site, columns, f"client {i}") for i, site in enumerate(sites)]
     return question.with_coding(found, columns), exact

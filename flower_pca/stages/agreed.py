@@ -111,7 +111,7 @@ class Agreed(Around):
     def _run_of_all(self) -> Driven:
         """The run of all columns by name, made once the first message has been answered."""
         if self._run is None:
-            found = self._coding.union([self._coding.told(names) for names in self._names.values()])
+            found = self._coding.union([self._coding.values_among(names) for names in self._names.values()])
             columns = self._columns or self._others()
             self._run = self._then(found.spread(columns), found)
         return self._run

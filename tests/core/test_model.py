@@ -49,12 +49,12 @@ def test_columns_need_the_opening():
         _ = model().columns
 
 
-def test_powered_has_one_power_step_where_the_product_is_known():
+def test_power_start_has_one_power_step_where_the_product_is_known():
     rng = np.random.default_rng(0)
     Z, A = np.linalg.qr(rng.standard_normal((6, 2)))[0], rng.standard_normal((9, 6))
-    assert model(basis=Z).powered() is Z
+    assert model(basis=Z).power_start() is Z
     Y = A.T @ (A @ Z)
-    powered = model(basis=Z, product=Y).powered()
+    powered = model(basis=Z, product=Y).power_start()
     np.testing.assert_allclose(powered.T @ powered, np.eye(2), atol=1e-14)
     np.testing.assert_allclose(powered @ (powered.T @ Y), Y, atol=1e-13)
 

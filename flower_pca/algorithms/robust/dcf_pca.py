@@ -127,7 +127,7 @@ class DCFPCA(Robust[DCFState]):
         if self.init == "random":
             U = start_block(model)
         else:
-            U = model.powered() * np.sqrt(model.d)
+            U = model.power_start() * np.sqrt(model.d)
         if self.step == "scaled" and self.sigma is not None:
             U = scale_start(U, self.sigma)
         return DCFState(U, self.sigma, model.n, root_mean_square(model), model.seed, Progress.begin(self.tol, model))

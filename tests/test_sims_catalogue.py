@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 from cases import every
 
-from flower_pca import DataError
+from flower_pca import DataError, make
 from sims import __main__ as command
 from sims import catalogue, claims, page
 from sims.catalogue import ITEMS
 from sims.common import record, report
 from sims.judged import AGREEMENTS, JUDGED, Judgement
+from sims.local_power.known import MAIN, SETS, SIZES
 
 PROGRAMS = sorted({item.program for item in ITEMS if item.program})
 LONG = ("local_power/fig11", "local_power/fig12", "robust/table1")  # seconds, even in small size
@@ -102,6 +103,20 @@ def test_what_the_page_prints_of_a_record_is_what_the_record_counted(program):
     names = {cell.partition(", ")[0] for row in kept.rows for cell in (*kept.rows[0], *row[:3])}
     ran = {spec.partition("(")[0] for spec in kept.algorithms}
     assert not ran or {RUN_BY[name] for name in names & set(RUN_BY)} <= ran
+
+
+@every("item", [item for item in ITEMS if item.sets and item.program in RECORDED])
+def test_all_that_can_be_had_is_said_only_where_no_set_at_hand_is_left_out(item):
+    at_hand = set(SETS) & set(MAIN if item.sets == len(MAIN) else SIZES)
+    assert item.had == len(at_hand)
+    left_out = at_hand - {row["data"] for row in record.read(item.program).table}
+    assert page.marked(item).startswith("all") == (not left_out and set(page.MARKS[1:]) <= set(page.marks(item)))
+
+
+@every("program", [p for p in RECORDED if any(s.startswith("per_pca(") for s in record.read(p).algorithms)])
+def test_per_pca_is_the_papers_algorithm_only_by_a_step_that_stays(program):
+    runs = [make(spec) for spec in record.read(program).algorithms if spec.startswith("per_pca(")]
+    assert JUDGED[program].algorithm or any(r.step is not None or r.eta is not None or r.choice == 2 for r in runs)
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ import pytest
 from builders import sine
 from cases import slow_if
 
-from flower_pca import ConfigError, PCAResult, TripleResult, answering, make, simulate
+from flower_pca import ConfigError, DataError, PCAResult, TripleResult, answering, make, simulate
 from flower_pca.algorithms.personal.closing import OWN
 from flower_pca.rows.local import LocalData
 
@@ -132,6 +132,7 @@ def steps_by_hand(X: Any, U: Any, own: int, cut: float, steps: int) -> tuple[Any
                 far[i, j] = sizes[i] > (0.5 * limit if far[i, j] else limit)
 
     judged()
+    size = np.mean(np.sum(np.where(far, L, X) ** 2, axis=1))
     for _ in range(steps):
         clean = np.where(far, L, X)
         P = np.eye(len(U)) - U @ U.T
@@ -140,7 +141,7 @@ def steps_by_hand(X: Any, U: Any, own: int, cut: float, steps: int) -> tuple[Any
         judged()
     clean = np.where(far, L, X)
     S = clean.T @ clean / len(X)
-    return (np.eye(len(U)) - V @ V.T) @ S @ U, L, far
+    return (np.eye(len(U)) - V @ V.T) @ S @ U / size, L, far
 
 
 @pytest.mark.slow
@@ -236,6 +237,59 @@ def test_new_rows_are_taken_apart_whatever_is_far(tmp_path: Any) -> None:
     assert isinstance(read, TripleResult)
     np.testing.assert_array_equal(read.noise_, result.noise_)
     np.testing.assert_array_equal(read.transform(X), result.transform(X))
+
+
+SPOILT = {
+    "noise": lambda rng, X: 10.0 * rng.standard_normal(X.shape),
+    "heavy tails": lambda rng, X: 50.0 * rng.laplace(size=X.shape),
+    "most entries far": lambda rng, X: X + 100.0 * rng.choice([-1.0, 1.0], X.shape) * (rng.random(X.shape) < 0.6),
+    "other units": lambda rng, X: 1000.0 * X,
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", slow_if(list(SPOILT), *SPOILT))
+def test_a_client_that_is_bad_as_a_whole_has_no_more_say_than_others(kind: str) -> None:
+    problem = planted(1, far=0.05)
+    rows = list(problem.rows)
+    rows[3] = SPOILT[kind](np.random.default_rng(7), problem.clean[3])
+    result = simulate(SPEC, rows, n_components=SHARED)
+    assert result.status.ok
+    assert len(result.history) <= 60
+    assert sine(result.components_, problem.U.T) <= 0.012
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mask", [False, True])
+def test_clients_of_a_few_rows_have_no_say_and_are_taken_apart_beside_the_shared_components(mask: bool) -> None:
+    problem = planted(1, far=0.05)
+    rows = list(problem.rows)
+    rows[0], rows[1] = rows[0][:2], rows[1][:3]
+    result = simulate(SPEC, rows, n_components=SHARED, mask=mask)
+    others = simulate(SPEC, rows[2:], n_components=SHARED)
+    assert isinstance(result, TripleResult)
+    assert result.status.ok
+    assert sine(result.components_, others.components_) <= 1e-5
+    np.testing.assert_allclose(result.noise_, others.noise_, rtol=1e-4)
+    assert [len(result.own[i][OWN]) for i in range(3)] == [0, 0, APART]
+    assert any(hint.startswith("2 of 8 clients have too few rows") for hint in result.hints)
+    for i in (0, 1):
+        far = problem.S[i][: len(rows[i])] != 0.0
+        assert (result.own[i]["S"][far] != 0.0).all()
+        assert (result.own[i]["S"][~far] != 0.0).mean() <= 0.1
+
+
+def test_clients_that_all_have_a_few_rows_are_refused() -> None:
+    rows = [X[:9] for X in planted(1, far=0.05).rows]
+    with pytest.raises(DataError, match=r"2 or more for each of the shared and own components.*Ask for fewer"):
+        simulate(SPEC, rows, n_components=SHARED)
+
+
+@pytest.mark.slow
+def test_a_mean_of_far_entries_is_none_to_speak_of() -> None:
+    assert not run_triple(1, 0.1).hints
+    away = simulate(SPEC, [X + 5.0 for X in planted(1, far=0.1).rows], n_components=SHARED + 1)
+    assert any("their mean weighs" in hint for hint in away.hints)
 
 
 @pytest.mark.slow

@@ -237,7 +237,13 @@ class TripleResult(PersonalResult):
     def _fields(cls, model: Model) -> dict[str, Any]:
         left = model.left
         found = {"threshold_": float(left["cut"]), "noise_": left["noise"], "taken_share_": left["taken"]}
-        return {**super()._fields(model), **found}
+        common = super()._fields(model)
+        few, clients = map(int, left["few"])
+        if few:
+            words = f"{few} of {labels.count(clients, 'client')} {'has' if few == 1 else 'have'} too few rows"
+            words = f"{words} to tell far entries: no say in the shared components, and no own ones."
+            common["hints"] = (*common["hints"], words)
+        return {**common, **found}
 
     def facts(self) -> list[Fact]:
         """Figures of a personalized run, and how many entries were taken out."""

@@ -92,7 +92,7 @@ def heterogeneity(problem: Problem) -> float:
     """How far a client's covariance is from that of all: eta = max_i ||C_i / n_i - C / n||_2 / ||C / n||_2."""
     whole = problem.C / problem.n
     grams = _grams(problem.shards, problem.center, problem.scale)
-    apart = (np.linalg.norm(C / n - whole, 2) for C, n in zip(grams, problem.sizes, strict=True))
+    apart = (np.abs(np.linalg.eigvalsh(C / n - whole)).max() for C, n in zip(grams, problem.sizes, strict=True))
     return float(max(apart)) * problem.n / float(problem.values[0])
 
 

@@ -33,7 +33,7 @@ TABLE5_PAPER: Final = {  # indivPCA, CPCA, distPCA, PerPCA
 }
 FILM: Final = {False: (30, 5), True: (50, 50)}  # ranks for film frames, in small size and the paper's
 TOPICS: Final = (2, 2)
-PERSONAL: Final = "per_pca(max_rounds=500, "  # the paper's algorithm on pictures
+PERSONAL: Final = "per_pca(max_rounds=500, "  # its step grows, as the paper's does not
 TOPIC_RUNS: Final = {
     "PerPCA, 20 rounds": "per_pca(local_components=2, max_rounds=20, tol=0.0)",
     "PerPCA, step 0.5, 20 rounds": "per_pca(local_components=2, step=0.5, max_rounds=20, tol=0.0)",

@@ -57,9 +57,11 @@ class Start:
         return {"w": NUMBER, "P": Part(arrays["B"].shape, Kind.ESTIMATE)}
 
     @staticmethod
-    def answer(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
-        """A client's half of the start: the top of its own S_i, projected on or uploaded."""
-        w = weight(arrays, data)
+    def answer(arrays: Arrays, data: LocalData, memory: Arrays, *, say: bool = True) -> tuple[Arrays, Arrays]:
+        """A client's half of the start: the top of its own S_i, projected on or uploaded; nothing without a say."""
+        w = 0.0
+        if say:
+            w = weight(arrays, data)
         if "B" not in arrays:
             V, values = data.top(held_out.leading(arrays, data))
             E = V.astype(np.float64) * (np.sqrt(values / data.n) if arrays["scaled"] else 1.0)
@@ -112,6 +114,11 @@ class Probe:
                 "The probe of own components", must=rule, got=f"shape {b.shape}", then="Check the sender."
             )
         return {"Vb": V @ (V.T @ b), "probed": np.array(1.0)}
+
+    @staticmethod
+    def none(b: Array) -> Arrays:
+        """The half of a client that has no say in it."""
+        return {"Vb": np.zeros(b.shape), "probed": np.array(0.0)}
 
     @property
     def ready(self) -> bool:

@@ -1,7 +1,9 @@
 """TriplePCA: shared, own and sparse components in one model; `ExactPerPCA` on rows less what is far from both.
 
 The server's half is that of `ExactPerPCA`. A client keeps where its rows lie among the components, and which entries
-are far; one that has lost that begins once more, and takes more steps in that message.
+are far; one that has lost that begins once more, and takes more steps in that message. Of a few rows all lies near
+some components, and nothing is far: a client with less than `Rows.enough` has no say in U, and no own components; its
+rows are taken apart beside U, each by itself.
 
 Far entries of a client's rows, X = L + S + noise, with L in the span of shared and own components.
 
@@ -18,7 +20,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 
@@ -29,9 +31,9 @@ from flower_pca.algorithms.personal.exact_per_pca import ExactPerPCA, ExactState
 from flower_pca.algorithms.robust import base
 from flower_pca.algorithms.robust.base import NORMAL
 from flower_pca.base import checks
-from flower_pca.base.errors import ConfigError
+from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array, median
-from flower_pca.core.kinds import NUMBER, STEPS, Ask, Kind, Part, number
+from flower_pca.core.kinds import COUNT, NUMBER, STEPS, Ask, Kind, Part, number
 from flower_pca.core.model import Model
 from flower_pca.core.stage import MARGIN, Arrays
 from flower_pca.rows.local import LocalData
@@ -39,6 +41,7 @@ from flower_pca.rows.local import LocalData
 # of the threshold, within which a far entry is one no more: else it might come and go for ever
 _BACK: Final = 0.5
 _LEAST: Final = 1e-6  # of the size of a column, below which L is no better known
+_ENOUGH: Final = 2  # rows a component
 _PROJECTED: Final = 100  # steps at most of a projection of new rows
 _SETTLED: Final = 1e-10  # change of L relative to L, at which it ends
 
@@ -93,7 +96,11 @@ class Rows:
 
     def less(self, fit: Fit) -> LocalData:
         """The rows with L in place of what is far, and of gaps."""
-        return LocalData(np.where(fit.far | self.gaps, fit.L, self.X))
+        return LocalData(self.cleared(fit))
+
+    def cleared(self, fit: Fit) -> Array:
+        """The same as an array."""
+        return np.where(fit.far | self.gaps, fit.L, self.X)
 
     def judge(self, W: Array, T: Array, before: Array, limit: Array) -> Fit:
         """What is far from TW': beyond the threshold, or still near it where it was far before."""
@@ -107,6 +114,15 @@ class Rows:
         Residuals that are 0 have no part in it: of a column that is mostly 0, all else would be far.
         """
         return np.asarray(NORMAL * np.maximum(_sizes(self.X - T @ W.T, self.gaps), self.least))
+
+    def size(self, first: Fit) -> float:
+        """The mean square of a row less what is far from the medians: what its client's answers are divided by."""
+        mean = float(np.sum(self.cleared(first) ** 2)) / len(self.X)
+        return max(mean, float(np.finfo(np.float64).tiny))
+
+    def enough(self, components: int) -> bool:
+        """Whether there are so many that what is off so many components is no less than what is far."""
+        return len(self.X) >= _ENOUGH * components
 
     @functools.cached_property
     def least(self) -> Array:
@@ -160,7 +176,9 @@ class TriplePCA(ExactPerPCA):
     The server:  U <- polar(sum w_i Z_i), as there
     The threshold is a multiple of the noise of each column at each client, 1.4826 times the median of |X_i - L_i|. It
     begins at the size of the rows, where L_i has no more than medians, and falls with the residuals: nobody has to know
-    the noise. f_i is how much less the clipped residuals are than those from the medians. Uncentred unless asked for:
+    the noise. f_i is how much less the clipped residuals are than those from the medians. S_i is divided by the mean
+    square of a row without what is far from the medians: whatever a client holds, it has no more say than another, and
+    one with fewer than 2(r1 + r2) rows has none. Uncentred unless asked for:
     far entries would move the mean, which is one shared component more. Gaps count as far.
 
     Reference: the model is that of Shi, Fattahi and Kontar, "Triple component matrix factorization: untangling global,
@@ -204,16 +222,51 @@ class TriplePCA(ExactPerPCA):
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
         rows, cut = Rows.of(data), float(arrays["cut"])
         if "k" in arrays:
-            return Start.answer(arrays, rows.less(rows.begin(cut)), memory)
+            return Start.answer(arrays, rows.less(rows.begin(cut)), memory, say=rows.enough(int(arrays["k"])))
         U, w = arrays["U"], weight(arrays, data)
+        if not rows.enough(U.shape[1] + int(arrays["own"])):
+            none = {"Z": np.zeros(U.shape), "f": np.array(0.0), "w": np.array(0.0), "n": np.array(data.n)}
+            return {**none, **Probe.none(arrays["b"])}, {"few": np.array(True)}
+        first = rows.begin(cut)
         fit = settle(arrays, rows, memory)
         clean = rows.less(fit)
         V = fit.W[:, U.shape[1] :]
         SU = deflation.product(clean, U)
-        gain = (rows.loss(rows.begin(cut)) - rows.loss(fit)) / data.n
-        up = {"Z": w * (SU - V @ (V.T @ SU)), "f": np.array(w * gain)}
+        size = rows.size(first)
+        gain = (rows.loss(first) - rows.loss(fit)) / data.n
+        up = {"Z": w / size * (SU - V @ (V.T @ SU)), "f": np.array(w / size * gain)}
         up |= {"n": np.array(data.n), "w": np.array(w), **Probe.answer(V, arrays["b"])}
         return up, memory_of(fit)
+
+    @staticmethod
+    def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
+        common = ExactPerPCA.parts(arrays, d)
+        if "f" in common:  # of rows of size one
+            return {**common, "f": NUMBER}
+        return common
+
+    def largest(self, model: Model) -> tuple[float, float]:
+        w, _ = super().largest(model)
+        return w, w
+
+    def server(self, state: ExactState, total: Any, answered: frozenset[int]) -> ExactState:
+        if state.start is not None and self.init == "projection":
+            self._require_say(total)
+        return super().server(state, total, answered)
+
+    def weigh(self, state: ExactState, total: Arrays, share: float) -> ExactState:
+        if share >= 1.0:
+            self._require_say(total)
+        elif not float(total["w"]):
+            return replace(state, progress=state.progress.step(state.progress.error))
+        return super().weigh(state, total, share)
+
+    @staticmethod
+    def _require_say(total: Arrays) -> None:
+        if float(total["w"]) > 0.0:
+            return
+        rule = f"{_ENOUGH} or more for each of the shared and own components, at one client at least"
+        raise DataError("Rows", must=rule, got="fewer at all", then="Ask for fewer components, or join sites.")
 
     def leave(self, state: ExactState, *, exact: bool, steps: int) -> Arrays:
         return {**super().leave(state, exact=exact, steps=steps), **self._inner()}
@@ -261,10 +314,10 @@ def recall(rows: Rows, memory: Arrays) -> Fit | None:
 class TripleClosing(PersonalClosing):
     """U goes out for the last time, and every client keeps own components, its low-rank part L and its sparse part S.
 
-    Beside what `PersonalClosing` asks for come up, of each column, how many entries were taken out and the square of
-    the noise; and the sum of squares of all else.
+    Beside what `PersonalClosing` asks for come up, of each column, how many entries were taken out, the square of the
+    noise, and the sum of all else; the sum of squares of that; and whether there were rows enough to have a say.
 
-    Cost: as a round of the algorithm; 2 d more numbers up.
+    Cost: as a round of the algorithm; 3 d more numbers up.
     """
 
     name: ClassVar[str] = "triple"
@@ -278,22 +331,30 @@ class TripleClosing(PersonalClosing):
         # of rows that nobody has made a claim on
         Y = Part(arrays["U"].shape, Kind.ESTIMATE)
         columns = {"taken": Part((wide,), Kind.COUNT), "noise": Part((wide,), Kind.MEAN_SQUARES)}
-        return {**common, "Y": Y, **columns, "squares": NUMBER}
+        columns["sums"] = Part((wide,), Kind.COLUMNS)
+        return {**common, "Y": Y, **columns, "squares": NUMBER, "few": COUNT}
 
     @staticmethod
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
-        rows = Rows.of(data)
-        fit = settle(arrays, rows, memory)
-        clean, U = rows.less(fit), arrays["U"]
-        up, found = PersonalClosing.client(arrays, clean, {"V": fit.W[:, U.shape[1] :]})
-        W = np.hstack([U, found["V"]])
+        rows, U = Rows.of(data), arrays["U"]
         cut = float(arrays["cut"])
-        T = clean.scores(W)
-        noise = rows.noise(W, T)
-        # in the end the threshold is the only rule
-        fit = rows.judge(W, T, np.zeros_like(fit.far), cut * noise)
-        up |= {"taken": fit.far.sum(axis=0), "noise": noise**2}
-        up["squares"] = np.array(clean.squared_error(W[:, :0]))
+        few = not rows.enough(U.shape[1] + int(arrays["own"]))
+        if few:
+            arrays = {**arrays, "own": np.array(0)}
+            fit = rows.project(U, np.full(len(U), rows.least.max(initial=0.0)), cut)
+        else:
+            fit = settle(arrays, rows, memory)
+        clean = rows.less(fit)
+        up, found = PersonalClosing.client(arrays, clean, {"V": fit.W[:, U.shape[1] :]})
+        noise = np.zeros(len(U))
+        if not few:
+            W = np.hstack([U, found["V"]])
+            T = clean.scores(W)
+            noise = rows.noise(W, T)
+            # in the end the threshold is the only rule
+            fit = rows.judge(W, T, np.zeros_like(fit.far), cut * noise)
+        up |= {"taken": fit.far.sum(axis=0), "noise": noise**2, "sums": rows.cleared(fit).sum(axis=0)}
+        up |= {"squares": np.array(clean.squared_error(U[:, :0])), "few": np.array(float(few))}
         return up, {**found, **memory_of(fit)}
 
     @staticmethod
@@ -313,12 +374,18 @@ class TripleClosing(PersonalClosing):
         return {**found, "L": L, "S": S}
 
     def bounds(self, state: ClosingState, model: Model) -> Mapping[str, Array | float]:
-        columns = {"taken": 0.0, "noise": 0.0}
+        columns = {"taken": 0.0, "noise": 0.0, "sums": 0.0, "few": 1.0}
         return {**super().bounds(state, model), **columns, "squares": MARGIN * model.trace}
 
     def finish(self, state: ClosingState, model: Model) -> Model:
         assert state.total is not None
         total, done = state.total, super().finish(state, model)
         left = {**done.left, "taken": total["taken"] / model.n}
-        left["noise"] = np.sqrt(total["noise"] / float(total["clients"]))
-        return replace(done, left=left, trace=float(total["squares"]))
+        few, clients = float(total["few"]), float(total["clients"])
+        left["few"] = np.array([few, clients])
+        left["noise"] = np.sqrt(total["noise"] / max(clients - few, 1.0))
+        # of the rows' mean what is far has no part
+        offset = 0.0
+        if not model.center:
+            offset = float(np.sum(total["sums"] ** 2)) / model.n
+        return replace(done, left=left, trace=float(total["squares"]), offset=offset)

@@ -53,6 +53,8 @@ _CELSIUS: Final = 60.0  # degrees at most of what is measured in either scale
 _APART: Final = 0.25
 _TENTH: Final = 1.2816  # deviations from the mean to nine tenths of normal values
 _WIDER: Final = 1.6  # how far a spread may differ from theirs
+# between nine tenths of the smaller and a tenth of the larger: no other people, whatever the unit is
+_FAR: Final = 10.0
 _UNITS: Final = (  # a factor and what is added: how one unit becomes another
     (10.0, 0.0, "a factor of 10"),
     (100.0, 0.0, "a factor of 100"),
@@ -515,6 +517,9 @@ def _unit(here: Array, usual: Array) -> str:
                 likely = min(here[0], usual[0]) > 0.0
             if likely and off < best and 1.0 / _WIDER < wide < _WIDER:
                 best, words = off, what
+    low, high = sorted((here, usual), key=lambda levels: float(levels[1]))
+    if not words and low[0] > 0.0 and high[0] > _FAR * low[2]:
+        return f"a factor of about {high[1] / low[1]:.0f}"
     return words
 
 

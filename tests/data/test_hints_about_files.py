@@ -189,6 +189,10 @@ FAULTS = {
         column_changed("weight", lambda w: np.round(2.20462 * w, 1)),
         r"hint: Column weight looks as if jena had other units.*pounds",
     ),
+    "of no known unit": (
+        column_changed("platelets", lambda p: 1.0 + np.linspace(0.0, 1.0, len(p))),
+        r"hint: Column platelets looks as if jena had other units: its median is 1\.5.*a factor of about 1\d\d\.",
+    ),
     "metres": (
         column_changed("height", lambda h: h / 100.0),
         r"hint: Column height looks as if jena had other units.*a factor of 100",

@@ -83,12 +83,16 @@ def test_far_rows_have_the_id_and_the_file(folder_of_patients, capsys):
 
 
 @pytest.mark.slow
-def test_loadings_are_a_table_for_a_spreadsheet(folder_of_patients):
+def test_loadings_are_a_table_for_a_spreadsheet(folder_of_patients, capsys):
     result = PCAResult.load(folder_of_patients / "out/result.npz")
     lines = read(folder_of_patients / "out/loadings.csv")
     assert [line["column"] for line in lines] == NAMES
     np.testing.assert_array_equal([float(line["component_2"]) for line in lines], result.components_[1])
     assert only_for_its_owner(folder_of_patients / "out/report.html")  # which shows the scores of all rows
+    again = folder_of_patients / "again.html"
+    words = (folder_of_patients / "out/result.npz", folder_of_patients / "sites", "-o", again)
+    assert flower_pca(capsys, "report", *words)[0] == 0
+    assert only_for_its_owner(again)
 
 
 @pytest.mark.usefixtures("unillustrated")

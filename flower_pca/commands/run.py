@@ -126,7 +126,6 @@ def _write(result: PCAResult, shards: list[Any], place: Path, given: argparse.Na
         _history(result, draft / "history.csv")
         rows = shards if given.split == "rows" else None
         report.write(result, draft / "report.html", title=title, shards=rows)
-        (draft / "report.html").chmod(0o600)  # it shows scores of rows
     return names
 
 

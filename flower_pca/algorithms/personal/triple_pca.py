@@ -331,8 +331,8 @@ class TripleClosing(PersonalClosing):
         # of rows that nobody has made a claim on
         Y = Part(arrays["U"].shape, Kind.ESTIMATE)
         columns = {"taken": Part((wide,), Kind.COUNT), "noise": Part((wide,), Kind.MEAN_SQUARES)}
-        columns["sums"] = Part((wide,), Kind.COLUMNS)
-        return {**common, "Y": Y, **columns, "squares": NUMBER, "few": COUNT}
+        sums = Part((wide, 1), Kind.ESTIMATE)
+        return {**common, "Y": Y, **columns, "sums": sums, "squares": NUMBER, "few": COUNT}
 
     @staticmethod
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
@@ -353,7 +353,7 @@ class TripleClosing(PersonalClosing):
             noise = rows.noise(W, T)
             # in the end the threshold is the only rule
             fit = rows.judge(W, T, np.zeros_like(fit.far), cut * noise)
-        up |= {"taken": fit.far.sum(axis=0), "noise": noise**2, "sums": rows.cleared(fit).sum(axis=0)}
+        up |= {"taken": fit.far.sum(axis=0), "noise": noise**2, "sums": rows.cleared(fit).sum(axis=0)[:, None]}
         up |= {"squares": np.array(clean.squared_error(U[:, :0])), "few": np.array(float(few))}
         return up, {**found, **memory_of(fit)}
 
@@ -374,7 +374,7 @@ class TripleClosing(PersonalClosing):
         return {**found, "L": L, "S": S}
 
     def bounds(self, state: ClosingState, model: Model) -> Mapping[str, Array | float]:
-        columns = {"taken": 0.0, "noise": 0.0, "sums": 0.0, "few": 1.0}
+        columns = {"taken": 0.0, "noise": 0.0, "sums": MARGIN * float(np.sqrt(model.n * model.trace)), "few": 1.0}
         return {**super().bounds(state, model), **columns, "squares": MARGIN * model.trace}
 
     def finish(self, state: ClosingState, model: Model) -> Model:

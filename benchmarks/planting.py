@@ -15,18 +15,23 @@ import builtins
 import csv
 import functools
 import gc
+import importlib
 import json
 import os
+import pkgutil
 import resource
 import select
 import signal
 import types
+import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from planted_faults import Fault, finds, functions, place, read, short, statements, texts, verdicts
+
+import flower_pca
 
 PATIENCE = 100.0  # seconds without an end after which a test is said to hang, beside 40 times what it took
 FIRST = 30.0  # likewise where nothing is known of it yet, and no fault is planted
@@ -45,6 +50,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 def pytest_runtestloop(session: pytest.Session) -> bool:
     tree, reach = session.config.rootpath, Path(os.environ["REACH"])
     keys = sorted(texts(tree))
+    load_all()
     there_now()
     while left := unnoted(session.items, reach):
         silent = noting(left, tree, keys, reach)
@@ -52,6 +58,14 @@ def pytest_runtestloop(session: pytest.Session) -> bool:
             add(reach, {"test": silent, "seconds": 0.0, "passes": False, "by": []})
     judge(session.items, tree, keys, noted(reach))
     return True
+
+
+def load_all() -> None:
+    """What the package imports late is there from now on: a fault can be planted in it too."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for module in pkgutil.walk_packages(flower_pca.__path__, "flower_pca."):
+            importlib.import_module(module.name)
 
 
 def noted(reach: Path) -> dict[str, dict]:

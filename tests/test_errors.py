@@ -26,9 +26,12 @@ def two_thirds(seed: int = 0, n: int = 400) -> list[Array]:
 
 
 def errors_by_differences(
-    shards: list[Array], k: int, *, scaled: bool = False, levels: int = 0
+    shards: list[Array], k: int, *, scaled: bool = False, levels: int = 0, heard: slice = slice(None)
 ) -> tuple[Array, Array, Array]:
-    """The errors of all eigenvectors by differences: what the estimate is where a row counts a little more."""
+    """The errors of all eigenvectors by differences: what the estimate is where a row counts a little more.
+
+    Rows of sites that are not `heard` count as much as those that are.
+    """
     X = np.vstack(shards)
     n = len(X)
 
@@ -46,9 +49,10 @@ def errors_by_differences(
 
     step, whole = 1e-4, np.ones(n)
     moves = np.stack([(estimate(whole + step * row) - estimate(whole - step * row)) / 2.0 for row in np.eye(n)]) / step
-    parts = np.split(moves, np.cumsum([len(S) for S in shards])[:-1])
-    within = sum(np.var(part, axis=0, ddof=1) * len(part) for part in parts)
-    between = sum(part.sum(axis=0) ** 2 for part in parts) * len(parts) / (len(parts) - 1)
+    parts = np.split(moves, np.cumsum([len(S) for S in shards])[:-1])[heard]
+    more = n / sum(len(part) for part in parts)
+    within = more * sum(np.var(part, axis=0, ddof=1) * len(part) for part in parts)
+    between = more * sum(part.sum(axis=0) ** 2 for part in parts) * len(parts) / (len(parts) - 1)
     error, by_site = np.sqrt(within), np.sqrt(between)
     return error[:-1].T, error[-1], by_site[:-1].T
 
@@ -58,6 +62,28 @@ def test_errors_are_how_far_rows_and_sites_move_the_result(scale: str | None) ->
     shards = two_thirds(n=120)
     found = simulate("krylov", shards, n_components=4, scale=scale, errors=True)
     loadings, variances, by_site = errors_by_differences(shards, 4, scaled=scale is not None)
+    np.testing.assert_allclose(found.loading_errors_, loadings, rtol=1e-5)
+    np.testing.assert_allclose(found.variance_errors_, variances * 120 / 119, rtol=1e-5)
+    np.testing.assert_allclose(found.site_loading_errors_, by_site, rtol=1e-5)
+
+
+def test_where_the_server_has_all_of_the_covariance_no_eigenvalue_is_guessed() -> None:
+    shards = two_thirds(n=120)
+    found = simulate("covariance", shards, n_components=2, errors=True)
+    loadings, variances, by_site = errors_by_differences(shards, 2)
+    np.testing.assert_allclose(found.loading_errors_, loadings, rtol=1e-5)
+    np.testing.assert_allclose(found.variance_errors_, variances * 120 / 119, rtol=1e-5)
+    np.testing.assert_allclose(found.site_loading_errors_, by_site, rtol=1e-5)
+    assert not any("taken for equal" in choice for choice in found.choices)
+
+
+def test_those_of_a_client_that_is_away_are_as_those_of_the_others() -> None:
+    shards = two_thirds(n=120)
+    found = simulate(
+        "covariance", shards, n_components=2, errors=True, participation=lambda now: [0, 1] if now == 2 else [0, 1, 2]
+    )
+    assert (found.history[-1].stage, found.history[-1].answered) == ("errors", 2)
+    loadings, variances, by_site = errors_by_differences(shards, 2, heard=slice(2))
     np.testing.assert_allclose(found.loading_errors_, loadings, rtol=1e-5)
     np.testing.assert_allclose(found.variance_errors_, variances * 120 / 119, rtol=1e-5)
     np.testing.assert_allclose(found.site_loading_errors_, by_site, rtol=1e-5)

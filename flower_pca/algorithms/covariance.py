@@ -104,7 +104,7 @@ class Covariance(Algorithm[CovarianceState]):
             width = fraction_rank(values, model.trace, k) or model.d
         # with the one that follows, for the gap
         Z = V[:, : max(width, state.width) + 1]
-        return replace(model, basis=Z, product=state.C @ Z)
+        return replace(model, basis=Z, product=state.C @ Z, covariance=state.C)
 
     def rounds(self, state: CovarianceState) -> int:
         return int(state.C is not None)

@@ -79,6 +79,7 @@ class Model:
         eps: The relative precision of the coarsest client's products.
         basis: Z, d x p orthonormal, best first where `values` is known.
         product: C Z, where the server knows it.
+        covariance: C itself, where the server knows it.
         values: Ritz values of Z, largest first.
         residuals: ||C z_j - theta_j z_j|| of each column.
         beside: A direction orthogonal to the basis, (d, 1), in which the next component is looked for.
@@ -122,6 +123,7 @@ class Model:
     eps: float = 0.0
     basis: Array | None = None
     product: Array | None = None
+    covariance: Array | None = None
     values: Array | None = None
     residuals: Array | None = None
     beside: Array | None = None

@@ -24,8 +24,9 @@ the parts of a site's rows are added up before they are squared, which is the ja
 of what `influence` works out, without its messages, and under masks. Both are sums of what clients know. As the parts
 of all sites add up to nothing, of two sites the squares are those of each: a masked sum of two hides nothing there.
 
-Eigenvalues beyond the components are Ritz values of the basis that the algorithm leaves. The others are taken for equal
-to their mean, which the trace tells, and the result says how many. The Ritz vectors have no covariance with each other.
+Eigenvalues and directions beyond the components are those of C, where an algorithm has added it up. Else they are Ritz
+values of the basis that the algorithm leaves, whose vectors have no covariance with each other; the other eigenvalues
+are taken for equal to their mean, which the trace tells, and the result says how many.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from typing import ClassVar, Final
 
 import numpy as np
 
-from flower_pca.base import labels
+from flower_pca.base import labels, linalg
 from flower_pca.base.errors import ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Status
@@ -103,15 +104,18 @@ class Errors(Stage[ErrorsState]):
     by_row: ClassVar[bool] = True
 
     def start(self, model: Model) -> ErrorsState:
-        assert model.values is not None
-        values = model.values
+        if model.covariance is None:
+            assert model.values is not None
+            values, W = model.values, model.columns
+        else:
+            values, W = linalg.eigh_descending(model.covariance)
         left = max(model.trace - float(values.sum()), 0.0)
         following = min(left / max(model.d - len(values), 1), float(values[-1]))
         if _scale_counts(model):
             share = 1.0 / model.n
         else:
             share = 0.0
-        return ErrorsState(model.columns, values, following, model.k, share, _roots(model))
+        return ErrorsState(W, values, following, model.k, share, _roots(model))
 
     def broadcast(self, state: ErrorsState) -> Arrays:
         k, values = state.k, state.values

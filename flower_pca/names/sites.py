@@ -119,7 +119,8 @@ def require_site(sites: Iterable[Any], column: str = "", place: Callable[[int], 
         what = f"The site of every row, {column},"
     got = f"none in {labels.count(len(bare), 'row')}"
     row, value = bare[0]
-    if isinstance(value, str) and value.strip():
+    # the others are what Python prints for no value
+    if str(value).strip() not in ("", "None", "nan", "NaT", "<NA>"):
         got = f"{value.strip()!r}, which stands for none, in {labels.count(len(bare), 'row')}"
     if place is not None:
         got = f"{got}, the first in {place(row)}"

@@ -273,6 +273,7 @@ def test_rare_levels_are_one_or_go_with_the_commonest():
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("unillustrated")
 def test_the_command_line_takes_files_with_columns_of_words(tmp_path, capsys):
     folder = tmp_path / "sites"
     folder.mkdir()

@@ -263,6 +263,7 @@ def test_a_fault_is_named_with_its_file_and_line_or_column(case, tmp_path, capsy
     assert code == (2 if said.startswith("error") else 0)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("unillustrated")
 def test_no_fault_hides_another(tmp_path, capsys):
     """A line of totals is far from all others, and has no number of a patient; a file that is there twice is no other.

@@ -13,7 +13,7 @@ from cases import paired
 from fake_grid import grid_of, in_a_run
 from spoilt import ROWS, SMALL, Array, own, pose, rel
 
-from flower_pca import DataError, Outcome, PCAResult, RobustResult, make, simulate
+from flower_pca import DataError, Outcome, PCAResult, RobustResult, make, plots, simulate
 from flower_pca.algorithms.robust.base import unseen
 from flower_pca.rows.local import LocalData
 from flower_pca.strategies import ConsensusRPCA
@@ -274,6 +274,14 @@ def test_saved_and_loaded_with_its_class(tmp_path: Any) -> None:
     np.testing.assert_array_equal(back.transform(ROWS[:3]), result.transform(ROWS[:3]))
     np.testing.assert_array_equal(back.far_share_, result.far_share_)
     assert not back.own
+
+
+def test_a_table_of_what_was_made_of_noise_says_what_its_shares_are_of() -> None:
+    noise = np.random.default_rng(0).standard_normal((180, 12))
+    result = simulate("consensus_rpca", np.split(noise, 3), n_components=2)
+    assert result.status.outcome is Outcome.STALLED
+    assert result.listing().heads[2] == "share of low-rank part"
+    assert plots.figure(result, "scree").axes[0].get_ylabel() == "share of the variance of the low-rank part"
 
 
 @pytest.mark.parametrize("mask", [False, True])

@@ -57,7 +57,7 @@ def storage_does_not_matter(name: str, seed: int, folder: Path) -> None:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(stored, "_BLOCK", block)
             plain, again, sparse = (
-                simulate(brief(name, 3), held, n_components=3, seed=seed) for held in (shards, mapped, thin)
+                simulate(brief(name, 2), held, n_components=3, seed=seed) for held in (shards, mapped, thin)
             )
         same_bits(again, plain)
         assert sine(sparse.components_, plain.components_) <= 1e-10
@@ -74,7 +74,7 @@ def spec_round_trips(name: str, seed: int, folder: Path) -> None:
 
 def resumes_exactly(name: str, seed: int, folder: Path) -> None:
     """Interrupted after every message in turn, the run ends on the same bits."""
-    problem, algorithm = three_clients(seed), brief(name, 7)
+    problem, algorithm = three_clients(seed), brief(name, 4)
 
     def run(stop: int | None = None) -> PCAResult:
         def on_round(session: Any) -> None:

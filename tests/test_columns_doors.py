@@ -20,6 +20,7 @@ def written_tables(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("unillustrated")
 def test_the_command_writes_scores_with_ids_and_what_each_party_keeps(written_tables, tmp_path, capsys):
     out = tmp_path / "out"
     words = [
@@ -116,6 +117,7 @@ def test_files_that_do_not_belong_together_are_named(written_tables, tmp_path, c
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("unillustrated")
 def test_one_table_is_dealt_out_by_its_columns_for_a_trial(tmp_path, capsys):
     np.save(tmp_path / "x.npy", X)
     words = ["run", tmp_path / "x.npy", "--split", "columns", "--clients", 3, "--out", tmp_path / "out", "--tol", 1e-12]

@@ -124,8 +124,7 @@ def test_a_run_of_so_many_steps_goes_on_with_more_or_fewer_of_them(mask, tmp_pat
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mask", PLAIN_OR_MASKED)
-@pytest.mark.parametrize("refine", [False, True])
+@pytest.mark.parametrize(("mask", "refine"), [(False, True), (True, False)])
 def test_a_run_that_is_stopped_at_its_very_end_has_its_result_and_no_other_steps(refine, mask, tmp_path):
     def stop(run):
         if run.is_finished:

@@ -164,6 +164,12 @@ def test_shards_with_other_columns_are_refused_and_named():
         DataError, match=r"The columns of client 1 must be those of client 0, 8 by name\. Got 8, without 'a'"
     ):
         FederatedPCA(2).fit(frames)
+    frames[1] = frames[1].rename(columns={"z": "a"})
+    frames[0] = frames[0].rename(columns={"a": "z"})
+    with pytest.raises(
+        DataError, match=r"The columns of client 0 must be those of client 1, 8 by name\. Got 8, without"
+    ):
+        FederatedPCA(2).fit(frames)
     with pytest.raises(ValueError, match="X has 7 features, but FederatedPCA is expecting 8"):
         FederatedPCA(2).fit([SHARDS[0], SHARDS[1][:, :7]])
 

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from cases import every
 
 import flower_pca
 from flower_pca.base import errors
@@ -68,17 +69,23 @@ USES = {
 }  # fmt: skip
 
 
+@pytest.fixture(scope="module")
+def without_extras():
+    """What each use prints without any extra, in one process for all of them."""
+    tries = []
+    for code, _, _ in USES.values():
+        indented = "\n".join(f"    {line}" for line in code.splitlines())
+        tries.append(f"try:\n{indented}\nexcept Exception as error:\n    print(type(error).__name__, error)")
+    return dict(zip(USES, printed_without(MODULES, "\n".join(tries)).splitlines(), strict=True))
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("case", USES)
-def test_what_needs_an_extra_says_which_in_the_same_words(case):
-    code, package, purpose = USES[case]
-    indented = "\n".join(f"    {line}" for line in code.splitlines())
-    said = printed_without(
-        MODULES, f"try:\n{indented}\nexcept Exception as error:\n    print(type(error).__name__, error)"
-    )
+@every("case", USES)
+def test_what_needs_an_extra_says_which_in_the_same_words(case, without_extras):
+    _, package, purpose = USES[case]
     extra = errors.EXTRAS[package][1]
     sentence = f'{package} must be installed {purpose}. Got no such package. Run: pip install "flower-pca[{extra}]"'
-    assert said == f"ConfigError {sentence}\n"
+    assert without_extras[case] == f"ConfigError {sentence}"
 
 
 def test_no_other_place_names_an_extra():

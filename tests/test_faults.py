@@ -36,6 +36,7 @@ SHORT = {
     "consensus_rpca": {"max_rounds": 3},
     "per_pca": {"max_rounds": 4},
     "exact_per_pca": {"max_rounds": 4},
+    "triple_pca": {"max_rounds": 4},
 }
 EXACT = {"krylov": {}, "ssi": {}, "local_power": {"local_steps": 2, "halve_every": 1}, "faps": {"inner_steps": 3}}
 FEWER = {"faps": (2,)}  # its rounds are many: messages at which there is a fault

@@ -15,7 +15,7 @@ NAMES = ["weight", "age", "bmi"]
 
 
 @pytest.fixture
-def folder_of_patients(tmp_path, capsys):
+def folder_of_patients(tmp_path, capsys, unillustrated):
     (tmp_path / "sites").mkdir()
     for i, site in enumerate(("bonn", "jena", "trier")):
         frame = pd.DataFrame(ROWS[10 * i : 10 * i + 10], columns=NAMES)

@@ -165,12 +165,17 @@ def test_ordinary_whole_numbers_are_no_identifiers(case):
         assert simulate("krylov", named_sites(name, ORDINARY[case]), n_components=2, scale="std").hints == ()
 
 
-def test_few_rows_gaps_and_noise_say_nothing():
+@pytest.mark.parametrize("name", ["id", "visits"])
+def test_a_gap_hides_no_identifier_that_is_called_so(name):
+    values = 7.0 * np.arange(300) + 3.0
+    values[[7, 250]] = np.nan
+    hints = simulate("krylov", named_sites(name, values), n_components=2, scale="std", missing="mean").hints
+    assert ["is called as an identifier is" in hint for hint in hints] == [True] * (name == "id")
+
+
+def test_few_rows_and_noise_say_nothing():
     few = [SiteRows(np.column_stack([np.arange(19), ROWS[:19]]), ("id", *"abcd"))]
     assert simulate("krylov", few, n_components=2, scale="std").hints == ()
-    values = np.arange(300.0)
-    values[7] = np.nan
-    assert simulate("krylov", named_sites("id", values), n_components=2, scale="std", missing="mean").hints == ()
     noise = {"algorithm": "ssi(max_rounds=2)", "dp": "dp(epsilon=1.0, delta=1e-6, clip=10.0)"}
     assert simulate(**noise, shards=named_sites("id", np.arange(300)), n_components=2).hints == ()
 

@@ -5,7 +5,7 @@ import errno
 import numpy as np
 import pytest
 from builders import unequal
-from cases import PLAIN_OR_MASKED, every
+from cases import PLAIN_OR_MASKED, every, paired
 from fake_grid import FakeGrid, config_of, failed, grid_of, hosts_of, is_pca_of
 from flwr.app import Error, Message
 from flwr.proto.node_pb2 import NodeInfo
@@ -40,8 +40,8 @@ FAULTS = {
     "a dead process": (lambda message: Message(Error(8, "boom"), reply_to=message), DIED),
     "a refusal": (refusal(lasting=False), "The disk is full."),
 }
-MASKED = [pytest.param(name, True, marks=pytest.mark.slow) for name in ("krylov", "ssi")]
-CASES = [("krylov", False), ("ssi", False), ("local_power", False), *MASKED]
+CASES = [("krylov", False), ("ssi", False), ("local_power", False), ("krylov", True), ("ssi", True)]
+FAULTS_BY_CASE = [(fault, *case) for fault, case in paired(FAULTS, CASES)] + [("a dead process", "krylov", True)]
 
 
 def arrays_of(message):
@@ -78,8 +78,7 @@ def patient_strategy(name, mask=False, **given):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("fault", FAULTS)
-@pytest.mark.parametrize(("name", "mask"), CASES)
+@pytest.mark.parametrize(("fault", "name", "mask"), FAULTS_BY_CASE)
 def test_a_node_that_fails_all_work_is_left_out_and_does_not_end_the_run(fault, name, mask):
     """It answers openings and the set-ups of masks, as a node that is short of memory does."""
     answer, words = FAULTS[fault]
@@ -102,8 +101,7 @@ def test_where_it_cannot_be_spared_the_error_says_what_happened_to_it(fault):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("fault", FAULTS)
-@pytest.mark.parametrize(("name", "mask"), CASES)
+@pytest.mark.parametrize(("fault", "name", "mask"), FAULTS_BY_CASE)
 def test_one_failure_costs_a_message_and_no_more(fault, name, mask):
     answer, words = FAULTS[fault]
     grid, node = faulty(answer, times=1)

@@ -199,6 +199,31 @@ def test_what_r_excel_and_databases_write_for_a_gap_is_no_level(word, tmp_path):
     np.testing.assert_array_equal(found.components_, reference.components_)
 
 
+def test_a_gap_among_words_is_named_by_its_column_and_counts_once(tmp_path):
+    words = r"Got 1 NaN and 0 infinite entries\. The first is in {}, column ward\. "
+    tables = {site: rows.copy() for site, rows in TABLES.items()}
+    tables["south"].loc[4, "ward"] = "NA"
+    for asked in ("ward,sex", {"ward": EVERY["ward"], "sex": None}, {"ward": EVERY["ward"], "sex": ["f", "m"]}):
+        with pytest.raises(DataError, match=words.format(r"row 4 \(from 0 on\)")):
+            simulate("covariance", tables, n_components=2, levels=asked)
+    result = simulate("covariance", TABLES, n_components=2, levels=WORDS)
+    with pytest.raises(DataError, match=words.format(r"row 4 \(from 0 on\)")):
+        result.transform(tables["south"])
+    for site, rows in tables.items():
+        rows.to_csv(tmp_path / f"{site}.csv", index=False)
+    shards = [sources.make(str(tmp_path / f"{site}.csv"), words=WORDS) for site in tables]
+    with pytest.raises(DataError, match=words.format(r"line 6 of .*south\.csv")):
+        simulate("covariance", shards, n_components=2, levels=WORDS)
+
+
+@pytest.mark.parametrize("gap", ["NA", "None", "", "null"])
+def test_a_list_of_levels_holds_no_word_for_a_gap(gap):
+    with pytest.raises(
+        ConfigError, match=rf"^The levels of ward must be no words .* a gap\. Got '{gap}'\. Leave it out"
+    ):
+        simulate("covariance", TABLES, n_components=2, levels={"ward": ["eye", gap, "other"]})
+
+
 def test_categoricals_and_codes_are_levels_too():
     kinds = {
         site: rows.assign(ward=rows["ward"].astype("category"), sex=np.where(rows["sex"] == "f", 1, 2))
@@ -248,6 +273,7 @@ def test_rare_levels_are_one_or_go_with_the_commonest():
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("unillustrated")
 def test_the_command_line_takes_files_with_columns_of_words(tmp_path, capsys):
     folder = tmp_path / "sites"
     folder.mkdir()

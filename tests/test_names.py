@@ -166,6 +166,10 @@ OTHERS = {
         lambda: [*named_shards()[:2], named_rows(X[50:], range(4), (*NAMES[:3], "pulse"))],
         r"Got 4, without 'beat' and with, beyond them, 'pulse'\. Align the files\.$",
     ),
+    "another one at the first": (
+        lambda: [named_rows(X[50:], range(4), (*NAMES[:3], "pulse")), *named_shards()[:2]],
+        r"^The columns of client 0 must be those of client 1, 4 by name\. Got 4, without 'beat' and with, beyond",
+    ),
     "no names": (
         lambda: [*named_shards()[:2], X[50:]],
         r"^The columns of client 2 must be those of client 0, 4 by name\. Got 4 without names\. "
@@ -173,7 +177,7 @@ OTHERS = {
     ),
     "names among arrays": (
         lambda: [X[:30], *named_shards()[1:]],
-        r"^The columns of client 1 must be those of client 0, 4 without names\. Got 4 with names\.",
+        r"^The columns of client 0 must be those of client 1, 4 by name\. Got 4 without names\.",
     ),
     "one twice": (
         lambda: [*named_shards()[:2], named_rows(X[50:], range(4), (*NAMES[:3], "age"))],
@@ -364,6 +368,10 @@ class TestDataFrames:
         for gap in (self.pd.array(["a", None, *"b" * 58], dtype="string"), [1, np.nan, *[2] * 58]):
             with pytest.raises(DataError, match=r"^The site of every row, site, must be there\. Got none in 1 row\."):
                 from_frame(frame.assign(site=gap), by="site")
+        with pytest.raises(
+            DataError, match=r"Got 'NA', which stands for none, in 2 rows\. Fill it, or drop these rows"
+        ):
+            from_frame(frame.assign(site=["a", "NA", "#N/A", *"b" * 57]), by="site")
         kinds = self.pd.Categorical(np.repeat(["west", "east"], 30))
         assert [part.site for part in from_frame(frame.assign(site=kinds), by="site")] == ["east", "west"]
 

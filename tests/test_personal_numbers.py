@@ -11,7 +11,7 @@ from builders import Array, StopError, sine
 from fake_grid import FakeGrid, app_of, in_a_run
 from results import own_counts
 
-from flower_pca import ConfigError, DataError, ExactPerPCA, PCAResult, PersonalResult, make, simulate
+from flower_pca import ConfigError, DataError, ExactPerPCA, PCAResult, PersonalResult, Ray, make, simulate
 from flower_pca.clients.books.folders import own_file
 from flower_pca.core.layer import Who, Work
 from flower_pca.layers import single as apart
@@ -163,9 +163,9 @@ def test_the_page_of_a_run_has_its_pictures_where_a_client_has_no_own_component(
 @pytest.mark.slow
 @pytest.mark.xdist_group("ray")
 @pytest.mark.filterwarnings("ignore")  # those of Ray and Flower, about their own files and processes
-def test_ray_gives_the_bits_of_a_run_in_process() -> None:
-    algorithm = f"exact_per_pca(local_components={MIXED}, max_rounds=6)"
-    a, b = (run_unequal(algorithm, NAMED, backend=backend) for backend in ("in_process", "ray"))
+def test_ray_gives_the_bits_of_a_run_in_process(cluster: str) -> None:
+    algorithm = f"exact_per_pca(local_components={MIXED}, max_rounds=3)"
+    a, b = (run_unequal(algorithm, NAMED, backend=backend) for backend in ("in_process", Ray(address=cluster)))
     np.testing.assert_array_equal(a.components_, b.components_)
 
 

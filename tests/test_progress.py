@@ -39,6 +39,7 @@ def test_a_tracker_is_logged_too_and_the_callers_own_function_is_called(caplog):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("unillustrated")
 def test_without_a_terminal_a_long_run_says_where_it_stands(tmp_path, capsys, monkeypatch):
     np.save(tmp_path / "x.npy", np.vstack(SHARDS))
     words = ["run", tmp_path / "x.npy", "--clients", 3, "--algorithm", "ssi", "--out", tmp_path / "out"]

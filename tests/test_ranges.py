@@ -145,6 +145,7 @@ def test_ranges_in_words_in_a_file_and_in_python_are_the_same(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("unillustrated")
 def test_the_line_of_the_readme_runs_on_the_patients_of_the_docs(tmp_path, monkeypatch, capsys):
     spec = importlib.util.spec_from_file_location("three_hospitals", ROOT / "examples/three_hospitals.py")
     script = importlib.util.module_from_spec(spec)

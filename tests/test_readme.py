@@ -2,6 +2,7 @@
 
 import os
 import re
+import runpy
 import shlex
 import subprocess
 import sys
@@ -65,6 +66,7 @@ def test_all_other_pages_have_python_to_run():
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("unillustrated")
 def test_what_the_comments_of_the_python_page_promise(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     page = "docs/python.md"
@@ -162,8 +164,11 @@ def test_the_quickstart_leaves_what_it_names(tmp_path):
 
 
 @pytest.mark.slow
-def test_the_quickstart_writes_to_out_unless_told(tmp_path):
-    printed = quickstart([str(ROOT / "examples/quickstart.py")], tmp_path)
+def test_the_quickstart_writes_to_out_unless_told(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["quickstart.py"])
+    runpy.run_path(str(ROOT / "examples/quickstart.py"), run_name="__main__")
+    printed = capsys.readouterr().out
     assert (tmp_path / "out/quickstart.npz").exists()
     assert str((tmp_path / "out/quickstart.png").resolve()) in printed
 

@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 from builders import StopError
-from cases import PLAIN_OR_MASKED
+from cases import paired
 from fake_grid import FakeGrid
 from test_watching import R, streaming_clients, without_sites
 
@@ -50,8 +50,7 @@ SOURCES = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mask", PLAIN_OR_MASKED, ids=["plain", "masked"])
-@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize(("mask", "source"), paired([False, True], SOURCES))
 def test_nodes_that_are_rebooted_go_on_to_the_bit(source, mask, tmp_path):
     told, reference = [], []
     whole = track(STMiss(refine=True), PARTS, n_components=R, steps=STEPS, on_step=reference.append)

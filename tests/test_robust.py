@@ -13,7 +13,7 @@ from cases import paired
 from fake_grid import grid_of, in_a_run
 from spoilt import ROWS, SMALL, Array, own, pose, rel
 
-from flower_pca import DataError, Outcome, PCAResult, RobustResult, make, simulate
+from flower_pca import DataError, Outcome, PCAResult, RobustResult, make, plots, simulate
 from flower_pca.algorithms.robust.base import unseen
 from flower_pca.rows.local import LocalData
 from flower_pca.strategies import ConsensusRPCA
@@ -31,8 +31,7 @@ def small(**settings: Any) -> RobustResult:
     return result
 
 
-@pytest.mark.parametrize("seed", [0, 1])
-@pytest.mark.parametrize(("gamma", "rounds"), [(0.7, 40), (0.9, 125)])
+@pytest.mark.parametrize(("gamma", "rounds", "seed"), [(0.7, 40, 0), (0.9, 125, 1)])
 def test_exact_recovery_within_the_rounds_it_should_take(gamma: float, rounds: int, seed: int) -> None:
     L, S = pose(250, 12, 0.05, seed)
     algorithm = make("consensus_rpca", gamma=gamma, max_rounds=rounds)
@@ -65,10 +64,10 @@ def test_the_rank_is_found_where_it_is_only_bounded(noise: float, times: float) 
     )
 
 
-@pytest.mark.parametrize("noise", [0.0, 0.05])
-def test_too_few_components_are_told_and_how_many_there_are(noise: float) -> None:
+def test_too_few_components_are_told_and_how_many_there_are() -> None:
+    """Beside dense noise, too."""
     L, S = pose(100, 5, 0.05, seed=2)
-    X = L + S + noise * np.random.default_rng(3).standard_normal(L.shape)
+    X = L + S + 0.05 * np.random.default_rng(3).standard_normal(L.shape)
     result = simulate("consensus_rpca", np.array_split(X, 10), n_components=4, seed=5)
     assert result.status.outcome is Outcome.STALLED
     assert result.status.words == "a low-rank part of rank 5 was found: ask for n_components=5"
@@ -134,7 +133,7 @@ def test_a_round_without_an_answer_keeps_basis_and_threshold() -> None:
     assert lam == same
 
 
-@pytest.mark.parametrize("number", [5, 25, 43])
+@pytest.mark.parametrize("number", [5, 43])
 def test_a_node_that_loses_its_memory_finds_back(number: int, tmp_path: Any) -> None:
     """Message 43 is the closing one, in which the node starts from nothing."""
     shards, (L, _) = np.split(ROWS, CUTS), SMALL
@@ -154,7 +153,7 @@ def test_a_node_that_loses_its_memory_finds_back(number: int, tmp_path: Any) -> 
     np.testing.assert_allclose(result.singular_values_, np.linalg.svd(L, compute_uv=False)[:5], rtol=1e-5)
 
 
-@pytest.mark.parametrize("stop", [1, 2, 3, 11, 60])
+@pytest.mark.parametrize("stop", [1, 3, 60])
 def test_a_sampled_run_is_resumed_to_the_bit(stop: int, tmp_path: Any) -> None:
     """With the answers that the server holds, and with what the clients keep."""
     whole = small(participation=0.5, evaluate=True)
@@ -275,6 +274,14 @@ def test_saved_and_loaded_with_its_class(tmp_path: Any) -> None:
     np.testing.assert_array_equal(back.transform(ROWS[:3]), result.transform(ROWS[:3]))
     np.testing.assert_array_equal(back.far_share_, result.far_share_)
     assert not back.own
+
+
+def test_a_table_of_what_was_made_of_noise_says_what_its_shares_are_of() -> None:
+    noise = np.random.default_rng(0).standard_normal((180, 12))
+    result = simulate("consensus_rpca", np.split(noise, 3), n_components=2)
+    assert result.status.outcome is Outcome.STALLED
+    assert result.listing().heads[2] == "share of low-rank part"
+    assert plots.figure(result, "scree").axes[0].get_ylabel() == "share of the variance of the low-rank part"
 
 
 @pytest.mark.parametrize("mask", [False, True])

@@ -81,6 +81,7 @@ def test_columns_of_text_are_named_together_in_one_spec():
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("unillustrated")
 def test_what_is_warned_of_is_said_in_a_sentence_without_a_place_in_the_code(folder_of_tables, capsys):
     own = ["--algorithm", "exact_per_pca(local_components=1)", "--out", folder_of_tables / "out"]
     code, said, err = flower_pca(capsys, "run", "x.csv", "--clients", 1, "--components", 1, *own)

@@ -81,6 +81,7 @@ def test_simulate_matches_files_by_name(folder_of_sites):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("unillustrated")
 def test_transform_of_a_file_goes_by_name_and_says_if_it_cannot(folder_of_sites, tmp_path, capsys):
     result = run_tables(capsys, folder_of_sites)
     path, scores = tmp_path / "out/result.npz", tmp_path / "scores.npy"

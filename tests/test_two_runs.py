@@ -5,7 +5,6 @@ import itertools
 import numpy as np
 import pytest
 from builders import two_lead, unequal
-from cases import paired
 from fake_grid import grid_of, in_a_run
 from spoilt import ROWS
 
@@ -18,7 +17,7 @@ PLAIN = {"answers": "rows", "noise_seed": 0}
 
 
 def run_briefly(name, grid, **asked):
-    spec = f"{name}(max_rounds=9)" if hasattr(ALGORITHMS[name], "max_rounds") else name
+    spec = f"{name}(max_rounds=7)" if hasattr(ALGORITHMS[name], "max_rounds") else name
     return strategies.PCAStrategy(spec, n_components=2, **asked).fit(grid)
 
 
@@ -34,7 +33,14 @@ def run_between(grid, others, every=3):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("asked", "name"), paired([{}, {"mask": True}], ALGORITHMS))
+@pytest.mark.parametrize(
+    ("asked", "name"),
+    [
+        *(({}, "krylov"), ({"mask": True}, "ssi")),  # which keep nothing
+        *(({}, name) for name in ("faps", "dcf_pca", "per_pca", "triple_pca")),
+        *(({"mask": True}, name) for name in ("consensus_rpca", "exact_per_pca")),
+    ],
+)
 def test_runs_beside_a_run_leave_its_bits(name, asked, tmp_path):
     with in_a_run():
         try:
@@ -82,8 +88,9 @@ REMEMBERING = {
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:theta must be")  # clients this alike have hardly anything of their own
-@pytest.mark.parametrize("asked", [{}, {"mask": True}], ids=["plain", "masked"])
-@pytest.mark.parametrize("name", REMEMBERING)
+@pytest.mark.parametrize(
+    ("name", "asked"), [*((name, {}) for name in REMEMBERING), ("dcf_pca", {"mask": True}), ("per_pca", {"mask": True})]
+)
 def test_what_a_lost_memory_has_disturbed_is_noted_and_is_right_or_not_called_converged(name, asked, tmp_path):
     spec, k, parts = REMEMBERING[name]
 

@@ -124,7 +124,8 @@ def finite(
 ) -> int:
     """Require finite entries, or with `missing` finite ones and NaN, whose number it returns.
 
-    The error names the first that is not: the `place` of its row, and its column by `names`. `new`: rows for a result.
+    The error names the first that is not: the `place` of its row, and its column by `names`; of columns of one name,
+    which are made of one, it counts one. `new`: rows for a result.
     """
     nan = infinite = start = 0
     first = ""
@@ -138,7 +139,7 @@ def finite(
                 bad = np.isinf(values)
             else:
                 bad = ~np.isfinite(values)
-            nan += int(np.isnan(values).sum())
+            nan += int(np.isnan(values).sum()) - _gaps_again(values, () if missing else names or ())
             infinite += int(np.isinf(values).sum())
             if values.ndim == 2 and bad.any() and not first and (place or not missing):
                 row, column = map(int, np.argwhere(bad)[0])
@@ -148,13 +149,19 @@ def finite(
                     where = place(start + row)
                 name = column if names is None else names[column]
                 first = f"The first is in {where}, column {name}. "
-        if values.ndim:
-            start += values.shape[0]
-        else:
-            start += 1
+        start += values.shape[0] if values.ndim else 1
     if infinite or (nan and not missing):
         raise not_finite(who, nan, infinite, first, new=new)
     return nan
+
+
+def _gaps_again(values: np.ndarray[Any, Any], names: Sequence[str]) -> int:
+    """How many values are missing in columns whose names have stood before."""
+    first: dict[str, int] = {}
+    again = [j for j, name in enumerate(names) if first.setdefault(name, j) != j]
+    if not again or values.ndim != 2:
+        return 0
+    return int(np.isnan(values[:, again]).sum())
 
 
 def not_finite(who: str, nan: int, infinite: int = 0, first: str = "", *, new: bool = False) -> DataError:

@@ -174,9 +174,9 @@ def _unlike(block: Array) -> Array:
 
 
 def _whole(block: Array) -> Array:
-    """Which columns hold nothing but whole numbers."""
+    """Which columns hold nothing but whole numbers, and gaps."""
     with np.errstate(invalid="ignore"):
-        return np.asarray(np.isfinite(block).all(axis=0) & (np.rint(block) == block).all(axis=0))
+        return np.asarray(((np.rint(block) == block) & ~np.isinf(block) | np.isnan(block)).all(axis=0))
 
 
 def _range(table: Any, columns: Array) -> tuple[Array, Array, Array]:
@@ -186,8 +186,8 @@ def _range(table: Any, columns: Array) -> tuple[Array, Array, Array]:
     whole = np.ones(len(columns), dtype=bool)
     for block in table.blocks():
         part = block[:, columns].astype(np.float64)
-        low = np.minimum(low, part.min(axis=0))
-        high = np.maximum(high, part.max(axis=0))
+        low = np.fmin(low, np.fmin.reduce(part))
+        high = np.fmax(high, np.fmax.reduce(part))
         whole &= _whole(part)
     return np.asarray(low), np.asarray(high), whole
 
@@ -197,7 +197,8 @@ def _different(tables: Sequence[Any], j: int, *, together: bool) -> bool:
     parts = [_column(table, j) for table in tables]
     if together:
         parts = [np.concatenate(parts)]
-    return all(len(np.unique(part)) == len(part) for part in parts)
+    parts = [part[part == part] for part in parts]
+    return any(map(len, parts)) and all(len(np.unique(part)) == len(part) for part in parts)
 
 
 def _numbers(table: Any, j: int) -> bool:

@@ -6,6 +6,7 @@ import argparse
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from glob import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,7 @@ from flower_pca.base import hints, labels
 from flower_pca.base.errors import FlowerPCAError
 from flower_pca.commands import common
 from flower_pca.names import coding
-from flower_pca.names.columns import is_nameless, names_in, no_numbers
+from flower_pca.names.columns import enumeration, is_nameless, names_in, no_numbers
 from flower_pca.rows.local import LocalData
 
 if TYPE_CHECKING:
@@ -42,44 +43,66 @@ def run(given: argparse.Namespace) -> int:
     """Print what was found; 1 if there are hints, 2 if there are errors."""
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always", UserWarning)
-        shards, errors = _shards(given)
+        read = _read(given)
     found = [str(warning.message) for warning in said]
     sites: list[LocalData] = []
-    for i, shard in enumerate(shards):
+    for i, shard in enumerate(read.shards):
         try:
             sites.append(LocalData(shard, who=f"client {i}", missing=True))
         except FlowerPCAError as error:
-            errors.append(str(error))
+            read.leave_out(getattr(shard, "site", "") or f"client {i}", error)
     found += _hints(sites)
-    errors = [common.spoken(error, given.data, drops=True) for error in errors]
+    errors = [common.spoken(error, given.data, drops=True) for error in read.errors]
     found = [common.spoken(hint, given.data, drops=True) for hint in dict.fromkeys(found)]
     if given.json:
-        common.print_json({"sites": len(sites), "errors": errors, "hints": found})
+        common.print_json({"sites": len(sites), "left_out": read.left_out, "errors": errors, "hints": found})
     else:
         lines = [*(f"error: {error}" for error in errors), *(f"hint: {hint}" for hint in found)]
         counts = f"{labels.count(len(errors), 'error')} and {labels.count(len(found), 'hint')}"
         rows = labels.count(sum(site.n for site in sites), "row")
         lines.append(f"{counts} about {rows} at {labels.count(len(sites), 'site')}")
+        if read.left_out:
+            lines[-1] += f"; not among them: {enumeration(read.left_out)}"
         sys.stdout.write("".join(f"{line}\n" for line in lines))
     if errors:
         return 2
     return int(bool(found))
 
 
-def _shards(given: argparse.Namespace) -> tuple[list[Any], list[str]]:
-    """The rows of each site that can be read; and of the others why not, each by itself where they are files."""
+@dataclass
+class _Read:
+    """What has been read: the rows of each site that can be used, and of the others why not.
+
+    Attributes:
+        shards: The rows of each site.
+        errors: What is wrong with files, whether or not something of them can be used.
+        left_out: The sites that are not among the shards.
+    """
+
+    shards: list[Any] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
+
+    def leave_out(self, site: str, error: FlowerPCAError) -> None:
+        """A site that cannot be used."""
+        self.errors.append(str(error))
+        self.left_out.append(site)
+
+
+def _read(given: argparse.Namespace) -> _Read:
+    """The rows of each site, each by itself where they are files."""
     if Path(given.data).expanduser().is_dir() and given.partition is None:
         return _of_files(given)
     if given.partition is None and Path(given.data).expanduser().is_file():
         # it is looked into as it lies there, dealt out to nobody
         given.clients = given.clients or 1
     try:
-        return common.clients_of(given), []
+        return _Read(common.clients_of(given))
     except FlowerPCAError as error:
         try:
-            return _without_words(given), [str(error)]
+            return _Read(_without_words(given), [str(error)])
         except FlowerPCAError:
-            return [], [str(error)]
+            return _Read([], [str(error)])
 
 
 def _without_words(given: argparse.Namespace) -> list[Any]:
@@ -99,36 +122,36 @@ def _without_words(given: argparse.Namespace) -> list[Any]:
     return common.clients_of(argparse.Namespace(**{**vars(given), "drop": left_out}))
 
 
-def _of_files(given: argparse.Namespace) -> tuple[list[Any], list[str]]:
+def _of_files(given: argparse.Namespace) -> _Read:
     from flower_pca.data import sources
     from flower_pca.data.table import matching, require_matches
 
     _, files = sources.files_of(given.data, "*", given.without)
-    tables, errors = {}, []
+    tables, read = {}, _Read()
     for file in files:
         try:
             tables[file] = sources.table(str(file), columns=names_in(given.columns))
         except FlowerPCAError as error:
-            errors.append(str(error))
+            read.leave_out(file.stem, error)
     require_matches("The columns to leave out", [n for table in tables.values() for n in table.columns], given.drop)
     tables = {file: table.without(matching(table.columns, given.drop)) for file, table in tables.items()}
-    errors += [str(no_numbers(file, table.words)) for file, table in tables.items() if table.words]
+    read.errors += [str(no_numbers(file, table.words)) for file, table in tables.items() if table.words]
     _warn_of_words(given.data, {str(file): table for file, table in tables.items()})
     # what is no number at one site is left out of all, so that the rest can be compared
     unfit = {name for table in tables.values() for name in table.words}
-    shards: list[Any] = []
-    first = None
+    tables = {file: table.without(unfit) for file, table in tables.items()}
+    read.left_out += [file.stem for file, table in tables.items() if unfit and not table.names]
+    tables = {file: table for file, table in tables.items() if table.names or not unfit}
+    if not tables:
+        return read
+    usual = [*tables][sources.usual_table([*tables.values()])]
     for file, table in tables.items():
         try:
-            table = table.without(unfit)
-            if unfit and not table.names:
-                continue
-            first = first or (file, table)
-            table = sources.like(first[1], table, first[0], file)
-            shards.append(table.site_rows(table.rows, site=file.stem))
+            alike = sources.like(tables[usual], table, usual, file)
+            read.shards.append(alike.site_rows(alike.rows, site=file.stem))
         except FlowerPCAError as error:
-            errors.append(str(error))
-    return shards, errors
+            read.leave_out(file.stem, error)
+    return read
 
 
 def _warn_of_words(data: str, tables: Mapping[str, Table]) -> None:

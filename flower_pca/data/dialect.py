@@ -33,10 +33,10 @@ import numpy as np
 
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array
+from flower_pca.names.spelling import GAPS
 
-# what stands in files for a value that is missing: Excel writes #N/A, pandas <NA>
-_GAPS: Final = ("", "na", "n/a", "#n/a", "<na>", "nan", "null", "none")
-_WORDS: Final = {**dict.fromkeys(_GAPS, np.nan), "true": 1.0, "false": 0.0}
+# among numbers they are no levels, and may be written in any case
+_WORDS: Final = {**{word.lower(): np.nan for word in GAPS}, "true": 1.0, "false": 0.0}
 # as they stand in thousands
 _BLANKS: Final = str.maketrans({"\u00a0": " ", "\u202f": " ", "\u2019": "'"})
 _BETWEEN: Final = (".", ",", "'", " ")  # what may stand between thousands

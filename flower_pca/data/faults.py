@@ -16,7 +16,7 @@ import functools
 import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -96,6 +96,12 @@ class Site:
         place = functools.partial("row {} (from 0 on)".format) if site.origin is None else site.origin.place
         return cls(site.site or who, rows, place)
 
+    def first(self, n: int) -> Site:
+        """The first n rows of it."""
+        if n == self.n:
+            return self
+        return replace(self, rows=self.rows[:n])
+
     @functools.cached_property
     def n(self) -> int:
         """Rows."""
@@ -161,6 +167,8 @@ def find(
         warnings.simplefilter("ignore", RuntimeWarning)
         found += [list(kind(sites, columns)) for kind in _OF_ROWS]
         if len(columns) <= _WIDE:
+            if any(found[1:]):
+                sites = _rest(sites)
             found += [list(kind(sites, columns)) for kind in _OF_COLUMNS]
     return tuple([sentence for sentences in filter(None, found) for sentence in _shorten(sentences)])
 
@@ -244,8 +252,9 @@ def _codes_of(values: Array) -> list[float]:
         rest = values[values != code]
         if code in _CODES and len(rest) >= _LEAST:
             gap = min(abs(rest[0] - code), abs(rest[-1] - code))
-            often = len(values) - len(rest) > 1 or abs(code) > _OFTEN or code < 0.0 <= rest[0]
-            if often and gap > max(rest[-1] - rest[0], 1.0):
+            alone = code < 0.0 <= rest[0]
+            often = len(values) - len(rest) > 1 or abs(code) > _OFTEN or alone
+            if (often and gap > max(rest[-1] - rest[0], 1.0)) or (alone and abs(code) > _OFTEN):
                 codes.append(float(code))
                 values = rest
     return codes
@@ -323,12 +332,29 @@ def _twins(sites: Sequence[Site], columns: Sequence[str]) -> Iterator[str]:
 
 def _totals(sites: Sequence[Site], columns: Sequence[str]) -> Iterator[str]:
     """A last line that is the sum or the mean of those above, as spreadsheets have it."""
-    several = [site for site in sites if site.n > _LEAST]
-    for site in _with_totals(several):
-        what = _sum_or_mean(site.rows[-1], site.rows[:-1], len(sites))
-        if what:
-            place = site.place(site.n - 1)
-            yield f"{_capital(place)} is the {what} of the lines above it, and no row of its own. Take it out."
+    for i, (n, what) in _lines_of_totals(sites).items():
+        place = sites[i].place(n)
+        yield f"{_capital(place)} is the {what} of the lines above it, and no row of its own. Take it out."
+
+
+def _lines_of_totals(sites: Sequence[Site]) -> dict[int, tuple[int, str]]:
+    """By the site how many lines stand above that of its totals, and what it is; another may stand below."""
+    found: dict[int, tuple[int, str]] = {}
+    for below in (0, 1):
+        known = {i: site.first(site.n - below) for i, site in enumerate(sites) if site.n - below > _LEAST}
+        looks = _with_totals([*known.values()])
+        for i, site in known.items():
+            what = _sum_or_mean(site.rows[-1], site.rows[:-1], 2 * len(sites)) if site in looks else ""
+            if what:
+                found[i] = (site.n - 1, what)
+    return dict(sorted(found.items()))
+
+
+def _rest(sites: Sequence[Site]) -> list[Site]:
+    """The sites less the lines and the doubles that are named already, which would hide other faults."""
+    ends = _lines_of_totals(sites)
+    alone = {site.marks.tobytes(): i for i, site in reversed([*enumerate(sites)])}
+    return [sites[i].first(ends[i][0]) if i in ends else sites[i] for i in sorted(alone.values())]
 
 
 def _with_totals(sites: Sequence[Site]) -> list[Site]:

@@ -14,13 +14,19 @@ from flower_pca.base import spec as specs
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array
 from flower_pca.data.table import Table, no_rows, take
+from flower_pca.names.sites import require_site
 from flower_pca.names.spelling import clean
 
 CLIENTS: Final = 10  # how many there are, where nobody says
 
 
 def make(
-    spec: str, n_rows: int, n_clients: int | None = None, *, beside: Mapping[str, Array] | None = None
+    spec: str,
+    n_rows: int,
+    n_clients: int | None = None,
+    *,
+    beside: Mapping[str, Array] | None = None,
+    place: Callable[[int], str] | None = None,
 ) -> list[Array]:
     """The rows of each client, as indices.
 
@@ -32,10 +38,13 @@ def make(
         n_rows: How many rows there are.
         n_clients: How many clients; left out, as many as the spec says or the column has, else 10.
         beside: Columns with a value for each row, by which some partitions deal.
+        place: Where a row is, in words, for messages.
     """
     deal = _bound(spec)
     if deal.func in BY_COLUMN:
         values = _column(deal, beside or {})
+        if deal.func is by_column:
+            require_site(values.tolist(), column(spec) or "", place)
     else:
         values = None
     if n_clients is None:
@@ -76,7 +85,10 @@ def deal(table: Table, spec: str | None = None, n_clients: int | None = None) ->
     rows = table.rows
     if table.source and not rows.shape[0]:
         raise no_rows(table.source)
-    parts = make(spec or "contiguous", int(rows.shape[0]), n_clients, beside=table.beside)
+    place = None
+    if table.origin is not None:
+        place = table.origin.place
+    parts = make(spec or "contiguous", int(rows.shape[0]), n_clients, beside=table.beside, place=place)
     named = sites(spec, table.beside, parts)
     dealt = zip(parts, named, strict=True)
     return [table.site_rows(take(rows, part), part, site) for part, site in dealt if len(part)]

@@ -25,7 +25,7 @@ from flower_pca.data.files import npy, npz, npz_or_sparse, parquet, sparse, svml
 from flower_pca.data.sets import arithmetic, geometric, hugging_face, sklearn, synthetic
 from flower_pca.data.table import Table, matching, no_rows, reading, require_matches, texts
 from flower_pca.names.coding import source_of
-from flower_pca.names.columns import Columns, Heading, enumeration, no_numbers
+from flower_pca.names.columns import Columns, Heading, enumeration, no_numbers, usual_place
 from flower_pca.names.sites import Origin, SiteRows
 
 ENDINGS: Final[dict[str, Callable[..., Table]]] = {
@@ -78,11 +78,12 @@ def folder(
     options |= {name: value for name, value in (("columns", columns), ("beside", apart)) if value}
     place, files = files_of(path, pattern, texts("without", without))
     tables = _tables(files, options, texts("drop", drop))
-    first = tables[0]
+    usual = usual_table(tables)
+    first = tables[usual]
     # nobody's order is that of all
     if first.names and any(table.names != first.names for table in tables):
         first = first.pick(tuple(sorted(first.names)))
-    tables = [like(first, table, files[0], file) for table, file in zip(tables, files, strict=True)]
+    tables = [like(first, table, files[usual], file) for table, file in zip(tables, files, strict=True)]
     names = _sites(files)
     parts = tuple(table.parts[0] for table in tables)
     sizes = [int(part.shape[0]) for part in parts]
@@ -370,8 +371,13 @@ def _sites(files: Sequence[Path]) -> list[str]:
     return [file.name for file in files]
 
 
+def usual_table(tables: Sequence[Table]) -> int:
+    """Where the first stands of those with the columns that most have: not all others are wrong where one is odd."""
+    return usual_place(Heading.of_names(table.names, table.parts[0].shape[-1]) for table in tables)
+
+
 def like(first: Table, table: Table, one: Path, other: Path) -> Table:
-    """The columns in the order of the first file's, by their names."""
+    """The columns in the order of the first one's, by their names."""
     rows, d = table.parts[0], first.parts[0].shape[-1]
     if table.names == first.names and rows.shape[-1] == d:
         return table

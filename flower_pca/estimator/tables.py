@@ -19,14 +19,11 @@ from flower_pca.base.checks import finite
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.labels import count
 from flower_pca.names.coding import Coding
-from flower_pca.names.columns import Columns, Heading, names_in, no_numbers
+from flower_pca.names.columns import Columns, Heading, names_in, no_numbers, usual_place
 from flower_pca.names.sites import SiteRows
-from flower_pca.names.spelling import clean
+from flower_pca.names.spelling import clean, is_gap
 
 DTYPES: Final = (np.float64, np.float32)
-
-# what stands for no name, as it is printed
-_UNNAMED: Final = ("None", "nan", "<NA>", "NaT")
 
 
 def shards(estimator: Any, X: Any, sites: Any) -> list[SiteRows]:
@@ -86,11 +83,12 @@ def align(tables: list[Any], sites: dict[int, str]) -> list[Any]:
     names = [list(labels(table) or ()) for table in tables]
     if not all(found and all(isinstance(name, str) for name in found) for found in names):
         return tables
-    for i, found in enumerate(names):
-        if sorted(found) != sorted(names[0]):
-            own, others = (Heading.of_names(part, len(part)) for part in (found, names[0]))
-            who, first = (sites.get(j, f"client {j}") for j in (i, 0))
-            raise own.mismatch(who, others, first).error(DataError, "Align the tables.")
+    headings = [Heading.of_names(found, len(found)) for found in names]
+    usual = usual_place(headings)
+    for i, heading in enumerate(headings):
+        if not heading.like(headings[usual]):
+            who, most = (sites.get(j, f"client {j}") for j in (i, usual))
+            raise heading.mismatch(who, headings[usual], most).error(DataError, "Align the tables.")
     return [pick(table, names[0], who=sites.get(i, f"client {i}")) for i, table in enumerate(tables)]
 
 
@@ -103,7 +101,7 @@ def dealt(rows: Any, sites: Any) -> tuple[list[Any], dict[int, str]]:
         raise ConfigError("sites", must="the site of each row", got=repr(sites), then=remedy)
     whose = column_or_1d(sites, warn=True)
     check_consistent_length(rows, whose)
-    if unnamed := sum(repr(label) in _UNNAMED for label in whose.tolist()):
+    if unnamed := sum(is_gap(label) for label in whose.tolist()):
         got, remedy = f"{count(unnamed, 'row')} without", "Name them, or leave these rows out."
         raise DataError("sites", must="the name of one for each row", got=got, then=remedy)
     kinds = {type(label) for label in whose.tolist()}

@@ -213,10 +213,18 @@ class Heading:
 def majority(headings: Iterable[Heading]) -> Heading:
     """The columns that most have, those of the first if equally many have others; with names, if one tells them."""
     every = list(headings)
-    votes = Counter((heading.count, heading.digest) for heading in every)
-    kind = max(votes, key=votes.__getitem__, default=(0, ""))
-    same = (heading for heading in every if (heading.count, heading.digest) == kind)
-    return next((heading for heading in same if heading.names is not None), Heading(*kind))
+    if not every:
+        return Heading(0)
+    usual = every[usual_place(every)]
+    same = (heading for heading in every if heading.like(usual))
+    return next((heading for heading in same if heading.names is not None), usual.quiet())
+
+
+def usual_place(headings: Iterable[Heading]) -> int:
+    """Where the first stands of those with the columns that most have, of at least one."""
+    kinds = [(heading.count, heading.digest) for heading in headings]
+    votes = Counter(kinds)
+    return kinds.index(max(votes, key=votes.__getitem__))
 
 
 def lacking(

@@ -32,7 +32,7 @@ from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array
 from flower_pca.names.columns import LONGEST, doubles, enumeration
 from flower_pca.names.sites import SiteRows
-from flower_pca.names.spelling import clean
+from flower_pca.names.spelling import clean, is_gap
 
 AsGiven: TypeAlias = "str | Sequence[str] | Mapping[str, Sequence[str] | None]"
 Levels: TypeAlias = tuple[
@@ -44,8 +44,6 @@ SIGN: Final = "="
 # what two spellings of a level may differ by: not the minus of -1 or of Rh-, nor the hyphen of 1-2
 _BETWEEN: Final = re.compile(r"(?<=[^\W\d_])[\s_-]+(?=\w)|(?<=\w)[\s_-]+(?=[^\W\d_])")
 _NUMBER: Final = re.compile(r"[-+\d.,'eE\s]+")  # in whatever dialect
-# what stands where a value is missing, as Python prints it, and as R, Excel and databases write it
-_GAPS: Final = ("", "<NA>", "nan", "NaT", "None", "NA", "N/A", "n/a", "#N/A", "NaN", "NULL", "null")
 _EXAMPLE: Final = "Write levels=['ward'], or levels={'ward': ['surgery', 'medicine']}."
 
 
@@ -85,6 +83,12 @@ def _list_of(column: str, given: Any) -> tuple[str, ...] | None:
     levels: list[str | None] = []
     if isinstance(given, list | tuple | np.ndarray):
         levels = [text_of(level) for level in given]
+        gaps = [level for level in given if isinstance(level, str) and is_gap(level)]
+        if gaps:
+            remedy = "Leave it out: such rows have no value."
+            raise ConfigError(
+                f"The levels of {column}", must="no words that stand for a gap", got=repr(gaps[0]), then=remedy
+            )
     if not levels or None in levels:
         raise ConfigError(f"The levels of {column}", must="a list of texts", got=repr(given), then=_EXAMPLE)
     texts = tuple(map(str, levels))
@@ -142,7 +146,7 @@ def text_of(value: Any) -> str | None:
     """A cell as a level; None if nothing is in it."""
     if isinstance(value, float | np.floating) and float(value).is_integer():
         value = int(value)  # a code, which a table with gaps has as 1.0
-    if value is None or str(value).strip() in _GAPS:
+    if is_gap(value):
         return None
     return clean(str(value)) or None
 
@@ -287,6 +291,7 @@ def beside(rows: SiteRows, parts: Mapping[str, Array]) -> SiteRows:
     names = (*((rows.names or ())[j] for j in kept), *parts)
     if not parts:
         return rows
+    rows = replace(rows, names=names, made=rows.made | {*parts})
     values = rows.values[:, kept]
     more = np.column_stack(list(parts.values()))
     if values.dtype.kind == "f":
@@ -295,8 +300,8 @@ def beside(rows: SiteRows, parts: Mapping[str, Array]) -> SiteRows:
         from scipy import sparse
 
         both: list[Any] = [values, sparse.csr_array(more)]
-        return replace(rows, values=sparse.csr_array(sparse.hstack(both)), names=names)
-    return replace(rows, values=np.hstack([values, more]), names=names)
+        return replace(rows, values=sparse.csr_array(sparse.hstack(both)))
+    return replace(rows, values=np.hstack([values, more]))
 
 
 def new_columns(rows: SiteRows, wanted: Sequence[str], who: str = "the rows") -> dict[str, Array]:

@@ -5,11 +5,11 @@ Origin: which file each row of a table is from, and its place there. For message
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from numbers import Real
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from flower_pca.base.errors import DataError, private
 from flower_pca.base.linalg import Array
 from flower_pca.names import ids
 from flower_pca.names.columns import Columns, is_nameless, no_numbers
-from flower_pca.names.spelling import clean
+from flower_pca.names.spelling import clean, is_gap
 
 
 @dataclass(frozen=True)
@@ -109,8 +109,22 @@ class Origin:
         return f"row {row} (from 0 on)"
 
 
-# what pandas puts where a value is missing, as it is printed
-_GAPS: Final = ("<NA>", "nan", "NaT")
+def require_site(sites: Iterable[Any], column: str = "", place: Callable[[int], str] | None = None) -> None:
+    """Refuse rows of which a `column`, or a list, does not say whose they are; `place` says where a row is."""
+    bare = [(i, value) for i, value in enumerate(sites) if is_gap(value)]
+    if not bare:
+        return
+    what = "The site of every row"
+    if column:
+        what = f"The site of every row, {column},"
+    got = f"none in {labels.count(len(bare), 'row')}"
+    row, value = bare[0]
+    # the others are what Python prints for no value
+    if str(value).strip() not in ("", "None", "nan", "NaT", "<NA>"):
+        got = f"{value.strip()!r}, which stands for none, in {labels.count(len(bare), 'row')}"
+    if place is not None:
+        got = f"{got}, the first in {place(row)}"
+    raise DataError(what, must="there", got=got, then="Fill it, or drop these rows.")
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,6 +144,7 @@ class SiteRows:
             of the same people.
         texts: What stands in the columns of words, by name, where that is known: see `names.coding`.
         coded: The columns of words of which columns here have been made.
+        made: The names of columns that have been made of words, one or several of each.
     """
 
     values: Any
@@ -141,6 +156,7 @@ class SiteRows:
     ids: tuple[str, ...] | None = None
     texts: Mapping[str, Array] = field(default_factory=dict)
     coded: tuple[str, ...] = ()
+    made: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         if self.names is not None:
@@ -281,10 +297,8 @@ def _numbers(column: Any) -> Any:
         entries = values.tolist()
     else:
         entries = [str(column.dtype)]
-    there = [entry for entry in entries if entry is not None and repr(entry) not in _GAPS]
+    there = [entry for entry in entries if not is_gap(entry)]
     words = [entry for entry in there if not isinstance(entry, Real)]
-    if there and not words:
-        return np.array([entry if isinstance(entry, Real) else np.nan for entry in entries], dtype=np.float64)
     if words:
         return words[0]
-    return None
+    return np.array([entry if isinstance(entry, Real) else np.nan for entry in entries], dtype=np.float64)

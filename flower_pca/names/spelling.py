@@ -10,8 +10,12 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import Any, Final
 
+# what stands where a value is missing: as pandas prints it, and as R, Excel and databases write it
+GAPS: Final = frozenset(
+    {"", "NA", "N/A", "n/a", "#N/A", "#NA", "<NA>", "NaN", "nan", "NaT", "NULL", "null", "None"}
+)  # fmt: skip
 INDEX: Final = "column 1 without a name (it looks like the index that pandas writes)"
 
 
@@ -19,6 +23,11 @@ def clean(name: str) -> str:
     """The name in normal form (NFC), blanks and line ends as single blanks within it, and nothing unprintable."""
     line = " ".join(unicodedata.normalize("NFC", name).split())
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
+
+
+def is_gap(value: Any) -> bool:
+    """Whether what stands in a cell says that there is no value."""
+    return value is None or str(value).strip() in GAPS
 
 
 def nameless(places: Sequence[int], count: int) -> str:

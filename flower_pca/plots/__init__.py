@@ -116,7 +116,7 @@ class Picture:
 
 PICTURES: Final[dict[str, Picture]] = {
     "scree": Picture(
-        variances.scree, "How much of the total variance lies along each component.",
+        variances.scree, "How much of the variance lies along each component.",
         noisy="How much of the total variance may lie along each component: anything between the ends of the line.",
     ),
     "cumulative": Picture(

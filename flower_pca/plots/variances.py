@@ -125,7 +125,7 @@ def scree(drawn: Figure, result: PCAResult) -> None:
         below += "\nwhiskers hold 95 %"
     if result.noise_thresholds_ is not None:
         below += "\nthe broken line is what noise alone would give"
-    style.tidy(ax, "Variance of each component", below, "share of the total variance")
+    style.tidy(ax, "Variance of each component", below, _share_of(result))
 
 
 def cumulative(drawn: Figure, result: PCAResult) -> None:
@@ -149,7 +149,7 @@ def cumulative(drawn: Figure, result: PCAResult) -> None:
     ax.set(ylim=(0.0, 1.12), yticks=np.linspace(0.0, 1.0, 5))
     style.percent(ax)
     style.number_ticks(ax, len(together))
-    style.tidy(ax, "Variance of the first components together", below, "share of the total variance")
+    style.tidy(ax, "Variance of the first components together", below, _share_of(result))
 
 
 def both(ax: Axes, result: PCAResult) -> None:
@@ -167,7 +167,14 @@ def both(ax: Axes, result: PCAResult) -> None:
     ax.set(ylim=(0.0, 1.12), yticks=np.linspace(0.0, 1.0, 5))
     style.percent(ax)
     style.number_ticks(ax, len(ratio))
-    style.tidy(ax, "Variance, each and together", below, "share of the total variance")
+    style.tidy(ax, "Variance, each and together", below, _share_of(result))
+
+
+def _share_of(result: PCAResult) -> str:
+    """What the shares are of."""
+    if result.variance_of == PCAResult.variance_of:
+        return "share of the total variance"
+    return f"share of {result.variance_of}"
 
 
 def _following(ax: Axes, result: PCAResult) -> str:

@@ -77,6 +77,7 @@ class PCAResult:
     # whether its components are all there is to say of a row
     complete: ClassVar[bool] = True
     variance_of: ClassVar[str] = "the variance"  # what shares are shares of
+    share_head: ClassVar[str] = "share"  # the same above a column of shares
 
     _ARRAYS: ClassVar[tuple[str, ...]] = (
         *("components_", "explained_variance_", "mean_", "scale_", "residuals_", "fill_", "histograms_"),
@@ -372,7 +373,7 @@ class PCAResult:
         names, known = labels.column_names(self.feature_names_in_, self.n_features_in_), self.certainty
         variances, shares = self.explained_variance_, self.explained_variance_ratio_
         if known is None:
-            heads = ["component", "variance", "share", "together"]
+            heads = ["component", "variance", self.share_head, "together"]
             cells = [
                 [f"{variance:.{digits}g}", f"{share:.2%}", f"{together:.2%}"]
                 for variance, share, together in zip(variances, shares, shares.cumsum(), strict=True)

@@ -67,6 +67,7 @@ class RobustResult(PCAResult):
 
     complete: ClassVar[bool] = False
     variance_of: ClassVar[str] = "the variance of the low-rank part"
+    share_head: ClassVar[str] = "share of low-rank part"
     _NUMBERS: ClassVar[tuple[str, ...]] = (
         *(*PCAResult._NUMBERS, "threshold_", "spread_", "outlier_share_", "cut_"),
         *("noise_", "rank_", "hidden_error_", "attempts_"),

@@ -58,6 +58,7 @@ class StoredRows:
         words: Columns of the table that hold no numbers: what is in each, by name.
         ids: Whose row each is, where that is known.
         coded: The columns of words of which columns here have been made.
+        made: The names of columns that have been made of words.
         known: What follows from the stored rows alone, for all their views.
     """
 
@@ -75,7 +76,7 @@ class StoredRows:
         self.site = given.site
         self.words = given.words
         self.ids = given.ids
-        self.coded, self._texts = given.coded, given.texts
+        self.coded, self._texts, self.made = given.coded, given.texts, given.made
         self.source, self._lines = given.source, given.origin
         self._columns: Columns | None = None
         if given.names is not None:
@@ -118,6 +119,13 @@ class StoredRows:
         if self._columns is None:
             return None
         return self._columns.names
+
+    @property
+    def _written(self) -> list[str] | None:
+        """What the columns are called where the rows are written: those made of words as these, each by its source."""
+        if self.names is None:
+            return None
+        return [coding.source_of(name) if name in self.made else name for name in self.names]
 
     @property
     def _file(self) -> str:
@@ -194,7 +202,15 @@ class StoredRows:
         stored = self._X
         if self._picked is not None:
             stored = self.plain()
-        return SiteRows(stored, self.names, source=self.source, origin=self._lines, texts=self._texts, coded=self.coded)
+        return SiteRows(
+            stored,
+            self.names,
+            source=self.source,
+            origin=self._lines,
+            texts=self._texts,
+            coded=self.coded,
+            made=self.made,
+        )
 
     def _view_of(self, names: tuple[str, ...]) -> Self:
         assert self._columns is not None
@@ -401,12 +417,12 @@ class StoredRows:
         place = None  # nodes, which allow gaps, tell no places
         if self.has_places or not allowed:
             place = self.place
-        return checks.finite(self.who, self._values(), missing=allowed, names=self.names, place=place)
+        return checks.finite(self.who, self._values(), missing=allowed, names=self._written, place=place)
 
     def require_whole(self, *, new: bool = False) -> None:
         """Raise DataError if values are missing: where the first one is, and what to do in a run, or of `new` rows."""
         if self.missing:
-            checks.finite(self.who, self._values(), names=self.names, place=self.place, new=new)
+            checks.finite(self.who, self._values(), names=self._written, place=self.place, new=new)
 
     def _values(self) -> Iterator[Array]:
         """The stored entries, block by block."""

@@ -21,15 +21,12 @@ from flower_pca.base.linalg import Array
 from flower_pca.core.question import Question
 from flower_pca.data import faults
 from flower_pca.names.coding import Coding
-from flower_pca.names.columns import Columns, Heading, enumeration
-from flower_pca.names.sites import SiteRows
+from flower_pca.names.columns import Columns, Heading, enumeration, usual_place
+from flower_pca.names.sites import SiteRows, require_site
 from flower_pca.results import saved
 from flower_pca.results.pca import PCAResult
 from flower_pca.rows.frame import Frame, merge
 from flower_pca.rows.local import LocalData
-
-# what stands for no site, as it is printed
-_GAPS: Final = ("", "nan", "NaT", "<NA>", "None")
 
 
 def from_frame(frame: Any, *, by: Any) -> list[SiteRows]:
@@ -60,14 +57,7 @@ def from_frame(frame: Any, *, by: Any) -> list[SiteRows]:
         rest, whose = _column(frame, by)
     else:
         rest, whose = (frame, _each(frame, by, shape[0]))
-    gaps = sum(value is None or str(value).strip() in _GAPS for value in whose.tolist())
-    if gaps:
-        if _is_name(by):
-            what = f"The site of every row, {by},"
-        else:
-            what = "The site of every row"
-        got = f"none in {labels.count(gaps, 'row')}"
-        raise DataError(what, must="there", got=got, then="Fill it, or drop these rows.")
+    require_site(whose.tolist(), str(by) if _is_name(by) else "")
     for side, noun in zip(_shape(rest), ("row", "column beside the sites"), strict=True):
         if not side:
             raise DataError("The table", must=f"of at least one {noun}", got="none", then="Check how it was made.")
@@ -201,10 +191,10 @@ def rows_of(sites: Sequence[SiteRows], *, missing: bool, columns: tuple[str, ...
         if not missing:
             for client in clients:
                 client.require_whole()
-    first = clients[0]
+    usual = clients[usual_place(client.heading for client in clients)]
     for client in clients:
-        if not client.heading.like(first.heading):
-            raise client.heading.mismatch(client.who, first.heading, first.who).error(DataError)
+        if not client.heading.like(usual.heading):
+            raise client.heading.mismatch(client.who, usual.heading, usual.who).error(DataError)
     return clients
 
 
@@ -266,10 +256,11 @@ def _others(sites: Sequence[SiteRows], coding: Coding) -> tuple[str, ...]:
     plain = [_without(site, coding.words) for site in sites]
     for i, site in enumerate(plain):
         site.whole(f"client {i}")
-    first, *others = [Heading.of_names(site.names or (), len(site.names or ())) for site in plain]
-    for i, heading in enumerate(others, start=1):
-        if not heading.like(first):
-            raise heading.mismatch(f"client {i}", first, "client 0").error(DataError)
+    headings = [Heading.of_names(site.names or (), len(site.names or ())) for site in plain]
+    usual = usual_place(headings)
+    for i, heading in enumerate(headings):
+        if not heading.like(headings[usual]):
+            raise heading.mismatch(f"client {i}", headings[usual], f"client {usual}").error(DataError)
     return common_order(plain) or tuple(sorted(plain[0].names or ()))
 
 
@@ -283,4 +274,4 @@ def _without(site: SiteRows, names: Sequence[str]) -> SiteRows:
 def _exactly(site: SiteRows, columns: tuple[str, ...], who: str) -> SiteRows:
     """The site with these columns, made of words where it has none of the name."""
     rows = LocalData(site, who=who, missing=True).arrange(columns)
-    return replace(site, values=rows.plain(), names=columns, words={}, texts={}, coded=())
+    return replace(site, values=rows.plain(), names=columns, words={}, texts={}, coded=(), made=rows.made)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from cases import paired
 from dishonest import Node, Sums, error_of, signed
 
 from flower_pca import ProtocolError, Stream, registry
@@ -119,8 +120,7 @@ class Chosen(Sums):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("chosen", [(), (VICTIM,), (0, 1, 3, 4)], ids=["nobody", "the victim", "the others"])
-@pytest.mark.parametrize("stage", ASKED)
+@pytest.mark.parametrize(("stage", "chosen"), paired(ASKED, [(), (VICTIM,), (0, 1, 3, 4)]))
 def test_nor_does_a_new_set_up_bring_them_together(stage, chosen, tmp_path):
     """Whoever is told to begin afresh has another course than those who are not."""
     first, rest, then, shapes = ASKED[stage]

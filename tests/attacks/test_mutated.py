@@ -30,7 +30,7 @@ from flower_pca.vertical.split import Split
 pytestmark = pytest.mark.usefixtures("home")
 
 SEEDS = 6
-EVERY = int(os.environ.get("FLOWER_PCA_MUTATED", "10000"))
+EVERY = int(os.environ.get("FLOWER_PCA_MUTATED", "5000"))
 SPENT = 100  # products that a stage may make beside the loops that it is asked for
 D = 8
 RNG = np.random.default_rng(0)

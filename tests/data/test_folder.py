@@ -1,7 +1,11 @@
 """A folder with a file per client: the files are the clients, in their natural order, with one set of columns."""
 
+import json
+import re
+
 import numpy as np
 import pytest
+from pages import flower_pca
 from scipy import sparse
 
 from flower_pca import ConfigError, DataError
@@ -75,6 +79,33 @@ def test_what_does_not_fit_is_named(tmp_path):
         make(f"folder(path={str(tmp_path / 'none')!r})")
     with pytest.raises(DataError, match=r"a\.csv must be a folder with one file per client\."):
         make(f"folder(path={str(tmp_path / 'a.csv')!r})")
+
+
+@pytest.mark.parametrize("odd", range(4))
+def test_the_odd_file_is_named_wherever_it_stands(odd, tmp_path, capsys):
+    names = ["a.csv", "b.csv", "c.csv", "d.csv"]
+    for i, name in enumerate(names):
+        (tmp_path / name).write_text(f"age,{'size' if i == odd else 'bmi'}\n1,2\n{i},4\n5,{i}\n9,7\n")
+    usual = names[odd == 0]
+    words = rf"{names[odd]} must be those of {usual}, 2 by name\. Got 2, without 'bmi' and with, beyond them, 'size'\."
+    with pytest.raises(DataError, match=words):
+        make(str(tmp_path))
+    code, out, _ = flower_pca(capsys, "check", tmp_path)
+    assert code == 2
+    assert out.count("error: ") == 1
+    assert re.search(words, out)
+    assert out.splitlines()[-1].endswith(f"about 12 rows at 3 sites; not among them: {names[odd][0]}")
+    found = json.loads(flower_pca(capsys, "check", tmp_path, "--json")[1])
+    assert (found["sites"], found["left_out"]) == (3, [names[odd][0]])
+    assert re.search(words, *found["errors"])
+
+
+@pytest.mark.parametrize(("gap", "got"), [("", "none in 1 row"), ("NA", "'NA', which stands for none, in 1 row")])
+def test_a_row_whose_site_is_a_gap_is_named_by_its_line(gap, got, tmp_path):
+    (tmp_path / "a.csv").write_text(f"age,bmi,site\n1,2,x\n3,4,{gap}\n5,6,y\n")
+    words = rf"^The site of every row, site, must be there\. Got {got}, the first in line 3 of .*a\.csv\. Fill it, or"
+    with pytest.raises(DataError, match=words):
+        partition.deal(table(str(tmp_path / "a.csv"), beside=["site"]), "by_column('site')")
 
 
 def test_a_file_with_names_beside_files_without_is_said_to_have_them(tmp_path):

@@ -100,6 +100,11 @@ def thousand(site):
     return [";".join(NAMES), *(";".join(f"{value:,.0f}".replace(",", ".") for value in row) for row in values)]
 
 
+def sum_and_mean(site):
+    """A file of which the second last line is the sum of those above, and the last one their mean."""
+    return [*with_line(totals_line)(site), mean(patients_of(site))]
+
+
 # What the file of one site is (of all, where a fault is in all of them), and what is said of it: a hint, or an error.
 FAULTS = {
     "-999": (cell(6, "glucose", "-999"), r"hint: Column glucose holds -999 1 time.* line 6 of .*jena\.csv"),
@@ -126,6 +131,7 @@ FAULTS = {
         with_line(total_before_rounding),
         r"hint: Line 42 of .*jena\.csv is the sum of the lines above it",
     ),
+    "a line of totals above one of means": (sum_and_mean, r"hint: Line 42 of .*jena\.csv is the sum of"),
     "a line of means": (with_line(mean), r"hint: Line 42 of .*jena\.csv is the mean of the lines above it"),
     "a line of totals with a word": (
         with_line("Total,1,2,3,4,5,6"),
@@ -255,6 +261,49 @@ def test_a_fault_is_named_with_its_file_and_line_or_column(case, tmp_path, capsy
     code, out, err = flower_pca(capsys, "run", folder, *options)
     assert re.search(said.removeprefix("error: ").removeprefix("hint: "), out + err), out + err
     assert code == (2 if said.startswith("error") else 0)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("unillustrated")
+def test_no_fault_hides_another(tmp_path, capsys):
+    """A line of totals is far from all others, and has no number of a patient; a file that is there twice is no other.
+
+    So of five sites one has totals below, one -999 for a gap, one another unit, which is there twice, all have a
+    column of ids and of dates, and nothing is left out of what is said.
+    """
+    folder, names = tmp_path / "sites", [*NAMES, "patient_id", "visit"]
+    folder.mkdir()
+    for i, site in enumerate(("bonn", "essen", "jena", "kiel", "trier")):
+        rows = np.c_[patients_of(i), 7000 + 13 * np.arange(40) + 1000 * i, days(patients_of(i), i)]
+        if site == "essen":
+            rows[:, 3] = np.round(rows[:, 3] / 18.016, 1)
+        lines = lines_of(rows, names)
+        if site == "jena":
+            lines[5] = lines[5].replace(f",{rows[4, 3]:.12g},", ",-999,")
+        if site == "kiel":
+            lines += [f"{totals_line(rows[:, :7])},,", f"{mean(rows[:, :7])},,"]
+        (folder / f"{site}.csv").write_text("\n".join(lines) + "\n")
+    (folder / "essen (1).csv").write_text((folder / "essen.csv").read_text())
+    code, out, _ = flower_pca(capsys, "check", folder)
+    assert code == 1
+    for said in (
+        r"Line 42 of .*kiel\.csv is the sum of the lines above it",
+        r"essen holds the same rows as essen \(1\)|essen \(1\) holds the same rows as essen",
+        r"Column glucose holds -999 1 time.* line 6 of .*jena\.csv",
+        r"Column patient_id holds whole numbers, no two alike",
+        r"Column visit holds whole numbers, no two alike",
+        r"Column visit holds dates such as 20240101",
+        r"Column glucose looks as if essen.* had other units.*mmol/l of glucose",
+    ):
+        assert re.search(said, out), out
+    assert out.splitlines()[-1].startswith("0 errors and 7 hints about 242 rows at 6 sites"), out
+
+
+@pytest.mark.parametrize("far", [1e5, 1e7])
+def test_a_wild_value_hides_no_code_for_a_gap(far):
+    rows = patients_of(0)
+    rows[3, 3], rows[7, 3] = far, -999.0
+    assert "glucose holds -999 1 time" in " ".join(faults.find([faults.SiteRows(rows, tuple(NAMES))]))
 
 
 def test_the_same_file_twice_is_named(tmp_path, capsys):

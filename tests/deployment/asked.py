@@ -95,9 +95,17 @@ class AskedThere:
 
 
 def remembering(shards):
-    """All runs of which nodes keep something; masked ones only of what is no good where that is lost, and trackers."""
+    """Of each kind of result, and of steps, a run of which nodes keep something; some of them masked, too.
+
+    Masked are those that are no good where that is lost, and trackers.
+    """
     every = [AskedThere(name, shards) for name in (*registry.ALGORITHMS, *registry.TRACKERS)]
-    plain = [asked for asked in every if asked.remembers]
+    kinds: dict[type | None, AskedThere] = {}
+    for asked in every:
+        kind = None if asked.tracks else registry.TABLE[asked.name].result
+        if kind not in kinds and asked.remembers:
+            kinds[kind] = asked
+    plain = list(kinds.values())
     masked = [
         AskedThere(asked.name, shards, mask=True)
         for asked in plain

@@ -16,7 +16,6 @@ from results import assert_same_bits
 
 from deployment.asked import AskedThere, remembering
 from flower_pca import TrackingResult, keys, simulate, track
-from flower_pca.registry import ALGORITHMS
 from flower_pca.strategies import FAPS
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("federation")]
@@ -112,14 +111,13 @@ def assert_as_alone_all_at_once(federation, group):
             shutil.rmtree(node.memory)
 
 
-@pytest.mark.parametrize("name", [name for name, algorithm in ALGORITHMS.items() if algorithm.remembers])
-def test_two_runs_of_an_algorithm_at_once_are_as_each_alone(federation, name):
+def test_two_runs_of_an_algorithm_at_once_are_as_each_alone(federation):
     federation.present(0, 1, 2)
     shards = tuple(federation.shards)
-    assert_as_alone_all_at_once(federation, [AskedThere(name, shards, seed=seed) for seed in (3, 4)])
+    assert_as_alone_all_at_once(federation, [AskedThere("faps", shards, seed=seed) for seed in (3, 4)])
 
 
-def test_four_runs_of_all_that_remembers_at_once_are_as_each_alone(federation):
+def test_runs_of_all_kinds_that_remember_at_once_are_as_each_alone(federation):
     federation.present(0, 1, 2)
     every = remembering(tuple(federation.shards))
     groups = -(-len(every) // 4)

@@ -93,7 +93,7 @@ CASES |= {
     "robust": Case("consensus_rpca(gamma=0.7)", LOW, 5, ends=True),
     "a rank to be found": Case("consensus_rpca(gamma=0.7)", LOW, 8, ends=True),
     "sigma is given": Case("consensus_rpca(gamma=0.7, sigma=2.0)", LOW, 5, ends=True),
-    "triple": Case("triple_pca(local_components=2)", LOW, 2, ends=True),
+    "triple": Case("triple_pca(local_components=2, max_rounds=20)", LOW, 2),
     "personal": Case("exact_per_pca(local_components=2)", ends=True),
     "personal, by rows": Case("exact_per_pca(local_components=2, weights='samples')", ends=True),
     "personal, given": Case(ExactPerPCA(local_components=2, given=np.eye(8)[:, :2]), ends=True),

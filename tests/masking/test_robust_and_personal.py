@@ -77,9 +77,7 @@ def unbroken(weights):
     return algorithm, simulate(algorithm, FIVE, n_components=2)
 
 
-@pytest.mark.parametrize(
-    ("weights", "at"), [("equal", 6), ("samples", 10), ("samples", 15), ("equal", 21), ("samples", 40), ("equal", 42)]
-)
+@pytest.mark.parametrize(("weights", "at"), [("equal", 6), ("samples", 15), ("samples", 40), ("equal", 42)])
 def test_a_personalized_run_in_which_a_client_misses_one_sum(weights, at):
     algorithm, whole = unbroken(weights)
     result = simulate(algorithm, FIVE, n_components=2, mask=True, participation=gone(1, at=at, back=at + 1))
@@ -124,7 +122,7 @@ def answer_of_the_rest():
     return simulate(TIGHT, REST, n_components=2)
 
 
-@pytest.mark.parametrize("at", [5, 7, 20, 42])
+@pytest.mark.parametrize("at", [5, 20, 42])
 def test_a_client_that_is_gone_for_good(at):
     result = simulate(TIGHT, FIVE, n_components=2, mask=True, participation=gone(1, at=at))
     assert result.status.ok
@@ -133,7 +131,7 @@ def test_a_client_that_is_gone_for_good(at):
     assert result.angle_to(answer_of_the_rest()) <= 1e-6
 
 
-@pytest.mark.parametrize("at", [7, 30, 88])
+@pytest.mark.parametrize("at", [7, 88])
 def test_a_robust_run_without_a_client_that_is_gone_for_good(at):
     L = np.vstack([A for i, A in enumerate(np.array_split(SMALL[0], 5)) if i != 4])
     spec = "consensus_rpca(gamma=0.7)"

@@ -664,7 +664,7 @@ BY_NAME = [
     ),
     Refused(
         {"data": [GOOD[:30, :4], *ALIKE_NAMED[1:]]},
-        "^The columns of client 1 must be those of client 0, 4 without names. Got 4 with names.",
+        "^The columns of client 0 must be those of client 1, 4 by name. Got 4 without names.",
         DataError,
     ),
     Refused(

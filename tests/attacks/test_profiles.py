@@ -253,7 +253,10 @@ def no_cell_and_no_path(foe):
     table.to_csv(path := foe.folder / f"{PATIENTS}.csv", index=False)
     secrets = [PATIENTS, str(foe.folder), *WORDS, *(repr(number)[:9] for number in X[:, :3].ravel().tolist())]
     rules = Rules.of(None, {"profile": foe.profile})
-    frames = [None, *map(named, [("age",), ("age", "weight", "height"), ("diagnose",), ("age", "diagnose"), ("none",)])]
+    frames = [
+        None,
+        *map(asked_by_name, [("age",), ("age", "weight", "height"), ("diagnose",), ("age", "diagnose"), ("none",)]),
+    ]
     said, answered = "", 0
     for rows in (node_rows(table, rules), node_rows(sources.make(str(path)), rules)):
         for stage, arrays in every_question(3).items():
@@ -269,7 +272,7 @@ def no_cell_and_no_path(foe):
     assert not [secret for secret in secrets if secret in said]
 
 
-def named(names):
+def asked_by_name(names):
     return Frame(names=names)
 
 

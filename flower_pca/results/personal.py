@@ -212,6 +212,14 @@ class PersonalResult(PCAResult):
 _STEPS: Final = 30  # that a newcomer's own components are found in
 
 
+def _count(name: str, left: Mapping[str, Array], what: str) -> list[str]:
+    """That so many clients have this, if any has."""
+    some, clients = map(int, left[name])
+    if not some:
+        return []
+    return [f"{some} of {labels.count(clients, 'client')} {'has' if some == 1 else 'have'} {what}"]
+
+
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class TripleResult(PersonalResult):
     """Rows = shared part + own part + sparse part + noise: a `PersonalResult` of all but the sparse part.
@@ -238,12 +246,10 @@ class TripleResult(PersonalResult):
         left = model.left
         found = {"threshold_": float(left["cut"]), "noise_": left["noise"], "taken_share_": left["taken"]}
         common = super()._fields(model)
-        few, clients = map(int, left["few"])
-        if few:
-            words = f"{few} of {labels.count(clients, 'client')} {'has' if few == 1 else 'have'} too few rows"
-            words = f"{words} to tell far entries: no say in the shared components, and no own ones."
-            common["hints"] = (*common["hints"], words)
-        return {**common, **found}
+        few = "too few rows to tell far entries: no say in the shared components, and no own ones."
+        apart = "other components: the shared ones explain less than half of what as many own ones would there."
+        hints = [*common["hints"], *_count("few", left, few), *_count("apart", left, apart)]
+        return {**common, **found, "hints": tuple(hints)}
 
     def facts(self) -> list[Fact]:
         """Figures of a personalized run, and how many entries were taken out."""

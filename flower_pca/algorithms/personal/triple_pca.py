@@ -42,6 +42,7 @@ from flower_pca.rows.local import LocalData
 _BACK: Final = 0.5
 _LEAST: Final = 1e-6  # of the size of a column, below which L is no better known
 _ENOUGH: Final = 2  # rows a component
+_ROUNDING: Final = 1e-9  # of what components explain
 _PROJECTED: Final = 100  # steps at most of a projection of new rows
 _SETTLED: Final = 1e-10  # change of L relative to L, at which it ends
 
@@ -310,12 +311,20 @@ def recall(rows: Rows, memory: Arrays) -> Fit | None:
     return Fit(memory["W"], memory["T"], far, np.zeros(d))
 
 
+def _is_apart(clean: LocalData, shared: int, own: int, explained: float) -> bool:
+    """Whether U explains less than half, beside own components, of what as many more own ones would."""
+    values = clean.top(shared + own)[1]
+    most, more = float(values.sum()), float(values[own:].sum())
+    return most - explained > max(0.5 * more, _ROUNDING * most)
+
+
 @dataclass(frozen=True, kw_only=True)
 class TripleClosing(PersonalClosing):
     """U goes out for the last time, and every client keeps own components, its low-rank part L and its sparse part S.
 
     Beside what `PersonalClosing` asks for come up, of each column, how many entries were taken out, the square of the
-    noise, and the sum of all else; the sum of squares of that; and whether there were rows enough to have a say.
+    noise, and the sum of all else; the sum of squares of that; whether there were rows enough to have a say; and
+    whether the client's rows have too little of U to share it.
 
     Cost: as a round of the algorithm; 3 d more numbers up.
     """
@@ -332,7 +341,7 @@ class TripleClosing(PersonalClosing):
         Y = Part(arrays["U"].shape, Kind.ESTIMATE)
         columns = {"taken": Part((wide,), Kind.COUNT), "noise": Part((wide,), Kind.MEAN_SQUARES)}
         sums = Part((wide, 1), Kind.ESTIMATE)
-        return {**common, "Y": Y, **columns, "sums": sums, "squares": NUMBER, "few": COUNT}
+        return {**common, "Y": Y, **columns, "sums": sums, "squares": NUMBER, "few": COUNT, "apart": COUNT}
 
     @staticmethod
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
@@ -354,7 +363,10 @@ class TripleClosing(PersonalClosing):
             # in the end the threshold is the only rule
             fit = rows.judge(W, T, np.zeros_like(fit.far), cut * noise)
         up |= {"taken": fit.far.sum(axis=0), "noise": noise**2, "sums": rows.cleared(fit).sum(axis=0)[:, None]}
-        up |= {"squares": np.array(clean.squared_error(U[:, :0])), "few": np.array(float(few))}
+        squares = clean.squared_error(U[:, :0])
+        explained = squares - float(up["error"]) * data.n
+        apart = not few and _is_apart(clean, U.shape[1], found["V"].shape[1], explained)
+        up |= {"squares": np.array(squares), "few": np.array(float(few)), "apart": np.array(float(apart))}
         return up, {**found, **memory_of(fit)}
 
     @staticmethod
@@ -374,15 +386,15 @@ class TripleClosing(PersonalClosing):
         return {**found, "L": L, "S": S}
 
     def bounds(self, state: ClosingState, model: Model) -> Mapping[str, Array | float]:
-        columns = {"taken": 0.0, "noise": 0.0, "sums": MARGIN * float(np.sqrt(model.n * model.trace)), "few": 1.0}
-        return {**super().bounds(state, model), **columns, "squares": MARGIN * model.trace}
+        columns = {"taken": 0.0, "noise": 0.0, "sums": MARGIN * float(np.sqrt(model.n * model.trace))}
+        return {**super().bounds(state, model), **columns, "squares": MARGIN * model.trace, "few": 1.0, "apart": 1.0}
 
     def finish(self, state: ClosingState, model: Model) -> Model:
         assert state.total is not None
         total, done = state.total, super().finish(state, model)
         left = {**done.left, "taken": total["taken"] / model.n}
         few, clients = float(total["few"]), float(total["clients"])
-        left["few"] = np.array([few, clients])
+        left |= {"few": np.array([few, clients]), "apart": np.array([total["apart"], clients])}
         left["noise"] = np.sqrt(total["noise"] / max(clients - few, 1.0))
         # of the rows' mean what is far has no part
         offset = 0.0

@@ -43,7 +43,7 @@ from flower_pca.base.errors import ConfigError
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Status
 from flower_pca.core.algorithm import Iterative, Movement, Progress
-from flower_pca.core.kinds import BLOCK, POSITIVE, STEPS, Ask, Kind, Part, number
+from flower_pca.core.kinds import BASIS, POSITIVE, STEPS, Ask, Kind, Part, number
 from flower_pca.core.model import Model
 from flower_pca.core.stage import MARGIN, Arrays
 from flower_pca.rows.local import LocalData
@@ -256,7 +256,7 @@ class FAPS(Iterative[FAPSState]):
 
     name: ClassVar[str] = "faps"
     asks: ClassVar[Mapping[str, Ask]] = {
-        "Z": BLOCK,
+        "Z": BASIS,
         "inner_steps": STEPS,
         "inner_tol": POSITIVE,
         "guard": number(0, 0.99),

@@ -19,12 +19,14 @@ of its own package (`clients.policy.limits`), and refuses what that does not nam
 something by itself, and none is worked on whose size or range nobody has looked at.
 
     BLOCK     d x p, multiplied with the rows
+    BASIS     the same, of at least one column
     VECTOR    one number for each column of the rows
     MATRIX    p x q, small
     VALUES    numbers that are not negative, and may be divided by
     WIDTH     how many columns the node shall make of its own
     COLUMNS   how many columns the rows of the run have
     STEPS     how often the node repeats its work
+    ROUNDS    the same, once at least
     SEED      of random numbers that both sides make
     FLAG      true or false
     number    any other number, in a range
@@ -73,6 +75,7 @@ class Ask:
         whole: Whether they are whole numbers.
         divides: Whether they may be divided by: they are 0, or not next to 0, and never negative.
         by_column: Whether its first side is as long as the rows have columns.
+        filled: Whether it has columns.
         makes_columns: Whether it says how many columns the node shall make of its own.
         of_rows: Of these, whether there are never more than the node has rows.
         own: Of these, whether they are own components, which take more memory.
@@ -87,6 +90,7 @@ class Ask:
     whole: bool = False
     divides: bool = False
     by_column: bool = False
+    filled: bool = False
     makes_columns: bool = False
     of_rows: bool = False
     own: bool = False
@@ -101,6 +105,8 @@ class Ask:
         # a product of whole numbers would wrap
         if self.by_column and a.dtype.kind != "f":
             return "floating-point numbers", f"{a.dtype}"
+        if self.filled and not a.shape[-1]:
+            return "of at least one column", f"shape {a.shape}"
         if a.ndim and a.dtype.kind == "b":  # which numpy adds up in a way of its own
             return "numbers", "true and false"
         if self.divides and not ((a == 0.0) | (a >= SMALLEST)).all():
@@ -122,6 +128,7 @@ class Ask:
 
 
 BLOCK: Final = Ask(dimensions=2, by_column=True)
+BASIS: Final = replace(BLOCK, filled=True)
 VECTOR: Final = Ask(dimensions=1, by_column=True)
 MATRIX: Final = Ask(dimensions=2)
 VALUES: Final = Ask(dimensions=1, divides=True)
@@ -129,6 +136,7 @@ WIDTH: Final = Ask(least=0, whole=True, makes_columns=True)
 COLUMNS: Final = Ask(least=0, most=2**53, whole=True, counts_columns=True)
 # MOST_STEPS at most, of a whole message
 STEPS: Final = Ask(least=0, whole=True, repeats=True)
+ROUNDS: Final = replace(STEPS, least=1)
 SEED: Final = Ask(least=0, most=2**64 - 1, whole=True)
 FLAG: Final = Ask(least=0, most=1, whole=True)
 OWN_WIDTH: Final = replace(WIDTH, own=True)  # of own components
@@ -311,8 +319,14 @@ Kind.SQUARES = Kind(
 Kind.MEAN_SQUARES = Kind(
     "mean squares", "a mean of squares of its rows, or of what a basis leaves of them", bound=_squares
 )
-# One number for each column of the rows: means, squared deviations. The opening holds them against its own squares.
-Kind.COLUMNS = Kind("columns", "of each column the mean and the sum of squared deviations", by_column=True)
+# One number for each column of the rows: sums, and sums of squares. The opening, which has means and squared
+# deviations, is held against its own squares.
+Kind.COLUMNS = Kind(
+    "columns",
+    "of each column the mean and the sum of squared deviations",
+    bound=lambda reach: max(reach.squares, np.sqrt(reach.n * reach.squares)),
+    by_column=True,
+)
 # Count, sums and squares of clipped rows in one vector.
 Kind.MOMENTS = Kind("moments", "the count, sums and squares of clipped rows")
 # C_i Z, with Z the array that the part names as the one that it is made with.

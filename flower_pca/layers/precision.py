@@ -86,7 +86,8 @@ class Precision(Layer):
 def bits_in(says: Arrays) -> int:
     """The bits that a message asks for."""
     bits = says.get(_BITS)
-    if bits is None or len(says) > 1 or bits.ndim or bits.item() not in FLOORS:
+    known = bits is not None and len(says) == 1 and not bits.ndim and bits.dtype.kind in "iuf"
+    if bits is None or not known or bits.item() not in FLOORS:
         rule = f"one of {', '.join(map(str, FLOORS))}"
         got = f"{bits}"[:50]
         raise ProtocolError("The bits of numbers in a message", must=rule, got=got, then="Check the sender.")

@@ -130,6 +130,7 @@ def open_shares(secrets: Secrets, number: int, peers: list[int], keys: list[byte
     position, setup = int(secrets.position), secrets.setup.tobytes()
     common = dict(zip(secrets.peers.tolist(), texts(secrets.common), strict=True))
     held = []
+    require("The sealed shares for a sum", "one of each peer", len(sealed) == len(peers))
     for peer, public, text in zip(peers, keys, texts(sealed), strict=True):
         context = messages.envelope(setup, number, peer, position)
         letter = primitives.unseal(primitives.derive(common[peer][KEY:], context), text, context)

@@ -15,8 +15,10 @@ from twins import questions, twins
 from flower_pca import registry
 from flower_pca.audit.sentences import telling
 from flower_pca.clients import Rules
+from flower_pca.clients.base import node_rows
 from flower_pca.clients.policy.rules import SETS
 from flower_pca.core.kinds import ROWS, Kind, Part
+from flower_pca.data import sources
 from flower_pca.dp.gaussian import epsilon_of, noise_of
 from flower_pca.layers import noise
 from flower_pca.masking import fixed
@@ -239,6 +241,41 @@ def no_names_where_they_are_not_shared(foe):
     no_names(Foe(foe.profile, foe.folder, share_names=False))
 
 
+PATIENTS = "Patienten der Station"
+WORDS = ("Zimmerlunge", "Hautpilz", "Gichtanfall")
+
+
+def no_cell_and_no_path(foe):
+    """From a table and from a file with a column of words: whatever is asked, by whatever names, in no answer."""
+    pd = pytest.importorskip("pandas")
+    table = pd.DataFrame(X[:, :3], columns=["age", "weight", "height"]).assign(diagnose=[*WORDS * 40][: len(X)])
+    foe.folder.mkdir(exist_ok=True)
+    table.to_csv(path := foe.folder / f"{PATIENTS}.csv", index=False)
+    secrets = [PATIENTS, str(foe.folder), *WORDS, *(repr(number)[:9] for number in X[:, :3].ravel().tolist())]
+    rules = Rules.of(None, {"profile": foe.profile})
+    frames = [
+        None,
+        *map(asked_by_name, [("age",), ("age", "weight", "height"), ("diagnose",), ("age", "diagnose"), ("none",)]),
+    ]
+    said, answered = "", 0
+    for rows in (node_rows(table, rules), node_rows(sources.make(str(path)), rules)):
+        for stage, arrays in every_question(3).items():
+            for frame in frames:
+                for beside in ({}, BUDGET):
+                    asked = request(stage, {**arrays, **beside}, frame, "r", next(NUMBERS), algorithm_of(stage))
+                    asked[1]["asks_names"] = True
+                    node = foe.nodes([rows])[0]
+                    *_, metrics = getattr(node.client, "evaluate" if stage == "evaluate" else "fit")(*asked)
+                    answered += "refusal" not in metrics
+                    said += "".join(map(str, [*metrics, *metrics.values()]))
+    assert answered
+    assert not [secret for secret in secrets if secret in said]
+
+
+def asked_by_name(names):
+    return Frame(names=names)
+
+
 def words_of(foe, nodes, frame):
     """What nodes say to a message about these columns."""
     try:
@@ -433,7 +470,7 @@ CLAIMS = {
     "No noise: runs with dp": (no_noise,),
     "Under masks all of that noise": (all_noise_by_this_node_alone,),
     "Nothing at all where it has missing": (nothing_by_missing_values,),
-    "What its columns are called": (no_names_where_they_are_not_shared,),
+    "What its columns are called": (no_names_where_they_are_not_shared, no_cell_and_no_path),
     "How many columns it has, and a digest": (no_names,),
     "Nothing of single people": (nothing_of_single_people_by_columns,),
     "Nothing while it has fewer than 20": (nothing_of_fewer_rows,),

@@ -16,7 +16,7 @@ from flower_pca.algorithms.robust.proof import find_undetermined, once_more
 from flower_pca.base import linalg
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Status
-from flower_pca.core.kinds import BLOCK, POSITIVE, ROWS, Ask, Kind, Part, index
+from flower_pca.core.kinds import BASIS, POSITIVE, ROWS, Ask, Kind, Part, index
 from flower_pca.core.model import Model
 from flower_pca.core.stage import MOST_ROWS, Arrays, Merge, Stage, add
 from flower_pca.rows.local import LocalData
@@ -58,7 +58,7 @@ class LowRank(Stage[LowRankState]):
 
     name: ClassVar[str] = "low_rank"
     asks: ClassVar[Mapping[str, Ask]] = {
-        "U": BLOCK,
+        "U": BASIS,
         **dict.fromkeys(("lam", "rho", "sigma", "cut"), POSITIVE),
         "tag": index(2**53, least=-1),
     }

@@ -33,7 +33,7 @@ from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
 from flower_pca.base.status import Outcome, Status
 from flower_pca.core.algorithm import Progress
-from flower_pca.core.kinds import BLOCK, FLAG, NUMBER, POSITIVE, SEED, STEPS, Ask, Kind, Part
+from flower_pca.core.kinds import BLOCK, FLAG, NUMBER, POSITIVE, ROUNDS, SEED, STEPS, Ask, Kind, Part
 from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays
 from flower_pca.rows.local import LocalData
@@ -97,7 +97,7 @@ class DCFPCA(Robust[DCFState]):
         "rho_row": POSITIVE,
         "eta": POSITIVE,
         "scaled": FLAG,
-        "steps": STEPS,
+        "steps": ROUNDS,
         "inner_steps": STEPS,
         "seed": SEED,
     }

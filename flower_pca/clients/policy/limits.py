@@ -169,6 +169,9 @@ def check(request: wire.Request) -> None:
             else:
                 got = "NaN or infinite entries"
             raise ProtocolError(f"{name} of a message", must="real and finite", got=got, then=_SENDER)
+        # LAPACK knows no others
+        if a.dtype.kind == "f" and a.dtype.itemsize not in (4, 8):
+            raise ProtocolError(f"{name} of a message", must="of 32 or 64 bits", got=f"{a.dtype}", then=_SENDER)
         if a.dtype.kind == "f" and np.max(np.abs(a), initial=0.0) > LARGEST:
             rule = f"at most {LARGEST:g} in size"
             raise ProtocolError(f"{name} of a message", must=rule, got="larger entries", then=_SENDER)

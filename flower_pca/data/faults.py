@@ -38,11 +38,12 @@ _MANY: Final = 10
 _RARE: Final = 1e-3
 # codes below are measurements as well: they have to be there twice, or to be alone in being negative
 _OFTEN: Final = 900.0
+_NEARER: Final = 0.25  # of the spread of the others, which only one negative value that is there again is away from
 _SITES: Final = 30  # beyond them one site hardly changes the median of all
 _GAP: Final = 'If it stands for a gap, empty the cell and use missing="mean".'
 _REPEATED: Final = [sign * digit * (10.0**k - 1) / 9 for digit in (7, 8, 9) for k in range(2, 7) for sign in (1, -1)]
 # that files write for a gap
-_CODES: Final = np.array([*np.rint(_REPEATED), -9.0, 99.9, 999.9, -99.9, -32768.0, 2.0**31 - 1])
+_CODES: Final = np.array([*np.rint(_REPEATED), -1.0, -9.0, 99.9, 999.9, -99.9, -32768.0, 2.0**31 - 1])
 _TIME: Final = re.compile(
     r"dat(e|um)|time|zeit|\btag\b|\bday\b|birth|geburt|admission|admitted|aufnahme|dob", re.IGNORECASE
 )
@@ -250,11 +251,14 @@ def _codes_of(values: Array) -> list[float]:
     for end in (0, -1, 0, -1):
         code = values[end]
         rest = values[values != code]
-        if code in _CODES and len(rest) >= _LEAST:
+        # of few kinds -1 is one of them
+        measured = code != -1.0 or len(np.unique(rest)) >= _MANY
+        if code in _CODES and len(rest) >= _LEAST and measured:
             gap = min(abs(rest[0] - code), abs(rest[-1] - code))
-            alone = code < 0.0 <= rest[0]
-            often = len(values) - len(rest) > 1 or abs(code) > _OFTEN or alone
-            if (often and gap > max(rest[-1] - rest[0], 1.0)) or (alone and abs(code) > _OFTEN):
+            spread, alone, again = rest[-1] - rest[0], code < 0.0 <= rest[0], len(values) - len(rest) > 1
+            far = gap > max(spread, 1.0) and (again or alone or abs(code) > _OFTEN)
+            # no other value is negative: it may be nearer, if it is a large one or there twice
+            if far or (alone and (abs(code) > _OFTEN or (again and gap > max(_NEARER * spread, 1.0)))):
                 codes.append(float(code))
                 values = rest
     return codes

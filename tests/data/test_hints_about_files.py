@@ -118,6 +118,10 @@ FAULTS = {
         r"hint: Column glucose holds 888 3 times.*line 6 of .*jena\.csv",
     ),
     "one -99": (cell(6, "glucose", "-99"), r"hint: Column glucose holds -99 1 time.* line 6 of .*jena\.csv"),
+    "-1 in several rows": (
+        column_changed("glucose", lambda g: -1.0, slice(4, 7)),
+        r"hint: Column glucose holds -1 3 times.*line 6 of .*jena\.csv",
+    ),
     "-9 for a word": (
         column_changed("smoker", lambda s: -9.0, slice(2, 4)),
         r"hint: Column smoker holds -9 2 times.*line 4 of .*jena\.csv",
@@ -297,6 +301,15 @@ def test_no_fault_hides_another(tmp_path, capsys):
     ):
         assert re.search(said, out), out
     assert out.splitlines()[-1].startswith("0 errors and 7 hints about 242 rows at 6 sites"), out
+
+
+@pytest.mark.parametrize(
+    "usual", [(1.0,), (0.0, 1.0), (0.0, 1.0, 2.0, 3.0), np.arange(0.0, 12.0), np.arange(2.0, 40.0, 3.0)]
+)
+def test_minus_one_beside_what_it_may_be_one_of_is_no_gap(usual):
+    rng, rows = np.random.default_rng(1), patients_of(0)
+    rows[:, 3] = rng.choice([-1.0, *usual], len(rows))
+    assert "holds -1" not in " ".join(faults.find([faults.SiteRows(rows, tuple(NAMES))]))
 
 
 @pytest.mark.parametrize("far", [1e5, 1e7])

@@ -251,17 +251,22 @@ def _codes_of(values: Array) -> list[float]:
     for end in (0, -1, 0, -1):
         code = values[end]
         rest = values[values != code]
-        # of few kinds -1 is one of them
-        measured = code != -1.0 or len(np.unique(rest)) >= _MANY
-        if code in _CODES and len(rest) >= _LEAST and measured:
-            gap = min(abs(rest[0] - code), abs(rest[-1] - code))
-            spread, alone, again = rest[-1] - rest[0], code < 0.0 <= rest[0], len(values) - len(rest) > 1
-            far = gap > max(spread, 1.0) and (again or alone or abs(code) > _OFTEN)
-            # no other value is negative: it may be nearer, if it is a large one or there twice
-            if far or (alone and (abs(code) > _OFTEN or (again and gap > max(_NEARER * spread, 1.0)))):
-                codes.append(float(code))
-                values = rest
+        if code in _CODES and len(rest) >= _LEAST and _is_far(code, rest, again=len(values) - len(rest) > 1):
+            codes.append(float(code))
+            values = rest
     return codes
+
+
+def _is_far(code: float, rest: Array, *, again: bool) -> bool:
+    """Whether a code stands so far from the rest, which is sorted, that it is none of it; `again`: more than once."""
+    gap, spread = min(abs(rest[0] - code), abs(rest[-1] - code)), rest[-1] - rest[0]
+    alone, large = code < 0.0 <= rest[0], abs(code) > _OFTEN
+    if gap > max(spread, 1.0):
+        far = again or alone or large
+    else:  # nearer only as the one negative value, if it is a large one or there again
+        far = alone and (large or (again and gap > max(_NEARER * spread, 1.0)))
+    # of few kinds -1 is one of them
+    return bool(far) and (code != -1.0 or len(np.unique(rest)) >= _MANY)
 
 
 def _zeros(sites: Sequence[Site], columns: Sequence[str]) -> Iterator[str]:

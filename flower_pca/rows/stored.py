@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Final, Self
 
@@ -121,10 +121,10 @@ class StoredRows:
         return self._columns.names
 
     @property
-    def _written(self) -> list[str] | None:
+    def _written(self) -> Sequence[str] | None:
         """What the columns are called where the rows are written: those made of words as these, each by its source."""
-        if self.names is None:
-            return None
+        if self.names is None or not self.made:
+            return self.names
         return [coding.source_of(name) if name in self.made else name for name in self.names]
 
     @property

@@ -8,8 +8,10 @@ import numpy as np
 import pandas
 import pytest
 from builders import Array
+from fake_grid import grid_of, in_a_run
 
 from flower_pca import PCAResult, simulate
+from flower_pca.strategies import PCAStrategy
 
 VALUES = np.array([9.0, 5.0, 2.0, 1.0, 0.7, 0.5])
 TURNED = np.linalg.qr(np.random.default_rng(7).standard_normal((6, 6)))[0]
@@ -74,6 +76,18 @@ def test_where_the_server_has_all_of_the_covariance_no_eigenvalue_is_guessed() -
     np.testing.assert_allclose(found.loading_errors_, loadings, rtol=1e-5)
     np.testing.assert_allclose(found.variance_errors_, variances * 120 / 119, rtol=1e-5)
     np.testing.assert_allclose(found.site_loading_errors_, by_site, rtol=1e-5)
+    assert not any("taken for equal" in choice for choice in found.choices)
+
+
+@pytest.mark.slow
+def test_nodes_take_what_is_sent_of_a_thousand_columns() -> None:
+    rng = np.random.default_rng(8)
+    shards = [rng.standard_normal((n, 1000)) * np.linspace(3.0, 1.0, 1000) for n in (12, 8, 30)]
+    with in_a_run():
+        found = PCAStrategy("covariance", n_components=2, min_nodes=3, errors=True).fit(grid_of(shards))
+    here = simulate("covariance", shards, n_components=2, errors=True, answers="fixed")
+    np.testing.assert_allclose(found.loading_errors_, here.loading_errors_, rtol=1e-10)
+    # as 50 rows have no more than 49 eigenvalues
     assert not any("taken for equal" in choice for choice in found.choices)
 
 

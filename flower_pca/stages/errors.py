@@ -24,9 +24,9 @@ the parts of a site's rows are added up before they are squared, which is the ja
 of what `influence` works out, without its messages, and under masks. Both are sums of what clients know. As the parts
 of all sites add up to nothing, of two sites the squares are those of each: a masked sum of two hides nothing there.
 
-Eigenvalues and directions beyond the components are those of C, where an algorithm has added it up. Else they are Ritz
-values of the basis that the algorithm leaves, whose vectors have no covariance with each other; the other eigenvalues
-are taken for equal to their mean, which the trace tells, and the result says how many.
+Eigenvalues and directions beyond the components, up to 512, are those of C, where an algorithm has added it up. Else
+they are Ritz values of the basis that the algorithm leaves, whose vectors have no covariance with each other; the other
+eigenvalues are taken for equal to their mean, which the trace tells, and the result says how many.
 """
 
 from __future__ import annotations
@@ -57,6 +57,8 @@ _APART: Final = 2.0
 # times the errors by row, from which sites differ by more than their rows explain
 _UNLIKE: Final = 2.0
 _FEWEST: Final = 3  # sites from which that can be told
+# directions of C that are sent: all where auto takes covariance; nodes take no thousand
+_WIDEST: Final = 512
 # of the trace, so little may be left that nobody asks how it is spread
 _ALL: Final = 1e-9
 
@@ -108,7 +110,9 @@ class Errors(Stage[ErrorsState]):
             assert model.values is not None
             values, W = model.values, model.columns
         else:
-            values, W = linalg.eigh_descending(model.covariance)
+            most = max(_WIDEST, model.columns.shape[1])
+            found, V = linalg.eigh_leading(model.covariance, most)
+            values, W = found[:most], V[:, :most]
         left = max(model.trace - float(values.sum()), 0.0)
         following = min(left / max(model.d - len(values), 1), float(values[-1]))
         if _scale_counts(model):

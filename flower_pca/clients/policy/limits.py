@@ -257,14 +257,24 @@ def tells_products(stage: str, request: wire.Request) -> bool:
     return stage not in (*_OPENINGS, *registry.ALONE, messages.STAGE) or Demand.of(request).tells_products
 
 
+def adds_up(stage: str) -> bool:
+    """Whether answers of an algorithm are sums, be it with parameters of its own; those of any other stage may be."""
+    if stage not in registry.ALGORITHMS:
+        return True
+    algorithm = registry.ALGORITHMS[stage]
+    return bool(algorithm().additive or algorithm.additive_with)
+
+
 def bare(stage: str, arrays: Arrays) -> bool:
-    """Whether an answer can be no sum: of a stage that is not known, or with parts that mean something singly only."""
-    if stage not in registry.STAGES:
+    """Whether an answer can be no sum: of a stage that is not known, or of an algorithm whose answers never add up; or
+    without parts, or with some that mean something singly only.
+    """
+    if stage not in registry.STAGES or not adds_up(stage):
         return True
     parts = registry.STAGES[stage].parts(
         Message(messages.plain(arrays)), 1
     )  # which sides are open is the same for all numbers of columns
-    return any(part.open or part.kind.single for part in parts.values())
+    return not parts or any(part.open or part.kind.single for part in parts.values())
 
 
 def _check_frame(request: wire.Request, d: int | None) -> None:

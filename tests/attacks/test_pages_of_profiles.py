@@ -398,12 +398,13 @@ def test_no_play_is_of_a_sentence_that_no_profile_prints():
         assert any(re.search(f"  - {start}", page) for page in pages), start
 
 
-@pytest.mark.parametrize(
-    ("stage", "asked"), [("opening", {**OPENING, "peaks": True}), ("standardize", {}), ("names", {})]
-)
-def test_no_masked_sum_is_of_entries_of_rows_or_of_nothing(stage, asked, tmp_path):
+NO_SUMS = {"opening": {**OPENING, "peaks": True}, "standardize": {}, "names": {}}
+
+
+@pytest.mark.parametrize("stage", NO_SUMS)
+def test_no_masked_sum_is_of_entries_of_rows_or_of_nothing(stage, tmp_path):
     """What is summed up has to be sums: the largest values of each column are entries of rows at every node."""
     sums = Sums(Foe("masked", tmp_path).nodes(), algorithm="krylov")
-    shapes = {part: which.shape for part, which in registry.STAGES[stage].parts(asked, 6).items()}
+    shapes = {part: which.shape for part, which in registry.STAGES[stage].parts(NO_SUMS[stage], 6).items()}
     with pytest.raises(RefusedError, match="must be a sum that shows nothing of a node's own results"):
-        sums.sum(stage, asked, shapes, dict.fromkeys(shapes, 0.0))
+        sums.sum(stage, NO_SUMS[stage], shapes, dict.fromkeys(shapes, 0.0))

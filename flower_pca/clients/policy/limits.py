@@ -17,7 +17,7 @@ from typing import Final
 
 import numpy as np
 
-from flower_pca import registry, wire
+from flower_pca import answering, registry, wire
 from flower_pca.base import labels
 from flower_pca.base.errors import ProtocolError
 from flower_pca.base.linalg import Array
@@ -192,9 +192,9 @@ def check_arrays(request: wire.Request) -> None:
             if name in request.arrays and (wrong := ask.fault(request.arrays[name])):
                 raise ProtocolError(f"{name} of a message", must=wrong[0], got=wrong[1], then=_SENDER)
     asked = Demand.of(request)
-    # what is neither is refused by its name
-    if asked.stage in registry.STAGES or not asked.stage:
-        asked.check()
+    if asked.stage and asked.stage not in registry.STAGES:
+        answering.stage_of(asked.stage)  # which refuses it by its name
+    asked.check()
 
 
 def check_sizes(request: wire.Request, d: int | None, n: int | None = None) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from sims import claims, lot
-from sims.catalogue import ITEMS, PAPERS, SETS, Item
+from sims.catalogue import ITEMS, PAPERS, Item
 from sims.common import record, report
 from sims.common.record import Record
 from sims.judged import JUDGED
@@ -36,7 +36,7 @@ spans apart: a *-* stands where nothing in a row swings by more than its last di
 *As the paper's* names in what a run is the paper's: its data, its size, its algorithm, its repetitions. Only a run with
 all four can be held against the paper number by number. Repetitions are those that ran, as the program counted them.
 *All that can be had* is said where only the data are not the paper's, and the paper's cannot be had here: they are not
-published, or not at hand. Where a set of LocalPower's is left out because it takes hours (mnist), it is not said.
+published, or not at hand.
 """
 
 
@@ -141,10 +141,9 @@ def _summary() -> str:
     counted = Counter(agreement(item) for item in ITEMS)
     whole = sum(1 for item in runnable if len(marks(item)) == len(MARKS))
     had = [item for item in runnable if marked(item).startswith("all")]
-    left = sum(1 for item in runnable if item.size == SETS and marks(item) == MARKS[1:])
     words = "; ".join(f"{how}: {count}" for how, count in sorted(counted.items()))
-    first = f"{len(runnable)} items to run, {whole} of them with all four marks, {len(had)} with all that can be had"
-    first += f"; {left} more leave out what cannot be had, and a set that takes hours (mnist). {len(found)} recorded."
+    first = f"{len(runnable)} items to run, {whole} of them with all four marks, {len(had)} with all that can be had."
+    first += f" {len(found)} recorded."
     return f"{first} {words[:1].upper()}{words[1:]}.\n"
 
 

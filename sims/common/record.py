@@ -32,7 +32,7 @@ class Record:
         seeds: Those that have run.
         algorithms: Those that have run, as they are made; none in a record of before they were noted.
         date: The day of the run.
-        minutes: Of one core.
+        minutes: Of one core; of what another item of the same run had left for it, none.
         versions: Of flower_pca, numpy, scipy and Python.
         title, rows, note: The table, its header first.
         drawing: The title of the curves, their axes, and by panel and label every so many points of each.

@@ -7,7 +7,6 @@ from typing import Final
 SETS: Final = (  # those of the fifteen that can be had here
     "a9a", "abalone", "connect4", "covtype", "housing", "ijcnn1", "mnist", "poker", "space-ga", "splice", "w8a",
 )  # fmt: skip
-HOURS: Final = ("mnist",)  # 784 columns on 60 clients: its curves take some three hours of a core
 MAIN: Final = ("a9a", "abalone", "acoustic", "combined", "connect4", "covtype", "msd")  # those of Tables 1 to 3
 SIZES: Final = {  # Table 4: n, d
     "a9a": (32561, 123), "abalone": (2114, 8), "acoustic": (78823, 50), "aloi": (108000, 128),

@@ -17,7 +17,7 @@ import numpy as np
 from flower_pca import LocalPower, make
 from sims.common import data, problems, report
 from sims.common.problems import Array, Problem
-from sims.local_power.known import ABALONE_UNITS, HOURS, SETS, SIZES
+from sims.local_power.known import ABALONE_UNITS, SETS, SIZES
 
 K: Final = 5
 FINAL: Final = 60  # messages after which an error counts as final
@@ -43,24 +43,26 @@ class Bench:
     def problem(self, seed: int, clients: int) -> Problem:
         """The rows shuffled by the seed, and dealt."""
         if (seed, clients) not in self._problems:
-            posed = problems.pose(problems.evenly(problems.shuffled(self.X, seed), clients), k=K)
-            self._eta[seed, clients] = problems.heterogeneity(posed)
             size = 8 * clients * self.X.shape[1] ** 2
             while self._problems and size * (len(self._problems) + 1) > MOST:
                 del self._problems[next(iter(self._problems))]
-            self._problems[seed, clients] = posed.condensed()
+            self._problems[seed, clients] = self._posed(seed, clients).condensed()
         return self._problems[seed, clients]
 
     def eta(self, seed: int, clients: int) -> float:
         """max_i ||M_i - M|| / ||M||."""
         if (seed, clients) not in self._eta:
-            self.problem(seed, clients)
+            self._eta[seed, clients] = problems.heterogeneity(self._posed(seed, clients))
         return self._eta[seed, clients]
+
+    def _posed(self, seed: int, clients: int) -> Problem:
+        return problems.pose(problems.evenly(problems.shuffled(self.X, seed), clients), k=K)
 
     def curve(
         self, algorithm: str, seed: int, *, clients: int | None = None, messages: int = FINAL, target: float = 0.0
     ) -> Array:
         """The error after each message, until it is at most the target."""
+        report.ran(algorithm)
         run = (algorithm, seed, clients or self.clients)
         known = [curve for key, curve in self._curves.items() if key[:3] == run and target and min(curve) <= target]
         if known:
@@ -100,11 +102,8 @@ def traced(algorithm: str, problem: Problem, seed: int, messages: int, target: f
     return np.array(errors)
 
 
-def benches(opts: report.Options, *, every: bool = False) -> list[Bench]:
-    """The user's files, or the paper's sets where they are found, or else a synthetic one.
-
-    With `every`, those too whose curves take hours.
-    """
+def benches(opts: report.Options) -> list[Bench]:
+    """The user's files, or the paper's sets where they are found, or else a synthetic one."""
     if opts.data:
         return [_bench(data.located(source)[0].stem, source, opts.paper) for source in opts.data]
     files = {name: opts.data_dir / f"{name.replace('-', '_')}.npz" for name in SETS}
@@ -114,7 +113,7 @@ def benches(opts: report.Options, *, every: bool = False) -> list[Bench]:
             f"No data sets in {opts.data_dir}: a synthetic one takes their place. Use --data or --data-dir."
         )
         return [_synthetic()]
-    return [_bench(name, str(path), opts.paper) for name, path in found if every or name not in HOURS]
+    return [_bench(name, str(path), opts.paper) for name, path in found]
 
 
 @lru_cache(maxsize=16)

@@ -37,7 +37,7 @@ def drift(opts: report.Options) -> report.Found:
     """Theorem 2: rho, how far local blocks are apart after p local steps, with and without OPT."""
     steps = (1, 2, 4, 8, 16)
     rows: list[list[object]] = [["data", "start", "OPT", *(f"p={p}" for p in steps)]]
-    for bench in benches(opts, every=True):
+    for bench in benches(opts):
         problem = bench.problem(opts.one(), bench.clients)
         starts = {
             "random": _random(problem.d),
@@ -65,7 +65,7 @@ def drifts(problem: Problem, Z: Array, steps: int) -> list[tuple[float, float]]:
 def smallness(opts: report.Options) -> report.Found:
     """Assumption 1: eta against 1 / (3 kappa)."""
     rows: list[list[object]] = [["data", "eta", "kappa", "1 / (3 kappa)", "met"]]
-    for bench in benches(opts, every=True):
+    for bench in benches(opts):
         values = bench.problem(opts.one(), bench.clients).values
         eta, kappa = bench.eta(opts.one(), bench.clients), values[0] / values[values > 1e-12 * values[0]][-1]
         bound = 1.0 / (3.0 * kappa)

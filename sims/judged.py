@@ -90,7 +90,7 @@ JUDGED: Final = {
     ),
     "local_power/fig8": Judgement(
         "same",
-        "After 60 messages p=8 is below p=1 on every set, and none stalls. p=2 on housing, by one seed of ten, and p=4 "
+        "After 60 messages p=8 is below p=1 on every set, and none stalls. p=2 on housing, by a single draw, and p=4 "
         "on splice end above p=1, less than a deviation apart.",
     ),
     "local_power/fig9": Judgement(

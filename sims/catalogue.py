@@ -144,7 +144,7 @@ _LP: Final = (
         sets=15,
         had=11,
     ),
-    Item("local_power", "Appendix C", "more columns than components", "local_power/wider", _SETS, 8, sets=15, had=11),
+    Item("local_power", "Appendix C", "more columns than components", "local_power/wider", _SETS, 12, sets=15, had=11),
 )
 _FAPS: Final = (
     Item("faps", "Table 1", "SSI and FAPS", "faps/table1", "d=2000, n=128000, k=20, 128 clients", 10),

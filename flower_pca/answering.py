@@ -62,13 +62,13 @@ def answer(
         # a message without masks ends whatever masks the client kept secrets of
         if memory:
             memory = messages.plain(memory)
-        return _answer(Work(_stage(stage), arrays, data, memory, who, bits), says, fixed, grain)
+        return _answer(Work(stage_of(stage), arrays, data, memory, who, bits), says, fixed, grain)
     from flower_pca.masking import client
 
     asked = demands or Demands()
 
     def half(stage: str, arrays: Arrays, data: Any, memory: Arrays, /, *, summed: int) -> tuple[Arrays, Arrays]:
-        work = Work(_stage(stage), arrays, data, memory, who, bits, summed, masked=True, trusts=asked.shares)
+        work = Work(stage_of(stage), arrays, data, memory, who, bits, summed, masked=True, trusts=asked.shares)
         return _answer(work, says, fixed, grain)
 
     return client.answer(arrays, says, data, memory, half, asked, grain)
@@ -130,7 +130,8 @@ def _layers_of(says: Mapping[str, Arrays]) -> list[type[Layer]]:
     return [registry.LAYERS[name] for name in registry.LAYERS if name in says]
 
 
-def _stage(name: str) -> type[Stage[Any]]:
+def stage_of(name: str) -> type[Stage[Any]]:
+    """The stage of this name, of this package or added to it."""
     try:
         return registry.STAGES[name]
     except KeyError:

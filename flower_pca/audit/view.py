@@ -21,6 +21,7 @@ import numpy as np
 from flower_pca import assembly, registry
 from flower_pca.algorithms.covariance import unpack
 from flower_pca.base.linalg import Array
+from flower_pca.clients.policy import limits
 from flower_pca.clients.policy.rules import Rules, everything
 from flower_pca.core import compatible
 from flower_pca.core.algorithm import Iterative
@@ -266,7 +267,7 @@ def why_not(rules: Rules, name: str) -> str:
         if rules.allow is None:
             return "it compares rows, and is not named in allow"
         return "it is not named in allow"
-    if rules.masked_only and not stage().additive:
+    if rules.masked_only and not limits.adds_up(name):
         return "its answers are no sums, and masked_only is set"
     if has_noise(rules) and not stage.bounded:
         return "noise cannot cover it, and the rules insist on noise"
@@ -333,6 +334,8 @@ def _small_run(name: str, masked: bool, noised: bool, beside: str) -> assembly.A
     if noised:
         budget = "dp(epsilon=1e3, delta=1e-6, clip=20.0)"
     algorithm = registry.make(name)
+    if masked and not algorithm.additive:
+        algorithm = registry.make(f"{name}({algorithm.additive_with})")
     if isinstance(algorithm, Iterative):
         algorithm = registry.make(algorithm, max_rounds=3)
     asked = assembly.question(algorithm, n_components=2, mask=masked, dp=budget, evaluate=not noised)

@@ -273,6 +273,7 @@ class Kind:
     SQUARES: ClassVar[Kind]
     MEAN_SQUARES: ClassVar[Kind]
     COLUMNS: ClassVar[Kind]
+    PEAKS: ClassVar[Kind]
     MOMENTS: ClassVar[Kind]
     PRODUCT: ClassVar[Kind]
     LOCAL_PRODUCT: ClassVar[Kind]
@@ -327,6 +328,8 @@ Kind.COLUMNS = Kind(
     bound=lambda reach: max(reach.squares, np.sqrt(reach.n * reach.squares)),
     by_column=True,
 )
+# The largest |x| of each column: an entry of a row, which no other figure says anything of.
+Kind.PEAKS = replace(Kind.COLUMNS, name="peaks", tells="one true entry of each column", single=True)
 # Count, sums and squares of clipped rows in one vector.
 Kind.MOMENTS = Kind("moments", "the count, sums and squares of clipped rows")
 # C_i Z, with Z the array that the part names as the one that it is made with.
@@ -360,7 +363,7 @@ Kind.BLOCK = Kind(
 # C_i times a block that the client has chosen, and keeps.
 Kind.IMAGE = Kind(
     "image",
-    "C times such a basis",
+    "C times a basis near its own leading eigenvectors",
     size=_lengths,
     bound=_squares,
     product=True,

@@ -237,7 +237,7 @@ class Tally:
         self._common: Mapping[str, Part] = {}
         if not sent.personal:
             self._common = stage.parts(sent.arrays, self._d)
-        self._telling = _telling(self._common)
+        self._telling = telling(self._common)
         self._groups: dict[tuple[int, str], _Group] = {}
         # clients that have answered it already
         self._before: frozenset[int] = frozenset()
@@ -251,7 +251,7 @@ class Tally:
         """Go on with what the answers of these clients have come together to."""
         self._before, self._answered = answered, set(answered)
         if total is not None:
-            self._groups[_columns(self._telling, total, self._d), ""] = _Group(total, list(answered))
+            self._groups[columns_of(self._telling, total, self._d), ""] = _Group(total, list(answered))
 
     def collect(self, replies: Iterable[Reply | Sum | Failure]) -> Reduction:
         """Take the answers in their order: what they come to, and who has given none that counts."""
@@ -282,11 +282,8 @@ class Tally:
 
     def _add(self, reply: Sum) -> None:
         """A sum: whoever has made it has checked what is in it."""
-        group = self._groups.setdefault((_columns(self._telling, reply.arrays, self._d), ""), _Group())
-        total = reply.arrays
-        if group.total is not None:
-            total = self._merge(group.total, reply.clients[0], reply.arrays)
-        group.take(total, reply.clients)
+        group = self._groups.setdefault((columns_of(self._telling, reply.arrays, self._d), ""), _Group())
+        group.take(self._merge(group.total, reply.clients[0], reply.arrays), reply.clients)
         self._bytes += reply.nbytes
         self._heading = self._heading or reply.heading
         self._answered.update(reply.clients)
@@ -310,7 +307,7 @@ class Tally:
         known = self._heading
         if known is not None and reply.heading is not None and not reply.heading.like(known):
             raise reply.heading.mismatch(name_of(reply), known).error(ProtocolError)
-        columns = _columns(self._telling, reply.arrays, self._d)
+        columns = columns_of(self._telling, reply.arrays, self._d)
         asked = self._sent.arrays_for(reply.client)
         parts = self._parts(asked, columns)
         check_arrays(reply, parts)
@@ -408,12 +405,12 @@ def _title(client: int, site: str) -> str:
     return f"client {client}"
 
 
-def _telling(parts: Mapping[str, Part]) -> list[str]:
+def telling(parts: Mapping[str, Part]) -> list[str]:
     """The parts of an answer whose length is its number of columns, where the run does not know that yet."""
     return [name for name, part in parts.items() if part.kind.by_column and part.open]
 
 
-def _columns(telling: Iterable[str], arrays: Arrays, d: int | None) -> int:
+def columns_of(telling: Iterable[str], arrays: Arrays, d: int | None) -> int:
     """How many columns an answer speaks of; 0 where neither it nor the run says so."""
     for name in telling:
         if np.ndim(arrays.get(name, 0.0)) == 1:

@@ -487,9 +487,7 @@ def _units(sites: Sequence[Site], columns: Sequence[str]) -> Iterator[str]:
     yield from _odd_units([site.who for site in measured], levels, seen * several, columns, middle="median")
 
 
-def of_moments(
-    sites: Sequence[str], rows: Array, means: Array, deviations: Array, columns: Sequence[str]
-) -> list[str]:
+def of_moments(sites: Sequence[str], rows: Array, means: Array, deviations: Array, columns: Sequence[str]) -> list[str]:
     """Columns that lie at one site where those of the others would lie in another unit, by means and deviations alone.
 
     For who does not see the rows: a tenth and nine tenths are taken to lie as those of normal values do.

@@ -30,6 +30,7 @@ _PLAYED: Final = "clients"
 _NAMES, _ARRAYS, _SUMMED = "names", "arrays", "summed"
 _FAILURES, _SITES = "failures", "sites"
 _ANSWER, _CHECK = "The answer of a node", "Check the node."
+_MESSAGE: Final = "A message for the clients that a node hosts"
 LACKING: Final = ProtocolError(_ANSWER, must="one for each client", got="none", then=_CHECK)
 TWICE: Final = ProtocolError(_ANSWER, must="one for each client", got="two", then=_CHECK)
 
@@ -105,14 +106,14 @@ def read_request(content: Content, kind: str) -> Iterator[tuple[int, list[Array]
     if not hosted:
         remedy = 'Use a strategy with hosted="stacked".'
         raise ProtocolError("A message", must="one for the clients that this node hosts", got="another", then=remedy)
-    names = json.loads(hosted[_NAMES])
-    for client in hosted[_PLAYED]:
+    clients, names = _list_of(hosted, _PLAYED, int, who=_MESSAGE), _json(hosted, _NAMES, dict, who=_MESSAGE)
+    for client in clients:
         if str(client) not in names:
             yield client, parameters, config
             continue
-        arrays = dict(zip(str(config.get("names", "")).split(","), parameters, strict=True))
-        single = records.arrays_in(content, f"{_HOSTED}.{client}")
-        arrays |= zip(names[str(client)], single, strict=True)
+        arrays = wire.by_name(_MESSAGE, parameters, config)
+        listed = ",".join(map(str, names[str(client)])) if isinstance(names[str(client)], list) else None
+        arrays |= wire.by_name(_MESSAGE, records.arrays_in(content, f"{_HOSTED}.{client}"), {_NAMES: listed})
         yield client, list(arrays.values()), {**config, "names": ",".join(arrays)}
 
 
@@ -241,23 +242,29 @@ def _by_client(values: Mapping[str, Any], name: str) -> Iterator[tuple[int, obje
         yield int(client), said
 
 
-def _json(values: Mapping[str, Any], name: str, kind: type[Any]) -> Any:
+def _json(values: Mapping[str, Any], name: str, kind: type[Any], *, who: str = _ANSWER) -> Any:
     """What a text among the values of another machine holds, if it is of this kind."""
     try:
-        found = json.loads(wire.value_of(_ANSWER, values, name, str))
+        found = json.loads(wire.value_of(who, values, name, str))
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, kind):
-        raise ProtocolError(_ANSWER, must=f"one with {name} in JSON", got="another", then=_CHECK)
+        raise ProtocolError(who, must=f"one with {name} in JSON", got="another", then=_sender(who))
     return found
 
 
-def _list_of(values: Mapping[str, Any], name: str, kind: type[Any]) -> list[Any]:
+def _list_of(values: Mapping[str, Any], name: str, kind: type[Any], *, who: str = _ANSWER) -> list[Any]:
     """A list among the values of another machine, if all in it are of this kind."""
     found = values.get(name)
     if not isinstance(found, list) or any(type(item) is not kind for item in found):
-        raise ProtocolError(_ANSWER, must=f"one with {name}, a list ({kind.__name__})", got="another", then=_CHECK)
+        raise ProtocolError(who, must=f"one with {name}, a list ({kind.__name__})", got="another", then=_sender(who))
     return found
+
+
+def _sender(who: str) -> str:
+    if who == _MESSAGE:
+        return records.SENDER
+    return _CHECK
 
 
 def write_properties(clients: Sequence[int]) -> Content:

@@ -6,7 +6,7 @@ answer has been checked as a server checks it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from flwr.app import Context
@@ -14,10 +14,12 @@ from flwr.app import Context
 from flower_pca import registry, wire
 from flower_pca.base.errors import ProtocolError
 from flower_pca.base.linalg import Array
+from flower_pca.core.kinds import Part
 from flower_pca.core.replies import check_arrays, declined_by, name_of
 from flower_pca.core.stage import Merge, Reply, Sum, add
 from flower_pca.hosting import messages as hosted
 from flower_pca.hosting.messages import Delivery, NodeSum
+from flower_pca.masking import messages as masks
 from flower_pca.names.columns import Heading
 from flower_pca.stages import opening
 from flower_pca.wire.records import Content
@@ -33,6 +35,9 @@ def serve(content: Content, kind: str, context: Context, clients: Sequence[int],
     answers = _answers(content, kind, context, frozenset(clients), answer)
     if hosted.asks_sum(content):
         request = wire.read_request(*wire.open_request(content, kind))
+        if request.stage == masks.STAGE:
+            rule, remedy = "one without masks, where a sum is asked for", 'Use a strategy with hosted="stacked".'
+            raise ProtocolError("A message for the clients that a node hosts", must=rule, got="one with", then=remedy)
         return hosted.write_sum(add_up(request, kind, answers))
     return hosted.write_reply(kind, list(answers))
 
@@ -76,11 +81,6 @@ def _context(context: Context, client: int, state: Content) -> Context:
 
 def add_up(request: wire.Request, kind: str, answers: Iterable[Delivery]) -> NodeSum:
     """What answers to a message come to; one at a time, so that memory does not grow with the clients."""
-    parts = registry.STAGES[request.stage].parts(request.arrays, None)
-    if request.stage == opening.Opening.name:
-        merge: Merge = opening.adding(request.arrays)
-    else:
-        merge = add
     total: Any = None
     heading: Heading | None = None
     clients: list[int] = []
@@ -96,6 +96,8 @@ def add_up(request: wire.Request, kind: str, answers: Iterable[Delivery]) -> Nod
             if answer.refusal is not None:
                 failures[client] = answer.refusal, answer.lasting
                 continue
+            if total is None:  # a client has taken the message for one that it can work on
+                parts, merge = _parts_of(request), _merge_of(request)
             reply = Reply(client, answer.number, answer.arrays, answer.heading, answer.site, answer.declines)
             check_arrays(reply, parts)
             if heading is not None and reply.heading is not None and not reply.heading.like(heading):
@@ -114,6 +116,16 @@ def add_up(request: wire.Request, kind: str, answers: Iterable[Delivery]) -> Nod
     if total is None:
         return NodeSum(None, failures, sites)
     return NodeSum(Sum(tuple(clients), request.number, total, declined, heading, nbytes), failures, sites)
+
+
+def _parts_of(request: wire.Request) -> Mapping[str, Part]:
+    return registry.STAGES[request.stage].parts(request.arrays, None)
+
+
+def _merge_of(request: wire.Request) -> Merge:
+    if request.stage == opening.Opening.name:
+        return opening.adding(request.arrays)
+    return add
 
 
 def _read(kind: str, returned: Delivery) -> wire.Answer:

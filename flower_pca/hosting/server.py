@@ -17,7 +17,7 @@ from flower_pca import wire
 from flower_pca.base.errors import ConfigError, ProtocolError
 from flower_pca.core.kinds import Kind, Part
 from flower_pca.core.model import Claim
-from flower_pca.core.replies import Judge, check_arrays, check_opening, claim
+from flower_pca.core.replies import Judge, check_arrays, check_opening, claim, columns_of, telling
 from flower_pca.core.stage import Arrays, Broadcast, Failure, Reply, Sum
 from flower_pca.hosting import messages as hosted
 from flower_pca.stages.opening import SAID, Opening, block_of
@@ -121,6 +121,8 @@ class Hosts(Nodes):
         if now.model.heading is not None and heading is not None and not heading.like(now.model.heading):
             raise heading.mismatch(f"node {node}", now.model.heading).error(ProtocolError)
         single = now.stage.parts(message.arrays, now.model.d or None)
+        if columns := columns_of(telling(single), total.arrays, now.model.d):
+            single = now.stage.parts(message.arrays, columns)
         parts = {name: _of_sum(part) for name, part in single.items()}
         check_arrays(Reply(total.clients[0], total.number, total.arrays), parts)
         now.stage.inspect(now.state, total.arrays)

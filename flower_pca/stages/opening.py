@@ -205,7 +205,9 @@ class Opening(Stage[OpeningState]):
 
     @staticmethod
     def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
-        columns = dict.fromkeys(["mean", "m2", *(["peak"] if arrays["peaks"] else [])], Part((d,), Kind.COLUMNS))
+        columns = dict.fromkeys(["mean", "m2"], Part((d,), Kind.COLUMNS))
+        if arrays["peaks"]:
+            columns["peak"] = Part((d,), Kind.PEAKS)
         if "gaps" in arrays:
             columns |= {"count": Part((d,), Kind.COUNT)}
         product = Part(shape_of(arrays, d), Kind.LOCAL_PRODUCT)

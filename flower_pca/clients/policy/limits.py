@@ -17,7 +17,7 @@ from typing import Final
 
 import numpy as np
 
-from flower_pca import registry, wire
+from flower_pca import answering, registry, wire
 from flower_pca.base import labels
 from flower_pca.base.errors import ProtocolError
 from flower_pca.base.linalg import Array
@@ -192,9 +192,9 @@ def check_arrays(request: wire.Request) -> None:
             if name in request.arrays and (wrong := ask.fault(request.arrays[name])):
                 raise ProtocolError(f"{name} of a message", must=wrong[0], got=wrong[1], then=_SENDER)
     asked = Demand.of(request)
-    # what is neither is refused by its name
-    if asked.stage in registry.STAGES or not asked.stage:
-        asked.check()
+    if asked.stage and asked.stage not in registry.STAGES:
+        answering.stage_of(asked.stage)  # which refuses it by its name
+    asked.check()
 
 
 def check_sizes(request: wire.Request, d: int | None, n: int | None = None) -> None:
@@ -257,14 +257,24 @@ def tells_products(stage: str, request: wire.Request) -> bool:
     return stage not in (*_OPENINGS, *registry.ALONE, messages.STAGE) or Demand.of(request).tells_products
 
 
+def adds_up(stage: str) -> bool:
+    """Whether answers of an algorithm are sums, be it with parameters of its own; those of any other stage may be."""
+    if stage not in registry.ALGORITHMS:
+        return True
+    algorithm = registry.ALGORITHMS[stage]
+    return bool(algorithm().additive or algorithm.additive_with)
+
+
 def bare(stage: str, arrays: Arrays) -> bool:
-    """Whether an answer can be no sum: of a stage that is not known, or with parts that mean something singly only."""
-    if stage not in registry.STAGES:
+    """Whether an answer can be no sum: of a stage that is not known, or of an algorithm whose answers never add up; or
+    without parts, or with some that mean something singly only.
+    """
+    if stage not in registry.STAGES or not adds_up(stage):
         return True
     parts = registry.STAGES[stage].parts(
         Message(messages.plain(arrays)), 1
     )  # which sides are open is the same for all numbers of columns
-    return any(part.open or part.kind.single for part in parts.values())
+    return not parts or any(part.open or part.kind.single for part in parts.values())
 
 
 def _check_frame(request: wire.Request, d: int | None) -> None:

@@ -1,0 +1,410 @@
+"""The page that `flower-pca rules` prints for a profile: what runs bring out, what is refused, what is left open.
+
+What a line about algorithms says is held against references that are worked out from the rows: no array of an answer is
+anything else, and each thing that it names does come out. What it says in general terms, as "a d x p matrix made of C",
+is a function of n, the means and C: two tables that have these in common give the same bits.
+"""
+
+import re
+
+import numpy as np
+import pytest
+from builders import clipped
+from dishonest import RefusedError, Sums, error_of
+from fake_grid import ArrayRecord, ClientApp, Context, Message, RecordDict, in_a_run
+from test_profiles import BUDGET, CLAIMS, OPENING, ROW, SHARDS, Foe, X, noise_known
+from twins import twins
+
+from flower_pca import assembly, make, registry
+from flower_pca.algorithms.covariance import unpack
+from flower_pca.cli import main
+from flower_pca.clients.policy.rules import SETS, everything
+from flower_pca.core.drive import rounds
+from flower_pca.layers import NOISE
+from flower_pca.masking import messages
+from flower_pca.rows.local import LocalData
+from flower_pca.simulation.in_process import Shards
+from flower_pca.stages.opening import block_of
+
+pytestmark = pytest.mark.usefixtures("home")
+A, B = twins(seed=3)
+D = A.shape[1]
+BESIDE = [twins(seed=seed)[0] for seed in (4, 5)]  # with components in common
+CLIP = 40.0
+
+
+class Told:
+    """One array of an answer, and what it was an answer to; of several nodes their sum."""
+
+    def __init__(self, tables, sent, frame, layers, answer, name, of):
+        self.sent, self.answer, self.name, self.of, self.a = sent, answer, name, of, np.asarray(answer[name])
+        self.tables = [(X - (0 if frame.mean is None else frame.mean)) / self.scale(frame) for X in tables]
+        if NOISE in layers:
+            self.tables = [clipped(X, float(layers[NOISE]["clip"])) for X in self.tables]
+
+    @staticmethod
+    def scale(frame):
+        return 1.0 if frame.scale is None else frame.scale
+
+    def sum(self, of_one):
+        return sum(of_one(X) for X in self.tables)
+
+    def near(self, true):
+        size = np.linalg.norm(true)
+        return np.linalg.norm(self.a - true) <= 1e-7 * (size if size > 1.0 else size > 0.0)
+
+    @property
+    def C(self):
+        return self.sum(lambda X: X.T @ X)
+
+    @property
+    def n(self):
+        return self.sum(len)
+
+    @property
+    def block(self):
+        """What a product is made with: of the message, or of the answer."""
+        by_name = {**self.sent, **self.answer}
+        return by_name[self.of] if self.of in by_name else next(Z for Z in self.sent.values() if Z.ndim == 2)
+
+
+def by_column(told):
+    """Mean, or sums; squared deviations, or squares."""
+    about = told.sent.get("reference", np.zeros(D))
+    true = {
+        "mean": lambda X: X.mean(axis=0),
+        "m2": lambda X: np.sum((X - X.mean(axis=0)) ** 2, axis=0),
+        "sums": lambda X: (X - about).sum(axis=0),
+        "squares": lambda X: np.sum((X - about) ** 2, axis=0),
+    }
+    return told.near(told.sum(true[told.name]))
+
+
+def local_product(told):
+    def own(X):
+        about = told.sent.get("reference", X.mean(axis=0))
+        return (X - about).T @ ((X - about) @ block_of(told.sent, D))
+
+    return told.near(told.sum(own))
+
+
+def residual(told):
+    Z = told.sent["Z"]
+    return told.near(told.sum(lambda X: np.sum((X - X @ Z @ Z.T) ** 2)))
+
+
+def leading_of(told):
+    leading = np.linalg.eigh(told.C)[1][:, ::-1][:, : told.a.shape[1]]
+    return np.linalg.norm(told.a - leading @ (leading.T @ told.a)) < 1e-6
+
+
+def eigenvalues(told):
+    leading = np.linalg.eigvalsh(told.C)[::-1] / told.n
+    return told.near(leading[: told.a.size].reshape(told.a.shape))
+
+
+def moved(told, C):
+    """What some steps from the block of the server's lead to."""
+    block = told.sent["Z"]
+    for _ in range(int(told.sent["steps"]) - 1):
+        block = np.linalg.qr(C @ block)[0]
+    return block
+
+
+def basis_near_them(told):
+    block = moved(told, told.C)
+    return np.linalg.norm(told.a - block @ (block.T @ told.a)) < 1e-6
+
+
+def image(told):
+    """Of each node by a basis of its own, whose signs are as the node has them; so of their sum the size."""
+    return told.a.shape == told.sent["Z"].shape and np.linalg.norm(told.a) <= told.sum(
+        lambda X: np.linalg.norm(X.T @ X @ moved(told, X.T @ X)) * (1 + 1e-9)
+    )
+
+
+def factor(told):
+    """R of X Z = Q R."""
+    return error_of(told.a.T @ told.a, told.block.T @ told.C @ told.block) < 1e-7
+
+
+def lifted(told):
+    """X'Q T for X block = Q R: C block R^-1 T, of C alone."""
+    block = told.sent["block"]
+    R = np.linalg.cholesky(block.T @ told.C @ block).T
+    Q = told.C @ block @ np.linalg.inv(R)
+    fits = np.linalg.lstsq(Q, told.a, rcond=None)[0]
+    return error_of(Q @ fits, told.a) < 1e-6
+
+
+def whole_number(told):
+    return bool((told.a == np.rint(told.a)).all()) and 0 <= told.a.min() <= told.a.max() <= told.n * D
+
+
+def moments_of(told):
+    """Count, sums and squares, each in a unit of its own."""
+    (X,) = told.tables
+    return told.near(np.array([len(X), *X.sum(axis=0) / CLIP, np.sum(X**2) / CLIP**2]) * CLIP**2 / np.sqrt(3))
+
+
+def a_figure(told):
+    return told.a.size == 1 and np.isfinite(told.a).all()
+
+
+def a_matrix(told):
+    return told.a.ndim == 2 and np.isfinite(told.a).all()
+
+
+HOLDS = {  # of one array of an answer, that it is what the page's words say
+    "how many rows it has": lambda told: told.near(told.n),
+    "counts of clients, or of entries of some size": whole_number,
+    "single figures, as a weight or a step": a_figure,
+    "how much of its rows lies outside a basis of the server's, as one sum of squares": residual,
+    "a mean of squares of its rows, or of what a basis leaves of them": a_figure,
+    "of each column the mean and the sum of squared deviations": by_column,
+    "the count, sums and squares of clipped rows": moments_of,
+    "C Z for any block Z of the server's": lambda told: told.near(told.C @ told.block),
+    "C Z for any block Z of the server's, about its own mean": local_product,
+    "a basis near its own leading eigenvectors": basis_near_them,
+    "C times a basis near its own leading eigenvectors": image,
+    "all of C at once": lambda told: told.near(told.C[np.triu_indices(D)]) or error_of(unpack(told.a), told.C) < 1e-7,
+    "the leading eigenvectors of C": leading_of,
+    "the leading eigenvalues of C": eigenvalues,
+    "Z'CZ for any block Z of the server's": lambda told: (
+        error_of(told.a.T @ told.a, told.block.T @ told.C @ told.block) < 1e-7
+    ),
+    "C on all directions of such a Z": lifted,
+    "a d x p matrix made of C or of its rows, step by step": a_matrix,
+}
+
+
+def honest_course(name, profile):
+    """What an honest run of an algorithm asks of its clients: stage, arrays, frame, layers."""
+    masked = profile == "masked"
+    more = {"dp": f"dp(epsilon=0.9, delta=1e-6, clip={CLIP})"} if profile == "private" else {"evaluate": True}
+    if name in registry.ALONE:
+        run = assembly.standardizing(mask=masked)
+    elif name in registry.BESIDE:
+        run = assembly.run(assembly.question("exact_per_pca(max_rounds=3)", n_components=name, mask=masked))
+    else:
+        short = {"max_rounds": 3} if hasattr(make(name), "max_rounds") else {}
+        adds_up = {"local_power": "local_power(align='none')", "per_pca": "per_pca(eta=0.1)"}
+        spec = adds_up.get(name, name) if masked else name
+        run = assembly.run(assembly.question(spec, n_components=2, mask=masked, **short, **more))
+    for message in rounds(run, Shards([LocalData(rows) for rows in (A, *BESIDE)])):
+        arrays = message.arrays_for(0)
+        stage = messages.inner_stage(arrays) or message.stage
+        if stage != messages.STAGE and (name not in registry.BESIDE or stage == name):
+            yield stage, messages.plain(arrays), message.frame, message.layers
+
+
+def seen_by_the_server(foe, name, rows):
+    """What the server sees of a node with these rows, message by message."""
+    nodes = foe.nodes([rows, *BESIDE])
+    sums = Sums(nodes, algorithm=name) if foe.profile == "masked" else None
+    for number, (stage, arrays, frame, layers) in enumerate(honest_course(name, foe.profile)):
+        parts = registry.STAGES[stage].parts(arrays, D)
+        if sums is not None:
+            shapes = {part: which.shape for part, which in parts.items()}
+            answer = sums.sum(stage, arrays, shapes, dict.fromkeys(shapes, 0.0), frame=frame)
+        else:
+            answer = nodes[0].ask(stage, arrays, frame, number=number, algorithm=name, layers=layers)
+        answer = {part: a for part, a in answer.items() if part in parts}  # of an evaluation, its metrics
+        yield arrays, frame, layers, parts, answer
+
+
+def what_is_served(foe):
+    """Line by line of the page, and algorithm by algorithm."""
+    page = foe.page()
+    common = set(page.served["any algorithm"].split("; "))
+    for name, words in page.served.items():
+        if name != "any algorithm":
+            due = set(words.split("; ")) | (common if name in registry.ALGORITHMS else set())
+            assert brought_out(foe, name) == due, name
+
+
+def brought_out(foe, name):
+    tables = (A, *BESIDE) if foe.profile == "masked" else (A,)
+    found = set()
+    with noise_known():
+        other = seen_by_the_server(foe, name, A if foe.profile == "private" else B)
+        for (sent, frame, layers, parts, answer), (*_, twin) in zip(
+            seen_by_the_server(foe, name, A), other, strict=True
+        ):
+            for part, a in answer.items():
+                a = np.asarray(a)
+                if foe.profile == "masked":
+                    np.testing.assert_allclose(a, twin[part], rtol=1e-9, atol=1e-9 * np.abs(a).max(initial=0.0))
+                else:
+                    np.testing.assert_array_equal(a, twin[part])
+                if parts[part].own and foe.profile != "masked":
+                    assert not a.any(), (name, part)
+                elif a.size and not (foe.profile == "private" and parts[part].kind.counts_rows):
+                    words = parts[part].kind.tells
+                    told = Told(tables, sent, frame, layers, answer, part, parts[part].of)
+                    assert HOLDS[words](told), (name, part, words)
+                    found.add(words)
+    return found
+
+
+WORDS = {  # of a refusal, by what the page says
+    "it compares rows, and is not named in allow": "compare no rows",
+    "its answers are no sums, and masked_only is set": "shows nothing of a node's own results",
+    "noise cannot cover it, and the rules insist on noise": "for noise|asks for noise|bounded answers",
+}
+FIRST = {  # what else may be refused before
+    "open": "allow_noise is not set",
+    "masked": "allow_noise is not set|masked_only is set",
+    "private": "for noise|bounded answers",
+}
+
+
+def what_is_not_served(foe, genuine_messages):
+    """No message of a run of it, whatever algorithm it names; with noise, without, and under masks."""
+    page = foe.page()
+    rows = [np.random.default_rng(i).standard_normal((60, 8)) for i in range(3)]
+    for name, why in page.refused.items():
+        asked = [
+            (named, stage, arrays)
+            for (algorithm, stage), kept in genuine_messages.items()
+            for arrays in kept
+            for named in {algorithm, "krylov"}
+            if name == stage or (name == named and "compares" in why)
+        ]
+        assert asked, name
+        for named, stage, arrays in asked:
+            for beside in ({}, BUDGET):
+                with pytest.raises(RefusedError, match=f"{WORDS[why]}|{FIRST[foe.profile]}") as refusal:
+                    foe.nodes(rows)[0].ask(stage, {**arrays, **beside}, algorithm=named)
+            if foe.profile == "masked":
+                refused_in_a_sum(foe, rows, stage, arrays, named, WORDS[why])
+            elif foe.profile == "open":
+                assert re.search(WORDS[why], str(refusal.value)) or beside
+
+
+def refused_in_a_sum(foe, rows, stage, arrays, named, words):
+    parts = registry.STAGES[stage].parts(arrays, 8)
+    shapes = {part: tuple(side or 0 for side in which.shape) for part, which in parts.items()}
+    with pytest.raises(RefusedError, match=words):
+        Sums(foe.nodes(rows), algorithm=named).sum(stage, arrays, shapes, dict.fromkeys(shapes, 0.0))
+
+
+def all_of_C_and_rows_up_to_a_rotation(foe):
+    """Under masks the C of all nodes; which is that of none."""
+    told, wide = foe.product(foe.nodes()), np.random.default_rng(3).standard_normal((25, 40))
+    if foe.profile == "masked":
+        assert error_of(told, sum(rows.T @ rows for rows in SHARDS)) < 1e-9
+        assert min(error_of(told, rows.T @ rows) for rows in SHARDS) > 0.5
+        return
+    assert all(error_of(one, rows.T @ rows) < 1e-9 for one, rows in zip(told, SHARDS, strict=True))
+    (C,) = foe.product(foe.nodes([wide]), np.eye(40))
+    values, vectors = np.linalg.eigh(C)
+    rows = np.sqrt(values[-25:])[:, None] * vectors[:, -25:].T
+    U, _, V = np.linalg.svd(wide @ rows.T)
+    assert error_of(U @ V @ rows, wide) < 1e-6
+
+
+def one_true_entry(foe):
+    told = foe.nodes()[0].ask("opening", {**OPENING, "peaks": True}, algorithm="krylov")["peak"]
+    assert all(entry in np.abs(column) for entry, column in zip(told, X.T, strict=True))
+
+
+def what_changes(foe):
+    node = foe.nodes()[0]
+    before = node.ask("opening", OPENING, algorithm="krylov", run="before")
+    node.X = np.vstack([X, ROW])
+    node.start()
+    after = node.ask("opening", OPENING, algorithm="krylov", run="after")
+    assert error_of(after["n"] * after["mean"] - before["n"] * before["mean"], ROW[0]) < 1e-6
+
+
+def the_app_reads_what_the_user_can_read(foe):
+    """Code of the server's in place of ours: no rule of the node-config is so much as looked at."""
+    foe.folder.mkdir(exist_ok=True)
+    np.save(path := foe.folder / "rows.npy", X)
+    path.chmod(0o600)
+    foes = ClientApp()
+
+    @foes.train()
+    def read(message, context):
+        return Message(RecordDict({"rows": ArrayRecord([np.load(context.node_config["data"])])}), reply_to=message)
+
+    own = Context(1, 7, {"data": str(path), "profile": foe.profile}, RecordDict(), {})
+    with in_a_run():
+        told = foes(Message(RecordDict(), dst_node_id=7, message_type="train"), own).content["rows"]
+    np.testing.assert_array_equal(next(iter(told.values())).numpy(), X)
+
+
+LEFT_OPEN = {
+    "All of C by enough messages": all_of_C_and_rows_up_to_a_rotation,
+    "One true entry of each column": one_true_entry,
+    "What changes: when rows come or go": what_changes,
+    "The app that comes with a run can read": the_app_reads_what_the_user_can_read,
+}
+
+
+def left_open(profile):
+    """The plays of what the page of a profile leaves open."""
+    for sentence in Foe(profile, None).page().open:
+        (play,) = [play for start, play in LEFT_OPEN.items() if sentence.startswith(start)]
+        yield profile, play
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("profile", SETS)
+def test_runs_bring_out_what_the_page_says_and_no_more(profile, tmp_path):
+    what_is_served(Foe(profile, tmp_path))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("profile", SETS)
+def test_what_is_not_served_is_refused(profile, genuine_messages, tmp_path):
+    what_is_not_served(Foe(profile, tmp_path), genuine_messages)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("profile", "play"), [claim for profile in SETS for claim in left_open(profile)])
+def test_what_is_left_open_is_open(profile, play, tmp_path):
+    """So that nobody reads more into a page than there is."""
+    play(Foe(profile, tmp_path))
+
+
+@pytest.mark.parametrize("profile", SETS)
+def test_every_sentence_of_the_page_is_played(profile, capsys):
+    """As the command prints it: each line is one of promises, of algorithms served or not, or of what is left open."""
+    keys = ["trusted-keys='/k'"] if profile == "masked" else []
+    assert main(["rules", "--profile", profile, *keys]) == 0
+    head, played = "", []
+    for line in capsys.readouterr().out.splitlines()[1:]:
+        if not line.startswith("  - "):
+            head = line or head
+        elif head.startswith("What runs of these algorithms"):
+            names, words = line[4:].split(": ", 1)
+            assert set(words.split("; ")) <= {*HOLDS}
+            played += names.split(", ")
+        elif head == "Not served":
+            names, why = line[4:].split(": ", 1)
+            assert why in WORDS
+            played += names.split(", ")
+        else:
+            claims = LEFT_OPEN if head.startswith("What these rules leave open") else CLAIMS
+            assert len([start for start in claims if re.match(start, line[4:])]) == 1, line
+    assert sorted(played) == sorted(["any algorithm", *everything()])
+
+
+def test_no_play_is_of_a_sentence_that_no_profile_prints():
+    pages = [Foe(profile, None).page().text() for profile in SETS]
+    for start in (*CLAIMS, *LEFT_OPEN):
+        assert any(re.search(f"  - {start}", page) for page in pages), start
+
+
+NO_SUMS = {"opening": {**OPENING, "peaks": True}, "standardize": {}, "names": {}}
+
+
+@pytest.mark.parametrize("stage", NO_SUMS)
+def test_no_masked_sum_is_of_entries_of_rows_or_of_nothing(stage, tmp_path):
+    """What is summed up has to be sums: the largest values of each column are entries of rows at every node."""
+    sums = Sums(Foe("masked", tmp_path).nodes(), algorithm="krylov")
+    shapes = {part: which.shape for part, which in registry.STAGES[stage].parts(NO_SUMS[stage], 6).items()}
+    with pytest.raises(RefusedError, match="must be a sum that shows nothing of a node's own results"):
+        sums.sum(stage, NO_SUMS[stage], shapes, dict.fromkeys(shapes, 0.0))

@@ -91,7 +91,7 @@ def test_sites_are_named(case, folder_to_score, capsys):
     else:
         assert sites == [str(names[0])] * 20 + [str(names[1])] * 20
         assert f"Sites are by the column {column}." in said
-        assert re.search(rf"{names[1]} +3 +SPE", said)
+        assert re.search(rf"{names[1]} +3 +sited\.csv +SPE", said)
 
 
 @pytest.mark.slow

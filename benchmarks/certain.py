@@ -66,11 +66,11 @@ def posed(n: int, r: int, far: float, kind: str, noise: float, seed: int) -> tup
     return L, L + np.where(where, S, 0.0) + noise * rng.standard_normal((n, n)), where
 
 
-def case(n: int, share: float, far: float, kind: str, noise: float, seed: int) -> Case:
+def case(n: int, share: float, far: float, kind: str, noise: float, seed: int, clients: int = CLIENTS) -> Case:
     """One problem."""
     r = round(share * n)
     L, X, where = posed(n, r, far, kind, noise, seed)
-    result = simulate("consensus_rpca", np.array_split(X, CLIENTS), n_components=r, seed=seed)
+    result = simulate("consensus_rpca", np.array_split(X, clients), n_components=r, seed=seed)
     assert isinstance(result, RobustResult)
     held = compare(L, X, ~where, result, rank=r, noise=noise)
     rel, limit = held.rel, held.limit

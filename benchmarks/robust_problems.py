@@ -173,12 +173,12 @@ def oracle(L: Array, X: Array, clean: Array, r: int) -> Array:
     return A @ B.T
 
 
-def case(kind: str, noise: float, gaps: float, seed: int) -> Case:
+def case(kind: str, noise: float, gaps: float, seed: int, clients: int = CLIENTS) -> Case:
     """One problem."""
     L, X, clean = posed(kind, noise, gaps, seed)
     missing = "mean" if gaps else "error"
     began = process_time()
-    result = simulate("consensus_rpca", np.array_split(X, CLIENTS), n_components=RANK, seed=seed, missing=missing)
+    result = simulate("consensus_rpca", np.array_split(X, clients), n_components=RANK, seed=seed, missing=missing)
     spent, began = process_time() - began, process_time()
     deque(ialm(np.nan_to_num(X)), maxlen=0)  # a gap is one more far entry to it
     pooled = process_time() - began
@@ -209,10 +209,11 @@ class Held:
 
 
 def compare(L: Array, X: Array, clean: Array, result: RobustResult, *, rank: int, noise: float) -> Held:
-    """The low-rank part of a run over CLIENTS clients beside L."""
-    found = np.vstack([result.own[i]["L"] for i in range(CLIENTS)])
-    starts = np.cumsum([0, *(len(part) for part in np.array_split(X, CLIENTS))])
-    no_rows = np.concatenate([result.own[i]["undetermined"] + starts[i] for i in range(CLIENTS)]).astype(int)
+    """The low-rank part of a run over clients of about as many rows each beside L."""
+    clients = range(len(result.own))
+    found = np.vstack([result.own[i]["L"] for i in clients])
+    starts = np.cumsum([0, *(len(part) for part in np.array_split(X, len(clients)))])
+    no_rows = np.concatenate([result.own[i]["undetermined"] + starts[i] for i in clients]).astype(int)
     no_columns = result.undetermined_columns_
     U, _, Vt = np.linalg.svd(L, full_matrices=False)
     of_rows, of_columns = determined(clean, Vt[:rank].T), determined(clean.T, U[:, :rank])

@@ -37,6 +37,19 @@ def pytest_collection(session):
         gc.enable()
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector):
+    """Every second worker collects from the end, so that each compiles half of the files, and reads what the other has.
+
+    pytest_collection_modifyitems puts all into one order again.
+    """
+    report = yield
+    number = os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")
+    if isinstance(collector, pytest.Directory | pytest.Session) and int(number) % 2:
+        report.result.reverse()
+    return report
+
+
 NETWORK = {
     "cluster",
     "superlink",
@@ -59,7 +72,7 @@ def pytest_collection_modifyitems(config, items):
     The tests of any other file are one worker's too, so that what they share is made once. pytest-xdist 3.8 tells a
     group by the end of a test's name, and no longer reaches names since pytest 9.2.
     """
-    items.sort(key=lambda item: item.get_closest_marker("xdist_group") is None)
+    items.sort(key=lambda item: (item.get_closest_marker("xdist_group") is None, item.path))
     for item in items:
         group = item.get_closest_marker("xdist_group")
         if NETWORK.intersection([*getattr(item, "fixturenames", ()), *(group.args if group else ())]):
@@ -129,16 +142,22 @@ def cluster():
         "sys.stdin.read()"
     )
     environment = {**os.environ, "RAY_max_direct_call_object_size": str(2**20)}
-    process = subprocess.Popen(
-        [sys.executable, "-W", "ignore", "-c", code],
-        env=environment,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    )
-    yield process.stdout.readline().strip()
-    process.communicate(timeout=60)
+    with tempfile.TemporaryFile("w+") as complaints:
+        process = subprocess.Popen(
+            [sys.executable, "-W", "ignore", "-c", code],
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=complaints,
+            text=True,
+        )
+        address = process.stdout.readline().strip()
+        if not address:
+            process.communicate(timeout=60)
+            complaints.seek(0)
+            pytest.fail(f"Ray's cluster has ended with {process.returncode}: {complaints.read()[-4000:]}")
+        yield address
+        process.communicate(timeout=60)
 
 
 @pytest.fixture(scope="session")

@@ -63,6 +63,7 @@ def run_page(page, monkeypatch, capsys):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", sorted(set(PAGES) - LOOKED_INTO - {PAGE}))
+@pytest.mark.usefixtures("unillustrated")
 def test_a_page_runs_from_top_to_bottom(page, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     run_page(page, monkeypatch, capsys)
@@ -89,6 +90,7 @@ def look_at_wards_and_sexes(capsys):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("unillustrated")
 def test_the_page_of_the_three_hospitals_shows_what_its_commands_print(tmp_path, monkeypatch, capsys):
     """And what it says that happens without an option."""
     monkeypatch.chdir(tmp_path)

@@ -18,12 +18,13 @@ from flower_pca.algorithms.robust.attempt import Attempt
 from flower_pca.algorithms.robust.attempts import Book, Record
 from flower_pca.algorithms.robust.proof import Verdict
 
+CLIENTS = 3  # whoever holds the rows, the answer is the same: tests/test_robust.py
 SHARES = [(0.05, 0.25), (0.15, 0.15), (0.25, 0.25)]
 
 
 def run_certain(rows: Array, k: int, seed: int = 0, missing: str = "error", **parameters: Any) -> RobustResult:
     settings: dict[str, Any] = {"seed": seed, "missing": missing}
-    result = simulate(make("consensus_rpca", **parameters), np.array_split(rows, 6), n_components=k, **settings)
+    result = simulate(make("consensus_rpca", **parameters), np.array_split(rows, CLIENTS), n_components=k, **settings)
     assert isinstance(result, RobustResult)
     return result
 
@@ -38,7 +39,7 @@ def test_what_is_called_converged_is_right_and_what_is_right_is_called_so(
     kind: str, noise: float, shares: tuple[float, float]
 ) -> None:
     share, far = shares
-    case = certain.case(60, share, far, kind, noise, seed=5)
+    case = certain.case(60, share, far, kind, noise, seed=5, clients=CLIENTS)
     assert case.right == case.converged, case
     # Where every fourth entry is far, columns are found anew within an attempt.
     assert case.attempts > 1 or case.messages <= 1.1 * (135 if far < 0.25 else 450)
@@ -69,7 +70,7 @@ def test_dense_noise_is_estimated(noise: float) -> None:
 @pytest.mark.slow
 def test_noise_that_is_given_is_kept() -> None:
     L, X, _ = certain.posed(80, 4, 0.1, "+-80", 0.05, 3)
-    result = simulate("consensus_rpca(noise=0.05)", np.array_split(X, 6), n_components=4)
+    result = simulate("consensus_rpca(noise=0.05)", np.array_split(X, CLIENTS), n_components=4)
     assert isinstance(result, RobustResult)
     assert (result.noise_, result.threshold_) == (0.05, 0.1)
     assert rel(result, L) <= 0.02
@@ -115,20 +116,20 @@ def test_attempts_that_agree_are_believed_where_little_is_left(error: float, con
 @pytest.mark.slow
 def test_blocks_of_one_value_that_are_taken_for_low_rank_are_not_called_converged() -> None:
     """What they leave looks like noise as large as an entry, which everything is within."""
-    case = problems.case("blocks", 0.0, 0.0, 51)
+    case = problems.case("blocks", 0.0, 0.0, 51, CLIENTS)
     assert case.rel > 1.0
     assert not case.converged, case
 
 
 @pytest.mark.slow
 def test_components_so_many_that_they_fit_far_entries_too_are_not_called_converged() -> None:
-    case = certain.case(80, 0.25, 0.2, "+-8", 1e-3, seed=81124)
+    case = certain.case(80, 0.25, 0.2, "+-8", 1e-3, seed=81124, clients=CLIENTS)
     assert case.right or not case.converged
     rng = np.random.default_rng(410)
     L = rng.standard_normal((400, 5)) @ rng.standard_normal((5, 10))
     where = rng.random(L.shape) < 0.05
     X = L + np.where(where, 80.0 * rng.choice([-1, 1], L.shape), 0.0) + 0.4 * rng.standard_normal(L.shape)
-    result = simulate("consensus_rpca", np.array_split(X, problems.CLIENTS), n_components=5)
+    result = simulate("consensus_rpca", np.array_split(X, CLIENTS), n_components=5)
     held = problems.compare(L, X, ~where, result, rank=5, noise=0.4)
     assert held.rel <= held.limit or result.status.outcome is not Outcome.CONVERGED
 
@@ -139,7 +140,7 @@ def test_beside_much_noise_as_many_components_converge_where_two_attempts_agree(
     L = rng.standard_normal((80, 20)) @ rng.standard_normal((20, 80))
     where = rng.random(L.shape) < 0.05
     X = L + np.where(where, 80.0 * rng.choice([-1, 1], L.shape), 0.0) + 0.6 * rng.standard_normal(L.shape)
-    result = simulate("consensus_rpca", np.array_split(X, problems.CLIENTS), n_components=20)
+    result = simulate("consensus_rpca", np.array_split(X, CLIENTS), n_components=20)
     held = problems.compare(L, X, ~where, result, rank=20, noise=0.6)
     assert held.rel <= held.limit
     assert result.status.outcome is Outcome.CONVERGED, result.status
@@ -161,7 +162,7 @@ def test_a_column_and_a_row_that_nothing_determines_are_named() -> None:
     )
     np.testing.assert_array_equal(result.undetermined_columns_, [11])
     for name in ("undetermined", "bad_rows"):
-        assert [list(result.own[i][name]) for i in range(6)] == [[], [], [], [17], [], []]
+        assert [list(result.own[i][name]) for i in range(CLIENTS)] == [[], [37], []]
     others = np.ix_(np.delete(np.arange(120), 77), np.delete(np.arange(80), 11))
     assert np.linalg.norm((own(result, "L") - L)[others]) <= 1e-5 * np.linalg.norm(L)
 
@@ -170,12 +171,12 @@ def test_a_column_and_a_row_that_nothing_determines_are_named() -> None:
 def test_rows_that_are_bad_as_a_whole_hurt_nobody_else() -> None:
     noise = 0.05
     L, X, clean = problems.posed("bad rows", noise, 0.0, seed=3)
-    result = simulate("consensus_rpca", np.array_split(X, 8), n_components=problems.RANK)
+    result = simulate("consensus_rpca", np.array_split(X, CLIENTS), n_components=problems.RANK)
     good, bad = clean.all(axis=1), np.flatnonzero(~clean.all(axis=1))
     assert result.status.ok, result.status
     assert f"too few entries are clean of {len(bad)} rows ({len(bad)} bad as a whole)" in result.status.words
-    starts = np.cumsum([0, *(len(part) for part in np.array_split(X, 8))])
-    np.testing.assert_array_equal(np.concatenate([result.own[i]["bad_rows"] + starts[i] for i in range(8)]), bad)
+    starts = np.cumsum([0, *(len(part) for part in np.array_split(X, CLIENTS))])
+    np.testing.assert_array_equal(np.concatenate([result.own[i]["bad_rows"] + starts[i] for i in range(CLIENTS)]), bad)
     assert np.linalg.norm((own(result, "L") - L)[good]) <= 0.02 * np.linalg.norm(L[good])
     variances = np.linalg.svd(L[good], compute_uv=False)[: problems.RANK] ** 2 / good.sum()
     np.testing.assert_allclose(result.explained_variance_, variances, rtol=0.03)
@@ -286,7 +287,7 @@ def test_residuals_that_are_correlated_are_no_missing_component(k: int) -> None:
 
 @pytest.mark.slow
 def test_columns_that_far_entries_have_taken_in_are_found_anew() -> None:
-    case = problems.case("half columns", 0.001, 0.0, 22)
+    case = problems.case("half columns", 0.001, 0.0, 22, CLIENTS)
     assert case.right, case
     assert case.converged, case
     assert case.attempts == 1

@@ -188,7 +188,7 @@ MALFORMED = {
         "masked",
         {"mask.step": 2, "mask.stage": BYTES},
         {},
-        "must be a sum that shows nothing of a node's own results. Got \ufffd",
+        "Got '\ufffd",
     ),
     "two clips": ("ssi", {**NOISED, "dp.clip": [1.0, 1.0]}, FLOOR, "must be one number each. Got several in clip."),
     "a clip in words": ("ssi", {**NOISED, "dp.clip": "x"}, FLOOR, "dp.clip of a message must be"),

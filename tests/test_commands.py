@@ -193,6 +193,7 @@ def test_our_own_commands_are_understood():
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("unillustrated")
+@pytest.mark.usefixtures("unillustrated")
 def test_our_own_commands_do_what_the_page_says(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     page, names = "docs/command-line.md", {}

@@ -588,7 +588,7 @@ def test_a_node_whose_process_dies_at_every_message_is_asked_twice(code, words):
     """Flower answers in its place, late: each such answer has cost the whole timeout."""
     grid = grid_of(SHARDS)
     node = at(grid, range(1, 999), flower_error("the reason", code))
-    result = strategy("faps", round_timeout=0.5).fit(grid)
+    result = strategy("ssi", round_timeout=0.5).fit(grid)
     assert failed(result, node) == [words, words]
     assert is_pca_of(result, OTHERS) or is_pca_of(result, SHARDS)
 

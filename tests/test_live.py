@@ -162,6 +162,7 @@ def test_what_is_no_page_is_refused_in_one_sentence(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("unillustrated")
 def test_the_command_draws_it_and_closes_it(tmp_path, capsys, path):
     np.save(tmp_path / "rows.npy", np.vstack(streaming_clients(1)[0]))
     words = ["track", tmp_path / "rows.npy", "--batch", 12, "--rank", R, "--out", tmp_path / "out", "--live"]

@@ -118,7 +118,8 @@ FEW = {
     "dcf_pca": {"max_rounds": 15},
     "per_pca": {"local_components": 1, "max_rounds": 30, "eta": 0.002},
     "exact_per_pca": {"local_components": 1, "max_rounds": 60},
-    "triple_pca": {"local_components": 1, "max_rounds": 60},
+    "triple_pca": {"local_components": 1, "max_rounds": 12},
+    "faps": {"tol": 1e-5, "inner_steps": 3},
     "sparse_pca": {"cardinality": 3},
     "dr_svd": {"rank": 6},
     "local_power": {"align": "none"},
@@ -131,7 +132,7 @@ def precise_enough(name: str, options: tuple[str, ...]) -> Any:
     if "levels" in options and "rank" in own:
         own["rank"] = 7
     if issubclass(registry.ALGORITHMS[name], Iterative):
-        own["tol"] = 1e-3 if {"float16", "auto bits"} & set(options) else 1e-6
+        own["tol"] = 1e-3 if {"float16", "auto bits"} & set(options) else own.get("tol", 1e-6)
         if "dp" in options:
             own["max_rounds"] = 12
     return make(name, **own)

@@ -35,7 +35,7 @@ def small(**settings: Any) -> RobustResult:
 def test_exact_recovery_within_the_rounds_it_should_take(gamma: float, rounds: int, seed: int) -> None:
     L, S = pose(250, 12, 0.05, seed)
     algorithm = make("consensus_rpca", gamma=gamma, max_rounds=rounds)
-    result = simulate(algorithm, np.array_split(L + S, 10), n_components=12, seed=seed)
+    result = simulate(algorithm, np.array_split(L + S, 2), n_components=12, seed=seed)
     assert rel(result, L) < 1e-6
     assert result.rounds <= rounds
 
@@ -44,7 +44,7 @@ def test_exact_recovery_within_the_rounds_it_should_take(gamma: float, rounds: i
 def test_the_corners_of_what_can_be_recovered(r: float, s: float) -> None:
     n = 250
     L, S = pose(n, round(n * r), s, seed=11)
-    result = simulate("consensus_rpca(max_rounds=150)", np.array_split(L + S, 10), n_components=round(n * r), seed=1)
+    result = simulate("consensus_rpca(max_rounds=150)", np.array_split(L + S, 2), n_components=round(n * r), seed=1)
     assert rel(result, L) <= 1e-5
     assert result.status.ok, result.status
     assert abs(result.outlier_share_ - s) <= 1e-4  # the failure test's measure is the true share of far entries
@@ -54,7 +54,7 @@ def test_the_corners_of_what_can_be_recovered(r: float, s: float) -> None:
 def test_the_rank_is_found_where_it_is_only_bounded(noise: float, times: float) -> None:
     L, S = pose(100, 5, 0.05, seed=2)
     X = L + S + noise * np.random.default_rng(3).standard_normal(L.shape)
-    result = simulate("consensus_rpca", np.array_split(X, 10), n_components=round(times * 5), seed=5)
+    result = simulate("consensus_rpca", np.array_split(X, 2), n_components=round(times * 5), seed=5)
     assert result.status.ok, result.status
     assert isinstance(result, RobustResult)
     assert result.rank_ == result.n_components_ == 5
@@ -68,7 +68,7 @@ def test_too_few_components_are_told_and_how_many_there_are() -> None:
     """Beside dense noise, too."""
     L, S = pose(100, 5, 0.05, seed=2)
     X = L + S + 0.05 * np.random.default_rng(3).standard_normal(L.shape)
-    result = simulate("consensus_rpca", np.array_split(X, 10), n_components=4, seed=5)
+    result = simulate("consensus_rpca", np.array_split(X, 2), n_components=4, seed=5)
     assert result.status.outcome is Outcome.STALLED
     assert result.status.words == "a low-rank part of rank 5 was found: ask for n_components=5"
     assert isinstance(result, RobustResult)
@@ -80,7 +80,7 @@ def test_the_result_does_not_depend_on_who_holds_the_rows() -> None:
     L, S = pose(200, 8, 0.08, seed=3, d=90)
     runs = [
         simulate("consensus_rpca(sigma=2.0, gamma=0.7)", np.array_split(L + S, clients), n_components=8, seed=6)
-        for clients in (1, 5, 50)
+        for clients in (1, 20)
     ]
     uneven = np.split(L + S, [1, 4, 120])
     runs.append(simulate("consensus_rpca(sigma=2.0, gamma=0.7)", uneven, n_components=8, seed=6))
@@ -92,13 +92,13 @@ def test_the_result_does_not_depend_on_who_holds_the_rows() -> None:
 
 def test_components_are_those_of_the_low_rank_part() -> None:
     L, _ = SMALL
-    result = simulate("consensus_rpca", np.split(ROWS, CUTS), n_components=5, evaluate=True)
+    result = simulate("consensus_rpca", np.array_split(ROWS, 2), n_components=5, evaluate=True)
     _, s, Vt = np.linalg.svd(L, full_matrices=False)
     assert isinstance(result, RobustResult)
     assert result.angle_to(Vt[:5]) <= 1e-6
     np.testing.assert_allclose(result.singular_values_, s[:5], rtol=1e-6)
     np.testing.assert_allclose(result.explained_variance_ratio_.sum(), 1.0, rtol=1e-12)
-    fewer = simulate("consensus_rpca(oversample=3)", np.split(ROWS, CUTS), n_components=2)
+    fewer = simulate("consensus_rpca(oversample=3)", np.array_split(ROWS, 2), n_components=2)
     assert fewer.angle_to(Vt[:2]) <= 1e-6
     assert rel(fewer, L) <= 1e-6  # what clients keep is of all five
 
@@ -224,7 +224,7 @@ def test_the_ridge_at_which_everything_collapses_is_the_norm_of_the_clipped_rows
     clipped = np.where(np.abs(ROWS) > 10.0 * lam, 0.0, np.clip(ROWS, -lam, lam))
     rho = ratio * np.linalg.norm(clipped, 2)
     algorithm = make("consensus_rpca", sigma=lam, gamma=0.999, ridge=rho / (lam * np.sqrt(120)), max_rounds=400)
-    result = simulate(algorithm, np.split(ROWS, CUTS), n_components=5)
+    result = simulate(algorithm, np.array_split(ROWS, 2), n_components=5)
     assert (result.singular_values_[0] < 1e-3) == collapses
     assert ("has collapsed to zero" in result.status.words) == collapses
     assert not (collapses and result.status.ok)
@@ -232,7 +232,7 @@ def test_the_ridge_at_which_everything_collapses_is_the_norm_of_the_clipped_rows
 
 def test_new_rows_are_seen_through_far_entries() -> None:
     L, S = pose(150, 5, 0.05, seed=4, d=80)  # the factors of the first five columns differ: all rows anew
-    result = simulate("consensus_rpca", np.array_split((L + S)[:120], 4), n_components=5)
+    result = simulate("consensus_rpca", np.array_split((L + S)[:120], 2), n_components=5)
     new = (L + S)[120:]
     np.testing.assert_allclose(result.low_rank_part(new), L[120:], atol=1e-4)
     np.testing.assert_allclose(result.sparse_part(new), S[120:], atol=1e-4)
@@ -257,7 +257,7 @@ def test_own_parts_add_up_to_the_rows_in_their_own_units(center: bool, scale: st
 def test_dense_noise_is_left_in_neither_part() -> None:
     L, S = SMALL
     noise = 0.05 * np.random.default_rng(8).standard_normal(L.shape)
-    result = simulate("consensus_rpca(noise=0.05, tol=1e-4)", np.split(ROWS + noise, CUTS), n_components=5)
+    result = simulate("consensus_rpca(noise=0.05, tol=1e-4)", np.array_split(ROWS + noise, 2), n_components=5)
     oracle = np.linalg.svd(L + noise, full_matrices=False)
     best = np.linalg.norm((oracle[0][:, :5] * oracle[1][:5]) @ oracle[2][:5] - L)
     assert np.linalg.norm(own(result, "L") - L) <= 2.0 * best
@@ -319,7 +319,7 @@ def run_with_constant(name: str) -> tuple[PCAResult, np.ndarray]:
     """Rows with a column that is the same everywhere, which adds to the rank; and their low-rank part."""
     L, S = (A.copy() for A in SMALL)
     L[:, 7], S[:, 7] = 5.0, 0.0
-    return simulate(name, np.split(L + S, CUTS), n_components=6), L
+    return simulate(name, np.array_split(L + S, 2), n_components=6), L
 
 
 @pytest.mark.parametrize("name", ["consensus_rpca", "dcf_pca"])
@@ -328,11 +328,11 @@ def test_awkward_rows_end_in_a_finite_answer_or_in_words(name: str) -> None:
     with pytest.raises(DataError, match=r"The median of \|x\| must be above 0\. Got 0, .* Give sigma"):
         simulate(name, [scipy.sparse.csr_array(np.diag(np.arange(1.0, 9.0)))], n_components=2)
     many = L + pose(120, 1, 0.7, seed=9, d=80)[1]
-    lost = simulate(name, np.split(many, CUTS), n_components=5)
+    lost = simulate(name, np.array_split(many, 2), n_components=5)
     assert finite(lost)
     assert not lost.status.ok
     assert finite(run_with_constant(name)[0])
-    wrecked = simulate(make(name, ridge=40.0), np.split(ROWS, CUTS), n_components=5)
+    wrecked = simulate(make(name, ridge=40.0), np.array_split(ROWS, 2), n_components=5)
     assert finite(wrecked)
     assert wrecked.status.outcome is Outcome.STALLED
     assert "Lower the ridge" in wrecked.status.words
@@ -341,7 +341,7 @@ def test_awkward_rows_end_in_a_finite_answer_or_in_words(name: str) -> None:
 def test_too_many_far_entries_are_told() -> None:
     L, _ = SMALL
     many = L + pose(120, 1, 0.6, seed=9, d=80)[1]
-    result = simulate("consensus_rpca", np.split(many, CUTS), n_components=5)
+    result = simulate("consensus_rpca", np.array_split(many, 2), n_components=5)
     assert result.status.outcome is Outcome.STALLED
     assert "no low-rank part of rank up to 5 predicts hidden entries (they are off by 0." in result.status.words
     assert "more noise than 0.4 of an entry, too many outliers, or too few entries" in result.status.words

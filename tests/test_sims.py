@@ -244,8 +244,8 @@ def test_local_power_on_abalone_is_near_the_paper(tmp_path, papers_data):
 
 
 def small_faps(monkeypatch):
-    monkeypatch.setattr(faps, "TABLE1", faps.Size(d=40, n=1440, k=4, xi=1.08, clients=8))
-    monkeypatch.setattr(faps, "TABLE4", faps.Size(d=40, n=1440, k=4, xi=1.08, clients=8))
+    monkeypatch.setattr(faps, "TABLE1", faps.Size(d=40, n=1440, k=4, xi=1.08, clients=3))
+    monkeypatch.setattr(faps, "TABLE4", faps.Size(d=40, n=1440, k=4, xi=1.08, clients=3))
     monkeypatch.setattr(faps, "FIG4", faps.Size(d=40, n=800, k=4, clients=4))
     monkeypatch.setattr(faps, "CUTS", dict.fromkeys(faps.CUTS, 1))
     monkeypatch.setattr(faps, "STARTS", 1)
@@ -257,7 +257,7 @@ def test_faps_lies_between_krylov_and_ssi(tmp_path, capsys, monkeypatch):
     np.savez(tmp_path / "faces.npz", X=255.0 * pictures / pictures.max())
     source = str(tmp_path / "faces.npz")
     faps.main(["--out", str(tmp_path), "--data", source, "--data-dir", str(tmp_path), "--only", "table1,table3,table4"])
-    assert "d=40, n=1440, k=4, xi=1.08, 8 clients" in capsys.readouterr().out
+    assert "d=40, n=1440, k=4, xi=1.08, 3 clients" in capsys.readouterr().out
     rows = {row["algorithm"]: row for row in table(tmp_path / "faps_table1.csv")}
     assert (rows["FAPS"]["messages, paper"], rows["FAPS"]["error, paper"]) == ("42", "8.04e-08")
     messages = {name: int(row["messages"]) for name, row in rows.items()}

@@ -427,6 +427,12 @@ def pack(value: Any, arrays: dict[str, Array], name: str) -> Any:
     return value
 
 
+@functools.cache
+def _types_of(kind: type) -> dict[str, Any]:
+    """The types of a class's fields, which are found anew from their text at every call."""
+    return typing.get_type_hints(kind)
+
+
 def unpack(kind: Any, value: Any, arrays: dict[str, Array]) -> Any:
     """The value of this type that `pack` took apart."""
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
@@ -438,7 +444,7 @@ def unpack(kind: Any, value: Any, arrays: dict[str, Array]) -> Any:
             return value
         return unpack(kinds[0], value, arrays)
     if is_dataclass(kind) and isinstance(kind, type):
-        hints = typing.get_type_hints(kind)
+        hints = _types_of(kind)
         names = (f.name for f in fields(kind) if APART not in f.metadata)
         return kind(**{field: unpack(hints[field], value[field], arrays) for field in names})
     if np.ndarray in (kind, origin):

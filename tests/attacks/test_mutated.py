@@ -266,7 +266,8 @@ def test_so_is_an_array_of_a_masked_sum(genuine_messages):
         of_protocol = case < len(asked)
         for name in [name for name in arrays if of_protocol or not name.startswith(messages.PREFIX)]:
             less = {other: a for other, a in arrays.items() if other != name}
-            for i, other in enumerate((less, *({**arrays, name: a} for a in others_of(arrays[name])))):
+            others = [less, *({**arrays, name: a} for a in others_of(arrays[name]))]
+            for i, other in enumerate(others if of_protocol else others[case % 3 :: 3]):  # whole without masks: above
                 node.context.state.clear()
                 node.context.state.update(states[phase])
                 try:

@@ -22,12 +22,12 @@ def gappy(parts, seed=0, share=0.2):
     return [*holes, parts[-1]]
 
 
-def gone(*clients, at, back=None):
-    """Of five clients, some that cannot be reached from one message on, until another."""
+def gone(*clients, at, back=None, of=5):
+    """Of so many clients, some that cannot be reached from one message on, until another."""
 
     def present(number):
         away = number >= at and (back is None or number < back)
-        return [i for i in range(5) if not (away and i in clients)]
+        return [i for i in range(of) if not (away and i in clients)]
 
     return present
 

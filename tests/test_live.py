@@ -40,7 +40,7 @@ def hurried(live, pages, path):
 
 def test_it_is_its_owners(path):
     """As reports are, which have the same parts."""
-    with Live(path):
+    with Live(path, title="Rows"):
         assert path.stat().st_mode & 0o777 == 0o600
 
 

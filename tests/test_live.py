@@ -38,6 +38,12 @@ def hurried(live, pages, path):
     return after
 
 
+def test_it_is_its_owners(path):
+    """As reports are, which have the same parts."""
+    with Live(path, title="Rows"):
+        assert path.stat().st_mode & 0o777 == 0o600
+
+
 @pytest.mark.slow
 def test_it_is_there_from_the_beginning_and_says_at_last_that_the_run_has_ended(path):
     pages = []

@@ -53,6 +53,17 @@ def test_the_rows_beyond_a_limit_are_listed_with_the_columns_that_are_why(folder
     assert "from the quantile of the 350 rows of all clients" in said
 
 
+def test_whose_row_it_is_stands_there_as_in_its_file(folder_to_score, capsys):
+    lines = (folder_to_score / "today.csv").read_text().splitlines()
+    lines = [f"patient_id,{lines[0]}", *(f"{5000 + 7 * i},{line}" for i, line in enumerate(lines[1:]))]
+    (folder_to_score / "today.csv").write_text("\n".join(lines))
+    _, said, _ = score(capsys, folder_to_score)
+    (line,) = [line for line in said.splitlines() if " SPE " in line and " 7 " in line]
+    assert line.split()[:4] == ["today", "7", "5049", "today.csv"]
+    _, said, _ = score(capsys, folder_to_score, "today.csv", "--json")
+    assert ("5049", "today.csv") in [(found["id"], found["file"]) for found in json.loads(said)["anomalies"]]
+
+
 def with_sites(place, name, sites):
     lines = (place / "today.csv").read_text().splitlines()
     path = place / "sited.csv"
@@ -80,7 +91,7 @@ def test_sites_are_named(case, folder_to_score, capsys):
     else:
         assert sites == [str(names[0])] * 20 + [str(names[1])] * 20
         assert f"Sites are by the column {column}." in said
-        assert re.search(rf"{names[1]} +3 +SPE", said)
+        assert re.search(rf"{names[1]} +3 +sited\.csv +SPE", said)
 
 
 @pytest.mark.slow

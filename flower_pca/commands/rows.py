@@ -157,20 +157,21 @@ def run_score(given: argparse.Namespace) -> int:
     sites, column = sites_of(given, result)
     scored = {site: monitor.score(X) for site, X in sites.items()}
     found = monitor.anomalies(sites, limits, top=given.top)
+    places = {site: _places(X, len(scored[site].t2)) for site, X in sites.items()}
     rows = sum(len(s.t2) for s in scored.values())
     beyond = sum(int(s.beyond(limits).sum()) for s in scored.values())
     if out is not None:
-        _write(out, sites, scored, limits, found)
+        _write(out, places, scored, found)
     if picture is not None:
         from flower_pca.plots import clients
 
         clients.spe_against_t2(scored, limits, picture)
         picture.chmod(0o600)  # it shows each row
     if given.json:
-        plain = [asdict(anomaly) for anomaly in found]
+        plain = [{**asdict(a), **dict(zip(_PLACE, places[a.site][a.row], strict=True))} for a in found]
         common.print_json({"rows": rows, "beyond": beyond, "limits": asdict(limits), "anomalies": plain})
     else:
-        _print(found, limits, rows, beyond)
+        _print(found, places, limits, rows, beyond)
         sys.stdout.write(f"Sites are by the column {column}.\n" if column else "")
         wrote = [str(file) for file in (out, picture) if file is not None]
         sys.stdout.write(f"Wrote {' and '.join(wrote)}\n" if wrote else "")
@@ -242,22 +243,23 @@ def _file(path: Path | None, endings: Sequence[str]) -> Path | None:
     return place
 
 
-def _write(
-    path: Path, sites: Mapping[Any, Any], scored: Mapping[Any, RowScores], limits: Limits, found: Sequence[Anomaly]
-) -> None:
+_PLACE: Final = ("id", "file")
+_Places = Mapping[Any, Sequence[tuple[str, str]]]  # of the rows of each site
+
+
+def _write(path: Path, places: _Places, scored: Mapping[Any, RowScores], found: Sequence[Anomaly]) -> None:
     """One line for each row, with its file, and whose it is; of those beyond a limit, which it is and why."""
     why: dict[tuple[Any, int], list[Anomaly]] = {}
     for anomaly in found:
         why.setdefault((anomaly.site, anomaly.row), []).append(anomaly)
     lines: list[list[str]] = []
     for site, scores in scored.items():
-        places = _places(sites[site], len(scores.t2))
         for row, (t2, spe) in enumerate(zip(scores.t2, scores.spe, strict=True)):
             here = why.get((site, row), [])
             beyond = " ".join(anomaly.statistic for anomaly in here)
             because = "; ".join(f"{anomaly.statistic}: {anomaly.because}" for anomaly in here)
-            lines.append([str(site), str(row), repr(float(t2)), repr(float(spe)), beyond, because, *places[row]])
-    output.write_table(path, ["site", "row", "T2", "SPE", "beyond", "because", "id", "file"], lines)
+            lines.append([str(site), str(row), repr(float(t2)), repr(float(spe)), beyond, because, *places[site][row]])
+    output.write_table(path, ["site", "row", "T2", "SPE", "beyond", "because", *_PLACE], lines)
 
 
 def _places(rows: Any, n: int) -> list[tuple[str, str]]:
@@ -269,13 +271,19 @@ def _places(rows: Any, n: int) -> list[tuple[str, str]]:
     return [*zip(map(str, ids or [""] * n), files, strict=True)]
 
 
-def _print(found: Sequence[Anomaly], limits: Limits, rows: int, beyond: int) -> None:
+def _print(found: Sequence[Anomaly], places: _Places, limits: Limits, rows: int, beyond: int) -> None:
     """The rows furthest beyond a limit, and how many there are."""
     order = sorted(found, key=lambda anomaly: -anomaly.value / anomaly.limit)[:_SHOWN]
     if order:
-        head = ["site", "row", "statistic", "value", "limit", "largest contributions"]
-        cells = [[f"{a.site}", f"{a.row}", a.statistic, f"{a.value:.4g}", f"{a.limit:.4g}", a.because] for a in order]
-        common.table(head, cells, text=(0, 2, 5))
+        whose = {name: [places[a.site][a.row][i] for a in order] for i, name in enumerate(_PLACE)}
+        known = {name: texts for name, texts in whose.items() if any(texts)}
+        head = ["site", "row", *known, "statistic", "value", "limit", "largest contributions"]
+        cells = [
+            [f"{a.site}", f"{a.row}", *of_row, a.statistic, f"{a.value:.4g}", f"{a.limit:.4g}", a.because]
+            for a, *of_row in zip(order, *known.values(), strict=True)
+        ]
+        texts = (0, *range(2, len(known) + 3), len(head) - 1)
+        common.table(head, cells, text=texts)
     if len(found) > len(order):
         sys.stdout.write(f"and {len(found) - len(order):,} more; -o FILE.csv has all\n")
     ordinary = f"of ordinary rows, {1.0 - limits.level:.3g} are beyond that of T2, and as many beyond that of SPE"

@@ -53,6 +53,9 @@ _CELSIUS: Final = 60.0  # degrees at most of what is measured in either scale
 # of the spread: how far a median may lie from that of the other sites in another unit
 _APART: Final = 0.25
 _TENTH: Final = 1.2816  # deviations from the mean to nine tenths of normal values
+# what chance adds to both, times the root of n: a deviation of the median, and of the spread, of normal values
+_APART_BY_CHANCE: Final = 0.49
+_WIDER_BY_CHANCE: Final = 0.89
 _WIDER: Final = 1.6  # how far a spread may differ from theirs
 # between nine tenths of the smaller and a tenth of the larger: no other people, whatever the unit is
 _FAR: Final = 10.0
@@ -480,10 +483,11 @@ def _units(sites: Sequence[Site], columns: Sequence[str]) -> Iterator[str]:
         return
     levels = np.stack([site.levels for site in measured])
     several = np.stack([site.different > _LEAST for site in measured])
-    yield from _odd_units([site.who for site in measured], levels, several, columns, middle="median")
+    seen = np.stack([site.seen for site in measured])
+    yield from _odd_units([site.who for site in measured], levels, seen * several, columns, middle="median")
 
 
-def of_moments(sites: Sequence[str], means: Array, deviations: Array, columns: Sequence[str]) -> list[str]:
+def of_moments(sites: Sequence[str], rows: Array, means: Array, deviations: Array, columns: Sequence[str]) -> list[str]:
     """Columns that lie at one site where those of the others would lie in another unit, by means and deviations alone.
 
     For who does not see the rows: a tenth and nine tenths are taken to lie as those of normal values do.
@@ -495,21 +499,24 @@ def of_moments(sites: Sequence[str], means: Array, deviations: Array, columns: S
     levels = means[:, None] + np.array([-_TENTH, 0.0, _TENTH])[:, None] * deviations[:, None]
     with warnings.catch_warnings():  # where no other site has values there is no median of theirs
         warnings.simplefilter("ignore", RuntimeWarning)
-        return _shorten(list(_odd_units(sites, levels, deviations > 0.0, columns, middle="mean")))
+        seen = rows[:, None] * (deviations > 0.0)
+        return _shorten(list(_odd_units(sites, levels, seen, columns, middle="mean")))
 
 
 def _odd_units(
-    sites: Sequence[str], levels: Array, several: Array, columns: Sequence[str], *, middle: str
+    sites: Sequence[str], levels: Array, seen: Array, columns: Sequence[str], *, middle: str
 ) -> Iterator[str]:
-    """Of the levels of all sites (sites x 3 x d), those of one in another unit, where there are `several` values."""
-    alone = _alone(levels) & several
+    """Of the levels of all sites (sites x 3 x d), of one in another unit; `seen`: of how many values, 0 for few."""
+    alone = _alone(levels) & (seen > 0)
+    # of the one and of all others, relative to the root of one value's
+    error = np.sqrt(1.0 / np.maximum(seen, 1) + 1.0 / np.maximum(seen.sum(axis=0) - seen, 1))
     others, looked = "the other sites", np.flatnonzero(alone.any(axis=1)).tolist()
     if len(sites) == 2:  # either may be the odd one: one sentence is enough
         others, looked = sites[1], [i for i in looked if i == 0]
     for i in looked:
         usual = _of_others(levels, i)
         columns_alone = np.flatnonzero(alone[i] & (usual[2] > usual[0])).tolist()
-        units = {j: _unit(levels[i, :, j], usual[:, j]) for j in columns_alone}
+        units = {j: _unit(levels[i, :, j], usual[:, j], error[i, j]) for j in columns_alone}
         odd = {j: words for j, words in units.items() if words}
         if len(odd) > max(2, len(columns) // 4) and len(set(odd.values())) > 1:
             continue  # other people, who differ in most of what is measured
@@ -538,9 +545,13 @@ def _of_others(levels: Array, i: int) -> Array:
     return np.asarray(np.nanmedian(levels, axis=0))
 
 
-def _unit(here: Array, usual: Array) -> str:
-    """Which unit makes the one of the other, in words; "" for none."""
-    best, words = _APART, ""
+def _unit(here: Array, usual: Array, error: float) -> str:
+    """Which unit makes the one of the other, in words; "" for none.
+
+    Both are of few values, whose median and spread are off by chance: by `error`, relative to the spread of one.
+    """
+    best, words = _APART + _APART_BY_CHANCE * error, ""
+    wider = _WIDER * np.exp(_WIDER_BY_CHANCE * error)
     for factor, shift, what in _UNITS:
         for to, since in ((here, usual), (usual, here)):
             as_to = since * factor + shift
@@ -550,7 +561,7 @@ def _unit(here: Array, usual: Array) -> str:
                 likely = abs(since[1]) < _CELSIUS
             else:
                 likely = min(here[0], usual[0]) > 0.0
-            if likely and off < best and 1.0 / _WIDER < wide < _WIDER:
+            if likely and off < best and 1.0 / wider < wide < wider:
                 best, words = off, what
     low, high = sorted((here, usual), key=lambda levels: float(levels[1]))
     if not words and low[0] > 0.0 and high[0] > _FAR * low[2]:

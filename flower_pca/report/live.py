@@ -106,7 +106,7 @@ class Live:
             *([] if self._newest is None else _parts(self._newest, self._alarms)),
             f"<footer>flower_pca {__version__}</footer>\n",
         ]
-        with files.replacing(self._path) as file:
+        with files.replacing(self._path, private=True) as file:
             file.write(html.page(self._title, parts, reloads=reloads))
 
 

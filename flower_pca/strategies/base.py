@@ -303,8 +303,8 @@ def _other_units(model: Model, names: Mapping[int, str]) -> list[str]:
     enough = model.left[SITE_ROWS] >= _FEWEST_ROWS
     sites = [labels.client_name(names, int(key)) for key in model.left[SITE_KEYS][enough]]
     columns = model.feature_names or [f"column {j}" for j in range(model.d)]
-    means, deviations = (model.left[name][enough] for name in (SITE_MEANS, SITE_DEVIATIONS))
-    return faults.of_moments(sites, means, deviations, columns)
+    rows, means, deviations = (model.left[name][enough] for name in (SITE_ROWS, SITE_MEANS, SITE_DEVIATIONS))
+    return faults.of_moments(sites, rows, means, deviations, columns)
 
 
 def _in_order(run: Driven) -> bool:

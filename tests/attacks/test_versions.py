@@ -8,6 +8,7 @@ import stat
 from collections import Counter
 
 import numpy as np
+import pandas as pd
 import pytest
 from cases import every
 from dishonest import Node, RefusedError, Sums, error_of, request, signed
@@ -19,6 +20,7 @@ from flower_pca.base.files import read
 from flower_pca.clients import PCAClient, Rules, client_app
 from flower_pca.clients.books.versions import difference
 from flower_pca.names.sites import SiteRows
+from flower_pca.rows.frame import Frame
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -300,3 +302,34 @@ def test_rules_of_versions_that_do_not_make_sense_are_refused():
         client_app(lambda context: X, min_change=20, split_columns="any")
     with pytest.raises(ConfigError, match="pending must be one of"):
         Rules(min_change=20, pending="wait")
+
+
+def table_of_wards(more):
+    """19 patients of burns, whose level is too rare to be told, and so many more."""
+    rng = np.random.default_rng(5)
+    wards = ["eye"] * 50 + ["icu"] * 51 + ["burns"] * 19
+    rows = {name: rng.standard_normal(120) for name in ("age", "weight")}
+    more_rows = {name: np.append(column, np.full(more, 50.0)) for name, column in rows.items()}
+    return pd.DataFrame({**more_rows, "ward": wards + ["burns"] * more})
+
+
+@pytest.mark.parametrize("change", ["comes", "moves"])
+def test_a_level_that_one_patient_makes_known_releases_no_version(change, tmp_path):
+    """All of its patients are coded anew then: twenty rows of which one has changed, and the difference is that one."""
+    node = Node(0, table_of_wards(0), min_rows=20, min_change=20, levels="ward", memory_dir=tmp_path)
+    names = ("age", "weight", "ward=eye", "ward=icu")
+
+    def told():
+        node.start()
+        return node.ask(
+            "covariance", {"columns": 4}, Frame(names=names), run=f"run {next(RUNS)}", algorithm="covariance"
+        )["C"]
+
+    before = told()
+    node.X = table_of_wards(1 if change == "comes" else 0)
+    if change == "moves":
+        node.X.loc[0, "ward"] = "burns"
+    np.testing.assert_array_equal(told(), before)
+    node.X = table_of_wards(20)
+    with pytest.raises(RefusedError, match="The levels of column ward"):  # burns is one of them now
+        told()

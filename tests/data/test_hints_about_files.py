@@ -303,6 +303,23 @@ def test_no_fault_hides_another(tmp_path, capsys):
     assert out.splitlines()[-1].startswith("0 errors and 7 hints about 242 rows at 6 sites"), out
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("change", [lambda w: 2.20462 * w, lambda w: w / 2.54, lambda w: 0.5 * w + 300.0, None])
+def test_few_rows_hide_no_other_unit(change):
+    """Of 20 rows median and spread are off by chance, as much as the bounds were that hold for many rows."""
+    found = 0
+    for draw in range(40):
+        sites = [patients_of(100 * draw + i, 20) for i in range(3)]
+        if change is not None:
+            sites[1][:, 1] = np.round(change(sites[1][:, 1]), 1)
+        tables = [faults.SiteRows(rows, tuple(NAMES), site=site) for rows, site in zip(sites, SITES, strict=True)]
+        found += any("other units" in hint for hint in faults.find(tables))
+    if change is None or change(0.0) > 0.0:  # what is no unit at all is not made one
+        assert found == 0
+    else:
+        assert found >= 37
+
+
 @pytest.mark.parametrize(
     "usual", [(1.0,), (0.0, 1.0), (0.0, 1.0, 2.0, 3.0), np.arange(0.0, 12.0), np.arange(2.0, 40.0, 3.0)]
 )

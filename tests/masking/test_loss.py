@@ -23,8 +23,8 @@ def warmly(self, model):
 class Listening:
     """An honest masked run that loses a client after so many sums, and all that its server has been told."""
 
-    def __init__(self, sums, spec="krylov"):
-        self.run, self.told = Run(PARTS, spec, n_components=4), []
+    def __init__(self, sums, spec="krylov", parts=PARTS):
+        self.run, self.told, self.d = Run(parts, spec, n_components=4), [], parts[0].shape[1]
         deliver = self.run.session._deliver
 
         def listening(group, answers):
@@ -46,7 +46,7 @@ class Listening:
             if count != clients or not {"product", "S"} & set(sums):
                 continue
             if "product" in sums:
-                B, r, about = block_of(sent.arrays, D), sent.arrays["reference"], sums["product"]
+                B, r, about = block_of(sent.arrays, self.d), sent.arrays["reference"], sums["product"]
             else:
                 B, r, about = sent.arrays["B"], sent.frame.mean, sums["S"]
             blocks.append(B)
@@ -97,3 +97,13 @@ def test_what_a_loss_tells_in_any_case():
     W, told = heard.common(most=4)
     C = lost.T @ lost
     assert 1e-6 < np.linalg.norm(told - C @ W) / np.linalg.norm(C @ W) < 1e-3
+
+
+@pytest.mark.slow
+def test_in_few_columns_a_loss_tells_all_that_was_asked_before():
+    """A run that asks for as many directions as there are columns has asked for those of the one before it, too."""
+    parts = [X[:, :30] + 0.5 * RNG.standard_normal((len(X), 30)) for X in PARTS]
+    heard, C = Listening(4, parts=parts), parts[LOST].T @ parts[LOST]
+    W, told = heard.common()
+    assert W.shape[1] >= 12
+    assert np.linalg.norm(told - C @ W) < 1e-9 * np.linalg.norm(C @ W)

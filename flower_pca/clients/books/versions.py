@@ -12,7 +12,9 @@ Of two honest sums, one before a person came and one after, the difference is th
 Rows are compared as single precision has them, by digests with a key that never leaves the node. Of those that went and
 those that came the larger number counts, so that a row which has changed is one. It is counted over all columns, over
 those that hardly changed (else a column in new units would hide a row more), and from every version before: what was
-released once is compared with for good.
+released once is compared with for good. Columns that are made of words do not count: one person more may give a level
+enough rows, and all that have it are coded anew then, as if they had come. So words that change by themselves wait for
+rows that do in numbers.
 """
 
 from __future__ import annotations
@@ -34,6 +36,7 @@ from flower_pca.clients.books import folders
 from flower_pca.clients.books.ledger import Ledger, open_ledger
 from flower_pca.clients.policy.refusals import RefusalError
 from flower_pca.clients.policy.rules import Rules
+from flower_pca.names import coding
 from flower_pca.names.sites import SiteRows
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.stream import Stream
@@ -69,7 +72,7 @@ class Version:
     def first(cls, data: LocalData) -> Version:
         """The first version of a node's rows."""
         key = secrets.token_bytes(32)
-        digests = (row_digests(data, key, range(data.d)),)
+        digests = (row_digests(data, key, _counted(data)),)
         return cls(1, key, whole_digest(data, key), digests, (_columns(data),), data)
 
     def next(self, data: LocalData, digests: Array) -> Version:
@@ -200,7 +203,7 @@ class Lots:
     def _change(self, rules: Rules, least: int, name: str, version: Version) -> Version:
         """The next version, if enough has changed; else the one that was."""
         given: LocalData = self.data
-        digests = row_digests(given, version.key, range(given.d))
+        digests = row_digests(given, version.key, _counted(given))
         if version.columns[-1] == _columns(given) and difference(digests, version.before[-1]) == 0:
             return version
         few = fewest(given, version, digests)
@@ -230,7 +233,9 @@ def fewest(given: LocalData, had: Version, digests: Array) -> int:
         # columns that tell rows apart
         if still and 2 * len(np.unique(mine)) >= len(mine):
             counts.append(difference(mine, theirs))
-    return min([count for count in counts if count], default=given.n)
+    if not given.coded:
+        counts = [count for count in counts if count]
+    return min(counts, default=given.n)
 
 
 def common(a: LocalData, b: LocalData) -> tuple[list[int], list[int]]:
@@ -238,8 +243,8 @@ def common(a: LocalData, b: LocalData) -> tuple[list[int], list[int]]:
     if a.names is None or b.names is None:
         both = list(range(min(a.d, b.d)))
         return both, both
-    there = {name: i for i, name in enumerate(b.names)}
-    here = [i for i, name in enumerate(a.names) if name in there]
+    there = {b.names[i]: i for i in _counted(b)}
+    here = [i for i in _counted(a) if a.names[i] in there]
     return here, [there[a.names[i]] for i in here]
 
 
@@ -299,6 +304,14 @@ def _single(block: Array) -> Array:
     return rows
 
 
+def _counted(data: LocalData) -> list[int]:
+    """The places of the columns in which rows are compared: all but those made of words."""
+    if data.names is None:
+        return list(range(data.d))
+    return [i for i, name in enumerate(data.names) if coding.source_of(name) not in data.coded]
+
+
 def _columns(data: LocalData) -> str:
     """What tells the columns of a version from others."""
-    return json.dumps([data.d, data.names])
+    places = _counted(data)
+    return json.dumps([len(places), None if data.names is None else [data.names[i] for i in places]])

@@ -110,9 +110,9 @@ JUDGED: Final = {
     ),
     "local_power/fig13": Judgement(
         "in part",
-        "On a9a, connect-4, covtype, mnist, space-ga and splice the error grows, or stays, with p and with the clients, on"
-        " poker and w8a from p=4 on, on housing with the clients alone. On abalone it is .2 to .3 for all p but 1, on "
-        "ijcnn1, whose fifth gap is small, .4 to .7.",
+        "On a9a, connect-4, covtype, mnist, space-ga and splice the error grows, or stays, with p and with the clients,"
+        " on poker and w8a from p=4 on, on housing with the clients alone. On abalone it is .2 to .3 for all p but 1,"
+        " on ijcnn1, whose fifth gap is small, .4 to .7.",
     ),
     "local_power/theorem1": Judgement(
         "in part",

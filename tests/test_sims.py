@@ -12,10 +12,10 @@ import pytest
 from pages import table
 from scipy import sparse
 
-from flower_pca import DataError, simulate
+from flower_pca import DataError, registry, simulate
 from flower_pca.audit import audit
 from flower_pca.registry import ALGORITHMS
-from sims import claims, faps, leak, private
+from sims import batched, claims, faps, leak, private
 from sims.common import data, problems, report
 from sims.local_power import experiments as local_power
 from sims.local_power import sets, theory
@@ -275,6 +275,29 @@ def test_faps_lies_between_krylov_and_ssi(tmp_path, capsys, monkeypatch):
     assert int(ours["Krylov"]) < int(ours["SSI"])
 
 
+@pytest.mark.parametrize(
+    "algorithm",
+    ["local_power(oversample=0, local_steps=4, halve_every=2)", "faps(penalty='paper')", "faps(penalty='measured')"],
+)
+@pytest.mark.parametrize("n", [480, 60])
+def test_all_clients_in_one_are_the_same_run(algorithm, n):
+    X = problems.synthetic(n, problems.geometric(15, 1.1), seed=0)
+    problem = problems.pose(problems.evenly(X, 6), k=3).condensed()
+    single = faps.course(algorithm, problem, seed=1, messages=25, to_rule=True)
+    with batched.known(algorithm) as chosen:
+        joined = faps.course(chosen, batched.joined(problem), seed=1, messages=25, to_rule=True)
+    assert chosen.name not in registry.STAGES
+    np.testing.assert_allclose(joined.errors, single.errors, rtol=1e-6, atol=1e-13)
+    np.testing.assert_allclose(joined.kkt, single.kkt, rtol=1e-6, atol=1e-13)
+    assert not np.allclose(faps.course("ssi", problem, seed=1, messages=25).errors[:5], single.errors[:5], rtol=1e-2)
+
+
+def test_rows_of_clients_of_several_sizes_are_joined_condensed():
+    X = problems.synthetic(60, problems.geometric(15, 1.1), seed=0)
+    with pytest.raises(ValueError, match="condensed"):
+        batched.joined(problems.pose(problems.evenly(X, 2), k=3))
+
+
 def test_faps_varies_one_thing_at_a_time(tmp_path, monkeypatch):
     small_faps(monkeypatch)
     base = faps.Size(d=50, n=900, k=6, xi=1.2, clients=3)
@@ -387,7 +410,7 @@ PUBLIC = {
 def test_simulations_use_what_users_use(path):
     modules = {node.module for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ImportFrom)}
     inner = {module for module in modules if module and module.startswith("flower_pca")} - PUBLIC
-    assert not inner or path.name == "stepwise.py"
+    assert not inner or path.name in ("batched.py", "stepwise.py")
 
 
 @pytest.mark.parametrize("schedule", ["local_steps=4, halve_every=1", "halve_every=2", "local_steps=2, halve_every=1"])

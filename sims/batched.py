@@ -1,0 +1,188 @@
+"""FAPS and LocalPower with all clients of a problem in one, whose products are one batched call.
+
+A client of 128 with a few hundred leading columns spends most of its time between products, and a run of FAPS has
+thousands of messages. The rows of all clients, condensed to as many as there are columns each, lie in one shard here
+(`joined`); the server's half is the package's own, and so is the opening. `tests/test_sims.py` holds both against runs
+of as many clients as there are: their errors agree to rounding.
+
+Blocks are stacks, one for each client; a block of d x p lies as its p columns in rows, which is how products are fast.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import ClassVar, Final
+
+import numpy as np
+
+from flower_pca import FAPS, LocalPower, make, registry
+from flower_pca.base import linalg
+from flower_pca.core.stage import Arrays
+from sims.common import problems
+from sims.common.problems import Array
+
+_MANY: Final = 1000  # products that a run makes of all rows: their X'X pays
+
+
+def joined(problem: problems.Problem) -> problems.Problem:
+    """The same problem with the rows of all clients in one shard; each has as many as there are columns."""
+    (n,) = {len(X) for X in problem.shards}
+    if n > problem.d:
+        raise ValueError("only condensed rows can be joined")
+    rest = np.zeros((problem.d - n, problem.d))
+    return replace(problem, shards=[np.vstack([part for X in problem.shards for part in (X, rest)])])
+
+
+@contextmanager
+def known(algorithm: str) -> Iterator[FAPS | LocalPower]:
+    """The algorithm for joined problems, which clients know meanwhile."""
+    given = make(algorithm)
+    kind = {"faps": BatchedFAPS, "local_power": BatchedLocalPower}[given.name]
+    registry.STAGES[kind.name] = kind
+    try:
+        yield kind(**vars(given))
+    finally:
+        del registry.STAGES[kind.name]
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchedLocalPower(LocalPower):
+    """LocalPower, whose one client answers with the aligned sum."""
+
+    name: ClassVar[str] = "batched_local_power"
+
+    @staticmethod
+    def client(arrays: Arrays, data: problems.Rows, memory: Arrays) -> tuple[Arrays, Arrays]:
+        """The sum of all clients' answers, aligned with the first one's."""
+        if not arrays["aligned"]:
+            assert arrays["steps"] == 1
+            return {"Y": data.matmat(arrays["Z"], reuse=_MANY), "n": np.array(data.n)}, memory
+        C = _grams(data)
+        X = _everywhere(arrays["Z"], C)
+        for _ in range(int(arrays["steps"]) - 1):
+            X = _orth(X @ C)
+        base = X[0]
+        U, _, Vt = np.linalg.svd(X @ base.T)
+        turned = (U @ Vt).transpose(0, 2, 1) @ (X @ C)
+        return {"Y": turned.sum(axis=0).T, "n": np.array(data.n), "X": base.T}, memory
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchedFAPS(FAPS):
+    """FAPS, whose one client keeps the blocks of all, and answers with their sum."""
+
+    name: ClassVar[str] = "batched_faps"
+
+    @staticmethod
+    def client(arrays: Arrays, data: problems.Rows, memory: Arrays) -> tuple[Arrays, Arrays]:
+        """The sum of all clients' answers; their blocks and penalties are the memory."""
+        C = memory.get("C")
+        if C is None:
+            C = _grams(data)
+        Z = _everywhere(arrays["Z"], C)
+        step = _measured if "guard" in arrays else _paper
+        assert not arrays["inner_tol"]
+        assert not arrays.get("guard", 0.0)
+        return step(Z, C, memory, int(arrays["inner_steps"]))
+
+
+def _paper(Z: Array, C: Array, memory: Arrays, steps: int) -> tuple[Arrays, Arrays]:
+    """A round by the paper's penalties."""
+    rule = FAPS(penalty="paper")._rule
+    X = memory.get("X", Z)
+    W = memory.get("W")
+    if W is None:
+        W = _outside(Z, Z @ C)[0]
+    beta = memory.get("beta")
+    if beta is None:
+        beta = rule.beta_0 * np.array([linalg.largest_eigenvalue(_times(one), len(one), 10) for one in C])
+    apart = np.sqrt(2.0) * np.linalg.norm(X - (X @ _turned(Z)) @ Z, axis=(1, 2))
+    distances = np.column_stack([memory.get("distances", np.empty((len(C), 0))), apart])
+    if distances.shape[1] > 5:  # `PaperRule.next`, of all
+        beta = np.where(distances[:, -1] > distances[:, 0] / (1.0 + rule.mu), (1.0 + rule.theta) * beta, beta)
+        distances = distances[:, -1:]
+    B = beta[:, None, None]
+    V = _inner(X, W, Z, lambda along: B * along, C, steps)
+    W, _ = _outside(V, V @ C)
+    along = Z @ _turned(V)  # Z'V
+    Y = B * (along @ V) - (Z @ _turned(W)) @ V - along @ W
+    return {"Y": Y.sum(axis=0).T}, {"C": C, "X": V, "W": W, "beta": beta, "distances": distances}
+
+
+def _measured(Z: Array, C: Array, memory: Arrays, steps: int) -> tuple[Arrays, Arrays]:
+    """A round by measured penalties, as at the head of `flower_pca.algorithms.faps`."""
+    X, W, v = (memory.get(name) for name in ("X", "W", "v"))
+    if X is None:
+        p, d = Z.shape[1:]
+        X, (W, _) = Z, _outside(Z, Z @ C)
+        v = _everywhere(linalg.random_basis(d, min(4, d - p), seed=0), C)
+    v = _orth(_beside(v, Z))
+    for _ in range(2):
+        v = _orth(_beside(_beside(v, Z) @ C, Z))
+    v = _beside(v, Z)
+    image = _beside(v @ C, Z)
+    values, ritz = np.linalg.eigh(_symmetric(image @ _turned(v)))
+    d_outside = np.maximum(values[:, -1], 0.0)[:, None]
+    v = _orth(_turned(ritz) @ image)
+    a, Q = np.linalg.eigh(_symmetric((Z @ C) @ _turned(Z)))
+    a = np.maximum(a, 0.0)
+    unlike = np.maximum(0.0, 1.0 - a[:, :1] / d_outside)
+    t = 0.15 + 0.6 * unlike
+    hold = np.maximum(t * a, (2.0 + 2.0 * unlike) * (d_outside - a))
+    B = (Q * hold[:, None]) @ _turned(Q)
+    V = _inner(X, W, Z, lambda along: along @ B, C, steps)
+    CV = V @ C
+    W, A = _outside(V, CV)
+    along = Z @ _turned(V)
+    Y = t[:, :, None] * ((along @ A) @ V) - (Z @ _turned(W)) @ V - along @ W
+    return {"Y": Y.sum(axis=0).T}, {"C": C, "X": V, "W": W, "v": v}
+
+
+def _inner(X: Array, W: Array, Z: Array, held: Callable[[Array], Array], C: Array, steps: int) -> Array:
+    """The inner problem: orth(C V + X W'V + W X'V + Z held(Z'V)), so many times from X."""
+    V = X
+    for _ in range(steps):
+        H = V @ C + (V @ _turned(W)) @ X + (V @ _turned(X)) @ W + held(V @ _turned(Z)) @ Z
+        V = _orth(H)
+    return V
+
+
+def _outside(V: Array, CV: Array) -> tuple[Array, Array]:
+    """-(I - VV')CV, and V'CV."""
+    A = CV @ _turned(V)
+    return A @ V - CV, A
+
+
+def _beside(V: Array, Z: Array) -> Array:
+    V = V - (V @ _turned(Z)) @ Z
+    return np.asarray(V - (V @ _turned(Z)) @ Z)
+
+
+def _orth(H: Array) -> Array:
+    """Orthonormal bases, by Cholesky: these blocks are products with orthonormal ones, and far from dependent."""
+    return np.asarray(np.linalg.inv(np.linalg.cholesky(H @ _turned(H))) @ H)
+
+
+def _turned(V: Array) -> Array:
+    return V.transpose(0, 2, 1)
+
+
+def _symmetric(H: Array) -> Array:
+    return 0.5 * (H + _turned(H))
+
+
+def _everywhere(Z: Array, C: Array) -> Array:
+    """The same block at every client."""
+    return np.ascontiguousarray(np.broadcast_to(Z.T, (len(C), *Z.T.shape)))
+
+
+def _times(C: Array) -> Callable[[Array], Array]:
+    return lambda Z: np.asarray(C @ Z)
+
+
+def _grams(data: problems.Rows) -> Array:
+    """Every client's X'X."""
+    X = np.concatenate(list(data.rows())).reshape(-1, data.d, data.d)
+    return np.asarray(_turned(X) @ X)

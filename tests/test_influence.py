@@ -105,6 +105,8 @@ def test_a_site_in_other_units_is_named_with_its_column():
         "south is far off: without south (75 rows) the components turn by 55.1 degrees; the values of glucose lie 26"
     )
     assert warnings(result)[0].endswith("times as far out there as at the other clients, as in other units.")
+    nearer = str(replace(first, times=0.01))
+    assert nearer.endswith("glucose lie 100 times as near to the mean there as at the other clients, as in other units")
 
 
 def test_a_column_that_others_never_vary_in_is_said_in_words_and_accuses_nobody_whom_the_components_do_not_miss():

@@ -77,10 +77,21 @@ class Influence:
             return turned
         if np.isinf(self.times):
             return f"{turned}; {self.column} is one and the same number at all others"
-        lie = f"the values of {self.column} lie {self.times:.3g} times as far out there as at the other clients"
+        return f"{turned}; the values of {self.column} lie {self._distance} there as at the other clients{self._units}"
+
+    @property
+    def _distance(self) -> str:
+        """How far out the values of its column lie, in words."""
+        if 0.0 < self.times < 1.0:
+            return f"{1.0 / self.times:.3g} times as near to the mean"
+        return f"{self.times:.3g} times as far out"
+
+    @property
+    def _units(self) -> str:
+        """What that looks like."""
         if self.off:
-            lie += ", as in other units"
-        return f"{turned}; {lie}"
+            return ", as in other units"
+        return ""
 
     @property
     def degrees(self) -> str:

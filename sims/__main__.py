@@ -16,7 +16,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """List what there is, run it and keep the results, or make the page from them."""
     parser = argparse.ArgumentParser(prog="python -m sims", description=__doc__)
     add = parser.add_argument
-    text = "local_power/table6, say, or local_power; if left out, all that fit into a night: see --list"
+    text = "local_power/table6, say, or local_power; if left out, all, which takes a night: see --list"
     add("items", nargs="*", metavar="ITEM", help=text)
     verbs = parser.add_mutually_exclusive_group(required=True)
     verb = partial(verbs.add_argument, action="store_true")
@@ -29,10 +29,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     add("--seed", type=int, default=0, help="by which --lot draws")
     add("--data-dir", type=Path, default=data.folder(), help="folder of the papers' data sets, as npz")
     given = parser.parse_args(argv)
-    known = {item.program for item in catalogue.ITEMS if item.program}
-    usual = catalogue.by_default()
-    rooms = [p for p in known if not given.items or p.partition("/")[0] in given.items]
-    chosen = [p for p in known if p in given.items or (p in rooms and p in usual)]
+    known = set(catalogue.minutes())
+    chosen = [p for p in known if not given.items or p in given.items or p.partition("/")[0] in given.items]
     if unknown := [name for name in given.items if name not in known | {p.partition("/")[0] for p in known}]:
         parser.error(f"Every ITEM must be one that --list names. Got {', '.join(unknown)}.")
     if given.list:
@@ -42,7 +40,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     elif given.lot is not None:
         lot.write(lot.run(given.lot, given.seed, given.data_dir))
     else:
-        skipped(sorted(set(rooms) - set(chosen)))
         run(sorted(chosen), paper=given.paper, again=given.again, data_dir=given.data_dir)
 
 
@@ -54,16 +51,8 @@ def show() -> None:
         program, agreement = item.program or report.NONE, page.agreement(item)
         rows.append([title, item.name, program, item.size or report.NONE, minutes, page.marked(item), agreement])
     print("\n".join(report.lines(rows)))
-    usual = catalogue.by_default()
-    print(f"\n{len(usual)} programs where none is named: about {sum(usual.values()):.0f} minutes of one core.")
-    skipped(sorted({item.program for item in catalogue.ITEMS if item.program and item.apart}))
-
-
-def skipped(programs: Sequence[str]) -> None:
-    """Say which programs are run only by name, and why."""
-    items = {item.program: item for item in catalogue.ITEMS if item.program}
-    for program in programs:
-        print(f"Only by name: {program}, about {items[program].minutes:g} minutes: {items[program].apart}.")
+    minutes = catalogue.minutes()
+    print(f"\n{len(minutes)} programs: about {sum(minutes.values()):.0f} minutes of one core.")
 
 
 def run(programs: Sequence[str], *, paper: bool, again: bool, data_dir: Path) -> None:

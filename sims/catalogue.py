@@ -44,7 +44,6 @@ class Item:
         program: room/experiment, which is also where its record lies; None where there is nothing to run.
         size: The paper's size.
         minutes: Of one core at that size, about.
-        apart: Why it is run only where it is named; "" where all means it too.
         seeds: How many at the paper's size, if the paper says; None for as many as the room takes.
         sets: Over how many data sets it goes in the paper, if these are what its rows are of.
         had: How many of them can be had here.
@@ -57,7 +56,6 @@ class Item:
     program: str | None = None
     size: str = ""
     minutes: float = 0.0
-    apart: str = ""
     seeds: int | None = None
     sets: int = 0
     had: int = 0
@@ -72,11 +70,6 @@ class Item:
         return module.EXPERIMENTS, name, self.seeds or module.SEEDS[1]
 
 
-_GRID: Final = "sixteen problems of up to 5000 columns or 256000 rows, three draws, four algorithms each"
-_SPECTRA: Final = (
-    "three spectra without a gap, of which SSI and LocalPower take thousands of messages each; a message of FAPS takes "
-    ".13 seconds there and one by measured penalties .17, in nine runs of a spectrum"
-)
 _LARGE: Final = "d up to 5000, n up to 256000, 128 clients"
 _ALL_SETS: Final = "15 sets, of which 11 can be had"
 _MAIN_SETS: Final = "7 sets, mnist not among them, of which 4 can be had; 10 seeds"
@@ -150,11 +143,11 @@ _FAPS: Final = (
     Item("faps", "Table 1", "SSI and FAPS", "faps/table1", "d=2000, n=128000, k=20, 128 clients", 10),
     Item("faps", "Fig. 1a", "a client's C_1 from SSI's answers", "leak/fig1a", "d=1000, n=10000, p=100", 20),
     Item("faps", "Fig. 1b", "the same by columns", "leak/fig1b", "d=1000..5000, n=10000, p=100", 20),
-    Item("faps", "Fig. 2", "d, n, k and xi varied", "faps/table2", _LARGE, 200, _GRID),
-    Item("faps", "Table 2", "errors of Fig. 2", "faps/table2", _LARGE, 200, _GRID),
+    Item("faps", "Fig. 2", "d, n, k and xi varied", "faps/table2", _LARGE, 110),
+    Item("faps", "Table 2", "errors of Fig. 2", "faps/table2", _LARGE, 110),
     Item("faps", "Fig. 3", "four sets of pictures", "faps/table3", "60000 x 784, 16 clients, k=5", 12),
     Item("faps", "Table 3", "errors of Fig. 3", "faps/table3", "60000 x 784, 16 clients, k=5", 12),
-    Item("faps", "Fig. 4", "arithmetic spectra", "faps/fig4", "d=1000, n=160000, k=10, 128 clients", 300, _SPECTRA),
+    Item("faps", "Fig. 4", "arithmetic spectra", "faps/fig4", "d=1000, n=160000, k=10, 128 clients", 35, seeds=1),
     Item("faps", "Table 4", "uneven clients", "faps/table4", "d=1000, n_i=1000 i, k=10, 8 clients", 6),
     Item("faps", "Leading columns", "twice as many", "faps/leading", "250 and 500 columns", 12, seeds=1, beside=True),
     Item(
@@ -245,6 +238,6 @@ _OVER_AIR: Final = (
 ITEMS: Final = (*_LP, *_FAPS, *_PERSONAL, *_PERSONAL_SAID, *_ROBUST, *_OVER_AIR)
 
 
-def by_default() -> dict[str, float]:
-    """The programs that are run where none is named, with their minutes."""
-    return {item.program: item.minutes for item in ITEMS if item.program and not item.apart}
+def minutes() -> dict[str, float]:
+    """The programs, with the minutes that each takes."""
+    return {item.program: item.minutes for item in ITEMS if item.program}

@@ -92,8 +92,7 @@ def why(item: Item) -> str:
     if judged is not None and found is not None:
         words = [_sets(item, found), judged.data, judged.algorithm, judged.why]
     if item.program and (found is None or found.size != "paper"):
-        reason = f": {item.apart}" if item.apart else ""
-        words.append(f"At the paper's size it would take about {item.minutes:g} minutes of one core{reason}.")
+        words.append(f"At the paper's size it would take about {item.minutes:g} minutes of one core.")
     return " ".join(filter(None, words))
 
 

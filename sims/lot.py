@@ -104,7 +104,8 @@ def section() -> str:
         f"Of {lot.of} programs that take at most {MINUTES:g} minutes {len(lot.runs)} were drawn by lot, with seed "
         f"{lot.seed}, and run again with other seeds, on {lot.date}. A number is within the spread stated if means and "
         f"deviations agree at {spread.LEVEL:.1%}, by Student's t and by F; if a span lies in the printed one, widened "
-        "by its own width; and else if it is off by no more than the row's *swing*.",
+        "by its own width; and else, or where a deviation is more than half of its mean, if it is off by no more than "
+        "the row's *swing*.",
         "",
         "| program | seeds | numbers | within | outside: printed, now |",
         "|---|---|---|---|---|",

@@ -30,8 +30,8 @@ An item is *the same* if the figures agree within what shuffles and starts make 
 the paper says it shows; *same order* if methods rank as in the paper but figures differ; *in part* if some of it holds;
 *differs* if not. A statement with a tick or a cross is checked by a program on the recorded numbers.
 
-*Swing* is the factor within which the numbers of single seeds lie off those of their row, deviations in brackets and
-spans apart: a *-* stands where nothing in a row swings by more than its last digit.
+*Swing* is the factor within which the numbers of single seeds lie off those of their row, spans apart, and means with a
+deviation of up to half of them in brackets: a *-* stands where nothing in a row swings by more than its last digit.
 
 *As the paper's* names in what a run is the paper's: its data, its size, its algorithm, its repetitions. Only a run with
 all four can be held against the paper number by number. Repetitions are those that ran, as the program counted them.

@@ -40,6 +40,10 @@ def test_the_swing_of_a_row_is_that_of_its_numbers_alone():
     two = [HEADER, ["a", "8.0e-03", "0.1", "9", "4.1"], ["b", "5.1e-01", "9.0", "5", "0.1"]]
     assert spread.swings(table, [one, two]) == ["4", "-"]
     assert spread.swings(table, [one[:2], two[:2]]) == []
+    skewed = [[HEADER[0], "mean"], ["a", "5.0e-10 (1.3e-09)"]]
+    singles = [[skewed[0], ["a", cell]] for cell in ("2.0e-11 (0.0e+00)", "4.2e-09")]
+    assert spread.swings(skewed, singles) == ["25"]
+    assert spread.swings(skewed, [[skewed[0], ["a", "-"]]]) == ["any"]
     assert spread.swings([HEADER[:2], ["a", "12"]], [[HEADER[:2], ["a", "-"]]]) == ["any"]
 
 
@@ -60,6 +64,10 @@ def off(printed, again, swing, seeds=10):
         ("1.0e-02 (2.0e-03)", "1.2e-02 (2.5e-03)", None, True),
         ("1.0e-02 (2.0e-03)", "1.9e-02 (2.0e-03)", None, False),
         ("6.0e-04 (1.8e-05)", "6.3e-04 (8.9e-04)", None, False),  # a deviation of two seeds, called one of ten
+        ("5.0e-10 (1.3e-09)", "2.6e-11 (2.7e-11)", ["-"], False),
+        ("5.0e-10 (1.3e-09)", "2.6e-11 (2.7e-11)", ["10"], False),
+        ("5.0e-10 (1.3e-09)", "2.6e-11 (2.7e-11)", ["25"], True),
+        ("5.0e-10 (1.3e-10)", "2.6e-11 (2.7e-11)", ["25"], False),  # a deviation that says how far draws lie
         ("8.4e-14 (2.3e-14)", "3.4e-13 (9.3e-13)", None, True),
         ("30..60", "25..70", None, True),
         ("30..60", "25..130", None, False),

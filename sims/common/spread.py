@@ -15,6 +15,7 @@ Table: TypeAlias = Sequence[Sequence[str]]  # the header first
 
 LEVEL: Final = 0.999  # at which the means and deviations of two runs have to agree
 ROUNDING: Final = 1e-12  # errors below it are rounding, and alike
+SKEWED: Final = 0.5  # of a mean, the deviation from which on neither t nor F holds
 SIMILAR: Final = 1.05  # a factor that two printed digits do not tell from none
 _NUMBER: Final = re.compile(r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?")
 _MEAN: Final = re.compile(r"(\S+) \((\S+)\)")
@@ -58,7 +59,8 @@ def factor(a: str, b: str) -> float:
 def swings(table: Table, singles: Sequence[Table]) -> list[str]:
     """Of each row, the factor within which the numbers of single seeds lie; "-" if nothing in it swings.
 
-    Cells with a deviation or a span of their own are left out. Empty where single seeds make other rows.
+    Cells with a deviation or a span of their own are left out, but for means whose deviation says little as it is of
+    their size: one seed of ten may have made it. Empty where single seeds make other rows.
     """
     if not singles or any(len(single) != len(table) for single in singles):
         return []
@@ -104,13 +106,22 @@ def _long(most: float) -> str:
 
 def _counts(name: str, cell: str) -> bool:
     """Is its spread not told by the cell itself?"""
-    return not (_LABEL.fullmatch(name) or _MEAN.fullmatch(cell) or _SPAN.fullmatch(cell))
+    told = _SPAN.fullmatch(cell) or (_MEAN.fullmatch(cell) and not _skewed(cell))
+    return not (_LABEL.fullmatch(name) or told)
+
+
+def _skewed(cell: str) -> bool:
+    """Is it a mean whose deviation is of its size, as of errors over several powers of ten?"""
+    mean = _MEAN.fullmatch(cell)
+    return mean is not None and _number(mean[2]) > SKEWED * abs(_number(mean[1]))
 
 
 def _apart(printed: str, other: str) -> float:
-    """The largest factor between the numbers of two cells; infinite where their words differ."""
+    """The largest factor between the numbers of two cells, of their means if they have; infinite of other words."""
     if printed == other:
         return 1.0
+    if _skewed(printed):
+        return factor(_texts(printed)[0], [*_texts(other), "-"][0])
     ones, others = _texts(printed), _texts(other)
     if len(ones) != len(others) or not ones or _NUMBER.sub("", printed) != _NUMBER.sub("", other):
         return inf
@@ -118,9 +129,10 @@ def _apart(printed: str, other: str) -> float:
 
 
 def _within(printed: str, came: str, seeds: int, swing: str) -> bool:
-    if _MEAN.fullmatch(printed) and _MEAN.fullmatch(came):
-        return _agree(_texts(printed), _texts(came), seeds)
     most = inf if swing == "any" else 1.05 * float(swing) if swing != "-" else SIMILAR  # printed in two digits
+    if _MEAN.fullmatch(printed) and _MEAN.fullmatch(came):
+        agree = _agree(_texts(printed), _texts(came), seeds)
+        return agree or (_skewed(printed) and _apart(printed, came) <= most)
     if ".." in printed + came:
         return _widened(_ends(printed), _ends(came), most)
     return _apart(printed, came) <= most

@@ -25,8 +25,8 @@ from typing import Any, ClassVar, Final, Generic, Protocol, TypeAlias, TypeVar, 
 import numpy as np
 
 from flower_pca.base.errors import ProtocolError, harmless
+from flower_pca.base.history import Status
 from flower_pca.base.linalg import Array
-from flower_pca.base.status import Status
 from flower_pca.core.kinds import Ask, Kind, Part
 from flower_pca.core.model import Model
 from flower_pca.names.columns import Heading

@@ -13,9 +13,8 @@ import numpy as np
 
 from flower_pca.base import files, hints, labels, linalg
 from flower_pca.base.errors import ConfigError
-from flower_pca.base.history import History
+from flower_pca.base.history import History, Status
 from flower_pca.base.linalg import Array
-from flower_pca.base.status import Status
 from flower_pca.core.model import Model
 from flower_pca.core.settings import Certainty, Spent, certainty
 from flower_pca.results import errors, facts, saved

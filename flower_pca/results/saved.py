@@ -16,9 +16,8 @@ from typing import Any, Final, TypeVar
 import numpy as np
 
 from flower_pca.base.errors import DataError
-from flower_pca.base.history import History
+from flower_pca.base.history import History, Outcome, Status
 from flower_pca.base.linalg import Array
-from flower_pca.base.status import Outcome, Status
 from flower_pca.core.settings import Spent
 
 R = TypeVar("R")

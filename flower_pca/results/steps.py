@@ -14,9 +14,8 @@ import numpy as np
 
 from flower_pca.base import files, labels, linalg
 from flower_pca.base.errors import ConfigError, DataError
-from flower_pca.base.history import History
+from flower_pca.base.history import History, Outcome, Status
 from flower_pca.base.linalg import Array
-from flower_pca.base.status import Outcome, Status
 from flower_pca.core.model import Model
 from flower_pca.results import facts, saved
 from flower_pca.results.facts import Fact, Listing, Remark

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from flower_pca.base.status import Status
+from flower_pca.base.history import Status
 from flower_pca.core.algorithm import Silent
 from flower_pca.core.model import Model
 

@@ -18,8 +18,8 @@ from typing import ClassVar, Final
 import numpy as np
 
 from flower_pca.base import linalg
+from flower_pca.base.history import Status
 from flower_pca.base.linalg import Array
-from flower_pca.base.status import Status
 from flower_pca.core.kinds import BLOCK, Ask, Kind, Part
 from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays, Stage

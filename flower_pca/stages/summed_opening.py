@@ -20,8 +20,8 @@ import numpy as np
 
 from flower_pca.base import checks, linalg
 from flower_pca.base.errors import DataError, ProtocolError
+from flower_pca.base.history import Status
 from flower_pca.base.linalg import Array
-from flower_pca.base.status import Status
 from flower_pca.core.kinds import COUNT, FLAG, ROWS, VECTOR, Ask, Kind, Part
 from flower_pca.core.model import Model
 from flower_pca.core.stage import MOST_ROWS, Arrays, Stage

@@ -21,8 +21,8 @@ import numpy as np
 from flower_pca.algorithms.personal import held_out
 from flower_pca.base import labels, linalg
 from flower_pca.base.errors import DataError
+from flower_pca.base.history import Status
 from flower_pca.base.linalg import Array
-from flower_pca.base.status import Status
 from flower_pca.core.kinds import BLOCK, COUNT, Ask, Kind, Part
 from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays, Stage

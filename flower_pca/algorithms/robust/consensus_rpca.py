@@ -40,8 +40,8 @@ from flower_pca.algorithms.robust.base import (
 from flower_pca.algorithms.robust.huber import Regression
 from flower_pca.base import checks, linalg
 from flower_pca.base.errors import ConfigError
+from flower_pca.base.history import Status
 from flower_pca.base.linalg import Array
-from flower_pca.base.status import Status
 from flower_pca.core.algorithm import Progress
 from flower_pca.core.kinds import BLOCK, FLAG, MATRIX, POSITIVE, ROWS, SEED, STEPS, VECTOR, Ask, Kind, Part, index
 from flower_pca.core.model import Model

@@ -1,13 +1,83 @@
-"""What a reader calls a column or a client, with or without a name of its own; and weights of columns in words."""
+"""Labels: what columns, clients and counts are called, in one form, for whoever compares names and for whoever reads.
+
+The same letter may be one character or two (é), and a table from a spreadsheet has blanks and line ends in its names.
+So names are brought into one form when they are read, at every door: what looks alike is alike, and what still differs
+is shown so that one sees it. What steers a terminal is written out. What has no name of its own gets one here.
+"""
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
 
 from flower_pca.base.linalg import Array
+
+# what stands where a value is missing: as pandas prints it, and as R, Excel and databases write it
+GAPS: Final = frozenset(
+    {"", "NA", "N/A", "n/a", "#N/A", "#NA", "<NA>", "NaN", "nan", "NaT", "NULL", "null", "None"}
+)  # fmt: skip
+INDEX: Final = "column 1 without a name (it looks like the index that pandas writes)"
+
+
+def clean(name: str) -> str:
+    """The name in normal form (NFC), blanks and line ends as single blanks within it, and nothing unprintable."""
+    line = " ".join(unicodedata.normalize("NFC", name).split())
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
+
+
+def is_gap(value: Any) -> bool:
+    """Whether what stands in a cell says that there is no value."""
+    return value is None or str(value).strip() in GAPS
+
+
+def nameless(places: Sequence[int], count: int) -> str:
+    """What is wrong with columns that have no name, by their places among all."""
+    if list(places) == [0] and count > 1:
+        return INDEX
+    if len(places) == 1:
+        some = "column"
+    else:
+        some = "columns"
+    return f"{some} {', '.join(str(j + 1) for j in places)} without a name"
+
+
+def double(name: str) -> str:
+    """What is wrong with columns of one name."""
+    return f"{name!r} more than once"
+
+
+def unlike(lacking: Iterable[str], beyond: Iterable[str]) -> str:
+    """How names that are nearly those that are lacking differ from these, as a sentence; "" where none are near."""
+    near = {_outline(name): name for name in beyond}
+    pairs = [(name, near[_outline(name)]) for name in lacking if _outline(name) in near]
+    if not pairs:
+        return ""
+    one, other = pairs[0]
+    if one.lower() == other.lower():
+        return f"{one!r} and {other!r} differ only by case"
+    parts = (f"{name!r} has {_points(name, than)}" for name, than in ((one, other), (other, one)))
+    return f"{one!r} and {other!r} only look alike: {', '.join(parts)}"
+
+
+def _outline(name: str) -> str:
+    """What a name looks like: without case, and letters of all scripts by what they are called."""
+    return "".join(map(_letter, unicodedata.normalize("NFKC", name).casefold()))
+
+
+def _letter(c: str) -> str:
+    _, known, letter = unicodedata.name(c, c).partition(" SMALL LETTER ")
+    if known:
+        return letter.lower()
+    return c
+
+
+def _points(name: str, than: str) -> str:
+    own = [c for c in name if c not in than] or list(name)
+    return " ".join(f"U+{ord(c):04X}" for c in own[:4])
+
 
 _UNITS: Final = ("B", "kB", "MB", "GB", "TB")
 
@@ -17,6 +87,25 @@ def column_names(names: Iterable[Any] | None, count: int) -> list[str]:
     if names is None:
         return [f"column {j}" for j in range(count)]
     return [str(name) for name in names]
+
+
+def texts(names: Sequence[str]) -> Array:
+    """Names as scikit-learn has them, an array of objects."""
+    return np.array(list(names), dtype=object)
+
+
+def tuple_of(names: Array | None) -> tuple[str, ...] | None:
+    """Names of columns as `array_of` was given them."""
+    if names is None:
+        return None
+    return tuple(names.tolist())
+
+
+def array_of(names: Sequence[str] | None) -> Array | None:
+    """Names of columns as such an array, where there are any."""
+    if names is None:
+        return None
+    return texts(names)
 
 
 def client_name(names: Mapping[int, str], key: int) -> str:

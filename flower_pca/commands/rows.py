@@ -15,8 +15,8 @@ import numpy as np
 from flower_pca.analysis.monitor import LEVEL, SOURCES, Anomaly, Limits, Monitor, RowScores
 from flower_pca.base import checks, files, hints, labels
 from flower_pca.base.errors import ConfigError
+from flower_pca.base.labels import clean
 from flower_pca.commands import common, output
-from flower_pca.names.spelling import clean
 
 if TYPE_CHECKING:
     from flower_pca.results.pca import PCAResult

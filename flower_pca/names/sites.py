@@ -15,10 +15,10 @@ import numpy as np
 
 from flower_pca.base import labels
 from flower_pca.base.errors import DataError, private
+from flower_pca.base.labels import clean, is_gap
 from flower_pca.base.linalg import Array
 from flower_pca.names import ids
 from flower_pca.names.columns import Columns, is_nameless, no_numbers
-from flower_pca.names.spelling import clean, is_gap
 
 
 @dataclass(frozen=True)

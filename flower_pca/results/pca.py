@@ -180,7 +180,7 @@ class PCAResult:
     @property
     def frame(self) -> Frame:
         """The coordinates that components and variances refer to."""
-        mean, names = self.mean_ if self.centered else None, saved.plain(self.feature_names_in_)
+        mean, names = self.mean_ if self.centered else None, labels.tuple_of(self.feature_names_in_)
         return Frame(mean, self.scale_, self.fill_, names=names)
 
     def with_names(self, keys: Mapping[int, int]) -> Self:
@@ -195,7 +195,7 @@ class PCAResult:
 
     def get_feature_names_out(self, input_features: Any = None) -> Array:
         """Names of what `transform` returns: pc1, pc2, ...; `input_features` changes nothing."""
-        return saved.texts([f"pc{j + 1}" for j in range(self.n_components_)])
+        return labels.texts([f"pc{j + 1}" for j in range(self.n_components_)])
 
     @property
     def is_pooled(self) -> bool:
@@ -539,7 +539,7 @@ def fields_of(model: Model) -> dict[str, Any]:
         "site_variance_errors_": model.left.get("site_variance_errors"),
         "noise_thresholds_": None if "noise_thresholds" not in model.left else model.left["noise_thresholds"] / ddof,
         "cross_": None if "cross" not in model.left else model.left["cross"] / ddof,
-        "feature_names_in_": saved.columns(model.feature_names),
+        "feature_names_in_": labels.array_of(model.feature_names),
         "feature_digest": "" if model.heading is None else model.heading.digest,
         "choices": tuple(model.choices.values()),
         "hints": (*hints.of_mean(model.offset, model.values[0]), *sizes),

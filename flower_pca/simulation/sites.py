@@ -23,7 +23,6 @@ from flower_pca.data import faults
 from flower_pca.names.coding import Coding
 from flower_pca.names.columns import Columns, Heading, enumeration, usual_place
 from flower_pca.names.sites import SiteRows, require_site
-from flower_pca.results import saved
 from flower_pca.results.pca import PCAResult
 from flower_pca.rows.frame import Frame, merge
 from flower_pca.rows.local import LocalData
@@ -229,7 +228,7 @@ def looked_at(result: PCAResult, clients: Sequence[LocalData], frame: Frame) -> 
     if result.privacy is not None:  # nothing else is said of rows then
         return result
     lines = hints.of_first_lines(file for client in clients for file in client.headerless)
-    names = saved.plain(result.feature_names_in_)
+    names = labels.tuple_of(result.feature_names_in_)
     found = hints.find_identifiers(clients, names)
     most = faults.CHEAP
     if names is None:

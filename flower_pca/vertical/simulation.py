@@ -19,7 +19,6 @@ from flower_pca.base.linalg import Array
 from flower_pca.core.drive import drive
 from flower_pca.core.question import Question
 from flower_pca.names.columns import difference
-from flower_pca.results import saved
 from flower_pca.rows.fixed import FixedData
 from flower_pca.rows.local import LocalData
 from flower_pca.simulation.backend import Conduct, Watch
@@ -111,7 +110,7 @@ class Parties:
             moments = party.table.there()
             square = moments.m2 / moments.seen
             squares.append(square if result.centered else square + moments.mean**2)
-        return hints.of_sizes(np.sqrt(np.concatenate(squares)), saved.plain(result.feature_names_in_))
+        return hints.of_sizes(np.sqrt(np.concatenate(squares)), labels.tuple_of(result.feature_names_in_))
 
     def _numbering(self) -> list[str]:
         """Hints about columns that number people: they should be the ids."""

@@ -10,7 +10,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypedDict
 
 from flower_pca import registry
-from flower_pca.algorithms.covariance import beforehand
 from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError
 from flower_pca.core import compatible
@@ -116,10 +115,13 @@ def question(algorithm: str | Algorithm[Any] | Question, **asked: Any) -> Questi
 
 def check(asked: Question, **beside: Any) -> Question:
     """The question, if all that it asks for goes together; with what is asked `beside` it."""
+    on = {**asked.options, **beside}
+    if not on:
+        return asked
     algorithm = asked.algorithm
     if _has_ranges(asked):
         algorithm, _ = _beforehand(asked)
-    compatible.check(algorithm, {**asked.options, **beside}, registry.ALGORITHMS)
+    compatible.check(algorithm, on, registry.ALGORITHMS)
     return asked
 
 
@@ -129,6 +131,11 @@ def _has_ranges(asked: Question) -> bool:
 
 
 def _beforehand(asked: Question) -> tuple[Algorithm[Any], dict[str, str]]:
+    """The algorithm that a run begins with, and why it is another than the one that is asked for, if it is."""
+    if asked.dp is None and asked.channel is None:
+        return asked.algorithm, {}
+    from flower_pca.algorithms.covariance import beforehand
+
     return beforehand(asked.algorithm, asked.dp is not None, asked.channel is not None, _has_ranges(asked))
 
 

@@ -159,8 +159,9 @@ class Question:
     @property
     def options(self) -> dict[str, Any]:
         """The fields of which something hangs together with others, where they are not as usual, by name."""
-        values = {name: getattr(self, name) for name in _OPTIONS}
-        on = {name: value for name, value in values.items() if value != _FIELDS[name]}
+        on = {name: value for name in _OPTIONS if (value := getattr(self, name)) != _FIELDS[name]}
+        if isinstance(self.n_components, int):  # which goes with everything
+            on.pop("n_components", None)
         if self.wire == "auto":  # takes what goes with the rest
             del on["wire"]
         if isinstance(self.n_components, str):

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Final, Self
 
 import numpy as np
 
-from flower_pca.base import files, hints, labels, linalg
+from flower_pca.base import files, labels, linalg
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.history import History, Status
 from flower_pca.base.linalg import Array
@@ -512,7 +512,7 @@ def fields_of(model: Model) -> dict[str, Any]:
     first = float(model.values[0]) or 1.0
     sizes: Sequence[str] = ()
     if model.frame.scale is None and model.sizes is not None:
-        sizes = hints.of_sizes(model.sizes, model.feature_names)
+        sizes = labels.hints_of_sizes(model.sizes, model.feature_names)
     return {
         "components_": np.ascontiguousarray(linalg.fix_signs(model.columns[:, :k]).T),
         "explained_variance_": model.values[:k] / ddof,
@@ -542,5 +542,5 @@ def fields_of(model: Model) -> dict[str, Any]:
         "feature_names_in_": labels.array_of(model.feature_names),
         "feature_digest": "" if model.heading is None else model.heading.digest,
         "choices": tuple(model.choices.values()),
-        "hints": (*hints.of_mean(model.offset, model.values[0]), *sizes),
+        "hints": (*labels.hints_of_mean(model.offset, model.values[0]), *sizes),
     }

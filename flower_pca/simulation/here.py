@@ -24,8 +24,7 @@ from flower_pca.results.start import Start
 from flower_pca.rows.fixed import FixedData
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
-from flower_pca.simulation.backend import Conduct, Ray, Watch
-from flower_pca.simulation.in_process import Shards
+from flower_pca.simulation.backend import Conduct, Ray, Shards, Watch
 from flower_pca.simulation.sites import common_order, handed_over, looked_at, room, rows_of, sites_of
 from flower_pca.vertical import simulation as vertical
 

@@ -38,7 +38,6 @@ from flower_pca.vertical import result as vertical
 
 if TYPE_CHECKING:
     from flower_pca.core.drive import Around
-    from flower_pca.layers.noise import Budget
 
 AnyRun: TypeAlias = "Run | Around"
 
@@ -188,11 +187,18 @@ def run(asked: Question, *, judged: bool = True, start: Start | None = None) -> 
 
         budget, algorithm = plan(asked.dp, algorithm, PrivateOpening.name)
         layers.append(budget)
-    opening = _opening(asked, algorithm, bits, budget, judged=judged)
+    entry = registry.entry(type(algorithm))
+    width = algorithm.width(asked.begins)
+    opening: Stage[Any]
+    if budget is not None:
+        opening = PrivateOpening(width=width, clip=budget.reach, noise=budget.frame_noise)
+    elif asked.mask is not None:
+        opening = SummedOpening(width=width)
+    else:
+        opening = entry.opening(width=width, judged=judged, bits=bits)
     if asked.max_share is not None:
         opening, capping = _cap(opening, asked.max_share)
         layers += capping
-    entry = registry.entry(type(algorithm))
     summed = asked.mask is not None
     made = Run(
         (opening, *_counting(asked), algorithm, entry.closing(), *_later(asked)),
@@ -238,18 +244,6 @@ def _layers(asked: Question, algorithm: Algorithm[Any], bits: int) -> list[Layer
 
         layers.append(Single())
     return layers
-
-
-def _opening(
-    asked: Question, algorithm: Algorithm[Any], bits: int, budget: Budget | None, *, judged: bool
-) -> Stage[Any]:
-    """The opening that goes with noise, with masks, or with neither."""
-    width = algorithm.width(asked.begins)
-    if budget is not None:
-        return PrivateOpening(width=width, clip=budget.reach, noise=budget.frame_noise)
-    if asked.mask is not None:
-        return SummedOpening(width=width)
-    return registry.opening(algorithm)(width=width, judged=judged, bits=bits)
 
 
 def _cap(opening: Stage[Any], share: float) -> tuple[Stage[Any], list[Layer]]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import importlib
 from collections import ChainMap
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -225,11 +226,6 @@ def closing(algorithm: Algorithm[Any]) -> type[Stage[Any]]:
     return entry(type(algorithm)).closing
 
 
-def opening(algorithm: Algorithm[Any]) -> type[Opening]:
-    """The stage that begins an algorithm's run, where the server sees single answers."""
-    return entry(type(algorithm)).opening
-
-
 def result(algorithm: Algorithm[Any]) -> ResultClass:
     """What the result of an algorithm's run is."""
     return entry(type(algorithm)).result
@@ -271,14 +267,17 @@ def _make(what: str, example: str, table: Mapping[str, Any], base: type[Any], gi
     if isinstance(given, base):
         checks.parameters(given.name, parameters, _parameters(type(given)))
         return replace(given, **parameters)
-    name, own = given, dict[str, Any]()
-    if not isinstance(given, str) or given not in table:
+    name, own, kind = given, dict[str, Any](), None
+    with suppress(KeyError, TypeError):  # no name alone, or nothing that could be one
+        kind = table[given]
+    if kind is None:
         name, own = spec.parse(given, what=what, rule=f'a name, an instance, or a spec such as "{example}"')
-    if name not in table:
-        remedy = checks.did_you_mean(name, table)
-        raise ConfigError(what, must=f"one of {', '.join(table)}", got=repr(name), then=remedy)
-    checks.parameters(name, {**own, **parameters}, _parameters(table[name]))
-    return table[name](**{**own, **parameters})
+        if name not in table:
+            remedy = checks.did_you_mean(name, table)
+            raise ConfigError(what, must=f"one of {', '.join(table)}", got=repr(name), then=remedy)
+        kind = table[name]
+    checks.parameters(name, {**own, **parameters}, _parameters(kind))
+    return kind(**{**own, **parameters})
 
 
 def tracks(algorithm: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Any, Final
 
 from flower_pca.base import labels
 
@@ -164,10 +164,9 @@ class Status:
         """Whether the run reached what it was asked for."""
         return self.outcome in (Outcome.CONVERGED, Outcome.ONE_SHOT, Outcome.BUDGET_SPENT, Outcome.SETTLED)
 
-    @classmethod
-    def done(cls) -> Status:
-        """The end of a stage that takes as many messages as it takes."""
-        return cls(Outcome.ONE_SHOT, "all messages were answered")
-
     def __str__(self) -> str:
         return f"{self.outcome.value}: {self.words}"
+
+
+# the end of a stage that takes as many messages as it takes
+ANSWERED: Final = Status(Outcome.ONE_SHOT, "all messages were answered")

@@ -294,6 +294,8 @@ def hints_of_identifiers(
     columns: Mapping[int, bool], names: Sequence[str] | None, but: int | None = None
 ) -> tuple[str, ...]:
     """Hints about what `find_identifiers` has found, but for one column of which something is said already."""
+    if not columns:
+        return ()
     why = {True: "which go up by one", False: "and is called as an identifier is"}
     others = {j: counts for j, counts in columns.items() if j != but}
     start = "holds whole numbers, no two alike,"
@@ -317,14 +319,14 @@ def find_identifiers(tables: Sequence[Any], names: Sequence[str] | None) -> dict
         tables: What has its rows in `blocks()`, and says whether they are `sparse`.
         names: Names of the columns, where they have any.
     """
-    if not tables or any(table.sparse for table in tables) or sum(table.n for table in tables) < _FEWEST:
+    sizes = np.array([0 if table.sparse else table.n for table in tables])
+    if not sizes.all() or sizes.sum() < _FEWEST:
         return {}
     columns = _candidates(tables)
     if not len(columns):
         return {}
     by_name = {int(j) for j in columns if names is not None and is_called_identifier(str(names[j]))}
     ranges = [_range(table, columns) for table in tables]
-    sizes = np.array([table.n for table in tables])
     low, high, whole = (np.array(side) for side in zip(*ranges, strict=True))
     each = (high - low + 1.0 == sizes[:, None]).all(axis=0) & (sizes.max() >= _FEWEST)
     together = high.max(axis=0) - low.min(axis=0) + 1.0 == sizes.sum()

@@ -173,6 +173,7 @@ class Stage(ABC, Generic[S]):
             gets rows at a node that answers from fixed statistics; and it is served there only by name.
         draws: Whether the client half draws numbers of its own. It then finds a key for them in its memory, as `KEY`:
             a new one for every message, which nobody else knows; in simulations it follows from the seed.
+        streams: Whether its clients have a stream, in place of rows at rest.
         products_only: Whether the client half needs no more of its data than `n`, `d`, `matmat` and `gram`.
         remembers: Whether an answer is no good where what the client keeps is new, so that it cannot be so every time.
         measured: Whether the components are all there is to say of a row, and the closing message measures them.
@@ -188,6 +189,7 @@ class Stage(ABC, Generic[S]):
     bounded: ClassVar[bool] = False
     by_row: ClassVar[bool] = False
     draws: ClassVar[bool] = False
+    streams: ClassVar[bool] = False
     products_only: ClassVar[bool] = False
     remembers: ClassVar[bool] = False
     measured: ClassVar[bool] = True
@@ -271,11 +273,15 @@ class Stage(ABC, Generic[S]):
     @property
     def spec(self) -> str:
         """The stage as a string that `registry.make` reads back, but for fields that have no place in a repr."""
-        given = [(f.name, getattr(self, f.name), f.default) for f in fields(self) if f.repr]
-        plain = [(name, v.item() if isinstance(v, np.generic) else v, default) for name, v, default in given]
-        changed = ", ".join(f"{name}={value!r}" for name, value, default in plain if value != default)
+        changed = []
+        for f in fields(self):
+            value = getattr(self, f.name)
+            if isinstance(value, np.generic):
+                value = value.item()
+            if f.repr and value != f.default:
+                changed.append(f"{f.name}={value!r}")
         if changed:
-            return f"{self.name}({changed})"
+            return f"{self.name}({', '.join(changed)})"
         return self.name
 
 

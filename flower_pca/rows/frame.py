@@ -126,7 +126,8 @@ class Moments:
 def merge(a: Moments, b: Moments) -> Moments:
     """The moments of two sets of rows together (Chan, Golub, LeVeque 1979): pairwise, so it never cancels."""
     partial = a.count is not None or b.count is not None
-    seen = a.seen + b.seen
+    there = b.seen
+    seen = a.seen + there
     divisor, count = seen, None
     if partial:
         divisor = np.maximum(seen, 1)  # a column may not have a single value

@@ -153,9 +153,9 @@ class LocalData(StoredRows, Operator):
         if frame.names is not None and frame.names != self.names:
             return self.arrange(frame.names).in_frame(frame, keep=keep)
         child = self._child
-        if keep and child is not None and child.frame.same(frame):
+        if keep and child is not None and (child.frame is frame or child.frame.same(frame)):
             return child
-        if self._keep == keep and self.frame.same(frame):
+        if self._keep == keep and (self.frame is frame or self.frame.same(frame)):
             self._child = None
             return self
         view = self._view()

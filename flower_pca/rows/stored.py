@@ -281,7 +281,7 @@ class StoredRows:
                 block = np.ascontiguousarray(block[:, self._picked])
             yield block
 
-    @property
+    @functools.cached_property
     def _block_rows(self) -> int:
         rows = max(_FEWEST, _BLOCK // max(self.d, 1))
         if self.dtype == np.float64:

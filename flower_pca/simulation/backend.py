@@ -62,9 +62,11 @@ class Watch(Watcher):
 
     def after_message(self, run: Driven) -> None:
         """Log the message, move the bar."""
-        _LOG.info("%s", run.history[-1])
-        if self._bar is not None:
-            self._bar.show(share(run) or 0.0, str(run.history[-1]))
+        if self._bar is not None or _LOG.isEnabledFor(logging.INFO):
+            words = str(run.history[-1])
+            _LOG.info("%s", words)
+            if self._bar is not None:
+                self._bar.show(share(run) or 0.0, words)
         if self._on_round is not None:
             self._on_round(run)
 

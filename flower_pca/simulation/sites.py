@@ -200,7 +200,7 @@ def rows_of(sites: Sequence[SiteRows], *, missing: bool, columns: tuple[str, ...
 @contextmanager
 def room(clients: Sequence[LocalData]) -> Iterator[None]:
     """While a run goes on, clients may keep a copy of their rows less the common mean, if all of these are few."""
-    roomy = sum(client.n * client.d for client in clients) <= _ROOM
+    roomy = sum([client.n * client.d for client in clients]) <= _ROOM
     for client in clients:
         client.roomy = roomy
     try:
@@ -227,7 +227,7 @@ def looked_at(result: PCAResult, clients: Sequence[LocalData], frame: Frame) -> 
     """
     if result.privacy is not None:  # nothing else is said of rows then
         return result
-    lines = labels.hints_of_first_lines(file for client in clients for file in client.headerless)
+    lines = labels.hints_of_first_lines([file for client in clients for file in client.headerless])
     names = labels.tuple_of(result.feature_names_in_)
     found = labels.find_identifiers(clients, names)
     most = faults.CHEAP

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypedDict
 
 from flower_pca import registry
@@ -188,14 +189,8 @@ def run(asked: Question, *, judged: bool = True, start: Start | None = None) -> 
         budget, algorithm = plan(asked.dp, algorithm, PrivateOpening.name)
         layers.append(budget)
     entry = registry.entry(type(algorithm))
-    width = algorithm.width(asked.begins)
-    opening: Stage[Any]
-    if budget is not None:
-        opening = PrivateOpening(width=width, clip=budget.reach, noise=budget.frame_noise)
-    elif asked.mask is not None:
-        opening = SummedOpening(width=width)
-    else:
-        opening = entry.opening(width=width, judged=judged, bits=bits)
+    alone = partial(entry.opening, judged=judged, bits=bits)
+    opening = _opening(asked, algorithm.width(asked.begins), budget, alone)
     if asked.max_share is not None:
         opening, capping = _cap(opening, asked.max_share)
         layers += capping
@@ -244,6 +239,15 @@ def _layers(asked: Question, algorithm: Algorithm[Any], bits: int) -> list[Layer
 
         layers.append(Single())
     return layers
+
+
+def _opening(asked: Question, width: int, budget: Budget | None, alone: Callable[..., Opening]) -> Stage[Any]:
+    """The opening that goes with noise, with masks, or with neither, where single answers are seen."""
+    if budget is not None:
+        return PrivateOpening(width=width, clip=budget.reach, noise=budget.frame_noise)
+    if asked.mask is not None:
+        return SummedOpening(width=width)
+    return alone(width=width)
 
 
 def _cap(opening: Stage[Any], share: float) -> tuple[Stage[Any], list[Layer]]:

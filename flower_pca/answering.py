@@ -80,8 +80,9 @@ def _answer(work: Work, says: Sayings, fixed: Source | None, grain: Grain) -> tu
         on = _layers_of(says)
     else:
         on = []
-    if isinstance(work.data, Stream) != work.stage.streams:
-        raise _other_data(work.stage.name, tracks=work.stage.streams)
+    tracks = work.stage.name in registry.TRACKERS
+    if isinstance(work.data, Stream) != tracks:
+        raise _other_data(work.stage.name, tracks=tracks)
     if work.stage.draws:
         work = replace(work, memory={**work.memory, KEY: _key(work, grain)})
     for layer in on:

@@ -39,6 +39,7 @@ from flower_pca.vertical import result as vertical
 
 if TYPE_CHECKING:
     from flower_pca.core.drive import Around
+    from flower_pca.layers.noise import Budget
 
 AnyRun: TypeAlias = "Run | Around"
 

@@ -173,7 +173,6 @@ class Stage(ABC, Generic[S]):
             gets rows at a node that answers from fixed statistics; and it is served there only by name.
         draws: Whether the client half draws numbers of its own. It then finds a key for them in its memory, as `KEY`:
             a new one for every message, which nobody else knows; in simulations it follows from the seed.
-        streams: Whether its clients have a stream, in place of rows at rest.
         products_only: Whether the client half needs no more of its data than `n`, `d`, `matmat` and `gram`.
         remembers: Whether an answer is no good where what the client keeps is new, so that it cannot be so every time.
         measured: Whether the components are all there is to say of a row, and the closing message measures them.
@@ -189,7 +188,6 @@ class Stage(ABC, Generic[S]):
     bounded: ClassVar[bool] = False
     by_row: ClassVar[bool] = False
     draws: ClassVar[bool] = False
-    streams: ClassVar[bool] = False
     products_only: ClassVar[bool] = False
     remembers: ClassVar[bool] = False
     measured: ClassVar[bool] = True

@@ -111,7 +111,7 @@ def fig7(opts: report.Options) -> report.Found:
     for extra in TABLE3:
         report.progress(f"fig7, own rank +{extra}")
         setting = Setting(d=30, r1=1, r2=1, clients=20, noise=0.0, axes=10)
-        split, _ = setting.draw(1000 if opts.paper else 100, opts.one())  # without noise a few rows say all
+        split, _ = setting.draw(1000, opts.one())
         spec = f"per_pca(local_components={1 + extra}, init='random', eta=0.1)"
         run = trace(spec, split.shards, 1, seed=opts.one() + 500)
         errors = np.array([_parts(split, U, V) for U, V in islice(run, rounds)])

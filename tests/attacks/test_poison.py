@@ -15,7 +15,7 @@ from flower_pca.base import linalg
 from flower_pca.strategies import PCAStrategy
 
 pytestmark = pytest.mark.usefixtures("lines")
-D, NODES, K, DRAWS = 20, 20, 3, 4
+D, NODES, K, DRAWS = 20, 20, 3, 10
 LAST = np.eye(D)[-1]
 
 

@@ -18,11 +18,11 @@ def rest(parts, *dead):
     return [X for i, X in enumerate(parts) if i not in dead]
 
 
-ONE_DIES = [((2,), step, when) for step in ((0, -1), (1, -1), (2, 2), (3, 2)) for when in ("before", "after")]
-
-
+@WHEN
 @pytest.mark.parametrize(
-    ("who", "step", "when"), [*ONE_DIES, ((0, 3), (1, -1), "before"), ((0, 3), (2, 2), "after")], ids=str
+    ("who", "step"),
+    [((2,), (0, -1)), ((2,), (1, -1)), ((2,), (2, 2)), ((2,), (3, 2)), ((0, 3), (1, -1)), ((0, 3), (2, 2))],
+    ids=str,
 )
 def test_in_sums(who, step, when):
     """In the set-up and in the third sum."""
@@ -51,9 +51,8 @@ def test_in_sums_without_self_masks(when):
         assert all("mask.selves" not in names for names in told)
 
 
-@pytest.mark.parametrize(
-    ("step", "when"), [((0, -1), "before"), ((1, -1), "after"), ((2, 4), "before"), ((3, 4), "after")], ids=str
-)
+@WHEN
+@pytest.mark.parametrize("step", [(0, -1), (1, -1), (2, 4), (3, 4)], ids=str)
 def test_in_the_steps_of_a_tracker(step, when):
     """In the set-up and in a later sum."""
     streams = [Stream(own) for own in problem_batches(5)]

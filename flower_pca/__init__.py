@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from flower_pca.base.errors import NotEnoughNodes as NotEnoughNodes
     from flower_pca.base.errors import ProtocolError as ProtocolError
     from flower_pca.base.history import History as History
+    from flower_pca.base.history import Outcome as Outcome
     from flower_pca.base.history import Round as Round
-    from flower_pca.base.status import Outcome as Outcome
-    from flower_pca.base.status import Status as Status
+    from flower_pca.base.history import Status as Status
     from flower_pca.core.question import Question as Question
     from flower_pca.core.settings import DP as DP
     from flower_pca.core.settings import Spent as Spent
@@ -65,8 +65,7 @@ _HOMES: Final = {
     "flower_pca.results.personal": ("PersonalResult", "TripleResult"),
     "flower_pca.results.robust": ("RobustResult",),
     "flower_pca.base.errors": ("ConfigError", "DataError", "FlowerPCAError", "NotEnoughNodes", "ProtocolError"),
-    "flower_pca.base.history": ("History", "Round"),
-    "flower_pca.base.status": ("Outcome", "Status"),
+    "flower_pca.base.history": ("History", "Outcome", "Round", "Status"),
     "flower_pca.layers.air": ("AirChannel",),
     "flower_pca.core.question": ("Question",),
     "flower_pca.results.pca": ("PCAResult",),

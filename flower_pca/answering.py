@@ -21,8 +21,8 @@ from flower_pca.core.kinds import require_finite
 from flower_pca.core.layer import NOBODY, Layer, Sayings, Who, Work
 from flower_pca.core.stage import KEY, Arrays, Stage
 from flower_pca.masking import messages
-from flower_pca.masking.demands import Demands
 from flower_pca.masking.grain import Grain, system_grain
+from flower_pca.masking.messages import Demands
 from flower_pca.rows.fixed import FixedData
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.stream import Stream

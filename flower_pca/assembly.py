@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypedDict
 
 from flower_pca import registry
-from flower_pca.algorithms.covariance import beforehand
 from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError
 from flower_pca.core import compatible
@@ -116,10 +116,13 @@ def question(algorithm: str | Algorithm[Any] | Question, **asked: Any) -> Questi
 
 def check(asked: Question, **beside: Any) -> Question:
     """The question, if all that it asks for goes together; with what is asked `beside` it."""
+    on = {**asked.options, **beside}
+    if not on:
+        return asked
     algorithm = asked.algorithm
     if _has_ranges(asked):
         algorithm, _ = _beforehand(asked)
-    compatible.check(algorithm, {**asked.options, **beside}, registry.ALGORITHMS)
+    compatible.check(algorithm, on, registry.ALGORITHMS)
     return asked
 
 
@@ -129,6 +132,11 @@ def _has_ranges(asked: Question) -> bool:
 
 
 def _beforehand(asked: Question) -> tuple[Algorithm[Any], dict[str, str]]:
+    """The algorithm that a run begins with, and why it is another than the one that is asked for, if it is."""
+    if asked.dp is None and asked.channel is None:
+        return asked.algorithm, {}
+    from flower_pca.algorithms.covariance import beforehand
+
     return beforehand(asked.algorithm, asked.dp is not None, asked.channel is not None, _has_ranges(asked))
 
 
@@ -181,11 +189,12 @@ def run(asked: Question, *, judged: bool = True, start: Start | None = None) -> 
 
         budget, algorithm = plan(asked.dp, algorithm, PrivateOpening.name)
         layers.append(budget)
-    opening = _opening(asked, algorithm, bits, budget, judged=judged)
+    entry = registry.entry(type(algorithm))
+    alone = partial(entry.opening, judged=judged, bits=bits)
+    opening = _opening(asked, algorithm.width(asked.begins), budget, alone)
     if asked.max_share is not None:
         opening, capping = _cap(opening, asked.max_share)
         layers += capping
-    entry = registry.entry(type(algorithm))
     summed = asked.mask is not None
     made = Run(
         (opening, *_counting(asked), algorithm, entry.closing(), *_later(asked)),
@@ -233,16 +242,13 @@ def _layers(asked: Question, algorithm: Algorithm[Any], bits: int) -> list[Layer
     return layers
 
 
-def _opening(
-    asked: Question, algorithm: Algorithm[Any], bits: int, budget: Budget | None, *, judged: bool
-) -> Stage[Any]:
-    """The opening that goes with noise, with masks, or with neither."""
-    width = algorithm.width(asked.begins)
+def _opening(asked: Question, width: int, budget: Budget | None, alone: Callable[..., Opening]) -> Stage[Any]:
+    """The opening that goes with noise, with masks, or with neither, where single answers are seen."""
     if budget is not None:
         return PrivateOpening(width=width, clip=budget.reach, noise=budget.frame_noise)
     if asked.mask is not None:
         return SummedOpening(width=width)
-    return registry.opening(algorithm)(width=width, judged=judged, bits=bits)
+    return alone(width=width)
 
 
 def _cap(opening: Stage[Any], share: float) -> tuple[Stage[Any], list[Layer]]:

@@ -9,11 +9,13 @@ A line says where its classes are; they are imported when they are first asked f
 
 from __future__ import annotations
 
+import importlib
 from collections import ChainMap
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
-from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from flower_pca.base import checks, spec
 from flower_pca.base.errors import ConfigError
@@ -27,6 +29,48 @@ from flower_pca.stages.ritz import RayleighRitz
 
 if TYPE_CHECKING:
     from flower_pca.tracking.tracker import Tracker
+
+
+V = TypeVar("V")
+
+
+def load(place: str) -> Any:
+    """What stands at a place such as "algorithms.krylov:Krylov" in the package; its module is imported for it."""
+    module, _, name = place.partition(":")
+    return getattr(importlib.import_module(f"flower_pca.{module}"), name)
+
+
+class Late(MutableMapping[str, V]):
+    """A mapping of names to values that are made, once each, by these functions.
+
+    To list the names, to count them or to ask for one makes no value.
+    """
+
+    def __init__(self, makers: Mapping[str, Callable[[], V]]) -> None:
+        self._makers = {name: cache(make) for name, make in makers.items()}
+
+    def __getitem__(self, name: str) -> V:
+        return self._makers[name]()
+
+    def __setitem__(self, name: str, value: V) -> None:
+        self._makers[name] = cache(lambda: value)
+
+    def __delitem__(self, name: str) -> None:
+        del self._makers[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._makers
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._makers)
+
+    def __len__(self) -> int:
+        return len(self._makers)
+
+
+def classes(places: Mapping[str, str]) -> Late[Any]:
+    """A mapping of names to the classes at these places."""
+    return Late({name: partial(load, place) for name, place in places.items()})
 
 
 _RESULT: Final = "results.pca:PCAResult"  # which clients have no use for
@@ -46,7 +90,7 @@ class Entry:
 
     algorithm: type[Algorithm[Any]]
     closing: type[Stage[Any]] = RayleighRitz
-    result: ResultClass = field(default_factory=partial(spec.load, _RESULT))
+    result: ResultClass = field(default_factory=partial(load, _RESULT))
     opening: type[Opening] = Opening
 
 
@@ -60,7 +104,7 @@ class _Line:
     opening: str = _OPENING
 
     def entry(self) -> Entry:
-        return Entry(spec.load(self.at), STAGES[self.closing], spec.load(self.result), spec.load(self.opening))
+        return Entry(load(self.at), STAGES[self.closing], load(self.result), load(self.opening))
 
 
 _ROBUST: Final = ("low_rank", "results.robust:RobustResult")
@@ -126,19 +170,19 @@ _PLACES: Final = {
     **_OTHERS,
 }
 
-TABLE: Final[MutableMapping[str, Entry]] = spec.Late({name: line.entry for name, line in _LINES.items()})
-ALGORITHMS: Final[MutableMapping[str, type[Algorithm[Any]]]] = spec.classes({n: _PLACES[n] for n in _LINES})
-TRACKERS: Final[MutableMapping[str, type[Tracker]]] = spec.classes(_TRACKERS)
+TABLE: Final[MutableMapping[str, Entry]] = Late({name: line.entry for name, line in _LINES.items()})
+ALGORITHMS: Final[MutableMapping[str, type[Algorithm[Any]]]] = classes({n: _PLACES[n] for n in _LINES})
+TRACKERS: Final[MutableMapping[str, type[Tracker]]] = classes(_TRACKERS)
 # Stages beside algorithm and closing that compare rows: a node's operator has to name them, as algorithms that do.
-BESIDE: Final[MutableMapping[str, type[Stage[Any]]]] = spec.classes({**_BESIDE, **_COUNTING})
+BESIDE: Final[MutableMapping[str, type[Stage[Any]]]] = classes({**_BESIDE, **_COUNTING})
 # Of these, those before the algorithm, which find how many components there are: what `n_components` may be in words.
-COUNTING: Final[MutableMapping[str, type[Stage[Any]]]] = spec.classes(_COUNTING)
+COUNTING: Final[MutableMapping[str, type[Stage[Any]]]] = classes(_COUNTING)
 # what needs an opening, and nothing else
-ALONE: Final[MutableMapping[str, type[Stage[Any]]]] = spec.classes(_ALONE)
+ALONE: Final[MutableMapping[str, type[Stage[Any]]]] = classes(_ALONE)
 # Of one of the algorithms: no message is of a chooser.
-CHOOSERS: Final[MutableMapping[str, type[Algorithm[Any]]]] = spec.classes({"auto": "algorithms.covariance:Auto"})
-STAGES: Final[MutableMapping[str, type[Stage[Any]]]] = spec.classes(_PLACES)
-LAYERS: Final[Mapping[str, type[Layer]]] = spec.classes(_LAYERS)
+CHOOSERS: Final[MutableMapping[str, type[Algorithm[Any]]]] = classes({"auto": "algorithms.covariance:Auto"})
+STAGES: Final[MutableMapping[str, type[Stage[Any]]]] = classes(_PLACES)
+LAYERS: Final[Mapping[str, type[Layer]]] = classes(_LAYERS)
 
 # By the name of a closing stage, the algorithms whose runs end with it: known without importing either.
 _CLOSED_BY: Final[dict[str, set[str]]] = {}
@@ -156,7 +200,7 @@ def register(
 
     The class of its result is `PCAResult` if it has none of its own.
     """
-    TABLE[algorithm.name] = Entry(algorithm, closing, result or spec.load(_RESULT))
+    TABLE[algorithm.name] = Entry(algorithm, closing, result or load(_RESULT))
     _CLOSED_BY.setdefault(closing.name, set()).add(algorithm.name)
     ALGORITHMS[algorithm.name] = STAGES[algorithm.name] = algorithm
     STAGES[closing.name] = closing
@@ -164,7 +208,7 @@ def register(
 
 def public() -> Mapping[str, type[Stage[Any]]]:
     """Algorithms and trackers by the names of their classes, which the package shows."""
-    return spec.Late({_class_name(name): partial(_stage, name) for name in (*ALGORITHMS, *TRACKERS)})
+    return Late({_class_name(name): partial(_stage, name) for name in (*ALGORITHMS, *TRACKERS)})
 
 
 def _stage(name: str) -> type[Stage[Any]]:
@@ -180,11 +224,6 @@ def _class_name(stage: str) -> str:
 def closing(algorithm: Algorithm[Any]) -> type[Stage[Any]]:
     """The stage that ends an algorithm's run."""
     return entry(type(algorithm)).closing
-
-
-def opening(algorithm: Algorithm[Any]) -> type[Opening]:
-    """The stage that begins an algorithm's run, where the server sees single answers."""
-    return entry(type(algorithm)).opening
 
 
 def result(algorithm: Algorithm[Any]) -> ResultClass:
@@ -228,14 +267,17 @@ def _make(what: str, example: str, table: Mapping[str, Any], base: type[Any], gi
     if isinstance(given, base):
         checks.parameters(given.name, parameters, _parameters(type(given)))
         return replace(given, **parameters)
-    name, own = given, dict[str, Any]()
-    if not isinstance(given, str) or given not in table:
+    name, own, kind = given, dict[str, Any](), None
+    with suppress(KeyError, TypeError):  # no name alone, or nothing that could be one
+        kind = table[given]
+    if kind is None:
         name, own = spec.parse(given, what=what, rule=f'a name, an instance, or a spec such as "{example}"')
-    if name not in table:
-        remedy = checks.did_you_mean(name, table)
-        raise ConfigError(what, must=f"one of {', '.join(table)}", got=repr(name), then=remedy)
-    checks.parameters(name, {**own, **parameters}, _parameters(table[name]))
-    return table[name](**{**own, **parameters})
+        if name not in table:
+            remedy = checks.did_you_mean(name, table)
+            raise ConfigError(what, must=f"one of {', '.join(table)}", got=repr(name), then=remedy)
+        kind = table[name]
+    checks.parameters(name, {**own, **parameters}, _parameters(kind))
+    return kind(**{**own, **parameters})
 
 
 def tracks(algorithm: str) -> bool:

@@ -17,7 +17,7 @@ from flower_pca.masking import fixed, messages
 from flower_pca.masking.group import Group, identity
 from flower_pca.masking.messages import Phase, raw
 from flower_pca.rows.frame import Frame
-from flower_pca.simulation.in_process import InProcess
+from flower_pca.simulation.backend import InProcess
 
 NUMBERS = itertools.count()  # of messages
 ARRIVED = np.random.default_rng(0).standard_normal((60, 6))

@@ -21,7 +21,7 @@ from flower_pca.core.algorithm import Algorithm
 from flower_pca.core.kinds import Kind
 from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays, Stage
-from flower_pca.registry import closing, opening
+from flower_pca.registry import closing, entry
 from flower_pca.rows import stored
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
@@ -101,7 +101,7 @@ def walk(algorithm: Algorithm[Any], problem: Problem, seed: int, answer: Answer)
     """A run in ten lines, with every client answering through `answer`; yields stage, state and model."""
     model = Model(n_components=problem.k, center=True, scale=None, seed=seed)
     memories: list[Arrays] = [{} for _ in problem.shards]
-    first = opening(algorithm)(width=algorithm.width(problem.k))
+    first = entry(type(algorithm)).opening(width=algorithm.width(problem.k))
     for stage in (first, algorithm, closing(algorithm)()):
         state = stage.start(model)
         yield stage, state, model

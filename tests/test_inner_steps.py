@@ -11,6 +11,7 @@ from cases import every
 from flower_pca import simulate
 from flower_pca.algorithms.robust import huber, sizes
 from flower_pca.algorithms.robust.consensus_rpca import ConsensusRPCA
+from flower_pca.rows.local import LocalData
 
 
 @every("dtype", [np.float32, np.float64])
@@ -18,7 +19,7 @@ from flower_pca.algorithms.robust.consensus_rpca import ConsensusRPCA
 def test_counts_read_off_the_bits_are_those_of_a_histogram(dtype: type, top: int) -> None:
     rng = np.random.default_rng(40)
     spread = rng.standard_normal(3000) * 2.0 ** rng.integers(-80, 20, 3000)
-    R = np.concatenate([spread, [0.0, -0.0, 1.0, -1.0, 1.25, 1e-40, 1e30]]).astype(dtype).reshape(1, -1)
+    R: Any = np.concatenate([spread, [0.0, -0.0, 1.0, -1.0, 1.25, 1e-40, 1e30]]).astype(dtype).reshape(1, -1)
     octaves = (2.0 ** np.arange(-60, 0)[:, None] * (1.0, 1.25, 1.5, 1.75)).ravel() * 2.0**top
     edges = np.concatenate([[0.0], octaves, [2.0**top, np.inf]])
     expected = np.histogram(np.abs(R.astype(np.float64)), edges)[0]
@@ -63,3 +64,26 @@ def test_the_inverse_of_a_basis_is_found_once_for_all_clients_and_anew_for_anoth
         C = np.clip(X - V @ basis.T, -0.3, 0.3)
         expected = V + (C @ basis - rho * V) @ np.linalg.inv(basis.T @ basis + rho * np.eye(3))
         np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
+def test_columns_that_come_back_find_their_scores_where_they_were_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a third of the messages' work went into finding them anew."""
+    rng = np.random.default_rng(43)
+    U, noise = rng.standard_normal((30, 3)), 0.1 * rng.standard_normal((20, 30))
+    data = LocalData(rng.standard_normal((20, 3)) @ U.T + noise)
+    sent: dict[str, Any] = {
+        "U": U, "lam": 0.2, "rho": 0.1, "cut": 1e3, "start": 0.2, "share": 0.02, "top": 4, "seed": 1, "tag": 4,
+        "inner_steps": 300, "origin": -1, "rowwise": False, "proof": False, "even": False,
+    }  # fmt: skip
+    client = ConsensusRPCA.client
+    found, memory = client({name: np.array(a) for name, a in sent.items()}, data, {})
+    fewer = sent | {"U": U[:, :2], "turn": np.eye(3)[:, :2], "tag": 5, "origin": 4, "start": 5.0}
+    for _ in range(2):
+        memory = client({name: np.array(a) for name, a in fewer.items()}, data, memory)[1]
+        assert memory["V"].shape == (20, 2)
+    monkeypatch.setattr(huber, "recover", None)  # nothing is found anew
+    back = sent | {"turn": np.eye(3), "tag": 6, "origin": 4, "start": 5.0}
+    again = client({name: np.array(a) for name, a in back.items()}, data, memory)[0]
+    np.testing.assert_allclose(again["G"], found["G"], rtol=1e-6)
+    following = sent | {"tag": 7, "start": 0.2}
+    assert set(client({name: np.array(a) for name, a in following.items()}, data, memory)[1]) == {"V", "tag", "lam"}

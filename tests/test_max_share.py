@@ -14,7 +14,7 @@ from flower_pca.base import linalg
 from flower_pca.core.drive import drive
 from flower_pca.core.model import Model
 from flower_pca.rows.local import LocalData
-from flower_pca.simulation.in_process import Shards
+from flower_pca.simulation.backend import Shards
 from flower_pca.stages.weighing import cap
 from flower_pca.strategies import PCAStrategy
 

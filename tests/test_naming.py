@@ -8,10 +8,10 @@ import pytest
 
 from flower_pca import ConfigError, DataError, PCAResult, simulate
 from flower_pca.base.errors import ProtocolError
+from flower_pca.base.labels import clean, unlike
 from flower_pca.data.sources import make
 from flower_pca.names.columns import Heading, digest, read_names
 from flower_pca.names.sites import SiteRows
-from flower_pca.names.spelling import clean, unlike
 
 RNG = np.random.default_rng(0)
 ROWS = RNG.standard_normal((40, 3)) * [3.0, 2.0, 1.0]

@@ -13,7 +13,7 @@ from sklearn.datasets import load_digits
 
 from flower_pca import ExactPerPCA, PersonalResult, simulate
 from flower_pca.algorithms.personal.secants import Gains, Secant, Secants
-from flower_pca.base.status import Outcome
+from flower_pca.base.history import Outcome
 
 
 @functools.cache

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from flower_pca import simulate
-from flower_pca.rows import moments
+from flower_pca.rows import local
 from flower_pca.simulation import sites
 
 RNG = np.random.default_rng(0)
@@ -18,13 +18,13 @@ GAPS = [np.where(np.random.default_rng(i).random(X.shape) < 0.1, np.nan, X) for 
 @pytest.fixture
 def kept(monkeypatch):
     """Of what is taken off rows: whether the rest is kept."""
-    seen, made = [], moments.Less.__init__
+    seen, made = [], local.Less.__init__
 
     def noting(less, *given, kept):
         made(less, *given, kept=kept)
         seen.append((kept, weakref.ref(less)))
 
-    monkeypatch.setattr(moments.Less, "__init__", noting)
+    monkeypatch.setattr(local.Less, "__init__", noting)
     return seen
 
 

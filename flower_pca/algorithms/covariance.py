@@ -22,8 +22,8 @@ import numpy as np
 from flower_pca.algorithms.krylov import AUTO, MESSAGE, Krylov
 from flower_pca.base import labels, linalg
 from flower_pca.base.errors import DataError
+from flower_pca.base.history import Outcome, Status
 from flower_pca.base.linalg import Array
-from flower_pca.base.status import Outcome, Status
 from flower_pca.core.algorithm import Algorithm, scaled_up
 from flower_pca.core.kinds import COLUMNS, ROWS, Ask, Kind, Part
 from flower_pca.core.model import Model, fraction_rank

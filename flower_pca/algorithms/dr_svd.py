@@ -14,8 +14,8 @@ import numpy as np
 
 from flower_pca.base import checks, linalg
 from flower_pca.base.errors import ProtocolError
+from flower_pca.base.history import Outcome, Status
 from flower_pca.base.linalg import Array
-from flower_pca.base.status import Outcome, Status
 from flower_pca.core.algorithm import Algorithm
 from flower_pca.core.kinds import BLOCK, MATRIX, Ask, Kind, Part, index
 from flower_pca.core.model import Model

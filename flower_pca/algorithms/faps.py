@@ -40,8 +40,8 @@ import numpy as np
 
 from flower_pca.base import checks, linalg
 from flower_pca.base.errors import ConfigError
+from flower_pca.base.history import Status
 from flower_pca.base.linalg import Array
-from flower_pca.base.status import Status
 from flower_pca.core.algorithm import Iterative, Movement, Progress
 from flower_pca.core.kinds import BASIS, POSITIVE, STEPS, Ask, Kind, Part, number
 from flower_pca.core.model import Model

@@ -16,8 +16,8 @@ import numpy as np
 
 from flower_pca.base import checks, labels, linalg
 from flower_pca.base.errors import ConfigError
+from flower_pca.base.history import Status
 from flower_pca.base.linalg import Array
-from flower_pca.base.status import Status
 from flower_pca.core.algorithm import Iterative, Progress
 from flower_pca.core.kinds import BLOCK, Ask, Kind, Part
 from flower_pca.core.model import Model, fraction_rank

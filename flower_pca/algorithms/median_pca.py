@@ -14,8 +14,8 @@ import numpy as np
 
 from flower_pca.algorithms.one_shot import Average, OneShotState
 from flower_pca.base import linalg
+from flower_pca.base.history import ANSWERED, Outcome, Status
 from flower_pca.base.linalg import Array, median, of_points, of_spans
-from flower_pca.base.status import Outcome, Status
 from flower_pca.core.kinds import BLOCK, ROWS, Ask, Kind, Part
 from flower_pca.core.model import Model, Weights
 from flower_pca.core.stage import Arrays, Merge, Stack, Stage, stack
@@ -139,7 +139,7 @@ class Medians(Stage[MediansState]):
     def status(self, state: MediansState) -> Status | None:
         if state.Y is None:
             return None
-        return Status.done()
+        return ANSWERED
 
     def finish(self, state: MediansState, model: Model) -> Model:
         assert state.Y is not None

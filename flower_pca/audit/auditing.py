@@ -41,7 +41,7 @@ from flower_pca.plots import style
 from flower_pca.results.pca import PCAResult
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
-from flower_pca.simulation.in_process import Shards
+from flower_pca.simulation.backend import Shards
 from flower_pca.simulation.sites import clients_of
 
 if TYPE_CHECKING:

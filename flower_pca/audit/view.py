@@ -31,7 +31,7 @@ from flower_pca.core.stage import Arrays, Broadcast
 from flower_pca.masking import messages
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.stream import Stream
-from flower_pca.simulation.in_process import InProcess, Shards
+from flower_pca.simulation.backend import InProcess, Shards
 from flower_pca.simulation.sites import clients_of
 from flower_pca.stages.opening import Opening, block_of
 

@@ -74,6 +74,14 @@ def proportion(what: str, value: object) -> None:
         raise ConfigError(what, must="above 0 and at most 1", got=repr(value), then="Use 1.0 for all of them.")
 
 
+def choices(of: object, allowed: Mapping[str, tuple[Any, ...]]) -> None:
+    """Require one of a few values of each of these attributes."""
+    for name, values in allowed.items():
+        value = getattr(of, name)
+        if not isinstance(value, str | bool | np.bool_ | None) or value not in values:
+            choice(name, value, values)
+
+
 def choice(what: str, value: object, allowed: tuple[Any, ...]) -> None:
     """Require one of a few values."""
     if not isinstance(value, str | bool | np.bool_ | None) or value not in allowed:
@@ -97,12 +105,12 @@ def components(n_components: object, *, words: Sequence[str] = ()) -> int | floa
     `words`: what else the caller takes, to say so.
     """
     given, n_components = n_components, share(n_components)
-    rule = "a whole number of at least 1, or a fraction of the variance strictly between 0 and 1"
-    rule = ", or ".join((rule, *(f'"{word}"' for word in words)))
     if isinstance(n_components, int | np.integer) and not isinstance(n_components, bool) and n_components >= 1:
         return int(n_components)
     if isinstance(n_components, float | np.floating) and 0.0 < n_components < 1.0:
         return float(n_components)
+    rule = "a whole number of at least 1, or a fraction of the variance strictly between 0 and 1"
+    rule = ", or ".join((rule, *(f'"{word}"' for word in words)))
     raise ConfigError("n_components", must=rule, got=repr(given), then='Ask for 2 to see a plane, or for 0.9 or "90%".')
 
 

@@ -1,10 +1,11 @@
-"""What happened in each round of a run."""
+"""What happened in each round of a run, and how it ended, in words."""
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Any, Final
 
 from flower_pca.base import labels
 
@@ -137,3 +138,35 @@ def _figure(value: float) -> str:
     if float(value).is_integer() and abs(value) < 1e15:
         return f"{value:,.0f}"
     return f"{value:.2e}"
+
+
+class Outcome(enum.StrEnum):
+    """The kinds of end a run can come to."""
+
+    CONVERGED = "converged"
+    STALLED = "stalled"
+    MAX_ROUNDS = "max_rounds"
+    ONE_SHOT = "one_shot"
+    CLIENTS_CHANGED = "clients_changed"
+    BUDGET_SPENT = "budget_spent"
+    SETTLED = "settled"
+
+
+@dataclass(frozen=True)
+class Status:
+    """An outcome and the sentence that explains it."""
+
+    outcome: Outcome
+    words: str
+
+    @property
+    def ok(self) -> bool:
+        """Whether the run reached what it was asked for."""
+        return self.outcome in (Outcome.CONVERGED, Outcome.ONE_SHOT, Outcome.BUDGET_SPENT, Outcome.SETTLED)
+
+    def __str__(self) -> str:
+        return f"{self.outcome.value}: {self.words}"
+
+
+# the end of a stage that takes as many messages as it takes
+ANSWERED: Final = Status(Outcome.ONE_SHOT, "all messages were answered")

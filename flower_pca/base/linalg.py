@@ -127,8 +127,10 @@ def column_norms(E: Array) -> Array:
     """The norms of the columns, without underflow or overflow of squares, and with little memory beside them."""
     size = float(max(np.max(E, initial=0.0), -np.min(E, initial=0.0)))
     few = max(_ENTRIES // max(len(E), 1), 1)
+    if E.shape[1] <= few:
+        return np.asarray(size * _lengths(E / (size or 1.0)))
     parts = (_lengths(E[:, i : i + few] / (size or 1.0)) for i in range(0, E.shape[1], few))
-    return np.asarray(size * np.concatenate([np.empty(0), *parts]))
+    return np.asarray(size * np.concatenate([*parts]))
 
 
 def _lengths(E: Array) -> Array:

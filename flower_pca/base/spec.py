@@ -1,4 +1,4 @@
-"""Spec strings, a name and its parameters such as "faps(inner_steps=5)"; and tables of what such names stand for.
+"""Spec strings: a name and its parameters, such as "faps(inner_steps=5)".
 
 Signatures that name what a function takes as **keywords of a TypedDict: for readers and for configurations.
 """
@@ -6,10 +6,9 @@ Signatures that name what a function takes as **keywords of a TypedDict: for rea
 from __future__ import annotations
 
 import ast
-import importlib
 import inspect
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
-from functools import cache, partial
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, TypeVar
 
 from flower_pca.base import checks
@@ -43,7 +42,6 @@ def spelt_out(kind: Any, defaults: Mapping[str, Any]) -> Callable[[F], F]:
 
 
 T = TypeVar("T")
-V = TypeVar("V")
 
 
 def parse(text: object, *, what: str, rule: str) -> tuple[str, dict[str, Any]]:
@@ -103,42 +101,3 @@ def bind(text: object, table: Mapping[str, Callable[..., T]], *, what: str, rule
         remedy = f"Write {name}({', '.join(f'{n}=...' for n in needed)})."
         raise ConfigError(f"The parameters of {name}", must="complete", got=f"no {missing[0]}", then=remedy)
     return partial(table[name], **values)
-
-
-def load(place: str) -> Any:
-    """What stands at a place such as "algorithms.krylov:Krylov" in the package; its module is imported for it."""
-    module, _, name = place.partition(":")
-    return getattr(importlib.import_module(f"flower_pca.{module}"), name)
-
-
-class Late(MutableMapping[str, V]):
-    """A mapping of names to values that are made, once each, by these functions.
-
-    To list the names, to count them or to ask for one makes no value.
-    """
-
-    def __init__(self, makers: Mapping[str, Callable[[], V]]) -> None:
-        self._makers = {name: cache(make) for name, make in makers.items()}
-
-    def __getitem__(self, name: str) -> V:
-        return self._makers[name]()
-
-    def __setitem__(self, name: str, value: V) -> None:
-        self._makers[name] = cache(lambda: value)
-
-    def __delitem__(self, name: str) -> None:
-        del self._makers[name]
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._makers
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._makers)
-
-    def __len__(self) -> int:
-        return len(self._makers)
-
-
-def classes(places: Mapping[str, str]) -> Late[Any]:
-    """A mapping of names to the classes at these places."""
-    return Late({name: partial(load, place) for name, place in places.items()})

@@ -22,7 +22,7 @@ from flwr.app import Context
 from flwr.client import NumPyClient
 
 from flower_pca import answering, registry, wire
-from flower_pca.base import checks, files, hints
+from flower_pca.base import checks, files, labels
 from flower_pca.base.errors import ConfigError, ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.clients.books import folders
@@ -59,7 +59,7 @@ def node_rows(data: Any, rules: Rules) -> LocalData | Stream:
     if isinstance(data, LocalData | Stream):
         return data
     rows = SiteRows.of(data, who=checks.NODE)
-    for hint in hints.of_first_lines(() if rows.origin is None else rows.origin.headerless):
+    for hint in labels.hints_of_first_lines(() if rows.origin is None else rows.origin.headerless):
         logging.getLogger("flwr").warning("Of this node's rows: %s", hint)
     if rules.columns_of_words:
         rows = coding.of_node(rows, rules.columns_of_words, least=rules.min_rows, who=checks.NODE)
@@ -78,7 +78,7 @@ def notice(data: LocalData | Stream, loaded: Any) -> None:
     """
     if not isinstance(data, LocalData):
         return
-    said = hints.of_identifiers(hints.find_identifiers([data], data.names), data.names)
+    said = labels.hints_of_identifiers(labels.find_identifiers([data], data.names), data.names)
     if isinstance(loaded, LocalData):
         whole = loaded
     else:

@@ -11,7 +11,7 @@ from glob import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flower_pca.base import hints, labels
+from flower_pca.base import labels
 from flower_pca.base.errors import FlowerPCAError
 from flower_pca.commands import common
 from flower_pca.names import coding
@@ -175,6 +175,6 @@ def _hints(sites: Sequence[LocalData]) -> list[str]:
     if not sites:
         return []
     names = sites[0].names
-    first_lines = hints.of_first_lines(file for site in sites for file in site.headerless)
-    identifiers = hints.of_identifiers(hints.find_identifiers(sites, names), names)
+    first_lines = labels.hints_of_first_lines(file for site in sites for file in site.headerless)
+    identifiers = labels.hints_of_identifiers(labels.find_identifiers(sites, names), names)
     return [*first_lines, *identifiers, *faults.find(sites)]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from flower_pca.base import files, hints, labels
+from flower_pca.base import files, labels
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array
 
@@ -107,7 +107,7 @@ def row_labels(data: str, features: Sequence[str] | None) -> dict[str, list[str]
 
     spare = columns_beside(data, features)
     table = sources.table_with(data, features)
-    called = {"id": [name for name in spare if hints.is_called_identifier(name)]}
+    called = {"id": [name for name in spare if labels.is_called_identifier(name)]}
     called["site"] = [name for name in spare if name.casefold() == "site"]
     names = {label: found[0] for label, found in called.items() if found}
     with suppress(ConfigError):  # of files whose columns cannot go beside the rows

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from flower_pca.analysis.monitor import LEVEL, SOURCES, Anomaly, Limits, Monitor, RowScores
-from flower_pca.base import checks, files, hints, labels
+from flower_pca.base import checks, files, labels
 from flower_pca.base.errors import ConfigError
+from flower_pca.base.labels import clean
 from flower_pca.commands import common, output
-from flower_pca.names.spelling import clean
 
 if TYPE_CHECKING:
     from flower_pca.results.pca import PCAResult
@@ -206,7 +206,7 @@ def _with_ids(data: str, result: PCAResult, beside: Sequence[str]) -> Any:
     if named is not None:
         features = named.tolist()
     table = sources.table_with(data, features, beside=beside)
-    called = [name for name in output.columns_beside(data, features) if hints.is_called_identifier(name)]
+    called = [name for name in output.columns_beside(data, features) if labels.is_called_identifier(name)]
     with suppress(ConfigError):  # of files whose columns cannot go beside the rows
         for name in called[:1]:
             return sources.table_with(data, features, beside=(*beside, name)).with_ids(name)

@@ -18,8 +18,8 @@ import numpy as np
 
 from flower_pca.base import checks, labels, linalg
 from flower_pca.base.errors import ProtocolError
+from flower_pca.base.history import Outcome, Status
 from flower_pca.base.linalg import Array
-from flower_pca.base.status import Outcome, Status
 from flower_pca.core.kinds import Part
 from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays, Stage

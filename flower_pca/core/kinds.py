@@ -475,7 +475,8 @@ def fault(a: Array, part: Part) -> tuple[str, str] | None:
     if not fits or a.dtype.kind not in "fiu" or a.dtype.itemsize > 8:
         rule = f"a real array of shape {tuple('any' if s is None else s for s in part.shape)}"
         return rule, f"shape {a.shape} and dtype {a.dtype}"
-    if a.ndim and a.dtype == np.float64 and _ordinary(a):
+    # The sum of squares says at once that all is well, without memory: NaN is not below, and vdot warns of nothing.
+    if a.ndim and a.dtype == np.float64 and a.flags.forc and np.vdot(flat := a.ravel("K"), flat) < _ORDINARY:
         return None
     # or NaN
     if a.ndim == 0:
@@ -489,15 +490,6 @@ def fault(a: Array, part: Part) -> tuple[str, str] | None:
     if part.kind.counts_rows and (a.dtype.kind not in "iu" or not 1 <= a <= _MOST_ROWS):
         return f"a whole number between 1 and {_MOST_ROWS:g}", f"{a}"
     return None
-
-
-def _ordinary(a: Array) -> bool:
-    """Whether the sum of squares says so much of an array: in one pass, and without memory."""
-    if not a.flags.forc:
-        return False
-    flat = a.ravel("K")
-    # which NaN is not; vdot warns of nothing
-    return bool(np.vdot(flat, flat) < _ORDINARY)
 
 
 def require_finite(answer: Mapping[str, Array]) -> None:

@@ -10,10 +10,9 @@ from typing import Any, Final, Protocol
 import numpy as np
 
 from flower_pca.base import linalg
-from flower_pca.base.history import History
+from flower_pca.base.history import History, Status
 from flower_pca.base.labels import range_of
 from flower_pca.base.linalg import Array
-from flower_pca.base.status import Status
 from flower_pca.names.columns import Heading
 from flower_pca.rows.frame import Frame
 from flower_pca.vertical.split import Split

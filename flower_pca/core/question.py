@@ -9,7 +9,7 @@ budget and channel may be strings, as a configuration has them. Checkpoints and 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, fields, replace
 from typing import Any, Final, TypedDict
 
@@ -110,17 +110,11 @@ class Question:
             if not isinstance(given, kind) and (given is not None or name == "algorithm"):
                 rule, remedy = f"of class {kind.__name__}", "Use the short form to give it as a string."
                 raise ConfigError(f"{name} of a Question", must=rule, got=repr(given), then=remedy)
-        checks.choice("center", self.center, (True, False, None))
-        checks.choice("scale", self.scale, SCALES)
-        checks.choice("missing", self.missing, MISSING)
+        checks.choices(self, _CHOICES)
         checks.integer("seed", self.seed, most=2**62)
         fraction = checks.share(self.fraction)
         checks.proportion("The fraction of clients", fraction)
-        for name in _FLAGS:
-            checks.choice(name, getattr(self, name), (True, False))
         checks.integer("min_clients", self.min_clients, least=1)
-        checks.choice("wire", self.wire, WIRES)
-        checks.choice("split", self.split, SPLITS)
         max_share = checks.share(self.max_share)
         if max_share is not None:
             checks.proportion("max_share", max_share)
@@ -159,8 +153,9 @@ class Question:
     @property
     def options(self) -> dict[str, Any]:
         """The fields of which something hangs together with others, where they are not as usual, by name."""
-        values = {name: getattr(self, name) for name in _OPTIONS}
-        on = {name: value for name, value in values.items() if value != _FIELDS[name]}
+        on = {name: value for name in _OPTIONS if (value := getattr(self, name)) != _FIELDS[name]}
+        if isinstance(self.n_components, int):  # which goes with everything
+            on.pop("n_components", None)
         if self.wire == "auto":  # takes what goes with the rest
             del on["wire"]
         if isinstance(self.n_components, str):
@@ -241,7 +236,14 @@ class Question:
 
 
 _FIELDS: Final = {f.name: f.default for f in fields(Question)}
-_FLAGS: Final = tuple(name for name, usual in _FIELDS.items() if isinstance(usual, bool))
+_CHOICES: Final[Mapping[str, tuple[Any, ...]]] = {
+    "center": (True, False, None),
+    "scale": SCALES,
+    "missing": MISSING,
+    **{name: (True, False) for name, usual in _FIELDS.items() if isinstance(usual, bool)},
+    "wire": WIRES,
+    "split": SPLITS,
+}
 # these go with everything, or are looked at by themselves
 _BY_THEMSELVES: Final = ("algorithm", "center", "seed", "min_clients")
 _OPTIONS: Final = tuple(name for name in _FIELDS if name not in _BY_THEMSELVES)

@@ -298,7 +298,8 @@ class Tally:
             self._leave_out(Failure(reply.client, str(error), lasting=not isinstance(error, UnawaitedError)))
             return
         self._answered.add(reply.client)
-        self._declined = self._declined or declined_by(reply)
+        if reply.declines and not self._declined:
+            self._declined = declined_by(reply)
         if reply.forgot:
             self._notes[str(reply.client)] = _forgot(reply)
 
@@ -307,9 +308,14 @@ class Tally:
         known = self._heading
         if known is not None and reply.heading is not None and not reply.heading.like(known):
             raise reply.heading.mismatch(name_of(reply), known).error(ProtocolError)
-        columns = columns_of(self._telling, reply.arrays, self._d)
-        asked = self._sent.arrays_for(reply.client)
-        parts = self._parts(asked, columns)
+        columns = self._d or 0
+        if self._telling:
+            columns = columns_of(self._telling, reply.arrays, self._d)
+        asked, parts = self._sent.arrays, self._common
+        if self._sent.personal:
+            asked = self._sent.arrays_for(reply.client)
+        if self._sent.personal or columns != (self._d or 0):
+            parts = self._stage.parts(asked, columns or None)
         check_arrays(reply, parts)
         if self._judge is not None:
             self._judge.check(reply.client, reply.arrays, parts, asked)
@@ -324,16 +330,10 @@ class Tally:
         if voted and reply.heading is not None:
             digest = reply.heading.digest
         group = self._groups.get((columns, digest)) or _Group()
-        group.take(self._merge(group.total, reply.client, arrays), (reply.client,))
-        group.hear(reply)
+        group.hear(self._merge(group.total, reply.client, arrays), reply)
         self._groups[columns, digest] = group
         if not voted:
             self._heading = known or reply.heading
-
-    def _parts(self, asked: Arrays, columns: int) -> Mapping[str, Part]:
-        if not self._sent.personal and columns == (self._d or 0):
-            return self._common
-        return self._stage.parts(asked, columns or None)
 
     def _leave_out(self, failure: Failure) -> None:
         self._failures[str(failure.client)] = failure.reason
@@ -362,7 +362,9 @@ class _Group:
     heading: Heading | None = None
     sites: dict[int, str] = field(default_factory=dict)
 
-    def hear(self, reply: Reply) -> None:
+    def hear(self, total: Any, reply: Reply) -> None:
+        self.total = total
+        self.clients.append(reply.client)
         if self.heading is None:
             self.heading = reply.heading
         else:

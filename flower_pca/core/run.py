@@ -151,7 +151,8 @@ class Run:
         self._standing = now.with_heading(got.heading, got.declined)
         if got.notes:
             self.mark_loss()
-        self._roll = self._roll.fail(got.banned, got.why)
+        if got.failures or got.banned:
+            self._roll = self._roll.fail(got.banned, got.why)
         # asked once only, it gets a chance by the next opening
         spare = now.model.summed and now.model.restarts == 0
         self._roll, verdict = self._roll.take(call, got.answered, asked=sent.to, spare=spare)

@@ -25,8 +25,8 @@ from typing import Any, ClassVar, Final, Generic, Protocol, TypeAlias, TypeVar, 
 import numpy as np
 
 from flower_pca.base.errors import ProtocolError, harmless
+from flower_pca.base.history import Status
 from flower_pca.base.linalg import Array
-from flower_pca.base.status import Status
 from flower_pca.core.kinds import Ask, Kind, Part
 from flower_pca.core.model import Model
 from flower_pca.names.columns import Heading
@@ -271,11 +271,15 @@ class Stage(ABC, Generic[S]):
     @property
     def spec(self) -> str:
         """The stage as a string that `registry.make` reads back, but for fields that have no place in a repr."""
-        given = [(f.name, getattr(self, f.name), f.default) for f in fields(self) if f.repr]
-        plain = [(name, v.item() if isinstance(v, np.generic) else v, default) for name, v, default in given]
-        changed = ", ".join(f"{name}={value!r}" for name, value, default in plain if value != default)
+        changed = []
+        for f in fields(self):
+            value = getattr(self, f.name)
+            if isinstance(value, np.generic):
+                value = value.item()
+            if f.repr and value != f.default:
+                changed.append(f"{f.name}={value!r}")
         if changed:
-            return f"{self.name}({changed})"
+            return f"{self.name}({', '.join(changed)})"
         return self.name
 
 

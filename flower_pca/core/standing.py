@@ -32,9 +32,8 @@ import numpy as np
 from flower_pca.base import files, linalg
 from flower_pca.base.errors import ConfigError, NotEnoughNodes
 from flower_pca.base.files import Recorder
-from flower_pca.base.history import History
+from flower_pca.base.history import History, Outcome, Status
 from flower_pca.base.linalg import Array
-from flower_pca.base.status import Outcome, Status
 from flower_pca.core.algorithm import Algorithm, Choosing
 from flower_pca.core.layer import Layer
 from flower_pca.core.model import Model, fraction_rank

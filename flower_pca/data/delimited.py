@@ -23,6 +23,7 @@ import numpy as np
 
 from flower_pca.base import checks, labels
 from flower_pca.base.errors import DataError
+from flower_pca.base.labels import clean
 from flower_pca.base.linalg import Array
 from flower_pca.data.dialect import (
     SAMPLE,
@@ -38,7 +39,6 @@ from flower_pca.data.dialect import (
 from flower_pca.data.table import Table, chosen, reading, with_ids
 from flower_pca.names.columns import among, no_numbers
 from flower_pca.names.sites import Origin
-from flower_pca.names.spelling import clean
 
 _HELD: Final = 2**18  # cells that are held as Python's numbers at a time
 _SHOWN: Final = 40  # characters of a cell that a message shows

@@ -32,8 +32,8 @@ from typing import Any, Final, TextIO
 import numpy as np
 
 from flower_pca.base.errors import ConfigError, DataError
+from flower_pca.base.labels import GAPS
 from flower_pca.base.linalg import Array
-from flower_pca.names.spelling import GAPS
 
 # among numbers they are no levels, and may be written in any case
 _WORDS: Final = {**{word.lower(): np.nan for word in GAPS}, "true": 1.0, "false": 0.0}

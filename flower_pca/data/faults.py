@@ -6,8 +6,8 @@ looked for where rows are at hand, and each becomes a sentence that names line o
 hints: only the owner of the rows knows whether it is one. So each kind is bounded by what ordinary
 rows do by accident, as far as that can be said.
 
-`find` goes through the kinds over all sites together. A site's columns are sorted once
-(`Site.sorted`), and most kinds read quantiles off that.
+`find` goes through the kinds over all sites together. A site's columns are sorted once, and a
+`Look` has what most kinds read off that, for all of them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -95,43 +95,14 @@ class Site:
     def of(cls, site: SiteRows | LocalData, who: str) -> Site:
         """From rows as a source gives them, or as a client holds them."""
         if isinstance(site, LocalData):
-            return cls(site.site or who, np.concatenate([*site.blocks()]).astype(np.float64), site.place)
+            return cls(site.site or who, site.plain().astype(np.float64), site.place)
         rows = np.asarray(site.values, dtype=np.float64)
         place = functools.partial("row {} (from 0 on)".format) if site.origin is None else site.origin.place
         return cls(site.site or who, rows, place)
 
     def first(self, n: int) -> Site:
         """The first n rows of it."""
-        if n == self.n:
-            return self
         return replace(self, rows=self.rows[:n])
-
-    @functools.cached_property
-    def n(self) -> int:
-        """Rows."""
-        return len(self.rows)
-
-    @functools.cached_property
-    def in_order(self) -> Array:
-        """The values of each column, ascending, gaps last."""
-        return np.sort(self.rows, axis=0)
-
-    @functools.cached_property
-    def seen(self) -> Array:
-        """How many values each column has."""
-        return np.asarray(self.n - np.isnan(self.in_order).sum(axis=0))
-
-    @functools.cached_property
-    def different(self) -> Array:
-        """How many different values each column has."""
-        steps = np.diff(self.in_order, axis=0)
-        return np.asarray((steps > 0.0).sum(axis=0) + (self.seen > 0))
-
-    @functools.cached_property
-    def levels(self) -> Array:
-        """A tenth, the median and nine tenths of each column, 3 x d."""
-        places = np.rint(np.multiply.outer([0.1, 0.5, 0.9], np.maximum(self.seen - 1, 0))).astype(int)
-        return np.take_along_axis(self.in_order, places, axis=0)
 
     @functools.cached_property
     def marks(self) -> Array:
@@ -147,6 +118,56 @@ def _odd(d: int) -> Array:
     return np.asarray(drawn * np.uint64(2) + np.uint64(1))
 
 
+@dataclass(frozen=True, eq=False)
+class Look:
+    """All sites, and what several kinds of faults are read off.
+
+    Attributes:
+        sites: The sites.
+        columns: What their columns are called.
+        in_order: Of each site the values of each column, ascending, gaps last.
+        seen: How many values each column has at each site, sites x d.
+    """
+
+    sites: Sequence[Site]
+    columns: Sequence[str]
+    in_order: Sequence[Array]
+    seen: Array
+
+    @classmethod
+    def of(cls, sites: Sequence[Site], columns: Sequence[str]) -> Look:
+        """A look at these sites."""
+        in_order, seen = [], []
+        for site in sites:
+            values = np.sort(site.rows, axis=0)
+            in_order.append(values)
+            seen.append(len(values) - np.isnan(values).sum(axis=0))
+        return cls(sites, columns, in_order, np.stack(seen))
+
+    @functools.cached_property
+    def low(self) -> Array:
+        """The smallest value of each column."""
+        return np.asarray(np.nanmin([values[0] for values in self.in_order], axis=0))
+
+    @functools.cached_property
+    def high(self) -> Array:
+        """The largest value of each column."""
+        last = np.maximum(self.seen - 1, 0)[:, None]
+        highest = [np.take_along_axis(a, n, axis=0)[0] for a, n in zip(self.in_order, last, strict=True)]
+        return np.asarray(np.nanmax(highest, axis=0))
+
+    @functools.cached_property
+    def different(self) -> Array:
+        """How many different values each column has at each site, sites x d."""
+        steps = [(np.diff(values, axis=0) > 0.0).sum(axis=0) for values in self.in_order]
+        return np.asarray(np.stack(steps) + (self.seen > 0))
+
+    def values(self, j: int) -> Array:
+        """The values of a column at all sites, one site after the other."""
+        parts = zip(self.in_order, self.seen[:, j], strict=True)
+        return np.concatenate([values[:count, j] for values, count in parts])
+
+
 def find(
     tables: Sequence[SiteRows | LocalData], names: Sequence[str] | None = None, *, most: int = MOST
 ) -> tuple[str, ...]:
@@ -158,44 +179,46 @@ def find(
         names: Names of the columns; those of the first site, if left out.
         most: How many entries are looked at.
     """
-    few = _few([(table.site or f"client {i}", len_of(table)) for i, table in enumerate(tables)])
-    size = sum(len_of(table) * width_of(table) for table in tables)
-    if any(map(is_sparse, tables)) or not 0 < size <= most:
+    sizes, entries = [], 0
+    dense = True
+    for i, table in enumerate(tables):
+        n, d, sparse = _shape_of(table)
+        sizes.append((table.site or f"client {i}", n))
+        entries += n * d
+        dense = dense and not sparse
+    few = _few(sizes)
+    if not dense or not 0 < entries <= most:
         return tuple(few)
-    sites = [Site.of(table, f"client {i}") for i, table in enumerate(tables)]
-    columns = labels.column_names(tables[0].names if names is None else names, sites[0].rows.shape[1])
-    columns = [f"column {name.removeprefix('column ')}" for name in columns]
+    look = Look.of(
+        [Site.of(table, f"client {i}") for i, table in enumerate(tables)],
+        _columns(tables[0].names if names is None else names, d),
+    )
     found = [few]
     with np.errstate(all="ignore"), warnings.catch_warnings():
         # what cannot be told of a column compares NaN, which is false
         warnings.simplefilter("ignore", RuntimeWarning)
-        found += [list(kind(sites, columns)) for kind in _OF_ROWS]
-        if len(columns) <= _WIDE:
+        for kind in _OF_ROWS:
+            found.append(list(kind(look)))
+        if d <= _WIDE:
             if any(found[1:]):
-                sites = _rest(sites)
-            found += [list(kind(sites, columns)) for kind in _OF_COLUMNS]
+                look = Look.of(_rest(look.sites), look.columns)
+            for kind in _OF_COLUMNS:
+                found.append(list(kind(look)))
     return tuple([sentence for sentences in filter(None, found) for sentence in _shorten(sentences)])
 
 
-def len_of(table: SiteRows | LocalData) -> int:
-    """Rows of a site."""
+def _shape_of(table: SiteRows | LocalData) -> tuple[int, int, bool]:
+    """Rows and columns of a site, and whether they are a sparse matrix, whose zeros nobody has written."""
     if isinstance(table, LocalData):
-        return table.n
-    return len(table)
+        return table.n, table.d, table.sparse
+    return len(table), table.shape[1], hasattr(table.values, "tocsr")
 
 
-def width_of(table: SiteRows | LocalData) -> int:
-    """Columns of a site."""
-    if isinstance(table, LocalData):
-        return table.d
-    return table.shape[1]
-
-
-def is_sparse(table: SiteRows | LocalData) -> bool:
-    """Whether the rows of a site are a sparse matrix, whose zeros are no values that anybody has written."""
-    if isinstance(table, LocalData):
-        return table.sparse
-    return hasattr(table.values, "tocsr")
+def _columns(names: Sequence[str] | None, count: int) -> list[str]:
+    """What columns are called in a sentence."""
+    if names is None:
+        return [f"column {j}" for j in range(count)]
+    return [f"column {str(name).removeprefix('column ')}" for name in names]
 
 
 def _shorten(sentences: list[str]) -> list[str]:
@@ -216,10 +239,11 @@ def _few(sizes: Sequence[tuple[str, int]]) -> list[str]:
     return [f"{_capital(', '.join(few))}: what they send is nearly the rows themselves. Join them to other sites."]
 
 
-def _empty(sites: Sequence[Site], columns: Sequence[str]) -> Iterator[str]:
+def _empty(look: Look) -> Iterator[str]:
     """Rows without any value, which become patients of nothing but means; and columns that a site does not have."""
-    for site in sites:
-        if (site.seen == site.n).all():
+    for site, seen in zip(look.sites, look.seen, strict=True):
+        n = len(site.rows)
+        if (seen == n).all():
             continue
         rows = np.flatnonzero(np.isnan(site.rows).all(axis=1))
         if len(rows):
@@ -227,24 +251,21 @@ def _empty(sites: Sequence[Site], columns: Sequence[str]) -> Iterator[str]:
             if len(rows) > 1:
                 what += f", and so do {len(rows) - 1} more"
             yield f"{what}. Take it out: it would become a row of means."
-        missing = np.flatnonzero(site.seen == 0).tolist()
-        if site.n <= _FEW or len(missing) == len(columns):
+        missing = np.flatnonzero(seen == 0).tolist()
+        if n <= _FEW or len(missing) == len(look.columns):
             continue
         for j in missing:
-            yield f"{_capital(columns[j])} has no value at {site.who}. Leave it out, or leave out the site."
+            yield f"{_capital(look.columns[j])} has no value at {site.who}. Leave it out, or leave out the site."
 
 
-def _sentinels(sites: Sequence[Site], columns: Sequence[str]) -> Iterator[str]:
+def _sentinels(look: Look) -> Iterator[str]:
     """Values such as -999 that lie further from all others of their column than these from each other."""
-    low = np.nanmin([site.in_order[0] for site in sites], axis=0)
-    high = np.nanmax([_highest(site) for site in sites], axis=0)
-    for j in np.flatnonzero(np.isin(low, _CODES) | np.isin(high, _CODES)).tolist():
-        values = np.sort(np.concatenate([site.in_order[: site.seen[j], j] for site in sites]))
-        for code in _codes_of(values):
-            where = [(site, np.flatnonzero(site.rows[:, j] == code)) for site in sites]
+    for j in np.flatnonzero(np.isin(look.low, _CODES) | np.isin(look.high, _CODES)).tolist():
+        for code in _codes_of(np.sort(look.values(j))):
+            where = [(site, np.flatnonzero(site.rows[:, j] == code)) for site in look.sites]
             site, rows = next((site, rows) for site, rows in where if len(rows))
             count = labels.count(sum(len(rows) for _, rows in where), "time")
-            what = f"{_capital(columns[j])} holds {code:g} {count}, far from all other values"
+            what = f"{_capital(look.columns[j])} holds {code:g} {count}, far from all other values"
             yield f"{what}: {_first(site, rows)}. {_GAP}"
 
 
@@ -272,20 +293,19 @@ def _is_far(code: float, rest: Array, *, again: bool) -> bool:
     return bool(far) and (code != -1.0 or len(np.unique(rest)) >= _MANY)
 
 
-def _zeros(sites: Sequence[Site], columns: Sequence[str]) -> Iterator[str]:
+def _zeros(look: Look) -> Iterator[str]:
     """Zeros in a column whose other values lie together, far from 0: no blood pressure is 0."""
-    low = np.nanmin([site.in_order[0] for site in sites], axis=0)
-    for j in np.flatnonzero(low == 0.0).tolist():
-        values = np.concatenate([site.in_order[: site.seen[j], j] for site in sites])
+    for j in np.flatnonzero(look.low == 0.0).tolist():
+        values = look.values(j)
         rest = values[values != 0.0]
         if len(rest) < max(2 * _LEAST, len(values) / 2) or len(np.unique(rest)) < _MANY:
             continue
         lower, middle, upper = np.quantile(rest, [0.25, 0.5, 0.75])
         if rest.min() > max(0.3 * middle, upper - lower):
-            where = [(site, np.flatnonzero(site.rows[:, j] == 0.0)) for site in sites]
+            where = [(site, np.flatnonzero(site.rows[:, j] == 0.0)) for site in look.sites]
             site, rows = next((site, rows) for site, rows in where if len(rows))
             count = labels.count(len(values) - len(rest), "time")
-            what = f"{_capital(columns[j])} holds 0 {count}, and no other value below {rest.min():g}"
+            what = f"{_capital(look.columns[j])} holds 0 {count}, and no other value below {rest.min():g}"
             yield f"{what}: {_first(site, rows)}. {_GAP}"
 
 
@@ -293,19 +313,12 @@ def _first(site: Site, rows: Array) -> str:
     return f"the first is {site.place(int(rows[0]))}"
 
 
-def _highest(site: Site) -> Array:
-    """The largest value of each column."""
-    last = np.maximum(site.seen - 1, 0)
-    return np.asarray(np.take_along_axis(site.in_order, last[None], axis=0)[0])
-
-
-def _dates(sites: Sequence[Site], columns: Sequence[str]) -> Iterator[str]:
+def _dates(look: Look) -> Iterator[str]:
     """Columns of days as numbers: 20240131, days since 1900 as Excel counts them, or seconds since 1970."""
-    least = np.nanmin([site.in_order[0] for site in sites], axis=0)
-    most = np.nanmax([_highest(site) for site in sites], axis=0)
-    varies = (most > least) & (np.sum([site.seen for site in sites], axis=0) >= _LEAST)
+    least, most, columns = look.low, look.high, look.columns
+    varies = (most > least) & (look.seen.sum(axis=0) >= _LEAST)
     for j in np.flatnonzero(varies & (least >= 18000101) & (most <= 21001231)).tolist():
-        values = np.concatenate([site.rows[:, j] for site in sites])
+        values = np.concatenate([site.rows[:, j] for site in look.sites])
         values = values[~np.isnan(values)]
         month, day = values // 100 % 100, values % 100
         if (values == np.rint(values)).all() and ((month >= 1) & (month <= 12) & (day >= 1) & (day <= 31)).all():
@@ -314,7 +327,7 @@ def _dates(sites: Sequence[Site], columns: Sequence[str]) -> Iterator[str]:
         if _TIME.search(columns[j].removeprefix("column ")):
             yield _date(columns[j], "days as Excel counts them")
     for j in np.flatnonzero(varies & (least >= 9.4e8) & (most <= 2.2e9)).tolist():
-        values = np.concatenate([site.rows[:, j] for site in sites])
+        values = np.concatenate([site.rows[:, j] for site in look.sites])
         if (values == np.rint(values))[~np.isnan(values)].all():
             yield _date(columns[j], "times in seconds since 1970")
 
@@ -323,12 +336,12 @@ def _date(column: str, what: str) -> str:
     return f"{_capital(column)} holds {what}, as numbers. Leave it out: name the others with columns=[...]."
 
 
-def _twins(sites: Sequence[Site], columns: Sequence[str]) -> Iterator[str]:
+def _twins(look: Look) -> Iterator[str]:
     """Columns that are the same, or the same in another unit."""
-    measures = np.flatnonzero(np.max([site.different for site in sites], axis=0) > _MANY)
+    measures = np.flatnonzero(look.different.max(axis=0) > _MANY)
     if len(measures) < 2:
         return
-    rows = np.concatenate([site.rows[:, measures] for site in sites])
+    rows = np.concatenate([site.rows[:, measures] for site in look.sites])
     few = rows[:: -(-len(rows) // 2000)]
     centred = few - few.mean(axis=0)
     sizes = np.sqrt((centred**2).sum(axis=0))
@@ -338,27 +351,33 @@ def _twins(sites: Sequence[Site], columns: Sequence[str]) -> Iterator[str]:
         what = "is the same, in another unit, as"
         if same:
             what = "holds the same values as"
-        pair = f"{_capital(columns[measures[j]])} {what} {columns[measures[i]]}"
+        pair = f"{_capital(look.columns[measures[j]])} {what} {look.columns[measures[i]]}"
         yield f"{pair}. Leave one of them out: together they count twice."
 
 
-def _totals(sites: Sequence[Site], columns: Sequence[str]) -> Iterator[str]:
+def _totals(look: Look) -> Iterator[str]:
     """A last line that is the sum or the mean of those above, as spreadsheets have it."""
-    for i, (n, what) in _lines_of_totals(sites).items():
-        place = sites[i].place(n)
+    for i, (n, what) in _lines_of_totals(look.sites).items():
+        place = look.sites[i].place(n)
         yield f"{_capital(place)} is the {what} of the lines above it, and no row of its own. Take it out."
 
 
 def _lines_of_totals(sites: Sequence[Site]) -> dict[int, tuple[int, str]]:
     """By the site how many lines stand above that of its totals, and what it is; another may stand below."""
     found: dict[int, tuple[int, str]] = {}
-    for below in (0, 1):
-        known = {i: site.first(site.n - below) for i, site in enumerate(sites) if site.n - below > _LEAST}
-        looks = _with_totals([*known.values()])
-        for i, site in known.items():
-            what = _sum_or_mean(site.rows[-1], site.rows[:-1], 2 * len(sites)) if site in looks else ""
-            if what:
-                found[i] = (site.n - 1, what)
+    ends = [
+        (i, site.rows[: len(site.rows) - below])
+        for below in (0, 1)
+        for i, site in enumerate(sites)
+        if len(site.rows) - below > _LEAST
+    ]
+    if not ends:
+        return found
+    for k in np.flatnonzero(_look_like_totals([rows for _, rows in ends])).tolist():
+        i, rows = ends[k]
+        what = _sum_or_mean(rows[-1], rows[:-1], 2 * len(sites))
+        if what:
+            found[i] = (len(rows) - 1, what)
     return dict(sorted(found.items()))
 
 
@@ -369,17 +388,14 @@ def _rest(sites: Sequence[Site]) -> list[Site]:
     return [sites[i].first(ends[i][0]) if i in ends else sites[i] for i in sorted(alone.values())]
 
 
-def _with_totals(sites: Sequence[Site]) -> list[Site]:
-    """Those of which the last line has at least one number that is the sum or the mean of those above it."""
-    if not sites:
-        return []
-    last = np.stack([site.rows[-1] for site in sites])
-    total = np.stack([np.nansum(site.rows[:-1], axis=0) for site in sites])
-    mean = total / np.maximum(np.stack([site.seen for site in sites]) - ~np.isnan(last), 1)
-    off = np.stack([_off(site.rows[:_LEAST], site.n) for site in sites])
-    slack = _rounding(last) + off + 1e-8 * np.abs(total)
-    looks = ((np.abs(last - total) <= slack) | (np.abs(last - mean) <= slack)).any(axis=1)
-    return [site for site, like in zip(sites, looks.tolist(), strict=True) if like]
+def _look_like_totals(tables: Sequence[Array]) -> Array:
+    """Whether the last line of each has at least one number that is the sum or the mean of those above it."""
+    parts = [(len(rows), rows[-1], np.nansum(rows[:-1], axis=0), rows[:_LEAST], rows[:-1]) for rows in tables]
+    sizes, lasts, totals, firsts, above = zip(*parts, strict=True)
+    last, total = np.stack(lasts), np.stack(totals)
+    mean = total / np.maximum([(~np.isnan(rows)).sum(axis=0) for rows in above], 1)
+    slack = _rounding(last) + _off(np.stack(firsts), np.array(sizes)[:, None]) + 1e-8 * np.abs(total)
+    return np.asarray(((np.abs(last - total) <= slack) | (np.abs(last - mean) <= slack)).any(axis=1))
 
 
 def _sum_or_mean(last: Array, above: Array, several: int) -> str:
@@ -399,12 +415,12 @@ def _sum_or_mean(last: Array, above: Array, several: int) -> str:
     return ""
 
 
-def _off(rows: Array, n: int) -> Array:
+def _off(rows: Array, n: Any) -> Array:
     """How far the sum of n such numbers may lie from that of what they were before each was rounded, by column.
 
     Whole numbers are counts and codes, which nobody has rounded.
     """
-    steps = _rounding(rows).min(axis=0)
+    steps = _rounding(rows).min(axis=-2)
     return np.where(steps < 1.0, 4.0 * np.sqrt(n / 12.0) * steps, 0.0)
 
 
@@ -427,15 +443,16 @@ def _spread_given_others(rows: Array) -> Array:
     return np.concatenate([spread, np.zeros(rows.shape[1] - len(spread))])
 
 
-def _doubles(sites: Sequence[Site], columns: Sequence[str]) -> Iterator[str]:
+def _doubles(look: Look) -> Iterator[str]:
     """The same rows at two sites, or twice at one."""
-    whose = np.repeat(np.arange(len(sites)), [site.n for site in sites])
+    sites = look.sites
+    whose = np.repeat(np.arange(len(sites)), [len(site.rows) for site in sites])
     marks = np.concatenate([site.marks for site in sites])
     order = np.argsort(marks, kind="stable")
     again = np.flatnonzero(marks[order][1:] == marks[order][:-1])
     if not len(again):
         return
-    telling = [_tells_rows_apart(site) for site in sites]
+    telling = [_tells_rows_apart(site, different) for site, different in zip(sites, look.different, strict=True)]
     pairs: dict[tuple[int, int], int] = {}
     for first, second in zip(whose[order][again].tolist(), whose[order][again + 1].tolist(), strict=True):
         pairs[first, second] = pairs.get((first, second), 0) + 1
@@ -443,7 +460,7 @@ def _doubles(sites: Sequence[Site], columns: Sequence[str]) -> Iterator[str]:
         one, other = sites[i], sites[j]
         if i != j and np.array_equal(one.marks, other.marks) and len(np.unique(one.marks)) > _FEW:
             yield f"{other.who} holds the same rows as {one.who}. Leave one of them out."
-        elif telling[i] and telling[j] and count >= max(_FEW, 0.05 * min(one.n, other.n)):
+        elif telling[i] and telling[j] and count >= max(_FEW, 0.05 * min(len(one.rows), len(other.rows))):
             row = int(np.flatnonzero(np.isin(other.marks, one.marks))[0])
             where = f"of {other.who} are rows of {one.who} as well, and are"
             if i == j:
@@ -457,12 +474,12 @@ def _first_repeated(marks: Array) -> int:
     return int(np.setdiff1d(np.arange(len(marks)), first)[0])
 
 
-def _tells_rows_apart(site: Site) -> bool:
+def _tells_rows_apart(site: Site, different: Array) -> bool:
     """Whether two rows of a site are hardly ever alike by accident, by how often each column's values come again.
 
     Rows that are there twice are looked at once: they would make every value come again.
     """
-    measures = np.flatnonzero(site.different > _MANY)
+    measures = np.flatnonzero(different > _MANY)
     if len(measures) < 2:
         return False
     _, once = np.unique(site.marks, return_index=True)
@@ -476,15 +493,17 @@ def _tells_rows_apart(site: Site) -> bool:
     return bool(again < np.log(0.01))
 
 
-def _units(sites: Sequence[Site], columns: Sequence[str]) -> Iterator[str]:
+def _units(look: Look) -> Iterator[str]:
     """Columns that lie at one site where those of all the others would lie in another unit."""
-    measured = [site for site in sites if site.n >= _LEAST]
+    measured = [i for i, values in enumerate(look.in_order) if len(values) >= _LEAST]
     if len(measured) < 2:
         return
-    levels = np.stack([site.levels for site in measured])
-    several = np.stack([site.different > _LEAST for site in measured])
-    seen = np.stack([site.seen for site in measured])
-    yield from _odd_units([site.who for site in measured], levels, seen * several, columns, middle="median")
+    seen = look.seen[measured]
+    places = np.rint(np.multiply.outer([0.1, 0.5, 0.9], np.maximum(seen - 1, 0))).astype(int)
+    levels = np.stack([np.take_along_axis(look.in_order[i], places[:, k], axis=0) for k, i in enumerate(measured)])
+    several = look.different[measured] > _LEAST
+    whose = [look.sites[i].who for i in measured]
+    yield from _odd_units(whose, levels, seen * several, look.columns, middle="median")
 
 
 def of_moments(sites: Sequence[str], rows: Array, means: Array, deviations: Array, columns: Sequence[str]) -> list[str]:
@@ -569,34 +588,34 @@ def _unit(here: Array, usual: Array, error: float) -> str:
     return words
 
 
-def _constants(sites: Sequence[Site], columns: Sequence[str]) -> Iterator[str]:
+def _constants(look: Look) -> Iterator[str]:
     """Columns of one value at a site that others hardly ever have: a default, or another meaning."""
-    if len(sites) < 2:
+    if len(look.sites) < 2:
         return
-    for site in sites:
-        still = np.flatnonzero((site.different == 1) & (site.seen >= _LEAST)).tolist()
-        odd = [j for j in still if _seldom_elsewhere(site, j, sites)]
-        if len(odd) > max(2, len(columns) // 4):
+    still = (look.different == 1) & (look.seen >= _LEAST)
+    for i in np.flatnonzero(still.any(axis=1)).tolist():
+        odd = [j for j in np.flatnonzero(still[i]).tolist() if _seldom_elsewhere(look, i, j)]
+        if len(odd) > max(2, len(look.columns) // 4):
             continue  # rows of another kind, such as those of one district
         for j in odd:
-            what = f"{_capital(columns[j])} is {site.in_order[0, j]:g} in all rows of {site.who}"
+            what = f"{_capital(look.columns[j])} is {look.in_order[i][0, j]:g} in all rows of {look.sites[i].who}"
             yield f"{what}, and hardly ever elsewhere. Check that file."
 
 
-def _seldom_elsewhere(site: Site, j: int, sites: Sequence[Site]) -> bool:
+def _seldom_elsewhere(look: Look, i: int, j: int) -> bool:
     """Whether the one value of a column at a site is so rare at others that it is no accident."""
-    others = np.concatenate([other.rows[:, j] for other in sites if other is not site])
+    others = np.concatenate([other.rows[:, j] for k, other in enumerate(look.sites) if k != i])
     others = others[~np.isnan(others)]
     if not len(others) or others.min() == others.max():
         return False
-    share = float((others == site.in_order[0, j]).mean())
-    return share <= 0.5 and float(site.seen[j]) * np.log(max(share, 1e-300)) < np.log(1e-6)
+    share = float((others == look.in_order[i][0, j]).mean())
+    return share <= 0.5 and float(look.seen[i, j]) * np.log(max(share, 1e-300)) < np.log(1e-6)
 
 
 def _capital(text: str) -> str:
     return f"{text[0].upper()}{text[1:]}"
 
 
-_Kind = Callable[[Sequence[Site], Sequence[str]], Iterable[str]]
+_Kind = Callable[[Look], Iterable[str]]
 _OF_ROWS: Final[tuple[_Kind, ...]] = (_empty, _totals, _doubles)
 _OF_COLUMNS: Final[tuple[_Kind, ...]] = (_sentinels, _zeros, _twins, _dates, _units, _constants)

@@ -10,11 +10,11 @@ import numpy as np
 
 from flower_pca.base import checks, labels
 from flower_pca.base.errors import ConfigError, DataError, needing
+from flower_pca.base.labels import clean
 from flower_pca.base.linalg import Array
 from flower_pca.data.table import Table, chosen, reading, texts, with_ids
 from flower_pca.names.columns import Columns, no_numbers
 from flower_pca.names.sites import Origin
-from flower_pca.names.spelling import clean
 
 # of arrays that name the columns of the others
 _NAMES: Final = ("feature_names", "columns")

@@ -12,10 +12,10 @@ import numpy as np
 from flower_pca.base import checks
 from flower_pca.base import spec as specs
 from flower_pca.base.errors import ConfigError, DataError
+from flower_pca.base.labels import clean
 from flower_pca.base.linalg import Array
 from flower_pca.data.table import Table, no_rows, take
 from flower_pca.names.sites import require_site
-from flower_pca.names.spelling import clean
 
 CLIENTS: Final = 10  # how many there are, where nobody says
 

@@ -11,11 +11,11 @@ import numpy as np
 
 from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError, DataError, needing
+from flower_pca.base.labels import clean
 from flower_pca.base.linalg import Array
 from flower_pca.data.partition import sizes_by_weight
 from flower_pca.data.table import Table, chosen
 from flower_pca.names.columns import no_numbers
-from flower_pca.names.spelling import clean
 
 _BUNDLED: Final = ("breast_cancer", "diabetes", "digits", "iris", "linnerud", "wine")
 

@@ -19,10 +19,10 @@ import numpy as np
 
 from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError, DataError
+from flower_pca.base.labels import clean, double, nameless, unlike
 from flower_pca.base.linalg import Array
 from flower_pca.names.columns import Columns, enumeration, no_numbers
 from flower_pca.names.sites import Origin, SiteRows
-from flower_pca.names.spelling import clean, double, nameless, unlike
 
 
 @contextmanager

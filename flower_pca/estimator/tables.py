@@ -17,11 +17,10 @@ from sklearn.utils.validation import check_array, validate_data
 
 from flower_pca.base.checks import finite
 from flower_pca.base.errors import ConfigError, DataError
-from flower_pca.base.labels import count
+from flower_pca.base.labels import clean, count, is_gap
 from flower_pca.names.coding import Coding
 from flower_pca.names.columns import Columns, Heading, names_in, no_numbers, usual_place
 from flower_pca.names.sites import SiteRows
-from flower_pca.names.spelling import clean, is_gap
 
 DTYPES: Final = (np.float64, np.float32)
 

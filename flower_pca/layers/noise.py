@@ -18,8 +18,8 @@ import numpy as np
 
 from flower_pca.base import checks, labels, linalg
 from flower_pca.base.errors import DataError, NotEnoughNodes, ProtocolError, sentence
+from flower_pca.base.history import Outcome, Status
 from flower_pca.base.linalg import Array
-from flower_pca.base.status import Outcome, Status
 from flower_pca.core.algorithm import Algorithm, Iterative
 from flower_pca.core.layer import Layer, Work
 from flower_pca.core.model import Model

@@ -22,11 +22,10 @@ from flower_pca.core.layer import Sayings, flat
 from flower_pca.core.stage import Arrays
 from flower_pca.layers import NOISE
 from flower_pca.masking import fixed, letters, messages, primitives
-from flower_pca.masking.demands import Demands
 from flower_pca.masking.grain import Grain, system_grain
 from flower_pca.masking.identity import NAME
 from flower_pca.masking.letters import Secrets, require
-from flower_pca.masking.messages import NOTHING, Phase, counting, course, onwards, raw, rows, texts
+from flower_pca.masking.messages import NOTHING, Demands, Phase, counting, course, onwards, raw, rows, texts
 from flower_pca.masking.primitives import KEY, SEED
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData

@@ -29,8 +29,7 @@ from flower_pca.base.errors import ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.core.stage import Arrays
 from flower_pca.masking import messages, primitives
-from flower_pca.masking.demands import Demands
-from flower_pca.masking.messages import rows, texts
+from flower_pca.masking.messages import Demands, rows, texts
 from flower_pca.masking.primitives import KEY, SEED
 
 

@@ -24,9 +24,9 @@ from typing import Any, Final, TypeVar
 import numpy as np
 
 from flower_pca.base.errors import ConfigError, DataError, FlowerPCAError, ProtocolError, sentence
+from flower_pca.base.labels import INDEX, clean, double, unlike
 from flower_pca.base.linalg import Array
 from flower_pca.names import ids
-from flower_pca.names.spelling import INDEX, clean, double, unlike
 
 # what names are called in messages; and what else is said of columns
 COLUMNS: Final = "columns"

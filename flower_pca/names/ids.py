@@ -15,8 +15,8 @@ from typing import Any, Final
 import numpy as np
 
 from flower_pca.base.errors import DataError, private
+from flower_pca.base.labels import clean, double
 from flower_pca.base.linalg import Array
-from flower_pca.names.spelling import clean, double
 
 # of scrypt: 16 MB, and a twentieth of a second or so, for each guess
 _SLOW: Final = 2**14

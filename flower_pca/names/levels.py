@@ -29,10 +29,10 @@ from typing import Any, ClassVar, Final, TypeAlias
 import numpy as np
 
 from flower_pca.base.errors import ConfigError, DataError
+from flower_pca.base.labels import clean, is_gap
 from flower_pca.base.linalg import Array
 from flower_pca.names.columns import LONGEST, doubles, enumeration
 from flower_pca.names.sites import SiteRows
-from flower_pca.names.spelling import clean, is_gap
 
 AsGiven: TypeAlias = "str | Sequence[str] | Mapping[str, Sequence[str] | None]"
 Levels: TypeAlias = tuple[

@@ -18,8 +18,8 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from flower_pca.base.errors import ConfigError
+from flower_pca.base.labels import clean
 from flower_pca.base.linalg import Array
-from flower_pca.names.spelling import clean
 
 Ranges: TypeAlias = tuple[tuple[str, float, float], ...]
 AsGiven: TypeAlias = "Mapping[str, Sequence[float]] | Iterable[Sequence[Any]] | str | os.PathLike[str]"

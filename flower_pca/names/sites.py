@@ -15,10 +15,10 @@ import numpy as np
 
 from flower_pca.base import labels
 from flower_pca.base.errors import DataError, private
+from flower_pca.base.labels import clean, is_gap
 from flower_pca.base.linalg import Array
 from flower_pca.names import ids
 from flower_pca.names.columns import Columns, is_nameless, no_numbers
-from flower_pca.names.spelling import clean, is_gap
 
 
 @dataclass(frozen=True)
@@ -161,8 +161,10 @@ class SiteRows:
     def __post_init__(self) -> None:
         if self.names is not None:
             object.__setattr__(self, "names", tuple(clean(n) if isinstance(n, str) else n for n in self.names))
-        object.__setattr__(self, "words", {clean(name): what for name, what in self.words.items()})
-        object.__setattr__(self, "site", clean(self.site))
+        if self.site:
+            object.__setattr__(self, "site", clean(self.site))
+        if self.words:
+            object.__setattr__(self, "words", {clean(name): what for name, what in self.words.items()})
         if self.texts:
             object.__setattr__(self, "texts", {clean(name): cells for name, cells in self.texts.items()})
         if self.ids is not None:

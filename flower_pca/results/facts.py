@@ -15,9 +15,8 @@ from typing import Any, Final, Literal, NamedTuple, Protocol
 import numpy as np
 
 from flower_pca.base import labels
-from flower_pca.base.history import History
+from flower_pca.base.history import History, Status
 from flower_pca.base.linalg import Array
-from flower_pca.base.status import Status
 
 Tone = Literal["bad", "warn", "good", "plain"]
 

@@ -10,11 +10,11 @@ from typing import Any, Final
 import numpy as np
 
 from flower_pca.base.errors import ConfigError
+from flower_pca.base.labels import clean
 from flower_pca.base.linalg import Array
 from flower_pca.names.coding import source_of
 from flower_pca.names.columns import Columns, Heading, lacking
 from flower_pca.names.sites import SiteRows
-from flower_pca.names.spelling import clean
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
 

@@ -11,11 +11,10 @@ from typing import Any, ClassVar, Final, Self
 
 import numpy as np
 
-from flower_pca.base import files, hints, labels, linalg
+from flower_pca.base import files, labels, linalg
 from flower_pca.base.errors import ConfigError
-from flower_pca.base.history import History
+from flower_pca.base.history import History, Status
 from flower_pca.base.linalg import Array
-from flower_pca.base.status import Status
 from flower_pca.core.model import Model
 from flower_pca.core.settings import Certainty, Spent, certainty
 from flower_pca.results import errors, facts, saved
@@ -181,7 +180,7 @@ class PCAResult:
     @property
     def frame(self) -> Frame:
         """The coordinates that components and variances refer to."""
-        mean, names = self.mean_ if self.centered else None, saved.plain(self.feature_names_in_)
+        mean, names = self.mean_ if self.centered else None, labels.tuple_of(self.feature_names_in_)
         return Frame(mean, self.scale_, self.fill_, names=names)
 
     def with_names(self, keys: Mapping[int, int]) -> Self:
@@ -196,7 +195,7 @@ class PCAResult:
 
     def get_feature_names_out(self, input_features: Any = None) -> Array:
         """Names of what `transform` returns: pc1, pc2, ...; `input_features` changes nothing."""
-        return saved.texts([f"pc{j + 1}" for j in range(self.n_components_)])
+        return labels.texts([f"pc{j + 1}" for j in range(self.n_components_)])
 
     @property
     def is_pooled(self) -> bool:
@@ -513,7 +512,7 @@ def fields_of(model: Model) -> dict[str, Any]:
     first = float(model.values[0]) or 1.0
     sizes: Sequence[str] = ()
     if model.frame.scale is None and model.sizes is not None:
-        sizes = hints.of_sizes(model.sizes, model.feature_names)
+        sizes = labels.hints_of_sizes(model.sizes, model.feature_names)
     return {
         "components_": np.ascontiguousarray(linalg.fix_signs(model.columns[:, :k]).T),
         "explained_variance_": model.values[:k] / ddof,
@@ -540,8 +539,8 @@ def fields_of(model: Model) -> dict[str, Any]:
         "site_variance_errors_": model.left.get("site_variance_errors"),
         "noise_thresholds_": None if "noise_thresholds" not in model.left else model.left["noise_thresholds"] / ddof,
         "cross_": None if "cross" not in model.left else model.left["cross"] / ddof,
-        "feature_names_in_": saved.columns(model.feature_names),
+        "feature_names_in_": labels.array_of(model.feature_names),
         "feature_digest": "" if model.heading is None else model.heading.digest,
         "choices": tuple(model.choices.values()),
-        "hints": (*hints.of_mean(model.offset, model.values[0]), *sizes),
+        "hints": (*labels.hints_of_mean(model.offset, model.values[0]), *sizes),
     }

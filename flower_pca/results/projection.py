@@ -21,9 +21,8 @@ import numpy as np
 
 from flower_pca.base import files, labels
 from flower_pca.base.errors import DataError, harmless
-from flower_pca.base.history import History
+from flower_pca.base.history import History, Status
 from flower_pca.base.linalg import Array
-from flower_pca.base.status import Status
 from flower_pca.core.model import Model
 from flower_pca.results.matching import match
 from flower_pca.rows.frame import Frame

@@ -15,10 +15,10 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 
+from flower_pca.base import labels
 from flower_pca.base.errors import DataError
-from flower_pca.base.history import History
+from flower_pca.base.history import History, Outcome, Status
 from flower_pca.base.linalg import Array
-from flower_pca.base.status import Outcome, Status
 from flower_pca.core.settings import Spent
 
 R = TypeVar("R")
@@ -89,7 +89,7 @@ def names_of(result: Any) -> dict[str, Any]:
 def names_from(header: Mapping[str, Any]) -> dict[str, Any]:
     """The fields that `names_of` has taken apart."""
     sites = {int(key): name for key, name in header.get("site_names", {}).items()}
-    names, digest = columns(header.get("feature_names")), header.get("feature_digest", "")
+    names, digest = labels.array_of(header.get("feature_names")), header.get("feature_digest", "")
     return {"feature_names_in_": names, "feature_digest": digest, "site_names": sites}
 
 
@@ -119,22 +119,3 @@ def fields(
         "privacy": None if spent is None else Spent(**spent),
         **names_from(header),
     }
-
-
-def texts(names: Sequence[str]) -> Array:
-    """Names as scikit-learn has them, an array of objects."""
-    return np.array(list(names), dtype=object)
-
-
-def plain(names: Array | None) -> tuple[str, ...] | None:
-    """Names of columns as `columns` was given them."""
-    if names is None:
-        return None
-    return tuple(names.tolist())
-
-
-def columns(names: Sequence[str] | None) -> Array | None:
-    """Names of columns likewise, where there are any."""
-    if names is None:
-        return None
-    return texts(names)

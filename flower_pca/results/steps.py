@@ -14,9 +14,8 @@ import numpy as np
 
 from flower_pca.base import files, labels, linalg
 from flower_pca.base.errors import ConfigError, DataError
-from flower_pca.base.history import History
+from flower_pca.base.history import History, Outcome, Status
 from flower_pca.base.linalg import Array
-from flower_pca.base.status import Outcome, Status
 from flower_pca.core.model import Model
 from flower_pca.results import facts, saved
 from flower_pca.results.facts import Fact, Listing, Remark
@@ -113,7 +112,7 @@ class TrackingResult:
     @classmethod
     def of(cls, model: Model, *, algorithm: str, history: History, asked: Mapping[str, Any]) -> TrackingResult:
         """The result that a finished model amounts to: its tracker has left the figures of all steps."""
-        left, names = model.left, saved.columns(model.feature_names)
+        left, names = model.left, labels.array_of(model.feature_names)
         first, status = int(left["gone"]), model.status or Status(Outcome.ONE_SHOT, "the run goes on")
         told = advice(left, labels.column_names(names, len(left["bases"][-1])))
         return cls(
@@ -332,7 +331,7 @@ class TrackingResult:
         return gaps.fit(np.ascontiguousarray(self.components_[step].T), *gaps.without(rows))[0]
 
     def _rows(self, X: Any) -> Array:
-        given = arrange(X, saved.plain(self.feature_names_in_), self.feature_digest)
+        given = arrange(X, labels.tuple_of(self.feature_names_in_), self.feature_digest)
         rows = gaps.rows_with_gaps(given, "the rows given")
         if rows.shape[1] != self.n_features_in_:
             remedy = "Give the features that the run had, in its order."

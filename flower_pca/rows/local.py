@@ -15,9 +15,17 @@ import numpy as np
 
 from flower_pca.base import checks, linalg
 from flower_pca.base.linalg import Array
-from flower_pca.rows import moments
-from flower_pca.rows.frame import Frame, ImplicitRows, Moments, apply, fill_gaps, near, product
-from flower_pca.rows.moments import Less, pays
+from flower_pca.rows.frame import (
+    Frame,
+    ImplicitRows,
+    Moments,
+    about_mean,
+    apply,
+    fill_gaps,
+    pays,
+    product,
+    product_and_moments,
+)
 from flower_pca.rows.stored import StoredRows
 
 DIRECT = 4096  # sides up to which a full LAPACK factorisation beats an iterative one
@@ -102,6 +110,7 @@ class Operator(ABC):
 
 
 # entries below which framing a block is cheaper than putting its products right
+_NEAR: Final = 4.0
 _SMALL: Final = 2**15
 _REUSE: Final = 4  # products that a run makes of the rows at least
 _COPIED: Final = 2**26  # entries of a dense copy that a factorisation may take
@@ -144,9 +153,9 @@ class LocalData(StoredRows, Operator):
         if frame.names is not None and frame.names != self.names:
             return self.arrange(frame.names).in_frame(frame, keep=keep)
         child = self._child
-        if keep and child is not None and child.frame.same(frame):
+        if keep and child is not None and (child.frame is frame or child.frame.same(frame)):
             return child
-        if self._keep == keep and self.frame.same(frame):
+        if self._keep == keep and (self.frame is frame or self.frame.same(frame)):
             self._child = None
             return self
         view = self._view()
@@ -267,7 +276,7 @@ class LocalData(StoredRows, Operator):
             spread = self.spread()
             yield spread.moments, spread.gram @ block
         else:
-            there, total = moments.product(self._deviations(), self.n, self._mean, block, self.dtype, self._count)
+            there, total = product_and_moments(self._deviations(), self.n, self._mean, block, self.dtype, self._count)
             yield self._whole(there) if own else there, total
 
     def _eigen(self, k: int) -> tuple[Array, Array]:
@@ -331,3 +340,49 @@ class LocalData(StoredRows, Operator):
         if not self.missing or fill is None:
             return self._X
         return fill_gaps(self._X, fill)
+
+
+def near(frame: Frame, rows: Array) -> bool:
+    """Whether the mean of a frame is at most 4 times as long as it is far from most rows.
+
+    Then products of the rows as they are stored lose no more than two bits where the mean is taken off them.
+    """
+    if frame.mean is None:
+        return True
+    length, away = frame.mean, rows - frame.mean
+    if frame.scale is not None:
+        length, away = length / frame.scale, away / frame.scale
+    squares = np.sort(np.einsum("ij,ij->i", away, away))
+    return bool(np.sqrt(length @ length) <= _NEAR * np.sqrt(squares[(len(squares) - 1) // 2]))
+
+
+class Less:
+    """Blocks of rows less the mean of a frame, with what then stands in their gaps: made anew each time, or `kept`.
+
+    What is still to be taken off products is the `rest`: single precision leaves one of the mean, which has no digits
+    beside the rows.
+    """
+
+    def __init__(self, frame: Frame, dtype: np.dtype[Any], *, kept: bool) -> None:
+        assert frame.mean is not None
+        self._mean = frame.mean.astype(dtype, copy=False)
+        self._gap: Any = None
+        if frame.fill is not None:
+            self._gap = frame.fill - self._mean
+            if not self._gap.any():  # as the mean itself is the fill, mostly
+                self._gap = 0.0
+        if dtype == np.float64:
+            rest = None
+        else:
+            rest = frame.mean - self._mean
+        self.rest = Frame(rest, frame.scale)
+        self._keep = kept
+        self._parts: list[Array] = []
+
+    def of(self, stored: Iterable[Array]) -> Iterable[Array]:
+        """These rows less the mean; always the same rows, where they are kept."""
+        if not self._keep:
+            return about_mean(stored, self._mean, self._gap)
+        if not self._parts:
+            self._parts = [part for block in stored for part in about_mean([block], self._mean, self._gap)]
+        return self._parts

@@ -20,9 +20,20 @@ from flower_pca.base.linalg import Array
 from flower_pca.names import coding
 from flower_pca.names.columns import Columns, Heading, no_numbers, not_named
 from flower_pca.names.sites import SiteRows
-from flower_pca.rows import moments
-from flower_pca.rows.frame import Frame, ImplicitRows, Moments, as_stored, fill_gaps, merge, sparse_moments
-from flower_pca.rows.moments import Spread
+from flower_pca.rows.frame import (
+    Frame,
+    ImplicitRows,
+    Moments,
+    Spread,
+    about_mean,
+    as_stored,
+    column_sums,
+    column_sums_there,
+    fill_gaps,
+    merge,
+    moments_of,
+    sparse_moments,
+)
 
 # entries of a block of rows, which a processor's own memory holds while it is worked on
 _BLOCK: Final = 2**17
@@ -270,7 +281,7 @@ class StoredRows:
                 block = np.ascontiguousarray(block[:, self._picked])
             yield block
 
-    @property
+    @functools.cached_property
     def _block_rows(self) -> int:
         rows = max(_FEWEST, _BLOCK // max(self.d, 1))
         if self.dtype == np.float64:
@@ -346,7 +357,7 @@ class StoredRows:
         """The moments of the values that are there, or of all rows with their `own` means in the gaps."""
         if self.sparse:
             return functools.reduce(merge, (there for there, _ in self._about_means(own=own)))
-        there = moments.of_deviations(self._deviations(), self.n, self._mean, self._count)
+        there = moments_of(self._deviations(), self.n, self._mean, self._count)
         if own:
             return self._whole(there)
         return there
@@ -374,7 +385,7 @@ class StoredRows:
 
     def _deviations(self) -> Iterator[Array]:
         """Blocks of dense rows less about their mean, each in the memory of the one before; 0 where one is missing."""
-        return moments.about(self._blocks(), self._mean, 0.0 if self.missing else None)
+        return about_mean(self._blocks(), self._mean, 0.0 if self.missing else None)
 
     @property
     def _mean(self) -> Array:
@@ -382,13 +393,13 @@ class StoredRows:
         if "mean" not in self.known:
             if self.missing:
                 return self._mean_there()
-            self.known["mean"] = moments.sums(self._blocks(), self.d) / self.n
+            self.known["mean"] = column_sums(self._blocks(), self.d) / self.n
         mean: Array = self.known["mean"]
         return mean
 
     def _mean_there(self) -> Array:
         """The means of the values that are there; how many these are is known with them."""
-        total, self.known["count"] = moments.sums_there(self._blocks(), self.d)
+        total, self.known["count"] = column_sums_there(self._blocks(), self.d)
         self.known["mean"] = mean = total / np.maximum(self.known["count"], 1)
         return np.asarray(mean)
 
@@ -408,7 +419,7 @@ class StoredRows:
             if self._X.dtype.kind != "f":
                 return 0
             # What is not finite shows in the sums of columns, which are known with the mean at no cost.
-            mean = moments.sums(self._blocks(), self.d) / self.n
+            mean = column_sums(self._blocks(), self.d) / self.n
             if np.isfinite(mean).all():
                 self.known["mean"] = mean
                 return 0

@@ -15,7 +15,7 @@ from flower_pca.base.bits import seeded_bits
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.spec import spelt_out
 from flower_pca.core.algorithm import Algorithm, Telling
-from flower_pca.core.drive import Driven, OnRound, drive
+from flower_pca.core.drive import Driven, drive
 from flower_pca.core.question import AskedHere, Question
 from flower_pca.core.stage import Arrays
 from flower_pca.names.sites import SiteRows
@@ -24,8 +24,7 @@ from flower_pca.results.start import Start
 from flower_pca.rows.fixed import FixedData
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
-from flower_pca.simulation.backend import Conduct, Ray, Watch
-from flower_pca.simulation.in_process import Shards
+from flower_pca.simulation.backend import Conduct, Ray, Shards, Watch
 from flower_pca.simulation.sites import common_order, handed_over, looked_at, room, rows_of, sites_of
 from flower_pca.vertical import simulation as vertical
 
@@ -103,7 +102,7 @@ def simulate(
     watch = Watch(on_round)
     watch.begin(functools.partial(_words, question, clients))
     if conduct.engine is None:
-        result = _in_process(question, clients, public, replace(conduct, on_round=watch.after_message), present)
+        result = _in_process(question, clients, public, conduct, present, watch)
     else:
         _require_none(present, "participation with Ray", "a fraction", "Use a fraction, or the backend in_process.")
         from flower_pca.simulation import ray
@@ -120,6 +119,7 @@ def _in_process(
     public: Collection[int],
     conduct: Conduct,
     present: Callable[[int], Iterable[int]] | None,
+    watch: Watch,
 ) -> PCAResult:
     """The result of a loop over the clients, with what it leaves the `public` ones themselves."""
     bits, here, source = None, None, None
@@ -132,11 +132,10 @@ def _in_process(
     there = Shards(clients, present=here, bits=bits, seed=question.seed, source=source)
     run = assembly.run(question, judged=False, start=conduct.start)
     with room(clients):
-        watchers = [OnRound(conduct.on_round)]
-        result: PCAResult = drive(run, there, checkpoint=conduct.checkpoint, watchers=watchers)
-    stage, frame = registry.closing(question.algorithm).name, _frame(result, question)
+        result: PCAResult = drive(run, there, checkpoint=conduct.checkpoint, watchers=[watch])
     own: dict[int, Arrays] = {}
     if registry.leaves_own(question.algorithm):
+        stage, frame = registry.closing(question.algorithm).name, _frame(result, question)
         own = {i: answering.own_results(stage, there.memories[i], clients[i].in_frame(frame)) for i in public}
     sites = {i: client.site for i, client in enumerate(clients) if client.site}
     found = replace(result, own={i: arrays for i, arrays in own.items() if arrays}, site_names=sites)
@@ -157,14 +156,15 @@ def _in_order(question: Question, sites: list[SiteRows]) -> tuple[Question, list
 def _require_clients(question: Question, sites: Sequence[SiteRows]) -> list[LocalData]:
     """The clients, if what is asked can be had of them."""
     clients = rows_of(sites, missing=question.missing != "error", columns=question.columns)
-    checks.at_most(question.n_components, sum(client.n for client in clients), clients[0].d)
+    checks.at_most(question.n_components, sum([client.n for client in clients]), clients[0].d)
     algorithm = question.algorithm
     if isinstance(algorithm, Telling) and algorithm.by_client is not None:
         from flower_pca.layers import single
 
         what = f"local_components of {algorithm.name}"
         single.require(what, algorithm.by_client, [client.site for client in clients])
-    _foresee(question, clients)
+    if question.dp is not None:
+        _foresee(question, clients)
     return clients
 
 

@@ -15,7 +15,6 @@ from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array
 from flower_pca.core.question import Question
 from flower_pca.registry import make
-from flower_pca.results import saved
 from flower_pca.results.matching import arrange
 from flower_pca.results.personal import PersonalResult
 from flower_pca.rows.frame import Frame
@@ -80,7 +79,7 @@ def alternatives(
         test: Rows of each client that the run has not seen, to measure the error on.
     """
     result, r1, r2 = _personal(result), result.n_components_, result.local_components
-    names, digest = saved.plain(result.feature_names_in_), result.feature_digest
+    names, digest = labels.tuple_of(result.feature_names_in_), result.feature_digest
     if test is None:
         test = None
     else:

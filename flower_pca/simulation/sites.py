@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from flower_pca.base import checks, hints, labels
+from flower_pca.base import checks, labels
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array
 from flower_pca.core.question import Question
@@ -23,7 +23,6 @@ from flower_pca.data import faults
 from flower_pca.names.coding import Coding
 from flower_pca.names.columns import Columns, Heading, enumeration, usual_place
 from flower_pca.names.sites import SiteRows, require_site
-from flower_pca.results import saved
 from flower_pca.results.pca import PCAResult
 from flower_pca.rows.frame import Frame, merge
 from flower_pca.rows.local import LocalData
@@ -201,7 +200,7 @@ def rows_of(sites: Sequence[SiteRows], *, missing: bool, columns: tuple[str, ...
 @contextmanager
 def room(clients: Sequence[LocalData]) -> Iterator[None]:
     """While a run goes on, clients may keep a copy of their rows less the common mean, if all of these are few."""
-    roomy = sum(client.n * client.d for client in clients) <= _ROOM
+    roomy = sum([client.n * client.d for client in clients]) <= _ROOM
     for client in clients:
         client.roomy = roomy
     try:
@@ -228,19 +227,21 @@ def looked_at(result: PCAResult, clients: Sequence[LocalData], frame: Frame) -> 
     """
     if result.privacy is not None:  # nothing else is said of rows then
         return result
-    lines = hints.of_first_lines(file for client in clients for file in client.headerless)
-    names = saved.plain(result.feature_names_in_)
-    found = hints.find_identifiers(clients, names)
+    lines = labels.hints_of_first_lines([file for client in clients for file in client.headerless])
+    names = labels.tuple_of(result.feature_names_in_)
+    found = labels.find_identifiers(clients, names)
     most = faults.CHEAP
     if names is None:
         most = faults.BARE
     odd = faults.find(clients, names, most=most)
     if not result.hints:
-        return replace(result, hints=(*lines, *hints.of_identifiers(found, names), *odd))
+        return replace(result, hints=(*lines, *labels.hints_of_identifiers(found, names), *odd))
     m = functools.reduce(merge, (client.in_frame(frame, keep=False).moments() for client in clients))
     sizes = np.sqrt(m.m2 / m.seen + (0.0 if result.centered else m.mean**2))
-    first = hints.of_largest(sizes, names, clients) or result.hints
-    return replace(result, hints=(*lines, *first, *hints.of_identifiers(found, names, hints.alone(sizes)), *odd))
+    first = labels.hints_of_largest(sizes, names, clients) or result.hints
+    return replace(
+        result, hints=(*lines, *first, *labels.hints_of_identifiers(found, names, labels.column_alone(sizes)), *odd)
+    )
 
 
 def by_agreement(question: Question, coding: Coding, sites: Sequence[SiteRows]) -> tuple[Question, list[SiteRows]]:

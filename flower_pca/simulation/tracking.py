@@ -18,8 +18,7 @@ from flower_pca.names.columns import Heading, names_in
 from flower_pca.results.record import Following, StepRecord
 from flower_pca.results.steps import TrackingResult
 from flower_pca.rows.stream import Stream
-from flower_pca.simulation.backend import Ray, Watch
-from flower_pca.simulation.in_process import InProcess
+from flower_pca.simulation.backend import InProcess, Ray, Watch
 from flower_pca.tracking.tracker import Tracker
 
 

@@ -39,8 +39,8 @@ import numpy as np
 
 from flower_pca.base import labels, linalg
 from flower_pca.base.errors import ProtocolError
+from flower_pca.base.history import ANSWERED, Status
 from flower_pca.base.linalg import Array
-from flower_pca.base.status import Status
 from flower_pca.core.kinds import BLOCK, MATRIX, ROWS, VALUES, VECTOR, Ask, Kind, Part, number
 from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays, Stage
@@ -188,7 +188,7 @@ class Errors(Stage[ErrorsState]):
     def status(self, state: ErrorsState) -> Status | None:
         if state.loadings is None:
             return None
-        return Status.done()
+        return ANSWERED
 
     def finish(self, state: ErrorsState, model: Model) -> Model:
         assert state.loadings is not None

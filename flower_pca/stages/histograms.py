@@ -23,8 +23,8 @@ from typing import ClassVar, Final
 import numpy as np
 
 from flower_pca.base.errors import ProtocolError
+from flower_pca.base.history import ANSWERED, Status
 from flower_pca.base.linalg import Array
-from flower_pca.base.status import Status
 from flower_pca.core.kinds import BLOCK, POSITIVE, ROWS, VALUES, Ask, Kind, Part
 from flower_pca.core.model import Model
 from flower_pca.core.stage import MOST_ROWS, Arrays, Stage
@@ -71,7 +71,7 @@ class Evaluate(Stage[EvaluateState]):
     def status(self, state: EvaluateState) -> Status | None:
         if state.mse is None:
             return None
-        return Status.done()
+        return ANSWERED
 
     def metrics(self, state: EvaluateState) -> dict[str, float]:
         if state.mse is None:
@@ -190,7 +190,7 @@ class Histograms(Stage[HistogramsState]):
     def status(self, state: HistogramsState) -> Status | None:
         if state.counts is None:
             return None
-        return Status.done()
+        return ANSWERED
 
     def finish(self, state: HistogramsState, model: Model) -> Model:
         return replace(model, histograms=state.counts)

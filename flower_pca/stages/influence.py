@@ -27,8 +27,8 @@ import numpy as np
 
 from flower_pca.base import linalg
 from flower_pca.base.errors import ProtocolError
+from flower_pca.base.history import ANSWERED, Status
 from flower_pca.base.linalg import Array
-from flower_pca.base.status import Status
 from flower_pca.core.kinds import BLOCK, ROWS, Ask, Kind, Part
 from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays, Merge, Stack, Stage, stack
@@ -157,7 +157,7 @@ class Influence(Stage[InfluenceState]):
 
     def status(self, state: InfluenceState) -> Status | None:
         if state.done:
-            return Status.done()
+            return ANSWERED
         return None
 
     def finish(self, state: InfluenceState, model: Model) -> Model:

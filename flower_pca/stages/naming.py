@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from flower_pca.base.status import Status
+from flower_pca.base.history import ANSWERED, Status
 from flower_pca.core.algorithm import Silent
 from flower_pca.core.model import Model
 
@@ -38,5 +38,5 @@ class Naming(Silent[NamingState]):
 
     def status(self, state: NamingState) -> Status | None:
         if state.answered:
-            return Status.done()
+            return ANSWERED
         return None

@@ -19,8 +19,8 @@ import numpy as np
 
 from flower_pca.base import checks, labels, linalg
 from flower_pca.base.errors import DataError, ProtocolError
+from flower_pca.base.history import ANSWERED, Status
 from flower_pca.base.linalg import Array
-from flower_pca.base.status import Status
 from flower_pca.core.kinds import BLOCK, COUNT, FLAG, NUMBER, ROWS, SEED, WIDTH, Ask, Kind, Part, Shape
 from flower_pca.core.model import Model
 from flower_pca.core.replies import check_opening, claim
@@ -267,7 +267,7 @@ class Opening(Stage[OpeningState]):
 
     def status(self, state: OpeningState) -> Status | None:
         if state.total is not None:
-            return Status.done()
+            return ANSWERED
         return None
 
     def finish(self, state: OpeningState, model: Model) -> Model:

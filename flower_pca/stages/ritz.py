@@ -18,8 +18,8 @@ from typing import ClassVar, Final
 import numpy as np
 
 from flower_pca.base import linalg
+from flower_pca.base.history import ANSWERED, Status
 from flower_pca.base.linalg import Array
-from flower_pca.base.status import Status
 from flower_pca.core.kinds import BLOCK, Ask, Kind, Part
 from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays, Stage
@@ -67,7 +67,7 @@ class Oblique(Stage[ObliqueState]):
     def status(self, state: ObliqueState) -> Status | None:
         if state.Y is None:
             return None
-        return Status.done()
+        return ANSWERED
 
     def finish(self, state: ObliqueState, model: Model) -> Model:
         assert state.Y is not None
@@ -145,7 +145,7 @@ class RayleighRitz(Stage[RitzState]):
     def status(self, state: RitzState) -> Status | None:
         if state.Y is None:
             return None
-        return Status.done()
+        return ANSWERED
 
     def finish(self, state: RitzState, model: Model) -> Model:
         assert state.Y is not None

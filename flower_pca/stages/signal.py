@@ -42,8 +42,8 @@ import numpy as np
 from flower_pca.base import labels, linalg
 from flower_pca.base.bits import signs
 from flower_pca.base.errors import DataError, ProtocolError
+from flower_pca.base.history import ANSWERED, Status
 from flower_pca.base.linalg import Array
-from flower_pca.base.status import Status
 from flower_pca.core.algorithm import scaled_up
 from flower_pca.core.kinds import BLOCK, ROWS, Ask, Kind, Part, index
 from flower_pca.core.model import Model
@@ -215,7 +215,7 @@ class Signal(Stage[SignalState]):
 
     def status(self, state: SignalState) -> Status | None:
         if state.found:
-            return Status.done()
+            return ANSWERED
         return None
 
     def finish(self, state: SignalState, model: Model) -> Model:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from flower_pca.base.status import Outcome, Status
+from flower_pca.base.history import Outcome, Status
 from flower_pca.core.algorithm import Silent
 from flower_pca.core.model import Model
 

@@ -20,8 +20,8 @@ import numpy as np
 
 from flower_pca.base import checks, linalg
 from flower_pca.base.errors import DataError, ProtocolError
+from flower_pca.base.history import ANSWERED, Status
 from flower_pca.base.linalg import Array
-from flower_pca.base.status import Status
 from flower_pca.core.kinds import COUNT, FLAG, ROWS, VECTOR, Ask, Kind, Part
 from flower_pca.core.model import Model
 from flower_pca.core.stage import MOST_ROWS, Arrays, Stage
@@ -109,7 +109,7 @@ class PrivateOpening(Stage[PrivateOpeningState]):
     def status(self, state: PrivateOpeningState) -> Status | None:
         if state.moments is None:
             return None
-        return Status.done()
+        return ANSWERED
 
     def finish(self, state: PrivateOpeningState, model: Model) -> Model:
         assert state.moments is not None
@@ -287,7 +287,7 @@ class SummedOpening(Stage[SummedState]):
 
     def status(self, state: SummedState) -> Status | None:
         if state.total is not None:
-            return Status.done()
+            return ANSWERED
         return None
 
     def finish(self, state: SummedState, model: Model) -> Model:

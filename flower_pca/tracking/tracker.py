@@ -15,8 +15,8 @@ import numpy as np
 
 from flower_pca.base import checks, labels, linalg
 from flower_pca.base.errors import ConfigError, DataError, ProtocolError
+from flower_pca.base.history import Outcome, Status
 from flower_pca.base.linalg import Array
-from flower_pca.base.status import Outcome, Status
 from flower_pca.core.kinds import BLOCK, COLUMNS, COUNT, FLAG, MOST_STEPS, NUMBER, SEED, WIDTH, Ask, Kind, Part, index
 from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays, Merge, Stage, add

@@ -24,7 +24,6 @@ from flower_pca.core.question import Question
 from flower_pca.core.roll import Roll
 from flower_pca.core.run import Run
 from flower_pca.names.ids import order
-from flower_pca.results import saved
 from flower_pca.results.matching import read
 from flower_pca.results.pca import PCAResult, fields_of
 from flower_pca.results.projection import Projection
@@ -138,9 +137,9 @@ class ColumnsResult(PCAResult):
             return None
         every = [name for part in parts for name in part]
         if len(set(every)) == len(every):
-            return saved.texts(every)
+            return labels.texts(every)
         sites = [labels.client_name(self.site_names, party) for party in names]
-        return saved.texts([f"{site}/{name}" for site, part in zip(sites, parts, strict=True) for name in part])
+        return labels.texts([f"{site}/{name}" for site, part in zip(sites, parts, strict=True) for name in part])
 
     @staticmethod
     def part(path: str | os.PathLike[str]) -> Projection:
@@ -159,7 +158,7 @@ class ColumnsResult(PCAResult):
             mean_=own.get("mean"),
             scale_=own.get("scale"),
             fill_=own.get("fill"),
-            feature_names_in_=None if names is None else saved.texts(names),
+            feature_names_in_=None if names is None else labels.texts(names),
         )
 
     @property
@@ -251,7 +250,7 @@ class ColumnsResult(PCAResult):
         texts = [str(name) for name in names]
         if all(name.startswith(before) for name in texts):
             texts = [name.removeprefix(before) for name in texts]
-        return saved.texts(texts)
+        return labels.texts(texts)
 
     @property
     def frame(self) -> Frame:

@@ -16,8 +16,8 @@ import numpy as np
 
 from flower_pca.base import checks, linalg
 from flower_pca.base.errors import DataError, ProtocolError
+from flower_pca.base.history import ANSWERED, Status
 from flower_pca.base.linalg import Array
-from flower_pca.base.status import Status
 from flower_pca.core.kinds import BLOCK, COUNT, ROWS, VALUES, Ask, Kind, Part
 from flower_pca.core.model import Claim, Model
 from flower_pca.core.stage import MOST_ROWS, Arrays, Merge, Stage, add, stack
@@ -92,7 +92,7 @@ class ColumnsOpening(Stage[ColumnsState]):
 
     def status(self, state: ColumnsState) -> Status | None:
         if state.total is not None:
-            return Status.done()
+            return ANSWERED
         return None
 
     def finish(self, state: ColumnsState, model: Model) -> Model:
@@ -178,7 +178,7 @@ class Loadings(Stage[LoadingsState]):
 
     def status(self, state: LoadingsState) -> Status | None:
         if state.done:
-            return Status.done()
+            return ANSWERED
         return None
 
     def finish(self, state: LoadingsState, model: Model) -> Model:

@@ -15,7 +15,7 @@ from flower_pca.core.algorithm import Algorithm
 from flower_pca.core.drive import Driven, rounds
 from flower_pca.core.stage import Arrays, Broadcast
 from flower_pca.rows.local import LocalData
-from flower_pca.simulation.in_process import Shards
+from flower_pca.simulation.backend import Shards
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from flower_pca.base import files
 from flower_pca.core.drive import OnRound, drive
 from flower_pca.results.record import Events
 from flower_pca.rows.local import LocalData
-from flower_pca.simulation.in_process import Shards
+from flower_pca.simulation.backend import Shards
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((60, 6)) * 0.7 ** np.arange(6)

@@ -22,7 +22,7 @@ from flower_pca.masking.messages import Phase
 from flower_pca.rows.fixed import FixedData
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
-from flower_pca.simulation.in_process import InProcess, Shards
+from flower_pca.simulation.backend import InProcess, Shards
 from flower_pca.vertical import stages as vertical
 from flower_pca.vertical.rows import PartyColumns
 from flower_pca.vertical.split import Split

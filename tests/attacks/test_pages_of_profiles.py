@@ -25,7 +25,7 @@ from flower_pca.core.drive import rounds
 from flower_pca.layers import NOISE
 from flower_pca.masking import messages
 from flower_pca.rows.local import LocalData
-from flower_pca.simulation.in_process import Shards
+from flower_pca.simulation.backend import Shards
 from flower_pca.stages.opening import block_of
 
 pytestmark = pytest.mark.usefixtures("home")

@@ -17,7 +17,7 @@ from flower_pca.clients.books.folders import FileStore
 from flower_pca.core.drive import OnRound, drive
 from flower_pca.results.record import Events
 from flower_pca.rows.local import LocalData
-from flower_pca.simulation.in_process import Shards
+from flower_pca.simulation.backend import Shards
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="users and links as POSIX has them")
 

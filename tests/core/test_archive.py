@@ -11,8 +11,8 @@ import pytest
 
 from flower_pca.base import files
 from flower_pca.base.errors import DataError
+from flower_pca.base.history import Outcome, Status
 from flower_pca.base.linalg import Array
-from flower_pca.base.status import Outcome, Status
 
 HEADER = {"number": 0.1, "text": "ä", "nested": {"a": [1, None, True]}, "unbounded": float("inf")}
 ARRAYS = {

@@ -15,7 +15,7 @@ from flower_pca.core.kinds import Kind
 from flower_pca.layers import precision
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
-from flower_pca.simulation.in_process import Shards
+from flower_pca.simulation.backend import Shards
 
 D = 7
 RNG = np.random.default_rng(11)

@@ -9,7 +9,7 @@ import pytest
 from by_hand import model
 from cases import every
 
-from flower_pca.base.status import Outcome
+from flower_pca.base.history import Outcome
 from flower_pca.core.algorithm import Iterative, Movement, Progress, scaled_up
 
 EPS32 = float(np.finfo(np.float32).eps)

@@ -9,12 +9,10 @@ from cases import every
 
 from flower_pca import assembly, simulate
 from flower_pca.core.drive import drive
-from flower_pca.rows import frame as framing
-from flower_pca.rows import stored
-from flower_pca.rows.frame import Frame
+from flower_pca.rows import local, stored
+from flower_pca.rows.frame import Frame, pays
 from flower_pca.rows.local import LocalData
-from flower_pca.rows.moments import pays
-from flower_pca.simulation.in_process import Shards
+from flower_pca.simulation.backend import Shards
 
 WIDE, TALL = (12, 1200, 300), (12, 9000, 40)  # where X'X does not pay, and where it does
 
@@ -76,7 +74,7 @@ def test_products_are_right_whether_the_mean_is_taken_off_them_or_off_the_rows(f
 def test_a_few_rows_far_out_do_not_hide_that_the_mean_is_far_from_most():
     X = np.full((640, 100), 1e6) + np.random.default_rng(2).standard_normal((640, 100))
     X[::10] *= 1e9
-    assert not framing.near(Frame(mean=np.full(100, 1e6)), X)
+    assert not local.near(Frame(mean=np.full(100, 1e6)), X)
 
 
 @pytest.mark.parametrize("far", [1.0, 1e8])

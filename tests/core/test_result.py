@@ -10,7 +10,7 @@ from builders import EPS, deal, falling, framed, svd
 
 from flower_pca import simulate, to_sklearn
 from flower_pca.base.errors import ConfigError, DataError
-from flower_pca.base.status import Outcome
+from flower_pca.base.history import Outcome
 from flower_pca.results.pca import PCAResult
 
 X = falling(90, 7, seed=3) + 5.0

@@ -7,7 +7,7 @@ from by_hand import SHARDS, X, assert_pca_of, drive, local_clients, rows_without
 from cases import every, slow_if
 
 from flower_pca.base.errors import ConfigError, NotEnoughNodes
-from flower_pca.base.status import Outcome
+from flower_pca.base.history import Outcome
 from flower_pca.core.standing import MAX_RESTARTS
 
 EXACT, FAPS = "krylov(tol=1e-12)", "faps(tol=1e-11)"

@@ -7,8 +7,8 @@ from fake_grid import config_of
 
 from flower_pca import MaskedSums, answering, assembly, make
 from flower_pca.core.stage import Failure, Reply
-from flower_pca.masking.demands import Demands
 from flower_pca.masking.grain import seeded_grain
+from flower_pca.masking.messages import Demands
 from flower_pca.rows.local import LocalData
 
 STEPS = ("keys", "shares", "upload", "unmask")

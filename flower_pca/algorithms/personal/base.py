@@ -17,8 +17,8 @@ import numpy as np
 from flower_pca.algorithms.personal import held_out
 from flower_pca.base import checks, linalg
 from flower_pca.base.errors import ConfigError, ProtocolError
+from flower_pca.base.history import Outcome, Status
 from flower_pca.base.linalg import Array
-from flower_pca.base.status import Outcome, Status
 from flower_pca.core.algorithm import Iterative, Progress
 from flower_pca.core.kinds import BLOCK, FLAG, NUMBER, ROW_WIDTH, Ask, Kind, Part
 from flower_pca.core.model import Model

@@ -16,8 +16,8 @@ import numpy as np
 from flower_pca.algorithms.personal import deflation, held_out
 from flower_pca.algorithms.personal.base import Probe
 from flower_pca.base import linalg
+from flower_pca.base.history import ANSWERED, Status
 from flower_pca.base.linalg import Array
-from flower_pca.base.status import Status
 from flower_pca.core.kinds import BLOCK, COUNT, FLAG, MEAN_SQUARES, STEPS, Ask, Kind, Part
 from flower_pca.core.model import Model
 from flower_pca.core.stage import MARGIN, Arrays, Merge, Stage, add, stack
@@ -127,7 +127,7 @@ class PersonalClosing(Stage[ClosingState]):
     def status(self, state: ClosingState) -> Status | None:
         if state.total is None:
             return None
-        return Status.done()
+        return ANSWERED
 
     def finish(self, state: ClosingState, model: Model) -> Model:
         assert state.total is not None

@@ -19,8 +19,8 @@ from flower_pca.algorithms.personal.base import Personalized, PersonalState, Pro
 from flower_pca.algorithms.personal.secants import Gains, Secants
 from flower_pca.base import checks, labels, linalg
 from flower_pca.base.errors import ConfigError
+from flower_pca.base.history import Outcome, Status
 from flower_pca.base.linalg import Array
-from flower_pca.base.status import Outcome, Status
 from flower_pca.core.kinds import FLAG, MEAN_SQUARES, NUMBER, ROWS, STEPS, Ask, Kind, Part
 from flower_pca.core.model import Model
 from flower_pca.core.stage import MOST_ROWS, Arrays, Merge

@@ -21,8 +21,8 @@ import numpy as np
 from flower_pca.algorithms.personal import held_out
 from flower_pca.base import labels, linalg
 from flower_pca.base.errors import DataError
+from flower_pca.base.history import ANSWERED, Status
 from flower_pca.base.linalg import Array
-from flower_pca.base.status import Status
 from flower_pca.core.kinds import BLOCK, COUNT, Ask, Kind, Part
 from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays, Stage
@@ -125,7 +125,7 @@ class Shared(Stage[SharedState]):
 
     def status(self, state: SharedState) -> Status | None:
         if state.found:
-            return Status.done()
+            return ANSWERED
         return None
 
     def finish(self, state: SharedState, model: Model) -> Model:

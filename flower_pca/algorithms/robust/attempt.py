@@ -396,9 +396,10 @@ def _stays(now: Attempt, problem: Problem) -> bool:
 
 
 def widen(now: Attempt) -> Attempt:
-    """With all columns back, to be proven so."""
-    assert now.whole is not None
-    return replace(now.whole, tag=now.tag + 1, turn=None, phase=Phase.PROVING)
+    """With all columns back, to be proven so, from the V that clients have kept of them."""
+    whole = now.whole
+    assert whole is not None
+    return replace(whole, tag=now.tag + 1, origin=whole.tag, turn=np.eye(whole.p), phase=Phase.PROVING)
 
 
 def _with_noise(now: Attempt, problem: Problem, s: float) -> Attempt:

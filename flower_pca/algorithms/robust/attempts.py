@@ -44,8 +44,8 @@ from flower_pca.algorithms.robust.attempt import (
 from flower_pca.algorithms.robust.base import scale_start
 from flower_pca.algorithms.robust.proof import Verdict
 from flower_pca.base import labels, linalg
+from flower_pca.base.history import Outcome, Status
 from flower_pca.base.linalg import Array
-from flower_pca.base.status import Outcome, Status
 from flower_pca.core.algorithm import Progress
 
 GAMMA: Final = 0.9

@@ -22,8 +22,8 @@ import numpy as np
 from flower_pca.algorithms.robust import sizes
 from flower_pca.base import checks, labels, linalg
 from flower_pca.base.errors import ConfigError, DataError
+from flower_pca.base.history import Outcome, Status
 from flower_pca.base.linalg import Array
-from flower_pca.base.status import Outcome, Status
 from flower_pca.core.algorithm import Iterating, Iterative
 from flower_pca.core.kinds import Ask, Kind, Part, index
 from flower_pca.core.model import Model

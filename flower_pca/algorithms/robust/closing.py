@@ -14,8 +14,8 @@ from flower_pca.algorithms.robust.base import rows_with
 from flower_pca.algorithms.robust.huber import Regression
 from flower_pca.algorithms.robust.proof import find_undetermined, once_more
 from flower_pca.base import linalg
+from flower_pca.base.history import ANSWERED, Status
 from flower_pca.base.linalg import Array
-from flower_pca.base.status import Status
 from flower_pca.core.kinds import BASIS, POSITIVE, ROWS, Ask, Kind, Part, index
 from flower_pca.core.model import Model
 from flower_pca.core.stage import MOST_ROWS, Arrays, Merge, Stage, add
@@ -168,7 +168,7 @@ class LowRank(Stage[LowRankState]):
     def status(self, state: LowRankState) -> Status | None:
         if state.total is None:
             return None
-        return Status.done()
+        return ANSWERED
 
     def finish(self, state: LowRankState, model: Model) -> Model:
         assert state.total is not None

@@ -9,7 +9,8 @@ server keeps U, and sums for clients that miss.
 What a client does in a round of consensus_rpca, and for a proof: block by block of its rows.
 
 It keeps V of its rows, in their own units, with the threshold and the tag of what V belongs to. Where that is
-another than the message's, V is turned if the message says how, and else found anew.
+another than the message's, V is turned if the message says how, and else found anew. While a basis has fewer columns
+the V of all is kept too, as these may come back.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ from flower_pca.algorithms.robust.base import (
 from flower_pca.algorithms.robust.huber import Regression
 from flower_pca.base import checks, linalg
 from flower_pca.base.errors import ConfigError
+from flower_pca.base.history import Status
 from flower_pca.base.linalg import Array
-from flower_pca.base.status import Status
 from flower_pca.core.algorithm import Progress
 from flower_pca.core.kinds import BLOCK, FLAG, MATRIX, POSITIVE, ROWS, SEED, STEPS, VECTOR, Ask, Kind, Part, index
 from flower_pca.core.model import Model
@@ -52,6 +53,9 @@ from flower_pca.rows.local import LocalData
 _LOW: Final = 0.1
 # entries of the rows that are taken at once: they and their residuals stay in a processor's own memory
 _PIECE: Final = 2**17
+# what a client keeps from message to message, and before the names of the same of a basis with more columns
+_REMEMBERED: Final = ("V", "tag", "lam")
+_BEFORE: Final = "before_"
 
 
 @dataclass(frozen=True)
@@ -70,7 +74,7 @@ class Block:
         """How many entries of each row count."""
         there = np.ones(self.X.shape, dtype=bool)
         there.reshape(-1)[self.out] = False
-        return np.asarray(there.sum(axis=1))
+        return np.asarray(there.sum(axis=1, dtype=np.int32))
 
     @property
     def unseen(self) -> Array:
@@ -139,33 +143,36 @@ class Task:
         if not self.proving:
             sums["B"] = U @ sums["G"] + sums.pop("rest")  # X - S = VU' + C
         memory = {"tag": np.array(int(self.arrays["tag"])), "lam": np.array(self.number("lam"))}
-        return sums, {"V": np.concatenate(found), **memory}
+        return sums, {"V": np.concatenate(found), **memory, **self._before()}
 
     def _round(self, block: Block, V: Array, R: Array, regression: Regression) -> Arrays:
         """The sums of a round, to which rows that are bad as a whole add nothing once that can be told."""
+        near = regression.near(R)
         if self.number("lam") <= _LOW * self.number("start"):
-            bad = proof.bad_rows(self._clean(block, R), block.seen, proof.BAD)
+            clean = near.copy()
+            clean.reshape(-1)[block.out] = False
+            bad = proof.bad_rows(clean, block.seen, proof.BAD)
             if bad.any():
                 V = np.where(bad[:, None], 0.0, V)
-        C = self._pull(block, R, regression)
+        C = self._pull(block, R, near, regression)
         sums: Arrays = {"G": V.T @ V, "rest": C.T @ V.astype(C.dtype, copy=False)}
         if "Z" in self.arrays:
             sums["image"] = C.T @ (C @ self.arrays["Z"].astype(C.dtype, copy=False))
         return sums
 
-    def _pull(self, block: Block, R: Array, regression: Regression) -> Array:
+    def _pull(self, block: Block, R: Array, near: Array, regression: Regression) -> Array:
         """C in the place of R; in columns that are found anew within their own threshold.
 
         While that falls these have no cut: Huber's function is convex, so where a column has been has no say.
         """
         columns, level = self.again
         if not len(columns):
-            return regression.clip(R, block.out)
+            return regression.clip(R, block.out, near)
         anew = R[:, columns]
         unseen = block.unseen[:, columns]
         if level <= self.number("lam"):
             unseen |= np.abs(anew) > self.number("cut") * level
-        C = regression.clip(R, block.out)
+        C = regression.clip(R, block.out, near)
         C[:, columns] = np.where(unseen, 0.0, np.clip(anew, -level, level))
         return C
 
@@ -189,12 +196,6 @@ class Task:
         clean &= ~block.unseen
         x, even = self.arrays.get("block"), bool(self.arrays["even"])
         return proof.answer(V, Q, clean, rested=self.support, hidden=of_hidden, seen=block.seen, x=x, even=even)
-
-    def _clean(self, block: Block, R: Array) -> Array:
-        """Which entries lie near the low-rank part, of those that are neither gaps nor hidden."""
-        clean = np.abs(R) <= self.number("cut") * self.number("lam")
-        clean.reshape(-1)[block.out] = False
-        return clean
 
     def blocks(self) -> Iterator[Block]:
         """The rows, block by block."""
@@ -222,19 +223,33 @@ class Task:
 
     def _memory_of(self) -> Array | None:
         """V as it is remembered, if it is of this basis or can be turned to it, and has not missed some rounds."""
-        V = self.memory.get("V")
-        tag = int(self.memory.get("tag", -1))
-        p = self.arrays["U"].shape[1]
-        if V is None or len(V) != self.data.n or float(self.memory["lam"]) > huber.LATE * self.number("lam"):
-            return None
-        turn = self.arrays.get("turn")
-        if tag == int(self.arrays["tag"]):
-            if V.shape[1] == p:
+        for place in ("", _BEFORE):
+            V = self._turned(*(self.memory.get(place + name) for name in _REMEMBERED))
+            if V is not None:
                 return V
+        return None
+
+    def _turned(self, V: Array | None, tag: Array | None, lam: Array | None) -> Array | None:
+        """V for this basis."""
+        if V is None or tag is None or lam is None or len(V) != self.data.n:
             return None
+        if float(lam) > huber.LATE * self.number("lam"):
+            return None
+        p, turn = self.arrays["U"].shape[1], self.arrays.get("turn")
+        if tag == int(self.arrays["tag"]) and V.shape[1] == p:
+            return V
         if turn is not None and tag == int(self.arrays["origin"]) and turn.shape == (V.shape[1], p):
             return np.asarray(V @ turn)
         return None
+
+    def _before(self) -> Arrays:
+        """V of the basis that this one was narrowed from, kept beside: its other columns may come back."""
+        if "turn" not in self.arrays:
+            return {}
+        for place in ("", _BEFORE):
+            if int(self.memory.get(place + "tag", -1)) == int(self.arrays["origin"]):
+                return {_BEFORE + name: self.memory[place + name] for name in _REMEMBERED}
+        return {}
 
 
 def pieces(data: LocalData) -> Iterator[Array]:

@@ -30,8 +30,8 @@ from flower_pca.algorithms.robust.base import (
 from flower_pca.algorithms.robust.huber import Regression
 from flower_pca.base import checks, linalg
 from flower_pca.base.errors import DataError
+from flower_pca.base.history import Outcome, Status
 from flower_pca.base.linalg import Array
-from flower_pca.base.status import Outcome, Status
 from flower_pca.core.algorithm import Progress
 from flower_pca.core.kinds import BLOCK, FLAG, NUMBER, POSITIVE, ROUNDS, SEED, STEPS, Ask, Kind, Part
 from flower_pca.core.model import Model

@@ -70,15 +70,20 @@ class Regression:
             W = V + ((old - 1.0) / t * moving)[:, None] * moved
         return V
 
-    def clip(self, R: Array, out: Array | None = None) -> Array:
-        """C in the place of R = X - VU', which is R - S."""
-        if self._far < np.inf:
-            near = -self._far <= R
-            near &= self._far >= R
-            R.clip(-self._lam, self._lam, out=R)
+    def near(self, R: Array) -> Array:
+        """Which entries of R = X - VU' lie within the cut."""
+        near = -self._far <= R
+        near &= self._far >= R
+        return near
+
+    def clip(self, R: Array, out: Array | None = None, near: Array | None = None) -> Array:
+        """C in the place of R = X - VU', which is R - S; `near` of R, where it is known."""
+        if near is None and self._far < np.inf:
+            near = self.near(R)
+        R.clip(-self._lam, self._lam, out=R)
+        # a product with truth values costs as much as all else here, and at high thresholds all are true
+        if near is not None and not near.all():
             R *= near
-        else:
-            R.clip(-self._lam, self._lam, out=R)
         if out is not None:
             R.reshape(-1)[out] = 0.0
         return R

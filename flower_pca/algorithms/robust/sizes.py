@@ -13,7 +13,6 @@ the data, only which of them are sent. So the counts add up to the same, whoever
 from __future__ import annotations
 
 import math
-import sys
 from typing import Final
 
 import numpy as np
@@ -60,10 +59,8 @@ def median(counts: Array, top: int) -> float:
 _OCTAVES: Final = 60
 # the first is for what is below all others, the last has no end
 BINS: Final = 4 * _OCTAVES + 1
-# Of single and of double precision: in the first 16 bits of a number, those behind its bin; the bias of its exponent.
-_LAYOUTS: Final = {4: (5, 127), 8: (2, 1023)}
-_UNSIGNED: Final = np.uint16(0x7FFF)
-_FIRST: Final = -1 if sys.byteorder == "little" else 0  # where these 16 bits are
+# Of numbers of so many bytes: how many of their bits are behind those of the bin, and the bias of the exponent.
+_LAYOUTS: Final = {4: (21, 127), 8: (50, 1023)}
 # deviation over the median of |x|, of normal entries within three deviations
 _NORMAL: Final = 1.4826 * 1.004
 _NEAR: Final = 3.0  # deviations within which the median is taken
@@ -77,11 +74,15 @@ _EDGES: Final = np.concatenate(
 
 def count(R: Array, top: int) -> Array:
     """How many |r| lie in each bin."""
-    behind, bias = _LAYOUTS[R.dtype.itemsize]
-    parts = np.ascontiguousarray(R).reshape(-1).view(np.uint16).reshape(-1, R.dtype.itemsize // 2)
-    found = np.bincount((parts[:, _FIRST] & _UNSIGNED) >> np.uint16(behind))
-    places = np.arange(len(found)) - 4 * (bias + top - _OCTAVES) + 1
-    return np.bincount(np.clip(places, 0, BINS - 1), weights=found, minlength=BINS)
+    size = R.dtype.itemsize
+    behind, bias = _LAYOUTS[size]
+    # bins of negative numbers follow the others, so that no sign has to be taken off
+    half = 2 ** (8 * size - 1 - behind)
+    places = np.ascontiguousarray(R).reshape(-1).view(f"u{size}") >> behind
+    signed = np.bincount(places.view(f"i{size}"), minlength=2 * half)
+    below = np.concatenate([[0], np.cumsum(signed[:half] + signed[half:])])
+    ends = np.clip(np.arange(BINS - 1) + 4 * (bias + top - _OCTAVES), 0, half)
+    return np.diff(below[ends], prepend=0, append=below[-1]).astype(np.float64)
 
 
 def scale(counts: Array, top: int) -> float:

@@ -31,7 +31,7 @@ from flower_pca.core.kinds import Message
 from flower_pca.core.stage import Arrays
 from flower_pca.layers import NOISE, noise
 from flower_pca.masking import messages
-from flower_pca.masking.demands import Demands
+from flower_pca.masking.messages import Demands
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.stream import Stream
 

@@ -1,7 +1,10 @@
 """A dishonest server: it asks real clients, over real records, what it likes, and plays the server of masks itself."""
 
+import functools
 import itertools
 import os
+import tempfile
+from pathlib import Path
 
 import numpy as np
 from fake_grid import Context  # Flower's imports, with what they warn of taken care of
@@ -63,10 +66,17 @@ def request(stage, arrays, frame=None, run="r", number=0, algorithm=None, layers
     )
 
 
-def signed(folder, shards, **rules):
+@functools.cache
+def keys_of(owners, nodes):
+    """The folder with the keys of these owners, which are made once."""
+    folder = tempfile.TemporaryDirectory()
+    return folder, keys.write(Path(folder.name) / "keys", nodes=nodes)
+
+
+def signed(folder, shards, *, owners="ours", **rules):
     """Nodes with signed keys that answer under masks only."""
-    made = keys.write(folder / "keys", nodes=len(shards))
-    own = {"masked_only": True, "trusted_keys": folder / "keys", "memory_dir": folder / "memory", **rules}
+    _, made = keys_of(owners, len(shards))
+    own = {"masked_only": True, "trusted_keys": made.ca.parent, "memory_dir": folder / "memory", **rules}
     return [Node(i, X, sign_key=made.nodes[i], **own) for i, X in enumerate(shards)]
 
 

@@ -5,9 +5,11 @@ import time
 
 import numpy as np
 import pytest
+from test_report import sketch
 from test_watching import R, served_parts, streaming_clients
 
 from flower_pca import ConfigError, DataError, STMiss, cli, strategies, track
+from flower_pca.plots import style
 from flower_pca.report.live import Live
 
 pytestmark = [pytest.mark.xdist_group("browser"), pytest.mark.usefixtures("lines")]
@@ -45,7 +47,8 @@ def test_it_is_its_owners(path):
 
 
 @pytest.mark.slow
-def test_it_is_there_from_the_beginning_and_says_at_last_that_the_run_has_ended(path):
+def test_it_is_there_from_the_beginning_and_says_at_last_that_the_run_has_ended(path, monkeypatch):
+    monkeypatch.setattr(style, "write", sketch)
     pages = []
     parts = streaming_clients(turn=3)
     parts[1][4] = np.full_like(parts[1][4], np.nan)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from builders import deal, rows, shards
 from cases import paired, slow_if
-from test_report import CUT, Reader, page_of_words, report_page
+from test_report import CUT, Reader, page_of_sketches, page_of_words, report_page
 
 from flower_pca import DP, PCAResult, TrackingResult, simulate, track
 from flower_pca.names.sites import SiteRows
@@ -114,6 +114,14 @@ def page_of_kind(kind):
         return report_page(result, Path(folder), shards=parts)
 
 
+@functools.cache
+def read_of_kind(kind):
+    """The page of a kind, with its pictures' places: what is asked of its words needs no more."""
+    result, parts = case(kind)
+    with tempfile.TemporaryDirectory() as folder:
+        return Reader(page_of_sketches(result, Path(folder), shards=parts))
+
+
 def many(algorithm):
     """A run over 139 sites of a few rows each, with columns and sites of long names."""
     parts = [SiteRows(X, names=tuple(COLUMNS), site=f"school number {i} of the district") for i, X in enumerate(
@@ -154,7 +162,7 @@ def test_a_browser_shows_each_page_whole_in_the_colours_of_the_reader(tab, kind,
 @pytest.mark.parametrize("kind", slow_if(KINDS, *{*KINDS} - {"plain"}))
 def test_every_kind_has_a_page_that_names_columns_and_clients(kind):
     result, parts = case(kind)
-    read = Reader(page_of_kind(kind))
+    read = read_of_kind(kind)
     assert len(read.images) == len(telling(result, parts))
     words = " ".join(cell for table in read.tables.values() for row in table for cell in row)
     assert any(name in words for name in COLUMNS)
@@ -166,7 +174,7 @@ def test_every_kind_has_a_page_that_names_columns_and_clients(kind):
 @pytest.mark.slow
 def test_a_robust_page_says_what_was_taken_out_of_whom():
     result, _ = case("robust")
-    read = Reader(page_of_kind("robust"))
+    read = read_of_kind("robust")
     taken = [result.own[i]["S"] != 0.0 for i in range(3)]
     clients = read.tables["Clients: what was taken out"][1:]
     assert [row[2] for row in clients] == [f"{part.mean():.2%}" for part in taken]
@@ -193,7 +201,7 @@ def test_a_robust_page_from_a_file_finds_the_same_by_the_rows_and_says_so_withou
     for title in ("Columns: what was taken out", "Clients: what was taken out"):
         place = read.tables[title][0].index("entries taken out")
         assert [row[place] for row in read.tables[title]] == [row[place] for row in whole.tables[title]]
-    alone = Reader(report_page(loaded, tmp_path))
+    alone = Reader(page_of_words(loaded, tmp_path))
     order = np.argsort(-result.taken_share_, kind="stable")
     shares = [(result.taken_share_[j], result.far_share_[j]) for j in order]
     expected = [[result.feature_names_in_[j], f"{a:.2%}", f"{b:.2%}"] for j, (a, b) in zip(order, shares, strict=True)]
@@ -210,7 +218,7 @@ def test_a_robust_page_from_a_file_finds_the_same_by_the_rows_and_says_so_withou
 def test_of_masked_robust_runs_the_page_says_why_single_clients_are_not_on_it(tmp_path):
     result, _ = case("robust, masked")
     assert result.clients_ is None
-    alone = Reader(report_page(replace(result, own={}), tmp_path))
+    alone = Reader(page_of_words(replace(result, own={}), tmp_path))
     assert "Clients: what was taken out" not in alone.tables
     assert any("The server has seen sums over all clients only" in words for words in alone.text["p"])
     taken = np.vstack([result.own[i]["S"] != 0.0 for i in range(3)])
@@ -226,7 +234,7 @@ def test_hints_stand_on_the_page(tmp_path):
 @pytest.mark.slow
 def test_a_personalized_page_has_errors_with_and_without_own_components():
     result, parts = case("personal")
-    read = Reader(page_of_kind("personal"))
+    read = read_of_kind("personal")
     table = read.tables["Clients: what is their own"]
     assert table[0][2:4] == ["error, shared only", "error, with own"]
     for i, row in enumerate(table[1:]):
@@ -235,21 +243,22 @@ def test_a_personalized_page_has_errors_with_and_without_own_components():
         assert result.feature_names_in_[np.abs(result.own_components(i)[0]).argmax()] in row[-1]
     assert read.facts["theta"] == f"{result.theta_:.3g}"
     assert any("can be told apart" in words for words in read.text["p"])
-    loaded = Reader(page_of_kind("personal, loaded"))
+    loaded = read_of_kind("personal, loaded")
     assert any("stay with the clients" in words for words in loaded.text["p"])
 
 
 @pytest.mark.slow
 def test_a_page_of_steps_says_where_the_subspace_changed(tmp_path):
     result, _ = case("steps")
-    read = Reader(page_of_kind("steps"))
+    read = read_of_kind("steps")
     assert result.changes_.tolist() == [5]
     assert any("A change was declared at step 5." in words for words in read.text["p"])
     assert [row[0] for row in read.tables["Steps"][1:] if row[-1] == "yes"] == ["5"]
     assert read.facts["steps"] == "10"
     assert COLUMNS[np.abs(result.components_[-1, 0]).argmax()] in read.tables["Basis of the last step"][1][-1]
     result.save(tmp_path / "t.npz")
-    assert report_page(TrackingResult.load(tmp_path / "t.npz"), tmp_path) == page_of_kind("steps")
+    loaded = TrackingResult.load(tmp_path / "t.npz")
+    assert page_of_sketches(loaded, tmp_path) == page_of_sketches(result, tmp_path)
 
 
 @pytest.mark.parametrize("epsilon", [0.05, 0.5, 50.0])

@@ -36,6 +36,7 @@ CLIENTS = {c.algorithms[0]: c for c in (getattr(clients, n) for n in clients.__a
 SHARDS = unequal()
 WINDOW = 8  # of messages in flight, where a test sets it
 each = pytest.mark.parametrize("name", registry.ALGORITHMS)
+WAYS = ["krylov", "median_pca", "uda", "consensus_rpca", "exact_per_pca"]  # in which answers come together
 
 
 def test_each_algorithm_has_a_strategy_and_a_client():
@@ -71,7 +72,7 @@ def test_unknown_parameters_are_refused_by_name(name):
 
 
 @pytest.mark.slow
-@each
+@pytest.mark.parametrize("name", WAYS)
 def test_a_client_fn_with_a_named_client_gives_the_same(name):
     given = SHORT.get(name, {})
     app = ClientApp(client_fn=lambda c: CLIENTS[name](SHARDS[c.node_config["partition-id"]], context=c).to_client())
@@ -219,7 +220,7 @@ def test_a_strategy_fits_again():
 
 
 @pytest.mark.slow
-@each
+@pytest.mark.parametrize("name", WAYS)
 def test_flowers_own_loop_gives_the_same_components(name):
     given = SHORT.get(name, {})
     reference = simulate(registry.make(name, **given), SHARDS, n_components=2, evaluate=True)
@@ -329,7 +330,7 @@ def test_a_failure_is_logged_once_with_node_and_reason(lines):
 
 
 @pytest.mark.slow
-@each
+@pytest.mark.parametrize("name", WAYS)
 def test_messages_per_node(name):
     """A centred Krylov run takes one message per product; others at most two more than they have rounds."""
     grid = grid_of(SHARDS)

@@ -197,8 +197,8 @@ def test_clients_that_miss_rounds_count_with_their_last_answers() -> None:
 
 @pytest.mark.slow
 def test_masks_change_nothing() -> None:
-    problem = planted(8, far=0.05)
-    plain, masked = (simulate(SPEC, problem.rows, n_components=SHARED, mask=mask) for mask in (False, True))
+    plain = run_triple(1, 0.05)
+    masked = simulate(SPEC, planted(1, far=0.05).rows, n_components=SHARED, mask=True)
     np.testing.assert_allclose(masked.components_, plain.components_, atol=1e-8)
     for i, own in plain.own.items():
         np.testing.assert_array_equal(masked.own[i]["S"] != 0.0, own["S"] != 0.0)
@@ -207,13 +207,13 @@ def test_masks_change_nothing() -> None:
 
 @pytest.mark.slow
 def test_a_run_goes_on_to_the_bit(tmp_path: Any) -> None:
-    problem, path = planted(9, far=0.05), tmp_path / "run.npz"
+    problem, path = planted(1, far=0.05), tmp_path / "run.npz"
 
     def stop(session: Any) -> None:
         if len(session.history) == 9:
             raise KeyboardInterrupt
 
-    whole = simulate(SPEC, problem.rows, n_components=SHARED)
+    whole = run_triple(1, 0.05)
     with pytest.raises(KeyboardInterrupt):
         simulate(SPEC, problem.rows, n_components=SHARED, checkpoint=path, on_round=stop)
     again = simulate(SPEC, problem.rows, n_components=SHARED, checkpoint=path)
@@ -222,7 +222,7 @@ def test_a_run_goes_on_to_the_bit(tmp_path: Any) -> None:
 
 @pytest.mark.slow
 def test_new_rows_are_taken_apart_whatever_is_far(tmp_path: Any) -> None:
-    problem, result = planted(10, far=0.05), run_triple(10, 0.05)
+    problem, result = planted(1, far=0.05), run_triple(1, 0.05)
     X, clean, S = problem.rows[1][:20], problem.clean[1][:20], problem.S[1][:20]
     plain = result.split(X, client=1)
     np.testing.assert_allclose(plain.shared + plain.own + plain.rest, X, atol=1e-10)
@@ -259,21 +259,32 @@ def test_a_client_that_is_bad_as_a_whole_has_no_more_say_than_others(kind: str) 
     assert sine(result.components_, problem.U.T) <= 0.012
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("mask", [False, True])
-def test_a_client_that_has_other_components_is_counted(mask: bool) -> None:
-    """It pulls at the shared ones, with far entries and without: of the objective that is the optimum."""
+@functools.cache
+def with_another_among_them() -> tuple[list[Any], PCAResult]:
+    """Rows of which one client's have other components; what clean ones give."""
     problem, rng = planted(1, far=0.05), np.random.default_rng(8)
     other = np.linalg.qr(rng.standard_normal((40, SHARED + APART)))[0]
     clean = list(problem.clean)
     clean[3] = rng.standard_normal((200, 5)) * [3, 3, 3, 2, 2] @ other.T + 0.1 * rng.standard_normal((200, 40))
-    rows = [X + S for X, S in zip(clean, problem.S, strict=True)]
-    result = simulate(SPEC, rows, n_components=SHARED, mask=mask)
     plain = f"exact_per_pca(local_components={APART}, tol=1e-8)"
     best = simulate(plain, clean, n_components=SHARED, center=False)
+    return [X + S for X, S in zip(clean, problem.S, strict=True)], best
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mask", [False, True])
+def test_a_client_that_has_other_components_is_counted(mask: bool) -> None:
+    """It pulls at the shared ones, with far entries and without: of the objective that is the optimum."""
+    rows, best = with_another_among_them()
+    result = simulate(SPEC, rows, n_components=SHARED, mask=mask)
     assert sine(result.components_, best.components_) <= 0.012
     assert [hint for hint in result.hints if hint.startswith("1 of 8 clients has other components")]
     assert not run_triple(1, 0.05).hints
+
+
+@functools.cache
+def of_the_last_six() -> PCAResult:
+    return simulate(SPEC, planted(1, far=0.05).rows[2:], n_components=SHARED)
 
 
 @pytest.mark.slow
@@ -283,8 +294,9 @@ def test_clients_of_a_few_rows_have_no_say_and_are_taken_apart_beside_the_shared
     rows = list(problem.rows)
     rows[0], rows[1] = rows[0][:2], rows[1][:3]
     result = simulate(SPEC, rows, n_components=SHARED, mask=mask)
-    others = simulate(SPEC, rows[2:], n_components=SHARED)
+    others = of_the_last_six()
     assert isinstance(result, TripleResult)
+    assert isinstance(others, TripleResult)
     assert result.status.ok
     assert sine(result.components_, others.components_) <= 1e-5
     np.testing.assert_allclose(result.noise_, others.noise_, rtol=1e-4)

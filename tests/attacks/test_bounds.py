@@ -42,7 +42,7 @@ def bisected(nodes, questions):
 def test_by_default_halving_finds_the_size_of_an_entry(tmp_path):
     """What docs/masked-sums.md says of it, and that it takes a set-up for each question."""
     nodes = signed(tmp_path, SHARDS)
-    assert abs(bisected(nodes, 30) / TRUE - 1.0) < 1e-2
+    assert abs(bisected(nodes, 19) / TRUE - 1.0) < 1e-2
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ from functools import partial
 import numpy as np
 import pytest
 import rounding
+from cases import every
 from dishonest import NUMBERS, Node, RefusedError, Sums, error_of, request, signed
 from twins import D as TWIN_COLUMNS
 from twins import questions, twins
@@ -81,12 +82,12 @@ class Foe:
         keys = {"trusted_keys": "/k"} if self.profile == "masked" else {}
         return telling(Rules.of(None, {"profile": self.profile, **keys}))
 
-    def nodes(self, shards=SHARDS):
+    def nodes(self, shards=SHARDS, owners="ours"):
         """New nodes with nothing in their books."""
         self.count += 1
         place = self.folder / str(self.count)
         if self.profile == "masked":
-            return signed(place, shards, profile=self.profile)
+            return signed(place, shards, owners=owners, profile=self.profile)
         own = {"profile": self.profile, "memory_dir": place, **self.beside}
         return [Node(i, rows, **own) for i, rows in enumerate(shards)]
 
@@ -127,7 +128,7 @@ def in_sums_with_two_others_of_its_list(foe):
     with pytest.raises(RefusedError, match="must be signed by their owners"):
         Sums([nodes[0], *[Node(i, np.zeros((30, D))) for i in (1, 2)]])
     with pytest.raises(RefusedError, match="trusted_keys"):  # by owners of keys that the server has made
-        Sums([nodes[0], *foe.nodes()[1:]])
+        Sums([nodes[0], *foe.nodes(owners="strangers")[1:]])
     with pytest.raises(RefusedError, match="single_masks"):
         Sums(nodes, single=True)
 
@@ -484,24 +485,22 @@ CLAIMS = {
 
 
 def claims(profile):
+    """The plays of the sentences that a profile is printed with."""
     page = Foe(profile, None).page()
     for sentence in (*page.profile, *page.seen, *page.lasting):
         (found,) = [played for start, played in CLAIMS.items() if re.match(start, sentence)]
-        yield from ((profile, play) for play in found)
+        yield from found
 
 
-SLOW = {no_number_of_the_server_meets_a_row, only_what_n_means_and_C_say, rows_come_in_lots}
-ALL_CLAIMS = [
-    pytest.param(*claim, marks=[pytest.mark.slow] * (claim[0] == "masked" and claim[1] in SLOW))
-    for profile in SETS
-    for claim in dict.fromkeys(claims(profile))
-]
+PLAYS = dict.fromkeys(play for plays in CLAIMS.values() for play in plays)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("profile", "play"), ALL_CLAIMS, ids=lambda part: getattr(part, "__name__", part))
+@pytest.mark.parametrize("play", PLAYS, ids=lambda play: play.__name__)
+@every("profile", SETS)
 def test_a_sentence_of_a_profile_holds(profile, play, tmp_path):
-    play(Foe(profile, tmp_path))
+    if play in claims(profile):
+        play(Foe(profile, tmp_path / profile))
 
 
 def test_a_node_says_at_start_what_it_runs_and_what_its_own_rules_give_up(caplog, monkeypatch, tmp_path):

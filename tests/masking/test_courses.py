@@ -125,9 +125,9 @@ def test_a_run_that_begins_afresh_in_its_midst_comes_to_the_same_end(name):
         "exact_per_pca": "exact_per_pca(local_components=1, local_steps=5, tol=1e-8)",
         "triple_pca": "triple_pca(local_components=1, tol=1e-8, threshold=8.0)",  # which are far hangs on the way else
     }[name]
-    parts, k = (LOW, 5) if name in ("consensus_rpca", "dcf_pca") else (FIVE, 2)
+    parts, k = (np.array_split(ROWS, 4), 5) if name in ("consensus_rpca", "dcf_pca") else (two_lead(4), 2)
     whole = simulate(spec, parts, n_components=k)
-    result = simulate(spec, parts, n_components=k, mask=True, participation=gone(1, at=16, back=17))
+    result = simulate(spec, parts, n_components=k, mask=True, participation=gone(1, at=16, back=17, of=4))
     assert any(r.notes for r in result.history)
     assert result.status.ok
     assert result.angle_to(whole) < 1e-3

@@ -33,6 +33,7 @@ from sims.over_air import moving
 pytestmark = pytest.mark.slow
 
 FIVE = problem_batches(5)
+BRIEF = "st_miss(first_products=4, products=2)"  # as many sums as it takes to see that masks change nothing
 
 
 def assert_same_track(masked, plain, within=1e-8):
@@ -91,8 +92,8 @@ def test_what_streams_complete_is_theirs_under_masks_too():
 
 
 def test_a_start_is_taken_over():
-    start = track("st_miss", FIVE, n_components=R)
-    plain, masked = (track("st_miss", FIVE, n_components=R, start=start, mask=mask) for mask in (False, True))
+    start = track(BRIEF, FIVE, n_components=R)
+    plain, masked = (track(BRIEF, FIVE, n_components=R, start=start, mask=mask) for mask in (False, True))
     assert_same_track(masked, plain)
 
 
@@ -109,8 +110,8 @@ def test_clients_without_rows_send_zeros_of_the_right_size(make):
     parts = [list(own) for own in FIVE]
     parts[0][0] = parts[3][0] = parts[1][2] = None
     settings = {"n_components": R, "steps": STEPS}
-    plain = track("st_miss", parts, **settings)
-    masked = track("st_miss", [make(own) for own in parts], **settings, mask=True)
+    plain = track(BRIEF, parts, **settings)
+    masked = track(BRIEF, [make(own) for own in parts], **settings, mask=True)
     assert_same_track(masked, plain)
     assert masked.rows_.tolist() == [36, 60, 48, 60]
     assert [r.answered for r in masked.history] == [5] * len(masked.history)
@@ -127,13 +128,13 @@ def test_a_step_with_few_rows_and_rows_with_few_columns_are_as_without_masks():
 def test_without_any_rows_at_first_it_says_so_as_without_masks():
     for mask in (False, True):
         with pytest.raises(DataError, match=r"The rows of a run of steps must be there and not all zero\. Got none"):
-            track("st_miss", [lambda t: None] * 3, n_components=R, mask=mask)
+            track(BRIEF, [lambda t: None] * 3, n_components=R, mask=mask)
 
 
 def test_columns_that_differ_are_named_at_the_set_up():
     streams = [own.__getitem__ for own in FIVE]
     streams[2] = lambda t: FIVE[2][t][:, :20]
-    masked = track("st_miss", streams, n_components=R, steps=2, mask=True)
+    masked = track(BRIEF, streams, n_components=R, steps=2, mask=True)
     assert masked.history[0].failures == {
         "2": "The columns of client 2 must be 24, as those of the run. Got 20. Align the features first."
     }
@@ -145,13 +146,13 @@ def test_columns_that_come_later_and_differ_are_refused_by_the_client():
     streams = [own.__getitem__ for own in FIVE]
     streams[2] = lambda t: None if t == 0 else FIVE[2][t][:, :20]
     with pytest.raises(DataError, match=r"The number of columns of client 2 must be 24, as in the run so far\. Got 20"):
-        track("st_miss", streams, n_components=R, steps=2, mask=True)
+        track(BRIEF, streams, n_components=R, steps=2, mask=True)
 
 
 def test_batches_of_any_size_are_summed_whatever_came_before():
     sizes = [1.0, 1e9, 1e-3, 1e6]
     parts = [[size * rows for size, rows in zip(sizes, own, strict=True)] for own in FIVE]
-    plain, masked = (track("st_miss", parts, n_components=R, mask=mask) for mask in (False, True))
+    plain, masked = (track(BRIEF, parts, n_components=R, mask=mask) for mask in (False, True))
     np.testing.assert_allclose(masked.components_, plain.components_, rtol=0, atol=1e-8)
     np.testing.assert_allclose(masked.values_, plain.values_, rtol=1e-8)
 
@@ -203,7 +204,7 @@ def test_a_bound_that_follows_from_the_sums_holds_for_the_rows_they_are_of(name)
 
 
 def test_nothing_but_sums_is_told_in_the_clear():
-    run = Steps(FIVE, "st_miss", steps=2)
+    run = Steps(FIVE, BRIEF, steps=2)
     while run.step(range(5)):
         pass
     told = {name for answers in run.came for arrays in answers.values() for name in arrays}
@@ -234,48 +235,48 @@ def test_clients_that_drop_out_and_come_back_at_any_message(tracker, seed):
 
 
 def test_a_client_that_is_gone_for_good_is_missing_from_the_sums_only():
-    run = Steps(FIVE, "st_miss")
+    run = Steps(FIVE, BRIEF)
     while run.session.standing.state.step < 2:
         run.step(range(5))
     keys = len(run.session.history.of("mask.keys"))
     while run.step([0, 1, 2, 4]):
         pass
     rest = [[None if k == 3 and t > 1 else rows for t, rows in enumerate(own)] for k, own in enumerate(FIVE)]
-    plain, masked = track("st_miss", rest, n_components=R), run.session.result()
+    plain, masked = track(BRIEF, rest, n_components=R), run.session.result()
     assert masked.rows_.tolist() == [60, 60, 48, 48]
     assert np.abs(masked.components_ - plain.components_).max() < 1e-6
     assert len(masked.history.of("mask.keys")) == keys == 1
 
 
 def test_below_the_threshold_and_alone_the_run_ends():
-    run = Steps(FIVE, "st_miss")
+    run = Steps(FIVE, BRIEF)
     for _ in range(6):
         run.step(range(5))
     with pytest.raises(NotEnoughNodes, match="must be at least 3"):
         run.step([0, 1])
     with pytest.raises(NotEnoughNodes, match="The clients of a masked sum must be at least 2"):
-        track("st_miss", FIVE[:1], n_components=R, mask=True)
+        track(BRIEF, FIVE[:1], n_components=R, mask=True)
 
 
 def test_a_bound_of_ones_own_is_one_of_products_only():
-    plain, masked = (track("st_miss", FIVE, n_components=R, mask=mask) for mask in (False, MaskedSums(bound=1e8)))
+    plain, masked = (track(BRIEF, FIVE, n_components=R, mask=mask) for mask in (False, MaskedSums(bound=1e8)))
     assert_same_track(masked, plain)
-    wide = track("st_miss", FIVE, n_components=R, mask=True)
+    wide = track(BRIEF, FIVE, n_components=R, mask=True)
     assert masked.history.bytes_up < wide.history.bytes_up
     with pytest.raises(DataError, match=r"Every entry of S of this client must be finite and at most 1e-05"):
-        track("st_miss", FIVE, n_components=R, mask=MaskedSums(bound=1e-5))
+        track(BRIEF, FIVE, n_components=R, mask=MaskedSums(bound=1e-5))
 
 
 def test_a_run_goes_on_from_a_checkpoint_of_its_kind(tmp_path):
     path = tmp_path / "run.ckpt"
-    whole = track("st_miss", FIVE, n_components=R, mask=True)
+    whole = track(BRIEF, FIVE, n_components=R, mask=True)
 
     def run(stop, mask=True):
         def interrupt(session):
             if len(session.history) == stop:
                 raise KeyboardInterrupt
 
-        return track("st_miss", FIVE, n_components=R, mask=mask, checkpoint=path, on_round=interrupt)
+        return track(BRIEF, FIVE, n_components=R, mask=mask, checkpoint=path, on_round=interrupt)
 
     for stop in (3, 4, 9, 16):  # within the first sum, after it, and later
         with pytest.raises(KeyboardInterrupt):

@@ -143,15 +143,15 @@ _FAPS: Final = (
     Item("faps", "Table 1", "SSI and FAPS", "faps/table1", "d=2000, n=128000, k=20, 128 clients", 10),
     Item("faps", "Fig. 1a", "a client's C_1 from SSI's answers", "leak/fig1a", "d=1000, n=10000, p=100", 20),
     Item("faps", "Fig. 1b", "the same by columns", "leak/fig1b", "d=1000..5000, n=10000, p=100", 20),
-    Item("faps", "Fig. 2", "d, n, k and xi varied", "faps/table2", _LARGE, 110),
-    Item("faps", "Table 2", "errors of Fig. 2", "faps/table2", _LARGE, 110),
+    Item("faps", "Fig. 2", "d, n, k and xi varied", "faps/table2", _LARGE, 66),
+    Item("faps", "Table 2", "errors of Fig. 2", "faps/table2", _LARGE, 66),
     Item("faps", "Fig. 3", "four sets of pictures", "faps/table3", "60000 x 784, 16 clients, k=5", 12),
     Item("faps", "Table 3", "errors of Fig. 3", "faps/table3", "60000 x 784, 16 clients, k=5", 12),
     Item("faps", "Fig. 4", "arithmetic spectra", "faps/fig4", "d=1000, n=160000, k=10, 128 clients", 35, seeds=1),
     Item("faps", "Table 4", "uneven clients", "faps/table4", "d=1000, n_i=1000 i, k=10, 8 clients", 6),
     Item("faps", "Leading columns", "twice as many", "faps/leading", "250 and 500 columns", 12, seeds=1, beside=True),
     Item(
-        "faps", "Penalties", "the paper's, and measured", "faps/penalties", "as Tables 1 and 4, Fig. 3", 5, beside=True
+        "faps", "Penalties", "the paper's, and measured", "faps/penalties", "as Tables 1 and 4, Fig. 3", 12, beside=True
     ),
     Item("faps", "Rule (27)", "where it stops", "faps/rule", "d=1000, n_i=1000 i, k=10, 8 clients", 1),
     Item("faps", "Prop. 2", "C_1 from the answers of SSI", "faps/proposition2", "any rows", 0.1),

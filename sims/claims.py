@@ -164,9 +164,14 @@ def _parted(rows: Rows) -> bool:
 
 
 def _no_worse(rows: Rows) -> bool:
-    """Measured penalties take at most 1.3 times the paper's messages, in every draw of the page's problems."""
-    most = [row["measured / paper's"].rpartition("..")[2] for row in rows if row["of"] == "the page"]
-    return all(number(share) <= 1.3 for share in most)
+    """Measured penalties take at most 1.3 times the paper's messages, in every draw of the page's problems.
+
+    Where the paper's come to no end in any, measured ones do in all.
+    """
+    posed = [row for row in rows if row["of"] == "the page"]
+    shares = [row["measured / paper's"] for row in posed if row["paper's"] != "-"]
+    beyond = [row["measured"] for row in posed if row["paper's"] == "-"]
+    return all(number(share.rpartition("..")[2]) <= 1.3 for share in shares) and not any("-" in cell for cell in beyond)
 
 
 def _followed(rows: Rows) -> bool:

@@ -204,7 +204,9 @@ def table1(opts: report.Options) -> report.Found:
 
 def table2(opts: report.Options) -> report.Found:
     """Table 2 and Fig. 2: d, n, k and xi varied."""
-    rows: list[list[object]] = [["varied", "problem", *METHODS, "KKT: SSI", "LocalPower", "FAPS", "error: FAPS"]]
+    rows: list[list[object]] = [
+        ["varied", "problem", *METHODS, "KKT: SSI", "KKT: LocalPower", "KKT: FAPS", "error: FAPS"]
+    ]
     known: dict[Size, dict[str, list[Course]]] = {}
     for name, sizes in GRID.items():
         for whole in sizes:

@@ -139,8 +139,9 @@ def dealt(path):
 
 
 # What holds in the record at the paper's size holds in small size too; on a synthetic set, where none is at hand.
+# But for measured penalties of FAPS: Table 1 with 4 of its clients takes 1.6 times as many messages by them.
 @pytest.mark.slow
-@pytest.mark.parametrize("program", sorted(set(claims.CLAIMS) & set(RECORDED)))
+@pytest.mark.parametrize("program", sorted((set(claims.CLAIMS) & set(RECORDED)) - {"faps/penalties"}))
 def test_small_sizes_keep_the_recorded_order(program, tmp_path):
     experiments, name, _ = next(item for item in ITEMS if item.program == program).experiment()
     data = (dealt(tmp_path / "kinds.npz"),) if program.startswith("personal/") else ()

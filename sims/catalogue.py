@@ -203,7 +203,7 @@ _PERSONAL_SAID: Final = (
     Item("personal", "Theorem 8", "violations by rounds", "personal/theorem8", "any rows", 0.3, seeds=3),
 )
 _ROBUST: Final = (
-    Item("robust", "Fig. 1", "error by round and time", "robust/fig1", "n=500, 1000, 3000", 12, seeds=1),
+    Item("robust", "Fig. 1", "error by round and time", "robust/fig1", "n=500, 1000, 3000", 19, seeds=1),
     Item("robust", "Fig. 2", "what can be recovered", "robust/fig2", "n=500, 20 cells", 5),
     Item("robust", "Fig. 3", "the spectrum found", "robust/fig3", "n=200, p=2r", 1),
     Item("robust", "Table 1", "error of singular values", "robust/table1", "n=200, 500, 1000, 5000", 5),

@@ -372,8 +372,8 @@ JUDGED: Final = {
         "DCF-PCA comes to an err of 1e-5 in 7 to 12 rounds at all three sizes, CF-PCA in 7 to 9, and in 27 at n=3000, "
         "where APGM takes 53 iterations, ALM 16 and IALM 8; then its fixed lambda leaves a floor, 2 to 6 % of L "
         "(CF-PCA 14 % at n=3000), that they do not have. It takes as long as CF-PCA here: seconds are those of all "
-        "clients, one after the other, on a machine with other work. consensus_rpca takes 3 or 4 rounds with gamma=0.7, and ends at "
-        "1e-7.",
+        "clients, one after the other, on a machine with other work. consensus_rpca takes 3 or 4 rounds with "
+        "gamma=0.7, and ends at 1e-7.",
         algorithm="At n=3000 without APGM and ALM: an iteration of these takes as long as one of IALM, 17 seconds.",
     ),
     "robust/fig2": Judgement(

@@ -18,6 +18,7 @@ from typing import ClassVar, Final
 import numpy as np
 
 from flower_pca import FAPS, LocalPower, make, registry
+from flower_pca.algorithms.faps import PaperRule
 from flower_pca.base import linalg
 from flower_pca.core.stage import Arrays
 from sims.common import problems
@@ -81,16 +82,16 @@ class BatchedFAPS(FAPS):
         C = memory.get("C")
         if C is None:
             C = _grams(data)
-        Z = _everywhere(arrays["Z"], C)
-        step = _measured if "guard" in arrays else _paper
+        Z, steps = _everywhere(arrays["Z"], C), int(arrays["inner_steps"])
         assert not arrays["inner_tol"]
         assert not arrays.get("guard", 0.0)
-        return step(Z, C, memory, int(arrays["inner_steps"]))
+        if "guard" in arrays:
+            return _measured(Z, C, memory, steps)
+        return _paper(Z, C, memory, steps, PaperRule.read(arrays))
 
 
-def _paper(Z: Array, C: Array, memory: Arrays, steps: int) -> tuple[Arrays, Arrays]:
+def _paper(Z: Array, C: Array, memory: Arrays, steps: int, rule: PaperRule) -> tuple[Arrays, Arrays]:
     """A round by the paper's penalties."""
-    rule = FAPS(penalty="paper")._rule
     X = memory.get("X", Z)
     W = memory.get("W")
     if W is None:

@@ -277,7 +277,11 @@ def test_faps_lies_between_krylov_and_ssi(tmp_path, capsys, monkeypatch):
 
 @pytest.mark.parametrize(
     "algorithm",
-    ["local_power(oversample=0, local_steps=4, halve_every=2)", "faps(penalty='paper')", "faps(penalty='measured')"],
+    [
+        "local_power(oversample=0, local_steps=4, halve_every=2)",
+        "faps(penalty='paper', beta_0=0.3)",
+        "faps(penalty='measured')",
+    ],
 )
 @pytest.mark.parametrize("n", [480, 60])
 def test_all_clients_in_one_are_the_same_run(algorithm, n):

@@ -88,7 +88,7 @@ def compared(table: Table, again: Table, seeds: int, swing: Sequence[str] | None
             if row == other or alike[j] or _LABEL.fullmatch(header[j]):  # the paper's rows, and labels
                 continue
             checked.numbers += 1
-            if swing is None and _counts(header[j], printed) and printed != came:
+            if swing is None and _counts(header[j], printed) and not _MEAN.fullmatch(printed) and printed != came:
                 checked.unstated += 1
                 near = True
             elif swing == []:

@@ -13,9 +13,11 @@ sums: masks hide those of single clients.
 | louder    | of basis s  | values by the row, where it is furthest below, or above: Hotelling's T2        |
 
 As of the whole subspace, batches t - 1 and t are compared with steps t - 2 and t - 3, all four ways, and the least of
-these counts: one batch by itself is no change, and what drifts or swings slowly is none either. The largest of all
-columns is held against a level that is learnt from the stream, see `change.Quiet`, at a fifth of the rate of alarms,
-and against the least factor that is worth a word. What few rows vary by is taken off before.
+these counts: one batch by itself is no change, and what drifts or swings slowly is none either. Nor is a variance
+that a column has had in two batches before: something rare, of which some batches have nothing, comes and goes. What
+has been is forgotten by 2 % a step. The largest of all columns is held against a level that is learnt from the
+stream, see `change.Quiet`, at a fifth of the rate of alarms, and against the least factor that is worth a word. What
+few rows vary by is taken off before.
 
 The reason of a change is then SPE, where rows have left the subspace, "column" or "T2"; with the columns of which that
 is most, for SPE those of what both batches have outside of the basis before them; and, where single clients are known,
@@ -47,6 +49,7 @@ _SHARED: Final = 5.0  # statistics that share the rate of alarms
 _EXACT: Final = 1e-12  # of the mean square of a column: what rounding leaves of a variance that is 0
 _PART: Final = 0.5  # of the largest: what is named beside it
 _WORTH: Final = np.log(1.5)  # by which the figures of a site have to move to be named
+_FORGET: Final = 0.02  # by which the logarithms between which a column has been move inwards with a step
 _TINY: Final = float(np.finfo(float).tiny)
 
 
@@ -56,6 +59,7 @@ class Panel:
 
     Attributes:
         columns: Of the steps before, the logarithm of v and the entries of each column, (2, d).
+        least, most: Between what each column's logarithm of v has been in two steps in a row, (d,).
         sizes: The values of their bases, by the row.
         rows: How many rows these are from.
         sites: The place in `clients`, the misfit and the energy by the row of each client, (clients, 3).
@@ -66,6 +70,8 @@ class Panel:
     """
 
     columns: tuple[Array, ...] = ()
+    least: Array = field(default_factory=lambda: np.zeros(0))
+    most: Array = field(default_factory=lambda: np.zeros(0))
     sizes: tuple[Array, ...] = ()
     rows: tuple[int, ...] = ()
     sites: tuple[Array, ...] = ()
@@ -138,7 +144,7 @@ def look(panel: Panel, batch: Batch, place: Place) -> tuple[Finding, Panel]:
     left = [_squares_outside(*one, P) / batch.rows for one, P in zip(parts, batch.bases, strict=True)]
     whole = min(len(panel.columns), len(panel.falls), len(inside)) == _BEFORE
     if whole:
-        up, down = _apart(columns, panel.columns)
+        up, down = _apart(columns, panel.columns, panel.least, panel.most)
         few = min(batch.rows, *panel.rows)
         rough = -2.0 * np.log(max(1.0 - np.sqrt(len(batch.values) / few), 0.1))
         lost, louder = (min(*old[:2], *new[1:]) - rough for old, new in ((panel.falls, falls), (panel.rises, rises)))
@@ -155,8 +161,11 @@ def look(panel: Panel, batch: Batch, place: Place) -> tuple[Finding, Panel]:
     before = np.zeros(0)
     if len(left) > 1:
         before = left[1]
+    least, most = _been(panel)
     return finding, Panel(
         columns=(columns, *panel.columns)[:_BEFORE],
+        least=least,
+        most=most,
         sizes=(batch.values / batch.rows, *panel.sizes)[:_BEFORE],
         rows=(batch.rows, *panel.rows)[:_BEFORE],
         sites=(sites, *panel.sites)[:_BEFORE],
@@ -190,14 +199,30 @@ def _inside(scaled: Array, inside: Array, size: Array, rows: int) -> tuple[float
     return -float(logs[-1]), float(logs[0]), W[:, -1] / root, W[:, 0] / root
 
 
-def _apart(columns: Array, before: tuple[Array, ...]) -> tuple[Array, Array]:
-    """The least rise and the least fall of each column over the four comparisons, less what few entries vary by."""
-    newer, older = (columns, before[0]), before[1:]
-    steps = np.stack([new[0] - old[0] for new in newer for old in older])
-    entries = np.min([one[1] for one in (*newer, *older)], axis=0)
+def _apart(columns: Array, before: tuple[Array, ...], least: Array, most: Array) -> tuple[Array, Array]:
+    """The least rise and the least fall of each column over the four comparisons, less what few entries vary by.
+
+    What lies between the least and the most that a column has been like is neither.
+    """
+    newer, older = np.stack([columns, before[0]]), np.stack(before[1:])
+    entries = np.minimum(newer[:, 1].min(axis=0), older[:, 1].min(axis=0))
     # there is no variance of one entry
     slack = np.where(entries > 1.0, 2.0 * np.sqrt(2.0 / np.maximum(entries, 1.0)), np.inf)
-    return steps.min(axis=0) - slack, -steps.max(axis=0) - slack
+    rise = newer[:, 0].min(axis=0) - np.fmax(older[:, 0].max(axis=0), most)
+    fall = np.fmin(older[:, 0].min(axis=0), least) - newer[:, 0].max(axis=0)
+    return rise - slack, fall - slack
+
+
+def _been(panel: Panel) -> tuple[Array, Array]:
+    """Between what each column's logarithm of v has been for two steps, those before this step the newest."""
+    if len(panel.columns) < 2:
+        return panel.least, panel.most
+    logs, entries = np.stack(panel.columns[:2], axis=1)
+    known = entries.min(axis=0) > 1.0
+    high, low = np.where(known, logs.min(axis=0), np.nan), np.where(known, logs.max(axis=0), np.nan)
+    if not len(panel.least):
+        return low, high
+    return np.fmin(low, panel.least + _FORGET), np.fmax(high, panel.most - _FORGET)
 
 
 def _judge(levels: Mapping[str, Quiet], found: Mapping[str, float], place: Place) -> tuple[Finding, dict[str, Quiet]]:

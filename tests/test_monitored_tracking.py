@@ -124,7 +124,7 @@ def test_a_change_while_levels_are_learnt_is_told_once_with_its_reason():
     assert [record.cause for record in records if record.change] == [result.causes_[13]]
 
 
-def rare(steps, *, seed, stuck_from=None, rows=60):
+def rarely_one(steps, *, seed, stuck_from=None, rows=60):
     """Batches in a plane whose last column is 1 in one row of a hundred, else 0, and from a step on never again."""
     rng = np.random.default_rng(seed)
     Q = np.linalg.qr(rng.standard_normal((D, D)))[0][:, :R]
@@ -140,7 +140,7 @@ def rare(steps, *, seed, stuck_from=None, rows=60):
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_a_column_of_something_rare_that_comes_and_goes_is_no_change(seed):
-    found = track(MONITORED, [rare(150, seed=seed)], n_components=R)
+    found = track(MONITORED, [rarely_one(150, seed=seed)], n_components=R)
     assert [step for step in found.causes_ if step > 30] == []
 
 

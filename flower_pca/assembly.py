@@ -31,8 +31,7 @@ from flower_pca.results.projection import Scaling
 from flower_pca.results.start import Start
 from flower_pca.results.steps import TrackingResult
 from flower_pca.rows.frame import Frame
-from flower_pca.stages.opening import Opening
-from flower_pca.stages.standardize import Standardize
+from flower_pca.stages.opening import Opening, Standardize
 from flower_pca.stages.summed_opening import PrivateOpening, SummedOpening
 from flower_pca.tracking.tracker import Tracker
 from flower_pca.vertical import result as vertical

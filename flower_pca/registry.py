@@ -137,7 +137,7 @@ _BESIDE: Final = {"monitor": "stages.histograms:Histograms", "errors": "stages.e
 # Stages that may follow the closing one, by the field of a question that asks for them, in their order.
 AFTER: Final = ("evaluate", *_BESIDE, "influence")
 _COUNTING: Final = {"signal": "stages.signal:Signal", "shared": "algorithms.personal.shared:Shared"}
-_ALONE: Final = {"standardize": "stages.standardize:Standardize"}
+_ALONE: Final = {"standardize": "stages.opening:Standardize"}
 _OTHERS: Final = {
     "opening": _OPENING,
     "private_opening": "stages.summed_opening:PrivateOpening",

@@ -166,11 +166,14 @@ class Standing:
         """All that is known now. Of an algorithm's round that was not `whole`, C Z is not of all clients."""
         if self.is_finished:
             return self.model
-        within = self.role is Role.ALGORITHM
-        if not within and self.stage.status(self.state) is None:
+        if self.role is not Role.ALGORITHM and self.stage.status(self.state) is None:
             return self.model
+        return self._finish(whole=whole)
+
+    def _finish(self, *, whole: bool) -> Model:
+        """What the stage under way makes of all that is known, where it is done or is the algorithm."""
         model = self.stage.finish(self.state, self.model)
-        if within and not whole:
+        if self.role is Role.ALGORITHM and not whole:
             return replace(model, product=None)
         return model
 
@@ -213,7 +216,7 @@ class Standing:
         """
         # Where a layer is binding, no other round can put one right that was not of all clients, nor an opening.
         binding = any(layer.binding for layer in layers)
-        now = replace(self, model=self.model_now(whole=roll.whole or binding))
+        now = replace(self, model=self._finish(whole=roll.whole or binding))
         if self.index < self.place:
             now = now.settle()
         elif self.role is Role.ALGORITHM:

@@ -13,7 +13,7 @@ from flower_pca.base import labels
 from flower_pca.base.linalg import Array
 from flower_pca.core.settings import Certainty
 from flower_pca.plots import style
-from flower_pca.results.errors import INTERVAL
+from flower_pca.results.facts import INTERVAL
 from flower_pca.results.pca import PCAResult
 from flower_pca.results.steps import TrackingResult
 

@@ -26,6 +26,7 @@ _MOST: Final = 20  # components that a notebook lists
 _NAMED: Final = 4  # columns that a sentence on a component names
 _SHARE: Final = 0.5  # of the largest weight, from which a column is named
 _ALONE: Final = 0.8  # of a component, from which one column is it
+INTERVAL: Final = 1.96  # errors to either side, which hold 95 % of estimates
 
 
 class Fact(NamedTuple):
@@ -172,3 +173,14 @@ def _row(tag: str, cells: Sequence[str]) -> str:
     sides = ["right"] * (len(cells) - 1) + ["left"]
     parts = [f'<{tag} style="text-align: {side}">{escape(c)}</{tag}>' for side, c in zip(sides, cells, strict=True)]
     return f"<tr>{''.join(parts)}</tr>"
+
+
+def weights_with_errors(row: Array, errors: Array, names: Sequence[str], *, most: int = 3) -> str:
+    """The largest weights with their errors and columns: "+0.71 ± 0.02 glucose"."""
+    heaviest = labels.leading(row, most)
+    return ", ".join(f"{row[j]:+.2f} ± {errors[j]:.1g} {names[j]}" for j in heaviest)
+
+
+def with_errors(figures: Sequence[str], errors: Array) -> list[str]:
+    """Figures, each with its error: "3.281 ± 0.15"."""
+    return [f"{figure} ± {error:.2g}" for figure, error in zip(figures, errors, strict=True)]

@@ -17,7 +17,7 @@ from flower_pca.base.history import History, Status
 from flower_pca.base.linalg import Array
 from flower_pca.core.model import Model
 from flower_pca.core.settings import Certainty, Spent, certainty
-from flower_pca.results import errors, facts, saved
+from flower_pca.results import facts, saved
 from flower_pca.results.facts import Fact, Listing, Remark
 from flower_pca.results.matching import in_order, match, means
 from flower_pca.results.projection import Projection
@@ -386,7 +386,7 @@ class PCAResult:
                 )
             ]
         if self.variance_errors_ is not None:
-            sized = errors.beside([line[0] for line in cells], self.variance_errors_)
+            sized = facts.with_errors([line[0] for line in cells], self.variance_errors_)
             cells = [[size, *line[1:]] for size, line in zip(sized, cells, strict=True)]
         if known is None and self.is_pooled:
             heads.append("residual")
@@ -401,7 +401,7 @@ class PCAResult:
         if self.loading_errors_ is None:
             return [labels.in_words(weights, names) for weights in self.components_]
         pairs = zip(self.components_, self.loading_errors_, strict=True)
-        return [errors.weights_with_errors(weights, off, names) for weights, off in pairs]
+        return [facts.weights_with_errors(weights, off, names) for weights, off in pairs]
 
     def table(self) -> str:
         """Variances and heaviest columns as plain text; before it why a run fell short, after it what noise leaves."""

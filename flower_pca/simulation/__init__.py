@@ -2,8 +2,7 @@
 
 from flower_pca.simulation.backend import Ray
 from flower_pca.simulation.compare import Course, compare, lengthy
-from flower_pca.simulation.here import simulate
+from flower_pca.simulation.here import simulate, track
 from flower_pca.simulation.sites import from_frame
-from flower_pca.simulation.tracking import track
 
 __all__ = ["Course", "Ray", "compare", "from_frame", "lengthy", "simulate", "track"]

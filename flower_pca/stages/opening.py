@@ -6,6 +6,8 @@ its product, where scale and gaps have left that usable. What clients say of the
 
 Whether the rows of all clients can be used, from the totals of the opening: what columns are divided by, and what
 stands for missing values. Columns that leave nothing to find are named in an error.
+
+`Standardize` is a run of an opening alone, for whoever needs means and deviations and no more.
 """
 
 from __future__ import annotations
@@ -19,8 +21,9 @@ import numpy as np
 
 from flower_pca.base import checks, labels, linalg
 from flower_pca.base.errors import DataError, ProtocolError
-from flower_pca.base.history import ANSWERED, Status
+from flower_pca.base.history import ANSWERED, Outcome, Status
 from flower_pca.base.linalg import Array
+from flower_pca.core.algorithm import Silent
 from flower_pca.core.kinds import BLOCK, COUNT, FLAG, NUMBER, ROWS, SEED, WIDTH, Ask, Kind, Part, Shape
 from flower_pca.core.model import Model
 from flower_pca.core.replies import check_opening, claim
@@ -401,3 +404,28 @@ def _merge(block: Array, a: Arrays, b: Arrays) -> Arrays:
     rows = np.asarray(np.maximum(a["rows"], b["rows"]))
     said = {"n": np.array(both.n), "eps": eps, "mean": both.mean, "m2": both.m2, **count}
     return {**said, "rows": rows, "product": product}
+
+
+@dataclass(frozen=True)
+class StandardizeState:
+    """Nothing: all is known before."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Standardize(Silent[StandardizeState]):
+    """What a run is named after that asks for the opening and for nothing else: it is done before its first message.
+
+    Cost: that of the opening without a block, some passes over the rows and two to four columns up; one message, or two
+    under masks.
+    """
+
+    name: ClassVar[str] = "standardize"
+
+    def start(self, model: Model) -> StandardizeState:
+        return StandardizeState()
+
+    def status(self, state: StandardizeState) -> Status:
+        return Status(Outcome.ONE_SHOT, "means and deviations are those of all rows together")
+
+    def finish(self, state: StandardizeState, model: Model) -> Model:
+        return replace(model, status=self.status(state))

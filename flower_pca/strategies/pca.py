@@ -19,7 +19,7 @@ from flower_pca.results import start as starts
 from flower_pca.results.pca import PCAResult
 from flower_pca.results.projection import Scaling
 from flower_pca.results.start import Start
-from flower_pca.stages.standardize import Standardize as Stage
+from flower_pca.stages.opening import Standardize as Stage
 from flower_pca.strategies.base import FlowerStrategy
 from flower_pca.strategies.waits import NODE_DEFAULTS, SUMMED, NodeKeywords, Waits, take_out
 

@@ -64,6 +64,22 @@ def test_so_many_steps_of_a_folder(follow_command, tmp_path, capsys):
     assert "The run has ended: 3 steps, as many as asked for" in (tmp_path / "live.html").read_text()
 
 
+def test_values_that_stand_for_a_gap_and_lines_of_totals_are_named(follow_command, tmp_path, capsys):
+    rows = np.random.default_rng(7).normal(50.0, 5.0, (8, 4)).round(1)
+    lines = [",".join(map(str, row)) for row in rows]
+    gap, total = "-999,51.0,,49.0", ",".join(f"{s:.1f}" for s in rows.sum(axis=0))
+    write_file(tmp_path / "in", "north_1.csv", 0, "\n".join([NAMES, *lines, gap]) + "\n")
+    write_file(tmp_path / "in", "west_1.csv", 0, "\n".join([NAMES, *lines, total]) + "\n")
+    code, _said, err = flower_pca(capsys, *follow_command, "--steps", 3)
+    folder = tmp_path / "in"
+    first = f"Column a holds -999 1 time, far from all other values: the first is line 10 of {folder / 'north_1.csv'}."
+    second = f"Line 10 of {folder / 'west_1.csv'} is the sum of the lines above it, and no row of its own. Take it out."
+    expected = [f"flower-pca: hint: {first} If it stands for a gap, empty the cell.", f"flower-pca: hint: {second}"]
+    assert (code, err.splitlines()) == (0, expected)
+    whole = ["track", folder / "north_1.csv", "--batch", 3, "--rank", 2, "--out", tmp_path / "whole"]
+    assert flower_pca(capsys, *whole)[2].splitlines() == expected[:1]
+
+
 @pytest.fixture
 def interruptible():
     """Signals as in a terminal: jobs in the background ignore Ctrl-C, and a simulation engine takes the other one."""

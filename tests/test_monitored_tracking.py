@@ -124,6 +124,28 @@ def test_a_change_while_levels_are_learnt_is_told_once_with_its_reason():
     assert [record.cause for record in records if record.change] == [result.causes_[13]]
 
 
+def rarely_one(steps, *, seed, often_from=None):
+    """Batches in a plane whose last column is 1 in one row of a hundred, else 0; from a step on it is often 30."""
+    rng = np.random.default_rng(seed)
+    Q = np.linalg.qr(rng.standard_normal((D, D)))[0][:, :R]
+    for step in range(steps):
+        rows = (rng.standard_normal((60, R)) * [5.0, 4.0]) @ Q.T + 0.1 * rng.standard_normal((60, D))
+        event = (rng.random((60, 1)) < 0.01).astype(float)
+        if often_from is not None and step >= often_from:
+            event = 30.0 * (rng.random((60, 1)) < 0.5)
+        yield np.hstack([rows, event])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3))
+def test_a_column_of_something_rare_that_comes_and_goes_is_a_change_twice_at_most(seed):
+    found = track(MONITORED, [rarely_one(200, seed=seed)], n_components=R)
+    assert [step for step in found.causes_ if step > 40] == []
+    often = track(MONITORED, [rarely_one(80, seed=seed, often_from=70)], n_components=R).causes_
+    assert [step for step in often if step > 40] == [71]
+    assert often[71]["columns"][0] == D
+
+
 def test_clients_send_three_sums_by_column_with_the_first_message_of_a_step_only():
     state = MONITORED.start(begun())
     arrays = MONITORED.broadcast(state)

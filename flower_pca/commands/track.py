@@ -220,10 +220,13 @@ def _inbox(given: argparse.Namespace) -> Inbox:
 
 
 def _streams(given: argparse.Namespace) -> list[Any]:
-    from flower_pca.data import sources
+    from flower_pca.data import faults, partition, sources
 
-    table = sources.table(given.data, columns=names_in(given.columns), drop=given.drop)
-    return _dealt(table.whole(), given)
+    table = sources.table(given.data, columns=names_in(given.columns), drop=given.drop).whole()
+    if table.names:
+        for hint in faults.find_in_stream(partition.deal(table, n_clients=len(table.parts))):
+            _say(f"hint: {hint}")
+    return _dealt(table, given)
 
 
 @contextmanager

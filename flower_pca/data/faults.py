@@ -40,7 +40,8 @@ _RARE: Final = 1e-3
 _OFTEN: Final = 900.0
 _NEARER: Final = 0.25  # of the spread of the others, which only one negative value that is there again is away from
 _SITES: Final = 30  # beyond them one site hardly changes the median of all
-_GAP: Final = 'If it stands for a gap, empty the cell and use missing="mean".'
+_AS_MEAN: Final = ' and use missing="mean"'
+_GAP: Final = f"If it stands for a gap, empty the cell{_AS_MEAN}."
 _REPEATED: Final = [sign * digit * (10.0**k - 1) / 9 for digit in (7, 8, 9) for k in range(2, 7) for sign in (1, -1)]
 # that files write for a gap
 _CODES: Final = np.array([*np.rint(_REPEATED), -1.0, -9.0, 99.9, 999.9, -99.9, -32768.0, 2.0**31 - 1])
@@ -193,18 +194,38 @@ def find(
         [Site.of(table, f"client {i}") for i, table in enumerate(tables)],
         _columns(tables[0].names if names is None else names, d),
     )
-    found = [few]
+    found = [few, *_of_kinds(look, _OF_ROWS, _OF_COLUMNS)]
+    return tuple([sentence for sentences in filter(None, found) for sentence in _shorten(sentences)])
+
+
+def find_in_stream(tables: Sequence[SiteRows]) -> tuple[str, ...]:
+    """Hints about rows of a stream, where an empty cell is a gap, and a column may stand still for a while.
+
+    So they are about values that stand for a gap, and lines of totals.
+    """
+    sizes = [_shape_of(table) for table in tables]
+    if any(sparse for _, _, sparse in sizes) or not 0 < sum(n * d for n, d, _ in sizes) <= CHEAP:
+        return ()
+    sites = [Site.of(table, f"client {i}") for i, table in enumerate(tables) if len(table)]
+    look = Look.of(sites, _columns(tables[0].names, sites[0].rows.shape[1]))
+    found = _of_kinds(look, (_totals,), (_sentinels, _zeros))
+    return tuple([hint.replace(_AS_MEAN, "") for hints in filter(None, found) for hint in _shorten(hints)])
+
+
+def _of_kinds(look: Look, of_rows: Sequence[_Kind], of_columns: Sequence[_Kind]) -> list[list[str]]:
+    """The sentences of each kind; rows that are named already are left out of those about columns."""
     with np.errstate(all="ignore"), warnings.catch_warnings():
         # what cannot be told of a column compares NaN, which is false
         warnings.simplefilter("ignore", RuntimeWarning)
-        for kind in _OF_ROWS:
+        found: list[list[str]] = []
+        for kind in of_rows:
             found.append(list(kind(look)))
-        if d <= _WIDE:
-            if any(found[1:]):
+        if len(look.columns) <= _WIDE:
+            if any(found):
                 look = Look.of(_rest(look.sites), look.columns)
-            for kind in _OF_COLUMNS:
+            for kind in of_columns:
                 found.append(list(kind(look)))
-    return tuple([sentence for sentences in filter(None, found) for sentence in _shorten(sentences)])
+    return found
 
 
 def _shape_of(table: SiteRows | LocalData) -> tuple[int, int, bool]:

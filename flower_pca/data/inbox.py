@@ -8,6 +8,7 @@ look at the folder, so that a step begins once any site has rows, and nobody wai
 | has no ending of a table, or a dot before its name | passed over: write under such a name, then rename             |
 | grows, or has just changed        | left until two looks find it with one size and one time of change        |
 | cannot be read, or differs in its columns | said once, and left; read as soon as it has changed; others go on |
+| holds -999, or a line of totals | read, with a hint that names the line                                     |
 | goes away before it is read       | forgotten                                                                |
 | has been read                     | never read again, whatever becomes of it                                 |
 
@@ -30,7 +31,7 @@ import numpy as np
 
 from flower_pca.base import checks
 from flower_pca.base.errors import DataError, FlowerPCAError, harmless
-from flower_pca.data import sources
+from flower_pca.data import faults, sources
 from flower_pca.data.table import no_rows
 from flower_pca.names.columns import Columns, Heading
 from flower_pca.names.sites import SiteRows
@@ -223,6 +224,8 @@ class Inbox:
             values = rows_with_gaps(found.rows, str(file))
         if not len(values):
             raise no_rows(file)
+        for hint in faults.find_in_stream([replace(found.site_rows(values), names=found.names or None)]):
+            self._say(f"hint: {hint}")
         return SiteRows(values, found.names or None)
 
     def _ready(self, known: set[bytes]) -> dict[str, Path]:

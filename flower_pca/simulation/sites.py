@@ -227,7 +227,10 @@ def looked_at(result: PCAResult, clients: Sequence[LocalData], frame: Frame) -> 
     """
     if result.privacy is not None:  # nothing else is said of rows then
         return result
-    lines = labels.hints_of_first_lines([file for client in clients for file in client.headerless])
+    files = list[str]()
+    for client in clients:
+        files += client.headerless
+    lines = labels.hints_of_first_lines(files)
     names = labels.tuple_of(result.feature_names_in_)
     found = labels.find_identifiers(clients, names)
     most = faults.CHEAP

@@ -13,9 +13,11 @@ sums: masks hide those of single clients.
 | louder    | of basis s  | values by the row, where it is furthest below, or above: Hotelling's T2        |
 
 As of the whole subspace, batches t - 1 and t are compared with steps t - 2 and t - 3, all four ways, and the least of
-these counts: one batch by itself is no change, and what drifts or swings slowly is none either. The largest of all
-columns is held against a level that is learnt from the stream, see `change.Quiet`, at a fifth of the rate of alarms,
-and against the least factor that is worth a word. What few rows vary by is taken off before.
+these counts: one batch by itself is no change, and what drifts or swings slowly is none either. Nor is a variance
+that a column has had in two batches before, once it has come back to such a one twice: what is rare is in some batches
+and not in others, while a sensor that is mended has come back once. What has been is forgotten by 2 % a step. The
+largest of all columns is held against a level that is learnt from the stream, see `change.Quiet`, at a fifth of the
+rate of alarms, and against the least factor that is worth a word. What few rows vary by is taken off before.
 
 The reason of a change is then SPE, where rows have left the subspace, "column" or "T2"; with the columns of which that
 is most, for SPE those of what both batches have outside of the basis before them; and, where single clients are known,
@@ -47,6 +49,8 @@ _SHARED: Final = 5.0  # statistics that share the rate of alarms
 _EXACT: Final = 1e-12  # of the mean square of a column: what rounding leaves of a variance that is 0
 _PART: Final = 0.5  # of the largest: what is named beside it
 _WORTH: Final = np.log(1.5)  # by which the figures of a site have to move to be named
+_RETURNS: Final = 2  # of a column to a variance that it has had, from which on it is known to come and go
+_FORGET: Final = 0.02  # by which the logarithms between which a column has been move inwards with a step
 _TINY: Final = float(np.finfo(float).tiny)
 
 
@@ -56,6 +60,8 @@ class Panel:
 
     Attributes:
         columns: Of the steps before, the logarithm of v and the entries of each column, (2, d).
+        been: Between what each column's logarithm of v has been in two steps in a row, (2, d).
+        returns: How often each column has leapt to where it had been, (d,).
         sizes: The values of their bases, by the row.
         rows: How many rows these are from.
         sites: The place in `clients`, the misfit and the energy by the row of each client, (clients, 3).
@@ -66,6 +72,8 @@ class Panel:
     """
 
     columns: tuple[Array, ...] = ()
+    been: Array = field(default_factory=lambda: np.zeros((2, 0)))
+    returns: Array = field(default_factory=lambda: np.zeros(0))
     sizes: tuple[Array, ...] = ()
     rows: tuple[int, ...] = ()
     sites: tuple[Array, ...] = ()
@@ -131,14 +139,15 @@ class Finding:
 def look(panel: Panel, batch: Batch, place: Place) -> tuple[Finding, Panel]:
     """What a step tells of columns and directions, and what is known after it."""
     clients = (*panel.clients, *sorted(batch.each.keys() - set(panel.clients)))
-    columns, sites, finding, levels = batch.columns(), batch.sites(clients), Finding(), panel.levels
+    columns, sites, finding = batch.columns(), batch.sites(clients), Finding()
+    levels, returns = panel.levels, panel.returns
     parts = [_parts(batch, P) for P in batch.bases]
     inside = [_inside(*one, size, batch.rows) for one, size in zip(parts, panel.sizes, strict=False)]
     falls, rises = tuple(one[0] for one in inside), tuple(one[1] for one in inside)
     left = [_squares_outside(*one, P) / batch.rows for one, P in zip(parts, batch.bases, strict=True)]
     whole = min(len(panel.columns), len(panel.falls), len(inside)) == _BEFORE
     if whole:
-        up, down = _apart(columns, panel.columns)
+        up, down, returns = _apart(columns, panel)
         few = min(batch.rows, *panel.rows)
         rough = -2.0 * np.log(max(1.0 - np.sqrt(len(batch.values) / few), 0.1))
         lost, louder = (min(*old[:2], *new[1:]) - rough for old, new in ((panel.falls, falls), (panel.rises, rises)))
@@ -157,6 +166,8 @@ def look(panel: Panel, batch: Batch, place: Place) -> tuple[Finding, Panel]:
         before = left[1]
     return finding, Panel(
         columns=(columns, *panel.columns)[:_BEFORE],
+        been=_been(panel),
+        returns=returns,
         sizes=(batch.values / batch.rows, *panel.sizes)[:_BEFORE],
         rows=(batch.rows, *panel.rows)[:_BEFORE],
         sites=(sites, *panel.sites)[:_BEFORE],
@@ -190,14 +201,37 @@ def _inside(scaled: Array, inside: Array, size: Array, rows: int) -> tuple[float
     return -float(logs[-1]), float(logs[0]), W[:, -1] / root, W[:, 0] / root
 
 
-def _apart(columns: Array, before: tuple[Array, ...]) -> tuple[Array, Array]:
-    """The least rise and the least fall of each column over the four comparisons, less what few entries vary by."""
-    newer, older = (columns, before[0]), before[1:]
-    steps = np.stack([new[0] - old[0] for new in newer for old in older])
-    entries = np.min([one[1] for one in (*newer, *older)], axis=0)
+def _apart(columns: Array, panel: Panel) -> tuple[Array, Array, Array]:
+    """The least rise and the least fall of each column over the four comparisons, less what few entries vary by.
+
+    A column that has returned often enough rises and falls from all that it has been. Last, how often each has.
+    """
+    newer, older = np.stack([columns, panel.columns[0]]), np.stack(panel.columns[1:])
+    entries = np.minimum(newer[:, 1].min(axis=0), older[:, 1].min(axis=0))
     # there is no variance of one entry
     slack = np.where(entries > 1.0, 2.0 * np.sqrt(2.0 / np.maximum(entries, 1.0)), np.inf)
-    return steps.min(axis=0) - slack, -steps.max(axis=0) - slack
+    low, high = older[:, 0].min(axis=0), older[:, 0].max(axis=0)
+    rise, fall = newer[:, 0].min(axis=0) - high - slack, low - newer[:, 0].max(axis=0) - slack
+    rise_of_all = np.fmin(rise, newer[:, 0].min(axis=0) - panel.been[1] - slack)
+    fall_of_all = np.fmin(fall, panel.been[0] - newer[:, 0].max(axis=0) - slack)
+    back = (rise > _LEAST["up"]) & (rise_of_all <= _LEAST["up"])
+    back |= (fall > _LEAST["down"]) & (fall_of_all <= _LEAST["down"])
+    returns = np.zeros(len(rise))
+    if len(panel.returns):
+        returns = panel.returns
+    often = returns >= _RETURNS
+    return np.where(often, rise_of_all, rise), np.where(often, fall_of_all, fall), returns + back
+
+
+def _been(panel: Panel) -> Array:
+    """Between what each column's logarithm of v has been for two steps, those before this step the newest."""
+    if len(panel.columns) < 2:
+        return panel.been
+    logs, entries = np.stack(panel.columns[:2], axis=1)
+    pair = np.where(entries.min(axis=0) > 1.0, [logs.max(axis=0), logs.min(axis=0)], np.nan)
+    if not panel.been.size:
+        return pair
+    return np.stack([np.fmin(pair[0], panel.been[0] + _FORGET), np.fmax(pair[1], panel.been[1] - _FORGET)])
 
 
 def _judge(levels: Mapping[str, Quiet], found: Mapping[str, float], place: Place) -> tuple[Finding, dict[str, Quiet]]:

@@ -142,12 +142,12 @@ _LP: Final = (
 _FAPS: Final = (
     Item("faps", "Table 1", "SSI and FAPS", "faps/table1", "d=2000, n=128000, k=20, 128 clients", 10),
     Item("faps", "Fig. 1a", "a client's C_1 from SSI's answers", "leak/fig1a", "d=1000, n=10000, p=100", 20),
-    Item("faps", "Fig. 1b", "the same by columns", "leak/fig1b", "d=1000..5000, n=10000, p=100", 20),
+    Item("faps", "Fig. 1b", "the same by columns", "leak/fig1b", "d=1000..5000, n=10000, p=100", 12),
     Item("faps", "Fig. 2", "d, n, k and xi varied", "faps/table2", _LARGE, 66),
     Item("faps", "Table 2", "errors of Fig. 2", "faps/table2", _LARGE, 66),
     Item("faps", "Fig. 3", "four sets of pictures", "faps/table3", "60000 x 784, 16 clients, k=5", 12),
     Item("faps", "Table 3", "errors of Fig. 3", "faps/table3", "60000 x 784, 16 clients, k=5", 12),
-    Item("faps", "Fig. 4", "arithmetic spectra", "faps/fig4", "d=1000, n=160000, k=10, 128 clients", 35, seeds=1),
+    Item("faps", "Fig. 4", "arithmetic spectra", "faps/fig4", "d=1000, n=160000, k=10, 128 clients", 69, seeds=1),
     Item("faps", "Table 4", "uneven clients", "faps/table4", "d=1000, n_i=1000 i, k=10, 8 clients", 6),
     Item("faps", "Leading columns", "twice as many", "faps/leading", "250 and 500 columns", 12, seeds=1, beside=True),
     Item(
@@ -174,7 +174,7 @@ _PERSONAL: Final = (
     Item("personal", "Fig. 9", "clients in ten groups", "personal/fig9", "d=15, r1=2, r2=3", 1.5),
     Item("personal", "Table 4", "icons before a texture", "personal/table4", "4 pictures, not published", 2),
     Item("personal", "Table 5", "FEMNIST and CIFAR-10", "personal/table5", "3550 writers; 20 clients", 5, seeds=3),
-    Item("personal", "Table 6", "a film", "personal/video", "r1=r2=50, another film", 1, seeds=1),
+    Item("personal", "Table 6", "a film", "personal/video", "r1=r2=50, another film", 4, seeds=1),
     Item(
         "personal", "Table 7", "topics of debates", "personal/topics", "9135 dialogues, 13 years, r1=r2=2", 0.2, seeds=1
     ),

@@ -330,11 +330,15 @@ def files_of(path: str, pattern: str, without: Sequence[str] = ()) -> tuple[Path
             raise (NotADirectoryError if place.exists() else FileNotFoundError)(str(place))
         found = [f for f in place.glob(str(pattern)) if f.suffix.lower() in ENDINGS and not f.name.startswith(".")]
         files = sorted((file for file in found if file.is_file()), key=natural)
-    require_matches("The sites to leave out", [name for f in files for name in (f.stem, f.name)], without)
-    files = [file for file in files if not matching((file.stem, file.name), without)]
+    names = [(file.stem, file.name, site) for file, site in zip(files, _sites(files), strict=True)]
+    require_matches("The sites to leave out", [name for known in names for name in known], without)
+    files = [file for file, known in zip(files, names, strict=True) if not matching(known, without)]
     if not files:
         rule = f"one with files that match {pattern!r} and end in {', '.join(ENDINGS)}"
-        raise DataError(f"The folder {place}", must=rule, got="none", then="Check the folder.")
+        remedy, below = "Check the folder.", f"*/{pattern}"
+        if any(file.suffix.lower() in ENDINGS for file in place.glob(below)):
+            remedy = f"Its folders have some: write folder(path={path!r}, pattern={below!r}), a client for each file."
+        raise DataError(f"The folder {place}", must=rule, got="none", then=remedy)
     return place, files
 
 
@@ -365,10 +369,12 @@ def _read(file: Path, options: Mapping[str, Any]) -> Table:
 
 
 def _sites(files: Sequence[Path]) -> list[str]:
-    whole = [file.stem for file in files]
-    if len(set(whole)) == len(whole):
-        return whole
-    return [file.name for file in files]
+    """What clients are called: by their files, or by the folders of these where all files are called alike."""
+    parents = [file.parent.name for file in files]
+    for names in ([file.stem for file in files], [file.name for file in files], parents):
+        if len(set(names)) == len(names):
+            return names
+    return [f"{parent}/{file.name}" for parent, file in zip(parents, files, strict=True)]
 
 
 def usual_table(tables: Sequence[Table]) -> int:

@@ -81,6 +81,18 @@ def test_what_does_not_fit_is_named(tmp_path):
         make(f"folder(path={str(tmp_path / 'a.csv')!r})")
 
 
+def test_folders_of_sites_are_told_of_and_name_them(tmp_path):
+    for site in ("north", "south"):
+        (tmp_path / site).mkdir()
+        (tmp_path / site / "data.csv").write_text("age,bmi\n1,2\n3,5\n")
+    spec = f"folder(path={str(tmp_path)!r}, pattern='*/*')"
+    with pytest.raises(DataError, match=re.escape(f"Its folders have some: write {spec}, a client for each file.")):
+        make(str(tmp_path))
+    assert table(spec).sites == ("north", "south")
+    (tmp_path / "south" / "more.csv").write_text("age,bmi\n1,2\n")
+    assert table(spec).sites == ("north/data.csv", "south/data.csv", "south/more.csv")
+
+
 @pytest.mark.parametrize("odd", range(4))
 def test_the_odd_file_is_named_wherever_it_stands(odd, tmp_path, capsys):
     names = ["a.csv", "b.csv", "c.csv", "d.csv"]

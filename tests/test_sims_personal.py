@@ -123,7 +123,7 @@ def test_files_of_the_user_are_dealt_by_writer_or_by_pairs_of_labels(
         assert len(shards) == 6
         assert shards[0].shape[1] == 12
         assert len(np.unique(np.vstack(shards), axis=0)) == sum(map(len, shards))
-    training, testing = real.fitted(sets["writers"](0), 20, 0)
+    training, testing = real.fitted(sets["writers"](0), 20, 0, rounds=30)
     assert len(training) == len(testing) == 6
     assert min(training) == training[0] > 0.0  # a client's own components fit its own rows best
     assert min(testing) > 0.0

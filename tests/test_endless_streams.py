@@ -196,7 +196,7 @@ def test_memory_does_not_grow_with_the_steps(monkeypatch):
         )
     finally:
         tracemalloc.stop()
-    assert held[480] - held[300] < 1.0e4  # a number kept of each step takes more
+    assert held[480] - held[300] < 1.0e4  # an array kept of each step takes twice as much
 
 
 def test_a_stuck_sensor_is_said_and_what_to_do_about_it():

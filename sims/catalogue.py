@@ -140,7 +140,7 @@ _LP: Final = (
     Item("local_power", "Appendix C", "more columns than components", "local_power/wider", _SETS, 12, sets=15, had=11),
 )
 _FAPS: Final = (
-    Item("faps", "Table 1", "SSI and FAPS", "faps/table1", "d=2000, n=128000, k=20, 128 clients", 10),
+    Item("faps", "Table 1", "SSI and FAPS", "faps/table1", "d=2000, n=128000, k=20, 128 clients", 8),
     Item("faps", "Fig. 1a", "a client's C_1 from SSI's answers", "leak/fig1a", "d=1000, n=10000, p=100", 20),
     Item("faps", "Fig. 1b", "the same by columns", "leak/fig1b", "d=1000..5000, n=10000, p=100", 12),
     Item("faps", "Fig. 2", "d, n, k and xi varied", "faps/table2", _LARGE, 66),
@@ -148,7 +148,7 @@ _FAPS: Final = (
     Item("faps", "Fig. 3", "four sets of pictures", "faps/table3", "60000 x 784, 16 clients, k=5", 12),
     Item("faps", "Table 3", "errors of Fig. 3", "faps/table3", "60000 x 784, 16 clients, k=5", 12),
     Item("faps", "Fig. 4", "arithmetic spectra", "faps/fig4", "d=1000, n=160000, k=10, 128 clients", 69, seeds=1),
-    Item("faps", "Table 4", "uneven clients", "faps/table4", "d=1000, n_i=1000 i, k=10, 8 clients", 6),
+    Item("faps", "Table 4", "uneven clients", "faps/table4", "d=1000, n_i=1000 i, k=10, 8 clients", 1),
     Item("faps", "Leading columns", "twice as many", "faps/leading", "250 and 500 columns", 12, seeds=1, beside=True),
     Item(
         "faps", "Penalties", "the paper's, and measured", "faps/penalties", "as Tables 1 and 4, Fig. 3", 12, beside=True
@@ -165,7 +165,7 @@ _PERSONAL: Final = (
     Item("personal", "Fig. 2", "a tangent space"),
     Item("personal", "Fig. 3", "rates by theta", "personal/fig3", "d=3, 2 clients, 10 starts", 1),
     Item("personal", "Fig. 4", "error by rows", "personal/fig4", "d=15, 100 clients, 5 seeds", 8, seeds=5),
-    Item("personal", "Fig. 5", "error by columns", "personal/fig5", "n=10000, 100 clients", 8, seeds=5),
+    Item("personal", "Fig. 5", "error by columns", "personal/fig5", "n=10000, 100 clients", 4, seeds=5),
     Item("personal", "Fig. 6", "error by clients", "personal/fig6", "10 to 1000 clients", 15, seeds=5),
     Item("personal", "Table 2", "test error", "personal/table2", "100 clients, n=100 and a tenth", 0.5),
     Item("personal", "Fig. 7", "too large own ranks, curves", "personal/fig7", "d=30, 20 clients", 0.4, seeds=1),

@@ -18,11 +18,11 @@ app = ServerApp()
 def main(grid, context):
     folder = Path(context.run_config["folder"])
     orders = json.loads((folder / "orders.json").read_text())
-    (folder / "pid").write_text(str(os.getpid()))
+    _hand_over(folder / "pid", str(os.getpid()))
     try:
         (plain_rounds if orders["strategy"] is None else our_strategy)(grid, folder, **orders)
     except Exception as error:
-        (folder / "error").write_text(f"{type(error).__name__}: {error}")
+        _hand_over(folder / "error", f"{type(error).__name__}: {error}")
         raise
 
 
@@ -49,4 +49,11 @@ def plain_rounds(grid, folder, strategy, hold, parameters, **of_nodes):
         replies = list(grid.send_and_receive(messages))
         Z, _ = np.linalg.qr(sum(reply.content["arrays"].to_numpy_ndarrays()[0] for reply in replies))
         seconds.append(time.perf_counter() - began)
-    (folder / "seconds.json").write_text(json.dumps(seconds))
+    _hand_over(folder / "seconds.json", json.dumps(seconds))
+
+
+def _hand_over(path, text):
+    """The file is there with its whole text or not at all: the test reads it as soon as it is there."""
+    unready = path.with_suffix(".unready")
+    unready.write_text(text)
+    unready.replace(path)

@@ -370,8 +370,7 @@ def _to_target(spec: str, posed: problems.Problem, share: float, opts: report.Op
 
 def _range(found: Sequence[float], spell: str) -> str:
     """The least..the most."""
-    words = [format(x, spell) if x < np.inf else report.NONE for x in sorted(found)] or [report.NONE]
-    return words[0] if words[0] == words[-1] else f"{words[0]}..{words[-1]}"
+    return report.span([x if x < np.inf else None for x in found] or [None], lambda x: format(x, spell))
 
 
 Penalized: TypeAlias = tuple[str, str, Callable[[int], problems.Problem], float]
@@ -480,8 +479,7 @@ def _course(
 def _span(courses: Sequence[Course], *, rule: bool = False) -> str:
     """The least..the most; of the rule, of the starts that went on to it."""
     counts = [c.by_rule for c in courses if c.by_rule] if rule else [c.to_target for c in courses]
-    least, most = report.span(counts or [None])
-    return least if least == most else f"{least}..{most}"
+    return report.span(counts or [None])
 
 
 def _drawing(title: str, panels: dict[str, dict[str, list[Course]]]) -> report.Drawing:

@@ -107,8 +107,10 @@ def test_a_curve_ends_at_its_target():
 
 
 def test_spans_count_never_as_more_than_any_number():
-    assert report.span([7, None, 3]) == ("3", "-")
-    assert report.span([7, 3]) == ("3", "7")
+    assert report.span([7, None, 3]) == "3..-"
+    assert report.span([7, 3]) == "3..7"
+    assert report.span([7, 7]) == "7"
+    assert report.span([2e-9, 1.4e-9], report.number) == "1.4e-09..2.0e-09"
 
 
 SVMLIGHT = """# a comment
@@ -334,13 +336,13 @@ def test_leak_shows_ssi_giving_the_client_away_before_it_converges(tmp_path, mon
     monkeypatch.setattr(leak, "SMALL", (30, 400, 5))
     monkeypatch.setattr(leak, "FLAT", ("ssi(oversample=0, max_rounds=12)", "faps(max_rounds=6)"))
     monkeypatch.setattr(leak, "FALLING", ("faps(tol=1e-4)",))
-    leak.main(["--only", "fig1a", "--out", str(tmp_path)])
+    leak.main(["--only", "fig1a", "--seeds", "2", "--out", str(tmp_path)])
     ssi, faps_flat, faps_falling = table(tmp_path / "leak_fig1a.csv")
     assert int(ssi["C_1 to 1e-5"]) in (6, 7, 8)
     assert ssi["PCA to 1e-5"] == "> 13"
     for row in (faps_flat, faps_falling):
         assert row["C_1 to 1e-5"].startswith("> ")
-        assert float(row["C_1 at the end"]) > 1e-2
+        assert float(row["C_1 at the end"].partition("..")[0]) > 1e-2  # the least of the draws
     points = table(tmp_path / "leak_fig1a_curves.csv")
     assert len({point["panel"] for point in points}) == 3
     assert (tmp_path / "leak_fig1a_curves.png").read_bytes().startswith(b"\x89PNG")
@@ -351,10 +353,10 @@ def test_leak_counts_messages_by_columns(tmp_path, monkeypatch):
     monkeypatch.setattr(leak, "SMALL", (30, 400, 5))
     monkeypatch.setattr(leak, "LATE", 25)
     monkeypatch.setattr(leak, "LONG", 30)
-    leak.main(["--only", "fig1b", "--out", str(tmp_path)])
+    leak.main(["--only", "fig1b", "--seeds", "2", "--out", str(tmp_path)])
     for row in table(tmp_path / "leak_fig1b.csv"):
         assert int(row["d / p"]) == int(row["d"]) // 5 <= int(row["C_1 to 1e-5"]) <= int(row["d / p"]) + 2
-        assert row["after 25"].startswith(f"{row['d']}, ")
+        assert row["rank after 25"] == row["d"]
         assert row["PCA to 1e-5"] == "> 30"
 
 

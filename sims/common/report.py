@@ -189,11 +189,11 @@ def number(value: float | None) -> str:
     return NONE if value is None else f"{value:.1e}"
 
 
-def span(counts: Sequence[int | None]) -> tuple[str, str]:
-    """The least and the most of the counts of several seeds; None, never, is more than any number."""
-    told = sorted(c for c in counts if c is not None)
-    words = [*map(str, told), *[NONE] * (len(counts) - len(told))]
-    return words[0], words[-1]
+def span(found: Sequence[float | None], spell: Callable[[float], str] = str) -> str:
+    """The least..the most that several seeds have found; None, never, is more than any number."""
+    told = sorted(value for value in found if value is not None)
+    words = [*map(spell, told), *[NONE] * (len(found) - len(told))]
+    return words[0] if words[0] == words[-1] else f"{words[0]}..{words[-1]}"
 
 
 def _write(out: Path, name: str, rows: Iterable[Sequence[str]]) -> None:

@@ -19,7 +19,8 @@ SKEWED: Final = 0.5  # of a mean, the deviation from which on neither t nor F ho
 SIMILAR: Final = 1.05  # a factor that two printed digits do not tell from none
 _NUMBER: Final = re.compile(r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?")
 _MEAN: Final = re.compile(r"(\S+) \((\S+)\)")
-_SPAN: Final = re.compile(r"(-|\d+(?:\.\d+)?)\.\.(-|\d+(?:\.\d+)?)")
+_END: Final = r"(-|\d+(?:\.\d+)?(?:e[+-]?\d+)?)"
+_SPAN: Final = re.compile(rf"{_END}\.\.{_END}")
 _LABEL: Final = re.compile(r"draw|seed|s( to \S+)?|s: .*|seconds")  # of a row, or made by a machine's load
 
 

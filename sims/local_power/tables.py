@@ -101,7 +101,7 @@ def rounds(opts: report.Options) -> report.Found:
         for label, algorithm in ROUNDS.items():
             curves = [bench.curve(algorithm, seed, messages=LONG) for seed in opts.each()]
             spans = [report.span([problems.rounds_to(c, target) for c in curves]) for target in TARGETS]
-            rows.append([bench.name, label, *(a if a == b else f"{a}..{b}" for a, b in spans)])
+            rows.append([bench.name, label, *spans])
     note = f"The least .. the most of {opts.seeds} seeds. {report.NONE}: not within {LONG} messages, or never."
     return report.Found("Messages with a product until the sine is at most", rows, note)
 

@@ -86,8 +86,7 @@ def wider(opts: report.Options) -> report.Found:
             name = f"local_power(local_steps=4, decay=False, oversample={extra})"
             curves = [bench.curve(name, seed) for seed in opts.each()]
             counts = [report.span([problems.rounds_to(c, t) for c in curves]) for t in (0.1, 0.01)]
-            words = [a if a == b else f"{a}..{b}" for a, b in counts]
-            rows.append([bench.name, K + extra, *words, report.number(float(np.mean([c[-1] for c in curves])))])
+            rows.append([bench.name, K + extra, *counts, report.number(float(np.mean([c[-1] for c in curves])))])
     return report.Found("r > k: messages by the number of columns, p=4, OPT", rows, f"{opts.seeds} seeds.")
 
 

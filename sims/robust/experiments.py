@@ -193,8 +193,7 @@ def _rel(problem: Mixed, spec: str, p: int, seed: int) -> float:
 
 def _reached(found: Sequence[Array], column: int, target: float) -> str:
     counts = [next((i for i, row in enumerate(t, start=1) if row[column] < target), None) for t in found]
-    least, most = report.span(counts)
-    return least if least == most else f"{least}..{most}"
+    return report.span(counts)
 
 
 def main(argv: Sequence[str] | None = None) -> None:

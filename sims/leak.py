@@ -146,17 +146,13 @@ def fig1b(given: report.Options) -> report.Found:
 
 
 def _known(draws: Sequence[dict[int, tuple[int, float]]], looks: Sequence[int]) -> str:
-    """The messages after which C_1 is known, of all draws."""
+    """After which messages C_1 is known, of all draws; it may have been at one before that was not looked at."""
     found = [next((m for m in looks if told[m][1] <= TARGET), None) for told in draws]
     if None in found:
         return f"> {looks[-1]}"
-    return ", ".join(_between(looks, m) for m in sorted({m for m in found if m}))
-
-
-def _between(looks: Sequence[int], found: int) -> str:
-    """The message at which something was found, after the one looked at before."""
-    before = max((m for m in looks if m < found), default=found - 1)
-    return str(found) if before == found - 1 else f"{before + 1}..{found}"
+    reached = {m for m in found if m}
+    before = (max((m for m in looks if m < first), default=first - 1) for first in reached)
+    return report.span([min(before) + 1, max(reached)])
 
 
 def watched(

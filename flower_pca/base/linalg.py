@@ -66,7 +66,7 @@ def _reflect(Y: Array) -> tuple[Array, Array, Array]:
 
 def _basis(reflected: Array, tau: Array, signs: Array, dtype: np.dtype[Any]) -> Array:
     Q, *_ = _lapack().dorgqr(reflected[:, : len(tau)], tau, lwork=_AT_ONCE * len(tau))
-    return np.multiply(Q, signs, order="C").astype(_precision(dtype), copy=False)
+    return np.asarray(np.multiply(Q, signs, order="C").astype(_precision(dtype), copy=False))
 
 
 def _precision(dtype: np.dtype[Any]) -> type[np.floating[Any]]:

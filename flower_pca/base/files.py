@@ -11,6 +11,7 @@ Files: an npz with a JSON header. No pickle, written atomically; and dataclasses
 from __future__ import annotations
 
 import contextlib
+import errno
 import enum
 import errno
 import functools
@@ -250,6 +251,8 @@ def naming(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        if error.errno is None:  # as of numpy, which says how much it has written
+            raise OSError(errno.EIO, str(error), str(path)) from error
         error.filename = str(path)
         raise
 

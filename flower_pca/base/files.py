@@ -11,7 +11,6 @@ Files: an npz with a JSON header. No pickle, written atomically; and dataclasses
 from __future__ import annotations
 
 import contextlib
-import errno
 import enum
 import errno
 import functools

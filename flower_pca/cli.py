@@ -55,7 +55,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         raise
     except OSError as error:
-        sys.stderr.write(f"flower-pca: {error.strerror or error}: {error.filename or 'no file'}.\n")
+        told = f"{error.strerror or error}: {error.filename or 'no file'}."
+        sys.stderr.write(f"flower-pca: {' '.join([told, *getattr(error, '__notes__', ())])}\n")
         return USAGE
     except KeyboardInterrupt as interrupt:
         if str(interrupt):

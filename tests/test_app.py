@@ -4,6 +4,7 @@ import sys
 import tomllib
 import warnings
 from dataclasses import MISSING, fields
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 from fake_grid import FakeGrid, in_a_run, is_pca_of
 from pages import text
 from people import PEOPLE, frames, parties_written
+from test_ailing_machines import fill
 
 from flower_pca import (
     ColumnsResult,
@@ -76,6 +78,20 @@ def test_a_simulation_hosts_as_many_clients_in_a_node_as_the_run_config_says(app
     assert is_pca_of(result, [sources.make(DATA)])
     assert any("6/6 clients" in line for line in lines)
     assert [record.asked for record in result.history] == [6] * len(result.history)
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="it finds the names of open files in /proc")
+def test_a_result_for_which_there_is_no_room_is_kept_among_temporary_files(app_run, tmp_path, monkeypatch):
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(elsewhere))
+    fill(monkeypatch, tmp_path / "out")
+    with pytest.raises(OSError, match="No space left on device") as raised:
+        app_run(simulated(2))
+    (kept,) = elsewhere.rglob("result.npz")
+    assert raised.value.filename == str(tmp_path / "out/result.npz")
+    assert raised.value.__notes__ == [f"The result itself is in {kept}."]
+    assert PCAResult.load(kept).n_samples_ == 200
 
 
 def test_nodes_with_rows_of_their_own_host_no_others(app_run, tmp_path):

@@ -2,6 +2,7 @@
 
 import csv
 import dataclasses
+import errno
 import json
 import os
 import re
@@ -183,14 +184,54 @@ def test_several_files_are_answered_with_what_to_do_instead(case, capsys):
     assert err.endswith(f"{remedy}\n")
 
 
-def test_a_report_that_fails_leaves_nothing_half_written(data, tmp_path, capsys, monkeypatch):
-    def fail(*args, **options):
-        raise OSError(28, "No space left on device", "report.html")
+def full(*args, **options):
+    """As a write to a disk that is full: no file is named."""
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr("flower_pca.report.write", fail)
+
+def test_a_report_that_fails_leaves_nothing_half_written_and_the_result_elsewhere(
+    data, tmp_path, tmp_path_factory, capsys, monkeypatch
+):
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    monkeypatch.setattr("tempfile.tempdir", str(elsewhere))
+    monkeypatch.setattr("flower_pca.report.write", full)
     code, _, err = flower_pca(capsys, "run", data, "--out", tmp_path / "out")
-    assert (code, err) == (2, "flower-pca: No space left on device: report.html.\n")
+    (kept,) = elsewhere.rglob("*.npz")
+    said = f"No space left on device: {tmp_path / 'out'}. The result itself is in {kept}."
+    assert (code, err) == (2, f"flower-pca: {said}\n")
     assert [file.name for file in tmp_path.iterdir()] == ["x.npz"]
+    assert PCAResult.load(kept).n_components_ == 2
+
+
+def test_where_there_is_no_room_anywhere_the_file_is_named_and_nothing_is_left(
+    data, tmp_path, tmp_path_factory, capsys, monkeypatch
+):
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    monkeypatch.setattr("tempfile.tempdir", str(elsewhere))
+    monkeypatch.setattr("flower_pca.base.files.os.fsync", full)
+    code, _, err = flower_pca(capsys, "run", data, "--out", tmp_path / "out")
+    assert (code, err) == (2, f"flower-pca: No space left on device: {tmp_path / 'out'}.\n")
+    assert [file.name for file in tmp_path.iterdir()] == ["x.npz"]
+    assert list(elsewhere.iterdir()) == []
+
+
+def test_a_checkpoint_that_cannot_be_written_is_named_and_the_last_one_is_there(data, tmp_path, capsys, monkeypatch):
+    checkpoint, written, sync = tmp_path / "run.ckpt", [], os.fsync
+
+    def second(handle):
+        written.append(handle)
+        if len(written) == 2:
+            full()
+        sync(handle)
+
+    words = ["run", data, "--algorithm", "ssi", "--out", tmp_path / "out", "--checkpoint", checkpoint]
+    with monkeypatch.context() as patch:
+        patch.setattr("flower_pca.base.files.os.fsync", second)
+        code, _, err = flower_pca(capsys, *words)
+    onwards = f"The state of the run is in {checkpoint}; the same command goes on from it."
+    said = f"No space left on device: {checkpoint}. Mend that first. {onwards}"
+    assert (code, err) == (2, f"flower-pca: {said}\n")
+    assert flower_pca(capsys, *words)[0] == 0
 
 
 @pytest.fixture

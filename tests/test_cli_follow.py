@@ -123,14 +123,16 @@ def test_a_full_disk_says_so_and_the_run_goes_on_later(follow_command, tmp_path,
     def full(*given, **more):
         written.append(given)
         if len(written) == 2:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(given[0]))
         return write(*given, **more)
 
     with monkeypatch.context() as patch:
         patch.setattr("flower_pca.core.drive.files.write", full)
         code, _, err = flower_pca(capsys, *follow_command, "--live", tmp_path / "live.html")
     assert code == 2
-    assert err.startswith("flower-pca: No space left on device. Mend that first. The state of the run is in ")
+    onwards = "The state of the run is in {0}; the same command with --resume goes on from it."
+    said = f"No space left on device: {{0}}. Mend that first. {onwards}".format(tmp_path / "c.npz")
+    assert err.splitlines()[-1] == f"flower-pca: {said}"
     assert flower_pca(capsys, *follow_command, "--resume", "--steps", 3)[0] == 0
     assert rows_by_step(tmp_path) == [12, 12, 12]
 

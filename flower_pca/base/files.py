@@ -189,7 +189,7 @@ class Trail:
             # what lies there is of another run, or a link that somebody has laid
             if not self._done:
                 self.remove()
-            with open(self._path, "r+b", opener=_open_for_writing) as file:
+            with naming(self._path), open(self._path, "r+b", opener=_open_for_writing) as file:
                 for number, line in enumerate(lines, count - len(lines)):
                     whole = np.concatenate([[number, self._mark], line])
                     file.seek(number % slots * whole.nbytes)
@@ -245,26 +245,39 @@ APART = "apart"
 
 
 @contextlib.contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """While this is written: what goes wrong says so, where a disk that is full names no file."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None:  # as of numpy, which says how much it has written
+            raise OSError(errno.EIO, str(error), str(path)) from error
+        error.filename = str(path)
+        raise
+
+
+@contextlib.contextmanager
 def replacing(path: str | os.PathLike[str], *, private: bool = False) -> Iterator[IO[bytes]]:
     """A stream to write the file anew: afterwards the whole new one is there, or the old one untouched.
 
     A `private` file is readable by its owner only.
     """
     target = Path(path)
-    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            yield file
-            if not private:  # as mkstemp's are; ours are mostly ordinary files
-                umask = os.umask(0)  # nobody can ask for it without setting it
-                os.umask(umask)
-                os.chmod(file.fileno() if os.chmod in os.supports_fd else temporary, 0o666 & ~umask)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, target)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    with naming(target):
+        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                yield file
+                if not private:  # as mkstemp's are; ours are mostly ordinary files
+                    umask = os.umask(0)  # nobody can ask for it without setting it
+                    os.umask(umask)
+                    os.chmod(file.fileno() if os.chmod in os.supports_fd else temporary, 0o666 & ~umask)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, target)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
 
 
 def write(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from flower_pca.base import labels
@@ -120,10 +120,10 @@ class History:
     def to_json(self) -> list[dict[str, Any]]:
         """The rounds as plain dictionaries; where some are no longer kept, what they came to is the first."""
         if self.gone.rounds:
-            gone = [{"gone": asdict(self.gone)}]
+            gone = [{"gone": dict(vars(self.gone))}]
         else:
             gone = []
-        return [*gone, *(asdict(r) for r in self.rounds)]
+        return [*gone, *(dict(vars(r)) for r in self.rounds)]
 
     @classmethod
     def from_json(cls, rows: list[dict[str, Any]]) -> History:

@@ -50,19 +50,23 @@ def orth(Y: Array) -> Array:
     return _basis(*_reflect(Y), Y.dtype)
 
 
-def _reflect(Y: Array) -> tuple[Array, Array, Array]:
-    """Y as Householder's reflections below R, and the signs of R's diagonal. (numpy takes twice LAPACK's own time.)"""
+@lru_cache(maxsize=1)
+def _lapack() -> Any:
+    """LAPACK's own functions, loaded with the first need; to look for them each time takes a sixth of a small QR."""
     from scipy.linalg import lapack
 
-    reflected, tau, *_ = lapack.dgeqrf(Y, lwork=_AT_ONCE * Y.shape[1])
+    return lapack
+
+
+def _reflect(Y: Array) -> tuple[Array, Array, Array]:
+    """Y as Householder's reflections below R, and the signs of R's diagonal. (numpy takes twice LAPACK's own time.)"""
+    reflected, tau, *_ = _lapack().dgeqrf(Y, lwork=_AT_ONCE * Y.shape[1])
     return reflected, tau, np.where(np.diagonal(reflected) < 0, -1.0, 1.0)
 
 
 def _basis(reflected: Array, tau: Array, signs: Array, dtype: np.dtype[Any]) -> Array:
-    from scipy.linalg import lapack
-
-    Q, *_ = lapack.dorgqr(reflected[:, : len(tau)], tau, lwork=_AT_ONCE * len(tau))
-    return np.multiply(Q, signs, order="C").astype(_precision(dtype), copy=False)
+    Q, *_ = _lapack().dorgqr(reflected[:, : len(tau)], tau, lwork=_AT_ONCE * len(tau))
+    return np.asarray(np.multiply(Q, signs, order="C").astype(_precision(dtype), copy=False))
 
 
 def _precision(dtype: np.dtype[Any]) -> type[np.floating[Any]]:

@@ -186,14 +186,18 @@ def folder(path: Path) -> Path:
 
 @contextmanager
 def writing(place: Path) -> Iterator[Path]:
-    """A draft of the folder: what is in it at the end moves to `place`, and nothing of it if anything goes wrong."""
-    place.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=place.parent, prefix=f".{place.name}.") as name:
-        draft = Path(name)
-        yield draft
-        place.mkdir(exist_ok=True)
-        for file in sorted(draft.iterdir()):
-            os.replace(file, place / file.name)
+    """A draft of the folder: what is in it at the end moves to `place`, and nothing of it if anything goes wrong.
+
+    Then the folder is named, and not its draft, which is gone.
+    """
+    with files.naming(place):
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=place.parent, prefix=f".{place.name}.") as name:
+            draft = Path(name)
+            yield draft
+            place.mkdir(exist_ok=True)
+            for file in sorted(draft.iterdir()):
+                os.replace(file, place / file.name)
 
 
 @contextmanager

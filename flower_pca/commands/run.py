@@ -100,23 +100,28 @@ def run(given: argparse.Namespace) -> int:
 
 @contextmanager
 def _going_on(checkpoint: Path | None) -> Iterator[None]:
-    """Who interrupts a run hears where its state is."""
+    """Who interrupts a run, or has a disk that is full, hears where its state is."""
     try:
         yield
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, OSError) as error:
         if checkpoint is None or not checkpoint.exists():
             raise
-        raise KeyboardInterrupt(f"The state of the run is in {checkpoint}; the same command goes on from it.") from None
+        words = f"The state of the run is in {checkpoint}; the same command goes on from it."
+        if isinstance(error, OSError):
+            error.add_note(f"Mend that first. {words}")
+            raise
+        raise KeyboardInterrupt(words) from None
 
 
 def _write(result: PCAResult, shards: list[Any], place: Path, given: argparse.Namespace) -> list[str]:
     """Write the files of a result; and their names."""
     from flower_pca import report
+    from flower_pca.results import saved
     from flower_pca.vertical.result import ColumnsResult
 
     names = ["result.npz", "loadings.csv", "history.csv", "report.html"]
     title = f"Principal components of {common.title(given.data)}"
-    with common.writing(place) as draft:
+    with saved.kept(result), common.writing(place) as draft:
         result.save(draft / "result.npz")
         output.write_loadings(result, draft)
         if isinstance(result, ColumnsResult):

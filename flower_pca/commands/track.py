@@ -138,7 +138,8 @@ def _result(given: argparse.Namespace, tracker: Tracker, checkpoint: Path | None
     except (KeyboardInterrupt, OSError) as error:
         remedy = _onwards(checkpoint)
         if isinstance(error, OSError):
-            raise _unwritable(error, given, remedy) from error
+            error.add_note(f"Mend that first. {remedy}".rstrip())
+            raise
         if not remedy and not (given.follow and newest):
             raise
         if not (given.follow and newest):
@@ -150,11 +151,12 @@ def _result(given: argparse.Namespace, tracker: Tracker, checkpoint: Path | None
 def _write(result: TrackingResult, tracker: Tracker, place: Path, title: str) -> None:
     """Write the files of a result, and say what and where they are."""
     from flower_pca import report
+    from flower_pca.results import saved
 
     lines = [result.table(), str(result.status)]
     if tracker.detect:
         lines.append(_changes(result, tracker))
-    with common.writing(place) as draft:
+    with saved.kept(result), common.writing(place) as draft:
         lines.append(f"bases             {place / result.save(draft / 'tracking.npz').name}")
         lines.append(_picture(result, draft / "tracking.png", place))
         report.write(result, draft / "report.html", title=title)
@@ -250,14 +252,6 @@ def _onwards(checkpoint: Path | None) -> str:
     if checkpoint is None or not checkpoint.exists():
         return ""
     return f"The state of the run is in {checkpoint}; the same command with --resume goes on from it."
-
-
-def _unwritable(error: OSError, given: argparse.Namespace, remedy: str) -> OSError:
-    """The error with the name of a file and what to do: a disk that is full says neither."""
-    files = (given.checkpoint, given.events, given.live, given.data)
-    file = error.filename or next(str(file) for file in files if file is not None)
-    then = f" Mend that first. {remedy}".rstrip()
-    return OSError(error.errno, f"{error.strerror or error}.{then}", str(file))
 
 
 def _say(words: str) -> None:

@@ -395,8 +395,11 @@ def like(first: Table, table: Table, one: Path, other: Path) -> Table:
 
 
 def natural(file: Path) -> list[Any]:
-    """client2 before client10."""
-    return [(0, int(word), "") if word.isdigit() else (1, 0, word) for word in re.split(r"(\d+)", file.name)]
+    """client2 before client10; of files that are called alike, by their folders."""
+    return [
+        [(0, int(word), "") if word.isdigit() else (1, 0, word) for word in re.split(r"(\d+)", part)]
+        for part in (file.name, *file.parent.parts)
+    ]
 
 
 class Arrivals:

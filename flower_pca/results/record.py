@@ -269,10 +269,11 @@ class Events:
             raise self._strange(f"up to step {self._newest}, before step {record.step}")
         now = datetime.now(UTC).isoformat(timespec="seconds")
         line = json.dumps({"time": now, **record.to_json()}, allow_nan=False).encode() + b"\n"
-        while line:
-            line = line[os.write(self._handle, line) :]
-        if self._regular:
-            os.fsync(self._handle)
+        with files.naming(self._path):
+            while line:
+                line = line[os.write(self._handle, line) :]
+            if self._regular:
+                os.fsync(self._handle)
         self._newest = record.step
 
     def _cut(self) -> int:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import importlib
 import os
 import pkgutil
 import re
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import numpy as np
@@ -54,6 +56,24 @@ def header(result: Any, numbers: Sequence[str]) -> dict[str, Any]:
     }
 
 
+@contextlib.contextmanager
+def kept(result: Any) -> Iterator[None]:
+    """While files of a result are written: where that fails, as on a full disk, it is saved among temporary files.
+
+    The messages that it took are not to be asked for again.
+    """
+    try:
+        yield
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            folder = Path(tempfile.mkdtemp(prefix="flower-pca-"))
+            try:
+                error.add_note(f"The result itself is in {result.save(folder / 'result.npz')}.")
+            except OSError:
+                folder.rmdir()
+        raise
+
+
 def class_of(path: str | os.PathLike[str], header: Mapping[str, Any], kinds: Mapping[str, type[R]]) -> type[R]:
     """The class of the result in a file, of these that have been imported; those of the package are, if need be.
 
@@ -74,7 +94,7 @@ def _import_results(named: str) -> None:
     for module in pkgutil.iter_modules(sys.modules[room].__path__):
         importlib.import_module(f"{room}.{module.name}")
     if _ELSEWHERE.fullmatch(named):
-        with suppress(ModuleNotFoundError):
+        with contextlib.suppress(ModuleNotFoundError):
             importlib.import_module(named)
 
 

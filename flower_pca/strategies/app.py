@@ -20,6 +20,7 @@ from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError
 from flower_pca.hosting import EACH
 from flower_pca.report.live import watching
+from flower_pca.results import saved
 from flower_pca.results.pca import PCAResult
 from flower_pca.results.record import StepRecord
 from flower_pca.results.steps import TrackingResult
@@ -48,7 +49,8 @@ def run(grid: Grid, context: Context) -> None:
     if (folder / "result.npz").exists():  # of a run that has ended meanwhile
         folder = _free(wanted)
         folder.mkdir(parents=True, exist_ok=True)
-    log(INFO, "Components saved in %s", result.save(folder / "result.npz"))
+    with saved.kept(result):
+        log(INFO, "Components saved in %s", result.save(folder / "result.npz"))
 
 
 def _free(wanted: Path) -> Path:

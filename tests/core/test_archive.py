@@ -75,8 +75,9 @@ def test_a_failing_write_leaves_the_old_file_and_no_other(tmp_path, monkeypatch,
     before = path.read_bytes()
     with monkeypatch.context() as patch:
         patch.setattr(owner, name, failure)
-        with pytest.raises(OSError, match="disk full"):
+        with pytest.raises(OSError, match="disk full") as raised:
             files.write(path, "thing", {"version": 2}, ARRAYS)
+    assert raised.value.filename == str(path)
     assert path.read_bytes() == before
     assert list(tmp_path.iterdir()) == [path]
     files.write(path, "thing", {"version": 2}, ARRAYS)

@@ -2,6 +2,7 @@
 
 import json
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -91,6 +92,21 @@ def test_folders_of_sites_are_told_of_and_name_them(tmp_path):
     assert table(spec).sites == ("north", "south")
     (tmp_path / "south" / "more.csv").write_text("age,bmi\n1,2\n")
     assert table(spec).sites == ("north/data.csv", "south/data.csv", "south/more.csv")
+
+
+def test_files_called_alike_come_in_the_order_of_their_folders_on_every_disk(tmp_path, monkeypatch):
+    sites = ["site1", "site2", "site10"]
+    for i, site in enumerate(sites):
+        (tmp_path / site).mkdir()
+        (tmp_path / site / "data.csv").write_text(f"age,bmi\n{i},2\n3,5\n")
+    glob = Path.glob
+    for order in (sites, sites[::-1], sites[1:] + sites[:1]):  # in which a disk may list them
+
+        def listed(path, pattern, order=order):
+            return sorted(glob(path, pattern), key=lambda file: order.index(file.parent.name))
+
+        monkeypatch.setattr(Path, "glob", listed)
+        assert table(f"folder(path={str(tmp_path)!r}, pattern='*/*')").sites == tuple(sites)
 
 
 @pytest.mark.parametrize("odd", range(4))

@@ -121,7 +121,7 @@ def _write(result: PCAResult, shards: list[Any], place: Path, given: argparse.Na
 
     names = ["result.npz", "loadings.csv", "history.csv", "report.html"]
     title = f"Principal components of {common.title(given.data)}"
-    with saved.kept(result), common.writing(place) as draft:
+    with saved.rescue(result), common.writing(place) as draft:
         result.save(draft / "result.npz")
         output.write_loadings(result, draft)
         if isinstance(result, ColumnsResult):

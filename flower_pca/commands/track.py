@@ -156,7 +156,7 @@ def _write(result: TrackingResult, tracker: Tracker, place: Path, title: str) ->
     lines = [result.table(), str(result.status)]
     if tracker.detect:
         lines.append(_changes(result, tracker))
-    with saved.kept(result), common.writing(place) as draft:
+    with saved.rescue(result), common.writing(place) as draft:
         lines.append(f"bases             {place / result.save(draft / 'tracking.npz').name}")
         lines.append(_picture(result, draft / "tracking.png", place))
         report.write(result, draft / "report.html", title=title)

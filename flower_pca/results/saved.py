@@ -57,7 +57,7 @@ def header(result: Any, numbers: Sequence[str]) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def kept(result: Any) -> Iterator[None]:
+def rescue(result: Any) -> Iterator[None]:
     """While files of a result are written: where that fails, as on a full disk, it is saved among temporary files.
 
     The messages that it took are not to be asked for again.

@@ -49,7 +49,7 @@ def run(grid: Grid, context: Context) -> None:
     if (folder / "result.npz").exists():  # of a run that has ended meanwhile
         folder = _free(wanted)
         folder.mkdir(parents=True, exist_ok=True)
-    with saved.kept(result):
+    with saved.rescue(result):
         log(INFO, "Components saved in %s", result.save(folder / "result.npz"))
 
 

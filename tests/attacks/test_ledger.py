@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import stat
 from functools import partial
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from scipy import sparse
 from flower_pca import ConfigError, strategies
 from flower_pca.base import files as base_files
 from flower_pca.clients import PCAClient, Rules, client_app
+from flower_pca.clients.books import ledger
 from flower_pca.dp.gaussian import epsilon_of, noise_of
 from flower_pca.names.sites import SiteRows
 
@@ -94,6 +96,32 @@ def test_rows_that_change_are_no_new_budget(how, folder, tmp_path, monkeypatch):
     assert answered_first(partial(ask_once, Node(0, X, **rules)), 5)[0] == 2
     monkeypatch.setenv("FLWR_HOME", str(tmp_path / "another"))
     assert answered_first(partial(ask_once, Node(0, CHANGED[how](X), **rules)), 5)[0] == 0
+
+
+def test_a_ledger_is_written_when_it_has_changed_and_only_then(tmp_path):
+    """A write is one to the card of a small board, and waits for it."""
+    path = tmp_path / "ledger.npz"
+    change = [
+        lambda book: None,  # a new one is there from the first look on
+        lambda book: None,
+        lambda book: setattr(book, "columns", 3),
+        lambda book: book.runs.update(a=1),
+        lambda book: book.runs.update(a=2),
+        lambda book: book.admit(frozenset([b"x", b"y"]), most=(1, 1)),
+        lambda book: book.admit(frozenset([b"x", b"y"]), most=(1, 1)),
+        lambda book: book.admit(frozenset([b"x"]), most=(1, 1)),
+    ]
+    seen = []
+    for act in change:
+        with ledger.open_ledger(path) as book:
+            act(book)
+        seen.append((path.stat().st_ino, path.stat().st_mtime_ns))
+        with ledger.open_ledger(path) as book:
+            kept = book.packed()
+    written = [later != now for now, later in pairwise(seen)]
+    assert written == [False, True, True, True, True, False, True]
+    assert kept["groups"] == [[["78", "79"], ["79"]]]
+    assert (kept["columns"], kept["runs"]) == (3, {"a": 2})
 
 
 @pytest.mark.slow

@@ -17,7 +17,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from flwr.app import Context
 
@@ -74,6 +74,11 @@ class Ledger:
     versions: int = 0
     runs: dict[str, int] = field(default_factory=dict)
 
+    def packed(self) -> dict[str, Any]:
+        """As plain values."""
+        groups = [[sorted(group.peers), sorted(group.missing)] for group in self.groups]
+        return {**vars(self), "groups": groups, "runs": dict(self.runs)}
+
     def admit(self, present: frozenset[bytes], *, most: tuple[int, int] | None) -> None:
         """Note the group in which these others are summed with; a new one, if there may be one more.
 
@@ -102,11 +107,13 @@ class Ledger:
 
 @contextlib.contextmanager
 def open_ledger(path: Path) -> Iterator[Ledger]:
-    """The ledger in a file, locked. It is written again at the end, unless that is an error."""
+    """The ledger in a file, locked. It is written again at the end, if it has changed, unless that is an error."""
     with folders.lock(path):
         ledger = _read(path)
+        before = ledger.packed()
         yield ledger
-        _write(path, ledger)
+        if ledger.packed() != before or not path.exists():
+            _write(path, ledger)
 
 
 def forget_versions(path: Path) -> None:
@@ -117,8 +124,7 @@ def forget_versions(path: Path) -> None:
 
 
 def _write(path: Path, book: Ledger) -> None:
-    groups = [[sorted(group.peers), sorted(group.missing)] for group in book.groups]
-    files.write(path, _KIND, {**vars(book), "groups": groups}, {}, private=True)
+    files.write(path, _KIND, book.packed(), {}, private=True)
 
 
 def _read(path: Path) -> Ledger:

@@ -27,7 +27,7 @@ from flower_pca.base.linalg import Array
 
 _ROUNDS: Final = 10  # in which the objective is to have hardly risen
 _LATEST: Final = 4  # curvatures that are to agree
-_AGREED: Final = 0.1  # of the newest one
+_AGREED: Final = 0.2  # of the newest one
 
 
 @dataclass(frozen=True)

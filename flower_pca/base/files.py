@@ -42,6 +42,8 @@ fcntl: Any = importlib.import_module("fcntl") if importlib.util.find_spec("fcntl
 _LOCK: Final = ".lock"
 # what systems say of a link that is not to be followed
 _LINK: Final = (errno.ELOOP, errno.EMLINK)
+# bytes up to which a file is read and written at once: a zip of many arrays seeks to and fro
+_SMALL: Final = 2**20
 _HEAD: Final = 2  # numbers before a line: the step, and the mark of the run
 
 
@@ -397,30 +399,28 @@ def _npy_header(start: bytes) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
 
 def _save(stream: IO[bytes], kind: str, header: dict[str, Any], arrays: dict[str, Array]) -> None:
     text = json.dumps({"kind": kind, "arrays": sorted(arrays), **header})
-    np.savez(stream, **{_HEADER: np.frombuffer(text.encode(), dtype=np.uint8), **arrays})  # type: ignore[arg-type]
+    parts = {_HEADER: np.frombuffer(text.encode(), dtype=np.uint8), **arrays}
+    if sum(a.nbytes for a in parts.values()) > _SMALL:
+        np.savez(stream, **parts)  # type: ignore[arg-type]
+        return
+    at_once = BytesIO()
+    np.savez(at_once, **parts)  # type: ignore[arg-type]
+    stream.write(at_once.getbuffer())
 
 
 def _load(stream: IO[bytes]) -> tuple[dict[str, Any], dict[str, Array]]:
-    _check_sizes(stream)
-    with np.load(stream, allow_pickle=False) as file:
-        arrays = {name: file[name] for name in file.files}
+    size = stream.seek(0, os.SEEK_END)
+    stream.seek(0)
+    with zipfile.ZipFile(BytesIO(stream.read()) if size <= _SMALL else stream) as whole:
+        parts = whole.infolist()
+        # nothing in a file of ours is compressed: no part is longer than the whole, and no array than its part
+        if any(part.compress_type != zipfile.ZIP_STORED for part in parts) or sum(p.file_size for p in parts) > size:
+            raise ValueError("parts that are longer than the file")
+        arrays = {part.filename.removesuffix(".npy"): from_npy(whole.read(part)) for part in parts}
     header = dict(json.loads(arrays.pop(_HEADER).tobytes()))
     if sorted(arrays) != header.pop("arrays"):
         raise ValueError("not all arrays are there")
     return header, arrays
-
-
-def _check_sizes(stream: IO[bytes]) -> None:
-    """Nothing in a file of ours is compressed: no part is longer than the whole, and no array than its part."""
-    size = stream.seek(0, os.SEEK_END)
-    with zipfile.ZipFile(stream) as whole:
-        parts = whole.infolist()
-        if any(part.compress_type != zipfile.ZIP_STORED for part in parts) or sum(p.file_size for p in parts) > size:
-            raise ValueError("parts that are longer than the file")
-        for part in parts:
-            with whole.open(part) as opened:
-                check_npy(opened, part.file_size)
-    stream.seek(0)
 
 
 def pack(value: Any, arrays: dict[str, Array], name: str) -> Any:

@@ -121,6 +121,7 @@ class Judge:
         model = self.model
         known = model.claims.get(client)
         own = known or Claim(int(MARGIN * model.n), MARGIN * model.trace)
+        of_stage: dict[str, Any] | None = None
         for name, part in parts.items():
             if part.kind.counts_rows:
                 if known is not None and int(up[name]) != own.n:
@@ -128,7 +129,13 @@ class Judge:
                     raise ProtocolError(f"The answer of client {client}, {name},", must=rule, got=got, then=_REMEDY)
                 continue
             size = part.kind.size(np.asarray(up[name], dtype=np.float64))
-            if (size > (1.0 + _SLACK) * self._most(name, part, sent, parts, own, known)).any():
+            if part.kind.bound is not None:
+                most = part.kind.bound(self._reach(part, sent, parts, own, known))
+            else:
+                if of_stage is None:
+                    of_stage = self._of_stage(own)
+                most = of_stage.get(name, np.inf)
+            if (size > (1.0 + _SLACK) * most).any():
                 if known is not None:
                     rows = "its own rows"
                 else:
@@ -136,20 +143,20 @@ class Judge:
                 what = f"The answer of client {client}, {name},"
                 raise ProtocolError(what, must=f"as small as {rows} allow", got="larger entries", then=_REMEDY)
 
-    def _most(
-        self, name: str, part: Part, sent: Arrays, parts: Mapping[str, Part], own: Claim, known: Claim | None
-    ) -> Any:
-        """What that is at most: by its kind, or by the stage's bound for these rows alone; inf without one."""
-        if part.kind.bound is not None:
-            if known is None:
-                least = 1
-            else:
-                least = own.n
-            lengths = functools.partial(self._lengths, part, sent, parts)
-            return part.kind.bound(Reach(own.n, least, own.squares, self.model.d, lengths))
+    def _reach(self, part: Part, sent: Arrays, parts: Mapping[str, Part], own: Claim, known: Claim | None) -> Reach:
+        """What the bound of a part's kind follows from."""
+        if known is None:
+            least = 1
+        else:
+            least = own.n
+        lengths = functools.partial(self._lengths, part, sent, parts)
+        return Reach(own.n, least, own.squares, self.model.d, lengths)
+
+    def _of_stage(self, own: Claim) -> dict[str, Any]:
+        """What parts are at most by the stage's bounds for these rows alone; inf without one."""
         alone = replace(self.model, n=own.n, trace=own.squares)
-        bound = np.asarray(self.stage.bounds(self.state, alone).get(name, 0.0))
-        return np.where(bound > 0.0, MARGIN * bound, np.inf)
+        bounds = {name: np.asarray(bound) for name, bound in self.stage.bounds(self.state, alone).items()}
+        return {name: np.where(bound > 0.0, MARGIN * bound, np.inf) for name, bound in bounds.items()}
 
     def _lengths(self, part: Part, sent: Arrays, parts: Mapping[str, Part]) -> Array | float:
         """Of the columns that a part is made with, which most clients have got alike; of a client's own, 1."""

@@ -30,7 +30,7 @@ settings.load_profile("flower_pca")
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection(session):
-    """What is imported and collected stays: the garbage collector has nothing to look for there, now or later.
+    """What is imported and collected stays: the garbage collector has nothing to look for there, and looks seldom.
 
     Flower is imported before the tests, since it warns; the process that waits for its workers needs none of it.
     """
@@ -43,6 +43,7 @@ def pytest_collection(session):
         return (yield)
     finally:
         gc.freeze()
+        gc.set_threshold(10_000, 20, 20)
         gc.enable()
 
 

@@ -398,7 +398,7 @@ def test_a_node_keeps_its_memory_where_it_is_told(app_run, tmp_path):
 def test_a_node_keeps_its_own_result_where_it_is_told_and_robust_runs_are_not_centred(app_run, tmp_path):
     rules = {"output-dir": str(tmp_path / "own"), "allow": "consensus_rpca,krylov"}
     nodes, shards = deployed(tmp_path, **rules)
-    result, _ = app_run(nodes, algorithm="consensus_rpca(gamma=0.5)", center="")
+    result, _ = app_run(nodes, algorithm="consensus_rpca(gamma=0.5, max_rounds=9)", center="")
     assert isinstance(result, RobustResult)
     assert not result.centered
     written = [np.load(place) for place in (tmp_path / "own").glob("*.npz")]
@@ -413,7 +413,7 @@ def test_a_node_keeps_its_own_result_where_it_is_told_and_robust_runs_are_not_ce
 @pytest.mark.filterwarnings("ignore:theta must be")  # these rows are not personal
 @pytest.mark.parametrize("name", registry.ALGORITHMS)
 def test_every_algorithm_runs_by_its_name(app_run, name):
-    few = "(max_rounds=2)" if name in ("per_pca", "exact_per_pca") else ""
+    few = "(max_rounds=2)" if name in ("per_pca", "exact_per_pca", "triple_pca", "consensus_rpca") else ""
     result, _ = app_run(simulated(2), algorithm=name + few, center=False)
     assert result.algorithm.startswith(name)
     assert not result.centered

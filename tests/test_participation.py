@@ -189,7 +189,7 @@ UNMASKED = [(0, 0.0, False), (1, 0.9, False)]
 @pytest.mark.parametrize(("seed", "shift", "mask"), [*UNMASKED, (0, 0.9, True)])
 def test_sampled_ssi_averages_the_difference_of_clients_out(seed: int, shift: float, mask: bool) -> None:
     shards = clients_apart(seed, shift)
-    result = simulate("ssi(max_rounds=200)", shards, n_components=3, participation=0.5, seed=seed, mask=mask)
+    result = simulate("ssi(max_rounds=150)", shards, n_components=3, participation=0.5, seed=seed, mask=mask)
     V = pooled(shards).components[:3]
     assert sine(V, result.components_) <= 1e-3
     assert result.sine_estimate_ is not None

@@ -289,6 +289,7 @@ def test_promax_and_levels_claim_no_correlations(scaled_result):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("unillustrated")
 def test_the_report_has_the_rotated_loadings_of_all_columns(saved_with_names, capsys):
     assert flower_pca(capsys, "report", saved_with_names, "--rotate", "promax")[0] == 0
     page = (saved_with_names.parent / "report.html").read_text()

@@ -226,7 +226,7 @@ def test_what_it_does_not_go_with_is_refused_before_the_first_message() -> None:
             simulate(name, sites_with_signal(), n_components="signal")
 
 
-def more_columns_than_tables(planted: int, seed: int, n: int = 600, d: int = 400) -> list[Array]:
+def more_columns_than_tables(planted: int, seed: int, n: int = 300, d: int = 360) -> list[Array]:
     """More columns than go into tables; each planted component a third above the largest direction of noise."""
     rng = np.random.default_rng([seed, planted])
     noise, Q = rng.standard_normal((n, d)), np.linalg.qr(rng.standard_normal((d, max(planted, 1))))[0]

@@ -89,7 +89,7 @@ def test_an_experiment_leaves_its_table_and_curves(name, tmp_path, monkeypatch, 
     monkeypatch.setattr(robust, "pose", lambda n, r, s, seed: pose(40, 2, s, seed))
     monkeypatch.setattr(robust, "LOCAL", (2,))
     course = robust.course
-    monkeypatch.setattr(robust, "course", lambda spec, problem, p, *rest: course(spec, problem, 2, *rest))
+    monkeypatch.setattr(robust, "course", lambda spec, problem, p, seed, *clients: course(spec, problem, 2, seed, 2))
     robust.main(["--only", name, "--out", str(tmp_path)])
     with open(tmp_path / f"robust_{name}.csv", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))

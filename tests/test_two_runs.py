@@ -37,8 +37,8 @@ def run_between(grid, others, every=2):
     ("asked", "name"),
     [
         *(({}, "krylov"), ({"mask": True}, "ssi")),  # which keep nothing
-        *(({}, name) for name in ("faps", "dcf_pca", "per_pca", "triple_pca")),
-        *(({"mask": True}, name) for name in ("consensus_rpca", "exact_per_pca")),
+        *(({}, name) for name in ("faps", "triple_pca")),
+        ({"mask": True}, "consensus_rpca"),
     ],
 )
 def test_runs_beside_a_run_leave_its_bits(name, asked, tmp_path):

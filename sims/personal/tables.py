@@ -114,7 +114,8 @@ def fig7(opts: report.Options) -> report.Found:
         split, _ = setting.draw(1000, opts.one())
         spec = f"per_pca(local_components={1 + extra}, init='random', eta=0.1)"
         run = trace(spec, split.shards, 1, seed=opts.one() + 500)
-        errors = np.array([_parts(split, U, V) for U, V in islice(run, rounds)])
+        roots = [np.linalg.qr(X, mode="r") / np.sqrt(len(X)) for X in split.shards]
+        errors = np.array([_parts(split, roots, U, V) for U, V in islice(run, rounds)])
         for name, column in zip(panels, errors.T, strict=True):
             panels[name][f"r2+{extra}"] = column
             shown = (report.number(float(column[min(r, len(column)) - 1])) for r in (10, rounds // 5, rounds))
@@ -124,14 +125,16 @@ def fig7(opts: report.Options) -> report.Found:
     return report.Found(title, rows, note, report.Drawing(title, panels, error="squared error", along="round"))
 
 
-def _parts(split: Split, U: Array, V: list[Array]) -> tuple[float, float, float]:
-    """The errors of Fig. 7: of the rows' shared parts, of their own parts, and of both together."""
+def _parts(split: Split, roots: list[Array], U: Array, V: list[Array]) -> tuple[float, float, float]:
+    """The errors of Fig. 7: of the rows' shared parts, of their own parts, and of both together.
+
+    `roots` are R of each client's rows X = QR over the root of their number: lengths of RA are those of XA.
+    """
     shared, own, rebuilt = [], [], []
-    for X, v, true in zip(split.shards, V, split.V, strict=True):
-        n = len(X)
-        shared.append(np.sum((X @ U @ U.T - X @ split.U @ split.U.T) ** 2) / n)
-        own.append(np.sum((X @ v @ v.T - X @ true @ true.T) ** 2) / n)
-        rebuilt.append(np.sum((X - X @ U @ U.T - X @ v @ v.T) ** 2) / n)
+    for R, v, true in zip(roots, V, split.V, strict=True):
+        shared.append(np.sum((R @ U @ U.T - R @ split.U @ split.U.T) ** 2))
+        own.append(np.sum((R @ v @ v.T - R @ true @ true.T) ** 2))
+        rebuilt.append(np.sum((R - R @ U @ U.T - R @ v @ v.T) ** 2))
     return float(np.mean(shared)), float(np.mean(own)), float(np.mean(rebuilt))
 
 

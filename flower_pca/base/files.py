@@ -42,7 +42,7 @@ fcntl: Any = importlib.import_module("fcntl") if importlib.util.find_spec("fcntl
 _LOCK: Final = ".lock"
 # what systems say of a link that is not to be followed
 _LINK: Final = (errno.ELOOP, errno.EMLINK)
-# bytes up to which a file is read and written at once: a zip of many arrays seeks to and fro
+# bytes up to which a file is read and written at once: a zip of many arrays seeks back and forth
 _SMALL: Final = 2**20
 _HEAD: Final = 2  # numbers before a line: the step, and the mark of the run
 

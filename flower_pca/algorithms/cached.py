@@ -41,9 +41,11 @@ class CachedSums:
             if rows >= self.n:
                 return self, total, 1.0
             if self.summed:
-                return self, {name: a * (self.n / rows) for name, a in total.items()}, rows / self.n
+                mean = {name: a * (self.n / rows) for name, a in total.items()}
+                return self, mean, rows / self.n
             return replace(self, last={}), total, rows / self.n
         last = {**self.last, **total}
-        sums = {name: sum(answer[name] for answer in last.values()) for name in next(iter(last.values()))}
+        names = next(iter(last.values()))
+        sums = {name: sum(answer[name] for answer in last.values()) for name in names}
         rows = float(sum(answer["n"] for answer in total.values()))
         return replace(self, last=last), sums, min(1.0, rows / self.n)

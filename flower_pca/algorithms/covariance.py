@@ -85,7 +85,8 @@ class Covariance(Algorithm[CovarianceState]):
         if int(arrays["columns"]) != data.d:
             rule, remedy = f"{int(arrays['columns'])}, as in the opening", "Align the features first."
             raise DataError("The number of columns", must=rule, got=data.d, then=remedy)
-        return {"C": pack(data.gram().astype(np.float64)), "n": np.array(data.n)}, memory
+        C = data.gram().astype(np.float64)
+        return {"C": pack(C), "n": np.array(data.n)}, memory
 
     def server(self, state: CovarianceState, total: Arrays, answered: frozenset[int]) -> CovarianceState:
         return replace(state, C=unpack(scaled_up(total, "C", state.n)))
@@ -113,7 +114,8 @@ class Covariance(Algorithm[CovarianceState]):
 def pack(C: Array) -> Array:
     """The diagonal and, times sqrt(2), the rest of the upper triangle: as long a vector as C in Frobenius norm."""
     upper = np.triu_indices(len(C), 1)
-    return np.concatenate([np.diagonal(C), np.sqrt(2.0) * C[upper]])
+    off_diagonal = np.sqrt(2.0) * C[upper]
+    return np.concatenate([np.diagonal(C), off_diagonal])
 
 
 def unpack(vector: Array) -> Array:
@@ -215,9 +217,11 @@ class Auto(Krylov):
         """Rounds that Krylov is expected to take after the opening, and the numbers that they send both ways."""
         if self._is_right(model):
             return 0, 0
-        left, (chosen, _) = model.d - model.columns.shape[1], self.krylov.settle(replace(model, declined=""))
+        left = model.d - model.columns.shape[1]
+        chosen, _ = self.krylov.settle(replace(model, declined=""))
         p = min(chosen.width(model.n_components), model.d)
-        digits = math.ceil(-math.log10(max(self.tol, 10.0**-_DIGITS)))
+        tol = max(self.tol, 10.0**-_DIGITS)
+        digits = math.ceil(-math.log10(tol))
         rounds = min(max(digits, 1), -(-left // p), self.max_rounds)
         return rounds, 2 * model.d * min(rounds * p, left)
 
@@ -225,7 +229,8 @@ class Auto(Krylov):
         """Whether the block is right already, as where the number of components was found by all of C."""
         if model.product is None or model.residuals is None or model.restarts:
             return False
-        return float(model.residuals.max()) <= self.tol * linalg.length(model.product[:, 0])
+        size = linalg.length(model.product[:, 0])
+        return float(model.residuals.max()) <= self.tol * size
 
     def _krylov(self, model: Model, why: str) -> tuple[Krylov, str]:
         """Krylov with blocks of the width that is asked for."""

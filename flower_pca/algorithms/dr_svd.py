@@ -120,7 +120,8 @@ class DRSVD(Algorithm[DRSVDState]):
     def finish(self, state: DRSVDState, model: Model) -> Model:
         if state.Z is None:
             return model
-        return replace(model, basis=state.Z[:, : state.width], product=None, beside=state.Z[:, state.width :])
+        leading, others = state.Z[:, : state.width], state.Z[:, state.width :]
+        return replace(model, basis=leading, product=None, beside=others)
 
     def rounds(self, state: DRSVDState) -> int:
         return state.step
@@ -132,12 +133,14 @@ def _within_rank(R: Array, part: Array) -> Array:
         rule = f"of {len(R)} rows, as the factor of this node"
         raise ProtocolError("part of a message", must=rule, got=len(part), then="Check the sender.")
     U, s, _ = np.linalg.svd(R, full_matrices=False)
-    U = U[:, s > max(R.shape) * np.finfo(R.dtype).eps * s.max(initial=0.0)]
+    least = max(R.shape) * np.finfo(R.dtype).eps * s.max(initial=0.0)
+    U = U[:, s > least]
     return np.asarray(U @ (U.T @ part))
 
 
 def _split(total: Stack) -> dict[int, Array]:
     """The orthonormal factor of the stacked R_i, cut back into the clients' parts."""
-    Q = linalg.qr(np.vstack([reply["R"] for reply in total.values()]))[0]
+    stack = np.vstack([reply["R"] for reply in total.values()])
+    Q = linalg.qr(stack)[0]
     ends = np.cumsum([len(reply["R"]) for reply in total.values()])
     return dict(zip(total, np.split(Q, ends[:-1]), strict=True))

@@ -111,7 +111,8 @@ def answer(Z: Array, data: LocalData, memory: Arrays, *, steps: int, tol: float,
     t = _STEP + _STEP_UNLIKE * unlike
     t += guard * (1.0 - t)
     hold = (_HOLD + _HOLD_UNLIKE * unlike) / (1.0 - guard)
-    B = (Q * np.maximum(t * a, hold * (d - a))) @ Q.T
+    weights = np.maximum(t * a, hold * (d - a))
+    B = (Q * weights) @ Q.T
     V = X
     for _ in range(steps):
         H = product(V) + X @ (W.T @ V)
@@ -181,7 +182,8 @@ class PaperRule:
     def read(cls, arrays: Mapping[str, Array]) -> PaperRule:
         """What a message says; what it does not name is the paper's."""
         paper = cls()
-        return cls(**{name: float(arrays.get(name, value)) for name, value in vars(paper).items()})
+        given = {name: float(arrays.get(name, value)) for name, value in vars(paper).items()}
+        return cls(**given)
 
     @property
     def service(self) -> dict[str, float]:
@@ -304,7 +306,8 @@ class FAPS(Iterative[FAPSState]):
         if not state.papers:
             numbers["guard"] = state.guard
         numbers |= self._rule.service
-        return {"Z": state.Z, **{name: np.array(value) for name, value in numbers.items()}}
+        arrays = {name: np.array(value) for name, value in numbers.items()}
+        return {"Z": state.Z, **arrays}
 
     @staticmethod
     def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
@@ -405,7 +408,8 @@ def pace(last: float, following: float | None, *, penalty: float) -> float:
         return last / penalty
     # of rows that span no more, rounding
     following = max(following, float(np.finfo(float).eps) * last)
-    return float(np.log1p((last - following) / penalty) / np.log(last / following))
+    gained, ratio = (last - following) / penalty, last / following
+    return float(np.log1p(gained) / np.log(ratio))
 
 
 def _products(data: LocalData, V: Array, steps: int) -> Array:

@@ -114,7 +114,8 @@ class FedOAPM(Iterative[FedOAPMState]):
 
     def finish(self, state: FedOAPMState, model: Model) -> Model:
         U, product, p = state.power.U, state.power.product, state.number
-        model = replace(model, basis=U[:, :p], product=None, beside=U[:, p:], beside_product=None)
+        leading, others = U[:, :p], U[:, p:]
+        model = replace(model, basis=leading, product=None, beside=others, beside_product=None)
         if product is None:
             return model
         return replace(model, product=product[:, :p], beside_product=product[:, p:])

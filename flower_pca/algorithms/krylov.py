@@ -171,7 +171,8 @@ class Krylov(Iterative[KrylovState]):
     def status(self, state: KrylovState) -> Status | None:
         # the space is invariant: what residual there is, is rounding
         if state.block.shape[1] == 0:
-            state = replace(state, progress=replace(state.progress, tol=max(state.progress.tol, state.progress.error)))
+            tol = max(state.progress.tol, state.progress.error)
+            state = replace(state, progress=replace(state.progress, tol=tol))
         return super().status(state)
 
     def finish(self, state: KrylovState, model: Model) -> Model:
@@ -187,7 +188,8 @@ class Krylov(Iterative[KrylovState]):
         # sums with a client and without it, on the same block, would tell what it has said there
         if model.summed:
             return noise
-        return np.hstack([model.columns[:, : model.k], noise / np.sqrt(model.d)])
+        known = model.columns[:, : model.k]
+        return np.hstack([known, noise / np.sqrt(model.d)])
 
     def _absorb(self, state: KrylovState, S: Array, *, rounds: int) -> KrylovState:
         Q = np.hstack([state.Q, state.block])
@@ -202,12 +204,14 @@ class Krylov(Iterative[KrylovState]):
         if Q.shape[1] + S.shape[1] > room:
             some = room // 2
         values, W = linalg.eigh_leading(T, len(T) if state.looks_behind else some)
-        k, error = self._judge(state, values, self._residuals(state, Q, CQ, values, W))
+        residuals = self._residuals(state, Q, CQ, values, W)
+        k, error = self._judge(state, values, residuals)
         first = max(float(values[0]), np.finfo(float).tiny)
         block = linalg.krylov_block(S, Q, first)
         if error <= state.progress.tol * first and not self._certain(state, values, k):
             error = np.inf
-            state = replace(state, warm=True, probe=(float(k), float(values[k - 1])))
+            last = float(values[k - 1])
+            state = replace(state, warm=True, probe=(float(k), last))
             block = self._fresh(state, Q, block)
         elif block.shape[1] == 0 and not np.isfinite(error):  # invariant, but a fraction asks for more of the space
             block = self._fresh(state, Q, block)
@@ -216,7 +220,8 @@ class Krylov(Iterative[KrylovState]):
             Q = Q @ W
             CQ = CQ @ W
             T = np.diag(values[:some])
-        progress = state.progress.step(error / first, gain=float(values[:k].sum()), rounds=rounds)
+        gain = float(values[:k].sum())
+        progress = state.progress.step(error / first, gain=gain, rounds=rounds)
         return replace(state, Q=Q, CQ=CQ, T=T, block=block, progress=progress, k=k)
 
     @staticmethod
@@ -231,7 +236,8 @@ class Krylov(Iterative[KrylovState]):
             return True
         bound = state.progress.tol * float(values[0])
         hidden = state.trace - float(values.sum())
-        same = state.probe[0] == k and abs(state.probe[1] - float(values[k - 1])) <= bound
+        moved = abs(state.probe[1] - float(values[k - 1]))
+        same = state.probe[0] == k and moved <= bound
         return same or hidden <= float(values[k - 1])
 
     @staticmethod
@@ -249,7 +255,8 @@ class Krylov(Iterative[KrylovState]):
         r = len(values)
         if not state.looks_behind:
             r = min(state.k, r)
-        return linalg.column_norms(CQ @ W[:, :r] - (Q @ W[:, :r]) * values[:r])
+        V = W[:, :r]
+        return linalg.column_norms(CQ @ V - (Q @ V) * values[:r])
 
     @staticmethod
     def _judge(state: KrylovState, values: Array, residuals: Array) -> tuple[int, float]:
@@ -266,7 +273,8 @@ class Krylov(Iterative[KrylovState]):
             return k, float(residuals[:k].max())
         # After a warm start an eigenvalue within theta_j +- residual_j might still belong among the first k.
         least = values[min(k, len(values)) - 1]
-        rivals = residuals[k:][values[k : len(residuals)] + residuals[k:] > least]
+        upper = values[k : len(residuals)] + residuals[k:]
+        rivals = residuals[k:][upper > least]
         return k, float(np.append(residuals[:k], rivals).max())
 
 
@@ -276,14 +284,17 @@ class WideKrylov(Krylov):
 
     @property
     def spec(self) -> str:
-        return Krylov(**{**{f.name: getattr(self, f.name) for f in fields(self)}, "oversample": AUTO}).spec
+        own = {f.name: getattr(self, f.name) for f in fields(self)}
+        return Krylov(**{**own, "oversample": AUTO}).spec
 
     def start(self, model: Model) -> KrylovState:
         state = super().start(model)
         known = np.hstack([state.Q, state.block])
-        room = min(self.width(model.n_components) - state.block.shape[1], model.d - known.shape[1])
+        wanted = self.width(model.n_components) - state.block.shape[1]
+        room = min(wanted, model.d - known.shape[1])
         if room <= 0 or state.block.shape[1] == 0:
             return state
-        random = linalg.complement(linalg.random_block(model.d, room, model.seed + known.shape[1]), known)
+        drawn = linalg.random_block(model.d, room, model.seed + known.shape[1])
+        random = linalg.complement(drawn, known)
         wide = linalg.orth(linalg.complement(linalg.orth(random), known))
         return replace(state, block=np.hstack([state.block, wide]))

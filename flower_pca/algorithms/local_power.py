@@ -150,11 +150,13 @@ class LocalPower(Iterative[LocalPowerState]):
 
     def _align(self, answers: Stack) -> Array:
         """Sum C_i X_i O_i, aligned with the client that has most rows."""
-        base = max(answers.values(), key=lambda reply: int(reply["n"]))["X"].astype(np.float64)
+        largest = max(answers.values(), key=lambda reply: int(reply["n"]))
+        base = largest["X"].astype(np.float64)
         total = np.zeros(base.shape)
         for reply in answers.values():
             if self.align == "procrustes":
                 total += reply["Y"] @ linalg.procrustes(reply["X"], base)
             else:
-                total += reply["Y"] * np.where(np.sum(reply["X"] * base, axis=0) < 0, -1.0, 1.0)
+                along = np.sum(reply["X"] * base, axis=0)
+                total += reply["Y"] * np.where(along < 0, -1.0, 1.0)
         return total

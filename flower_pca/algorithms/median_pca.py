@@ -64,9 +64,11 @@ class MedianPCA(Average):
         weights = state.counted.of(total)
         a = of_spans(bases, weights)
         # M, times its transpose
-        stacked = np.hstack([V * np.sqrt(part) for V, part in zip(bases, a, strict=True)])
+        weighted = [V * np.sqrt(part) for V, part in zip(bases, a, strict=True)]
+        stacked = np.hstack(weighted)
         U = linalg.leading(stacked, min(2 * state.width, len(stacked)))
-        inside = np.stack([np.sum((V.T @ U) ** 2, axis=0) for V in bases])
+        projected = [(V.T @ U) ** 2 for V in bases]
+        inside = np.stack([squares.sum(axis=0) for squares in projected])
         order = np.argsort(-median(inside, weights), kind="stable")
         Z = np.ascontiguousarray(U[:, order[: state.width + 1]])
         found = Z[:, : state.width]
@@ -113,7 +115,8 @@ class Medians(Stage[MediansState]):
         known = [model.columns]
         if model.beside is not None:
             known.append(model.beside)
-        return MediansState(np.hstack(known), model.columns.shape[1], model.counted or Weights())
+        weights = model.counted or Weights()
+        return MediansState(np.hstack(known), model.columns.shape[1], weights)
 
     def broadcast(self, state: MediansState) -> Arrays:
         return {"Z": state.Z}
@@ -130,7 +133,8 @@ class Medians(Stage[MediansState]):
         return stack
 
     def server(self, state: MediansState, total: Stack, answered: frozenset[int]) -> MediansState:
-        images = np.stack([reply["Y"] / float(reply["n"]) for reply in total.values()])
+        replies = total.values()
+        images = np.stack([reply["Y"] / float(reply["n"]) for reply in replies])
         weights = state.counted.of(total)
         flat = images.reshape(len(images), -1)
         Y = np.tensordot(of_points(flat, weights), images, axes=1)
@@ -156,7 +160,8 @@ class Medians(Stage[MediansState]):
         values = np.maximum(median(own, state.weights), 0.0)
         order = np.argsort(-values, kind="stable")
         Z, Y = (np.ascontiguousarray(a[:, order]) for a in (Z, n * Y))
-        known = replace(model, basis=Z, product=Y, values=n * values[order], residuals=n * residuals[order])
+        values, residuals = n * values[order], n * residuals[order]
+        known = replace(model, basis=Z, product=Y, values=values, residuals=residuals)
         return replace(known, next_value=self._next(state, known))
 
     def _next(self, state: MediansState, known: Model) -> float | None:
@@ -167,4 +172,5 @@ class Medians(Stage[MediansState]):
             return float(known.values[known.k])
         if state.moments is None or state.weights is None or state.Z.shape[1] == p:
             return None
-        return float(known.n * median(state.moments[:, p, p], state.weights))
+        variances = state.moments[:, p, p]
+        return float(known.n * median(variances, state.weights))

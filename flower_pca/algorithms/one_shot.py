@@ -71,7 +71,8 @@ class Average(Algorithm[OneShotState]):
         if columns and np.abs(reply["V"].T @ reply["V"] - np.eye(columns)).max() > _SKEW:
             raise ProtocolError("The columns of V", must="orthonormal", got="others", then=remedy)
         if self.weighted and (len(reply["S"]) != columns or (reply["S"] < 0.0).any()):
-            got = f"{len(reply['S'])}, of which {int((reply['S'] < 0.0).sum())} are negative"
+            negative = int((reply["S"] < 0.0).sum())
+            got = f"{len(reply['S'])}, of which {negative} are negative"
             raise ProtocolError("The weights S", must=f"{columns}, none negative", got=got, then=remedy)
 
     def merging(self, state: OneShotState) -> Merge:
@@ -93,7 +94,8 @@ class Average(Algorithm[OneShotState]):
     def finish(self, state: OneShotState, model: Model) -> Model:
         if state.Z is None:
             return model
-        return replace(model, basis=state.Z[:, : state.width], product=None, beside=state.Z[:, state.width :])
+        leading, others = state.Z[:, : state.width], state.Z[:, state.width :]
+        return replace(model, basis=leading, product=None, beside=others)
 
     def rounds(self, state: OneShotState) -> int:
         return int(state.Z is not None)

@@ -64,7 +64,11 @@ class Start:
             w = weight(arrays, data)
         if "B" not in arrays:
             V, values = data.top(held_out.leading(arrays, data))
-            E = V.astype(np.float64) * (np.sqrt(values / data.n) if arrays["scaled"] else 1.0)
+            if arrays["scaled"]:
+                sizes: Any = np.sqrt(values / data.n)
+            else:
+                sizes = 1.0
+            E = V.astype(np.float64) * sizes
             return {"E": np.sqrt(w) * E}, memory
         kept = (
             "top" if held_out.AUTO in arrays else "E"
@@ -72,7 +76,8 @@ class Start:
         E = memory.get(kept, np.empty((0, 0)))
         if len(E) != data.d:  # the first message, or a node that has lost its memory
             E = data.top(held_out.leading(arrays, data))[0].astype(np.float64)
-        return {"w": np.array(w), "P": w * (E @ (E.T @ arrays["B"]))}, {kept: E}
+        image = w * (E @ (E.T @ arrays["B"]))
+        return {"w": np.array(w), "P": image}, {kept: E}
 
 
 @dataclass(frozen=True)
@@ -100,7 +105,8 @@ class Probe:
     @staticmethod
     def parts(arrays: Arrays) -> dict[str, Part]:
         """What `answer` to a message with these arrays is made of."""
-        return {"Vb": Part(arrays["b"].shape, Kind.ESTIMATE, own=True), "probed": Part(kind=Kind.COUNT, own=True)}
+        best = Part(arrays["b"].shape, Kind.ESTIMATE, own=True)
+        return {"Vb": best, "probed": Part(kind=Kind.COUNT, own=True)}
 
     @staticmethod
     def answer(V: Array, b: Array) -> Arrays:
@@ -147,7 +153,8 @@ class Probe:
         if Q.shape[1] >= _LENGTH or length <= _VANISHED:
             none = Q[:, :0]
             return Probe(best, best, none, none, self.steps + 1), float(values[0])
-        return Probe(rest / length, best, Q, PQ, self.steps + 1), float(values[0])
+        following = Probe(rest / length, best, Q, PQ, self.steps + 1)
+        return following, float(values[0])
 
 
 @dataclass(frozen=True)
@@ -261,7 +268,8 @@ class Personalized(Iterative[S]):
         elif self.init == "projection" and held_out.SHARED in model.left:
             U = model.left[held_out.SHARED]
         else:
-            block = linalg.random_basis(d, min(r + self.oversample, d), seed=model.seed + 1)
+            width = min(r + self.oversample, d)
+            block = linalg.random_basis(d, width, seed=model.seed + 1)
             U = block[:, :r]
             none = np.empty((d, 0))
             if self.init == "random":
@@ -269,7 +277,8 @@ class Personalized(Iterative[S]):
             else:
                 way = Start(none, none, block if self.init == "projection" else none)
         probe = Probe.random(d, model.seed + 2)
-        return self.first(PersonalState(U, way, probe, np.nan, Progress.begin(self.tol, model)), model)
+        progress = Progress.begin(self.tol, model)
+        return self.first(PersonalState(U, way, probe, np.nan, progress), model)
 
     def broadcast(self, state: S) -> Arrays:
         samples = {"samples": np.array(self.weights == "samples")}
@@ -311,7 +320,8 @@ class Personalized(Iterative[S]):
 
     def weigh(self, state: S, total: Arrays, share: float) -> S:
         """The state after a round beyond the start, from its sums and the share of all rows that has answered."""
-        mean = {name: np.asarray(a / float(total["w"])) for name, a in total.items()}
+        weight = float(total["w"])
+        mean = {name: np.asarray(a / weight) for name, a in total.items()}
         probe = state.probe.skip()
         theta = state.theta
         probed = float(total["probed"])
@@ -357,10 +367,12 @@ class Personalized(Iterative[S]):
         own = self.local_components
         if isinstance(own, str):
             most = min(beside + held_out.MOST, most or beside + held_out.MOST)
-            return {held_out.AUTO: np.array(True), name: np.array(most), "own": np.array(most - beside)}
+            asked = {name: np.array(most), "own": np.array(most - beside)}
+            return {held_out.AUTO: np.array(True), **asked}
         if not isinstance(own, Mapping):
             return {name: np.array(min(beside + own, most or beside + own))}
-        return apart.table(name, {client: min(beside + r, most or beside + r) for client, r in own.items()})
+        widths = {client: min(beside + r, most or beside + r) for client, r in own.items()}
+        return apart.table(name, widths)
 
     def _check_auto(self, word: str) -> None:
         what = f"local_components of {self.name}"
@@ -397,7 +409,8 @@ class Personalized(Iterative[S]):
         PQ = np.hstack([way.PQ, P])
         _, ritz, _, residuals = linalg.rayleigh_ritz(Q, PQ)
         block = linalg.independent(linalg.complement(linalg.complement(P, Q), Q), 1e-8)
-        done = way.rounds + 1 >= self.start_rounds or residuals[:r].max() <= _CLEAR or block.shape[1] == 0
+        tried = way.rounds + 1 >= self.start_rounds
+        done = tried or residuals[:r].max() <= _CLEAR or block.shape[1] == 0
         if done:
             following = None
         else:

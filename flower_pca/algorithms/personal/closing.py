@@ -86,15 +86,18 @@ class PersonalClosing(Stage[ClosingState]):
         V = _own_basis(arrays, data, memory, r)
         values, V, _, _ = linalg.rayleigh_ritz(V, deflation.product(data, V))
         V = linalg.fix_signs(V)
+        lost = data.squared_error(np.hstack([U, V]))
         up = {
             "Y": data.matmat(U).astype(np.float64),
             **Probe.answer(V, arrays["b"]),
-            "error": np.array(data.squared_error(np.hstack([U, V])) / data.n),
+            "error": np.array(lost / data.n),
             "clients": np.array(1.0),
         }
         if chosen:
             up[held_out.CHOSEN] = held_out.answer(chosen)
-        return {**up, "V": V} if arrays["collect"] else up, {"V": V, "variances": np.maximum(values, 0.0)}
+        if arrays["collect"]:
+            up = {**up, "V": V}
+        return up, {"V": V, "variances": np.maximum(values, 0.0)}
 
     @staticmethod
     def own_results(memory: Arrays, data: LocalData) -> Arrays:
@@ -117,11 +120,13 @@ class PersonalClosing(Stage[ClosingState]):
         if not state.left["collect"]:
             return replace(state, total=total)
         spaces = [reply.pop("V") for reply in ({**reply} for reply in total.values())]
-        collected = np.zeros((len(spaces), int(np.max(state.left["own"])), len(state.U)))
+        widest = int(np.max(state.left["own"]))
+        collected = np.zeros((len(spaces), widest, len(state.U)))
         for rows, V in zip(collected, spaces, strict=True):
             rows[: V.shape[1]] = V.T
         names = [name for name in next(iter(total.values())) if name != "V"]
-        sums = {name: np.asarray(sum(reply[name] for reply in total.values())) for name in names}
+        replies = total.values()
+        sums = {name: np.asarray(sum(reply[name] for reply in replies)) for name in names}
         return replace(state, total=sums, collected=collected)
 
     def status(self, state: ClosingState) -> Status | None:
@@ -137,11 +142,14 @@ class PersonalClosing(Stage[ClosingState]):
         # of one among several it would be 0, and say nothing of the others
         enough = probed >= min(2.0, clients)
         if enough:
-            overlap = float(np.sum(state.left["b"] * state.total["Vb"])) / probed
+            along = np.sum(state.left["b"] * state.total["Vb"])
+            overlap = float(along) / probed
         else:
             overlap = np.nan
-        left = {**state.left, "theta": np.array(1.0 - overlap), "error": np.asarray(state.total["error"] / clients)}
-        none = np.empty((0, int(np.max(state.left["own"])), model.d))
+        error = np.asarray(state.total["error"] / clients)
+        left = {**state.left, "theta": np.array(1.0 - overlap), "error": error}
+        widest = int(np.max(state.left["own"]))
+        none = np.empty((0, widest, model.d))
         if state.collected is None:
             left["collected"] = none
         else:

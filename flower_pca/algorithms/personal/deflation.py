@@ -23,7 +23,8 @@ _ROUNDING: Final = 1e-9  # of a direction, below which nothing of it is left bes
 
 def product(data: LocalData, W: Array) -> Array:
     """SW = X'(XW) / n."""
-    return np.asarray(data.matmat(W, reuse=_STEPS).astype(np.float64) / data.n)
+    image = data.matmat(W, reuse=_STEPS).astype(np.float64)
+    return np.asarray(image / data.n)
 
 
 def feasible(V: Array, U: Array) -> Array:
@@ -102,7 +103,8 @@ def _by_rows(data: LocalData, U: Array, r: int) -> Array:
     D = X - (X @ U) @ U.T
     values, W = _leading(D @ D.T, r)
     eps = data.n * float(np.finfo(data.dtype).eps)
-    kept = values > max(eps * values[0], eps**2 * float(np.sum(X * X)))
+    squares = float(np.sum(X * X))
+    kept = values > max(eps * values[0], eps**2 * squares)
     if kept.any():
         return linalg.orth(linalg.complement(D.T @ W[:, kept], U))
     return np.empty((data.d, 0))
@@ -113,21 +115,26 @@ def _by_columns(data: LocalData, U: Array, r: int) -> Array:
     SU = S @ U
     half = U @ (SU.T - (U.T @ SU) @ U.T / 2.0)
     values, W = _leading(S - half - half.T, r)
-    kept = values > data.d * float(np.finfo(data.dtype).eps) * float(np.trace(S))
+    eps = float(np.finfo(data.dtype).eps)
+    kept = values > data.d * eps * float(np.trace(S))
     if kept.any():
         return linalg.orth(linalg.complement(W[:, kept], U))
     return np.empty((data.d, 0))
 
 
 def _by_iteration(data: LocalData, U: Array, r: int) -> Array:
-    V = feasible(linalg.random_basis(data.d, min(r + _OVER, data.d - U.shape[1]), seed=0), U)
+    width = min(r + _OVER, data.d - U.shape[1])
+    V = feasible(linalg.random_basis(data.d, width, seed=0), U)
     for _ in range(_STEPS):
-        values, V, Y, residuals = linalg.rayleigh_ritz(V, linalg.complement(product(data, V), U))
+        image = linalg.complement(product(data, V), U)
+        values, V, Y, residuals = linalg.rayleigh_ritz(V, image)
         if residuals[:r].max() <= _SETTLED * values[0]:
             break
         V = feasible(Y, U)
-    whole = max(float(np.sum(U * product(data, U))), 0.0) + float(values.sum())
-    return V[:, :r][:, values[:r] > data.d * float(np.finfo(data.dtype).eps) * whole]
+    shared = float(np.sum(U * product(data, U)))
+    whole = max(shared, 0.0) + float(values.sum())
+    least = data.d * float(np.finfo(data.dtype).eps) * whole
+    return V[:, :r][:, values[:r] > least]
 
 
 def _leading(H: Array, r: int) -> tuple[Array, Array]:
@@ -135,5 +142,6 @@ def _leading(H: Array, r: int) -> tuple[Array, Array]:
     from scipy.linalg import eigh
 
     n = len(H)
-    values, vectors = eigh((H + H.T) / 2.0, subset_by_index=(max(0, n - r), n - 1))
+    largest = (max(0, n - r), n - 1)
+    values, vectors = eigh((H + H.T) / 2.0, subset_by_index=largest)
     return values[::-1], np.ascontiguousarray(vectors[:, ::-1])

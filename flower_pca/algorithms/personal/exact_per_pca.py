@@ -98,7 +98,8 @@ class ExactPerPCA(Personalized[ExactState]):
             raise ConfigError(f"gain_tol of {self.name}", must=rule, got=self.gain_tol, then=remedy)
 
     def first(self, common: PersonalState, model: Model) -> ExactState:
-        return ExactState(**vars(common), sums=CachedSums(model.n, summed=model.summed), known=common.U, best=-np.inf)
+        sums = CachedSums(model.n, summed=model.summed)
+        return ExactState(**vars(common), sums=sums, known=common.U, best=-np.inf)
 
     def ask(self, state: ExactState) -> Arrays:
         if self.local_steps:
@@ -136,7 +137,8 @@ class ExactPerPCA(Personalized[ExactState]):
         outside = SU - V @ (V.T @ SU)
         explained = np.sum(U * SU) + np.sum(V * SV)
         up = {"Z": w * outside, "f": np.array(w * explained)}
-        up |= {"n": np.array(data.n), "w": np.array(w), **Probe.answer(V, arrays["b"])}
+        counts = {"n": np.array(data.n), "w": np.array(w)}
+        up |= {**counts, **Probe.answer(V, arrays["b"])}
         if span is None:
             return up, chosen
         if start is None:
@@ -151,7 +153,8 @@ class ExactPerPCA(Personalized[ExactState]):
     def server(self, state: ExactState, total: Any, answered: frozenset[int]) -> ExactState:
         if state.start is not None:
             return super().server(state, total, answered)
-        before, (sums, total, share) = state.sums.last, state.sums.add(total)
+        before = state.sums.last
+        sums, total, share = state.sums.add(total)
         if sums.last is not None and (before is None or len(sums.last) > len(before)):
             # Not all are heard yet: U stays, lest it follow those that happened to be asked first.
             U = state.known if state.bold else state.U
@@ -192,7 +195,8 @@ class ExactPerPCA(Personalized[ExactState]):
         if ahead is None:
             return replace(state, U=image, bold=False, secants=secants, gains=Gains())
         U, promise = ahead
-        gains = state.gains.add(f, secants.curvature(Z), promise, linalg.sin_theta(state.U, U))
+        turned = linalg.sin_theta(state.U, U)
+        gains = state.gains.add(f, secants.curvature(Z), promise, turned)
         return replace(state, U=U, bold=True, secants=secants, gains=gains)
 
     def status(self, state: ExactState) -> Status | None:

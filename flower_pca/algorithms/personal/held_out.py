@@ -44,7 +44,8 @@ _ALONE: Final = 0.05  # of a column, at least, that directions are taken to leav
 def clear(along: Array, noise: Array) -> Array:
     """Which directions (columns; a row for each part) hold more than twice the noise, by a standard error of parts."""
     margin = along - _CLEAR * noise
-    return np.asarray(margin.mean(axis=0) > margin.std(axis=0, ddof=1) / np.sqrt(len(margin)))
+    error = margin.std(axis=0, ddof=1) / np.sqrt(len(margin))
+    return np.asarray(margin.mean(axis=0) > error)
 
 
 def last(found: Array) -> int:
@@ -58,7 +59,8 @@ def directions(parts: Sequence[Any], most: int) -> list[tuple[Any, Array]]:
     d = parts[0].d
     none = np.empty((d, 0))
     most = min(most, d // 2)
-    return [(held, deflation.own_basis(rest, none, most)) for held, rest in folds.splits(parts)]
+    pairs = folds.splits(parts)
+    return [(held, deflation.own_basis(rest, none, most)) for held, rest in pairs]
 
 
 def residuals(found: Sequence[tuple[Any, Array]]) -> tuple[Array, Array]:
@@ -71,7 +73,8 @@ def residuals(found: Sequence[tuple[Any, Array]]) -> tuple[Array, Array]:
         squares = np.sum(V * held.matmat(V), axis=0) / held.n
         residual = held.squares().sum() / held.n - np.cumsum(squares)
         along.append(squares)
-        left.append(residual / (held.d - 1 - np.arange(len(squares))))
+        columns_left = held.d - 1 - np.arange(len(squares))
+        left.append(residual / columns_left)
     return _cut(along), _cut(left)
 
 
@@ -103,14 +106,16 @@ def _guess(parts: Sequence[FixedData]) -> Array:
     variances = np.sum([part.squares() for part in parts], axis=0) / n
     if d > min(_ENOUGH * n, _REGRESSED):
         return np.asarray(variances)
-    return _residual_variances(folds.Together(parts).gram() / n, variances) * n / (n - d)
+    C = folds.Together(parts).gram() / n
+    return _residual_variances(C, variances) * n / (n - d)
 
 
 def _residual_variances(S: Array, variances: Array) -> Array:
     """What is left of each column after its regression on all others."""
     scale = _inverse(np.sqrt(variances))
     S = S * scale * scale[:, None] + _RIDGE * np.eye(len(S))
-    return np.asarray(variances / np.diag(np.linalg.inv(S + np.diag(1.0 * (scale == 0.0)))))
+    constant = np.diag(1.0 * (scale == 0.0))
+    return np.asarray(variances / np.diag(np.linalg.inv(S + constant)))
 
 
 def _beside(found: Sequence[tuple[Any, Array]], r: int) -> Array:
@@ -119,7 +124,8 @@ def _beside(found: Sequence[tuple[Any, Array]], r: int) -> Array:
     for held, most in found:
         V = most[:, :r]
         SV = held.matmat(V) / held.n
-        squares = held.squares() / held.n - np.sum((2.0 * SV - V @ (V.T @ SV)) * V, axis=1)
+        across = 2.0 * SV - V @ (V.T @ SV)
+        squares = held.squares() / held.n - np.sum(across * V, axis=1)
         free = np.maximum(1.0 - np.sum(V**2, axis=1), _ALONE)
         beside.append(np.maximum(squares, _RIDGE) / free)
     return np.asarray(np.mean(beside, axis=0))
@@ -141,7 +147,8 @@ class _WeightedRows:
 
     def gram(self) -> Array:
         """X'X."""
-        return np.asarray(self._weights[:, None] * self._data.gram() * self._weights)
+        weights = self._weights
+        return np.asarray(weights[:, None] * self._data.gram() * weights)
 
     def root(self) -> Array:
         """A with A'A = X'X."""
@@ -185,11 +192,13 @@ def number(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[int, Arrays
     U = arrays["U"]
     kept = {name: memory[name] for name in _KEPT if name in memory}
     if len(kept) < len(_KEPT) or kept["beside"].shape != U.shape:
-        counted, known = count(data, min(U.shape[1] + asked, data.d))
+        most = min(U.shape[1] + asked, data.d)
+        counted, known = count(data, most)
         kept = {"counted": np.array(counted), **known, "times": np.array(0)}
     if "beside" not in kept or (kept["times"] < _TIMES and linalg.sin_theta(kept["beside"], U) > _MOVED):
         own = int(kept["counted"]) - seen(data, U, kept)
-        kept |= {CHOSEN: np.array(min(max(own, 0), asked)), "beside": U, "times": np.array(kept["times"] + 1)}
+        chosen, times = min(max(own, 0), asked), kept["times"] + 1
+        kept |= {CHOSEN: np.array(chosen), "beside": U, "times": np.array(times)}
     return int(kept[CHOSEN]), kept
 
 
@@ -231,9 +240,11 @@ def seen(data: LocalData, U: Array, beside: Mapping[str, Array]) -> int:
     along, below = [], []
     for held, rest in folds.splits(fixed.parts(data)):
         Z = U @ linalg.eigh_descending(U.T @ rest.matmat(U))[1]
-        along.append(np.sum(Z * held.matmat(Z), axis=0) / held.n)
+        squares = np.sum(Z * held.matmat(Z), axis=0)
+        along.append(squares / held.n)
         below.append(beside["columns"] @ Z**2)
-    return int(np.sum(clear(np.array(along), np.maximum(beside["noise"][:, None], below))))
+    least = np.maximum(beside["noise"][:, None], below)
+    return int(np.sum(clear(np.array(along), least)))
 
 
 TOLD: Final = Part((MOST + 2,), Kind.COUNT, own=True)  # what `answer` is
@@ -249,9 +260,14 @@ def answer(chosen: Arrays) -> Array:
 def words(counts: Array) -> str:
     """What the sum of all answers says."""
     said = "Own components: chosen by each client from held-out parts of its rows"
-    found = [f"{r} at {labels.count(int(n), 'client')}" for r, n in enumerate(np.rint(counts[:-1])) if n >= 1]
+    clients = [int(n) for n in np.rint(counts[:-1])]
+    found = [f"{r} at {labels.count(n, 'client')}" for r, n in enumerate(clients) if n >= 1]
     if few := int(np.rint(counts[-1])):
-        lacking = f"{labels.count(few, 'client')} that {'has' if few == 1 else 'have'} fewer than {folds.FEWEST} rows"
+        if few == 1:
+            have = "has"
+        else:
+            have = "have"
+        lacking = f"{labels.count(few, 'client')} that {have} fewer than {folds.FEWEST} rows"
         found.append(f"{FEW} at {lacking}, too few to hold some out")
     if found:
         return f"{said}: {', '.join(found)}"

@@ -118,7 +118,11 @@ class PerPCA(Personalized[PerState]):
             step = _STEP
         else:
             step = self.step
-        return PerState(**vars(common), norm=0.0 if self.eta is None else 1.0, seed=model.seed, step=step)
+        if self.eta is None:
+            norm = 0.0
+        else:
+            norm = 1.0
+        return PerState(**vars(common), norm=norm, seed=model.seed, step=step)
 
     def broadcast(self, state: PerState) -> Arrays:
         if state.norm:
@@ -131,12 +135,8 @@ class PerPCA(Personalized[PerState]):
             return {"norm": Part(kind=Kind.EIGENVALUES)}
         if "k" in arrays:
             return Start.parts(arrays, d)
-        return {
-            "w": NUMBER,
-            **Probe.parts(arrays),
-            "M": Part(arrays["U"].shape, Kind.ESTIMATE),
-            "f": MEAN_SQUARES,
-        }
+        moved = Part(arrays["U"].shape, Kind.ESTIMATE)
+        return {"w": NUMBER, **Probe.parts(arrays), "M": moved, "f": MEAN_SQUARES}
 
     def merging(self, state: PerState) -> Merge:
         if state.norm:
@@ -155,7 +155,8 @@ class PerPCA(Personalized[PerState]):
         else:
             eta = self.eta
         polar = np.array(self.retraction == "polar")
-        return {"eta": np.array(eta), "choice": np.array(self.choice), "polar": polar, "seed": np.array(state.seed)}
+        seed, choice = np.array(state.seed), np.array(self.choice)
+        return {"eta": np.array(eta), "choice": choice, "polar": polar, "seed": seed}
 
     def limits(self, model: Model) -> Mapping[str, Array | float]:
         w, wS = self.largest(model)
@@ -181,11 +182,14 @@ class PerPCA(Personalized[PerState]):
         span = deflation.narrow(data, U.shape[1] + own, memory)
         # a newcomer, or a node that has lost its memory
         if V.shape != (data.d, min(own, data.d - U.shape[1])):
-            V = linalg.random_basis(data.d, own, seed=int(arrays["seed"]) + data.fingerprint())
-        W = np.hstack([U, deflation.within(deflation.feasible(V, U), U, span)])
+            seed = int(arrays["seed"]) + data.fingerprint()
+            V = linalg.random_basis(data.d, own, seed=seed)
+        beside = deflation.within(deflation.feasible(V, U), U, span)
+        W = np.hstack([U, beside])
         G = deflation.product(data, W)
         U_i, V = _step(W, G, eta, U.shape[1], arrays)
-        up = {"w": np.array(w), "M": w * U_i, "f": np.array(w * np.sum(W * G))}
+        explained = np.array(w * np.sum(W * G))
+        up = {"w": np.array(w), "M": w * U_i, "f": explained}
         return {**up, **Probe.answer(V, arrays["b"])}, {**chosen, "V": V, "narrow": span}
 
     def learn(self, state: PerState, mean: Arrays, share: float) -> PerState:
@@ -198,7 +202,8 @@ class PerPCA(Personalized[PerState]):
             step = state.step
         else:
             step = self.eta
-        error = float(np.linalg.norm(linalg.complement(M, state.U))) / step / np.sqrt(max(U.shape[1], 1))
+        turned = float(np.linalg.norm(linalg.complement(M, state.U)))
+        error = turned / step / np.sqrt(max(U.shape[1], 1))
         f = float(mean["f"])
         # it has to rise again
         if f >= state.objective:
@@ -239,4 +244,8 @@ def _step(W: Array, G: Array, eta: float, r: int, arrays: Arrays) -> tuple[Array
     WG = W.T @ G
     W = W + eta * (G - W @ (WG + WG.T) / 2.0)
     V = W[:, r:]
-    return W[:, :r], linalg.polar(V) if arrays["polar"] else linalg.orth(V)
+    if arrays["polar"]:
+        own = linalg.polar(V)
+    else:
+        own = linalg.orth(V)
+    return W[:, :r], own

@@ -47,13 +47,13 @@ class Gains:
     def add(self, objective: float, curvature: float, promise: float, sine: float) -> Gains:
         """After a round."""
         curvatures = (*self.curvatures, curvature)[-_LATEST:]
-        return Gains((*self.objectives, objective)[-_ROUNDS - 1 :], curvatures, promise, sine)
+        newest = (*self.objectives, objective)[-_ROUNDS - 1 :]
+        return Gains(newest, curvatures, promise, sine)
 
     def without(self) -> Gains:
         """After a round whose step was given up."""
-        return Gains(
-            (*self.objectives, *self.objectives[-1:])[-_ROUNDS - 1 :], self.curvatures, self.promise, self.sine
-        )
+        again = (*self.objectives, *self.objectives[-1:])[-_ROUNDS - 1 :]
+        return Gains(again, self.curvatures, self.promise, self.sine)
 
     def reason_to_end(self, tol: float) -> str:
         """Why there is no more to be had than this share of the objective; empty while there is."""
@@ -61,7 +61,8 @@ class Gains:
             return ""
         best, largest = self.objectives[-1], max(self.curvatures)
         gained = best - self.objectives[0]
-        agreed = largest - min(self.curvatures) <= _AGREED * abs(self.curvatures[-1])
+        spread = largest - min(self.curvatures)
+        agreed = spread <= _AGREED * abs(self.curvatures[-1])
         if max(gained, self.promise) > tol * abs(best) or largest >= 0.0 or not agreed:
             return ""
         rise = f"{gained / abs(best):.2g} of itself in {_ROUNDS} rounds, at most gain_tol={tol:.2g}"
@@ -89,7 +90,8 @@ class Secant:
     @property
     def bent(self) -> bool:
         """Whether the gradient falls along the step, as on the way to a maximum."""
-        least = _BENT * float(np.linalg.norm(self.s) * np.linalg.norm(self.y))
+        sizes = np.linalg.norm(self.s) * np.linalg.norm(self.y)
+        least = _BENT * float(sizes)
         return float(np.sum(self.s * self.y)) > least
 
 
@@ -112,14 +114,16 @@ class Secants:
         here = Secants.begin(U, Z)
         carried = [Secant(here.tangent(pair.s @ turn), here.tangent(pair.y @ turn)) for pair in self.pairs]
         step = here.tangent(U - self.U @ turn)
-        return here.with_pairs([*carried, Secant(step, here.tangent(self.G @ turn) - here.G)])
+        newest = Secant(step, here.tangent(self.G @ turn) - here.G)
+        return here.with_pairs([*carried, newest])
 
     def with_try(self, U: Array, Z: Array) -> Secants:
         """At the same point, with the pair that leads to one which was tried and given up."""
         turn = linalg.procrustes(U, self.U)
         there = Secants.begin(U, Z)
         step = self.tangent(U @ turn - self.U)
-        return self.with_pairs([*self.pairs, Secant(step, self.G - self.tangent(there.G @ turn))])
+        newest = Secant(step, self.G - self.tangent(there.G @ turn))
+        return self.with_pairs([*self.pairs, newest])
 
     def ahead(self, Z: Array) -> tuple[Array, float] | None:
         """Where to go next, and by how much the objective is to rise by that; None if no pair says anything."""
@@ -135,12 +139,15 @@ class Secants:
         newest = bent[-1]
         plain = ((newest.y @ Q) / values) @ Q.T
         # Never shorter than the plain step, which is sure of its ground.
-        longer = max(float(np.sum(newest.s * newest.y) / np.sum(newest.y * plain)), 1.0)
+        bent = np.sum(newest.s * newest.y)
+        longer = max(float(bent / np.sum(newest.y * plain)), 1.0)
         step = longer * (((step @ Q) / values) @ Q.T)
         for pair, along in reversed(passed):
-            step = step + (along - float(np.sum(pair.y * step) / np.sum(pair.s * pair.y))) * pair.s
+            off = float(np.sum(pair.y * step) / np.sum(pair.s * pair.y))
+            step = step + (along - off) * pair.s
         step = step * min(1.0, _LONGEST / linalg.norm2(step))
-        return linalg.polar(self.U + step), float(np.sum(step * self.G))
+        promise = float(np.sum(step * self.G))
+        return linalg.polar(self.U + step), promise
 
     def curvature(self, Z: Array) -> float:
         """The largest curvature of the objective along the last steps, in multiples of what the plain step takes.
@@ -167,4 +174,5 @@ class Secants:
 
     def with_pairs(self, pairs: list[Secant]) -> Secants:
         """With the newest of these pairs, but for steps of no length."""
-        return Secants(self.U, self.G, tuple(pair for pair in pairs if np.any(pair.s))[-_PAIRS:])
+        bent = tuple(pair for pair in pairs if np.any(pair.s))
+        return Secants(self.U, self.G, bent[-_PAIRS:])

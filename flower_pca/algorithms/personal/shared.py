@@ -79,7 +79,8 @@ class Shared(Stage[SharedState]):
 
     def start(self, model: Model) -> SharedState:
         none = np.empty((model.d, 0))
-        block = linalg.random_basis(model.d, min(_WIDTH, model.d), seed=model.seed + 1)
+        width = min(_WIDTH, model.d)
+        block = linalg.random_basis(model.d, width, seed=model.seed + 1)
         return SharedState(none, none, block, found=held_out.SHARED in model.left)
 
     def broadcast(self, state: SharedState) -> Arrays:
@@ -100,8 +101,10 @@ class Shared(Stage[SharedState]):
         E = memory.get(_KEPT, np.empty((0, 0)))
         if len(E) != data.d:  # the first message, or a node that has lost its memory
             most = min(MOST + held_out.MOST, data.d)
-            E = data.top(held_out.count(data, most)[0])[0].astype(np.float64)
-        return {"P": E @ (E.T @ B), "clients": np.array(1.0)}, {**memory, _KEPT: E}
+            components = data.top(held_out.count(data, most)[0])[0]
+            E = components.astype(np.float64)
+        up = {"P": E @ (E.T @ B), "clients": np.array(1.0)}
+        return up, {**memory, _KEPT: E}
 
     def server(self, state: SharedState, total: Arrays, answered: frozenset[int]) -> SharedState:
         clients = round(float(total["clients"]))
@@ -116,7 +119,8 @@ class Shared(Stage[SharedState]):
         values, basis, _, residuals = linalg.rayleigh_ritz(Q, PQ)
         block = linalg.independent(linalg.complement(linalg.complement(P, Q), Q), 1e-8)
         first = slice(int(np.sum(values > CUT)) + 1)
-        settled = np.all(residuals[first] <= np.minimum(_SETTLED, np.abs(values[first] - CUT)))
+        allowed = np.minimum(_SETTLED, np.abs(values[first] - CUT))
+        settled = np.all(residuals[first] <= allowed)
         found = bool(settled) or not block.shape[1] or state.rounds + 1 >= _ROUNDS
         state = replace(state, rounds=state.rounds + 1, clients=clients, values=values, basis=basis, found=found)
         if found:
@@ -133,17 +137,15 @@ class Shared(Stage[SharedState]):
             return model
         assert state.basis is not None
         values = state.values
-        r = min(int(np.sum(values > CUT)), MOST, model.d - 1)
+        above = int(np.sum(values > CUT))
+        r = min(above, MOST, model.d - 1)
         if not r:
             rule = f"held by {CUT:.0%} of the clients, of the directions that are more than noise"
             got = f"{values[0]:.0%} for the first"
             raise DataError("The shared components", must=rule, got=got, then="Name a number of components.")
-        return replace(
-            model,
-            n_components=r,
-            left={**model.left, held_out.SHARED: linalg.orth(state.basis[:, :r])},
-            choices={**model.choices, "components": _words_of(values, r, state.clients)},
-        )
+        left = {**model.left, held_out.SHARED: linalg.orth(state.basis[:, :r])}
+        choices = {**model.choices, "components": _words_of(values, r, state.clients)}
+        return replace(model, n_components=r, left=left, choices=choices)
 
 
 def _words_of(values: Array, r: int, clients: int) -> str:
@@ -151,5 +153,6 @@ def _words_of(values: Array, r: int, clients: int) -> str:
     found, of = labels.count(r, "shared component"), labels.count(clients, "client")
     counted = f"{found}: of {of} {values[r - 1]:.0%} hold the last"
     if r < len(values):
-        return f"{counted}, {max(float(values[r]), 0.0):.0%} the next, and {CUT:.0%} would have to"
+        following = max(float(values[r]), 0.0)
+        return f"{counted}, {following:.0%} the next, and {CUT:.0%} would have to"
     return counted

@@ -81,7 +81,8 @@ class Rows:
         """Before there are components: L is the median of each column."""
         W = _medians(self.X, ~self.gaps)[:, None]
         T = np.ones((len(self.X), 1))
-        return self.judge(W, T, np.zeros(self.X.shape, dtype=bool), cut * self.noise(W, T))
+        nothing = np.zeros(self.X.shape, dtype=bool)
+        return self.judge(W, T, nothing, cut * self.noise(W, T))
 
     def step(self, before: Fit, U: Array, own: int, cut: float, *, local_steps: int = 0) -> Fit:
         """Own components of the rows less what is far, coordinates of these rows, and what is far from both."""
@@ -91,7 +92,8 @@ class Rows:
             span = deflation.narrow(clean, U.shape[1] + own, {})
         else:
             span = None
-        W = np.hstack([U, deflation.own_basis(clean, U, own, steps=local_steps, start=V, span=span)])
+        beside = deflation.own_basis(clean, U, own, steps=local_steps, start=V, span=span)
+        W = np.hstack([U, beside])
         T = clean.scores(W)
         return self.judge(W, T, before.far, cut * self.noise(W, T))
 
@@ -114,11 +116,13 @@ class Rows:
 
         Residuals that are 0 have no part in it: of a column that is mostly 0, all else would be far.
         """
-        return np.asarray(NORMAL * np.maximum(_sizes(self.X - T @ W.T, self.gaps), self.least))
+        sizes = _sizes(self.X - T @ W.T, self.gaps)
+        return np.asarray(NORMAL * np.maximum(sizes, self.least))
 
     def size(self, first: Fit) -> float:
         """The mean square of a row less what is far from the medians: what its client's answers are divided by."""
-        mean = float(np.sum(self.cleared(first) ** 2)) / len(self.X)
+        squares = float(np.sum(self.cleared(first) ** 2))
+        mean = squares / len(self.X)
         return max(mean, float(np.finfo(np.float64).tiny))
 
     def enough(self, components: int) -> bool:
@@ -141,7 +145,8 @@ class Rows:
         T = np.zeros((len(self.X), W.shape[1]))
         far = np.zeros(self.X.shape, dtype=bool)
         for _ in range(_PROJECTED):
-            row = NORMAL * _sizes(((self.X - T @ W.T) / noise).T, self.gaps.T)
+            residuals = (self.X - T @ W.T) / noise
+            row = NORMAL * _sizes(residuals.T, self.gaps.T)
             limit = cut * np.maximum(row, 1.0)[:, None] * noise
             fit = self.judge(W, T, far, limit)
             T, far, before = self.less(fit).scores(W), fit.far, T
@@ -223,10 +228,12 @@ class TriplePCA(ExactPerPCA):
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
         rows, cut = Rows.of(data), float(arrays["cut"])
         if "k" in arrays:
-            return Start.answer(arrays, rows.less(rows.begin(cut)), memory, say=rows.enough(int(arrays["k"])))
+            cleared, say = rows.less(rows.begin(cut)), rows.enough(int(arrays["k"]))
+            return Start.answer(arrays, cleared, memory, say=say)
         U, w = arrays["U"], weight(arrays, data)
         if not rows.enough(U.shape[1] + int(arrays["own"])):
-            none = {"Z": np.zeros(U.shape), "f": np.array(0.0), "w": np.array(0.0), "n": np.array(data.n)}
+            zero = np.array(0.0)
+            none = {"Z": np.zeros(U.shape), "f": zero, "w": zero, "n": np.array(data.n)}
             return {**none, **Probe.none(arrays["b"])}, {"few": np.array(True)}
         first = rows.begin(cut)
         fit = settle(arrays, rows, memory)
@@ -235,8 +242,10 @@ class TriplePCA(ExactPerPCA):
         SU = deflation.product(clean, U)
         size = rows.size(first)
         gain = (rows.loss(first) - rows.loss(fit)) / data.n
-        up = {"Z": w / size * (SU - V @ (V.T @ SU)), "f": np.array(w / size * gain)}
-        up |= {"n": np.array(data.n), "w": np.array(w), **Probe.answer(V, arrays["b"])}
+        Z = w / size * (SU - V @ (V.T @ SU))
+        up = {"Z": Z, "f": np.array(w / size * gain)}
+        counts = {"n": np.array(data.n), "w": np.array(w)}
+        up |= {**counts, **Probe.answer(V, arrays["b"])}
         return up, memory_of(fit)
 
     @staticmethod
@@ -350,11 +359,13 @@ class TripleClosing(PersonalClosing):
         few = not rows.enough(U.shape[1] + int(arrays["own"]))
         if few:
             arrays = {**arrays, "own": np.array(0)}
-            fit = rows.project(U, np.full(len(U), rows.least.max(initial=0.0)), cut)
+            noise = np.full(len(U), rows.least.max(initial=0.0))
+            fit = rows.project(U, noise, cut)
         else:
             fit = settle(arrays, rows, memory)
         clean = rows.less(fit)
-        up, found = PersonalClosing.client(arrays, clean, {"V": fit.W[:, U.shape[1] :]})
+        own = {"V": fit.W[:, U.shape[1] :]}
+        up, found = PersonalClosing.client(arrays, clean, own)
         noise = np.zeros(len(U))
         if not few:
             W = np.hstack([U, found["V"]])
@@ -362,11 +373,14 @@ class TripleClosing(PersonalClosing):
             noise = rows.noise(W, T)
             # in the end the threshold is the only rule
             fit = rows.judge(W, T, np.zeros_like(fit.far), cut * noise)
-        up |= {"taken": fit.far.sum(axis=0), "noise": noise**2, "sums": rows.cleared(fit).sum(axis=0)[:, None]}
+        sums = rows.cleared(fit).sum(axis=0)[:, None]
+        up |= {"taken": fit.far.sum(axis=0), "noise": noise**2, "sums": sums}
         squares = clean.squared_error(U[:, :0])
         explained = squares - float(up["error"]) * data.n
-        apart = not few and _is_apart(clean, U.shape[1], found["V"].shape[1], explained)
-        up |= {"squares": np.array(squares), "few": np.array(float(few)), "apart": np.array(float(apart))}
+        own = found["V"].shape[1]
+        apart = not few and _is_apart(clean, U.shape[1], own, explained)
+        flags = {"few": np.array(float(few)), "apart": np.array(float(apart))}
+        up |= {"squares": np.array(squares), **flags}
         return up, {**found, **memory_of(fit)}
 
     @staticmethod
@@ -386,7 +400,8 @@ class TripleClosing(PersonalClosing):
         return {**found, "L": L, "S": S}
 
     def bounds(self, state: ClosingState, model: Model) -> Mapping[str, Array | float]:
-        columns = {"taken": 0.0, "noise": 0.0, "sums": MARGIN * float(np.sqrt(model.n * model.trace))}
+        sums = MARGIN * float(np.sqrt(model.n * model.trace))
+        columns = {"taken": 0.0, "noise": 0.0, "sums": sums}
         return {**super().bounds(state, model), **columns, "squares": MARGIN * model.trace, "few": 1.0, "apart": 1.0}
 
     def finish(self, state: ClosingState, model: Model) -> Model:

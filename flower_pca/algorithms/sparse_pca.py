@@ -95,7 +95,8 @@ class SparsePCA(Iterative[SparseState]):
         if model.product is None:
             return begun
         _, Z, Y, _ = linalg.rayleigh_ritz(Z, model.product)
-        return self._measure(replace(begun, block=Z[:, : model.k]), Y[:, : model.k], rounds=0)
+        started = replace(begun, block=Z[:, : model.k])
+        return self._measure(started, Y[:, : model.k], rounds=0)
 
     def rounds(self, state: SparseState) -> int:
         return state.progress.rounds
@@ -127,7 +128,8 @@ class SparsePCA(Iterative[SparseState]):
         return model.status
 
     def _sizes(self, Z: Array) -> Array:
-        return np.asarray(np.minimum(np.broadcast_to(self.cardinality, Z.shape[1]), len(Z)))
+        each = np.broadcast_to(self.cardinality, Z.shape[1])
+        return np.asarray(np.minimum(each, len(Z)))
 
     def _measure(self, state: SparseState, Y: Array, *, rounds: int) -> SparseState:
         """The state after C times its block has become known."""
@@ -144,7 +146,8 @@ class SparsePCA(Iterative[SparseState]):
         lengths = linalg.column_norms(step)
         # nothing varies beside the components before
         gone = lengths <= _NOTHING * first
-        block = np.where(gone, largest(X, sizes), step / np.where(gone, 1.0, lengths))
+        divisors = np.where(gone, 1.0, lengths)
+        block = np.where(gone, largest(X, sizes), step / divisors)
         block = block / linalg.column_norms(block)
         progress = state.progress.step(error, rounds=rounds)
         return replace(state, block=block, Z=X, Y=Y, most=state.most // 2, progress=progress)
@@ -166,6 +169,7 @@ def largest(G: Array, sizes: Array) -> Array:
     """Each column's largest entries, so many of them, and 0 elsewhere; of equal ones the first."""
     kept = np.zeros_like(G)
     for j, size in enumerate(sizes):
-        places = np.argsort(-np.abs(G[:, j]), kind="stable")[:size]
+        entries = np.abs(G[:, j])
+        places = np.argsort(-entries, kind="stable")[:size]
         kept[places, j] = G[places, j]
     return kept

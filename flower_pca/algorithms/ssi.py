@@ -67,7 +67,8 @@ class Averaging:
             return Averaging(who, again), np.asarray(total["Y"] * (n / rows))
         now = replace(self, who=who, again=again, rounds=self.rounds + 1)
         before = self.rows or float(n)
-        Y = (1.0 - now.share) * known * (before / n) + now.share * total["Y"]
+        kept = (1.0 - now.share) * known * (before / n)
+        Y = kept + now.share * total["Y"]
         rows = (1.0 - now.share) * before + now.share * rows
         return replace(now, rows=rows), np.asarray(Y * (n / rows))
 
@@ -78,7 +79,8 @@ class Averaging:
         if self.block is None:
             return replace(self, block=block)
         turned = self.block @ linalg.procrustes(self.block, block)
-        return replace(self, block=linalg.orth((1.0 - self.share) * turned + self.share * block))
+        mixed = (1.0 - self.share) * turned + self.share * block
+        return replace(self, block=linalg.orth(mixed))
 
     @property
     def share(self) -> float:

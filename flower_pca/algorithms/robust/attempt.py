@@ -32,13 +32,15 @@ from flower_pca.base.linalg import Array
 def moments(U: Array, G: Array) -> tuple[Array, Array]:
     """An orthonormal basis Z of span(U), and L'L Z for L'L = U G U'."""
     Z, R = linalg.qr(U)
-    return Z, Z @ (R @ ((G + G.T) / 2) @ R.T)
+    inner = R @ ((G + G.T) / 2) @ R.T
+    return Z, Z @ inner
 
 
 def change(old: Array, new: Array, G: Array) -> float:
     """|A - ZZ'A| / |A| for A = U_new G^(1/2), Z = orth(U_old): free of gauge, weak components weigh little."""
     E = linalg.complement(new, linalg.orth(old))
-    whole, off = (float(np.sum((A @ G) * A)) for A in (new, E))
+    lengths = [float(np.sum((A @ G) * A)) for A in (new, E)]
+    whole, off = lengths
     if whole <= 0.0:
         return 0.0
     return float(np.sqrt(max(off, 0.0) / whole))
@@ -65,7 +67,8 @@ def apart(U: Array, G: Array, other: Array, others: Array) -> float:
     width = max(len(s), len(t))
     s, t = (np.pad(values, (0, width - len(values))) for values in (s, t))
     size = np.linalg.norm(s) or 1.0
-    return max(change(U, other, others), float(np.linalg.norm(s - t) / size))
+    moved = float(np.linalg.norm(s - t) / size)
+    return max(change(U, other, others), moved)
 
 
 def narrow(U: Array, G: Array, r: int) -> tuple[Array, Array, Array]:
@@ -73,7 +76,8 @@ def narrow(U: Array, G: Array, r: int) -> tuple[Array, Array, Array]:
     Q, R = linalg.qr(U)
     values, W = linalg.eigh_descending(R @ G @ R.T)
     # The factors share the singular values, so that neither step nor ridge favours one of them.
-    root = np.sqrt(np.sqrt(np.maximum(values[:r], np.finfo(np.float64).tiny)))
+    tiny = np.finfo(np.float64).tiny
+    root = np.sqrt(np.sqrt(np.maximum(values[:r], tiny)))
     W = W[:, :r]
     return Q @ W * root, np.diag(root**2), R.T @ W / root
 
@@ -220,7 +224,8 @@ class Attempt:
 
     def rho(self, problem: Problem) -> float:
         """The ridge."""
-        rho = problem.ridge * self.lam * float(np.sqrt(max(problem.n, problem.d)))
+        longer = float(np.sqrt(max(problem.n, problem.d)))
+        rho = problem.ridge * self.lam * longer
         if self.noise > 0.0:
             rho *= _SOFTER
         return rho
@@ -239,7 +244,8 @@ class Attempt:
         if self.seen == 0.0 or self.hidden <= _AT_REST * problem.tol * problem.sigma or len(self.left) < directions:
             # there is no noise, or none that a basis at rest to tol could be told from
             return False
-        return self.left[directions - 1] > _STRUCTURE * problem.edge**2 / self.seen
+        least = _STRUCTURE * problem.edge**2 / self.seen
+        return self.left[directions - 1] > least
 
     def has_correlation(self, problem: Problem) -> bool:
         """Whether what is left is structured as correlated residuals are: in several directions, not mostly in one."""
@@ -333,7 +339,8 @@ def _fall(now: Attempt, problem: Problem, share: float, early: bool) -> Attempt:
             return replace(now, phase=Phase.LOST)
         return _with_noise(now, problem, max(_between(now), now.lam))
     if now.lam > floor:
-        return replace(now, lam=max(floor, now.lam * now.gamma**share), course=course)
+        lam = max(floor, now.lam * now.gamma**share)
+        return replace(now, lam=lam, course=course)
     if problem.noise:
         return _with_noise(now, problem, now.lam)
     rounds = now.rounds + 1
@@ -342,7 +349,8 @@ def _fall(now: Attempt, problem: Problem, share: float, early: bool) -> Attempt:
     if now.rowwise:  # once more in the rows' own units
         own = replace(now, rowwise=False, rounds=0)
         return replace(own, lam=_floor(own, problem))
-    r = int(np.sum(now.spectrum > _SPECTRUM * now.lam * problem.edge))
+    least = _SPECTRUM * now.lam * problem.edge
+    r = int(np.sum(now.spectrum > least))
     if r == 0:
         return replace(now, phase=Phase.LOST)
     if r < now.p:
@@ -369,7 +377,8 @@ def _settle(now: Attempt, problem: Problem, early: bool) -> Attempt:
     if now.whole is not None or now.mended:
         return replace(now, phase=Phase.PROVING)
     values = now.spectrum
-    r = min(int(np.sum(values > _OF_NOISE * s * problem.edge)), gap(values, _GAP) or now.p)
+    above = int(np.sum(values > _OF_NOISE * s * problem.edge))
+    r = min(above, gap(values, _GAP) or now.p)
     if r == 0:
         return replace(now, phase=Phase.LOST)
     if r == now.p:
@@ -379,7 +388,8 @@ def _settle(now: Attempt, problem: Problem, early: bool) -> Attempt:
 
 def rests(now: Attempt, problem: Problem) -> bool:
     """Whether the basis is at rest."""
-    return now.stop <= max(problem.tol, _ROUGH * now.noise / _unit(now, problem))
+    rough = _ROUGH * now.noise / _unit(now, problem)
+    return now.stop <= max(problem.tol, rough)
 
 
 def _stays(now: Attempt, problem: Problem) -> bool:
@@ -399,14 +409,16 @@ def widen(now: Attempt) -> Attempt:
     """With all columns back, to be proven so, from the V that clients have kept of them."""
     whole = now.whole
     assert whole is not None
-    return replace(whole, tag=now.tag + 1, origin=whole.tag, turn=np.eye(whole.p), phase=Phase.PROVING)
+    proving = replace(whole, tag=now.tag + 1, origin=whole.tag)
+    return replace(proving, turn=np.eye(whole.p), phase=Phase.PROVING)
 
 
 def _with_noise(now: Attempt, problem: Problem, s: float) -> Attempt:
     if problem.noise is None:
         s = min(s, now.hidden)
     Z = linalg.random_basis(problem.d, min(_LOOKING, problem.d), seed=now.tag)
-    return replace(now, phase=Phase.NOISY, noise=s, lam=_WIDE * s, cut=_NEAR, rounds=0, Z=Z, lefts=())
+    noisy = replace(now, phase=Phase.NOISY, noise=s, lam=_WIDE * s, cut=_NEAR)
+    return replace(noisy, rounds=0, Z=Z, lefts=())
 
 
 def _narrow_to(now: Attempt, r: int) -> Attempt:

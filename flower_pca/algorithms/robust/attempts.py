@@ -162,7 +162,8 @@ class Book:
         if self._better(verdict):
             book = replace(self, best=record)
         if not verdict.passes:
-            book = replace(book, p=min(_rank(record.attempt) or self.p, self.p))
+            found = _rank(record.attempt) or self.p
+            book = replace(book, p=min(found, self.p))
         if verdict.predicted and verdict.is_determined and not verdict.passes:
             book = replace(book, alike=(*self.alike, record)[:2])
         return book
@@ -287,7 +288,8 @@ class ConsensusState:
     @property
     def last(self) -> bool:
         """Whether the coming message is the last one of a proof."""
-        return self.proving and (self.x is None or self.steps + 1 >= proof.STEPS)
+        ended = self.x is None or self.steps + 1 >= proof.STEPS
+        return self.proving and ended
 
     @property
     def proving(self) -> bool:
@@ -306,8 +308,10 @@ class ConsensusState:
         problem, U, tag = self.problem, self.first, 0
         if self.attempt is not None:
             tag = self.attempt.tag + 1
-            U = np.array(linalg.random_block(problem.d, self.book.columns(problem), self.seed + _STREAM + tag))
-        book, attempt = self.book.begin(problem, scale_start(U, self.book.unit(problem)), tag)
+            width = self.book.columns(problem)
+            U = np.array(linalg.random_block(problem.d, width, self.seed + _STREAM + tag))
+        start = scale_start(U, self.book.unit(problem))
+        book, attempt = self.book.begin(problem, start, tag)
         return replace(self, book=book, attempt=attempt, cache=replace(self.cache, last=None))
 
     def after_round(self, total: Any) -> ConsensusState:
@@ -315,7 +319,8 @@ class ConsensusState:
         before, problem = self.attempt, self.problem
         assert before is not None
         cache, sums, share = self.cache.add(total)
-        G = sums["G"] + max(before.rho(problem), _TINY) * np.eye(before.p)
+        rho = max(before.rho(problem), _TINY)
+        G = sums["G"] + rho * np.eye(before.p)
         U = np.linalg.solve(G, sums["B"].T).T
         attempt = advance(
             before,
@@ -354,7 +359,8 @@ class ConsensusState:
                 return replace(self, attempt=attempt, x=x, steps=steps)
         error = sizes.scale(total["counts"][1], problem.top)
         state = replace(self, x=None, steps=0)
-        verdict = proof.verdict(attempt, problem, total=total, weak=weak, error=error, rest=rests(attempt, problem))
+        resting = rests(attempt, problem)
+        verdict = proof.verdict(attempt, problem, total=total, weak=weak, error=error, rest=resting)
         several = not verdict.single and len(verdict.columns) <= problem.d / 2
         if several and verdict.predicted and not attempt.mended:
             attempt = mend(attempt, problem, verdict.columns)

@@ -93,14 +93,16 @@ def _hidden(data: LocalData, seed: int, share: float) -> Array:
     for block in data.blocks():
         known = np.nan_to_num(block.astype(np.float64), nan=0.0)
         size = np.max(np.abs(known), axis=1, keepdims=True)
-        whole = np.rint(known / np.where(size > 0.0, size, 1.0) * _PARTS).astype(np.int64).view(np.uint64)
+        sizes = np.where(size > 0.0, size, 1.0)
+        whole = np.rint(known / sizes * _PARTS).astype(np.int64).view(np.uint64)
         rows.append(_mix(whole @ (of_column[0] | np.uint64(1))))
     row = np.concatenate(rows)
     row = _mix(row + _NEXT * _occurrence(row))
     limit = np.uint64(int(min(share, _MOST_HIDDEN) * 2.0**64))
     step = max(1, 2**20 // d)
     for i in range(0, len(row), step):
-        drawn = _mix(row[i : i + step, None] ^ of_column[1]) < limit
+        mixed = _mix(row[i : i + step, None] ^ of_column[1])
+        drawn = mixed < limit
         hidden.append(np.flatnonzero(drawn) + i * d)
     return np.concatenate(hidden)
 
@@ -108,10 +110,12 @@ def _hidden(data: LocalData, seed: int, share: float) -> Array:
 def _occurrence(row: Array) -> Array:
     """How many rows before each are the same: equal rows hide other entries."""
     order = np.argsort(row, kind="stable")
-    first = np.r_[True, row[order][1:] != row[order][:-1]]
+    ordered = row[order]
+    first = np.r_[True, ordered[1:] != ordered[:-1]]
     place = np.arange(len(row))
     counts = np.empty(len(row), dtype=np.uint64)
-    counts[order] = (place - np.maximum.accumulate(np.where(first, place, 0))).astype(np.uint64)
+    begins = np.maximum.accumulate(np.where(first, place, 0))
+    counts[order] = (place - begins).astype(np.uint64)
     return counts
 
 
@@ -184,7 +188,8 @@ def exceptions(model: Model) -> list[str]:
             whole = ""
         said.append(f"too few entries are clean of {labels.count(round(float(rows)), 'row')}{whole}")
     if "clients" in model.left:
-        keys = model.left["keys"][model.left["clients"][:, 2] > _MOST]
+        entries = model.left["clients"][:, 2]
+        keys = model.left["keys"][entries > _MOST]
         said += [f"most entries are far at client {key}" for key in keys]
     return said
 
@@ -192,7 +197,9 @@ def exceptions(model: Model) -> list[str]:
 def start_block(model: Model) -> Array:
     """N(0, 1) entries, of another stream than the opening's block; after a restart what is known, as long."""
     d, p = model.columns.shape
-    return model.columns * np.sqrt(d) if model.restarts else np.array(linalg.random_block(d, p, model.seed + _STREAM))
+    if model.restarts:
+        return np.asarray(model.columns * np.sqrt(d))
+    return np.array(linalg.random_block(d, p, model.seed + _STREAM))
 
 
 def scale_start(U: Array, sigma: float) -> Array:
@@ -200,7 +207,8 @@ def scale_start(U: Array, sigma: float) -> Array:
 
     sigma is near sqrt(p) for factors of N(0, 1) entries, which keep their U so.
     """
-    return np.asarray(U * np.sqrt(sigma / np.sqrt(U.shape[1])))
+    each = np.sqrt(sigma / np.sqrt(U.shape[1]))
+    return np.asarray(U * each)
 
 
 def root_mean_square(model: Model) -> float:

@@ -143,7 +143,8 @@ class LowRank(Stage[LowRankState]):
         R.reshape(-1)[gaps] = 0.0  # there is nothing to be told from the low-rank part
         found = {}
         if np.isfinite(cut):
-            weak, bad = find_undetermined(np.abs(R), linalg.orth(U), lam * cut, gaps)
+            basis = linalg.orth(U)
+            weak, bad = find_undetermined(np.abs(R), basis, lam * cut, gaps)
             found = {"undetermined": weak, "bad_rows": bad}
         S = huber.sparse(R, lam, cut)
         if data.frame.scale is not None:
@@ -184,27 +185,25 @@ class LowRank(Stage[LowRankState]):
             G = total["G"]
         values, Z, Y, residuals = linalg.rayleigh_ritz(*moments(state.U, G))
         values = np.maximum(values, 0.0)
-        told = {"lam": state.lam, "sigma": state.sigma, **state.told, "outliers": total["far"].sum() / (n * model.d)}
+        outliers = total["far"].sum() / (n * model.d)
+        told = {"lam": state.lam, "sigma": state.sigma, **state.told, "outliers": outliers}
         told |= {"far": total["far"] / n, "taken": total["taken"] / n}
         told |= _by_client(total, model.d)
         if np.isfinite(state.cut):
             told |= {"cut": state.cut, "weak": total["weak"]}
-        return replace(
-            model,
-            n=n,
-            basis=Z,
-            product=Y,
-            values=values,
-            residuals=residuals,
-            trace=float(values.sum()),
-            next_value=float(values[model.k]) if model.k < len(values) else None,
-            left={name: np.array(value) for name, value in told.items()},
-        )
+        left = {name: np.array(value) for name, value in told.items()}
+        if model.k < len(values):
+            following: float | None = float(values[model.k])
+        else:
+            following = None
+        estimate = replace(model, n=n, basis=Z, product=Y, values=values, residuals=residuals)
+        return replace(estimate, trace=float(values.sum()), next_value=following, left=left)
 
 
 def _memory_of(arrays: Arrays, memory: Arrays) -> Array | None:
     """V as the client remembers it, if it belongs to this basis and to a threshold near this one."""
-    late = float(memory.get("lam", arrays["lam"])) > huber.LATE * float(arrays["lam"])
+    lam = float(arrays["lam"])
+    late = float(memory.get("lam", lam)) > huber.LATE * lam
     if late or int(memory.get("tag", -1)) != int(arrays.get("tag", -1)):
         return None
     return memory.get("V")
@@ -217,7 +216,8 @@ def _solve(arrays: Arrays, X: Array, V: Array | None, gaps: Array) -> Array:
     rho = float(arrays["rho"])
     cut = float(arrays.get("cut", np.inf))
     if V is None:
-        V = huber.recover(X, U, start=float(arrays["sigma"]), lam=lam, rho=rho, cut=cut, out=gaps)
+        start = float(arrays["sigma"])
+        V = huber.recover(X, U, start=start, lam=lam, rho=rho, cut=cut, out=gaps)
     else:
         V = Regression(U, lam, rho, cut).settle(X, V, gaps)
     if np.isfinite(cut):
@@ -227,7 +227,8 @@ def _solve(arrays: Arrays, X: Array, V: Array | None, gaps: Array) -> Array:
 
 def _apart(total: Arrays | None, client: int, reply: Arrays) -> Arrays:
     """The sum of the answers; beside it the key of each client, its rows, entries taken out, and far ones."""
-    line = np.array([[reply["n"], np.sum(reply["taken"]), np.sum(reply["far"])]], dtype=np.float64)
+    counts = [reply["n"], np.sum(reply["taken"]), np.sum(reply["far"])]
+    line = np.array([counts], dtype=np.float64)
     if total is None:
         keys = np.empty(0, dtype=np.uint64)
     else:
@@ -236,7 +237,8 @@ def _apart(total: Arrays | None, client: int, reply: Arrays) -> Arrays:
         lines = np.empty((0, 3))
     else:
         lines = total.pop(_CLIENTS)
-    beside = {_KEYS: np.append(keys, np.uint64(client)), _CLIENTS: np.vstack([lines, line])}
+    clients, stacked = np.append(keys, np.uint64(client)), np.vstack([lines, line])
+    beside = {_KEYS: clients, _CLIENTS: stacked}
     return {**add(total, client, reply), **beside}
 
 
@@ -245,5 +247,6 @@ def _by_client(total: Arrays, d: int) -> Arrays:
     if _KEYS not in total:
         return {}
     order, lines = np.argsort(total[_KEYS]), total[_CLIENTS]
-    shares = np.hstack([lines[:, :1], lines[:, 1:] / (lines[:, :1] * d)])
+    entries = lines[:, :1] * d
+    shares = np.hstack([lines[:, :1], lines[:, 1:] / entries])
     return {_KEYS: total[_KEYS][order], _CLIENTS: shares[order]}

@@ -80,7 +80,8 @@ class Block:
     def unseen(self) -> Array:
         """Which entries are gaps or hidden."""
         found = np.zeros(self.X.shape, dtype=bool)
-        found.reshape(-1)[self.gaps] = found.reshape(-1)[self.hidden] = True
+        flat = found.reshape(-1)
+        flat[self.gaps] = flat[self.hidden] = True
         return found
 
     def count(self, R: Array, top: int) -> Array:
@@ -142,7 +143,8 @@ class Task:
             found.append(V * block.unit)
         if not self.proving:
             sums["B"] = U @ sums["G"] + sums.pop("rest")  # X - S = VU' + C
-        memory = {"tag": np.array(int(self.arrays["tag"])), "lam": np.array(self.number("lam"))}
+        tag, lam = int(self.arrays["tag"]), self.number("lam")
+        memory = {"tag": np.array(tag), "lam": np.array(lam)}
         return sums, {"V": np.concatenate(found), **memory, **self._before()}
 
     def _round(self, block: Block, V: Array, R: Array, regression: Regression) -> Arrays:
@@ -155,9 +157,11 @@ class Task:
             if bad.any():
                 V = np.where(bad[:, None], 0.0, V)
         C = self._pull(block, R, near, regression)
-        sums: Arrays = {"G": V.T @ V, "rest": C.T @ V.astype(C.dtype, copy=False)}
+        rest = C.T @ V.astype(C.dtype, copy=False)
+        sums: Arrays = {"G": V.T @ V, "rest": rest}
         if "Z" in self.arrays:
-            sums["image"] = C.T @ (C @ self.arrays["Z"].astype(C.dtype, copy=False))
+            Z = self.arrays["Z"].astype(C.dtype, copy=False)
+            sums["image"] = C.T @ (C @ Z)
         return sums
 
     def _pull(self, block: Block, R: Array, near: Array, regression: Regression) -> Array:
@@ -173,7 +177,8 @@ class Task:
         if level <= self.number("lam"):
             unseen |= np.abs(anew) > self.number("cut") * level
         C = regression.clip(R, block.out, near)
-        C[:, columns] = np.where(unseen, 0.0, np.clip(anew, -level, level))
+        clipped = np.clip(anew, -level, level)
+        C[:, columns] = np.where(unseen, 0.0, clipped)
         return C
 
     @functools.cached_property
@@ -191,7 +196,8 @@ class Task:
 
     def _proof(self, block: Block, V: Array, R: Array, Q: Array) -> Arrays:
         """The sums of a proof."""
-        of_hidden = np.abs(R.reshape(-1)[block.hidden]) <= self.number("cut") * self.number("lam")
+        residuals = R.reshape(-1)[block.hidden]
+        of_hidden = np.abs(residuals) <= self.number("cut") * self.number("lam")
         clean = np.abs(R) <= self.number("cut") * self.number("lam")
         clean &= ~block.unseen
         x, even = self.arrays.get("block"), bool(self.arrays["even"])
@@ -200,12 +206,14 @@ class Task:
     def blocks(self) -> Iterator[Block]:
         """The rows, block by block."""
         U, start = self.arrays["U"], 0
-        unseen = base.unseen(self.data, seed=int(self.arrays["seed"]), share=self.number("share"))
+        seed, share = int(self.arrays["seed"]), self.number("share")
+        unseen = base.unseen(self.data, seed=seed, share=share)
         V, p = self._memory_of(), U.shape[1]
         for X in pieces(self.data):
             stop = start + len(X)
             gaps, places = unseen.of_rows(start, stop)
-            anew = (np.arange(len(X))[:, None] * X.shape[1] + self.again[0]).ravel()
+            rows_begin = np.arange(len(X))[:, None] * X.shape[1]
+            anew = (rows_begin + self.again[0]).ravel()
             out = np.concatenate([gaps, places, anew])
             unit = np.ones((len(X), 1))
             if self.arrays["rowwise"]:
@@ -224,7 +232,8 @@ class Task:
     def _memory_of(self) -> Array | None:
         """V as it is remembered, if it is of this basis or can be turned to it, and has not missed some rounds."""
         for place in ("", _BEFORE):
-            V = self._turned(*(self.memory.get(place + name) for name in _REMEMBERED))
+            remembered = (self.memory.get(place + name) for name in _REMEMBERED)
+            V = self._turned(*remembered)
             if V is not None:
                 return V
         return None
@@ -267,7 +276,8 @@ def row_sizes(X: Array, gaps: Array) -> Array:
         there.reshape(-1)[gaps] = np.nan
     known = np.where(np.all(np.isnan(there), axis=1, keepdims=True), 0.0, there)
     size = NORMAL * np.nanmedian(known, axis=1, keepdims=True)
-    size = np.where(size > 0.0, size, np.sqrt(np.nanmean(known**2, axis=1, keepdims=True)))
+    means = np.nanmean(known**2, axis=1, keepdims=True)
+    size = np.where(size > 0.0, size, np.sqrt(means))
     return np.asarray(np.where(size > 0.0, size, 1.0))
 
 
@@ -391,7 +401,8 @@ class ConsensusRPCA(Robust[ConsensusState]):
             levels[list(attempt.again)] = max(attempt.level, attempt.lam, _TINY)
             blocks["again"] = levels
         sent = {name: np.array(value) for name, value in numbers.items()}
-        return {"U": attempt.U, **sent, **{name: a for name, a in blocks.items() if a is not None}}
+        there = {name: a for name, a in blocks.items() if a is not None}
+        return {"U": attempt.U, **sent, **there}
 
     @staticmethod
     def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
@@ -405,7 +416,8 @@ class ConsensusRPCA(Robust[ConsensusState]):
             left = {"image": Part(arrays["Z"].shape, Kind.ESTIMATE)}
         else:
             left = {}
-        return {"n": ROWS, "B": Part((d, p), Kind.ESTIMATE), "G": Part((p, p), Kind.SCORES), "counts": counts, **left}
+        B, G = Part((d, p), Kind.ESTIMATE), Part((p, p), Kind.SCORES)
+        return {"n": ROWS, "B": B, "G": G, "counts": counts, **left}
 
     def merging(self, state: ConsensusState) -> Merge:
         if state.attempt is None or state.proving:
@@ -423,8 +435,10 @@ class ConsensusRPCA(Robust[ConsensusState]):
         # A step takes V to (VU' + C)U(U'U + rho I)^-1 with |C| <= lambda: V grows by |C| times that inverse at most.
         attempt = state.attempt
         s = attempt.lengths
-        inverse = float(np.max(s / np.maximum(s**2 + attempt.rho(state.problem), _TINY)))
-        C = max(attempt.lam, attempt.level) * float(np.sqrt(model.n * model.d))
+        ridge = attempt.rho(state.problem)
+        inverse = float(np.max(s / np.maximum(s**2 + ridge, _TINY)))
+        entries = float(np.sqrt(model.n * model.d))
+        C = max(attempt.lam, attempt.level) * entries
         V = float(s @ s if attempt.G is None else np.trace(attempt.G)) ** 0.5 + self.inner_steps * C * inverse
         # unknown where rows are, or were, in other units
         if attempt.units:
@@ -437,11 +451,13 @@ class ConsensusRPCA(Robust[ConsensusState]):
             M = float(model.n)
         else:
             M = V**2
-        known = {"n": MOST_ROWS, "G": MARGIN * V**2, "B": MARGIN * V * (V * float(s[0]) + C), "F": MARGIN * M}
+        most = {"B": MARGIN * V * (V * float(s[0]) + C), "F": MARGIN * M}
+        known = {"n": MOST_ROWS, "G": MARGIN * V**2, **most}
         known |= {"M": MARGIN * M}
         image = MARGIN * (M * x if state.proving else C**2)
         counted = dict.fromkeys(("counts", "count"), MARGIN * model.n * model.d)
-        return {name: {**known, **counted, "image": image}[name] for name in self.parts(self.broadcast(state), model.d)}
+        bounds = {**known, **counted, "image": image}
+        return {name: bounds[name] for name in self.parts(self.broadcast(state), model.d)}
 
     @staticmethod
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
@@ -464,7 +480,8 @@ class ConsensusRPCA(Robust[ConsensusState]):
             return {}
         hidden_error = state.attempt.hidden / state.problem.sigma
         measured = {"error": state.progress.error, "hidden": hidden_error}
-        return {**{k: v for k, v in measured.items() if np.isfinite(v)}, "lambda": state.attempt.lam}
+        finite = {k: v for k, v in measured.items() if np.isfinite(v)}
+        return {**finite, "lambda": state.attempt.lam}
 
     def finish(self, state: ConsensusState, model: Model) -> Model:
         best = state.book.best
@@ -489,5 +506,7 @@ class ConsensusRPCA(Robust[ConsensusState]):
         if best is not None and ended:
             columns = np.array(best.verdict.columns, dtype=np.int64)
             numbers |= {"columns": columns, "hidden": best.verdict.error, "rank": best.verdict.rank}
-        left = {"U": U, **{name: np.array(value) for name, value in numbers.items()}}
-        return replace(model, basis=Z, product=None, n_components=min(model.k, Z.shape[1]), left=left)
+        told = {name: np.array(value) for name, value in numbers.items()}
+        left = {"U": U, **told}
+        k = min(model.k, Z.shape[1])
+        return replace(model, basis=Z, product=None, n_components=k, left=left)

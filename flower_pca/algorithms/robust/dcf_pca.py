@@ -130,7 +130,8 @@ class DCFPCA(Robust[DCFState]):
             U = model.power_start() * np.sqrt(model.d)
         if self.step == "scaled" and self.sigma is not None:
             U = scale_start(U, self.sigma)
-        return DCFState(U, self.sigma, model.n, root_mean_square(model), model.seed, Progress.begin(self.tol, model))
+        rms, progress = root_mean_square(model), Progress.begin(self.tol, model)
+        return DCFState(U, self.sigma, model.n, rms, model.seed, progress)
 
     def broadcast(self, state: DCFState) -> Arrays:
         if state.sigma is None:
@@ -147,7 +148,8 @@ class DCFPCA(Robust[DCFState]):
             "lam": lam, "rho": rho, "rho_row": rho / state.n, "eta": eta, "scaled": self.step == "scaled",
             "steps": self.local_steps, "inner_steps": self.inner_steps, "seed": state.seed,
         }  # fmt: skip
-        return {"U": state.U, **{name: np.array(value) for name, value in numbers.items()}}
+        sent = {name: np.array(value) for name, value in numbers.items()}
+        return {"U": state.U, **sent}
 
     @staticmethod
     def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
@@ -169,7 +171,8 @@ class DCFPCA(Robust[DCFState]):
         # the paper's start; of a stream of the node's own
         if V is None or V.shape != (data.n, U.shape[1]):
             first = next(data.dense())[0].tobytes()
-            V = linalg.random_block(data.n, U.shape[1], int(arrays["seed"]) + zlib.crc32(first))
+            seed = int(arrays["seed"]) + zlib.crc32(first)
+            V = linalg.random_block(data.n, U.shape[1], seed)
         lam, rho, eta = (float(arrays[name]) for name in ("lam", "rho", "eta"))
         own = float(arrays["rho_row"]) * data.n
         for _ in range(int(arrays["steps"])):
@@ -186,7 +189,8 @@ class DCFPCA(Robust[DCFState]):
                 weight = steep
             before, U = U, U - eta / weight * gradient
             _check_step(before, U, eta)
-        return {"U": weight * U, "weight": np.array(weight), "reach": np.array(eta * steep)}, {"V": V}
+        up = {"U": weight * U, "weight": np.array(weight), "reach": np.array(eta * steep)}
+        return up, {"V": V}
 
     def server(self, state: DCFState, total: Arrays, answered: frozenset[int]) -> DCFState:
         if state.sigma is None:
@@ -203,10 +207,15 @@ class DCFPCA(Robust[DCFState]):
                 U = state.U
             return replace(state, U=U, sigma=sigma, progress=progress)
         U = total["U"] / float(total["weight"])
-        moved = float(np.linalg.norm(U - state.U)) / (float(np.linalg.norm(U)) or 1.0)
+        step, size = np.linalg.norm(U - state.U), np.linalg.norm(U)
+        moved = float(step) / (float(size) or 1.0)
         # of a step, as a share of the way to the minimum
         reach = float(total["reach"] / total["weight"])
-        return replace(state, U=U, progress=state.progress.step(moved / min(1.0, reach) if reach > 0.0 else np.inf))
+        if reach > 0.0:
+            error = moved / min(1.0, reach)
+        else:
+            error = np.inf
+        return replace(state, U=U, progress=state.progress.step(error))
 
     def status(self, state: DCFState) -> Status | None:
         if state.sigma is None:
@@ -216,7 +225,8 @@ class DCFPCA(Robust[DCFState]):
     def finish(self, state: DCFState, model: Model) -> Model:
         lam, rho = self._weights(state)
         numbers = {"lam": lam, "rho": rho, "sigma": state.sigma or 0.0}
-        left = {"U": state.U, **{name: np.array(value) for name, value in numbers.items()}}
+        told = {name: np.array(value) for name, value in numbers.items()}
+        left = {"U": state.U, **told}
         return replace(model, basis=linalg.orth(state.U), product=None, left=left)
 
     def verify(self, model: Model) -> Status | None:
@@ -229,7 +239,8 @@ class DCFPCA(Robust[DCFState]):
 
     def _weights(self, state: DCFState) -> tuple[float, float]:
         lam = self.threshold * (state.sigma or 0.0)
-        return lam, self.ridge * lam * float(np.sqrt(max(state.n, len(state.U))))
+        longer = float(np.sqrt(max(state.n, len(state.U))))
+        return lam, self.ridge * lam * longer
 
 
 def _check_step(before: Array, after: Array, eta: float) -> None:

@@ -63,11 +63,14 @@ class Regression:
             V, before = W + step, V
             moved = V - before
             t[np.sum(step * moved, axis=1) < 0.0] = 1.0
-            t, old = (1.0 + np.sqrt(1.0 + 4.0 * t**2)) / 2.0, t
-            moving &= np.sum(step**2, axis=1) > settled**2 * np.sum(V**2, axis=1)
+            old = t
+            t = (1.0 + np.sqrt(1.0 + 4.0 * old**2)) / 2.0
+            allowed = settled**2 * np.sum(V**2, axis=1)
+            moving &= np.sum(step**2, axis=1) > allowed
             if not moving.any():
                 break
-            W = V + ((old - 1.0) / t * moving)[:, None] * moved
+            ahead = (old - 1.0) / t * moving
+            W = V + ahead[:, None] * moved
         return V
 
     def near(self, R: Array) -> Array:
@@ -89,11 +92,13 @@ class Regression:
         return R
 
     def _step(self, X: Array, V: Array, R: Array, out: Array | None) -> Array:
-        pull = self.clip(self._residual(X, V, R), out) @ self._U.astype(X.dtype, copy=False)
+        clipped = self.clip(self._residual(X, V, R), out)
+        pull = clipped @ self._U.astype(X.dtype, copy=False)
         return np.asarray((pull - self._rho * V) @ self._inverse)
 
     def _residual(self, X: Array, V: Array, R: Array) -> Array:
-        np.matmul(V.astype(X.dtype, copy=False), self._across.astype(X.dtype, copy=False), out=R)
+        scores, across = V.astype(X.dtype, copy=False), self._across.astype(X.dtype, copy=False)
+        np.matmul(scores, across, out=R)
         return np.subtract(X, R, out=R)
 
 
@@ -112,7 +117,8 @@ class _Newest:
         if known is not None and known[0] is U and known[1] == rho:
             return known[2:]
         gram = U.T @ U
-        gram.flat[:: len(gram) + 1] += max(rho, _EPS * float(gram.trace()) + _TINY)
+        least = _EPS * float(gram.trace()) + _TINY
+        gram.flat[:: len(gram) + 1] += max(rho, least)
         found = np.linalg.inv(gram)
         self._known = U, rho, found, np.ascontiguousarray(U.T)
         return self._known[2:]
@@ -134,7 +140,8 @@ def recover(
             ridge = rho * threshold / lam
         else:
             ridge = 0.0
-        V, _ = Regression(U, threshold, ridge, cut).steps(X, V, _STEPS, out)
+        regression = Regression(U, threshold, ridge, cut)
+        V, _ = regression.steps(X, V, _STEPS, out)
         threshold = max(lam, _PATH * threshold)
     return Regression(U, lam, rho, cut).settle(X, V, out)
 
@@ -143,7 +150,8 @@ def sparse(R: Array, lam: float, cut: float = np.inf) -> Array:
     """S for R = X - VU': every entry drawn towards zero by lam; those beyond the cut as they are."""
     R = np.asarray(R)
     if np.isfinite(cut):
-        return np.where(np.abs(R) > cut * lam, R, R - np.clip(R, -lam, lam))
+        near = R - np.clip(R, -lam, lam)
+        return np.where(np.abs(R) > cut * lam, R, near)
     return soft(R, lam)
 
 

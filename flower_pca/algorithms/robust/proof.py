@@ -38,13 +38,16 @@ def weak_rows(W: Array, Q: Array) -> Array:
     """Which rows their clean entries, 1 in W, do not determine."""
     r = Q.shape[1]
     if r <= EXACT:
-        return np.asarray(np.linalg.eigvalsh(symmetric(W @ pairs(Q), r))[:, 0] < LEAST)
-    x = np.repeat(np.array(linalg.random_block(1, r, SEED)), len(W), axis=0)
+        matrices = symmetric(W @ pairs(Q), r)
+        return np.asarray(np.linalg.eigvalsh(matrices)[:, 0] < LEAST)
+    drawn = np.array(linalg.random_block(1, r, SEED))
+    x = np.repeat(drawn, len(W), axis=0)
     value = np.zeros(len(W))
     others = 1.0 - W
     along = np.empty_like(W)
     for _ in range(STEPS):
-        x = x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), np.finfo(np.float64).tiny)
+        lengths = np.linalg.norm(x, axis=1, keepdims=True)
+        x = x / np.maximum(lengths, np.finfo(np.float64).tiny)
         np.multiply(others, np.matmul(x, Q.T, out=along), out=along)
         image = along @ Q
         value, x = np.sum(x * image, axis=1), image
@@ -69,7 +72,8 @@ def find_undetermined(off: Array, Q: Array, far: float, gaps: Array) -> tuple[Ar
     clean = off <= far
     clean.reshape(-1)[gaps] = False
     W = clean.astype(np.float64)
-    seen = len(Q) - np.bincount(gaps // len(Q), minlength=len(off))
+    lacking = np.bincount(gaps // len(Q), minlength=len(off))
+    seen = len(Q) - lacking
     weak = unsound_rows(W, Q, seen)
     return np.flatnonzero(weak), np.flatnonzero(weak & bad_rows(W, seen))
 
@@ -87,13 +91,15 @@ def once_more(X: Array, V: Array, U: Array, out: Array, *, lam: float, rho: floa
     there = np.ones(X.shape, dtype=bool)
     there.reshape(-1)[out] = False
     clean = there & (np.abs(R) <= cut * lam)
-    weak = unsound_rows(clean.astype(np.float64), linalg.orth(U), there.sum(axis=1))
+    basis, seen = linalg.orth(U), there.sum(axis=1)
+    weak = unsound_rows(clean.astype(np.float64), basis, seen)
     rows = np.flatnonzero(weak & there.any(axis=1))
     if not len(rows):
         return V, R
     X, there = X[rows], there[rows]
     start = float(np.abs(X[there]).max())
-    anew = huber.recover(X, U, start=start, lam=lam, rho=0.0, cut=cut, out=np.flatnonzero(~there))
+    out = np.flatnonzero(~there)
+    anew = huber.recover(X, U, start=start, lam=lam, rho=0.0, cut=cut, out=out)
     left = X - anew @ U.T
     before, after = (np.nanmedian(np.where(there, np.abs(E), np.nan), axis=1) for E in (R[rows], left))
     better = after < before
@@ -104,7 +110,8 @@ def once_more(X: Array, V: Array, U: Array, out: Array, *, lam: float, rho: floa
 
 def pairs(A: Array) -> Array:
     """a_i a_j of every row, i <= j, one after the other."""
-    return np.concatenate([A[:, i : i + 1] * A[:, i:] for i in range(A.shape[1])], axis=1)
+    products = [A[:, i : i + 1] * A[:, i:] for i in range(A.shape[1])]
+    return np.concatenate(products, axis=1)
 
 
 def symmetric(packed: Array, r: int) -> Array:
@@ -204,7 +211,8 @@ class Verdict:
         """In words, what speaks against the low-rank part although it is the answer."""
         said = []
         if self.columns:
-            shown = ", ".join(str(j) for j in self.columns[:_SHOWN]) + ", ..." * (len(self.columns) > _SHOWN)
+            first, more = self.columns[:_SHOWN], len(self.columns) > _SHOWN
+            shown = ", ".join(str(j) for j in first) + ", ..." * more
             said.append(f"too few entries are clean of {labels.count(len(self.columns), 'column')} ({shown})")
         if self.structured:
             left = f"structure of {self.structure:.1%} is left of it"
@@ -251,13 +259,15 @@ def answer(
     rest = (clean & rested).astype(np.float64)
     weak = unsound_rows(rest, Q, seen)
     bad = weak & bad_rows(rest, seen)
-    count = np.array([clean.sum(), hidden.sum(), weak.sum(), bad.sum()], dtype=np.float64)
+    counts = [clean.sum(), hidden.sum(), weak.sum(), bad.sum()]
+    count = np.array(counts, dtype=np.float64)
     # What such a row has for V follows from its far entries: it would outweigh the others, and columns would be taken
     # for undetermined where they have nothing but it to lack.
     V = np.where(weak[:, None], 0.0, V)
     G = V.T @ V
     if even:
-        V = V / np.maximum(np.linalg.norm(V, axis=1, keepdims=True), np.finfo(np.float64).tiny)
+        lengths = np.linalg.norm(V, axis=1, keepdims=True)
+        V = V / np.maximum(lengths, np.finfo(np.float64).tiny)
     sums = {"count": count, "G": G, "M": V.T @ V}
     if x is None:
         return {**sums, "F": W.T @ pairs(V)}
@@ -279,9 +289,11 @@ def power_step(G: Array, x: Array, image: Array) -> tuple[Array, Array]:
     whole = np.sum(x * (x @ G), axis=1)
     not_clean = np.sum(x * image, axis=1)
     # A column whose entries are all clean is 0 after a step: nothing of it is undetermined.
-    weak = 1.0 - not_clean / np.maximum(whole, np.finfo(np.float64).tiny) < LEAST_BOUND
+    seen = np.maximum(whole, np.finfo(np.float64).tiny)
+    weak = 1.0 - not_clean / seen < LEAST_BOUND
     after = np.linalg.solve(G, image.T).T
-    length = np.sqrt(np.maximum(np.sum(after * (after @ G), axis=1, keepdims=True), np.finfo(np.float64).tiny))
+    squares = np.sum(after * (after @ G), axis=1, keepdims=True)
+    length = np.sqrt(np.maximum(squares, np.finfo(np.float64).tiny))
     return after / length, weak
 
 
@@ -293,13 +305,20 @@ def verdict(
     clean, clean_hidden, rows, bad = (float(c) for c in total["count"])
     columns = tuple(int(j) for j in np.flatnonzero(weak))
     share = clean / max(seen, 1.0)
-    slack = _SLACK + _DEVIATIONS * np.sqrt(share * (1.0 - share) / max(unseen, 1.0))
+    deviation = np.sqrt(share * (1.0 - share) / max(unseen, 1.0))
+    slack = _SLACK + _DEVIATIONS * deviation
     # With more noise than that everything is clean, hidden entries too, whatever the low-rank part.
     loud = problem.noise is None and attempt.noise > MOST_NOISE * problem.sigma
     near = error <= MOST_NOISE * problem.sigma and not loud
     predicted = near and share >= _CLEAN and clean_hidden >= (share - slack) * unseen
     several = error <= SMALL * problem.sigma and attempt.has_correlation(problem)
     freedoms = attempt.p * (problem.n + problem.d - attempt.p)
+    if attempt.noise > 0.0:
+        structure = attempt.left[0]
+    else:
+        structure = 0.0
+    few_rows, few_columns = rows <= _FEW_ROWS * problem.n, len(columns) <= _FEW_COLUMNS * problem.d
+    noisy, fitted = attempt.noise > SMALL * problem.sigma, freedoms > _FREE * clean
     return Verdict(
         rank=attempt.p,
         error=error / problem.sigma,
@@ -307,13 +326,13 @@ def verdict(
         clean=share,
         structured=attempt.has_structure(problem),
         correlated=several,
-        structure=attempt.left[0] if attempt.noise > 0.0 else 0.0,
+        structure=structure,
         columns=columns,
         rows=round(rows),
         bad_rows=round(bad),
-        few=rows <= _FEW_ROWS * problem.n and len(columns) <= _FEW_COLUMNS * problem.d,
+        few=few_rows and few_columns,
         single=len(columns) <= _SINGLE * problem.d,
-        free=attempt.noise > SMALL * problem.sigma and freedoms > _FREE * clean,
+        free=noisy and fitted,
         # Neither what is correlated nor a column that is not determined ever comes to rest.
         rest=rest or several or bool(columns),
     )
@@ -321,5 +340,7 @@ def verdict(
 
 def _regular(G: Array) -> Array:
     numbers = np.finfo(np.float64)
-    least = float(numbers.eps) * float(np.trace(G)) + float(numbers.tiny)
-    return np.asarray((G + G.T) / 2.0 + least * np.eye(len(G)))
+    eps, tiny = float(numbers.eps), float(numbers.tiny)
+    least = eps * float(np.trace(G)) + tiny
+    ridge = least * np.eye(len(G))
+    return np.asarray((G + G.T) / 2.0 + ridge)

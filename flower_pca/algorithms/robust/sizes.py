@@ -41,8 +41,10 @@ def count_finely(data: LocalData, top: int) -> Array:
     counts = np.zeros(FINE_BINS)
     for X in data.dense():
         with np.errstate(divide="ignore"):
-            places = np.floor(_FINE * np.log2(np.abs(X, dtype=np.float64))) - before
-        counts += np.bincount(np.clip(places, 0, FINE_BINS - 1).astype(np.int64).ravel(), minlength=FINE_BINS)
+            logarithms = np.log2(np.abs(X, dtype=np.float64))
+            places = np.floor(_FINE * logarithms) - before
+        whole = np.clip(places, 0, FINE_BINS - 1).astype(np.int64)
+        counts += np.bincount(whole.ravel(), minlength=FINE_BINS)
     return counts
 
 
@@ -67,9 +69,8 @@ _NEAR: Final = 3.0  # deviations within which the median is taken
 _SETTLED: Final = 1e-3
 _MOST: Final = 100  # repetitions
 # Where bins end, in units of 2^top: the first at 2^-60.
-_EDGES: Final = np.concatenate(
-    [[0.0, 2.0**-_OCTAVES], (2.0 ** np.arange(-_OCTAVES, 0)[:, None] * (1.25, 1.5, 1.75, 2.0)).ravel()]
-)
+_OF_OCTAVES: Final = 2.0 ** np.arange(-_OCTAVES, 0)[:, None] * (1.25, 1.5, 1.75, 2.0)
+_EDGES: Final = np.concatenate([[0.0, 2.0**-_OCTAVES], _OF_OCTAVES.ravel()])
 
 
 def count(R: Array, top: int) -> Array:
@@ -80,9 +81,12 @@ def count(R: Array, top: int) -> Array:
     half = 2 ** (8 * size - 1 - behind)
     places = np.ascontiguousarray(R).reshape(-1).view(f"u{size}") >> behind
     signed = np.bincount(places.view(f"i{size}"), minlength=2 * half)
-    below = np.concatenate([[0], np.cumsum(signed[:half] + signed[half:])])
-    ends = np.clip(np.arange(BINS - 1) + 4 * (bias + top - _OCTAVES), 0, half)
-    return np.diff(below[ends], prepend=0, append=below[-1]).astype(np.float64)
+    sizes = signed[:half] + signed[half:]
+    below = np.concatenate([[0], np.cumsum(sizes)])
+    places = np.arange(BINS - 1) + 4 * (bias + top - _OCTAVES)
+    ends = np.clip(places, 0, half)
+    counts = np.diff(below[ends], prepend=0, append=below[-1])
+    return counts.astype(np.float64)
 
 
 def scale(counts: Array, top: int) -> float:
@@ -104,12 +108,17 @@ def scale(counts: Array, top: int) -> float:
 def beyond(counts: Array, top: int, lam: float) -> float:
     """The share of entries that lie beyond lam."""
     below = np.concatenate([[0.0], np.cumsum(counts)])
-    return 1.0 - float(np.interp(lam / 2.0**top, _EDGES, below)) / below[-1] if below[-1] else 0.0
+    if not below[-1]:
+        return 0.0
+    within = float(np.interp(lam / 2.0**top, _EDGES, below))
+    return 1.0 - within / float(below[-1])
 
 
 def squares(counts: Array, top: int, lam: float, cut: float) -> float:
     """The sum of C^2, C = clip(r, lam) and 0 beyond cut times lam, as if entries were spread evenly in their bins."""
     low = _EDGES[:-1] * 2.0**top
     high = _EDGES[1:] * 2.0**top
-    mean = np.minimum((low**2 + low * high + high**2) / 3.0, lam**2)
-    return float(np.sum(np.where((low + high) / 2.0 > cut * lam, 0.0, mean) * counts))
+    squares = (low**2 + low * high + high**2) / 3.0
+    mean = np.minimum(squares, lam**2)
+    far = (low + high) / 2.0 > cut * lam
+    return float(np.sum(np.where(far, 0.0, mean) * counts))

@@ -35,7 +35,8 @@ def parts(data: LocalData | FixedData) -> tuple[FixedData, ...]:
 
 def _parts(data: LocalData, gaps: bool) -> tuple[FixedData, ...]:
     sources = statistics.of_parts(data, gaps=gaps)
-    return tuple(FixedData(part, data.frame, who=data.who, whole=whole) for part, whole in sources)
+    who = data.who
+    return tuple(FixedData(part, data.frame, who=who, whole=whole) for part, whole in sources)
 
 
 class FixedData(Operator):
@@ -68,7 +69,11 @@ class FixedData(Operator):
         self.missing = int(np.sum(self.n - statistics.seen))
         # A column without a single value stands where all others have it; before they are known, at 0.
         self._empty = statistics.seen == 0
-        self._mean = np.where(self._empty, 0.0 if frame.fill is None else frame.fill, self._T.mean)
+        if frame.fill is None:
+            fill: Any = 0.0
+        else:
+            fill = frame.fill
+        self._mean = np.where(self._empty, fill, self._T.mean)
 
     @classmethod
     def of(cls, data: LocalData, path: Path | None = None, *, gaps: bool = False) -> FixedData:
@@ -88,14 +93,16 @@ class FixedData(Operator):
         if newest is None or not newest.frame.same(data.frame):
             source, whole = data.known[key]
             parts = functools.partial(_parts, data, gaps)
-            newest = data.known[(*key, "newest")] = cls(source, data.frame, who=data.who, whole=whole, parts=parts)
+            newest = cls(source, data.frame, who=data.who, whole=whole, parts=parts)
+            data.known[(*key, "newest")] = newest
         return newest
 
     def matmat(self, Z: Array, *, reuse: int = 4) -> Array:
         """X'(XZ); `reuse` changes nothing."""
         self.complete()
         Z1 = self.frame.unscale(np.asarray(Z, dtype=np.float64))
-        return self.frame.unscale(self._scatter_times(self._T, Z1) + self.n * np.outer(self._e, self._e @ Z1))
+        between = self.n * np.outer(self._e, self._e @ Z1)
+        return self.frame.unscale(self._scatter_times(self._T, Z1) + between)
 
     def gram(self) -> Array:
         """X'X (d x d)."""
@@ -114,10 +121,12 @@ class FixedData(Operator):
             return A @ Z, lambda Y: A.T @ Y
         product = self.matmat(Z)
         values, V = linalg.eigh_descending(Z.T @ product)
-        kept = values > len(values) * np.finfo(np.float64).eps * max(float(values[0]), 0.0)
+        rounding = len(values) * np.finfo(np.float64).eps
+        kept = values > rounding * max(float(values[0]), 0.0)
         lengths = np.sqrt(values[kept])
         V = V[:, kept]
-        return lengths[:, None] * V.T, lambda Y: product @ (V @ (Y / lengths[:, None]))
+        sizes = lengths[:, None]
+        return sizes * V.T, lambda Y: product @ (V @ (Y / sizes))
 
     def squared_error(self, Z: Array) -> float:
         """||X - XZZ'||_F^2 for orthonormal Z."""
@@ -128,7 +137,8 @@ class FixedData(Operator):
         if self._T.scatter is not None:
             E = self.gram() - Z @ (Z.T @ self.gram())
             return max(float(np.trace(E) - np.sum((E @ Z) * Z)), 0.0)
-        return max(float(self.squares().sum() - np.sum(Z * self.matmat(Z))), 0.0)
+        along = np.sum(Z * self.matmat(Z))
+        return max(float(self.squares().sum() - along), 0.0)
 
     def squares(self) -> Array:
         """The sum of squares of each column."""
@@ -142,7 +152,8 @@ class FixedData(Operator):
         if self._T.scatter is not None and self.d <= DIRECT:
             return linalg.eigh_descending(self.gram())
         side = min(self.n, self.d)
-        return linalg.lanczos(self.matmat, self.d, min(k, side, self.d - 1), tol=float(np.finfo(np.float64).eps))
+        eps = float(np.finfo(np.float64).eps)
+        return linalg.lanczos(self.matmat, self.d, min(k, side, self.d - 1), tol=eps)
 
     def moments(self) -> Moments:
         """The moments of the rows: of the values that are there, or of whole rows where own means stand in gaps."""
@@ -157,7 +168,8 @@ class FixedData(Operator):
 
     def products(self, block: Array) -> Iterator[tuple[Moments, Array]]:
         """The moments, and the product of the rows less their own mean with a block."""
-        yield self.moments(), self._scatter_times(self._stored, np.asarray(block, dtype=np.float64))
+        Z = np.asarray(block, dtype=np.float64)
+        yield self.moments(), self._scatter_times(self._stored, Z)
 
     def peak(self) -> Array:
         """The largest |x| of each column."""
@@ -185,7 +197,8 @@ class FixedData(Operator):
             R = T.factor[:, : self.d]
             return np.asarray(R.T @ (R @ Z))
         assert self._whole is not None
-        return np.asarray(self._whole(Z) - self.n * np.outer(T.mean, T.mean @ Z))
+        between = self.n * np.outer(T.mean, T.mean @ Z)
+        return np.asarray(self._whole(Z) - between)
 
     @functools.cached_property
     def _gram(self) -> Array:
@@ -194,14 +207,17 @@ class FixedData(Operator):
         if self._T.scatter is None:
             rule, remedy = f"at most {DIRECT}", "Use krylov or ssi, whose messages are narrow."
             raise DataError(f"The columns of sparse rows of {self.who}", must=rule, got=self.d, then=remedy)
-        G = self._T.scatter[: self.d, : self.d] + self.n * np.outer(self._e, self._e)
+        between = self.n * np.outer(self._e, self._e)
+        G = self._T.scatter[: self.d, : self.d] + between
         if self.frame.scale is None:
             return np.asarray(G)
-        return np.asarray(G / self.frame.scale / self.frame.scale[:, None])
+        scale = self.frame.scale
+        return np.asarray(G / scale / scale[:, None])
 
     @functools.cached_property
     def _root(self) -> Array:
-        A = np.vstack([self._T.root, np.sqrt(self.n) * self._e])
+        e = np.sqrt(self.n) * self._e
+        A = np.vstack([self._T.root, e])
         if self.frame.scale is None:
             return A
         return A / self.frame.scale

@@ -51,5 +51,6 @@ class Together:
 
 def splits(parts: Sequence[Any]) -> list[tuple[Any, Any]]:
     """Each part, and the others together."""
-    others = [[part for j, part in enumerate(parts) if j != i] for i in range(len(parts))]
+    places = range(len(parts))
+    others = [[part for j, part in enumerate(parts) if j != i] for i in places]
     return [(held, Together(rest)) for held, rest in zip(parts, others, strict=True)]

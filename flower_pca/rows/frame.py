@@ -134,7 +134,8 @@ def merge(a: Moments, b: Moments) -> Moments:
         count = np.asarray(seen)
     delta = b.mean - a.mean
     mean = a.mean + delta * (b.seen / divisor)
-    m2 = a.m2 + b.m2 + delta**2 * (a.seen * b.seen / divisor)
+    between = delta**2 * (a.seen * b.seen / divisor)
+    m2 = a.m2 + b.m2 + between
     return Moments(a.n + b.n, mean, m2, count)
 
 
@@ -149,7 +150,8 @@ def sparse_moments(S: Any) -> Moments:
     deviation = data - mean[columns]
     # what rounding left in the mean
     rest = (np.bincount(columns, weights=deviation, minlength=d) - zeros * mean) / n
-    m2 = np.bincount(columns, weights=deviation**2, minlength=d) + zeros * mean**2 - n * rest**2
+    squares = np.bincount(columns, weights=deviation**2, minlength=d)
+    m2 = squares + zeros * mean**2 - n * rest**2
     return Moments(n, mean + rest, np.maximum(m2, 0.0))
 
 
@@ -164,14 +166,16 @@ def _partial_sparse_moments(S: Any) -> Moments:
     zeros = count - np.bincount(columns, minlength=d)
     deviation = data - mean[columns]
     rest = (np.bincount(columns, weights=deviation, minlength=d) - zeros * mean) / divisor
-    m2 = np.bincount(columns, weights=deviation**2, minlength=d) + zeros * mean**2 - count * rest**2
+    squares = np.bincount(columns, weights=deviation**2, minlength=d)
+    m2 = squares + zeros * mean**2 - count * rest**2
     return Moments(n, mean + rest, np.maximum(m2, 0.0), count)
 
 
 def fill_gaps(S: Any, fill: Array) -> Any:
     """Sparse rows with these values where stored ones are missing."""
     gaps = np.isnan(S.data)
-    data = np.where(gaps, fill[S.indices], S.data).astype(S.data.dtype)
+    filled = np.where(gaps, fill[S.indices], S.data)
+    data = filled.astype(S.data.dtype)
     return type(S)((data, S.indices, S.indptr), shape=S.shape)
 
 
@@ -360,7 +364,8 @@ def _by_column(gaps: Array) -> Array:
 
 def moments_of(deviations: Iterable[Array], n: int, mean: Array, count: Array | None = None) -> Moments:
     """The moments of n rows, from their deviations from about their mean."""
-    return product_and_moments(deviations, n, mean, np.empty((len(mean), 0)), np.dtype(np.float64), count)[0]
+    none, double = np.empty((len(mean), 0)), np.dtype(np.float64)
+    return product_and_moments(deviations, n, mean, none, double, count)[0]
 
 
 def product_and_moments(
@@ -383,7 +388,8 @@ def product_and_moments(
     rest = left / np.maximum(seen, 1)
     if count is None:
         total -= np.outer(n * rest, rest @ Z)
-    return Moments(n, mean + rest, np.maximum(squares - seen * rest**2, 0.0), count), total
+    m2 = np.maximum(squares - seen * rest**2, 0.0)
+    return Moments(n, mean + rest, m2, count), total
 
 
 def pays(n: int, d: int, p: int, reuse: int) -> bool:
@@ -431,7 +437,8 @@ class Spread:
         squares = squares - n * rest**2
         if dtype == np.float64:  # whose products are as good
             squares = np.diagonal(gram)
-        return cls(Moments(n, mean + rest, np.maximum(squares, 0.0)), mean, rest, gram)
+        moments = Moments(n, mean + rest, np.maximum(squares, 0.0))
+        return cls(moments, mean, rest, gram)
 
     def times(self, Z: Array, frame: Frame) -> Array:
         """X'(XZ) for the rows in a frame."""
@@ -444,7 +451,8 @@ class Spread:
     def in_frame(self, frame: Frame) -> Array:
         """X'X for the rows in a frame."""
         e = self._offset(frame)
-        return frame.unscale_gram(self.gram + np.outer(self.moments.n * e, e))
+        between = np.outer(self.moments.n * e, e)
+        return frame.unscale_gram(self.gram + between)
 
     def _offset(self, frame: Frame) -> Array:
         """How far the rows' own mean is from that of the frame."""

@@ -76,7 +76,8 @@ def fit(P: Array, Y: Array, gone: Array) -> tuple[Array, int]:
     deficient = 0
     for i in range(0, len(Y), step):
         begin, end = np.searchsorted(gone, (i * d, (i + step) * d))
-        A[i : i + step], few = _fit(P, Y[i : i + step], gone[begin:end] - i * d)
+        own_gaps = gone[begin:end] - i * d
+        A[i : i + step], few = _fit(P, Y[i : i + step], own_gaps)
         deficient += few
     return A, deficient
 
@@ -89,7 +90,8 @@ def _fit(P: Array, Y: Array, gone: Array) -> tuple[Array, int]:
     else:
         G = _normal(P, weights_of(Y, gone))
     if _well(G):
-        return np.asarray(np.linalg.solve(G, (Y @ P)[:, :, None])[:, :, 0]), 0
+        right = (Y @ P)[:, :, None]
+        return np.asarray(np.linalg.solve(G, right)[:, :, 0]), 0
     weights = weights_of(Y, gone)
     bad = weights.sum(axis=1) < r
     if bad.any():
@@ -104,7 +106,8 @@ def _fit(P: Array, Y: Array, gone: Array) -> tuple[Array, int]:
         bad = np.ones(m, dtype=bool)
     A = _times(inverse, Y @ P)
     if (rough := ~bad & (condition > _WELL)).any():
-        left = (Y[rough] - A[rough] @ P.T) * weights[rough]
+        residuals = Y[rough] - A[rough] @ P.T
+        left = residuals * weights[rough]
         A[rough] += _times(inverse[rough], left @ P)
     deficient = 0
     if bad.any():
@@ -121,7 +124,8 @@ def weights_of(Y: Array, gone: Array) -> Array:
 
 def _normal(P: Array, weights: Array) -> Array:
     """P'diag(w)P for every row w of the weights, m x r x r: the weights times all products of two columns of P."""
-    (d, r), count = P.shape, P.shape[1] * (P.shape[1] + 1) // 2
+    d, r = P.shape
+    count = r * (r + 1) // 2
     columns = np.ascontiguousarray(P.T)
     packed = np.zeros((len(weights), count))
     step = max(1, _PAIRS // count)
@@ -159,7 +163,8 @@ def _normal_by_row(P: Array, m: int, gone: Array) -> Array:
         ends = begins[i : i + step + 1]
         counts = np.diff(ends)
         places = np.full((len(counts), counts.max()), d)
-        places[np.arange(places.shape[1]) < counts[:, None]] = gone[ends[0] : ends[-1]] % d
+        there = np.arange(places.shape[1]) < counts[:, None]
+        places[there] = gone[ends[0] : ends[-1]] % d
         unseen = padded.take(places, axis=0)
         np.matmul(unseen.transpose(0, 2, 1), unseen, out=G[i : i + step])
     return np.asarray(np.subtract(whole, G, out=G))
@@ -172,7 +177,8 @@ def _well(G: Array) -> bool:
     """
     r = G.shape[1]
     c = np.einsum("ijj->i", G) / r
-    f = np.sqrt(np.maximum(np.einsum("ijk,ijk->i", G, G) - r * c**2, 0.0))
+    squares = np.einsum("ijk,ijk->i", G, G)
+    f = np.sqrt(np.maximum(squares - r * c**2, 0.0))
     return bool((c + f < _WELL * (c - f)).all())
 
 
@@ -190,9 +196,12 @@ def _by_svd(P: Array, Y: Array, weights: Array) -> tuple[Array, int]:
     step = max(1, _HELD // (d * r))
     for i in range(0, len(Y), step):
         part = slice(i, i + step)
-        U, s, Vt = np.linalg.svd(P * weights[part, :, None], full_matrices=False)
-        kept = s > max(d, r) * np.finfo(float).eps * np.maximum(s[:, :1], np.finfo(float).tiny)
-        scores = np.matmul(Y[part, None, :], U)[:, 0] * np.divide(1.0, s, out=np.zeros_like(s), where=kept)
+        weighted = P * weights[part, :, None]
+        U, s, Vt = np.linalg.svd(weighted, full_matrices=False)
+        largest = np.maximum(s[:, :1], np.finfo(float).tiny)
+        kept = s > max(d, r) * np.finfo(float).eps * largest
+        inverse = np.divide(1.0, s, out=np.zeros_like(s), where=kept)
+        scores = np.matmul(Y[part, None, :], U)[:, 0] * inverse
         A[part] = np.matmul(scores[:, None, :], Vt)[:, 0]
         deficient += int((kept.sum(axis=1) < r).sum())
     return A, deficient

@@ -100,7 +100,8 @@ class Operator(ABC):
     def top(self, k: int) -> tuple[Array, Array]:
         """The leading eigenvectors (d x r) and eigenvalues (r) of X'X, with r = min(k, rank)."""
         values, V = self._eigen(k)
-        floor = min(self.n, self.d) * float(np.finfo(self.dtype).eps) * max(float(values[0]), 0.0)
+        eps = float(np.finfo(self.dtype).eps)
+        floor = min(self.n, self.d) * eps * max(float(values[0]), 0.0)
         r = int(np.sum(values[:k] > floor))
         return np.ascontiguousarray(V[:, :r]), np.ascontiguousarray(values[:r])
 
@@ -186,7 +187,8 @@ class LocalData(StoredRows, Operator):
     def scores(self, Z: Array) -> Array:
         """XZ: the coordinates of the rows, n x p."""
         Z = np.ascontiguousarray(Z, dtype=self.dtype)
-        return np.concatenate([B @ Z for B in self._factors()]).astype(self.dtype, copy=False)
+        scores = np.concatenate([B @ Z for B in self._factors()])
+        return scores.astype(self.dtype, copy=False)
 
     def adjoint(self, Y: Array) -> Array:
         """X'Y for an n x p block Y."""
@@ -202,9 +204,11 @@ class LocalData(StoredRows, Operator):
         """||X - XZZ'||_F^2 for orthonormal Z."""
         Z = np.ascontiguousarray(Z, dtype=self.dtype)
         if not self.sparse:
-            return float(sum(np.sum((B - (B @ Z) @ Z.T).astype(np.float64) ** 2) for B in self.rows()))
+            residuals = (B - (B @ Z) @ Z.T for B in self.rows())
+            return float(sum(np.sum(R.astype(np.float64) ** 2) for R in residuals))
         squares = self.moments().sums(self._full_frame)[1]
-        return max(float(squares.sum()) - float(np.sum(self.scores(Z).astype(np.float64) ** 2)), 0.0)
+        along = np.sum(self.scores(Z).astype(np.float64) ** 2)
+        return max(float(squares.sum()) - float(along), 0.0)
 
     def gram(self) -> Array:
         """X'X (d x d), formed once."""
@@ -245,7 +249,8 @@ class LocalData(StoredRows, Operator):
             return
         self.complete()
         for i in range(0, self.n, self._block_rows):
-            yield apply(self._full_frame, self._without_gaps[i : i + self._block_rows].toarray(), self.dtype)
+            block = self._without_gaps[i : i + self._block_rows].toarray()
+            yield apply(self._full_frame, block, self.dtype)
 
     def root(self) -> Array:
         """A matrix A with A'A = X'X: the framed rows as one array."""
@@ -282,7 +287,8 @@ class LocalData(StoredRows, Operator):
     def _eigen(self, k: int) -> tuple[Array, Array]:
         side = min(self.n, self.d)
         if not self.sparse and self.n < self.d and side <= DIRECT and self._X.size <= _COPIED:
-            _, s, Vt = np.linalg.svd(np.concatenate(list(self.rows())), full_matrices=False)
+            X = np.concatenate(list(self.rows()))
+            _, s, Vt = np.linalg.svd(X, full_matrices=False)
             return s.astype(np.float64) ** 2, Vt.T
         if self.d <= DIRECT and (not self.sparse or k >= side):
             return linalg.eigh_descending(self.gram().astype(np.float64))
@@ -313,7 +319,8 @@ class LocalData(StoredRows, Operator):
     @functools.cached_property
     def _implicit(self) -> bool:
         """Whether products of dense rows are put right for the frame afterwards, which spares framing the rows."""
-        large = not self.sparse and not self.missing and self._X.dtype == np.float64 and self._X.size > _SMALL
+        full = not self.sparse and not self.missing
+        large = full and self._X.dtype == np.float64 and self._X.size > _SMALL
         return large and near(self.frame, self.sample())
 
     @functools.cached_property
@@ -324,7 +331,8 @@ class LocalData(StoredRows, Operator):
         others: Any = self.frame.fill
         if others is None:
             others = 0.0
-        return replace(self.frame, fill=np.where(self.there().seen > 0, self.own_fill(), others), own=False)
+        fill = np.where(self.there().seen > 0, self.own_fill(), others)
+        return replace(self.frame, fill=fill, own=False)
 
     @functools.cached_property
     def _less(self) -> Less:
@@ -353,7 +361,8 @@ def near(frame: Frame, rows: Array) -> bool:
     if frame.scale is not None:
         length, away = length / frame.scale, away / frame.scale
     squares = np.sort(np.einsum("ij,ij->i", away, away))
-    return bool(np.sqrt(length @ length) <= _NEAR * np.sqrt(squares[(len(squares) - 1) // 2]))
+    median = squares[(len(squares) - 1) // 2]
+    return bool(np.sqrt(length @ length) <= _NEAR * np.sqrt(median))
 
 
 class Less:

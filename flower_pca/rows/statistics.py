@@ -48,13 +48,16 @@ class WholeRows:
 
     def __init__(self, S: Any, fill: Array, who: str) -> None:
         self.n, self.d = map(int, S.shape)
-        data = np.where(np.isnan(S.data), fill[S.indices], S.data).astype(np.float64)
+        filled = np.where(np.isnan(S.data), fill[S.indices], S.data)
+        data = filled.astype(np.float64)
         largest = np.zeros(self.d)
         np.maximum.at(largest, S.indices, np.abs(data))
         self._units = np.frexp(largest)[1] - _ENTRY
-        whole = np.rint(np.ldexp(data, -self._units[S.indices])).astype(np.int64)
+        in_units = np.ldexp(data, -self._units[S.indices])
+        whole = np.rint(in_units).astype(np.int64)
         self._S = type(S)((whole, S.indices, S.indptr), shape=S.shape)
-        most = max(np.diff(S.indptr).max(initial=1), np.bincount(S.indices, minlength=self.d).max(initial=1))
+        in_rows, in_columns = np.diff(S.indptr), np.bincount(S.indices, minlength=self.d)
+        most = max(in_rows.max(initial=1), in_columns.max(initial=1))
         self._bits = min(_ENTRY, _SUM - _ENTRY - int(most).bit_length())
         if self._bits < 2:
             rule, got = "small enough for exact products", f"{labels.count(most, 'entry')} in a row or column"
@@ -69,7 +72,8 @@ class WholeRows:
     @functools.cached_property
     def squares(self) -> Array:
         """The sum of squares of each column."""
-        digits = _digits(self._S.data**2, self._bits, 2 * _ENTRY // self._bits + 1)
+        count = 2 * _ENTRY // self._bits + 1
+        digits = _digits(self._S.data**2, self._bits, count)
         words = np.zeros((len(digits), self.d), dtype=np.int64)
         for word, digit in zip(words, digits, strict=True):
             np.add.at(word, self._S.indices, digit)
@@ -78,15 +82,20 @@ class WholeRows:
     def product(self, Z: Array) -> Array:
         """S'(SZ), of a block rounded to its own grid."""
         W = np.ldexp(Z, self._units[:, None])
-        units = np.frexp(np.abs(W).max(axis=0, initial=0.0))[1] - _BLOCK
-        down = self.whole(np.rint(np.ldexp(W, -units)).astype(np.int64))
-        return np.asarray(np.ldexp(_float(down, self._bits), np.add.outer(self._units, units)))
+        largest = np.abs(W).max(axis=0, initial=0.0)
+        units = np.frexp(largest)[1] - _BLOCK
+        in_units = np.rint(np.ldexp(W, -units))
+        down = self.whole(in_units.astype(np.int64))
+        exponents = np.add.outer(self._units, units)
+        return np.asarray(np.ldexp(_float(down, self._bits), exponents))
 
     def whole(self, W: Array) -> Array:
         """S'(SW) for whole numbers of 52 bits, in units of the columns: words of `bits`, the lowest first."""
-        across = np.stack([self._S @ digit for digit in _digits(W, self._bits, _BLOCK // self._bits + 1)])
+        digits = _digits(W, self._bits, _BLOCK // self._bits + 1)
+        across = np.stack([self._S @ digit for digit in digits])
         _carry(across, self._bits)
-        rows = [*across[:-1], *_digits(across[-1], self._bits, (_SUM + 1) // self._bits + 1)]
+        carried = _digits(across[-1], self._bits, (_SUM + 1) // self._bits + 1)
+        rows = [*across[:-1], *carried]
         while len(rows) > 1 and not rows[-1].any():
             rows.pop()
         down = np.stack([self._S.T @ digit for digit in rows])
@@ -167,9 +176,16 @@ class Statistics:
     def of_columns(self, places: Array) -> Statistics:
         """The statistics of these columns, in this order: numbers of these, none of them computed anew."""
         where = {int(column): new for new, column in enumerate(places)}
-        beside = np.array([i for i, column in enumerate(self.gaps) if int(column) in where], dtype=np.int64)
-        gaps = np.array([where[int(column)] for column in self.gaps[beside]], dtype=np.int64)
+        wanted = [i for i, column in enumerate(self.gaps) if int(column) in where]
+        beside = np.array(wanted, dtype=np.int64)
+        kept = [where[int(column)] for column in self.gaps[beside]]
+        gaps = np.array(kept, dtype=np.int64)
         every = np.concatenate([places, self.d + beside])
+        scatter, factor = self.scatter, self.factor
+        if scatter is not None:
+            scatter = np.ascontiguousarray(scatter[np.ix_(every, every)])
+        if factor is not None:
+            factor = np.ascontiguousarray(factor[:, every])
         return Statistics(
             self.n,
             mean=self.mean[places],
@@ -178,8 +194,8 @@ class Statistics:
             gaps=gaps,
             m2=self.m2[places],
             rest=self.rest[places],
-            scatter=None if self.scatter is None else np.ascontiguousarray(self.scatter[np.ix_(every, every)]),
-            factor=None if self.factor is None else np.ascontiguousarray(self.factor[:, every]),
+            scatter=scatter,
+            factor=factor,
         )
 
     def with_fill(self, fill: Array) -> Statistics:
@@ -189,8 +205,10 @@ class Statistics:
             return self
         step = (fill - self.mean)[j]
         mean = self.mean.copy()
-        mean[j] += step * ((self.n - self.seen[j]) / self.n)
-        whole = replace(self, mean=mean, seen=np.full_like(self.seen, self.n), gaps=j[:0])
+        lacking = (self.n - self.seen[j]) / self.n
+        mean[j] += step * lacking
+        seen = np.full_like(self.seen, self.n)
+        whole = replace(self, mean=mean, seen=seen, gaps=j[:0])
         d = self.d
         if self.factor is not None:
             R = self.factor[:, :d].copy()
@@ -201,7 +219,8 @@ class Statistics:
         beside = self.scatter[:d, d:] * step
         C[:, j] += beside
         C[j, :] += beside.T
-        C[np.ix_(j, j)] += self.scatter[d:, d:] * np.outer(step, step)
+        beside = self.scatter[d:, d:]
+        C[np.ix_(j, j)] += beside * np.outer(step, step)
         return replace(whole, scatter=C, m2=np.diagonal(C).copy())
 
     @functools.cached_property
@@ -212,8 +231,10 @@ class Statistics:
         assert self.scatter is not None
         lengths = np.sqrt(np.maximum(self.m2, 0.0))
         units = np.where(lengths > 0.0, lengths, 1.0)
-        values, V = np.linalg.eigh(self.scatter[: self.d, : self.d] / units / units[:, None])
-        return np.ascontiguousarray(np.sqrt(np.maximum(values, 0.0))[:, None] * V.T * lengths)
+        own = self.scatter[: self.d, : self.d]
+        values, V = np.linalg.eigh(own / units / units[:, None])
+        roots = np.sqrt(np.maximum(values, 0.0))
+        return np.ascontiguousarray(roots[:, None] * V.T * lengths)
 
 
 def of(data: StoredRows, path: Path | None = None, *, gaps: bool) -> Source:
@@ -272,7 +293,8 @@ def _source(data: StoredRows, path: Path | None, gaps: bool) -> Source:
     seen = np.broadcast_to(np.asarray(there.seen, dtype=np.float64), data.d)
     none = np.empty(0, dtype=np.int64)
     m2 = np.maximum(whole.squares - data.n * whole.mean**2, 0.0)
-    return Statistics(data.n, whole.mean, seen, data.peak(), none, m2, np.zeros(data.d)), whole.product
+    rest = np.zeros(data.d)
+    return Statistics(data.n, whole.mean, seen, data.peak(), none, m2, rest), whole.product
 
 
 def measure(data: StoredRows, *, gaps: bool = False) -> Statistics:
@@ -285,11 +307,13 @@ def measure(data: StoredRows, *, gaps: bool = False) -> Statistics:
         gaps: Whether gaps have columns of their own, for `Statistics.with_fill`.
     """
     there = data.there()
-    seen = np.broadcast_to(np.asarray(there.seen, dtype=np.float64), data.d).copy()
+    counts = np.asarray(there.seen, dtype=np.float64)
+    seen = np.broadcast_to(counts, data.d).copy()
     columns = np.empty(0, dtype=np.int64)
     if gaps:
         columns = np.flatnonzero(seen < data.n)
-    means = np.concatenate([there.mean, (data.n - seen[columns]) / data.n])
+    shares = (data.n - seen[columns]) / data.n
+    means = np.concatenate([there.mean, shares])
     C: Array | None = None
     R: Array | None = None
     rest = np.zeros(len(means))
@@ -303,7 +327,8 @@ def measure(data: StoredRows, *, gaps: bool = False) -> Statistics:
         rest, C = _scatter(data, columns, means)
         squares = np.diagonal(C).copy()
     d = data.d
-    return Statistics(data.n, there.mean, seen, data.peak(), columns, squares[:d], rest[:d] / data.n, C, R)
+    m2, means_off = squares[:d], rest[:d] / data.n
+    return Statistics(data.n, there.mean, seen, data.peak(), columns, m2, means_off, C, R)
 
 
 def large(data: StoredRows) -> bool:
@@ -322,7 +347,8 @@ def _blocks(data: StoredRows, columns: Array) -> Iterator[Array]:
 
 def _scatter(data: StoredRows, columns: Array, means: Array) -> tuple[Array, Array]:
     """The sums of deviations, and C, of dense rows."""
-    C, rest = np.zeros((len(means), len(means))), np.zeros(len(means))
+    count = len(means)
+    C, rest = np.zeros((count, count)), np.zeros(count)
     for block in _blocks(data, columns):
         block -= means
         if data.missing:
@@ -339,11 +365,13 @@ def _triangle(data: StoredRows, columns: Array, means: Array) -> tuple[Array, Ar
     rows, start = np.empty((data.n, len(means)), order="F"), 0
     for block in data.blocks():
         part = rows[start : start + len(block)]
-        part[:, : data.d], part[:, data.d :] = block, np.isnan(block[:, columns])
+        part[:, : data.d] = block
+        part[:, data.d :] = np.isnan(block[:, columns])
         part -= means
         part[np.isnan(part)] = 0.0
         start += len(block)
-    rest, work = rows.sum(axis=0), int(lapack.dgeqrf_lwork(*rows.shape)[0])
+    rest = rows.sum(axis=0)
+    work = int(lapack.dgeqrf_lwork(*rows.shape)[0])
     R = lapack.dgeqrf(rows, lwork=work, overwrite_a=1)[0]
     for j in range(min(R.shape)):
         R[j + 1 :, j] = 0.0
@@ -356,9 +384,11 @@ def _sparse_scatter(data: StoredRows, columns: Array, mean: Array, means: Array)
 
     S: Any = data.storage.astype(np.float64)
     if data.missing:
-        gaps = sparse.csr_array((np.isnan(S.data).astype(np.float64), S.indices, S.indptr), shape=S.shape)[:, columns]
+        gone = np.isnan(S.data).astype(np.float64)
+        gaps = sparse.csr_array((gone, S.indices, S.indptr), shape=S.shape)[:, columns]
         S = sparse.csr_array(sparse.hstack([fill_gaps(S, mean), gaps]))
-    T, C = S.T.tocsr(), np.empty((S.shape[1],) * 2)
+    T = S.T.tocsr()
+    C = np.empty((S.shape[1], S.shape[1]))
     for start in range(0, len(C), _COLUMNS):
         part = slice(start, start + _COLUMNS)
         C[:, part] = (T @ S[:, part]).toarray()
@@ -368,7 +398,8 @@ def _sparse_scatter(data: StoredRows, columns: Array, mean: Array, means: Array)
     for start in range(0, len(cancelled), _COLUMNS):
         j = cancelled[start : start + _COLUMNS]
         part = S[:, j].toarray() - means[j]
-        C[:, j] = T @ part - np.outer(means, part.sum(axis=0))
+        sums = part.sum(axis=0)
+        C[:, j] = T @ part - np.outer(means, sums)
         C[j, :] = C[:, j].T
         C[np.ix_(j, j)] = part.T @ part
     return C

@@ -95,7 +95,11 @@ class StoredRows:
         self._X = as_stored(given.values, self.who)
         self.sparse = not isinstance(self._X, np.ndarray)
         single = self._X.dtype.kind == "f" and self._X.dtype.itemsize <= 4
-        self.dtype: np.dtype[Any] = np.dtype(np.float32 if single else np.float64)
+        if single:
+            kind: type = np.float32
+        else:
+            kind = np.float64
+        self.dtype: np.dtype[Any] = np.dtype(kind)
         # columns of a memory-mapped array, which are picked block by block
         self._picked: Array | None = None
         self.n, self.d = map(int, self._X.shape)
@@ -253,7 +257,8 @@ class StoredRows:
 
     def some(self, rows: Array) -> StoredRows:
         """Some of the rows, in memory, without names."""
-        return StoredRows(self._X[rows], who=self.who, missing=bool(self.missing), columns=self._picked)
+        missing, rows = bool(self.missing), self._X[rows]
+        return StoredRows(rows, who=self.who, missing=missing, columns=self._picked)
 
     def plain(self) -> Any:
         """All rows as one array, dense or sparse."""
@@ -328,7 +333,8 @@ class StoredRows:
                 continue
             low = np.fmin.reduce(block, axis=0)
             high = np.fmax.reduce(block, axis=0)
-            largest = np.fmax(largest, np.fmax(high.astype(np.float64), -low.astype(np.float64)))
+            above, below = high.astype(np.float64), low.astype(np.float64)
+            largest = np.fmax(largest, np.fmax(above, -below))
         return largest
 
     def fingerprint(self) -> int:

@@ -52,7 +52,8 @@ class Completion:
         """Write it to a folder of its owner's, one npz per step, for its owner only; its header names the columns."""
         files.make_folder(folder)
         header = {"step": step, "columns": None if columns is None else list(columns)}
-        files.write(folder / f"{_BATCH}{step:06d}.npz", _KIND, header, dict(vars(self)), private=True)
+        path = folder / f"{_BATCH}{step:06d}.npz"
+        files.write(path, _KIND, header, dict(vars(self)), private=True)
 
 
 def written(folder: Path) -> Iterator[tuple[int, Completion]]:
@@ -125,11 +126,15 @@ class Stream:
         # whether a run may name some columns only, and learn which there are
         self._one_by_one = True
         checks.integer("min_rows", min_rows, least=1)
-        cut = not (callable(source) or isinstance(source, list | tuple | Iterator | Queue))
+        several = isinstance(source, list | tuple | Iterator | Queue)
+        cut = not (callable(source) or several)
         if cut:
             given = SiteRows.of(source, who=who).quiet()
-            self.site, self._names, self._words, values = given.site, given.names, given.words, given.values
-            self._source = values if isinstance(values, np.memmap | np.ma.MaskedArray) else np.asarray(values)
+            self.site, self._names, self._words = given.site, given.names, given.words
+            values = given.values
+            if not isinstance(values, np.memmap | np.ma.MaskedArray):
+                values = np.asarray(values)
+            self._source = values
             if self._source.ndim != 2:
                 rule, got = "an array of rows, batches, a function, an iterator or a queue", f"{type(source).__name__}"
                 raise DataError(f"The stream of {who}", must=rule, got=got, then="Give a two-dimensional array.")
@@ -155,7 +160,8 @@ class Stream:
             given = self._source
         else:
             given = ()
-        first = next((SiteRows.of(rows).names for rows in given if rows is not None), self._names)
+        headings = (SiteRows.of(rows).names for rows in given if rows is not None)
+        first = next(headings, self._names)
         if first is None:
             return Heading(self.d)
         return Columns(first, self.who).heading
@@ -166,7 +172,8 @@ class Stream:
         if self.wanted is not None:
             return len(self.wanted)
         if isinstance(self._source, list | tuple):
-            known = [np.shape(rows)[1] for rows in self._source if rows is not None and np.ndim(rows) == 2]
+            tables = [rows for rows in self._source if rows is not None and np.ndim(rows) == 2]
+            known = [np.shape(rows)[1] for rows in tables]
             return known[0] if known else None
         if self._batch is not None:
             return int(self._source.shape[1])
@@ -194,7 +201,8 @@ class Stream:
         """The rows for a step; a queue goes by its cursor instead."""
         if self._queue is not None:
             rows, behind, left = self._queue.after(cursor.astype(np.uint8).tobytes())
-            return Step(self._check(rows, step), left, np.frombuffer(behind, dtype=np.uint8).copy())
+            state = np.frombuffer(behind, dtype=np.uint8).copy()
+            return Step(self._check(rows, step), left, state)
         if isinstance(self._source, Iterator):
             rows, left = self._advance(step)
         elif isinstance(self._source, list | tuple):
@@ -213,7 +221,8 @@ class Stream:
             assert self._batch is not None
             part = slice(step * self._batch, (step + 1) * self._batch)
             rows = self._source[part]
-            left = max(-(-len(self._source) // self._batch) - step - 1, 0)
+            steps = -(-len(self._source) // self._batch)
+            left = max(steps - step - 1, 0)
         return Step(self._check(rows, step), left, NO_CURSOR)
 
     @property
@@ -262,7 +271,10 @@ class Stream:
             return None
         missing = self._missing
         if missing is not None:
-            part = slice(step * self._batch, (step + 1) * self._batch) if self._batch is not None else step
+            if self._batch is None:
+                part: Any = step
+            else:
+                part = slice(step * self._batch, (step + 1) * self._batch)
             missing = missing[part]
         who = f"{self.who} at step {step}"
         given = SiteRows.of(rows, who=who).quiet()

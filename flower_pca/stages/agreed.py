@@ -111,7 +111,8 @@ class Agreed(Around):
     def _run_of_all(self) -> Driven:
         """The run of all columns by name, made once the first message has been answered."""
         if self._run is None:
-            found = self._coding.union([self._coding.values_among(names) for names in self._names.values()])
+            values = [self._coding.values_among(names) for names in self._names.values()]
+            found = self._coding.union(values)
             columns = self._columns or self._others()
             self._run = self._then(found.spread(columns), found)
         return self._run
@@ -119,7 +120,8 @@ class Agreed(Around):
     def _others(self) -> Columns:
         """The columns beside those of words that most have."""
         words = self._coding.words
-        rest = [tuple(n for n in names if source_of(n) not in words) for names in self._names.values()]
+        spelt = self._names.values()
+        rest = [tuple(n for n in names if source_of(n) not in words) for names in spelt]
         return majority(Heading.of_names(names, 0) for names in rest).names or ()
 
     def _with_first(self, history: History) -> History:

@@ -114,7 +114,8 @@ class Errors(Stage[ErrorsState]):
             found, V = linalg.eigh_leading(model.covariance, most)
             values, W = found[:most], V[:, :most]
         left = max(model.trace - float(values.sum()), 0.0)
-        following = min(left / max(model.d - len(values), 1), float(values[-1]))
+        mean = left / max(model.d - len(values), 1)
+        following = min(mean, float(values[-1]))
         if _scale_counts(model):
             share = 1.0 / model.n
         else:
@@ -174,7 +175,8 @@ class Errors(Stage[ErrorsState]):
             raise ProtocolError("The errors of an answer", must=rule, got=got, then="Check the client's data.")
 
     def server(self, state: ErrorsState, total: Arrays, answered: frozenset[int]) -> ErrorsState:
-        sums = {name: np.maximum(total[name], 0.0) for name in (*_WITHIN, *_BETWEEN)}
+        names = (*_WITHIN, *_BETWEEN)
+        sums = {name: np.maximum(total[name], 0.0) for name in names}
         return replace(
             state,
             rows=float(total["n"]),
@@ -196,7 +198,8 @@ class Errors(Stage[ErrorsState]):
         assert state.site_loadings is not None
         assert state.site_variances is not None
         more = model.n / state.rows  # where some have not answered
-        sizes = state.values[: state.k + 1] / max(model.n - 1, 1)
+        degrees = max(model.n - 1, 1)
+        sizes = state.values[: state.k + 1] / degrees
         loadings = np.sqrt(more * state.loadings.T)
         variances = np.sqrt(more * state.variances) * sizes
         found = [loadings, variances[: state.k]]
@@ -204,7 +207,8 @@ class Errors(Stage[ErrorsState]):
         if state.sites > 1:
             more *= state.sites / (state.sites - 1)
             site_loadings = np.sqrt(more * state.site_loadings.T)
-            found += [site_loadings, (np.sqrt(more * state.site_variances) * sizes)[: state.k]]
+            site_variances = np.sqrt(more * state.site_variances) * sizes
+            found += [site_loadings, site_variances[: state.k]]
             said += _unlike(loadings, site_loadings, state.sites)
         left = {**model.left, **dict(zip(LEFT, found, strict=False))}
         choices = {**model.choices, "errors": _meaning(state, model)}
@@ -222,14 +226,16 @@ def _roots(model: Model) -> Array | None:
     if not (model.shared and _scale_counts(model)):
         return None
     assert model.frame.scale is not None
-    return np.where([name in model.shared for name in model.feature_names or ()], model.frame.scale, 0.0)
+    by_share = [name in model.shared for name in model.feature_names or ()]
+    return np.where(by_share, model.frame.scale, 0.0)
 
 
 def _check(arrays: Arrays, d: int) -> None:
     """Refuse what numpy would lay over the rows otherwise."""
     W, gaps, middles, sizes = (arrays[name] for name in ("W", "gaps", "middles", "sizes"))
     k, p = len(gaps), W.shape[1]
-    fits = len(W) == d and gaps.shape == middles.shape == (k, p + 1) and k <= len(sizes) <= p
+    alike = gaps.shape == middles.shape == (k, p + 1)
+    fits = len(W) == d and alike and k <= len(sizes) <= p
     if not fits:
         rule = f"directions of {d} columns, and numbers for each of them"
         got = f"shapes {W.shape}, {gaps.shape}, {middles.shape} and {sizes.shape}"
@@ -248,7 +254,8 @@ def _sum(arrays: Arrays, data: LocalData) -> tuple[Arrays, Arrays]:
     sums = {"loadings": np.zeros(shape), "variances": np.zeros(len(sizes))}
     squares = {"loadings": np.zeros(shape), "variances": np.zeros(len(sizes))}
     measured = W[:, : len(sizes)]
-    inverse = np.where(sizes > 0.0, 1.0 / np.where(sizes > 0.0, sizes, 1.0), 0.0)
+    positive = np.where(sizes > 0.0, sizes, 1.0)
+    inverse = np.where(sizes > 0.0, 1.0 / positive, 0.0)
     for block in data.dense():
         X = np.asarray(block, dtype=np.float64)
         T, D = X @ W, _moved_scales(X, arrays)
@@ -258,7 +265,8 @@ def _sum(arrays: Arrays, data: LocalData) -> tuple[Arrays, Arrays]:
                 moved -= share * _turn(D * W[:, j], W, middles)
             sums["loadings"][:, j] += moved.sum(axis=0)
             squares["loadings"][:, j] += np.sum(moved**2, axis=0)
-        parts = T[:, : len(sizes)] ** 2 * inverse - share * (D @ measured**2)
+        of_scores = T[:, : len(sizes)] ** 2 * inverse
+        parts = of_scores - share * (D @ measured**2)
         sums["variances"] += parts.sum(axis=0)
         squares["variances"] += np.sum(parts**2, axis=0)
     return sums, squares
@@ -269,14 +277,16 @@ def _moved_scales(X: Array, arrays: Arrays) -> Array:
     D = X**2
     if "roots" in arrays:
         by_share = np.flatnonzero(arrays["roots"] > 0.0)
-        D[:, by_share] = X[:, by_share] / arrays["roots"][by_share] + 1.0
+        roots = arrays["roots"][by_share]
+        D[:, by_share] = X[:, by_share] / roots + 1.0
     return np.asarray(D)
 
 
 def _turn(X: Array, W: Array, factors: Array) -> Array:
     """Rows times sum_l f_l w_l w_l' over the directions, and the last factor times what lies beside them."""
     T = X @ W
-    return np.asarray(factors[-1] * X + (T * (factors[:-1] - factors[-1])) @ W.T)
+    along = T * (factors[:-1] - factors[-1])
+    return np.asarray(factors[-1] * X + along @ W.T)
 
 
 def _meaning(state: ErrorsState, model: Model) -> str:
@@ -304,7 +314,8 @@ def _not_told_apart(variances: Array, errors: Array) -> list[str]:
 
 def _unlike(by_row: Array, by_site: Array, sites: int) -> list[str]:
     """That sites differ by more than their rows explain, so that their number is what counts elsewhere."""
-    times = float(np.sqrt(np.mean(by_site**2) / max(np.mean(by_row**2), np.finfo(float).tiny)))
+    rows = max(np.mean(by_row**2), np.finfo(float).tiny)
+    times = float(np.sqrt(np.mean(by_site**2) / rows))
     if sites < _FEWEST or times < _UNLIKE:
         return []
     words = f"sites are unlike: errors by site are {times:.2g} times those by row"

@@ -51,7 +51,8 @@ class Whole:
         return linalg.eigh_leading(self.C - np.diag(noise), rank)
 
     def directions(self, weights: Array, noise: Array, rank: int) -> Array:
-        return linalg.eigh_leading(self.C * np.outer(weights, weights), rank)[1][:, :rank]
+        weighted = self.C * np.outer(weights, weights)
+        return linalg.eigh_leading(weighted, rank)[1][:, :rank]
 
     def product(self, V: Array) -> Array:
         return self.C @ V
@@ -70,7 +71,8 @@ class Span:
         return self.squares
 
     def leading(self, noise: Array, rank: int) -> tuple[Array, Array]:
-        values, W = linalg.eigh_descending(self.V.T @ (self.CV - noise[:, None] * self.V))
+        inner = self.V.T @ (self.CV - noise[:, None] * self.V)
+        values, W = linalg.eigh_descending(inner)
         return values, self.V @ W[:, :rank]
 
     def directions(self, weights: Array, noise: Array, rank: int) -> Array:
@@ -85,7 +87,8 @@ def weighed_basis(known: Known, rank: int) -> tuple[Array, Array]:
     """Weights that make the noise beside so many factors equal, and the leading directions of the weighed rows."""
     noise = _noise(known, rank)
     least = float(noise[noise > 0.0].min())
-    weights = np.where(noise > 0.0, np.sqrt(least / np.where(noise > 0.0, noise, least)), 1.0)
+    positive = np.where(noise > 0.0, noise, least)
+    weights = np.where(noise > 0.0, np.sqrt(least / positive), 1.0)
     return weights, known.directions(weights, noise, rank)
 
 
@@ -93,14 +96,17 @@ def _noise(known: Known, rank: int) -> Array:
     """What of the diagonal of C the leading factors do not explain (principal factors, iterated)."""
     all_of_it = known.diagonal
     values, V = known.leading(np.zeros(len(all_of_it)), rank)
-    beside = np.maximum(1.0 - np.sum(V[:, :rank] ** 2, axis=1), 1.0 / len(V))
-    left = (all_of_it - V[:, :rank] ** 2 @ values[:rank]) / beside
+    along = np.sum(V[:, :rank] ** 2, axis=1)
+    beside = np.maximum(1.0 - along, 1.0 / len(V))
+    explained = V[:, :rank] ** 2 @ values[:rank]
+    left = (all_of_it - explained) / beside
     least = np.maximum(_LEAST * left, _TINY * all_of_it)
     noise = np.clip(left, least, all_of_it)
     scale = np.where(noise > 0.0, noise, 1.0)
     for _ in range(_STEPS):
         values, V = known.leading(noise, rank)
-        explained = V[:, :rank] ** 2 @ np.maximum(values[:rank], 0.0)
+        positive = np.maximum(values[:rank], 0.0)
+        explained = V[:, :rank] ** 2 @ positive
         before, noise = noise, np.clip(all_of_it - explained, least, all_of_it)
         if float(np.max(np.abs(noise - before) / scale)) < _SETTLED:
             break
@@ -109,5 +115,6 @@ def _noise(known: Known, rank: int) -> Array:
 
 def give_back(weights: Array, W: Array) -> Array:
     """What gives noise back to each column that was weighed, and lost directions."""
-    kept = np.maximum(1.0 - np.sum(W**2, axis=1), 1.0 / len(W))
+    along = np.sum(W**2, axis=1)
+    kept = np.maximum(1.0 - along, 1.0 / len(W))
     return np.asarray(1.0 / (weights * np.sqrt(kept)))

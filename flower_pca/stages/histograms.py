@@ -63,7 +63,8 @@ class Evaluate(Stage[EvaluateState]):
 
     @staticmethod
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
-        return {"squares": np.array(data.squared_error(arrays["Z"])), "n": np.array(data.n)}, memory
+        lost = data.squared_error(arrays["Z"])
+        return {"squares": np.array(lost), "n": np.array(data.n)}, memory
 
     def server(self, state: EvaluateState, total: Arrays, answered: frozenset[int]) -> EvaluateState:
         return replace(state, mse=float(total["squares"]) / float(total["n"]))
@@ -97,7 +98,8 @@ def distances(rows: Array, Z: Array, variances: Array) -> tuple[Array, Array]:
     X = np.asarray(rows, dtype=np.float64)
     scores = X @ Z
     rest = X - scores @ Z.T
-    return np.asarray((scores**2 / variances).sum(axis=1)), np.einsum("ij,ij->i", rest, rest)
+    t2 = (scores**2 / variances).sum(axis=1)
+    return np.asarray(t2), np.einsum("ij,ij->i", rest, rest)
 
 
 def meaningful(variances: Array) -> int:
@@ -111,7 +113,8 @@ def count(values: Array) -> Array:
     """How many of the values, which are 1 on average, lie in each bin."""
     with np.errstate(divide="ignore", invalid="ignore"):
         places = np.floor(FINE * np.log2(values)) + _BELOW + 1
-    places = np.clip(np.nan_to_num(places, nan=0.0), 0, BINS - 1).astype(np.int64)
+    numbers = np.nan_to_num(places, nan=0.0)
+    places = np.clip(numbers, 0, BINS - 1).astype(np.int64)
     return np.bincount(places, minlength=BINS).astype(np.float64)
 
 

@@ -123,7 +123,8 @@ class Influence(Stage[InfluenceState]):
     @staticmethod
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
         sums, squares = data.moments().sums(data.frame)
-        return {"n": np.array(data.n), "sum": sums, "squares": squares, "Y": data.matmat(arrays["W"])}, memory
+        up = {"n": np.array(data.n), "sum": sums, "squares": squares}
+        return {**up, "Y": data.matmat(arrays["W"])}, memory
 
     def inspect(self, state: InfluenceState, reply: Arrays) -> None:
         most = (1.0 + _SLACK) * float(reply["n"]) * reply["squares"]
@@ -153,7 +154,8 @@ class Influence(Stage[InfluenceState]):
         if state.messages == MESSAGES or not block.shape[1]:
             # of many eigenproblems, so only once
             return replace(state, found=_by_others(state, rest, found), done=True)
-        return replace(state, found=found, W=np.hstack([state.W, block]), newest=block.shape[1])
+        W = np.hstack([state.W, block])
+        return replace(state, found=found, W=W, newest=block.shape[1])
 
     def status(self, state: InfluenceState) -> Status | None:
         if state.done:
@@ -169,7 +171,8 @@ class Influence(Stage[InfluenceState]):
 
 def is_far(angle: Array | float, beyond: Array | float, chance: Array | float) -> Array:
     """Whether a client turns the components, and its rows differ, by more than its rows and chance explain."""
-    return np.asarray((np.asarray(beyond) > 1.0) & (angle > np.maximum(TURN, chance)))
+    turned = angle > np.maximum(TURN, chance)
+    return np.asarray((np.asarray(beyond) > 1.0) & turned)
 
 
 def chances(n: Array, angles: Array) -> Array:
@@ -180,7 +183,8 @@ def chances(n: Array, angles: Array) -> Array:
     """
     size = np.sqrt(n / np.maximum(n.sum() - n, 1.0))
     turns = angles / size
-    return _APART * np.array([size[i] * np.median(np.delete(turns, i)) for i in range(len(n))])
+    others = [np.median(np.delete(turns, i)) for i in range(len(n))]
+    return _APART * np.array([size[i] * other for i, other in enumerate(others)])
 
 
 def _judge(status: Status | None, state: InfluenceState) -> Status | None:
@@ -190,10 +194,12 @@ def _judge(status: Status | None, state: InfluenceState) -> Status | None:
         return status
     found = dict(zip(COLUMNS, state.found.T, strict=True))
     far = is_far(found["angle"], found["beyond"], found["chance"])
-    order = [int(i) for i in np.argsort(-found["angle"]) if far[i]]
+    descending = np.argsort(-found["angle"])
+    order = [int(i) for i in descending if far[i]]
     if not order:
         return status
-    named = [f"client {state.clients[i]} turns it by {np.rad2deg(found['angle'][i]):.2g} degrees" for i in order]
+    degrees = np.rad2deg(found["angle"])
+    named = [f"client {state.clients[i]} turns it by {degrees[i]:.2g} degrees" for i in order]
     words = ", ".join(named[:_NAMED])
     if len(order) > _NAMED:
         words += f", {len(order) - _NAMED} more clients likewise"
@@ -212,7 +218,8 @@ def _without(state: InfluenceState, rest: _Rest) -> tuple[Array, list[Array]]:
         if left == 0:
             continue
         angle, doubt, explained, _, turn = _turn(state.W, state.Z, image, trace)
-        line[1:5] = angle, doubt, explained, trace / max(left - 1, 1)
+        variance = trace / max(left - 1, 1)
+        line[1:5] = angle, doubt, explained, variance
         if doubt > _SURE:
             turns.append(turn)
     if len(lines) > 1:
@@ -245,7 +252,8 @@ class _Rest:
         assert state.sums is not None
         assert state.squares is not None
         assert state.images is not None
-        totals = state.images.sum(axis=0), state.sums.sum(axis=0), state.squares.sum(axis=0)
+        images, sums, squares = state.images, state.sums, state.squares
+        totals = images.sum(axis=0), sums.sum(axis=0), squares.sum(axis=0)
         return cls(state, state.rows.sum(), *totals)
 
     def without(self, *gone: int) -> tuple[float, Array, float]:
@@ -287,8 +295,10 @@ def _chance(state: InfluenceState, rest: _Rest, i: int) -> float:
         fewer, image, trace = rest.without(i, j)
         if state.rows[j] > 0 and fewer > 0:
             angle, doubt, *_ = _turn(state.W, ritz, image, trace)
-            found.append((angle + doubt) / np.sqrt(state.rows[j] / fewer))
-    return _APART * float(np.sqrt(state.rows[i] / rest.n)) * float(np.median(found or [np.inf]))
+            share = np.sqrt(state.rows[j] / fewer)
+            found.append((angle + doubt) / share)
+    share = float(np.sqrt(state.rows[i] / rest.n))
+    return _APART * share * float(np.median(found or [np.inf]))
 
 
 def _turn(W: Array, Z: Array, image: Array, trace: float) -> tuple[float, float, float, Array, Array]:
@@ -299,7 +309,8 @@ def _turn(W: Array, Z: Array, image: Array, trace: float) -> tuple[float, float,
     values, U = linalg.eigh_descending(W.T @ image)
     ritz = W @ U[:, :k]
     residual = image @ U[:, :k] - ritz * values[:k]
-    following = values[k] if len(values) > k else max(trace - float(values[:k].sum()), 0.0)
+    left = trace - float(values[:k].sum())
+    following = values[k] if len(values) > k else max(left, 0.0)
     size = linalg.norm2(residual)
     gap = float(values[k - 1] - following)
     if W.shape[1] == len(W):
@@ -326,14 +337,18 @@ def _oddest(state: InfluenceState) -> Array:
     n, total = state.rows[:, None], state.rows.sum()
     rest = np.maximum(total - n, 1.0)
     mean = (state.sums.sum(axis=0) - state.sums) / rest  # of the others
-    usual = np.maximum((state.squares.sum(axis=0) - state.squares) / rest - mean**2, 0.0)
+    others = state.squares.sum(axis=0) - state.squares
+    usual = np.maximum(others / rest - mean**2, 0.0)
     rounding = (_STILL * (np.abs(mean) + np.abs(state.origin))) ** 2
-    out = np.maximum(state.squares / n - 2.0 * mean * state.sums / n + mean**2, 0.0)
+    about = state.squares / n - 2.0 * mean * state.sums / n + mean**2
+    out = np.maximum(about, 0.0)
     beyond = np.maximum(_means(state, mean, usual + rounding), _deviations(state, rounding))
     column = np.argmax(beyond, axis=1)[:, None]
     with np.errstate(divide="ignore", invalid="ignore"):
-        times = np.sqrt(np.where(out > rounding, out / np.where(usual > rounding, usual, 0.0), 1.0))
-    return np.hstack([column, *(np.take_along_axis(figure, column, axis=1) for figure in (times, beyond))])
+        divisors = np.where(usual > rounding, usual, 0.0)
+        times = np.sqrt(np.where(out > rounding, out / divisors, 1.0))
+    largest = [np.take_along_axis(figure, column, axis=1) for figure in (times, beyond)]
+    return np.hstack([column, *largest])
 
 
 def _means(state: InfluenceState, mean: Array, variance: Array) -> Array:
@@ -356,8 +371,10 @@ def _means(state: InfluenceState, mean: Array, variance: Array) -> Array:
     found = []
     for middle, unsure in ((mean, 1.0 + n / size), (np.median(state.sums / n, axis=0), 1.0)):
         off = state.sums - n * middle
-        squares = np.maximum(state.squares - 2.0 * middle * state.sums + n * middle**2, n * variance)
-        found.append(off**2 / (np.maximum(squares, np.finfo(float).tiny) * unsure))
+        about = state.squares - 2.0 * middle * state.sums + n * middle**2
+        squares = np.maximum(about, n * variance)
+        positive = np.maximum(squares, np.finfo(float).tiny)
+        found.append(off**2 / (positive * unsure))
     return np.asarray(np.minimum(*found) / most)
 
 
@@ -380,11 +397,14 @@ def _deviations(state: InfluenceState, rounding: Array) -> Array:
     logs = np.log(np.where(varies, variance, 1.0))
     rest = n.sum() - n
     middle = ((n * logs).sum(axis=0) - n * logs) / rest
-    spread = ((n * logs**2).sum(axis=0) - n * logs**2 - rest * middle**2) / (count - 2)
-    t = (logs - middle) / np.sqrt(np.maximum(spread, _NORMAL) * (1.0 / n + 1.0 / rest))
+    others = (n * logs**2).sum(axis=0) - n * logs**2
+    spread = (others - rest * middle**2) / (count - 2)
+    error = np.maximum(spread, _NORMAL) * (1.0 / n + 1.0 / rest)
+    t = (logs - middle) / np.sqrt(error)
     most = -stdtrit(count - 2, _CHANCE / state.sums.size)
     second, first = np.sort(variance, axis=0)[-2:]
-    alone = (variance == first) & (first > _LARGER**2 * second) & varies.all(axis=0)
+    larger = first > _LARGER**2 * second
+    alone = (variance == first) & larger & varies.all(axis=0)
     return np.where(alone, np.maximum(t, 0.0) / most, 0.0)
 
 

@@ -58,12 +58,14 @@ class Lanczos:
         known = replace(self, Y=np.concatenate([self.Y, products], axis=2))
         if not more:
             return known
-        return replace(known, Q=np.concatenate([self.Q, _beside(products, self.Q, self.away)], axis=2))
+        block = _beside(products, self.Q, self.away)
+        return replace(known, Q=np.concatenate([self.Q, block], axis=2))
 
     def values(self) -> Array:
         """The eigenvalues of each matrix on the span of its blocks, largest first, (t, columns)."""
         T = self.Q.transpose(0, 2, 1) @ self.Y
-        return np.asarray(np.linalg.eigvalsh((T + T.transpose(0, 2, 1)) / 2.0)[:, ::-1])
+        symmetric = (T + T.transpose(0, 2, 1)) / 2.0
+        return np.asarray(np.linalg.eigvalsh(symmetric)[:, ::-1])
 
 
 def _beside(blocks: Array, Q: Array, away: Array) -> Array:
@@ -74,7 +76,8 @@ def _beside(blocks: Array, Q: Array, away: Array) -> Array:
     for _ in range(2):
         blocks = blocks - Q @ (Q.transpose(0, 2, 1) @ blocks)
         first = blocks[0] - away @ (away.T @ blocks[0])
-        blocks = np.linalg.qr(np.concatenate([first[None], blocks[1:]]))[0]
+        stacked = np.concatenate([first[None], blocks[1:]])
+        blocks = np.linalg.qr(stacked)[0]
     return np.asarray(blocks)
 
 

@@ -104,7 +104,8 @@ def scale_of(
             _refuse('Every column under scale="max_abs"', _USUAL, "smaller", small, "Scale them first.", names)
             return np.where(total["peak"] > 0.0, total["peak"], 1.0)
     deviation = np.sqrt(total["m2"] / total.get("count", total["n"]))
-    constant = deviation <= _CONSTANT * np.finfo(np.float64).eps * np.abs(total["mean"])
+    rounding = _CONSTANT * np.finfo(np.float64).eps
+    constant = deviation <= rounding * np.abs(total["mean"])
     small = (deviation > 0.0) & (deviation**2 < _LEAST)
     if kind == "deviation":
         return np.where(constant | small, 1.0, deviation)
@@ -115,8 +116,10 @@ def scale_of(
 
 def _with_shares(kind: str | None, total: Arrays, names: list[str], shared: Collection[str]) -> Array:
     """The same, where some columns are divided by roots of shares; one that no row has is left as it is."""
-    means, by_share = total["mean"], np.array([name in shared for name in names])
-    divisor = np.where(by_share & (means > 0.0), np.sqrt(np.abs(means)), 1.0)
+    means = total["mean"]
+    by_share = np.array([name in shared for name in names])
+    roots = np.sqrt(np.abs(means))
+    divisor = np.where(by_share & (means > 0.0), roots, 1.0)
     others = {name: a[~by_share] if np.shape(a) == means.shape else a for name, a in total.items()}
     left = [name for name in names if name not in shared]
     if left and (found := scale_of(kind, others, left)) is not None:
@@ -132,10 +135,17 @@ def _refuse(what: str, rule: str, kind: str, bad: Array, remedy: str, names: Seq
             then = remedy.replace("them", "it")
         else:
             then = remedy
-        named = ", ".join(str(j if names is None else names[j]) for j in columns[:10]) + (
-            f" and {len(columns) - 10} more" if len(columns) > 10 else ""
-        )
-        raise DataError(what, must=rule, got=f"{kind} {labels.noun(len(columns), 'column')} {named}", then=then)
+        if names is None:
+            first = [str(j) for j in columns[:10]]
+        else:
+            first = [names[j] for j in columns[:10]]
+        if len(columns) > 10:
+            more = f" and {len(columns) - 10} more"
+        else:
+            more = ""
+        named = ", ".join(first) + more
+        noun = labels.noun(len(columns), "column")
+        raise DataError(what, must=rule, got=f"{kind} {noun} {named}", then=then)
 
 
 # condition number of the scaled block up to which the first product is kept
@@ -264,9 +274,8 @@ class Opening(Stage[OpeningState]):
 
     def server(self, state: OpeningState, total: dict[str, Any], answered: frozenset[int]) -> OpeningState:
         arrays = {name: a for name, a in total.items() if name != _SAYINGS}
-        return replace(
-            state, total=arrays, said={i: said for i, said in total.get(_SAYINGS, {}).items() if i in answered}
-        )
+        sayings = total.get(_SAYINGS, {}).items()
+        return replace(state, total=arrays, said={i: said for i, said in sayings if i in answered})
 
     def status(self, state: OpeningState) -> Status | None:
         if state.total is not None:
@@ -277,9 +286,11 @@ class Opening(Stage[OpeningState]):
         assert state.total is not None
         total, n = state.total, int(state.total["n"])
         mean, squares = total["mean"], total["m2"]
-        fill, partial = fill_of(total, model.feature_names), bool(np.any(total.get("count", n) < n))
+        fill = fill_of(total, model.feature_names)
+        partial = bool(np.any(total.get("count", n) < n))
         checks.at_most(model.n_components, n, len(mean))
-        block, product = _block(state, len(mean)), total["product"].astype(np.float64)
+        block = _block(state, len(mean))
+        product = total["product"].astype(np.float64)
         scale = scale_of(model.scale, total, model.feature_names, model.shared)
         if not model.center:
             squares = squares + n * mean**2
@@ -289,7 +300,8 @@ class Opening(Stage[OpeningState]):
         sizes = np.sqrt(squares / n)
         if scale is not None:
             squares = squares / scale**2
-            block, product = block * scale[:, None], product / scale[:, None]
+            divisors = scale[:, None]
+            block, product = block * divisors, product / divisors
         offset = 0.0
         if not model.center:
             offset = n * float(np.sum((mean / (1.0 if scale is None else scale)) ** 2))
@@ -319,12 +331,15 @@ def _sites(state: OpeningState) -> Arrays:
     keys = sorted(said)
     if len(keys) < 2 or len(keys) * len(said[keys[0]]["mean"]) > _COMPARED:
         return {}
-    rows = [np.maximum(np.asarray(said[key].get("count", said[key]["n"])), 1) for key in keys]
-    squares = [said[key]["m2"] / n for key, n in zip(keys, rows, strict=True)]
+    counts = [np.asarray(said[key].get("count", said[key]["n"])) for key in keys]
+    rows = [np.maximum(count, 1) for count in counts]
+    counted = zip(keys, rows, strict=True)
+    squares = [said[key]["m2"] / n for key, n in counted]
+    told = [said[key] for key in keys]
     return {
         SITE_KEYS: np.array(keys, dtype=np.uint64),
-        SITE_ROWS: np.array([int(said[key]["n"]) for key in keys]),
-        SITE_MEANS: np.array([said[key]["mean"] for key in keys]),
+        SITE_ROWS: np.array([int(site["n"]) for site in told]),
+        SITE_MEANS: np.array([site["mean"] for site in told]),
         SITE_DEVIATIONS: np.sqrt(np.array(squares)),
     }
 
@@ -388,11 +403,13 @@ def _both(state: OpeningState, a: Arrays, b: Arrays) -> Arrays:
 
 def _merge(block: Array, a: Arrays, b: Arrays) -> Arrays:
     """Two sets of rows, each centred by its own mean, as one set centred by the mean of both."""
-    both = merge(*[Moments(int(part["n"]), part["mean"], part["m2"], part.get("count")) for part in (a, b)])
+    moments = [Moments(int(part["n"]), part["mean"], part["m2"], part.get("count")) for part in (a, b)]
+    both = merge(*moments)
     e = b["mean"] - a["mean"]
     if both.count is not None:
         # no value has no mean
-        e = np.where((a["count"] > 0) & (b["count"] > 0), e, 0.0)
+        seen = (a["count"] > 0) & (b["count"] > 0)
+        e = np.where(seen, e, 0.0)
     weighted = float(a["n"]) * float(b["n"]) / both.n * e
     between = np.dot(weighted[:, None], (e @ block)[None])
     product = a["product"].astype(np.float64) + b["product"] + between

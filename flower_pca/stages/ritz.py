@@ -72,19 +72,16 @@ class Oblique(Stage[ObliqueState]):
     def finish(self, state: ObliqueState, model: Model) -> Model:
         assert state.Y is not None
         Z = linalg.fix_signs(state.Z)
-        Y = state.Y * np.where(np.sum(Z * state.Z, axis=0) < 0.0, -1.0, 1.0)
+        turned = np.sum(Z * state.Z, axis=0) < 0.0
+        Y = state.Y * np.where(turned, -1.0, 1.0)
         A = Z.T @ Y
         cross = (A + A.T) / 2.0
-        spans = [_trace_within(Z[:, :j], cross[:j, :j]) for j in range(Z.shape[1] + 1)]
-        residuals = linalg.column_norms(Y - Z * (np.diag(cross) / np.sum(Z * Z, axis=0)))
-        return replace(
-            model,
-            basis=Z,
-            product=Y,
-            values=np.maximum(np.diff(spans), 0.0),
-            residuals=residuals,
-            left={**model.left, CROSS: cross},
-        )
+        widths = range(Z.shape[1] + 1)
+        spans = [_trace_within(Z[:, :j], cross[:j, :j]) for j in widths]
+        quotients = np.diag(cross) / np.sum(Z * Z, axis=0)
+        residuals = linalg.column_norms(Y - Z * quotients)
+        values, left = np.maximum(np.diff(spans), 0.0), {**model.left, CROSS: cross}
+        return replace(model, basis=Z, product=Y, values=values, residuals=residuals, left=left)
 
 
 def _trace_within(Z: Array, cross: Array) -> float:
@@ -139,7 +136,8 @@ class RayleighRitz(Stage[RitzState]):
     def server(self, state: RitzState, total: Arrays, answered: frozenset[int]) -> RitzState:
         p = state.Z.shape[1]
         # as checkpoints do
-        Y, image = (np.ascontiguousarray(part) for part in (total["Y"][:, :p], total["Y"][:, p:]))
+        halves = total["Y"][:, :p], total["Y"][:, p:]
+        Y, image = (np.ascontiguousarray(half) for half in halves)
         return replace(state, Y=Y, image=image)
 
     def status(self, state: RitzState) -> Status | None:
@@ -155,11 +153,13 @@ class RayleighRitz(Stage[RitzState]):
         if k < len(values):
             model = replace(model, next_value=float(values[k]))
         elif state.image is not None and state.image.shape[1]:
-            model = replace(model, next_value=float(state.beside[:, 0] @ state.image[:, 0]))
+            following = float(state.beside[:, 0] @ state.image[:, 0])
+            model = replace(model, next_value=following)
         if model.sizes is None:
             return model
         squares = model.n * (model.sizes / (1.0 if model.frame.scale is None else model.frame.scale)) ** 2
-        return replace(model, rest=_rest(squares, Z[:, :k], Y[:, :k]))
+        rest = _rest(squares, Z[:, :k], Y[:, :k])
+        return replace(model, rest=rest)
 
 
 def _rest(squares: Array, Z: Array, Y: Array) -> float:

@@ -148,7 +148,8 @@ class Signal(Stage[SignalState]):
         d, none = model.d, np.empty((model.d, 0))
         sources, _ = _sources(model.feature_names, d)
         found = THRESHOLDS in model.left
-        state = SignalState(model.n, sources, np.ones((d, 1)), none, found=found, seed=model.seed)
+        weights = np.ones((d, 1))
+        state = SignalState(model.n, sources, weights, none, found=found, seed=model.seed)
         if (DRAWS + 1) * _pairs(d) <= MOST:
             return state
         if not _width(d, _RANKS):
@@ -182,7 +183,8 @@ class Signal(Stage[SignalState]):
         key = memory[KEY].tobytes()
         draws = int(arrays["draws"])
         whole = int(arrays["first"] == 0)
-        sums = np.zeros((whole + len(bases) * draws, data.d, data.d))
+        count = whole + len(bases) * draws
+        sums = np.zeros((count, data.d, data.d))
         sources, width = _sources(data.names, data.d)
         for number, block in enumerate(data.dense()):
             X = np.asarray(block, dtype=np.float64)
@@ -194,7 +196,8 @@ class Signal(Stage[SignalState]):
                 for draw in range(j * draws, (j + 1) * draws):
                     F = E * _flips(key, number, draw, (len(E), width), sources)
                     sums[whole + draw] += F.T @ F
-        return {"tables": sums[:, *np.triu_indices(data.d)], "n": np.array(data.n)}, memory
+        tables = sums[:, *np.triu_indices(data.d)]
+        return {"tables": tables, "n": np.array(data.n)}, memory
 
     def server(self, state: SignalState, total: Arrays, answered: frozenset[int]) -> SignalState:
         state = replace(state, messages=state.messages + 1)
@@ -209,7 +212,8 @@ class Signal(Stage[SignalState]):
         bases = _bases_of(state)
 
         def noise(j: int) -> _Noise:
-            return _Noise.of_tables(tables[j * DRAWS : (j + 1) * DRAWS], *bases[j], state.n)
+            own = tables[j * DRAWS : (j + 1) * DRAWS]
+            return _Noise.of_tables(own, *bases[j], state.n)
 
         return _asking(_count(state, noise))
 
@@ -234,15 +238,11 @@ class Signal(Stage[SignalState]):
         values = state.values[: V.shape[1]]
         if state.CV is not None:  # those that do not count were looked for beside the others
             values = np.sum(V * Y, axis=0)
-        return replace(
-            model,
-            n_components=k,
-            basis=V,
-            product=Y,
-            residuals=linalg.column_norms(Y - V * values),
-            left={**model.left, THRESHOLDS: state.thresholds},
-            choices={**model.choices, "components": f"{said} ({labels.count(state.messages, 'message')})"},
-        )
+        messages = labels.count(state.messages, "message")
+        left = {**model.left, THRESHOLDS: state.thresholds}
+        choices = {**model.choices, "components": f"{said} ({messages})"}
+        residuals = linalg.column_norms(Y - V * values)
+        return replace(model, n_components=k, basis=V, product=Y, residuals=residuals, left=left, choices=choices)
 
 
 def _sources(names: Sequence[str] | None, d: int) -> tuple[Array, int]:
@@ -287,7 +287,8 @@ def _bases(arrays: Arrays, d: int) -> list[tuple[Array, Array]]:
         got = f"shapes {weights.shape} and {W.shape}"
         raise ProtocolError("A message of signal", must=rule, got=got, then="Check the sender.")
     ends = np.cumsum([0, *ranks])
-    return [(weights[:, j], W[:, ends[j] : ends[j + 1]]) for j in range(len(ranks))]
+    places = [slice(*ends[j : j + 2]) for j in range(len(ranks))]
+    return [(weights[:, j], W[:, place]) for j, place in enumerate(places)]
 
 
 def _bases_of(state: SignalState) -> list[tuple[Array, Array]]:
@@ -321,7 +322,8 @@ def _count(state: SignalState, noise_of: Callable[[int], _Noise]) -> SignalState
             if values[k] <= own:
                 return replace(state, counted=k, thresholds=np.append(before[:k], short), found=True)
             k, short, before = rank, 0.0, np.append(before[:k], own)
-        more = max(k, int(np.sum(values > max(_ABOVE * noise.threshold, nothing))))
+        least = max(_ABOVE * noise.threshold, nothing)
+        more = max(k, int(np.sum(values > least)))
         before = np.append(before, np.full(more - k, noise.threshold))
         if more == k:
             short = max(noise.threshold, nothing)
@@ -346,25 +348,29 @@ class _Noise:
         back = give_back(weights, W)
         whole = [_symmetric(table, d) * np.outer(back, back) for table in tables]
         largest = np.array([linalg.eigh_leading(table, 1)[0][0] for table in whole])
-        return cls.of(largest, float(np.mean([np.trace(table) for table in whole])) / d, rank, n)
+        trace = float(np.mean([np.trace(table) for table in whole]))
+        return cls.of(largest, trace / d, rank, n)
 
     @classmethod
     def of(cls, largest: Array, usual: float, rank: int, n: int) -> _Noise:
         """From the largest eigenvalues of flipped tables, and the mean of all of them."""
-        level = float(np.mean(largest)) + DEVIATIONS * float(np.std(largest, ddof=1))
-        edge = float(np.mean(largest)) / max(usual, np.finfo(np.float64).tiny)
+        mean = float(np.mean(largest))
+        level = mean + DEVIATIONS * float(np.std(largest, ddof=1))
+        edge = mean / max(usual, np.finfo(np.float64).tiny)
         return cls(level * n / max(n - rank, 1), edge)
 
     def without(self, rank: int, d: int) -> float:
         """The threshold for the last of so many directions, which has been taken out itself."""
         there = d - rank + 1
         lost = min(self.edge / there, _MOST_LOST)
-        return float(_MARGIN * self.threshold * (1.0 - 1.0 / there) / (1.0 - lost))
+        above = _MARGIN * self.threshold * (1.0 - 1.0 / there)
+        return float(above / (1.0 - lost))
 
 
 def _alone(directions: Array, sources: Array) -> bool:
     """Whether one of the directions lies mostly in one column, or in those of one source."""
-    return any(float(np.max(np.bincount(sources, v**2))) > _ALONE for v in directions.T)
+    shares = (np.bincount(sources, v**2) for v in directions.T)
+    return any(float(np.max(share)) > _ALONE for share in shares)
 
 
 def _asking(state: SignalState) -> SignalState:
@@ -376,14 +382,16 @@ def _asking(state: SignalState) -> SignalState:
     most = min(d, state.n) - 1
     if state.short and first >= most:
         assert state.thresholds is not None
-        return replace(state, thresholds=np.append(state.thresholds[: state.counted], state.short), found=True)
+        thresholds = np.append(state.thresholds[: state.counted], state.short)
+        return replace(state, thresholds=thresholds, found=True)
     if first >= most:  # there is no room for noise beside them
         return replace(state, counted=max(most, 1), found=True)
     if state.search is None:
         room = max(1, ROOM // (DRAWS * _pairs(d)))
     else:
         room = _RANKS
-    made = [weighed_basis(_covariance(state), rank) for rank in range(first, first + min(room, most - first))]
+    ranks, C = range(first, first + min(room, most - first)), _covariance(state)
+    made = [weighed_basis(C, rank) for rank in ranks]
     weights, W = (np.column_stack([pair[side] for pair in made]) for side in (0, 1))
     state = replace(state, first=first, weights=weights, W=np.ascontiguousarray(W))
     if state.search is None:
@@ -408,7 +416,8 @@ def _sentence(variances: Array, thresholds: Array, k: int) -> str:
     if not k:
         return f"a first variance of {following}, where tables with flipped signs reach {noise}"
     counted = f"{labels.count(k, 'component')} above what noise alone would give"
-    last = f"the last has a variance of {variances[k - 1]:.3g} against {thresholds[k - 1]:.3g}"
+    variance, threshold = variances[k - 1], thresholds[k - 1]
+    last = f"the last has a variance of {variance:.3g} against {threshold:.3g}"
     return f"{counted}: {last}, the next {following} against {noise}"
 
 
@@ -431,7 +440,8 @@ def _rounds(d: int, width: int) -> int:
     After m of them it has grown by the Chebyshev polynomial of degree m - 1, from sqrt(width / d).
     """
     growth = max(_ENOUGH * np.sqrt(d / width), 1.0)
-    return 1 + max(1, int(np.ceil(np.arccosh(growth) / np.arccosh(_PASSING))))
+    steps = np.arccosh(growth) / np.arccosh(_PASSING)
+    return 1 + max(1, int(np.ceil(steps)))
 
 
 def _searching(state: SignalState) -> SignalState:
@@ -448,14 +458,16 @@ def _searching(state: SignalState) -> SignalState:
 def _back_of(state: SignalState) -> Array:
     """What blocks and products of each table are multiplied by, (tables, d, 1): 1 for the rows as they are."""
     backs = [give_back(*pair) for pair in _bases_of(state)]
-    return np.stack([np.ones(len(state.weights)), *np.repeat(backs, DRAWS, axis=0)])[:, :, None]
+    ones, repeated = np.ones(len(state.weights)), np.repeat(backs, DRAWS, axis=0)
+    return np.stack([ones, *repeated])[:, :, None]
 
 
 def _search(state: SignalState, search: Lanczos, total: Arrays) -> SignalState:
     """After an answer by products: at the next message of the search, or with what all of them have brought."""
     products = scaled_up(total, "products", state.n)
     back, d = _back_of(state), len(products)
-    taken = products.reshape(d, len(back), search.width).transpose(1, 0, 2) * back
+    by_table = products.reshape(d, len(back), search.width).transpose(1, 0, 2)
+    taken = by_table * back
     rounds = search.Q.shape[2] // search.width
     more = rounds < _rounds(d, search.width)
     search = search.take(taken, more=more)
@@ -467,7 +479,8 @@ def _search(state: SignalState, search: Lanczos, total: Arrays) -> SignalState:
     gone = [W.shape[1] for _, W in _bases_of(state)]
 
     def noise(j: int) -> _Noise:
-        usual = float(squares[j] @ back[1 + j * DRAWS, :, 0] ** 2) / d
+        weights = back[1 + j * DRAWS, :, 0]
+        usual = float(squares[j] @ weights**2) / d
         return _Noise.of(largest[j], usual, gone[j], state.n)
 
     return _asking(_count(state, noise))
@@ -479,8 +492,10 @@ def _with_search(state: SignalState, search: Lanczos, squares: Array, beside: Ar
         values, V, CV, _ = linalg.rayleigh_ritz(search.Q[0], search.Y[0])
         # so many that directions of the next ranks are there
         return replace(state, values=values[:-_RANKS], V=V, CV=CV, diagonal=squares[0])
-    values, V, CV = join(state.V, state.CV, search.Q[0], search.Y[0])
-    values = np.append(values[: state.counted], beside)[: V.shape[1] - _RANKS]
+    block, image = search.Q[0], search.Y[0]
+    values, V, CV = join(state.V, state.CV, block, image)
+    joined = np.append(values[: state.counted], beside)
+    values = joined[: V.shape[1] - _RANKS]
     return replace(state, values=values, V=V, CV=CV)
 
 
@@ -519,7 +534,8 @@ def _with_signs(arrays: Arrays, memory: Arrays) -> Arrays:
     """
     asked = hashlib.blake2b(digest_size=32)
     for name in ("weights", "W", "first", "draws"):
-        asked.update(f"{arrays[name].shape}".encode() + np.ascontiguousarray(arrays[name]).tobytes())
+        given = np.ascontiguousarray(arrays[name])
+        asked.update(f"{arrays[name].shape}".encode() + given.tobytes())
     tables = np.frombuffer(asked.digest(), dtype=np.uint64)
     if _SIGNS in memory and np.array_equal(memory.get(_TABLES, tables[:0]), tables):
         return memory

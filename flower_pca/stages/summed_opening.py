@@ -96,7 +96,8 @@ class PrivateOpening(Stage[PrivateOpeningState]):
         if arrays["sums"]:
             parts += [sums / R]
         parts += [(squares if arrays["columns"] else squares.sum(keepdims=True)) / R**2]
-        return {"moments": np.concatenate(parts) * R**2 / np.sqrt(len(parts)), "n": np.array(data.n)}, {}
+        moments = np.concatenate(parts) * R**2 / np.sqrt(len(parts))
+        return {"moments": moments, "n": np.array(data.n)}, {}
 
     def inspect(self, state: PrivateOpeningState, reply: Arrays) -> None:
         size = len(reply["moments"])
@@ -115,7 +116,8 @@ class PrivateOpening(Stage[PrivateOpeningState]):
         assert state.moments is not None
         R, parts = self.clip, 3 if state.sums else 2
         unit = R**2 / np.sqrt(parts)
-        v, deviation = state.moments / unit, noise_share(self.noise, state.among) * np.sqrt(state.clients) / unit
+        v = state.moments / unit
+        deviation = noise_share(self.noise, state.among) * np.sqrt(state.clients) / unit
         d = (len(v) - 1) // (2 if state.sums and state.columns else 1) - (1 if state.sums and not state.columns else 0)
         checks.at_most(model.n_components, d, d)
         n = int(np.round(v[0]))
@@ -130,7 +132,8 @@ class PrivateOpening(Stage[PrivateOpeningState]):
         scale = None
         # a variance that the noise has all but swallowed counts as large as the noise
         if model.scale is not None:
-            scale = np.sqrt(np.maximum(squares / n - mean**2, deviation * R**2 / n))
+            least = deviation * R**2 / n
+            scale = np.sqrt(np.maximum(squares / n - mean**2, least))
             squares = squares / scale**2
         basis = linalg.random_basis(d, min(self.width, d), model.seed)
         if model.basis is not None:
@@ -141,16 +144,9 @@ class PrivateOpening(Stage[PrivateOpeningState]):
         frame = Frame(mean if model.center else None, scale)
         if model.public.scale is not None:
             frame = _onto(model.public, mean)
-        return replace(
-            model,
-            frame=frame,
-            n=n,
-            d=d,
-            clients=state.clients,
-            eps=float(np.finfo(np.float64).eps),
-            trace=max(float(squares.sum() - n * moved @ moved), 0.0),
-            basis=basis,
-        )
+        trace = max(float(squares.sum() - n * moved @ moved), 0.0)
+        eps = float(np.finfo(np.float64).eps)
+        return replace(model, frame=frame, n=n, d=d, clients=state.clients, eps=eps, trace=trace, basis=basis)
 
 
 def _onto(public: Frame, mean: Array) -> Frame:
@@ -229,7 +225,8 @@ class SummedOpening(Stage[SummedState]):
 
     @staticmethod
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
-        kind = {"single": np.array(int(data.dtype == np.float32)), "rows": np.array(int(data.answers == "rows"))}
+        single, by_rows = data.dtype == np.float32, data.answers == "rows"
+        kind = {"single": np.array(int(single)), "rows": np.array(int(by_rows))}
         if set(arrays) <= {"gaps"}:
             if "gaps" not in arrays:
                 data.complete()
@@ -240,10 +237,12 @@ class SummedOpening(Stage[SummedState]):
                 count = {"count": np.broadcast_to(m.seen, data.d)}
             else:
                 count = {}
-            sums = {"sums": m.seen * m.mean, "squares": m.m2 + m.seen * m.mean**2}
+            squares = m.m2 + m.seen * m.mean**2
+            sums = {"sums": m.seen * m.mean, "squares": squares}
             return {"n": np.array(m.n), **kind, **sums, **count}, {}
         own, _ = Opening.client(arrays, data, {})
-        e, seen = own["mean"] - arrays["reference"], own.get("count", own["n"])
+        e = own["mean"] - arrays["reference"]
+        seen = own.get("count", own["n"])
         block = block_of(arrays, data.d)
         product = own["product"].astype(np.float64) + _between(e, seen, block)
         if "count" in own:
@@ -261,29 +260,33 @@ class SummedOpening(Stage[SummedState]):
         # Of all clients together, doubled for rounding: |sum x| <= sqrt(n s), |X_j'XB| <= sqrt(s_j) ||X|| ||B||.
         s = 2.0 * (state.squares + _LEAST)
         length = float(np.linalg.norm(_block(state), axis=0).max(initial=0.0))
-        product = np.sqrt(s * s.sum())[:, None] * max(length, 1.0)
+        lengths = np.sqrt(s * s.sum())
+        product = lengths[:, None] * max(length, 1.0)
         return {**counts, "sums": np.sqrt(s * 2.0 * state.n), "squares": s, "product": product}
 
     def server(self, state: SummedState, total: Arrays, answered: frozenset[int]) -> SummedState:
-        n, sums, squares = round(float(total["n"])), total["sums"], total["squares"]
+        n = round(float(total["n"]))
+        sums, squares = total["sums"], total["squares"]
         seen = np.rint(total["count"]) if state.gaps else n
         e = sums / np.maximum(seen, 1)
         if state.reference is None:
-            left = np.maximum(squares - seen * e**2, 0.0) + _SLACK * squares
+            deviations = np.maximum(squares - seen * e**2, 0.0)
+            left = deviations + _SLACK * squares
             return replace(state, n=n, reference=e, squares=left)
         eps = np.finfo(np.float32 if total["single"] > 0 else np.float64).eps
-        return replace(
-            state,
-            total={
-                "n": np.array(n),
-                "rows": total["rows"],
-                "eps": np.array(eps, dtype=np.float64),
-                "mean": state.reference + e,
-                "m2": np.maximum(squares - seen * e**2, 0.0),
-                "product": total["product"] - _between(e, seen, _block(state)),
-                **({"count": np.asarray(seen)} if state.gaps else {}),
-            },
-        )
+        if state.gaps:
+            count = {"count": np.asarray(seen)}
+        else:
+            count = {}
+        moments = {
+            "n": np.array(n),
+            "rows": total["rows"],
+            "eps": np.array(eps, dtype=np.float64),
+            "mean": state.reference + e,
+            "m2": np.maximum(squares - seen * e**2, 0.0),
+        }
+        product = total["product"] - _between(e, seen, _block(state))
+        return replace(state, total={**moments, "product": product, **count})
 
     def status(self, state: SummedState) -> Status | None:
         if state.total is not None:
@@ -297,7 +300,8 @@ class SummedOpening(Stage[SummedState]):
 
 def _plain(stage: SummedOpening, state: SummedState) -> Arrays:
     """What the one-message opening would send."""
-    return Opening(width=stage.width).broadcast(OpeningState(state.seed, state.width, False, state.gaps, state.block))
+    opened = OpeningState(state.seed, state.width, False, state.gaps, state.block)
+    return Opening(width=stage.width).broadcast(opened)
 
 
 def _between(e: Array, seen: Array | int, block: Array) -> Array:

@@ -68,10 +68,12 @@ class MaxShare(Layer):
     def _scale(self, counted: Weights) -> str:
         """Who counts for less than its rows, in words."""
         largest = max(counted.weights.values(), default=1.0)
-        less = {i: w / largest for i, w in counted.weights.items() if w < largest}
+        weights = counted.weights.items()
+        less = {i: w / largest for i, w in weights if w < largest}
         if not less:
             return f"max_share={self.share:g}: all clients count in full."
-        named = ", ".join(f"client {i} counts {w:.2g} times" for i, w in sorted(less.items()))
+        each = [f"client {i} counts {w:.2g} times" for i, w in sorted(less.items())]
+        named = ", ".join(each)
         return f"max_share={self.share:g}: {named}."
 
     def _turn(self, counted: Weights, model: Model) -> str:
@@ -116,7 +118,8 @@ class WeighingOpening(Opening):
         return merge
 
     def server(self, state: OpeningState, total: dict[str, Any], answered: frozenset[int]) -> OpeningState:
-        answers = {i: reply for i, reply in total[_ANSWERS].items() if i in answered}
+        replies = total[_ANSWERS].items()
+        answers = {i: reply for i, reply in replies if i in answered}
         return replace(state, said=answers, total={})
 
     def finish(self, state: OpeningState, model: Model) -> Model:
@@ -149,15 +152,18 @@ class _Answers:
     def of(cls, answers: Mapping[int, Arrays]) -> _Answers:
         replies = tuple(answers.values())
         n = np.array([float(reply["n"]) for reply in replies])
-        mean, m2 = (np.stack([reply[name] for reply in replies]).astype(np.float64) for name in ("mean", "m2"))
-        seen = np.stack([np.broadcast_to(reply.get("count", reply["n"]), mean.shape[1:]) for reply in replies])
+        stacks = (np.stack([reply[name] for reply in replies]) for name in ("mean", "m2"))
+        mean, m2 = (stack.astype(np.float64) for stack in stacks)
+        counts = [reply.get("count", reply["n"]) for reply in replies]
+        seen = np.stack([np.broadcast_to(count, mean.shape[1:]) for count in counts])
         return cls(tuple(answers), n, seen.astype(np.float64), mean, m2, replies)
 
     @property
     def common(self) -> Arrays:
         """What is no sum: how many rows there are in all, and what holds for each client."""
         coarsest, by_rows = (np.max([reply[name] for reply in self.replies]) for name in ("eps", "rows"))
-        found = {"n": np.array(int(self.n.sum())), "eps": np.asarray(coarsest), "rows": np.asarray(by_rows)}
+        n = np.array(int(self.n.sum()))
+        found = {"n": n, "eps": np.asarray(coarsest), "rows": np.asarray(by_rows)}
         if "count" in self.replies[0]:
             found["count"] = self.seen.sum(axis=0)
         return found
@@ -166,7 +172,8 @@ class _Answers:
         """t_i, the sum of squares of each client's rows in a frame."""
         found = []
         for n, mean, m2, seen in zip(self.n, self.mean, self.m2, self.seen, strict=True):
-            found.append(Moments(int(n), mean, m2, seen).sums(frame)[1].sum())
+            moments = Moments(int(n), mean, m2, seen)
+            found.append(moments.sums(frame)[1].sum())
         return np.array(found)
 
     def total(self, weights: Array) -> Arrays:
@@ -174,14 +181,17 @@ class _Answers:
         seen = weights[:, None] * self.seen
         rows = np.maximum(seen.sum(axis=0), np.finfo(float).tiny)
         mean = (seen * self.mean).sum(axis=0) / rows
-        m2 = weights @ self.m2 + (seen * (self.mean - mean) ** 2).sum(axis=0)
+        between = seen * (self.mean - mean) ** 2
+        m2 = weights @ self.m2 + between.sum(axis=0)
         return {**self.common, "mean": mean, "m2": m2}
 
     def product(self, block: Array, mean: Array, weights: Array) -> Array:
         """C B about this mean: sum_i w_i (P_i + n_i e_i e_i'B), with e_i how far the client's own mean is from it."""
         off = np.where(self.seen > 0.0, self.mean - mean, 0.0)
-        between = off.T @ ((weights * self.n)[:, None] * (off @ block))
-        within = sum(w * reply["product"] for w, reply in zip(weights, self.replies, strict=True))
+        weighted = (weights * self.n)[:, None]
+        between = off.T @ (weighted * (off @ block))
+        weighted_replies = zip(weights, self.replies, strict=True)
+        within = sum(w * reply["product"] for w, reply in weighted_replies)
         return np.asarray(within + between)
 
 
@@ -213,7 +223,8 @@ class CappedOpening(WeighingOpening):
         squares = weights * answers.squares(_frame(total, model))
         rows = weights * answers.n / answers.n.sum()
         # Without a client the others' mean is another one: its part of that is at most r / (1 - r) of its squares.
-        most = squares / squares.sum() / np.maximum(1.0 - rows, np.finfo(float).tiny)
+        left = np.maximum(1.0 - rows, np.finfo(float).tiny)
+        most = squares / squares.sum() / left
         by_client = dict(zip(answers.clients, weights.tolist(), strict=True))
         less = (weights < (1.0 - _ALL) * weights.max()).any()
         return total, Weights(by_client if less else {}, float(most.max()))
@@ -241,7 +252,8 @@ class MedianOpening(WeighingOpening):
             raise DataError("The rows of most clients", must="different from one another", got=got, then=remedy)
         total["m2"] = variances * total.get("count", total["n"])
         if state.peaks:
-            total["peak"] = median(np.stack([reply["peak"] for reply in answers.replies]), there)
+            peaks = np.stack([reply["peak"] for reply in answers.replies])
+            total["peak"] = median(peaks, there)
         total["product"] = answers.product(self._block(state, total), total["mean"], weights)
         by_client = dict(zip(answers.clients, weights.tolist(), strict=True))
         return total, Weights({} if self.share is None else by_client)
@@ -270,11 +282,13 @@ def cap(sizes: Array, share: float) -> Array:
         # The m largest are each a share s of m c + rest, with c what they are cut to; the next one is below that.
         if size[m] * (1.0 - share * m) <= share * rest[m] * (1.0 + _ALL):
             break
-        most = share * rest[m + 1] / (1.0 - share * (m + 1))
+        others = 1.0 - share * (m + 1)
+        most = share * rest[m + 1] / others
     if most <= 0.0:
         rule = "such that no few of them have all squares"
         raise DataError("The clients", must=rule, got="others", then="Raise max_share, or leave it out.")
-    return np.asarray(np.minimum(1.0, most / np.maximum(sizes, np.finfo(float).tiny)))
+    positive = np.maximum(sizes, np.finfo(float).tiny)
+    return np.asarray(np.minimum(1.0, most / positive))
 
 
 def _frame(total: Arrays, model: Model) -> Frame:

@@ -139,8 +139,8 @@ class Secants:
         newest = bent[-1]
         plain = ((newest.y @ Q) / values) @ Q.T
         # Never shorter than the plain step, which is sure of its ground.
-        bent = np.sum(newest.s * newest.y)
-        longer = max(float(bent / np.sum(newest.y * plain)), 1.0)
+        fallen = np.sum(newest.s * newest.y)
+        longer = max(float(fallen / np.sum(newest.y * plain)), 1.0)
         step = longer * (((step @ Q) / values) @ Q.T)
         for pair, along in reversed(passed):
             off = float(np.sum(pair.y * step) / np.sum(pair.s * pair.y))

@@ -409,16 +409,14 @@ def widen(now: Attempt) -> Attempt:
     """With all columns back, to be proven so, from the V that clients have kept of them."""
     whole = now.whole
     assert whole is not None
-    proving = replace(whole, tag=now.tag + 1, origin=whole.tag)
-    return replace(proving, turn=np.eye(whole.p), phase=Phase.PROVING)
+    return replace(whole, tag=now.tag + 1, origin=whole.tag, turn=np.eye(whole.p), phase=Phase.PROVING)
 
 
 def _with_noise(now: Attempt, problem: Problem, s: float) -> Attempt:
     if problem.noise is None:
         s = min(s, now.hidden)
     Z = linalg.random_basis(problem.d, min(_LOOKING, problem.d), seed=now.tag)
-    noisy = replace(now, phase=Phase.NOISY, noise=s, lam=_WIDE * s, cut=_NEAR)
-    return replace(noisy, rounds=0, Z=Z, lefts=())
+    return replace(now, phase=Phase.NOISY, noise=s, lam=_WIDE * s, cut=_NEAR, rounds=0, Z=Z, lefts=())
 
 
 def _narrow_to(now: Attempt, r: int) -> Attempt:

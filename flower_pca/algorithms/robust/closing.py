@@ -196,8 +196,17 @@ class LowRank(Stage[LowRankState]):
             following: float | None = float(values[model.k])
         else:
             following = None
-        estimate = replace(model, n=n, basis=Z, product=Y, values=values, residuals=residuals)
-        return replace(estimate, trace=float(values.sum()), next_value=following, left=left)
+        return replace(
+            model,
+            n=n,
+            basis=Z,
+            product=Y,
+            values=values,
+            residuals=residuals,
+            trace=float(values.sum()),
+            next_value=following,
+            left=left,
+        )
 
 
 def _memory_of(arrays: Arrays, memory: Arrays) -> Array | None:

@@ -115,7 +115,8 @@ def _not_of_words(data: LocalData, names: tuple[str, ...]) -> tuple[str, ...]:
     """The names that are neither columns of words that the node codes, nor made of these."""
     if not data.coded:
         return names
-    return tuple(name for name in names if not {name, coding.source_of(name)} & {*data.coded})
+    own = {*data.coded}
+    return tuple(name for name in names if not {name, coding.source_of(name)} & own)
 
 
 def of_run(data: LocalData | Stream, request: wire.Request) -> LocalData | Stream:
@@ -202,7 +203,8 @@ class PCAClient(NumPyClient):
         except Exception as error:
             return [], 0, self._refuse(error, config)
         rows = of_run(self._rows(), request)
-        own = {**about(rows, request, self._rules, self._site), **self._policy.declines(request, rows), **memory}
+        said = about(rows, request, self._rules, self._site)
+        own = {**said, **self._policy.declines(request, rows), **memory}
         return wire.write_fit(arrays, n, request.number, self._key, own, layers=request.layers)
 
     def evaluate(self, parameters: list[Array], config: wire.Config) -> tuple[float, int, wire.Config]:
@@ -220,7 +222,8 @@ class PCAClient(NumPyClient):
     def get_properties(self, config: wire.Config) -> dict[str, wire.Scalar]:
         """What a server may know before a run: columns, the algorithms served, layout and version spoken."""
         data = self._rows()
-        served = sorted(self._served & set(registry.TRACKERS if isinstance(data, Stream) else registry.ALGORITHMS))
+        there = set(registry.TRACKERS) if isinstance(data, Stream) else set(registry.ALGORITHMS)
+        served = sorted(self._served & there)
         if node.only_columns(self._rules):
             told = 0
         else:

@@ -60,7 +60,8 @@ class Algorithm(Stage[S]):
         would stay so, and look converged.
         """
         Z = model.columns
-        noise = linalg.random_block(len(Z), Z.shape[1], model.seed + model.restarts + 1)
+        seed = model.seed + model.restarts + 1
+        noise = linalg.random_block(len(Z), Z.shape[1], seed)
         return np.asarray(Z + 0.1 * noise / np.sqrt(len(Z)))
 
     @abstractmethod
@@ -151,7 +152,8 @@ class Progress:
         """
         if measure is None:
             measure = error
-        moves = measure < self.best or not np.isfinite(measure) or gain > self.gained
+        nearer = measure < self.best or not np.isfinite(measure)
+        moves = nearer or gain > self.gained
         return replace(
             self,
             rounds=self.rounds + rounds,
@@ -238,7 +240,8 @@ class Iterative(Algorithm[I]):
         if true > 2.0 * tol:
             words = f"the rounds settled, but the true residual {true:.2g} is above tol={tol:.2g}"
             return Status(Outcome.STALLED, words)
-        small = range(int(np.sum(model.values[: model.k] >= tol * first)) + 1, model.span + 1)
+        above = int(np.sum(model.values[: model.k] >= tol * first))
+        small = range(above + 1, model.span + 1)
         if small:
             return self._beneath(status, model, small, tol)
         return status
@@ -253,7 +256,8 @@ class Iterative(Algorithm[I]):
             return replace(status, words=f"{status.words}; the eigenvalues of {which} lie {below}, and {left}")
         words = f"residuals are at most tol, but the eigenvalues of {which} lie {below}, where they say nothing"
         remedy = 'use scale="std", or ask for fewer components'
-        finer = 10.0 ** np.floor(np.log10(0.01 * float(model.values[small[-1] - 1] / model.values[0])))
+        smallest = float(model.values[small[-1] - 1] / model.values[0])
+        finer = 10.0 ** np.floor(np.log10(0.01 * smallest))
         if finer > _ROUNDING * model.eps:
             remedy = f'use tol={finer:.0e}, or scale="std"'
         return Status(Outcome.STALLED, f"{words}: {remedy}")
@@ -285,7 +289,8 @@ class Movement:
         """The distance still to go: the last step divided by (1 - the contraction measured over the last steps)."""
         if self.newest == 0.0:
             return 0.0
-        ratios = [b / a for a, b in zip(self.sines, self.sines[1:], strict=False) if a > 0.0]
+        pairs = zip(self.sines, self.sines[1:], strict=False)
+        ratios = [b / a for a, b in pairs if a > 0.0]
         worst = max(ratios, default=1.0)
         if worst < 1.0:
             return self.newest / (1.0 - worst)
@@ -303,8 +308,10 @@ def ritz_round(
     values, Z, CZ, residuals = linalg.rayleigh_ritz(block, Y)
     # of noise alone, whose first Ritz value may be no more than 0
     with np.errstate(over="ignore"):
-        error = float(residuals[:k].max() / max(float(values[0]), np.finfo(float).tiny))
-    return values, Z, CZ, progress.step(error, gain=float(values[:k].sum()), rounds=rounds)
+        largest = max(float(values[0]), np.finfo(float).tiny)
+        error = float(residuals[:k].max() / largest)
+    gain = float(values[:k].sum())
+    return values, Z, CZ, progress.step(error, gain=gain, rounds=rounds)
 
 
 def scaled_up(total: Mapping[str, Array], name: str, n: int) -> Array:

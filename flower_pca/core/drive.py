@@ -228,7 +228,8 @@ def _drive_with_checkpoint(run: Driven, transport: Transport, path: Path, watche
             watcher.before_keeping(run)
         # before the checkpoint, which speaks of them
         steps = trail.add(run.standing.state)
-        (header, arrays), (own, beside) = run.checkpoint(steps=False), transport.keep()
+        header, arrays = run.checkpoint(steps=False)
+        own, beside = transport.keep()
         files.write(path, transport.kind, {**header, **own, **steps}, {**arrays, **beside}, private=True)
         for watcher in watchers:
             watcher.after_message(run)

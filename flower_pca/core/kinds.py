@@ -207,7 +207,8 @@ def _counts(a: Array) -> Array:
 
 
 def _bins(a: Array) -> Array:
-    return np.where((a >= 0.0).all(axis=-1), a.sum(axis=-1), np.inf)
+    positive = (a >= 0.0).all(axis=-1)
+    return np.where(positive, a.sum(axis=-1), np.inf)
 
 
 def _squares(reach: Reach) -> float:
@@ -500,4 +501,5 @@ def require_finite(answer: Mapping[str, Array]) -> None:
 
 
 def _fits(found: tuple[int, ...], shape: Shape) -> bool:
-    return len(found) == len(shape) and all(s in (None, t) for s, t in zip(shape, found, strict=True))
+    sides = zip(shape, found, strict=True)
+    return len(found) == len(shape) and all(s in (None, t) for s, t in sides)

@@ -147,7 +147,10 @@ class Layer:
 
 def flat(layers: Sayings) -> Arrays:
     """What layers say, in one table: the layer's name, a dot, and the array's."""
-    return {f"{layer}.{name}": a for layer, arrays in layers.items() for name, a in arrays.items()}
+    found: Arrays = {}
+    for layer, arrays in layers.items():
+        found |= {f"{layer}.{name}": a for name, a in arrays.items()}
+    return found
 
 
 def split(arrays: Arrays, names: Sequence[str]) -> tuple[Arrays, dict[str, Arrays]]:

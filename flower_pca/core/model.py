@@ -201,7 +201,8 @@ class Model:
     def span(self) -> int:
         """How many of the wanted components have an eigenvalue that is more than rounding."""
         assert self.values is not None
-        return int(np.sum(self.values[: self.k] > _NOTHING * self.eps * float(self.values[0])))
+        least = _NOTHING * self.eps * float(self.values[0])
+        return int(np.sum(self.values[: self.k] > least))
 
     @property
     def sure(self) -> bool:
@@ -218,7 +219,8 @@ class Model:
             return f"; beside the first, {none} have no variance but rounding: any directions would do"
         if self.sine_estimate is not None:
             return ""
-        apart, off = (f"{size / float(self.values[0]):.1g}" for size in (max(self.gap, 0.0), self.residual))
+        largest, gap = float(self.values[0]), max(self.gap, 0.0)
+        apart, off = (f"{size / largest:.1g}" for size in (gap, self.residual))
         if self.next_value is None:
             return f"; how far eigenvalue {self.k + 1} is below was not measured: other directions may do as well"
         which = f"eigenvalues {self.k} and {self.k + 1} differ by {apart} of the first"

@@ -153,7 +153,8 @@ class Question:
     @property
     def options(self) -> dict[str, Any]:
         """The fields of which something hangs together with others, where they are not as usual, by name."""
-        on = {name: value for name in _OPTIONS if (value := getattr(self, name)) != _FIELDS[name]}
+        values = {name: getattr(self, name) for name in _OPTIONS}
+        on = {name: value for name, value in values.items() if value != _FIELDS[name]}
         if isinstance(self.n_components, int):  # which goes with everything
             on.pop("n_components", None)
         if self.wire == "auto":  # takes what goes with the rest
@@ -217,9 +218,8 @@ class Question:
             dp = None
         else:
             dp = repr(replace(self.dp, noise_seed=None))
-        words = {
-            name: None if getattr(self, name) is None else repr(getattr(self, name)) for name in ("mask", "channel")
-        }
+        named = {name: getattr(self, name) for name in ("mask", "channel")}
+        words = {name: None if value is None else repr(value) for name, value in named.items()}
         values = {f.name: getattr(self, f.name) for f in fields(self)}
         values |= {"algorithm": self.algorithm.spec, **words, "dp": dp}
         if self.columns is not None:

@@ -55,9 +55,12 @@ def claim(said: Arrays, frame: Frame) -> Claim:
     n = int(said["n"])
     mean = said["mean"]
     centre = 0.0 if frame.mean is None else frame.mean
-    squares = Moments(n, mean, said["m2"], said.get("count")).sums(frame)[1]
+    moments = Moments(n, mean, said["m2"], said.get("count"))
+    squares = moments.sums(frame)[1]
     rounded = _ROUNDED * float(said["eps"]) * n * (mean**2 + np.square(centre))
-    return Claim(n, float(np.sum(squares + (rounded if frame.scale is None else rounded / frame.scale**2))))
+    if frame.scale is not None:
+        rounded = rounded / frame.scale**2
+    return Claim(n, float(np.sum(squares + rounded)))
 
 
 def check_opening(said: Arrays, block: Array, *, bits: int = 64) -> None:
@@ -70,7 +73,8 @@ def check_opening(said: Arrays, block: Array, *, bits: int = 64) -> None:
     """
     size = np.sqrt(said["m2"].astype(np.float64))
     eps = float(said["eps"])
-    of_means = 4.0 * np.finfo(np.float64).eps * said["mean"].astype(np.float64)
+    means = said["mean"].astype(np.float64)
+    of_means = 4.0 * np.finfo(np.float64).eps * means
     rounded = float(said["n"]) * of_means**2
     own = np.sqrt(size**2 + rounded)
     most = np.outer(own, own @ np.abs(block))
@@ -83,7 +87,8 @@ def check_opening(said: Arrays, block: Array, *, bits: int = 64) -> None:
     if "peak" in said:
         seen = np.asarray(said.get("count", said["n"]))
         mean = np.abs(said["mean"])
-        least = (1.0 - _SLACK) * np.sqrt(said["m2"] / np.maximum(seen, 1) + mean**2)
+        variances = said["m2"] / np.maximum(seen, 1)
+        least = (1.0 - _SLACK) * np.sqrt(variances + mean**2)
         furthest = (1.0 + _SLACK) * (mean + size) + _ROUNDED * eps * mean
         fits = (said["peak"] >= least) & (said["peak"] <= furthest)
         if not (fits | (seen == 0)).all():
@@ -155,7 +160,8 @@ class Judge:
     def _of_stage(self, own: Claim) -> dict[str, Any]:
         """What parts are at most by the stage's bounds for these rows alone; inf without one."""
         alone = replace(self.model, n=own.n, trace=own.squares)
-        bounds = {name: np.asarray(bound) for name, bound in self.stage.bounds(self.state, alone).items()}
+        named = self.stage.bounds(self.state, alone).items()
+        bounds = {name: np.asarray(bound) for name, bound in named}
         return {name: np.where(bound > 0.0, MARGIN * bound, np.inf) for name, bound in bounds.items()}
 
     def _lengths(self, part: Part, sent: Arrays, parts: Mapping[str, Part]) -> Array | float:
@@ -258,7 +264,8 @@ class Tally:
         """Go on with what the answers of these clients have come together to."""
         self._before, self._answered = answered, set(answered)
         if total is not None:
-            self._groups[columns_of(self._telling, total, self._d), ""] = _Group(total, list(answered))
+            columns = columns_of(self._telling, total, self._d)
+            self._groups[columns, ""] = _Group(total, list(answered))
 
     def collect(self, replies: Iterable[Reply | Sum | Failure]) -> Reduction:
         """Take the answers in their order: what they come to, and who has given none that counts."""
@@ -289,8 +296,10 @@ class Tally:
 
     def _add(self, reply: Sum) -> None:
         """A sum: whoever has made it has checked what is in it."""
-        group = self._groups.setdefault((columns_of(self._telling, reply.arrays, self._d), ""), _Group())
-        group.take(self._merge(group.total, reply.clients[0], reply.arrays), reply.clients)
+        columns = columns_of(self._telling, reply.arrays, self._d)
+        group = self._groups.setdefault((columns, ""), _Group())
+        total = self._merge(group.total, reply.clients[0], reply.arrays)
+        group.take(total, reply.clients)
         self._bytes += reply.nbytes
         self._heading = self._heading or reply.heading
         self._answered.update(reply.clients)
@@ -355,7 +364,8 @@ class Tally:
         best = self._groups.pop(most)
         for kind, group in self._groups.items():
             for client in group.clients:
-                self._failures[str(client)] = str(group.header(kind).mismatch(group.name(client), best.header(most)))
+                odd = group.header(kind).mismatch(group.name(client), best.header(most))
+                self._failures[str(client)] = str(odd)
                 self._banned.add(client)
         return best
 

@@ -146,7 +146,8 @@ class Roll:
             fit = tuple(client for client in here if client not in self.unfit)
         if call is Call.SAMPLE and fit:
             size = max(1, round(self.fraction * len(fit)))
-            return tuple(fit[i] for i in sorted(_in_turn(len(fit), size, number, self.seed)))
+            turn = _in_turn(len(fit), size, number, self.seed)
+            return tuple(fit[i] for i in sorted(turn))
         return fit
 
     def fail(self, banned: Collection[int], why: str) -> Roll:
@@ -226,7 +227,8 @@ class Roll:
 
     def to_json(self) -> dict[str, Any]:
         """What has changed since the run began. A half-answered message is forgotten: it is asked again as a whole."""
-        return {**{name: sorted(getattr(self, name)) for name in _SETS}, **{n: getattr(self, n) for n in _KEPT}}
+        clients = {name: sorted(getattr(self, name)) for name in _SETS}
+        return {**clients, **{name: getattr(self, name) for name in _KEPT}}
 
     def restore(self, kept: Mapping[str, Any]) -> Roll:
         """By the same rules, with what `to_json` has kept."""

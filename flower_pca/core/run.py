@@ -121,7 +121,8 @@ class Run:
             if self._roll.lost:
                 for layer in self._layers:
                     layer.reopen()
-                self._standing, self._roll = now.restart(self._roll, whole=self._whole), self._roll.reopen()
+                self._standing = now.restart(self._roll, whole=self._whole)
+                self._roll = self._roll.reopen()
             elif (status := now.stage.status(now.state)) is not None:
                 self._standing = now.leave(status, here, self._roll, self._layers)
             elif to := self._roll.audience(self._call, here, number=self._draws(now.stage.name)):
@@ -242,7 +243,8 @@ class Run:
         for layer in self._layers:
             layer, allowed = layer.waste(self._sent.stage, allowed, why)
             left.append(layer)
-        stages = tuple(allowed if stage is self.algorithm else stage for stage in self._standing.stages)
+        before = self._standing.stages
+        stages = tuple(allowed if stage is self.algorithm else stage for stage in before)
         self._standing, self._layers = replace(self._standing, stages=stages), tuple(left)
 
     def _result_of(self, model: Model) -> Any:

@@ -131,7 +131,8 @@ def _fewest(clients: int) -> int:
     others, colluding = clients - 1, -(-clients // _COLLUDING)
     for k in range(2, others, 2):
         worst = range(k // 2 + 1, min(k, colluding) + 1)
-        draws = sum(math.comb(colluding, c) * math.comb(others - colluding, k - c) for c in worst)
+        ways = {c: math.comb(colluding, c) for c in worst}
+        draws = sum(many * math.comb(others - colluding, k - c) for c, many in ways.items())
         if clients * draws << _SECURITY <= math.comb(others, k):
             return k
     return others
@@ -278,7 +279,8 @@ class Certainty:
         said.append(f"Alone it can give a component a variance of {self.floor:.2g}.")
         if clear:
             times = labels.series([_number(self.signal[j - 1]) for j in clear])
-            said.append(f"{_components(clear)} {'has' if len(clear) == 1 else 'have'} {times} times as much.")
+            verb = "has" if len(clear) == 1 else "have"
+            said.append(f"{_components(clear)} {verb} {times} times as much.")
         if rest:
             said.append(f"{_components(rest)} cannot be told from noise.")
         said.append("So shares of the variance are said as bounds; the number of rows has noise on it as well.")
@@ -338,8 +340,10 @@ def certainty(result: Spending) -> Certainty | None:
     if result.privacy is None:
         return None
     spent, rows = result.privacy, max(result.n_samples_ - 1, 1)
-    added = np.sqrt(max(record.answered for record in result.history) / spent.among)
-    floor = float(added * spent.noise * (np.sqrt(2.0 * result.n_features_in_) + 1.0) / rows)
+    most = max(record.answered for record in result.history)
+    added = np.sqrt(most / spent.among)
+    columns = np.sqrt(2.0 * result.n_features_in_) + 1.0
+    floor = float(added * spent.noise * columns / rows)
     floor += _off_centre(result, added * spent.frame_noise)
     doubt = _DEVIATIONS * _total_noise(result, added * spent.frame_noise) / rows
     values, total = result.explained_variance_, result.total_variance_
@@ -354,7 +358,8 @@ def certainty(result: Spending) -> Certainty | None:
 
 def _bounds(values: Array, floor: float | Array, total: float, doubt: float) -> Array:
     """The least and the largest share, if values are off by `floor` and their total by `doubt`."""
-    low = np.maximum(values - floor, 0.0) / max(total + doubt, float(values.max()))
+    most = max(total + doubt, float(values.max()))
+    low = np.maximum(values - floor, 0.0) / most
     rest, high = total - doubt, np.ones(len(values))
     if rest > 0.0:
         high = np.minimum((values + floor) / rest, 1.0)
@@ -371,8 +376,10 @@ def _off_centre(result: Spending, deviation: float) -> float:
     scale = np.ones(result.n_features_in_)
     if result.scale_ is not None and not (dp is not None and dp.public_ranges):
         scale = result.scale_
-    step = np.sqrt(3.0) * deviation / (reach * max(result.n_samples_ - 1, 1))
-    return float((step * longest(len(scale))) ** 2 * np.mean(scale**-2.0))
+    degrees = max(result.n_samples_ - 1, 1)
+    step = np.sqrt(3.0) * deviation / (reach * degrees)
+    turned = (step * longest(len(scale))) ** 2
+    return float(turned * np.mean(scale**-2.0))
 
 
 def _total_noise(result: Spending, deviation: float) -> float:
@@ -408,7 +415,8 @@ def _measured_mean(result: Spending, dp: DP | None) -> Array:
     if dp is None or not dp.public_ranges:
         return np.asarray(result.mean_)
     assert result.feature_names_in_ is not None
-    middles, halves = ranges.halves(dp.public_ranges, [str(name) for name in result.feature_names_in_])
+    names = [str(name) for name in result.feature_names_in_]
+    middles, halves = ranges.halves(dp.public_ranges, names)
     return np.asarray((result.mean_ - middles) / halves)
 
 

@@ -112,7 +112,8 @@ class Broadcast:
         """What all clients named get together."""
         common = self.size(self.arrays | self.frame.arrays) + self.frame.length
         layers = sum(map(nbytes, self.layers.values()))
-        return len(self.to) * (common + layers) + sum(map(nbytes, self.personal.values()))
+        personal = sum(map(nbytes, self.personal.values()))
+        return len(self.to) * (common + layers) + personal
 
 
 @dataclass(frozen=True)

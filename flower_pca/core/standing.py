@@ -108,7 +108,8 @@ class Standing:
     def service(self) -> str:
         """What nodes have to serve: the algorithm's name; after a plus those of stages beside it that compare rows."""
         others = (*self.stages[1 : self.place], *self.stages[self.place + 2 :])
-        return "+".join((self.algorithm.name, *(stage.name for stage in others if stage.by_row)))
+        beside = (stage.name for stage in others if stage.by_row)
+        return "+".join((self.algorithm.name, *beside))
 
     @cached_property
     def is_finished(self) -> bool:
@@ -320,8 +321,10 @@ class Standing:
     def _widen(self, roll: Roll) -> Standing:
         """Back at the opening with twice as many columns. It is no restart: the clients are the same."""
         Z = self.model.columns
-        block = np.hstack([Z, linalg.random_block(len(Z), Z.shape[1], self.model.seed + 1)])
-        return replace(self, model=replace(self.model, restarts=self.model.restarts - 1)).reopen(block, roll)
+        noise = linalg.random_block(len(Z), Z.shape[1], self.model.seed + 1)
+        block = np.hstack([Z, noise])
+        model = replace(self.model, restarts=self.model.restarts - 1)
+        return replace(self, model=model).reopen(block, roll)
 
 
 NEWEST: Final = 1000  # messages that a run without an end keeps
@@ -383,7 +386,8 @@ def unpack(
         remedy = "Delete it, and start the run again."
         raise ConfigError("The checkpoint", must="one of this version", got="one of an earlier one", then=remedy)
     if header["run"] != run:
-        got = "one of " + ", ".join(f"{name}={v!r}" for name, v in header["run"].items() if run.get(name) != v)
+        others = [f"{name}={v!r}" for name, v in header["run"].items() if run.get(name) != v]
+        got = "one of " + ", ".join(others)
         remedy = "Repeat that run's arguments, or choose another checkpoint."
         raise ConfigError("The checkpoint", must="one of this very run", got=got, then=remedy)
     there = _unpack_standing(standing, header, arrays)
@@ -410,7 +414,8 @@ def _pack_standing(standing: Standing, arrays: dict[str, Array]) -> dict[str, An
 
 def _unpack_standing(standing: Standing, kept: Mapping[str, Any], arrays: dict[str, Array]) -> Standing:
     """Where a run of the same stages stood that `_packed` has kept; what it had chosen follows from what it knew."""
-    there = replace(standing, **{name: files.unpack(kind, kept[name], {}) for name, kind in _PLACE.items()})
+    place = {name: files.unpack(kind, kept[name], {}) for name, kind in _PLACE.items()}
+    there = replace(standing, **place)
     if not 0 <= there.index <= len(there.stages):
         raise ValueError("a stage that is none of the run's")
     model = files.unpack(Model, kept["model"], arrays)

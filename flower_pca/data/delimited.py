@@ -104,7 +104,8 @@ class Sheet:
     def _check_width(self, line: int, last: int, record: list[str]) -> None:
         if len(record) == self.width:
             return
-        what, rule = f"Line {line} of {self.file}", f"of {labels.count(self.width, 'cell')}, as the first one"
+        what = f"Line {line} of {self.file}"
+        rule = f"of {labels.count(self.width, 'cell')}, as the first one"
         remedy = "Mend the line."
         if last > line:
             remedy = f"Close its quotation marks: it goes on to line {last}."
@@ -157,13 +158,17 @@ def csv(
     with reading(path, "text with commas") as file, text_of(file, encoding) as lines:
         sheet = _sheet(file, lines, encoding, sep, decimal, thousands)
         first, guessed = _first_line(sheet, lines, header)
-        names = [clean(cell) for cell in first] if sheet.header else [str(j + 1) for j in range(len(first))]
+        if sheet.header:
+            names = [clean(cell) for cell in first]
+        else:
+            names = [str(j + 1) for j in range(len(first))]
         beside = with_ids(beside, ids)
         features, apart, words = chosen(file, names, columns, beside) if first else ((), (), {})
         place = {name: j for j, name in reversed([*enumerate(names)])}  # of a name that is there twice the first
         if decimal is None and thousands not in (".", ","):
             sheet.cells = _clear(sheet, lines, [place[name] for name in features], names, thousands)
-        values = _labels(sheet, lines, {name: place[name] for name in apart}, whole=features == tuple(names))
+        whole = features == tuple(names)
+        values = _labels(sheet, lines, {name: place[name] for name in apart}, whole=whole)
         rows = _numbers(sheet, lines, [place[name] for name in features])
         if rows is None:
             text = _words(sheet, lines, [(place[name], name) for name in features])
@@ -179,7 +184,9 @@ def csv(
         rows = _no_numbers(features, values)
     beside_rows = {n: np.array(found) if n == ids else sheet.cells.plain(found) for n, found in values.items()}
     origin = Origin.of(file, len(rows), sheet.line, guessed=guessed)
-    return Table((rows,), features if sheet.header else (), beside_rows, words, str(file), origin).with_ids(ids)
+    if not sheet.header:
+        features = ()
+    return Table((rows,), features, beside_rows, words, str(file), origin).with_ids(ids)
 
 
 def _no_numbers(features: Sequence[str], values: dict[str, list[str]]) -> Array:
@@ -319,7 +326,8 @@ def _numbers(sheet: Sheet, lines: TextIO, places: list[int]) -> Array | None:
 
 
 def _by_cell(records: Iterator[tuple[int, list[str]]], places: list[int], cells: Cells) -> Array:
-    blocks, value, step = [np.empty((0, len(places)))], cells.value, max(_HELD // len(places), 1)
+    blocks = [np.empty((0, len(places)))]
+    value, step = cells.value, max(_HELD // len(places), 1)
     while block := [[value(record[j]) for j in places] for _, record in itertools.islice(records, step)]:
         blocks.append(np.array(block))
     return np.concatenate(blocks)
@@ -334,7 +342,8 @@ def _words(sheet: Sheet, lines: TextIO, places: Sequence[tuple[int, str]]) -> di
         n += 1
         for j, name in places:
             if not sheet.cells.number(record[j]):
-                bad.setdefault(name, f"{labels.shorten(record[j], _SHOWN)!r} in column {name} (line {line})")
+                shown = repr(labels.shorten(record[j], _SHOWN))
+                bad.setdefault(name, f"{shown} in column {name} (line {line})")
                 count[name] += 1
     return {name: among(words, bad=count[name], of=n) for name, words in bad.items()}
 

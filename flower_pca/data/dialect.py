@@ -263,7 +263,8 @@ def require_clear(file: Path, first: Sequence[str], below: Iterable[Sequence[str
         beside, got = (), "an empty cell and "
     what = _whole(codes, beside)
     if not what:
-        lines = [line[index:] for line in (second, *more) if len(line) == len(first)]
+        alike = [line for line in (second, *more) if len(line) == len(first)]
+        lines = [line[index:] for line in alike]
         what = _unlike(_numbers([codes], cells)[0], _numbers(lines, cells))
     if what:
         got += what.format(", ".join(codes[:3]))
@@ -301,7 +302,8 @@ def _unlike(first: Array, rows: Array) -> str:
     low, high = np.fmin.reduce(rows), np.fmax.reduce(rows)
     spread = high - low
     varies = spread > 0.0
-    far = np.maximum(low - first, first - high)[varies] > _FAR * spread[varies]
+    beyond = np.maximum(low - first, first - high)
+    far = beyond[varies] > _FAR * spread[varies]
     if varies.sum() >= 2 and far.all():
         return "numbers far from those of the lines below, {}, ..."
     return ""
@@ -349,7 +351,8 @@ def text_of(file: Path, encoding: str | None) -> Iterator[TextIO]:
         usual = _codec(encoding)
     with file.open("rb") as raw:
         start = raw.read(_LOOK)
-    used = next((name for mark, name in _MARKS.items() if start.startswith(mark)), usual)
+    marked = (name for mark, name in _MARKS.items() if start.startswith(mark))
+    used = next(marked, usual)
     _require_text(file, start, used, given=encoding is not None)
     try:
         with file.open(encoding=used, newline="") as lines:
@@ -382,7 +385,8 @@ def _codec(encoding: object) -> str:
 
 def _require_text(file: Path, start: bytes, used: str, *, given: bool) -> None:
     """Refuse a file that is packed, or that has zeros between its letters, as UTF-16 without a mark has."""
-    packed = next((name for mark, name in _PACKED.items() if start.startswith(mark)), None)
+    marked = (name for mark, name in _PACKED.items() if start.startswith(mark))
+    packed = next(marked, None)
     if packed is not None:
         raise DataError(f"The data file {file}", must="plain text", got=f"one packed by {packed}", then="Unpack it.")
     if "16" in used or "32" in used or b"\0" not in start:

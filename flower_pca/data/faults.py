@@ -108,8 +108,10 @@ class Site:
     @functools.cached_property
     def marks(self) -> Array:
         """A number for each row, alike for rows that are alike."""
-        bits = np.ascontiguousarray(np.where(np.isnan(self.rows), np.nan, self.rows + 0.0)).view(np.uint64)
-        return np.asarray(((bits ^ (bits >> np.uint64(29))) * _odd(self.rows.shape[1])).sum(axis=1, dtype=np.uint64))
+        numbers = np.where(np.isnan(self.rows), np.nan, self.rows + 0.0)
+        bits = np.ascontiguousarray(numbers).view(np.uint64)
+        mixed = (bits ^ (bits >> np.uint64(29))) * _odd(self.rows.shape[1])
+        return np.asarray(mixed.sum(axis=1, dtype=np.uint64))
 
 
 @functools.lru_cache(maxsize=1)
@@ -154,7 +156,8 @@ class Look:
     def high(self) -> Array:
         """The largest value of each column."""
         last = np.maximum(self.seen - 1, 0)[:, None]
-        highest = [np.take_along_axis(a, n, axis=0)[0] for a, n in zip(self.in_order, last, strict=True)]
+        columns = zip(self.in_order, last, strict=True)
+        highest = [np.take_along_axis(a, n, axis=0)[0] for a, n in columns]
         return np.asarray(np.nanmax(highest, axis=0))
 
     @functools.cached_property
@@ -206,10 +209,13 @@ def find_in_stream(tables: Sequence[SiteRows]) -> tuple[str, ...]:
     sizes = [_shape_of(table) for table in tables]
     if any(sparse for _, _, sparse in sizes) or not 0 < sum(n * d for n, d, _ in sizes) <= CHEAP:
         return ()
-    sites = [Site.of(table, f"client {i}") for i, table in enumerate(tables) if len(table)]
-    look = Look.of(sites, _columns(tables[0].names, sites[0].rows.shape[1]))
+    numbered = enumerate(tables)
+    sites = [Site.of(table, f"client {i}") for i, table in numbered if len(table)]
+    columns = _columns(tables[0].names, sites[0].rows.shape[1])
+    look = Look.of(sites, columns)
     found = _of_kinds(look, (_totals,), (_sentinels, _zeros))
-    return tuple([hint.replace(_AS_MEAN, "") for hints in filter(None, found) for hint in _shorten(hints)])
+    shortened = [hint for hints in filter(None, found) for hint in _shorten(hints)]
+    return tuple([hint.replace(_AS_MEAN, "") for hint in shortened])
 
 
 def _of_kinds(look: Look, of_rows: Sequence[_Kind], of_columns: Sequence[_Kind]) -> list[list[str]]:
@@ -247,7 +253,8 @@ def _shorten(sentences: list[str]) -> list[str]:
     if beyond <= 0:
         return sentences
     first = sentences[_SAID - 1]
-    return [*sentences[: _SAID - 1], f"{first} And {labels.count(beyond, 'more hint')} of this kind."]
+    more = labels.count(beyond, "more hint")
+    return [*sentences[: _SAID - 1], f"{first} And {more} of this kind."]
 
 
 def _few(sizes: Sequence[tuple[str, int]]) -> list[str]:
@@ -256,7 +263,8 @@ def _few(sizes: Sequence[tuple[str, int]]) -> list[str]:
     if not few or len(sizes) < 2:
         return []
     if len(few) > _SAID:
-        few = [*few[: _SAID - 1], f"{len(few) - _SAID + 1} more have as few"]
+        more = len(few) - _SAID + 1
+        few = [*few[: _SAID - 1], f"{more} more have as few"]
     return [f"{_capital(', '.join(few))}: what they send is nearly the rows themselves. Join them to other sites."]
 
 
@@ -309,7 +317,8 @@ def _is_far(code: float, rest: Array, *, again: bool) -> bool:
     if gap > max(spread, 1.0):
         far = again or alone or large
     else:  # nearer only as the one negative value, if it is a large one or there again
-        far = alone and (large or (again and gap > max(_NEARER * spread, 1.0)))
+        lonely = again and gap > max(_NEARER * spread, 1.0)
+        far = alone and (large or lonely)
     # of few kinds -1 is one of them
     return bool(far) and (code != -1.0 or len(np.unique(rest)) >= _MANY)
 
@@ -366,13 +375,15 @@ def _twins(look: Look) -> Iterator[str]:
     few = rows[:: -(-len(rows) // 2000)]
     centred = few - few.mean(axis=0)
     sizes = np.sqrt((centred**2).sum(axis=0))
-    alike = np.abs((centred / sizes).T @ (centred / sizes)) > 1.0 - 1e-12
+    scaled = centred / sizes
+    alike = np.abs(scaled.T @ scaled) > 1.0 - 1e-12
     for i, j in np.argwhere(np.triu(alike, 1)).tolist():
         same = np.array_equal(rows[:, i], rows[:, j])
         what = "is the same, in another unit, as"
         if same:
             what = "holds the same values as"
-        pair = f"{_capital(look.columns[measures[j]])} {what} {look.columns[measures[i]]}"
+        one, other = look.columns[measures[j]], look.columns[measures[i]]
+        pair = f"{_capital(one)} {what} {other}"
         yield f"{pair}. Leave one of them out: together they count twice."
 
 
@@ -405,8 +416,10 @@ def _lines_of_totals(sites: Sequence[Site]) -> dict[int, tuple[int, str]]:
 def _rest(sites: Sequence[Site]) -> list[Site]:
     """The sites less the lines and the doubles that are named already, which would hide other faults."""
     ends = _lines_of_totals(sites)
-    alone = {site.marks.tobytes(): i for i, site in reversed([*enumerate(sites)])}
-    return [sites[i].first(ends[i][0]) if i in ends else sites[i] for i in sorted(alone.values())]
+    last_first = reversed([*enumerate(sites)])
+    alone = {site.marks.tobytes(): i for i, site in last_first}
+    places = sorted(alone.values())
+    return [sites[i].first(ends[i][0]) if i in ends else sites[i] for i in places]
 
 
 def _look_like_totals(tables: Sequence[Array]) -> Array:
@@ -414,17 +427,22 @@ def _look_like_totals(tables: Sequence[Array]) -> Array:
     parts = [(len(rows), rows[-1], np.nansum(rows[:-1], axis=0), rows[:_LEAST], rows[:-1]) for rows in tables]
     sizes, lasts, totals, firsts, above = zip(*parts, strict=True)
     last, total = np.stack(lasts), np.stack(totals)
-    mean = total / np.maximum([(~np.isnan(rows)).sum(axis=0) for rows in above], 1)
-    slack = _rounding(last) + _off(np.stack(firsts), np.array(sizes)[:, None]) + 1e-8 * np.abs(total)
-    return np.asarray(((np.abs(last - total) <= slack) | (np.abs(last - mean) <= slack)).any(axis=1))
+    counts = [(~np.isnan(rows)).sum(axis=0) for rows in above]
+    mean = total / np.maximum(counts, 1)
+    rounding = _rounding(last) + _off(np.stack(firsts), np.array(sizes)[:, None])
+    slack = rounding + 1e-8 * np.abs(total)
+    near = (np.abs(last - total) <= slack) | (np.abs(last - mean) <= slack)
+    return np.asarray(near.any(axis=1))
 
 
 def _sum_or_mean(last: Array, above: Array, several: int) -> str:
     off = _off(above, len(above))
     close = _rounding(last) / 2.0 * (1.0 + 1e-9)
-    there = ~np.isnan(last) & (np.nanmax(above, axis=0) > np.nanmin(above, axis=0))
+    varies = np.nanmax(above, axis=0) > np.nanmin(above, axis=0)
+    there = ~np.isnan(last) & varies
     total, mean = np.nansum(above, axis=0), np.nanmean(above, axis=0)
-    far = there & (np.abs(total) > 1.5 * np.nanmax(np.abs(above), axis=0))
+    largest = np.nanmax(np.abs(above), axis=0)
+    far = there & (np.abs(total) > 1.5 * largest)
     if far.any() and (np.abs(last - total) <= close + off + 1e-9 * np.abs(total))[far].all():
         return "sum"
     close += off / len(above)
@@ -442,7 +460,8 @@ def _off(rows: Array, n: Any) -> Array:
     Whole numbers are counts and codes, which nobody has rounded.
     """
     steps = _rounding(rows).min(axis=-2)
-    return np.where(steps < 1.0, 4.0 * np.sqrt(n / 12.0) * steps, 0.0)
+    rounded = 4.0 * np.sqrt(n / 12.0) * steps
+    return np.where(steps < 1.0, rounded, 0.0)
 
 
 def _rounding(values: Array) -> Array:
@@ -461,19 +480,23 @@ def _spread_given_others(rows: Array) -> Array:
         return np.zeros(rows.shape[1])
     upper = np.linalg.qr(whole - whole.mean(axis=0), mode="r")
     spread = np.abs(np.diag(upper)) / np.sqrt(len(whole) - 1)
-    return np.concatenate([spread, np.zeros(rows.shape[1] - len(spread))])
+    none = np.zeros(rows.shape[1] - len(spread))
+    return np.concatenate([spread, none])
 
 
 def _doubles(look: Look) -> Iterator[str]:
     """The same rows at two sites, or twice at one."""
     sites = look.sites
-    whose = np.repeat(np.arange(len(sites)), [len(site.rows) for site in sites])
+    sizes = [len(site.rows) for site in sites]
+    whose = np.repeat(np.arange(len(sites)), sizes)
     marks = np.concatenate([site.marks for site in sites])
     order = np.argsort(marks, kind="stable")
-    again = np.flatnonzero(marks[order][1:] == marks[order][:-1])
+    ordered = marks[order]
+    again = np.flatnonzero(ordered[1:] == ordered[:-1])
     if not len(again):
         return
-    telling = [_tells_rows_apart(site, different) for site, different in zip(sites, look.different, strict=True)]
+    looked_at = zip(sites, look.different, strict=True)
+    telling = [_tells_rows_apart(site, different) for site, different in looked_at]
     pairs: dict[tuple[int, int], int] = {}
     for first, second in zip(whose[order][again].tolist(), whose[order][again + 1].tolist(), strict=True):
         pairs[first, second] = pairs.get((first, second), 0) + 1
@@ -520,8 +543,10 @@ def _units(look: Look) -> Iterator[str]:
     if len(measured) < 2:
         return
     seen = look.seen[measured]
-    places = np.rint(np.multiply.outer([0.1, 0.5, 0.9], np.maximum(seen - 1, 0))).astype(int)
-    levels = np.stack([np.take_along_axis(look.in_order[i], places[:, k], axis=0) for k, i in enumerate(measured)])
+    shares = np.multiply.outer([0.1, 0.5, 0.9], np.maximum(seen - 1, 0))
+    places = np.rint(shares).astype(int)
+    columns = [(look.in_order[i], places[:, k]) for k, i in enumerate(measured)]
+    levels = np.stack([np.take_along_axis(values, place, axis=0) for values, place in columns])
     several = look.different[measured] > _LEAST
     whose = [look.sites[i].who for i in measured]
     yield from _odd_units(whose, levels, seen * several, look.columns, middle="median")
@@ -536,7 +561,8 @@ def of_moments(sites: Sequence[str], rows: Array, means: Array, deviations: Arra
         return []
     # a site without values of a column, or with a single one, is no other to compare by
     deviations = np.where(deviations > 0.0, deviations, np.nan)
-    levels = means[:, None] + np.array([-_TENTH, 0.0, _TENTH])[:, None] * deviations[:, None]
+    tenths = np.array([-_TENTH, 0.0, _TENTH])
+    levels = means[:, None] + tenths[:, None] * deviations[:, None]
     with warnings.catch_warnings():  # where no other site has values there is no median of theirs
         warnings.simplefilter("ignore", RuntimeWarning)
         seen = rows[:, None] * (deviations > 0.0)
@@ -549,19 +575,22 @@ def _odd_units(
     """Of the levels of all sites (sites x 3 x d), of one in another unit; `seen`: of how many values, 0 for few."""
     alone = _alone(levels) & (seen > 0)
     # of the one and of all others, relative to the root of one value's
-    error = np.sqrt(1.0 / np.maximum(seen, 1) + 1.0 / np.maximum(seen.sum(axis=0) - seen, 1))
+    others_seen = np.maximum(seen.sum(axis=0) - seen, 1)
+    error = np.sqrt(1.0 / np.maximum(seen, 1) + 1.0 / others_seen)
     others, looked = "the other sites", np.flatnonzero(alone.any(axis=1)).tolist()
     if len(sites) == 2:  # either may be the odd one: one sentence is enough
         others, looked = sites[1], [i for i in looked if i == 0]
     for i in looked:
         usual = _of_others(levels, i)
-        columns_alone = np.flatnonzero(alone[i] & (usual[2] > usual[0])).tolist()
+        steady = usual[2] > usual[0]
+        columns_alone = np.flatnonzero(alone[i] & steady).tolist()
         units = {j: _unit(levels[i, :, j], usual[:, j], error[i, j]) for j in columns_alone}
         odd = {j: words for j, words in units.items() if words}
         if len(odd) > max(2, len(columns) // 4) and len(set(odd.values())) > 1:
             continue  # other people, who differ in most of what is measured
         for j, words in odd.items():
-            place = f"its {middle} is {levels[i, 1, j]:.4g}, against {usual[1, j]:.4g} at {others}, {words}"
+            here, there = levels[i, 1, j], usual[1, j]
+            place = f"its {middle} is {here:.4g}, against {there:.4g} at {others}, {words}"
             yield f"{_capital(columns[j])} looks as if {sites[i]} had other units: {place}. Convert it."
 
 
@@ -569,13 +598,15 @@ def _alone(levels: Array) -> Array:
     """Which columns lie at a site apart from all others, which lie together, sites x d."""
     if len(levels) > _SITES:
         usual = np.nanmedian(levels, axis=0)
-        apart = (levels[:, 0] > usual[2]) | (levels[:, 2] < usual[0])
+        above, below = levels[:, 0] > usual[2], levels[:, 2] < usual[0]
+        apart = above | below
         return np.asarray(apart & (apart.sum(axis=0) == 1))
     above = levels[:, None, 0] > levels[None, :, 2]
     apart = (above | above.swapaxes(0, 1)).sum(axis=1)  # from how many others
     others = (~np.isnan(levels[:, 1])).sum(axis=0) - 1  # of those that have values
     enough = others >= min(2, len(levels) - 1)  # of two among several either may be the odd one
-    return np.asarray((apart == others) & enough & (apart.sum(axis=0) == 2 * others))
+    only = apart.sum(axis=0) == 2 * others
+    return np.asarray((apart == others) & enough & only)
 
 
 def _of_others(levels: Array, i: int) -> Array:
@@ -595,8 +626,9 @@ def _unit(here: Array, usual: Array, error: float) -> str:
     for factor, shift, what in _UNITS:
         for to, since in ((here, usual), (usual, here)):
             as_to = since * factor + shift
-            off = abs(to[1] - as_to[1]) / (as_to[2] - as_to[0])
-            wide = (to[2] - to[0]) / (as_to[2] - as_to[0])
+            span = as_to[2] - as_to[0]
+            off = abs(to[1] - as_to[1]) / span
+            wide = (to[2] - to[0]) / span
             if shift:
                 likely = abs(since[1]) < _CELSIUS
             else:
@@ -615,7 +647,8 @@ def _constants(look: Look) -> Iterator[str]:
         return
     still = (look.different == 1) & (look.seen >= _LEAST)
     for i in np.flatnonzero(still.any(axis=1)).tolist():
-        odd = [j for j in np.flatnonzero(still[i]).tolist() if _seldom_elsewhere(look, i, j)]
+        columns = np.flatnonzero(still[i]).tolist()
+        odd = [j for j in columns if _seldom_elsewhere(look, i, j)]
         if len(odd) > max(2, len(look.columns) // 4):
             continue  # rows of another kind, such as those of one district
         for j in odd:
@@ -625,12 +658,14 @@ def _constants(look: Look) -> Iterator[str]:
 
 def _seldom_elsewhere(look: Look, i: int, j: int) -> bool:
     """Whether the one value of a column at a site is so rare at others that it is no accident."""
-    others = np.concatenate([other.rows[:, j] for k, other in enumerate(look.sites) if k != i])
+    elsewhere = [other.rows[:, j] for k, other in enumerate(look.sites) if k != i]
+    others = np.concatenate(elsewhere)
     others = others[~np.isnan(others)]
     if not len(others) or others.min() == others.max():
         return False
     share = float((others == look.in_order[i][0, j]).mean())
-    return share <= 0.5 and float(look.seen[i, j]) * np.log(max(share, 1e-300)) < np.log(1e-6)
+    chance = float(look.seen[i, j]) * np.log(max(share, 1e-300))
+    return share <= 0.5 and chance < np.log(1e-6)
 
 
 def _capital(text: str) -> str:

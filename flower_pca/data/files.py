@@ -24,7 +24,8 @@ def npy(*, path: str) -> Table:
     """An array saved by numpy.save, memory-mapped."""
     with reading(path, "an array saved by numpy.save") as file:
         rows = np.lib.format.open_memmap(file, mode="r")
-    return Table((rows,), source=str(file), origin=Origin.of(file, len(rows) if rows.ndim else 0))
+    origin = Origin.of(file, len(rows) if rows.ndim else 0)
+    return Table((rows,), source=str(file), origin=origin)
 
 
 def npz(*, path: str, key: str = "X", beside: Sequence[str] = (), ids: str | None = None) -> Table:
@@ -63,7 +64,8 @@ def npz(*, path: str, key: str = "X", beside: Sequence[str] = (), ids: str | Non
         rule, got = f"{rows.shape[-1]}, one for each column", f"{len(named)}"
         raise DataError(f"{found[0]} of {file}", must=rule, got=got, then="Name each column, or leave them out.")
     origin = Origin.of(file, len(rows) if rows.ndim else 0)
-    return Table((rows,), Columns(named, str(file)).names, columns, {}, str(file), origin).with_ids(ids)
+    spelt = Columns(named, str(file)).names
+    return Table((rows,), spelt, columns, {}, str(file), origin).with_ids(ids)
 
 
 def sparse(*, path: str) -> Table:
@@ -73,7 +75,8 @@ def sparse(*, path: str) -> Table:
     with reading(path, "saved by scipy.sparse.save_npz") as file, file.open("rb") as raw:
         loaded: Any = load_npz(raw)
         rows = loaded.tocsr()
-    return Table((rows,), source=str(file), origin=Origin.of(file, rows.shape[0]))
+    origin = Origin.of(file, rows.shape[0])
+    return Table((rows,), source=str(file), origin=origin)
 
 
 def svmlight(*, path: str, features: int | None = None) -> Table:
@@ -90,7 +93,8 @@ def svmlight(*, path: str, features: int | None = None) -> Table:
         from sklearn.datasets import load_svmlight_file
     with reading(path, 'lines of "label index:value ..."') as file, file.open("rb") as raw:
         rows, labels = load_svmlight_file(raw, n_features=features)
-    return Table((rows,), (), {"y": labels}, {}, str(file), Origin.of(file, rows.shape[0]))
+    origin = Origin.of(file, rows.shape[0])
+    return Table((rows,), (), {"y": labels}, {}, str(file), origin)
 
 
 def npz_or_sparse(*, path: str, beside: Sequence[str] = ()) -> Table:
@@ -123,7 +127,8 @@ def parquet(
         names = [clean(name) for name in told]
         features, apart, words = chosen(file, names, columns, with_ids(beside, ids))
         # as the file has it
-        spelt = {name: told[names.index(name)] for name in (*features, *apart) if name}
+        wanted = [name for name in (*features, *apart) if name]
+        spelt = {name: told[names.index(name)] for name in wanted}
         table = source.read(columns=list(spelt.values()))
         kinds = {name: table.schema.field(spelt[name]).type for name in features}
         number = (pa.types.is_floating, pa.types.is_integer, pa.types.is_boolean, pa.types.is_decimal)
@@ -136,12 +141,16 @@ def parquet(
         if bad and (columns is not None or not features):
             raise no_numbers(file, bad)
         words |= bad
-        single = all(pa.types.is_float32(kinds[name]) or pa.types.is_float16(kinds[name]) for name in features)
-        rows = np.empty((table.num_rows, len(features)), dtype=np.float32 if single and features else np.float64)
+        used = [kinds[name] for name in features]
+        single = all(pa.types.is_float32(kind) or pa.types.is_float16(kind) for kind in used)
+        kind = np.float32 if single and features else np.float64
+        rows = np.empty((table.num_rows, len(features)), dtype=kind)
         for j, name in enumerate(features):
-            rows[:, j] = table[spelt[name]].cast(pa.float64(), safe=False).to_numpy()
+            column = table[spelt[name]].cast(pa.float64(), safe=False)
+            rows[:, j] = column.to_numpy()
         values = {name: _decode(table[spelt[name]]) for name in apart if name}
-    return Table((rows,), features, values, words, str(file), Origin.of(file, len(rows))).with_ids(ids)
+    origin = Origin.of(file, len(rows))
+    return Table((rows,), features, values, words, str(file), origin).with_ids(ids)
 
 
 def _decode(column: Any) -> Array:

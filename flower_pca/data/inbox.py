@@ -56,7 +56,8 @@ class Ledger:
     def of(cls, cursor: bytes) -> Self:
         """The ledger that `cursor` is of."""
         places = range(_DIGEST, len(cursor), _DIGEST)
-        return cls(cursor[:_DIGEST], tuple(cursor[i : i + _DIGEST] for i in places))
+        digests = tuple(cursor[i : i + _DIGEST] for i in places)
+        return cls(cursor[:_DIGEST], digests)
 
     def cursor(self) -> bytes:
         """The ledger as bytes."""
@@ -68,7 +69,8 @@ class Ledger:
         if len(files) > _REMEMBERED:
             known = set(map(_digest, there))
             over = len(files) - _REMEMBERED
-            files = (*(one for one in files[:over] if one in known), *files[over:])
+            before = [one for one in files[:over] if one in known]
+            files = (*before, *files[over:])
         return replace(self, columns=_mark(heading), files=files)
 
 
@@ -111,7 +113,8 @@ class Batch:
         values = [np.asarray(part.values) for part in parts]
         if names is not None:
             places = [Columns(part.names or names).places(names) for part in parts]
-            values = [own[:, place] for own, place in zip(values, places, strict=True)]
+            pairs = zip(values, places, strict=True)
+            values = [own[:, place] for own, place in pairs]
         return replace(parts[0], values=np.vstack(values))
 
 
@@ -246,7 +249,8 @@ class Inbox:
             elif self._looked.get(name) == state or found.st_mtime + self._interval < now:
                 ready.setdefault(site, file)
         self._looked = looked
-        self._refused = {name: state for name, state in self._refused.items() if name in looked}
+        refused = self._refused.items()
+        self._refused = {name: state for name, state in refused if name in looked}
         return ready
 
     def _files(self) -> Iterator[tuple[str, Path]]:
@@ -265,8 +269,10 @@ class Inbox:
             self._once(f"The folder {self._path} cannot be read: {error.strerror}. The run waits for it.", "")
 
     def _sites_there(self) -> tuple[str, ...]:
-        folders = [p.name for p in self._path.iterdir() if p.is_dir() and not p.name.startswith(".")]
-        sites = tuple(sorted({*folders, *(site for site, _ in self._files())}))
+        places = [p for p in self._path.iterdir() if p.is_dir()]
+        folders = [p.name for p in places if not p.name.startswith(".")]
+        with_files = {site for site, _ in self._files()}
+        sites = tuple(sorted({*folders, *with_files}))
         if not sites:
             rule, remedy = "one with a folder for each site, or with files", "Make the folders, or name the sites."
             raise DataError(f"The folder {self._path}", must=rule, got="an empty one", then=remedy)
@@ -311,7 +317,8 @@ def _site(file: Path) -> str:
 
 
 def _counts(file: Path) -> bool:
-    return file.suffix.lower() in sources.ENDINGS and not file.name.startswith(".") and file.is_file()
+    named = file.suffix.lower() in sources.ENDINGS and not file.name.startswith(".")
+    return named and file.is_file()
 
 
 def _digest(name: str) -> bytes:

@@ -80,7 +80,8 @@ def deal(table: Table, spec: str | None = None, n_clients: int | None = None) ->
             remedy = "Leave it out, or name a partition to mix their rows."
             raise ConfigError("The number of clients", must=rule, got=n_clients, then=remedy)
         named, ends = list(table.sites) or [""] * len(table.parts), np.cumsum([part.shape[0] for part in table.parts])
-        places = [slice(int(end) - part.shape[0], int(end)) for part, end in zip(table.parts, ends, strict=True)]
+        stretches = zip(table.parts, map(int, ends), strict=True)
+        places = [slice(end - part.shape[0], end) for part, end in stretches]
         return [table.site_rows(*dealt) for dealt in zip(table.parts, places, named, strict=True)]
     rows = table.rows
     if table.source and not rows.shape[0]:
@@ -91,7 +92,8 @@ def deal(table: Table, spec: str | None = None, n_clients: int | None = None) ->
     parts = make(spec or "contiguous", int(rows.shape[0]), n_clients, beside=table.beside, place=place)
     named = sites(spec, table.beside, parts)
     dealt = zip(parts, named, strict=True)
-    return [table.site_rows(take(rows, part), part, site) for part, site in dealt if len(part)]
+    there = [(part, site) for part, site in dealt if len(part)]
+    return [table.site_rows(take(rows, part), part, site) for part, site in there]
 
 
 def sites(spec: str | None, beside: Mapping[str, Array], parts: Sequence[Array]) -> list[str]:
@@ -140,7 +142,8 @@ def by_size(n_rows: int, n_clients: int, *, sizes: Sequence[float]) -> list[Arra
 def power_law(n_rows: int, n_clients: int, *, exponent: float = 1.0) -> list[Array]:
     """Runs of rows in their order; client i gets a share of (i + 1)^-exponent, relative to the others."""
     checks.number("exponent", exponent, least=0.0, most=20.0, remedy="Use 1; 0 makes all clients equal.")
-    return _runs(sizes_by_weight(n_rows, np.arange(1, n_clients + 1) ** -float(exponent)))
+    weights = np.arange(1, n_clients + 1) ** -float(exponent)
+    return _runs(sizes_by_weight(n_rows, weights))
 
 
 def by_label(labels: Array, n_clients: int, *, column: str = "y", per_client: int = 1, seed: int = 0) -> list[Array]:
@@ -159,7 +162,8 @@ def by_label(labels: Array, n_clients: int, *, column: str = "y", per_client: in
     order = mixed[np.argsort(_codes(labels)[mixed], kind="stable")]
     pieces = np.array_split(order, runs)
     dealt = rng.permutation(runs).reshape(n_clients, per_client)
-    return [np.sort(np.concatenate([pieces[i] for i in own])) for own in dealt]
+    joined = [np.concatenate([pieces[i] for i in own]) for own in dealt]
+    return [np.sort(places) for places in joined]
 
 
 def dirichlet(
@@ -178,7 +182,8 @@ def dirichlet(
     parts: list[list[Array]] = [[] for _ in range(n_clients)]
     for label in range(int(codes.max(initial=-1)) + 1):
         rows = rng.permutation(np.flatnonzero(codes == label))
-        ends = np.rint(np.cumsum(rng.dirichlet(np.full(n_clients, float(alpha)))) * len(rows)).astype(int)
+        shares = rng.dirichlet(np.full(n_clients, float(alpha)))
+        ends = np.rint(np.cumsum(shares) * len(rows)).astype(int)
         for part, own in zip(parts, np.split(rows, ends[:-1]), strict=True):
             part.append(own)
     dealt = [np.concatenate(part) for part in parts]
@@ -196,19 +201,23 @@ def by_column(ids: Array, n_clients: int, *, column: str) -> list[Array]:
         rule, remedy = f"{found}, one for each value of {column}", "Leave it out."
         raise ConfigError("The number of clients", must=rule, got=n_clients, then=remedy)
     order = np.argsort(codes, kind="stable")
-    return np.split(order, np.cumsum(np.bincount(codes, minlength=found))[:-1])
+    ends = np.cumsum(np.bincount(codes, minlength=found))
+    return np.split(order, ends[:-1])
 
 
 def sizes_by_weight(n_rows: int, weights: Array) -> Array:
     """n_rows as a sum of whole numbers of at least 1, as nearly in proportion to the weights as that allows."""
     i = np.arange(len(weights))
-    ends = np.rint(np.cumsum(weights) / np.sum(weights) * n_rows).astype(int)
+    shares = np.cumsum(weights) / np.sum(weights)
+    ends = np.rint(shares * n_rows).astype(int)
     ends = np.maximum.accumulate(ends - i) + i
-    return np.diff(np.clip(ends, i + 1, n_rows - i[::-1]), prepend=0)
+    ends = np.clip(ends, i + 1, n_rows - i[::-1])
+    return np.diff(ends, prepend=0)
 
 
 def _runs(sizes: Array) -> list[Array]:
-    return np.split(np.arange(sizes.sum()), np.cumsum(sizes)[:-1])
+    places = np.arange(sizes.sum())
+    return np.split(places, np.cumsum(sizes)[:-1])
 
 
 def _codes(values: Array) -> Array:

@@ -32,7 +32,8 @@ def sklearn(*, name: str) -> Table:
         from sklearn import datasets
     bunch = getattr(datasets, f"load_{name}")()
     target = np.asarray(bunch.target)
-    return Table((bunch.data,), tuple(map(str, bunch.feature_names)), {"y": target} if target.ndim == 1 else {})
+    beside = {"y": target} if target.ndim == 1 else {}
+    return Table((bunch.data,), tuple(map(str, bunch.feature_names)), beside)
 
 
 def hugging_face(
@@ -67,7 +68,8 @@ def hugging_face(
     features, apart, words = chosen(name, names, columns, beside)
     if words:
         raise no_numbers(name, words)
-    spelt = {column: loaded.column_names[names.index(column)] for column in (*features, *apart)}
+    columns = (*features, *apart)
+    spelt = {column: loaded.column_names[names.index(column)] for column in columns}
     numeric = loaded.select_columns([spelt[feature] for feature in features]).with_format("numpy")
     blocks = {feature: _block(numeric[:][spelt[feature]]) for feature in features}
     bad = {
@@ -78,7 +80,8 @@ def hugging_face(
     if bad:
         raise no_numbers(name, bad)
     kinds = loaded.select_columns([spelt[column] for column in apart]).with_format(None)
-    values = {column: np.asarray(kinds[:][spelt[column]]) for column in apart}
+    read = kinds[:]
+    values = {column: np.asarray(read[spelt[column]]) for column in apart}
     single = all(block.shape[1] == 1 for block in blocks.values())
     return Table((np.hstack(list(blocks.values())),), features if single else (), values)
 
@@ -146,14 +149,18 @@ def synthetic(
         raise ConfigError("n", must=f"at least {clients}, one row for each client", got=n, then=remedy)
     rng = np.random.default_rng(seed)
     common = np.linalg.qr(rng.standard_normal((d, d)))[0]
-    counts = sizes_by_weight(n, 1.0 / np.arange(1, clients + 1) ** float(sizes))
+    weights = 1.0 / np.arange(1, clients + 1) ** float(sizes)
+    counts = sizes_by_weight(n, weights)
     parts = []
     for count in counts:
-        deviations = np.arange(1, d + 1) ** -rng.uniform(1.0 - spectra, 1.0 + spectra)
-        turn = np.linalg.qr(np.eye(d) + tilt / np.sqrt(d) * rng.standard_normal((d, d)))[0]
+        exponent = rng.uniform(1.0 - spectra, 1.0 + spectra)
+        deviations = np.arange(1, d + 1) ** -exponent
+        tilted = tilt / np.sqrt(d) * rng.standard_normal((d, d))
+        turn = np.linalg.qr(np.eye(d) + tilted)[0]
         mean = common @ (means * deviations * rng.standard_normal(d))
         noise = 0.02 * rng.standard_normal((count, d))
-        parts.append(mean + (rng.standard_normal((count, d)) * deviations) @ (common @ turn).T + noise)
+        along = rng.standard_normal((count, d)) * deviations
+        parts.append(mean + along @ (common @ turn).T + noise)
     return Table(tuple(parts), beside={"client": np.repeat(np.arange(clients), counts)})
 
 

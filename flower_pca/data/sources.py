@@ -75,7 +75,8 @@ def folder(
     given = {"sep": sep, "header": header, "decimal": decimal, "thousands": thousands, "encoding": encoding}
     apart = tuple(name for name in texts("beside", beside) if name != "file")
     options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    options |= {name: value for name, value in (("columns", columns), ("beside", apart)) if value}
+    more = (("columns", columns), ("beside", apart))
+    options |= {name: value for name, value in more if value}
     place, files = files_of(path, pattern, texts("without", without))
     tables = _tables(files, options, texts("drop", drop))
     usual = usual_table(tables)
@@ -83,13 +84,15 @@ def folder(
     # nobody's order is that of all
     if first.names and any(table.names != first.names for table in tables):
         first = first.pick(tuple(sorted(first.names)))
-    tables = [like(first, table, files[usual], file) for table, file in zip(tables, files, strict=True)]
+    read = zip(tables, files, strict=True)
+    tables = [like(first, table, files[usual], file) for table, file in read]
     names = _sites(files)
     parts = tuple(table.parts[0] for table in tables)
     sizes = [int(part.shape[0]) for part in parts]
     labels_of_rows = {name: np.concatenate([table.beside[name] for table in tables]) for name in tables[0].beside}
     beside_rows = {**labels_of_rows, "file": np.repeat(np.array(names), sizes)}
-    origin = Origin(tuple(stretch for table in tables if table.origin for stretch in table.origin.stretches))
+    origins = [table.origin for table in tables if table.origin]
+    origin = Origin(tuple(stretch for one in origins for stretch in one.stretches))
     return Table(parts, tables[0].names, beside_rows, {}, str(place), origin, tuple(names))
 
 
@@ -116,7 +119,8 @@ def parties(
         if isinstance(load, partial) and load.func is folder:
             given = {name: value for name, value in load.keywords.items() if value is not None}
             path, pattern = given.pop("path"), given.pop("pattern", "*")
-            drop, without = (*given.pop("drop", ()), *drop), (*given.pop("without", ()), *without)
+            drop = (*given.pop("drop", ()), *drop)
+            without = (*given.pop("without", ()), *without)
             found = _parties_of_folder(path, pattern, ids, given, drop, without)
             if clients is not None and clients != len(found):
                 rule, remedy = f"{len(found)}, one for each file", "Leave it out."
@@ -131,7 +135,8 @@ def parties(
         checks.integer("The number of clients", clients or 2, least=1, most=d)
         parts = np.array_split(np.arange(d), clients or 2)
         names = [whole.names[part[0] : part[-1] + 1] for part in parts]
-        return [replace(whole, names=own).site_rows(whole.rows[:, p]) for p, own in zip(parts, names, strict=True)]
+        named = zip(parts, names, strict=True)
+        return [replace(whole, names=own).site_rows(whole.rows[:, p]) for p, own in named]
 
 
 DRAWN: Final = (synthetic, geometric, arithmetic)  # from a seed: they read no file
@@ -183,13 +188,15 @@ def size_drawn(spec: str) -> int:
         source = load.func
     else:
         source = load
-    given = {name: p.default for name, p in inspect.signature(source).parameters.items()}
+    known = inspect.signature(source).parameters
+    given = {name: parameter.default for name, parameter in known.items()}
     if isinstance(load, partial):
         given |= load.keywords
     n, d, clients = (given.get(name, 1) for name in ("n", "d", "clients"))
     # others are refused by name
     sizes = [size if isinstance(size, int) else 0 for size in (n, d, clients)]
-    return max(sizes[0] * sizes[1], sizes[2] * sizes[1] ** 2)
+    rows, columns, sites = sizes
+    return max(rows * columns, sites * columns**2)
 
 
 def table(
@@ -220,7 +227,8 @@ def table(
     with private():
         load = _source(spec)
         if isinstance(load, partial) and load.func is folder:
-            drop, without = (*load.keywords.get("drop", ()), *drop), (*load.keywords.get("without", ()), *without)
+            drop = (*load.keywords.get("drop", ()), *drop)
+            without = (*load.keywords.get("without", ()), *without)
             load, drop = partial(load, drop=drop, without=without), ()
         return _load(load, spec, tuple(beside), columns, drop)
 
@@ -246,7 +254,8 @@ def table_with(spec: str, needed: Sequence[str] | None, *, beside: Sequence[str]
 
 def _with_words(spec: str, needed: Sequence[str], words: Sequence[str], beside: Sequence[str]) -> Table:
     """The same of a file that has columns of words, from which some of those that are needed are made."""
-    plain = tuple(str(name) for name in needed if source_of(str(name)) not in words)
+    names = (str(name) for name in needed)
+    plain = tuple(name for name in names if source_of(name) not in words)
     try:
         return table(spec, beside=beside, words=words)
     except DataError:
@@ -320,7 +329,8 @@ def _parties_of_folder(
     if ids is not None:
         wanted, remedy = {"ids": ids, **options}, ""
     tables = _tables(files, wanted, drop, then=remedy)
-    return [table.site_rows(table.rows, site=site) for table, site in zip(tables, _sites(files), strict=True)]
+    pairs = zip(tables, _sites(files), strict=True)
+    return [table.site_rows(table.rows, site=site) for table, site in pairs]
 
 
 def files_of(path: str, pattern: str, without: Sequence[str] = ()) -> tuple[Path, list[Path]]:
@@ -328,11 +338,14 @@ def files_of(path: str, pattern: str, without: Sequence[str] = ()) -> tuple[Path
     with reading(path, "a folder with one file per client") as place:
         if not place.is_dir():
             raise (NotADirectoryError if place.exists() else FileNotFoundError)(str(place))
-        found = [f for f in place.glob(str(pattern)) if f.suffix.lower() in ENDINGS and not f.name.startswith(".")]
+        readable = [f for f in place.glob(str(pattern)) if f.suffix.lower() in ENDINGS]
+        found = [f for f in readable if not f.name.startswith(".")]
         files = sorted((file for file in found if file.is_file()), key=natural)
-    names = [(file.stem, file.name, site) for file, site in zip(files, _sites(files), strict=True)]
+    pairs = zip(files, _sites(files), strict=True)
+    names = [(file.stem, file.name, site) for file, site in pairs]
     require_matches("The sites to leave out", [name for known in names for name in known], without)
-    files = [file for file, known in zip(files, names, strict=True) if not matching(known, without)]
+    spelt = zip(files, names, strict=True)
+    files = [file for file, known in spelt if not matching(known, without)]
     if not files:
         rule = f"one with files that match {pattern!r} and end in {', '.join(ENDINGS)}"
         remedy, below = "Check the folder.", f"*/{pattern}"
@@ -379,7 +392,8 @@ def _sites(files: Sequence[Path]) -> list[str]:
 
 def usual_table(tables: Sequence[Table]) -> int:
     """Where the first stands of those with the columns that most have: not all others are wrong where one is odd."""
-    return usual_place(Heading.of_names(table.names, table.parts[0].shape[-1]) for table in tables)
+    headings = (Heading.of_names(table.names, table.parts[0].shape[-1]) for table in tables)
+    return usual_place(headings)
 
 
 def like(first: Table, table: Table, one: Path, other: Path) -> Table:
@@ -390,7 +404,8 @@ def like(first: Table, table: Table, one: Path, other: Path) -> Table:
     if table.names and sorted(table.names) == sorted(first.names):
         arranged = rows[:, Columns(table.names).places(first.names)]
         return replace(table, parts=(arranged,), names=first.names)
-    own, others = Heading.of_names(table.names, rows.shape[-1]), Heading.of_names(first.names, d)
+    own = Heading.of_names(table.names, rows.shape[-1])
+    others = Heading.of_names(first.names, d)
     raise own.mismatch(str(other), others, one.name).error(DataError)
 
 
@@ -422,11 +437,13 @@ class Arrivals:
 
     def after(self, cursor: bytes) -> tuple[Any, bytes, int]:
         """The batch in the first file whose name comes after the cursor, that name, and how many more there are."""
-        names = sorted(p.name.encode() for p in self._path.iterdir() if self._counts(p))
+        counted = [p for p in self._path.iterdir() if self._counts(p)]
+        names = sorted(p.name.encode() for p in counted)
         waiting = [name for name in names if name > cursor]
         if not waiting:
             return None, cursor, 0
-        return make(str(self._path / waiting[0].decode())), waiting[0], len(waiting) - 1
+        newest = waiting[0]
+        return make(str(self._path / newest.decode())), newest, len(waiting) - 1
 
     @staticmethod
     def _counts(path: Path) -> bool:

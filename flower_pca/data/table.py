@@ -92,10 +92,12 @@ def chosen(
 
     If no features are chosen, all are that are not beside, and have a name of their own.
     """
-    apart, twice = texts("beside", beside), [name for name, count in Counter(names).items() if name and count > 1]
+    apart = texts("beside", beside)
+    twice = [name for name, count in Counter(names).items() if name and count > 1]
     unfit = {name: double(name) for name in twice}
     if "" in names and "" not in apart:
-        unfit[""] = nameless([j for j, name in enumerate(names) if not name], len(names))
+        places = [j for j, name in enumerate(names) if not name]
+        unfit[""] = nameless(places, len(names))
     every = tuple(name for name in names if name not in apart and name not in unfit)
     if columns is None:
         features = every
@@ -167,7 +169,9 @@ class Table:
     @property
     def text(self) -> bool:
         """Whether the rows are lines of text files."""
-        return self.origin is not None and any(part.line is not None for part in self.origin.stretches)
+        if self.origin is None:
+            return False
+        return any(part.line is not None for part in self.origin.stretches)
 
     def whole(self) -> Table:
         """The same, if all columns hold numbers."""
@@ -210,7 +214,8 @@ class Table:
             rule, remedy = "left out of data without names of columns", "Name the columns in the file."
             raise ConfigError("columns", must=rule, got=enumeration(columns), then=remedy)
         places = Columns(self.names, self.source or "the data").places(columns, self.words)
-        return replace(self, parts=tuple(part[:, places] for part in self.parts), names=columns, words={})
+        parts = tuple(part[:, places] for part in self.parts)
+        return replace(self, parts=parts, names=columns, words={})
 
     def site_rows(self, values: Any, index: Any = None, site: str = "") -> Any:
         """Some of the rows, at this index among all, with what belongs to them; as they are, where nothing does."""

@@ -85,7 +85,8 @@ def of_status(status: Status) -> list[Remark]:
         kind = status.outcome.value.replace("_", " ")
         return [Remark(f"The run has not reached its goal ({kind}): {status.words.rstrip('.')}.", "bad")]
     words, *doubts = status.words.split("; ")
-    return [*(Remark(_sentence(doubt), "warn") for doubt in doubts), Remark(_sentence(words), "good")]
+    warnings = [Remark(_sentence(doubt), "warn") for doubt in doubts]
+    return [*warnings, Remark(_sentence(words), "good")]
 
 
 def of_messages(history: History) -> list[Fact]:
@@ -120,7 +121,8 @@ def columns_of(weights: Array, names: Sequence[str]) -> str:
     first = order[0]
     if weights[first] ** 2 >= _ALONE * float(weights @ weights):
         return f"{names[first]}, all but alone"
-    strong = [j for j in order if abs(weights[j]) >= _SHARE * abs(weights[first])]
+    least = _SHARE * abs(weights[first])
+    strong = [j for j in order if abs(weights[j]) >= least]
     above = [names[j] for j in strong if weights[j] > 0.0]
     below = [names[j] for j in strong if weights[j] < 0.0]
     return " against ".join(labels.series(side) for side in (above, below) if side)
@@ -128,14 +130,16 @@ def columns_of(weights: Array, names: Sequence[str]) -> str:
 
 def weights(row: Array, names: Sequence[str]) -> list[dict[str, Any]]:
     """The columns that weigh most in a component, largest first, as plain values."""
-    return [{"column": names[j], "weight": float(row[j])} for j in labels.leading(row, _WEIGHTS)]
+    largest = labels.leading(row, _WEIGHTS)
+    return [{"column": names[j], "weight": float(row[j])} for j in largest]
 
 
 def in_text(result: AnyResult, *more: str) -> str:
     """The components as plain text; before them what is bad news, after them what else there is to say."""
     heads, lines = result.listing()
     bad = [remark.words for remark in of_kind(result.remarks(), "bad")]
-    return "\n".join([*bad, labels.in_columns(heads, lines), *(words for words in more if words not in bad)])
+    others = [words for words in more if words not in bad]
+    return "\n".join([*bad, labels.in_columns(heads, lines), *others])
 
 
 def in_html(result: AnyResult) -> str:
@@ -149,7 +153,8 @@ def in_html(result: AnyResult) -> str:
         more = ""
     remarks = result.remarks()
     short = "".join(f"<p><b>{escape(remark.words)}</b></p>" for remark in of_kind(remarks, "bad"))
-    rest = "".join(f"<p>{escape(remark.words)}</p>" for remark in remarks if remark.tone != "bad")
+    others = [remark.words for remark in remarks if remark.tone != "bad"]
+    rest = "".join(f"<p>{escape(words)}</p>" for words in others)
     title = f"<p><b>{type(result).__name__}</b>: {escape(result.title)}</p>"
     return f"<div>{short}{title}<table><thead>{head}</thead><tbody>{body}</tbody></table>{more}{rest}</div>"
 
@@ -171,14 +176,16 @@ def _sentence(words: str) -> str:
 def _row(tag: str, cells: Sequence[str]) -> str:
     """A line of a table whose last cell is words."""
     sides = ["right"] * (len(cells) - 1) + ["left"]
-    parts = [f'<{tag} style="text-align: {side}">{escape(c)}</{tag}>' for side, c in zip(sides, cells, strict=True)]
+    sided = zip(sides, cells, strict=True)
+    parts = [f'<{tag} style="text-align: {side}">{escape(c)}</{tag}>' for side, c in sided]
     return f"<tr>{''.join(parts)}</tr>"
 
 
 def weights_with_errors(row: Array, errors: Array, names: Sequence[str], *, most: int = 3) -> str:
     """The largest weights with their errors and columns: "+0.71 ± 0.02 glucose"."""
     heaviest = labels.leading(row, most)
-    return ", ".join(f"{row[j]:+.2f} ± {errors[j]:.1g} {names[j]}" for j in heaviest)
+    told = [f"{row[j]:+.2f} ± {errors[j]:.1g} {names[j]}" for j in heaviest]
+    return ", ".join(told)
 
 
 def with_errors(figures: Sequence[str], errors: Array) -> list[str]:

@@ -82,7 +82,8 @@ def arrange(X: Any, names: tuple[str, ...] | None, known: str) -> Any:
     if rows.names is None:
         return rows.values
     own = Columns(rows.names, _WHO)
-    return rows.values[:, own.places(own.in_order if names is None else names, rows.words)]
+    wanted = own.in_order if names is None else names
+    return rows.values[:, own.places(wanted, rows.words)]
 
 
 def in_order(components: Array, names: Any, wanted: Any) -> Array:
@@ -92,7 +93,8 @@ def in_order(components: Array, names: Any, wanted: Any) -> Array:
     own, ours = Heading.of_names(names, len(names)), Heading.of_names(wanted, len(wanted))
     if not own.like(ours):
         raise own.mismatch("the other result", ours, "this one").error(ConfigError, "Compare others.")
-    return np.asarray(components[:, Columns(tuple(names)).places(tuple(wanted))])
+    places = Columns(tuple(names)).places(tuple(wanted))
+    return np.asarray(components[:, places])
 
 
 def means(result: Any) -> Array:

@@ -191,7 +191,8 @@ class PCAResult:
             return labels.client_name(self.site_names, keys.get(place, place))
 
         status = replace(self.status, words=_CALLED.sub(name, self.status.words))
-        return replace(self, status=status, choices=tuple(_CALLED.sub(name, choice) for choice in self.choices))
+        choices = tuple(_CALLED.sub(name, choice) for choice in self.choices)
+        return replace(self, status=status, choices=choices)
 
     def get_feature_names_out(self, input_features: Any = None) -> Array:
         """Names of what `transform` returns: pc1, pc2, ...; `input_features` changes nothing."""
@@ -238,7 +239,9 @@ class PCAResult:
     def inverse_transform(self, scores: Array) -> Array:
         """Rows, (n, d) in the data's own units, that have these scores and nothing beside."""
         X = np.asarray(scores) @ self.components_
-        return np.asarray((X if self.scale_ is None else X * self.scale_) + self.mean_)
+        if self.scale_ is not None:
+            X = X * self.scale_
+        return np.asarray(X + self.mean_)
 
     def reconstruction_error(self, X: Any) -> float:
         """Mean squared distance, in the frame, between a row of X and its reconstruction."""
@@ -254,16 +257,20 @@ class PCAResult:
 
         Columns that both results have names for are matched by these.
         """
-        rows = np.atleast_2d(other.components_ if isinstance(other, PCAResult) else np.asarray(other, dtype=float))
+        if isinstance(other, PCAResult):
+            other = other.components_
+        rows = np.atleast_2d(np.asarray(other, dtype=float))
         rows = in_order(rows, getattr(other, "feature_names_in_", None), self.feature_names_in_)
         if rows.shape[1] != self.n_features_in_:
             rule = f"rows of {labels.count(self.n_features_in_, 'feature')}"
             raise ConfigError("The other components", must=rule, got=rows.shape, then="Transpose them.")
-        return float(linalg.principal_angles(self.axes[0], linalg.orth(rows.T))[-1])
+        span = linalg.orth(rows.T)
+        return float(linalg.principal_angles(self.axes[0], span)[-1])
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the result, but for `own`, as an npz with a JSON header; returns the path."""
-        arrays = {name: getattr(self, name) for name in self._ARRAYS if getattr(self, name) is not None}
+        there = {name: getattr(self, name) for name in self._ARRAYS}
+        arrays = {name: a for name, a in there.items() if a is not None}
         of_persons = "scores_" in arrays
         return files.write(path, "result", saved.header(self, self._NUMBERS), arrays, private=of_persons)
 
@@ -390,10 +397,10 @@ class PCAResult:
             cells = [[size, *line[1:]] for size, line in zip(sized, cells, strict=True)]
         if known is None and self.is_pooled:
             heads.append("residual")
-            cells = [[*line, f"{residual:.1e}"] for line, residual in zip(cells, self.residuals_, strict=True)]
-        lines = [
-            [f"{j}", *line, words] for j, (line, words) in enumerate(zip(cells, self._heaviest(names), strict=True), 1)
-        ]
+            residuals = [f"{residual:.1e}" for residual in self.residuals_]
+            cells = [[*line, residual] for line, residual in zip(cells, residuals, strict=True)]
+        pairs = zip(cells, self._heaviest(names), strict=True)
+        lines = [[f"{j}", *line, words] for j, (line, words) in enumerate(pairs, 1)]
         return Listing([*heads, "largest weights"], lines)
 
     def _heaviest(self, names: Sequence[str]) -> list[str]:

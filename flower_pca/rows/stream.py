@@ -129,20 +129,24 @@ class Stream:
         several = isinstance(source, list | tuple | Iterator | Queue)
         cut = not (callable(source) or several)
         if cut:
-            given = SiteRows.of(source, who=who).quiet()
-            self.site, self._names, self._words = given.site, given.names, given.words
-            values = given.values
-            if not isinstance(values, np.memmap | np.ma.MaskedArray):
-                values = np.asarray(values)
-            self._source = values
-            if self._source.ndim != 2:
-                rule, got = "an array of rows, batches, a function, an iterator or a queue", f"{type(source).__name__}"
-                raise DataError(f"The stream of {who}", must=rule, got=got, then="Give a two-dimensional array.")
+            self._source = self._rows_to_cut(source)
             checks.integer("The batch of a stream that is an array", batch, least=1, remedy="Try 60.")
         elif batch is not None:
             remedy = "Leave it out."
             raise ConfigError("batch", must="given with an array only", got=repr(batch), then=remedy)
         self._check_mask(cut)
+
+    def _rows_to_cut(self, source: Any) -> Any:
+        """An array that is cut into batches, and what it says of its columns."""
+        given = SiteRows.of(source, who=self.who).quiet()
+        self.site, self._names, self._words = given.site, given.names, given.words
+        values = given.values
+        if not isinstance(values, np.memmap | np.ma.MaskedArray):
+            values = np.asarray(values)
+        if values.ndim != 2:
+            rule, got = "an array of rows, batches, a function, an iterator or a queue", f"{type(source).__name__}"
+            raise DataError(f"The stream of {self.who}", must=rule, got=got, then="Give a two-dimensional array.")
+        return values
 
     def select(self, names: tuple[str, ...] | None, *, one_by_one: bool = True) -> Self:
         """The stream, of whose batches a run wants these columns; without names, all. Some only if `one_by_one`."""

@@ -300,8 +300,7 @@ class Opening(Stage[OpeningState]):
         sizes = np.sqrt(squares / n)
         if scale is not None:
             squares = squares / scale**2
-            divisors = scale[:, None]
-            block, product = block * divisors, product / divisors
+            block, product = block * scale[:, None], product / scale[:, None]
         offset = 0.0
         if not model.center:
             offset = n * float(np.sum((mean / (1.0 if scale is None else scale)) ** 2))

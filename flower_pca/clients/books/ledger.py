@@ -130,7 +130,8 @@ def _write(path: Path, book: Ledger) -> None:
 def _read(path: Path) -> Ledger:
     try:
         header, _ = files.read(path, _KIND, private=True)
-        groups = [Group(frozenset(peers), frozenset(missing)) for peers, missing in header["groups"]]
+        listed = header["groups"]
+        groups = [Group(frozenset(peers), frozenset(missing)) for peers, missing in listed]
         return Ledger(
             answered=int(header["answered"]),
             spent=float(header["spent"]),
@@ -244,7 +245,8 @@ class Account:
             sizes = {name: math.prod(side or 0 for side in part.shape) for name, part in parts.items()}
         else:
             sizes = {name: up[name].size for name in parts}
-        numbers = sum(size for name, size in sizes.items() if size > 1 or not parts[name].kind.whole)
+        told = [size for name, size in sizes.items() if size > 1 or not parts[name].kind.whole]
+        numbers = sum(told)
         book.columns += -(-numbers // d)
         if book.columns > most:
             rule, got = f"at most {most}: that is its max_columns", f"{book.columns} with this message"
@@ -255,5 +257,6 @@ def _columns(stage: str, request: wire.Request, up: Arrays) -> int:
     """How many columns the rows of a stream have that does not know it: by the message, else by the answer."""
     sent, asks = messages.plain(request.arrays), registry.STAGES[stage].asks
     counts = [int(a) for name, a in sent.items() if asks[name].counts_columns]
-    blocks = [len(a) for a in (*sent.values(), *messages.plain(up).values()) if a.ndim == 2]
+    arrays = (*sent.values(), *messages.plain(up).values())
+    blocks = [len(a) for a in arrays if a.ndim == 2]
     return max([1, *counts, *blocks])

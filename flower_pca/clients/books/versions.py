@@ -79,7 +79,8 @@ class Version:
         """The version after this one."""
         before = (*self.before, digests)
         columns = (*self.columns, _columns(data))
-        return Version(self.number + 1, self.key, whole_digest(data, self.key), before, columns, data)
+        digest = whole_digest(data, self.key)
+        return Version(self.number + 1, self.key, digest, before, columns, data)
 
     def write(self, rules: Rules, name: str) -> None:
         """Write it to the node's folder, for the node's own user only."""
@@ -89,7 +90,8 @@ class Version:
             stored = data.storage
             parts = {"values": stored.data, "indices": stored.indices, "indptr": stored.indptr}
         arrays = {f"before.{i}": digests for i, digests in enumerate(self.before)} | parts
-        header: dict[str, Any] = {"number": self.number, "columns": self.columns, "shape": [data.n, data.d]}
+        shape = [data.n, data.d]
+        header: dict[str, Any] = {"number": self.number, "columns": self.columns, "shape": shape}
         header |= {"names": data.names, "words": dict(data.words), "coded": data.coded}
         header |= {"key": self.key.hex(), "whole": self.whole.hex()}
         files.write(folders.rows_file(rules.memory_dir, name), _KIND, header, arrays, private=True)
@@ -125,7 +127,8 @@ def _values(header: dict[str, Any], arrays: dict[str, Array]) -> Any:
     from scipy import sparse
 
     n, d = map(int, header["shape"])
-    return sparse.csr_array((arrays["values"], arrays["indices"], arrays["indptr"]), shape=(n, d))
+    parts = (arrays["values"], arrays["indices"], arrays["indptr"])
+    return sparse.csr_array(parts, shape=(n, d))
 
 
 def _damage(file: str, got: str) -> RefusalError:
@@ -223,7 +226,8 @@ class Lots:
 
 def fewest(given: LocalData, had: Version, digests: Array) -> int:
     """In how many rows the given ones differ from what was released, where that is fewest: a server can look there."""
-    rest = [d for d, columns in zip(had.before, had.columns, strict=True) if columns == _columns(given)]
+    own, pairs = _columns(given), zip(had.before, had.columns, strict=True)
+    rest = [d for d, columns in pairs if columns == own]
     counts = [difference(digests, before) for before in rest]
     here, there = common(given, had.data)
     if here:
@@ -272,7 +276,8 @@ def difference(a: Array, b: Array) -> int:
     theirs, others = np.unique(b, return_counts=True)
     places = np.searchsorted(theirs[:-1], mine)
     both = theirs[places] == mine
-    return max(len(a), len(b)) - int(np.minimum(times, others[places])[both].sum())
+    common = int(np.minimum(times, others[places])[both].sum())
+    return max(len(a), len(b)) - common
 
 
 def row_digests(data: LocalData, key: bytes, columns: Any) -> Array:
@@ -286,13 +291,15 @@ def row_digests(data: LocalData, key: bytes, columns: Any) -> Array:
 
 def whole_digest(data: LocalData, key: bytes) -> bytes:
     """A digest of the rows as they are stored."""
-    about = json.dumps([data.n, data.d, str(data.storage.dtype), data.names, data.fingerprint()])
+    kind = str(data.storage.dtype)
+    about = json.dumps([data.n, data.d, kind, data.names, data.fingerprint()])
     return hashlib.blake2b(about.encode(), digest_size=16, key=key).digest()
 
 
 def _bits(data: LocalData, columns: list[int]) -> Array:
     """The values of some columns as they are compared."""
-    return np.concatenate([_single(block[:, columns]) for block in data.blocks()]).view(np.uint32)
+    blocks = [_single(block[:, columns]) for block in data.blocks()]
+    return np.concatenate(blocks).view(np.uint32)
 
 
 def _single(block: Array) -> Array:
@@ -314,4 +321,5 @@ def _counted(data: LocalData) -> list[int]:
 def _columns(data: LocalData) -> str:
     """What tells the columns of a version from others."""
     places = _counted(data)
-    return json.dumps([len(places), None if data.names is None else [data.names[i] for i in places]])
+    names = None if data.names is None else [data.names[i] for i in places]
+    return json.dumps([len(places), names])

@@ -67,8 +67,10 @@ def _find(data: LocalData, least: int) -> list[int]:
     if key not in data.known:
         found = []
         for start in range(0, data.d, _CHUNK):
-            part = np.concatenate([block[:, start : start + _CHUNK] for block in data.blocks()])
-            found += [start + j for j in range(part.shape[1]) if _tells_few(part[:, j], least)]
+            columns = slice(start, start + _CHUNK)
+            part = np.concatenate([block[:, columns] for block in data.blocks()])
+            few = [j for j in range(part.shape[1]) if _tells_few(part[:, j], least)]
+            found += [start + j for j in few]
         data.known[key] = found
     places: list[int] = data.known[key]
     return places
@@ -137,7 +139,8 @@ class Policy:
         if inner is not None and limits.bare(stage, request.arrays):
             rule, got = "a sum that shows nothing of a node's own results", stage
             raise RefusalError("What is asked for under masks", must=rule, got=got, then="Check the sender.")
-        unnamed = sorted(name for name in asked - self._served if name in everything() and registry.STAGES[name].by_row)
+        unserved = [name for name in asked - self._served if name in everything()]
+        unnamed = sorted(name for name in unserved if registry.STAGES[name].by_row)
         if unnamed and self._rules.allow is None:
             rule = "one whose answers compare no rows, or one that this node's operator has named"
             raise RefusalError("The algorithm", must=rule, got=", ".join(unnamed), then="Ask the node's operator.")

@@ -130,7 +130,8 @@ class Demand:
             asked = int(self.arrays[name])
             if d is not None:
                 require_columns(asked, d, Stream.WHO)
-            width = min(max([1, *(self._columns(other) for other in self.arrays)]), asked)
+            others = [self._columns(other) for other in self.arrays]
+            width = min(max([1, *others]), asked)
             if d is None and 8 * _BLOCKS[self.masked] * asked * width > SPARE:
                 columns = labels.count(width, "column")
                 rule = f"so few that a node which has seen no rows has memory for {columns} of a product"
@@ -229,7 +230,8 @@ def widest_of(request: wire.Request) -> Widest:
 
 def has_room(stage: str, n: int, d: int) -> bool:
     """Whether a node of n rows has memory for C_i (d x d), by itself or under masks, as this message is."""
-    return 8 * _SQUARES[stage == messages.STAGE] * d * d <= 16 * n * d + SPARE
+    squares = _SQUARES[stage == messages.STAGE]
+    return 8 * squares * d * d <= 16 * n * d + SPARE
 
 
 def rows_for_memory(n: int, request: wire.Request) -> int:
@@ -254,7 +256,8 @@ def is_silent(stage: str) -> bool:
 
 def tells_products(stage: str, request: wire.Request) -> bool:
     """Whether a message of this stage asks for more than what needs no products: means, deviations and counts."""
-    return stage not in (*_OPENINGS, *registry.ALONE, messages.STAGE) or Demand.of(request).tells_products
+    apart = (*_OPENINGS, *registry.ALONE, messages.STAGE)
+    return stage not in apart or Demand.of(request).tells_products
 
 
 def adds_up(stage: str) -> bool:

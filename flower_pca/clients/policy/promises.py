@@ -100,7 +100,8 @@ def _stricter(name: str, own: Any, set_by: Any) -> bool:
         return own is False
     if own is None:
         return False
-    return (name in _RISING and own > (set_by or 0)) or (name in _FALLING and (set_by is None or own < set_by))
+    rises = name in _RISING and own > (set_by or 0)
+    return rises or (name in _FALLING and (set_by is None or own < set_by))
 
 
 def comparing(names: Any) -> bool:

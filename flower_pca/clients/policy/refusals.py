@@ -52,7 +52,8 @@ def _place(error: Exception) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     if not frames:
         return type(error).__name__
-    return f"{type(error).__name__}, {os.path.basename(frames[-1].filename)}, line {frames[-1].lineno}"
+    last = frames[-1]
+    return f"{type(error).__name__}, {os.path.basename(last.filename)}, line {last.lineno}"
 
 
 def _kind(error: Exception) -> str:

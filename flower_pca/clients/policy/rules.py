@@ -342,7 +342,8 @@ class Rules:
                 raise ConfigError("A rule of this node", must=rule, got=key, then=remedy)
         given = {name: config[key] for key, name in names.items() if key in config}
         if "allow" in given:
-            given["allow"] = [name.strip() for name in str(given["allow"]).split(",") if name.strip()]
+            named = str(given["allow"]).split(",")
+            given["allow"] = [name.strip() for name in named if name.strip()]
         return cls.of(None, given)
 
     @property
@@ -388,7 +389,8 @@ class Rules:
             return None
         if isinstance(numbers, float):
             return np.full(d, numbers)
-        return np.array([numbers.get(name, np.nan) for name in names or [""] * d])
+        columns = names or [""] * d
+        return np.array([numbers.get(name, np.nan) for name in columns])
 
     @cached_property
     def floor(self) -> Floor | None:
@@ -428,7 +430,8 @@ class Rules:
     @property
     def discreet(self) -> bool:
         """Whether a refusal never says what was found in the rows."""
-        return self.masked_only or any(rule is not None for rule in (self.min_noise, self.max_clip, self.max_epsilon))
+        bounds = (self.min_noise, self.max_clip, self.max_epsilon)
+        return self.masked_only or any(rule is not None for rule in bounds)
 
     @cached_property
     def identity(self) -> Identity | None:

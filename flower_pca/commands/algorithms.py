@@ -56,7 +56,8 @@ def run_compare(given: argparse.Namespace) -> int:
     picture = _write(courses, figures, place)
     why = ""
     if left:
-        names = ", ".join(f"{spec} (about {labels.count(rounds, 'round')})" for spec, rounds in left.items())
+        each = [f"{spec} (about {labels.count(rounds, 'round')})" for spec, rounds in left.items()]
+        names = ", ".join(each)
         why = f"Left out, as eigenvalues here are so close: {names}. Name them in --algorithms to run them.\n"
     if given.json:
         common.print_json(figures)
@@ -74,7 +75,8 @@ def _write(courses: Sequence[Any], figures: list[dict[str, Any]], place: Path) -
     drawn = errors.there("matplotlib")
     with common.writing(place) as draft:
         (draft / "comparison.json").write_text(json.dumps(figures, indent=2), encoding="utf-8")
-        plain = [name for name, value in figures[0].items() if not isinstance(value, list)]
+        first = figures[0].items()
+        plain = [name for name, value in first if not isinstance(value, list)]
         with (draft / "comparison.csv").open("w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file)
             writer.writerow(plain)
@@ -130,7 +132,8 @@ def specs_in(text: str) -> list[str]:
 
 def _row(course: dict[str, Any]) -> list[str]:
     counts = [f"{course[name]:,}" for name in ("rounds", "messages", "bytes_up", "bytes_down")]
-    return [course["algorithm"], *counts, f"{course['seconds']:.3g}", f"{course['angle']:.2e}", course["outcome"]]
+    seconds, angle = f"{course['seconds']:.3g}", f"{course['angle']:.2e}"
+    return [course["algorithm"], *counts, seconds, angle, course["outcome"]]
 
 
 def add_listing(commands: Any) -> None:
@@ -146,9 +149,11 @@ def run_listing(given: argparse.Namespace) -> int:
         common.print_json(every)
         return 0
     for one in every:
-        parameters = ", ".join(f"{name}={value!r}" for name, value in one["parameters"].items())
+        values = [f"{name}={value!r}" for name, value in one["parameters"].items()]
+        parameters = ", ".join(values)
         lines = [one["algorithm"], f"  {one['what']}", f"  parameters: {parameters}"]
-        lines += [f"  {head}: {one[key]}" for head, key in (("cost", "cost"), ("prefer it", "prefer"))]
+        heads = (("cost", "cost"), ("prefer it", "prefer"))
+        lines += [f"  {head}: {one[key]}" for head, key in heads]
         lines += [f"  goes with: {', '.join(one['takes']) or 'neither mask nor dp, in its default form'}"]
         sys.stdout.write("\n".join(lines) + "\n\n")
     return 0

@@ -58,7 +58,8 @@ def run(given: argparse.Namespace) -> int:
         common.print_json({"sites": len(sites), "left_out": read.left_out, "errors": errors, "hints": found})
     else:
         lines = [*(f"error: {error}" for error in errors), *(f"hint: {hint}" for hint in found)]
-        counts = f"{labels.count(len(errors), 'error')} and {labels.count(len(found), 'hint')}"
+        bad, odd = labels.count(len(errors), "error"), labels.count(len(found), "hint")
+        counts = f"{bad} and {odd}"
         rows = labels.count(sum(site.n for site in sites), "row")
         lines.append(f"{counts} about {rows} at {labels.count(len(sites), 'site')}")
         if read.left_out:
@@ -135,7 +136,8 @@ def _of_files(given: argparse.Namespace) -> _Read:
             read.leave_out(file.stem, error)
     require_matches("The columns to leave out", [n for table in tables.values() for n in table.columns], given.drop)
     tables = {file: table.without(matching(table.columns, given.drop)) for file, table in tables.items()}
-    read.errors += [str(no_numbers(file, table.words)) for file, table in tables.items() if table.words]
+    without = {file: table for file, table in tables.items() if table.words}
+    read.errors += [str(no_numbers(file, table.words)) for file, table in without.items()]
     _warn_of_words(given.data, {str(file): table for file, table in tables.items()})
     # what is no number at one site is left out of all, so that the rest can be compared
     unfit = {name for table in tables.values() for name in table.words}
@@ -160,7 +162,8 @@ def _warn_of_words(data: str, tables: Mapping[str, Table]) -> None:
 
     cells: dict[str, list[Any]] = {}
     for spec, table in tables.items():
-        there = [name for name, bad in table.words.items() if not is_nameless(name, bad)]
+        named = table.words.items()
+        there = [name for name, bad in named if not is_nameless(name, bad)]
         if not there:
             continue
         for name, found in sources.table(spec, words=there).texts.items():

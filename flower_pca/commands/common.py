@@ -37,9 +37,8 @@ EVERY = 5.0  # seconds between two lines about a run, where there is no terminal
 
 def parser(commands: Any, name: str, words: str, run: Callable[[argparse.Namespace], int]) -> argparse.ArgumentParser:
     """The parser of a command, with --json."""
-    added: argparse.ArgumentParser = commands.add_parser(
-        name, help=words, description=f"{words[0].upper()}{words[1:]}."
-    )
+    about = f"{words[0].upper()}{words[1:]}."
+    added: argparse.ArgumentParser = commands.add_parser(name, help=words, description=about)
     added.add_argument("--json", action="store_true", help="print JSON instead of tables")
     added.set_defaults(run=run)
     return added
@@ -71,7 +70,8 @@ def arguments_of_data(added: argparse.ArgumentParser) -> None:
     """DATA and how it is dealt out and framed."""
     arguments_of_rows(added)
     text = "how many components, or the share of the variance that they shall exceed, such as 0.95 or 95%%;"
-    text += ",".join(f' or "{word}", for {counted}' for word, counted in COUNTED.items())
+    counted_by = [f' or "{word}", for {counted}' for word, counted in COUNTED.items()]
+    text += ",".join(counted_by)
     text += " (default: 2)"
     added.add_argument("--components", type=_number, default=2, metavar="K", help=text)
     text = "whether to subtract the mean (default: what the algorithm is used to)"
@@ -169,7 +169,8 @@ def _without(shards: list[Any], patterns: Sequence[str]) -> list[Any]:
 
     sites = [getattr(shard, "site", "") for shard in shards]
     require_matches("The sites to leave out", filter(None, sites), patterns)
-    return [shard for shard, site in zip(shards, sites, strict=True) if not matching([site], patterns)]
+    named = zip(shards, sites, strict=True)
+    return [shard for shard, site in named if not matching([site], patterns)]
 
 
 def folder(path: Path) -> Path:

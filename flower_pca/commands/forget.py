@@ -58,7 +58,8 @@ def _checkpoint(given: argparse.Namespace) -> int:
     from flower_pca.base import files
 
     path = given.checkpoint.expanduser()
-    both = [one for one in (path, path.with_name(f"{path.name}.steps")) if one.is_file()]
+    steps = path.with_name(f"{path.name}.steps")
+    both = [one for one in (path, steps) if one.is_file()]
     found = [{"kind": "checkpoint", "path": str(one), "bytes": one.stat().st_size} for one in both]
     lines = [f"{one['path']}: the state of a run, {one['bytes']:,} bytes" for one in found]
     if given.yes and both:
@@ -84,4 +85,5 @@ def _tell(given: argparse.Namespace, found: list[dict[str, Any]], lines: list[st
         last = []
     else:
         last = [_FIRST]
-    sys.stdout.write("\n".join([head, *(f"  {line}" for line in lines), *remarks, *last]) + "\n")
+    listed = [f"  {line}" for line in lines]
+    sys.stdout.write("\n".join([head, *listed, *remarks, *last]) + "\n")

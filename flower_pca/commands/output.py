@@ -74,7 +74,8 @@ def own_components(path: str, result: PCAResult) -> tuple[Array, str]:
     except FileNotFoundError as error:
         remedy = "Give a file that run --own, or a node, has written."
         raise DataError("The file of own components", must="there", got=f"no file {path}", then=remedy) from error
-    made, wanted = (str(name).partition("(")[0] for name in (header.get("algorithm"), result.algorithm))
+    specs = (header.get("algorithm"), result.algorithm)
+    made, wanted = (str(name).partition("(")[0] for name in specs)
     if made != wanted:
         raise DataError(path, must=f"own components of {wanted}", got=f"those of {made}", then="Give those of its run.")
     columns, names = header.get("columns"), result.feature_names_in_
@@ -89,7 +90,8 @@ def own_components(path: str, result: PCAResult) -> tuple[Array, str]:
         order = list(range(result.n_features_in_))
     else:
         order = [columns.index(n) for n in names]
-    return np.asarray(arrays[OWN][:, order]), str(header.get("site") or "")
+    site = str(header.get("site") or "")
+    return np.asarray(arrays[OWN][:, order]), site
 
 
 _SCORES: Final = "scores.csv"
@@ -112,9 +114,11 @@ def row_labels(data: str, features: Sequence[str] | None) -> dict[str, list[str]
     names = {label: found[0] for label, found in called.items() if found}
     with suppress(ConfigError):  # of files whose columns cannot go beside the rows
         table = sources.table_with(data, features, beside=tuple(names.values()))
-    columns = {label: _texts(table.beside[name]) for label, name in names.items() if name in table.beside}
+    there = {label: name for label, name in names.items() if name in table.beside}
+    columns = {label: _texts(table.beside[name]) for label, name in there.items()}
     if table.origin is not None:
-        columns["file"] = [Path(part.file).name for part in table.origin.stretches for _ in range(part.n)]
+        stretches = table.origin.stretches
+        columns["file"] = [Path(part.file).name for part in stretches for _ in range(part.n)]
     if table.sites:
         parts = zip(table.sites, table.parts, strict=True)
         columns["site"] = [site for site, part in parts for _ in range(part.shape[0])]
@@ -167,6 +171,7 @@ def write_loadings(result: PCAResult, folder: Path) -> list[str]:
     names = labels.column_names(result.feature_names_in_, result.n_features_in_)
     head = ["column", *(f"component_{i + 1}" for i in range(result.n_components_))]
     weights = result.components_.T.tolist()
-    rows = [[name, *(f"{value:.17g}" for value in row)] for name, row in zip(names, weights, strict=True)]
+    named = zip(names, weights, strict=True)
+    rows = [[name, *(f"{value:.17g}" for value in row)] for name, row in named]
     write_table(folder / _LOADINGS, head, rows, private=False)
     return [_LOADINGS]

@@ -66,6 +66,7 @@ def run(given: argparse.Namespace) -> int:
 def _by_position(result: PCAResult, sites: Sequence[str | int]) -> PCAResult:
     """The result with its clients under the positions of these sites: nodes of a deployment have ids of their own."""
     position = {str(site): i for i, site in enumerate(sites)}
-    moved = {key: position[name] for key, name in result.site_names.items() if name in position}
+    known = {key: name for key, name in result.site_names.items() if name in position}
+    moved = {key: position[name] for key, name in known.items()}
     names = {i: site for i, site in enumerate(sites) if isinstance(site, str)}
     return replace(with_keys(result, moved), site_names=names)

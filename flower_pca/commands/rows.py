@@ -67,12 +67,14 @@ def run_transform(given: argparse.Namespace) -> int:
         names += [f"own_{j + 1}" for j in range(k - len(names))]
         beside = output.row_labels(given.data, result.feature_names_in_)
         numbers = ([f"{value:.17g}" for value in row] for row in scores.tolist())
-        lines = ([*(texts[i] for texts in beside.values()), *row] for i, row in enumerate(numbers))
+        numbered = enumerate(numbers)
+        lines = ([*(texts[i] for texts in beside.values()), *row] for i, row in numbered)
         output.write_table(path, [*beside, *names], lines)
     if given.json:
         common.print_json({"rows": n, "components": k, "own_components": k - result.n_components_, "out": str(path)})
     else:
-        sys.stdout.write(f"Wrote {n:,} x {k} scores to {path}{_whose(result, given, site)}\n")
+        whose = _whose(result, given, site)
+        sys.stdout.write(f"Wrote {n:,} x {k} scores to {path}{whose}\n")
     return 0
 
 
@@ -168,7 +170,8 @@ def run_score(given: argparse.Namespace) -> int:
         clients.spe_against_t2(scored, limits, picture)
         picture.chmod(0o600)  # it shows each row
     if given.json:
-        plain = [{**asdict(a), **dict(zip(_PLACE, places[a.site][a.row], strict=True))} for a in found]
+        placed = [(a, places[a.site][a.row]) for a in found]
+        plain = [{**asdict(a), **dict(zip(_PLACE, place, strict=True))} for a, place in placed]
         common.print_json({"rows": rows, "beyond": beyond, "limits": asdict(limits), "anomalies": plain})
     else:
         _print(found, places, limits, rows, beyond)
@@ -267,15 +270,18 @@ def _places(rows: Any, n: int) -> list[tuple[str, str]]:
     ids, origin = getattr(rows, "ids", None), getattr(rows, "origin", None)
     files = [""] * n
     if origin is not None:
-        files = [Path(origin.some(slice(row, row + 1)).file).name for row in range(n)]
+        parts = [origin.some(slice(row, row + 1)) for row in range(n)]
+        files = [Path(part.file).name for part in parts]
     return [*zip(map(str, ids or [""] * n), files, strict=True)]
 
 
 def _print(found: Sequence[Anomaly], places: _Places, limits: Limits, rows: int, beyond: int) -> None:
     """The rows furthest beyond a limit, and how many there are."""
-    order = sorted(found, key=lambda anomaly: -anomaly.value / anomaly.limit)[:_SHOWN]
+    worst = sorted(found, key=lambda anomaly: -anomaly.value / anomaly.limit)
+    order = worst[:_SHOWN]
     if order:
-        whose = {name: [places[a.site][a.row][i] for a in order] for i, name in enumerate(_PLACE)}
+        placed = [places[a.site][a.row] for a in order]
+        whose = {name: [place[i] for place in placed] for i, name in enumerate(_PLACE)}
         known = {name: texts for name, texts in whose.items() if any(texts)}
         head = ["site", "row", *known, "statistic", "value", "limit", "largest contributions"]
         cells = [
@@ -292,5 +298,6 @@ def _print(found: Sequence[Anomaly], places: _Places, limits: Limits, rows: int,
         are = "is"
     else:
         are = "are"
-    share = f"{beyond:,} of {labels.count(rows, 'row')} ({beyond / rows:.2%}) {are} beyond a limit"
+    counted = labels.count(rows, "row")
+    share = f"{beyond:,} of {counted} ({beyond / rows:.2%}) {are} beyond a limit"
     sys.stdout.write(f"{share}; {ordinary}.\nLimits: {told}.\n")

@@ -79,7 +79,8 @@ def run(given: argparse.Namespace) -> int:
     shards = common.clients_of(given)
     common.enough(question.mask, len(shards))
     rows = sum(shard.shape[0] for shard in shards)
-    seen = assembly.outlook(question, rows=rows, columns=shards[0].shape[1], clients=len(shards))
+    columns = shards[0].shape[1]
+    seen = assembly.outlook(question, rows=rows, columns=columns, clients=len(shards))
     if seen is not None:
         seen.require()
         sys.stderr.write(f"{seen}\n")
@@ -94,7 +95,8 @@ def run(given: argparse.Namespace) -> int:
         common.print_json({**as_json(result), "clients": len(shards), "out": str(place)})
     else:
         print_result(result)
-        sys.stdout.write(f"Wrote {', '.join(files[:-1])} and {files[-1]} to {place}\n")
+        first = ", ".join(files[:-1])
+        sys.stdout.write(f"Wrote {first} and {files[-1]} to {place}\n")
     return 0 if result.status.ok else 1
 
 
@@ -180,4 +182,5 @@ def _history(result: PCAResult, path: Path) -> None:
         writer.writerow([*plain, "failed", *metrics])
         for record in records:
             numbers = [record["metrics"].get(name, "") for name in metrics]
-            writer.writerow([*(record[name] for name in plain), len(record["failures"]), *numbers])
+            named = [record[name] for name in plain]
+            writer.writerow([*named, len(record["failures"]), *numbers])

@@ -39,7 +39,8 @@ def run(given: argparse.Namespace) -> int:
     result = common.result_of(given.result, steps=True)
     rotation = common.rotation_of(given, result)
     if isinstance(result, TrackingResult) and not given.json:
-        sys.stdout.write("\n".join([result.table(), _traffic(result), *_sites(result), f"{result.status}\n"]))
+        lines = [result.table(), _traffic(result), *_sites(result), f"{result.status}\n"]
+        sys.stdout.write("\n".join(lines))
     elif isinstance(result, TrackingResult):
         common.print_json(facts.in_json(result.facts()))
     elif given.json:
@@ -53,7 +54,8 @@ def run(given: argparse.Namespace) -> int:
 def print_result(result: PCAResult) -> None:
     """The table of variances, and a few lines about the run."""
     remarks = result.remarks()
-    sys.stdout.write("".join(f"{remark.words}\n" for remark in facts.of_kind(remarks, "bad")))
+    bad = [remark.words for remark in facts.of_kind(remarks, "bad")]
+    sys.stdout.write("".join(f"{words}\n" for words in bad))
     heads, cells = result.listing(digits=6)
     common.table(heads, cells, text=(len(heads) - 1,))
     clients = labels.count(facts.clients(result.history), "client")
@@ -101,7 +103,8 @@ def _influence(result: PCAResult) -> list[str]:
     if not has_influence(result):
         return []
     found = influence(result)
-    most = ", ".join(f"{one.name} {one.degrees}" for one in found[:_TURNING])
+    named = [f"{one.name} {one.degrees}" for one in found[:_TURNING]]
+    most = ", ".join(named)
     if len(found) > _TURNING:
         more = f", and {len(found) - _TURNING} less"
     else:

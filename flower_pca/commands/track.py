@@ -311,7 +311,8 @@ def _checkpoint(given: argparse.Namespace) -> Path | None:
 def _changes(result: TrackingResult, tracker: Tracker) -> str:
     steps = result.changes_.tolist()
     if steps:
-        return f"{labels.noun(len(steps), 'change')} at {labels.noun(len(steps), 'step')} {', '.join(map(str, steps))}"
+        changes, at = labels.noun(len(steps), "change"), labels.noun(len(steps), "step")
+        return f"{changes} at {at} {', '.join(map(str, steps))}"
     if not result.levels_:
         if tracker.threshold is not None:
             learnt = ""

@@ -55,7 +55,8 @@ def config(words: list[str]) -> dict[str, Any]:
         if left:
             remedy = "Write 'min-rows=50 masked-only=true'."
             raise ConfigError("Rules of a node", must="given as key=value", got=repr(left), then=remedy)
-        text = "\n".join(f"{key} = {value}" for key, value in _PAIR.findall(whole))
+        pairs = _PAIR.findall(whole)
+        text = "\n".join(f"{key} = {value}" for key, value in pairs)
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -142,7 +143,8 @@ At each node:
 def add_keys(commands: Any) -> None:
     """Add the command to the parser."""
     words = "write TLS certificates and SuperNode keys for a federation, and say what to do with them"
-    keys = commands.add_parser("keys", help=words, description=f"{words[0].upper()}{words[1:]}.")
+    about = f"{words[0].upper()}{words[1:]}."
+    keys = commands.add_parser("keys", help=words, description=about)
     keys.add_argument("folder", type=Path, metavar="DIR", help="a new or empty folder")
     keys.add_argument("--nodes", type=int, required=True, metavar="N", help="how many SuperNodes")
     text = "a name or address by which nodes reach the SuperLink, beside localhost; may be repeated"
@@ -156,7 +158,8 @@ def run_keys(given: argparse.Namespace) -> int:
 
     folder, nodes, hosts = given.folder, given.nodes, given.host
     wrote = keys.write(folder.expanduser().absolute(), nodes=nodes, hosts=hosts)
-    ca, certificate, key = (shlex.quote(str(path)) for path in (wrote.ca, wrote.certificate, wrote.key))
+    written = (wrote.ca, wrote.certificate, wrote.key)
+    ca, certificate, key = (shlex.quote(str(path)) for path in written)
     if hosts:
         host = hosts[0]
     else:

@@ -158,10 +158,7 @@ def csv(
     with reading(path, "text with commas") as file, text_of(file, encoding) as lines:
         sheet = _sheet(file, lines, encoding, sep, decimal, thousands)
         first, guessed = _first_line(sheet, lines, header)
-        if sheet.header:
-            names = [clean(cell) for cell in first]
-        else:
-            names = [str(j + 1) for j in range(len(first))]
+        names = [clean(cell) for cell in first] if sheet.header else [str(j + 1) for j in range(len(first))]
         beside = with_ids(beside, ids)
         features, apart, words = chosen(file, names, columns, beside) if first else ((), (), {})
         place = {name: j for j, name in reversed([*enumerate(names)])}  # of a name that is there twice the first

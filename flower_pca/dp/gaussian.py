@@ -98,7 +98,8 @@ class Outlook:
             return
         # noise / n + (off / n)^2 is less from the larger root on
         most = self.columns * USUAL
-        twice_root = self.noise + math.hypot(self.noise, 2.0 * self.off * math.sqrt(most))
+        root = math.hypot(self.noise, 2.0 * self.off * math.sqrt(most))
+        twice_root = self.noise + root
         least = math.ceil(twice_root / (2.0 * most)) + 2
         sizes = f"{labels.count(self.columns, 'column')} at {labels.count(self.clients, 'client')}"
         rule = f"at least {least:,} for {sizes}, as noise else hides all components"
@@ -127,7 +128,8 @@ def normals(shape: tuple[int, ...], bits: Bits) -> Array:
     """Independent N(0, 1) numbers from random bits (Box and Muller); of large ones 192 make the radius."""
     drawn: Array = np.empty(math.prod(shape))
     for i in range(0, len(drawn), _DRAWN):
-        drawn[i : i + _DRAWN] = _normals(len(drawn[i : i + _DRAWN]), bits)
+        part = drawn[i : i + _DRAWN]
+        part[:] = _normals(len(part), bits)
     return drawn.reshape(shape)
 
 
@@ -137,8 +139,10 @@ def _normals(count: int, bits: Bits) -> Array:
     rare = uniform < _RARE
     more = bits(2 * int(rare.sum())).reshape(2, -1)
     uniform[rare] += more[0] * 2.0**-128 + more[1] * 2.0**-192 + _NEVER
-    angle = 2.0 * np.pi * ((words[1] >> np.uint64(11)) * 2.0**-53)
-    return np.asarray(np.sqrt(-2.0 * np.log(uniform)) * np.cos(angle))
+    fraction = (words[1] >> np.uint64(11)) * 2.0**-53
+    angle = 2.0 * np.pi * fraction
+    radius = np.sqrt(-2.0 * np.log(uniform))
+    return np.asarray(radius * np.cos(angle))
 
 
 def step_of(deviation: float) -> float:
@@ -151,10 +155,13 @@ def add_noise(a: Array, deviation: float, bits: Bits) -> Array:
     step = step_of(deviation)
     # exact but for that, as the step is a power of two
     with np.errstate(over="ignore"):
-        steps = np.clip(np.asarray(a, dtype=np.float64) / step, -_WHOLE, _WHOLE)
+        in_steps = np.asarray(a, dtype=np.float64) / step
+        steps = np.clip(in_steps, -_WHOLE, _WHOLE)
     whole = np.floor(steps)
-    rest = np.rint(steps - whole + deviation / step * normals(np.shape(a), bits))
-    return np.asarray((whole.astype(np.int64) + rest.astype(np.int64)) * step)
+    noise = deviation / step * normals(np.shape(a), bits)
+    rest = np.rint(steps - whole + noise)
+    total = whole.astype(np.int64) + rest.astype(np.int64)
+    return np.asarray(total * step)
 
 
 _HALVINGS: Final = 200  # more than a float has bits
@@ -176,7 +183,8 @@ def delta_of(mu: float, epsilon: float) -> float:
     second = erfcx(-b / math.sqrt(2.0)) / 2.0
     if a > 0.0:
         return max(float(ndtr(a) - density * second), 0.0)
-    return float(density * (erfcx(-a / math.sqrt(2.0)) / 2.0 - second))
+    first = erfcx(-a / math.sqrt(2.0)) / 2.0
+    return float(density * (first - second))
 
 
 def epsilon_of(mu: float, delta: float) -> float:

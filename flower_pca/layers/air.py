@@ -77,7 +77,8 @@ class AirChannel(Layer):
         gain = self._gain_of(position)
         if self.gain_error == 0.0:
             return arrays
-        error = np.random.default_rng([self.seed, number, position]).standard_normal() * self.gain_error / gain
+        rng = np.random.default_rng([self.seed, number, position])
+        error = rng.standard_normal() * self.gain_error / gain
         return {name: a * (1.0 + error) if a.ndim == 2 else a for name, a in arrays.items()}
 
     def _gain_of(self, position: int) -> float:
@@ -94,5 +95,6 @@ class AirChannel(Layer):
         heard = dict(total)
         for name in sorted(total):
             if np.ndim(total[name]) == 2:
-                heard[name] = total[name] + self.noise_std * rng.standard_normal(total[name].shape)
+                noise = rng.standard_normal(total[name].shape)
+                heard[name] = total[name] + self.noise_std * noise
         return heard

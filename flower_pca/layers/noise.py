@@ -64,11 +64,13 @@ class ClippedRows:
     def matmat(self, Z: Array) -> Array:
         """X'(XZ)."""
         Z = np.asarray(Z, dtype=np.float64)
-        return sum((B.T @ (B @ Z) for B in self.rows()), np.zeros(Z.shape))
+        images = (B.T @ (B @ Z) for B in self.rows())
+        return sum(images, np.zeros(Z.shape))
 
     def gram(self) -> Array:
         """X'X."""
-        return sum((B.T @ B for B in self.rows()), np.zeros((self.d, self.d)))
+        squares = (B.T @ B for B in self.rows())
+        return sum(squares, np.zeros((self.d, self.d)))
 
 
 @runtime_checkable
@@ -111,7 +113,8 @@ class Budget(Layer):
     @property
     def noise(self) -> float:
         """The deviation of the noise on a message of the algorithm: s clip^2."""
-        return self.dp.clip**2 * float(np.sqrt(self.rounds / (self.budget * (1.0 - self.dp.frame_share))))
+        rounds_share = self.budget * (1.0 - self.dp.frame_share)
+        return self.dp.clip**2 * float(np.sqrt(self.rounds / rounds_share))
 
     @property
     def frame_noise(self) -> float:
@@ -190,7 +193,8 @@ class Budget(Layer):
         together = math.sqrt(clients / (self.among or 1))
         noise = together * self.noise * (math.sqrt(2.0 * columns) + 1.0)
         # see `PrivateOpening`
-        off = together * self.frame_noise * math.sqrt(3.0) * longest(columns) / self.reach
+        deviation = together * self.frame_noise * math.sqrt(3.0)
+        off = deviation * longest(columns) / self.reach
         return Outlook(rows, columns, clients, noise=noise, off=off, ranged=bool(self.dp.public_ranges))
 
     def inform(self, state: Any) -> Any:
@@ -213,7 +217,8 @@ class Budget(Layer):
     def rounds_left(self) -> int:
         """Rounds that the budget has room for, beside the answers that gave no sum."""
         frames, share = self.lost.count(self.opening), self.dp.frame_share
-        room = (1.0 - (1 + frames) * share) / (1.0 - share) * self.rounds - (len(self.lost) - frames)
+        left = (1.0 - (1 + frames) * share) / (1.0 - share)
+        room = left * self.rounds - (len(self.lost) - frames)
         return math.floor(room + _ROUNDING)
 
     def reopen(self) -> None:
@@ -228,7 +233,8 @@ class Budget(Layer):
         """
         assert model.status is not None
         together = np.sqrt(model.clients / (self.among or 1))
-        blur = float(together * self.noise * (np.sqrt(2.0 * model.d) + 1.0))
+        columns = np.sqrt(2.0 * model.d) + 1.0
+        blur = float(together * self.noise * columns)
         return replace(model, status=self._ending(model.status, model.rounds), noise=blur)
 
     def _ending(self, status: Status, rounds: int) -> Status:
@@ -252,8 +258,10 @@ class Budget(Layer):
         """What messages of these stages cost: a client gives no answer that would take it past the whole budget."""
         stages = [*stages, *self.lost]
         frames, share = stages.count(self.opening), self.dp.frame_share
-        used = frames * share + (len(stages) - frames) * (1.0 - share) / self.rounds
-        epsilon = gaussian.epsilon_of(float(np.sqrt(min(used, 1.0) * self.budget)), self.dp.delta)
+        of_rounds = (len(stages) - frames) * (1.0 - share) / self.rounds
+        used = frames * share + of_rounds
+        mu = float(np.sqrt(min(used, 1.0) * self.budget))
+        epsilon = gaussian.epsilon_of(mu, self.dp.delta)
         return Spent(
             epsilon=min(epsilon, self.dp.epsilon),
             delta=self.dp.delta,
@@ -380,7 +388,8 @@ def _instruction(says: Arrays) -> tuple[float, float, float]:
     if several := [name for name in says if np.ndim(says[name])]:
         rule, got = "one number each", f"several in {', '.join(several)}"
         raise ProtocolError("What a message with noise says", must=rule, got=got, then=_SENDER)
-    values = tuple(float(says.get(name, np.nan)) for name in (_CLIP, _NOISE, _BUDGET))
+    given = (says.get(name, np.nan) for name in (_CLIP, _NOISE, _BUDGET))
+    values = tuple(float(value) for value in given)
     if not all(np.isfinite(value) and value > 0.0 for value in values):
         rule = ", ".join(f"{NOISE}.{name}" for name in (_CLIP, _NOISE)) + f" and {NOISE}.{_BUDGET}, each above 0"
         got = ", ".join(f"{value:g}" for value in values)

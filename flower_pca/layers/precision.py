@@ -64,7 +64,8 @@ class Precision(Layer):
         if opening:
             return message
         arrays = {name: self._block(a) for name, a in message.arrays.items()}
-        frame = _frame_rows(message.frame, self.bits, n=model.n, room=model.trace / max(model.d, 1))
+        room = model.trace / max(model.d, 1)
+        frame = _frame_rows(message.frame, self.bits, n=model.n, room=room)
         return replace(message, arrays=arrays, frame=frame)
 
     @staticmethod
@@ -75,7 +76,8 @@ class Precision(Layer):
         parts = work.stage.parts(work.arrays, work.data.d)
         if {"mean", "m2"} <= up.keys():  # of an opening
             up = _moments(up, bits)
-        return {name: round_to(a, bits) if parts[name].kind.rounded else a for name, a in up.items()}
+        rounded = {name for name in up if parts[name].kind.rounded}
+        return {name: round_to(a, bits) if name in rounded else a for name, a in up.items()}
 
     def _block(self, a: Array) -> Array:
         if a.ndim == 2:
@@ -154,7 +156,8 @@ def _divide(a: Array, exponents: Array, bits: int) -> Array:
 
 
 def _expand(small: Array, exponents: Array) -> Array:
-    return np.asarray(np.ldexp(small.astype(np.float64, order="K"), exponents.astype(np.int64)))
+    values = small.astype(np.float64, order="K")
+    return np.asarray(np.ldexp(values, exponents.astype(np.int64)))
 
 
 def _frame_rows(whole: Frame, bits: int, *, n: int, room: float) -> Frame:
@@ -178,7 +181,8 @@ def _moments(up: Mapping[str, Array], bits: int) -> dict[str, Array]:
     mean, squares = round_to(up["mean"], 32), round_to(up["m2"], 32)
     off = mean - up["mean"]
     room = float(squares.mean()) if squares.size else 0.0
-    small = float(up["n"]) * float(off @ off) <= (_SHARE * FLOORS[bits]) ** 2 * room
+    between = float(up["n"]) * float(off @ off)
+    small = between <= (_SHARE * FLOORS[bits]) ** 2 * room
     if bits == 16 and small:
         return {**up, "mean": mean, "m2": squares}
     return dict(up)

@@ -98,7 +98,8 @@ class Single(Layer):
 
     @staticmethod
     def read(says: Arrays, work: Work) -> Work:
-        own = {name: np.array(_own_number(says, name, work.who)) for name in _tables(says)}
+        numbers = {name: _own_number(says, name, work.who) for name in _tables(says)}
+        own = {name: np.array(number) for name, number in numbers.items()}
         return replace(work, arrays=Message({**work.arrays, **own}))
 
 
@@ -146,4 +147,5 @@ def _own_number(says: Arrays, name: str, who: Who) -> int:
 
 
 def _digest(name: str) -> np.uint64:
-    return np.uint64(int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "little"))
+    digest = hashlib.sha256(name.encode()).digest()
+    return np.uint64(int.from_bytes(digest[:8], "little"))

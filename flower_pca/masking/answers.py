@@ -61,7 +61,8 @@ class Layout:
             bounds = fixed.bounds_with_noise(parts, share, clients)
         elif masks.bound is not None and not standing.opening:
             # A caller can judge entries of products; nobody can those of counts, or figures of a batch.
-            sized = {n for n, p in parts.items() if not p.kind.whole and (standing.opens or p.shape)}
+            unsure = {n: p for n, p in parts.items() if not p.kind.whole}
+            sized = {n for n, p in unsure.items() if standing.opens or p.shape}
             bounds = {**bounds, **dict.fromkeys(sized, masks.bound)}
         elif _knows_squares(run, message):
             bounds = {**bounds, **_tight(run, message, parts)}
@@ -94,7 +95,8 @@ def _knows_squares(run: Run, message: Broadcast) -> bool:
 def _tight(run: Run, message: Broadcast, parts: Mapping[str, Part]) -> dict[str, float]:
     """Bounds of products with rows of the opening: the trace times the longest column of the block."""
     most = _TIGHT * run.standing.model.trace
-    return {name: most * _longest(message, part) for name, part in parts.items() if part.kind.product}
+    products = {name: part for name, part in parts.items() if part.kind.product}
+    return {name: most * _longest(message, part) for name, part in products.items()}
 
 
 def _longest(message: Broadcast, part: Part) -> float:
@@ -244,7 +246,8 @@ def outvote(replies: Iterable[Reply], known: Heading) -> tuple[Heading, dict[int
     A client that has no rows yet has 0 of them, and no vote; so has the run, if all are like that.
     """
     came = {reply.client: reply for reply in replies if int(reply.arrays["mask.d"])}
-    said = {i: replace(reply.heading or Heading(0), count=int(reply.arrays["mask.d"])) for i, reply in came.items()}
+    counts = {i: int(reply.arrays["mask.d"]) for i, reply in came.items()}
+    said = {i: replace(reply.heading or Heading(0), count=counts[i]) for i, reply in came.items()}
     if known.count:
         run = known
     else:

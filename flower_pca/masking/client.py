@@ -67,7 +67,8 @@ def answer(
     own, secrets = messages.plain(memory), Secrets.of(memory)
     step = Phase(int(arrays["mask.step"]))
     if step == Phase.KEYS:
-        up, secrets = _keys(arrays, data, demands, past=NOTHING if secrets is None else secrets.past.tobytes())
+        past = NOTHING if secrets is None else secrets.past.tobytes()
+        up, secrets = _keys(arrays, data, demands, past=past)
         return up, {**own, **secrets.to_memory()}
     if secrets is None or secrets.setup.tobytes() != arrays["mask.setup"].tobytes():
         return {"mask.lost": np.array(1)}, memory
@@ -81,7 +82,8 @@ def answer(
         if (noise := layers.get(NOISE)) is not None:
             summed = demands.sharers(summed)
             fixed.check_noise(arrays, _parts(name, arrays, data.d), noise, summed)
-        up, own = _ask_stage(stage, name, arrays, data, counting(own, past, name), summed)
+        counted = counting(own, past, name)
+        up, own = _ask_stage(stage, name, arrays, data, counted, summed)
         said = messages.statement({**arrays, **flat(layers)}, _frame(data, noisy=NOISE in layers))
         newest = course(past, said, name)
         y = fixed.encode_answer(arrays, up, own, grain(said))
@@ -129,7 +131,8 @@ def _ask_stage(
 
 def _keys(arrays: Arrays, data: LocalData | Stream, demands: Demands, *, past: bytes) -> tuple[Arrays, Secrets]:
     setup, single = arrays["mask.setup"], messages.single(arrays)
-    require("The name of a set-up", f"{SEED} bytes", setup.shape == (SEED,) and setup.dtype == np.uint8)
+    right = setup.shape == (SEED,) and setup.dtype == np.uint8
+    require("The name of a set-up", f"{SEED} bytes", right)
     exchange, own = primitives.fresh(), _seeds(2 - single)
     keys = primitives.public(exchange), primitives.public(own[-SEED:])
     signature = demands.sign(messages.publication(setup.tobytes(), *keys))
@@ -163,7 +166,8 @@ def _shares(arrays: Arrays, secrets: Secrets, demands: Demands) -> tuple[Arrays,
     demands.check_peers(peers)
     named: dict[int, bytes] = {}
     if demands.identity is not None:
-        named = demands.identity.check(*letters.publications(arrays, secrets.setup.tobytes(), peers, keys))
+        published = letters.publications(arrays, secrets.setup.tobytes(), peers, keys)
+        named = demands.identity.check(*published)
     names = rows([named.get(peer, bytes(NAME)) for peer in peers], NAME)
     demands.check_group(texts(names))
     agreed = letters.text(arrays, secrets.setup.tobytes(), demands.run, mine)
@@ -191,10 +195,12 @@ def _admit(arrays: Arrays, secrets: Secrets, demands: Demands) -> Secrets:
     # the last sum was unmasked without this client
     if int(secrets.step) == Phase.UNMASK:
         secrets = _onwards(secrets)
-    _expect(secrets, int(secrets.step) == Phase.UPLOAD and number == int(secrets.number))
+    due = int(secrets.step) == Phase.UPLOAD and number == int(secrets.number)
+    _expect(secrets, due)
     peers, keys = _distinct(arrays["mask.peers"]), texts(arrays["mask.keys"])
     needed = int(secrets.needed)
-    enough = len(peers) + 1 >= needed and set(peers) <= set(secrets.peers.tolist())
+    known = set(secrets.peers.tolist())
+    enough = len(peers) + 1 >= needed and set(peers) <= known
     require("The clients of a sum", f"at least {needed}, of its set-up", enough)
     # Without self-masks there may be no other message.
     _agree(secrets, peers, demands, told=bool(secrets.single))
@@ -211,7 +217,8 @@ def _admit(arrays: Arrays, secrets: Secrets, demands: Demands) -> Secrets:
 def _upload(arrays: Arrays, secrets: Secrets, y: Array, newest: bytes) -> tuple[Arrays, Secrets]:
     number, peers = int(secrets.number), secrets.holders.tolist()
     y = _masked(y, secrets, number, peers, texts(arrays["mask.keys"]), newest)
-    sealed, kept, key = letters.deal(secrets, number + 1, _seeds(secrets.kinds), peers)
+    seeds = _seeds(secrets.kinds)
+    sealed, kept, key = letters.deal(secrets, number + 1, seeds, peers)
     secrets = replace(secrets, step=np.array(int(Phase.UNMASK)), coming=raw(kept))
     up = {"mask.y": y, "mask.shares": sealed, "mask.key": raw(key), "mask.past": raw(newest)}
     return up, secrets
@@ -227,10 +234,12 @@ def _unmask(arrays: Arrays, secrets: Secrets, demands: Demands) -> tuple[Arrays,
     require("The survivors of a sum", f"at least {needed}", len(survived) + 1 >= needed)
     _agree(secrets, survived, demands, told=True)
     held = dict(zip(secrets.holders.tolist(), texts(secrets.held), strict=True))
-    up = {"mask.keys": rows([held[peer][-SEED:] for peer in dropped], SEED)}
+    shares = [held[peer][-SEED:] for peer in dropped]
+    up = {"mask.keys": rows(shares, SEED)}
     if not secrets.single:
         own = secrets.own.tobytes()[2 * SEED : 3 * SEED]
-        up["mask.selves"] = rows([own, *[held[peer][:SEED] for peer in survived]], SEED)
+        selves = [held[peer][:SEED] for peer in survived]
+        up["mask.selves"] = rows([own, *selves], SEED)
     return up, _onwards(secrets)
 
 
@@ -255,7 +264,8 @@ def _masked(y: Array, secrets: Secrets, number: int, peers: list[int], keys: lis
         (np.add if peer > position else np.subtract)(y, mask, out=y)
     if not secrets.single:
         alone = messages.alone(setup, number, position)
-        y += primitives.stream(primitives.derive(secrets.own.tobytes()[:SEED], alone), len(y))
+        key = primitives.derive(secrets.own.tobytes()[:SEED], alone)
+        y += primitives.stream(key, len(y))
     return y
 
 
@@ -280,6 +290,7 @@ def _distinct(a: Array) -> list[int]:
 
 def _expect(secrets: Secrets, expected: bool) -> None:
     if not expected:
-        rule = f"the next one of its set-up, {Phase(int(secrets.step)).name.lower()} of sum {int(secrets.number)}"
+        phase, due = Phase(int(secrets.step)).name.lower(), int(secrets.number)
+        rule = f"the next one of its set-up, {phase} of sum {due}"
         got = "another one, or one that came before"
         raise ProtocolError("A masked message", must=rule, got=got, then="Nothing was sent in return.")

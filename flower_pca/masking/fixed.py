@@ -65,7 +65,8 @@ def bound_with_noise(deviation: float, clients: int) -> float:
 def bounds_with_noise(parts: Mapping[str, Part], deviation: float, clients: int) -> Arrays:
     """The bounds of an answer with such noise; the number of rows is 1 there, as it counts clients."""
     bound = bound_with_noise(deviation, clients)
-    return {name: np.array(1.0 if part.kind.counts_rows else bound) for name, part in parts.items()}
+    most = {name: 1.0 if part.kind.counts_rows else bound for name, part in parts.items()}
+    return {name: np.array(one) for name, one in most.items()}
 
 
 def encode(
@@ -76,7 +77,8 @@ def encode(
 ) -> Array:
     """One client's arrays, in the order of their names, as numbers mod 2^64, with noise of these bits."""
     names = sorted(arrays)
-    return np.concatenate([_words(n, arrays[n], bounds[n], clients, bits) for n in names])
+    words = [_words(n, arrays[n], bounds[n], clients, bits) for n in names]
+    return np.concatenate(words)
 
 
 def decode(
@@ -91,7 +93,8 @@ def decode(
     signed = total.view(np.int64)
     for name in sorted(shapes):
         stop = start + size({name: shapes[name]}, bounds)
-        values = _values(signed[start:stop], shapes[name], bounds[name], clients)
+        own = signed[start:stop]
+        values = _values(own, shapes[name], bounds[name], clients)
         if name in whole:
             values = np.rint(values)
         arrays[name] = values
@@ -178,14 +181,16 @@ def _words(name: str, a: Array, bound: Array, clients: int, bits: Bits) -> Array
         part = rows[start : start + few]
         steps = np.ldexp(part, exponents if every is None else every[start : start + few])
         rest = np.floor(steps)
-        place = whole[start * rows.shape[1] :][: part.size].reshape(part.shape)
+        part_of = whole[start * rows.shape[1] :][: part.size]
+        place = part_of.reshape(part.shape)
         np.add(rest.astype(np.int64), _blur(steps, rest, bits), out=place)
     return whole.view(np.uint64)
 
 
 def _rows(a: Array) -> Array:
     a = np.atleast_1d(a)
-    return a.reshape(math.prod(a.shape[:-1]), a.shape[-1])
+    shape = a.shape
+    return a.reshape(math.prod(shape[:-1]), shape[-1])
 
 
 def _blur(steps: Array, rest: Array, bits: Bits) -> Array:
@@ -206,7 +211,8 @@ def _spread(rest: Array, grain: Array, clients: int) -> Array:
     words[-1] += grain
     most = MOST_CLIENTS // (2 * clients)  # half of the room that so few clients leave
     for high, low in itertools.pairwise(words):
-        moved = (system_bits(len(low)) % np.uint64(2 * most + 1)).astype(np.int64) - most
+        drawn = system_bits(len(low)) % np.uint64(2 * most + 1)
+        moved = drawn.astype(np.int64) - most
         high -= moved
         low += moved << _BITS
     return np.concatenate(words).view(np.uint64)
@@ -219,11 +225,13 @@ def _values(words: Array, shape: tuple[int, ...], bound: Array, clients: int) ->
         remedy = "A client has sent other shares than it should, or has been asked another thing."
         raise ProtocolError("A sum without its masks", must="as small as the bound says", got=got, then=remedy)
     if bound.all():
-        words = np.where(np.abs(words) <= grain, 0, words).reshape(shape).astype(np.float64)
+        kept = np.where(np.abs(words) <= grain, 0, words)
+        words = kept.reshape(shape).astype(np.float64)
         return np.asarray(np.ldexp(words, -_exponents(bound, clients)))
     parts = words.reshape(_WORDS, -1)
     whole = [0] * parts.shape[1]
     for part in parts:
-        whole = [(high << _BITS) + int(low) for high, low in zip(whole, part, strict=True)]
+        limbs = zip(whole, part, strict=True)
+        whole = [(high << _BITS) + int(low) for high, low in limbs]
     whole = [value * (abs(value) > grain) for value in whole]
     return np.array([math.ldexp(value, -_FRACTION) for value in whole]).reshape(shape)

@@ -47,4 +47,5 @@ def normals(count: int, bits: Bits) -> Array:
     np.log((radius + np.float32(1.0)) * _UNIT, out=radius)
     np.sqrt(np.float32(-2.0) * radius, out=radius)
     angle = words[half:].astype(np.float32) * _TURN
-    return np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])[:count]
+    pair = [radius * np.cos(angle), radius * np.sin(angle)]
+    return np.concatenate(pair)[:count]

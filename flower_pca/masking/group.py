@@ -54,7 +54,8 @@ class Group:
         # signatures of the group, until the first sum has brought them round
         self._agreed: dict[int, bytes] = {}
         self._exchange = [a["mask.exchange"].tobytes() for a in answers.values()]
-        self._next = {i: PublicKey(a["mask.key"].tobytes()) for i, a in enumerate(answers.values())}
+        keys = [a["mask.key"].tobytes() for a in answers.values()]
+        self._next = {i: PublicKey(key) for i, key in enumerate(keys)}
         self._now: dict[int, PublicKey] = {}
         self._peers: dict[int, list[int]] = {}
         # of each one's peers: survivors, and who is not
@@ -67,7 +68,8 @@ class Group:
     @property
     def ready(self) -> frozenset[int]:
         """Clients whose keys and shares for the coming sum are there."""
-        return frozenset([self.clients[i] for i, published in self._next.items() if published.shares])
+        dealt = [i for i, published in self._next.items() if published.shares]
+        return frozenset([self.clients[i] for i in dealt])
 
     @property
     def needed(self) -> int:
@@ -114,7 +116,8 @@ class Group:
             del self._next[i]
         for client, arrays in answers.items():
             i = self.position[client]
-            self._publish(i, self._next[i].key, self._neighbours[i], arrays["mask.shares"])
+            key = self._next[i].key
+            self._publish(i, key, self._neighbours[i], arrays["mask.shares"])
             self._agreed[i] = arrays["mask.agreed"].tobytes()
 
     def begin(self, clients: Iterable[int]) -> None:
@@ -140,8 +143,10 @@ class Group:
         """The uploads of a sum, all of one course, and what their clients publish for the next."""
         for client, arrays in answers.items():
             i = self.position[client]
-            self._uploads[i], self._course = arrays["mask.y"], arrays["mask.past"].tobytes()
-            self._publish(i, arrays["mask.key"].tobytes(), self._peers[i], arrays["mask.shares"])
+            self._uploads[i] = arrays["mask.y"]
+            self._course = arrays["mask.past"].tobytes()
+            key = arrays["mask.key"].tobytes()
+            self._publish(i, key, self._peers[i], arrays["mask.shares"])
         self._check("The clients that have uploaded", self._uploads)
         self._fates = {i: self._fates_of(peers) for i, peers in self._peers.items()}
 
@@ -173,7 +178,8 @@ class Group:
             i = self.position[client]
             for kind, owners in self._owners(i).items():
                 for owner, share in zip(owners, texts(arrays[f"mask.{kind}"]), strict=True):
-                    shares.setdefault((kind, owner), []).append((ranks[owner][i], share))
+                    held = (ranks[owner][i], share)
+                    shares.setdefault((kind, owner), []).append(held)
         total = np.zeros_like(next(iter(self._uploads.values())))
         for upload in self._uploads.values():
             total = total + upload
@@ -208,7 +214,8 @@ class Group:
             raise ProtocolError("The key of a client that dropped out", must="its own", got=got, then=remedy)
         private, rest = primitives.private(seed), np.zeros(length, dtype=np.uint64)
         for j in survivors:
-            context = messages.pair(self.setup, self._course, self.number, *sorted((i, j)))
+            pair = sorted((i, j))
+            context = messages.pair(self.setup, self._course, self.number, *pair)
             common = primitives.agree(private, self._now[j].key)
             mask = primitives.stream(primitives.derive(common, context), length)
             if i > j:
@@ -224,7 +231,8 @@ class Group:
         return primitives.combine(sorted(there)[: self._needed])
 
     def _publish(self, i: int, key: bytes, peers: list[int], sealed: Array) -> None:
-        self._next[i] = PublicKey(key, dict(zip(peers, texts(sealed), strict=True)))
+        letters = dict(zip(peers, texts(sealed), strict=True))
+        self._next[i] = PublicKey(key, letters)
 
     def _fates_of(self, peers: list[int]) -> tuple[list[int], list[int]]:
         fates: tuple[list[int], list[int]] = ([], [])
@@ -246,7 +254,8 @@ class Group:
             raise _too_few(what, self._needed, fewest)
 
     def _fewest(self, there: set[int]) -> int:
-        return min([1 + len(there.intersection(self._neighbours[i])) for i in there], default=0)
+        sizes = [1 + len(there.intersection(self._neighbours[i])) for i in there]
+        return min(sizes, default=0)
 
 
 def graph(clients: int, degree: int) -> list[list[int]]:
@@ -254,10 +263,12 @@ def graph(clients: int, degree: int) -> list[list[int]]:
     if degree >= clients - 1:
         return [[j for j in range(clients) if j != i] for i in range(clients)]
     order = np.random.default_rng(list(os.urandom(32))).permutation(clients)
-    near = [step for step in range(-(degree // 2), degree // 2 + 1) if step]
+    half = degree // 2
+    near = [step for step in range(-half, half + 1) if step]
     neighbours: list[list[int]] = [[]] * clients
     for place, i in enumerate(order):
-        neighbours[i] = sorted(int(order[(place + step) % clients]) for step in near)
+        places = [(place + step) % clients for step in near]
+        neighbours[i] = sorted(int(order[one]) for one in places)
     return neighbours
 
 

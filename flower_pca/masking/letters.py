@@ -80,7 +80,8 @@ class Secrets:
     @property
     def key(self) -> bytes:
         """The seed of the mask key."""
-        return self.own.tobytes()[(self.kinds - 1) * SEED : self.kinds * SEED]
+        last = slice((self.kinds - 1) * SEED, self.kinds * SEED)
+        return self.own.tobytes()[last]
 
     @classmethod
     def of(cls, memory: Arrays) -> Secrets | None:
@@ -113,15 +114,18 @@ def deal(secrets: Secrets, number: int, seeds: bytes, peers: list[int]) -> tuple
     key = primitives.public(seeds[-SEED:])
     common = dict(zip(secrets.peers.tolist(), texts(secrets.common), strict=True))
     group = sorted([*peers, position])
-    kinds = [seeds[start : start + SEED] for start in range(0, len(seeds), SEED)]
+    starts = range(0, len(seeds), SEED)
+    kinds = [seeds[start : start + SEED] for start in starts]
     dealt = [primitives.split(seed, int(secrets.needed), len(group)) for seed in kinds]
-    own = {member: b"".join(shares) for member, *shares in zip(group, *dealt, strict=True)}
+    by_member = zip(group, *dealt, strict=True)
+    own = {member: b"".join(shares) for member, *shares in by_member}
     sealed = []
     for peer in peers:
         context = messages.envelope(setup, number, position, peer)
         lock = primitives.derive(common[peer][:KEY], context)
         sealed.append(primitives.seal(lock, own[peer] + key, context))
-    return rows(sealed, primitives.seal_size(secrets.kinds)), seeds + own[position], key
+    size = primitives.seal_size(secrets.kinds)
+    return rows(sealed, size), seeds + own[position], key
 
 
 def open_shares(secrets: Secrets, number: int, peers: list[int], keys: list[bytes], sealed: Array) -> list[bytes]:
@@ -132,7 +136,8 @@ def open_shares(secrets: Secrets, number: int, peers: list[int], keys: list[byte
     require("The sealed shares for a sum", "one of each peer", len(sealed) == len(peers))
     for peer, public, text in zip(peers, keys, texts(sealed), strict=True):
         context = messages.envelope(setup, number, peer, position)
-        letter = primitives.unseal(primitives.derive(common[peer][KEY:], context), text, context)
+        key = primitives.derive(common[peer][KEY:], context)
+        letter = primitives.unseal(key, text, context)
         shares, key = letter[:-KEY], letter[-KEY:]
         require("A sealed share", "one of a set-up of the same kind", len(shares) == secrets.kinds * SEED)
         require("The key of a peer for a sum", "the one that it has sealed", key == public)

@@ -92,7 +92,8 @@ def _remembers(stage: str) -> bool:
 
 def _of_stage(own: Arrays) -> Arrays:
     """What of a client's memory its stage has kept, and no layer."""
-    return {name: a for name, a in own.items() if name.partition(".")[0] not in registry.LAYERS}
+    layers = registry.LAYERS
+    return {name: a for name, a in own.items() if name.partition(".")[0] not in layers}
 
 
 STAGE: Final = "masked"  # of every message of a masked run, whatever stage it carries
@@ -163,7 +164,8 @@ def bounds(arrays: Mapping[str, Array]) -> Arrays:
 
 def strange(arrays: Mapping[str, Array]) -> list[str]:
     """The names in a message that look like those of masks, and are none."""
-    return sorted(n for n in arrays if n.startswith(PREFIX) and n not in SENT and not n.startswith(BOUND))
+    ours = [n for n in arrays if n.startswith(PREFIX) and n not in SENT]
+    return sorted(n for n in ours if not n.startswith(BOUND))
 
 
 def inner_stage(arrays: Mapping[str, Array]) -> str | None:
@@ -208,7 +210,8 @@ def statement(arrays: Mapping[str, Array], frame: Frame) -> bytes:
         if f.name == "names":
             asked["frame.names"] = raw(json.dumps(frame.names).encode())
         elif f.name == "split" and frame.split is not None:  # its salt is for the digest of ids alone
-            asked["frame.split"] = raw(json.dumps(replace(frame.split, salt="").plain()).encode())
+            split = replace(frame.split, salt="").plain()
+            asked["frame.split"] = raw(json.dumps(split).encode())
         elif (a := getattr(frame, f.name)) is not None:  # frames that are the same by Frame.same have one digest
             asked[f"frame.{f.name}"] = np.asarray(a, dtype=np.float64) + 0.0
     total = sha256()
@@ -216,7 +219,8 @@ def statement(arrays: Mapping[str, Array], frame: Frame) -> bytes:
         a = np.asarray(a)
         # which is all of it that travels
         by_columns = a.flags.f_contiguous and not a.flags.c_contiguous
-        total.update(sha256(f"{name} {a.dtype.str} {a.shape} {by_columns}".encode()).digest())
+        about = f"{name} {a.dtype.str} {a.shape} {by_columns}"
+        total.update(sha256(about.encode()).digest())
         total.update(sha256(np.ascontiguousarray(a).data).digest())
     return total.digest()
 

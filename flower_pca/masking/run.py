@@ -118,7 +118,8 @@ class Masked(Around):
         common = {"mask.step": np.array(int(self._phase)), "mask.setup": self._setup, **common}
         message = Broadcast(messages.STAGE, self._history.count, common, self._carried.frame.bare, to, personal)
         if self._phase == Phase.UPLOAD:
-            message = replace(message, frame=self._carried.frame, layers=self._carried.layers, size=self._carried.size)
+            carried = self._carried
+            message = replace(message, frame=carried.frame, layers=carried.layers, size=carried.size)
         self._sent = message
         self._began = time.perf_counter()
         return self._sent
@@ -163,14 +164,16 @@ class Masked(Around):
             self._keepers = (self._keepers | (begun & came)) & self._begun
         if not got.notes:
             return
-        forgetful = [client for client, said in got.answers.items() if said["mask.past"].tobytes() == NOTHING]
+        pasts = {client: said["mask.past"].tobytes() for client, said in got.answers.items()}
+        forgetful = [client for client, past in pasts.items() if past == NOTHING]
         if self._keepers.intersection(forgetful):
             self._run.mark_loss()
         self._begun = self._keepers = frozenset()  # all begin afresh
 
     def checkpoint(self, *, steps: bool = True) -> tuple[dict[str, Any], dict[str, Array]]:
         """The state between two sums; a sum that is on its way is asked for again, after a new set-up."""
-        (header, arrays), told = self._run.checkpoint(steps=steps), in_brief(self._history)
+        header, arrays = self._run.checkpoint(steps=steps)
+        told = in_brief(self._history)
         return {**header, "messages": told, "mask_keepers": sorted(self._keepers)}, arrays
 
     def restore(self, header: Mapping[str, Any], arrays: dict[str, Array]) -> None:

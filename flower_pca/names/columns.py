@@ -164,7 +164,8 @@ class Heading:
         count = plain[_COUNT]
         known = plain.get(_DIGEST, "")
         names = read_names("An answer", plain)
-        right = isinstance(count, int) and count >= 0 and isinstance(known, str) and len(known) <= LONGEST
+        counted = isinstance(count, int) and count >= 0
+        right = counted and isinstance(known, str) and len(known) <= LONGEST
         if not right or (names is not None and (len(names) != count or digest(names) != known)):
             remedy = "Check the sender."
             raise ProtocolError("The columns of an answer", must="those of its digest", got="others", then=remedy)
@@ -388,4 +389,5 @@ def enumeration(words: Iterable[str]) -> str:
 
 def doubles(names: Iterable[str]) -> str:
     """The names that are there more than once, in words; "" if there are none."""
-    return enumeration(double(name) for name, count in Counter(names).items() if count > 1)
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    return enumeration(double(name) for name in twice)

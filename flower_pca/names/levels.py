@@ -155,7 +155,8 @@ def are_few(cells: Iterable[Any]) -> bool:
     """Whether cells are words of which each stands in two rows on average at least, and not mostly numbers."""
     there = [cell for cell in map(text_of, cells) if cell is not None]
     words = [cell for cell in there if not _NUMBER.fullmatch(cell)]
-    return 2 * len(words) > len(there) and 2 * len(set(there)) <= len(there)
+    few = 2 * len(set(there)) <= len(there)
+    return 2 * len(words) > len(there) and few
 
 
 @dataclass(frozen=True)
@@ -262,8 +263,10 @@ def code(rows: SiteRows, columns: Iterable[str], *, least: int, who: str = "the 
         for level in in_order(cell for cell in cells if cell is not None):
             parts[indicator(column, level)] = _ones(cells, {level})
     spare = {name: words for name, words in rows.words.items() if name not in columns}
-    kept = [j for j, name in enumerate(rows.names or ()) if name not in columns]
-    rows = replace(rows, values=rows.values[:, kept], names=tuple((rows.names or ())[j] for j in kept))
+    names = rows.names or ()
+    kept = [j for j, name in enumerate(names) if name not in columns]
+    values, left = rows.values[:, kept], tuple(names[j] for j in kept)
+    rows = replace(rows, values=values, names=left)
     return replace(beside(rows, parts), words=spare, texts={}, coded=tuple(columns))
 
 
@@ -282,7 +285,8 @@ def _told_apart(cells: list[str | None], least: int) -> list[str | None]:
 
 def _ones(cells: Iterable[str | None], levels: set[str]) -> Array:
     """1 where a cell has one of the levels, 0 where it has another, NaN where it has none."""
-    return np.array([np.nan if cell is None else float(cell in levels) for cell in cells])
+    known = [np.nan if cell is None else float(cell in levels) for cell in cells]
+    return np.array(known)
 
 
 def beside(rows: SiteRows, parts: Mapping[str, Array]) -> SiteRows:
@@ -328,13 +332,15 @@ def new_columns(rows: SiteRows, wanted: Sequence[str], who: str = "the rows") ->
 def _of_texts(rows: SiteRows, column: str, names: list[str], who: str) -> dict[str, Array]:
     """Indicators of words."""
     levels, cells = list(map(level_of, names)), texts(rows, column, who)
-    strange = [(i, cell) for i, cell in enumerate(cells) if cell is not None and cell not in levels]
+    known = [(i, cell) for i, cell in enumerate(cells) if cell is not None]
+    strange = [(i, cell) for i, cell in known if cell not in levels]
     if strange and OTHER not in levels:
         row, level = strange[0]
         place = f"row {row} (from 0 on)"
         if rows.origin is not None:
             place = rows.origin.place(row)
-        raise _unknown(f"column {column} of {rows.source or rows.site or who}", levels, f"{level!r} in {place}")
+        where = rows.source or rows.site or who
+        raise _unknown(f"column {column} of {where}", levels, f"{level!r} in {place}")
     into = {OTHER, *(str(cell) for _, cell in strange)}
     return {indicator(column, level): _ones(cells, into if level == OTHER else {level}) for level in levels}
 
@@ -350,7 +356,8 @@ def _of_coded(rows: SiteRows, column: str, names: list[str], who: str) -> dict[s
     if left and rest not in names:
         got = enumeration(map(repr, map(level_of, left)))
         raise _unknown(f"column {column} of {who}", list(map(level_of, names)), got)
-    found = {name: _sum(rows, there[:1]) * 0.0 for name in names if name not in there}
+    lacking = [name for name in names if name not in there]
+    found = {name: _sum(rows, there[:1]) * 0.0 for name in lacking}
     if left:
         found[rest] = _sum(rows, [*left, *(name for name in there if name == rest)])
     return found
@@ -359,7 +366,8 @@ def _of_coded(rows: SiteRows, column: str, names: list[str], who: str) -> dict[s
 def _sum(rows: SiteRows, names: Sequence[str]) -> Array:
     if not names:  # no row has a value
         return np.full(len(rows), np.nan)
-    part = rows.values[:, [(rows.names or ()).index(name) for name in names]]
+    known = rows.names or ()
+    part = rows.values[:, [known.index(name) for name in names]]
     if hasattr(part, "toarray"):
         part = part.toarray()
     return np.asarray(np.sum(part, axis=1, dtype=np.float64))

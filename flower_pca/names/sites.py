@@ -94,7 +94,8 @@ class Origin:
         if isinstance(index, slice):
             return replace(self, rows=every[index])
         chosen = np.asarray(index)
-        return replace(self, rows=np.asarray(every)[chosen] if len(every) else chosen[:0])
+        rows = np.asarray(every)[chosen] if len(every) else chosen[:0]
+        return replace(self, rows=rows)
 
     def place(self, row: int) -> str:
         """Where a row is, in words: its file, and the line or the row there."""
@@ -258,7 +259,8 @@ def _of_frame(frame: Any, who: str, site: str) -> SiteRows:
     # else one would give several columns
     unique = Columns(tuple(clean(_text(name)) for name in names), who).names
     parts = {text: _numbers(frame[name]) for text, name in zip(unique, names, strict=True)}
-    words = {name: f"{part!r} in column {name}" for name, part in parts.items() if not isinstance(part, np.ndarray)}
+    bad = {name: part for name, part in parts.items() if not isinstance(part, np.ndarray)}
+    words = {name: f"{part!r} in column {name}" for name, part in bad.items()}
     kept = {name: part for name, part in parts.items() if isinstance(part, np.ndarray)}
     if not parts:
         with private():
@@ -303,4 +305,5 @@ def _numbers(column: Any) -> Any:
     words = [entry for entry in there if not isinstance(entry, Real)]
     if words:
         return words[0]
-    return np.array([entry if isinstance(entry, Real) else np.nan for entry in entries], dtype=np.float64)
+    numbers = [entry if isinstance(entry, Real) else np.nan for entry in entries]
+    return np.array(numbers, dtype=np.float64)

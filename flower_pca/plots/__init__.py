@@ -225,7 +225,8 @@ def telling(result: Result, shards: Shards = None) -> dict[str, Picture]:
 
 def available(result: Result, shards: Shards = None) -> dict[str, Picture]:
     """The pictures that can be drawn of a result, and of rows if they are given."""
-    kinds = {what: picture for what, picture in PICTURES.items() if isinstance(result, picture.of)}
+    pictures = PICTURES.items()
+    kinds = {what: picture for what, picture in pictures if isinstance(result, picture.of)}
     return {what: p for what, p in kinds.items() if p.need is None or p.need.there(result, shards)}
 
 
@@ -238,7 +239,8 @@ def values(shards: Shards | Mapping[str, Any]) -> Shards:
 
 def draw(result: Result, what: str, path: str | os.PathLike[str], *, shards: Shards | Mapping[str, Any] = None) -> Path:
     """Draw one of PICTURES, or "overview", into an SVG or PNG file, as the path's suffix says."""
-    checks.choice("The picture", what, ("overview", *(w for w, p in PICTURES.items() if isinstance(result, p.of))))
+    known = [w for w, p in PICTURES.items() if isinstance(result, p.of)]
+    checks.choice("The picture", what, ("overview", *known))
     kind = style.suffix(path)
     if what == "overview":
         drawn = course.figure(result)

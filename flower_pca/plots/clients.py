@@ -47,8 +47,10 @@ def spe_against_t2(scored: Mapping[Any, RowScores], limits: Limits, path: str | 
     ax = figure.subplots()
     points = {site: np.column_stack([_clip(s.t2, limits.t2), _clip(s.spe, limits.spe)]) for site, s in scored.items()}
     beyond = {site: s.beyond(limits) for site, s in scored.items()}
-    _within(ax, np.concatenate([points[site][~far] for site, far in beyond.items()]))
-    far = {site: points[site][beyond[site]] for site in scored if beyond[site].any()}
+    near = [points[site][~far] for site, far in beyond.items()]
+    _within(ax, np.concatenate(near))
+    with_far = [site for site in scored if beyond[site].any()]
+    far = {site: points[site][beyond[site]] for site in with_far}
     named = len(far) <= len(style.COLOURS)
     for i, (site, places) in enumerate(far.items()):
         if named:
@@ -80,7 +82,8 @@ def spe_against_t2(scored: Mapping[Any, RowScores], limits: Limits, path: str | 
 def _within(ax: Axes, points: Any) -> None:
     step = max(1, -(-len(points) // _ROWS))
     many = len(points) > _VECTOR_ROWS
-    ax.scatter(points[::step, 0], points[::step, 1], s=8, lw=0, alpha=0.7, c=style.BAR, rasterized=many, zorder=1)
+    x, y = points[::step, 0], points[::step, 1]
+    ax.scatter(x, y, s=8, lw=0, alpha=0.7, c=style.BAR, rasterized=many, zorder=1)
 
 
 def _clip(values: Any, limit: float) -> Any:
@@ -116,7 +119,8 @@ def scores(drawn: Figure, result: PCAResult, shards: Sequence[Any] | None) -> No
         every = len(own)
     step = -(-every // _POINTS)
     if own is None:
-        parts = [result.transform(SiteRows.of(shard)[::step])[:, :2] for shard in shards or ()]
+        some = [SiteRows.of(shard)[::step] for shard in shards or ()]
+        parts = [result.transform(rows)[:, :2] for rows in some]
     else:
         parts = [own[::step, :2]]
     count = sum(map(len, parts))
@@ -136,11 +140,13 @@ def _biplot(drawn: Figure, result: PCAResult, parts: list[Array], title: str) ->
     """All rows in one cloud, and arrows for the columns that weigh most."""
     points, client = _shuffle(parts)
     ax = drawn.subplots()
-    _cloud(ax, points, client, len(parts), bar=names_of(result, len(parts)) if len(parts) > 1 else None)
+    bar = names_of(result, len(parts)) if len(parts) > 1 else None
+    _cloud(ax, points, client, len(parts), bar=bar)
     style.tidy(ax, title, "component 1", "component 2", grid="both")
     weights = result.components_[:2].T
     columns = labels.column_names(result.feature_names_in_, result.n_features_in_)
-    ends = weights / np.maximum(np.abs(weights).max(axis=0, initial=0.0), np.finfo(float).tiny)
+    lengths = np.abs(weights).max(axis=0, initial=0.0)
+    ends = weights / np.maximum(lengths, np.finfo(float).tiny)
     # each axis has a scale of its own
     ends = ends * np.quantile(np.abs(points), _ARROW, axis=0)
     for j in labels.leading(np.linalg.norm(weights, axis=1), _ARROWS):
@@ -148,25 +154,30 @@ def _biplot(drawn: Figure, result: PCAResult, parts: list[Array], title: str) ->
         ax.annotate("", (x, y), (0.0, 0.0), arrowprops={"arrowstyle": "-|>", "color": style.INK, "lw": 0.9})
         name = style.name_of(columns[j])
         # a name must not leave the picture
-        inwards = abs(x) > 0.5 * np.abs(points[:, 0]).max()
+        farthest = np.abs(points[:, 0]).max()
+        inwards = abs(x) > 0.5 * farthest
         if (x >= 0.0) != inwards:
             side = "left"
         else:
             side = "right"
-        ax.text(x, y, name, fontsize=7.5, color=style.INK, ha=side, va="center", fontfamily=style.family(name))
+        family = style.family(name)
+        ax.text(x, y, name, fontsize=7.5, color=style.INK, ha=side, va="center", fontfamily=family)
 
 
 def _facets(drawn: Figure, result: PCAResult, parts: list[Array], title: str) -> None:
     """A panel for each of the clients whose middle lies furthest off, its rows before those of all."""
     every = np.concatenate(parts)
     spread = every.std(axis=0)
-    middles = np.array([part.mean(axis=0) for part in parts]) / np.where(spread > 0.0, spread, 1.0)
-    furthest = np.sort(np.argsort(-np.linalg.norm(middles, axis=1), kind="stable")[: _PANELS[0] * _PANELS[1]])
+    divisors = np.where(spread > 0.0, spread, 1.0)
+    middles = np.array([part.mean(axis=0) for part in parts]) / divisors
+    descending = np.argsort(-np.linalg.norm(middles, axis=1), kind="stable")
+    furthest = np.sort(descending[: _PANELS[0] * _PANELS[1]])
     drawn.set_size_inches(style.SINGLE[0], 4.6)
     panels = drawn.subplots(*_PANELS, sharex=True, sharey=True).ravel()
     for ax, i in zip(panels, furthest, strict=False):
         ax.scatter(*every.T, s=2, lw=0, alpha=0.35, c=style.FAINT, rasterized=True)
-        ax.scatter(*parts[i].T, s=6, lw=0, c=style.MINUS, rasterized=len(parts[i]) > _VECTOR)
+        many = len(parts[i]) > _VECTOR
+        ax.scatter(*parts[i].T, s=6, lw=0, c=style.MINUS, rasterized=many)
         style.tidy(ax, "", "", "", grid="")
         name = style.name_of(labels.client_name(result.site_names, int(i)))
         ax.set_title(name, loc="left", fontsize=8, color=style.INK, pad=3, fontfamily=style.family(name))
@@ -184,9 +195,11 @@ def _strips(drawn: Figure, result: PCAResult, parts: list[Array], title: str) ->
     names = names_of(result, len(parts))
     few = 0 < len(names) <= NAMED
     if few:
-        drawn.set_size_inches(style.SINGLE[0], max(style.SINGLE[1], 1.2 + 0.26 * len(names)))
+        tall = max(style.SINGLE[1], 1.2 + 0.26 * len(names))
+        drawn.set_size_inches(style.SINGLE[0], tall)
     ax = drawn.subplots()
-    _cloud(ax, np.column_stack([score[:, 0], height]), client, len(parts), bar=None)
+    points = np.column_stack([score[:, 0], height])
+    _cloud(ax, points, client, len(parts), bar=None)
     style.tidy(ax, title, "component 1", "" if names else "client", grid="both")
     if few:
         style.name_ticks(ax, names)
@@ -197,7 +210,8 @@ def _strips(drawn: Figure, result: PCAResult, parts: list[Array], title: str) ->
 def _shuffle(parts: list[Array]) -> tuple[Array, Array]:
     """All rows and whose they are, in an order in which no client lies on top of the others."""
     points = np.concatenate(parts)
-    client = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
+    sizes = [len(part) for part in parts]
+    client = np.repeat(np.arange(len(parts)), sizes)
     order = np.random.default_rng(0).permutation(len(points))
     return points[order], client[order]
 
@@ -247,7 +261,8 @@ def bars(drawn: Figure, values: Array, names: list[str], *, title: str, words: s
         style.name_ticks(ax, names)
         return ax
     ax = drawn.subplots()
-    ax.bar(range(len(values)), values, width=0.62 if len(values) <= style.DENSE else 0.9, color=style.BAR)
+    width = 0.62 if len(values) <= style.DENSE else 0.9
+    ax.bar(range(len(values)), values, width=width, color=style.BAR)
     ax.set_ylim(0.0, reach)
     style.number_ticks(ax, len(values), first=0, names=names)
     style.tidy(ax, title, "" if names else "client", words)

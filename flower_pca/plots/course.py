@@ -65,9 +65,12 @@ def traffic(drawn: Figure, result: PCAResult) -> None:
 
 
 def _curve(ax: Axes, history: History, place: np.ndarray[Any, Any]) -> None:
-    measured = np.array([i for i, record in enumerate(history) if "error" in record.metrics])
-    error = np.maximum([history[i].metrics["error"] for i in measured], style.FLOOR)
-    reopened = [i for i, record in enumerate(history) if record.stage == "opening"][1:]
+    numbered = enumerate(history)
+    measured = np.array([i for i, record in numbered if "error" in record.metrics])
+    errors = [history[i].metrics["error"] for i in measured]
+    error = np.maximum(errors, style.FLOOR)
+    openings = [i for i, record in enumerate(history) if record.stage == "opening"]
+    reopened = openings[1:]
     for i in reopened:
         if i == reopened[0]:
             label = "clients changed"
@@ -80,14 +83,16 @@ def _curve(ax: Axes, history: History, place: np.ndarray[Any, Any]) -> None:
         size = 2.5
     # none across a new opening
     for part in np.split(np.arange(len(measured)), np.searchsorted(measured, reopened)):
-        style.log_curve(ax, place[measured[part]], error[part], colour=style.COLOURS[0], size=size, width=1.8)
+        x, colour = place[measured[part]], style.COLOURS[0]
+        style.log_curve(ax, x, error[part], colour=colour, size=size, width=1.8)
     style.decades(ax, error)
 
 
 def _residuals(ax: Axes, result: PCAResult) -> None:
     number = np.arange(1, result.n_components_ + 1)
     residual = np.maximum(result.residuals_, style.FLOOR)
-    ax.semilogy(number, residual, color=style.COLOURS[0], lw=0, marker="o", ms=6 if len(number) <= style.DENSE else 3)
+    size = 6 if len(number) <= style.DENSE else 3
+    ax.semilogy(number, residual, color=style.COLOURS[0], lw=0, marker="o", ms=size)
     style.decades(ax, residual)
     style.number_ticks(ax, len(number))
     style.tidy(ax, "Residuals", "component", "true residual / first eigenvalue")
@@ -148,7 +153,8 @@ def compare(courses: Sequence[Course], path: str | os.PathLike[str]) -> Path:
             size = 0.0
         for ax, place in ((left, course.messages), (right, course.traffic)):
             style.log_curve(ax, place, angles, colour=colour, size=size, label=course.algorithm, width=1.7, dash=dash)
-    every = np.concatenate([np.maximum(np.array(course.angles), style.FLOOR) for course in courses])
+    angles = [np.array(course.angles) for course in courses]
+    every = np.concatenate([np.maximum(each, style.FLOOR) for each in angles])
     style.decades(left, every)
     for ax in (left, right):
         ax.set_xscale("log")
@@ -174,7 +180,8 @@ def figure(result: PCAResult | TrackingResult) -> Figure:
         return drawn
     drawn = style.figure(_SIZE)
     shown = result.components_[: _PANELS if result.n_features_in_ else 0]
-    axes = drawn.subplots(1, 2 + len(shown), width_ratios=(1.0, *[1.3 / max(len(shown), 1)] * len(shown), 1.0))
+    middle = [1.3 / max(len(shown), 1)] * len(shown)
+    axes = drawn.subplots(1, 2 + len(shown), width_ratios=(1.0, *middle, 1.0))
     variances.both(axes[0], result)
     names = labels.column_names(result.feature_names_in_, result.n_features_in_)
     reach = float(np.abs(shown).max(initial=0.0))
@@ -190,5 +197,6 @@ def summary(result: PCAResult | TrackingResult) -> str:
     if isinstance(result, TrackingResult):
         return tracking.summary(result)
     what = labels.count(result.n_components_, "component")
-    ended = f"{result.status.outcome.value.replace('_', ' ')} after {labels.count(len(result.history), 'message')}"
+    outcome, messages = result.status.outcome.value.replace("_", " "), labels.count(len(result.history), "message")
+    ended = f"{outcome} after {messages}"
     return f"{what} of {result.dimensions}  ·  {result.algorithm}  ·  {ended}"

@@ -57,8 +57,10 @@ def client_map(
             raise ConfigError(what, must=rule, got=len(given), then="Give one for each client.")
     figure = style.figure((11.0, 4.6))
     left, right = figure.subplots(1, 2, width_ratios=(1.0, 1.25))
-    _matrix(left, np.asarray(rho), np.argsort(group, kind="stable"), "client" if labels is None else "client, by group")
-    _plane(right, points, [] if names is None else [str(name) for name in names], group)
+    word = "client" if labels is None else "client, by group"
+    _matrix(left, np.asarray(rho), np.argsort(group, kind="stable"), word)
+    words = [] if names is None else [str(name) for name in names]
+    _plane(right, points, words, group)
     return _written(figure, path)
 
 
@@ -76,14 +78,16 @@ def between(drawn: Figure, result: PersonalResult) -> None:
         style.number_ticks(ax, len(own), first=0, names=names, axis="y")
     else:
         return
-    ax.set(xlabel="", ylabel="", xlim=(-0.5, len(own) - 0.5), ylim=(len(own) - 0.5, -0.5))
+    end = len(own) - 0.5
+    ax.set(xlabel="", ylabel="", xlim=(-0.5, end), ylim=(end, -0.5))
 
 
 def plane(drawn: Figure, result: PersonalResult) -> None:
     """The clients as points, as far from each other as their own components are."""
     keys, own = spaces(result)
     names = _names(result, keys)
-    _plane(drawn.subplots(), embed(distances(own), dimensions=2), names, np.arange(len(own)) * 0)
+    points = embed(distances(own), dimensions=2)
+    _plane(drawn.subplots(), points, names, np.arange(len(own)) * 0)
 
 
 def own_first(drawn: Figure, result: PersonalResult) -> None:
@@ -158,7 +162,8 @@ def _names(result: PersonalResult, keys: Sequence[str | int]) -> list[str]:
 
 
 def _matrix(ax: Axes, rho: Array, order: Array, words: str) -> None:
-    image = ax.imshow(rho[np.ix_(order, order)], cmap=style.scale("share"), vmin=0.0, vmax=1.0, interpolation="nearest")
+    ordered, scale = rho[np.ix_(order, order)], style.scale("share")
+    image = ax.imshow(ordered, cmap=scale, vmin=0.0, vmax=1.0, interpolation="nearest")
     style.tidy(ax, "Distance of own components", words, "client", grid="")
     ax.xaxis.set_major_locator(style.integers())
     ax.yaxis.set_major_locator(style.integers())
@@ -167,7 +172,8 @@ def _matrix(ax: Axes, rho: Array, order: Array, words: str) -> None:
 
 def _plane(ax: Axes, points: Array, names: Sequence[str], group: Array) -> None:
     colours = style.curves(int(group.max(initial=0)) + 1)
-    ax.scatter(points[:, 0], points[:, 1], c=[colours[g] for g in group], s=34, edgecolors=style.WHITE)
+    of_group = [colours[g] for g in group]
+    ax.scatter(points[:, 0], points[:, 1], c=of_group, s=34, edgecolors=style.WHITE)
     for name, (x, y) in zip(names, points, strict=False):
         word = style.name_of(name)
         mark = ax.annotate(word, (x, y), xytext=(4, 4), textcoords="offset points", fontsize=8, color=style.INK)
@@ -200,7 +206,8 @@ def pictures(parts: Sequence[Parts], path: str | os.PathLike[str], *, shape: tup
     for axes, line in zip(figure.subplots(len(lines), 4, squeeze=False), lines, strict=True):
         reach = float(np.abs(line).max()) or 1.0
         for ax, part in zip(axes, line, strict=True):
-            ax.imshow(part.reshape(shape), cmap=style.scale("signed"), vmin=-reach, vmax=reach, interpolation="nearest")
+            scale = style.scale("signed")
+            ax.imshow(part.reshape(shape), cmap=scale, vmin=-reach, vmax=reach, interpolation="nearest")
             ax.set_axis_off()
     for ax, title in zip(figure.axes[:4], _COLUMNS, strict=True):
         ax.set_title(title, fontsize=10.5, color=style.INK)

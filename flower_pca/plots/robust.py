@@ -32,7 +32,8 @@ def _columns(drawn: Figure, result: RobustResult, share: Array, title: str) -> N
     else:
         few = f", the {len(order)} of {len(share):,} columns with most"
     title, words = f"{title}{few}", "share of the entries"
-    ax = clients.bars(drawn, share[order], [names[j] for j in order], title=title, words=words)
+    named = [names[j] for j in order]
+    ax = clients.bars(drawn, share[order], named, title=title, words=words)
     style.percent(ax, axis="x")
 
 

@@ -268,7 +268,8 @@ _NO_SHAPES: Final = "last resort"  # a font that has a box for every letter
 
 def legible(text: str) -> str:
     """The text, with a question mark for each letter that no font of this machine has."""
-    return "".join(c if ord(c) in _letters() or _font(c) else "?" for c in text)
+    drawable = (c if ord(c) in _letters() or _font(c) else "?" for c in text)
+    return "".join(drawable)
 
 
 def family(text: str) -> list[str]:
@@ -343,10 +344,12 @@ def draw(
             chosen = np.sort(order[:_COLUMNS])
         if not (d <= _COLUMNS):
             title = f"{title}: {len(chosen)} of {d:,} columns"
-        drawn.set_size_inches(SINGLE[0], max(SINGLE[1], 1.3 + 0.165 * len(chosen)))
+        tall = max(SINGLE[1], 1.3 + 0.165 * len(chosen))
+        drawn.set_size_inches(SINGLE[0], tall)
         ax = drawn.subplots()
         names = labels.column_names(columns, d)
-        image = _down(ax, shown[:, chosen], [names[j] for j in chosen], others)
+        words = [names[j] for j in chosen]
+        image = _down(ax, shown[:, chosen], words, others)
     image.set(cmap=scale(kind), clim=(-reach if kind == "signed" else 0.0, reach))
     ax.set_title(title, loc="left", fontsize=11, color=INK, pad=9)
     bar = colorbar(ax, image, label)
@@ -377,7 +380,8 @@ def _down(ax: Axes, shown: Array, names: list[str], others: str | Sequence[str])
         first = 1
     else:
         first = 0
-    extent = (first - 0.5, len(shown) + first - 0.5, len(names) - 0.5, -0.5)
+    right, bottom = len(shown) + first - 0.5, len(names) - 0.5
+    extent = (first - 0.5, right, bottom, -0.5)
     image = ax.imshow(shown.T, interpolation="nearest", extent=extent, aspect="auto")
     tidy(ax, "", others if isinstance(others, str) else "", "", grid="")
     name_ticks(ax, names)

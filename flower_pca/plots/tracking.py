@@ -117,7 +117,8 @@ def _curve(ax: Axes, x: Array, y: Array, colour: int, label: str) -> None:
         size = 4.0
     else:
         size = 2.0
-    style.log_curve(ax, x, np.maximum(y, style.FLOOR), colour=style.COLOURS[colour], size=size, label=label)
+    heights = np.maximum(y, style.FLOOR)
+    style.log_curve(ax, x, heights, colour=style.COLOURS[colour], size=size, label=label)
 
 
 def _steps(ax: Axes, result: TrackingResult, title: str, words: str, *, label: bool = True) -> None:

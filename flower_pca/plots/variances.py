@@ -68,11 +68,14 @@ def _panels(drawn: Figure, components: Array, names: list[str], errors: Array | 
     else:
         across = 2
     down = -(-shown // across)
-    drawn.set_size_inches(style.SINGLE[0], max(style.SINGLE[1], 0.5 + down * (0.19 * most + 0.55)))
+    tall = 0.5 + down * (0.19 * most + 0.55)
+    drawn.set_size_inches(style.SINGLE[0], max(style.SINGLE[1], tall))
     panels = drawn.subplots(down, across, squeeze=False, sharex=True).ravel()
-    ends = np.minimum(np.abs(components[:shown]) + off[:shown], _FARTHEST)
+    reached = np.abs(components[:shown]) + off[:shown]
+    ends = np.minimum(reached, _FARTHEST)
     for j, (ax, row) in enumerate(zip(panels, components[:shown], strict=False)):
-        one(ax, row, names, f"Component {j + 1}", reach=float(ends.max()), off=off[j])
+        reach = float(ends.max())
+        one(ax, row, names, f"Component {j + 1}", reach=reach, off=off[j])
     for ax in panels[shown:]:
         ax.set_axis_off()
     few = most < components.shape[1]
@@ -91,7 +94,8 @@ def one(ax: Axes, row: Array, names: list[str], title: str, *, reach: float, off
     colours = [style.PLUS if row[j] > 0 else style.MINUS for j in order]
     ax.barh(range(len(order)), row[order], height=0.7, color=colours)
     if off is not None and off.any():
-        ax.errorbar(row[order], range(len(order)), xerr=off[order], fmt="none", ecolor=style.INK, elinewidth=1.2)
+        places, errors = range(len(order)), off[order]
+        ax.errorbar(row[order], places, xerr=errors, fmt="none", ecolor=style.INK, elinewidth=1.2)
     ax.axvline(0.0, color=style.FAINT, lw=0.8)
     style.tidy(ax, "", "", "", grid="x")
     # over the names too, where bars are short
@@ -100,7 +104,8 @@ def one(ax: Axes, row: Array, names: list[str], title: str, *, reach: float, off
     ax.set_xlim(-1.08 * reach, 1.08 * reach)
     ax.tick_params(axis="y", labelsize=8.5)
     mark = float(f"{0.7 * reach:.0e}")
-    ax.set_xticks([-mark, 0.0, mark], [f"{-mark:g}", "0", f"{mark:g}"])
+    words = [f"{-mark:g}", "0", f"{mark:g}"]
+    ax.set_xticks([-mark, 0.0, mark], words)
 
 
 _GUIDES: Final = (0.5, 0.8, 0.9, 0.95, 0.99)
@@ -139,9 +144,11 @@ def cumulative(drawn: Figure, result: PCAResult) -> None:
         passed = _marks(together)
         ax.fill_between(number, together, color=style.BAR, alpha=0.25, lw=0)
         for first in passed.values():
-            ax.plot([first, first], [0.0, together[first - 1]], color=style.FAINT, lw=0.8, ls=(0, (3, 3)))
+            height = together[first - 1]
+            ax.plot([first, first], [0.0, height], color=style.FAINT, lw=0.8, ls=(0, (3, 3)))
         words = [f"{guide:.0%} with {first}" for guide, first in passed.items()]
-        below += "".join("\n" + ",  ".join(words[j : j + 3]) for j in range(0, len(words), 3))
+        lines = [",  ".join(words[j : j + 3]) for j in range(0, len(words), 3)]
+        below += "".join(f"\n{line}" for line in lines)
         _total(ax, together)
     else:
         _band(ax, known)
@@ -185,7 +192,8 @@ def _following(ax: Axes, result: PCAResult) -> str:
     if not 0.0 < least <= most:
         return "component"
     ends = np.array([least, most]) / total
-    ax.plot([k + 1, k + 1], ends, color=style.FAINT, marker="_", mfc=style.FAINT, mec=style.FAINT, lw=1.5)
+    faint = style.FAINT
+    ax.plot([k + 1, k + 1], ends, color=faint, marker="_", mfc=faint, mec=faint, lw=1.5)
     ax.set_xlim(0.35, k + 1.65)
     return f"component; component {k + 1} lies within the line"
 
@@ -194,15 +202,18 @@ def _bars(ax: Axes, result: PCAResult) -> Any:
     """A bar for the share of each component; with noise, its bounds as well."""
     ratio, known = result.explained_variance_ratio_, result.certainty
     number = np.arange(1, len(ratio) + 1)
-    bars = ax.bar(number, ratio, width=0.62 if len(ratio) <= style.DENSE else 0.9, color=style.BAR)
+    width = 0.62 if len(ratio) <= style.DENSE else 0.9
+    bars = ax.bar(number, ratio, width=width, color=style.BAR)
     if result.variance_errors_ is not None:
         ax.errorbar(number, ratio, _off(result), fmt="none", ecolor=style.INK, elinewidth=1.2, capsize=3)
     if known is not None:
-        off = np.clip(np.abs(known.shares - ratio[:, None]), 0.0, 1.0).T
+        beyond = np.abs(known.shares - ratio[:, None])
+        off = np.clip(beyond, 0.0, 1.0).T
         ax.errorbar(number, ratio, off, fmt="none", ecolor=style.INK, elinewidth=1.2, capsize=3)
     if (noise := result.noise_thresholds_) is not None:
         reached = noise / (result.total_variance_ or 1.0)
-        ax.plot(np.arange(1, len(noise) + 1), reached, color=style.INK, lw=1.2, ls=(0, (4, 3)), marker="_")
+        x = np.arange(1, len(noise) + 1)
+        ax.plot(x, reached, color=style.INK, lw=1.2, ls=(0, (4, 3)), marker="_")
     return bars
 
 
@@ -228,7 +239,8 @@ def _band(ax: Axes, known: Certainty) -> None:
 
 def _marks(together: np.ndarray[Any, Any]) -> dict[float, int]:
     """How many components pass each mark; of marks that as many pass, the last."""
-    first = {guide: int(np.searchsorted(together, guide)) + 1 for guide in _GUIDES if guide <= together[-1]}
+    passed = [guide for guide in _GUIDES if guide <= together[-1]]
+    first = {guide: int(np.searchsorted(together, guide)) + 1 for guide in passed}
     return {guide: count for guide, count in first.items() if count not in [first[g] for g in first if g > guide]}
 
 

@@ -257,9 +257,8 @@ class PCAResult:
 
         Columns that both results have names for are matched by these.
         """
-        if isinstance(other, PCAResult):
-            other = other.components_
-        rows = np.atleast_2d(np.asarray(other, dtype=float))
+        components = other.components_ if isinstance(other, PCAResult) else other
+        rows = np.atleast_2d(np.asarray(components, dtype=float))
         rows = in_order(rows, getattr(other, "feature_names_in_", None), self.feature_names_in_)
         if rows.shape[1] != self.n_features_in_:
             rule = f"rows of {labels.count(self.n_features_in_, 'feature')}"

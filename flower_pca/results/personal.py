@@ -102,7 +102,8 @@ class PersonalResult(PCAResult):
         closing = self.history.of(self.closing)
         if not self.own or not closing or len(self.own) < closing[-1].answered:
             return self.theta_estimate_
-        return 1.0 - linalg.norm2(np.vstack([own[OWN] for own in self.own.values()]).T) ** 2 / len(self.own)
+        rows = np.vstack([own[OWN] for own in self.own.values()])
+        return 1.0 - linalg.norm2(rows.T) ** 2 / len(self.own)
 
     def own_components(self, client: int | Array) -> Array:
         """The own components of a client as rows, (r, d)."""
@@ -121,7 +122,8 @@ class PersonalResult(PCAResult):
     @property
     def own_in_words(self) -> str:
         """How many own components a client has: a number, or from where to where they go."""
-        found = [len(own[OWN]) for own in self.own.values() if OWN in own] or [self.local_components]
+        counts = [len(own[OWN]) for own in self.own.values() if OWN in own]
+        found = counts or [self.local_components]
         least, most = min(found), max(found)
         if least == most:
             return f"{most}"
@@ -175,7 +177,8 @@ class PersonalResult(PCAResult):
         """The variances of the shared components as a plain text table, and theta."""
         if not self.local_components:
             return super().table()
-        return f"{super().table()}\ntheta {UNMEASURED if np.isnan(self.theta_) else f'{self.theta_:.2g}'}"
+        theta = UNMEASURED if np.isnan(self.theta_) else f"{self.theta_:.2g}"
+        return f"{super().table()}\ntheta {theta}"
 
     def transform(self, X: Any, *, client: int | Array | None = None) -> Array:
         """Coordinates of rows (n, d) along the shared components, (n, k), and then along those of a client."""
@@ -189,9 +192,12 @@ class PersonalResult(PCAResult):
     def split(self, X: Any, *, client: int | Array) -> Parts:
         """The rows of a client as the sum of what it shares with all, what is its own, and the rest."""
         data = self._data(X)
-        shared, own = (data.scores(rows.T) @ rows for rows in (self.components_, self.own_components(client)))
-        whole = np.concatenate([np.asarray(block @ np.eye(data.d)) for block in data.rows()])
-        return Parts(self._units(shared), self._units(own), self._units(whole - shared - own))
+        bases = (self.components_, self.own_components(client))
+        shared, own = (data.scores(rows.T) @ rows for rows in bases)
+        dense = (block @ np.eye(data.d) for block in data.rows())
+        whole = np.concatenate([np.asarray(block) for block in dense])
+        rest = self._units(whole - shared - own)
+        return Parts(self._units(shared), self._units(own), rest)
 
     def reconstruction_error(self, X: Any, *, client: int | Array | None = None) -> float:
         """Mean squared distance, in the frame, between a row and its shared part, or its shared and own parts."""
@@ -217,7 +223,8 @@ def _count(name: str, left: Mapping[str, Array], what: str) -> list[str]:
     some, clients = map(int, left[name])
     if not some:
         return []
-    return [f"{some} of {labels.count(clients, 'client')} {'has' if some == 1 else 'have'} {what}"]
+    verb = "has" if some == 1 else "have"
+    return [f"{some} of {labels.count(clients, 'client')} {verb} {what}"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -271,7 +278,8 @@ class TripleResult(PersonalResult):
         k = self.n_components_
         shared = fit.T[:, :k] @ fit.W[:, :k].T
         own = fit.L - shared
-        return Parts(*map(self._units, (shared, own, rows.X - fit.L)))
+        parts = (shared, own, rows.X - fit.L)
+        return Parts(*map(self._units, parts))
 
     def _sound(self, data: LocalData, own: int) -> LocalData:
         rows, U = Rows.of(data), np.ascontiguousarray(self.components_.T)
@@ -282,4 +290,5 @@ class TripleResult(PersonalResult):
 
     def _fit(self, X: Any, client: int | Array | None) -> tuple[Rows, Fit]:
         rows = Rows.of(self._data(X))
-        return rows, rows.project(np.ascontiguousarray(self._basis(client)), self.noise_, self.threshold_)
+        basis = np.ascontiguousarray(self._basis(client))
+        return rows, rows.project(basis, self.noise_, self.threshold_)

@@ -51,7 +51,8 @@ class Packet:
 
     def to_bytes(self) -> bytes:
         """All of it as bytes, from which `from_bytes` makes it again: numpy's format, without pickles."""
-        arrays = {name: a for name in (*self.needed, *self.optional) if (a := getattr(self, name)) is not None}
+        given = {name: getattr(self, name) for name in (*self.needed, *self.optional)}
+        arrays = {name: a for name, a in given.items() if a is not None}
         if self.feature_names_in_ is None:
             names = None
         else:
@@ -141,7 +142,8 @@ class Projection(Packet):
 
     def __post_init__(self) -> None:
         Z, names, remedy = self.components_, self.feature_names_in_, "Take it of a result."
-        others = {name: getattr(self, name) for name in self.optional if getattr(self, name) is not None}
+        given = {name: getattr(self, name) for name in self.optional}
+        others = {name: a for name, a in given.items() if a is not None}
         shapes = {name: a.shape for name, a in others.items()}
         if names is None:
             shapes |= {}
@@ -191,7 +193,8 @@ class Projection(Packet):
 
     def transform(self, X: Any) -> Array:
         """Coordinates of rows along the components, (n, k), with columns matched as by `PCAResult.transform`."""
-        return self.in_frame(X).scores((self.components_ if self.weights_ is None else self.weights_).T)
+        basis = self.components_ if self.weights_ is None else self.weights_
+        return self.in_frame(X).scores(basis.T)
 
     def inverse_transform(self, scores: Array) -> Array:
         """Rows, (n, d) in the data's own units, that have these scores and nothing beside."""
@@ -236,14 +239,16 @@ class Scaling(Packet):
     site_names: Mapping[int, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        known = {name: a for name in (*self.needed, *self.optional) if (a := getattr(self, name)) is not None}
+        given = {name: getattr(self, name) for name in (*self.needed, *self.optional)}
+        known = {name: a for name, a in given.items() if a is not None}
         shapes = {a.shape for a in known.values()}
         if self.feature_names_in_ is None:
             shapes |= set()
         else:
             shapes |= {(len(self.feature_names_in_),)}
         right = len(shapes) == 1 and self.mean_.ndim == 1 and self.mean_.size > 0
-        numbers = all(a.dtype.kind == "f" and np.isfinite(a).all() for a in known.values())
+        arrays = known.values()
+        numbers = all(a.dtype.kind == "f" and np.isfinite(a).all() for a in arrays)
         if not (right and numbers and (self.scale_ > 0.0).all()):
             rule, remedy = "finite numbers for each column, deviations above 0", "Take it of a run of Standardize."
             raise DataError("The arrays of a scaling", must=rule, got="others", then=remedy)
@@ -292,5 +297,6 @@ class Scaling(Packet):
     def table(self) -> str:
         """Mean and deviation of every column as plain text."""
         names = labels.column_names(self.feature_names_in_, self.n_features_in_)
-        lines = [[n, f"{m:.6g}", f"{s:.6g}"] for n, m, s in zip(names, self.mean_, self.scale_, strict=True)]
+        columns = zip(names, self.mean_, self.scale_, strict=True)
+        lines = [[n, f"{m:.6g}", f"{s:.6g}"] for n, m, s in columns]
         return labels.in_columns(["column", "mean", "deviation"], lines)

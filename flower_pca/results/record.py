@@ -106,8 +106,10 @@ class StepRecord:
 
     def to_json(self) -> dict[str, Any]:
         """All figures as plain values."""
-        plain = {name: value for name, value in vars(self).items() if name not in ("clients", "_run")}
-        return {**plain, "clients": {str(key): dict(vars(own)) for key, own in self.clients.items()}}
+        left_out = ("clients", "_run")
+        plain = {name: value for name, value in vars(self).items() if name not in left_out}
+        clients = {str(key): dict(vars(own)) for key, own in self.clients.items()}
+        return {**plain, "clients": clients}
 
 
 class Following(Watcher):
@@ -144,14 +146,18 @@ def _record(
     clients = {}
     for client, counts in state.each.items():
         key, site = known_as(client)
-        clients[key] = ClientStep(**_shares(dict(zip(COUNTS, counts, strict=True)), d), site=site)
+        named = dict(zip(COUNTS, counts, strict=True))
+        clients[key] = ClientStep(**_shares(named, d), site=site)
     changes, cause = _changes(state, step), None
     names = labels.column_names(run.standing.model.feature_names, d)
-    sites = {client: site or f"client {key}" for client, (key, site) in ((i, known_as(i)) for i in state.each)}
+    known = {i: known_as(i) for i in state.each}
+    sites = {client: site or f"client {key}" for client, (key, site) in known.items()}
     causes = [_cause(state, one) for _, one in changes]
     if causes and causes[-1] is not None:
-        cause = {**causes[-1], "sites": [known_as(site)[0] for site in causes[-1]["sites"]]}
-    statistic, level = (value if np.isfinite(value) else None for value in (step.statistic, step.level))
+        places = [known_as(site)[0] for site in causes[-1]["sites"]]
+        cause = {**causes[-1], "sites": places}
+    figures = (step.statistic, step.level)
+    statistic, level = (value if np.isfinite(value) else None for value in figures)
     return StepRecord(
         step=state.over,
         batch=state.step - 1,
@@ -285,7 +291,8 @@ class Events:
                     if line[: len(_BEGIN)] != _BEGIN[: len(line)]:
                         raise self._strange("a line that is no step")
                     break
-                whole, step = whole + len(line), int(self._read(line)["step"])
+                whole += len(line)
+                step = int(self._read(line)["step"])
             file.truncate(whole)
         return step
 
@@ -303,7 +310,8 @@ class Events:
 
     def _require_told(self, record: StepRecord) -> None:
         """Require that the step's line is that of the same step."""
-        event: dict[str, Any] = next((event for event in self._told if event["step"] == record.step), {})
+        same = (event for event in self._told if event["step"] == record.step)
+        event: dict[str, Any] = next(same, {})
         if any(event.get(name) != getattr(record, name) for name in _SAME):
             raise self._strange(f"another step {record.step}")
 

@@ -35,9 +35,11 @@ def with_keys(result: R, keys: Mapping[int, int]) -> R:
     for named, lines in _BY_CLIENT.items():
         before = getattr(result, named, None)
         if before is not None:
-            new = np.array([keys.get(int(key), int(key)) for key in before], dtype=np.uint64)
+            replaced = [keys.get(int(key), int(key)) for key in before]
+            new = np.array(replaced, dtype=np.uint64)
             order = np.argsort(new)
-            result = replace(result, **{named: new[order], lines: getattr(result, lines)[order]})  # type: ignore[type-var]
+            in_order = {named: new[order], lines: getattr(result, lines)[order]}
+            result = replace(result, **in_order)  # type: ignore[type-var]
     return result
 
 
@@ -123,7 +125,8 @@ def fields(
 ) -> dict[str, Any]:
     """The fields of the result in a file, which is of this class and has numbers of these names."""
     names: Sequence[str] = kind._ARRAYS
-    optional = {f.name for f in dataclasses.fields(kind) if str(f.type).endswith("| None")}
+    typed = {f.name: str(f.type) for f in dataclasses.fields(kind)}
+    optional = {name for name, words in typed.items() if words.endswith("| None")}
     if missing := {*numbers, "status", "history", *names} - {*header, *arrays, *optional}:
         rule, got = "a whole result that flower_pca has saved", f"one without {', '.join(sorted(missing))}"
         raise DataError(str(path), must=rule, got=got, then="Save it again.")

@@ -38,7 +38,8 @@ class Components(NamedTuple):
             remedy = "Start from a result that has it, or leave start out."
             raise ConfigError("The basis to start from", must=f"one with column {missing[0]}", got="none", then=remedy)
         places = [place[name] for name in order]
-        return Components(self.components_[:, places], None if self.scale_ is None else self.scale_[places])
+        scale = None if self.scale_ is None else self.scale_[places]
+        return Components(self.components_[:, places], scale)
 
 
 Start: TypeAlias = "Array | PCAResult | Components | str | os.PathLike[str]"
@@ -69,8 +70,10 @@ def block(
     if given.feature_names_in_ is not None:
         given = given.arrange(sorted(map(str, given.feature_names_in_)) if wanted is None else wanted)
     rows, scale = given.components_, given.scale_
-    d, width = rows.shape[1], min(algorithm.width(n_components), rows.shape[1])
-    filled = np.hstack([rows.T, linalg.random_block(d, width, seed)])[:, :width]
+    d = rows.shape[1]
+    width = min(algorithm.width(n_components), d)
+    drawn = linalg.random_block(d, width, seed)
+    filled = np.hstack([rows.T, drawn])[:, :width]
     model = Model(n_components=n_components, center=True, scale=None, seed=seed, d=d, basis=linalg.orth(filled))
     mixed = algorithm.restart(model)[:, :d]
     if scale is None:

@@ -113,7 +113,8 @@ class TrackingResult:
     def of(cls, model: Model, *, algorithm: str, history: History, asked: Mapping[str, Any]) -> TrackingResult:
         """The result that a finished model amounts to: its tracker has left the figures of all steps."""
         left, names = model.left, labels.array_of(model.feature_names)
-        first, status = int(left["gone"]), model.status or Status(Outcome.ONE_SHOT, "the run goes on")
+        first = int(left["gone"])
+        status = model.status or Status(Outcome.ONE_SHOT, "the run goes on")
         told = advice(left, labels.column_names(names, len(left["bases"][-1])))
         return cls(
             components_=np.stack([np.ascontiguousarray(linalg.fix_signs(P).T) for P in left["bases"]]),
@@ -153,7 +154,8 @@ class TrackingResult:
     def movement_(self) -> Array:
         """The sine of the largest angle between the bases of a step and the one before, (steps,); 0 for the first."""
         V = self.components_
-        return np.array([0.0, *(linalg.sin_theta(a.T, b.T) for a, b in itertools.pairwise(V))])
+        angles = (linalg.sin_theta(a.T, b.T) for a, b in itertools.pairwise(V))
+        return np.array([0.0, *angles])
 
     def subspace_error(self, truth: Array) -> Array:
         """||(I - PP')U||_2 of each step, the sine of the largest angle to the true subspace U,
@@ -168,7 +170,8 @@ class TrackingResult:
         if true.ndim != 3 or len(true) != self.steps or true.shape[2] != self.n_features_in_:
             rule = f"of shape ({self.steps}, r, {self.n_features_in_}), or that of one step"
             raise ConfigError("The truth", must=rule, got=true.shape, then="Give components as rows.")
-        return np.array([linalg.sin_theta(V.T, linalg.orth(U.T)) for V, U in zip(self.components_, true, strict=True)])
+        pairs = zip(self.components_, true, strict=True)
+        return np.array([linalg.sin_theta(V.T, linalg.orth(U.T)) for V, U in pairs])
 
     def transform(self, X: Any, *, step: int = -1) -> Array:
         """Coordinates of the rows of X, (n, d) with NaN where missing, along the components of a
@@ -186,7 +189,8 @@ class TrackingResult:
     def complete(self, X: Any, *, step: int = -1) -> Array:
         """The rows of X, (n, d) with NaN where missing, with what is missing filled in from the subspace of a step."""
         rows = self._rows(X)
-        return np.where(np.isnan(rows), self.inverse_transform(self._scores(rows, step), step=step), rows)
+        rebuilt = self.inverse_transform(self._scores(rows, step), step=step)
+        return np.where(np.isnan(rows), rebuilt, rows)
 
     def with_keys(self, keys: Mapping[int, int]) -> TrackingResult:
         """The result with other keys of the clients that causes name."""
@@ -198,7 +202,8 @@ class TrackingResult:
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the result as an npz with a JSON header; returns the path."""
-        header = {name: getattr(self, name) for name in (*_HEADER, "asked")} | saved.names_of(self)
+        plain = {name: getattr(self, name) for name in (*_HEADER, "asked")}
+        header = plain | saved.names_of(self)
         if self.causes_:
             header["causes_"] = dict(self.causes_)
         status = [self.status.outcome.value, self.status.words]
@@ -285,10 +290,13 @@ class TrackingResult:
 
     def findings(self) -> list[str]:
         """Sentences on what was found: where the subspace changed, and what the last basis is made of."""
-        rows, steps = labels.count(self.totals_["rows"], "row"), labels.count(self.totals_["steps"], "step")
-        said = [f"{rows} in {steps}, at {labels.count(facts.clients(self.history), 'client')}."]
+        rows = labels.count(self.totals_["rows"], "row")
+        steps = labels.count(self.totals_["steps"], "step")
+        clients = labels.count(facts.clients(self.history), "client")
+        said = [f"{rows} in {steps}, at {clients}."]
         if changes := [f"{step}" for step in self.changes_]:
-            said.append(f"A change was declared at {labels.noun(len(changes), 'step')} {', '.join(changes)}.")
+            noun = labels.noun(len(changes), "step")
+            said.append(f"A change was declared at {noun} {', '.join(changes)}.")
         names = labels.column_names(self.feature_names_in_, self.n_features_in_)
         for step, cause in self.causes_.items():
             said.append(f"Step {step}: {in_words(cause, names, self.site_names)}")
@@ -303,7 +311,8 @@ class TrackingResult:
     def listing(self, *, digits: int = 4) -> Listing:
         """The basis of the last step: a line of cells for each component."""
         names = labels.column_names(self.feature_names_in_, self.n_features_in_)
-        sizes = self.values_[-1] / max(int(self.rows_[-1]), 1)
+        rows = max(int(self.rows_[-1]), 1)
+        sizes = self.values_[-1] / rows
         lines = [
             [f"{j}", f"{size:.{digits}g}", labels.in_words(row, names)]
             for j, (size, row) in enumerate(zip(sizes, self.components_[-1], strict=True), 1)
@@ -318,7 +327,8 @@ class TrackingResult:
         for j, (rows, movement, residual, outliers) in enumerate(figures, self.first_):
             line = f"{j:>6} {rows:>8} {movement:>10.1e} {residual:>10.1e} {outliers:>10}"
             lines.append(f"{line}  yes" if j in changes else line)
-        last = [f"component {j} of the last step: {words}" for j, _, words in self.listing().lines]
+        listed = self.listing().lines
+        last = [f"component {j} of the last step: {words}" for j, _, words in listed]
         return "\n".join([*lines, *last])
 
     def __repr__(self) -> str:
@@ -328,7 +338,8 @@ class TrackingResult:
         return f"<div><pre>{escape(self.table())}</pre><p>{escape(str(self.status))}</p></div>"
 
     def _scores(self, rows: Array, step: int) -> Array:
-        return gaps.fit(np.ascontiguousarray(self.components_[step].T), *gaps.without(rows))[0]
+        basis = np.ascontiguousarray(self.components_[step].T)
+        return gaps.fit(basis, *gaps.without(rows))[0]
 
     def _rows(self, X: Any) -> Array:
         given = arrange(X, labels.tuple_of(self.feature_names_in_), self.feature_digest)
@@ -341,25 +352,32 @@ class TrackingResult:
 
 def _by_step(values: Array, first: int) -> dict[int, float]:
     """By the number of the step, where it is known."""
-    return {j: float(value) for j, value in enumerate(values, first) if not np.isnan(value)}
+    numbered = enumerate(values, first)
+    return {j: float(value) for j, value in numbered if not np.isnan(value)}
 
 
 def cause_of(kind: int, named: Array, clients: Sequence[int]) -> Cause:
     """What a change is of, from the figures that `tracking.panel` leaves of its step."""
     kinds = [one for one in panel.REASONS if kind & one]
-    by_kind = dict(zip(panel.REASONS, named.reshape(-1, panel.NAMED).astype(int).tolist(), strict=False))
-    columns = dict.fromkeys(column for one in kinds for column in by_kind[one] if column >= 0)
-    sites = [clients[place] for place in named[-panel.NAMED :].astype(int).tolist() if place >= 0]
+    places = named.reshape(-1, panel.NAMED).astype(int).tolist()
+    by_kind = dict(zip(panel.REASONS, places, strict=False))
+    found = [column for one in kinds for column in by_kind[one]]
+    columns = dict.fromkeys(column for column in found if column >= 0)
+    places = named[-panel.NAMED :].astype(int).tolist()
+    sites = [clients[place] for place in places if place >= 0]
     return {"reasons": [panel.REASONS[one] for one in kinds], "columns": list(columns), "sites": sites}
 
 
 def in_words(cause: Cause, names: Sequence[str], sites: Mapping[int, str]) -> str:
     """A cause in a sentence."""
-    said = f"by {labels.series([_REASONS[str(one)] for one in cause['reasons']])}"
+    reasons = [_REASONS[str(one)] for one in cause["reasons"]]
+    said = f"by {labels.series(reasons)}"
     if cause["columns"]:
-        said += f", most in {', '.join(names[int(column)] for column in cause['columns'])}"
+        columns = [names[int(column)] for column in cause["columns"]]
+        said += f", most in {', '.join(columns)}"
     if cause["sites"]:
-        said += f", at {', '.join(labels.client_name(sites, int(site)) for site in cause['sites'])}"
+        known = [labels.client_name(sites, int(site)) for site in cause["sites"]]
+        said += f", at {', '.join(known)}"
     return f"{said}."
 
 
@@ -367,11 +385,13 @@ def _causes(left: Mapping[str, Array], first: int) -> dict[int, Cause]:
     if "kinds" not in left:
         return {}
     changed, clients = np.flatnonzero(left["changed"]), left["clients"].tolist()
-    return {first + int(j): cause_of(int(left["kinds"][j]), left["named"][j], clients) for j in changed}
+    causes = ((j, int(left["kinds"][j]), left["named"][j]) for j in changed)
+    return {first + int(j): cause_of(kind, named, clients) for j, kind, named in causes}
 
 
 def _totals(left: Mapping[str, Array]) -> dict[str, int]:
-    return {name.removeprefix("total."): int(value) for name, value in left.items() if name.startswith("total.")}
+    total = "total."
+    return {name.removeprefix(total): int(value) for name, value in left.items() if name.startswith(total)}
 
 
 def advice(left: Mapping[str, Array], names: Sequence[str]) -> list[str]:
@@ -406,17 +426,22 @@ def _times(large: float, small: float) -> str:
 
 def _narrow(left: Mapping[str, Array]) -> list[str]:
     """One direction of what is left over that has more than noise would have in its largest."""
-    (d, r), newest = left["bases"][-1].shape, slice(-_NEWEST, None)
-    rows, misfit, beyond = (left[name][newest].astype(float) for name in ("rows", "misfit", "beyond"))
+    d, r = left["bases"][-1].shape
+    newest = slice(-_NEWEST, None)
+    figures = (left[name][newest] for name in ("rows", "misfit", "beyond"))
+    rows, misfit, beyond = (figure.astype(float) for figure in figures)
     known = np.isfinite(misfit) & np.isfinite(beyond) & (rows > r)
     if d <= r + 1 or known.sum() < _LEAST:
         return []
     # of noise, in each of the other directions
-    rest = np.maximum(misfit[known] - beyond[known], 0.0) / (d - r - 1)
-    most = rest * (1.0 + np.sqrt((d - r) / rows[known])) ** 2
+    outside = misfit[known] - beyond[known]
+    rest = np.maximum(outside, 0.0) / (d - r - 1)
+    spread = 1.0 + np.sqrt((d - r) / rows[known])
+    most = rest * spread**2
     sizes = most, beyond[known]
     noise, found = (float(np.median(size)) for size in sizes)
-    tiny = found <= 1e-10 * float(left["values"][-1].sum() / max(rows[-1], 1.0))
+    mean = float(left["values"][-1].sum() / max(rows[-1], 1.0))
+    tiny = found <= 1e-10 * mean
     if found <= _STANDS_OUT * noise or tiny:
         return []
     few = f"{labels.count(r, 'component')} may be too few"
@@ -428,8 +453,10 @@ def _of_watch(left: Mapping[str, Array]) -> list[str]:
     judged = np.flatnonzero(np.isfinite(left["level"]))
     if not len(judged):
         return []
-    said = [f"{labels.count(len(judged), 'step')} judged for a change, from {int(left['gone']) + judged[0]} on"]
-    level, usual = left["level"][judged[-1]], float(np.nanmedian(left["statistic"]))
+    steps, start = labels.count(len(judged), "step"), int(left["gone"]) + judged[0]
+    said = [f"{steps} judged for a change, from {start} on"]
+    level = left["level"][judged[-1]]
+    usual = float(np.nanmedian(left["statistic"]))
     if level > _UNSTEADY * usual > 0.0:
         said.append(f"too unsteady to watch: an alarm takes {_times(level, usual)} the usual statistic")
     return said

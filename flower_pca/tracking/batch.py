@@ -67,7 +67,8 @@ def respond(arrays: Arrays, data: Stream, memory: Arrays, complete: Complete) ->
         memory = _next_batch(step, data, memory, pools=not {"P", "block"} & arrays.keys())
     lacking = "columns" in arrays and "columns" not in memory
     if "Y" in memory and (memory["at"][1] != lap or lacking):
-        memory = {**memory, **_complete_batch(arrays, data, memory["Y"], complete), "at": np.array([step, lap])}
+        completed = _complete_batch(arrays, data, memory["Y"], complete)
+        memory = {**memory, **completed, "at": np.array([step, lap])}
     return _answer(arrays, memory, data.widest), memory
 
 
@@ -78,7 +79,8 @@ def _next_batch(step: int, data: Stream, memory: Arrays, *, pools: bool) -> Arra
     """
     taken = data.take(step, memory.get("cursor", NO_CURSOR))
     before = memory.get("Y")
-    memory = {"at": np.array([step, -1]), "left": np.array(taken.left), "cursor": taken.cursor}
+    at, left = np.array([step, -1]), np.array(taken.left)
+    memory = {"at": at, "left": left, "cursor": taken.cursor}
     if before is not None and not (pools and np.nansum(before**2) > 0.0):
         before = None
     if before is None:
@@ -102,7 +104,8 @@ def lasting(memory: Arrays) -> Arrays:
     """
     if "at" not in memory:
         return {}
-    kept: Arrays = {name: memory[name] for name in ("left", "cursor", "Y", "before") if name in memory}
+    names = ("left", "cursor", "Y", "before")
+    kept: Arrays = {name: memory[name] for name in names if name in memory}
     return {**kept, "at": np.array([memory["at"][0], -1])}
 
 
@@ -112,7 +115,8 @@ def resume(memory: Arrays, data: Stream) -> Arrays:
         return memory
     step = int(memory["at"][0])
     taken = data.take(step, NO_CURSOR)
-    kept = memory.get("Y", np.zeros((0, 0)))[int(memory.get("before", 0)) :]
+    before = int(memory.get("before", 0))
+    kept = memory.get("Y", np.zeros((0, 0)))[before:]
     if taken.rows is None:
         rows = kept[:0]
     else:
@@ -138,7 +142,8 @@ def _complete_batch(arrays: Arrays, data: Stream, Y: Array, complete: Complete) 
     else:
         filled = complete(arrays, Y0, gone, arrays["P"], None)
     _hand_back(data, int(arrays["step"]), filled, Y)
-    counts = [len(Y), filled.misfit, energy, filled.deficient, np.count_nonzero(filled.found), len(gone)]
+    found = np.count_nonzero(filled.found)
+    counts = [len(Y), filled.misfit, energy, filled.deficient, found, len(gone)]
     completed = {"L": filled.rows, "found": filled.found, "counts": np.array(counts, dtype=np.float64)}
     if filled.columns is not None:
         completed["columns"] = filled.columns
@@ -158,7 +163,10 @@ def _answer(arrays: Arrays, memory: Arrays, widest: Widest | None) -> Arrays:
         none = {name: np.array(0.0) for name in COUNTS}
         # without rows of its own a client may not know how long they are
         d, width = shape_of(arrays)
-        S = np.zeros((0, int(arrays["width"])) if d is None or width is None else (d, width))
+        if d is None or width is None:
+            S = np.zeros((0, int(arrays["width"])))
+        else:
+            S = np.zeros((d, width))
         answer = {"S": S, **none, "left": memory["left"]}
         if "columns" in arrays:
             answer |= {name: np.zeros(len(arrays["P"])) for name in BY_COLUMN}
@@ -175,7 +183,8 @@ def _answer(arrays: Arrays, memory: Arrays, widest: Widest | None) -> Arrays:
     if outside:
         S = linalg.complement(S, arrays["P"])
     counts = dict(zip(_MEASURED, memory["counts"], strict=True))
-    answer = {"S": S, **{name: np.array(value) for name, value in counts.items()}, "left": memory["left"]}
+    numbers = {name: np.array(value) for name, value in counts.items()}
+    answer = {"S": S, **numbers, "left": memory["left"]}
     if "columns" in arrays:
         answer |= dict(zip(BY_COLUMN, memory["columns"], strict=True))
     return answer
@@ -209,7 +218,8 @@ def _draw(arrays: Arrays, L: Array, widest: Widest | None) -> Array:
 def _refine(arrays: Arrays, data: Stream, memory: Arrays, complete: Complete) -> None:
     """The batch of the step before once more, with the basis that was found from it; its outliers stay."""
     Y = memory["Y"]
-    _hand_back(data, int(memory["at"][0]), complete(arrays, *gaps.without(Y), arrays["P"], memory["found"]), Y)
+    completed = complete(arrays, *gaps.without(Y), arrays["P"], memory["found"])
+    _hand_back(data, int(memory["at"][0]), completed, Y)
 
 
 def _hand_back(data: Stream, step: int, filled: Filling, Y: Array) -> None:
@@ -256,7 +266,8 @@ def add_aligned(total: Arrays | None, client: int, reply: Arrays) -> Arrays:
     """The sum of answers to a first message, to which clients without rows answer with a product of no length."""
     if total is None:
         return add(None, client, reply)
-    S, mine = total["S"], np.array(reply["S"], dtype=np.float64)
+    S = total["S"]
+    mine = np.array(reply["S"], dtype=np.float64)
     return add({**total, "S": _as_long(S, mine)}, client, {**reply, "S": _as_long(mine, S)})
 
 

@@ -210,14 +210,16 @@ class Quiet:
         level = before.level(rate)
         if level is None or np.median(newest) > level:
             return self
-        return replace(before, quiet=np.append(self.older, newest[newest <= level])[-_NEWEST:])
+        kept = np.append(self.older, newest[newest <= level])
+        return replace(before, quiet=kept[-_NEWEST:])
 
     def _first(self, now: Place) -> tuple[Verdict, Self]:
         """The verdict on a step that is learnt from; with the first level all of these steps are judged."""
         level = self.level(now.rate)
         if level is None:
             return Verdict(None, False), self
-        alarm, judged, changes = max(level + _MARGIN, now.floor), list[int](), list[int]()
+        alarm = max(level + _MARGIN, now.floor)
+        judged, changes = list[int](), list[int]()
         for number, value in zip(self.waiting, self.quiet, strict=True):
             if changes:
                 following = changes[-1] + now.pause
@@ -264,7 +266,8 @@ class Watch(Quiet):
         if len(self.rows) < _OLDER:
             return 0.0
         batch, basis, d = max(rows, self.rows[0], 1), max(*self.rows[1:], 1), len(self.bases[0])
-        return float(2.0 * np.log1p(np.sqrt(d / batch)) - np.log(basis))
+        entries = 2.0 * np.log1p(np.sqrt(d / batch))
+        return float(entries - np.log(basis))
 
     def onward(self, basis: Array, outside: tuple[float, ...], rows: int) -> Watch:
         """After a step with this basis. A step with too few rows is passed over, as the basis has not moved in it.
@@ -273,7 +276,8 @@ class Watch(Quiet):
         """
         if self.bases and not outside:
             return self
-        bases, counts = (basis, *self.bases)[:_OLDER], (rows, *self.rows)[:_OLDER]
+        bases = (basis, *self.bases)[:_OLDER]
+        counts = (rows, *self.rows)[:_OLDER]
         return replace(self, bases=bases, rows=counts, before=outside)
 
 
@@ -337,14 +341,16 @@ class Detector:
         if statistic is None:
             return Alarm(None, None, False), watch
         nothing, usual = _NOTHING * now.size, watch.usual(now.rows)
-        value = float(np.log(max(statistic, 0.0) + max(nothing, np.finfo(float).tiny))) - usual
+        tiny = max(nothing, np.finfo(float).tiny)
+        value = float(np.log(max(statistic, 0.0) + tiny)) - usual
         verdict, watch = watch.judge(value, self.place(now))
         if verdict.level is None:
             return Alarm(statistic, None, False), watch
         limit = float(np.exp(verdict.level + usual)) - nothing
         if not verdict.first:
             return Alarm(statistic, limit if now.looks else None, verdict.changed), watch
-        judged, changes = (tuple(j for j in steps if j < now.number) for steps in (verdict.judged, verdict.changes))
+        told = (verdict.judged, verdict.changes)
+        judged, changes = (tuple(j for j in steps if j < now.number) for steps in told)
         before = Hindsight(now.number, limit, judged, changes, (1,) * len(changes), changes)
         level = limit if now.number in verdict.judged else None
         return Alarm(statistic, level, verdict.changed, before), watch
@@ -359,22 +365,28 @@ def outside(solver: Solver, bases: tuple[Array, ...]) -> tuple[float, ...]:
 
 def _above_median(quiet: Array, deviations: float) -> float:
     median = float(np.median(quiet))
-    return median + deviations * max(float(np.median(np.abs(quiet - median))), _FLATTEST)
+    spread = float(np.median(np.abs(quiet - median)))
+    return median + deviations * max(spread, _FLATTEST)
 
 
 def _above_tail(quiet: Array, rate: float) -> float:
     weights = _FORGET ** np.arange(len(quiet))[::-1]
     order = np.argsort(quiet, kind="stable")
     reached = np.cumsum(weights[order])
-    return max(_beyond(quiet, weights, quiet[order], reached, share, rate) for share in _SHARES)
+    ordered = quiet[order]
+    return max(_beyond(quiet, weights, ordered, reached, share, rate) for share in _SHARES)
 
 
 def _beyond(quiet: Array, weights: Array, ordered: Array, reached: Array, share: float, rate: float) -> float:
-    u = float(ordered[np.searchsorted(reached, (1.0 - share) * reached[-1])])
+    place = np.searchsorted(reached, (1.0 - share) * reached[-1])
+    u = float(ordered[place])
     above = quiet > u
     if not above.any():
         return u + _FLATTEST * float(np.log(1.0 / rate))
     heavy = weights[above]
-    k, p = heavy.sum() ** 2 / np.sum(heavy**2), heavy.sum() / reached[-1]
-    b = max(float(heavy @ (quiet[above] - u) / heavy.sum()), _FLATTEST)
-    return float(u + k * b * (max(p / rate, 1.0) ** (1.0 / k) - 1.0))
+    k = heavy.sum() ** 2 / np.sum(heavy**2)
+    p = heavy.sum() / reached[-1]
+    mean = float(heavy @ (quiet[above] - u) / heavy.sum())
+    b = max(mean, _FLATTEST)
+    rarer = max(p / rate, 1.0) ** (1.0 / k)
+    return float(u + k * b * (rarer - 1.0))

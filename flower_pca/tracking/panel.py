@@ -111,7 +111,8 @@ class Batch:
         count = np.maximum(self.seen, 1.0)
         mean_square = np.maximum(self.squares, 0.0) / count
         variance = mean_square - (self.sums / count) ** 2
-        return np.stack([np.log(np.maximum(variance, _EXACT * mean_square) + _TINY), self.seen])
+        least = _EXACT * mean_square
+        return np.stack([np.log(np.maximum(variance, least) + _TINY), self.seen])
 
     def sites(self, clients: tuple[int, ...]) -> Array:
         """The place among these, the misfit and the energy by the row of each client that has rows, (clients, 3)."""
@@ -138,18 +139,24 @@ class Finding:
 
 def look(panel: Panel, batch: Batch, place: Place) -> tuple[Finding, Panel]:
     """What a step tells of columns and directions, and what is known after it."""
-    clients = (*panel.clients, *sorted(batch.each.keys() - set(panel.clients)))
+    newcomers = sorted(batch.each.keys() - set(panel.clients))
+    clients = (*panel.clients, *newcomers)
     columns, sites, finding = batch.columns(), batch.sites(clients), Finding()
     levels, returns = panel.levels, panel.returns
     parts = [_parts(batch, P) for P in batch.bases]
-    inside = [_inside(*one, size, batch.rows) for one, size in zip(parts, panel.sizes, strict=False)]
-    falls, rises = tuple(one[0] for one in inside), tuple(one[1] for one in inside)
-    left = [_squares_outside(*one, P) / batch.rows for one, P in zip(parts, batch.bases, strict=True)]
-    whole = min(len(panel.columns), len(panel.falls), len(inside)) == _BEFORE
+    sized = zip(parts, panel.sizes, strict=False)
+    inside = [_inside(*one, size, batch.rows) for one, size in sized]
+    falls = tuple(one[0] for one in inside)
+    rises = tuple(one[1] for one in inside)
+    based = zip(parts, batch.bases, strict=True)
+    left = [_squares_outside(*one, P) / batch.rows for one, P in based]
+    counts = (len(panel.columns), len(panel.falls), len(inside))
+    whole = min(counts) == _BEFORE
     if whole:
         up, down, returns = _apart(columns, panel)
         few = min(batch.rows, *panel.rows)
-        rough = -2.0 * np.log(max(1.0 - np.sqrt(len(batch.values) / few), 0.1))
+        share = np.sqrt(len(batch.values) / few)
+        rough = -2.0 * np.log(max(1.0 - share, 0.1))
         lost, louder = (min(*old[:2], *new[1:]) - rough for old, new in ((panel.falls, falls), (panel.rises, rises)))
         found = {"up": float(up.max()), "down": float(down.max()), "lost": lost, "louder": louder}
         finding, levels = _judge(levels, found, place)
@@ -206,21 +213,28 @@ def _apart(columns: Array, panel: Panel) -> tuple[Array, Array, Array]:
 
     A column that has returned often enough rises and falls from all that it has been. Last, how often each has.
     """
-    newer, older = np.stack([columns, panel.columns[0]]), np.stack(panel.columns[1:])
-    entries = np.minimum(newer[:, 1].min(axis=0), older[:, 1].min(axis=0))
+    newer = np.stack([columns, panel.columns[0]])
+    older = np.stack(panel.columns[1:])
+    of_newer, of_older = newer[:, 1].min(axis=0), older[:, 1].min(axis=0)
+    entries = np.minimum(of_newer, of_older)
     # there is no variance of one entry
-    slack = np.where(entries > 1.0, 2.0 * np.sqrt(2.0 / np.maximum(entries, 1.0)), np.inf)
-    low, high = older[:, 0].min(axis=0), older[:, 0].max(axis=0)
+    deviation = np.sqrt(2.0 / np.maximum(entries, 1.0))
+    slack = np.where(entries > 1.0, 2.0 * deviation, np.inf)
+    low = older[:, 0].min(axis=0)
+    high = older[:, 0].max(axis=0)
     rise, fall = newer[:, 0].min(axis=0) - high - slack, low - newer[:, 0].max(axis=0) - slack
-    rise_of_all = np.fmin(rise, newer[:, 0].min(axis=0) - panel.been[1] - slack)
-    fall_of_all = np.fmin(fall, panel.been[0] - newer[:, 0].max(axis=0) - slack)
+    lowest = newer[:, 0].min(axis=0)
+    rise_of_all = np.fmin(rise, lowest - panel.been[1] - slack)
+    highest = newer[:, 0].max(axis=0)
+    fall_of_all = np.fmin(fall, panel.been[0] - highest - slack)
     back = (rise > _LEAST["up"]) & (rise_of_all <= _LEAST["up"])
     back |= (fall > _LEAST["down"]) & (fall_of_all <= _LEAST["down"])
     returns = np.zeros(len(rise))
     if len(panel.returns):
         returns = panel.returns
     often = returns >= _RETURNS
-    return np.where(often, rise_of_all, rise), np.where(often, fall_of_all, fall), returns + back
+    rises, falls = np.where(often, rise_of_all, rise), np.where(often, fall_of_all, fall)
+    return rises, falls, returns + back
 
 
 def _been(panel: Panel) -> Array:
@@ -228,7 +242,8 @@ def _been(panel: Panel) -> Array:
     if len(panel.columns) < 2:
         return panel.been
     logs, entries = np.stack(panel.columns[:2], axis=1)
-    pair = np.where(entries.min(axis=0) > 1.0, [logs.max(axis=0), logs.min(axis=0)], np.nan)
+    ends = [logs.max(axis=0), logs.min(axis=0)]
+    pair = np.where(entries.min(axis=0) > 1.0, ends, np.nan)
     if not panel.been.size:
         return pair
     return np.stack([np.fmin(pair[0], panel.been[0] + _FORGET), np.fmax(pair[1], panel.been[1] - _FORGET)])
@@ -253,20 +268,25 @@ def _judge(levels: Mapping[str, Quiet], found: Mapping[str, float], place: Place
 def _most(sizes: Array) -> Array:
     """The columns of which there is most, largest first, -1 after the last."""
     order = np.argsort(-sizes, kind="stable")[:NAMED]
-    return _in_line(order[sizes[order] >= _PART * sizes[order[0]]])
+    least = _PART * sizes[order[0]]
+    return _in_line(order[sizes[order] >= least])
 
 
 def _moving_sites(sites: Array, before: tuple[Array, ...]) -> Array:
     """The places of the clients whose misfit or energy has moved most, the same way in all four comparisons."""
-    tables = [{int(line[0]): np.log(line[1:] + _TINY) for line in step} for step in (sites, *before)]
+    lines = ((step, {int(line[0]): line[1:] for line in step}) for step in (sites, *before))
+    tables = [{client: np.log(values + _TINY) for client, values in table.items()} for _, table in lines]
     there = [client for client in tables[0] if all(client in table for table in tables)]
     if not there:
         return _in_line(np.zeros(0))
     of = [np.stack([table[client] for client in there]) for table in tables]
-    steps = np.stack([new - old for new in of[:2] for old in of[2:]])
-    moves = np.maximum(steps.min(axis=0), -steps.max(axis=0)).max(axis=1)
+    pairs = [(new, old) for new in of[:2] for old in of[2:]]
+    steps = np.stack([new - old for new, old in pairs])
+    up, down = steps.min(axis=0), -steps.max(axis=0)
+    moves = np.maximum(up, down).max(axis=1)
     order = np.argsort(-moves, kind="stable")[:NAMED]
-    enough = moves[order] >= max(_WORTH, _PART * float(moves[order[0]]))
+    least = max(_WORTH, _PART * float(moves[order[0]]))
+    enough = moves[order] >= least
     return _in_line(np.array(there)[order[enough]])
 
 

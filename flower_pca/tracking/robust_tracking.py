@@ -44,23 +44,27 @@ def modified_cs(P: Array, Y: Array, seen: Array, xi: Array | float) -> Array:
     rows = np.flatnonzero(size > 0.0)
     y = target[rows] / size[rows, None]
     limit = seen[rows] / _PENALTY
-    radius = np.broadcast_to(np.asarray(xi, dtype=np.float64), size.shape)[rows] / size[rows]
+    every = np.broadcast_to(np.asarray(xi, dtype=np.float64), size.shape)
+    radius = every[rows] / size[rows]
     close = _CLOSE * _norms(y)
     across = np.ascontiguousarray(P.T)
     s, u, t = np.zeros_like(y), np.zeros_like(y), y.copy()
     for k in range(1, _STEPS + 1):
         g = (t @ P) @ across
         np.subtract(t, g, out=g)
-        g *= np.maximum(0.0, 1.0 - radius / np.maximum(_norms(g), np.finfo(float).tiny))[:, None]
+        lengths = np.maximum(_norms(g), np.finfo(float).tiny)
+        g *= np.maximum(0.0, 1.0 - radius / lengths)[:, None]
         g += s
         clipped = np.maximum(np.minimum(g, limit), -limit)
         g -= clipped
         done = np.zeros(len(rows), dtype=bool)
         if k % _LOOK == 0:
-            done = np.maximum(_norms(clipped - u), _norms(g - s)) <= close
+            moved = np.maximum(_norms(clipped - u), _norms(g - s))
+            done = moved <= close
         s, u = g, clipped
         if done.any():
-            S[rows[done]] = s[done] * size[rows[done], None]
+            ended = rows[done]
+            S[ended] = s[done] * size[ended, None]
             rows, radius, close = rows[~done], radius[~done], close[~done]
             y, limit, s, u, t = y[~done], limit[~done], s[~done], u[~done], t[~done]
             if len(rows) == 0:
@@ -138,7 +142,8 @@ def complete(arrays: Arrays, Y: Array, gone: Array, P: Array, found: Array | Non
             smallest = np.full(len(Y), float(arrays["smallest"]))
         else:
             squares = np.sum(Y**2, axis=1)
-            smallest = _VIDEO * np.sqrt(squares / np.maximum(seen.sum(axis=1), 1))
+            counts = np.maximum(seen.sum(axis=1), 1)
+            smallest = _VIDEO * np.sqrt(squares / counts)
         S = modified_cs(P, Y, seen, _BALL * smallest)
         found = seen & (np.abs(S) > _SUPPORT * smallest[:, None])
     return st_miss.complete(arrays, Y, gone, P, found)

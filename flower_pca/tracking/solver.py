@@ -72,7 +72,8 @@ class Solver:
             power = self.power.step(S, qr_every)
             return replace(self, power=power, block=power.block, products=products)
         values, Z, CZ, residuals = linalg.rayleigh_ritz(self.block, S)
-        error = float(linalg.column_norms(residuals[:, None])[0]) / max(float(values[-1]), _TINY)
+        largest = max(float(values[-1]), _TINY)
+        error = float(linalg.column_norms(residuals[:, None])[0]) / largest
         # the columns are in the order of the values from here on
         power = replace(self.power, U=Z).step(CZ, qr_every)
         return replace(
@@ -126,7 +127,8 @@ class Solver:
             following = 0.0
         left = self.error
         if self.power is None:
-            beyond = max(squares - float(self.values[: self.r].sum()), 0.0) + self._noise
+            explained = float(self.values[: self.r].sum())
+            beyond = max(squares - explained, 0.0) + self._noise
             left *= min(beyond / max(last, _TINY), 1.0)
         if self.stuck or left <= self._within(tol, last - following) or self.products >= products:
             return self.estimate()
@@ -158,17 +160,20 @@ class Solver:
             return self
         assert self.heard is not None
         assert self.values is not None
-        block = linalg.krylov_block(self.heard, self.Q, max(float(self.values[0]), _TINY))
+        largest = max(float(self.values[0]), _TINY)
+        block = linalg.krylov_block(self.heard, self.Q, largest)
         return replace(self, block=block, heard=None, Z=None, CZ=None, whole=None)
 
     @property
     def _noise(self) -> float:
         """What traces may be off by: a sum that rounding, masks or a channel have changed is no longer symmetric."""
-        return float(np.linalg.norm(self.T - self.T.T)) + _EPS * float(np.trace(self.T))
+        skew = float(np.linalg.norm(self.T - self.T.T))
+        return skew + _EPS * float(np.trace(self.T))
 
     def _within(self, tol: float, gap: float) -> float:
         assert self.values is not None
-        return max(tol, 64.0 * _EPS * float(self.values[0]) / max(gap, _TINY))
+        rounding = 64.0 * _EPS * float(self.values[0])
+        return max(tol, rounding / max(gap, _TINY))
 
     def _from_all(self, tol: float, squares: float) -> tuple[Array, Array] | None:
         """The basis and values from all products at once, where those tell C itself well enough; else None.
@@ -182,26 +187,32 @@ class Solver:
         r, size = self.r, np.count_nonzero(full)
         if size < r:
             return None
-        F = self.CQ @ (W[:, full] / np.sqrt(values[full]))
+        scaled = W[:, full] / np.sqrt(values[full])
+        F = self.CQ @ scaled
         lacking = abs(squares - float(np.vdot(F, F))) + self._noise
         if lacking > max(tol, 64.0 * _EPS) * squares:  # more than any gap allows
             return None
         values, V = linalg.eigh_descending(F.T @ F)
-        gap = float(values[r - 1]) - (float(values[r]) if size > r else 0.0) - lacking
+        following = float(values[r]) if size > r else 0.0
+        gap = float(values[r - 1]) - following - lacking
         if lacking > self._within(tol, gap) * gap:
             return None
-        return linalg.polish(F @ (V[:, :r] / np.sqrt(values[:r]))), values[:r]
+        V = F @ (V[:, :r] / np.sqrt(values[:r]))
+        return linalg.polish(V), values[:r]
 
     def _extend(self, S: Array) -> Solver:
         r, new = self.r, self.block.T @ S
         if self.Q.shape[1]:
             old = self.Q.T @ S
-            Q, CQ = np.hstack([self.Q, self.block]), np.hstack([self.CQ, S])
-            T = np.vstack([np.hstack([self.T, old]), np.hstack([old.T, new])])
+            Q = np.hstack([self.Q, self.block])
+            CQ = np.hstack([self.CQ, S])
+            above, below = np.hstack([self.T, old]), np.hstack([old.T, new])
+            T = np.vstack([above, below])
         else:
             Q, CQ, T = self.block, S, new
         values, W = linalg.eigh_descending(T)
-        Z, CZ = Q @ W[:, :r], CQ @ W[:, :r]
+        V = W[:, :r]
+        Z, CZ = Q @ V, CQ @ V
         if len(values) > r:
             following = float(values[r])
         else:
@@ -228,7 +239,8 @@ def beside(P: Array, p: int, seed: int) -> Array:
 
     Their numbers lie between -1 and 1, which costs a fraction of `random_block`.
     """
-    bits = np.random.PCG64(seed).random_raw(len(P) * p) >> np.uint64(11)
+    drawn = np.random.PCG64(seed).random_raw(len(P) * p)
+    bits = drawn >> np.uint64(11)
     columns = (bits * 2.0**-52 - 1.0).reshape(len(P), p)
     columns = columns - P @ (P.T @ columns)
     try:

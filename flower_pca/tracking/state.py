@@ -67,7 +67,8 @@ class Step:
             more = 1 + NAMED
         else:
             more = 0
-        figures, change, values, basis = np.split(line, np.cumsum([len(FIGURES), more, r]))
+        ends = np.cumsum([len(FIGURES), more, r])
+        figures, change, values, basis = np.split(line, ends)
         figure = dict(zip(FIGURES, figures.tolist(), strict=True))
         return cls(
             basis=basis.reshape(-1, r).copy(),
@@ -178,7 +179,8 @@ class TrackState:
     def lines(self, newest: int) -> Array:
         """The newest steps of the record as rows of numbers."""
         if newest:
-            return np.stack([step.line() for step in self.record[len(self.record) - newest :]])
+            first = len(self.record) - newest
+            return np.stack([step.line() for step in self.record[first:]])
         return np.zeros(0)
 
     def until(self, steps: int | None) -> TrackState:
@@ -196,7 +198,8 @@ class TrackState:
 
     def recall(self, lines: Array) -> TrackState:
         """With the record that `lines` has written."""
-        return replace(self, record=tuple(Step.of(line, self.r, monitored=self.panel is not None) for line in lines))
+        steps = tuple(Step.of(line, self.r, monitored=self.panel is not None) for line in lines)
+        return replace(self, record=steps)
 
     def figures(self) -> dict[str, Array]:
         """The steps that are kept as arrays, and the totals of all, as the result needs them."""
@@ -304,7 +307,8 @@ def probe_on(state: TrackState, probe: Solver) -> TrackState:
         return replace(state, probe=probe)
     assert probe.values is not None
     told = outside(probe, state.watch.bases) or (float(probe.values[0]),)
-    return replace(state, probe=None, outside=tuple(value / state.sums["rows"] for value in told))
+    mean = tuple(value / state.sums["rows"] for value in told)
+    return replace(state, probe=None, outside=mean)
 
 
 def left_over(state: TrackState, solver: Solver) -> tuple[float, ...]:
@@ -378,7 +382,8 @@ def _in_hindsight(state: TrackState, alarm: Alarm, finding: Finding) -> Hindsigh
             kinds[number] = kind
             new.add(number)
     changes = tuple(sorted(kinds))
-    return replace(seen, changes=changes, kinds=tuple(kinds[j] for j in changes), new=tuple(sorted(new)))
+    of_changes = tuple(kinds[j] for j in changes)
+    return replace(seen, changes=changes, kinds=of_changes, new=tuple(sorted(new)))
 
 
 def skip(state: TrackState) -> TrackState:

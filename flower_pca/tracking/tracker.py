@@ -123,7 +123,8 @@ class Tracker(Stage[TrackState]):
         return replace(state, watch=watch, solver=solver, probe=probe)
 
     def broadcast(self, state: TrackState) -> Arrays:
-        head = {"step": np.array(state.step), "lap": np.array(state.lap), "refine": np.array(int(self.refine))}
+        refine = np.array(int(self.refine))
+        head = {"step": np.array(state.step), "lap": np.array(state.lap), "refine": refine}
         if state.P is not None:
             head = {**head, "P": state.P}
         if state.P is not None and state.panel is not None and state.by_column is None and not state.closing:
@@ -135,7 +136,8 @@ class Tracker(Stage[TrackState]):
                 told = {"d": np.array(state.d)}
             else:
                 told = {}
-            return {**head, **told, "seed": np.array(state.seed), "width": np.array(self._width(state))}
+            seed, width = np.array(state.seed), np.array(self._width(state))
+            return {**head, **told, "seed": seed, "width": width}
         if state.probe is not None:
             return {**head, "block": state.probe.block, "outside": np.array(1)}
         return {**head, "block": state.solver.block}
@@ -163,14 +165,16 @@ class Tracker(Stage[TrackState]):
         A completed row is l = Pa + e, with e the misfit of what was kept, so |l|^2 <= 2 |P'l|^2 + 8 |e|^2. The Ritz
         values sum up to the first part or more, since a first block holds P; and |S| <= sum |l|^2 times |block|.
         """
-        solver, unknown = state.probe or state.solver, dict.fromkeys(("S", *COUNTS), 0.0)
+        solver = state.probe or state.solver
+        unknown = dict.fromkeys(("S", *COUNTS), 0.0)
         if state.closing:
             return {"rows": 0.0}
         if state.panel is not None and state.P is not None and state.by_column is None:
             unknown |= dict.fromkeys(BY_COLUMN, 0.0)
         if solver is None or solver.values is None:
             return unknown
-        inside, rounding = float(np.maximum(solver.values, 0.0).sum()), np.finfo(float).eps * state.sums["energy"]
+        inside = float(np.maximum(solver.values, 0.0).sum())
+        rounding = np.finfo(float).eps * state.sums["energy"]
         squares = 2.0 * inside + 8.0 * state.sums["misfit"] + rounding
         return {**unknown, "S": squares * linalg.column_norms(solver.block)}
 
@@ -195,7 +199,8 @@ class Tracker(Stage[TrackState]):
     def server(self, state: TrackState, total: Any, answered: frozenset[int]) -> TrackState:
         if state.closing:
             return replace(state, ended=True)
-        clients, rows, S = tuple(sorted(answered)), int(total["rows"]), total["S"]
+        clients = tuple(sorted(answered))
+        rows, S = int(total["rows"]), total["S"]
         counts = {name: float(total[name]) for name in COUNTS}
         others = bool(state.sums) and clients != state.clients
         state = replace(state, sums=counts, clients=clients, each=total.get("each", {}))
@@ -213,7 +218,8 @@ class Tracker(Stage[TrackState]):
                 rule = f"at most the rows of the first step and their columns, {rows} and {d}"
                 remedy = "Ask for fewer components, or take longer batches."
                 raise DataError("n_components", must=rule, got=state.r, then=remedy)
-            state = replace(state, solver=self._solver(linalg.random_basis(d, S.shape[1], state.seed), state.r))
+            block = linalg.random_basis(d, S.shape[1], state.seed)
+            state = replace(state, solver=self._solver(block, state.r))
         elif (nothing or rows < state.r) and state.P is not None:
             if state.past_the_last:
                 return replace(state, ended=True)
@@ -261,7 +267,8 @@ class Tracker(Stage[TrackState]):
         """What a step starts with from P: a Krylov space beside random columns; maybe a probe outside P."""
         if self.solver == "krylov":
             extra = min(self.oversample, len(P) - P.shape[1])
-            return self._solver(np.hstack([P, beside(P, extra, seed)]), P.shape[1]), None
+            block = np.hstack([P, beside(P, extra, seed)])
+            return self._solver(block, P.shape[1]), None
         probe = None
         if self.detect and (detecting or self._detector.learns) and lap == 0:
             probe = Solver.by_power(linalg.random_basis(len(P), 1, seed), r=1)
@@ -271,7 +278,8 @@ class Tracker(Stage[TrackState]):
         """The same step for other clients. The message counts, so that a step ends however often they change."""
         if state.P is None:
             d = len(solver.Q)
-            fresh = self._solver(linalg.random_basis(d, min(self._width(state), d), state.seed), state.r)
+            block = linalg.random_basis(d, min(self._width(state), d), state.seed)
+            fresh = self._solver(block, state.r)
         else:
             seed = state.seed + state.step + 1
             fresh = self._beginning(state.P, seed=seed, lap=state.lap, detecting=state.detecting)[0]

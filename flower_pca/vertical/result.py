@@ -117,7 +117,8 @@ class ColumnsResult(PCAResult):
         """
         parties = sorted(own)
         parts = [own[party] for party in parties]
-        ends = np.cumsum([0, *(part["components"].shape[1] for part in parts)]).tolist()
+        widths = [part["components"].shape[1] for part in parts]
+        ends = np.cumsum([0, *widths]).tolist()
         return replace(
             self,
             mean_=_beside(parts, "mean", np.zeros(ends[-1])),
@@ -139,7 +140,8 @@ class ColumnsResult(PCAResult):
         if len(set(every)) == len(every):
             return labels.texts(every)
         sites = [labels.client_name(self.site_names, party) for party in names]
-        return labels.texts([f"{site}/{name}" for site, part in zip(sites, parts, strict=True) for name in part])
+        pairs = zip(sites, parts, strict=True)
+        return labels.texts([f"{site}/{name}" for site, part in pairs for name in part])
 
     @staticmethod
     def part(path: str | os.PathLike[str]) -> Projection:
@@ -186,7 +188,8 @@ class ColumnsResult(PCAResult):
             number = party
         spans = {int(known): span for known, span in self.spans_.items()}
         if number not in spans:
-            there = ", ".join(labels.client_name(self.site_names, int(known)) for known in self.spans_) or "none"
+            known = [labels.client_name(self.site_names, int(client)) for client in self.spans_]
+            there = ", ".join(known) or "none"
             rule = f"one whose loadings are at hand ({there})"
             remedy = "A party has its own in the file that its node has written."
             raise ConfigError("The party", must=rule, got=repr(party), then=remedy)
@@ -214,14 +217,17 @@ class ColumnsResult(PCAResult):
         rows = sorted({len(table) for table in tables})
         people = {None if table.ids is None else frozenset(table.ids) for table in tables}
         if len(X) != self.parties_ or len(rows) > 1 or len(people) > 1:
-            got = f"{len(X)} of {', '.join(map(str, rows))} rows{', with other ids' if len(people) > 1 else ''}"
+            ids = ", with other ids" if len(people) > 1 else ""
+            got = f"{len(X)} of {', '.join(map(str, rows))} rows{ids}"
             rule, remedy = f"those of all {self.parties_} parties, for the same people", "Add what is missing."
             raise ConfigError("The columns to transform", must=rule, got=got, then=remedy)
-        parts = [self.loadings(party).transform(table) for party, table in zip(X, tables, strict=True)]
+        tables_of = zip(X, tables, strict=True)
+        parts = [self.loadings(party).transform(table) for party, table in tables_of]
         if tables[0].ids is None:
             return np.asarray(np.sum(parts, axis=0))
         orders = [order(table.ids or (), "the rows given") for table in tables]
-        total = np.sum([part[places] for part, places in zip(parts, orders, strict=True)], axis=0)
+        ordered = [part[places] for part, places in zip(parts, orders, strict=True)]
+        total = np.sum(ordered, axis=0)
         return np.asarray(total[np.argsort(orders[0])])
 
     @property

@@ -52,7 +52,8 @@ class PartyColumns(LocalData):
         else:
             self.order = ids.order(table.ids, table.who)
         self.column_frame = _column_frame(table, split)
-        super().__init__(_transpose(table.in_frame(self.column_frame, keep=False), self.order), who=table.who)
+        framed = table.in_frame(self.column_frame, keep=False)
+        super().__init__(_transpose(framed, self.order), who=table.who)
         self.site = table.site
         if not float(self.squares.sum()) <= _LARGEST[self.dtype]:
             rule, remedy = "of usual size, at most 1e+65, or 1e+16 in single precision", "Scale the data, or mend it."
@@ -107,8 +108,10 @@ class PartyColumns(LocalData):
             values: Their eigenvalues; the loadings of one that is no more than rounding are zeros.
         """
         sizes = np.sqrt(np.maximum(values, 0.0))
-        floor = np.sqrt(len(U) * np.finfo(np.float64).eps) * sizes.max(initial=0.0)
-        loadings = self.scores(U).astype(np.float64) / np.where(sizes > floor, sizes, np.inf)
+        rounding = np.sqrt(len(U) * np.finfo(np.float64).eps)
+        floor = rounding * sizes.max(initial=0.0)
+        divisors = np.where(sizes > floor, sizes, np.inf)
+        loadings = self.scores(U).astype(np.float64) / divisors
         if self.order is None:
             back = np.arange(self.d)
         else:
@@ -179,7 +182,8 @@ def _scale(table: LocalData, split: Split) -> Array | None:
         _refuse(table, 'at least 1e-145 under scale="max_abs"', "less", (peak > 0.0) & (peak < _LEAST), "Scale it.")
         return np.where(peak > 0.0, peak, 1.0)
     deviation = np.sqrt(there.m2 / there.seen)
-    same = deviation <= _CONSTANT * np.finfo(np.float64).eps * np.abs(there.mean)
+    rounding = _CONSTANT * np.finfo(np.float64).eps
+    same = deviation <= rounding * np.abs(there.mean)
     _refuse(table, 'varying under scale="std"', "a constant", same | (deviation < _LEAST), "Drop it, or scale=None.")
     return np.asarray(deviation)
 
@@ -193,5 +197,6 @@ def _refuse(table: LocalData, rule: str, kind: str, bad: Array, remedy: str) -> 
             more = f" and {len(columns) - _NAMED} more"
         else:
             more = ""
-        got = f"{kind} in {', '.join(names[j] for j in columns[:_NAMED])}{more}"
+        first = ", ".join(names[j] for j in columns[:_NAMED])
+        got = f"{kind} in {first}{more}"
         raise DataError(f"Every column of {table.who}", must=rule, got=got, then=remedy)

@@ -69,10 +69,13 @@ class Parties:
     @classmethod
     def of(cls, shards: Any, question: Question) -> Parties:
         """Those of a simulation; DataError, naming the party, if they are not of the same people."""
-        sites = [rows.whole(f"client {i}") for i, rows in enumerate(sites_of(shards))]
-        tables = [LocalData(rows, who=f"client {i}", missing=True) for i, rows in enumerate(sites)]
+        given = enumerate(sites_of(shards))
+        sites = [rows.whole(f"client {i}") for i, rows in given]
+        numbered = enumerate(sites)
+        tables = [LocalData(rows, who=f"client {i}", missing=True) for i, rows in numbered]
         _require_same(tables)
-        checks.at_most(question.n_components, tables[0].n, sum(table.d for table in tables))
+        d = sum(table.d for table in tables)
+        checks.at_most(question.n_components, tables[0].n, d)
         gaps = question.missing != "error"
         if not gaps:
             for table in tables:
@@ -98,7 +101,8 @@ class Parties:
         sites = {i: party.site for i, party in enumerate(self.columns) if party.site}
         whole = replace(result, site_names=sites).with_parts(own, names, self.columns[0].row_ids)
         first_lines = labels.hints_of_first_lines(file for party in self.columns for file in party.table.headerless)
-        return replace(whole, hints=(*first_lines, *self._sizes(whole), *self._numbering()))
+        hints = (*first_lines, *self._sizes(whole), *self._numbering())
+        return replace(whole, hints=hints)
 
     def _sizes(self, result: ColumnsResult) -> tuple[str, ...]:
         """Hints about columns that differ much in size, where all of them are at hand and nobody has scaled them."""
@@ -138,4 +142,5 @@ def _require_same(tables: Sequence[LocalData]) -> None:
                 then = _ALIGN
             else:
                 then = _SAME
-            raise DataError(f"The rows of {table.who}", must=f"{first.n:,}, as at {first.who}", got=table.n, then=then)
+            rule = f"{first.n:,}, as at {first.who}"
+            raise DataError(f"The rows of {table.who}", must=rule, got=table.n, then=then)

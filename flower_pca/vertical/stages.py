@@ -69,7 +69,8 @@ class ColumnsOpening(Stage[ColumnsState]):
     @staticmethod
     def client(arrays: Arrays, data: PartyColumns, memory: Arrays) -> tuple[Arrays, Arrays]:
         squares = data.squared_error(np.zeros((data.d, 1)))
-        kind = {"single": np.array(int(data.dtype == np.float32)), "rows": np.array(int(data.answers == "rows"))}
+        single, by_rows = data.dtype == np.float32, data.answers == "rows"
+        kind = {"single": np.array(int(single)), "rows": np.array(int(by_rows))}
         return {"n": np.array(data.n), **kind, "squares": np.array(squares)}, {}
 
     def bounds(self, state: ColumnsState, model: Model) -> Mapping[str, Array | float]:
@@ -88,7 +89,8 @@ class ColumnsOpening(Stage[ColumnsState]):
         if state.summed:
             return replace(state, total=total)
         sums = functools.reduce(lambda sums, client: add(sums, client, total[client]), total, None)
-        return replace(state, total=sums, said={client: float(up["squares"]) for client, up in total.items()})
+        said = {client: float(up["squares"]) for client, up in total.items()}
+        return replace(state, total=sums, said=said)
 
     def status(self, state: ColumnsState) -> Status | None:
         if state.total is not None:

@@ -1,7 +1,7 @@
 """flower_pca: federated principal component analysis for Flower.
 
-Every name is loaded when it is first asked for: a node that serves one algorithm, or a command that draws a picture,
-does not wait for the rest. The algorithms are those of the registry.
+Every name is loaded when it is first asked for: a node that serves one algorithm, or a command that
+draws a picture, does not wait for the rest. The algorithms are those of the registry.
 """
 
 import importlib

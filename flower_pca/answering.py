@@ -1,7 +1,7 @@
 """A client's half of a message: what it returns of its rows, masked or plain, and what it keeps.
 
-The layers that the message names see it first, in the order of the registry's table, and seal the answer in the other
-order. A layer that it does not name is not even imported.
+The layers that the message names see it first, in the order of the registry's table, and seal the
+answer in the other order. A layer that it does not name is not even imported.
 """
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ def answer(
         bits: Where noise comes from.
         demands: Under masks, what the client asks of those that it is summed with.
         fixed: What it gives of rows is what halves that do not compare rows get in their place.
-        grain: Draws what blurs the steps of fixed point under masks, and the keys of stages that draw.
+        grain: Draws what blurs the steps of fixed point under masks, and the keys of stages that
+            draw.
         who: The client, where a message has numbers for each.
     """
     says = layers or {}

@@ -1,11 +1,13 @@
 """The ServerApp and the ClientApp that `flwr run` starts, in simulation and in deployment alike.
 
-The run-config of pyproject.toml says what to compute; a node's own node-config says which rows it has (data, or
-data-path; for trackers a folder of batches, or rows that are cut by batch) and what it allows: the rules of
-`flower_pca.clients.Rules`, with hyphens in their names. A key that is nearly one of a rule is refused.
+The run-config of pyproject.toml says what to compute; a node's own node-config says which rows it
+has (data, or data-path; for trackers a folder of batches, or rows that are cut by batch) and what
+it allows: the rules of `flower_pca.clients.Rules`, with hyphens in their names. A key that is
+nearly one of a rule is refused.
 
-A node that names no rows plays its part of the run's: of whatever the run-config names, inside Flower's simulation
-engine; of rows that are drawn from a seed, on a real SuperNode, so that no run can choose one of its files.
+A node that names no rows plays its part of the run's: of whatever the run-config names, inside
+Flower's simulation engine; of rows that are drawn from a seed, on a real SuperNode, so that no run
+can choose one of its files.
 """
 
 from __future__ import annotations

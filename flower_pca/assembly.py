@@ -94,9 +94,10 @@ def question(algorithm: str | Algorithm[Any] | Question, **asked: Any) -> Questi
     """A question in short.
 
     Args:
-        algorithm: A name ("krylov"), a spec string ("faps(inner_steps=5)") or an instance; or a Question, then alone.
-        **asked: The other fields of `Question`; tol, min_rounds, max_rounds and patience are passed on to an algorithm
-            that iterates.
+        algorithm: A name ("krylov"), a spec string ("faps(inner_steps=5)") or an instance; or a
+            Question, then alone.
+        **asked: The other fields of `Question`; tol, min_rounds, max_rounds and patience are passed
+            on to an algorithm that iterates.
     """
     if isinstance(algorithm, Question):
         if asked:
@@ -165,8 +166,8 @@ def outlook(asked: Question, *, rows: int, columns: int, clients: int) -> Outloo
 def run(asked: Question, *, judged: bool = True, start: Start | None = None) -> AnyRun:
     """A run of a `checked` question: opening, algorithm, its closing stage; what follows these if it is asked for.
 
-    Where all clients are our own, as in a simulation, answers need not be `judged` by what they say of their rows.
-    With a `start`, its components are the block of the opening.
+    Where all clients are our own, as in a simulation, answers need not be `judged` by what they say
+    of their rows. With a `start`, its components are the block of the opening.
     """
     if start is not None:
         check(asked, start=type(start).__name__)

@@ -1,6 +1,7 @@
 """The `flower-pca` command.
 
-Exit codes: 0 all went well; 1 the run failed, or ended short of its goal; 2 an error in what was asked for; 130 Ctrl-C.
+Exit codes: 0 all went well; 1 the run failed, or ended short of its goal; 2 an error in what was
+asked for; 130 Ctrl-C.
 """
 
 from __future__ import annotations

@@ -53,8 +53,9 @@ class Keys:
 def write(folder: str | os.PathLike[str], *, nodes: int, hosts: Iterable[str] = ()) -> Keys:
     """Write certificates and keys, valid for a year, into a new folder.
 
-    The key that signs is never written: nobody can sign another server into this federation, and a server of another
-    name needs a new folder. A new node does not: it only needs a key that is registered.
+    The key that signs is never written: nobody can sign another server into this federation, and a
+    server of another name needs a new folder. A new node does not: it only needs a key that is
+    registered.
 
     Args:
         folder: The folder; it must be new or empty, and appears complete or not at all.

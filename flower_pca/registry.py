@@ -1,10 +1,12 @@
 """The one table of algorithms: each with the stage that closes its run, and the class of its result.
 
-All that knows algorithms by name looks here: `make` and the spec strings, the strategies and clients of Flower, the
-names of the package, the command line, the tests that every algorithm has to pass, the tables of the docs. So an
-algorithm is added by a file of its own and a line of this table. `register` does the same from elsewhere.
+All that knows algorithms by name looks here: `make` and the spec strings, the strategies and
+clients of Flower, the names of the package, the command line, the tests that every algorithm has to
+pass, the tables of the docs. So an algorithm is added by a file of its own and a line of this
+table. `register` does the same from elsewhere.
 
-A line says where its classes are; they are imported when they are first asked for, as a run needs one or two of them.
+A line says where its classes are; they are imported when they are first asked for, as a run needs
+one or two of them.
 """
 
 from __future__ import annotations
@@ -134,7 +136,8 @@ _TRACKERS: Final = {
     "robust_tracking": "tracking.robust_tracking:RobustTracking",
 }
 _BESIDE: Final = {"monitor": "stages.histograms:Histograms", "errors": "stages.errors:Errors"}
-# Stages that may follow the closing one, by the field of a question that asks for them, in their order.
+# Stages that may follow the closing one, by the field of a question that asks for them, in their
+# order.
 AFTER: Final = ("evaluate", *_BESIDE, "influence")
 _COUNTING: Final = {"signal": "stages.signal:Signal", "shared": "algorithms.personal.shared:Shared"}
 _ALONE: Final = {"standardize": "stages.opening:Standardize"}
@@ -173,9 +176,11 @@ _PLACES: Final = {
 TABLE: Final[MutableMapping[str, Entry]] = Late({name: line.entry for name, line in _LINES.items()})
 ALGORITHMS: Final[MutableMapping[str, type[Algorithm[Any]]]] = classes({n: _PLACES[n] for n in _LINES})
 TRACKERS: Final[MutableMapping[str, type[Tracker]]] = classes(_TRACKERS)
-# Stages beside algorithm and closing that compare rows: a node's operator has to name them, as algorithms that do.
+# Stages beside algorithm and closing that compare rows: a node's operator has to name them, as
+# algorithms that do.
 BESIDE: Final[MutableMapping[str, type[Stage[Any]]]] = classes({**_BESIDE, **_COUNTING})
-# Of these, those before the algorithm, which find how many components there are: what `n_components` may be in words.
+# Of these, those before the algorithm, which find how many components there are: what
+# `n_components` may be in words.
 COUNTING: Final[MutableMapping[str, type[Stage[Any]]]] = classes(_COUNTING)
 # what needs an opening, and nothing else
 ALONE: Final[MutableMapping[str, type[Stage[Any]]]] = classes(_ALONE)
@@ -184,7 +189,8 @@ CHOOSERS: Final[MutableMapping[str, type[Algorithm[Any]]]] = classes({"auto": "a
 STAGES: Final[MutableMapping[str, type[Stage[Any]]]] = classes(_PLACES)
 LAYERS: Final[Mapping[str, type[Layer]]] = classes(_LAYERS)
 
-# By the name of a closing stage, the algorithms whose runs end with it: known without importing either.
+# By the name of a closing stage, the algorithms whose runs end with it: known without importing
+# either.
 _CLOSED_BY: Final[dict[str, set[str]]] = {}
 for _name, _line in _LINES.items():
     _CLOSED_BY.setdefault(_line.closing, set()).add(_name)

@@ -12,15 +12,17 @@ from flower_pca.core.stage import Arrays, Merge, add, stack
 class CachedSums:
     """What clients have sent, added up: plainly while all of them answer, by client once one has not.
 
-    An answer replaces the client's last one, so one that comes again changes nothing. While every round brings all
-    rows, no single answer is kept. The first round that does not is summed as it is; from then on the last answer of
-    every client is held, O(N d p) numbers for N clients, and fills up as they answer. Answers carry their rows as "n".
-    Where single answers cannot be had, those that came are scaled to all rows.
+    An answer replaces the client's last one, so one that comes again changes nothing. While every
+    round brings all rows, no single answer is kept. The first round that does not is summed as it
+    is; from then on the last answer of every client is held, O(N d p) numbers for N clients, and
+    fills up as they answer. Answers carry their rows as "n". Where single answers cannot be had,
+    those that came are scaled to all rows.
 
     Attributes:
         n: Rows of all clients.
         summed: Whether nothing but sums can be had, as under masks.
-        last: The last answer of each client, in the order of their first ones; None while plain sums do.
+        last: The last answer of each client, in the order of their first ones; None while plain
+            sums do.
     """
 
     n: int

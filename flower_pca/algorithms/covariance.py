@@ -1,13 +1,15 @@
 """Covariance: C itself in one message, for few columns; under differential privacy, C and noise.
 
-The client packs C_i into a vector, the server adds the vectors, unpacks the sum and takes its eigenvectors. There is
-one message, and nothing to iterate. `packed` and `unpacked` are inverse to each other; the audit reads answers by the
-latter.
+The client packs C_i into a vector, the server adds the vectors, unpacks the sum and takes its
+eigenvectors. There is one message, and nothing to iterate. `packed` and `unpacked` are inverse to
+each other; the audit reads answers by the latter.
 
-Auto: krylov, or covariance in its place where that is expected to cost less; the run says which, and why.
+Auto: krylov, or covariance in its place where that is expected to cost less; the run says which,
+and why.
 
-The choice is made once the opening has told how many columns there are, from the numbers of the question alone (d, k,
-tol), and is so the same over every transport. What a node has declined in its answer to the opening is not asked of it.
+The choice is made once the opening has told how many columns there are, from the numbers of the
+question alone (d, k, tol), and is so the same over every transport. What a node has declined in its
+answer to the opening is not asked of it.
 """
 
 from __future__ import annotations
@@ -47,15 +49,18 @@ class CovarianceState:
 class Covariance(Algorithm[CovarianceState]):
     """Every client sends C_i = X_i'X_i once; the server adds them and takes the leading eigenvectors.
 
-    C_i travels as its diagonal and sqrt(2) times what is above it: a vector as long as C_i is in Frobenius norm. So
-    with `dp` a row of norm R changes it by at most R^2, and one draw of noise of deviation s R^2 per entry makes it
-    private: on C that is a symmetric Gaussian matrix with s R^2 on the diagonal and s R^2 / sqrt(2) beside it. Without
-    `dp` nothing is added: the components are exact, all d of them if so many are asked for, and C_i is told exactly.
+    C_i travels as its diagonal and sqrt(2) times what is above it: a vector as long as C_i is in
+    Frobenius norm. So with `dp` a row of norm R changes it by at most R^2, and one draw of noise of
+    deviation s R^2 per entry makes it private: on C that is a symmetric Gaussian matrix with s R^2
+    on the diagonal and s R^2 / sqrt(2) beside it. Without `dp` nothing is added: the components are
+    exact, all d of them if so many are asked for, and C_i is told exactly.
 
-    Reference: Dwork, Talwar, Thakurta, Zhang, "Analyze Gauss", STOC 2014 (which has no sqrt(2), and more noise).
+    Reference: Dwork, Talwar, Thakurta, Zhang, "Analyze Gauss", STOC 2014 (which has no sqrt(2), and
+    more noise).
     Cost: n_i d^2 flops on a client; d (d + 1) / 2 floats up, once; O(d^3) flops on the server.
-    Prefer it: with few columns, up to about a hundred, where one message of C_i costs less than several of Krylov's;
-    under `dp` with more, as a budget spent on one message beats one spent on many.
+    Prefer it: with few columns, up to about a hundred, where one message of C_i costs less than
+    several of Krylov's; under `dp` with more, as a budget spent on one message beats one spent on
+    many.
 
     Args:
         oversample: Columns kept beyond the number of components.
@@ -136,8 +141,8 @@ def beforehand(
 ) -> tuple[Algorithm[Any], dict[str, str]]:
     """The algorithm that a run begins with, and why: for auto, where there is noise on the answers, Krylov.
 
-    Where the columns are `known` before the run, it is covariance under a budget: of all that may take noise it finds
-    most, as it spends the budget on one message.
+    Where the columns are `known` before the run, it is covariance under a budget: of all that may
+    take noise it finds most, as it spends the budget on one message.
     """
     if isinstance(algorithm, Auto) and private and known and not over_air:
         why = "auto took covariance, as a budget spent on one message finds more than one dealt out to several"
@@ -158,15 +163,16 @@ def beforehand(
 class Auto(Krylov):
     """Krylov, unless one message of covariance is fewer messages, and no more numbers, than Krylov is expected to take.
 
-    Krylov is expected to take a round for every digit of `tol`, or as many as its blocks of p columns take to span all
-    d. A round is d p numbers each way; covariance is d (d + 1) / 2 numbers up. So covariance is taken up to about 90
-    columns for one component, 220 for five and 380 for ten, at the default `tol`. Both have the same answer. With
-    `oversample="auto"` Krylov's blocks are wide, and dear; then covariance is taken as long as its message has at most
-    512 kB, up to 361 columns, and is no more messages.
+    Krylov is expected to take a round for every digit of `tol`, or as many as its blocks of p
+    columns take to span all d. A round is d p numbers each way; covariance is d (d + 1) / 2 numbers
+    up. So covariance is taken up to about 90 columns for one component, 220 for five and 380 for
+    ten, at the default `tol`. Both have the same answer. With `oversample="auto"` Krylov's blocks
+    are wide, and dear; then covariance is taken as long as its message has at most 512 kB, up to
+    361 columns, and is no more messages.
 
-    Nodes that do not serve covariance, or may not send so much by their `max_columns`, say so as they answer the
-    opening; then it is Krylov. So it is under `dp`, whose noise is dealt out before the columns are known, and over the
-    air.
+    Nodes that do not serve covariance, or may not send so much by their `max_columns`, say so as
+    they answer the opening; then it is Krylov. So it is under `dp`, whose noise is dealt out before
+    the columns are known, and over the air.
 
     Args:
         oversample, max_basis, tol, min_rounds, max_rounds, patience: See `Krylov`.

@@ -1,7 +1,8 @@
 """DR-SVD: the randomised SVD of Halko, Martinsson and Tropp over distributed rows.
 
-Three messages, counted by `step` in the state: a sum, a stack of small triangular factors, and a sum again. In the last
-one every client gets a part of its own, its share of the factorisation of all, by `personal`.
+Three messages, counted by `step` in the state: a sum, a stack of small triangular factors, and a
+sum again. In the last one every client gets a part of its own, its share of the factorisation of
+all, by `personal`.
 """
 
 from __future__ import annotations
@@ -38,14 +39,16 @@ class DRSVDState:
 class DRSVD(Algorithm[DRSVDState]):
     """The range of Y = A A'A Omega (A: all rows stacked), an orthonormal Q of it, then the SVD of the small B = Q'A.
 
-    Round 1 sums G = A'A Omega. In round 2 a client factors its own part of Y = A orth(G) and sends only R_i; the server
-    factors their stack and returns to each client its r x r part (TSQR: orthonormal whatever the conditioning). Round 3
-    sums B = sum Q_i'A_i. No array with a side of n_i ever leaves a client.
+    Round 1 sums G = A'A Omega. In round 2 a client factors its own part of Y = A orth(G) and sends
+    only R_i; the server factors their stack and returns to each client its r x r part (TSQR:
+    orthonormal whatever the conditioning). Round 3 sums B = sum Q_i'A_i. No array with a side of
+    n_i ever leaves a client.
 
     Reference: Halko, Martinsson, Tropp 2011; TSQR: Demmel, Grigori, Hoemmen, Langou 2012.
-    Cost: 12 n_i d r flops on a client; r columns of d floats down in each of three rounds and up in two, and an r x r
-    factor each way.
-    Prefer it: for many components of data whose variances fall fast, where there is time for three rounds only.
+    Cost: 12 n_i d r flops on a client; r columns of d floats down in each of three rounds and up in
+    two, and an r x r factor each way.
+    Prefer it: for many components of data whose variances fall fast, where there is time for three
+    rounds only.
 
     Args:
         rank: r; by default k + (d - k) // 4.
@@ -95,7 +98,8 @@ class DRSVD(Algorithm[DRSVDState]):
         Q, R = linalg.qr(along)
         if step == 1:
             return {"R": R}, memory
-        # Factored anew in round 3: cheaper than to keep n_i x r numbers, and the same bits on the same machine.
+        # Factored anew in round 3: cheaper than to keep n_i x r numbers, and the same bits on the
+        # same machine.
         return {"B": adjoint(Q @ _within_rank(R, arrays["part"]))}, memory
 
     def merging(self, state: DRSVDState) -> Merge:

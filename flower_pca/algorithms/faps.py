@@ -1,33 +1,37 @@
 """FAPS: consensus on subspaces by an ADMM-like splitting, in d x p memory.
 
-The server half is three lines: it sums, orthonormalises, and watches how far the subspace moves. The work is in the
-client half, which keeps a subspace, a multiplier and a penalty from round to round, and begins anew where it finds no
-memory of the right shape.
+The server half is three lines: it sums, orthonormalises, and watches how far the subspace moves.
+The work is in the client half, which keeps a subspace, a multiplier and a penalty from round to
+round, and begins anew where it finds no memory of the right shape.
 
-How fast it can be. Let all clients be alike and at consensus, and their inner problems be solved exactly. With b the
-sum of the penalties and g = l_k - l_(k+1), the part z of Z in the direction k + 1, and that of all X_i, x, go on as
-x <- (g x + b z) / (g + b), z <- (1 - g / b) x. So the angle falls by b / (b + g) a round, where SSI's falls by
-l_(k+1) / l_k: at best `pace` = ln(1 + g / b) / ln(l_k / l_(k+1)) times as fast, with b = 0.15 l_1 by the paper's
+How fast it can be. Let all clients be alike and at consensus, and their inner problems be solved
+exactly. With b the sum of the penalties and g = l_k - l_(k+1), the part z of Z in the direction
+k + 1, and that of all X_i, x, go on as x <- (g x + b z) / (g + b), z <- (1 - g / b) x. So the angle
+falls by b / (b + g) a round, where SSI's falls by l_(k+1) / l_k: at best
+`pace` = ln(1 + g / b) / ln(l_k / l_(k+1)) times as fast, with b = 0.15 l_1 by the paper's
 penalties. It falls from l_k / b, where gaps are small, to 0, where they are large.
 
 FAPS with two measured penalties, for clients that are unlike: a client's round.
 
-The paper has one penalty beta for two things: how firmly a client's subspace is held to the consensus, and how long its
-step is. Clients whose own directions outweigh the common ones need a firm hold, which makes short steps. Here, with d
-the largest eigenvalue of C_i outside of span(Z), Z'C_iZ = Q diag(a) Q' and A = X'C_iX,
+The paper has one penalty beta for two things: how firmly a client's subspace is held to the
+consensus, and how long its step is. Clients whose own directions outweigh the common ones need a
+firm hold, which makes short steps. Here, with d the largest eigenvalue of C_i outside of span(Z),
+Z'C_iZ = Q diag(a) Q' and A = X'C_iX,
 
-  delta = max(0, 1 - min(a) / d) says how unlike the client is, t = .15 + .6 delta, kappa = 2 + 2 delta;
+  delta = max(0, 1 - min(a) / d) says how unlike the client is, t = .15 + .6 delta, kappa = 2 + 2
+    delta;
   the hold is B = Q diag(max(t a, kappa (d - a))) Q', so that Z leads in C_i + ZBZ';
   the step is t A.
 
-At consensus sum Y_i = Z sum t A_i + (I - ZZ') C Z: the pooled subspace is a fixed point. A guard phi in [0, 1) from the
-server, 0 where it is not needed, takes t to 1 and kappa to infinity: then a round is one of SSI.
+At consensus sum Y_i = Z sum t A_i + (I - ZZ') C Z: the pooled subspace is a fixed point. A guard
+phi in [0, 1) from the server, 0 where it is not needed, takes t to 1 and kappa to infinity: then a
+round is one of SSI.
 
 Past: blocks of earlier rounds, for what they say of the direction beside the newest one.
 
-An iteration forgets last the eigenvector that follows the wanted ones, so what an earlier block has outside of the
-newest one points there. The earlier block must lie far enough back for the difference not to be rounding: of round t
-one of rounds t / 4 to t / 2 is kept.
+An iteration forgets last the eigenvector that follows the wanted ones, so what an earlier block has
+outside of the newest one points there. The earlier block must lie far enough back for the
+difference not to be rounding: of round t one of rounds t / 4 to t / 2 is kept.
 """
 
 from __future__ import annotations
@@ -171,7 +175,8 @@ class PaperRule:
     Attributes:
         beta_0: The first one, as a share of the largest eigenvalue of C_i.
         theta: By which share it grows.
-        mu: By which share the distance to consensus must have fallen, over _WINDOW rounds, for it not to grow.
+        mu: By which share the distance to consensus must have fallen, over _WINDOW rounds, for it
+            not to grow.
     """
 
     beta_0: float = 0.15
@@ -204,7 +209,8 @@ class PaperRule:
 class FAPSState:
     """The consensus Z, the sines of its last steps, the largest entry of the newest sum, and earlier Z.
 
-    Of measured penalties the guard, if there may be one; else whether the paper's have taken their place.
+    Of measured penalties the guard, if there may be one; else whether the paper's have taken their
+    place.
     """
 
     Z: Array
@@ -222,29 +228,36 @@ class FAPSState:
 class FAPS(Iterative[FAPSState]):
     """Every client keeps a subspace X_i of its own and a low-rank multiplier; the server only sums.
 
-    By the paper's rule a client, with beta_i = 0.15 ||C_i||_2 and W_i = -(I - X_i X_i')C_i X_i at the start, a round:
-      X_i <- top eigenspace of H = C_i + X_i W_i' + W_i X_i' + beta_i ZZ', by warm subspace iteration;
+    By the paper's rule a client, with beta_i = 0.15 ||C_i||_2 and W_i = -(I - X_i X_i')C_i X_i at
+    the start, a round:
+      X_i <- top eigenspace of H = C_i + X_i W_i' + W_i X_i' + beta_i ZZ', by warm subspace
+        iteration;
       W_i <- -(I - X_i X_i')C_i X_i;
       sends Y_i = beta_i X_i(X_i'Z) - X_i(W_i'Z) - W_i(X_i'Z).
-    The server: Z <- orth(sum Y_i). At consensus a round is a step 1 / 0.15 = 6.7 times longer than one of SSI, if the
-    inner problem is solved well: with one inner step it is as slow as SSI. That is of the first eigenvalue; where the
-    wanted ones are small beside it, a round is a shorter step than SSI's: see `pace`. beta_i grows by a tenth when the
-    distance between X_i and Z has not fallen by one percent within five rounds. Where clients differ so much that a
-    client's own directions outweigh 0.15 ||C_i||_2, the penalties grow for hundreds of rounds before the consensus
-    holds, or without end.
+    The server: Z <- orth(sum Y_i). At consensus a round is a step 1 / 0.15 = 6.7 times longer than
+    one of SSI, if the inner problem is solved well: with one inner step it is as slow as SSI. That
+    is of the first eigenvalue; where the wanted ones are small beside it, a round is a shorter step
+    than SSI's: see `pace`. beta_i grows by a tenth when the distance between X_i and Z has not
+    fallen by one percent within five rounds. Where clients differ so much that a client's own
+    directions outweigh 0.15 ||C_i||_2, the penalties grow for hundreds of rounds before the
+    consensus holds, or without end.
 
-    So by default, penalty="measured", two penalties are found from the rows in every round. Where the
-    steps of such a run no longer fall, the server has all clients take longer ones, up to SSI's, whose answers are
-    products C_i Z; so only under masks, which hide them. Without masks the run goes on by the paper's rule, where
-    nothing has been gained in half of `patience` rounds. By that rule steps get shorter as penalties grow, which is no
-    progress: a run by it gives up where the angle still to go has not fallen for `patience` rounds. Where only a
-    fraction of the clients is asked, clients that are alike take 1.7 to 10 times as many rounds by measured penalties;
-    clients of fewer rows than columns up to 6 times as many, and a few runs stall that converge by the paper's.
+    So by default, penalty="measured", two penalties are found from the rows in every round. Where
+    the steps of such a run no longer fall, the server has all clients take longer ones, up to
+    SSI's, whose answers are products C_i Z; so only under masks, which hide them. Without masks the
+    run goes on by the paper's rule, where nothing has been gained in half of `patience` rounds. By
+    that rule steps get shorter as penalties grow, which is no progress: a run by it gives up where
+    the angle still to go has not fallen for `patience` rounds. Where only a fraction of the clients
+    is asked, clients that are alike take 1.7 to 10 times as many rounds by measured penalties;
+    clients of fewer rows than columns up to 6 times as many, and a few runs stall that converge by
+    the paper's.
 
-    Reference: Wang, Liu, Zhang, "Seeking consensus on subspaces in federated principal component analysis", 2022.
-    Cost per round: 4 (inner_steps + 1) n_i d p flops on a client; p columns of d floats each way; 2 d p^2 flops at
-    the server.
-    Prefer it: where the server sees single answers, and no covariance of a client may follow from them.
+    Reference: Wang, Liu, Zhang, "Seeking consensus on subspaces in federated principal component
+    analysis", 2022.
+    Cost per round: 4 (inner_steps + 1) n_i d p flops on a client; p columns of d floats each way; 2
+    d p^2 flops at the server.
+    Prefer it: where the server sees single answers, and no covariance of a client may follow from
+    them.
 
     Args:
         inner_steps: Subspace iterations of the inner problem.
@@ -252,7 +265,8 @@ class FAPS(Iterative[FAPSState]):
         penalty: "measured" from the rows in every round, or "paper": the paper's rule.
         beta_0: Of the paper's penalties, the first one as a share of the largest eigenvalue of C_i.
         theta: By which share they grow.
-        mu: By which share the distance to consensus must have fallen, over five rounds, for them not to grow.
+        mu: By which share the distance to consensus must have fallen, over five rounds, for them
+            not to grow.
         oversample, tol, min_rounds, max_rounds, patience: See `Iterative`.
     """
 
@@ -401,8 +415,10 @@ def pace(last: float, following: float | None, *, penalty: float) -> float:
 
     Args:
         last: l_k, the last eigenvalue that is wanted.
-        following: l_(k+1), the next one; None if it is not known: then the gap g counts as small, which is no less.
-        penalty: b, the sum of the clients' penalties: 0.15 l_1 of the paper's first ones, where clients are alike.
+        following: l_(k+1), the next one; None if it is not known: then the gap g counts as small,
+            which is no less.
+        penalty: b, the sum of the clients' penalties: 0.15 l_1 of the paper's first ones, where
+            clients are alike.
     """
     if following is None or following >= last:
         return last / penalty

@@ -1,7 +1,8 @@
 """FedOAPM: the power method over a noisy sum, as clients that send at once over the air need it.
 
-The iteration itself is `linalg.Power`, which trackers share. Here are the Ritz values that an orthonormal block gives
-away, the stopping rule, and the refusal of blocks that have grown beyond all numbers between two QRs.
+The iteration itself is `linalg.Power`, which trackers share. Here are the Ritz values that an
+orthonormal block gives away, the stopping rule, and the refusal of blocks that have grown beyond
+all numbers between two QRs.
 """
 
 from __future__ import annotations
@@ -43,28 +44,30 @@ class FedOAPMState:
 class FedOAPM(Iterative[FedOAPMState]):
     """U_l = qr(sum_k C_k U_{l-1} + W_l), W_l the noise of the channel (`AirChannel`).
 
-    A QR every qr_every = eta products; between two, the noisy sum itself is sent back:
-    U~ = C^eta U + sum_i C^(eta-i) W_i, of which the large eigenvalues outgrow the noise. Once converged, with
-    lambda_{p+1} << lambda_p and noise of standard deviation sigma, sin(theta) is about sigma sqrt(d - p) / lambda_p,
-    and with a QR every eta products about the same over lambda_p^eta: it helps if lambda_p > 1. The block is
-    conditioned like (lambda_1 / lambda_p)^eta, which bounds eta.
-    The largest Ritz value of U'(CU + W), made symmetric, estimates lambda_1. C is the sum of x x', not divided by the
-    number of rows, and sigma is relative to that.
+    A QR every qr_every = eta products; between two, the noisy sum itself is sent back: U~ = C^eta
+    U + sum_i C^(eta-i) W_i, of which the large eigenvalues outgrow the noise. Once converged, with
+    lambda_{p+1} << lambda_p and noise of standard deviation sigma, sin(theta) is about sigma
+    sqrt(d - p) / lambda_p, and with a QR every eta products about the same over lambda_p^eta: it
+    helps if lambda_p > 1. The block is conditioned like (lambda_1 / lambda_p)^eta, which bounds
+    eta. The largest Ritz value of U'(CU + W), made symmetric, estimates lambda_1. C is the sum
+    of x x', not divided by the number of rows, and sigma is relative to that.
 
-    Without noise it is SSI that orthonormalises, but does not rotate. Nothing is scaled where clients are missing, as
-    a channel cannot tell: the closing message measures those present. The paper does not centre: center=False.
+    Without noise it is SSI that orthonormalises, but does not rotate. Nothing is scaled where
+    clients are missing, as a channel cannot tell: the closing message measures those present. The
+    paper does not centre: center=False.
 
-    Reference: Narayanamurthy, Vaswani, Ramamoorthy, "Federated over-air subspace tracking from incomplete and corrupted
-    data", 2022, Algorithms 2 and 7; Hardt and Price 2014.
-    Cost per round: 4 n_i d p flops on a client; p columns of d floats each way; 2 d p^2 flops at the server every
-    qr_every rounds.
+    Reference: Narayanamurthy, Vaswani, Ramamoorthy, "Federated over-air subspace tracking from
+    incomplete and corrupted data", 2022, Algorithms 2 and 7; Hardt and Price 2014.
+    Cost per round: 4 n_i d p flops on a client; p columns of d floats each way; 2 d p^2 flops at
+    the server every qr_every rounds.
     Prefer it: over a channel that adds noise to the sum, above all with qr_every > 1; else Krylov.
 
     Args:
-        qr_every: eta, the products between two QRs. The estimate is good only just before a QR, and is read only there.
+        qr_every: eta, the products between two QRs. The estimate is good only just before a QR, and
+            is read only there.
         oversample: Columns iterated beyond the number of components.
-        tol, min_rounds, max_rounds, patience: See `Iterative`. Noise keeps the residual from falling to tol: such a run
-            ends after patience or max_rounds.
+        tol, min_rounds, max_rounds, patience: See `Iterative`. Noise keeps the residual from
+            falling to tol: such a run ends after patience or max_rounds.
     """
 
     name: ClassVar[str] = "fed_oapm"

@@ -1,9 +1,9 @@
 """Krylov: federated block Lanczos with Rayleigh-Ritz, this project's own. The default algorithm.
 
-The server keeps a basis Q and its product with C. After every message `_absorb` extends both, solves the small
-eigenproblem, decides by `_judge` how many components are wanted and how good they are, and makes the next block; the
-others answer two hard questions: may an eigenvalue still hide (`_certain`), and what to send when the space is used up
-(`_fresh`).
+The server keeps a basis Q and its product with C. After every message `_absorb` extends both,
+solves the small eigenproblem, decides by `_judge` how many components are wanted and how good they
+are, and makes the next block; the others answer two hard questions: may an eigenvalue still hide
+(`_certain`), and what to send when the space is used up (`_fresh`).
 """
 
 from __future__ import annotations
@@ -60,24 +60,29 @@ class KrylovState:
 class Krylov(Iterative[KrylovState]):
     """One product C B a round, and nothing that was learnt is thrown away.
 
-    The server keeps Q = [Q_1 ... Q_j] and C Q. A round sends the newest block Q_j and receives S = sum C_i Q_j; the
-    Ritz pairs of T = Q'CQ are the estimate, C Q tells their residuals ||C z - theta z||, and Q_{j+1} =
-    orth((I - QQ')S). Columns that vanish are dropped; if none is left the space is invariant, and exact.
+    The server keeps Q = [Q_1 ... Q_j] and C Q. A round sends the newest block Q_j and receives
+    S = sum C_i Q_j; the Ritz pairs of T = Q'CQ are the estimate, C Q tells their residuals ||C
+    z - theta z||, and Q_{j+1} = orth((I - QQ')S). Columns that vanish are dropped; if none is left
+    the space is invariant, and exact.
 
-    Reference: Golub and Underwood 1977 (block Lanczos); thick restart after Wu and Simon 2000. A basis belongs to one
-    set of clients: when that changes for good, the run goes back to the opening with the Ritz block and random columns;
-    under masks, with random columns alone.
+    Reference: Golub and Underwood 1977 (block Lanczos); thick restart after Wu and Simon 2000. A
+    basis belongs to one set of clients: when that changes for good, the run goes back to the
+    opening with the Ritz block and random columns; under masks, with random columns alone.
 
-    Cost per round: 4 n_i d p flops on a client; p columns of d floats each way. At the server, with m columns in Q:
-    12 d m p flops, and the k leading eigenvectors of an m x m matrix, (4/3) m^3 and more. m grows by p a round, up to
-    max(600, 16 p), so that neither grows with the rounds from then on. That cost one message in thirty at most.
-    Prefer it: nearly always; not where clients come and go in every round, or a rough answer in two rounds is enough.
+    Cost per round: 4 n_i d p flops on a client; p columns of d floats each way. At the server, with
+    m columns in Q: 12 d m p flops, and the k leading eigenvectors of an m x m matrix, (4/3) m^3 and
+    more. m grows by p a round, up to max(600, 16 p), so that neither grows with the rounds from
+    then on. That cost one message in thirty at most.
+    Prefer it: nearly always; not where clients come and go in every round, or a rough answer in two
+    rounds is enough.
 
     Args:
-        oversample: Columns iterated beyond the number of components; or "auto": 2 in the opening, then, from the number
-            of columns, as many as 512 kB of a message hold, but with a node of few `max_columns`, `dp` or a channel.
-        max_basis: Blocks that the server keeps before it restarts from the better half of the Ritz vectors, or 16 where
-            that is more than 600 columns; without a limit where a fraction is asked for, which cannot do with fewer.
+        oversample: Columns iterated beyond the number of components; or "auto": 2 in the opening,
+            then, from the number of columns, as many as 512 kB of a message hold, but with a node
+            of few `max_columns`, `dp` or a channel.
+        max_basis: Blocks that the server keeps before it restarts from the better half of the Ritz
+            vectors, or 16 where that is more than 600 columns; without a limit where a fraction is
+            asked for, which cannot do with fewer.
         tol, min_rounds, max_rounds, patience: See `Iterative`.
     """
 
@@ -228,9 +233,10 @@ class Krylov(Iterative[KrylovState]):
     def _certain(state: KrylovState, values: Array, k: int) -> bool:
         """Whether no eigenvalue above the k-th can be hidden from Q.
 
-        A block of p columns sees p copies of a tied eigenvalue. Which is enough for k <= p; of a fraction, further
-        copies may be missing. They are not, if what is left of the trace is too small for one, or if a fresh random
-        block has brought up nothing new since the same k was found before.
+        A block of p columns sees p copies of a tied eigenvalue. Which is enough for k <= p; of a
+        fraction, further copies may be missing. They are not, if what is left of the trace is too
+        small for one, or if a fresh random block has brought up nothing new since the same k was
+        found before.
         """
         if state.fraction is None or len(values) == len(state.Q):
             return True
@@ -251,7 +257,8 @@ class Krylov(Iterative[KrylovState]):
 
     @staticmethod
     def _residuals(state: KrylovState, Q: Array, CQ: Array, values: Array, W: Array) -> Array:
-        # A fraction needs the length of the converged run; a warm start has to see what hides behind the first k.
+        # A fraction needs the length of the converged run; a warm start has to see what hides
+        # behind the first k.
         r = len(values)
         if not state.looks_behind:
             r = min(state.k, r)
@@ -271,7 +278,8 @@ class Krylov(Iterative[KrylovState]):
             k = found or len(values)
         if not state.warm:
             return k, float(residuals[:k].max())
-        # After a warm start an eigenvalue within theta_j +- residual_j might still belong among the first k.
+        # After a warm start an eigenvalue within theta_j +- residual_j might still belong among the
+        # first k.
         least = values[min(k, len(values)) - 1]
         upper = values[k : len(residuals)] + residuals[k:]
         rivals = residuals[k:][upper > least]

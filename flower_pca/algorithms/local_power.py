@@ -1,7 +1,8 @@
 """LocalPower: several local power steps between two communications.
 
-Rounds with several steps stack the answers, align them with those of the client with most rows, and add them up
-(`_aligned`); rounds with one step are those of SSI (`_measured`). `q` says which kind the coming round is of.
+Rounds with several steps stack the answers, align them with those of the client with most rows, and
+add them up (`_aligned`); rounds with one step are those of SSI (`_measured`). `q` says which kind
+the coming round is of.
 """
 
 from __future__ import annotations
@@ -40,14 +41,16 @@ class LocalPowerState:
 class LocalPower(Iterative[LocalPowerState]):
     """q local power steps a round: X_i <- orth(C_i X_i) q - 1 times, then Z <- orth(sum C_i X_i O_i).
 
-    O_i aligns client i with the client that has most rows, whose block is X_b: "procrustes" takes the orthogonal
-    factor of X_i'X_b, "sign" the signs of <X_i[:, j], X_b[:, j]>, "none" the identity. With q = 1 there is nothing to
-    align and the round is one of SSI. With decay q halves every `halve_every` rounds until it is 1; without, the error
-    ends at a floor that grows with q and with the difference between clients.
+    O_i aligns client i with the client that has most rows, whose block is X_b: "procrustes" takes
+    the orthogonal factor of X_i'X_b, "sign" the signs of <X_i[:, j], X_b[:, j]>, "none" the
+    identity. With q = 1 there is nothing to align and the round is one of SSI. With decay q halves
+    every `halve_every` rounds until it is 1; without, the error ends at a floor that grows with q
+    and with the difference between clients.
 
-    Reference: Li, Wang, Chen, Zhang, "Communication-efficient distributed SVD via local power iterations", ICML 2021.
-    Cost per round: 4 q n_i d p flops on a client; p columns of d floats down, twice that up while q > 1 with an
-    alignment; O(N d p^2) on the server then.
+    Reference: Li, Wang, Chen, Zhang, "Communication-efficient distributed SVD via local power
+    iterations", ICML 2021.
+    Cost per round: 4 q n_i d p flops on a client; p columns of d floats down, twice that up while
+    q > 1 with an alignment; O(N d p^2) on the server then.
     Prefer it: for a rough answer in two or three rounds.
 
     Args:

@@ -1,7 +1,8 @@
 """Median PCA: the geometric median of the clients' own subspaces, which a minority of bad clients cannot pull away.
 
-Nothing here is a sum over clients. The opening takes centre and scale as medians (`stages.weighing`), the algorithm
-takes the geometric median of projections, and the closing message the medians of variances.
+Nothing here is a sum over clients. The opening takes centre and scale as medians
+(`stages.weighing`), the algorithm takes the geometric median of projections, and the closing
+message the medians of variances.
 """
 
 from __future__ import annotations
@@ -34,17 +35,20 @@ class MedianState(OneShotState):
 class MedianPCA(Average):
     """The leading eigenvectors of the geometric median of projections, argmin_M sum_i w_i ||V_i V_i' - M||_F.
 
-    V_i are the client's own top k eigenvectors. M is sum_i a_i V_i V_i', by Weiszfeld's steps, which take of N clients
-    the matrix of ||V_i'V_j||_F^2, or M itself where d is less. Bad clients that all name one direction give it a part
-    of M, but the median client has nothing of it: so of the 2 k leading eigenvectors u of M those k are taken of which
-    the median ||V_i'u||^2 is largest. Clients count alike, or with `max_share` by their rows up to that share.
+    V_i are the client's own top k eigenvectors. M is sum_i a_i V_i V_i', by Weiszfeld's steps,
+    which take of N clients the matrix of ||V_i'V_j||_F^2, or M itself where d is less. Bad clients
+    that all name one direction give it a part of M, but the median client has nothing of it: so of
+    the 2 k leading eigenvectors u of M those k are taken of which the median ||V_i'u||^2 is
+    largest. Clients count alike, or with `max_share` by their rows up to that share.
 
-    Reference: Singh and Vaswani, "Byzantine-resilient federated PCA and low rank column-wise sensing", IEEE Trans.
-    Inf. Theory 2024 (the subspace median); Weiszfeld 1937; Minsker, "Geometric median and robust estimation in Banach
-    spaces", Bernoulli 2015.
-    Cost: one local eigenproblem; p columns of d floats up; on the server the memory of what came, and O(d^2 N p) flops
-    for each of Weiszfeld's steps, or O(d N^2 p^2) once where there are at most d clients.
-    Prefer it: where up to two fifths of the clients may be wrong or dishonest, and each has rows enough of its own.
+    Reference: Singh and Vaswani, "Byzantine-resilient federated PCA and low rank column-wise
+    sensing", IEEE Trans. Inf. Theory 2024 (the subspace median); Weiszfeld 1937; Minsker,
+    "Geometric median and robust estimation in Banach spaces", Bernoulli 2015.
+    Cost: one local eigenproblem; p columns of d floats up; on the server the memory of what came,
+    and O(d^2 N p) flops for each of Weiszfeld's steps, or O(d N^2 p^2) once where there are at most
+    d clients.
+    Prefer it: where up to two fifths of the clients may be wrong or dishonest, and each has rows
+    enough of its own.
 
     Args:
         oversample: Columns that clients send beyond the number of components.
@@ -100,10 +104,11 @@ class MediansState:
 class Medians(Stage[MediansState]):
     """Components in the order of the median client's variance along them, which is what is said of their variance.
 
-    They are turned within their span to the eigenvectors of the geometric median of C_i Z / n_i, whose residuals say
-    how far that span is from being one of eigenvectors.
+    They are turned within their span to the eigenvectors of the geometric median of C_i Z / n_i,
+    whose residuals say how far that span is from being one of eigenvectors.
 
-    Cost: 4 n_i d (p + 1) flops; p + 1 columns of d floats each way; once. The server keeps all answers.
+    Cost: 4 n_i d (p + 1) flops; p + 1 columns of d floats each way; once. The server keeps all
+    answers.
     """
 
     name: ClassVar[str] = "medians"

@@ -1,8 +1,8 @@
 """One-shot averages of local subspaces: UDA, WDA, DistPCA. One message up, and the closing Rayleigh-Ritz.
 
-All three send local eigenvectors once and take the leading singular vectors of their stack; `Average` is what they
-share, and the classes say how many vectors there are, and how they are weighed. What a client answers can be checked:
-the columns have to be orthonormal.
+All three send local eigenvectors once and take the leading singular vectors of their stack;
+`Average` is what they share, and the classes say how many vectors there are, and how they are
+weighed. What a client answers can be checked: the columns have to be orthonormal.
 """
 
 from __future__ import annotations
@@ -120,7 +120,8 @@ class UDA(Average):
 class WDA(Average):
     """Weighted distributed averaging: UDA with V_i S_i V_i', S_i the leading eigenvalues of C_i / n_i.
 
-    Reference: Bhaskara and Wijewardena, "On distributed averaging for stochastic k-PCA", NeurIPS 2019.
+    Reference: Bhaskara and Wijewardena, "On distributed averaging for stochastic k-PCA", NeurIPS
+    2019.
     Cost: as UDA, and p numbers up.
     Prefer it: over UDA where the variances of clients fall slowly, or differ from client to client.
 
@@ -136,11 +137,13 @@ class WDA(Average):
 class DistPCA(Average):
     """The leading left singular vectors of the clients' own top components, stacked; of more than wanted, if asked.
 
-    With `local_components` left out it is UDA; with more (the shared and the own ones of personalised data, say) every
-    client speaks of a larger space, and what is common to all of them stands out.
+    With `local_components` left out it is UDA; with more (the shared and the own ones of
+    personalised data, say) every client speaks of a larger space, and what is common to all of them
+    stands out.
 
     Reference: Fan, Wang, Wang, Zhu, "Distributed estimation of principal eigenspaces", 2019.
-    Cost: one local eigenproblem; local_components columns of d floats up; an SVD of their stack on the server.
+    Cost: one local eigenproblem; local_components columns of d floats up; an SVD of their stack on
+    the server.
     Prefer it: over UDA where clients have a few directions in common, and others of their own.
 
     Args:

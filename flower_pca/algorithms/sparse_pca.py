@@ -40,23 +40,30 @@ class SparseState:
 class SparsePCA(Iterative[SparseState]):
     """x <- the largest entries of C x, for every component at once, each beside those before it.
 
-    Component j maximizes x'P C P x over unit vectors of at most `cardinality` entries that are not 0, locally, where P
-    takes out the span of the components before it: orthogonalized projection deflation, after which no variance falls
-    below 0 although components are not orthogonal (Mackey 2008). P x lies in the span of the block, so that one message
-    with the products of all components has all that deflation needs. The first rounds keep more columns, half as many
-    each time, so that a start with all of them ends near a good choice.
+    Component j maximizes x'P C P x over unit vectors of at most `cardinality` entries that are not
+    0, locally, where P takes out the span of the components before it: orthogonalized projection
+    deflation, after which no variance falls below 0 although components are not orthogonal (Mackey
+    2008). P x lies in the span of the block, so that one message with the products of all
+    components has all that deflation needs. The first rounds keep more columns, half as many each
+    time, so that a start with all of them ends near a good choice.
 
-    `explained_variance_` of a component is what it adds to the variance in the span of those before it.
+    `explained_variance_` of a component is what it adds to the variance in the span of those before
+    it.
 
-    Reference: Yuan and Zhang 2013, Truncated power method for sparse eigenvalue problems; Mackey 2008, Deflation
-    methods for sparse PCA; Shen and Huang 2008 on variances of components that are not orthogonal.
-    Cost per round: 4 n_i d k flops on a client; k columns of d floats each way; 2 d k^2 on the server.
-    Prefer it: where readers shall see which few columns a component is made of; it leaves out a little more variance.
+    Reference: Yuan and Zhang 2013, Truncated power method for sparse eigenvalue problems; Mackey
+    2008, Deflation methods for sparse PCA; Shen and Huang 2008 on variances of components that are
+    not orthogonal.
+    Cost per round: 4 n_i d k flops on a client; k columns of d floats each way; 2 d k^2 on the
+    server.
+    Prefer it: where readers shall see which few columns a component is made of; it leaves out a
+    little more variance.
 
     Args:
-        cardinality: The most columns that a component may have: one number, or one for each component.
+        cardinality: The most columns that a component may have: one number, or one for each
+            component.
         oversample: Columns of the opening beyond the number of components, for a better start.
-        tol, min_rounds, max_rounds, patience: See `Iterative`. The error is a component's residual in its own columns.
+        tol, min_rounds, max_rounds, patience: See `Iterative`. The error is a component's residual
+            in its own columns.
     """
 
     name: ClassVar[str] = "sparse_pca"

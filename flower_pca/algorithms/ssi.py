@@ -1,12 +1,14 @@
 """SSI: simultaneous subspace iteration, also called distributed power iteration.
 
-Averaged: products C Z of rounds that others answer each time, and the blocks that follow, averaged over rounds.
+Averaged: products C Z of rounds that others answer each time, and the blocks that follow, averaged
+over rounds.
 
-A product of some clients' rows, scaled to all rows, differs from C Z by as much as clients differ: an iteration on such
-products goes about its end without coming nearer. The average does come nearer: numerators and rows are averaged apart,
-as the mean of ratios is not the ratio of means, and the older the average, the less a round counts. Blocks still follow
-whose turn it is a little, so what is returned is their average. While errors fall, all clients answer, or the same ones
-time after time, a product is what it is.
+A product of some clients' rows, scaled to all rows, differs from C Z by as much as clients differ:
+an iteration on such products goes about its end without coming nearer. The average does come
+nearer: numerators and rows are averaged apart, as the mean of ratios is not the ratio of means, and
+the older the average, the less a round counts. Blocks still follow whose turn it is a little, so
+what is returned is their average. While errors fall, all clients answer, or the same ones time
+after time, a product is what it is.
 """
 
 from __future__ import annotations
@@ -105,19 +107,22 @@ class SSIState:
 class SSI(Iterative[SSIState]):
     """Z <- orth(sum C_i Z).
 
-    The Ritz values of Z and its residual C Z - Z (Z'CZ) come with the sum at no cost. The error falls by
-    lambda_{p+1} / lambda_k a round. Where others answer each time, as with a fraction of the clients sampled, products
-    are averaged over rounds, and the error falls with their number.
+    The Ritz values of Z and its residual C Z - Z (Z'CZ) come with the sum at no cost. The error
+    falls by lambda_{p+1} / lambda_k a round. Where others answer each time, as with a fraction of
+    the clients sampled, products are averaged over rounds, and the error falls with their number.
 
-    Known weakness: where the server sees single answers, the pairs (Z, C_i Z) give it C_i exactly after about d / p
-    rounds. Summed under masks they do not.
+    Known weakness: where the server sees single answers, the pairs (Z, C_i Z) give it C_i exactly
+    after about d / p rounds. Summed under masks they do not.
 
     Reference: Bauer 1957; as a distributed method, Li, Wang, Chen, Zhang 2021, section 2.
-    Cost per round: 4 n_i d p flops on a client; p columns of d floats each way; 2 d p^2 on the server.
-    Prefer it: under added noise, or where clients come and go in every round; else Krylov needs far fewer rounds.
+    Cost per round: 4 n_i d p flops on a client; p columns of d floats each way; 2 d p^2 on the
+    server.
+    Prefer it: under added noise, or where clients come and go in every round; else Krylov needs far
+    fewer rounds.
 
     Args:
-        oversample: Columns iterated beyond the number of components. Without one nothing looks for the gap.
+        oversample: Columns iterated beyond the number of components. Without one nothing looks for
+            the gap.
         tol, min_rounds, max_rounds, patience: See `Iterative`.
     """
 

@@ -21,7 +21,8 @@ def distances(own: Sequence[Array]) -> Array:
     """rho_ij = ||P_i - P_j||_F / sqrt(r_i + r_j), P_i the projection on client i's own components: from 0 to 1.
 
     Args:
-        own: The own components of each client as orthonormal rows (r_i, d), such as `result.own_components` gives them.
+        own: The own components of each client as orthonormal rows (r_i, d), such as
+            `result.own_components` gives them.
 
     Returns:
         The matrix of all pairs, (N, N).
@@ -49,7 +50,8 @@ def distances(own: Sequence[Array]) -> Array:
 def embed(rho: Array, *, dimensions: int = 2) -> Array:
     """Classical multidimensional scaling: points (N, dimensions) whose distances are about rho.
 
-    The leading eigenvectors of -J rho^2 J / 2, J = I - 11'/N, scaled by the roots of their eigenvalues.
+    The leading eigenvectors of -J rho^2 J / 2, J = I - 11'/N, scaled by the roots of their
+    eigenvalues.
     """
     rho = _square(rho)
     checks.integer("dimensions", dimensions, least=1, most=len(rho))
@@ -62,8 +64,8 @@ def embed(rho: Array, *, dimensions: int = 2) -> Array:
 def clusters(rho: Array, n_clusters: int, *, seed: int = 0) -> Array:
     """Spectral clustering of the clients: the group of each, (N,). Needs scikit-learn.
 
-    Affinity (1 - rho^2)^2 without diagonal, normalised on both sides; k-means on the rows, scaled to length 1, of its
-    leading eigenvectors (Ng, Jordan, Weiss 2002).
+    Affinity (1 - rho^2)^2 without diagonal, normalised on both sides; k-means on the rows, scaled
+    to length 1, of its leading eigenvectors (Ng, Jordan, Weiss 2002).
     """
     rho = _square(rho)
     checks.integer("n_clusters", n_clusters, least=1, most=len(rho))
@@ -91,7 +93,8 @@ class Shares:
 
     Attributes:
         clients: The keys of the clients whose own components are known.
-        shared, own, rest: Along the shared components, along the client's own ones, and along neither.
+        shared, own, rest: Along the shared components, along the client's own ones, and along
+            neither.
     """
 
     clients: list[int]
@@ -124,7 +127,8 @@ def shares(result: PersonalResult, shards: Sequence[Any] | None) -> Shares | Non
 def spaces(result: PersonalResult) -> tuple[Sequence[str | int], list[Array]]:
     """Clients whose own components are known, and these: of a simulation by key, else those that nodes have sent.
 
-    Those that nodes have sent come in the order of the nodes, and without their keys: they are counted, as "node 1".
+    Those that nodes have sent come in the order of the nodes, and without their keys: they are
+    counted, as "node 1".
     """
     if result.own:
         return sorted(result.own), [result.own_components(i) for i in sorted(result.own)]

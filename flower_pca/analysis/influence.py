@@ -1,9 +1,10 @@
 """Influence: what a result would be without each of its clients, of a result that knows it.
 
-`simulate(..., influence=True)` ends with up to three more messages, from which the server works out the components of
-all rows but one client's, see `stages.influence`; `of_rows` does it without a message where the rows are at hand. A
-client is named only where its rows differ, and turn the components, by more than chance explains of so few rows; with
-the column in which they differ most: often one that is in other units there, or a file of something else.
+`simulate(..., influence=True)` ends with up to three more messages, from which the server works out
+the components of all rows but one client's, see `stages.influence`; `of_rows` does it without a
+message where the rows are at hand. A client is named only where its rows differ, and turn the
+components, by more than chance explains of so few rows; with the column in which they differ most:
+often one that is in other units there, or a file of something else.
 """
 
 from __future__ import annotations
@@ -39,14 +40,18 @@ class Influence:
         name: What it is called.
         rows: How many rows it has.
         angle: The largest angle, in radians, that the components would turn by without it.
-        doubt: How far off, in radians, that angle may be; infinite where no single answer is the right one.
+        doubt: How far off, in radians, that angle may be; infinite where no single answer is the
+            right one.
         explained: The share of the variance that as many components would explain without it.
         total_variance: The total variance without it.
         column: The column in which it differs most from the others.
-        times: How many times as far from their mean its values of it lie as theirs; infinite where theirs are all one.
-        beyond: How many times the most that chance explains, for so few rows, it differs in that column.
-        chance: The angle up to which chance explains its turn, by how far the others of their sizes turn the result;
-            of one that may be far off, at most that by which they turn what is left without it.
+        times: How many times as far from their mean its values of it lie as theirs; infinite where
+            theirs are all one.
+        beyond: How many times the most that chance explains, for so few rows, it differs in that
+            column.
+        chance: The angle up to which chance explains its turn, by how far the others of their sizes
+            turn the result; of one that may be far off, at most that by which they turn what is
+            left without it.
     """
 
     client: int
@@ -121,10 +126,12 @@ def cheap(result: PCAResult, clients: int) -> bool:
 def of_rows(result: PCAResult, shards: Iterable[Any]) -> PCAResult:
     """The result with the influence of its clients, worked out from their rows, which are in the order of their keys.
 
-    It is what the messages of a run would say, but for columns that the algorithm has beside its components.
+    It is what the messages of a run would say, but for columns that the algorithm has beside its
+    components.
 
     Raises:
-        ConfigError: If its components are not orthonormal: those without a client, which are, are other ones anyway.
+        ConfigError: If its components are not orthonormal: those without a client, which are, are
+            other ones anyway.
     """
     if not _orthonormal(result):
         rule, got = "of a run whose components are orthonormal", f"one of {result.algorithm}"

@@ -1,8 +1,9 @@
 """A result as a Gaussian: the covariance it amounts to, its inverse, and how likely rows are under it.
 
-Probabilistic PCA (Tipping and Bishop 1999): a row in the frame is normal with the variances of the components along
-them, and with the noise variance in all other directions. All is said in the data's own units, so a scale of the run
-is put back. No covariance is formed to find a likelihood: that takes 4 n d k flops.
+Probabilistic PCA (Tipping and Bishop 1999): a row in the frame is normal with the variances of the
+components along them, and with the noise variance in all other directions. All is said in the
+data's own units, so a scale of the run is put back. No covariance is formed to find a likelihood:
+that takes 4 n d k flops.
 
 How many components there are, where nobody says it: Minka's estimate from all eigenvalues.
 """
@@ -27,8 +28,8 @@ _RELATIVE_ZERO: Final = 100.0 * _ROUNDING
 def minka(variances: Array, n: int) -> int:
     """The number of components with the largest evidence, between 1 and d - 1; 1 for a single column.
 
-    As scikit-learn's n_components="mle", but that what counts as zero is relative to the largest variance, so that
-    units do not matter, and that tied variances are no error.
+    As scikit-learn's n_components="mle", but that what counts as zero is relative to the largest
+    variance, so that units do not matter, and that tied variances are no error.
 
     Reference: Minka, "Automatic Choice of Dimensionality for PCA", NIPS 2000.
 

@@ -1,18 +1,20 @@
 """Monitor: how far new rows lie from what a run has found, by Hotelling's T2 and by the squared prediction error, SPE.
 
-T2 says how far a row lies within the span of the components, SPE how far from it (see `stages.histograms`). Both are
-split up by column: of T2 = |M^(1/2) x|^2 with M = Z diag(1/v) Z', and of SPE = |x - ZZ'x|^2, each column has one square
-(the complete decomposition of Alcala and Qin 2011), so that contributions are never negative and add up.
+T2 says how far a row lies within the span of the components, SPE how far from it (see
+`stages.histograms`). Both are split up by column: of T2 = |M^(1/2) x|^2 with M = Z diag(1/v) Z',
+and of SPE = |x - ZZ'x|^2, each column has one square (the complete decomposition of Alcala and Qin
+2011), so that contributions are never negative and add up.
 
-Limits are from the clients' own rows, where the run was asked to monitor: the quantile of all rows together, read from
-the sum of their histograms. Or they are from theory, for rows of a normal law:
+Limits are from the clients' own rows, where the run was asked to monitor: the quantile of all rows
+together, read from the sum of their histograms. Or they are from theory, for rows of a normal law:
 
     T2   k (n-1)(n+1) / (n (n-k)) F(k, n-k) of new rows, (n-1)^2 / n Beta(k/2, (n-k-1)/2) of the run's own
     SPE  g chi2(h) with g = s2 / s1 and h = s1^2 / s2 (Box 1954), where s1 and s2 are the sums of the variances along
          the directions left out and of their squares
 
-A result knows s1, and s2 as far as it has components beyond those in use. The other directions count as if all had the
-same variance, which makes s2 as small as it can be: their limit is the least of all that the totals allow.
+A result knows s1, and s2 as far as it has components beyond those in use. The other directions
+count as if all had the same variance, which makes s2 as small as it can be: their limit is the
+least of all that the totals allow.
 """
 
 from __future__ import annotations
@@ -89,10 +91,11 @@ class Monitor:
     """Scores rows by the components of a result.
 
     Args:
-        result: What a run has returned. Its components must be all that is expected of a row: not those of a robust or
-            a personalized run, nor of one with dp, whose variances have noise.
-        n_components: How many of the components to use; all of them if left out. What the others explain is then part
-            of SPE, and known to its limit from theory. Components whose variance is rounding never count.
+        result: What a run has returned. Its components must be all that is expected of a row: not
+            those of a robust or a personalized run, nor of one with dp, whose variances have noise.
+        n_components: How many of the components to use; all of them if left out. What the others
+            explain is then part of SPE, and known to its limit from theory. Components whose
+            variance is rounding never count.
     """
 
     def __init__(self, result: PCAResult, *, n_components: int | None = None) -> None:
@@ -137,9 +140,11 @@ class Monitor:
 
         Args:
             level: The share, in (0, 1), for each of both limits: 0.99 or "99%".
-            source: "clients", from the rows of all clients, of which the run was asked to monitor; or "theory", for
-                rows of a normal law. If left out, from the clients where the result knows them.
-            trained: Whether the rows that limits from theory are for are the run's own, not new ones.
+            source: "clients", from the rows of all clients, of which the run was asked to monitor;
+                or "theory", for rows of a normal law. If left out, from the clients where the
+                result knows them.
+            trained: Whether the rows that limits from theory are for are the run's own, not new
+                ones.
 
         Raises:
             ConfigError: If the result does not know what the source needs.
@@ -166,8 +171,8 @@ class Monitor:
         """The rows beyond a limit, one entry for each statistic that is, with the columns that contribute most.
 
         Args:
-            sites: The rows of each site by its name; or in a list, by position where they name none; or one table,
-                which is that of site 0 where it names none.
+            sites: The rows of each site by its name; or in a list, by position where they name
+                none; or one table, which is that of site 0 where it names none.
             limits: See `limits`.
             top: How many columns to name.
         """

@@ -20,7 +20,8 @@ class TakenOut:
         clients: Their keys.
         rows: How many rows each has, (N,).
         share: The share of entries taken out, (N, d): those that are not 0 in the sparse part.
-        low_rank, sparse: The root mean square of an entry of the low-rank and of the sparse part, in the frame, (N,).
+        low_rank, sparse: The root mean square of an entry of the low-rank and of the sparse part,
+            in the frame, (N,).
     """
 
     clients: list[int]
@@ -43,7 +44,8 @@ class TakenOut:
 def with_parts(result: RobustResult, shards: Sequence[Any]) -> RobustResult:
     """The result with low-rank and sparse parts of these clients' rows in `own`, where it does not know them already.
 
-    They are those of rows that the run has not seen, found by its components: see `RobustResult.transform`.
+    They are those of rows that the run has not seen, found by its components: see
+    `RobustResult.transform`.
     """
     missing = [i for i in range(len(shards)) if i not in result.own]
     found = {i: {"L": result.low_rank_part(shards[i]), "S": result.sparse_part(shards[i])} for i in missing}

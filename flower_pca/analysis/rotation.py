@@ -1,30 +1,36 @@
 """Rotation: the span of a result along other axes, each of which is made of few columns, for reading.
 
-The loadings of k components are A = Z diag(v)^(1/2), (d, k): Z the components, v their variances. A row x, in the
-frame, has the scores f = diag(v)^(-1/2) Z'x, of variance 1 each, and Z Z'x = A f. Any invertible R, (k, k), writes the
-same as A R and R^(-1) f: other axes, and the same rows, span, reconstruction and variance of each column. A rotation
-chooses the R that makes loadings large or small, and few in between:
+The loadings of k components are A = Z diag(v)^(1/2), (d, k): Z the components, v their variances. A
+row x, in the frame, has the scores f = diag(v)^(-1/2) Z'x, of variance 1 each, and Z Z'x = A f. Any
+invertible R, (k, k), writes the same as A R and R^(-1) f: other axes, and the same rows, span,
+reconstruction and variance of each column. A rotation chooses the R that makes loadings large or
+small, and few in between:
 
     varimax   R = T orthonormal, where the squared loadings of each component differ most (Kaiser 1958):
               sum over j of [ sum_i b_ij^4 - (sum_i b_ij^2)^2 / d ], b = A T, largest.
     promax    R = T U, where U brings A T nearest to its own entries' `power`-th powers, signs kept, by least squares
               (Hendrickson and White 1964); its columns are such that scores keep the variance 1.
 
-With `kaiser` the rows of A have length 1 while T is looked for, so that each column of the data counts alike.
+With `kaiser` the rows of A have length 1 while T is looked for, so that each column of the data
+counts alike.
 
-Varimax turns two axes at a time, in their plane to where the criterion is largest: there the angle has a closed form,
-so that the criterion never falls. A sweep over all planes costs about 12 d k^2 flops. Where components have a pattern,
-some ten sweeps do; dozens of components that are noise have none, and hundreds may not. As in all such programs the end
-is a local maximum, mostly the only one.
+Varimax turns two axes at a time, in their plane to where the criterion is largest: there the angle
+has a closed form, so that the criterion never falls. A sweep over all planes costs about 12 d k^2
+flops. Where components have a pattern, some ten sweeps do; dozens of components that are noise have
+none, and hundreds may not. As in all such programs the end is a local maximum, mostly the only one.
 
-After it the scores of varimax do not correlate, and those of promax do, by `correlations`. The loadings are orthogonal
-no more, and no axis is the direction of most variance: only all of them together hold what the components hold.
+After it the scores of varimax do not correlate, and those of promax do, by `correlations`. The
+loadings are orthogonal no more, and no axis is the direction of most variance: only all of them
+together hold what the components hold.
 
 References:
-    Kaiser, "The varimax criterion for analytic rotation in factor analysis", Psychometrika 23, 1958.
-    Hendrickson, White, "Promax: a quick method for rotation to oblique simple structure", Br. J. Stat. Psychol. 17,
+    Kaiser, "The varimax criterion for analytic rotation in factor analysis", Psychometrika 23,
+      1958.
+    Hendrickson, White, "Promax: a quick method for rotation to oblique simple structure", Br. J.
+      Stat. Psychol. 17,
         1964.
-    Jolliffe, "Rotation of principal components: choice of normalization constraints", J. Appl. Stat. 22, 1995: why the
+    Jolliffe, "Rotation of principal components: choice of normalization constraints", J. Appl.
+      Stat. 22, 1995: why the
         loadings that are rotated have the length of the deviations.
 """
 
@@ -117,7 +123,8 @@ def promax(A: Array, *, kaiser: bool = True, power: float = 4.0) -> Array:
     Args:
         A: Loadings, (d, k).
         kaiser: As for varimax, which is done first.
-        power: What each entry of the target is the power of; 2 to 4 as a rule. The higher, the more scores correlate.
+        power: What each entry of the target is the power of; 2 to 4 as a rule. The higher, the more
+            scores correlate.
     """
     checks.number("power", power, least=1.0, most=_POWER)
     T = varimax(A, kaiser=kaiser)
@@ -136,8 +143,9 @@ class Rotation:
 
     Attributes:
         method: What turned them, a spec.
-        loadings: (d, k): the frame's rows are `loadings` times scores, but for what the components leave out. With
-            scale="std" those of varimax are the correlations of columns and scores. Each one's largest is positive.
+        loadings: (d, k): the frame's rows are `loadings` times scores, but for what the components
+            leave out. With scale="std" those of varimax are the correlations of columns and scores.
+            Each one's largest is positive.
         matrix: R, (k, k), by which the loadings of the components, Z diag(v)^(1/2), are multiplied.
         correlations: Of the scores, (k, k); the identity of varimax.
         explained_variance: What each adds to the variance that the components explain, (k,).
@@ -247,10 +255,12 @@ def rotate(result: PCAResult | TrackingResult, method: str = "varimax") -> Rotat
 
     Args:
         result: What a run has returned, whose components are those of the covariance of all rows.
-        method: "varimax" or "promax", with settings if need be: "varimax(kaiser=False)", "promax(power=3)".
+        method: "varimax" or "promax", with settings if need be: "varimax(kaiser=False)",
+            "promax(power=3)".
 
     Raises:
-        ConfigError: If there is nothing to rotate, or rotating would not keep what the components hold.
+        ConfigError: If there is nothing to rotate, or rotating would not keep what the components
+            hold.
     """
     turn = spec.bind(method, METHODS, what="The rotation", rule='a spec such as "varimax" or "promax(power=3)"')
     result = _with_axes(result)

@@ -25,7 +25,8 @@ class Sites:
     Attributes:
         striking: The columns by how much they weigh in the first components, (d,).
         off: How many deviations of all rows a site's mean lies from theirs, (N, d).
-        order: The sites by how far they are off in any of these columns, the furthest first; few in their own order.
+        order: The sites by how far they are off in any of these columns, the furthest first; few in
+            their own order.
     """
 
     means: Array

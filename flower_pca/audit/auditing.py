@@ -1,8 +1,9 @@
 """audit(): a run in process, recorded as an honest but curious server sees it, and what follows from the record.
 
-`_record` runs the algorithm and keeps every message with the answers; `_leaks` reads them as pairs (`view`), feeds them
-to the attack (`attack`) message by message, and measures what it finds against the clients' true moments; `_course`
-does the same for the components. Where sums are masked, the pairs of all clients are added up first.
+`_record` runs the algorithm and keeps every message with the answers; `_leaks` reads them as pairs
+(`view`), feeds them to the attack (`attack`) message by message, and measures what it finds against
+the clients' true moments; `_course` does the same for the components. Where sums are masked, the
+pairs of all clients are added up first.
 
 What an audit has found: figures by message and client, as a table, a CSV file and a picture.
 """
@@ -197,8 +198,9 @@ def audit(
 ) -> Audit:
     """Measure how much of every client's second moments C_i = X_i'X_i the server can work out, message by message.
 
-    It solves for C_i from all blocks that it has sent and all answers that it has seen, as if every answer were C_i
-    times its block; where an algorithm answers something else, the attack is measured all the same.
+    It solves for C_i from all blocks that it has sent and all answers that it has seen, as if every
+    answer were C_i times its block; where an algorithm answers something else, the attack is
+    measured all the same.
 
     Args:
         algorithm: A name, a spec string or an instance.
@@ -214,11 +216,12 @@ def audit(
         on_round: Called with the run after every round.
 
     Returns:
-        Errors of the reconstruction after every message (every tenth part more of them, beyond twenty), with the
-        convergence of the components beside it.
+        Errors of the reconstruction after every message (every tenth part more of them, beyond
+        twenty), with the convergence of the components beside it.
 
     Raises:
-        ConfigError: If a parameter is not valid, or if `masked` is asked of an algorithm that does not only sum.
+        ConfigError: If a parameter is not valid, or if `masked` is asked of an algorithm that does
+            not only sum.
         DataError: If a shard cannot be used, or has more than 5000 columns.
     """
     checks.integer("n_components of an audit", n_components, least=1)
@@ -332,8 +335,8 @@ def _leak(
     k: int,
 ) -> Leak:
     d, (sure,) = len(C), exact.solve()
-    # Answers that are no products contradict each other; how many faint directions to trust is then a matter of luck,
-    # and the attacker is given the best.
+    # Answers that are no products contradict each other; how many faint directions to trust is then
+    # a matter of luck, and the attacker is given the best.
     trust: tuple[float, ...] = CONDITIONS[:1]
     if everything.size > exact.size:
         trust = CONDITIONS

@@ -1,10 +1,11 @@
 """What an honest but curious server sees of one client: pairs of a block Z and an answer Y that stand for Y = C_i Z.
 
-What an answer tells follows from the kinds of its parts, as the stage itself says them, and from how such a kind is
-read: see `core.kinds`. An answer of other kinds is taken as the attack on C_i Z would: for the product with a block of
-its shape that the client was sent. That counts as a claim.
+What an answer tells follows from the kinds of its parts, as the stage itself says them, and from
+how such a kind is read: see `core.kinds`. An answer of other kinds is taken as the attack on C_i Z
+would: for the product with a block of its shape that the client was sent. That counts as a claim.
 
-What a node's rules let it answer is asked of small runs: every algorithm that they allow is run, and its messages read.
+What a node's rules let it answer is asked of small runs: every algorithm that they allow is run,
+and its messages read.
 
 What the blocks that a server has sent, and the answers to them, tell about a client's C = X'X.
 """
@@ -42,11 +43,12 @@ CONDITIONS: Final = (1e-12, 1e-6, 1e-3, 1e-1)
 class Attack:
     """Phi [Z_1 ... Z_m] = [Y_1 ... Y_m] in the least squares sense, by the solution of least norm: Phi = Y pinv(Z).
 
-    If Y = C Z, then Phi = C P with P the projection on the span of all blocks: C itself once they span everything.
-    As C is symmetric, P C is known too, and with it all of C but (I - P) C (I - P).
+    If Y = C Z, then Phi = C P with P the projection on the span of all blocks: C itself once they
+    span everything. As C is symmetric, P C is known too, and with it all of C but (I - P) C
+    (I - P).
 
-    Reference: Wang, Liu, Zhang, "Seeking consensus on subspaces in federated principal component analysis", 2022,
-    propositions 2 and 5.
+    Reference: Wang, Liu, Zhang, "Seeking consensus on subspaces in federated principal component
+    analysis", 2022, propositions 2 and 5.
 
     Args:
         d: Columns of the data.
@@ -112,14 +114,17 @@ class Leak:
         message: Number of the message, from 1.
         stage: What it belonged to.
         client: Position of the client.
-        numbers: Independent numbers told about C_i, by answers that are C_i times a block and by the variances of the
-            opening.
+        numbers: Independent numbers told about C_i, by answers that are C_i times a block and by
+            the variances of the opening.
         unknowns: d (d + 1) / 2.
-        minimum_norm: Error of the solution of least norm, Y pinv(Z), with every answer taken for C_i Z.
+        minimum_norm: Error of the solution of least norm, Y pinv(Z), with every answer taken for
+            C_i Z.
         symmetric: Error of the symmetric solution of least norm, likewise.
         exact: The same from those answers only that are C_i Z by the algorithm's own formula.
-        angle: Largest angle in radians between the leading k-spaces of the symmetric solution and of C_i.
-        outside: Error of the newest answer outside the span of its block, against C_i Z there; None if masked.
+        angle: Largest angle in radians between the leading k-spaces of the symmetric solution and
+            of C_i.
+        outside: Error of the newest answer outside the span of its block, against C_i Z there; None
+            if masked.
         guess: Error of C / N: what knowing the sum exactly tells of one of N clients.
     """
 
@@ -216,7 +221,8 @@ class View:
         return Pair(np.eye(len(C)), C, exact=True)
 
 
-# Of an answer with several of them the first counts: the opening also sends what later answers are read by.
+# Of an answer with several of them the first counts: the opening also sends what later answers are
+# read by.
 _READERS: Final[dict[Reading, Callable[[View, Arrays, Arrays, str, Part], Pair | None]]] = {
     Reading.CENTRED: View.read_opening,
     Reading.PRODUCT: View.read_product,

@@ -132,8 +132,8 @@ def finite(
 ) -> int:
     """Require finite entries, or with `missing` finite ones and NaN, whose number it returns.
 
-    The error names the first that is not: the `place` of its row, and its column by `names`; of columns of one name,
-    which are made of one, it counts one. `new`: rows for a result.
+    The error names the first that is not: the `place` of its row, and its column by `names`; of
+    columns of one name, which are made of one, it counts one. `new`: rows for a result.
     """
     nan = infinite = start = 0
     first = ""

@@ -2,7 +2,8 @@
 
 Each says in one sentence what was wrong, what was got, and what to do.
 
-Of packages that are optional: which extra brings each, and the one sentence about one that is not there.
+Of packages that are optional: which extra brings each, and the one sentence about one that is not
+there.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ class FlowerPCAError(Exception):
         then: What to do, as a sentence.
 
     Attributes:
-        private: Whether it speaks of files or cells of this machine, so that no other is told what it says.
+        private: Whether it speaks of files or cells of this machine, so that no other is told what
+            it says.
     """
 
     private = False

@@ -1,11 +1,12 @@
 """Files of this process's own: which nobody else has laid there, locked for one process at a time; and `Trail`.
 
-In a folder of another user's, or one that all users of the machine may write to, something may lie already under a name
-that is to be ours: a link, by which we would read, lock or write what it leads to, or a file of somebody else's making.
-There a file is opened only if it is a regular one of this user's, under one name. In folders of one's own, links are
-one's own affair.
+In a folder of another user's, or one that all users of the machine may write to, something may lie
+already under a name that is to be ours: a link, by which we would read, lock or write what it leads
+to, or a file of somebody else's making. There a file is opened only if it is a regular one of this
+user's, under one name. In folders of one's own, links are one's own affair.
 
-Files: an npz with a JSON header. No pickle, written atomically; and dataclasses of arrays and numbers as such.
+Files: an npz with a JSON header. No pickle, written atomically; and dataclasses of arrays and
+numbers as such.
 """
 
 from __future__ import annotations
@@ -92,9 +93,10 @@ def free_for_all(folder: Path) -> bool:
 def lock(path: Path, *, wait: bool = True) -> Iterator[None]:
     """Keep other processes from a file until the end; ConfigError if one has it and this one shall not wait.
 
-    The lock lies beside the file, which is itself replaced by every writing; it ends with the process, however that
-    ends. Who waits leaves it for the next; who does not has done with the file, and takes it away. Where there is no
-    file, no lock is left either. A system without such locks keeps nobody away.
+    The lock lies beside the file, which is itself replaced by every writing; it ends with the
+    process, however that ends. Who waits leaves it for the next; who does not has done with the
+    file, and takes it away. Where there is no file, no lock is left either. A system without such
+    locks keeps nobody away.
     """
     if fcntl is None:
         yield
@@ -168,9 +170,10 @@ class Recorder(Protocol):
 class Trail:
     """The finished steps of a tracker's run beside its checkpoint, so that a message costs the same at every step.
 
-    A checkpoint is written anew with every message; the bases of all steps that are kept would make it ever longer.
-    They lie in a file of lines of equal length beside it, in which a step takes the place of the oldest one. There is
-    one line more than are kept: should the machine stop between the line and the checkpoint, none is lacking.
+    A checkpoint is written anew with every message; the bases of all steps that are kept would make
+    it ever longer. They lie in a file of lines of equal length beside it, in which a step takes the
+    place of the oldest one. There is one line more than are kept: should the machine stop between
+    the line and the checkpoint, none is lacking.
 
     Args:
         checkpoint: The file that they lie beside, under its name with .steps behind.
@@ -300,7 +303,8 @@ def read(path: str | os.PathLike[str], kind: str, *, private: bool = False) -> t
     """The header and the arrays of a file of this kind; of a `private` one only if nobody else can have laid it there.
 
     Raises:
-        DataError: If it is none. No more memory is taken than the file is long, whatever its headers say.
+        DataError: If it is none. No more memory is taken than the file is long, whatever its
+            headers say.
     """
     if private:
         how = opener
@@ -329,7 +333,8 @@ def from_bytes(kind: str, packed: bytes) -> tuple[dict[str, Any], dict[str, Arra
     """The header and the arrays that `to_bytes` has packed.
 
     Raises:
-        DataError: If they are not of this kind, or damaged. No more memory is taken than there are bytes.
+        DataError: If they are not of this kind, or damaged. No more memory is taken than there are
+            bytes.
     """
     try:
         header, arrays = _load(BytesIO(packed))
@@ -413,7 +418,8 @@ def _load(stream: IO[bytes]) -> tuple[dict[str, Any], dict[str, Array]]:
     stream.seek(0)
     with zipfile.ZipFile(BytesIO(stream.read()) if size <= _SMALL else stream) as whole:
         parts = whole.infolist()
-        # nothing in a file of ours is compressed: no part is longer than the whole, and no array than its part
+        # nothing in a file of ours is compressed: no part is longer than the whole, and no array
+        # than its part
         if any(part.compress_type != zipfile.ZIP_STORED for part in parts) or sum(p.file_size for p in parts) > size:
             raise ValueError("parts that are longer than the file")
         arrays = {part.filename.removesuffix(".npy"): from_npy(whole.read(part)) for part in parts}

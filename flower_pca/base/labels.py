@@ -1,16 +1,18 @@
 """Labels: what columns, clients and counts are called, for whoever compares names, and for whoever reads of them.
 
-The same letter may be one character or two (é), and a table from a spreadsheet has blanks and line ends in its names.
-So names are brought into one form when they are read, at every door: what looks alike is alike, and what still differs
-is shown so that one sees it. What steers a terminal is written out. What has no name of its own gets one here.
+The same letter may be one character or two (é), and a table from a spreadsheet has blanks and line
+ends in its names. So names are brought into one form when they are read, at every door: what looks
+alike is alike, and what still differs is shown so that one sees it. What steers a terminal is
+written out. What has no name of its own gets one here.
 
-Hints are sentences about columns that make components other than the ones a reader may think of. A PCA follows
-variance. So a column that numbers the rows, or is measured in small units, becomes the first component whatever the
-others do. From the totals of the opening the server knows every column's deviation: `hints_of_sizes` speaks of these.
-Where rows are at hand, `find_identifiers` looks for columns that number rows or people, whatever their size. They hold
-whole numbers of which no two are alike, and go up by one, over each client's rows or over all of them together, in
-whatever order rows are; or the column is called as such a one is: id, patient_nr, MRN. Ages, counts and codes have gaps
-or come twice.
+Hints are sentences about columns that make components other than the ones a reader may think of. A
+PCA follows variance. So a column that numbers the rows, or is measured in small units, becomes the
+first component whatever the others do. From the totals of the opening the server knows every
+column's deviation: `hints_of_sizes` speaks of these. Where rows are at hand, `find_identifiers`
+looks for columns that number rows or people, whatever their size. They hold whole numbers of which
+no two are alike, and go up by one, over each client's rows or over all of them together, in
+whatever order rows are; or the column is called as such a one is: id, patient_nr, MRN. Ages, counts
+and codes have gaps or come twice.
 """
 
 from __future__ import annotations

@@ -116,7 +116,8 @@ def leading(stack: Array, width: int) -> Array:
 def norm2(E: Array) -> float:
     """The spectral norm of a tall thin matrix, from its small Gram matrix.
 
-    Its largest eigenvalue is accurate to machine precision relative to itself, which is all that is asked here.
+    Its largest eigenvalue is accurate to machine precision relative to itself, which is all that is
+    asked here.
     """
     if E.size == 0:
         return 0.0
@@ -158,7 +159,8 @@ def sin_theta(Z: Array, U: Array) -> float:
 def principal_angles(A: Array, B: Array) -> Array:
     """The angles between span(A) and span(B), ascending, accurate for small and for large ones.
 
-    Bjoerck and Golub 1973: arcsin of the singular values of (I - AA')B below pi/4, arccos of those of A'B above.
+    Bjoerck and Golub 1973: arcsin of the singular values of (I - AA')B below pi/4, arccos of those
+    of A'B above.
     """
     if A.shape[1] < B.shape[1]:
         A, B = B, A
@@ -222,8 +224,9 @@ def span_axes(Z: Array, cross: Array) -> tuple[Array, Array]:
 def random_block(d: int, p: int, seed: int) -> Array:
     """A d x p block of independent N(0, 1) numbers that any numpy version on any machine draws alike; read-only.
 
-    Box-Muller on raw bits, as numpy keeps the streams of its bit generators but not those of its distributions.
-    All clients of one process and their server draw the same block, so the newest are kept: of large ones only one.
+    Box-Muller on raw bits, as numpy keeps the streams of its bit generators but not those of its
+    distributions. All clients of one process and their server draw the same block, so the newest
+    are kept: of large ones only one.
     """
     if d * p <= _DRAWN:
         return _small_block(d, p, seed)
@@ -255,7 +258,8 @@ def random_basis(d: int, p: int, seed: int) -> Array:
 def krylov_block(S: Array, Q: Array, first: float) -> Array:
     """orth((I - QQ')S), the next block of a Krylov space, without the columns that are only rounding.
 
-    `first` is the largest Ritz value: what lies below 16 sqrt(d) eps times it cannot be told from rounding.
+    `first` is the largest Ritz value: what lies below 16 sqrt(d) eps times it cannot be told from
+    rounding.
     """
     floor = _VANISHED * np.sqrt(len(Q)) * np.finfo(float).eps * first
     rest = complement(S, Q)
@@ -280,8 +284,8 @@ def polish(Z: Array) -> Array:
 def _by_gram(Y: Array, floor: float) -> Array | None:
     """Nearly `independent`, at a third of the cost; None where products of columns do not tell which directions are.
 
-    Of the columns, each made as long as 1, those directions count that are longer than 1e-4; the rest has to be shorter
-    than the floor.
+    Of the columns, each made as long as 1, those directions count that are longer than 1e-4; the
+    rest has to be shorter than the floor.
     """
     sizes = _lengths(Y)
     if not floor / _PLAIN < sizes.min(initial=np.inf) <= sizes.max(initial=0.0) < np.inf:
@@ -323,7 +327,8 @@ def lanczos(product: Callable[[Array], Array], d: int, k: int, *, tol: float) ->
 class Power:
     """The power method on an orthonormal block, with a QR every few products.
 
-    It is at U, the newest orthonormal block, with its product where it is known; C^inside U is what goes out next.
+    It is at U, the newest orthonormal block, with its product where it is known; C^inside U is what
+    goes out next.
     """
 
     U: Array
@@ -345,7 +350,8 @@ class Power:
         U = orth(Y)
         if qr_every > 1:
             return Power.of(U)
-        # A product of just this block is kept, for what it says of the U before; of a longer one it is out of date.
+        # A product of just this block is kept, for what it says of the U before; of a longer one it
+        # is out of date.
         return Power(self.U, product, U)
 
 
@@ -379,8 +385,9 @@ def median(values: Array, weights: Array) -> Array:
 def weiszfeld(product: Callable[[Array], Array], squares: Array, weights: Array) -> Array:
     """Coefficients a, which add up to 1, of the geometric median sum_i a_i P_i of points.
 
-    It is the point m with the least sum of w_i |P_i - m|. Weiszfeld's steps set a_i to w_i / |P_i - m|, until they
-    settle, and |P_i - m|^2 = |P_i|^2 - 2 <P_i, m> + |m|^2: the points themselves are never touched.
+    It is the point m with the least sum of w_i |P_i - m|. Weiszfeld's steps set a_i to
+    w_i / |P_i - m|, until they settle, and |P_i - m|^2 = |P_i|^2 - 2 <P_i, m> + |m|^2: the points
+    themselves are never touched.
 
     Args:
         product: <P_i, sum_j a_j P_j> of coefficients a, (N,).
@@ -411,8 +418,8 @@ def of_points(P: Array, weights: Array) -> Array:
 def of_spans(bases: Sequence[Array], weights: Array) -> Array:
     """The coefficients of the geometric median of the projections V_i V_i' on the spans of these (d, p_i).
 
-    The inner products are ||V_i'V_j||_F^2. Of more than d spans they are taken with the sum of projections, which is
-    d x d, and so what it keeps is never larger than the bases.
+    The inner products are ||V_i'V_j||_F^2. Of more than d spans they are taken with the sum of
+    projections, which is d x d, and so what it keeps is never larger than the bases.
     """
     columns = np.hstack(bases).T
     owner = np.repeat(np.arange(len(bases)), [V.shape[1] for V in bases])

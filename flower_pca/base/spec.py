@@ -1,6 +1,7 @@
 """Spec strings: a name and its parameters, such as "faps(inner_steps=5)".
 
-Signatures that name what a function takes as **keywords of a TypedDict: for readers and for configurations.
+Signatures that name what a function takes as **keywords of a TypedDict: for readers and for
+configurations.
 """
 
 from __future__ import annotations

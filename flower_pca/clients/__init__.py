@@ -1,7 +1,7 @@
 """Flower's client side: PCAClient, the rules of a node, ready ClientApps, and one client for each algorithm.
 
-Those of the package's own algorithms stand in `named`; one that was registered elsewhere gets its client when that is
-first asked for.
+Those of the package's own algorithms stand in `named`; one that was registered elsewhere gets its
+client when that is first asked for.
 """
 
 from typing import TYPE_CHECKING, Any

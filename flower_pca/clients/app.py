@@ -1,11 +1,14 @@
 """client_app() and register(): PCA in a ClientApp of Flower's message API, alone or beside the user's own functions.
 
-Flower's mods around a node's functions: those that would spoil every answer are refused when the app is made.
+Flower's mods around a node's functions: those that would spoil every answer are refused when the
+app is made.
 
-Mods that look at messages, or count them, go with any run. Those that add noise to what a client returns, or clip it,
-expect the weights of a model, under the names that the server has sent them by: no answer of ours is one.
+Mods that look at messages, or count them, go with any run. Those that add noise to what a client
+returns, or clip it, expect the weights of a model, under the names that the server has sent them
+by: no answer of ours is one.
 
-WithPCA: a NumPyClient that trains, and answers PCA's messages beside that, for an app with a client_fn.
+WithPCA: a NumPyClient that trains, and answers PCA's messages beside that, for an app with a
+client_fn.
 """
 
 from __future__ import annotations
@@ -115,13 +118,15 @@ def client_app(
     """A ClientApp that serves PCA.
 
     Args:
-        load: From the node's context to its rows: an array, a scipy sparse array, a memory-mapped one, or a `Stream`
-            of rows with gaps for trackers. Called once per run, node and process.
+        load: From the node's context to its rows: an array, a scipy sparse array, a memory-mapped
+            one, or a `Stream` of rows with gaps for trackers. Called once per run, node and
+            process.
         rules: What a node allows, or a function from its context to that.
-        hosts: In simulations, from the context of a virtual node to the numbers of the clients that it hosts: see
-            `register`.
+        hosts: In simulations, from the context of a virtual node to the numbers of the clients that
+            it hosts: see `register`.
         mods: Flower's mods around these functions: see `register`.
-        **keywords: The same, rule by rule: in place of those in `rules`, if both are given. See `Rules`.
+        **keywords: The same, rule by rule: in place of those in `rules`, if both are given. See
+            `Rules`.
     """
     app = ClientApp()
     register(app, load, action=DEFAULT, rules=rules, hosts=hosts, mods=mods, **keywords)
@@ -144,16 +149,18 @@ def register(
 
     Args:
         app: The ClientApp, of the message API (without client_fn).
-        load: From the node's context to its rows. Called once per run, node and process, which keeps the
-            rows of the eight nodes that it served last.
+        load: From the node's context to its rows. Called once per run, node and process, which
+            keeps the rows of the eight nodes that it served last.
         action: Flower's name of the functions.
         rules: What a node allows, or a function from its context to that.
-        hosts: In simulations, from the context of a virtual node to the numbers of the clients that it hosts, or to
-            none if it is one client itself. Each of them has a context of its own for `load` and `rules`, with its
-            number as partition-id. The strategy is one with hosted="stacked" or "summed".
-        mods: Flower's mods around these functions, beside those of the whole app. They have to leave answers as they
-            are, as `message_size_mod` does.
-        **keywords: The same, rule by rule: in place of those in `rules`, if both are given. See `Rules`.
+        hosts: In simulations, from the context of a virtual node to the numbers of the clients that
+            it hosts, or to none if it is one client itself. Each of them has a context of its own
+            for `load` and `rules`, with its number as partition-id. The strategy is one with
+            hosted="stacked" or "summed".
+        mods: Flower's mods around these functions, beside those of the whole app. They have to
+            leave answers as they are, as `message_size_mod` does.
+        **keywords: The same, rule by rule: in place of those in `rules`, if both are given. See
+            `Rules`.
 
     Raises:
         ConfigError: If a mod is one that is known to change answers.
@@ -177,8 +184,8 @@ def register(
 class _Door:
     """What becomes of a message to a node: its own client answers, or those that it hosts.
 
-    Whatever is wrong, the server gets our words for it: those of an exception that gets away Flower would send as they
-    are.
+    Whatever is wrong, the server gets our words for it: those of an exception that gets away Flower
+    would send as they are.
 
     Args:
         ready: The clients.
@@ -236,7 +243,8 @@ class Ready:
 
     def __init__(self, load: Load, rules: Given, keywords: Mapping[str, Any]) -> None:
         self._load, self._rules, self._keywords = load, rules, keywords
-        # Rules that are the same for all nodes are checked here, and the files they name are read once.
+        # Rules that are the same for all nodes are checked here, and the files they name are read
+        # once.
         if callable(rules):
             self._shared = None
         else:
@@ -250,7 +258,8 @@ class Ready:
             own = self._rules_of(context)
             loaded = self._load(context)
             data = node_rows(loaded, own)
-            # Of a simulation's rows the result says so; and a process begins with every message, not a run.
+            # Of a simulation's rows the result says so; and a process begins with every message,
+            # not a run.
             if own.answers != "rows" and not values_in(context.state, _HINTS):
                 notice(data, loaded)
                 put_values(context.state, _HINTS, {"logged": True})

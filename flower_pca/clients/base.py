@@ -1,8 +1,9 @@
 """PCAClient: the node's side of every algorithm, as a Flower NumPyClient with rules of its own.
 
-A message takes the same way whatever its stage: it is admitted by the rules, the rows are looked at, what the node
-remembers of the run is fetched, the stage's half answers, what the node does not share is taken out, what is left is
-weighed against what it has told before, and what has to be remembered is kept. See `_answer`.
+A message takes the same way whatever its stage: it is admitted by the rules, the rows are looked
+at, what the node remembers of the run is fetched, the stage's half answers, what the node does not
+share is taken out, what is left is weighed against what it has told before, and what has to be
+remembered is kept. See `_answer`.
 
 What a node says of its columns, and which of them a run gets: by name, under the node's own rules.
 """
@@ -144,11 +145,13 @@ class PCAClient(NumPyClient):
     """Answers a strategy of `flower_pca.strategies` from rows that never leave the node.
 
     Args:
-        data: The node's rows: an array (dense, scipy sparse or memory-mapped), or a LocalData; for trackers a Stream.
-        context: The node's Flower context, in which it keeps what its algorithm has to remember between rounds (FAPS
-            does); without one it refuses such an algorithm.
+        data: The node's rows: an array (dense, scipy sparse or memory-mapped), or a LocalData; for
+            trackers a Stream.
+        context: The node's Flower context, in which it keeps what its algorithm has to remember
+            between rounds (FAPS does); without one it refuses such an algorithm.
         rules: What the node allows, and where it keeps what it keeps.
-        **keywords: The same, rule by rule: in place of those in `rules`, if both are given. See `Rules`.
+        **keywords: The same, rule by rule: in place of those in `rules`, if both are given. See
+            `Rules`.
 
     Example:
         >>> app = ClientApp(client_fn=lambda context: PCAClient(load(context), context=context).to_client())
@@ -250,7 +253,8 @@ class PCAClient(NumPyClient):
                 self._account.weigh(request, rows, up)
             self._keep(request, before, after)
         self._keep_own(request, data, after)
-        # Under masks clients say which messages their memory has come from, and say nothing else of it.
+        # Under masks clients say which messages their memory has come from, and say nothing else of
+        # it.
         if request.stage != messages.STAGE:
             memory = wire.write_memory(before, after)
         else:

@@ -47,7 +47,8 @@ class FAPSClient(PCAClient):
 class UDAClient(PCAClient):
     """Serves uda only.
 
-    Unweighted distributed averaging: the leading eigenvectors of (1/N) sum V_i V_i', V_i the client's own top ones.
+    Unweighted distributed averaging: the leading eigenvectors of (1/N) sum V_i V_i', V_i the
+    client's own top ones.
     """
 
     algorithms = ("uda",)
@@ -65,7 +66,8 @@ class WDAClient(PCAClient):
 class DRSVDClient(PCAClient):
     """Serves dr_svd only.
 
-    The range of Y = A A'A Omega (A: all rows stacked), an orthonormal Q of it, then the SVD of the small B = Q'A.
+    The range of Y = A A'A Omega (A: all rows stacked), an orthonormal Q of it, then the SVD of the
+    small B = Q'A.
     """
 
     algorithms = ("dr_svd",)
@@ -74,7 +76,8 @@ class DRSVDClient(PCAClient):
 class DistPCAClient(PCAClient):
     """Serves dist_pca only.
 
-    The leading left singular vectors of the clients' own top components, stacked; of more than wanted, if asked.
+    The leading left singular vectors of the clients' own top components, stacked; of more than
+    wanted, if asked.
     """
 
     algorithms = ("dist_pca",)
@@ -92,7 +95,8 @@ class FedOAPMClient(PCAClient):
 class MedianPCAClient(PCAClient):
     """Serves median_pca only.
 
-    The leading eigenvectors of the geometric median of projections, argmin_M sum_i w_i ||V_i V_i' - M||_F.
+    The leading eigenvectors of the geometric median of projections, argmin_M sum_i w_i ||V_i
+    V_i' - M||_F.
     """
 
     algorithms = ("median_pca",)
@@ -119,7 +123,8 @@ class SparsePCAClient(PCAClient):
 class DCFPCAClient(PCAClient):
     """Serves dcf_pca only.
 
-    Rows = V_i U' + S_i, U common, S_i sparse: every client takes gradient steps on its own U_i, the server averages.
+    Rows = V_i U' + S_i, U common, S_i sparse: every client takes gradient steps on its own U_i, the
+    server averages.
     """
 
     algorithms = ("dcf_pca",)
@@ -128,7 +133,8 @@ class DCFPCAClient(PCAClient):
 class ConsensusRPCAClient(PCAClient):
     """Serves consensus_rpca only.
 
-    Rows = V_i U' + S_i, U common, S_i sparse, with exact recovery: sums only, no step size, and its own proof.
+    Rows = V_i U' + S_i, U common, S_i sparse, with exact recovery: sums only, no step size, and its
+    own proof.
     """
 
     algorithms = ("consensus_rpca",)
@@ -137,7 +143,8 @@ class ConsensusRPCAClient(PCAClient):
 class PerPCAClient(PCAClient):
     """Serves per_pca only.
 
-    Algorithm 2 of the paper: every client takes a gradient step on U and V_i; the server averages the U_i.
+    Algorithm 2 of the paper: every client takes a gradient step on U and V_i; the server averages
+    the U_i.
     """
 
     algorithms = ("per_pca",)
@@ -155,7 +162,8 @@ class ExactPerPCAClient(PCAClient):
 class TriplePCAClient(PCAClient):
     """Serves triple_pca only.
 
-    Rows are shared, own and sparse parts and noise: `ExactPerPCA` on rows less what is far from the first two.
+    Rows are shared, own and sparse parts and noise: `ExactPerPCA` on rows less what is far from the
+    first two.
     """
 
     algorithms = ("triple_pca",)
@@ -164,7 +172,8 @@ class TriplePCAClient(PCAClient):
 class STMissClient(PCAClient):
     """Serves st_miss only, from a `Stream`.
 
-    P_j = the r leading left singular vectors of the batch of step j, completed with the basis before it.
+    P_j = the r leading left singular vectors of the batch of step j, completed with the basis
+    before it.
     """
 
     algorithms = ("st_miss",)
@@ -173,7 +182,8 @@ class STMissClient(PCAClient):
 class RobustTrackingClient(PCAClient):
     """Serves robust_tracking only, from a `Stream`.
 
-    STMiss on rows of which a sparse, unknown part is corrupted: y_t = l_t + g_t on the observed entries.
+    STMiss on rows of which a sparse, unknown part is corrupted: y_t = l_t + g_t on the observed
+    entries.
     """
 
     algorithms = ("robust_tracking",)

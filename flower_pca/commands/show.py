@@ -19,7 +19,8 @@ from flower_pca.results.pca import PCAResult
 from flower_pca.results.steps import TrackingResult
 
 _TURNING: Final = 5  # clients whose influence is listed
-# Figures that have a line each, where a result has them: of the error, and of robust and personalized runs.
+# Figures that have a line each, where a result has them: of the error, and of robust and
+# personalized runs.
 _LINES: Final = (
     "mean squared error",
     *("entries taken out", "of all entries, far off", "taken out beyond", "size of an ordinary entry"),

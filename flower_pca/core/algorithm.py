@@ -1,9 +1,9 @@
 """What all iterative algorithms share: how wide they iterate, when they stop, and how they start again.
 
-`Algorithm` is a stage with a width, a way to begin anew and a word on the end. `Iterative` adds the stopping rule: its
-state has a `Progress`, which counts rounds and remembers the least error, and `status` says what follows from it.
-`Silent` is a stage that asks for no array. The
-rest are pieces of server halves: `Movement` for errors that can only be guessed from steps, `ritz_round` for blocks
+`Algorithm` is a stage with a width, a way to begin anew and a word on the end. `Iterative` adds the
+stopping rule: its state has a `Progress`, which counts rounds and remembers the least error, and
+`status` says what follows from it. `Silent` is a stage that asks for no array. The rest are pieces
+of server halves: `Movement` for errors that can only be guessed from steps, `ritz_round` for blocks
 whose product is known, `scaled_up` for sums that some clients are missing from.
 """
 
@@ -56,8 +56,8 @@ class Algorithm(Stage[S]):
     def restart(self, model: Model) -> Array:
         """The block to go back to the opening with, when the set of clients has changed.
 
-        What is known, with a little of every other direction mixed in: a block orthogonal to a newcomer's features
-        would stay so, and look converged.
+        What is known, with a little of every other direction mixed in: a block orthogonal to a
+        newcomer's features would stay so, and look converged.
         """
         Z = model.columns
         seed = model.seed + model.restarts + 1
@@ -147,8 +147,9 @@ class Progress:
     def step(self, error: float, measure: float | None = None, *, gain: float = -np.inf, rounds: int = 1) -> Progress:
         """After a round with this error.
 
-        There is progress while `measure` (the error, if left out) falls below its least value, or while `gain` rises
-        above its largest: the sum of the wanted Ritz values rises long before residuals begin to fall.
+        There is progress while `measure` (the error, if left out) falls below its least value, or
+        while `gain` rises above its largest: the sum of the wanted Ritz values rises long before
+        residuals begin to fall.
         """
         if measure is None:
             measure = error
@@ -179,9 +180,10 @@ I = TypeVar("I", bound=Iterating)
 class Iterative(Algorithm[I]):
     """An algorithm that stops on convergence: `tol`, with a minimum and a maximum of rounds, and patience.
 
-    It converges when its error is at most `tol` (never asked to be below the data's own precision), stalls when the
-    error has not fallen for `patience` rounds, and gives up after `max_rounds`. Its state has a field `progress`, which
-    `start` sets by `Progress.begin` and `server` moves on by `Progress.step`.
+    It converges when its error is at most `tol` (never asked to be below the data's own precision),
+    stalls when the error has not fallen for `patience` rounds, and gives up after `max_rounds`. Its
+    state has a field `progress`, which `start` sets by `Progress.begin` and `server` moves on by
+    `Progress.step`.
 
     Attributes:
         quantity: What the error is, in words, for the status of a run.
@@ -229,8 +231,9 @@ class Iterative(Algorithm[I]):
         return None
 
     def verify(self, model: Model) -> Status | None:
-        # A residual is at most theta_1 times the sine of the angle. If it is above tol although the angle that is left
-        # seems not to be, successive rounds agreed on something else than the leading subspace.
+        # A residual is at most theta_1 times the sine of the angle. If it is above tol although the
+        # angle that is left seems not to be, successive rounds agreed on something else than the
+        # leading subspace.
         status = super().verify(model)
         if status is None or not status.ok or model.values is None or model.residuals is None:
             return status
@@ -302,8 +305,8 @@ def ritz_round(
 ) -> tuple[Array, Array, Array, Progress]:
     """Ritz values, Ritz vectors and their products after Y = C block has become known, and the progress it means.
 
-    The error is the largest residual of the k wanted pairs relative to the first Ritz value, which the server knows at
-    no cost.
+    The error is the largest residual of the k wanted pairs relative to the first Ritz value, which
+    the server knows at no cost.
     """
     values, Z, CZ, residuals = linalg.rayleigh_ritz(block, Y)
     # of noise alone, whose first Ritz value may be no more than 0

@@ -1,9 +1,10 @@
 """What goes with what: one function of what is asked and of properties of the algorithm.
 
-An option needs properties of the algorithm (`NEEDS`), and keeps to rules about other options (`RULES`). Every pair of
-algorithm and option either runs or is refused here, before the first message, by a sentence that says which property is
-missing and which algorithms have it. Algorithms are known by what their classes declare, and by no name: those that
-are listed come from the registry, by the caller. The matrix of docs/choosing.md is made of the same table.
+An option needs properties of the algorithm (`NEEDS`), and keeps to rules about other options
+(`RULES`). Every pair of algorithm and option either runs or is refused here, before the first
+message, by a sentence that says which property is missing and which algorithms have it. Algorithms
+are known by what their classes declare, and by no name: those that are listed come from the
+registry, by the caller. The matrix of docs/choosing.md is made of the same table.
 """
 
 from __future__ import annotations

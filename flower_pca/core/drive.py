@@ -1,8 +1,9 @@
 """drive: the one loop that carries a run's messages over a transport, whatever that is; `rounds` takes it in steps.
 
-A transport has two verbs: who is there, and ask. A loop in process, Flower's grid and a test's script are transports; a
-`Run` and a `Masked` run are driven alike. A transport that keeps something of its own from message to message (a
-client's memory, a node's key) also says what a checkpoint has to hold of it.
+A transport has two verbs: who is there, and ask. A loop in process, Flower's grid and a test's
+script are transports; a `Run` and a `Masked` run are driven alike. A transport that keeps something
+of its own from message to message (a client's memory, a node's key) also says what a checkpoint has
+to hold of it.
 """
 
 from __future__ import annotations
@@ -196,8 +197,9 @@ def drive(
     Args:
         run: The run.
         transport: How messages travel.
-        checkpoint: File to keep the state of run and transport in after every message. If it is there at the start,
-            the run goes on from it; a finished run removes it. Another run at the same file is refused meanwhile.
+        checkpoint: File to keep the state of run and transport in after every message. If it is
+            there at the start, the run goes on from it; a finished run removes it. Another run at
+            the same file is refused meanwhile.
         watchers: Who hears of every message, in their order.
     """
     if checkpoint is None:

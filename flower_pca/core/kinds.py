@@ -1,22 +1,25 @@
 """Part: what an array of a client's answer is; what masks, a node's rules and the audit know of an algorithm.
 
-A stage says it once, in `Stage.parts(arrays, d)`: for a message with these arrays, and rows of d columns, what an
-answer holds, by name. It needs the message only, so server and client work out the same:
+A stage says it once, in `Stage.parts(arrays, d)`: for a message with these arrays, and rows of d
+columns, what an answer holds, by name. It needs the message only, so server and client work out the
+same:
 
-- the server refuses an answer of other names or shapes (`core.replies`), and takes the bounds of fixed point from the
-  kinds (`Stage.bounds`);
+- the server refuses an answer of other names or shapes (`core.replies`), and takes the bounds of
+  fixed point from the kinds (`Stage.bounds`);
 - masks cover as many numbers as the shapes have, so under masks no side may be open;
-- a node holds back what is its own (`clients.base`), and counts the numbers that leave it (`clients.books`);
+- a node holds back what is its own (`clients.base`), and counts the numbers that leave it
+  (`clients.books`);
 - the audit reads an answer as what its kind says (`audit.view`).
 
-Whatever anybody has to know of a kind stands in its row of the table below, as a property. No other code asks which
-kind it is; so a stage may bring a kind of its own.
+Whatever anybody has to know of a kind stands in its row of the table below, as a property. No other
+code asks which kind it is; so a stage may bring a kind of its own.
 
 Ask: what an array of a message is, and what a node requires of it before it works on it.
 
-A stage says it once, in `Stage.asks`, by the names that its messages use. A node holds every message against the stage
-of its own package (`clients.policy.limits`), and refuses what that does not name: so no array has a name that means
-something by itself, and none is worked on whose size or range nobody has looked at.
+A stage says it once, in `Stage.asks`, by the names that its messages use. A node holds every
+message against the stage of its own package (`clients.policy.limits`), and refuses what that does
+not name: so no array has a name that means something by itself, and none is worked on whose size or
+range nobody has looked at.
 
     BLOCK     d x p, multiplied with the rows
     BASIS     the same, of at least one column
@@ -56,7 +59,8 @@ _SHOWN: Final = 50  # characters of a number that is refused
 class Message(dict[str, Array]):
     """The arrays of a message at a node: one that is needed and is not there is a refusal, by name.
 
-    Which ones a message needs hangs on what else is in it; so no list says it, but the stage that reads them.
+    Which ones a message needs hangs on what else is in it; so no list says it, but the stage that
+    reads them.
     """
 
     def __missing__(self, name: str) -> Array:
@@ -237,15 +241,21 @@ class Kind:
     Attributes:
         name: What it is called.
         tells: What the answers of a node bring out by it, in words for its operator.
-        size: What of an array of this kind is held against a bound: a number, or one for each column.
-        bound: What that is at most, by Cauchy and Schwarz, for a client that has said so much of its rows; None where
-            only the stage itself can say so: see `Stage.bounds`.
-        counts_rows: Whether it is the number of rows, as in the opening; under noise it is 1, and counts clients.
-        whole: Whether its entries are whole numbers, which stay exact under masks, and none of floating point.
-        by_column: Whether it has one number for each column of the rows, so that its length says how many there are.
+        size: What of an array of this kind is held against a bound: a number, or one for each
+            column.
+        bound: What that is at most, by Cauchy and Schwarz, for a client that has said so much of
+            its rows; None where only the stage itself can say so: see `Stage.bounds`.
+        counts_rows: Whether it is the number of rows, as in the opening; under noise it is 1, and
+            counts clients.
+        whole: Whether its entries are whole numbers, which stay exact under masks, and none of
+            floating point.
+        by_column: Whether it has one number for each column of the rows, so that its length says
+            how many there are.
         product: Whether it is a product with C_i, whose size under masks follows from the opening.
-        own_block: Whether the columns that it is made with are of the client's choosing, and of length one.
-        within_trace: Whether its entries are at most trace(C), of whatever client, where blocks are orthonormal.
+        own_block: Whether the columns that it is made with are of the client's choosing, and of
+            length one.
+        within_trace: Whether its entries are at most trace(C), of whatever client, where blocks are
+            orthonormal.
         single: Whether it makes sense by itself only, and no sum of it does.
         square: Whether it is as large as C_i.
         rounded: Whether it is made of products, and may have fewer bits: see `layers.precision`.
@@ -321,8 +331,8 @@ Kind.SQUARES = Kind(
 Kind.MEAN_SQUARES = Kind(
     "mean squares", "a mean of squares of its rows, or of what a basis leaves of them", bound=_squares
 )
-# One number for each column of the rows: sums, and sums of squares. The opening, which has means and squared
-# deviations, is held against its own squares.
+# One number for each column of the rows: sums, and sums of squares. The opening, which has means
+# and squared deviations, is held against its own squares.
 Kind.COLUMNS = Kind(
     "columns",
     "of each column the mean and the sum of squared deviations",
@@ -404,7 +414,8 @@ Kind.FACTOR = Kind(
     rounded=True,
     reading=Reading.FACTOR,
 )
-# X_i'Q T, with Q the orthonormal factor that belongs to R, and T the message's part for this client.
+# X_i'Q T, with Q the orthonormal factor that belongs to R, and T the message's part for this
+# client.
 Kind.LIFTED = Kind(
     "lifted",
     "C on all directions of such a Z",
@@ -438,13 +449,14 @@ class Part:
     """One array of an answer.
 
     Attributes:
-        shape: Its sides; None for one that only the client knows, and for d where that is not known yet.
+        shape: Its sides; None for one that only the client knows, and for d where that is not known
+            yet.
         kind: What quantity it is.
-        of: The array that it is made with: of the message; or of the answer, where the client has chosen it. Left out,
-            the first of the message that has its shape.
-        own: Whether it shows a node's own results, beside those that all share. A node that does not agree to that
-            sends zeros; where a side is open, a matrix without columns. A masked sum may have own parts of a shape
-            that is known, since nobody sees them alone.
+        of: The array that it is made with: of the message; or of the answer, where the client has
+            chosen it. Left out, the first of the message that has its shape.
+        own: Whether it shows a node's own results, beside those that all share. A node that does
+            not agree to that sends zeros; where a side is open, a matrix without columns. A masked
+            sum may have own parts of a shape that is known, since nobody sees them alone.
     """
 
     shape: Shape = ()
@@ -476,7 +488,8 @@ def fault(a: Array, part: Part) -> tuple[str, str] | None:
     if not fits or a.dtype.kind not in "fiu" or a.dtype.itemsize > 8:
         rule = f"a real array of shape {tuple('any' if s is None else s for s in part.shape)}"
         return rule, f"shape {a.shape} and dtype {a.dtype}"
-    # The sum of squares says at once that all is well, without memory: NaN is not below, and vdot warns of nothing.
+    # The sum of squares says at once that all is well, without memory: NaN is not below, and vdot
+    # warns of nothing.
     if a.ndim and a.dtype == np.float64 and a.flags.forc and np.vdot(flat := a.ravel("K"), flat) < _ORDINARY:
         return None
     # or NaN

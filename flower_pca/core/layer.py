@@ -1,8 +1,9 @@
 """Layer: what a run may lay over its messages and answers, with both of its halves in one class.
 
-A run lists the layers that are on. One that is off is in no list: its code is not entered, and a client does not import
-it. A message names the layers that it was made under, and brings what each of them says to the clients beside the
-arrays of the stage, under the layer's name: `Broadcast.layers`. Four hooks carry it:
+A run lists the layers that are on. One that is off is in no list: its code is not entered, and a
+client does not import it. A message names the layers that it was made under, and brings what each
+of them says to the clients beside the arrays of the stage, under the layer's name:
+`Broadcast.layers`. Four hooks carry it:
 
 | hook | where  | when                                    | gives                                             |
 | ---- | ------ | --------------------------------------- | ------------------------------------------------- |
@@ -11,8 +12,8 @@ arrays of the stage, under the layer's name: `Broadcast.layers`. Four hooks carr
 | seal | client | after it                                | the answer as it may leave the client             |
 | open | server | answers have been checked               | the answer, or at the end the sum, as it was heard |
 
-What is said of a run as a whole (why it ended, what it has cost) passes through its layers too; by default a layer has
-nothing to say. Masks are no layer: they are a run around a run.
+What is said of a run as a whole (why it ended, what it has cost) passes through its layers too; by
+default a layer has nothing to say. Masks are no layer: they are a run around a run.
 """
 
 from __future__ import annotations
@@ -75,7 +76,8 @@ class Layer:
     Attributes:
         name: What messages call it by; its arrays are called so in records, with a dot behind.
         binding: Whether the run may ask no more often than was settled before it began.
-        by_row: Whether its client half needs the rows themselves, where a client answers from fixed statistics.
+        by_row: Whether its client half needs the rows themselves, where a client answers from fixed
+            statistics.
     """
 
     name: ClassVar[str]

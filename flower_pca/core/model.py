@@ -39,7 +39,8 @@ class Weights:
 
     Attributes:
         weights: What each client's rows count, by client; empty where all count once.
-        most: What one client can be of the trace, in norm, with what its absence does to the mean; 1 for anything.
+        most: What one client can be of the trace, in norm, with what its absence does to the mean;
+            1 for anything.
     """
 
     weights: dict[int, float] = field(default_factory=dict)
@@ -61,39 +62,51 @@ class Model:
         steps: Steps that a tracker shall take; None for as many as there is data for.
         warm: Whether the run began with components that were known before.
         summed: Whether the server sees sums of answers only, and no answer of a single client.
-        public: What is known of the columns before the opening, which then counts in it: see `DP.ranges`.
+        public: What is known of the columns before the opening, which then counts in it: see
+            `DP.ranges`.
         frame: The mean and scale of all clients together.
         n, d: Rows of all clients together; columns.
         wanted: The columns that the run names, in its order; None for all that clients have.
-        shared: Columns that are divided by the root of their mean, the share of rows that are 1 there.
+        shared: Columns that are divided by the root of their mean, the share of rows that are 1
+            there.
         heading: What all clients say of their columns; None before one has.
-        split: How clients prepare their own columns, where these are different ones of the same people; else None.
+        split: How clients prepare their own columns, where these are different ones of the same
+            people; else None.
         clients: Clients behind the sums, where their rows may not be counted exactly; else 0.
         trace: trace(C), the total sum of squares in the frame.
-        claims: What clients have said of their rows in the opening; empty where the server sees sums, or noise.
+        claims: What clients have said of their rows in the opening; empty where the server sees
+            sums, or noise.
         counted: What clients' answers count, where an opening has weighed them; else None.
         answers: "fixed" if every client answers from fixed statistics of its rows, else "rows".
-        sizes: Root mean squares of the columns in their own units, less the mean if it is subtracted; None under noise.
-        offset: n times the squared length of the mean in the frame, where it is not subtracted; else 0.
+        sizes: Root mean squares of the columns in their own units, less the mean if it is
+            subtracted; None under noise.
+        offset: n times the squared length of the mean in the frame, where it is not subtracted;
+            else 0.
         eps: The relative precision of the coarsest client's products.
         basis: Z, d x p orthonormal, best first where `values` is known.
         product: C Z, where the server knows it.
         covariance: C itself, where the server knows it.
         values: Ritz values of Z, largest first.
         residuals: ||C z_j - theta_j z_j|| of each column.
-        beside: A direction orthogonal to the basis, (d, 1), in which the next component is looked for.
+        beside: A direction orthogonal to the basis, (d, 1), in which the next component is looked
+            for.
         beside_product: C times that, where the server knows it.
         next_value: The Ritz value that follows the last wanted one, where one is known.
-        rest: The sum of squares outside of the wanted components, where the closing stage has measured it.
-        noise: A bound on the norm of the noise that a privacy budget has laid on the newest product; else 0.
+        rest: The sum of squares outside of the wanted components, where the closing stage has
+            measured it.
+        noise: A bound on the norm of the noise that a privacy budget has laid on the newest
+            product; else 0.
         rounds: Rounds of the algorithm so far, those before a restart included.
         restarts: How often the run went back to the opening because its set of clients had changed.
         status: Why the algorithm ended.
         mse: Mean squared reconstruction error of a row, where it was evaluated.
-        histograms: How many rows of all clients lie how far from the components, where the run was asked to monitor.
-        declined: The first client that has declined the algorithm's alternative in the opening, and why.
+        histograms: How many rows of all clients lie how far from the components, where the run was
+            asked to monitor.
+        declined: The first client that has declined the algorithm's alternative in the opening, and
+            why.
         choices: What the run has chosen by itself, in words, by what it was chosen for.
-        left: What the algorithm leaves to its closing stage and to its result, by names that these agree on.
+        left: What the algorithm leaves to its closing stage and to its result, by names that these
+            agree on.
     """
 
     n_components: int | float

@@ -1,9 +1,10 @@
 """Question: what is asked of the clients, as one frozen value. Its values are checked and documented here, once.
 
-What goes with what is asked of `compatible`, by `assembly`, which knows all algorithms. `assembly.run` makes a run of a
-question, over whatever transport; `assembly.question` makes a question of its short form, in which algorithm, masks,
-budget and channel may be strings, as a configuration has them. Checkpoints and results keep `plain()`, from which
-`assembly.question` makes the same question again. Nothing in a question changes.
+What goes with what is asked of `compatible`, by `assembly`, which knows all algorithms.
+`assembly.run` makes a run of a question, over whatever transport; `assembly.question` makes a
+question of its short form, in which algorithm, masks, budget and channel may be strings, as a
+configuration has them. Checkpoints and results keep `plain()`, from which `assembly.question` makes
+the same question again. Nothing in a question changes.
 """
 
 from __future__ import annotations
@@ -34,48 +35,56 @@ class Question:
 
     Args:
         algorithm: The algorithm, with its hyper-parameters: see `make`.
-        n_components: How many components, or the fraction of the total variance in (0, 1) that they shall exceed, which
-            the short form takes as "95%" too; or "signal", for those above what noise alone would give; or
-            "shared", for those that most clients have: see `stages.signal` and
-            `algorithms.personal.shared`. Nodes serve these only if their `allow` names them.
+        n_components: How many components, or the fraction of the total variance in (0, 1) that they
+            shall exceed, which the short form takes as "95%" too; or "signal", for those above what
+            noise alone would give; or "shared", for those that most clients have: see
+            `stages.signal` and `algorithms.personal.shared`. Nodes serve these only if their
+            `allow` names them.
         center: Whether to subtract the mean of all rows; if left out, where there is a scale,
             and else as the algorithm is used to.
-        scale: None, "std" (unit variance) or "max_abs" (each column divided by its largest absolute value).
-        missing: "error", "own_mean" or "mean": NaN then stands for a missing value, in whose place comes the mean of
-            those that its column has at the same client, or at all clients.
-        columns: Names of the columns to use, in the order that the result shall have; others are left out. In short: a
-            text with commas between them. Left out, clients must all have the same columns, which are then in the
-            order of their sorted names; or by position, if no client has names.
-        levels: Names of columns of words, of which each becomes a column for each of its levels, ward=surgery, that is
-            divided by the root of its share of all rows: with scale="std" factor analysis of mixed data, with columns
-            of words alone multiple correspondence analysis. In short: a text with commas between them. A mapping lists
-            the levels of each, among them "other" where rows of all others shall count as one; or None for those that
+        scale: None, "std" (unit variance) or "max_abs" (each column divided by its largest absolute
+            value).
+        missing: "error", "own_mean" or "mean": NaN then stands for a missing value, in whose place
+            comes the mean of those that its column has at the same client, or at all clients.
+        columns: Names of the columns to use, in the order that the result shall have; others are
+            left out. In short: a text with commas between them. Left out, clients must all have the
+            same columns, which are then in the order of their sorted names; or by position, if no
+            client has names.
+        levels: Names of columns of words, of which each becomes a column for each of its levels,
+            ward=surgery, that is divided by the root of its share of all rows: with scale="std"
+            factor analysis of mixed data, with columns of words alone multiple correspondence
+            analysis. In short: a text with commas between them. A mapping lists the levels of each,
+            among them "other" where rows of all others shall count as one; or None for those that
             there are. They come after the columns, where these do not name them.
         seed: Seed of everything random.
         fraction: The share of the clients present that each round of the algorithm goes to.
         evaluate: Whether to measure the reconstruction error on the clients at the end.
-        monitor: Whether the clients count, at the end, how many of their rows lie how far from the components, so that
-            `analysis.Monitor` has limits from all their rows. Nodes serve it only if their `allow` names "monitor".
-        influence: Whether to measure, at the end, what the components would be without each client: see
-            `analysis.influence`. Needs the answers of single clients.
-        errors: Whether to end with a message from which loadings and variances have standard errors: see
-            `stages.errors`. Nodes serve it only if their `allow` names "errors".
+        monitor: Whether the clients count, at the end, how many of their rows lie how far from the
+            components, so that `analysis.Monitor` has limits from all their rows. Nodes serve it
+            only if their `allow` names "monitor".
+        influence: Whether to measure, at the end, what the components would be without each client:
+            see `analysis.influence`. Needs the answers of single clients.
+        errors: Whether to end with a message from which loadings and variances have standard
+            errors: see `stages.errors`. Nodes serve it only if their `allow` names "errors".
         min_clients: Clients that must be present in every round.
-        mask: How the clients' answers are masked, so that the server learns nothing but their sums; None for plain
-            answers. In short: True, or a string such as "masks(neighbours=20)".
-        dp: The privacy budget. Clients then clip their rows and add noise: each in full, or in shares under `mask`.
-            For algorithms whose answers no row can change by more than a bound. In short: a string such as
-            "dp(epsilon=1.0, delta=1e-6, clip=10.0)".
+        mask: How the clients' answers are masked, so that the server learns nothing but their sums;
+            None for plain answers. In short: True, or a string such as "masks(neighbours=20)".
+        dp: The privacy budget. Clients then clip their rows and add noise: each in full, or in
+            shares under `mask`. For algorithms whose answers no row can change by more than a
+            bound. In short: a string such as "dp(epsilon=1.0, delta=1e-6, clip=10.0)".
         channel: What the server hears the sums of the replies through; None for an ideal one.
-        wire: With how many bits blocks and products travel: "float64"; "float32", for a `tol` of 1e-7 at least;
-            "float16", column by column, for one of 1e-3; or "auto", the fewest of these that go with `tol`. With `dp`
-            or a channel it is float64, and for algorithms in which rounding would build up in what clients keep.
-        max_share: The most that one client may count of all squares, and of all rows, as 0.1 or "10%": its statistics
-            are scaled down to that; None for no such limit. At least one over the number of clients. The status says
-            whether it bounds how far one client turns the components. Needs the answers of single clients.
-        split: "rows": clients hold the same columns of different people; or "columns": different columns of the same
-            people, each centred and scaled by its own client, whose loadings stay there, while everybody sees the
-            scores; for algorithms that need nothing but products, at nodes whose rules allow it.
+        wire: With how many bits blocks and products travel: "float64"; "float32", for a `tol` of
+            1e-7 at least; "float16", column by column, for one of 1e-3; or "auto", the fewest of
+            these that go with `tol`. With `dp` or a channel it is float64, and for algorithms in
+            which rounding would build up in what clients keep.
+        max_share: The most that one client may count of all squares, and of all rows, as 0.1 or
+            "10%": its statistics are scaled down to that; None for no such limit. At least one over
+            the number of clients. The status says whether it bounds how far one client turns the
+            components. Needs the answers of single clients.
+        split: "rows": clients hold the same columns of different people; or "columns": different
+            columns of the same people, each centred and scaled by its own client, whose loadings
+            stay there, while everybody sees the scores; for algorithms that need nothing but
+            products, at nodes whose rules allow it.
 
     Raises:
         ConfigError: If a value is not valid, or does not go with the others.

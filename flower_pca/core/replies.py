@@ -1,22 +1,25 @@
 """What the server accepts as an answer: the right message, names, shapes, and finite numbers; and what it adds up.
 
-`Tally` takes the answers to one message as they come. Each is checked (whose it is, what its parts say, how large it
-is beside what its client has said of its rows, what the stage itself can tell), and merged at once, so that memory does
-not grow with the clients, but for two columns of each in the opening. A wrong answer becomes a failure with a reason,
-never an exception: the others go on. The reduction and the failures make a `Collected`.
+`Tally` takes the answers to one message as they come. Each is checked (whose it is, what its parts
+say, how large it is beside what its client has said of its rows, what the stage itself can tell),
+and merged at once, so that memory does not grow with the clients, but for two columns of each in
+the opening. A wrong answer becomes a failure with a reason, never an exception: the others go on.
+The reduction and the failures make a `Collected`.
 
-Claims: what a client has said of its own rows in the opening, and how large its later answers can be by that.
+Claims: what a client has said of its own rows in the opening, and how large its later answers can
+be by that.
 
-By Cauchy-Schwarz |C_i z| <= t_i |z|, with t_i the sum of squares of client i's rows in the common frame, and likewise
-for all that is made of products with C_i: an answer beyond that is of other rows, or of none. So a client that has gone
-wrong, or wants to ruin the run, is named and left out, whatever the others hold. Which bound an answer is held against,
-the table of kinds says (`core.kinds`); where that leaves it to the stage, it is `MARGIN` times the stage's own bound,
-for rows of n_i and t_i only.
+By Cauchy-Schwarz |C_i z| <= t_i |z|, with t_i the sum of squares of client i's rows in the common
+frame, and likewise for all that is made of products with C_i: an answer beyond that is of other
+rows, or of none. So a client that has gone wrong, or wants to ruin the run, is named and left out,
+whatever the others hold. Which bound an answer is held against, the table of kinds says
+(`core.kinds`); where that leaves it to the stage, it is `MARGIN` times the stage's own bound, for
+rows of n_i and t_i only.
 
-The opening, which t_i comes from, is held against its own squares by `check_opening`. A stage that knows no bound of a
-part has none here either: dcf_pca of its factor, low_rank of its moments. Nothing is known under masks, where no answer
-is seen alone, nor with noise. A client without a claim, as one that came later, is given `MARGIN` times all rows
-together.
+The opening, which t_i comes from, is held against its own squares by `check_opening`. A stage that
+knows no bound of a part has none here either: dcf_pca of its factor, low_rank of its moments.
+Nothing is known under masks, where no answer is seen alone, nor with noise. A client without a
+claim, as one that came later, is given `MARGIN` times all rows together.
 """
 
 from __future__ import annotations
@@ -50,7 +53,8 @@ _REMEDY: Final = "Check the client's data."
 def claim(said: Arrays, frame: Frame) -> Claim:
     """What a client's answer to the opening comes to in a frame: its rows, and their sum of squares.
 
-    Its gaps are filled as the frame says. What rounding may add is added, at the precision that the client has named.
+    Its gaps are filled as the frame says. What rounding may add is added, at the precision that the
+    client has named.
     """
     n = int(said["n"])
     mean = said["mean"]
@@ -66,10 +70,11 @@ def claim(said: Arrays, frame: Frame) -> Claim:
 def check_opening(said: Arrays, block: Array, *, bits: int = 64) -> None:
     """Require of an answer to the opening what its own moments allow of its product with a block, and of its peaks.
 
-    By Cauchy-Schwarz |x_a'Xb| <= |x_a| sum_j |x_j| |b_j|. The largest |x| of a column is no less than the root of its
-    mean square, and no further from its mean than the root of its squared deviations. Columns that never vary have
-    products all the same, of what rounding has left in their means. Where numbers travel with 16 bits, what is small
-    beside the largest of its column is off by more than its own rounding.
+    By Cauchy-Schwarz |x_a'Xb| <= |x_a| sum_j |x_j| |b_j|. The largest |x| of a column is no less
+    than the root of its mean square, and no further from its mean than the root of its squared
+    deviations. Columns that never vary have products all the same, of what rounding has left in
+    their means. Where numbers travel with 16 bits, what is small beside the largest of its column
+    is off by more than its own rounding.
     """
     size = np.sqrt(said["m2"].astype(np.float64))
     eps = float(said["eps"])
@@ -219,11 +224,11 @@ class Reduction:
 class Tally:
     """The answers to one message: each is checked, heard through the layers, and merged with those before it.
 
-    Where nobody has said yet how many columns the rows have, each answer says so by its moments, one for each column,
-    and by its heading what they are called. Answers come together apart for each kind of columns then; that of most
-    clients counts, of the first one if equally many have another, and the others are left out for good. Once the
-    heading of the run is known, others are left out at once. Whatever a client answers is held against what it has
-    said of its rows.
+    Where nobody has said yet how many columns the rows have, each answer says so by its moments,
+    one for each column, and by its heading what they are called. Answers come together apart for
+    each kind of columns then; that of most clients counts, of the first one if equally many have
+    another, and the others are left out for good. Once the heading of the run is known, others are
+    left out at once. Whatever a client answers is held against what it has said of its rows.
 
     Args:
         stage: The stage that asks.
@@ -340,7 +345,8 @@ class Tally:
         for layer in self._layers:
             arrays = layer.open(arrays, number=self._sent.number, position=position)
             arrays = layer.count(arrays, reply.client, self._model)
-        # Before the columns are known they are voted on; else the first that says what they are called is believed.
+        # Before the columns are known they are voted on; else the first that says what they are
+        # called is believed.
         voted = self._d is None and columns > 0 and known is None
         digest = ""
         if voted and reply.heading is not None:

@@ -1,6 +1,7 @@
 """Roll: who counts. The book that a run keeps of its clients, without arrays, messages or a clock.
 
-Theory of operation. A client is in one of four states, and nothing but what stands in the last column moves it:
+Theory of operation. A client is in one of four states, and nothing but what stands in the last
+column moves it:
 
 | state   | what it means                          | is asked by                | comes about when                  |
 | ------- | -------------------------------------- | -------------------------- | --------------------------------- |
@@ -35,8 +36,8 @@ Who has answered decides what the answers amount to (`Verdict`):
 
 The least are min_clients, or all of those asked where a sample is smaller.
 
-A run is lost, too, when nobody that a message is for can be reached. A run without an opening asks everybody every
-time: it calls ANYONE, has no members, and is never lost.
+A run is lost, too, when nobody that a message is for can be reached. A run without an opening asks
+everybody every time: it calls ANYONE, has no members, and is never lost.
 """
 
 from __future__ import annotations
@@ -85,14 +86,17 @@ class Roll:
         min_clients: Clients that must be present.
         fraction: The share of the clients present that a SAMPLE goes to.
         seed: What samples are drawn from, beside the number of the message in its stage.
-        summed: Whether answers come as sums, so that a message cannot be asked again of some clients only.
-        everyone: Whether it takes all clients that were ever asked, as each holds columns that no other one has.
+        summed: Whether answers come as sums, so that a message cannot be asked again of some
+            clients only.
+        everyone: Whether it takes all clients that were ever asked, as each holds columns that no
+            other one has.
         members, unfit, banned: Clients in these states.
         asked: Clients that the opening under way was first sent to.
         came: Clients that have answered a message which others are asked once more.
         awaited: Those others; empty where no message is half answered.
         whole: Whether the newest round was one of all members, and of nobody else.
-        lost: Whether the run has to go back to the opening, for it has lost a client that it depends on.
+        lost: Whether the run has to go back to the opening, for it has lost a client that it
+            depends on.
         silent: Messages in a row that nobody has answered.
         why: The first failure, for the error that a run may end with.
     """
@@ -168,7 +172,8 @@ class Roll:
     ) -> tuple[Roll, Verdict]:
         """After a message that these clients have answered, those before included, and what that amounts to.
 
-        `asked` are those that it was sent to. `spare`: who has not answered an opening is no worse off than before.
+        `asked` are those that it was sent to. `spare`: who has not answered an opening is no worse
+        off than before.
         """
         second = bool(self.awaited)
         if call is Call.MEMBERS and self.members - came:

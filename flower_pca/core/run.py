@@ -1,9 +1,10 @@
 """Run: a list of stages, a roll of clients and the layers that are on, as a state machine without input or output.
 
-Whoever owns a transport repeats: ask `pending(present)` for the message, send it to the clients that it names, hand
-their answers to `advance`; when `pending` returns None, `result()` is ready. `drive` is that loop. What a run knows is
-in three frozen values, each with its own theory of operation: `Standing` (which stage, and its state), `Roll` (who
-counts), and the layers over its messages. The run moves them on:
+Whoever owns a transport repeats: ask `pending(present)` for the message, send it to the clients
+that it names, hand their answers to `advance`; when `pending` returns None, `result()` is ready.
+`drive` is that loop. What a run knows is in three frozen values, each with its own theory of
+operation: `Standing` (which stage, and its state), `Roll` (who counts), and the layers over its
+messages. The run moves them on:
 
 | what happens                     | standing                  | roll                                       |
 | -------------------------------- | ------------------------- | ------------------------------------------ |
@@ -15,8 +16,9 @@ counts), and the layers over its messages. The run moves them on:
 | `advance`, some missing          | the total so far is kept  | AGAIN                                      |
 | `advance`, one gone for good     |                           | LOST                                       |
 
-Masks need no more of a run than a driver does, and these: `standing` says what an answer is made of, how large it is,
-and whether sums suffice; `settle`, `waste` and `mark_loss` say what a masked sum is asked under, and what was lost.
+Masks need no more of a run than a driver does, and these: `standing` says what an answer is made
+of, how large it is, and whether sums suffice; `settle`, `waste` and `mark_loss` say what a masked
+sum is asked under, and what was lost.
 """
 
 from __future__ import annotations
@@ -45,7 +47,8 @@ class Run:
     """A run.
 
     Args:
-        stages: The opening, the algorithm, its closing stage, and what may follow; or a tracker alone. See `assembly`.
+        stages: The opening, the algorithm, its closing stage, and what may follow; or a tracker
+            alone. See `assembly`.
         model: What is asked for, before anything is known.
         roll: The rules by which clients count.
         result: The class of its result.
@@ -112,7 +115,8 @@ class Run:
     def pending(self, present: Iterable[int]) -> Broadcast | None:
         """The message to send to clients among `present`, those that can be reached now; None at the end.
 
-        The order of `present` is the order of the clients' keys: it decides which ones a fraction samples.
+        The order of `present` is the order of the clients' keys: it decides which ones a fraction
+        samples.
         """
         if self._standing.is_finished:
             return None
@@ -139,8 +143,9 @@ class Run:
     def advance(self, replies: Iterable[Reply | Sum | Failure]) -> Round:
         """Take the answers to the pending message, in the order in which they shall be summed, and move on.
 
-        Answers are pulled one by one and added to what came before: a transport that yields them as they are needed
-        has one in memory at a time, so memory does not grow with the number of clients.
+        Answers are pulled one by one and added to what came before: a transport that yields them as
+        they are needed has one in memory at a time, so memory does not grow with the number of
+        clients.
         """
         if (sent := self._sent) is None:
             raise RuntimeError("advance() takes the answers to a message of pending()")

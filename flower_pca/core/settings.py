@@ -2,11 +2,12 @@
 
 `Spent`: what a run has cost in privacy, and what can then be said of its variances.
 
-N clients add noise of deviation s / sqrt(m) each, m = 1 unless it is shared: S = s sqrt(N / m) on each number of their
-sum, a d x p product or a d x d covariance. The largest eigenvalue that a symmetric matrix of such noise has by itself
-is near S sqrt(2 d) (the edge of the semicircle, with S on the diagonal and S / sqrt(2) beside it), and that of the p
-columns of a product is no larger. One deviation more covers what it varies by. Noise on the mean comes on top: rows
-that are centred beside it have the step between as a direction of its own. The total variance comes out of the
+N clients add noise of deviation s / sqrt(m) each, m = 1 unless it is shared: S = s sqrt(N / m) on
+each number of their sum, a d x p product or a d x d covariance. The largest eigenvalue that a
+symmetric matrix of such noise has by itself is near S sqrt(2 d) (the edge of the semicircle, with S
+on the diagonal and S / sqrt(2) beside it), and that of the p columns of a product is no larger. One
+deviation more covers what it varies by. Noise on the mean comes on top: rows that are centred
+beside it have the step between as a direction of its own. The total variance comes out of the
 message before, with the noise of that: see `stages.summed_opening`, whose moments these are.
 """
 
@@ -61,16 +62,20 @@ class MaskedSums:
     """Settings of masked sums; `mask=True` stands for the defaults.
 
     Args:
-        threshold: The sum can be computed if, of every client and its neighbours together, more than this share
-            answer; at least one half, below which a server that lies about drop-outs could see an answer.
-        bound: The largest entry, in absolute value, that any client may have to send after the opening. Left out, it
-            follows from the sums that the opening has brought. A client with a larger one sends nothing, and says so.
-        neighbours: With how many others a client shares masks; an even number. Left out, with all others up to 100
-            clients; beyond with the fewest of whom a majority colludes, at any client, with a chance of at most 2^-20,
-            where a fifth of all clients collude: 48 of 200, 72 of 1000.
-        self_masks: Whether a client adds a mask of its own to those that it shares with others. Without them a sum
-            takes one message while nobody drops out, not two; but a server that lies about drop-outs could unmask an
-            upload, and one that is only curious, an upload that comes late. Nodes have to agree, by `single_masks`.
+        threshold: The sum can be computed if, of every client and its neighbours together, more
+            than this share answer; at least one half, below which a server that lies about
+            drop-outs could see an answer.
+        bound: The largest entry, in absolute value, that any client may have to send after the
+            opening. Left out, it follows from the sums that the opening has brought. A client with
+            a larger one sends nothing, and says so.
+        neighbours: With how many others a client shares masks; an even number. Left out, with all
+            others up to 100 clients; beyond with the fewest of whom a majority colludes, at any
+            client, with a chance of at most 2^-20, where a fifth of all clients collude: 48 of 200,
+            72 of 1000.
+        self_masks: Whether a client adds a mask of its own to those that it shares with others.
+            Without them a sum takes one message while nobody drops out, not two; but a server that
+            lies about drop-outs could unmask an upload, and one that is only curious, an upload
+            that comes late. Nodes have to agree, by `single_masks`.
     """
 
     threshold: float = 0.5
@@ -125,8 +130,8 @@ class MaskedSums:
 def _fewest(clients: int) -> int:
     """The least even number of neighbours in a random ring that keeps to the stated level of security (Bell 2020).
 
-    Of k neighbours, drawn from the others, more than half collude by the tail of a hypergeometric distribution; the
-    chance that it happens to any client is at most the sum over all.
+    Of k neighbours, drawn from the others, more than half collude by the tail of a hypergeometric
+    distribution; the chance that it happens to any client is at most the sum over all.
     """
     others, colluding = clients - 1, -(-clients // _COLLUDING)
     for k in range(2, others, 2):
@@ -143,25 +148,28 @@ class DP:
     """Differential privacy of single rows: to add or remove one changes no probability of what the server sees by more
     than exp(epsilon), but for events of probability delta.
 
-    Every client scales each of its rows, in the common frame, down to norm `clip` where it is longer, and adds Gaussian
-    noise of deviation s clip^2 to every number it sends. s follows from epsilon, delta and the number of messages.
-    Where sums are masked, each adds a share, so that the fewest survivors, less the colluding ones, have that much.
+    Every client scales each of its rows, in the common frame, down to norm `clip` where it is
+    longer, and adds Gaussian noise of deviation s clip^2 to every number it sends. s follows from
+    epsilon, delta and the number of messages. Where sums are masked, each adds a share, so that the
+    fewest survivors, less the colluding ones, have that much.
 
     Args:
         epsilon: The bound on the logarithm of probabilities.
         delta: The probability beyond the bound; well below one over the number of rows.
-        clip: The norm to which rows are clipped in the common frame. Choose it without looking at the rows; left out,
-            it follows from `ranges`.
-        reach: The norm to which raw rows are clipped when mean and scale are measured; `clip` if left out, which a
-            scale forbids.
-        ranges: Between which values each column lies, from what is public and not from the rows, such as
-            {"age": (18, 100)}, "age=18..100,weight=30..200", or a file of lines age,18,100. Columns are then counted
-            from the middle of their range, in halves of it; they are those of the run, and no `scale` is needed.
+        clip: The norm to which rows are clipped in the common frame. Choose it without looking at
+            the rows; left out, it follows from `ranges`.
+        reach: The norm to which raw rows are clipped when mean and scale are measured; `clip` if
+            left out, which a scale forbids.
+        ranges: Between which values each column lies, from what is public and not from the rows,
+            such as {"age": (18, 100)}, "age=18..100,weight=30..200", or a file of lines age,18,100.
+            Columns are then counted from the middle of their range, in halves of it; they are those
+            of the run, and no `scale` is needed.
         frame_share: The share of the budget that mean, scale and count may take.
-        noise_seed: For simulations in process only: a seed that makes the noise the same every time. Whoever knows it
-            can take the noise off.
-        colluding: Under masks, how many clients may collude with the server: their shares of the noise do not count,
-            and those of the others are larger. Without masks each client adds all of it, whoever colludes.
+        noise_seed: For simulations in process only: a seed that makes the noise the same every
+            time. Whoever knows it can take the noise off.
+        colluding: Under masks, how many clients may collude with the server: their shares of the
+            noise do not count, and those of the others are larger. Without masks each client adds
+            all of it, whoever colludes.
     """
 
     epsilon: float
@@ -219,10 +227,12 @@ class Spent:
         clip: The norm to which rows were clipped.
         noise: The deviation of the noise on each number that the server sees: at least so much.
         messages: Answered messages, that of the frame included.
-        shared: Whether the clients had it together, on sums that were masked; else each has added it alone. Then
-            epsilon is that of the sums, and holds if no more clients collude than the run allowed for.
+        shared: Whether the clients had it together, on sums that were masked; else each has added
+            it alone. Then epsilon is that of the sums, and holds if no more clients collude than
+            the run allowed for.
         among: How many clients alone have all of that noise together: one, where it is not shared.
-        frame_noise: The deviation of the noise on each number of the message that measured mean, scale and count.
+        frame_noise: The deviation of the noise on each number of the message that measured mean,
+            scale and count.
     """
 
     epsilon: float

@@ -1,9 +1,10 @@
 """Stage: the one abstraction. A pair of halves, server and client, with all state passed in and out.
 
-A stage holds hyper-parameters only. The server half is `start`, `broadcast`, `server`, `status`, `finish`; the client
-half is the static `client`, which finds everything it needs in the message. The static `asks` says what the arrays of
-a message are, the static `parts` what an answer holds. Clients send sums, never averages; the server divides by what
-arrived: unequal sizes need no code of their own.
+A stage holds hyper-parameters only. The server half is `start`, `broadcast`, `server`, `status`,
+`finish`; the client half is the static `client`, which finds everything it needs in the message.
+The static `asks` says what the arrays of a message are, the static `parts` what an answer holds.
+Clients send sums, never averages; the server divides by what arrived: unequal sizes need no code of
+their own.
 
 A message goes like this, whatever carries it:
 
@@ -83,7 +84,8 @@ class Broadcast:
         frame: How rows are to be centred and scaled.
         to: The clients.
         personal: What the stage says to single ones beside it.
-        layers: What the layers of the run say to all of them, by the layer's name: see `core.layer`.
+        layers: What the layers of the run say to all of them, by the layer's name: see
+            `core.layer`.
         size: What arrays take as they travel.
     """
 
@@ -163,23 +165,32 @@ class Stage(ABC, Generic[S]):
     Attributes:
         name: What messages call it by; unique among all stages.
         asks: What the arrays of its messages are, by name. A node works on no other.
-        State: S at run time, for a saved state to be read back: what a subclass names in the brackets of its base.
-        fixed_set: Whether the state belongs to one fixed set of clients, since it mixes products of several messages.
-            A member that misses a message is asked once more; when one is gone for good, the run starts anew.
-        bounded: Whether differential privacy can rely on it. Its answer is then, beside the number of rows, numbers
-            which a row of norm R changes by at most R^2 in all (in Frobenius norm), as long as the matrices of the
-            message have norm 1. The client half must work on clipped rows: it may use `n`, `d`, `rows`, `matmat` and
-            `gram` of its data, and keep nothing that would change the answer to another message.
-        by_row: Whether the client half compares rows, as one that treats large entries unlike others does. Only then it
-            gets rows at a node that answers from fixed statistics; and it is served there only by name.
-        draws: Whether the client half draws numbers of its own. It then finds a key for them in its memory, as `KEY`:
-            a new one for every message, which nobody else knows; in simulations it follows from the seed.
-        products_only: Whether the client half needs no more of its data than `n`, `d`, `matmat` and `gram`.
-        remembers: Whether an answer is no good where what the client keeps is new, so that it cannot be so every time.
-        measured: Whether the components are all there is to say of a row, and the closing message measures them.
+        State: S at run time, for a saved state to be read back: what a subclass names in the
+            brackets of its base.
+        fixed_set: Whether the state belongs to one fixed set of clients, since it mixes products of
+            several messages. A member that misses a message is asked once more; when one is gone
+            for good, the run starts anew.
+        bounded: Whether differential privacy can rely on it. Its answer is then, beside the number
+            of rows, numbers which a row of norm R changes by at most R^2 in all (in Frobenius
+            norm), as long as the matrices of the message have norm 1. The client half must work on
+            clipped rows: it may use `n`, `d`, `rows`, `matmat` and `gram` of its data, and keep
+            nothing that would change the answer to another message.
+        by_row: Whether the client half compares rows, as one that treats large entries unlike
+            others does. Only then it gets rows at a node that answers from fixed statistics; and it
+            is served there only by name.
+        draws: Whether the client half draws numbers of its own. It then finds a key for them in its
+            memory, as `KEY`: a new one for every message, which nobody else knows; in simulations
+            it follows from the seed.
+        products_only: Whether the client half needs no more of its data than `n`, `d`, `matmat` and
+            `gram`.
+        remembers: Whether an answer is no good where what the client keeps is new, so that it
+            cannot be so every time.
+        measured: Whether the components are all there is to say of a row, and the closing message
+            measures them.
         orthonormal: Whether the components are.
         tolerant: Whether answers may be rounded, as nothing builds up in what clients keep.
-        additive_with: Parameters with which answers add up, as in a spec, where they do not with the usual ones.
+        additive_with: Parameters with which answers add up, as in a spec, where they do not with
+            the usual ones.
     """
 
     name: ClassVar[str]
@@ -221,7 +232,8 @@ class Stage(ABC, Generic[S]):
     def client(arrays: Arrays, data: Any, memory: Arrays) -> tuple[Arrays, Arrays]:
         """One client's half: what it returns and what it keeps. `data` is of the rows in the frame.
 
-        A LocalData, or a FixedData, which has no rows; of a `by_row` stage a LocalData, of a tracker a Stream.
+        A LocalData, or a FixedData, which has no rows; of a `by_row` stage a LocalData, of a
+        tracker a Stream.
         """
 
     @staticmethod

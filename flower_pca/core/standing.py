@@ -1,6 +1,7 @@
 """Standing: where a run stands. The stage under way with its state, what is known so far, and the steps between stages.
 
-A run walks through its stages by their roles. Each arrow is a method of `Standing` that gives a new one:
+A run walks through its stages by their roles. Each arrow is a method of `Standing` that gives a new
+one:
 
 | from      | when its stage says that it is done        | to                                                      |
 | --------- | ------------------------------------------ | ------------------------------------------------------- |
@@ -60,12 +61,15 @@ class Standing:
         model: What is known before the stage under way.
         state: That stage's state; of a finished run, the last stage's.
         index: Which one it is.
-        place: The index of the algorithm: behind the opening, and behind what is found out before it.
+        place: The index of the algorithm: behind the opening, and behind what is found out before
+            it.
         opens: Whether the first stage is an opening.
         halfway: Whether an opening of two messages has had the answers to its first.
-        last: Whether the opening under way is followed by the closing stage, as clients keep changing.
+        last: Whether the opening under way is followed by the closing stage, as clients keep
+            changing.
         disturbed: Whether a client has lost, since the opening, what it keeps for the algorithm.
-        chooser: What has chosen the algorithm, and does so again after another opening; None where it was named.
+        chooser: What has chosen the algorithm, and does so again after another opening; None where
+            it was named.
     """
 
     stages: tuple[Stage[Any], ...]
@@ -134,8 +138,8 @@ class Standing:
     def bounds(self, *, heard: bool) -> Mapping[str, Array | float]:
         """How large the entries of an answer can be, by name; 0 where that is not known.
 
-        `heard`: whether all that are asked have answered the message before, with the same rows. Of rows that come and
-        go, as those of streams do, nothing is known but that.
+        `heard`: whether all that are asked have answered the message before, with the same rows. Of
+        rows that come and go, as those of streams do, nothing is known but that.
         """
         bounds = self.stage.bounds(self.state, self.model)
         if self.opens or heard:
@@ -213,9 +217,11 @@ class Standing:
     def leave(self, status: Status, here: tuple[int, ...], roll: Roll, layers: Sequence[Layer]) -> Standing:
         """At the next stage, or back at the opening where the answer is not yet the one asked for.
 
-        `status` says why the stage is done, `here` which clients are present, `layers` what lies over the run.
+        `status` says why the stage is done, `here` which clients are present, `layers` what lies
+        over the run.
         """
-        # Where a layer is binding, no other round can put one right that was not of all clients, nor an opening.
+        # Where a layer is binding, no other round can put one right that was not of all clients,
+        # nor an opening.
         binding = any(layer.binding for layer in layers)
         now = replace(self, model=self._finish(whole=roll.whole or binding))
         if self.index < self.place:
@@ -282,7 +288,8 @@ class Standing:
                 got = f"one that changed for the {model.restarts + 1}th time{roll.because}"
                 remedy = "Use ssi, local_power or faps, which carry on while clients come and go."
                 raise NotEnoughNodes("The set of clients", must="stable", got=got, then=remedy)
-            # One more message to those present makes frame, product and variances speak of one and the same set.
+            # One more message to those present makes frame, product and variances speak of one and
+            # the same set.
             words = f"the set of clients kept changing, {MAX_RESTARTS} restarts did not help"
             model = replace(model, status=Status(Outcome.CLIENTS_CHANGED, words))
             block, last = model.columns, True

@@ -164,8 +164,7 @@ def csv(
         place = {name: j for j, name in reversed([*enumerate(names)])}  # of a name that is there twice the first
         if decimal is None and thousands not in (".", ","):
             sheet.cells = _clear(sheet, lines, [place[name] for name in features], names, thousands)
-        whole = features == tuple(names)
-        values = _labels(sheet, lines, {name: place[name] for name in apart}, whole=whole)
+        values = _labels(sheet, lines, {name: place[name] for name in apart}, whole=features == tuple(names))
         rows = _numbers(sheet, lines, [place[name] for name in features])
         if rows is None:
             text = _words(sheet, lines, [(place[name], name) for name in features])
@@ -181,9 +180,7 @@ def csv(
         rows = _no_numbers(features, values)
     beside_rows = {n: np.array(found) if n == ids else sheet.cells.plain(found) for n, found in values.items()}
     origin = Origin.of(file, len(rows), sheet.line, guessed=guessed)
-    if not sheet.header:
-        features = ()
-    return Table((rows,), features, beside_rows, words, str(file), origin).with_ids(ids)
+    return Table((rows,), features if sheet.header else (), beside_rows, words, str(file), origin).with_ids(ids)
 
 
 def _no_numbers(features: Sequence[str], values: dict[str, list[str]]) -> Array:

@@ -36,7 +36,8 @@ _LEAST: Final = 5  # values from which something can be said of a column at a si
 _MANY: Final = 10
 # the chance at which ordinary rows may look like a line of totals, in a whole run
 _RARE: Final = 1e-3
-# codes below are measurements as well: they have to be there twice, or to be alone in being negative
+# codes below are measurements as well: they have to be there twice, or to be alone in being
+# negative
 _OFTEN: Final = 900.0
 _NEARER: Final = 0.25  # of the spread of the others, which only one negative value that is there again is away from
 _SITES: Final = 30  # beyond them one site hardly changes the median of all
@@ -54,11 +55,13 @@ _CELSIUS: Final = 60.0  # degrees at most of what is measured in either scale
 # of the spread: how far a median may lie from that of the other sites in another unit
 _APART: Final = 0.25
 _TENTH: Final = 1.2816  # deviations from the mean to nine tenths of normal values
-# what chance adds to both, times the root of n: a deviation of the median, and of the spread, of normal values
+# what chance adds to both, times the root of n: a deviation of the median, and of the spread, of
+# normal values
 _APART_BY_CHANCE: Final = 0.49
 _WIDER_BY_CHANCE: Final = 0.89
 _WIDER: Final = 1.6  # how far a spread may differ from theirs
-# between nine tenths of the smaller and a tenth of the larger: no other people, whatever the unit is
+# between nine tenths of the smaller and a tenth of the larger: no other people, whatever the unit
+# is
 _FAR: Final = 10.0
 _UNITS: Final = (  # a factor and what is added: how one unit becomes another
     (10.0, 0.0, "a factor of 10"),
@@ -555,7 +558,8 @@ def _units(look: Look) -> Iterator[str]:
 def of_moments(sites: Sequence[str], rows: Array, means: Array, deviations: Array, columns: Sequence[str]) -> list[str]:
     """Columns that lie at one site where those of the others would lie in another unit, by means and deviations alone.
 
-    For who does not see the rows: a tenth and nine tenths are taken to lie as those of normal values do.
+    For who does not see the rows: a tenth and nine tenths are taken to lie as those of normal
+    values do.
     """
     if len(sites) < 2 or len(columns) > _WIDE:
         return []
@@ -619,7 +623,8 @@ def _of_others(levels: Array, i: int) -> Array:
 def _unit(here: Array, usual: Array, error: float) -> str:
     """Which unit makes the one of the other, in words; "" for none.
 
-    Both are of few values, whose median and spread are off by chance: by `error`, relative to the spread of one.
+    Both are of few values, whose median and spread are off by chance: by `error`, relative to the
+    spread of one.
     """
     best, words = _APART + _APART_BY_CHANCE * error, ""
     wider = _WIDER * np.exp(_WIDER_BY_CHANCE * error)

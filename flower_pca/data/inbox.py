@@ -1,7 +1,8 @@
 """Inbox: a folder into which files go on arriving, as the streams of an endless run, one for each site.
 
-A step of the run takes the next file of every site that has one. All streams of an inbox take their batches from one
-look at the folder, so that a step begins once any site has rows, and nobody waits for a site that is silent.
+A step of the run takes the next file of every site that has one. All streams of an inbox take their
+batches from one look at the folder, so that a step begins once any site has rows, and nobody waits
+for a site that is silent.
 
 | a file that                       | is                                                                       |
 | --------------------------------- | ------------------------------------------------------------------------ |
@@ -12,8 +13,9 @@ look at the folder, so that a step begins once any site has rows, and nobody wai
 | goes away before it is read       | forgotten                                                                |
 | has been read                     | never read again, whatever becomes of it                                 |
 
-What has been read is in the `Ledger`, which travels in the memory of each client, and so in the checkpoint of a run.
-Files are not moved and nothing is written, so that several runs may follow one folder.
+What has been read is in the `Ledger`, which travels in the memory of each client, and so in the
+checkpoint of a run. Files are not moved and nothing is written, so that several runs may follow one
+folder.
 """
 
 from __future__ import annotations
@@ -121,14 +123,16 @@ class Batch:
 class Inbox:
     """A folder that is looked into every so often: with a folder for each site in it, or with files of them.
 
-    A file in the folder itself is of the site whose name stands before the first underscore of its own, north of
-    north_2026-11-23.csv; of none where there is no letter before it.
+    A file in the folder itself is of the site whose name stands before the first underscore of its
+    own, north of north_2026-11-23.csv; of none where there is no letter before it.
 
     Args:
         path: The folder.
         interval: Seconds from one look to the next, while nothing is there to be read.
-        batch: Rows that a step has at least, of all sites together: smaller files wait for the next ones.
-        sites: Names of the sites, if some have nothing yet; else those that are there when the run begins.
+        batch: Rows that a step has at least, of all sites together: smaller files wait for the next
+            ones.
+        sites: Names of the sites, if some have nothing yet; else those that are there when the run
+            begins.
         columns: Names of the columns to use; all, if left out.
         drop: Names of columns to leave out, or patterns such as "lab_*".
         say: Called with a sentence about a file that is left; warnings, if left out.

@@ -216,7 +216,8 @@ def table(
         columns: Names of the columns to use, likewise, unless the spec names its own.
         drop: Names of columns to leave out, which may hold anything, or patterns such as "lab_*".
         without: Of a folder, names of files to leave out, which may hold anything, or patterns.
-        words: Names of columns to keep as they are written, for others to be made of them: see `names.coding`.
+        words: Names of columns to keep as they are written, for others to be made of them: see
+            `names.coding`.
     """
     if words:
         plain = columns

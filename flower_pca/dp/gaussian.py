@@ -1,37 +1,46 @@
 """What a Gaussian mechanism costs: epsilon and delta as exact functions of mu = sensitivity / standard deviation.
 
-delta(epsilon) = Phi(mu/2 - epsilon/mu) - exp(epsilon) Phi(-mu/2 - epsilon/mu): Balle and Wang, "Improving the Gaussian
-mechanism for differential privacy", ICML 2018, theorem 8. Several mechanisms one after the other, each chosen in the
-light of the answers before, are one with mu^2 = sum mu_t^2: Dong, Roth, Su, "Gaussian differential privacy", 2022.
+delta(epsilon) = Phi(mu/2 - epsilon/mu) - exp(epsilon) Phi(-mu/2 - epsilon/mu): Balle and Wang,
+"Improving the Gaussian mechanism for differential privacy", ICML 2018, theorem 8. Several
+mechanisms one after the other, each chosen in the light of the answers before, are one with
+mu^2 = sum mu_t^2: Dong, Roth, Su, "Gaussian differential privacy", 2022.
 
-Gaussian noise, and numbers with it: rounded to a grid, so that no last digit tells what was there before.
+Gaussian noise, and numbers with it: rounded to a grid, so that no last digit tells what was there
+before.
 
-A float has digits far below the noise. Of a number that is 0 but for one row they are those of the noise alone, and
-with the row they are not: one message can show that a row is missing (Mironov, "On significance of the least
-significant bits for differential privacy", 2012). So what leaves a client is a multiple of `step_of(deviation)`, the
-largest power of two of at most 2^-10 of the deviation, whatever the number is: `add_noise` splits it into whole steps
-and a rest, neither of which loses a digit, adds the noise to the rest, and rounds.
+A float has digits far below the noise. Of a number that is 0 but for one row they are those of the
+noise alone, and with the row they are not: one message can show that a row is missing (Mironov, "On
+significance of the least significant bits for differential privacy", 2012). So what leaves a client
+is a multiple of `step_of(deviation)`, the largest power of two of at most 2^-10 of the deviation,
+whatever the number is: `add_noise` splits it into whole steps and a rest, neither of which loses a
+digit, adds the noise to the rest, and rounds.
 
-What that costs. To round is to process what the Gaussian mechanism has given, so `dp.gaussian` holds as it stands, and
-the step needs no share of the budget. What is left are two ways in which a draw here is no ideal one:
+What that costs. To round is to process what the Gaussian mechanism has given, so `dp.gaussian`
+holds as it stands, and the step needs no share of the budget. What is left are two ways in which a
+draw here is no ideal one:
 
-- its digits: a normal number is off by at most 2^-45 of the deviation, by the roundings of logarithm, root and cosine.
-  An interval of a step, 2^-11 of the deviation at least, is then more or less likely by a factor of 1 + 2^-33 at most,
-  so that a number sent adds at most 2^-32 to epsilon: 4e-6 for 784 x 20 numbers;
-- its tails: the radius comes from 192 random bits, and ends at 16.3 deviations. Beyond 14.8, where fewer than 2^34 of
-  its values are left, an ideal draw is found with a probability of 2^-158: this, times the numbers sent, is what delta
-  cannot be below. Nobody is let ask for less than 1e-30.
+- its digits: a normal number is off by at most 2^-45 of the deviation, by the roundings of
+  logarithm, root and cosine. An interval of a step, 2^-11 of the deviation at least, is then more
+  or less likely by a factor of 1 + 2^-33 at most, so that a number sent adds at most 2^-32 to
+  epsilon: 4e-6 for 784 x 20 numbers;
+- its tails: the radius comes from 192 random bits, and ends at 16.3 deviations. Beyond 14.8, where
+  fewer than 2^34 of its values are left, an ideal draw is found with a probability of 2^-158: this,
+  times the numbers sent, is what delta cannot be below. Nobody is let ask for less than 1e-30.
 
-Where clients share the noise of a sum, each rounds its own numbers. Next to noise of 2^10 steps the roundings of the
-others are independent of all they are added to, but for exp(-2 pi^2 2^20), so they only add to the noise.
+Where clients share the noise of a sum, each rounds its own numbers. Next to noise of 2^10 steps the
+roundings of the others are independent of all they are added to, but for exp(-2 pi^2 2^20), so they
+only add to the noise.
 
-What a budget leaves to be seen, told before any of it is spent, from sizes that the rows do not change.
+What a budget leaves to be seen, told before any of it is spent, from sizes that the rows do not
+change.
 
-A component is seen where it has more variance than noise alone can give one: see `core.settings`. The noise on the mean
-is a part of that: rows that are centred beside their mean all have the same step to it, a direction of its own.
+A component is seen where it has more variance than noise alone can give one: see `core.settings`.
+The noise on the mean is a part of that: rows that are centred beside their mean all have the same
+step to it, a direction of its own.
 
-Rows in halves of their public ranges have a variance of about a ninth in each column: a measurement spreads over its
-range by three deviations to either side, where the range is what textbooks say. So much is a usual column.
+Rows in halves of their public ranges have a variance of about a ninth in each column: a measurement
+spreads over its range by three deviations to either side, where the range is what textbooks say. So
+much is a usual column.
 """
 
 from __future__ import annotations
@@ -170,8 +179,8 @@ _HALVINGS: Final = 200  # more than a float has bits
 def delta_of(mu: float, epsilon: float) -> float:
     """delta, given epsilon.
 
-    As phi(a) = exp(epsilon) phi(b) for the two arguments a and b, delta = phi(a) (M(-a) - M(-b)) with Mills' ratio
-    M(x) = Phi(-x) / phi(x): no large numbers are subtracted where delta is tiny.
+    As phi(a) = exp(epsilon) phi(b) for the two arguments a and b, delta = phi(a) (M(-a) - M(-b))
+    with Mills' ratio M(x) = Phi(-x) / phi(x): no large numbers are subtracted where delta is tiny.
     """
     from scipy.special import erfcx, ndtr
 

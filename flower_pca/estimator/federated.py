@@ -1,10 +1,10 @@
 """FederatedPCA, a federated run behind scikit-learn's interface; and `to_sklearn`, a result as its own PCA.
 
-`fit` has scikit-learn check the tables and hands them to `simulate` as the clients' shards; the run's result does the
-work from there on. What is done here is what scikit-learn says and a result does not: whitening, the dtype of the rows
-in all that comes back, names of features, and numbers of components that are no number: None means all of them, "mle"
-Minka's estimate. Either way the run finds all of them. A run with noise on its answers finds none of these, so a budget
-needs a number.
+`fit` has scikit-learn check the tables and hands them to `simulate` as the clients' shards; the
+run's result does the work from there on. What is done here is what scikit-learn says and a result
+does not: whitening, the dtype of the rows in all that comes back, names of features, and numbers of
+components that are no number: None means all of them, "mle" Minka's estimate. Either way the run
+finds all of them. A run with noise on its answers finds none of these, so a budget needs a number.
 """
 
 from __future__ import annotations
@@ -52,37 +52,44 @@ _FITTED: Final = (
 class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Principal component analysis of rows that belong to several clients, as a scikit-learn transformer.
 
-    `fit` plays the server and all clients in this process, or on Flower's engine. The components are those of all rows
-    together; what a client sends on the way there is a few small matrices. In a deployment the same algorithms run by
-    Flower. There is no `partial_fit`: rows that keep coming are what `track` is for.
+    `fit` plays the server and all clients in this process, or on Flower's engine. The components
+    are those of all rows together; what a client sends on the way there is a few small matrices. In
+    a deployment the same algorithms run by Flower. There is no `partial_fit`: rows that keep coming
+    are what `track` is for.
 
     Args:
-        n_components: How many components; the fraction of the total variance in (0, 1) that they shall exceed; None for
-            all there are, min(n_samples, n_features); "mle" for Minka's estimate, from the variances of them all; or
-            a word for what the run itself counts: see `Question`.
-        algorithm: "auto", which is krylov, or covariance where that costs less; another name, a spec string such as
-            "faps(inner_steps=5)", or an instance.
+        n_components: How many components; the fraction of the total variance in (0, 1) that they
+            shall exceed; None for all there are, min(n_samples, n_features); "mle" for Minka's
+            estimate, from the variances of them all; or a word for what the run itself counts: see
+            `Question`.
+        algorithm: "auto", which is krylov, or covariance where that costs less; another name, a
+            spec string such as "faps(inner_steps=5)", or an instance.
         center: Whether to subtract the mean of all rows.
-        scale: None, "std" (unit variance) or "max_abs" (each column divided by its largest absolute value).
-        missing: "error", "own_mean" or "mean": NaN is then a missing value, which becomes the mean of those that its
-            column has at the same client, or at all clients.
-        columns: Names of the columns to use, of data frames that have more; all of them if left out.
-        levels: Names of columns of words in data frames, or a mapping to the levels of each. A column of words stands
-            for a column for each of its levels, `ward=surgery`, weighted as of a `Question`: `components_` has those.
+        scale: None, "std" (unit variance) or "max_abs" (each column divided by its largest absolute
+            value).
+        missing: "error", "own_mean" or "mean": NaN is then a missing value, which becomes the mean
+            of those that its column has at the same client, or at all clients.
+        columns: Names of the columns to use, of data frames that have more; all of them if left
+            out.
+        levels: Names of columns of words in data frames, or a mapping to the levels of each. A
+            column of words stands for a column for each of its levels, `ward=surgery`, weighted as
+            of a `Question`: `components_` has those.
         whiten: Whether `transform` divides the scores by the standard deviations of the components.
         tol: The error at which an iterative algorithm has converged; its own value if left out.
         max_rounds: Rounds it takes at most; its own value if left out.
         random_state: Seed of everything random: an int, or what scikit-learn takes elsewhere.
         mask: Whether the clients' answers are masked: True, or how, such as "masks(neighbours=20)".
-        dp: The budget of differential privacy, such as "dp(epsilon=1.0, delta=1e-6, clip=10.0)". What is fitted then
-            has noise in it; `transform` itself is not private.
-        backend, checkpoint: Where it runs, and the file from which an interrupted `fit` goes on: see `simulate`.
+        dp: The budget of differential privacy, such as "dp(epsilon=1.0, delta=1e-6, clip=10.0)".
+            What is fitted then has noise in it; `transform` itself is not private.
+        backend, checkpoint: Where it runs, and the file from which an interrupted `fit` goes on:
+            see `simulate`.
         start: Components to begin with: an earlier result, its file, or components as rows.
 
     Attributes:
         components_: Components as rows, (n_components_, n_features_in_), orthonormal, signs fixed.
         explained_variance_: Variance along each component, with divisor n - 1.
-        explained_variance_ratio_: Its share of the total variance; with dp a guess: see `result_.certainty`.
+        explained_variance_ratio_: Its share of the total variance; with dp a guess: see
+            `result_.certainty`.
         singular_values_: Singular values of all rows stacked, centred and scaled.
         mean_: Mean of all rows; zeros if not centred.
         scale_: What each column was divided by, or None.
@@ -91,7 +98,8 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         n_samples_: Rows of all clients together.
         n_features_in_: The number of features; a column of words is one.
         feature_names_in_: Names of the features, if they all are strings.
-        result_: The run's `PCAResult`: its status, residuals, history and pictures; always in float64.
+        result_: The run's `PCAResult`: its status, residuals, history and pictures; always in
+            float64.
     """
 
     def __init__(
@@ -135,11 +143,12 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         """Find the components of all rows; returns the estimator itself.
 
         Args:
-            X: The rows, (n_samples, n_features), dense or sparse; or a list of such tables, one per client; or a
-                mapping from the names of sites to tables.
+            X: The rows, (n_samples, n_features), dense or sparse; or a list of such tables, one per
+                client; or a mapping from the names of sites to tables.
             y: Not used.
-            sites: For a single table, the client of each row, (n_samples,); left out, all rows are one client's. To
-                scikit-learn's routing of metadata it is one: `set_fit_request(sites=True)`.
+            sites: For a single table, the client of each row, (n_samples,); left out, all rows are
+                one client's. To scikit-learn's routing of metadata it is one:
+                `set_fit_request(sites=True)`.
         """
         shards = tables.shards(self, X, sites)
         self.result_ = self._run(shards)
@@ -155,7 +164,8 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         """Coordinates of rows along the components, (n_samples, n_components_).
 
         Args:
-            X: Rows, (n_samples, n_features_in_), dense or sparse; or several such tables, whose scores come stacked.
+            X: Rows, (n_samples, n_features_in_), dense or sparse; or several such tables, whose
+                scores come stacked.
         """
         return self._each(X, self._scores)
 
@@ -176,7 +186,8 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
             X: Rows, (n_samples, n_features_in_), dense or sparse; or several such tables.
 
         Raises:
-            DataError: If the rows of `fit` had no variance in some direction, so that there is no density.
+            DataError: If the rows of `fit` had no variance in some direction, so that there is no
+                density.
         """
         return self._each(X, lambda table: likelihood.log_likelihood(self.result_, self._with_names(table)))
 
@@ -315,7 +326,8 @@ def _first(result: PCAResult, k: int) -> PCAResult:
 def to_sklearn(result: PCAResult) -> Any:
     """A fitted scikit-learn PCA of a result; a Pipeline, where values may be missing, or columns are scaled.
 
-    A SimpleImputer, a StandardScaler, or both then come before the PCA. Names of columns go to the first step.
+    A SimpleImputer, a StandardScaler, or both then come before the PCA. Names of columns go to the
+    first step.
 
     Raises:
         ConfigError: If the result is that of a robust run, whose `transform` is no projection.

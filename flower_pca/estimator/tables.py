@@ -1,7 +1,8 @@
 """What `fit` may be given: one table with the site of each row, or several tables, one per client.
 
-scikit-learn checks each of them (`checked`). It knows the names of a data frame's columns where these are text; here
-labels of other kinds become text, columns are picked by name, and where something is wrong the column is named.
+scikit-learn checks each of them (`checked`). It knows the names of a data frame's columns where
+these are text; here labels of other kinds become text, columns are picked by name, and where
+something is wrong the column is named.
 """
 
 from __future__ import annotations
@@ -151,7 +152,8 @@ def check(estimator: Any, X: Any, *, reset: bool, who: str) -> Any:
     With columns of words, of which scikit-learn's checks know nothing, they are checked by the run.
 
     Raises:
-        ValueError: What scikit-learn says; a DataError where more is known, such as the name of the column.
+        ValueError: What scikit-learn says; a DataError where more is known, such as the name of the
+            column.
     """
     asked = names_in(estimator.columns)
     if estimator._coding is not None:

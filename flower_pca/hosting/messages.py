@@ -1,8 +1,9 @@
 """The messages and answers of several clients in one, for virtual nodes that host many: the layout of their records.
 
-A message holds what `wire` writes for one client, once, and beside it which clients it is for and what single ones get.
-In an answer those of all clients that are made alike are stacked, name by name; what else each says lies beside them.
-Whatever is in there is read by `wire`, as if it had come from the single clients.
+A message holds what `wire` writes for one client, once, and beside it which clients it is for and
+what single ones get. In an answer those of all clients that are made alike are stacked, name by
+name; what else each says lies beside them. Whatever is in there is read by `wire`, as if it had
+come from the single clients.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A virtual node that hosts many clients: each is a PCAClient with a context, a memory and a key of its own.
 
-A node of a simulation hands every client its own message, and gathers what they return: stacked, or added up once each
-answer has been checked as a server checks it.
+A node of a simulation hands every client its own message, and gathers what they return: stacked, or
+added up once each answer has been checked as a server checks it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from flower_pca.wire.records import Content
 
 _OF: Final = "/"  # between the number of a client and the name of a record of its state
 
-# A client's fit or evaluate: of the kind of a message, its parameters and config, in the client's context.
+# A client's fit or evaluate: of the kind of a message, its parameters and config, in the client's
+# context.
 Answer: TypeAlias = Callable[[str, list[Array], wire.Config, Context], tuple[Any, int, wire.Config]]
 
 

@@ -1,7 +1,8 @@
 """Hosts: virtual nodes that host many clients each, as a transport. One message goes to a node, for all its clients.
 
-Before the first message every node is asked once which clients it hosts. These are the clients of the run, by their own
-numbers; all that is said of a node, that it is silent, say, is said of each of them.
+Before the first message every node is asked once which clients it hosts. These are the clients of
+the run, by their own numbers; all that is said of a node, that it is silent, say, is said of each
+of them.
 """
 
 from __future__ import annotations
@@ -135,8 +136,9 @@ class Hosts(Nodes):
     def _hold(self, said: list[Arrays], total: Sum, message: Broadcast, parts: Mapping[str, Part]) -> None:
         """Hold the mean of the clients' answers against the mean of what they have said of their rows.
 
-        Bounds of single answers grow with a client's squares, or with their root. So their sum over the clients is at
-        most so many times the bound of a client with the mean of the squares, whoever of them has not answered now.
+        Bounds of single answers grow with a client's squares, or with their root. So their sum over
+        the clients is at most so many times the bound of a client with the mean of the squares,
+        whoever of them has not answered now.
         """
         now, first = self.run.standing, total.clients[0]
         many = len(self._hosts[self._homes[first]])

@@ -21,15 +21,18 @@ from flower_pca.core.stage import Arrays
 class AirChannel(Layer):
     """Analog transmission over the air: all clients send at once, and the receiver hears sum_k g_k x_k + W.
 
-    W has independent N(0, noise_std^2) entries, fresh in every message. Client k divides what it sends by the gain h_k
-    that it believes its channel to have; the true one is h_k + e_k with e_k ~ N(0, gain_error^2), so that
-    g_k = 1 + e_k / h_k. With gain_error = 0 the inversion is perfect, and g_k = 1.
+    W has independent N(0, noise_std^2) entries, fresh in every message. Client k divides what it
+    sends by the gain h_k that it believes its channel to have; the true one is h_k + e_k with e_k ~
+    N(0, gain_error^2), so that g_k = 1 + e_k / h_k. With gain_error = 0 the inversion is perfect,
+    and g_k = 1.
 
-    Only matrices are sent that way. Counts and single numbers are digital: they arrive as they are. Everything is drawn
-    from the seed and the number of the message, so a run that is resumed hears the same noise.
+    Only matrices are sent that way. Counts and single numbers are digital: they arrive as they are.
+    Everything is drawn from the seed and the number of the message, so a run that is resumed hears
+    the same noise.
 
     Args:
-        noise_std: Standard deviation of an entry of W. X'X is not divided by the number of rows; nor is the noise.
+        noise_std: Standard deviation of an entry of W. X'X is not divided by the number of rows;
+            nor is the noise.
         seed: Seed of noise and gain errors.
         gain: h_k, one number for all clients or one for each in the order of their keys.
         gain_error: Standard deviation of the error in the gain that a client inverts.

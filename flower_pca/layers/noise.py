@@ -1,9 +1,9 @@
 """The noise of a privacy budget: rows are clipped, and noise is added, before anything leaves a node.
 
-The server's half deals the budget out to the messages, and knows what a lost one means (`Budget`); each carries a clip,
-a deviation and the budget. The client's half runs the stage's on `Clipped` rows, which offer no other statistic, adds
-noise to all that comes back, and keeps count of what the client has spent. `Floor` is what a node insists on, whatever
-a message says.
+The server's half deals the budget out to the messages, and knows what a lost one means (`Budget`);
+each carries a clip, a deviation and the budget. The client's half runs the stage's on `Clipped`
+rows, which offer no other statistic, adds noise to all that comes back, and keeps count of what the
+client has spent. `Floor` is what a node insists on, whatever a message says.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ _ROUNDING: Final = 1e-9
 class ClippedRows:
     """A client's rows in the frame, each scaled down to norm `clip` where it is longer.
 
-    It offers what bounded stages need, and nothing else: no other statistic of the rows can get out by mistake.
-    Products are taken in float64. Sparse rows become dense a block at a time.
+    It offers what bounded stages need, and nothing else: no other statistic of the rows can get out
+    by mistake. Products are taken in float64. Sparse rows become dense a block at a time.
     """
 
     def __init__(self, data: LocalData, clip: float) -> None:
@@ -229,7 +229,8 @@ class Budget(Layer):
     def end(self, model: Model) -> Model:
         """A run with noise ends with its budget; its residuals measure the noise, and not how far it got.
 
-        The largest eigenvalue that noise alone has in such a sum, and one deviation more: see `core.settings`.
+        The largest eigenvalue that noise alone has in such a sum, and one deviation more: see
+        `core.settings`.
         """
         assert model.status is not None
         together = np.sqrt(model.clients / (self.among or 1))
@@ -277,7 +278,8 @@ class Budget(Layer):
 def plan(dp: DP, algorithm: Algorithm[Any], opening: str) -> tuple[Budget, Algorithm[Any]]:
     """The budget, and the algorithm in so many rounds as it may take: an early end would depend on the rows.
 
-    It has a column more than is wanted, which shows the next eigenvalue: a row changes an answer by no more for it.
+    It has a column more than is wanted, which shows the next eigenvalue: a row changes an answer by
+    no more for it.
     """
     if not isinstance(algorithm, Iterative):
         return Budget(dp, 1, opening), algorithm
@@ -291,8 +293,9 @@ class Floor:
     """What a node insists on, whatever the server asks for.
 
     Args:
-        noise: The least deviation of the noise, in multiples of clip^2; with it, answers without noise are refused.
-            Where the noise is shared out, it is that of the sum: the node then relies on the shares of others.
+        noise: The least deviation of the noise, in multiples of clip^2; with it, answers without
+            noise are refused. Where the noise is shared out, it is that of the sum: the node then
+            relies on the shares of others.
         clip: The largest norm to which rows may be clipped; likewise.
     """
 
@@ -333,8 +336,8 @@ def sharing(among: int) -> Arrays:
 def noise_share(std: float, survivors: int) -> float:
     """The deviation that each client adds where sums are masked, so that `survivors` of them alone reach `std`.
 
-    N clients together then add std sqrt(N / survivors). `survivors` is the number of honest clients that must remain:
-    the threshold of the masked sum, less those that may collude.
+    N clients together then add std sqrt(N / survivors). `survivors` is the number of honest clients
+    that must remain: the threshold of the masked sum, less those that may collude.
     """
     checks.number("std", std, least=0.0)
     checks.integer("survivors", survivors, least=1)

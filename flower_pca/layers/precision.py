@@ -1,15 +1,17 @@
 """Precision: with how many bits numbers travel, where the tolerance of a run has no use for all 64.
 
 A layer, of which every transport gets the same numbers. The half that sends rounds a matrix to so
-many bits, column by column; the half that packs (`flower_pca.wire`, and whoever counts bytes) takes as many to hold
-what has been rounded, and loses nothing. A column is divided by a power of two first, so that neither the largest data
-nor the smallest leaves the range of a format; the exponents travel beside it.
+many bits, column by column; the half that packs (`flower_pca.wire`, and whoever counts bytes) takes
+as many to hold what has been rounded, and loses nothing. A column is divided by a power of two
+first, so that neither the largest data nor the smallest leaves the range of a format; the exponents
+travel beside it.
 
-What is rounded: blocks that the server sends after the opening, and of an answer the parts that are made of products.
-Rounding moves an entry by 2^-25 of itself (float32), or 2^-12 (float16), so that a sum of products is off by about as
-much of its length: `FLOORS` says what tolerance leaves room for it. Counts, peaks, and single figures keep all 64 bits.
-The mean of the frame has as many as blocks, or 32, where its rounding, n |m - m'|^2, is nothing beside the tolerance of
-the mean eigenvalue. Means and squares of clients have 32 where products have 16, and that is nothing either.
+What is rounded: blocks that the server sends after the opening, and of an answer the parts that are
+made of products. Rounding moves an entry by 2^-25 of itself (float32), or 2^-12 (float16), so that
+a sum of products is off by about as much of its length: `FLOORS` says what tolerance leaves room
+for it. Counts, peaks, and single figures keep all 64 bits. The mean of the frame has as many as
+blocks, or 32, where its rounding, n |m - m'|^2, is nothing beside the tolerance of the mean
+eigenvalue. Means and squares of clients have 32 where products have 16, and that is nothing either.
 """
 
 from __future__ import annotations
@@ -175,8 +177,8 @@ def _frame_rows(whole: Frame, bits: int, *, n: int, room: float) -> Frame:
 def _moments(up: Mapping[str, Array], bits: int) -> dict[str, Array]:
     """Mean and squared deviations of an opening's answer, in 32 bits where products have 16.
 
-    The means of two clients meet in a product as differences times differences: so the root of what rounding adds has
-    to be nothing beside the tolerance.
+    The means of two clients meet in a product as differences times differences: so the root of what
+    rounding adds has to be nothing beside the tolerance.
     """
     mean, squares = round_to(up["mean"], 32), round_to(up["m2"], 32)
     off = mean - up["mean"]

@@ -1,8 +1,9 @@
 """Numbers that differ by client, in a message that is the same for all, as masks need it.
 
-Such a number goes out as a table: the one for all others, then one for each client that is named, by its position or by
-the digest of its site's name. A stage puts it among its arrays (`table`); the layer carries it beside them, and every
-client finds its own line before its half of the stage sees the message.
+Such a number goes out as a table: the one for all others, then one for each client that is named,
+by its position or by the digest of its site's name. A stage puts it among its arrays (`table`); the
+layer carries it beside them, and every client finds its own line before its half of the stage sees
+the message.
 """
 
 from __future__ import annotations

@@ -60,7 +60,8 @@ class Layout:
         if share := run.deviation_of_one:
             bounds = fixed.bounds_with_noise(parts, share, clients)
         elif masks.bound is not None and not standing.opening:
-            # A caller can judge entries of products; nobody can those of counts, or figures of a batch.
+            # A caller can judge entries of products; nobody can those of counts, or figures of a
+            # batch.
             unsure = {n: p for n, p in parts.items() if not p.kind.whole}
             sized = {n for n, p in unsure.items() if standing.opens or p.shape}
             bounds = {**bounds, **dict.fromkeys(sized, masks.bound)}
@@ -134,7 +135,8 @@ def require_sum(run: Run, message: Broadcast) -> None:
 class Acceptance:
     """The answers that are right, why others are not, the bytes of all, and the columns voted for.
 
-    `notes` are of clients whose answers are good and who have strayed; `declined` is of the first that has.
+    `notes` are of clients whose answers are good and who have strayed; `declined` is of the first
+    that has.
     """
 
     answers: dict[int, Arrays] = field(default_factory=dict)

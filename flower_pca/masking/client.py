@@ -1,9 +1,11 @@
 """The client's half of masked sums: a state machine whose state lies in the client's memory.
 
-Nothing is done twice: a set-up begins with new secrets, every sum of it is uploaded once and unmasked once, and of a
-peer either share is given away, never both. The last secrets of a sum are gone when it is unmasked.
+Nothing is done twice: a set-up begins with new secrets, every sum of it is uploaded once and
+unmasked once, and of a peer either share is given away, never both. The last secrets of a sum are
+gone when it is unmasked.
 
-What the client keeps for its stage is bound to the course of messages that it has come from: see `course`.
+What the client keeps for its stage is bound to the course of messages that it has come from: see
+`course`.
 """
 
 from __future__ import annotations
@@ -62,7 +64,8 @@ def answer(
         memory: What the client has kept.
         stage: Gives its half of the stage that an upload is of.
         demands: What it asks of those that it is summed with.
-        grain: From a digest of what is asked to the bits of the noise that blurs the steps of fixed point.
+        grain: From a digest of what is asked to the bits of the noise that blurs the steps of fixed
+            point.
     """
     own, secrets = messages.plain(memory), Secrets.of(memory)
     step = Phase(int(arrays["mask.step"]))
@@ -137,7 +140,8 @@ def _keys(arrays: Arrays, data: LocalData | Stream, demands: Demands, *, past: b
     keys = primitives.public(exchange), primitives.public(own[-SEED:])
     signature = demands.sign(messages.publication(setup.tobytes(), *keys))
     d = data.d
-    # A stream is looked into only if the server does not know: later on its first batch may be gone.
+    # A stream is looked into only if the server does not know: later on its first batch may be
+    # gone.
     if isinstance(data, Stream) and "mask.d" not in arrays:
         d = data.columns()
     up = {

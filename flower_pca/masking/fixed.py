@@ -1,14 +1,15 @@
 """Fixed point: real numbers as integers mod 2^64, in which masks hide perfectly and sums are exact.
 
-An entry x with |x| <= B becomes round(2^f x + g), with the same f at all clients: the largest with N B 2^f < 2^61. The
-step 2^-f follows from the server's bound. Rounded plainly, one that is as large as the answers would compare clients;
-so each adds noise of its own, g of 2 steps, of which rounding to whole steps shows nothing. A sum is off by some
-2 sqrt(N) steps, which are at most N B 2^-60 each, and no sum can wrap; one beyond 2^61 tells that a mask was not
-removed. Sums of counts are whole numbers again at the end, and what the noise may be alone is 0.
+An entry x with |x| <= B becomes round(2^f x + g), with the same f at all clients: the largest with
+N B 2^f < 2^61. The step 2^-f follows from the server's bound. Rounded plainly, one that is as large
+as the answers would compare clients; so each adds noise of its own, g of 2 steps, of which rounding
+to whole steps shows nothing. A sum is off by some 2 sqrt(N) steps, which are at most N B 2^-60
+each, and no sum can wrap; one beyond 2^61 tells that a mask was not removed. Sums of counts are
+whole numbers again at the end, and what the noise may be alone is 0.
 
-Where no bound is known an entry becomes four words of 48 bits (wide), from 2^-96 to 2^95, likewise. How these add up to
-carries would say a little more than the sum, so each client moves a random number of units of every word to the word
-below; which changes nothing in the sum.
+Where no bound is known an entry becomes four words of 48 bits (wide), from 2^-96 to 2^95, likewise.
+How these add up to carries would say a little more than the sum, so each client moves a random
+number of units of every word to the word below; which changes nothing in the sum.
 """
 
 from __future__ import annotations
@@ -127,9 +128,9 @@ def check_noise(arrays: Arrays, parts: Mapping[str, Part], noise: Arrays, summed
 def encode_answer(arrays: Arrays, up: Arrays, own: Arrays, bits: Bits) -> Array:
     """The answer in fixed point.
 
-    One beyond a bound gives none, which tells something of this client alone. So that costs it the secrets of the
-    set-up, and leaves `own`, what the stage keeps: a server cannot go on to ask with one bound after another. A node
-    may count it, too: see `max_lost` of its rules.
+    One beyond a bound gives none, which tells something of this client alone. So that costs it the
+    secrets of the set-up, and leaves `own`, what the stage keeps: a server cannot go on to ask with
+    one bound after another. A node may count it, too: see `max_lost` of its rules.
     """
     bounds = messages.bounds(arrays)
     if set(bounds) != set(up):

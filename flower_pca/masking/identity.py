@@ -1,7 +1,8 @@
 """Identity: a node's own key, which signs what it publishes at a set-up, and the keys of those it believes.
 
-The keys are those by which Flower lets SuperNodes in: ECDSA, as ssh-keygen makes them. The label that every signed text
-begins with, and another hash than Flower's, keep what is signed here from being taken for what Flower lets them sign.
+The keys are those by which Flower lets SuperNodes in: ECDSA, as ssh-keygen makes them. The label
+that every signed text begins with, and another hash than Flower's, keep what is signed here from
+being taken for what Flower lets them sign.
 """
 
 from __future__ import annotations
@@ -49,10 +50,12 @@ class Identity:
 
         Args:
             sign_key: The node's own private key, in OpenSSH or PEM format.
-            trusted_keys: A file with a public key in OpenSSH format on every line, or a folder of .pub files.
+            trusted_keys: A file with a public key in OpenSSH format on every line, or a folder of
+                .pub files.
 
         Raises:
-            ConfigError: If a file cannot be used; or if the others, who know the same list, would refuse this node.
+            ConfigError: If a file cannot be used; or if the others, who know the same list, would
+                refuse this node.
         """
         if sign_key is None:
             key = None

@@ -1,18 +1,20 @@
 """Letters: the shares that clients of a set-up send one another, sealed, through the server.
 
-Each is sealed by a key of its own, from what sender and receiver agree on, and bound to set-up, sum and both positions.
-It holds the sender's shares for the receiver and its public key of the sum, which the server names as well.
+Each is sealed by a key of its own, from what sender and receiver agree on, and bound to set-up, sum
+and both positions. It holds the sender's shares for the receiver and its public key of the sum,
+which the server names as well.
 
 Secrets: what a client keeps of a set-up of masks.
 
-Agreement: what nodes with keys of their own sign of a set-up, and how each finds out that all were told the same.
+Agreement: what nodes with keys of their own sign of a set-up, and how each finds out that all were
+told the same.
 
 When keys are made, a node signs its own: `publications` reads what peers have published, to be held
-against the list of trusted keys. When shares are made it knows with whom, for which run, and by which
-threshold; that is what it signs then (`text`). With the first upload every peer's signature comes round,
-and must be of the same text (`check_vouchers`): so no two nodes of a set-up have been told of other
-members, another threshold or another run. Whoever did not sign that is in no sum with those that ask
-for signatures.
+against the list of trusted keys. When shares are made it knows with whom, for which run, and by
+which threshold; that is what it signs then (`text`). With the first upload every peer's signature
+comes round, and must be of the same text (`check_vouchers`): so no two nodes of a set-up have been
+told of other members, another threshold or another run. Whoever did not sign that is in no sum with
+those that ask for signatures.
 """
 
 from __future__ import annotations
@@ -37,14 +39,15 @@ from flower_pca.masking.primitives import KEY, SEED
 class Secrets:
     """All arrays, so that any driver can keep them.
 
-    `common` is what the client's own exchange key and those of its peers agree on, for shares to be sealed with: for
-    each peer, the secret of letters to it, and that of letters from it.
-    `own` and `coming` are the seed of the self-mask, that of the mask key, and the client's shares of both, for the sum
-    `number` and for the next one; `held` are the shares of the peers named in `holders`, for the sum `number`. `names`
-    are those of the peers' keys where they have signed, else zeros. In a
-    set-up without self-masks (`single`) there is no seed of one, and no share.
-    `agreed` is what the client has signed of the group, or would have, `vouched` the peers that have signed the same.
-    `past` is the course of messages that all else in the client's memory is made of; zeros where it is made of none.
+    `common` is what the client's own exchange key and those of its peers agree on, for shares to be
+    sealed with: for each peer, the secret of letters to it, and that of letters from it. `own` and
+    `coming` are the seed of the self-mask, that of the mask key, and the client's shares of both,
+    for the sum `number` and for the next one; `held` are the shares of the peers named in
+    `holders`, for the sum `number`. `names` are those of the peers' keys where they have signed,
+    else zeros. In a set-up without self-masks (`single`) there is no seed of one, and no share.
+    `agreed` is what the client has signed of the group, or would have, `vouched` the peers that
+    have signed the same. `past` is the course of messages that all else in the client's memory is
+    made of; zeros where it is made of none.
     """
 
     setup: Array

@@ -1,14 +1,16 @@
 """What both halves of masked sums agree on: the steps, the names of what travels, and what keys are bound to.
 
-`Demands` is what a node asks of those that it is summed with before it agrees, whatever the server says of the group.
+`Demands` is what a node asks of those that it is summed with before it agrees, whatever the server
+says of the group.
 
 The course of messages that a client's memory has come from, to which its masks are bound.
 
-A server could ask one client another thing than the others, in a sum that comes to nothing, and then all of them the
-same: their memories differ, and the sum tells of that one. So a client that keeps anything for its stage keeps a digest
-beside it, of all that it has answered since it keeps anything, in that order. What it has not answered is not in it.
-Masks of clients whose digests differ do not cancel. They tell them when they make keys, and with every upload: they say
-no more than what the server has asked.
+A server could ask one client another thing than the others, in a sum that comes to nothing, and
+then all of them the same: their memories differ, and the sum tells of that one. So a client that
+keeps anything for its stage keeps a digest beside it, of all that it has answered since it keeps
+anything, in that order. What it has not answered is not in it. Masks of clients whose digests
+differ do not cancel. They tell them when they make keys, and with every upload: they say no more
+than what the server has asked.
 
 | what happens                              | the digest                                 | what is kept        |
 | ----------------------------------------- | ------------------------------------------ | ------------------- |
@@ -201,8 +203,9 @@ def letters(sender: bytes, receiver: bytes) -> bytes:
 def statement(arrays: Mapping[str, Array], frame: Frame) -> bytes:
     """A digest of what a message asks of all clients of a sum alike: stage, arrays, noise, frame and fixed point.
 
-    What only one of them gets is not in it, as that is their keys: no stage under masks has anything `personal`. How an
-    array lies in memory is, as products round otherwise: sums would differ by the last digits of one client's answer.
+    What only one of them gets is not in it, as that is their keys: no stage under masks has
+    anything `personal`. How an array lies in memory is, as products round otherwise: sums would
+    differ by the last digits of one client's answer.
     """
     alike = {"mask.stage", "mask.clients", *plain(arrays)}
     asked = {name: a for name, a in arrays.items() if name in alike or name.startswith(BOUND)}
@@ -263,10 +266,11 @@ class Demands:
 
     Args:
         identity: What the node signs its keys with, and whose signatures it asks for.
-        min_peers: How many others must be in a sum, when shares are made and when survivors are named.
+        min_peers: How many others must be in a sum, when shares are made and when survivors are
+            named.
         run: The name of the run that it is asked in.
-        shares: Whether it counts on others for their share of the noise. A node without a list of trusted keys must
-            not: a server can invent the others, and take their shares off.
+        shares: Whether it counts on others for their share of the noise. A node without a list of
+            trusted keys must not: a server can invent the others, and take their shares off.
         colluders: How many of those that share the noise of a sum may be in league with the server.
         admit: Asked for every sum whose peers have names, that is signed keys.
     """

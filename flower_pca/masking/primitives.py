@@ -1,8 +1,8 @@
 """Keys, mask streams, sealed shares: each a few lines around a library. Only Shamir's sharing is written out.
 
-It is a page of schoolbook arithmetic mod a prime below 2^128, so that shares are as long as secrets. Python's own
-integers do it many times as fast as a library that multiplies in GF(2^128) bit by bit; what fewer shares than needed
-say is nothing in either field.
+It is a page of schoolbook arithmetic mod a prime below 2^128, so that shares are as long as
+secrets. Python's own integers do it many times as fast as a library that multiplies in GF(2^128)
+bit by bit; what fewer shares than needed say is nothing in either field.
 """
 
 from __future__ import annotations
@@ -97,7 +97,8 @@ def seal_size(shares: int) -> int:
 def split(secret: bytes, needed: int, count: int) -> list[bytes]:
     """Shares of a secret, of which `needed` bring it back and fewer say nothing (Shamir 1979).
 
-    They are the values at 1, 2, ... of a polynomial of degree needed - 1 whose value at 0 is the secret.
+    They are the values at 1, 2, ... of a polynomial of degree needed - 1 whose value at 0 is the
+    secret.
     """
     coefficients, constant = _numbers(needed - 1), int.from_bytes(secret)
     shares = []

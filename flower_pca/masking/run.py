@@ -1,7 +1,7 @@
 """Masked: a run whose every message becomes an upload and its unmasking, after a set-up of two messages.
 
-Theory of operation. The run says what it would ask, and of whom. What goes out instead is a message of the protocol;
-the phase says which. A phase ends when those that were reached have answered:
+Theory of operation. The run says what it would ask, and of whom. What goes out instead is a message
+of the protocol; the phase says which. A phase ends when those that were reached have answered:
 
 | phase  | what it asks of each client                       | then                                                 |
 | ------ | ------------------------------------------------- | ---------------------------------------------------- |
@@ -10,8 +10,9 @@ the phase says which. A phase ends when those that were reached have answered:
 | UPLOAD | the run's message, answered under masks; new keys | UNMASK; or the sum at once, if nothing is left on it |
 | UNMASK | the shares that take the masks off the sum        | the sum                                              |
 
-The sum is handed to the run as the answer of all that are in it; who has dropped out on the way is a failure. The next
-message begins with UPLOAD, if all that it asks were in the sum before. Else, and after a lost sum, it begins with KEYS.
+The sum is handed to the run as the answer of all that are in it; who has dropped out on the way is
+a failure. The next message begins with UPLOAD, if all that it asks were in the sum before. Else,
+and after a lost sum, it begins with KEYS.
 """
 
 from __future__ import annotations
@@ -47,7 +48,8 @@ class Masked(Around):
     """A run in which the server sees sums and no answer of a single client. To its driver it is a run like any other.
 
     Args:
-        run: The run whose messages are masked. It must have been told that it sees sums: see `assembly`.
+        run: The run whose messages are masked. It must have been told that it sees sums: see
+            `assembly`.
         masks: The settings of the masks.
     """
 
@@ -160,7 +162,8 @@ class Masked(Around):
                 self._begun = came | begun
             else:
                 self._begun = frozenset()
-            # After an algorithm's first message, which may be of counts, clients need not keep anything.
+            # After an algorithm's first message, which may be of counts, clients need not keep
+            # anything.
             self._keepers = (self._keepers | (begun & came)) & self._begun
         if not got.notes:
             return

@@ -1,7 +1,8 @@
 """Coding: columns of numbers that are made of columns of words. The one place where a table becomes that of a run.
 
-A run may ask for columns that no table has as they are: ward=surgery, which is made of ward. Whoever prepares a table
-for a run, at whatever door, calls these, and knows no more of how they are made:
+A run may ask for columns that no table has as they are: ward=surgery, which is made of ward.
+Whoever prepares a table for a run, at whatever door, calls these, and knows no more of how they are
+made:
 
     Coding      what a run asks: of which columns, what these become, and what sites agree on before
     source_of   the column that one of this name is made of

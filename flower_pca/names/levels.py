@@ -1,9 +1,10 @@
 """Levels: what stands in a column of words, as columns of numbers.
 
-A column of words (ward, sex, diagnosis) becomes a column for each of its levels, which is 1 in the rows that have that
-level and 0 in the others; it is called `ward=surgery`. A run that names such columns gets them of every site that has
-the column of words: zeros where the site has no such row. So levels travel, and are agreed on, as names of columns do,
-and all that works with columns of numbers works with them.
+A column of words (ward, sex, diagnosis) becomes a column for each of its levels, which is 1 in the
+rows that have that level and 0 in the others; it is called `ward=surgery`. A run that names such
+columns gets them of every site that has the column of words: zeros where the site has no such row.
+So levels travel, and are agreed on, as names of columns do, and all that works with columns of
+numbers works with them.
 
     read_levels, plain_levels  what a caller asks for, and the same as plain values
     ByLevels           the same as a `Coding`: what the columns become, and what sites agree on
@@ -11,10 +12,11 @@ and all that works with columns of numbers works with them.
     code               a site's rows with indicators of its own levels; rare ones are not told apart
     new_columns        the columns that a run names, and the rows do not have as they are
 
-At a site that tells no level of fewer than `least` rows, those of such levels count as "other"; where these together
-are fewer still, as the commonest level. That hangs on the site's rows alone, and on nothing that a run asks: whatever
-levels two runs name, their answers differ by sums over at least so many rows. A run that names fewer levels than there
-are has the rows of all others in "other", if it names that, and is refused by name if it does not.
+At a site that tells no level of fewer than `least` rows, those of such levels count as "other";
+where these together are fewer still, as the commonest level. That hangs on the site's rows alone,
+and on nothing that a run asks: whatever levels two runs name, their answers differ by sums over at
+least so many rows. A run that names fewer levels than there are has the rows of all others in
+"other", if it names that, and is refused by name if it does not.
 """
 
 from __future__ import annotations
@@ -51,7 +53,8 @@ def read_levels(given: Any) -> Levels | None:
     """The columns of words that a caller names, each with its levels or None; None for no columns.
 
     Args:
-        given: Names of columns, with commas between or in a list; or with the levels of each, in a mapping.
+        given: Names of columns, with commas between or in a list; or with the levels of each, in a
+            mapping.
     """
     if given is None:
         return None

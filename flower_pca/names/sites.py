@@ -1,6 +1,7 @@
 """SiteRows: rows of one site with the names that belong to them, of their columns and of the site.
 
-Origin: which file each row of a table is from, and its place there. For messages; nothing is computed from it.
+Origin: which file each row of a table is from, and its place there. For messages; nothing is
+computed from it.
 """
 
 from __future__ import annotations
@@ -143,7 +144,8 @@ class SiteRows:
             elsewhere.
         ids: Whose row each is, where that is known: for runs whose clients hold different columns
             of the same people.
-        texts: What stands in the columns of words, by name, where that is known: see `names.coding`.
+        texts: What stands in the columns of words, by name, where that is known: see
+            `names.coding`.
         coded: The columns of words of which columns here have been made.
         made: The names of columns that have been made of words, one or several of each.
     """

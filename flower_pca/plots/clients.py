@@ -1,6 +1,7 @@
 """The clients in the common components: where their rows lie, and how well they are rebuilt.
 
-A picture of monitored rows: SPE against T2, with their limits; the rows beyond in the colours of their sites.
+A picture of monitored rows: SPE against T2, with their limits; the rows beyond in the colours of
+their sites.
 """
 
 from __future__ import annotations

@@ -6,7 +6,8 @@ and the ground that are drawn in INK, GRID and WHITE turn to their counterparts 
 colours of data stay, as they are seen on both. Maps of colours are transparent where there is
 nothing to see, so that the ground of the page shows through.
 
-A map in colours: a number for each column of the data and each of some other things, components or clients.
+A map in colours: a number for each column of the data and each of some other things, components or
+clients.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ WHITE: Final = "#ffffff"
 BAR: Final = "#7fa6d6"
 # what these are on a dark page
 DARK: Final = {WHITE: "#171b22", INK: "#e4e7ec", GRID: "#343b47"}
-# Okabe and Ito's colours, which colour-blind eyes tell apart too, without their yellow, which is faint on white.
+# Okabe and Ito's colours, which colour-blind eyes tell apart too, without their yellow, which is
+# faint on white.
 COLOURS: Final = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#6b7280")
 PLUS, MINUS = COLOURS[0], COLOURS[1]
 # inches of one picture: its letters are still read at the width of a phone

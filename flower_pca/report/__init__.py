@@ -40,10 +40,12 @@ def write(
 
     Args:
         result: What a run has returned, or `PCAResult.load` or `TrackingResult.load` has read.
-        path: The HTML file, for its owner only. The whole new report is there afterwards, or the old file untouched.
+        path: The HTML file, for its owner only. The whole new report is there afterwards, or the
+            old file untouched.
         title: What the report is headed by, such as the name of the data.
         shards: The clients' rows, if they are at hand: then the report shows each client as well.
-        rotation: The result's components along other axes, which get tables of their own: see `analysis.rotation`.
+        rotation: The result's components along other axes, which get tables of their own: see
+            `analysis.rotation`.
 
     Returns:
         The path.

@@ -19,7 +19,8 @@ from flower_pca.results.facts import Fact, Remark, Tone
 _BOXES: Final = {"bad": "ended bad", "warn": "ended", "good": "ended ok", "plain": "how"}
 SHOWN: Final = 40  # rows of a table; the whole of it is in the result
 
-# Nothing but the data in the file itself may be loaded, whatever a client's name or a title has in it.
+# Nothing but the data in the file itself may be loaded, whatever a client's name or a title has in
+# it.
 _HEAD: Final = """\
 <!doctype html>
 <html lang="en">

@@ -1,8 +1,9 @@
 """Live: a page that shows where a run of steps stands, while it goes on.
 
-The file is written anew every few seconds, whole or not at all, and asks the browser to load it again as often: a page
-on a disk needs no server. It has the parts of a report, and those of the newest step before them. Drawing takes no more
-than a fifth of the time of a run. The last one says that the run has ended, and how, and stays as it is.
+The file is written anew every few seconds, whole or not at all, and asks the browser to load it
+again as often: a page on a disk needs no server. It has the parts of a report, and those of the
+newest step before them. Drawing takes no more than a fifth of the time of a run. The last one says
+that the run has ended, and how, and stays as it is.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ class Live:
     Args:
         path: The file, which ends in .html. It is there from the beginning of the context.
         title: What the page is headed by, such as the name of the data.
-        every: Seconds between two pages, at least; and after so many the browser loads the page again.
+        every: Seconds between two pages, at least; and after so many the browser loads the page
+            again.
 
     Example:
         >>> with Live("live.html", title="Three sensors") as live:

@@ -4,9 +4,11 @@ Robust and personalized runs have tables of their own, in `robust` and `personal
 clients' rows are at hand, the page says how their means and spreads differ, and which rows lie
 furthest out.
 
-What the page of a personalized run says: shared and own components, whether they can be told apart, and errors.
+What the page of a personalized run says: shared and own components, whether they can be told apart,
+and errors.
 
-What the page of a robust run says: how much was taken out, of which clients and columns, and how large it was.
+What the page of a robust run says: how much was taken out, of which clients and columns, and how
+large it was.
 """
 
 from __future__ import annotations

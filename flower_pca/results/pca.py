@@ -35,42 +35,57 @@ class PCAResult:
     """Principal components of the rows of all clients together.
 
     Attributes:
-        components_: Components as rows, (k, d), orthonormal, largest variance first; each row's largest entry is
-            positive.
+        components_: Components as rows, (k, d), orthonormal, largest variance first; each row's
+            largest entry is positive.
         explained_variance_: Variance along each component, (k,), with divisor n - 1.
         mean_: Mean of all rows, (d,); zeros if the run was not centred.
         scale_: What each column was divided by, (d,), or None.
         total_variance_: Total variance of all rows in the frame, with divisor n - 1.
         left_out_variance_: What of it the components leave out.
         n_samples_: Rows of all clients together.
-        residuals_: ||C z - theta z|| of each component relative to the first eigenvalue, (k,): the true ones.
-        sine_estimate_: Estimated sine of the largest angle to the true subspace, residual / gap; None if the gap is
-            no larger than the residual, as where eigenvalues k and k+1 are tied and no single subspace is the true one.
-        mse_: Mean squared reconstruction error of a row in the frame, if the run evaluated it; else None.
+        residuals_: ||C z - theta z|| of each component relative to the first eigenvalue, (k,): the
+            true ones.
+        sine_estimate_: Estimated sine of the largest angle to the true subspace, residual / gap;
+            None if the gap is no larger than the residual, as where eigenvalues k and k+1 are tied
+            and no single subspace is the true one.
+        mse_: Mean squared reconstruction error of a row in the frame, if the run evaluated it; else
+            None.
         rounds: Rounds of the algorithm's stage; `history` has all messages.
         status, history: Why the run ended; what happened in each round.
-        algorithm, seed, centered: The algorithm's spec string, the seed, and whether the run was centred.
+        algorithm, seed, centered: The algorithm's spec string, the seed, and whether the run was
+            centred.
         answers: "fixed" if every client answered from fixed statistics of its rows, else "rows".
-        asked: What was asked for, as plain values: `flower_pca.assembly.question(**asked)` asks it again.
-        own: What clients keep for themselves, by their position; `simulate` hands it over, `save` leaves it out.
-        fill_: What stands for a missing value, (d,): the mean of each column; None if none were allowed.
-        histograms_: How many rows of all clients lie in each bin of T2 and of SPE, (2, bins), if the run was asked to
-            monitor; else None. See `analysis.Monitor`.
-        cross_: Covariances along the components, Z'CZ / (n - 1), (k, k), where these are not orthonormal; else None.
-        influence_, influence_keys_: What the components would be without each client, a line each, and the keys of the
-            clients; None if the run was not asked for it. See `analysis.influence`.
-        loading_errors_, variance_errors_: Standard errors of the loadings, (k, d), and of the variances, (k,): how far
-            other rows of the same sites would move them; None if the run was not asked for errors. See `stages.errors`.
-        site_loading_errors_, site_variance_errors_: Likewise, by other sites; None of a single client too.
-        noise_thresholds_: Of each component, and of the one that would follow, the variance that noise alone would
-            reach, (k + 1,), where n_components="signal" was asked for; else None. See `stages.signal`.
-        feature_names_in_: Names of the columns, in the order of all that has columns here, (d,); None where columns go
-            by position.
-        feature_digest: SHA-256 of the sorted names, which clients tell that keep the names to themselves; "" if none.
+        asked: What was asked for, as plain values: `flower_pca.assembly.question(**asked)` asks it
+            again.
+        own: What clients keep for themselves, by their position; `simulate` hands it over, `save`
+            leaves it out.
+        fill_: What stands for a missing value, (d,): the mean of each column; None if none were
+            allowed.
+        histograms_: How many rows of all clients lie in each bin of T2 and of SPE, (2, bins), if
+            the run was asked to monitor; else None. See `analysis.Monitor`.
+        cross_: Covariances along the components, Z'CZ / (n - 1), (k, k), where these are not
+            orthonormal; else None.
+        influence_, influence_keys_: What the components would be without each client, a line each,
+            and the keys of the clients; None if the run was not asked for it. See
+            `analysis.influence`.
+        loading_errors_, variance_errors_: Standard errors of the loadings, (k, d), and of the
+            variances, (k,): how far other rows of the same sites would move them; None if the run
+            was not asked for errors. See `stages.errors`.
+        site_loading_errors_, site_variance_errors_: Likewise, by other sites; None of a single
+            client too.
+        noise_thresholds_: Of each component, and of the one that would follow, the variance that
+            noise alone would reach, (k + 1,), where n_components="signal" was asked for; else None.
+            See `stages.signal`.
+        feature_names_in_: Names of the columns, in the order of all that has columns here, (d,);
+            None where columns go by position.
+        feature_digest: SHA-256 of the sorted names, which clients tell that keep the names to
+            themselves; "" if none.
         site_names: Names of the clients that have one, by key, as `own`; {} where none have.
         choices: Sentences on what the run has chosen by itself, as algorithm="auto" does, and why.
-        hints: Sentences about columns whose sizes make components say little else: an identifier, or other units.
-        privacy: What differential privacy has cost; None without it. Counts, means and variances then have noise.
+        hints: Sentences about columns whose sizes make components say little else: an identifier,
+            or other units.
+        privacy: What differential privacy has cost; None without it. Counts, means and variances
+            then have noise.
     """
 
     # whether its components are all there is to say of a row
@@ -227,8 +242,9 @@ class PCAResult:
         """Coordinates of rows along the components, (n, k).
 
         Args:
-            X: The rows, (n, d) dense or sparse; a data frame; or the path, or the spec string, of a file of them.
-                Columns are matched by name; where only X or only the result has names, by position, with a UserWarning.
+            X: The rows, (n, d) dense or sparse; a data frame; or the path, or the spec string, of a
+                file of them. Columns are matched by name; where only X or only the result has
+                names, by position, with a UserWarning.
         """
         return self._data(X).scores(self.weights_.T)
 
@@ -285,13 +301,16 @@ class PCAResult:
         """Draw a picture into an SVG or PNG file, and return its path. Needs matplotlib.
 
         Args:
-            what: "overview", or the name of one: "scree", "loadings", "convergence", "scores", ... Which there are of
-                this result, and what they show, says `flower_pca.plots.available(result, shards)`.
-            path: The file, which ends in .svg or .png. The whole new picture is there afterwards, or the old file.
+            what: "overview", or the name of one: "scree", "loadings", "convergence", "scores", ...
+                Which there are of this result, and what they show, says
+                `flower_pca.plots.available(result, shards)`.
+            path: The file, which ends in .svg or .png. The whole new picture is there afterwards,
+                or the old file.
             shards: The clients' rows, which some pictures need.
 
         Raises:
-            ConfigError: If there is no such picture, shards are missing, or matplotlib is not installed.
+            ConfigError: If there is no such picture, shards are missing, or matplotlib is not
+                installed.
         """
         from flower_pca import plots
 
@@ -372,8 +391,9 @@ class PCAResult:
     def listing(self, *, digits: int = 4) -> Listing:
         """Heads, and a line of cells for each component, with so many digits of its variance.
 
-        Where there is noise on the variances, shares are said as bounds, and how much of a variance may be noise. Where
-        components are not those of the rows' covariance, nothing is said of what they leave of its equation.
+        Where there is noise on the variances, shares are said as bounds, and how much of a variance
+        may be noise. Where components are not those of the rows' covariance, nothing is said of
+        what they leave of its equation.
         """
         names, known = labels.column_names(self.feature_names_in_, self.n_features_in_), self.certainty
         variances, shares = self.explained_variance_, self.explained_variance_ratio_

@@ -1,6 +1,7 @@
 """PersonalResult: shared components of all clients, and beside them each client's own.
 
-TripleResult: shared and own components as of a personalized run, and what was taken out beside them.
+TripleResult: shared and own components as of a personalized run, and what was taken out beside
+them.
 """
 
 from __future__ import annotations
@@ -231,12 +232,15 @@ def _count(name: str, left: Mapping[str, Array], what: str) -> list[str]:
 class TripleResult(PersonalResult):
     """Rows = shared part + own part + sparse part + noise: a `PersonalResult` of all but the sparse part.
 
-    `own` has L and S of each client beside its components: L + S are its rows, up to the threshold, in their units.
+    `own` has L and S of each client beside its components: L + S are its rows, up to the threshold,
+    in their units.
 
     Attributes:
         threshold_: How far off an entry was taken out, in multiples of its column's noise.
-        noise_: The deviation of each column's noise in the frame, the root mean square over the clients, (d,).
-        taken_share_: The share of each column's entries that were taken out, of all clients together, (d,).
+        noise_: The deviation of each column's noise in the frame, the root mean square over the
+            clients, (d,).
+        taken_share_: The share of each column's entries that were taken out, of all clients
+            together, (d,).
     """
 
     closing: ClassVar[str] = "triple"

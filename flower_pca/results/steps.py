@@ -66,9 +66,10 @@ class TrackingResult:
             the level is learnt from the stream, the least of four such, see `tracking.change`.
         levels_: From the steps at which a change was looked for to what the statistic was held
             against.
-        causes_: With `monitor`, of each change its "reasons" ("SPE" where rows have left the subspace,
-            "column" where one is spread otherwise than before, "T2" where a direction is), the
-            numbers of the "columns", and of the "sites" where clients are seen; {} without it.
+        causes_: With `monitor`, of each change its "reasons" ("SPE" where rows have left the
+            subspace, "column" where one is spread otherwise than before, "T2" where a direction
+            is), the numbers of the "columns", and of the "sites" where clients are seen; {} without
+            it.
         first_: The number of the first step that is kept: all of these are of the newest steps, at
             most the `keep` of the tracker, while numbers of steps count from the first one ever.
         totals_: Of all steps: their number "steps", "rows", "deficient" and "outliers", and their

@@ -1,7 +1,8 @@
 """FixedData: a client's rows in the global frame as LocalData shows them, but without rows: from fixed statistics.
 
-With the frame (m, s), e = mu - m and D = diag(s), X'X = D^-1 (C + n e e') D^-1, and [R; sqrt(n) e'] D^-1 is a matrix
-with that Gram matrix. All that a stage asks of rows, other than to look at one, it can ask of these.
+With the frame (m, s), e = mu - m and D = diag(s), X'X = D^-1 (C + n e e') D^-1, and [R; sqrt(n) e']
+D^-1 is a matrix with that Gram matrix. All that a stage asks of rows, other than to look at one, it
+can ask of these.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ from flower_pca.rows.statistics import Product, Statistics
 def parts(data: LocalData | FixedData) -> tuple[FixedData, ...]:
     """The rows in parts (see `folds`), in their frame, by statistics of each that are fixed as those of all rows are.
 
-    Whatever else the rows are answered from, so that what is chosen by the parts is the same everywhere.
+    Whatever else the rows are answered from, so that what is chosen by the parts is the same
+    everywhere.
     """
     if isinstance(data, FixedData):
         return data.parts()
@@ -67,7 +69,8 @@ class FixedData(Operator):
             self._T = statistics.with_fill(frame.fill)
         self.n, self.d = statistics.n, statistics.d
         self.missing = int(np.sum(self.n - statistics.seen))
-        # A column without a single value stands where all others have it; before they are known, at 0.
+        # A column without a single value stands where all others have it; before they are known, at
+        # 0.
         self._empty = statistics.seen == 0
         if frame.fill is None:
             fill: Any = 0.0
@@ -82,7 +85,8 @@ class FixedData(Operator):
         Args:
             data: The rows.
             path: The node's own file for the statistics.
-            gaps: Whether a frame may say what stands for missing values; else it is the mean of the rows' own.
+            gaps: Whether a frame may say what stands for missing values; else it is the mean of the
+                rows' own.
         """
         if path is not None:
             path = path.with_stem(path.stem + data.FILE)

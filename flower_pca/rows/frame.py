@@ -1,9 +1,10 @@
 """Rows as they are stored and as they are seen: frames, moments, and rows that are framed in their products only.
 
-Of dense rows about their own mean, one pass over their deviations tells moments and X'X. `column_sums` is the pass
-before it, which rows are checked by as well: what is not finite shows in the sum of its column. The mean that follows
-is right to a few roundings. Blocks less it are formed in the same memory, one after another, and what rounding has left
-in the mean (`rest`) is taken off what they add up to. Values that are missing have a deviation of 0.
+Of dense rows about their own mean, one pass over their deviations tells moments and X'X.
+`column_sums` is the pass before it, which rows are checked by as well: what is not finite shows in
+the sum of its column. The mean that follows is right to a few roundings. Blocks less it are formed
+in the same memory, one after another, and what rounding has left in the mean (`rest`) is taken off
+what they add up to. Values that are missing have a deviation of 0.
 """
 
 from __future__ import annotations
@@ -24,10 +25,11 @@ from flower_pca.vertical.split import Split
 class Frame:
     """The coordinates all clients share: a row x becomes (x - mean) / scale; None leaves that part out.
 
-    `fill` is what stands in x for a missing value, column by column; with None, none may be missing. With `own` it is
-    the mean of the client's own values, and `fill` only in columns of which it has none. With `names`, these are the
-    columns, in this order; without, they are those that all clients have, sorted by name if they have names. With a
-    `split` clients hold different columns of the same people, and each prepares its own as that says.
+    `fill` is what stands in x for a missing value, column by column; with None, none may be
+    missing. With `own` it is the mean of the client's own values, and `fill` only in columns of
+    which it has none. With `names`, these are the columns, in this order; without, they are those
+    that all clients have, sorted by name if they have names. With a `split` clients hold different
+    columns of the same people, and each prepares its own as that says.
     """
 
     mean: Array | None = None
@@ -89,7 +91,8 @@ class Frame:
 class Moments:
     """Count, mean, and squared deviations from the mean, of each column.
 
-    Where values are missing, `count` says how many each column has, and mean and m2 are those of these values.
+    Where values are missing, `count` says how many each column has, and mean and m2 are those of
+    these values.
     """
 
     n: int
@@ -235,7 +238,8 @@ def _canonical(S: Any) -> Any:
 class ImplicitRows:
     """Stored rows S in a frame, (S - 1 mean') / scale, without ever forming them: sparse ones, or ones that are `near`.
 
-    What is subtracted is subtracted from products, which costs digits where the mean is large beside the deviations.
+    What is subtracted is subtracted from products, which costs digits where the mean is large
+    beside the deviations.
     """
 
     def __init__(self, S: Any, frame: Frame) -> None:
@@ -395,8 +399,8 @@ def product_and_moments(
 def pays(n: int, d: int, p: int, reuse: int) -> bool:
     """Whether X'X is small, and saves time in so many products X'(XZ) of n x d rows with p columns.
 
-    In one unit of measured time it takes n d^2 to form it; a product takes 30 d^2 with it, and n d (57 + 2 p) without,
-    as narrow ones wait for memory.
+    In one unit of measured time it takes n d^2 to form it; a product takes 30 d^2 with it, and n d
+    (57 + 2 p) without, as narrow ones wait for memory.
     """
     if d > n or d**2 > max(n * d // 8, _ANYHOW):
         return False
@@ -458,5 +462,6 @@ class Spread:
         """How far the rows' own mean is from that of the frame."""
         if frame.mean is None:
             return self.moments.mean
-        # Both means are far from 0 where the rows are: their difference first, so that the rest keeps its digits.
+        # Both means are far from 0 where the rows are: their difference first, so that the rest
+        # keeps its digits.
         return (self.about - frame.mean) + self.rest

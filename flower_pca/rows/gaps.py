@@ -63,10 +63,11 @@ def without(Y: Array) -> tuple[Array, Array]:
 def fit(P: Array, Y: Array, gone: Array) -> tuple[Array, int]:
     """a_t = argmin ||(y_t - P a) on the observed entries||, m x r, of minimum norm where that is not unique.
 
-    Returns them, and how many rows have fewer independent observed entries than P has columns. Y (m x d) and where its
-    gaps are come from `without`. All r x r normal equations are solved together. Unless all are known to be
-    well-conditioned, rows that are not get a step of refinement; the worst go through a stacked SVD. Of a wide basis
-    a part of the rows at a time: the equations take r^2 numbers for each.
+    Returns them, and how many rows have fewer independent observed entries than P has columns. Y
+    (m x d) and where its gaps are come from `without`. All r x r normal equations are solved
+    together. Unless all are known to be well-conditioned, rows that are not get a step of
+    refinement; the worst go through a stacked SVD. Of a wide basis a part of the rows at a time:
+    the equations take r^2 numbers for each.
     """
     step = max(1, _HELD // max(P.shape[1] ** 2, 1))
     d = len(P)
@@ -173,7 +174,8 @@ def _normal_by_row(P: Array, m: int, gone: Array) -> Array:
 def _well(G: Array) -> bool:
     """Whether it is plain that all these matrices are well-conditioned.
 
-    Eigenvalues are no further from their mean c than f = ||G - cI||: the condition number is at most (c + f) / (c - f).
+    Eigenvalues are no further from their mean c than f = ||G - cI||: the condition number is at
+    most (c + f) / (c - f).
     """
     r = G.shape[1]
     c = np.einsum("ijj->i", G) / r

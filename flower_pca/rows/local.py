@@ -1,6 +1,7 @@
 """LocalData: one client's rows in the global frame, as an operator that multiplies them. They are framed here only.
 
-Operator: what the client halves of stages may ask of rows in a frame, whatever these are multiplied from.
+Operator: what the client halves of stages may ask of rows in a frame, whatever these are multiplied
+from.
 """
 
 from __future__ import annotations
@@ -120,15 +121,17 @@ _COPIED: Final = 2**26  # entries of a dense copy that a factorisation may take
 class LocalData(StoredRows, Operator):
     """The rows X (n x d) of one client, as the operator that the algorithms need.
 
-    Beside the rows there is a block or two at a time; a copy less the frame's mean only of `roomy` ones, to the same
-    bits. Dense rows are framed as they pass; sparse rows, and float64 ones whose mean is not far from zero, are
-    multiplied as they are stored, and the product is put right (`near`). Every kind of row is worked on in the same
-    blocks, so that a memory-mapped array gives the bits of one in memory. float32 rows stay float32 in products, whose
-    sums are taken in float64. Where X'X pays (`_gram_pays`), it is formed in the opening's own pass (`Spread`).
+    Beside the rows there is a block or two at a time; a copy less the frame's mean only of `roomy`
+    ones, to the same bits. Dense rows are framed as they pass; sparse rows, and float64 ones whose
+    mean is not far from zero, are multiplied as they are stored, and the product is put right
+    (`near`). Every kind of row is worked on in the same blocks, so that a memory-mapped array gives
+    the bits of one in memory. float32 rows stay float32 in products, whose sums are taken in
+    float64. Where X'X pays (`_gram_pays`), it is formed in the opening's own pass (`Spread`).
 
     With `missing`, NaN stands for a value that is missing; the frame says what takes its place.
 
-    Columns that have names are in the order of these, sorted; a frame with names has its own columns, in its own order.
+    Columns that have names are in the order of these, sorted; a frame with names has its own
+    columns, in its own order.
     """
 
     answers: ClassVar[str] = "rows"
@@ -265,14 +268,16 @@ class LocalData(StoredRows, Operator):
     def moments(self) -> Moments:
         """Moments of the stored rows, in one pass over blocks; exact to rounding even where mean >> deviation.
 
-        Of rows whose gaps are filled with their own means, they are those of whole rows; else of the values there.
+        Of rows whose gaps are filled with their own means, they are those of whole rows; else of
+        the values there.
         """
         return self._moments(own=self._uses_own_means)
 
     def products(self, block: Array) -> Iterator[tuple[Moments, Array]]:
         """By blocks of stored rows: the moments, and the product of the rows less their own mean with a block.
 
-        Dense rows without gaps are one block; by way of X'X where that pays, which later messages need as well.
+        Dense rows without gaps are one block; by way of X'X where that pays, which later messages
+        need as well.
         """
         own = self._uses_own_means
         if self.sparse:
@@ -297,7 +302,8 @@ class LocalData(StoredRows, Operator):
         return linalg.lanczos(product, self.d, min(k, side, self.d - 1), tol=tol)
 
     def _gram_pays(self, p: int, reuse: int) -> bool:
-        # A pure rule of sizes, not of what is cached, so that a resumed run takes the same path to the bit.
+        # A pure rule of sizes, not of what is cached, so that a resumed run takes the same path to
+        # the bit.
         return not self.sparse and self._keep and pays(self.n, self.d, p, reuse)
 
     @functools.cached_property
@@ -353,7 +359,8 @@ class LocalData(StoredRows, Operator):
 def near(frame: Frame, rows: Array) -> bool:
     """Whether the mean of a frame is at most 4 times as long as it is far from most rows.
 
-    Then products of the rows as they are stored lose no more than two bits where the mean is taken off them.
+    Then products of the rows as they are stored lose no more than two bits where the mean is taken
+    off them.
     """
     if frame.mean is None:
         return True
@@ -368,8 +375,8 @@ def near(frame: Frame, rows: Array) -> bool:
 class Less:
     """Blocks of rows less the mean of a frame, with what then stands in their gaps: made anew each time, or `kept`.
 
-    What is still to be taken off products is the `rest`: single precision leaves one of the mean, which has no digits
-    beside the rows.
+    What is still to be taken off products is the `rest`: single precision leaves one of the mean,
+    which has no digits beside the rows.
     """
 
     def __init__(self, frame: Frame, dtype: np.dtype[Any], *, kept: bool) -> None:

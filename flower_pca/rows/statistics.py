@@ -1,22 +1,26 @@
 """Statistics of a client's rows that are fixed before the first message, and that its answers are computed from.
 
-A product X'(XZ) from rows is no secret-keeper: a frame or a block that makes the large parts of a row's dot product
-cancel turns the rounding of what is left into a comparison, and the answer is the sum of the rows above a threshold.
-So a node in a deployment looks at its rows once, with no number of any message in hand, and keeps T = (n, mu, C):
+A product X'(XZ) from rows is no secret-keeper: a frame or a block that makes the large parts of a
+row's dot product cancel turns the rounding of what is left into a comparison, and the answer is the
+sum of the rows above a threshold. So a node in a deployment looks at its rows once, with no number
+of any message in hand, and keeps T = (n, mu, C):
 
   mu  its own column means; C = sum (x - mu)(x - mu)', by blocks of rows less mu;
   R   instead of C where there are fewer rows than columns: the triangular factor of the rows less mu, R'R = C.
 
-Whatever is asked later is a function of the message and T. A value that is missing counts as the mean of its column
-(a deviation of 0). A node that lets a server say what stands for it has a column more for each one with gaps, which is
-1 where a value is missing, less its mean: rows that are filled are then sums of columns of T as well.
+Whatever is asked later is a function of the message and T. A value that is missing counts as the
+mean of its column (a deviation of 0). A node that lets a server say what stands for it has a column
+more for each one with gaps, which is 1 where a value is missing, less its mean: rows that are
+filled are then sums of columns of T as well.
 
-Products S'(SZ) of large sparse rows in whole numbers: nothing is rounded before the sum over all rows is known.
+Products S'(SZ) of large sparse rows in whole numbers: nothing is rounded before the sum over all
+rows is known.
 
-Of such rows there is no room for C, so that every product meets them. It does so exactly: each column of S lives on a
-grid of 2^-26 of the power of two above its largest entry, each one of Z on a grid of 2^-52. Whole numbers are cut into
-limbs, digits of so few bits that no sum can pass 64; a row's product is cut again before the sum over rows is taken.
-The limbs of that sum are digits of an entry of S'SZ. They alone become float64: what is rounded tells of no single row.
+Of such rows there is no room for C, so that every product meets them. It does so exactly: each
+column of S lives on a grid of 2^-26 of the power of two above its largest entry, each one of Z on a
+grid of 2^-52. Whole numbers are cut into limbs, digits of so few bits that no sum can pass 64; a
+row's product is cut again before the sum over rows is taken. The limbs of that sum are digits of an
+entry of S'SZ. They alone become float64: what is rounded tells of no single row.
 """
 
 from __future__ import annotations
@@ -153,7 +157,8 @@ class Statistics:
         peak: The largest |x| of each column.
         gaps: The columns whose gaps have a column of their own in C or R, after those of the rows.
         m2: The squared deviations from the mean, by column.
-        rest: What rounding has left out of the mean: where that is far from 0, its last digits count.
+        rest: What rounding has left out of the mean: where that is far from 0, its last digits
+            count.
         scatter: C; or None where there is R, or only a product.
         factor: R; or None.
     """
@@ -411,8 +416,8 @@ ready: OrderedDict[tuple[Any, ...], Statistics] = OrderedDict()
 def recall(data: StoredRows, path: Path | None = None, *, gaps: bool = False) -> Statistics:
     """The statistics of these rows: at hand, from the node's own file, or measured now and written to it.
 
-    The file serves as long as the rows are the same by their fingerprint, so that a node that has been restarted
-    answers with the same bits, and reads no more than this file.
+    The file serves as long as the rows are the same by their fingerprint, so that a node that has
+    been restarted answers with the same bits, and reads no more than this file.
     """
     mark = [data.n, data.d, data.storage.dtype.str, data.fingerprint(), gaps]
     key = tuple(mark)

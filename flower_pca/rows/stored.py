@@ -1,7 +1,7 @@
 """StoredRows: one client's rows as they are at rest, in blocks, with the names of their columns where they have any.
 
-This is the one store of what follows from the rows alone, before any frame: moments, means, peaks, X'X about the mean,
-a checksum. It is measured once and shared by all views of the rows.
+This is the one store of what follows from the rows alone, before any frame: moments, means, peaks,
+X'X about the mean, a checksum. It is measured once and shared by all views of the rows.
 """
 
 from __future__ import annotations
@@ -48,14 +48,15 @@ _SINGLE: Final = 128
 class StoredRows:
     """The rows (n x d) of one client, stored dense, sparse or memory-mapped. They are passed over in the same blocks.
 
-    All columns of a table that have names are in the sorted order of these: that is its `origin`. A run that names
-    columns of its own gets a view of them, in its order.
+    All columns of a table that have names are in the sorted order of these: that is its `origin`. A
+    run that names columns of its own gets a view of them, in its order.
 
     Args:
         X: The rows, with the names of their columns and of their site, where they have any.
         who: Whose they are, in messages.
         missing: Whether NaN may stand for a value that is missing.
-        columns: Where in X the columns are, in their order; None for all, in the order of their names.
+        columns: Where in X the columns are, in their order; None for all, in the order of their
+            names.
 
     Attributes:
         n: How many rows there are.
@@ -199,7 +200,8 @@ class StoredRows:
     def _with_made(self, names: tuple[str, ...]) -> tuple[Self, tuple[str, ...]]:
         """The rows with all of these columns that are made of words, and the columns: one of words stands for its own.
 
-        They are rows by themselves, so that what is known of rows is known of all that a run has of them.
+        They are rows by themselves, so that what is known of rows is known of all that a run has of
+        them.
         """
         assert self._columns is not None
         names = coding.expand(names, known=self._columns.names, words=self.coded)
@@ -424,7 +426,8 @@ class StoredRows:
         if not self.sparse:
             if self._X.dtype.kind != "f":
                 return 0
-            # What is not finite shows in the sums of columns, which are known with the mean at no cost.
+            # What is not finite shows in the sums of columns, which are known with the mean at no
+            # cost.
             mean = column_sums(self._blocks(), self.d) / self.n
             if np.isfinite(mean).all():
                 self.known["mean"] = mean

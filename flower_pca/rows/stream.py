@@ -87,10 +87,12 @@ class Stream:
     """The rows of one client as they arrive: batch t is what the client works on in step t. NaN is a missing entry.
 
     Args:
-        source: An array that is cut into batches; a list of batches (None for a step without rows); a function from the
-            number of the step to a batch or None; an iterator over batches; or a queue such as `folder`.
+        source: An array that is cut into batches; a list of batches (None for a step without rows);
+            a function from the number of the step to a batch or None; an iterator over batches; or
+            a queue such as `folder`.
         batch: Rows of a batch, where the source is an array.
-        missing: True where an entry is missing, in the shape of the array; for a list of batches a list of masks.
+        missing: True where an entry is missing, in the shape of the array; for a list of batches a
+            list of masks.
         keep: Whether to keep what was completed, in `completed`, by the number of the step.
         out: A folder of the node's own to write it to, one npz per step.
         min_rows: Rows below which a batch counts as none.

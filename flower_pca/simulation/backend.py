@@ -1,11 +1,14 @@
 """Where a simulation runs, in this process or on Flower's Ray engine with settings of its own; and how.
 
-In this process clients are a transport without Flower: `Shards` with rows at rest, `InProcess` with streams.
+In this process clients are a transport without Flower: `Shards` with rows at rest, `InProcess` with
+streams.
 
-What a run in progress shows: lines at INFO in the log "flower_pca", and a bar where there is a notebook.
+What a run in progress shows: lines at INFO in the log "flower_pca", and a bar where there is a
+notebook.
 
-The bar is HTML that IPython displays and updates; a notebook has IPython, and nothing else is needed. It shows how far
-the error has come, on its way from 1 down to the tolerance on a logarithmic scale; of what does not iterate, the stage.
+The bar is HTML that IPython displays and updates; a notebook has IPython, and nothing else is
+needed. It shows how far the error has come, on its way from 1 down to the tolerance on a
+logarithmic scale; of what does not iterate, the stage.
 """
 
 from __future__ import annotations
@@ -142,16 +145,19 @@ class Ray:
     """Flower's simulation engine; "ray" stands for the defaults.
 
     Args:
-        clients_per_node: How many clients a virtual node hosts. The engine handles every message on its own, so that
-            one for many clients costs little more than one for one: all of a node's get one message, and their answers
-            come back together. 1 for a message per client, as in a deployment; "auto" for several nodes for each core.
-        answers: "stacked": the server gets every client's answer, and checks it. "summed": nodes check and add them up,
-            so that those of 100,000 clients never meet in memory; the result differs in its last bits. Not for masks,
-            channels, trackers, and algorithms with messages or answers that are a client's own.
+        clients_per_node: How many clients a virtual node hosts. The engine handles every message on
+            its own, so that one for many clients costs little more than one for one: all of a
+            node's get one message, and their answers come back together. 1 for a message per
+            client, as in a deployment; "auto" for several nodes for each core.
+        answers: "stacked": the server gets every client's answer, and checks it. "summed": nodes
+            check and add them up, so that those of 100,000 clients never meet in memory; the result
+            differs in its last bits. Not for masks, channels, trackers, and algorithms with
+            messages or answers that are a client's own.
         num_cpus_per_client: The cores that one client at work takes.
-        address: The cluster to use. If left out, that of this process, or a new one on this machine. Rows go through
-            Ray's object store where its machines do not share the folder for temporary files; those that are
-            memory-mapped from files which all machines see stay where they are.
+        address: The cluster to use. If left out, that of this process, or a new one on this
+            machine. Rows go through Ray's object store where its machines do not share the folder
+            for temporary files; those that are memory-mapped from files which all machines see stay
+            where they are.
     """
 
     clients_per_node: int | str = "auto"
@@ -226,10 +232,12 @@ class InProcess:
 
     Args:
         clients: Their rows, or their streams.
-        present: From the number of a message to the clients that can be reached then; all of them if left out.
+        present: From the number of a message to the clients that can be reached then; all of them
+            if left out.
         bits: Where each client's noise comes from; the operating system if left out.
         seed: Seed of the noise under masks.
-        source: What gives clients that answer from fixed statistics theirs; None for those that multiply rows.
+        source: What gives clients that answer from fixed statistics theirs; None for those that
+            multiply rows.
     """
 
     kind: ClassVar[str] = "tracking checkpoint"

@@ -99,7 +99,8 @@ def compare(
     Args:
         shards: One two-dimensional array per client.
         algorithms: Names, spec strings or instances.
-        n_components: How many components, or the fraction of the total variance that they shall exceed.
+        n_components: How many components, or the fraction of the total variance that they shall
+            exceed.
         center: Whether to subtract the mean of all rows.
         scale: None, "std" or "max_abs".
         missing: "error", or "mean": NaN then becomes the mean of its column.
@@ -165,8 +166,8 @@ def lengthy(
 ) -> dict[str, int]:
     """Those of the algorithms that would take a thousand rounds or more on these rows, and about how many.
 
-    With eigenvalues l_j of the pooled rows, power steps with p columns bring an error down by l_{p+1} / l_k a round.
-    krylov and what ends at once are none of them.
+    With eigenvalues l_j of the pooled rows, power steps with p columns bring an error down by
+    l_{p+1} / l_k a round. krylov and what ends at once are none of them.
 
     Args:
         shards: One two-dimensional array per client.

@@ -26,7 +26,8 @@ from flower_pca.simulation.here import simulate
 class Ranks:
     """A pair of ranks, the mean over clients of the squared error of a row, and theta.
 
-    Own components too many let theta fall; shared components too many take up own directions of some client.
+    Own components too many let theta fall; shared components too many take up own directions of
+    some client.
     """
 
     shared: int
@@ -69,9 +70,10 @@ def alternatives(
 ) -> dict[str, Array]:
     """The mean squared error of each client's rows, rebuilt by personalized PCA and by what could stand in for it.
 
-    All take r1 + r2 components; where r2 differs by client, CPCA, and what clients upload, take the largest.
-    "indivPCA": each client's own PCA. "CPCA": one PCA of all rows. "distPCA": shared components from one round of
-    uploaded local ones (Fan, Wang, Wang, Zhu 2019), and the best own ones beside them.
+    All take r1 + r2 components; where r2 differs by client, CPCA, and what clients upload, take the
+    largest. "indivPCA": each client's own PCA. "CPCA": one PCA of all rows. "distPCA": shared
+    components from one round of uploaded local ones (Fan, Wang, Wang, Zhu 2019), and the best own
+    ones beside them.
 
     Args:
         result: A run in simulation, on these shards.

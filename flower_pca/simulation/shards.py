@@ -1,10 +1,11 @@
 """Shards in packs: what worker processes map into memory, instead of a copy with every message; and where they lie.
 
-A pack holds the clients of one virtual node: one block of bytes with all their arrays, and a text that says what is
-where. Rows that are memory-mapped already stay where they are, and only their place is written down; streams are
-pickled. Packs lie in the folder for temporary files (`Folder`). Where machines do not share that, they go through Ray's
-object store (`Store`), but for rows that are mapped from files which all machines see; and what clients leave in the
-folder of their own machine comes back to this one.
+A pack holds the clients of one virtual node: one block of bytes with all their arrays, and a text
+that says what is where. Rows that are memory-mapped already stay where they are, and only their
+place is written down; streams are pickled. Packs lie in the folder for temporary files (`Folder`).
+Where machines do not share that, they go through Ray's object store (`Store`), but for rows that
+are mapped from files which all machines see; and what clients leave in the folder of their own
+machine comes back to this one.
 
 The machines of a Ray cluster: reached or started for a simulation, and asked one by one.
 """
@@ -271,7 +272,8 @@ def pack_of(
 ) -> tuple[str, list[tuple[int, Array]], int]:
     """What is where in a pack of these shards; its arrays, each with its offset; and how many bytes they take.
 
-    Of rows that are mapped from files which are `seen` by all workers, as all are if that is left out, only the place.
+    Of rows that are mapped from files which are `seen` by all workers, as all are if that is left
+    out, only the place.
     """
     names: dict[str, int] = {}
     arrays: list[tuple[int, Array]] = []

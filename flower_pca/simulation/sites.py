@@ -1,8 +1,10 @@
 """The sites of a simulation: their rows with the names that belong to them, checked as a deployment checks them.
 
-One table as the rows of several sites: a column, a level of the index, or a list beside it says whose a row is.
+One table as the rows of several sites: a column, a level of the index, or a list beside it says
+whose a row is.
 
-Columns of words in a simulation: what sites of a deployment tell one another before the run is looked up here.
+Columns of words in a simulation: what sites of a deployment tell one another before the run is
+looked up here.
 """
 
 from __future__ import annotations
@@ -33,8 +35,9 @@ def from_frame(frame: Any, *, by: Any) -> list[SiteRows]:
 
     Args:
         frame: A data frame (of pandas, polars, or alike), or other rows.
-        by: Whose a row is: the name of the column that says so, or of a level of the index; or a site for each row, as
-            a series (maybe a column of the table), an array or a list. The other columns are the features.
+        by: Whose a row is: the name of the column that says so, or of a level of the index; or a
+            site for each row, as a series (maybe a column of the table), an array or a list. The
+            other columns are the features.
 
     Returns:
         What `simulate` takes: the sites in the order of their names.
@@ -223,7 +226,8 @@ def handed_over(private: Collection[int], n_clients: int) -> list[int]:
 def looked_at(result: PCAResult, clients: Sequence[LocalData], frame: Frame) -> PCAResult:
     """The result, with hints about what is seen of the rows, under a budget of noise without.
 
-    They are about columns that number the rows, about first lines that may be names, and about faults of files.
+    They are about columns that number the rows, about first lines that may be names, and about
+    faults of files.
     """
     if result.privacy is not None:  # nothing else is said of rows then
         return result

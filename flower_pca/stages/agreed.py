@@ -1,6 +1,7 @@
 """Agreed: a run of columns that are made of words, which first asks what sites have in these.
 
-Theory of operation. The union of what the answers to the first message say makes the columns of the run:
+Theory of operation. The union of what the answers to the first message say makes the columns of the
+run:
 
 | message | what it asks                      | then                                                              |
 | ------- | --------------------------------- | ----------------------------------------------------------------- |

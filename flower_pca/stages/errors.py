@@ -1,32 +1,38 @@
 """Standard errors of loadings and variances, by how much every row moves them.
 
-With C = sum x x' over all rows in the frame, its eigenpairs (theta_l, v_l) and scores y_j = v_j'x, a row's part in what
-chance does to a component and to its variance is, to first order,
+With C = sum x x' over all rows in the frame, its eigenpairs (theta_l, v_l) and scores y_j = v_j'x,
+a row's part in what chance does to a component and to its variance is, to first order,
 
     u_j = sum_(l != j) v_l y_l y_j / (theta_j - theta_l),    w_j = y_j^2 / theta_j,
 
-with l over all d directions: the eigenvectors of C move by the error E of C in its own basis, v_l'E v_j over the gap,
-and E is a sum over rows (the influence function of Critchley 1985). So the variance of an estimate is the sum of the
-squares of its parts, whatever distribution the rows have: the infinitesimal jackknife (Jaeckel 1972; Efron 1982). Of
-Gaussian rows it tends to the formula of Anderson 1963: sum_l v_l v_l' lambda_l lambda_j / (n (lambda_j - lambda_l)^2)
-for a component, 2 lambda_j^2 / n for a variance. Where the scale of the frame is the deviation of the same rows, its
-part is in it. With x of the scaled rows, a square x_i^2 / n is how far the row moves the variance of column i, and
+with l over all d directions: the eigenvectors of C move by the error E of C in its own basis, v_l'E
+v_j over the gap, and E is a sum over rows (the influence function of Critchley 1985). So the
+variance of an estimate is the sum of the squares of its parts, whatever distribution the rows have:
+the infinitesimal jackknife (Jaeckel 1972; Efron 1982). Of Gaussian rows it tends to the formula of
+Anderson 1963: sum_l v_l v_l' lambda_l lambda_j / (n (lambda_j - lambda_l)^2) for a component, 2
+lambda_j^2 / n for a variance. Where the scale of the frame is the deviation of the same rows, its
+part is in it. With x of the scaled rows, a square x_i^2 / n is how far the row moves the variance
+of column i, and
 
     u_j - 1/2 sum_(l != j) v_l (theta_j + theta_l) / (theta_j - theta_l) v_l' D v_j,    w_j - v_j' D v_j,
 
-D = diag(x^2) / n. A column of 0 and 1 made of words is divided by the root of its share p, which a row moves by
-x_i sqrt(p) / n: there D has (x_i / sqrt(p) + 1) / n, which like the others comes to 1 over all rows. The parts of other
-scales, and of what stands for missing values, are left out, and the result says so.
+D = diag(x^2) / n. A column of 0 and 1 made of words is divided by the root of its share p, which a
+row moves by x_i sqrt(p) / n: there D has (x_i / sqrt(p) + 1) / n, which like the others comes to 1
+over all rows. The parts of other scales, and of what stands for missing values, are left out, and
+the result says so.
 
-Two errors follow. Rows are drawn anew at the same sites: the squares of each site's parts are about its own mean, as it
-is no accident that sites are unlike; a site with a single row has nothing to take a mean of. Or sites are drawn anew:
-the parts of a site's rows are added up before they are squared, which is the jackknife over sites to first order; that
-of what `influence` works out, without its messages, and under masks. Both are sums of what clients know. As the parts
-of all sites add up to nothing, of two sites the squares are those of each: a masked sum of two hides nothing there.
+Two errors follow. Rows are drawn anew at the same sites: the squares of each site's parts are about
+its own mean, as it is no accident that sites are unlike; a site with a single row has nothing to
+take a mean of. Or sites are drawn anew: the parts of a site's rows are added up before they are
+squared, which is the jackknife over sites to first order; that of what `influence` works out,
+without its messages, and under masks. Both are sums of what clients know. As the parts of all sites
+add up to nothing, of two sites the squares are those of each: a masked sum of two hides nothing
+there.
 
-Eigenvalues and directions beyond the components, up to 512, are those of C, where an algorithm has added it up. Else
-they are Ritz values of the basis that the algorithm leaves, whose vectors have no covariance with each other; the other
-eigenvalues are taken for equal to their mean, which the trace tells, and the result says how many.
+Eigenvalues and directions beyond the components, up to 512, are those of C, where an algorithm has
+added it up. Else they are Ritz values of the basis that the algorithm leaves, whose vectors have no
+covariance with each other; the other eigenvalues are taken for equal to their mean, which the trace
+tells, and the result says how many.
 """
 
 from __future__ import annotations
@@ -67,8 +73,9 @@ _ALL: Final = 1e-9
 class ErrorsState:
     """Orthonormal directions, their eigenvalues and that of all others; then the sums over rows and over sites.
 
-    `share` is how much one row counts in the scale, 0 where that is not a deviation of these rows; `roots` what the
-    columns made of words are divided by, 0 for others, and None where there are none or the scale does not count.
+    `share` is how much one row counts in the scale, 0 where that is not a deviation of these rows;
+    `roots` what the columns made of words are divided by, 0 for others, and None where there are
+    none or the scale does not count.
     """
 
     W: Array
@@ -89,7 +96,8 @@ class ErrorsState:
 class Errors(Stage[ErrorsState]):
     """Squares of the first-order change that rows, and sites, make in each loading and each variance.
 
-    Clients square what single rows do, so the client half compares rows: nodes serve it by its name only.
+    Clients square what single rows do, so the client half compares rows: nodes serve it by its name
+    only.
 
     Cost: 4 n_i d p k flops; p columns of d floats down, 2 k of them up; once.
     """

@@ -1,7 +1,8 @@
 """Factors: C as k leading directions beside noise that may differ by column, as principal factors tell it.
 
-The noise of a column is what of the diagonal of C the leading factors do not explain. With it rows are weighed so that
-noise is equal, and the leading directions of the weighed rows are those of the factors, undisturbed by noisy columns.
+The noise of a column is what of the diagonal of C the leading factors do not explain. With it rows
+are weighed so that noise is equal, and the leading directions of the weighed rows are those of the
+factors, undisturbed by noisy columns.
 """
 
 from __future__ import annotations
@@ -76,7 +77,8 @@ class Span:
         return values, self.V @ W[:, :rank]
 
     def directions(self, weights: Array, noise: Array, rank: int) -> Array:
-        # of factors L beside this noise, the leading directions of weighed rows are those of diag(weights) L
+        # of factors L beside this noise, the leading directions of weighed rows are those of
+        # diag(weights) L
         return linalg.orth(weights[:, None] * self.leading(noise, rank)[1])
 
     def product(self, V: Array) -> Array:

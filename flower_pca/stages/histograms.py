@@ -5,11 +5,12 @@ Two distances of a row x in the frame, with scores t = Z'x along k components of
     T2  = sum_j t_j^2 / v_j       how far within the span of the components (Hotelling)
     SPE = |x - Z t|^2             how far from it, the squared prediction error, Q
 
-Where a run was asked to monitor, every client counts its own rows by both in bins of one fixed grid: a sixteenth of an
-octave wide (4.4 %), from 2^-20 to 2^20 times what they are on average, k and the variance left out. The grid is part of
-this file and of no message. Counts add up to the same whoever holds the rows, so that masks go over them. From the sums
-follows the share of all rows below any bin's end: `quantile`. As a mean of 1 allows a share of 2^-20 of the rows at
-most to lie beyond 2^20, no quantile up to 1 - 2^-20 is out of reach.
+Where a run was asked to monitor, every client counts its own rows by both in bins of one fixed
+grid: a sixteenth of an octave wide (4.4 %), from 2^-20 to 2^20 times what they are on average, k
+and the variance left out. The grid is part of this file and of no message. Counts add up to the
+same whoever holds the rows, so that masks go over them. From the sums follows the share of all rows
+below any bin's end: `quantile`. As a mean of 1 allows a share of 2^-20 of the rows at most to lie
+beyond 2^20, no quantile up to 1 - 2^-20 is out of reach.
 
 Federated evaluation: the mean squared error of rows rebuilt from their components.
 """
@@ -140,7 +141,8 @@ class HistogramsState:
 class Histograms(Stage[HistogramsState]):
     """Counts of rows by T2 / k and by SPE over the variance left out, in bins that no message can move.
 
-    Rows are held against the ends of bins, so the client half compares rows: nodes serve it by its name only.
+    Rows are held against the ends of bins, so the client half compares rows: nodes serve it by its
+    name only.
 
     Cost: 4 n_i d k flops; k columns of d floats down, two histograms up; once.
     """

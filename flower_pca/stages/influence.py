@@ -1,18 +1,20 @@
 """What the components would be without one client: how much each of them turns the result.
 
-With C_i the second moments of client i's rows in the common frame, s_i their sum and n_i their number, those of all
-rows but the client's, about their own mean, are
+With C_i the second moments of client i's rows in the common frame, s_i their sum and n_i their
+number, those of all rows but the client's, about their own mean, are
 
     A_-i = sum_(j != i) C_j - s s' / n,     s = sum_(j != i) s_j,     n = sum_(j != i) n_j
 
-(without the last term where rows are not centred). A message asks every client for C_i W, with a block W of columns
-orthonormal to those before. All blocks together are one basis, which the matrices of all clients are projected on: from
-its Ritz vectors follow the leading components without the client, from their residuals how sure that is, and where to
-look on. So N eigenproblems share two or three messages. The first block is that of the components, and what the
-algorithm has beside them.
+(without the last term where rows are not centred). A message asks every client for C_i W, with a
+block W of columns orthonormal to those before. All blocks together are one basis, which the
+matrices of all clients are projected on: from its Ritz vectors follow the leading components
+without the client, from their residuals how sure that is, and where to look on. So N eigenproblems
+share two or three messages. The first block is that of the components, and what the algorithm has
+beside them.
 
-Clients that are alike differ by chance, and small ones more. So each client is held against the others column by
-column, and `beyond` says how many times the most that chance explains its means or deviations are off: see `_oddest`.
+Clients that are alike differ by chance, and small ones more. So each client is held against the
+others column by column, and `beyond` says how many times the most that chance explains its means or
+deviations are off: see `_oddest`.
 
 The server sees the answers of single clients, as in any run without masks.
 """
@@ -64,7 +66,8 @@ _SLACK: Final = 1e-3  # by which a sum may be more than its squares allow
 class InfluenceState:
     """The components, the basis asked for so far, the newest columns of it, and what clients have answered.
 
-    Of the clients by their order: rows, sums and squares of their columns, and C_i times the basis (N x d x q).
+    Of the clients by their order: rows, sums and squares of their columns, and C_i times the basis
+    (N x d x q).
     """
 
     Z: Array
@@ -88,8 +91,8 @@ class InfluenceState:
 class Influence(Stage[InfluenceState]):
     """Components and variance without each client.
 
-    Cost: 4 n_i d (p + 1) flops and p + 1 columns of d floats, then up to twice 16 n_i d (k + 2) and 4 k + 8 columns.
-    The server keeps all answers at once, N d (p + 8 k + 17) floats at most.
+    Cost: 4 n_i d (p + 1) flops and p + 1 columns of d floats, then up to twice 16 n_i d (k + 2) and
+    4 k + 8 columns. The server keeps all answers at once, N d (p + 8 k + 17) floats at most.
     """
 
     name: ClassVar[str] = "influence"
@@ -178,8 +181,8 @@ def is_far(angle: Array | float, beyond: Array | float, chance: Array | float) -
 def chances(n: Array, angles: Array) -> Array:
     """Up to which angle chance explains the turns of clients of these sizes: a few times that of the middle one.
 
-    To take n_i of n rows away moves what is estimated from all by n_i / (n - n_i) times how far the estimate of the
-    n_i rows is from it: the deviation of that goes with sqrt(n_i / (n (n - n_i))).
+    To take n_i of n rows away moves what is estimated from all by n_i / (n - n_i) times how far the
+    estimate of the n_i rows is from it: the deviation of that goes with sqrt(n_i / (n (n - n_i))).
     """
     size = np.sqrt(n / np.maximum(n.sum() - n, 1.0))
     turns = angles / size
@@ -282,9 +285,9 @@ class _Rest:
 def _chance(state: InfluenceState, rest: _Rest, i: int) -> float:
     """Up to which angle chance explains the turn of a client that may be far off: by how others turn what is left.
 
-    With the client itself among them their turns say nothing: it may hold the components where they are, or have
-    brought a tie. Of n rows of which n' are not its own, and an error of c / sqrt(n') of what n' rows say, that of the
-    difference is c sqrt(1 / n' - 1 / n).
+    With the client itself among them their turns say nothing: it may hold the components where they
+    are, or have brought a tie. Of n rows of which n' are not its own, and an error of c / sqrt(n')
+    of what n' rows say, that of the difference is c sqrt(1 / n' - 1 / n).
     """
     assert state.rows is not None
     _, image, trace = rest.without(i)
@@ -354,13 +357,15 @@ def _oddest(state: InfluenceState) -> Array:
 def _means(state: InfluenceState, mean: Array, variance: Array) -> Array:
     """How many times the most that chance explains the mean of a client's column is off, by client and column.
 
-    With x_r what row r differs by from the mean of the others, S = sum_r x_r and Q = sum_r x_r^2, chance explains
+    With x_r what row r differs by from the mean of the others, S = sum_r x_r and Q = sum_r x_r^2,
+    chance explains
 
         S^2 / max(Q, n v) <= 2 log(2 N d / p)
 
-    where v is the variance of the others. S^2 / Q is at most the number of rows that differ, so that a rare value in
-    one or two rows is never much, and the bound holds whatever the tails of a symmetric distribution are (Efron 1969).
-    Of few clients one that is odd moves the mean of the others as well: each is held against the middle one too.
+    where v is the variance of the others. S^2 / Q is at most the number of rows that differ, so
+    that a rare value in one or two rows is never much, and the bound holds whatever the tails of a
+    symmetric distribution are (Efron 1969). Of few clients one that is odd moves the mean of the
+    others as well: each is held against the middle one too.
     """
     assert state.rows is not None
     assert state.sums is not None
@@ -381,8 +386,9 @@ def _means(state: InfluenceState, mean: Array, variance: Array) -> Array:
 def _deviations(state: InfluenceState, rounding: Array) -> Array:
     """Likewise of how much larger the deviation of a client's column is: Student's t of its logarithm.
 
-    How far the others differ in it says how heavy its tails are; and since a single row may do much where they are, it
-    has to be `_LARGER` times that of any other too. Where one of them has no deviation nothing is said.
+    How far the others differ in it says how heavy its tails are; and since a single row may do much
+    where they are, it has to be `_LARGER` times that of any other too. Where one of them has no
+    deviation nothing is said.
     """
     assert state.rows is not None
     assert state.sums is not None

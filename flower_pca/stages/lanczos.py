@@ -1,10 +1,11 @@
 """Lanczos: what few messages tell of the largest eigenvalues of several symmetric matrices, by products with blocks.
 
-Each matrix has blocks of its own, of the same width, and begins at random columns. A message brings the products of the
-newest blocks; the next ones are what lies beside all blocks so far. After m messages the largest eigenvalue on the span
-of the blocks is as large as polynomials of degree m - 1 bring it out of so many random columns: never above the true
-one, and of two matrices with eigenvalues alike equally far below. So where tables are only to be compared, and each is
-treated the same, few messages do (block Lanczos: Golub, Underwood 1977).
+Each matrix has blocks of its own, of the same width, and begins at random columns. A message brings
+the products of the newest blocks; the next ones are what lies beside all blocks so far. After m
+messages the largest eigenvalue on the span of the blocks is as large as polynomials of degree m - 1
+bring it out of so many random columns: never above the true one, and of two matrices with
+eigenvalues alike equally far below. So where tables are only to be compared, and each is treated
+the same, few messages do (block Lanczos: Golub, Underwood 1977).
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Naming: the message before a run of columns that are made of words, by which it learns what there is to be made.
 
-Nodes that code columns of words say in the heading of every answer what their columns are called, those made of words
-(`ward=surgery`) among them, if they share names at all. So the message asks for no array: its answer is the heading.
+Nodes that code columns of words say in the heading of every answer what their columns are called,
+those made of words (`ward=surgery`) among them, if they share names at all. So the message asks for
+no array: its answer is the heading.
 """
 
 from __future__ import annotations

@@ -1,11 +1,13 @@
 """The one opening message: count, mean, scale, total variance, and the first product.
 
-A client works through its rows block by block, each centred by itself, and merges them (`_merge`); the server merges
-clients in the same way, one after another. `finish` turns the merged answer into frame, totals, and a first basis with
-its product, where scale and gaps have left that usable. What clients say of themselves is checked before it counts.
+A client works through its rows block by block, each centred by itself, and merges them (`_merge`);
+the server merges clients in the same way, one after another. `finish` turns the merged answer into
+frame, totals, and a first basis with its product, where scale and gaps have left that usable. What
+clients say of themselves is checked before it counts.
 
-Whether the rows of all clients can be used, from the totals of the opening: what columns are divided by, and what
-stands for missing values. Columns that leave nothing to find are named in an error.
+Whether the rows of all clients can be used, from the totals of the opening: what columns are
+divided by, and what stands for missing values. Columns that leave nothing to find are named in an
+error.
 
 `Standardize` is a run of an opening alone, for whoever needs means and deviations and no more.
 """
@@ -44,8 +46,9 @@ _USUAL: Final = "1e-145 at least"
 def require_size(data: Any, squares: Array) -> None:
     """Raise DataError if the rows of a client are so large that their sums of squares are none.
 
-    It hangs on the rows alone, not on what is asked of them, and says nothing of how large they are: else a server
-    could ask with larger and larger blocks until it is told so, and measure the rows by that.
+    It hangs on the rows alone, not on what is asked of them, and says nothing of how large they
+    are: else a server could ask with larger and larger blocks until it is told so, and measure the
+    rows by that.
     """
     if data.dtype == np.float32:
         largest = _LARGEST_SINGLE
@@ -72,7 +75,8 @@ def fill_of(total: Arrays, names: Sequence[str] | None) -> Array | None:
 def require_variance(squares: Array, mean: Array, n: int, eps: float) -> None:
     """Raise DataError if there is nothing to find: the same row everywhere, or squares that are next to nothing.
 
-    `mean` is what has been subtracted, in absolute value; `eps` the precision of the coarsest client.
+    `mean` is what has been subtracted, in absolute value; `eps` the precision of the coarsest
+    client.
     """
     what, least = "The rows of all clients together", _LEAST if eps < _SINGLE else _LEAST_SINGLE
     if (np.sqrt(squares / n) <= _ALIKE * np.finfo(np.float64).eps * mean).all():
@@ -91,8 +95,9 @@ def scale_of(
 ) -> Array | None:
     """What each column is divided by: its deviation, its largest absolute value, or nothing.
 
-    Where deviations are all that is wanted ("deviation"), a column that is the same everywhere is left as it is. Those
-    that are `shared` are divided by the root of their mean, which is the share of the rows that are 1 there.
+    Where deviations are all that is wanted ("deviation"), a column that is the same everywhere is
+    left as it is. Those that are `shared` are divided by the root of their mean, which is the share
+    of the rows that are 1 there.
     """
     if shared:
         return _with_shares(kind, total, list(names or ()), shared)
@@ -180,19 +185,22 @@ class OpeningState:
 class Opening(Stage[OpeningState]):
     """Every client answers once, in its own local frame; the server turns that into the global one.
 
-    With its own mean m_i a client sends n_i, m_i, the squared deviations per column, and P_i = X_i'(X_i B), its rows
-    centred locally. Two replies merge exactly, by the pairwise update: with e = m_b - m_a,
-    P = P_a + P_b + (n_a n_b / n) e (e'B). So memory stays O(d p), nothing cancels, and C B of the global frame is known
-    after one message. A scale D acts on the server: D^-1 C D^-1 (D B) = D^-1 (C B).
+    With its own mean m_i a client sends n_i, m_i, the squared deviations per column, and
+    P_i = X_i'(X_i B), its rows centred locally. Two replies merge exactly, by the pairwise update:
+    with e = m_b - m_a, P = P_a + P_b + (n_a n_b / n) e (e'B). So memory stays O(d p), nothing
+    cancels, and C B of the global frame is known after one message. A scale D acts on the server:
+    D^-1 C D^-1 (D B) = D^-1 (C B).
 
-    Where values are missing, a client sends the number that each column has, and mean and squared deviations are those
-    of the values that are there. The product then has zeros for the others about the client's own mean, which is not
-    that of the global frame: it serves as a start, and the next message measures it anew.
+    Where values are missing, a client sends the number that each column has, and mean and squared
+    deviations are those of the values that are there. The product then has zeros for the others
+    about the client's own mean, which is not that of the global frame: it serves as a start, and
+    the next message measures it anew.
 
-    Where clients are `judged`, what they say of themselves is held together, and kept to hold later answers against:
-    two columns of each until the opening is over. A simulation needs neither.
+    Where clients are `judged`, what they say of themselves is held together, and kept to hold later
+    answers against: two columns of each until the opening is over. A simulation needs neither.
 
-    Cost: 4 n_i d p flops; p columns of d floats up, plus two to four columns; a seed down (or the block).
+    Cost: 4 n_i d p flops; p columns of d floats up, plus two to four columns; a seed down (or the
+    block).
     """
 
     name: ClassVar[str] = "opening"
@@ -250,7 +258,8 @@ class Opening(Stage[OpeningState]):
         with np.errstate(over="ignore", invalid="ignore"):
             up = functools.reduce(functools.partial(_merge, block), parts)
         require_size(data, up["m2"])
-        # What the client remembers is of another frame, and maybe of another set of clients: it starts afresh.
+        # What the client remembers is of another frame, and maybe of another set of clients: it
+        # starts afresh.
         return {**up, "peak": data.peak()} if arrays["peaks"] else up, {}
 
     def inspect(self, state: OpeningState, reply: Arrays) -> None:
@@ -431,8 +440,8 @@ class StandardizeState:
 class Standardize(Silent[StandardizeState]):
     """What a run is named after that asks for the opening and for nothing else: it is done before its first message.
 
-    Cost: that of the opening without a block, some passes over the rows and two to four columns up; one message, or two
-    under masks.
+    Cost: that of the opening without a block, some passes over the rows and two to four columns up;
+    one message, or two under masks.
     """
 
     name: ClassVar[str] = "standardize"

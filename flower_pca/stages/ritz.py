@@ -1,12 +1,15 @@
 """The closing Rayleigh-Ritz step: ordered components, true eigenvalues, true residuals, and what follows them.
 
-The message asks for C times the basis and, where the algorithm names a direction beside the basis, for C times that as
-well: the Ritz value there is the next one, which the gap is measured by. It does not change the components.
+The message asks for C times the basis and, where the algorithm names a direction beside the basis,
+for C times that as well: the Ritz value there is the next one, which the gap is measured by. It
+does not change the components.
 
-The closing stage of components that are not orthonormal: what they explain, and how far rows vary along them.
+The closing stage of components that are not orthonormal: what they explain, and how far rows vary
+along them.
 
-They are not turned, as a Rayleigh-Ritz step would: that spoils what they were made for. What is said of rows is said of
-the components' span, on the orthonormal axes along which rows vary most there: see `Model.axes`.
+They are not turned, as a Rayleigh-Ritz step would: that spoils what they were made for. What is
+said of rows is said of the components' span, on the orthonormal axes along which rows vary most
+there: see `Model.axes`.
 """
 
 from __future__ import annotations
@@ -165,9 +168,9 @@ class RayleighRitz(Stage[RitzState]):
 def _rest(squares: Array, Z: Array, Y: Array) -> float:
     """The trace of (I - ZZ')C(I - ZZ'), from the diagonal of C and Y = C Z.
 
-    It is summed by columns, as the difference of two large traces says nothing of a small rest. An entry still has the
-    rounding of its column's squares, which may be more than all the rest. But it is at most the trace times the part
-    of that column's axis which is outside of Z.
+    It is summed by columns, as the difference of two large traces says nothing of a small rest. An
+    entry still has the rounding of its column's squares, which may be more than all the rest. But
+    it is at most the trace times the part of that column's axis which is outside of Z.
     """
     T = Z.T @ Y
     symmetric = (T + T.T) / 2.0

@@ -1,33 +1,39 @@
 """How many components there are: those that lie above what the table shows with the signs of its entries flipped.
 
-A table whose entries have their signs flipped at random, each by itself, has the same size of every entry and nothing
-that columns have in common: its largest eigenvalue is what noise alone would give, be it unequal by column or by row.
-A component counts while its eigenvalue is above the largest that is to be expected of such tables: the mean over draws
-and three deviations of them, which noise reaches in about one of a hundred. The first that is not above it ends the
-count (parallel analysis: Horn 1965; by signs: Hong, Sheng, Dobriban, "Selecting the number of components in PCA via
-random signflips", 2020).
+A table whose entries have their signs flipped at random, each by itself, has the same size of every
+entry and nothing that columns have in common: its largest eigenvalue is what noise alone would
+give, be it unequal by column or by row. A component counts while its eigenvalue is above the
+largest that is to be expected of such tables: the mean over draws and three deviations of them,
+which noise reaches in about one of a hundred. The first that is not above it ends the count
+(parallel analysis: Horn 1965; by signs: Hong, Sheng, Dobriban, "Selecting the number of components
+in PCA via random signflips", 2020).
 
-What a strong component gives to the entries is flipped too, and would shadow weak ones. So those that count are taken
-out before the next is looked for (deflation: Dobriban, Owen 2019). What is taken out has noise of its own, which has to
-be given back. With noise of variance psi_c in column c, as principal factors tell it of C (the diagonal of C less its k
-leading factors), rows are weighed by w_c = sqrt(min psi / psi_c), which makes noise equal; of X diag(w) the k leading
-directions W are taken out, and in the flipped tables' second moments column c is divided by w_c sqrt(1 - |W_c|^2): of
-the noise in a column, |W_c|^2 went with the directions. The factor n / (n - k) is for the rows.
+What a strong component gives to the entries is flipped too, and would shadow weak ones. So those
+that count are taken out before the next is looked for (deflation: Dobriban, Owen 2019). What is
+taken out has noise of its own, which has to be given back. With noise of variance psi_c in column
+c, as principal factors tell it of C (the diagonal of C less its k leading factors), rows are
+weighed by w_c = sqrt(min psi / psi_c), which makes noise equal; of X diag(w) the k leading
+directions W are taken out, and in the flipped tables' second moments column c is divided by w_c
+sqrt(1 - |W_c|^2): of the noise in a column, |W_c|^2 went with the directions. The factor
+n / (n - k) is for the rows.
 
-A component in few columns is itself a large part of what is flipped, and would shadow itself. So the first that is not
-above counts all the same, if it is above what is to be expected of tables that it has been taken out of, too. As the
-direction that is taken out is the largest, noise that has had the edge t in m directions has lost more than its share:
-the threshold is given back (1 - 1/m) / (1 - t/m), with t in means of its eigenvalues, and a margin. One that lies by
-more than half in one column is none that columns share.
+A component in few columns is itself a large part of what is flipped, and would shadow itself. So
+the first that is not above counts all the same, if it is above what is to be expected of tables
+that it has been taken out of, too. As the direction that is taken out is the largest, noise that
+has had the edge t in m directions has lost more than its share: the threshold is given back
+(1 - 1/m) / (1 - t/m), with t in means of its eigenvalues, and a margin. One that lies by more than
+half in one column is none that columns share.
 
-One message asks for the flipped tables of several ranks, as many as go into `ROOM` numbers: few columns need two, one
-for C and rank 0, one for all others. The clients' flips are their own: whoever knows them can solve for the rows.
+One message asks for the flipped tables of several ranks, as many as go into `ROOM` numbers: few
+columns need two, one for C and rank 0, one for all others. The clients' flips are their own:
+whoever knows them can solve for the rows.
 
-Where the columns are too many for tables, above 316, each table is asked for by its products with a block, in a few
-messages for one or two ranks, and clients keep their flips for as long. What few products tell of the largest
-eigenvalues lies below them (`stages.lanczos`). So the table itself is looked at in the same way, with as many columns
-in as many messages, beside the components that count already: of noise alone all these tables are alike, and so is what
-is told of them, while components above noise come out sooner than noise does.
+Where the columns are too many for tables, above 316, each table is asked for by its products with a
+block, in a few messages for one or two ranks, and clients keep their flips for as long. What few
+products tell of the largest eigenvalues lies below them (`stages.lanczos`). So the table itself is
+looked at in the same way, with as many columns in as many messages, beside the components that
+count already: of noise alone all these tables are alike, and so is what is told of them, while
+components above noise come out sooner than noise does.
 """
 
 from __future__ import annotations
@@ -98,9 +104,9 @@ FLIPPED_SQUARES: Final = Kind(
 class SignalState:
     """What is asked next, for ranks from `first` on; the thresholds so far; C with its eigenpairs, once it is known.
 
-    `counted` components count so far; `found` once that is all of them. The next is `short` of this threshold, if it is
-    any, and may count all the same. Of more columns than go into tables there is a `search` by products under way; C is
-    known by its `diagonal` and by its products CV then.
+    `counted` components count so far; `found` once that is all of them. The next is `short` of this
+    threshold, if it is any, and may count all the same. Of more columns than go into tables there
+    is a `search` by products under way; C is known by its `diagonal` and by its products CV then.
     """
 
     n: int
@@ -126,11 +132,13 @@ class SignalState:
 class Signal(Stage[SignalState]):
     """Second moments of the rows, and of `DRAWS` tables with flipped signs for each rank that is looked at.
 
-    Cost: n_i d^2 flops for each draw; d (d + 1) / 2 floats up for each; mostly one or two messages, of more columns one
-    for each time that components come to light behind stronger ones. O(d^3) flops on the server for each draw.
+    Cost: n_i d^2 flops for each draw; d (d + 1) / 2 floats up for each; mostly one or two messages,
+    of more columns one for each time that components come to light behind stronger ones. O(d^3)
+    flops on the server for each draw.
 
-    By products, above 316 columns: 4 n_i d p flops for each draw, p d floats each way, with all of them in at most
-    `MOST` numbers; two or three messages, of more than some 1,700 columns one or two more, for each time.
+    By products, above 316 columns: 4 n_i d p flops for each draw, p d floats each way, with all of
+    them in at most `MOST` numbers; two or three messages, of more than some 1,700 columns one or
+    two more, for each time.
     """
 
     name: ClassVar[str] = SIGNAL
@@ -248,7 +256,8 @@ class Signal(Stage[SignalState]):
 def _sources(names: Sequence[str] | None, d: int) -> tuple[Array, int]:
     """By which sign of a row each column goes, and how many signs there are.
 
-    Columns made of one of words go by one: that no two of them are in a row is nothing that columns have in common.
+    Columns made of one of words go by one: that no two of them are in a row is nothing that columns
+    have in common.
     """
     if names is None:
         return np.arange(d), d

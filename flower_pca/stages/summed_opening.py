@@ -1,13 +1,16 @@
 """The opening where the server sees nothing but sums: counts and means first, then what is centred at them.
 
-It brings what the one-message opening brings, with sums only: `server` turns the second message's sums into the layout
-of that opening, whose `finish` does the rest. Bounds for the second message follow from the first.
+It brings what the one-message opening brings, with sums only: `server` turns the second message's
+sums into the layout of that opening, whose `finish` does the rest. Bounds for the second message
+follow from the first.
 
-The opening under differential privacy: count, mean and scale from clipped rows and noise. No product, no peak.
+The opening under differential privacy: count, mean and scale from clipped rows and noise. No
+product, no peak.
 
-It stands in the place of the opening where a run has a budget. A client adds up clipped moments in one vector; the
-server adds the vectors, knows how large the noise in them is, and reads mean, scale and count off them, as far as the
-noise lets it. The first block is random then, as there is no product to start from.
+It stands in the place of the opening where a run has a budget. A client adds up clipped moments in
+one vector; the server adds the vectors, knows how large the noise in them is, and reads mean, scale
+and count off them, as far as the noise lets it. The first block is random then, as there is no
+product to start from.
 """
 
 from __future__ import annotations
@@ -51,9 +54,9 @@ class PrivateOpeningState:
 class PrivateOpening(Stage[PrivateOpeningState]):
     """A row x, clipped to norm R, adds (1, x / R, x^2 / R^2) to the moments: up to three parts of norm 1 at most.
 
-    Times R^2 / sqrt(parts), the whole vector changes by at most R^2 with a row, as the answers of the algorithms do.
-    x is left out where neither mean nor scale is asked for. x^2 stands for |x|^2, or, under a scale or where x is left
-    out, for the squares column by column.
+    Times R^2 / sqrt(parts), the whole vector changes by at most R^2 with a row, as the answers of
+    the algorithms do. x is left out where neither mean nor scale is asked for. x^2 stands for
+    |x|^2, or, under a scale or where x is left out, for the squares column by column.
 
     Cost: 2 n_i d flops; up to 2 d + 1 floats up.
     """
@@ -184,12 +187,14 @@ class SummedState:
 class SummedOpening(Stage[SummedState]):
     """The opening in two messages, each of them a plain sum over the clients, as masks need it.
 
-    First n_i, the sums of the columns and of their squares. Then, about the mean r of the first message, n_i again, the
-    sums of x - r, the squared deviations, and P_i = (X_i - r)'(X_i - r) B; what is left between r and the mean of those
-    that answered is put right at the server, so that a client may be missing the second time. As long as none is,
-    nothing cancels. Where values are missing, both are of those that are there, and each message counts them by column.
+    First n_i, the sums of the columns and of their squares. Then, about the mean r of the first
+    message, n_i again, the sums of x - r, the squared deviations, and P_i = (X_i - r)'(X_i - r) B;
+    what is left between r and the mean of those that answered is put right at the server, so that a
+    client may be missing the second time. As long as none is, nothing cancels. Where values are
+    missing, both are of those that are there, and each message counts them by column.
 
-    Cost: 4 n_i d p flops; p columns of d floats up, plus two wide ones and three; a seed (or the block) and r down.
+    Cost: 4 n_i d p flops; p columns of d floats up, plus two wide ones and three; a seed (or the
+    block) and r down.
     """
 
     name: ClassVar[str] = "summed_opening"
@@ -257,7 +262,8 @@ class SummedOpening(Stage[SummedState]):
         if state.reference is None:
             return {**counts, "sums": 0.0, "squares": 0.0}
         assert state.squares is not None
-        # Of all clients together, doubled for rounding: |sum x| <= sqrt(n s), |X_j'XB| <= sqrt(s_j) ||X|| ||B||.
+        # Of all clients together, doubled for rounding: |sum x| <= sqrt(n s), |X_j'XB| <= sqrt(s_j)
+        # ||X|| ||B||.
         s = 2.0 * (state.squares + _LEAST)
         length = float(np.linalg.norm(_block(state), axis=0).max(initial=0.0))
         lengths = np.sqrt(s * s.sum())

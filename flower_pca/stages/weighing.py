@@ -1,14 +1,15 @@
 """Openings in which clients do not count alike: no client more than a share, or only their medians.
 
-The message is that of any opening, and so is a client's half. The server keeps the answers of all clients until they
-are there, N d (p + 2) numbers, since what one of them counts hangs on all others.
+The message is that of any opening, and so is a client's half. The server keeps the answers of all
+clients until they are there, N d (p + 2) numbers, since what one of them counts hangs on all
+others.
 
 Share: no client counts for more than a stated share of the total squares.
 
-It lies at the server alone. What a client counts follows from the opening (`stages.weighing`); every later answer is
-scaled by it, its number of rows too, as if each of its rows counted for so much. A client that came after the opening
-has told nothing: it counts for so little that the largest answer it may give, `MARGIN` times all rows, is no more than
-the share.
+It lies at the server alone. What a client counts follows from the opening (`stages.weighing`);
+every later answer is scaled by it, its number of rows too, as if each of its rows counted for so
+much. A client that came after the opening has told nothing: it counts for so little that the
+largest answer it may give, `MARGIN` times all rows, is no more than the share.
 """
 
 from __future__ import annotations
@@ -199,10 +200,11 @@ class _Answers:
 class CappedOpening(WeighingOpening):
     """An opening in which no client counts for more than a share s of the total squares, nor of the rows.
 
-    Client i counts w_i times, n_i are its rows and t_i is the sum of their squares in the common frame. Rows come
-    first: w_i n_i is at most s times the sum of all such. Then w_i t_i is made at most s times its sum in the same way.
-    Mean and scale, which t_i hangs on, are those of the rows counted so: the steps between the two settle after a few.
-    Weights are then made such that the rows counted are as many as there are.
+    Client i counts w_i times, n_i are its rows and t_i is the sum of their squares in the common
+    frame. Rows come first: w_i n_i is at most s times the sum of all such. Then w_i t_i is made at
+    most s times its sum in the same way. Mean and scale, which t_i hangs on, are those of the rows
+    counted so: the steps between the two settle after a few. Weights are then made such that the
+    rows counted are as many as there are.
     """
 
     share: float = 1.0
@@ -222,7 +224,8 @@ class CappedOpening(WeighingOpening):
         total["product"] = answers.product(self._block(state, total), total["mean"], weights)
         squares = weights * answers.squares(_frame(total, model))
         rows = weights * answers.n / answers.n.sum()
-        # Without a client the others' mean is another one: its part of that is at most r / (1 - r) of its squares.
+        # Without a client the others' mean is another one: its part of that is at most r / (1 - r)
+        # of its squares.
         left = np.maximum(1.0 - rows, np.finfo(float).tiny)
         most = squares / squares.sum() / left
         by_client = dict(zip(answers.clients, weights.tolist(), strict=True))
@@ -234,7 +237,8 @@ class CappedOpening(WeighingOpening):
 class MedianOpening(WeighingOpening):
     """An opening whose frame is made of medians over the clients: of their means, deviations and largest values.
 
-    With a share, a client counts as many rows as it has, but for no more than that share of all rows counted.
+    With a share, a client counts as many rows as it has, but for no more than that share of all
+    rows counted.
     """
 
     def _together(self, state: OpeningState, model: Model) -> tuple[Arrays, Weights]:
@@ -279,7 +283,8 @@ def cap(sizes: Array, share: float) -> Array:
     rest = np.append(np.cumsum(size[::-1])[::-1], 0.0)
     most = size[0]
     for m in range(count):
-        # The m largest are each a share s of m c + rest, with c what they are cut to; the next one is below that.
+        # The m largest are each a share s of m c + rest, with c what they are cut to; the next one
+        # is below that.
         if size[m] * (1.0 - share * m) <= share * rest[m] * (1.0 + _ALL):
             break
         others = 1.0 - share * (m + 1)

@@ -1,7 +1,7 @@
 """Flower's server side: PCAStrategy and TrackingStrategy, and one Strategy for each algorithm of the registry.
 
-Those of the package stand in `named`, which is imported when one of them is first asked for. An algorithm that was
-registered elsewhere gets its Strategy then.
+Those of the package stand in `named`, which is imported when one of them is first asked for. An
+algorithm that was registered elsewhere gets its Strategy then.
 """
 
 import importlib

@@ -1,6 +1,7 @@
 """What the ServerApp that `flwr run` starts does: the run that a run-config describes, from its words to its files.
 
-No node needs any of this, and a node's process starts anew with every message: so the app imports it late.
+No node needs any of this, and a node's process starts anew with every message: so the app imports
+it late.
 """
 
 from __future__ import annotations
@@ -56,8 +57,8 @@ def run(grid: Grid, context: Context) -> None:
 def _free(wanted: Path) -> Path:
     """The output folder: where a relative path already has a result, the next one of that name with a number.
 
-    Whoever names an absolute path has chosen the place. A run that was interrupted has left no result, so its
-    checkpoint is found again.
+    Whoever names an absolute path has chosen the place. A run that was interrupted has left no
+    result, so its checkpoint is found again.
     """
     if wanted.is_absolute():
         return wanted.resolve()

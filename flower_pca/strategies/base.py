@@ -1,7 +1,7 @@
 """FlowerStrategy: a run as a Flower Strategy. Flower's verbs over the nodes of a grid; all mathematics is in stages.
 
-`fit` and `start` drive a run over `Nodes` to its end. `configure_train`, `aggregate_train` and their like take single
-steps of one for a caller with a loop of its own.
+`fit` and `start` drive a run over `Nodes` to its end. `configure_train`, `aggregate_train` and
+their like take single steps of one for a caller with a loop of its own.
 """
 
 from __future__ import annotations
@@ -122,8 +122,8 @@ class FlowerStrategy(Strategy, Generic[R]):
 
         Args:
             grid: The grid.
-            initial_arrays: Components to begin with, as rows, named components: what `arrays_of` makes of an earlier
-                result, say. Others are left aside, with a warning.
+            initial_arrays: Components to begin with, as rows, named components: what `arrays_of`
+                makes of an earlier result, say. Others are left aside, with a warning.
             num_rounds: At most so many rounds of the algorithm; 0 leaves that to the algorithm.
             timeout: Seconds to wait for the answers of a round; round_timeout if left out.
             train_config: Sent to the nodes beside our own configuration.
@@ -131,7 +131,8 @@ class FlowerStrategy(Strategy, Generic[R]):
             evaluate_fn: Called with the number of the message and the components after it.
 
         Returns:
-            Flower's Result: arrays are those of `arrays_of`, metrics those of the history, by round.
+            Flower's Result: arrays are those of `arrays_of`, metrics those of the history, by
+                round.
         """
         outcome = _Outcome(evaluate_fn)
         made = self._begin(num_rounds=num_rounds, start=_start_of(initial_arrays))
@@ -160,8 +161,9 @@ class FlowerStrategy(Strategy, Generic[R]):
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """The components after a round, and its figures; nothing if no round was configured.
 
-        `in_order` among the figures is 1 where the components are those that the run would end with, by falling
-        variance; 0 where they span the same, but no message has yet measured which of them is the first.
+        `in_order` among the figures is 1 where the components are those that the run would end
+        with, by falling variance; 0 where they span the same, but no message has yet measured which
+        of them is the first.
         """
         done = self._aggregate(replies, "train")
         if done is None:

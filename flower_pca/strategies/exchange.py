@@ -1,8 +1,9 @@
 """Messages out, replies in: few in flight, polled often, never waiting for ever.
 
-Flower's own send_and_receive polls every three seconds over real transport and, in simulation, slows down with the
-square of the messages in flight; this loop keeps at most a window of them. Flower's calls over a network try again and
-again for minutes. So they are made in a thread of their own, and waited for as long as a message has time left.
+Flower's own send_and_receive polls every three seconds over real transport and, in simulation,
+slows down with the square of the messages in flight; this loop keeps at most a window of them.
+Flower's calls over a network try again and again for minutes. So they are made in a thread of their
+own, and waited for as long as a message has time left.
 
 Flower's own logger, so that a run reads as Flower's users know it.
 """
@@ -41,10 +42,11 @@ def exchange(
 ) -> Iterator[tuple[int, Message | str]]:
     """Ask every node, and yield (node, reply) in the order of `nodes`; instead of a reply, why there is none.
 
-    At most `window` messages are in flight or waiting for their turn, so that no more replies are ever held. Each node
-    has `timeout` seconds from when it is asked: one that is silent delays the others, but takes nothing from them. It
-    is given up by a look that brings nothing: as long as replies come, its own may be among the next. A SuperLink that
-    has not answered for so long ends the exchange, for those too that are not asked yet.
+    At most `window` messages are in flight or waiting for their turn, so that no more replies are
+    ever held. Each node has `timeout` seconds from when it is asked: one that is silent delays the
+    others, but takes nothing from them. It is given up by a look that brings nothing: as long as
+    replies come, its own may be among the next. A SuperLink that has not answered for so long ends
+    the exchange, for those too that are not asked yet.
     """
     round_ = _Round(grid, timeout)
     waiting = deque(nodes)

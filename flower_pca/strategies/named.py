@@ -1,6 +1,7 @@
 """One Strategy for each algorithm and tracker. Written from the registry by .ci/classes.py.
 
-An algorithm that was registered elsewhere gets one when it is first asked for: see `flower_pca.strategies`.
+An algorithm that was registered elsewhere gets one when it is first asked for: see
+`flower_pca.strategies`.
 """
 
 from __future__ import annotations
@@ -16,13 +17,16 @@ from flower_pca.strategies.tracking import STEP_DEFAULTS, StepKeywords, Tracking
 class Krylov(PCAStrategy):
     """One product C B a round, and nothing that was learnt is thrown away.
 
-    Prefer it: nearly always; not where clients come and go in every round, or a rough answer in two rounds is enough.
+    Prefer it: nearly always; not where clients come and go in every round, or a rough answer in two
+    rounds is enough.
 
     Args:
-        oversample: Columns iterated beyond the number of components; or "auto": 2 in the opening, then, from the number
-            of columns, as many as 512 kB of a message hold, but with a node of few `max_columns`, `dp` or a channel.
-        max_basis: Blocks that the server keeps before it restarts from the better half of the Ritz vectors, or 16 where
-            that is more than 600 columns; without a limit where a fraction is asked for, which cannot do with fewer.
+        oversample: Columns iterated beyond the number of components; or "auto": 2 in the opening,
+            then, from the number of columns, as many as 512 kB of a message hold, but with a node
+            of few `max_columns`, `dp` or a channel.
+        max_basis: Blocks that the server keeps before it restarts from the better half of the Ritz
+            vectors, or 16 where that is more than 600 columns; without a limit where a fraction is
+            asked for, which cannot do with fewer.
         tol, min_rounds, max_rounds, patience: See `Iterative`.
         **keywords: Of nodes and question: see `PCAStrategy`.
     """
@@ -50,10 +54,12 @@ class Krylov(PCAStrategy):
 class SSI(PCAStrategy):
     """Z <- orth(sum C_i Z).
 
-    Prefer it: under added noise, or where clients come and go in every round; else Krylov needs far fewer rounds.
+    Prefer it: under added noise, or where clients come and go in every round; else Krylov needs far
+    fewer rounds.
 
     Args:
-        oversample: Columns iterated beyond the number of components. Without one nothing looks for the gap.
+        oversample: Columns iterated beyond the number of components. Without one nothing looks for
+            the gap.
         tol, min_rounds, max_rounds, patience: See `Iterative`.
         **keywords: Of nodes and question: see `PCAStrategy`.
     """
@@ -116,7 +122,8 @@ class LocalPower(PCAStrategy):
 class FAPS(PCAStrategy):
     """Every client keeps a subspace X_i of its own and a low-rank multiplier; the server only sums.
 
-    Prefer it: where the server sees single answers, and no covariance of a client may follow from them.
+    Prefer it: where the server sees single answers, and no covariance of a client may follow from
+    them.
 
     Args:
         inner_steps: Subspace iterations of the inner problem.
@@ -124,7 +131,8 @@ class FAPS(PCAStrategy):
         penalty: "measured" from the rows in every round, or "paper": the paper's rule.
         beta_0: Of the paper's penalties, the first one as a share of the largest eigenvalue of C_i.
         theta: By which share they grow.
-        mu: By which share the distance to consensus must have fallen, over five rounds, for them not to grow.
+        mu: By which share the distance to consensus must have fallen, over five rounds, for them
+            not to grow.
         oversample, tol, min_rounds, max_rounds, patience: See `Iterative`.
         **keywords: Of nodes and question: see `PCAStrategy`.
     """
@@ -195,7 +203,8 @@ class WDA(PCAStrategy):
 class DRSVD(PCAStrategy):
     """The range of Y = A A'A Omega (A: all rows stacked), an orthonormal Q of it, then the SVD of the small B = Q'A.
 
-    Prefer it: for many components of data whose variances fall fast, where there is time for three rounds only.
+    Prefer it: for many components of data whose variances fall fast, where there is time for three
+    rounds only.
 
     Args:
         rank: r; by default k + (d - k) // 4.
@@ -240,10 +249,11 @@ class FedOAPM(PCAStrategy):
     Prefer it: over a channel that adds noise to the sum, above all with qr_every > 1; else Krylov.
 
     Args:
-        qr_every: eta, the products between two QRs. The estimate is good only just before a QR, and is read only there.
+        qr_every: eta, the products between two QRs. The estimate is good only just before a QR, and
+            is read only there.
         oversample: Columns iterated beyond the number of components.
-        tol, min_rounds, max_rounds, patience: See `Iterative`. Noise keeps the residual from falling to tol: such a run
-            ends after patience or max_rounds.
+        tol, min_rounds, max_rounds, patience: See `Iterative`. Noise keeps the residual from
+            falling to tol: such a run ends after patience or max_rounds.
         **keywords: Of nodes and question: see `PCAStrategy`.
     """
 
@@ -270,7 +280,8 @@ class FedOAPM(PCAStrategy):
 class MedianPCA(PCAStrategy):
     """The leading eigenvectors of the geometric median of projections, argmin_M sum_i w_i ||V_i V_i' - M||_F.
 
-    Prefer it: where up to two fifths of the clients may be wrong or dishonest, and each has rows enough of its own.
+    Prefer it: where up to two fifths of the clients may be wrong or dishonest, and each has rows
+    enough of its own.
 
     Args:
         oversample: Columns that clients send beyond the number of components.
@@ -289,8 +300,9 @@ class MedianPCA(PCAStrategy):
 class Covariance(PCAStrategy):
     """Every client sends C_i = X_i'X_i once; the server adds them and takes the leading eigenvectors.
 
-    Prefer it: with few columns, up to about a hundred, where one message of C_i costs less than several of Krylov's;
-    under `dp` with more, as a budget spent on one message beats one spent on many.
+    Prefer it: with few columns, up to about a hundred, where one message of C_i costs less than
+    several of Krylov's; under `dp` with more, as a budget spent on one message beats one spent on
+    many.
 
     Args:
         oversample: Columns kept beyond the number of components.
@@ -309,12 +321,15 @@ class Covariance(PCAStrategy):
 class SparsePCA(PCAStrategy):
     """x <- the largest entries of C x, for every component at once, each beside those before it.
 
-    Prefer it: where readers shall see which few columns a component is made of; it leaves out a little more variance.
+    Prefer it: where readers shall see which few columns a component is made of; it leaves out a
+    little more variance.
 
     Args:
-        cardinality: The most columns that a component may have: one number, or one for each component.
+        cardinality: The most columns that a component may have: one number, or one for each
+            component.
         oversample: Columns of the opening beyond the number of components, for a better start.
-        tol, min_rounds, max_rounds, patience: See `Iterative`. The error is a component's residual in its own columns.
+        tol, min_rounds, max_rounds, patience: See `Iterative`. The error is a component's residual
+            in its own columns.
         **keywords: Of nodes and question: see `PCAStrategy`.
     """
 
@@ -347,12 +362,15 @@ class DCFPCA(PCAStrategy):
         local_steps: Gradient steps of a client in a round, K.
         eta: The step; 0.05 if left out, 1.0 for "scaled".
         step: "paper" or "scaled".
-        anneal: Whether the step falls as 1 / sqrt(t + 1). It does if left out, but not for "scaled".
-        init: U at first: "random" N(0, 1) entries, or the leading directions that the "opening" has found, as long.
+        anneal: Whether the step falls as 1 / sqrt(t + 1). It does if left out, but not for
+            "scaled".
+        init: U at first: "random" N(0, 1) entries, or the leading directions that the "opening" has
+            found, as long.
         threshold: lambda / sigma.
         ridge: rho / (lambda sqrt(max(n, d))).
         inner_steps: Steps of the inner problem.
-        sigma: The size of an ordinary entry, if it is known: clients do not count their entries then.
+        sigma: The size of an ordinary entry, if it is known: clients do not count their entries
+            then.
         oversample, tol, min_rounds, max_rounds, patience: See `Iterative`.
         **keywords: Of nodes and question: see `PCAStrategy`.
     """
@@ -398,10 +416,12 @@ class ConsensusRPCA(PCAStrategy):
         noise: Deviation of dense noise, in the frame: "auto" to have it estimated, 0.0 for none.
         restarts: Attempts after the first, if its proof fails.
         inner_steps: Steps of the inner problem, at most.
-        sigma: The size of an ordinary entry, if it is known: clients do not count their entries then.
+        sigma: The size of an ordinary entry, if it is known: clients do not count their entries
+            then.
         oversample, tol, min_rounds: See `Iterative`.
         max_rounds: Of all attempts together.
-        patience: Rounds at the end of an attempt before it is proven even if its basis is not at rest.
+        patience: Rounds at the end of an attempt before it is proven even if its basis is not at
+            rest.
         **keywords: Of nodes and question: see `PCAStrategy`.
     """
 
@@ -436,18 +456,20 @@ class PerPCA(PCAStrategy):
     Prefer it: to repeat the paper. `ExactPerPCA` takes 5 to 100 times fewer rounds to the same end.
 
     Args:
-        local_components: r2, the own components of each client; fewer where its rows have not that rank. Or a mapping
-            from clients, by position or name of their site, to such numbers; "others" are all that it does not name.
-            Or "auto": each client chooses, up to 10, from rows that it holds out in turn; see `held_out`.
+        local_components: r2, the own components of each client; fewer where its rows have not that
+            rank. Or a mapping from clients, by position or name of their site, to such numbers;
+            "others" are all that it does not name. Or "auto": each client chooses, up to 10, from
+            rows that it holds out in turn; see `held_out`.
         weights: "equal" (every client counts the same) or "samples" (w_i = n_i).
         init, start_rounds, given: See `Personalized`.
-        collect: Whether to ask for the own components at the end, which only nodes that agree will send.
+        collect: Whether to ask for the own components at the end, which only nodes that agree will
+            send.
         choice: 1 or 2.
         retraction: "polar" or, with choice 1, "qr".
-        step: The step in multiples of 1 / max_i ||S_i||_2. Left out, it begins at 0.5 and, with choice 1, doubles after
-            every round that has raised the objective, and falls to a quarter, not below 0.5, after any other. The
-            longest there is, 16, is halved after a fall from no higher than an earlier one: else it could go on so for
-            ever.
+        step: The step in multiples of 1 / max_i ||S_i||_2. Left out, it begins at 0.5 and, with
+            choice 1, doubles after every round that has raised the objective, and falls to a
+            quarter, not below 0.5, after any other. The longest there is, 16, is halved after a
+            fall from no higher than an earlier one: else it could go on so for ever.
         eta: If given, the absolute step instead.
         oversample: Columns beyond the shared components in the Lanczos blocks of init="projection".
         tol, min_rounds, max_rounds, patience: See `Iterative`.
@@ -487,20 +509,23 @@ class PerPCA(PCAStrategy):
 class ExactPerPCA(PCAStrategy):
     """Each client solves for V_i exactly; the server maximises what is linear in U.
 
-    Prefer it: where clients have directions of their own beside the common ones; it takes fewer rounds than PerPCA.
-    Only sums leave the clients.
+    Prefer it: where clients have directions of their own beside the common ones; it takes fewer
+    rounds than PerPCA. Only sums leave the clients.
 
     Args:
-        local_components: r2, the own components of each client; fewer where its rows have not that rank. Or a mapping
-            from clients, by position or name of their site, to such numbers; "others" are all that it does not name.
-            Or "auto": each client chooses, up to 10, from rows that it holds out in turn; see `held_out`.
+        local_components: r2, the own components of each client; fewer where its rows have not that
+            rank. Or a mapping from clients, by position or name of their site, to such numbers;
+            "others" are all that it does not name. Or "auto": each client chooses, up to 10, from
+            rows that it holds out in turn; see `held_out`.
         weights: "equal" (every client counts the same) or "samples" (w_i = n_i).
         init, start_rounds, given: See `Personalized`.
-        collect: Whether to ask for the own components at the end, which only nodes that agree will send.
+        collect: Whether to ask for the own components at the end, which only nodes that agree will
+            send.
         acceleration: "lbfgs", a quasi-Newton step from ten rounds before, or "none", the plain one.
         local_steps: If above 0, so many warm power steps for V_i instead of the exact solution.
-        gain_tol: If above 0, the run also ends, as settled, when the objective has gained no more than this share of
-            itself in ten rounds, the next step promises no more, and the last ten steps show no saddle; see `Gains`.
+        gain_tol: If above 0, the run also ends, as settled, when the objective has gained no more
+            than this share of itself in ten rounds, the next step promises no more, and the last
+            ten steps show no saddle; see `Gains`.
         oversample: Columns beyond the shared components in the Lanczos blocks of init="projection".
         tol, min_rounds, max_rounds, patience: See `Iterative`.
         **keywords: Of nodes and question: see `PCAStrategy`.
@@ -538,14 +563,16 @@ class ExactPerPCA(PCAStrategy):
 class TriplePCA(PCAStrategy):
     """Rows are shared, own and sparse parts and noise: `ExactPerPCA` on rows less what is far from the first two.
 
-    Prefer it: where clients have directions of their own and single entries of their rows are far off.
+    Prefer it: where clients have directions of their own and single entries of their rows are far
+    off.
 
     Args:
-        local_components: r2, the own components of each client; fewer where its rows have not that rank. Or a mapping
-            from clients, by position or name of their site, to such numbers; "others" are all that it does not name.
+        local_components: r2, the own components of each client; fewer where its rows have not that
+            rank. Or a mapping from clients, by position or name of their site, to such numbers;
+            "others" are all that it does not name.
         threshold: How far off an entry is taken out, in multiples of its column's noise.
-        inner_steps: How often a client finds far entries and own components anew for a U; ten times as often where it
-            begins.
+        inner_steps: How often a client finds far entries and own components anew for a U; ten times
+            as often where it begins.
         weights, init, start_rounds, given, collect: See `ExactPerPCA`.
         acceleration, local_steps, gain_tol, oversample: See there.
         tol, min_rounds, max_rounds, patience: See `Iterative`.
@@ -590,10 +617,12 @@ class STMiss(TrackingStrategy):
     Prefer it: for rows that keep coming, with gaps but without outliers, and whose subspace moves.
 
     Args:
-        refine: Whether clients complete a batch once more with the basis found from it, one step later.
+        refine: Whether clients complete a batch once more with the basis found from it, one step
+            later.
         reuse: How often the batch is completed with its own basis and used again.
         detect, threshold, alarm_rate, update_length: See `Tracker`, as for all that follow.
-        solver, products, first_products, qr_every, tol, oversample, keep: What a step asks for, and what is kept.
+        solver, products, first_products, qr_every, tol, oversample, keep: What a step asks for, and
+            what is kept.
         **keywords: Of nodes and question: see `TrackingStrategy`.
     """
 
@@ -629,16 +658,18 @@ class STMiss(TrackingStrategy):
 class RobustTracking(TrackingStrategy):
     """STMiss on rows of which a sparse, unknown part is corrupted: y_t = l_t + g_t on the observed entries.
 
-    Prefer it: where single entries are wrong by far more than rows stray from the subspace: moving objects in video,
-    sensors that fail.
+    Prefer it: where single entries are wrong by far more than rows stray from the subspace: moving
+    objects in video, sensors that fail.
 
     Args:
-        smallest_outlier: s_min, in the units of the data. Left out, each row's is 1.8 times the root mean square of its
-            observed entries, the authors' setting for video less its mean.
-        refine: Whether clients complete a batch once more with the basis found from it, one step later.
+        smallest_outlier: s_min, in the units of the data. Left out, each row's is 1.8 times the
+            root mean square of its observed entries, the authors' setting for video less its mean.
+        refine: Whether clients complete a batch once more with the basis found from it, one step
+            later.
         reuse: How often the batch is completed with its own basis and used again.
         detect, threshold, alarm_rate, update_length: See `Tracker`, as for all that follow.
-        solver, products, first_products, qr_every, tol, oversample, keep: What a step asks for, and what is kept.
+        solver, products, first_products, qr_every, tol, oversample, keep: What a step asks for, and
+            what is kept.
         **keywords: Of nodes and question: see `TrackingStrategy`.
     """
 

@@ -2,15 +2,17 @@
 
 Patience: which nodes that fail are asked again, and which are left out until they are back.
 
-Two things in a row leave a node out: two silences, every one of which costs the timeout of a round; and two failures of
-whatever kind at the work of a run, as each of them may send all others back to the opening. To answer an opening, or
-the set-up of masks, is no sign that a node can do that work: less memory is needed there. In a run without an opening,
-as of a tracker, a failure that comes at once costs nobody anything, and does not count.
+Two things in a row leave a node out: two silences, every one of which costs the timeout of a round;
+and two failures of whatever kind at the work of a run, as each of them may send all others back to
+the opening. To answer an opening, or the set-up of masks, is no sign that a node can do that work:
+less memory is needed there. In a run without an opening, as of a tracker, a failure that comes at
+once costs nobody anything, and does not count.
 
-Whoever has said nothing at all in a run is known too: a node that has fallen silent is another matter than one whose
-processes never begin.
+Whoever has said nothing at all in a run is known too: a node that has fallen silent is another
+matter than one whose processes never begin.
 
-A node that is left out so is asked again once it has been away, or has been started anew: Flower says since when.
+A node that is left out so is asked again once it has been away, or has been started anew: Flower
+says since when.
 """
 
 from __future__ import annotations
@@ -103,8 +105,8 @@ _UNKNOWN: Final = 2**63  # a node's key before its first answer: after all parti
 class Nodes:
     """The nodes of a grid, for one run.
 
-    Sums are taken in the order of the nodes' lasting keys, which come with their first answers: so the result does not
-    depend on who answers first.
+    Sums are taken in the order of the nodes' lasting keys, which come with their first answers: so
+    the result does not depend on who answers first.
 
     Args:
         grid: The grid.

@@ -1,6 +1,7 @@
 """PCAStrategy: a question, asked of the nodes of a Flower grid.
 
-Standardize: means and deviations of the columns of all nodes together, for pipelines that need no PCA.
+Standardize: means and deviations of the columns of all nodes together, for pipelines that need no
+PCA.
 """
 
 from __future__ import annotations
@@ -31,12 +32,13 @@ class ScalingKeywords(NodeKeywords, AskedScaling, total=False):
 class Standardize(FlowerStrategy[Scaling]):
     """Federated scaling as a Flower Strategy: one message, or two under masks.
 
-    The result is a `Scaling`: `to_record` sends it to the nodes with the messages of a later step, where
-    `Scaling.from_record(record).transform(rows)` standardizes their rows.
+    The result is a `Scaling`: `to_record` sends it to the nodes with the messages of a later step,
+    where `Scaling.from_record(record).transform(rows)` standardizes their rows.
 
     Args:
-        **keywords: How nodes are waited for and asked, min_nodes (2 if left out), node_timeout, round_timeout, action,
-            hosted and checkpoint: see `PCAStrategy`. And what is asked, missing, columns and mask: see `Question`.
+        **keywords: How nodes are waited for and asked, min_nodes (2 if left out), node_timeout,
+            round_timeout, action, hosted and checkpoint: see `PCAStrategy`. And what is asked,
+            missing, columns and mask: see `Question`.
 
     Example:
         >>> @app.main()
@@ -88,26 +90,28 @@ class PCAStrategy(FlowerStrategy[PCAResult]):
     """Federated PCA as a Flower Strategy.
 
     Args:
-        algorithm: "auto", which is krylov, or covariance where that costs less; by default with oversample="auto", by
-            which krylov's blocks are wide. Another name, a spec string such as "faps(inner_steps=5)", or an instance;
-            or a whole `Question`.
-        min_nodes: Nodes (or clients that they host) to wait for, and to keep. If left out, 2; of a Question, its
-            min_clients.
+        algorithm: "auto", which is krylov, or covariance where that costs less; by default with
+            oversample="auto", by which krylov's blocks are wide. Another name, a spec string such
+            as "faps(inner_steps=5)", or an instance; or a whole `Question`.
+        min_nodes: Nodes (or clients that they host) to wait for, and to keep. If left out, 2; of a
+            Question, its min_clients.
         node_timeout: Seconds to wait for them; then NotEnoughNodes is raised.
-        round_timeout: Seconds to wait for the answers of a round; nodes that have not answered are left out of it.
+        round_timeout: Seconds to wait for the answers of a round; nodes that have not answered are
+            left out of it.
         action: Flower's name of the nodes' functions, where they were added by `clients.register`.
-        hosted: In simulations whose virtual nodes host many clients, how these answer: "stacked", each for itself in
-            one message, or "summed", checked and added up by the node. None where each node is a client.
-        checkpoint: File to keep the state of the run in after every round. If it is there at the start, the run goes
-            on from it; a finished run removes it.
+        hosted: In simulations whose virtual nodes host many clients, how these answer: "stacked",
+            each for itself in one message, or "summed", checked and added up by the node. None
+            where each node is a client.
+        checkpoint: File to keep the state of the run in after every round. If it is there at the
+            start, the run goes on from it; a finished run removes it.
         min_available_nodes, min_train_nodes: What Flower calls `min_nodes`; the larger one holds.
-        start: Components to begin with, for an algorithm that iterates: an earlier result, its file, or components as
-            rows.
+        start: Components to begin with, for an algorithm that iterates: an earlier result, its
+            file, or components as rows.
         fraction_train: What Flower calls `fraction`.
-        **keywords: These, and what is asked, where `algorithm` is not a Question: n_components (2 if left out), and
-            what else `Question` names, such as center, scale, seed, mask=True or
-            dp="dp(epsilon=1.0, delta=1e-6, clip=10.0)". For an algorithm that iterates, tol, min_rounds, max_rounds
-            and patience are its own: see `make`.
+        **keywords: These, and what is asked, where `algorithm` is not a Question: n_components (2
+            if left out), and what else `Question` names, such as center, scale, seed, mask=True or
+            dp="dp(epsilon=1.0, delta=1e-6, clip=10.0)". For an algorithm that iterates, tol,
+            min_rounds, max_rounds and patience are its own: see `make`.
 
     Example:
         >>> @app.main()

@@ -41,14 +41,18 @@ class TrackingStrategy(FlowerStrategy[TrackingResult]):
     """A subspace followed over time, as a Flower Strategy. Nodes serve a `Stream`.
 
     Args:
-        tracker: A name ("st_miss"), a spec string ("robust_tracking(smallest_outlier=15)") or an instance.
-        interval: Seconds from the start of a step to that of the next, at least: the pace at which batches arrive.
-        on_step: Called with the `StepRecord` of every step as soon as it is over, before the checkpoint is written: a
-            run that goes on from there may tell its newest step once more. Clients go by their partition-ids, or by
-            node ids if they have none. Changes are logged as warnings in any case.
-        **keywords: These two; how nodes are waited for and asked, min_nodes (2 if left out), node_timeout,
-            round_timeout, action, hosted and checkpoint: see `PCAStrategy`; and what is asked, n_components (2 if left
-            out), steps, start, columns, seed, mask, channel: see `assembly.tracking`.
+        tracker: A name ("st_miss"), a spec string ("robust_tracking(smallest_outlier=15)") or an
+            instance.
+        interval: Seconds from the start of a step to that of the next, at least: the pace at which
+            batches arrive.
+        on_step: Called with the `StepRecord` of every step as soon as it is over, before the
+            checkpoint is written: a run that goes on from there may tell its newest step once more.
+            Clients go by their partition-ids, or by node ids if they have none. Changes are logged
+            as warnings in any case.
+        **keywords: These two; how nodes are waited for and asked, min_nodes (2 if left out),
+            node_timeout, round_timeout, action, hosted and checkpoint: see `PCAStrategy`; and what
+            is asked, n_components (2 if left out), steps, start, columns, seed, mask, channel: see
+            `assembly.tracking`.
 
     Example:
         >>> @app.main()

@@ -45,7 +45,8 @@ class Waits:
         round_timeout: Seconds to wait for their answers.
         interval: Seconds from the start of a tracker's step to that of the next, at least.
         action: Flower's name of the nodes' functions, where they have one.
-        hosted: How virtual nodes that host many clients answer for them; None where each node is a client.
+        hosted: How virtual nodes that host many clients answer for them; None where each node is a
+            client.
     """
 
     min_nodes: int = 2

@@ -1,8 +1,9 @@
 """A client's half of tracking: take the batch of a step, complete it, and answer products with it.
 
-`respond` is the whole half: a new step takes a batch from the stream, a new lap completes it, and every message is
-answered by a product with the completed rows. What is missing, and which entries are outliers, the tracker's `complete`
-decides. `add_aligned` adds up the first answers, in which a client without rows does not know how long they are.
+`respond` is the whole half: a new step takes a batch from the stream, a new lap completes it, and
+every message is answered by a product with the completed rows. What is missing, and which entries
+are outliers, the tracker's `complete` decides. `add_aligned` adds up the first answers, in which a
+client without rows does not know how long they are.
 """
 
 from __future__ import annotations
@@ -48,8 +49,8 @@ Complete: TypeAlias = Callable[[Arrays, Array, Array, Array, Array | None], Fill
 def respond(arrays: Arrays, data: Stream, memory: Arrays, complete: Complete) -> tuple[Arrays, Arrays]:
     """What a client returns and keeps; `complete` fills the gaps of rows from a basis.
 
-    Kept are the batch and its completion, which the further messages of a step ask for, and where a queue stands. A
-    client that has lost them takes the batch anew.
+    Kept are the batch and its completion, which the further messages of a step ask for, and where a
+    queue stands. A client that has lost them takes the batch anew.
     """
     step, lap = int(arrays["step"]), int(arrays["lap"])
     if "at" in memory:
@@ -75,7 +76,8 @@ def respond(arrays: Arrays, data: Stream, memory: Arrays, complete: Complete) ->
 def _next_batch(step: int, data: Stream, memory: Arrays, *, pools: bool) -> Arrays:
     """The memory with the batch of a step; while nobody has a basis yet, beside what it has had before.
 
-    Rows that were too few to begin with would be lost otherwise. Zeros are not kept: they begin nothing.
+    Rows that were too few to begin with would be lost otherwise. Zeros are not kept: they begin
+    nothing.
     """
     taken = data.take(step, memory.get("cursor", NO_CURSOR))
     before = memory.get("Y")

@@ -1,18 +1,20 @@
 """Changes of a subspace, told from what a stream is like while nothing happens.
 
-How much a batch has outside of an older basis is told by lambda(j, i), the largest eigenvalue of the completed rows of
-step j outside the basis of step i, divided by the rows. One wild row makes it large, and spoils the basis that follows;
-so two batches are held against the two bases before both, and the least of
+How much a batch has outside of an older basis is told by lambda(j, i), the largest eigenvalue of
+the completed rows of step j outside the basis of step i, divided by the rows. One wild row makes it
+large, and spoils the basis that follows; so two batches are held against the two bases before both,
+and the least of
 
     lambda(j-1, j-2), lambda(j-1, j-3), lambda(j, j-2), lambda(j, j-3)
 
-is the statistic of step j: large only if the rows have left for good. A change is told by the second batch that it is
-in. Where one of the four is more than 30 times the least, a wild row was in one of these batches and has spoiled the
-basis that completes the next: an eighth of the least counts.
+is the statistic of step j: large only if the rows have left for good. A change is told by the
+second batch that it is in. Where one of the four is more than 30 times the least, a wild row was in
+one of these batches and has spoiled the basis that completes the next: an eighth of the least
+counts.
 
-What the statistic is like otherwise is learnt from the stream: its logarithms are kept, with weights that fall from
-step to step, less those of (1 + sqrt(d/n))^2 / m, with which noise of batches of n rows outside of bases of m rows goes
-along.
+What the statistic is like otherwise is learnt from the stream: its logarithms are kept, with
+weights that fall from step to step, less those of (1 + sqrt(d/n))^2 / m, with which noise of
+batches of n rows outside of bases of m rows goes along.
 
 | steps known | an alarm is raised above                                                                  |
 | ----------- | ----------------------------------------------------------------------------------------- |
@@ -24,11 +26,12 @@ along.
 |             | is p (1 + x / (k b))^-k; the level is where that is `alarm_rate`, for the quantile where  |
 |             | it is highest                                                                             |
 
-An alarm begins a third above the level. A step counts up to the level, one with an alarm too; at first up to median +
-6 MAD, so that what has happened while the level was learnt makes the watch deaf to nothing. After an alarm the first
-half of the steps in which none is looked for is left out. The others tell what the stream is like from then on: where
-it stays louder, it is held against median + 8 MAD of these, and once they are 15 they are all that is known, until it
-is again as it was. Else a sensor that is stuck would be a change again and again, and would leave the watch deaf.
+An alarm begins a third above the level. A step counts up to the level, one with an alarm too; at
+first up to median + 6 MAD, so that what has happened while the level was learnt makes the watch
+deaf to nothing. After an alarm the first half of the steps in which none is looked for is left out.
+The others tell what the stream is like from then on: where it stays louder, it is held against
+median + 8 MAD of these, and once they are 15 they are all that is known, until it is again as it
+was. Else a sensor that is stuck would be a change again and again, and would leave the watch deaf.
 """
 
 from __future__ import annotations
@@ -67,9 +70,9 @@ _FEW: Final = 4
 class Hindsight:
     """What the step `number`, the first with a level, has shown of those before it.
 
-    `judged` are these steps, `level` what all of them were held against, `changes` those of them that are changes, and
-    `kinds` what they are of: see `tracking.panel`. Where several statistics have their first level in several steps,
-    `new` are the changes that the last of these has shown.
+    `judged` are these steps, `level` what all of them were held against, `changes` those of them
+    that are changes, and `kinds` what they are of: see `tracking.panel`. Where several statistics
+    have their first level in several steps, `new` are the changes that the last of these has shown.
     """
 
     number: int = -1
@@ -115,7 +118,8 @@ class Place:
 class Verdict:
     """What a step was held against, None while there is no level; whether it is a change; and what of steps before.
 
-    `first` is True in the step that has the first level: `judged` and `changes` are then steps up to this one.
+    `first` is True in the step that has the first level: `judged` and `changes` are then steps up
+    to this one.
     """
 
     level: float | None
@@ -132,7 +136,8 @@ class Quiet:
     Attributes:
         quiet: Its logarithms, oldest first, for batches of any size.
         waiting: The numbers of these steps, while there is no level.
-        after: Its logarithms from the last alarm on; None once they are enough to tell what the stream is like.
+        after: Its logarithms from the last alarm on; None once they are enough to tell what the
+            stream is like.
         older: What was known before a change has made the stream louder.
     """
 
@@ -272,7 +277,8 @@ class Watch(Quiet):
     def onward(self, basis: Array, outside: tuple[float, ...], rows: int) -> Watch:
         """After a step with this basis. A step with too few rows is passed over, as the basis has not moved in it.
 
-        Else a change while all clients are away would be none: after three such steps nothing older would be known.
+        Else a change while all clients are away would be none: after three such steps nothing older
+        would be known.
         """
         if self.bases and not outside:
             return self

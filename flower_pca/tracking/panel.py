@@ -1,9 +1,10 @@
 """What a change is of: figures of every column and of every direction, beside that of the whole subspace.
 
-Asked for by `monitor`. With the first message of a step clients then send three sums over the rows of their batch for
-each of the d columns: how many entries were observed, their sum, and their squares. That is 3 d numbers a step beside
-the d (r + 2) of every message, for any number of rows. What is of directions the products tell at no cost. All are
-sums: masks hide those of single clients.
+Asked for by `monitor`. With the first message of a step clients then send three sums over the rows
+of their batch for each of the d columns: how many entries were observed, their sum, and their
+squares. That is 3 d numbers a step beside the d (r + 2) of every message, for any number of rows.
+What is of directions the products tell at no cost. All are sums: masks hide those of single
+clients.
 
 | statistic | of          | in batch t, compared with step s                                               |
 | --------- | ----------- | ------------------------------------------------------------------------------ |
@@ -12,16 +13,18 @@ sums: masks hide those of single clients.
 | lost,     | direction a | log a'P'C(t)Pa / n(t) against log a'La, with P the basis of step s and L its   |
 | louder    | of basis s  | values by the row, where it is furthest below, or above: Hotelling's T2        |
 
-As of the whole subspace, batches t - 1 and t are compared with steps t - 2 and t - 3, all four ways, and the least of
-these counts: one batch by itself is no change, and what drifts or swings slowly is none either. Nor is a variance
-that a column has had in two batches before, once it has come back to such a one twice: what is rare is in some batches
-and not in others, while a sensor that is mended has come back once. What has been is forgotten by 2 % a step. The
-largest of all columns is held against a level that is learnt from the stream, see `change.Quiet`, at a fifth of the
-rate of alarms, and against the least factor that is worth a word. What few rows vary by is taken off before.
+As of the whole subspace, batches t - 1 and t are compared with steps t - 2 and t - 3, all four
+ways, and the least of these counts: one batch by itself is no change, and what drifts or swings
+slowly is none either. Nor is a variance that a column has had in two batches before, once it has
+come back to such a one twice: what is rare is in some batches and not in others, while a sensor
+that is mended has come back once. What has been is forgotten by 2 % a step. The largest of all
+columns is held against a level that is learnt from the stream, see `change.Quiet`, at a fifth of
+the rate of alarms, and against the least factor that is worth a word. What few rows vary by is
+taken off before.
 
-The reason of a change is then SPE, where rows have left the subspace, "column" or "T2"; with the columns of which that
-is most, for SPE those of what both batches have outside of the basis before them; and, where single clients are known,
-those whose own figures have moved.
+The reason of a change is then SPE, where rows have left the subspace, "column" or "T2"; with the
+columns of which that is most, for SPE those of what both batches have outside of the basis before
+them; and, where single clients are known, those whose own figures have moved.
 """
 
 from __future__ import annotations
@@ -64,10 +67,12 @@ class Panel:
         returns: How often each column has leapt to where it had been, (d,).
         sizes: The values of their bases, by the row.
         rows: How many rows these are from.
-        sites: The place in `clients`, the misfit and the energy by the row of each client, (clients, 3).
+        sites: The place in `clients`, the misfit and the energy by the row of each client,
+            (clients, 3).
         clients: All that have been seen.
         falls, rises: How far the step before was below and above the values of the bases before it.
-        outside: The squares of each column that it had outside of the basis two steps before it, by the row, (d,).
+        outside: The squares of each column that it had outside of the basis two steps before it, by
+            the row, (d,).
         levels: What each statistic is like while nothing happens.
     """
 
@@ -139,8 +144,7 @@ class Finding:
 
 def look(panel: Panel, batch: Batch, place: Place) -> tuple[Finding, Panel]:
     """What a step tells of columns and directions, and what is known after it."""
-    newcomers = sorted(batch.each.keys() - set(panel.clients))
-    clients = (*panel.clients, *newcomers)
+    clients = (*panel.clients, *sorted(batch.each.keys() - set(panel.clients)))
     columns, sites, finding = batch.columns(), batch.sites(clients), Finding()
     levels, returns = panel.levels, panel.returns
     parts = [_parts(batch, P) for P in batch.bases]
@@ -148,10 +152,8 @@ def look(panel: Panel, batch: Batch, place: Place) -> tuple[Finding, Panel]:
     inside = [_inside(*one, size, batch.rows) for one, size in sized]
     falls = tuple(one[0] for one in inside)
     rises = tuple(one[1] for one in inside)
-    based = zip(parts, batch.bases, strict=True)
-    left = [_squares_outside(*one, P) / batch.rows for one, P in based]
-    counts = (len(panel.columns), len(panel.falls), len(inside))
-    whole = min(counts) == _BEFORE
+    left = [_squares_outside(*one, P) / batch.rows for one, P in zip(parts, batch.bases, strict=True)]
+    whole = min(len(panel.columns), len(panel.falls), len(inside)) == _BEFORE
     if whole:
         up, down, returns = _apart(columns, panel)
         few = min(batch.rows, *panel.rows)
@@ -211,7 +213,8 @@ def _inside(scaled: Array, inside: Array, size: Array, rows: int) -> tuple[float
 def _apart(columns: Array, panel: Panel) -> tuple[Array, Array, Array]:
     """The least rise and the least fall of each column over the four comparisons, less what few entries vary by.
 
-    A column that has returned often enough rises and falls from all that it has been. Last, how often each has.
+    A column that has returned often enough rises and falls from all that it has been. Last, how
+    often each has.
     """
     newer = np.stack([columns, panel.columns[0]])
     older = np.stack(panel.columns[1:])

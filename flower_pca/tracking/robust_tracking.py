@@ -29,11 +29,12 @@ _LOOK: Final = 5  # iterations between two looks at that change
 def modified_cs(P: Array, Y: Array, seen: Array, xi: Array | float) -> Array:
     """Argmin ||s on the seen entries||_1 subject to ||Psi y - Psi s||_2 <= xi, with Psi = I - PP', for every row y.
 
-    With e = Psi(y - s) it is the least ||s||_1 under s + e + Pa = Psi y and ||e|| <= xi. ADMM alternates s (a soft
-    threshold, none on missing entries) with (e, a), which have a closed form: with t = Psi y - s + u and q = Psi t,
+    With e = Psi(y - s) it is the least ||s||_1 under s + e + Pa = Psi y and ||e|| <= xi. ADMM
+    alternates s (a soft threshold, none on missing entries) with (e, a), which have a closed form:
+    with t = Psi y - s + u and q = Psi t,
       g = s + max(0, 1 - xi / ||q||) q;  u = clip(g, +-1 / penalty);  s = g - u.
-    So an iteration is two thin products for all rows together. A row that is done leaves the batch. Only the support of
-    s is of use; s itself is accurate to about 1e-4 of its largest entry.
+    So an iteration is two thin products for all rows together. A row that is done leaves the batch.
+    Only the support of s is of use; s itself is accurate to about 1e-4 of its largest entry.
 
     Reference: Narayanamurthy, Vaswani, Ramamoorthy 2022, Algorithm 4; Vaswani and Lu 2010.
     """
@@ -93,22 +94,25 @@ class RobustTracking(Tracker):
       s = argmin ||s on Om||_1 subject to ||Psi y - Psi s|| <= s_min / 15      (projected modified-CS),
       T = missing entries and those with |s_i| > s_min / 2,
       a = argmin ||(y - P a) outside T||,  l = y outside T and P a on T        (least-squares debias).
-    P_j is found from the completed rows as in STMiss. The support is exact as long as ||Psi l|| <= s_min / 15, so the
-    start has to be good: give a basis, or let the first batch be free of outliers.
+    P_j is found from the completed rows as in STMiss. The support is exact as long as ||Psi
+    l|| <= s_min / 15, so the start has to be good: give a basis, or let the first batch be free of
+    outliers.
 
-    Reference: Narayanamurthy, Vaswani, Ramamoorthy, "Federated over-air subspace tracking from incomplete and corrupted
-    data", 2022, Algorithms 3 and 4, and 5 and 6 for `detect`.
+    Reference: Narayanamurthy, Vaswani, Ramamoorthy, "Federated over-air subspace tracking from
+    incomplete and corrupted data", 2022, Algorithms 3 and 4, and 5 and 6 for `detect`.
     Cost per step: that of STMiss, and about 30 to 60 times 4 n_i d r flops on a client.
-    Prefer it: where single entries are wrong by far more than rows stray from the subspace: moving objects in video,
-    sensors that fail.
+    Prefer it: where single entries are wrong by far more than rows stray from the subspace: moving
+    objects in video, sensors that fail.
 
     Args:
-        smallest_outlier: s_min, in the units of the data. Left out, each row's is 1.8 times the root mean square of its
-            observed entries, the authors' setting for video less its mean.
-        refine: Whether clients complete a batch once more with the basis found from it, one step later.
+        smallest_outlier: s_min, in the units of the data. Left out, each row's is 1.8 times the
+            root mean square of its observed entries, the authors' setting for video less its mean.
+        refine: Whether clients complete a batch once more with the basis found from it, one step
+            later.
         reuse: How often the batch is completed with its own basis and used again.
         detect, threshold, alarm_rate, update_length: See `Tracker`, as for all that follow.
-        solver, products, first_products, qr_every, tol, oversample, keep: What a step asks for, and what is kept.
+        solver, products, first_products, qr_every, tol, oversample, keep: What a step asks for, and
+            what is kept.
     """
 
     name: ClassVar[str] = "robust_tracking"

@@ -24,15 +24,18 @@ class Solver:
 
     Attributes:
         r: How many are wanted.
-        Q, CQ, T: What a Krylov space has learnt, and T = Q'CQ; without columns for the power method.
+        Q, CQ, T: What a Krylov space has learnt, and T = Q'CQ; without columns for the power
+            method.
         power: The power method; None for a Krylov space.
         block: What to send next, once `onward` has been asked; before that what was sent last.
         heard: The product of the block sent last.
         products: Messages so far.
         error: Estimated sine of the angle to the true space, ||residual|| / gap.
         values: Ritz values, largest first, at most r + 1.
-        stuck: Whether the power method's error has not fallen any more, and is as small as rounding may leave it.
-        Z, CZ: The first r Ritz vectors, until `onward` has been asked; their products, from a Krylov space.
+        stuck: Whether the power method's error has not fallen any more, and is as small as rounding
+            may leave it.
+        Z, CZ: The first r Ritz vectors, until `onward` has been asked; their products, from a
+            Krylov space.
         whole: From a Krylov space all Ritz values and the eigenvectors of T, likewise until then.
     """
 
@@ -113,10 +116,10 @@ class Solver:
     def find(self, *, tol: float, products: int, squares: float) -> tuple[Array, Array] | None:
         """What `estimate` tells, once that is as good as asked for or the messages are used up; None before.
 
-        `squares` is the trace of C, or more. Ritz values are no larger than eigenvalues, so no eigenvalue after the
-        first r exceeds what they leave of the trace. A power step takes the tangent of the angle down by that over the
-        r-th, and the basis is one beyond what the error speaks of; a channel's noise it does not take down, so the
-        power method goes by the error.
+        `squares` is the trace of C, or more. Ritz values are no larger than eigenvalues, so no
+        eigenvalue after the first r exceeds what they leave of the trace. A power step takes the
+        tangent of the angle down by that over the r-th, and the basis is one beyond what the error
+        speaks of; a channel's noise it does not take down, so the power method goes by the error.
         """
         if self.values is None or (self.power is not None and self.power.inside):
             return None
@@ -178,8 +181,9 @@ class Solver:
     def _from_all(self, tol: float, squares: float) -> tuple[Array, Array] | None:
         """The basis and values from all products at once, where those tell C itself well enough; else None.
 
-        F F' = CQ T^+ QC is what the rows have in the span of LQ, and all of C once that is as large as there are rows.
-        What it lacks is positive, so no larger than what its trace lacks; that over the gap bounds the sine.
+        F F' = CQ T^+ QC is what the rows have in the span of LQ, and all of C once that is as large
+        as there are rows. What it lacks is positive, so no larger than what its trace lacks; that
+        over the gap bounds the sine.
         """
         assert self.whole is not None
         values, W = self.whole

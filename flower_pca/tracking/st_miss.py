@@ -21,20 +21,24 @@ class STMiss(Tracker):
 
     With the observed entries Om_t of row y_t and the rest T_t, and P = P_{j-1}, a client takes
       a_t = argmin ||(y_t - P a) on Om_t||,  l_t = y_t on Om_t and P a_t on T_t,
-    which is the least-squares solution z_t of Psi_T z = Psi y, Psi = I - PP'. The first batch is completed with zeros.
-    Then server and clients find the leading eigenvectors of sum l_t l_t' over all clients, in a few messages. No stop
-    rule and no memory of older batches: after an abrupt change the error falls geometrically again.
+    which is the least-squares solution z_t of Psi_T z = Psi y, Psi = I - PP'. The first batch is
+    completed with zeros. Then server and clients find the leading eigenvectors of sum l_t l_t' over
+    all clients, in a few messages. No stop rule and no memory of older batches: after an abrupt
+    change the error falls geometrically again.
 
-    Reference: Narayanamurthy, Vaswani, Ramamoorthy, "Federated over-air subspace tracking from incomplete and corrupted
-    data", 2022, Algorithm 1, and 5 and 6 for `detect`.
-    Cost per step: n_i d r^2 flops on a client and 4 n_i d p per message; p columns of d floats each way, and P down.
+    Reference: Narayanamurthy, Vaswani, Ramamoorthy, "Federated over-air subspace tracking from
+    incomplete and corrupted data", 2022, Algorithm 1, and 5 and 6 for `detect`.
+    Cost per step: n_i d r^2 flops on a client and 4 n_i d p per message; p columns of d floats each
+    way, and P down.
     Prefer it: for rows that keep coming, with gaps but without outliers, and whose subspace moves.
 
     Args:
-        refine: Whether clients complete a batch once more with the basis found from it, one step later.
+        refine: Whether clients complete a batch once more with the basis found from it, one step
+            later.
         reuse: How often the batch is completed with its own basis and used again.
         detect, threshold, alarm_rate, update_length: See `Tracker`, as for all that follow.
-        solver, products, first_products, qr_every, tol, oversample, keep: What a step asks for, and what is kept.
+        solver, products, first_products, qr_every, tol, oversample, keep: What a step asks for, and
+            what is kept.
     """
 
     name: ClassVar[str] = "st_miss"

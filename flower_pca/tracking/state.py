@@ -1,7 +1,7 @@
 """What a run of steps has found so far, and where it stands.
 
-`TrackState` is the state of the stage: the step under way with its solver and its probe, and the record of the finished
-ones. It is frozen, like every state; `Tracker.server` makes the next one.
+`TrackState` is the state of the stage: the step under way with its solver and its probe, and the
+record of the finished ones. It is frozen, like every state; `Tracker.server` makes the next one.
 """
 
 from __future__ import annotations
@@ -33,9 +33,10 @@ _PROBES: Final = 15
 class Step:
     """What a finished step leaves: its basis, the Ritz values of the sum, and figures of the batch.
 
-    `level` is what the statistic of a change was held against, `misfit` the mean square of what the old basis leaves of
-    a row, `beyond` the largest eigenvalue that it leaves, by the row; NaN where they are not known. With `monitor`
-    there are the `kind` of the change, and the columns and sites that are `named`: see `tracking.panel`.
+    `level` is what the statistic of a change was held against, `misfit` the mean square of what the
+    old basis leaves of a row, `beyond` the largest eigenvalue that it leaves, by the row; NaN where
+    they are not known. With `monitor` there are the `kind` of the change, and the columns and sites
+    that are `named`: see `tracking.panel`.
     """
 
     basis: Array
@@ -97,22 +98,28 @@ class TrackState:
         steps: Steps to take; None for as many as there is data for.
         step, lap: The step under way, and how often its batch has been completed before.
         P: The basis that the batch is completed with; None before the first.
-        solver: The eigenvectors of the completed batch so far; None before the first answer of a first step.
+        solver: The eigenvectors of the completed batch so far; None before the first answer of a
+            first step.
         probe: The power method on what lies outside P, where the step asks for it.
-        summed: Whether nothing but sums can be had, as under masks: clients are then told how many columns there are.
+        summed: Whether nothing but sums can be had, as under masks: clients are then told how many
+            columns there are.
         d: Columns, where clients are told them with the first message of a first step; else 0.
         sums: Counts of the batch, once it has been answered for.
         clients: Who answered the newest message.
-        each: What each of them has counted, in the order of `batch.COUNTS`; {} where only sums can be had.
-        over: The number of the step that this run has finished last, among those recorded; -1 before it has.
+        each: What each of them has counted, in the order of `batch.COUNTS`; {} where only sums can
+            be had.
+        over: The number of the step that this run has finished last, among those recorded; -1
+            before it has.
         record: The newest of the finished steps, at most `keep`.
         keep: How many are kept.
         gone: How many were finished before them.
         totals: Sums over all finished steps.
         detecting: Whether a change is looked for.
         since: Steps since the last change, or the start.
-        outside: The largest eigenvalue of the step under way outside of the bases before, newest first, by the row.
-        watch: What is known of the stream while nothing happens, where the level of an alarm comes from the stream.
+        outside: The largest eigenvalue of the step under way outside of the bases before, newest
+            first, by the row.
+        watch: What is known of the stream while nothing happens, where the level of an alarm comes
+            from the stream.
         hindsight: What the first step with a level has shown of those before it.
         panel: What is known of columns and directions, where these are monitored.
         by_column: The sums of `batch.BY_COLUMN` of the step under way, once they have come, (3, d).
@@ -205,7 +212,8 @@ class TrackState:
         """The steps that are kept as arrays, and the totals of all, as the result needs them."""
         figures = {name: np.array([getattr(step, name) for step in self.record]) for name in FIGURES}
         totals, seen = dict(self.totals), self.hindsight
-        # Steps that were judged later were written down before: what is known of them now is laid over it.
+        # Steps that were judged later were written down before: what is known of them now is laid
+        # over it.
         for number in seen.judged:
             if number >= self.gone:
                 figures["level"][number - self.gone] = seen.level

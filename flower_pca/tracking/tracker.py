@@ -1,8 +1,9 @@
 """Tracker: the server's half of tracking. A step is a batch at every client and a few messages.
 
-The state machine of a run of steps. In every step a `Solver` asks for products until it has the leading eigenvectors;
-before it, where changes are looked for by the power method, a probe does. `server` takes a sum and decides which it is
-for; `_after_product` ends a lap, `_end_step` a step, and `_beginning` sets up the next one.
+The state machine of a run of steps. In every step a `Solver` asks for products until it has the
+leading eigenvectors; before it, where changes are looked for by the power method, a probe does.
+`server` takes a sum and decides which it is for; `_after_product` ends a lap, `_end_step` a step,
+and `_beginning` sets up the next one.
 """
 
 from __future__ import annotations
@@ -33,30 +34,36 @@ SOLVERS: Final = ("krylov", "power")
 class Tracker(Stage[TrackState]):
     """A stage over a `Stream`: for every step the basis of the batches of all clients together.
 
-    A message brings the number of the step, the basis P of the step before, and a block B. A client takes its batch,
-    completes it with P, keeps it, and answers L'(L B) and counts. A client without rows at a step answers zeros. Where
-    fewer rows than components arrive in all, the basis stays as it is.
+    A message brings the number of the step, the basis P of the step before, and a block B. A client
+    takes its batch, completes it with P, keeps it, and answers L'(L B) and counts. A client without
+    rows at a step answers zeros. Where fewer rows than components arrive in all, the basis stays as
+    it is.
 
     Args:
-        refine: Whether clients complete a batch once more with the basis found from it, one step later.
+        refine: Whether clients complete a batch once more with the basis found from it, one step
+            later.
         reuse: How often the batch is completed with its own basis and used again.
         detect: Whether to look for changes. The basis moves on either way.
-        threshold: A change is a step at which the largest eigenvalue of the completed rows outside the old subspace,
-            divided by the rows, is at least this, in squared units of the data; the paper's is 7.5961e-4. None has it
-            learnt from the stream, see `tracking.change`: a change is then told by its second batch.
-        alarm_rate: Alarms in a quiet step, where the threshold is learnt; the first 18 steps or so are judged when
-            there is one.
+        threshold: A change is a step at which the largest eigenvalue of the completed rows outside
+            the old subspace, divided by the rows, is at least this, in squared units of the data;
+            the paper's is 7.5961e-4. None has it learnt from the stream, see `tracking.change`: a
+            change is then told by its second batch.
+        alarm_rate: Alarms in a quiet step, where the threshold is learnt; the first 18 steps or so
+            are judged when there is one.
         update_length: Steps after the start, or after a change, in which none is looked for.
-        monitor: Whether columns and directions are watched beside the whole subspace, where the threshold is learnt: a
-            change then has a reason, and columns and sites. Clients send 3 d numbers more in a step.
-        solver: "krylov", a Krylov space from the old basis and random columns, which tells the statistic at no cost; or
-            "power", the power method from the old basis, as over the air. It asks for changes apart.
-        products, first_products: Messages of a step at most, beyond those that ask for changes; of the first step,
-            which starts from random columns.
+        monitor: Whether columns and directions are watched beside the whole subspace, where the
+            threshold is learnt: a change then has a reason, and columns and sites. Clients send 3 d
+            numbers more in a step.
+        solver: "krylov", a Krylov space from the old basis and random columns, which tells the
+            statistic at no cost; or "power", the power method from the old basis, as over the air.
+            It asks for changes apart.
+        products, first_products: Messages of a step at most, beyond those that ask for changes; of
+            the first step, which starts from random columns.
         qr_every: Products between two QRs, for "power": see `FedOAPM`.
         tol: Estimated sine of the angle to the true eigenvectors of a batch at which a step ends.
         oversample: Random columns beside the old basis, for "krylov".
-        keep: The newest steps, whose bases and figures the result has; of those before it knows the totals.
+        keep: The newest steps, whose bases and figures the result has; of those before it knows the
+            totals.
     """
 
     by_row: ClassVar[bool] = True
@@ -162,8 +169,9 @@ class Tracker(Stage[TrackState]):
     def bounds(self, state: TrackState, model: Model) -> Mapping[str, Array | float]:
         """Of S once a product with the same rows has been heard; before that it can be anything, as counts can.
 
-        A completed row is l = Pa + e, with e the misfit of what was kept, so |l|^2 <= 2 |P'l|^2 + 8 |e|^2. The Ritz
-        values sum up to the first part or more, since a first block holds P; and |S| <= sum |l|^2 times |block|.
+        A completed row is l = Pa + e, with e the misfit of what was kept, so |l|^2 <= 2 |P'l|^2 + 8
+        |e|^2. The Ritz values sum up to the first part or more, since a first block holds P; and
+        |S| <= sum |l|^2 times |block|.
         """
         solver = state.probe or state.solver
         unknown = dict.fromkeys(("S", *COUNTS), 0.0)

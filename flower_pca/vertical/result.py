@@ -1,8 +1,9 @@
 """A run over columns at different places, and what it returns: scores for everybody, loadings for their parties.
 
-The scores and the variances are known to all. Loadings stay with the party that has the columns: of those whose own
-result is at hand, as of all in a simulation, `with_parts` sets them side by side, and the result is then that of a PCA
-of the pooled table. In a deployment none is, and `components_` has no columns.
+The scores and the variances are known to all. Loadings stay with the party that has the columns: of
+those whose own result is at hand, as of all in a simulation, `with_parts` sets them side by side,
+and the result is then that of a PCA of the pooled table. In a deployment none is, and `components_`
+has no columns.
 """
 
 from __future__ import annotations
@@ -64,16 +65,17 @@ O = TypeVar("O", bound=Array | None)
 class ColumnsResult(PCAResult):
     """Principal components of a table whose columns lie at different parties, by the left singular vectors.
 
-    `components_`, `mean_`, `scale_` and `fill_` are of the columns of the parties whose own result is at hand, in
-    `own`, side by side in the order of the parties; `own[party]["components"]` are a party's loadings as rows. Each
-    component's largest score, not its largest loading, is positive.
+    `components_`, `mean_`, `scale_` and `fill_` are of the columns of the parties whose own result
+    is at hand, in `own`, side by side in the order of the parties; `own[party]["components"]` are a
+    party's loadings as rows. Each component's largest score, not its largest loading, is positive.
 
     Attributes:
-        scores_: Scores of the people, (n, k), in the order of their ids, or of the rows where there are none.
+        scores_: Scores of the people, (n, k), in the order of their ids, or of the rows where there
+            are none.
         row_ids_: Those ids, (n,); None where they go by position, or stay with the parties.
         parties_: How many parties there are.
-        spans_: Of each party whose loadings are at hand: the first of its columns in `components_`, and the next after
-            its last.
+        spans_: Of each party whose loadings are at hand: the first of its columns in `components_`,
+            and the next after its last.
     """
 
     _ARRAYS: ClassVar[tuple[str, ...]] = (*PCAResult._ARRAYS, "scores_")
@@ -207,9 +209,9 @@ class ColumnsResult(PCAResult):
         """Scores of new people, (n, k): the sum of what each party's columns give.
 
         Args:
-            X: From each party, by its number or the name of its site, to its columns of the same people; or all columns
-                in one table. Where the parties' tables have ids, rows are matched by these, in the order of the first
-                one; else all are in one order.
+            X: From each party, by its number or the name of its site, to its columns of the same
+                people; or all columns in one table. Where the parties' tables have ids, rows are
+                matched by these, in the order of the first one; else all are in one order.
         """
         if not isinstance(X, Mapping):
             return super().transform(X)

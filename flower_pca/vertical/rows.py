@@ -1,8 +1,9 @@
 """PartyColumns: a party's columns as rows, for runs in which parties hold different columns of the same people.
 
-With X_p the n x d_p table of a party in its own frame, the rows here are those of X_p'. So products T'(T Q) are
-X_p (X_p' Q), their sum over the parties is XX' Q of the pooled table X, and what works on rows works on columns too.
-Mean and scale of a column are those of all people, as the party has all of them: nobody else has to know them.
+With X_p the n x d_p table of a party in its own frame, the rows here are those of X_p'. So products
+T'(T Q) are X_p (X_p' Q), their sum over the parties is XX' Q of the pooled table X, and what works
+on rows works on columns too. Mean and scale of a column are those of all people, as the party has
+all of them: nobody else has to know them.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ _NAMED: Final = 10  # columns that a message names
 class PartyColumns(LocalData):
     """The framed columns of a party as rows (d_p x n), with people in the order of their ids.
 
-    It has no other frame: what a run asks of it is asked of columns that their party has centred and scaled itself.
+    It has no other frame: what a run asks of it is asked of columns that their party has centred
+    and scaled itself.
 
     Args:
         table: The party's table, n x d_p.

@@ -1,7 +1,7 @@
 """simulate() of clients that hold different columns of the same people: the parties.
 
-In one process all ids are at hand, so tables that do not belong together are named with the ids in which they differ;
-nodes can compare digests only.
+In one process all ids are at hand, so tables that do not belong together are named with the ids in
+which they differ; nodes can compare digests only.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The stages of a run over columns at different places: how it opens, and how every party gets its loadings.
 
-The clients' rows are then those of `PartyColumns`: columns, of which n people are the features. Between these two
-stages an algorithm finds the leading eigenvectors U of XX' = sum X_p X_p', as of any rows, and Rayleigh-Ritz orders
-them.
+The clients' rows are then those of `PartyColumns`: columns, of which n people are the features.
+Between these two stages an algorithm finds the leading eigenvectors U of XX' = sum X_p X_p', as of
+any rows, and Rayleigh-Ritz orders them.
 """
 
 from __future__ import annotations
@@ -42,8 +42,9 @@ class ColumnsState:
 class ColumnsOpening(Stage[ColumnsState]):
     """Every party says once how large its columns are together: the sum of squares, in its own frame.
 
-    It tells neither how many columns it has nor anything of a single person. People, by number and by the digest of
-    their ids, are compared beside the answer, as names of columns are elsewhere. Under masks only sums are seen.
+    It tells neither how many columns it has nor anything of a single person. People, by number and
+    by the digest of their ids, are compared beside the answer, as names of columns are elsewhere.
+    Under masks only sums are seen.
 
     Cost: 2 n d_p flops; four numbers up.
     """
@@ -139,8 +140,8 @@ class LoadingsState:
 class Loadings(Stage[LoadingsState]):
     """Every party gets U and theta, from which it makes its own loadings V_p = X_p' U / sqrt(theta), and keeps them.
 
-    V_p are the party's rows of the pooled V, with X = U S V'. Nothing goes up but that the message has come. Everybody
-    sees the scores U S by it.
+    V_p are the party's rows of the pooled V, with X = U S V'. Nothing goes up but that the message
+    has come. Everybody sees the scores U S by it.
 
     Cost: 2 n d_p k flops; k columns of n floats down.
     """

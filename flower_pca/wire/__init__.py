@@ -1,8 +1,9 @@
 """The only code that knows Flower's records: the layout of Flower's NumPyClient, both ways.
 
-A request travels as fitins.parameters (or evaluateins.parameters), a list of arrays, and fitins.config, which holds
-the arrays' names; an answer as fitres.parameters, fitres.num_examples, fitres.metrics and fitres.status. So a server of
-ours drives Flower's own `ClientApp(client_fn=...)`, and a client of ours is an ordinary NumPyClient.
+A request travels as fitins.parameters (or evaluateins.parameters), a list of arrays, and
+fitins.config, which holds the arrays' names; an answer as fitres.parameters, fitres.num_examples,
+fitres.metrics and fitres.status. So a server of ours drives Flower's own
+`ClientApp(client_fn=...)`, and a client of ours is an ordinary NumPyClient.
 """
 
 from __future__ import annotations

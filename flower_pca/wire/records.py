@@ -1,6 +1,7 @@
 """Flower's records as plain arrays and values, both ways: nobody outside this room makes one, or takes one apart.
 
-Where Flower's own signatures name a kind of record, as those of its strategies do, the name comes from here too.
+Where Flower's own signatures name a kind of record, as those of its strategies do, the name comes
+from here too.
 
 Reading what comes from elsewhere: records of bytes, names and values that may be anything.
 """

@@ -1,8 +1,9 @@
 """What the personalized algorithms share: their parameters, the weights of clients, and the ways to start.
 
-`Personalized` runs in two phases. While `state.start` is there, messages look for a first U, in one of four ways. After
-that a round is the algorithm's own: `ask` says what it sends beside U and the probe vector, `limits` how large the
-answers can be, `learn` what follows from their means. The probe of the own spaces rides along in every round.
+`Personalized` runs in two phases. While `state.start` is there, messages look for a first U, in one
+of four ways. After that a round is the algorithm's own: `ask` says what it sends beside U and the
+probe vector, `limits` how large the answers can be, `learn` what follows from their means. The
+probe of the own spaces rides along in every round.
 """
 
 from __future__ import annotations
@@ -84,8 +85,9 @@ class Start:
 class Probe:
     """Lanczos for lambda_max of P = mean_i V_iV_i': b is sent, Pb = mean_i V_i(V_i'b) comes back.
 
-    The own spaces still change meanwhile, so that it starts afresh from its best vector every few rounds. The mean is
-    over the clients that answer; a round in which none does counts among the rounds, and teaches nothing.
+    The own spaces still change meanwhile, so that it starts afresh from its best vector every few
+    rounds. The mean is over the clients that answer; a round in which none does counts among the
+    rounds, and teaches nothing.
 
     Attributes:
         b: The vector to send, d x 1.
@@ -112,7 +114,8 @@ class Probe:
     def answer(V: Array, b: Array) -> Arrays:
         """A client's half: V(V'b), and a one to count it by, which is 0 where a node keeps this to itself.
 
-        It lies in the space of V, so that a few of them tell V; and more columns than one would tell it at once.
+        It lies in the space of V, so that a few of them tell V; and more columns than one would
+        tell it at once.
         """
         if b.shape != (len(V), 1):
             rule = f"one vector of {len(V)} numbers"
@@ -183,17 +186,21 @@ S = TypeVar("S", bound=PersonalState)
 class Personalized(Iterative[S]):
     """Shared components U for all clients, and own components V_i beside them, orthogonal to U, for each.
 
-    max sum_i w_i [tr(U'S_iU) + tr(V_i'S_iV_i)] with U'U = I, V_i'V_i = I, U'V_i = 0 and S_i = X_i'X_i / n_i. A run
-    finds U, of `n_components` columns; V_i stays at client i. Shared and own can be told apart if
-    theta = 1 - lambda_max(mean_i V_iV_i') is above 0. Every round measures it along: a vector b goes out, and
-    sum V_i(V_i'b), a power step, comes back: under masks from all clients, else from those that agree, as single
-    answers lie in the spaces of the V_i.
+    max sum_i w_i [tr(U'S_iU) + tr(V_i'S_iV_i)] with U'U = I, V_i'V_i = I, U'V_i = 0 and
+    S_i = X_i'X_i / n_i. A run finds U, of `n_components` columns; V_i stays at client i. Shared and
+    own can be told apart if theta = 1 - lambda_max(mean_i V_iV_i') is above 0. Every round measures
+    it along: a vector b goes out, and sum V_i(V_i'b), a power step, comes back: under masks from
+    all clients, else from those that agree, as single answers lie in the spaces of the V_i.
 
     Ways to start:
-      projection: the leading eigenvectors of sum w_i E_iE_i', E_i the top `n_components + local_components` of S_i,
-        by block Lanczos, at most `start_rounds` rounds. Sums will do; single answers lie in the spaces of the E_i.
-      upload: the same at once, from uploaded E_i, which show the server what the own components are.
-      qu: Qu, Ostrouchov, Samatova, Geist 2002: as upload, E_i scaled by the roots of its eigenvalues.
+      projection: the leading eigenvectors of sum w_i E_iE_i', E_i the top
+        `n_components + local_components` of S_i,
+        by block Lanczos, at most `start_rounds` rounds. Sums will do; single answers lie in the
+          spaces of the E_i.
+      upload: the same at once, from uploaded E_i, which show the server what the own components
+        are.
+      qu: Qu, Ostrouchov, Samatova, Geist 2002: as upload, E_i scaled by the roots of its
+        eigenvalues.
       random.
       `given`: a block to start from, such as the transposed components of an earlier run.
     """
@@ -296,8 +303,9 @@ class Personalized(Iterative[S]):
 
     @property
     def additive(self) -> bool:
-        # `collect` asks every client for its own components, and so does every start but those in _SUMMED.
-        # And of answers that hang on a number, a sum in which one client has another one is that client's.
+        # `collect` asks every client for its own components, and so does every start but those in
+        # _SUMMED. And of answers that hang on a number, a sum in which one client has another one
+        # is that client's.
         alike = not isinstance(self.local_components, Mapping)
         return alike and not self.collect and (self.given is not None or self.init in _SUMMED)
 

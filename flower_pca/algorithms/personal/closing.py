@@ -1,8 +1,8 @@
 """The closing message of personalized PCA: shared components in order, own components for good, theta, the error.
 
-One message for all personalized algorithms. The client half finds or repairs its own components, and keeps them with
-their variances: `own` makes its result of that. The server half orders the shared ones, and leaves theta, the error and
-what was collected to `PersonalResult`.
+One message for all personalized algorithms. The client half finds or repairs its own components,
+and keeps them with their variances: `own` makes its result of that. The server half orders the
+shared ones, and leaves theta, the error and what was collected to `PersonalResult`.
 """
 
 from __future__ import annotations
@@ -40,9 +40,10 @@ class ClosingState:
 class PersonalClosing(Stage[ClosingState]):
     """U goes out for the last time, and every client finds its own components beside it, which it keeps.
 
-    Up come C_iU, from which Rayleigh-Ritz orders the shared components within their span and finds their variances;
-    V_i(V_i'b), from which theta follows, under masks or from nodes that agree; and tr S_i - tr U'S_iU - tr V_i'S_iV_i,
-    the mean squared error of a row. V_i itself comes up only if it was asked for, and then only from nodes that agree.
+    Up come C_iU, from which Rayleigh-Ritz orders the shared components within their span and finds
+    their variances; V_i(V_i'b), from which theta follows, under masks or from nodes that agree; and
+    tr S_i - tr U'S_iU - tr V_i'S_iV_i, the mean squared error of a row. V_i itself comes up only if
+    it was asked for, and then only from nodes that agree.
 
     Cost: as a round of the algorithm.
     """

@@ -38,7 +38,8 @@ def feasible(V: Array, U: Array) -> Array:
 def narrow(data: LocalData, k: int, memory: Arrays) -> Array:
     """A basis of what the rows span, d x rank, where that is fewer than k directions; else an array of shape (0, 0).
 
-    `memory` is what the client has kept: it is found once in a run, or taken from the start by projection.
+    `memory` is what the client has kept: it is found once in a run, or taken from the start by
+    projection.
     """
     if "narrow" in memory and len(memory["narrow"]) in (0, data.d):
         return memory["narrow"]
@@ -66,9 +67,9 @@ def own_basis(
 ) -> Array:
     """The leading eigenvectors of (I - UU')S(I - UU'), d x min(r, rank).
 
-    By the Gram matrix of the shorter side: of the deflated rows (n < d), or of the columns, which is cached (d <= n);
-    where neither fits, by subspace iteration on the rows. With `steps` above 0, only so many power steps from `start`,
-    within the `narrow` span of the rows.
+    By the Gram matrix of the shorter side: of the deflated rows (n < d), or of the columns, which
+    is cached (d <= n); where neither fits, by subspace iteration on the rows. With `steps` above 0,
+    only so many power steps from `start`, within the `narrow` span of the rows.
     """
     r = min(r, data.d - U.shape[1])
     if r < 1:

@@ -1,8 +1,9 @@
 """ExactPerPCA: personalized PCA without a step size, by alternating exact solutions; this project's own.
 
-A client keeps nothing but, with `local_steps`, a warm start. The server keeps sums (`CachedSums`, for clients that miss
-a round), and pairs of steps and gradients, by which `Secants` goes further than a plain step. A U so found has to prove
-itself: `learn` goes back to the plain one when the objective has fallen.
+A client keeps nothing but, with `local_steps`, a warm start. The server keeps sums (`CachedSums`,
+for clients that miss a round), and pairs of steps and gradients, by which `Secants` goes further
+than a plain step. A U so found has to prove itself: `learn` goes back to the plain one when the
+objective has fallen.
 """
 
 from __future__ import annotations
@@ -56,26 +57,31 @@ class ExactPerPCA(Personalized[ExactState]):
     ||(I - UU')Z||_F <= tol ||Z||_F, the first-order condition. A quasi-Newton step from there (`Secants`) costs no
     message; it is dropped when sum w_i f_i has fallen, for the plain one.
 
-    Reference: this project's own; the problem and PerPCA are Shi and Kontar's (see `PerPCA`).
-    A client that misses a round counts with its last answer. Under masks, where the server has none of a single client,
-    U goes on with those that answered, by plain steps, until all of them do again.
+    Reference: this project's own; the problem and PerPCA are Shi and Kontar's (see `PerPCA`). A
+    client that misses a round counts with its last answer. Under masks, where the server has none
+    of a single client, U goes on with those that answered, by plain steps, until all of them do
+    again.
 
-    Cost per round: at a client one Gram matrix of the deflated rows and r2 of its eigenvectors, n_i d min(n_i, d)
-    flops (once per run if d <= n_i), or 4 n_i d r2 a step with `local_steps`; r1 + 1 columns of d floats each way.
-    Prefer it: where clients have directions of their own beside the common ones; it takes fewer rounds than PerPCA.
-    Only sums leave the clients.
+    Cost per round: at a client one Gram matrix of the deflated rows and r2 of its eigenvectors, n_i
+    d min(n_i, d) flops (once per run if d <= n_i), or 4 n_i d r2 a step with `local_steps`; r1 + 1
+    columns of d floats each way.
+    Prefer it: where clients have directions of their own beside the common ones; it takes fewer
+    rounds than PerPCA. Only sums leave the clients.
 
     Args:
-        local_components: r2, the own components of each client; fewer where its rows have not that rank. Or a mapping
-            from clients, by position or name of their site, to such numbers; "others" are all that it does not name.
-            Or "auto": each client chooses, up to 10, from rows that it holds out in turn; see `held_out`.
+        local_components: r2, the own components of each client; fewer where its rows have not that
+            rank. Or a mapping from clients, by position or name of their site, to such numbers;
+            "others" are all that it does not name. Or "auto": each client chooses, up to 10, from
+            rows that it holds out in turn; see `held_out`.
         weights: "equal" (every client counts the same) or "samples" (w_i = n_i).
         init, start_rounds, given: See `Personalized`.
-        collect: Whether to ask for the own components at the end, which only nodes that agree will send.
+        collect: Whether to ask for the own components at the end, which only nodes that agree will
+            send.
         acceleration: "lbfgs", a quasi-Newton step from ten rounds before, or "none", the plain one.
         local_steps: If above 0, so many warm power steps for V_i instead of the exact solution.
-        gain_tol: If above 0, the run also ends, as settled, when the objective has gained no more than this share of
-            itself in ten rounds, the next step promises no more, and the last ten steps show no saddle; see `Gains`.
+        gain_tol: If above 0, the run also ends, as settled, when the objective has gained no more
+            than this share of itself in ten rounds, the next step promises no more, and the last
+            ten steps show no saddle; see `Gains`.
         oversample: Columns beyond the shared components in the Lanczos blocks of init="projection".
         tol, min_rounds, max_rounds, patience: See `Iterative`.
     """
@@ -163,7 +169,8 @@ class ExactPerPCA(Personalized[ExactState]):
         state = replace(state, sums=sums)
         if not sums.summed or share >= 1.0:
             return self.weigh(state, total, share)
-        # The objective of those that answered cannot be held against that of all. What was bold has not proved itself.
+        # The objective of those that answered cannot be held against that of all. What was bold has
+        # not proved itself.
         if state.bold:
             progress = state.progress.step(state.progress.error)
             return replace(state, U=state.known, bold=False, secants=None, progress=progress)
@@ -184,7 +191,8 @@ class ExactPerPCA(Personalized[ExactState]):
             error = 0.0
         image, progress = linalg.polar(Z), state.progress.step(error, gain=f)
         state = replace(state, known=image, best=f, back=False, progress=progress)
-        # Answers of absent clients are of an older U: what is said by them of the curvature leads astray.
+        # Answers of absent clients are of an older U: what is said by them of the curvature leads
+        # astray.
         if share < 1.0 or self.acceleration == "none":
             return replace(state, U=image, bold=False, secants=None, gains=Gains())
         if state.secants is None:

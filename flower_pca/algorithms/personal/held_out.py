@@ -1,13 +1,14 @@
 """How many own components a client takes by itself: local_components="auto", from rows that are held out.
 
-A client's rows are in five parts, by a lot that never changes (`rows.folds`), and of each part it has statistics that
-were fixed before the first message. Each part in turn is held out: directions are found from the other four, largest
-first, and the mean square of the held-out rows along each is set beside the mean of what is left of these rows in a
-direction that is not taken, and beside the noise of the columns that it lies in (`noise`). The last one that holds more
-than twice of both, by a standard error over the five parts, ends the count. Of the shared ones a client sees those that
-hold more than twice of what is left then, likewise. It takes as many own components as directions count beyond the
-shared ones that it sees. What counts is found once in a run, what is seen anew when U has moved: both hardly hang on
-how good a U is yet.
+A client's rows are in five parts, by a lot that never changes (`rows.folds`), and of each part it
+has statistics that were fixed before the first message. Each part in turn is held out: directions
+are found from the other four, largest first, and the mean square of the held-out rows along each is
+set beside the mean of what is left of these rows in a direction that is not taken, and beside the
+noise of the columns that it lies in (`noise`). The last one that holds more than twice of both, by
+a standard error over the five parts, ends the count. Of the shared ones a client sees those that
+hold more than twice of what is left then, likewise. It takes as many own components as directions
+count beyond the shared ones that it sees. What counts is found once in a run, what is seen anew
+when U has moved: both hardly hang on how good a U is yet.
 
 The noise that own components are told from: of an average direction, and of each column by itself.
 """
@@ -66,7 +67,8 @@ def directions(parts: Sequence[Any], most: int) -> list[tuple[Any, Array]]:
 def residuals(found: Sequence[tuple[Any, Array]]) -> tuple[Array, Array]:
     """Of each part and its `directions`: the mean square along each; and what is left of a direction beside them.
 
-    The second is the mean squared residual of the part's rows after that direction, over the directions not yet taken.
+    The second is the mean squared residual of the part's rows after that direction, over the
+    directions not yet taken.
     """
     along, left = [], []
     for held, V in found:
@@ -86,8 +88,9 @@ def noise_along(found: Sequence[tuple[Any, Array]], columns: Array) -> Array:
 def by_column(parts: Sequence[FixedData], most: int) -> Array:
     """The variance of noise in each column: what no direction explains that counts, of so many at most.
 
-    With rows enough the first guess is what is left of each column after a regression on all others, else its variance.
-    The directions that count in columns of equal noise say what is noise, which says which directions count.
+    With rows enough the first guess is what is left of each column after a regression on all
+    others, else its variance. The directions that count in columns of equal noise say what is
+    noise, which says which directions count.
     """
     noise = _guess(parts)
     for _ in range(_ROUNDS):

@@ -1,7 +1,8 @@
 """PerPCA: personalized PCA by gradient steps on Stiefel manifolds, the algorithm of the paper.
 
-A first message measures the largest ||S_i||, where the step hangs on it; after that come the rounds of `Personalized`.
-The client half is a gradient step on the pair of shared and own components (`_step`), in one of the paper's two ways.
+A first message measures the largest ||S_i||, where the step hangs on it; after that come the rounds
+of `Personalized`. The client half is a gradient step on the pair of shared and own components
+(`_step`), in one of the paper's two ways.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ _LOWER: Final = 0.5
 class PerState(PersonalState):
     """Beside the common: max_i ||S_i||_2 (0 while it is not asked for yet), the seed of first V_i, the objective.
 
-    And the step in multiples of 1 / norm, the longest that it may grow to, and the highest objective that any step has
-    fallen from.
+    And the step in multiples of 1 / norm, the longest that it may grow to, and the highest
+    objective that any step has fallen from.
     """
 
     norm: float
@@ -61,23 +62,26 @@ class PerPCA(Personalized[PerState]):
     absolute, as in the paper (0.1). The client with the largest ||S_i|| makes the steps of all others short, so the
     step grows for as long as the objective does: see `step`.
 
-    Reference: Shi and Kontar, "Personalized PCA: decoupling shared and unique features", JMLR 2024, Algorithms 1, 2.
+    Reference: Shi and Kontar, "Personalized PCA: decoupling shared and unique features", JMLR 2024,
+    Algorithms 1, 2.
     Cost per round: 4 n_i d (r1 + r2) flops on a client; r1 + 1 columns of d floats each way.
     Prefer it: to repeat the paper. `ExactPerPCA` takes 5 to 100 times fewer rounds to the same end.
 
     Args:
-        local_components: r2, the own components of each client; fewer where its rows have not that rank. Or a mapping
-            from clients, by position or name of their site, to such numbers; "others" are all that it does not name.
-            Or "auto": each client chooses, up to 10, from rows that it holds out in turn; see `held_out`.
+        local_components: r2, the own components of each client; fewer where its rows have not that
+            rank. Or a mapping from clients, by position or name of their site, to such numbers;
+            "others" are all that it does not name. Or "auto": each client chooses, up to 10, from
+            rows that it holds out in turn; see `held_out`.
         weights: "equal" (every client counts the same) or "samples" (w_i = n_i).
         init, start_rounds, given: See `Personalized`.
-        collect: Whether to ask for the own components at the end, which only nodes that agree will send.
+        collect: Whether to ask for the own components at the end, which only nodes that agree will
+            send.
         choice: 1 or 2.
         retraction: "polar" or, with choice 1, "qr".
-        step: The step in multiples of 1 / max_i ||S_i||_2. Left out, it begins at 0.5 and, with choice 1, doubles after
-            every round that has raised the objective, and falls to a quarter, not below 0.5, after any other. The
-            longest there is, 16, is halved after a fall from no higher than an earlier one: else it could go on so for
-            ever.
+        step: The step in multiples of 1 / max_i ||S_i||_2. Left out, it begins at 0.5 and, with
+            choice 1, doubles after every round that has raised the objective, and falls to a
+            quarter, not below 0.5, after any other. The longest there is, 16, is halved after a
+            fall from no higher than an earlier one: else it could go on so for ever.
         eta: If given, the absolute step instead.
         oversample: Columns beyond the shared components in the Lanczos blocks of init="projection".
         tol, min_rounds, max_rounds, patience: See `Iterative`.

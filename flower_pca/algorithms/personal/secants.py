@@ -1,18 +1,21 @@
 """L-BFGS on the Grassmann manifold: how an ascent goes on from what its last steps have shown of the curvature.
 
-The plain step of `ExactPerPCA`, polar(Z), is U + G(U'Z)^(-1) but for a rotation, G = (I - UU')Z the gradient: it
-takes U'Z for the curvature in all directions, which is too much, so that it never overshoots and is short where the
-objective is flat. Two points and their gradients say what the curvature between them is. The inverse of it that
-`Secants.ahead` multiplies G by agrees with the last such pairs, and is a multiple of that of the plain step beyond
-them (Nocedal 1980). Pairs are carried from point to point by rotation and projection.
+The plain step of `ExactPerPCA`, polar(Z), is U + G(U'Z)^(-1) but for a rotation, G = (I - UU')Z the
+gradient: it takes U'Z for the curvature in all directions, which is too much, so that it never
+overshoots and is short where the objective is flat. Two points and their gradients say what the
+curvature between them is. The inverse of it that `Secants.ahead` multiplies G by agrees with the
+last such pairs, and is a multiple of that of the plain step beyond them (Nocedal 1980). Pairs are
+carried from point to point by rotation and projection.
 
-Pairs along which the gradient grows say nothing of where a maximum is; a step is taken without them. But they show
-that there is none yet: `Secants.curvature` is the largest there is along the last steps, above 0 on a saddle.
+Pairs along which the gradient grows say nothing of where a maximum is; a step is taken without
+them. But they show that there is none yet: `Secants.curvature` is the largest there is along the
+last steps, above 0 on a saddle.
 
 The rule that ends a run by its objective: no more to be had, and no saddle.
 
-An objective that hardly rises may be that of a saddle, from which it rises again: there the curvature along the last
-steps is above 0, or on its way there. At a maximum it is below, and stays what it is.
+An objective that hardly rises may be that of a saddle, from which it rises again: there the
+curvature along the last steps is above 0, or on its way there. At a maximum it is below, and stays
+what it is.
 """
 
 from __future__ import annotations
@@ -152,7 +155,8 @@ class Secants:
     def curvature(self, Z: Array) -> float:
         """The largest curvature of the objective along the last steps, in multiples of what the plain step takes.
 
-        It is below 0 near a maximum, as far as these steps can tell: the largest Ritz value of the Hessian.
+        It is below 0 near a maximum, as far as these steps can tell: the largest Ritz value of the
+        Hessian.
         """
         values, Q = self._plain(Z)
         lengths = [float(np.linalg.norm((pair.s @ Q) * np.sqrt(values))) for pair in self.pairs]

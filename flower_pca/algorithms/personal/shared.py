@@ -1,13 +1,14 @@
 """How many components clients share: those directions that nearly all of them hold, of the ones that are no noise.
 
-Each client counts the directions along which rows that it holds out are more than noise, as where it chooses the
-number of its own components (`algorithms.personal.held_out`). E_i are these directions of all its rows. One that all
-clients share is in the span of every E_i, so an eigenvalue of P = mean_i E_iE_i' near 1 belongs to it; one of a
-client's own is there as often as others have it by chance. What is above `CUT` counts as shared: what three clients of
-four hold.
+Each client counts the directions along which rows that it holds out are more than noise, as where
+it chooses the number of its own components (`algorithms.personal.held_out`). E_i are these
+directions of all its rows. One that all clients share is in the span of every E_i, so an eigenvalue
+of P = mean_i E_iE_i' near 1 belongs to it; one of a client's own is there as often as others have
+it by chance. What is above `CUT` counts as shared: what three clients of four hold.
 
-P is known by products, from block Lanczos: Ritz values are no larger than eigenvalues, so that nothing counts that is
-not there. The leading directions go on to the algorithm, which begins at them.
+P is known by products, from block Lanczos: Ritz values are no larger than eigenvalues, so that
+nothing counts that is not there. The leading directions go on to the algorithm, which begins at
+them.
 """
 
 from __future__ import annotations
@@ -69,8 +70,8 @@ class SharedState:
 class Shared(Stage[SharedState]):
     """Products of a block with the projector on the directions of a client that are no noise.
 
-    Cost: at a client once what choosing its own number costs, five times the leading directions of four fifths of its
-    rows; `MOST + 2` columns of d floats each way, in one to `_ROUNDS` messages.
+    Cost: at a client once what choosing its own number costs, five times the leading directions of
+    four fifths of its rows; `MOST + 2` columns of d floats each way, in one to `_ROUNDS` messages.
     """
 
     name: ClassVar[str] = SHARED

@@ -1,18 +1,21 @@
 """TriplePCA: shared, own and sparse components in one model; `ExactPerPCA` on rows less what is far from both.
 
-The server's half is that of `ExactPerPCA`. A client keeps where its rows lie among the components, and which entries
-are far; one that has lost that begins once more, and takes more steps in that message. Of a few rows all lies near
-some components, and nothing is far: a client with less than `Rows.enough` has no say in U, and no own components; its
-rows are taken apart beside U, each by itself.
+The server's half is that of `ExactPerPCA`. A client keeps where its rows lie among the components,
+and which entries are far; one that has lost that begins once more, and takes more steps in that
+message. Of a few rows all lies near some components, and nothing is far: a client with less than
+`Rows.enough` has no say in U, and no own components; its rows are taken apart beside U, each by
+itself.
 
 Far entries of a client's rows, X = L + S + noise, with L in the span of shared and own components.
 
-An entry is far if it is off L by more than a multiple of its column's noise, which is told from the median of all
-residuals of the column at this client. At first L is the median of each column, so that the threshold begins at the
-size of the rows and falls by itself as L takes them in. What is far gives way to L: it then pulls neither
-at the components nor at its row's place among them. Gaps do likewise.
+An entry is far if it is off L by more than a multiple of its column's noise, which is told from the
+median of all residuals of the column at this client. At first L is the median of each column, so
+that the threshold begins at the size of the rows and falls by itself as L takes them in. What is
+far gives way to L: it then pulls neither at the components nor at its row's place among them. Gaps
+do likewise.
 
-The closing message of triple_pca: as of personalized PCA, on rows less what is far, which the client keeps apart.
+The closing message of triple_pca: as of personalized PCA, on rows less what is far, which the
+client keeps apart.
 """
 
 from __future__ import annotations
@@ -114,7 +117,8 @@ class Rows:
     def noise(self, W: Array, T: Array) -> Array:
         """Of each column the deviation that the median size of its residuals from TW' stands for.
 
-        Residuals that are 0 have no part in it: of a column that is mostly 0, all else would be far.
+        Residuals that are 0 have no part in it: of a column that is mostly 0, all else would be
+        far.
         """
         sizes = _sizes(self.X - T @ W.T, self.gaps)
         return np.asarray(NORMAL * np.maximum(sizes, self.least))
@@ -187,18 +191,21 @@ class TriplePCA(ExactPerPCA):
     one with fewer than 2(r1 + r2) rows has none. Uncentred unless asked for:
     far entries would move the mean, which is one shared component more. Gaps count as far.
 
-    Reference: the model is that of Shi, Fattahi and Kontar, "Triple component matrix factorization: untangling global,
-    local, and noisy components", JMLR 2024, whose thresholds fall by a schedule; the steps are this project's own.
-    Cost per round: at a client `inner_steps` times that of `ExactPerPCA`, each with a median of every column, and some
-    four copies of its rows; r1 + 1 columns of d floats each way.
-    Prefer it: where clients have directions of their own and single entries of their rows are far off.
+    Reference: the model is that of Shi, Fattahi and Kontar, "Triple component matrix factorization:
+    untangling global, local, and noisy components", JMLR 2024, whose thresholds fall by a schedule;
+    the steps are this project's own.
+    Cost per round: at a client `inner_steps` times that of `ExactPerPCA`, each with a median of
+    every column, and some four copies of its rows; r1 + 1 columns of d floats each way.
+    Prefer it: where clients have directions of their own and single entries of their rows are far
+    off.
 
     Args:
-        local_components: r2, the own components of each client; fewer where its rows have not that rank. Or a mapping
-            from clients, by position or name of their site, to such numbers; "others" are all that it does not name.
+        local_components: r2, the own components of each client; fewer where its rows have not that
+            rank. Or a mapping from clients, by position or name of their site, to such numbers;
+            "others" are all that it does not name.
         threshold: How far off an entry is taken out, in multiples of its column's noise.
-        inner_steps: How often a client finds far entries and own components anew for a U; ten times as often where it
-            begins.
+        inner_steps: How often a client finds far entries and own components anew for a U; ten times
+            as often where it begins.
         weights, init, start_rounds, given, collect: See `ExactPerPCA`.
         acceleration, local_steps, gain_tol, oversample: See there.
         tol, min_rounds, max_rounds, patience: See `Iterative`.
@@ -331,9 +338,9 @@ def _is_apart(clean: LocalData, shared: int, own: int, explained: float) -> bool
 class TripleClosing(PersonalClosing):
     """U goes out for the last time, and every client keeps own components, its low-rank part L and its sparse part S.
 
-    Beside what `PersonalClosing` asks for come up, of each column, how many entries were taken out, the square of the
-    noise, and the sum of all else; the sum of squares of that; whether there were rows enough to have a say; and
-    whether the client's rows have too little of U to share it.
+    Beside what `PersonalClosing` asks for come up, of each column, how many entries were taken out,
+    the square of the noise, and the sum of all else; the sum of squares of that; whether there were
+    rows enough to have a say; and whether the client's rows have too little of U to share it.
 
     Cost: as a round of the algorithm; 3 d more numbers up.
     """

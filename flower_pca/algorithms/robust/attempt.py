@@ -1,6 +1,7 @@
 """Attempt: one way down with the threshold, at the server; where it stands, and how a round moves it.
 
-Theory of operation. s_v and s_h are the sizes of ordinary entries of X - VU', of visible ones and of hidden ones.
+Theory of operation. s_v and s_h are the sizes of ordinary entries of X - VU', of visible ones and
+of hidden ones.
 
 | phase   | lam              | a round leads to                                                                     |
 | ------- | ---------------- | ------------------------------------------------------------------------------------ |
@@ -10,9 +11,11 @@ Theory of operation. s_v and s_h are the sizes of ordinary entries of X - VU', o
 | PROVING | as it was        | a verdict (`proof`); with all columns again, if structure has been left without them |
 | LOST    |                  | the next attempt (`attempts`)                                                        |
 
-A proof may name columns that far entries have taken in. These are found anew once, V resting on the others: `mend`.
+A proof may name columns that far entries have taken in. These are found anew once, V resting on the
+others: `mend`.
 
-Visible errors are too small by what is fitted, hidden ones too large by as much: s is their geometric mean.
+Visible errors are too small by what is fitted, hidden ones too large by as much: s is their
+geometric mean.
 """
 
 from __future__ import annotations
@@ -166,15 +169,18 @@ class Attempt:
         gamma: By which it falls.
         phase: See above.
         cut: Thresholds beyond which an entry pulls no more.
-        rowwise: Whether rows are divided by the size of their own entries; `units`: whether they ever were.
+        rowwise: Whether rows are divided by the size of their own entries; `units`: whether they
+            ever were.
         probe: Whether it has more columns than were asked for.
-        tag: What V at the clients belongs to; `origin`: the tag of a V that `turn` leads from to this one.
+        tag: What V at the clients belongs to; `origin`: the tag of a V that `turn` leads from to
+            this one.
         rounds: In this phase, at the floor, or of this noise.
         stop: The change of the basis in the newest round.
         course: lam and s_h of the newest rounds.
         noise: s; 0 for none. visible, hidden: s_v and s_h.
-        Z: The block that looks for structure in what is left, and `left`, the squares of what it has found, largest
-            first, as shares of all squares that are left; `lefts`: the first of them in the newest rounds.
+        Z: The block that looks for structure in what is left, and `left`, the squares of what it
+            has found, largest first, as shares of all squares that are left; `lefts`: the first of
+            them in the newest rounds.
         seen: How many entries are visible.
         again: Columns that are found anew, from their own threshold `level`: no V rests on these.
         mended: Whether some were.
@@ -233,7 +239,8 @@ class Attempt:
     def steps(self, most: int) -> int:
         """Steps of a client's inner problem, of so many.
 
-        One leaves of V's error about the share of entries beyond lam: where these are few, two do while lam falls.
+        One leaves of V's error about the share of entries beyond lam: where these are few, two do
+        while lam falls.
         """
         if self.phase is Phase.FALLING and self.pulled <= _RARE:
             return min(most, _FEWER)
@@ -276,7 +283,8 @@ def advance(
 ) -> Attempt:
     """After a round, answered by this share of the rows: the new basis, and what the clients have said of the last.
 
-    `counts` are of visible and of hidden entries, `image` is C'C times the block Z. An attempt does not end `early`.
+    `counts` are of visible and of hidden entries, `image` is C'C times the block Z. An attempt does
+    not end `early`.
     """
     visible, hidden = (sizes.scale(c, problem.top) for c in counts)
     others = np.setdiff1d(np.arange(problem.d), attempt.again)
@@ -366,7 +374,8 @@ def _settle(now: Attempt, problem: Problem, early: bool) -> Attempt:
         if newer > 0.0 and (rounds <= _AT_FIRST or newer < _FALLS * s):
             s = newer
     now = replace(now, rounds=rounds, noise=s, lam=_WIDE * s)
-    # Where fewer columns tell less and leave structure, all of them come back whatever else these would do.
+    # Where fewer columns tell less and leave structure, all of them come back whatever else these
+    # would do.
     widens = now.too_narrow and now.has_structure(problem)
     rest = rounds >= _AT_LEAST and (stays or widens or rests(now, problem))
     if early or (not rest and rounds < problem.patience):

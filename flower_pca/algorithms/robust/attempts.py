@@ -11,11 +11,12 @@ Each attempt has a block of its own to start from; the first whose proof passes 
 | 4       | .95   | sigma        | on rows divided by the size of their own entries, and at the end as they are      |
 | 5, ...  | .95   | 10 sigma     |                                                                                   |
 
-Two attempts that agree end the run too, although both leave a little structure: no further one would do better. And
-they have to agree where much noise is left beside so many components that these could fit far entries as well. Rows
-and columns that are not determined hurt nobody else, and no attempt would help them: they have had a search of their
-own, see `proof.once_more` and `attempt.mend`. So an attempt that leaves nothing but a few of them is the answer; and so
-is one that leaves a little structure in several directions, as residuals that are correlated do.
+Two attempts that agree end the run too, although both leave a little structure: no further one
+would do better. And they have to agree where much noise is left beside so many components that
+these could fit far entries as well. Rows and columns that are not determined hurt nobody else, and
+no attempt would help them: they have had a search of their own, see `proof.once_more` and
+`attempt.mend`. So an attempt that leaves nothing but a few of them is the answer; and so is one
+that leaves a little structure in several directions, as residuals that are correlated do.
 """
 
 from __future__ import annotations
@@ -85,7 +86,8 @@ class Book:
         number: Attempts so far, without the probe.
         probed: Whether there was a probe.
         best: The best that has ended.
-        alike: The first two attempts against which nothing speaks but structure that they have left, or their freedom.
+        alike: The first two attempts against which nothing speaks but structure that they have
+            left, or their freedom.
     """
 
     k: int
@@ -263,8 +265,9 @@ def _rank(attempt: Attempt) -> int | None:
 class ConsensusState:
     """What the run knows of its problem, the attempt under way with those before it, and the sums held.
 
-    `sigma` is the size of an ordinary entry, None while it is asked for; `first` the block of the first attempt. `x`,
-    `steps` and `weak` belong to the proof under way: its power steps, and the columns that are not determined.
+    `sigma` is the size of an ordinary entry, None while it is asked for; `first` the block of the
+    first attempt. `x`, `steps` and `weak` belong to the proof under way: its power steps, and the
+    columns that are not determined.
     """
 
     problem: Problem

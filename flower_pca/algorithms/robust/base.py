@@ -1,14 +1,15 @@
 """What the robust algorithms share: rows = low-rank part + sparse part, the size of an entry, and how a run ends.
 
-`Robust` holds parameters and the verdict on a run. The functions below are the pieces that both algorithms put
-together: the first block, the message that counts entries by size, from which the size of an ordinary one follows, and
-the walk over blocks of rows with what is remembered of them.
+`Robust` holds parameters and the verdict on a run. The functions below are the pieces that both
+algorithms put together: the first block, the message that counts entries by size, from which the
+size of an ordinary one follows, and the walk over blocks of rows with what is remembered of them.
 
-Entries that a robust run does not look at: gaps, and a few that are hidden so that the run can be held against them.
+Entries that a robust run does not look at: gaps, and a few that are hidden so that the run can be
+held against them.
 
-Which are hidden follows from the row itself and from the run's seed: two hundredths of all, or more if there are few.
-So they are the same however rows are dealt out, in whatever order messages come, and after a node has lost its memory;
-and nobody who does not have the row can tell them.
+Which are hidden follows from the row itself and from the run's seed: two hundredths of all, or more
+if there are few. So they are the same however rows are dealt out, in whatever order messages come,
+and after a node has lost its memory; and nobody who does not have the row can tell them.
 """
 
 from __future__ import annotations

@@ -30,8 +30,8 @@ _KEYS, _CLIENTS = "keys", "clients"  # what is known of single clients, beside t
 class LowRankState:
     """The basis U with the threshold, ridge and cut it was found for, and the size of an entry; the sums of the end.
 
-    `tag` says which V at the clients belongs to U; `told` is what the result says beside. `summed`: whether the server
-    sees sums of answers only.
+    `tag` says which V at the clients belongs to U; `told` is what the result says beside. `summed`:
+    whether the server sees sums of answers only.
     """
 
     U: Array
@@ -49,9 +49,9 @@ class LowRankState:
 class LowRank(Stage[LowRankState]):
     """The closing message of a robust run: every client solves V_i for the last U, and keeps its L_i = V_i U' and S_i.
 
-    It sends V_i'V_i, from which the server has L'L = U (sum V_i'V_i) U', and how many entries of each column were taken
-    out, which lie beyond the threshold from L_i, and how many lie far from it. Where the server sees single answers it
-    keeps these two of each client as well.
+    It sends V_i'V_i, from which the server has L'L = U (sum V_i'V_i) U', and how many entries of
+    each column were taken out, which lie beyond the threshold from L_i, and how many lie far from
+    it. Where the server sees single answers it keeps these two of each client as well.
 
     Cost: some 8 n_i d p flops, a step of the regression; d x p numbers down, p^2 + 2 d up; once.
     """

@@ -1,16 +1,17 @@
 """ConsensusRPCA: robust PCA by the normal equations of all clients, with a threshold that falls; it proves its answer.
 
-A run asks how many entries there are of each size, unless sigma is given. Then it makes attempts (`attempts`): rounds
-in which the threshold falls to the noise, or to rounding (`attempt`), and one to eight messages in which all clients
-say whether the low-rank part holds for entries that it has not seen, and is determined by those that are clean
-(`proof`). The first attempt whose proof passes is the answer. A client keeps V from round to round (`rounds`); the
-server keeps U, and sums for clients that miss.
+A run asks how many entries there are of each size, unless sigma is given. Then it makes attempts
+(`attempts`): rounds in which the threshold falls to the noise, or to rounding (`attempt`), and one
+to eight messages in which all clients say whether the low-rank part holds for entries that it has
+not seen, and is determined by those that are clean (`proof`). The first attempt whose proof passes
+is the answer. A client keeps V from round to round (`rounds`); the server keeps U, and sums for
+clients that miss.
 
 What a client does in a round of consensus_rpca, and for a proof: block by block of its rows.
 
-It keeps V of its rows, in their own units, with the threshold and the tag of what V belongs to. Where that is
-another than the message's, V is turned if the message says how, and else found anew. While a basis has fewer columns
-the V of all is kept too, as these may come back.
+It keeps V of its rows, in their own units, with the threshold and the tag of what V belongs to.
+Where that is another than the message's, V is turned if the message says how, and else found anew.
+While a basis has fewer columns the V of all is kept too, as these may come back.
 """
 
 from __future__ import annotations
@@ -51,9 +52,11 @@ from flower_pca.rows.local import LocalData
 
 # of the first threshold: from here on far entries stand out even where V is rough
 _LOW: Final = 0.1
-# entries of the rows that are taken at once: they and their residuals stay in a processor's own memory
+# entries of the rows that are taken at once: they and their residuals stay in a processor's own
+# memory
 _PIECE: Final = 2**17
-# what a client keeps from message to message, and before the names of the same of a basis with more columns
+# what a client keeps from message to message, and before the names of the same of a basis with more
+# columns
 _REMEMBERED: Final = ("V", "tag", "lam")
 _BEFORE: Final = "before_"
 
@@ -167,7 +170,8 @@ class Task:
     def _pull(self, block: Block, R: Array, near: Array, regression: Regression) -> Array:
         """C in the place of R; in columns that are found anew within their own threshold.
 
-        While that falls these have no cut: Huber's function is convex, so where a column has been has no say.
+        While that falls these have no cut: Huber's function is convex, so where a column has been
+        has no say.
         """
         columns, level = self.again
         if not len(columns):
@@ -293,27 +297,33 @@ _TINY: Final = float(np.finfo(np.float64).tiny)
 class ConsensusRPCA(Robust[ConsensusState]):
     """Rows = V_i U' + S_i, U common, S_i sparse, with exact recovery: sums only, no step size, and its own proof.
 
-    min over U, V_i, S_i of sum 1/2 ||V_i U' + S_i - X_i||^2 + rho/2 ||V_i||^2 + lambda ||S_i||_1, plus rho/2 ||U||^2,
-    but that an entry further than 10 lambda from VU' costs no more than one at 10 lambda.
-    The first message asks how many |x| there are of each size: sigma = 1.4826 times their median, to 2 % or better, and
-    lambda = sigma at first. A round, C being clip(X - VU', lambda), 0 beyond 10 lambda, 0 at entries that are hidden:
-      a client, `inner_steps` times: V <- V + (CU - rho V)(U'U + rho I)^-1; twice, while lambda falls, once no more than
+    min over U, V_i, S_i of sum 1/2 ||V_i U' + S_i - X_i||^2 + rho/2 ||V_i||^2 + lambda ||S_i||_1,
+    plus rho/2 ||U||^2, but that an entry further than 10 lambda from VU' costs no more than one at
+    10 lambda. The first message asks how many |x| there are of each size: sigma = 1.4826 times
+    their median, to 2 % or better, and lambda = sigma at first. A round, C being clip(X - VU',
+    lambda), 0 beyond 10 lambda, 0 at entries that are hidden:
+      a client, `inner_steps` times: V <- V + (CU - rho V)(U'U + rho I)^-1; twice, while lambda
+        falls, once no more than
       a tenth of the entries lie beyond it;
-      it sends B_i = (VU' + C)'V_i, G_i = V_i'V_i, and how large |X - VU'| is at visible and at hidden entries;
+      it sends B_i = (VU' + C)'V_i, G_i = V_i'V_i, and how large |X - VU'| is at visible and at
+        hidden entries;
       the server: U <- (sum B_i)(sum G_i + rho I)^-1; lambda <- max(gamma lambda, floor).
-    rho = ridge lambda sqrt(max(n, d)). Two hundredths of the entries are hidden. Where the low-rank part does not get
-    nearer to them any more while lambda falls, that is dense noise, of deviation s: lambda = 2 s from there, and what
-    is beyond 6 s pulls no more. The rank is that of VU' above the noise, at most n_components + oversample.
-    A basis at rest is proven: see `proof`. One that fails is tried again, otherwise: see `attempts`.
+    rho = ridge lambda sqrt(max(n, d)). Two hundredths of the entries are hidden. Where the low-rank
+    part does not get nearer to them any more while lambda falls, that is dense noise, of deviation
+    s: lambda = 2 s from there, and what is beyond 6 s pulls no more. The rank is that of VU' above
+    the noise, at most n_components + oversample.
+    A basis at rest is proven: see `proof`. One that fails is tried again, otherwise: see
+    `attempts`.
 
-    A client that misses a round counts with its last answer, lambda then falls by gamma to the share of the rows that
-    answered. Proofs and the closing message ask everybody. Under masks there is no last answer of a single client:
-    those that answered count for all rows then, and a run whose last round missed somebody goes back to the opening.
-    Missing values count as hidden.
+    A client that misses a round counts with its last answer, lambda then falls by gamma to the
+    share of the rows that answered. Proofs and the closing message ask everybody. Under masks there
+    is no last answer of a single client: those that answered count for all rows then, and a run
+    whose last round missed somebody goes back to the opening. Missing values count as hidden.
 
     Reference: this package's own. The problem is that of Chu, "DCF-PCA", see `DCFPCA`.
-    Cost per round: 4 (inner_steps + 1) n_i d p flops on a client; p d numbers down, p d + p^2 up; 2 d p^2 flops at the
-    server. An attempt takes about ln(1e-6) / ln(gamma) rounds, 132 for gamma=0.9, and one or eight messages of proof.
+    Cost per round: 4 (inner_steps + 1) n_i d p flops on a client; p d numbers down, p d + p^2 up; 2
+    d p^2 flops at the server. An attempt takes about ln(1e-6) / ln(gamma) rounds, 132 for
+    gamma=0.9, and one or eight messages of proof.
     Prefer it: where single values are wrong by far: typing errors, other units, sensors that fail.
     A client of a single row sends its clean part up to scale.
 
@@ -323,10 +333,12 @@ class ConsensusRPCA(Robust[ConsensusState]):
         noise: Deviation of dense noise, in the frame: "auto" to have it estimated, 0.0 for none.
         restarts: Attempts after the first, if its proof fails.
         inner_steps: Steps of the inner problem, at most.
-        sigma: The size of an ordinary entry, if it is known: clients do not count their entries then.
+        sigma: The size of an ordinary entry, if it is known: clients do not count their entries
+            then.
         oversample, tol, min_rounds: See `Iterative`.
         max_rounds: Of all attempts together.
-        patience: Rounds at the end of an attempt before it is proven even if its basis is not at rest.
+        patience: Rounds at the end of an attempt before it is proven even if its basis is not at
+            rest.
     """
 
     name: ClassVar[str] = "consensus_rpca"
@@ -432,7 +444,8 @@ class ConsensusRPCA(Robust[ConsensusState]):
     def bounds(self, state: ConsensusState, model: Model) -> Mapping[str, Array | float]:
         if state.attempt is None:
             return counts_bounds(model)
-        # A step takes V to (VU' + C)U(U'U + rho I)^-1 with |C| <= lambda: V grows by |C| times that inverse at most.
+        # A step takes V to (VU' + C)U(U'U + rho I)^-1 with |C| <= lambda: V grows by |C| times that
+        # inverse at most.
         attempt = state.attempt
         s = attempt.lengths
         ridge = attempt.rho(state.problem)
@@ -493,7 +506,8 @@ class ConsensusRPCA(Robust[ConsensusState]):
         ended = best is not None and attempt is best.attempt
         U = attempt.U.copy()
         if best is not None and ended and best.verdict.nearly:
-            # Nothing is claimed of these columns; what they have taken in would pull at the rows where they are far.
+            # Nothing is claimed of these columns; what they have taken in would pull at the rows
+            # where they are far.
             U[list(best.verdict.columns)] = 0.0
         Z = linalg.orth(U)
         if attempt.G is not None:

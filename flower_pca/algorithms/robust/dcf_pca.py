@@ -1,8 +1,8 @@
 """DCFPCA: robust PCA by local gradient steps on a common factor, averaged (Chu's Algorithm 1).
 
-A message that counts entries by size comes first, unless sigma is given. Then every round sends U, and each client
-takes gradient steps from it, with a V of its own that it keeps. The server half is a weighted mean. What the paper has
-and what this package adds is told apart by `step` and `init`.
+A message that counts entries by size comes first, unless sigma is given. Then every round sends U,
+and each client takes gradient steps from it, with a V of its own that it keeps. The server half is
+a weighted mean. What the paper has and what this package adds is told apart by `step` and `init`.
 """
 
 from __future__ import annotations
@@ -61,15 +61,18 @@ class DCFState:
 class DCFPCA(Robust[DCFState]):
     """Rows = V_i U' + S_i, U common, S_i sparse: every client takes gradient steps on its own U_i, the server averages.
 
-    min over U, V_i, S_i of sum 1/2 ||V_i U' + S_i - X_i||^2 + rho/2 ||V_i||^2 + lambda ||S_i||_1, plus rho/2 ||U||^2.
-    A client, `local_steps` times from U_i = U: (V_i, S_i) by `inner_steps` steps of the inner problem, then
+    min over U, V_i, S_i of sum 1/2 ||V_i U' + S_i - X_i||^2 + rho/2 ||V_i||^2 + lambda ||S_i||_1,
+    plus rho/2 ||U||^2. A client, `local_steps` times from U_i = U: (V_i, S_i) by `inner_steps`
+    steps of the inner problem, then
       U_i <- U_i - eta_t (-C_i'V_i + rho n_i/n U_i), C_i = clip(X_i - V_i U_i', lambda);
-    the server: U <- mean of the U_i that came. eta_t = eta / sqrt(t + 1), or eta. At the end V_i is solved for the last
-    U, which the paper omits. lambda = threshold sigma, sigma = 1.4826 median |x|; rho = ridge lambda sqrt(max(n, d)).
+    the server: U <- mean of the U_i that came. eta_t = eta / sqrt(t + 1), or eta. At the end V_i is
+    solved for the last U, which the paper omits. lambda = threshold sigma, sigma = 1.4826 median
+    |x|; rho = ridge lambda sqrt(max(n, d)).
 
-    step="paper" is eta as it stands: it hangs on the scale of the data and on n_i, and a U of N(0, 1) entries is part
-    of it. step="scaled" divides eta by l_i = ||V_i||_2^2 + rho n_i/n and weights the mean by l_i. lambda stays, and
-    with it an error of the low-rank part in proportion to lambda: some 2 % at the defaults.
+    step="paper" is eta as it stands: it hangs on the scale of the data and on n_i, and a U of N(0,
+    1) entries is part of it. step="scaled" divides eta by l_i = ||V_i||_2^2 + rho n_i/n and weights
+    the mean by l_i. lambda stays, and with it an error of the low-rank part in proportion to
+    lambda: some 2 % at the defaults.
 
     Reference: Chu, "Distributed robust principal component analysis", Algorithm 1.
     Cost per round: 4 local_steps (inner_steps + 1) n_i d p flops on a client; p d numbers each way.
@@ -79,12 +82,15 @@ class DCFPCA(Robust[DCFState]):
         local_steps: Gradient steps of a client in a round, K.
         eta: The step; 0.05 if left out, 1.0 for "scaled".
         step: "paper" or "scaled".
-        anneal: Whether the step falls as 1 / sqrt(t + 1). It does if left out, but not for "scaled".
-        init: U at first: "random" N(0, 1) entries, or the leading directions that the "opening" has found, as long.
+        anneal: Whether the step falls as 1 / sqrt(t + 1). It does if left out, but not for
+            "scaled".
+        init: U at first: "random" N(0, 1) entries, or the leading directions that the "opening" has
+            found, as long.
         threshold: lambda / sigma.
         ridge: rho / (lambda sqrt(max(n, d))).
         inner_steps: Steps of the inner problem.
-        sigma: The size of an ordinary entry, if it is known: clients do not count their entries then.
+        sigma: The size of an ordinary entry, if it is known: clients do not count their entries
+            then.
         oversample, tol, min_rounds, max_rounds, patience: See `Iterative`.
     """
 

@@ -1,10 +1,12 @@
 """Rows on a basis where single entries may be far off: Huber regression, row by row. No step size, no stored S.
 
-min over V of rho/2 ||V||^2 + H(X - VU'), H(r) = r^2/2 for |r| <= lam, lam |r| - lam^2/2 beyond: what is left of
-rho/2 ||V||^2 + 1/2 ||VU' + S - X||^2 + lam ||S||_1 when S = soft(X - VU', lam) is put in.
+min over V of rho/2 ||V||^2 + H(X - VU'), H(r) = r^2/2 for |r| <= lam, lam |r| - lam^2/2 beyond:
+what is left of rho/2 ||V||^2 + 1/2 ||VU' + S - X||^2 + lam ||S||_1 when S = soft(X - VU', lam) is
+put in.
 
-With a cut h, H stays at H(h lam) from |r| = h lam on: entries so far off pull no more. Its derivative C is clip(r, lam)
-within, and 0 beyond, and the same quadratic majorises both, so the objective of a fixed lam never rises.
+With a cut h, H stays at H(h lam) from |r| = h lam on: entries so far off pull no more. Its
+derivative C is clip(r, lam) within, and 0 beyond, and the same quadratic majorises both, so the
+objective of a fixed lam never rises.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ LATE: Final = 2.0
 class Regression:
     """The regression on one basis U (d x p), with threshold lam, ridge rho and cut h.
 
-    Its verbs take `out`, the places (of the flat block of rows) of entries that shall not count at all.
+    Its verbs take `out`, the places (of the flat block of rows) of entries that shall not count at
+    all.
     """
 
     def __init__(self, U: Array, lam: float, rho: float, cut: float = np.inf) -> None:
@@ -43,7 +46,8 @@ class Regression:
     def steps(self, X: Array, V: Array, number: int, out: Array | None = None) -> tuple[Array, Array]:
         """V after so many steps V += (CU - rho V)(U'U + rho I)^-1, and X - VU' at it.
 
-        Each step is V = (X - S)U (U'U + rho I)^-1, the minimiser for the present S: the objective never rises.
+        Each step is V = (X - S)U (U'U + rho I)^-1, the minimiser for the present S: the objective
+        never rises.
         """
         R = np.empty_like(X)
         for _ in range(number):
@@ -84,7 +88,8 @@ class Regression:
         if near is None and self._far < np.inf:
             near = self.near(R)
         R.clip(-self._lam, self._lam, out=R)
-        # a product with truth values costs as much as all else here, and at high thresholds all are true
+        # a product with truth values costs as much as all else here, and at high thresholds all are
+        # true
         if near is not None and not near.all():
             R *= near
         if out is not None:
@@ -105,7 +110,8 @@ class Regression:
 class _Newest:
     """(U'U + rho I)^-1 and U' of the newest basis: clients of one process are sent the very same array, in turn.
 
-    It is known by the array, which nobody writes to, and not by its numbers, so that looking is free.
+    It is known by the array, which nobody writes to, and not by its numbers, so that looking is
+    free.
     """
 
     def __init__(self) -> None:

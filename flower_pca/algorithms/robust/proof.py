@@ -1,13 +1,16 @@
 """Proof: whether the low-rank part of an attempt is the right one, from clients' answers about sums.
 
-What is asked of a basis at rest (clean: within the cut of the low-rank part):
-(a) predicted: as large a share of hidden entries is clean as of visible ones, and half of these at least;
-(b) determined: the clean entries of every row and of every column determine it: the least eigenvalue of sum P_i P_i'
-    over them, P an orthonormal basis of the column space of VU', is not far below 1 (likewise for rows);
+What is asked of a basis at rest (clean: within the cut of the low-rank part): (a) predicted: as
+large a share of hidden entries is clean as of visible ones, and half of these at least; (b)
+determined: the clean entries of every row and of every column determine it: the least eigenvalue of
+sum P_i P_i'
+    over them, P an orthonormal basis of the column space of VU', is not far below 1 (likewise for
+      rows);
     rows and columns that fail are named, and those rows among them counted that are bad as a whole;
-(c) no structure: with noise, the largest singular value of what is left is that of independent entries.
-Rows are for each client to look at. For columns clients send sum v_i v_i' over clean entries while that is short, else
-what power steps need: x <- G^-1 (G - F_j) x, in which the largest eigenvalue is 1 less the least of G^-1 F_j.
+(c) no structure: with noise, the largest singular value of what is left is that of independent
+entries. Rows are for each client to look at. For columns clients send sum v_i v_i' over clean
+entries while that is short, else what power steps need: x <- G^-1 (G - F_j) x, in which the largest
+eigenvalue is 1 less the least of G^-1 F_j.
 """
 
 from __future__ import annotations
@@ -81,9 +84,10 @@ def find_undetermined(off: Array, Q: Array, far: float, gaps: Array) -> tuple[Ar
 def once_more(X: Array, V: Array, U: Array, out: Array, *, lam: float, rho: float, cut: float) -> tuple[Array, Array]:
     """V and X - VU', with rows that clean entries do not determine found anew from a threshold of their own size.
 
-    While U was on its way such a row may have been taken in by its far entries, as large ones among smaller rows are.
-    `out` are the places of entries that do not count. There is no ridge in that search: it goes with the threshold, and
-    would hold a large row at 0. Of a U that the ridge has taken to 0 nothing is found.
+    While U was on its way such a row may have been taken in by its far entries, as large ones among
+    smaller rows are. `out` are the places of entries that do not count. There is no ridge in that
+    search: it goes with the threshold, and would hold a large row at 0. Of a U that the ridge has
+    taken to 0 nothing is found.
     """
     R = X - V @ U.T
     if rho >= np.sum(U**2):
@@ -136,11 +140,12 @@ _FEW_ROWS, _FEW_COLUMNS = 0.3, 0.25
 _SINGLE: Final = 0.002
 _SHOWN: Final = 10  # columns
 _SLACK, _DEVIATIONS = 0.05, 3.0  # by which fewer hidden entries may be clean
-# Of an ordinary entry: what hidden entries may be off by where structure is let pass. Residuals of real rows, small and
-# correlated, look alike in whatever attempt; but so does a block of far entries that was taken for low rank, and that
-# leaves much more than this.
+# Of an ordinary entry: what hidden entries may be off by where structure is let pass. Residuals of
+# real rows, small and correlated, look alike in whatever attempt; but so does a block of far
+# entries that was taken for low rank, and that leaves much more than this.
 SMALL: Final = 0.1
-# Freedoms of a low-rank part over clean entries: beyond that it fits far entries too, beside noise that is not small.
+# Freedoms of a low-rank part over clean entries: beyond that it fits far entries too, beside noise
+# that is not small.
 _FREE: Final = 0.4
 
 
@@ -154,14 +159,15 @@ class Verdict:
         predicted: Whether it says of hidden entries what it says of others.
         clean: The share of entries that lie near it, of those that are not hidden.
         structured: Whether dense noise leaves more in one direction than independent entries would.
-        correlated: Whether it does so in several directions, by little: residuals that are correlated, not a component
-            that is missing.
+        correlated: Whether it does so in several directions, by little: residuals that are
+            correlated, not a component that is missing.
         structure: The share of the squares of what is left that lies in the first of them.
         columns: Those that clean entries do not determine; `rows`: how many rows.
         bad_rows: How many of these rows are bad as a whole: most of what there is of them is far.
         few: Whether these rows and columns are so few that the others can be right without them.
         single: Whether these columns are single ones among very many.
-        free: Whether it may have fitted far entries, as it leaves much and could fit almost anything.
+        free: Whether it may have fitted far entries, as it leaves much and could fit almost
+            anything.
         rest: Whether the basis was at rest.
     """
 
@@ -248,9 +254,10 @@ def answer(
 ) -> dict[str, Array]:
     """What a client says of a block of rows: V, an orthonormal basis Q of span(U), and what is clean and not hidden.
 
-    Columns are judged by M = V'V of rows as they are, or `even`: of rows of length 1. For without noise a small row
-    says as much of a column as a large one does. Rows are judged by what is clean of the columns that V rests on,
-    `rested`. `hidden` says of each hidden entry whether it is clean, `seen` of each row how many entries count.
+    Columns are judged by M = V'V of rows as they are, or `even`: of rows of length 1. For without
+    noise a small row says as much of a column as a large one does. Rows are judged by what is clean
+    of the columns that V rests on, `rested`. `hidden` says of each hidden entry whether it is
+    clean, `seen` of each row how many entries count.
     """
     if x is None and V.shape[1] > EXACT:
         rule, got = f"a block for more than {EXACT} columns", "none"
@@ -261,8 +268,8 @@ def answer(
     bad = weak & bad_rows(rest, seen)
     counts = [clean.sum(), hidden.sum(), weak.sum(), bad.sum()]
     count = np.array(counts, dtype=np.float64)
-    # What such a row has for V follows from its far entries: it would outweigh the others, and columns would be taken
-    # for undetermined where they have nothing but it to lack.
+    # What such a row has for V follows from its far entries: it would outweigh the others, and
+    # columns would be taken for undetermined where they have nothing but it to lack.
     V = np.where(weak[:, None], 0.0, V)
     G = V.T @ V
     if even:

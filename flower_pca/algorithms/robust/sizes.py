@@ -1,13 +1,16 @@
 """How far entries lie from the low-rank part, in coarse bins; and the size of ordinary ones, which follows from these.
 
-A bin is a quarter of an octave at the most, and begins where a number has two bits behind the point of its mantissa: so
-a number has its bin in its own bits, and a count costs little beside a product. As in `median`, where bins lie
-has nothing to do with the data, only which of them are sent: counts add up to the same, whoever holds the rows.
+A bin is a quarter of an octave at the most, and begins where a number has two bits behind the point
+of its mantissa: so a number has its bin in its own bits, and a count costs little beside a product.
+As in `median`, where bins lie has nothing to do with the data, only which of them are sent: counts
+add up to the same, whoever holds the rows.
 
-The median of |x| over the entries of all clients, from sums: every client counts its own in the same fine bins.
+The median of |x| over the entries of all clients, from sums: every client counts its own in the
+same fine bins.
 
-A bin is a 32nd of an octave, so 2.2 % wide, and begins at a power of 2^(1/32): where bins lie has nothing to do with
-the data, only which of them are sent. So the counts add up to the same, whoever holds the rows.
+A bin is a 32nd of an octave, so 2.2 % wide, and begins at a power of 2^(1/32): where bins lie has
+nothing to do with the data, only which of them are sent. So the counts add up to the same, whoever
+holds the rows.
 """
 
 from __future__ import annotations
@@ -61,7 +64,8 @@ def median(counts: Array, top: int) -> float:
 _OCTAVES: Final = 60
 # the first is for what is below all others, the last has no end
 BINS: Final = 4 * _OCTAVES + 1
-# Of numbers of so many bytes: how many of their bits are behind those of the bin, and the bias of the exponent.
+# Of numbers of so many bytes: how many of their bits are behind those of the bin, and the bias of
+# the exponent.
 _LAYOUTS: Final = {4: (21, 127), 8: (50, 1023)}
 # deviation over the median of |x|, of normal entries within three deviations
 _NORMAL: Final = 1.4826 * 1.004

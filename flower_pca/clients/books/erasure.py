@@ -1,7 +1,7 @@
 """What a node keeps in its folders, found by its rules, and erased: `flower-pca forget`.
 
-The ledger stays unless it is named, as without it every budget begins anew. Where the released rows go, it forgets
-which version they were, so that those given next are a first version again.
+The ledger stays unless it is named, as without it every budget begins anew. Where the released rows
+go, it forgets which version they were, so that those given next are a first version again.
 """
 
 from __future__ import annotations
@@ -95,7 +95,8 @@ class Shelf:
             for path in {self.ledger, *(item.path for item in items)}:
                 if path.is_file():
                     locks.enter_context(_alone(path))
-            # First of the two: rows without a version are a first version, a version without its rows is a fault.
+            # First of the two: rows without a version are a first version, a version without its
+            # rows is a fault.
             if "rows" in kinds and "ledger" not in kinds and self.ledger.exists():
                 ledger.forget_versions(self.ledger)
             for item in items:

@@ -1,13 +1,14 @@
 """What a node keeps in folders of its own, by name: its memory, its own result, the statistics of its rows, and the
 ledger of what it has told.
 
-All of it is readable by the node's own user only, and locked while it is read and written: two processes of one node
-can neither answer from the same secrets nor spend the same budget.
+All of it is readable by the node's own user only, and locked while it is read and written: two
+processes of one node can neither answer from the same secrets nor spend the same budget.
 
 What a client keeps between the rounds of a run, in Flower's context or in a file of the node's own.
 
-Each run has a memory to itself: runs at the same time at one node do not know of each other. Flower gives every run of
-its own a context; in a node's folder every run has a file, and the oldest goes once there are more than `MOST_RUNS`.
+Each run has a memory to itself: runs at the same time at one node do not know of each other. Flower
+gives every run of its own a context; in a node's folder every run has a file, and the oldest goes
+once there are more than `MOST_RUNS`.
 """
 
 from __future__ import annotations
@@ -90,8 +91,8 @@ def key_of(context: Context) -> int:
 def data_of(name: str | None, context: Context | None) -> str:
     """What the data of a node is called in the names of files about all runs: nothing of it comes from a server.
 
-    By the name that its operator gives, else by its partition-id. The node id is the server's to choose, and so a node
-    without a partition-id is the only one that keeps files in its folder.
+    By the name that its operator gives, else by its partition-id. The node id is the server's to
+    choose, and so a node without a partition-id is the only one that keeps files in its folder.
     """
     if name is not None:
         return f"data-{name}"
@@ -158,7 +159,8 @@ MOST_RUNS: Final = 16  # whose memory a node keeps in its folder
 class Memory:
     """The memory before and after the newest message of a run.
 
-    Both are kept, so that a message which comes again, because the server was restarted, is answered alike.
+    Both are kept, so that a message which comes again, because the server was restarted, is
+    answered alike.
     """
 
     run: str = ""

@@ -1,12 +1,12 @@
 """The ledger: what a node has told of its rows, over all runs, whatever the server calls them.
 
-There is one for a node, or for the data that its operator names (`data_name`). It outlives the rows, so that a row more
-is no new budget; their order, precision and storage; and the transport, as nothing that a server says is in its name.
-It is read, weighed against and written under one lock, before an answer leaves the node: what could not be sent in the
-end counts as told.
+There is one for a node, or for the data that its operator names (`data_name`). It outlives the
+rows, so that a row more is no new budget; their order, precision and storage; and the transport, as
+nothing that a server says is in its name. It is read, weighed against and written under one lock,
+before an answer leaves the node: what could not be sent in the end counts as told.
 
-`Account` is what a node does with it: a message is counted before it is looked at; an answer is weighed before it
-leaves the node, with all that was told before.
+`Account` is what a node does with it: a message is counted before it is looked at; an answer is
+weighed before it leaves the node, with all that was told before.
 """
 
 from __future__ import annotations
@@ -58,11 +58,14 @@ class Ledger:
 
     Attributes:
         answered: Messages that came, if they are counted, refused ones too.
-        spent: Privacy spent on noised answers, as the sum of mu^2, mu = clip^2 / deviation (`flower_pca.dp.gaussian`).
-        beyond: Masked sums that it gave no answer to, as that was beyond a bound, say: each tells of this node alone.
+        spent: Privacy spent on noised answers, as the sum of mu^2, mu = clip^2 / deviation
+            (`flower_pca.dp.gaussian`).
+        beyond: Masked sums that it gave no answer to, as that was beyond a bound, say: each tells
+            of this node alone.
         groups: Those with whom the rows were summed under masks.
         columns: Columns of d numbers that have left the node.
-        versions: Versions of the rows that were released, if they are released in lots: see `books.versions`.
+        versions: Versions of the rows that were released, if they are released in lots: see
+            `books.versions`.
         runs: Of the newest runs, which version they began with.
     """
 
@@ -84,7 +87,8 @@ class Ledger:
 
         Args:
             present: The names of the keys of all others in the sum.
-            most: How many groups there may be, and how many members of each may be missing from its sums.
+            most: How many groups there may be, and how many members of each may be missing from its
+                sums.
         """
         here = frozenset(name.hex() for name in present)
         groups, lost = most or (len(self.groups) + 1, self.beyond)
@@ -235,7 +239,8 @@ class Account:
     ) -> None:
         """Count the numbers of an answer as columns of d; under masks, those that the sum shows.
 
-        A single whole number, such as how many rows there are, is none of a column; one for each column is.
+        A single whole number, such as how many rows there are, is none of a column; one for each
+        column is.
         """
         if (most := self._rules.max_columns) is None:
             return

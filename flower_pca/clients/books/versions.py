@@ -1,7 +1,8 @@
 """Versions of a node's rows, released in lots: which rows it answers from while those that it is given change.
 
-Of two honest sums, one before a person came and one after, the difference is that person's row. So a node with the rule
-`min_change` keeps the rows that it has answered from, and holds those that it is given against them:
+Of two honest sums, one before a person came and one after, the difference is that person's row. So
+a node with the rule `min_change` keeps the rows that it has answered from, and holds those that it
+is given against them:
 
 | the rows given | the node |
 |---|---|
@@ -9,12 +10,13 @@ Of two honest sums, one before a person came and one after, the difference is th
 | differ in at least `min_change` rows | releases them as the next version |
 | differ in fewer | answers from the version that it has, or refuses: its rule `pending` |
 
-Rows are compared as single precision has them, by digests with a key that never leaves the node. Of those that went and
-those that came the larger number counts, so that a row which has changed is one. It is counted over all columns, over
-those that hardly changed (else a column in new units would hide a row more), and from every version before: what was
-released once is compared with for good. Columns that are made of words do not count: one person more may give a level
-enough rows, and all that have it are coded anew then, as if they had come. So words that change by themselves wait for
-rows that do in numbers.
+Rows are compared as single precision has them, by digests with a key that never leaves the node. Of
+those that went and those that came the larger number counts, so that a row which has changed is
+one. It is counted over all columns, over those that hardly changed (else a column in new units
+would hide a row more), and from every version before: what was released once is compared with for
+good. Columns that are made of words do not count: one person more may give a level enough rows, and
+all that have it are coded anew then, as if they had come. So words that change by themselves wait
+for rows that do in numbers.
 """
 
 from __future__ import annotations
@@ -101,7 +103,8 @@ def read(rules: Rules, name: str) -> Version | None:
     """The newest version in the node's folder; None if there is none.
 
     Raises:
-        RefusalError: If the file is damaged: to take it for none would release every row that has come since.
+        RefusalError: If the file is damaged: to take it for none would release every row that has
+            come since.
     """
     path = folders.rows_file(rules.memory_dir, name)
     try:

@@ -2,7 +2,8 @@
 
 Columns that tell of few rows: in which few have a value, or few have another than most.
 
-A sum over all rows is then one over these few: the carrier of a rare code is told by the products with that column.
+A sum over all rows is then one over these few: the carrier of a rare code is told by the products
+with that column.
 """
 
 from __future__ import annotations
@@ -165,7 +166,8 @@ class Policy:
         if most is not None and noise.named_budget(says or {}) > most * (1.0 + _ROUNDING):
             rule = f"at most what max_epsilon={self._rules.max_epsilon:g} at {self._rules.max_delta:g} allows"
             raise RefusalError("The budget of a run at this node", must=rule, got="more", then=_OPERATOR)
-        # Under noise rows are clipped, and compared so: with next to none, answers would tell single rows.
+        # Under noise rows are clipped, and compared so: with next to none, answers would tell
+        # single rows.
         loud = self._rules.answers != "rows" and says is not None
         if loud and (budget := noise.named_budget(says or {})) > _LOUDEST:
             rule, remedy = f"at most {_LOUDEST:g}, a sum of (clip^2 / noise)^2", "Run with a smaller epsilon."
@@ -183,7 +185,8 @@ class Policy:
             raise RefusalError("A set-up of masks at this node", must=rule, got="one without", then=remedy)
         tables = request.layers.get(SINGLE)
         if masked and tables and apart.unequal(tables):
-            # Of answers that hang on a number, a sum in which one client has another is that client's.
+            # Of answers that hang on a number, a sum in which one client has another is that
+            # client's.
             what, got = "The numbers in a masked message", "others for some"
             raise RefusalError(what, must="the same for all", got=got, then="Ask for one number.")
 
@@ -202,8 +205,8 @@ class Policy:
     def frame_of(self, request: wire.Request, data: LocalData) -> Frame:
         """The frame of the message, with what the node itself lets stand for missing values where noise is asked for.
 
-        A mean that is computed of the rows moves with each of them, and all rows with a gap move along: no noise that
-        is meant for one row hides that. Constants do not.
+        A mean that is computed of the rows moves with each of them, and all rows with a gap move
+        along: no noise that is meant for one row hides that. Constants do not.
         """
         if NOISE not in request.layers or not data.missing:
             self.check_gaps(request, data)

@@ -1,11 +1,13 @@
 """What every node refuses, without any rule of its own: messages that no strategy of ours sends.
 
-A message is held against the stage of the node's own package, whose `asks` say what each array is (`core.kinds`). What
-they do not name is refused by name; and every number has its range, so that none makes a node work without end, ask for
-memory beyond that of its rows, or compute with what overflows. A message makes at most `MOST_STEPS` products of the
-rows and a block of at most max(d, `WIDEST`) columns. What a few bytes of it ask for, a width or all of C_i, takes no
-more memory than the rows in float64 taken twice and `SPARE` bytes; where it is not told how many rows there are, that
-tells little of it: `counted`. What a block in the message takes is a few times as much as the block.
+A message is held against the stage of the node's own package, whose `asks` say what each array is
+(`core.kinds`). What they do not name is refused by name; and every number has its range, so that
+none makes a node work without end, ask for memory beyond that of its rows, or compute with what
+overflows. A message makes at most `MOST_STEPS` products of the rows and a block of at most max(d,
+`WIDEST`) columns. What a few bytes of it ask for, a width or all of C_i, takes no more memory than
+the rows in float64 taken twice and `SPARE` bytes; where it is not told how many rows there are,
+that tells little of it: `counted`. What a block in the message takes is a few times as much as the
+block.
 """
 
 from __future__ import annotations
@@ -50,7 +52,8 @@ class Demand:
     """What a message asks of a node: its stage, what that says of the arrays, and these.
 
     Attributes:
-        stage: The stage, also where masks carry its message; "" of a set-up of masks, which has none.
+        stage: The stage, also where masks carry its message; "" of a set-up of masks, which has
+            none.
         asks: What the stage of the node's own package says.
         arrays: The arrays of the message but those of masks and of layers.
         tables: The names of those of which single clients have numbers of their own.
@@ -178,7 +181,8 @@ def check(request: wire.Request) -> None:
             raise ProtocolError(f"{name} of a message", must=rule, got="larger entries", then=_SENDER)
     asked = Demand.of(request)
     if asked.stage in _OPENINGS and request.frame.arrays:
-        # An opening's products are of raw rows, whatever the frame: what follows from them must be of raw rows too.
+        # An opening's products are of raw rows, whatever the frame: what follows from them must be
+        # of raw rows too.
         got = f"a frame with {', '.join(request.frame.arrays)}"
         raise ProtocolError("What an opening asks for", must="of raw rows", got=got, then=_SENDER)
 
@@ -237,8 +241,8 @@ def has_room(stage: str, n: int, d: int) -> bool:
 def rows_for_memory(n: int, request: wire.Request) -> int:
     """The rows by which memory is reckoned: all, where every answer says how many there are.
 
-    Where masks hide that, or they are a party's columns, or names are all that is asked for, it is the power of 2
-    below; under noise none.
+    Where masks hide that, or they are a party's columns, or names are all that is asked for, it is
+    the power of 2 below; under noise none.
     """
     if NOISE in request.layers:
         return 0

@@ -26,8 +26,9 @@ def quiet(stage: object, names: Iterable[str]) -> bool:
 def words_for_server(error: Exception, *, discreet: bool) -> str:
     """What the server is told of an error.
 
-    What speaks of the node's files and their cells stays in its own log; so does what is no refusal of ours, whose
-    words are of Python's or of a library's making. A node that is `discreet` does not say what was found in its rows.
+    What speaks of the node's files and their cells stays in its own log; so does what is no refusal
+    of ours, whose words are of Python's or of a library's making. A node that is `discreet` does
+    not say what was found in its rows.
     """
     text, log = str(error), logging.getLogger("flwr")
     if not isinstance(error, FlowerPCAError):
@@ -85,7 +86,8 @@ def refusal(
 def _lasting(error: Exception, *, masked: bool) -> bool:
     """Whether further messages of the run are refused too: what a rule forbids, and what has cost the node something.
 
-    Under masks, where rules say who may be summed with whom, so is all that a set-up or its keys are refused for.
+    Under masks, where rules say who may be summed with whom, so is all that a set-up or its keys
+    are refused for.
     """
     return isinstance(error, (RefusalError, messages.SpentError)) or (masked and isinstance(error, ProtocolError))
 

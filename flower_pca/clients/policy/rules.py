@@ -1,12 +1,13 @@
 """Rules: what a node allows, whatever a server asks. Documented and checked here, and nowhere else.
 
-They come as an object (`PCAClient(data, rules=Rules(min_rows=50))`), as plain keywords of whatever takes one
-(`client_app(load, min_rows=50)`), or from the keys of a node-config (`min-rows=50`). All three end in one frozen
-`Rules`; what holds a node to them is `flower_pca.clients.policy.hold`.
+They come as an object (`PCAClient(data, rules=Rules(min_rows=50))`), as plain keywords of whatever
+takes one (`client_app(load, min_rows=50)`), or from the keys of a node-config (`min-rows=50`). All
+three end in one frozen `Rules`; what holds a node to them is `flower_pca.clients.policy.hold`.
 
 Profiles: sets of a node's rules by name, each with every rule set that its one promise needs.
 
-What a node's operator sets beside takes the place of the profile's own, but for what the profile cannot do without.
+What a node's operator sets beside takes the place of the profile's own, but for what the profile
+cannot do without.
 """
 
 from __future__ import annotations
@@ -122,80 +123,99 @@ class Rules:
     """What a node allows, and where it keeps what it keeps.
 
     Args:
-        allow: Names of the algorithms that the node serves. Left out, all that compare no rows: not consensus_rpca,
-            dcf_pca, triple_pca and the trackers, which are served only by name; nor "monitor", the counts of
-            rows that a run asks for with monitor=True.
-        min_rows: Rows below which the node answers nothing; and gaps in a column below which no others than the node
-            itself say what stands for them.
-        rare_columns: Columns of which the node answers although fewer than min_rows rows have a value there, or another
-            than most: their names, with commas between, or True for all. Others are refused. Not for streams.
-        levels: Columns of words whose levels the node tells as names of columns, ward=surgery, and answers of: their
-            names, with commas between. A level that fewer than min_rows rows have is not told, and counts as "other"
-            with all that are as rare; where these are fewer together, as the commonest. Needs share_names.
-        min_change: Rows that come or go, at least, before the node answers from others than it has answered from: of
-            two sums before and after a person came, the difference is that person's row. It then keeps the rows
-            that it has released beside its ledger, a copy of them all. Their order, precision and storage are no
-            change. Not for streams, whose batches are answered from as they come. At least min_rows.
-        pending: What it does while fewer have changed: "answer" from the version that it has, or "refuse".
-        memory_dir: A folder of the node's own for its memory, instead of Flower's context: it outlives restarts.
-        data_name: What the operator calls the data, for the ledger of what has left the node over all runs. Nodes of
-            the same machine with the same name have one ledger. Left out, it is one for each partition-id, or for the
-            node.
-        output_dir: A folder of the node's own for the result that its algorithm gives the node itself, if any: the
-            file flower_pca-own-KEY.npz, KEY its partition-id or node id. Nothing of it goes to the server.
-            Of a Stream, a folder of that name: an npz for every step.
-        share_own: Whether the node agrees to send its own components to a server that asks for them, to start from
-            (personalized algorithms with init="upload" or "qu") or to compare nodes by (with collect=True), and, where
-            no masks cover them, the answers that theta is measured by, which lie in their space; else these are zeros.
-            It does not hide them from a server that computes: masks do.
-        min_noise: The least deviation of the noise on every answer, as a multiple of the clip squared: the node then
-            answers only runs with dp, and only those that ask for so much. Under masks it is that of the sum.
-        max_clip: The largest norm to which a run with dp may clip its rows; the node then answers no others.
+        allow: Names of the algorithms that the node serves. Left out, all that compare no rows: not
+            consensus_rpca, dcf_pca, triple_pca and the trackers, which are served only by name; nor
+            "monitor", the counts of rows that a run asks for with monitor=True.
+        min_rows: Rows below which the node answers nothing; and gaps in a column below which no
+            others than the node itself say what stands for them.
+        rare_columns: Columns of which the node answers although fewer than min_rows rows have a
+            value there, or another than most: their names, with commas between, or True for all.
+            Others are refused. Not for streams.
+        levels: Columns of words whose levels the node tells as names of columns, ward=surgery, and
+            answers of: their names, with commas between. A level that fewer than min_rows rows have
+            is not told, and counts as "other" with all that are as rare; where these are fewer
+            together, as the commonest. Needs share_names.
+        min_change: Rows that come or go, at least, before the node answers from others than it has
+            answered from: of two sums before and after a person came, the difference is that
+            person's row. It then keeps the rows that it has released beside its ledger, a copy of
+            them all. Their order, precision and storage are no change. Not for streams, whose
+            batches are answered from as they come. At least min_rows.
+        pending: What it does while fewer have changed: "answer" from the version that it has, or
+            "refuse".
+        memory_dir: A folder of the node's own for its memory, instead of Flower's context: it
+            outlives restarts.
+        data_name: What the operator calls the data, for the ledger of what has left the node over
+            all runs. Nodes of the same machine with the same name have one ledger. Left out, it is
+            one for each partition-id, or for the node.
+        output_dir: A folder of the node's own for the result that its algorithm gives the node
+            itself, if any: the file flower_pca-own-KEY.npz, KEY its partition-id or node id.
+            Nothing of it goes to the server. Of a Stream, a folder of that name: an npz for every
+            step.
+        share_own: Whether the node agrees to send its own components to a server that asks for
+            them, to start from (personalized algorithms with init="upload" or "qu") or to compare
+            nodes by (with collect=True), and, where no masks cover them, the answers that theta is
+            measured by, which lie in their space; else these are zeros. It does not hide them from
+            a server that computes: masks do.
+        min_noise: The least deviation of the noise on every answer, as a multiple of the clip
+            squared: the node then answers only runs with dp, and only those that ask for so much.
+            Under masks it is that of the sum.
+        max_clip: The largest norm to which a run with dp may clip its rows; the node then answers
+            no others.
         masked_only: Whether the node answers under masks only.
-        single_masks: Whether it takes part in masked sums without self-masks, if the server asks for that.
-        sign_key: The node's own private key, in OpenSSH or PEM format: the file that its SuperNode has. With it the
-            node signs the keys of masked sums.
-        trusted_keys: A file with the public keys of the federation's nodes, in OpenSSH format, one on every line, or a
-            folder of .pub files. The node then takes part in masked sums only with peers who have signed their keys
-            with one of these. Not to be had from the server.
-        max_messages: Messages that it answers in a run of Flower at most, those of the masks' set-up included.
-        max_messages_ever: The same over all runs, whatever becomes of its rows; refused ones count too.
-        max_columns: Columns of d numbers, at most, that leave the node in all, plain or masked, over all runs, whatever
-            becomes of its rows: an answer counts all its numbers over d, rounded up, but single whole ones such as how
-            many rows there are. It bounds how much leaves, not what follows from it: where C_i may not be known, masks
-            or noise are the answer.
-        max_epsilon: The privacy, at most, that all answers with noise cost, over all runs, whatever becomes of its rows
-            and whatever budget a run names: with it the node answers only runs with dp. Goes with max_delta.
+        single_masks: Whether it takes part in masked sums without self-masks, if the server asks
+            for that.
+        sign_key: The node's own private key, in OpenSSH or PEM format: the file that its SuperNode
+            has. With it the node signs the keys of masked sums.
+        trusted_keys: A file with the public keys of the federation's nodes, in OpenSSH format, one
+            on every line, or a folder of .pub files. The node then takes part in masked sums only
+            with peers who have signed their keys with one of these. Not to be had from the server.
+        max_messages: Messages that it answers in a run of Flower at most, those of the masks'
+            set-up included.
+        max_messages_ever: The same over all runs, whatever becomes of its rows; refused ones count
+            too.
+        max_columns: Columns of d numbers, at most, that leave the node in all, plain or masked,
+            over all runs, whatever becomes of its rows: an answer counts all its numbers over d,
+            rounded up, but single whole ones such as how many rows there are. It bounds how much
+            leaves, not what follows from it: where C_i may not be known, masks or noise are the
+            answer.
+        max_epsilon: The privacy, at most, that all answers with noise cost, over all runs, whatever
+            becomes of its rows and whatever budget a run names: with it the node answers only runs
+            with dp. Goes with max_delta.
         max_delta: The probability at which max_epsilon is accounted.
-        max_colluders: Under masks, how many of the others may be in league with the server: no fewer must remain honest
-            than noise is shared out among.
-        min_peers: Other nodes that must be in a masked sum at least, whatever threshold the server names.
-        max_groups: The groups of nodes, at most, in which its rows are summed over all runs: another one, a member
-            more, say, tells the difference. Needs trusted_keys, by which nodes are known. 1 if only max_lost is
+        max_colluders: Under masks, how many of the others may be in league with the server: no
+            fewer must remain honest than noise is shared out among.
+        min_peers: Other nodes that must be in a masked sum at least, whatever threshold the server
+            names.
+        max_groups: The groups of nodes, at most, in which its rows are summed over all runs:
+            another one, a member more, say, tells the difference. Needs trusted_keys, by which
+            nodes are known. 1 if only max_lost is given.
+        max_lost: Members of a group, at most, that may be missing from its sums, all sums together:
+            what is left of each of them is told. And how often the node may say that its own answer
+            is beyond the bound of a sum, which tells how large that is. 0 if only max_groups is
             given.
-        max_lost: Members of a group, at most, that may be missing from its sums, all sums together: what is left of
-            each of them is told. And how often the node may say that its own answer is beyond the bound of a sum, which
-            tells how large that is. 0 if only max_groups is given.
-        share_names: Whether the node tells a server what its columns are called, and its own name (`name` in the
-            node-config). If not, it tells how many columns there are, and a digest of their sorted names, by which
-            nodes are compared; whoever guesses all names can check that by the digest.
-        answers: What answers come from. "fixed": statistics of the rows that were measured before the first message, so
-            that no number of a server meets a row; with memory_dir they are kept. "rows": products of rows, for a
-            server that is trusted with them.
-        split_columns: Whether the node takes part in runs whose parties hold different columns of the same people, and
-            in no others: True for columns as they are, "std" or "max_abs" for ones scaled so. The server and all
-            parties then see each person's scores; without masks the server sees products with X_p X_p'. "any" lets the
-            run choose, and serves runs over rows too: a server can then work out all rows.
-        missing: What stands for the node's missing values, in runs that allow for any: "own_mean", the mean of its own
-            values in that column; or "mean" where it lets the run choose that of all nodes. Then a server can tell
-            the rows with a gap in a column by their sum.
-        gap_values: Constants that stand for missing values in runs with noise: a number for all columns, or one for
-            each by its name, in a node-config such as "age=50,weight=70". They must not be computed from the rows: a
-            row would move all rows with a gap then, and no noise hides that. Left out, a node with missing values
-            refuses noise.
-        noise_seed: Seed of the noise under masks, for simulations: whoever knows it can take the noise off.
-        allow_noise: Whether it answers runs with noise. Their answers come from the rows, clipped one by one: without
-            max_epsilon a server averages the noise of many runs away.
+        share_names: Whether the node tells a server what its columns are called, and its own name
+            (`name` in the node-config). If not, it tells how many columns there are, and a digest
+            of their sorted names, by which nodes are compared; whoever guesses all names can check
+            that by the digest.
+        answers: What answers come from. "fixed": statistics of the rows that were measured before
+            the first message, so that no number of a server meets a row; with memory_dir they are
+            kept. "rows": products of rows, for a server that is trusted with them.
+        split_columns: Whether the node takes part in runs whose parties hold different columns of
+            the same people, and in no others: True for columns as they are, "std" or "max_abs" for
+            ones scaled so. The server and all parties then see each person's scores; without masks
+            the server sees products with X_p X_p'. "any" lets the run choose, and serves runs over
+            rows too: a server can then work out all rows.
+        missing: What stands for the node's missing values, in runs that allow for any: "own_mean",
+            the mean of its own values in that column; or "mean" where it lets the run choose that
+            of all nodes. Then a server can tell the rows with a gap in a column by their sum.
+        gap_values: Constants that stand for missing values in runs with noise: a number for all
+            columns, or one for each by its name, in a node-config such as "age=50,weight=70". They
+            must not be computed from the rows: a row would move all rows with a gap then, and no
+            noise hides that. Left out, a node with missing values refuses noise.
+        noise_seed: Seed of the noise under masks, for simulations: whoever knows it can take the
+            noise off.
+        allow_noise: Whether it answers runs with noise. Their answers come from the rows, clipped
+            one by one: without max_epsilon a server averages the noise of many runs away.
         profile: The set of rules by name that these begin with, "open", "masked" or "private": see
             `flower_pca.clients.policy.rules`. It is given where keywords are, as `PCAClient(data,
             profile="private")`, or to `Rules.of`.

@@ -148,8 +148,7 @@ def look(panel: Panel, batch: Batch, place: Place) -> tuple[Finding, Panel]:
     columns, sites, finding = batch.columns(), batch.sites(clients), Finding()
     levels, returns = panel.levels, panel.returns
     parts = [_parts(batch, P) for P in batch.bases]
-    sized = zip(parts, panel.sizes, strict=False)
-    inside = [_inside(*one, size, batch.rows) for one, size in sized]
+    inside = [_inside(*one, size, batch.rows) for one, size in zip(parts, panel.sizes, strict=False)]
     falls = tuple(one[0] for one in inside)
     rises = tuple(one[1] for one in inside)
     left = [_squares_outside(*one, P) / batch.rows for one, P in zip(parts, batch.bases, strict=True)]
@@ -157,8 +156,7 @@ def look(panel: Panel, batch: Batch, place: Place) -> tuple[Finding, Panel]:
     if whole:
         up, down, returns = _apart(columns, panel)
         few = min(batch.rows, *panel.rows)
-        share = np.sqrt(len(batch.values) / few)
-        rough = -2.0 * np.log(max(1.0 - share, 0.1))
+        rough = -2.0 * np.log(max(1.0 - np.sqrt(len(batch.values) / few), 0.1))
         lost, louder = (min(*old[:2], *new[1:]) - rough for old, new in ((panel.falls, falls), (panel.rises, rises)))
         found = {"up": float(up.max()), "down": float(down.max()), "lost": lost, "louder": louder}
         finding, levels = _judge(levels, found, place)

@@ -187,8 +187,7 @@ class PaperRule:
     def read(cls, arrays: Mapping[str, Array]) -> PaperRule:
         """What a message says; what it does not name is the paper's."""
         paper = cls()
-        given = {name: float(arrays.get(name, value)) for name, value in vars(paper).items()}
-        return cls(**given)
+        return cls(**{name: float(arrays.get(name, value)) for name, value in vars(paper).items()})
 
     @property
     def service(self) -> dict[str, float]:

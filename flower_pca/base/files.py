@@ -43,7 +43,7 @@ fcntl: Any = importlib.import_module("fcntl") if importlib.util.find_spec("fcntl
 _LOCK: Final = ".lock"
 # what systems say of a link that is not to be followed
 _LINK: Final = (errno.ELOOP, errno.EMLINK)
-# bytes up to which a file is read and written at once: a zip of many arrays seeks back and forth
+# bytes up to which a file is read at once: in a zip of many arrays one seeks back and forth
 _SMALL: Final = 2**20
 _HEAD: Final = 2  # numbers before a line: the step, and the mark of the run
 
@@ -404,13 +404,8 @@ def _npy_header(start: bytes) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
 
 def _save(stream: IO[bytes], kind: str, header: dict[str, Any], arrays: dict[str, Array]) -> None:
     text = json.dumps({"kind": kind, "arrays": sorted(arrays), **header})
-    parts = {_HEADER: np.frombuffer(text.encode(), dtype=np.uint8), **arrays}
-    if sum(a.nbytes for a in parts.values()) > _SMALL:
-        np.savez(stream, **parts)  # type: ignore[arg-type]
-        return
-    at_once = BytesIO()
-    np.savez(at_once, **parts)  # type: ignore[arg-type]
-    stream.write(at_once.getbuffer())
+    head = np.frombuffer(text.encode(), dtype=np.uint8)
+    np.savez(stream, **{_HEADER: head, **arrays})  # type: ignore[arg-type]
 
 
 def _load(stream: IO[bytes]) -> tuple[dict[str, Any], dict[str, Array]]:

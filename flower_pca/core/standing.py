@@ -421,8 +421,7 @@ def _pack_standing(standing: Standing, arrays: dict[str, Array]) -> dict[str, An
 
 def _unpack_standing(standing: Standing, kept: Mapping[str, Any], arrays: dict[str, Array]) -> Standing:
     """Where a run of the same stages stood that `_packed` has kept; what it had chosen follows from what it knew."""
-    place = {name: files.unpack(kind, kept[name], {}) for name, kind in _PLACE.items()}
-    there = replace(standing, **place)
+    there = replace(standing, **{name: files.unpack(kind, kept[name], {}) for name, kind in _PLACE.items()})
     if not 0 <= there.index <= len(there.stages):
         raise ValueError("a stage that is none of the run's")
     model = files.unpack(Model, kept["model"], arrays)

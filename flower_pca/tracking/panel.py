@@ -149,8 +149,7 @@ def look(panel: Panel, batch: Batch, place: Place) -> tuple[Finding, Panel]:
     levels, returns = panel.levels, panel.returns
     parts = [_parts(batch, P) for P in batch.bases]
     inside = [_inside(*one, size, batch.rows) for one, size in zip(parts, panel.sizes, strict=False)]
-    falls = tuple(one[0] for one in inside)
-    rises = tuple(one[1] for one in inside)
+    falls, rises = tuple(one[0] for one in inside), tuple(one[1] for one in inside)
     left = [_squares_outside(*one, P) / batch.rows for one, P in zip(parts, batch.bases, strict=True)]
     whole = min(len(panel.columns), len(panel.falls), len(inside)) == _BEFORE
     if whole:
@@ -275,8 +274,7 @@ def _most(sizes: Array) -> Array:
 
 def _moving_sites(sites: Array, before: tuple[Array, ...]) -> Array:
     """The places of the clients whose misfit or energy has moved most, the same way in all four comparisons."""
-    lines = ((step, {int(line[0]): line[1:] for line in step}) for step in (sites, *before))
-    tables = [{client: np.log(values + _TINY) for client, values in table.items()} for _, table in lines]
+    tables = [{int(line[0]): np.log(line[1:] + _TINY) for line in step} for step in (sites, *before)]
     there = [client for client in tables[0] if all(client in table for table in tables)]
     if not there:
         return _in_line(np.zeros(0))

@@ -117,7 +117,7 @@ def _in_simulation() -> bool:
 
 
 def _each(context: Context) -> int:
-    """How many clients a node hosts: what the run-config says at a virtual one, else it is one itself."""
+    """How many clients a node hosts: what the run-config says of a virtual one, else itself."""
     given = int(context.run_config.get(EACH, 1))
     if given > 1 and _in_simulation() and _own_rows(context.node_config) is None:
         return given
@@ -138,7 +138,7 @@ def _hosts(context: Context) -> range:
 
 @lru_cache(maxsize=1)
 def _whole(data: str, deal: str, clients: int, wanted: str | None, words: tuple[str, ...]) -> Callable[[int], Any]:
-    """From a client to its rows; made once per process, as a worker of a simulation plays many nodes."""
+    """From a client to its rows; made once a process, as a simulation's worker plays many nodes."""
     needed, names = partition.column(deal), columns.names_in(wanted)
     table = sources.table(data, beside=() if needed is None else (needed,), columns=names, words=words)
     rows = table.rows
@@ -149,12 +149,12 @@ def _whole(data: str, deal: str, clients: int, wanted: str | None, words: tuple[
 
 @lru_cache(maxsize=1)
 def _parties(data: str, ids: str | None, clients: int) -> list[Any]:
-    """The tables of clients that hold different columns of the same people; read once per process."""
+    """The tables of clients with different columns of the same people; read once a process."""
     return sources.parties(data, ids=ids, clients=clients)
 
 
 def _rules(context: Context) -> Rules:
-    """The rules in the node-config. Nodes whose rows are the run's own are simulated, and have no foe."""
+    """The rules in the node-config. Nodes with the run's own rows are simulated: no foe there."""
     with private():
         given = Rules.of_node_config(context.node_config)
     if _own_rows(context.node_config) is not None:

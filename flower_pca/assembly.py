@@ -1,4 +1,4 @@
-"""A run of what is asked: its stages in their order, the terms of a privacy budget, and masks over it.
+"""A run of what is asked: its stages in order, the terms of a privacy budget, and masks over it.
 
 `question` reads the short form, `run` puts a question together, `tracking` does so for a tracker.
 """
@@ -208,7 +208,7 @@ def run(asked: Question, *, judged: bool = True, start: Start | None = None) -> 
 
 
 def _by_agreement(asked: Question, coding: Coding, *, judged: bool, start: Start | None) -> AnyRun:
-    """A run that begins by asking what columns are called, and goes on as one of all these by name."""
+    """A run that begins by asking what columns are called, and goes on as one of these by name."""
     from flower_pca.stages.agreed import Agreed
     from flower_pca.stages.naming import Naming
 
@@ -227,7 +227,7 @@ def _by_agreement(asked: Question, coding: Coding, *, judged: bool, start: Start
 
 
 def _layers(asked: Question, algorithm: Algorithm[Any], bits: int) -> list[Layer]:
-    """The layers that are on, but for a budget's noise, in the order in which the server lays them on."""
+    """The layers that are on, but for a budget's noise, in the order they are laid on."""
     layers: list[Layer] = []
     if asked.channel is not None:
         layers.append(asked.channel)
@@ -243,7 +243,7 @@ def _layers(asked: Question, algorithm: Algorithm[Any], bits: int) -> list[Layer
 
 
 def _opening(asked: Question, width: int, budget: Budget | None, alone: Callable[..., Opening]) -> Stage[Any]:
-    """The opening that goes with noise, with masks, or with neither, where single answers are seen."""
+    """The opening that goes with noise, with masks, or with neither (single answers seen)."""
     if budget is not None:
         return PrivateOpening(width=width, clip=budget.reach, noise=budget.frame_noise)
     if asked.mask is not None:
@@ -273,7 +273,7 @@ def with_stage(asked: Question, stage: str) -> Question:
 
 
 def _counting(asked: Question) -> list[Stage[Any]]:
-    """What finds the number of components before the algorithm begins, where the question names none."""
+    """What finds the number of components before the algorithm, where the question has none."""
     if isinstance(asked.n_components, str):
         return [registry.COUNTING[asked.n_components]()]
     return []

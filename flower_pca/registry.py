@@ -1,4 +1,4 @@
-"""The one table of algorithms: each with the stage that closes its run, and the class of its result.
+"""The one table of algorithms: each with its closing stage, and the class of its result.
 
 All that knows algorithms by name looks here: `make` and the spec strings, the strategies and
 clients of Flower, the names of the package, the command line, the tests that every algorithm has to

@@ -10,7 +10,7 @@ from flower_pca.core.stage import Arrays, Merge, add, stack
 
 @dataclass(frozen=True)
 class CachedSums:
-    """What clients have sent, added up: plainly while all of them answer, by client once one has not.
+    """What clients have sent, added up: plainly while all answer, by client once one has not.
 
     An answer replaces the client's last one, so one that comes again changes nothing. While every
     round brings all rows, no single answer is kept. The first round that does not is summed as it
@@ -37,7 +37,7 @@ class CachedSums:
         return stack
 
     def add(self, total: Any) -> tuple[CachedSums, Arrays, float]:
-        """After a round merged so: what is held now, the sums, and the share of all rows that answered."""
+        """After a round merged so: what is held now, the sums, and the share of rows that answered."""
         if self.last is None:
             rows = float(total["n"])
             if rows >= self.n:

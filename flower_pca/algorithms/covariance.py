@@ -47,7 +47,7 @@ class CovarianceState:
 
 @dataclass(frozen=True, kw_only=True)
 class Covariance(Algorithm[CovarianceState]):
-    """Every client sends C_i = X_i'X_i once; the server adds them and takes the leading eigenvectors.
+    """Every client sends C_i = X_i'X_i once; the server adds them up and takes the eigenvectors.
 
     C_i travels as its diagonal and sqrt(2) times what is above it: a vector as long as C_i is in
     Frobenius norm. So with `dp` a row of norm R changes it by at most R^2, and one draw of noise of
@@ -139,7 +139,7 @@ _DIGITS: Final = 16  # of double precision
 def beforehand(
     algorithm: Algorithm[Any], private: bool, over_air: bool, known: bool = False
 ) -> tuple[Algorithm[Any], dict[str, str]]:
-    """The algorithm that a run begins with, and why: for auto, where there is noise on the answers, Krylov.
+    """The algorithm that a run begins with, and why: for auto under noise, Krylov.
 
     Where the columns are `known` before the run, it is covariance under a budget: of all that may
     take noise it finds most, as it spends the budget on one message.
@@ -232,7 +232,7 @@ class Auto(Krylov):
         return rounds, 2 * model.d * min(rounds * p, left)
 
     def _is_right(self, model: Model) -> bool:
-        """Whether the block is right already, as where the number of components was found by all of C."""
+        """Whether the block is right already, as where all of C gave the number of components."""
         if model.product is None or model.residuals is None or model.restarts:
             return False
         size = linalg.length(model.product[:, 0])

@@ -206,7 +206,7 @@ class PaperRule:
 
 @dataclass(frozen=True)
 class FAPSState:
-    """The consensus Z, the sines of its last steps, the largest entry of the newest sum, and earlier Z.
+    """The consensus Z, the sines of its last steps, the newest sum's largest entry, earlier Z.
 
     Of measured penalties the guard, if there may be one; else whether the paper's have taken their
     place.
@@ -387,7 +387,7 @@ class FAPS(Iterative[FAPSState]):
         return replace(status, words=status.words + self._slowness(model))
 
     def _slowness(self, model: Model) -> str:
-        """Of eigenvalues with which SSI is faster, what there is to say, to follow a status; else ""."""
+        """Of eigenvalues with which SSI is faster, what to say after a status; else ""."""
         if model.values is None or not 0 < model.k < model.d or not model.values[model.k - 1] > 0.0:
             return ""
         last = float(model.values[model.k - 1])

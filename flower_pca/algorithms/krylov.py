@@ -248,7 +248,7 @@ class Krylov(Iterative[KrylovState]):
 
     @staticmethod
     def _fresh(state: KrylovState, Q: Array, block: Array) -> Array:
-        """The block, and as many random columns orthogonal to all that is known as there is room for."""
+        """The block, and as many random columns orthogonal to all that is known as have room."""
         known = np.hstack([Q, block])
         room = min(state.k + 2, len(Q) - known.shape[1])
         random = linalg.random_block(len(Q), room, state.seed + known.shape[1])

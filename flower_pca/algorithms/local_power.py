@@ -26,7 +26,7 @@ _ALIGNMENTS = ("procrustes", "sign", "none")
 
 @dataclass(frozen=True)
 class LocalPowerState:
-    """The block to send next; where single steps are taken, the newest pair Z, C Z that was measured."""
+    """The block to send next; where single steps are taken, the newest measured pair Z, C Z."""
 
     block: Array
     Z: Array
@@ -39,7 +39,7 @@ class LocalPowerState:
 
 @dataclass(frozen=True, kw_only=True)
 class LocalPower(Iterative[LocalPowerState]):
-    """q local power steps a round: X_i <- orth(C_i X_i) q - 1 times, then Z <- orth(sum C_i X_i O_i).
+    """q local power steps a round: X_i <- orth(C_i X_i) q - 1 times, then Z <- orth(sum C_iX_iO_i).
 
     O_i aligns client i with the client that has most rows, whose block is X_b: "procrustes" takes
     the orthogonal factor of X_i'X_b, "sign" the signs of <X_i[:, j], X_b[:, j]>, "none" the

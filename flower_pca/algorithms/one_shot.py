@@ -1,4 +1,4 @@
-"""One-shot averages of local subspaces: UDA, WDA, DistPCA. One message up, and the closing Rayleigh-Ritz.
+"""One-shot averages of local subspaces, UDA, WDA, DistPCA: one message up, and Rayleigh-Ritz.
 
 All three send local eigenvectors once and take the leading singular vectors of their stack;
 `Average` is what they share, and the classes say how many vectors there are, and how they are
@@ -37,7 +37,7 @@ class OneShotState:
 
 @dataclass(frozen=True, kw_only=True)
 class Average(Algorithm[OneShotState]):
-    """What the averages share: clients send local eigenpairs, the server takes an SVD of their stack."""
+    """What the averages share: clients send local eigenpairs, the server an SVD of their stack."""
 
     asks: ClassVar[Mapping[str, Ask]] = {"rank": ROW_WIDTH, "weighted": FLAG}
     weighted: ClassVar[bool] = False  # by the local eigenvalues
@@ -118,7 +118,7 @@ class UDA(Average):
 
 @dataclass(frozen=True, kw_only=True)
 class WDA(Average):
-    """Weighted distributed averaging: UDA with V_i S_i V_i', S_i the leading eigenvalues of C_i / n_i.
+    """Weighted distributed averaging: UDA with V_i S_i V_i', S_i the first eigenvalues of C_i / n_i.
 
     Reference: Bhaskara and Wijewardena, "On distributed averaging for stochastic k-PCA", NeurIPS
     2019.

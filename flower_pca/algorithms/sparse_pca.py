@@ -1,4 +1,4 @@
-"""Sparse PCA by the truncated power method: components of few columns each, which a reader can read."""
+"""Sparse PCA by the truncated power method: components of few columns, which a reader can read."""
 
 from __future__ import annotations
 

@@ -169,6 +169,6 @@ class SSI(Iterative[SSIState]):
 
 
 def measure(state: SSIState, Y: Array, *, rounds: int) -> SSIState:
-    """The state after C times its block has become known: Ritz pairs, their residuals, the next block."""
+    """The state once C times its block is known: Ritz pairs, residuals, the next block."""
     _, Z, CZ, progress = ritz_round(state.block, Y, state.k, state.progress, rounds=rounds)
     return replace(state, block=linalg.orth(CZ), Z=Z, Y=CZ, progress=progress)

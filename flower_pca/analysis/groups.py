@@ -114,7 +114,7 @@ def clients_at_hand(result: PersonalResult, shards: Sequence[Any] | None) -> lis
 
 
 def shares(result: PersonalResult, shards: Sequence[Any] | None) -> Shares | None:
-    """What the rows of the clients consist of, where rows and own components are at hand; else None."""
+    """What the clients' rows consist of, where rows and own components are at hand; else None."""
     clients = clients_at_hand(result, shards)
     if shards is None or not clients:
         return None

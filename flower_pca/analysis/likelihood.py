@@ -1,4 +1,4 @@
-"""A result as a Gaussian: the covariance it amounts to, its inverse, and how likely rows are under it.
+"""A result as a Gaussian: its covariance, the inverse, and how likely rows are under it.
 
 Probabilistic PCA (Tipping and Bishop 1999): a row in the frame is normal with the variances of the
 components along them, and with the noise variance in all other directions. All is said in the
@@ -26,7 +26,7 @@ _RELATIVE_ZERO: Final = 100.0 * _ROUNDING
 
 
 def minka(variances: Array, n: int) -> int:
-    """The number of components with the largest evidence, between 1 and d - 1; 1 for a single column.
+    """The number of components with the largest evidence, from 1 to d - 1; 1 for one column.
 
     As scikit-learn's n_components="mle", but that what counts as zero is relative to the largest
     variance, so that units do not matter, and that tied variances are no error.

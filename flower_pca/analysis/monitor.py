@@ -39,7 +39,7 @@ SOURCES: Final = ("clients", "theory")
 
 @dataclass(frozen=True)
 class Limits:
-    """What a share `level` of the rows keeps to in T2, and in SPE; `words` say where that comes from."""
+    """What a share `level` of the rows keeps to in T2, and in SPE; `words` say how it is known."""
 
     level: float
     t2: float
@@ -125,7 +125,7 @@ class Monitor:
         return self._k
 
     def score(self, X: Any) -> RowScores:
-        """T2 and SPE of the rows of X, (n, d): an array, or whatever `transform` of the result takes."""
+        """T2 and SPE of the rows of X, (n, d): an array, or whatever `transform` takes."""
         parts = [distances(block, self._Z, self._variances) for block in self._blocks(X)]
         return RowScores(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 

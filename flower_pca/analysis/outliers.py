@@ -1,4 +1,4 @@
-"""What a robust run has taken out of the rows: by client and by column, and how large the two parts are."""
+"""What a robust run has taken out of the rows, by client and by column, and both parts' sizes."""
 
 from __future__ import annotations
 

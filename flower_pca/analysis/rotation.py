@@ -1,4 +1,4 @@
-"""Rotation: the span of a result along other axes, each of which is made of few columns, for reading.
+"""Rotation: the span of a result along other axes, each made of few columns, for reading.
 
 The loadings of k components are A = Z diag(v)^(1/2), (d, k): Z the components, v their variances. A
 row x, in the frame, has the scores f = diag(v)^(-1/2) Z'x, of variance 1 each, and Z Z'x = A f. Any
@@ -118,7 +118,7 @@ def _turn(Z: Array, T: Array, i: Array, j: Array) -> float:
 
 
 def promax(A: Array, *, kaiser: bool = True, power: float = 4.0) -> Array:
-    """R = T U, (k, k), for which A R is nearest to the powers of A T, and scores keep the variance 1.
+    """R = T U, (k, k), for which A R is nearest to the powers of A T; scores keep variance 1.
 
     Args:
         A: Loadings, (d, k).

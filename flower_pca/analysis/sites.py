@@ -85,7 +85,7 @@ class Furthest:
 
 
 def furthest(result: PCAResult, shards: Sequence[Any], *, most: int = 10) -> Furthest | None:
-    """The rows of a run beyond the limits of its own rows; None of a result that cannot be monitored by."""
+    """The rows of a run beyond the limits of its own rows; None of a result without limits."""
     try:
         monitor = Monitor(result)
         if result.histograms_ is not None:

@@ -320,7 +320,7 @@ def _leaks(
 
 
 def _share(whole: list[Pair | None], clients: int) -> list[Pair | None]:
-    """The sums as what the server has to take for any single client's: nothing tells one from another."""
+    """The sums, taken by the server for any single client's: nothing tells one from another."""
     return [None if pair is None else Pair(pair.Z, pair.Y / clients, pair.exact) for pair in whole]
 
 

@@ -1,4 +1,4 @@
-"""The sentences about a node's rules: what each of them grants, and what its absence leaves open."""
+"""The sentences about a node's rules: what each grants, and what its absence leaves open."""
 
 from __future__ import annotations
 

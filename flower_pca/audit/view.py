@@ -248,7 +248,7 @@ def open_answer(B: Array, up: Arrays, frame: Frame) -> Pair:
 
 
 def together(pairs: list[Pair | None]) -> Pair | None:
-    """What is seen of the clients' sum: nothing of answers that do not belong to one and the same block."""
+    """What is seen of the clients' sum: nothing of answers that belong to different blocks."""
     known = [pair for pair in pairs if pair is not None]
     if len(known) < len(pairs) or not all(np.array_equal(pair.Z, known[0].Z) for pair in known):
         return None
@@ -286,7 +286,7 @@ def has_noise(rules: Rules) -> bool:
 
 
 def kinds(rules: Rules, name: str) -> frozenset[Kind]:
-    """The kinds that answers to an algorithm's messages are made of, opening and closing included."""
+    """The kinds that answers to an algorithm's messages are made of, from opening to closing."""
     own = kinds_asked_of(name, masked=rules.masked_only, noised=has_noise(rules))
     found = frozenset(kind for kind, shows_own in own if not shows_own or rules.share_own or rules.masked_only)
     if has_noise(rules):  # the number of rows then counts clients

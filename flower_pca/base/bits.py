@@ -20,7 +20,7 @@ def system_bits(size: int) -> Array:
 
 
 def seeded_bits(seed: int, *which: int) -> Bits:
-    """Bits that are the same every time, for tests and simulations: of a client, of what it is asked."""
+    """Bits that are the same every time, for tests and simulations: of a client's question."""
     return cast(Bits, np.random.PCG64([seed, *which]).random_raw)
 
 

@@ -17,7 +17,7 @@ NODE: Final = "this node"  # whose rows a sentence of a node is about
 
 
 def did_you_mean(word: str, known: Iterable[str], otherwise: str = "Choose one of these.") -> str:
-    """A remedy for a misspelt name: the nearest known one, or else what to do, as a rule to choose one."""
+    """A remedy for a misspelt name: the nearest known one, or else a rule to choose one."""
     names = list(known)
     if not names:
         return "Leave it out."

@@ -1,4 +1,4 @@
-"""The exceptions of this package: a small tree, so that a caller can catch at the level that suits them.
+"""The exceptions of this package: a small tree, to be caught at the level that suits.
 
 Each says in one sentence what was wrong, what was got, and what to do.
 

@@ -49,7 +49,7 @@ _HEAD: Final = 2  # numbers before a line: the step, and the mark of the run
 
 
 def opener(path: str, flags: int) -> int:
-    """For `open`: a file for its owner only, and in a folder where others may write none but one's own."""
+    """For `open`: a file for its owner only; where others may write, none but one's own."""
     exposed = _is_exposed(Path(path).absolute().parent)
     # of a pipe nobody waits for the other end
     if exposed:
@@ -263,7 +263,7 @@ def naming(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def replacing(path: str | os.PathLike[str], *, private: bool = False) -> Iterator[IO[bytes]]:
-    """A stream to write the file anew: afterwards the whole new one is there, or the old one untouched.
+    """A stream to write the file anew: then the whole new one is there, or the old one.
 
     A `private` file is readable by its owner only.
     """
@@ -369,7 +369,7 @@ def refuse_others(path: str | os.PathLike[str], kind: str) -> Iterator[None]:
 
 
 def from_npy(packed: bytes) -> Array:
-    """The array that bytes in numpy's format are; ValueError if it is a pickle, or longer than they are."""
+    """The array that bytes in numpy's format are; ValueError of a pickle, or one too long."""
     stream = BytesIO(packed)
     shape, by_columns, dtype = check_npy(stream, len(packed))
     values = np.frombuffer(packed, dtype, math.prod(shape), stream.tell())

@@ -48,7 +48,7 @@ class Earlier:
 
 @dataclass(frozen=True)
 class History:
-    """The rounds of a run, in order; of one that has no end the newest, and what those before came to.
+    """The rounds of a run, in order; of an endless one the newest, and what others came to.
 
     Attributes:
         rounds: The rounds that are kept.

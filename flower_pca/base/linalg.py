@@ -82,13 +82,13 @@ def complement(Y: Array, Q: Array) -> Array:
 
 
 def independent(Y: Array, floor: float) -> Array:
-    """An orthonormal basis of those directions of Y that are longer than `floor` (rank-revealing)."""
+    """An orthonormal basis of the directions of Y longer than `floor` (rank-revealing)."""
     U, s, _ = np.linalg.svd(Y, full_matrices=False)
     return np.ascontiguousarray(U[:, s > floor])
 
 
 def spanning(Y: Array) -> Array:
-    """An orthonormal basis of span(Y), of fewer columns where Y has not full rank but for rounding."""
+    """An orthonormal basis of span(Y), of fewer columns where Y's rank is lower."""
     return independent(Y, _VANISHED * np.sqrt(len(Y)) * np.finfo(float).eps * norm2(Y))
 
 
@@ -152,7 +152,7 @@ def length(E: Array) -> float:
 
 
 def sin_theta(Z: Array, U: Array) -> float:
-    """||(I - ZZ')U||_2: the sine of the largest angle between span(U) and its projection on span(Z)."""
+    """||(I - ZZ')U||_2: the sine of the largest angle from span(U) to its projection on span(Z)."""
     return min(norm2(complement(U, Z)), 1.0)
 
 
@@ -175,7 +175,7 @@ def projection_distance(X: Array, Z: Array) -> float:
 
 
 def fix_signs(V: Array) -> Array:
-    """Columns with their largest entry positive; among entries equally large the first one decides."""
+    """Columns with their largest entry positive; of equally large ones the first decides."""
     rows = np.ascontiguousarray(V.T)
     size = np.abs(rows)
     first = np.argmax(size >= (1.0 - _TIE) * size.max(axis=1, initial=0.0, keepdims=True), axis=1)
@@ -210,7 +210,7 @@ def rayleigh_ritz(Z: Array, Y: Array) -> tuple[Array, Array, Array, Array]:
 
 
 def span_axes(Z: Array, cross: Array) -> tuple[Array, Array]:
-    """Orthonormal axes of span(Z) along which C is diagonal, and C along them, largest first, given Z'CZ.
+    """Orthonormal axes of span(Z) along which C is diagonal, C along them, largest first; of Z'CZ.
 
     Fewer than Z has columns, where these depend on one another.
     """
@@ -256,7 +256,7 @@ def random_basis(d: int, p: int, seed: int) -> Array:
 
 
 def krylov_block(S: Array, Q: Array, first: float) -> Array:
-    """orth((I - QQ')S), the next block of a Krylov space, without the columns that are only rounding.
+    """orth((I - QQ')S), the next block of a Krylov space, without columns that are rounding.
 
     `first` is the largest Ritz value: what lies below 16 sqrt(d) eps times it cannot be told from
     rounding.
@@ -300,7 +300,7 @@ def _by_gram(Y: Array, floor: float) -> Array | None:
 
 
 def largest_eigenvalue(product: Callable[[Array], Array], d: int, steps: int) -> float:
-    """The largest eigenvalue of a positive matrix by a few block power steps: never above the true one."""
+    """The largest eigenvalue of a positive matrix by a few power steps: never above the truth."""
     Z = random_basis(d, min(4, d), seed=0)
     for _ in range(steps - 1):
         Z = orth(product(Z).astype(np.float64))
@@ -308,7 +308,7 @@ def largest_eigenvalue(product: Callable[[Array], Array], d: int, steps: int) ->
 
 
 def lanczos(product: Callable[[Array], Array], d: int, k: int, *, tol: float) -> tuple[Array, Array]:
-    """The k leading eigenvalues of a positive matrix, largest first, and their vectors, by ARPACK."""
+    """The k leading eigenvalues of a positive matrix, largest first, and vectors, by ARPACK."""
     from scipy.sparse.linalg import LinearOperator, eigsh
 
     def apply(z: Array) -> Array:
@@ -407,7 +407,7 @@ def weiszfeld(product: Callable[[Array], Array], squares: Array, weights: Array)
 
 
 def of_points(P: Array, weights: Array) -> Array:
-    """The coefficients of the geometric median of the rows of P; what it keeps is never larger than P."""
+    """The coefficients of the geometric median of the rows of P; no larger than P."""
     squares = np.einsum("ij,ij->i", P, P)
     if len(P) > P.shape[1]:
         return weiszfeld(lambda a: P @ (a @ P), squares, weights)
@@ -416,7 +416,7 @@ def of_points(P: Array, weights: Array) -> Array:
 
 
 def of_spans(bases: Sequence[Array], weights: Array) -> Array:
-    """The coefficients of the geometric median of the projections V_i V_i' on the spans of these (d, p_i).
+    """The coefficients of the geometric median of the projections V_i V_i' on these spans.
 
     The inner products are ||V_i'V_j||_F^2. Of more than d spans they are taken with the sum of
     projections, which is d x d, and so what it keeps is never larger than the bases.

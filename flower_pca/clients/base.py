@@ -56,7 +56,7 @@ _OURS: Final = f"The columns of {checks.NODE}"
 
 
 def node_rows(data: Any, rules: Rules) -> LocalData | Stream:
-    """A node's rows. Of what no message may tell, the path of a file and its words, nothing is kept."""
+    """A node's rows. Of a file's path and its words, which no message may tell, nothing is kept."""
     if isinstance(data, LocalData | Stream):
         return data
     rows = SiteRows.of(data, who=checks.NODE)
@@ -89,7 +89,7 @@ def notice(data: LocalData | Stream, loaded: Any) -> None:
 
 
 def select(data: LocalData | Stream, request: wire.Request, rules: Rules) -> LocalData | Stream:
-    """The columns that a message asks for: those it names, or all, which must then all be numbers."""
+    """The columns that a message asks for: those named, or all, which must then be numbers."""
     names, split = request.frame.names, request.frame.split
     if split is not None or rules.split_columns or request.stage in _MAY_BE_OF_COLUMNS:
         node.check(request, rules)
@@ -211,7 +211,7 @@ class PCAClient(NumPyClient):
         return wire.write_fit(arrays, n, request.number, self._key, own, layers=request.layers)
 
     def evaluate(self, parameters: list[Array], config: wire.Config) -> tuple[float, int, wire.Config]:
-        """Answer a strategy's evaluation: the mean squared reconstruction error of the node's rows."""
+        """Answer a strategy's evaluation: the mean squared reconstruction error of the rows."""
         try:
             request = wire.read_request(parameters, config)
             if request.stage != wire.EVALUATE:

@@ -1,4 +1,4 @@
-"""One client for each algorithm and tracker, so that a node's operator decides what the node serves.
+"""One client for each algorithm and tracker: a node's operator decides what the node serves.
 
 Written from the registry by .ci/classes.py.
 """

@@ -1,1 +1,1 @@
-"""The subcommands of `flower-pca`: each has an `add`, which gives it a parser and says what to run."""
+"""The subcommands of `flower-pca`: each has an `add`, which gives it a parser and what to run."""

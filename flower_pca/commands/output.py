@@ -126,7 +126,7 @@ def row_labels(data: str, features: Sequence[str] | None) -> dict[str, list[str]
 
 
 def columns_beside(data: str, features: Sequence[str] | None) -> list[str]:
-    """The names of the columns that are none of those of a result, of a folder those in its first file."""
+    """The names of columns that are none of a result's; of a folder those in its first file."""
     from flower_pca.data import sources
 
     if features is None:

@@ -1,4 +1,4 @@
-"""`flower-pca report`: the page of a result, as of a deployed run, whose server has written no page."""
+"""`flower-pca report`: the page of a result, as of a deployed run whose server wrote no page."""
 
 from __future__ import annotations
 

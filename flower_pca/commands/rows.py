@@ -235,7 +235,7 @@ def _column_of_sites(data: str, table: Any, result: PCAResult) -> str:
 
 
 def _file(path: Path | None, endings: Sequence[str]) -> Path | None:
-    """The file to write: what would keep it from being written is found before anything is computed."""
+    """The file to write: what would keep it from being written is found first."""
     if path is None:
         return None
     place = path.expanduser().absolute()

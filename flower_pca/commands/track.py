@@ -260,7 +260,7 @@ def _say(words: str) -> None:
 
 
 def _dealt(table: Table, given: argparse.Namespace) -> list[Any]:
-    """A stream of every file of a folder, each with an equal part of a step; else what `deal` makes."""
+    """A stream of every file of a folder, each with an equal part of a step; else by `deal`."""
     from flower_pca.base.errors import ConfigError
     from flower_pca.data import partition
     from flower_pca.data.table import no_rows
@@ -283,7 +283,7 @@ def _dealt(table: Table, given: argparse.Namespace) -> list[Any]:
 
 
 def deal(rows: Any, batch: int, clients: int) -> list[list[Any]]:
-    """The batches of every client: of each `batch` rows, every client gets an equal part in turn."""
+    """The batches of every client: of each `batch` rows all get an equal part in turn."""
     steps = range(0, len(rows), batch)
     return [[part if len(part) else None for part in (rows[s : s + batch][k::clients] for s in steps)]
             for k in range(clients)]  # fmt: skip

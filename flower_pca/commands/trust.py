@@ -1,4 +1,4 @@
-"""What sites agree on before a run: `flower-pca rules`, `flower-pca audit`, and `flower-pca keys`."""
+"""What sites agree on before a run: `flower-pca rules`, `flower-pca audit`, `flower-pca keys`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all iterative algorithms share: how wide they iterate, when they stop, and how they start again.
+"""What all iterative algorithms share: their width, when they stop, how they start again.
 
 `Algorithm` is a stage with a width, a way to begin anew and a word on the end. `Iterative` adds the
 stopping rule: its state has a `Progress`, which counts rounds and remembers the least error, and
@@ -34,7 +34,7 @@ _ROUNDING: Final = 32.0
 
 @dataclass(frozen=True, kw_only=True)
 class Algorithm(Stage[S]):
-    """A stage that computes a basis of the leading subspace, from the block that the opening has left.
+    """A stage that computes a basis of the leading subspace, from the opening's block.
 
     Attributes:
         centers: Whether rows are centred where the caller does not say.
@@ -50,7 +50,7 @@ class Algorithm(Stage[S]):
         checks.integer(f"oversample of {self.name}", self.oversample)
 
     def width(self, n_components: int | float) -> int:
-        """p, the columns that the opening and the algorithm work on; fewer if there are fewer features."""
+        """p, the columns that opening and algorithm work on; fewer if there are fewer features."""
         return (n_components if isinstance(n_components, int) else _FRACTION_WIDTH) + self.oversample
 
     def restart(self, model: Model) -> Array:
@@ -69,7 +69,7 @@ class Algorithm(Stage[S]):
         """Messages of this stage so far."""
 
     def verify(self, model: Model) -> Status | None:
-        """The run's status in the light of the true residuals, which the closing message has measured."""
+        """The run's status in the light of the true residuals, which the closing has measured."""
         status = model.status
         if status is None or not status.ok or model.values is None or model.residuals is None:
             return status
@@ -118,7 +118,7 @@ class Telling(Protocol):
 
 @runtime_checkable
 class Choosing(Protocol):
-    """An algorithm in whose place another one may be taken once an opening has told what rows there are."""
+    """An algorithm in whose place another may be taken once an opening has told of the rows."""
 
     @property
     def alternative(self) -> str:
@@ -178,7 +178,7 @@ I = TypeVar("I", bound=Iterating)
 
 @dataclass(frozen=True, kw_only=True)
 class Iterative(Algorithm[I]):
-    """An algorithm that stops on convergence: `tol`, with a minimum and a maximum of rounds, and patience.
+    """An algorithm that stops on convergence: `tol`, a minimum and a maximum of rounds, patience.
 
     It converges when its error is at most `tol` (never asked to be below the data's own precision),
     stalls when the error has not fallen for `patience` rounds, and gives up after `max_rounds`. Its

@@ -149,7 +149,7 @@ NEEDS: Final[tuple[tuple[tuple[str, ...], Property], ...]] = (
 
 @dataclass(frozen=True)
 class Rule:
-    """What `option` has to be beside another one: `must`, if it does not fit, and what to do `then`."""
+    """What `option` has to be beside another: `must`, if it does not fit, and what to do `then`."""
 
     option: str
     beside: str
@@ -286,7 +286,7 @@ def _check_budget(on: On) -> None:
 
 
 def _check_numbers(stage: Stage[Any], on: On) -> None:
-    """Refuse more rounds than a budget can be dealt out to, and a finer tolerance than bits allow."""
+    """Refuse more rounds than a budget can be dealt out to, and a finer tol than bits allow."""
     if not isinstance(stage, Iterative):
         return
     if "dp" in on and stage.max_rounds > _NOISY_ROUNDS:

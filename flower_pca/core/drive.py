@@ -25,7 +25,7 @@ from flower_pca.core.standing import Standing
 
 
 class Transport(Protocol):
-    """How messages travel: `present` and `ask`. The rest is asked of it where there is a checkpoint."""
+    """How messages travel: `present` and `ask`. The rest is for checkpoints."""
 
     kind: ClassVar[str]  # what its checkpoints are called
 

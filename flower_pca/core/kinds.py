@@ -224,7 +224,7 @@ def _unknown(reach: Reach) -> float:
 
 
 class Reading(Enum):
-    """How an answer brings out C_i times a block, to whoever sees it: what an attack reads it as."""
+    """How an answer brings out C_i times a block, to whoever sees it: an attack's reading."""
 
     CENTRED = "C_i times the block of the opening, about the client's own mean"
     PRODUCT = "C_i times the array that the part is made with"
@@ -236,7 +236,7 @@ class Reading(Enum):
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of quantity, in terms of a client's rows X_i in the common frame, and of C_i = X_i'X_i.
+    """A kind of quantity, in terms of a client's framed rows X_i, and of C_i = X_i'X_i.
 
     Attributes:
         name: What it is called.

@@ -71,7 +71,7 @@ class Work:
 
 
 class Layer:
-    """A layer; subclasses are frozen dataclasses of its settings, and override what they have to say.
+    """A layer; subclasses are frozen dataclasses of settings, and override what they say.
 
     Attributes:
         name: What messages call it by; its arrays are called so in records, with a dot behind.
@@ -112,7 +112,7 @@ class Layer:
 
     @property
     def mark(self) -> str:
-        """What a checkpoint and the run that goes on from it have in common; "" if that is nothing."""
+        """What a checkpoint and the run that goes on from it must share; "" if that is nothing."""
         return ""
 
     def deviation_of_one(self, *, opening: bool) -> float:
@@ -156,7 +156,7 @@ def flat(layers: Sayings) -> Arrays:
 
 
 def split(arrays: Arrays, names: Sequence[str]) -> tuple[Arrays, dict[str, Arrays]]:
-    """A stage's own arrays, and what the layers of these names say, of a table that `flat` is part of."""
+    """A stage's own arrays, and what layers of these names say, of a table that `flat` made."""
     own, layers = dict(arrays), dict[str, Arrays]()
     for full in arrays:
         layer, dot, name = full.partition(".")

@@ -27,7 +27,7 @@ _SURE: Final = 0.1
 
 @dataclass(frozen=True)
 class Claim:
-    """What a client has said of its own rows: how many there are, and their sum of squares in the frame."""
+    """What a client has said of its own rows: how many, and their sum of squares in the frame."""
 
     n: int
     squares: float
@@ -168,12 +168,12 @@ class Model:
 
     @property
     def units(self) -> int:
-        """What the `n` in the replies of all clients adds up to: their rows, or one for each client."""
+        """What the `n` in the replies adds up to: the rows of all, or one for each client."""
         return self.clients or self.n
 
     @property
     def left_out(self) -> float:
-        """The sum of squares outside of the wanted components: by the clients' rows, where measured."""
+        """The sum of squares outside of the wanted components: by the rows, where measured."""
         if self.rest is None:
             assert self.values is not None
             return max(self.trace - float(self.values[: self.k].sum()), 0.0)
@@ -183,7 +183,7 @@ class Model:
 
     @property
     def residual(self) -> float:
-        """||C Z - Z Theta|| of the wanted columns; at least the noise, or rounding, of their product."""
+        """||C Z - Z Theta|| of the wanted columns; at least the noise, or rounding, of C Z."""
         assert self.residuals is not None
         assert self.values is not None
         residual = float(np.linalg.norm(self.residuals[: self.k]))

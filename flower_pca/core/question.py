@@ -146,7 +146,7 @@ class Question:
         return read_levels(self.levels)
 
     def _columns_with_ranges(self, columns: tuple[str, ...] | None) -> tuple[str, ...] | None:
-        """The columns that are named; where a budget has ranges, those are of all that take part."""
+        """The columns that are named; where a budget has ranges, those of all that take part."""
         if self.dp is None or not self.dp.public_ranges:
             return columns
         if self.center is False:
@@ -204,7 +204,7 @@ class Question:
 
     @property
     def tol(self) -> float | None:
-        """What the error is held against; None where there is no such number, or noise on the answers."""
+        """What the error is held against; None without such a number, or with noise."""
         noise = self.dp is not None or self.channel is not None
         if isinstance(self.algorithm, Iterative) and not noise:
             return self.algorithm.tol

@@ -51,7 +51,7 @@ _REMEDY: Final = "Check the client's data."
 
 
 def claim(said: Arrays, frame: Frame) -> Claim:
-    """What a client's answer to the opening comes to in a frame: its rows, and their sum of squares.
+    """What a client's answer to the opening comes to in a frame: rows, and sum of squares.
 
     Its gaps are filled as the frame says. What rounding may add is added, at the precision that the
     client has named.
@@ -120,7 +120,7 @@ class Judge:
     _known: dict[int, Array] = field(default_factory=dict, repr=False)
 
     def check(self, client: int, up: Arrays, parts: Mapping[str, Part], sent: Arrays) -> None:
-        """Raise ProtocolError, naming the client, unless its answer can be of the rows that it has told of.
+        """Raise ProtocolError, naming the client, unless its answer can be of the rows it told of.
 
         Args:
             client: Who has answered.
@@ -188,7 +188,7 @@ class UnawaitedError(ProtocolError):
 
 @dataclass(frozen=True)
 class Reduction:
-    """The answers to one message: their reduction, who gave them, and who failed, why, and for good."""
+    """The answers to one message: their reduction, who gave them, who failed, why, for good."""
 
     total: Any
     answered: frozenset[int]
@@ -273,7 +273,7 @@ class Tally:
             self._groups[columns, ""] = _Group(total, list(answered))
 
     def collect(self, replies: Iterable[Reply | Sum | Failure]) -> Reduction:
-        """Take the answers in their order: what they come to, and who has given none that counts."""
+        """Take the answers in order: what they come to, and who has given none that counts."""
         for position, reply in enumerate(replies):
             if isinstance(reply, Sum):
                 self._add(reply)
@@ -311,7 +311,7 @@ class Tally:
         self._declined = self._declined or reply.declined
 
     def _check_in(self, reply: Reply, position: int) -> None:
-        """One client's answer; a wrong one becomes a failure with a reason, and the others go on."""
+        """One client's answer; a wrong one is a failure with a reason, and the others go on."""
         self._bytes += self._sent.size(reply.arrays)
         try:
             self._accept(reply, position)

@@ -155,7 +155,7 @@ class Roll:
         return fit
 
     def fail(self, banned: Collection[int], why: str) -> Roll:
-        """With these clients never asked again; `why` is the first failure of a message, "" without one."""
+        """With these clients never asked again; `why` is a message's first failure, or ""."""
         if not banned and not why:
             return self
         failed = replace(self, banned=self.banned.union(banned), why=self.why or why)
@@ -220,7 +220,7 @@ class Roll:
         return replace(self, came=_NOBODY, awaited=_NOBODY, lost=False)
 
     def has_changed(self, here: Iterable[int], *, counted: bool) -> bool:
-        """Whether those here are others than the newest round was of, so that it does not speak of them.
+        """Whether those here are others than the newest round was of, which then says nothing.
 
         `counted`: a member that was away has counted by its last answer.
         """

@@ -113,7 +113,7 @@ class Run:
         return self._standing.estimate(whole=self._whole)
 
     def pending(self, present: Iterable[int]) -> Broadcast | None:
-        """The message to send to clients among `present`, those that can be reached now; None at the end.
+        """The message to send to clients among `present`, the reachable ones; None at the end.
 
         The order of `present` is the order of the clients' keys: it decides which ones a fraction
         samples.
@@ -141,7 +141,7 @@ class Run:
         return None
 
     def advance(self, replies: Iterable[Reply | Sum | Failure]) -> Round:
-        """Take the answers to the pending message, in the order in which they shall be summed, and move on.
+        """Take the answers to the pending message, in the order of their summing, and move on.
 
         Answers are pulled one by one and added to what came before: a transport that yields them as
         they are needed has one in memory at a time, so memory does not grow with the number of

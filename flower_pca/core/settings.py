@@ -98,7 +98,7 @@ class MaskedSums:
 
     @classmethod
     def of(cls, mask: bool | MaskedSums | str | None) -> MaskedSums | None:
-        """The settings that `mask` stands for, such as "masks(neighbours=20)"; None for no masks."""
+        """The settings that `mask` stands for, such as "masks(neighbours=20)"; None: no masks."""
         if isinstance(mask, MaskedSums):
             return mask
         if mask is None or isinstance(mask, bool | np.bool_):
@@ -393,7 +393,7 @@ def _off_centre(result: Spending, deviation: float) -> float:
 
 
 def _total_noise(result: Spending, deviation: float) -> float:
-    """The deviation of the sum of squares in the frame, from that of the numbers of the first message."""
+    """The deviation of the sum of squares in the frame, from that of the first numbers."""
     spent, dp = result.privacy, DP.of(result.asked.get("dp"))
     assert spent is not None
     divisors = result.scale_

@@ -1,4 +1,4 @@
-"""Stage: the one abstraction. A pair of halves, server and client, with all state passed in and out.
+"""Stage: the one abstraction. A pair of halves, server and client; state goes in and out.
 
 A stage holds hyper-parameters only. The server half is `start`, `broadcast`, `server`, `status`,
 `finish`; the client half is the static `client`, which finds everything it needs in the message.
@@ -160,7 +160,7 @@ class Failure:
 
 @dataclass(frozen=True, kw_only=True)
 class Stage(ABC, Generic[S]):
-    """One part of a run. Subclasses are frozen dataclasses of hyper-parameters, validated at construction.
+    """One part of a run. Subclasses are frozen dataclasses of hyper-parameters, checked when made.
 
     Attributes:
         name: What messages call it by; unique among all stages.
@@ -266,7 +266,7 @@ class Stage(ABC, Generic[S]):
         return {name: _bound(part.kind, model) for name, part in parts.items()}
 
     def inspect(self, state: S, reply: Arrays) -> None:
-        """Raise ProtocolError for a reply of the right names and shapes that still cannot be right."""
+        """Raise ProtocolError for a reply of the right names and shapes that cannot be right."""
 
     def personal(self, state: S) -> Mapping[int, Arrays]:
         """What single clients get beside the broadcast."""
@@ -278,7 +278,7 @@ class Stage(ABC, Generic[S]):
 
     @property
     def additive(self) -> bool:
-        """Whether sums of the answers will do at every message, so that masks can hide single ones."""
+        """Whether sums of the answers will do at every message, so that masks can hide them."""
         return type(self).merging is Stage.merging
 
     @property

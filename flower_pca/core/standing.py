@@ -132,7 +132,7 @@ class Standing:
 
     @property
     def sums_suffice(self) -> bool:
-        """Whether the coming message can be answered by the sum of what the clients would answer."""
+        """Whether the coming message can be answered by the sum of the clients' answers."""
         return self.stage.merging(self.state) is add
 
     def bounds(self, *, heard: bool) -> Mapping[str, Array | float]:
@@ -176,14 +176,14 @@ class Standing:
         return self._finish(whole=whole)
 
     def _finish(self, *, whole: bool) -> Model:
-        """What the stage under way makes of all that is known, where it is done or is the algorithm."""
+        """What the stage under way makes of all that is known, if it is done or the algorithm."""
         model = self.stage.finish(self.state, self.model)
         if self.role is Role.ALGORITHM and not whole:
             return replace(model, product=None)
         return model
 
     def estimate(self, *, whole: bool) -> Array | None:
-        """The basis (d x k) that is known now; while only a span of r columns is known, all r of them.
+        """The basis (d x k) that is known now; while only a span of r columns is, all r.
 
         Without a product nothing tells which k directions of that span are wanted.
         """
@@ -248,7 +248,7 @@ class Standing:
         return replace(self, model=model)
 
     def _is_outdated(self, here: tuple[int, ...], roll: Roll) -> bool:
-        """Whether the newest round does not speak of the clients here; by last answers members count."""
+        """Whether the newest round does not speak of the clients here, members by last answers."""
         return roll.has_changed(here, counted=self.algorithm.caches and not roll.summed)
 
     def _measure(self, layers: Iterable[Layer], *, binding: bool) -> Standing:
@@ -317,7 +317,7 @@ class Standing:
 
     @property
     def _too_narrow(self) -> bool:
-        """Whether the closing stage has found fewer components than a fraction of the variance asks for."""
+        """Whether the closing has found fewer components than a fraction of the variance needs."""
         model = self.model
         assert model.values is not None
         spent = model.status is not None and model.status.outcome is Outcome.MAX_ROUNDS
@@ -326,7 +326,7 @@ class Standing:
         return fraction_rank(model.values, model.trace, model.n_components) is None
 
     def _widen(self, roll: Roll) -> Standing:
-        """Back at the opening with twice as many columns. It is no restart: the clients are the same."""
+        """Back at the opening with twice as many columns: no restart, the clients are the same."""
         Z = self.model.columns
         noise = linalg.random_block(len(Z), Z.shape[1], self.model.seed + 1)
         block = np.hstack([Z, noise])
@@ -368,7 +368,7 @@ def so_far(standing: Standing) -> Model | None:
 def pack(
     run: Mapping[str, Any], asked: Mapping[str, Any], standing: Standing, roll: Roll, history: History, *, steps: bool
 ) -> tuple[dict[str, Any], dict[str, Array]]:
-    """All that changes in a run: a JSON header, and arrays. `run` is its identity, `asked` the question.
+    """All that changes in a run: a JSON header, and arrays. `run`: its identity; `asked`.
 
     Without `steps`, those of a tracker are left to a `Trail`.
     """
@@ -388,7 +388,7 @@ def unpack(
     roll: Roll,
     limit: int | None,
 ) -> tuple[Standing, Roll, History]:
-    """What `packed` has put into header and arrays, for a run with this identity, standing and roll."""
+    """What `packed` has put into header and arrays, for a run of this identity and roll."""
     if header.get("layout") != LAYOUT:
         remedy = "Delete it, and start the run again."
         raise ConfigError("The checkpoint", must="one of this version", got="one of an earlier one", then=remedy)
@@ -408,7 +408,7 @@ def unpack(
 
 
 def in_brief(history: History) -> list[dict[str, Any]]:
-    """The rounds as plain dictionaries; of a run without an end the newest, and what the others came to."""
+    """The rounds as plain dictionaries; of an endless run the newest, and a sum of the others."""
     return (history if history.limit is None else history.newest(_MESSAGES)).to_json()
 
 

@@ -1,1 +1,1 @@
-"""Where rows come from (`sources`), and how a simulation deals them out to clients (`partition`)."""
+"""Where rows come from (`sources`), and how a simulation deals them out (`partition`)."""

@@ -265,7 +265,7 @@ def _labels(sheet: Sheet, lines: TextIO, places: dict[str, int], *, whole: bool)
 
 
 def _require_separator(file: Path, first: Sequence[str], second: Sequence[str], cells: Cells) -> None:
-    """Refuse a file whose first line has another separator in it than the one that is looked for."""
+    """Refuse a file whose first line has another separator in it than the one looked for."""
     for other in ";\t|":
         split = len(first) == 1 and other in first[0]
         number = re.compile(rf"[-+.\d]*\d{re.escape(other)}[-+.\d]*")
@@ -293,7 +293,7 @@ def _require_no_commas(file: Path, first: Sequence[str], second: Sequence[str], 
 
 
 def _numbers(sheet: Sheet, lines: TextIO, places: list[int]) -> Array | None:
-    """The cells by numpy's own reader, or one by one where some are empty; None if some are not numbers."""
+    """The cells by numpy's reader, or one by one where some are empty; None: no numbers."""
     if not places:
         return np.empty((0, 0))
     if sheet.cells.decimal == ".":

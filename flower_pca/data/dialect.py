@@ -72,7 +72,7 @@ class Cells:
 
     @classmethod
     def of(cls, sep: str, decimal: str, thousands: str | None) -> Cells:
-        """Of points and commas the one that does not stand before decimals may stand between thousands."""
+        """Of points and commas, the one that does not stand before decimals may divide thousands."""
         if thousands is None:
             thousands = {".": ",", ",": "."}[decimal]
         return cls(sep, decimal, thousands)
@@ -250,7 +250,7 @@ _FAR: Final = 5.0  # spreads of a column
 
 
 def require_clear(file: Path, first: Sequence[str], below: Iterable[Sequence[str]], cells: Cells) -> None:
-    """Refuse a first line that may be names or values: years, codes, or numbers unlike those below."""
+    """Refuse a first line that may be names or values: years, codes, unlike numbers."""
     index = len(first) > 1 and not first[0].strip()
     codes = first[index:]
     if len(codes) < 2 or not all(code.strip() and cells.number(code) for code in codes):
@@ -275,7 +275,7 @@ def require_clear(file: Path, first: Sequence[str], below: Iterable[Sequence[str
 
 
 def _whole(codes: Sequence[str], second: Sequence[str]) -> str:
-    """Different whole numbers that count columns, as pandas does, or that stand above broken ones."""
+    """Different whole numbers that count columns, as pandas does, or stand above broken ones."""
     if len(set(codes)) != len(codes) or not all(re.fullmatch(_WHOLE, code) for code in codes):
         return ""
     counted = [int(code) for code in codes] == list(range(len(codes)))
@@ -345,7 +345,7 @@ _PACKED: Final = {b"\x1f\x8b": "gzip", b"PK\x03\x04": "zip", b"BZh": "bzip2", b"
 
 @contextmanager
 def text_of(file: Path, encoding: str | None) -> Iterator[TextIO]:
-    """The file, opened as text; the error about bytes that are none says where they are, and what to do."""
+    """The file, opened as text; errors about bytes say where they are, and what to do."""
     usual = "utf-8"
     if encoding is not None:
         usual = _codec(encoding)
@@ -384,7 +384,7 @@ def _codec(encoding: object) -> str:
 
 
 def _require_text(file: Path, start: bytes, used: str, *, given: bool) -> None:
-    """Refuse a file that is packed, or that has zeros between its letters, as UTF-16 without a mark has."""
+    """Refuse a packed file, or one with zeros between its letters, as UTF-16 has without a mark."""
     marked = (name for mark, name in _PACKED.items() if start.startswith(mark))
     packed = next(marked, None)
     if packed is not None:

@@ -205,7 +205,7 @@ def find(
 
 
 def find_in_stream(tables: Sequence[SiteRows]) -> tuple[str, ...]:
-    """Hints about rows of a stream, where an empty cell is a gap, and a column may stand still for a while.
+    """Hints about rows of a stream: an empty cell is a gap there, and columns may stand still.
 
     So they are about values that stand for a gap, and lines of totals.
     """
@@ -222,7 +222,7 @@ def find_in_stream(tables: Sequence[SiteRows]) -> tuple[str, ...]:
 
 
 def _of_kinds(look: Look, of_rows: Sequence[_Kind], of_columns: Sequence[_Kind]) -> list[list[str]]:
-    """The sentences of each kind; rows that are named already are left out of those about columns."""
+    """The sentences of each kind; those about columns leave out rows named already."""
     with np.errstate(all="ignore"), warnings.catch_warnings():
         # what cannot be told of a column compares NaN, which is false
         warnings.simplefilter("ignore", RuntimeWarning)
@@ -238,7 +238,7 @@ def _of_kinds(look: Look, of_rows: Sequence[_Kind], of_columns: Sequence[_Kind])
 
 
 def _shape_of(table: SiteRows | LocalData) -> tuple[int, int, bool]:
-    """Rows and columns of a site, and whether they are a sparse matrix, whose zeros nobody has written."""
+    """Rows and columns of a site, and whether they are a sparse matrix, whose zeros nobody wrote."""
     if isinstance(table, LocalData):
         return table.n, table.d, table.sparse
     return len(table), table.shape[1], hasattr(table.values, "tocsr")
@@ -291,7 +291,7 @@ def _empty(look: Look) -> Iterator[str]:
 
 
 def _sentinels(look: Look) -> Iterator[str]:
-    """Values such as -999 that lie further from all others of their column than these from each other."""
+    """Values such as -999, further from all others of their column than these are apart."""
     for j in np.flatnonzero(np.isin(look.low, _CODES) | np.isin(look.high, _CODES)).tolist():
         for code in _codes_of(np.sort(look.values(j))):
             where = [(site, np.flatnonzero(site.rows[:, j] == code)) for site in look.sites]
@@ -347,7 +347,7 @@ def _first(site: Site, rows: Array) -> str:
 
 
 def _dates(look: Look) -> Iterator[str]:
-    """Columns of days as numbers: 20240131, days since 1900 as Excel counts them, or seconds since 1970."""
+    """Columns of days as numbers: 20240131, Excel's days since 1900, seconds since 1970."""
     least, most, columns = look.low, look.high, look.columns
     varies = (most > least) & (look.seen.sum(axis=0) >= _LEAST)
     for j in np.flatnonzero(varies & (least >= 18000101) & (most <= 21001231)).tolist():
@@ -417,7 +417,7 @@ def _lines_of_totals(sites: Sequence[Site]) -> dict[int, tuple[int, str]]:
 
 
 def _rest(sites: Sequence[Site]) -> list[Site]:
-    """The sites less the lines and the doubles that are named already, which would hide other faults."""
+    """The sites less the lines and doubles named already, which would hide other faults."""
     ends = _lines_of_totals(sites)
     last_first = reversed([*enumerate(sites)])
     alone = {site.marks.tobytes(): i for i, site in last_first}
@@ -647,7 +647,7 @@ def _unit(here: Array, usual: Array, error: float) -> str:
 
 
 def _constants(look: Look) -> Iterator[str]:
-    """Columns of one value at a site that others hardly ever have: a default, or another meaning."""
+    """Columns of one value at a site that others hardly have: a default, another meaning."""
     if len(look.sites) < 2:
         return
     still = (look.different == 1) & (look.seen >= _LEAST)

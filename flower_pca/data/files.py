@@ -1,4 +1,4 @@
-"""Files of arrays and of typed columns: npy, npz, scipy's sparse npz, svmlight text, and parquet."""
+"""Files of arrays and of typed columns: npy, npz, scipy's sparse npz, svmlight text, parquet."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Inbox: a folder into which files go on arriving, as the streams of an endless run, one for each site.
+"""Inbox: a folder into which files go on arriving, as streams of an endless run, one a site.
 
 A step of the run takes the next file of every site that has one. All streams of an inbox take their
 batches from one look at the folder, so that a step begins once any site has rows, and nobody waits
@@ -176,7 +176,7 @@ class Inbox:
         self.sites = tuple(sites) or self._sites_there()
 
     def streams(self) -> list[Stream]:
-        """A stream for each site, in the order of `sites`. They belong to one run, in one process."""
+        """A stream for each site, in the order of `sites`, of one run in one process."""
         return [_of_site(self, site) for site in self.sites]
 
     def close(self) -> None:
@@ -300,7 +300,7 @@ class Queue:
     repeatable: bool = False
 
     def after(self, cursor: bytes) -> tuple[Any, bytes, int]:
-        """The batch behind the cursor, None where the site has none; the next cursor, and steps to come."""
+        """The batch behind the cursor, or None; the next cursor, and steps to come."""
         batch, following, left = self.inbox.behind(cursor)
         return batch.of(self.site), following, left
 

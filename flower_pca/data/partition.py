@@ -97,7 +97,7 @@ def deal(table: Table, spec: str | None = None, n_clients: int | None = None) ->
 
 
 def sites(spec: str | None, beside: Mapping[str, Array], parts: Sequence[Array]) -> list[str]:
-    """The names of the clients, where the rows are dealt by a column that names them; else "" for each."""
+    """The names of the clients, where a column names them; else "" for each."""
     if spec is None:
         by = None
     else:
@@ -140,7 +140,7 @@ def by_size(n_rows: int, n_clients: int, *, sizes: Sequence[float]) -> list[Arra
 
 
 def power_law(n_rows: int, n_clients: int, *, exponent: float = 1.0) -> list[Array]:
-    """Runs of rows in their order; client i gets a share of (i + 1)^-exponent, relative to the others."""
+    """Runs of rows in their order; client i gets (i + 1)^-exponent, relative to the others."""
     checks.number("exponent", exponent, least=0.0, most=20.0, remedy="Use 1; 0 makes all clients equal.")
     weights = np.arange(1, n_clients + 1) ** -float(exponent)
     return _runs(sizes_by_weight(n_rows, weights))
@@ -194,7 +194,7 @@ def dirichlet(
 
 
 def by_column(ids: Array, n_clients: int, *, column: str) -> list[Array]:
-    """One client for each value of a column, in the order of the values: sites, patients, devices."""
+    """One client for each value of a column, in the values' order: sites, patients, devices."""
     codes = _codes(ids)
     found = int(codes.max(initial=-1)) + 1
     if found != n_clients:

@@ -165,7 +165,7 @@ def synthetic(
 
 
 def _with(n: int, d: int, law: Callable[[Array], Array], seed: int) -> Table:
-    """V diag(s) U' with U (d x d) and V (n x d) orthonormalised matrices of uniform(-1, 1) numbers."""
+    """V diag(s) U', U (d x d) and V (n x d) orthonormalised from uniform(-1, 1) numbers."""
     checks.integer("d", d, least=1)
     checks.integer("n", n, least=d, remedy="Use at least as many rows as columns.")
     checks.integer("seed", seed)

@@ -254,7 +254,7 @@ def table_with(spec: str, needed: Sequence[str] | None, *, beside: Sequence[str]
 
 
 def _with_words(spec: str, needed: Sequence[str], words: Sequence[str], beside: Sequence[str]) -> Table:
-    """The same of a file that has columns of words, from which some of those that are needed are made."""
+    """The same of a file with columns of words, which make some of those that are needed."""
     names = (str(name) for name in needed)
     plain = tuple(name for name in names if source_of(name) not in words)
     try:

@@ -63,7 +63,7 @@ SLACK: Final = 1.5
 
 
 def usual_clip(columns: int) -> float:
-    """The norm to which rows in halves of their ranges are clipped, where nobody has said another."""
+    """The norm to which rows in halves of their ranges are clipped, unless another is named."""
     return SLACK * math.sqrt(columns * USUAL)
 
 
@@ -134,7 +134,7 @@ _LEAST: Final = -1022  # exponent of a step; below it a float has fewer digits
 
 
 def normals(shape: tuple[int, ...], bits: Bits) -> Array:
-    """Independent N(0, 1) numbers from random bits (Box and Muller); of large ones 192 make the radius."""
+    """Independent N(0, 1) numbers from random bits (Box and Muller); 192 for a large radius."""
     drawn: Array = np.empty(math.prod(shape))
     for i in range(0, len(drawn), _DRAWN):
         part = drawn[i : i + _DRAWN]

@@ -1,4 +1,4 @@
-"""FederatedPCA, a federated run behind scikit-learn's interface; and `to_sklearn`, a result as its own PCA.
+"""FederatedPCA, a run behind scikit-learn's interface; `to_sklearn`, a result as its own PCA.
 
 `fit` has scikit-learn check the tables and hands them to `simulate` as the clients' shards; the
 run's result does the work from there on. What is done here is what scikit-learn says and a result
@@ -50,7 +50,7 @@ _FITTED: Final = (
 
 
 class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
-    """Principal component analysis of rows that belong to several clients, as a scikit-learn transformer.
+    """Principal component analysis of several clients' rows, as a scikit-learn transformer.
 
     `fit` plays the server and all clients in this process, or on Flower's engine. The components
     are those of all rows together; what a client sends on the way there is a few small matrices. In
@@ -192,7 +192,7 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         return self._each(X, lambda table: likelihood.log_likelihood(self.result_, self._with_names(table)))
 
     def score(self, X: Any, y: Any = None) -> float:
-        """The mean of `score_samples` over the rows, by which a search compares numbers of components."""
+        """The mean of `score_samples` over the rows: a search compares components by it."""
         return float(np.mean(self.score_samples(X)))
 
     def get_covariance(self) -> Array:

@@ -62,7 +62,7 @@ def asked_columns(estimator: Any, shards: Sequence[SiteRows]) -> tuple[tuple[str
 
 
 def several(X: Any) -> tuple[list[Any], dict[int, str]] | None:
-    """The tables of a list or a mapping, and in a mapping the names of their sites; None of a single table.
+    """The tables of a list or a mapping, and a mapping's names of sites; None of a single table.
 
     A table that is written as a list of rows is one.
     """

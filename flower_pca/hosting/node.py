@@ -81,7 +81,7 @@ def _context(context: Context, client: int, state: Content) -> Context:
 
 
 def add_up(request: wire.Request, kind: str, answers: Iterable[Delivery]) -> NodeSum:
-    """What answers to a message come to; one at a time, so that memory does not grow with the clients."""
+    """What answers to a message come to; one at a time, so that memory does not grow."""
     total: Any = None
     heading: Heading | None = None
     clients: list[int] = []

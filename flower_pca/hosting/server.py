@@ -134,7 +134,7 @@ class Hosts(Nodes):
             self._hold(said, total, message, parts)
 
     def _hold(self, said: list[Arrays], total: Sum, message: Broadcast, parts: Mapping[str, Part]) -> None:
-        """Hold the mean of the clients' answers against the mean of what they have said of their rows.
+        """Hold the mean of the clients' answers against the mean of what they said of their rows.
 
         Bounds of single answers grow with a client's squares, or with their root. So their sum over
         the clients is at most so many times the bound of a client with the mean of the squares,
@@ -185,7 +185,7 @@ class Hosts(Nodes):
             self._hosts[node] = clients
 
     def _miss(self, node: int, reply: Message | str) -> None:
-        """A node has not said which clients it hosts: it is asked again, but not after two silences."""
+        """A node has not said which clients it hosts: asked again, but not after two silences."""
         if isinstance(reply, str):
             why, waited = reply, True
         else:

@@ -1,4 +1,4 @@
-"""What a run lays over its messages and answers: precision, noise, the air, numbers for single clients."""
+"""What a run lays over its messages and answers: precision, noise, the air, single numbers."""
 
 from typing import Final
 

@@ -19,7 +19,7 @@ from flower_pca.core.stage import Arrays
 
 @dataclass(frozen=True, kw_only=True)
 class AirChannel(Layer):
-    """Analog transmission over the air: all clients send at once, and the receiver hears sum_k g_k x_k + W.
+    """Analog transmission over the air: all send at once, and the receiver hears sum_k g_k x_k + W.
 
     W has independent N(0, noise_std^2) entries, fresh in every message. Client k divides what it
     sends by the gain h_k that it believes its channel to have; the true one is h_k + e_k with e_k ~

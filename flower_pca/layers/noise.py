@@ -1,4 +1,4 @@
-"""The noise of a privacy budget: rows are clipped, and noise is added, before anything leaves a node.
+"""The noise of a privacy budget: rows are clipped, and noise added, before a node tells anything.
 
 The server's half deals the budget out to the messages, and knows what a lost one means (`Budget`);
 each carries a clip, a deviation and the budget. The client's half runs the stage's on `Clipped`
@@ -75,7 +75,7 @@ class ClippedRows:
 
 @runtime_checkable
 class Sharing(Protocol):
-    """A stage's state that has to know among how many clients the noise in its sum is shared out."""
+    """A stage's state that has to know among how many the noise in its sum is shared out."""
 
     def divide(self, among: int) -> Any:
         """The state that knows."""
@@ -83,7 +83,7 @@ class Sharing(Protocol):
 
 @dataclass(frozen=True)
 class Budget(Layer):
-    """How a budget is dealt out: a share to the frame, the rest evenly to all messages of the algorithm.
+    """How a budget is dealt out: a share to the frame, the rest evenly to the algorithm.
 
     In terms of mu = sensitivity / deviation, which add up in squares, the budget is mu^2.
 
@@ -181,7 +181,7 @@ class Budget(Layer):
         return sealed
 
     def divide(self, needed: int) -> Budget:
-        """Those that a sum cannot do without, less those that may collude, shall have the whole noise."""
+        """Those that a sum needs, less those that may collude, shall have the whole noise."""
         colluding = self.dp.colluding
         if needed <= colluding:
             rule, remedy = f"more than the {colluding} that may collude", "Start more, or lower colluding."
@@ -227,7 +227,7 @@ class Budget(Layer):
         raise NotEnoughNodes("The set of clients", must=rule, got="one that lost a member", then=remedy)
 
     def end(self, model: Model) -> Model:
-        """A run with noise ends with its budget; its residuals measure the noise, and not how far it got.
+        """A run with noise ends with its budget; residuals measure the noise, not the way.
 
         The largest eigenvalue that noise alone has in such a sum, and one deviation more: see
         `core.settings`.
@@ -351,7 +351,7 @@ def asked_share(says: Arrays, summed: int) -> float:
 
 
 def cost(says: Arrays) -> float:
-    """What an answer to a message with noise costs, as mu^2: sensitivity over deviation, squared."""
+    """What an answer to a message with noise costs, as mu^2: (sensitivity / deviation)^2."""
     clip, std, _ = _instruction(says)
     ratio = clip * clip / std
     return ratio * ratio  # beyond all numbers it is infinite, where a power would raise

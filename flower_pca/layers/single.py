@@ -87,7 +87,7 @@ class Single(Layer):
     name: ClassVar[str] = SINGLE
 
     def ask(self, message: Broadcast, model: Model, *, opening: bool) -> Broadcast:
-        """The tables beside the stage's arrays, among which the number that is for all others is left."""
+        """The tables beside the stage's arrays, left of which is the number for all others."""
         arrays, tables = dict(message.arrays), dict[str, Array]()
         for name in _tables(arrays):
             tables[name] = arrays[name]

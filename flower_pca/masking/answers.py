@@ -1,4 +1,4 @@
-"""What uploads are made of, and what the server accepts as an answer to a message of the protocol."""
+"""What uploads are made of, and what the server accepts as an answer to the protocol."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _KINDS: Final = {"mask.y": np.uint64, "mask.d": np.int64}  # all else are bytes
 
 @dataclass(frozen=True)
 class Layout:
-    """The arrays of one client's answer by name, and among how many clients at most they are summed.
+    """The arrays of one client's answer by name, and among how many at most they are summed.
 
     Attributes:
         shapes: Their shapes.
@@ -48,7 +48,7 @@ class Layout:
 
     @classmethod
     def of(cls, run: Run, masks: MaskedSums, message: Broadcast, columns: int, clients: int, *, heard: bool) -> Layout:
-        """That of the answers of so many clients to the run's message, where rows have so many columns.
+        """That of so many clients' answers to the run's message, of rows with so many columns.
 
         With noise the bounds follow from that; else from what the run knows, or the caller's own.
         `heard`: whether all clients have answered the message before, by the same set-up.
@@ -86,7 +86,7 @@ class Layout:
 
 
 def _knows_squares(run: Run, message: Broadcast) -> bool:
-    """Whether the opening has told the squares of all that are asked: a client's own mean adds to them."""
+    """Whether the opening told the squares of all that are asked: own means add to them."""
     standing = run.standing
     if not standing.opens or standing.opening or standing.model.missing != "error":
         return False
@@ -94,7 +94,7 @@ def _knows_squares(run: Run, message: Broadcast) -> bool:
 
 
 def _tight(run: Run, message: Broadcast, parts: Mapping[str, Part]) -> dict[str, float]:
-    """Bounds of products with rows of the opening: the trace times the longest column of the block."""
+    """Bounds of products with the opening's rows: the trace times the block's longest column."""
     most = _TIGHT * run.standing.model.trace
     products = {name: part for name, part in parts.items() if part.kind.product}
     return {name: most * _longest(message, part) for name, part in products.items()}

@@ -112,7 +112,7 @@ def _frame(data: LocalData | Stream, *, noisy: bool) -> Frame:
 
 
 def _parts(name: str, arrays: Arrays, d: int | None) -> Mapping[str, Part]:
-    """What the answer of a stage is made of; of one that is not known, which is refused later, nothing."""
+    """What the answer of a stage is made of; nothing of an unknown one, refused later."""
     if name not in registry.STAGES:
         return {}
     return registry.STAGES[name].parts(Message(messages.plain(arrays)), d)

@@ -64,7 +64,7 @@ def bound_with_noise(deviation: float, clients: int) -> float:
 
 
 def bounds_with_noise(parts: Mapping[str, Part], deviation: float, clients: int) -> Arrays:
-    """The bounds of an answer with such noise; the number of rows is 1 there, as it counts clients."""
+    """The bounds of an answer with such noise; for the number of rows 1, as it counts clients."""
     bound = bound_with_noise(deviation, clients)
     most = {name: 1.0 if part.kind.counts_rows else bound for name, part in parts.items()}
     return {name: np.array(one) for name, one in most.items()}
@@ -76,7 +76,7 @@ def encode(
     clients: int,
     bits: Bits = own_bits,
 ) -> Array:
-    """One client's arrays, in the order of their names, as numbers mod 2^64, with noise of these bits."""
+    """One client's arrays, by names in order, as numbers mod 2^64, with noise of these bits."""
     names = sorted(arrays)
     words = [_words(n, arrays[n], bounds[n], clients, bits) for n in names]
     return np.concatenate(words)
@@ -89,7 +89,7 @@ def decode(
     clients: int,
     whole: Collection[str] = (),
 ) -> Arrays:
-    """The sums of arrays of these shapes over so many clients at most; `whole`: those of whole numbers."""
+    """The sums of arrays of these shapes over so many clients; `whole`: of whole numbers."""
     arrays, start = {}, 0
     signed = total.view(np.int64)
     for name in sorted(shapes):
@@ -104,7 +104,7 @@ def decode(
 
 
 def check(arrays: Arrays, secrets: Secrets) -> None:
-    """Require of an upload's message, before the rows are looked at, a fixed point that suits the sum."""
+    """Require of an upload's message, before the rows are looked at, a fitting fixed point."""
     clients, least = arrays["mask.clients"], len(secrets.holders) + 1
     if clients.shape or clients.dtype.kind not in "iu" or not least <= clients <= MOST_CLIENTS:
         rule = f"from {least} to {MOST_CLIENTS}"
@@ -112,7 +112,7 @@ def check(arrays: Arrays, secrets: Secrets) -> None:
 
 
 def check_noise(arrays: Arrays, parts: Mapping[str, Part], noise: Arrays, summed: int) -> None:
-    """Require the bounds that follow from the noise: with others a server could ask where an answer ends.
+    """Require the bounds that follow from the noise: others could ask where an answer ends.
 
     Nobody sees the answer but in a sum of at least `summed`.
     """

@@ -1,4 +1,4 @@
-"""Noise that blurs the steps of fixed point, from a stream of the client's own, or of a simulation's seed.
+"""Noise that blurs the steps of fixed point, from a client's own stream, or a simulation's seed.
 
 It hides steps and nothing else, so numbers of single precision are fine enough: what clients add
 together is normal as far as the sixth deviation, and no whole step tells what was rounded.

@@ -83,7 +83,7 @@ class Group:
 
     @property
     def adds_up(self) -> bool:
-        """Whether the uploads add up as they are: without self-masks, and nobody has dropped out."""
+        """Whether the uploads add up as they are: no self-masks, and nobody has dropped out."""
         return self._shares == 1 and set(self._uploads) == set(self._now)
 
     def lacks(self, clients: Iterable[int]) -> bool:
@@ -200,7 +200,7 @@ class Group:
         self._now, self._peers, self._uploads = {}, {}, {}
 
     def _vouchers(self, peers: list[int]) -> Arrays:
-        """What peers have signed of the group; once, as who is in a later sum has been in the first."""
+        """What peers have signed of the group; once, as later sums have the first one's members."""
         if self.number or not any(self._agreed.values()):
             return {}
         signatures = [self._agreed[peer] or bytes(SIGNATURE) for peer in peers]
@@ -259,7 +259,7 @@ class Group:
 
 
 def graph(clients: int, degree: int) -> list[list[int]]:
-    """The neighbours of each client: all others, or the `degree` nearest on a random ring (Bell 2020)."""
+    """The neighbours of each client: all others, or the `degree` nearest on a ring (Bell 2020)."""
     if degree >= clients - 1:
         return [[j for j in range(clients) if j != i] for i in range(clients)]
     order = np.random.default_rng(list(os.urandom(32))).permutation(clients)

@@ -1,4 +1,4 @@
-"""Identity: a node's own key, which signs what it publishes at a set-up, and the keys of those it believes.
+"""Identity: a node's own key, which signs what it publishes at a set-up, and keys that it believes.
 
 The keys are those by which Flower lets SuperNodes in: ECDSA, as ssh-keygen makes them. The label
 that every signed text begins with, and another hash than Flower's, keep what is signed here from

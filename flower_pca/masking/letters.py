@@ -112,7 +112,7 @@ def secrets_of(common: bytes, mine: bytes, other: bytes) -> bytes:
 
 
 def deal(secrets: Secrets, number: int, seeds: bytes, peers: list[int]) -> tuple[Array, bytes, bytes]:
-    """Shares of the seeds and the public key, sealed for each peer; seeds and own shares; the key."""
+    """Shares of the seeds and the public key, sealed for each peer; own seeds and shares; key."""
     position, setup = int(secrets.position), secrets.setup.tobytes()
     key = primitives.public(seeds[-SEED:])
     common = dict(zip(secrets.peers.tolist(), texts(secrets.common), strict=True))

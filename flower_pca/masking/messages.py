@@ -65,7 +65,7 @@ def counting(own: Arrays, past: bytes, stage: str) -> Arrays:
 
 
 def onwards(own: Arrays, past: bytes, newest: bytes, stage: str) -> bytes:
-    """The course of what a client keeps after it has answered a stage, the newest message included."""
+    """The course of what a client keeps after it answered a stage, the newest message too."""
     if not _of_stage(own):
         return NOTHING
     if _remembers(stage):
@@ -88,7 +88,7 @@ def why(client: int, then: str) -> str:
 
 
 def _remembers(stage: str) -> bool:
-    """Whether a stage answers from what is kept: one of an algorithm, and none that every run has."""
+    """Whether a stage answers from what is kept: an algorithm's, and none that every run has."""
     return bool(registry.owners(stage))
 
 
@@ -295,7 +295,7 @@ class Demands:
             raise ProtocolError("The peers of this node in a masked sum", must=rule, got=count, then=remedy)
 
     def check_group(self, names: Iterable[bytes], *, told: bool = False) -> None:
-        """Ask whether the node may be in a sum with those of these names; nameless ones count nothing.
+        """Ask whether the node may be in a sum with those of these names; nameless ones are none.
 
         `told` says that the server learns this sum from what the node answers now.
         """

@@ -53,7 +53,7 @@ def public(seed: bytes) -> bytes:
 
 
 def agree(key: X25519PrivateKey, other: bytes) -> bytes:
-    """The secret that the owners of a private and of a public key have in common; to derive keys from."""
+    """The secret shared by the owners of a private and a public key; to derive keys from."""
     try:
         return key.exchange(X25519PublicKey.from_public_bytes(other))
     except ValueError as error:  # a point of small order, which fixes the result

@@ -1,4 +1,4 @@
-"""Masked: a run whose every message becomes an upload and its unmasking, after a set-up of two messages.
+"""Masked: a run whose messages become uploads and their unmasking, after a set-up of two messages.
 
 Theory of operation. The run says what it would ask, and of whom. What goes out instead is a message
 of the protocol; the phase says which. A phase ends when those that were reached have answered:
@@ -174,7 +174,7 @@ class Masked(Around):
         self._begun = self._keepers = frozenset()  # all begin afresh
 
     def checkpoint(self, *, steps: bool = True) -> tuple[dict[str, Any], dict[str, Array]]:
-        """The state between two sums; a sum that is on its way is asked for again, after a new set-up."""
+        """The state between two sums; one on its way is asked for again, after a new set-up."""
         header, arrays = self._run.checkpoint(steps=steps)
         told = in_brief(self._history)
         return {**header, "messages": told, "mask_keepers": sorted(self._keepers)}, arrays
@@ -201,7 +201,7 @@ class Masked(Around):
             self._heard = frozenset()
 
     def _ask(self, group: Group) -> None:
-        """Begin the upload: all that the run can know of this sum before it is asked for is settled now."""
+        """Begin the upload: all that can be known of this sum before it is asked for is settled."""
         group.begin(self._taking_part)
         self._phase = Phase.UPLOAD
         self._carried = self._run.settle(heading=self._heading, needed=group.needed)

@@ -25,7 +25,7 @@ from flower_pca.names.sites import SiteRows
 
 
 class Coding(Protocol):
-    """How columns of words become columns of numbers, as a run asks for it: `levels.ByLevels` is one."""
+    """How columns of words become columns of numbers, as a run asks: `levels.ByLevels` is one."""
 
     field: ClassVar[str]  # of a question, which asks for it
 

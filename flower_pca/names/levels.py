@@ -206,7 +206,7 @@ class ByLevels:
         return {word: list(map(level_of, indicators(there, word))) for word in self.words}
 
     def union(self, sites: Sequence[Mapping[str, Iterable[str]]]) -> ByLevels:
-        """The levels of a run: those that the caller has listed, or else those of all sites together."""
+        """The levels of a run: those that the caller has listed, or those of all sites together."""
         found: list[tuple[str, tuple[str, ...]]] = []
         for column, some in self.value:
             there = some or in_order(level for site in sites for level in site.get(column, ()))
@@ -274,7 +274,7 @@ def code(rows: SiteRows, columns: Iterable[str], *, least: int, who: str = "the 
 
 
 def _told_apart(cells: list[str | None], least: int) -> list[str | None]:
-    """Cells whose rare levels are one: "other", or where these are rare together, the commonest level."""
+    """Cells whose rare levels are one: "other", or where these are rare, the commonest level."""
     counts = Counter(cell for cell in cells if cell is not None)
     rare = {level for level, count in counts.items() if count < least}
     if not rare:

@@ -65,7 +65,7 @@ class Origin:
 
     @property
     def headerless(self) -> tuple[str, ...]:
-        """The names of the files whose first line was taken for a row, which nobody has said that it is."""
+        """The names of the files whose first line was taken for a row, though nobody said so."""
         return tuple(Path(part.file).name for part in self.stretches if part.guessed)
 
     @property
@@ -179,7 +179,7 @@ class SiteRows:
 
     @classmethod
     def of(cls, X: Any, *, who: str = "the rows", site: str = "") -> SiteRows:
-        """Rows of any kind with the names that they have: those of a data frame's columns, or none."""
+        """Rows of any kind with the names that they have: a data frame's columns, or none."""
         if isinstance(X, cls):
             if not site:
                 return X
@@ -288,7 +288,7 @@ def _index(frame: Any) -> tuple[Any, ...] | None:
 
 
 def _text(name: Any) -> str:
-    """A label as text: a year or a code as it is printed, one of several parts with slashes between."""
+    """A label as text: a year or a code as it is printed, several parts with slashes between."""
     if isinstance(name, tuple):
         return "/".join(map(str, name))
     return str(name)

@@ -166,7 +166,7 @@ def _biplot(drawn: Figure, result: PCAResult, parts: list[Array], title: str) ->
 
 
 def _facets(drawn: Figure, result: PCAResult, parts: list[Array], title: str) -> None:
-    """A panel for each of the clients whose middle lies furthest off, its rows before those of all."""
+    """A panel for each of the clients whose middle lies furthest off, before those of all."""
     every = np.concatenate(parts)
     spread = every.std(axis=0)
     divisors = np.where(spread > 0.0, spread, 1.0)
@@ -218,7 +218,7 @@ def _shuffle(parts: list[Array]) -> tuple[Array, Array]:
 
 
 def means(drawn: Figure, result: PCAResult, shards: Sequence[Any]) -> None:
-    """How far each client's mean of a column lies from that of all rows, in deviations of all rows."""
+    """How far each client's mean of a column lies from that of all, in deviations of all."""
     found = sites.of(result, shards, few=_MAPPED)
     shown = found.order[:_MAPPED]
     names = [labels.client_name(result.site_names, int(i)) for i in shown]
@@ -341,7 +341,7 @@ def _cloud(ax: Axes, points: Array, client: Array, count: int, *, bar: list[str]
 
 
 def angles(drawn: Figure, result: PCAResult) -> None:
-    """A bar for each client, in degrees, the largest first; of another colour where a client is far off."""
+    """A bar for each client, in degrees, the largest first; in another colour if far off."""
     found = influence(result)
     named = len(found) <= NAMED or bool(result.site_names)
     degrees = np.rad2deg([one.angle for one in found])

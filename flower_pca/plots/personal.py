@@ -91,7 +91,7 @@ def plane(drawn: Figure, result: PersonalResult) -> None:
 
 
 def own_first(drawn: Figure, result: PersonalResult) -> None:
-    """What the columns weigh in the first own component of each client; nothing where a client has none."""
+    """What the columns weigh in each client's first own component; nothing without one."""
     keys, own = spaces(result)
     if result.feature_names_in_ is None:
         columns = None
@@ -109,7 +109,7 @@ def own_first(drawn: Figure, result: PersonalResult) -> None:
 
 
 def errors(drawn: Figure, result: PersonalResult, shards: Sequence[Any]) -> None:
-    """The error of each client's rows, with the shared components alone and with its own ones as well."""
+    """The error of each client's rows, with the shared components alone and with its own."""
     found = shares(result, shards)
     assert found is not None
     if len(found.clients) <= clients.NAMED or result.site_names:
@@ -121,7 +121,7 @@ def errors(drawn: Figure, result: PersonalResult, shards: Sequence[Any]) -> None
 
 
 def split(drawn: Figure, result: PersonalResult, shards: Sequence[Any]) -> None:
-    """How much of each client's rows is shared, its own, and neither, as shares of their mean square."""
+    """How much of each client's rows is shared, its own, and neither, in mean squares."""
     found = shares(result, shards)
     assert found is not None
     parts = {"shared": found.shared, "own": found.own, "rest": found.rest}

@@ -38,7 +38,7 @@ def _columns(drawn: Figure, result: RobustResult, share: Array, title: str) -> N
 
 
 def far(drawn: Figure, result: RobustResult) -> None:
-    """A bar for each column, of the entries that were furthest off: what the server of any run knows."""
+    """A bar for each column, of the entries furthest off: what any run's server knows."""
     _columns(drawn, result, result.far_share_, "Far entries, by column")
 
 

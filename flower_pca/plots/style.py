@@ -189,7 +189,7 @@ def decades(ax: Axes, values: np.ndarray[Any, Any]) -> None:
 def number_ticks(
     ax: Axes, count: int, *, first: int = 1, axis: Literal["x", "y"] = "x", names: Sequence[str] = ()
 ) -> None:
-    """Room for `count` marks along an axis; each with its number while they are few; or some with names."""
+    """Room for `count` marks along an axis; all with numbers while few; or some with names."""
     low, high = first - 0.65, first + count - 0.35
     limits, along = (ax.set_xlim, ax.xaxis) if axis == "x" else (ax.set_ylim, ax.yaxis)
     limits(low, high)
@@ -238,7 +238,7 @@ def thin(names: Sequence[str]) -> tuple[list[int], list[str]]:
 
 
 def name_of(name: str) -> str:
-    """A name as it is written into a picture: short, no formula, and of letters that some font has."""
+    """A name as written into a picture: short, no formula, of letters that a font has."""
     return legible(labels.shorten(name, _NAME)).replace("$", r"\$")
 
 

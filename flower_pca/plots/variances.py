@@ -160,7 +160,7 @@ def cumulative(drawn: Figure, result: PCAResult) -> None:
 
 
 def both(ax: Axes, result: PCAResult) -> None:
-    """Scree and cumulative variance in one, for the overview; with noise, what can be said of both."""
+    """Scree and cumulative variance in one, for the overview; with noise, bounds on both."""
     ratio, known, below = result.explained_variance_ratio_, result.certainty, "component"
     number = np.arange(1, len(ratio) + 1)
     size = 4.5 if len(ratio) <= style.DENSE else 0.0

@@ -93,14 +93,14 @@ def robust_tables(result: RobustResult, shards: Sequence[Any] | None) -> list[st
 
 
 def _by_key(result: RobustResult) -> dict[int, Array]:
-    """Rows, and shares taken out and far off, of each client; {} where the server has seen sums only."""
+    """Rows, and shares taken out and far off, of each client; {} where only sums were seen."""
     if result.client_keys_ is None or result.clients_ is None:
         return {}
     return dict(zip(result.client_keys_.tolist(), result.clients_, strict=True))
 
 
 def _by_client(result: RobustResult) -> list[str]:
-    """What the clients have told of themselves, where the server has seen their answers one by one."""
+    """What the clients have told of themselves, where the server saw single answers."""
     head = ["client", "rows", "entries taken out", "far off"]
     rows = [
         [labels.client_name(result.site_names, key), f"{int(n):,}", f"{taken:.2%}", f"{far:.2%}"]

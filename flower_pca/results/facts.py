@@ -135,7 +135,7 @@ def weights(row: Array, names: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def in_text(result: AnyResult, *more: str) -> str:
-    """The components as plain text; before them what is bad news, after them what else there is to say."""
+    """The components as plain text; before them the bad news, after them what else to say."""
     heads, lines = result.listing()
     bad = [remark.words for remark in of_kind(result.remarks(), "bad")]
     others = [words for words in more if words not in bad]

@@ -1,4 +1,4 @@
-"""The columns of new rows as those of a result: by name, or by position where one of them has no names."""
+"""The columns of new rows as those of a result: by name, or by position where one has no names."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def read(X: Any, names: tuple[str, ...] | None = None) -> SiteRows:
 
 
 def arrange(X: Any, names: tuple[str, ...] | None, known: str) -> Any:
-    """The rows as they are, with their columns in the order of these names, or of their own sorted ones."""
+    """The rows as they are, with columns in the order of these names, or of own sorted ones."""
     if names is None:
         names = None
     else:

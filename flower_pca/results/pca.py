@@ -220,7 +220,7 @@ class PCAResult:
 
     @property
     def axes(self) -> tuple[Array, Array]:
-        """Orthonormal axes of the components' span, (d, r), and the variances along them, largest first.
+        """Orthonormal axes of the components' span, (d, r), and variances along them, descending.
 
         They are the components and their variances, but for components that are not orthonormal.
         """
@@ -269,7 +269,7 @@ class PCAResult:
         return Projection.of(self).to_record()
 
     def angle_to(self, other: PCAResult | Array) -> float:
-        """Largest principal angle in radians to another result, or to components as rows of an array.
+        """Largest principal angle in radians to another result, or to an array's rows.
 
         Columns that both results have names for are matched by these.
         """
@@ -358,7 +358,7 @@ class PCAResult:
         ]
 
     def findings(self) -> list[str]:
-        """Sentences on what was found: how much the components hold, and which columns they are made of."""
+        """Sentences on what was found: how much the components hold, and of which columns."""
         clients = labels.count(facts.clients(self.history), "client")
         said = [f"{self._rows} rows of {self._columns} at {clients}."]
         known, k = self.certainty, self.n_components_
@@ -423,7 +423,7 @@ class PCAResult:
         return Listing([*heads, "largest weights"], lines)
 
     def _heaviest(self, names: Sequence[str]) -> list[str]:
-        """Of each component the columns that weigh most, with their errors where these are known."""
+        """Of each component the columns that weigh most, with errors where these are known."""
         if self.loading_errors_ is None:
             return [labels.in_words(weights, names) for weights in self.components_]
         pairs = zip(self.components_, self.loading_errors_, strict=True)
@@ -465,7 +465,7 @@ class PCAResult:
         return f"{centred}, scaled"
 
     def _variances(self) -> list[Fact]:
-        """What of the variance the components hold; with noise, bounds on it, and what the noise is."""
+        """What of the variance the components hold; with noise, bounds on it, and the noise."""
         shares, known, spent = self.explained_variance_ratio_, self.certainty, self.privacy
         names, off = labels.column_names(self.feature_names_in_, self.n_features_in_), self.variance_errors_
         noise = self.noise_thresholds_
@@ -498,7 +498,7 @@ class PCAResult:
         ]
 
     def _errors(self) -> list[Fact]:
-        """How exact the components are, and what they leave of a row; residuals have noise on them too."""
+        """How exact the components are, and what they leave of a row; with noise on residuals too."""
         private = self.privacy is not None
         residual, sine, mse = float(self.residuals_.max()), self.sine_estimate_, self.mse_
         found = [facts.plain("residuals", self.residuals_.tolist())]

@@ -191,7 +191,7 @@ class PersonalResult(PCAResult):
         return np.asarray(self._units(X) + self.mean_)
 
     def split(self, X: Any, *, client: int | Array) -> Parts:
-        """The rows of a client as the sum of what it shares with all, what is its own, and the rest."""
+        """The rows of a client as the sum of what all share, what is its own, and the rest."""
         data = self._data(X)
         bases = (self.components_, self.own_components(client))
         shared, own = (data.scores(rows.T) @ rows for rows in bases)
@@ -230,7 +230,7 @@ def _count(name: str, left: Mapping[str, Array], what: str) -> list[str]:
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class TripleResult(PersonalResult):
-    """Rows = shared part + own part + sparse part + noise: a `PersonalResult` of all but the sparse part.
+    """Rows = shared + own + sparse part + noise: a `PersonalResult` of all but the sparse part.
 
     `own` has L and S of each client beside its components: L + S are its rows, up to the threshold,
     in their units.

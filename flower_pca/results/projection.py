@@ -50,7 +50,7 @@ class Packet:
     feature_digest: str
 
     def to_bytes(self) -> bytes:
-        """All of it as bytes, from which `from_bytes` makes it again: numpy's format, without pickles."""
+        """All of it as bytes, which `from_bytes` reads again: numpy's format, no pickles."""
         given = {name: getattr(self, name) for name in (*self.needed, *self.optional)}
         arrays = {name: a for name, a in given.items() if a is not None}
         if self.feature_names_in_ is None:

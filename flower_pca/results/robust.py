@@ -109,7 +109,7 @@ class RobustResult(PCAResult):
         }
 
     def facts(self) -> list[Fact]:
-        """Figures; a share of the variance is none of them, as the low-rank part has no more components."""
+        """Figures, without a share of the variance: the low-rank part has no more components."""
         plain = [fact for fact in super().facts() if fact.words != "variance explained"]
         taken, far = float(self.taken_share_.mean()), self.outlier_share_
         return [

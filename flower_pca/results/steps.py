@@ -112,7 +112,7 @@ class TrackingResult:
 
     @classmethod
     def of(cls, model: Model, *, algorithm: str, history: History, asked: Mapping[str, Any]) -> TrackingResult:
-        """The result that a finished model amounts to: its tracker has left the figures of all steps."""
+        """The result of a finished model: its tracker has left the figures of all steps."""
         left, names = model.left, labels.array_of(model.feature_names)
         first = int(left["gone"])
         status = model.status or Status(Outcome.ONE_SHOT, "the run goes on")
@@ -290,7 +290,7 @@ class TrackingResult:
         ]
 
     def findings(self) -> list[str]:
-        """Sentences on what was found: where the subspace changed, and what the last basis is made of."""
+        """Sentences on what was found: where the subspace changed, and the last basis' columns."""
         rows = labels.count(self.totals_["rows"], "row")
         steps = labels.count(self.totals_["steps"], "step")
         clients = labels.count(facts.clients(self.history), "client")
@@ -321,7 +321,7 @@ class TrackingResult:
         return Listing(["component", "mean square of a row", "largest weights"], lines)
 
     def table(self) -> str:
-        """The steps as a plain text table, and the columns that weigh most in the basis of the last one."""
+        """The steps as a plain text table, and the heaviest columns in the last one's basis."""
         head = f"{'step':>6} {'rows':>8} {'movement':>10} {'residual':>10} {'outliers':>10}  change"
         lines, changes = [head], set(self.changes_.tolist())
         figures = zip(self.rows_, self.movement_, self.residuals_, self.outliers_, strict=True)

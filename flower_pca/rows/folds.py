@@ -27,7 +27,7 @@ def parts(data: StoredRows) -> Iterator[StoredRows]:
 
 
 class Together:
-    """Several sets of rows as one, by their statistics: as much of it as own components are found from."""
+    """Several sets of rows as one, by their statistics: as much as own components need."""
 
     dtype: ClassVar[np.dtype[Any]] = np.dtype(np.float64)
 

@@ -23,7 +23,7 @@ from flower_pca.vertical.split import Split
 
 @dataclass(frozen=True)
 class Frame:
-    """The coordinates all clients share: a row x becomes (x - mean) / scale; None leaves that part out.
+    """The coordinates all clients share: a row x becomes (x - mean) / scale; None: not that part.
 
     `fill` is what stands in x for a missing value, column by column; with None, none may be
     missing. With `own` it is the mean of the client's own values, and `fill` only in columns of

@@ -151,7 +151,7 @@ def _places(r: int) -> tuple[list[int], Array]:
 
 
 def _normal_by_row(P: Array, m: int, gone: Array) -> Array:
-    """The same where many columns are followed, and m rows have few gaps: P'P less what is not seen of it.
+    """The same where many columns are followed, and m rows have few gaps: P'P less the unseen.
 
     The parts of P that rows do not see are stacked, those with fewer gaps with zeros below.
     """

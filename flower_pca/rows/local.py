@@ -79,7 +79,7 @@ class Operator(ABC):
 
     @abstractmethod
     def products(self, block: Array) -> Iterator[tuple[Moments, Array]]:
-        """By sets of rows: the moments, and the product of the rows less their own mean with a block."""
+        """By sets of rows: moments, and the product of the rows less their mean with a block."""
 
     @abstractmethod
     def peak(self) -> Array:
@@ -94,7 +94,7 @@ class Operator(ABC):
         """Eigenvalues of X'X, largest first, and their vectors: at least the k leading ones, if there are so many."""
 
     def complete(self) -> None:
-        """Raise DataError if values are missing and the frame does not say what takes their place."""
+        """Raise DataError if values are missing and the frame has nothing to take their place."""
         if self.missing and self.frame.fill is None and not self.frame.own:
             raise checks.not_finite(self.who, self.missing)
 

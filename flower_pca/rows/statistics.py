@@ -118,7 +118,7 @@ def _digits(whole: Array, bits: int, count: int) -> list[Array]:
 
 
 def _carry(words: Array, bits: int) -> None:
-    """Make digits of all words but the highest, in place: then there is only one way to write a number."""
+    """Make digits of all words but the highest, in place: one way to write each number."""
     half = 2 ** (bits - 1)
     for low, high in itertools.pairwise(words):
         above = (low + half) >> bits
@@ -179,7 +179,7 @@ class Statistics:
         return len(self.mean)
 
     def of_columns(self, places: Array) -> Statistics:
-        """The statistics of these columns, in this order: numbers of these, none of them computed anew."""
+        """The statistics of these columns, in this order: numbers of these, none computed anew."""
         where = {int(column): new for new, column in enumerate(places)}
         wanted = [i for i, column in enumerate(self.gaps) if int(column) in where]
         beside = np.array(wanted, dtype=np.int64)
@@ -230,7 +230,7 @@ class Statistics:
 
     @functools.cached_property
     def root(self) -> Array:
-        """A with A'A = C: R, or from the eigenvectors of C with its columns scaled to unit length."""
+        """A with A'A = C: R, or from C's eigenvectors with columns scaled to unit length."""
         if self.factor is not None:
             return self.factor[:, : self.d]
         assert self.scatter is not None
@@ -287,7 +287,7 @@ def _part(part: StoredRows, gaps: bool) -> Source:
 
 
 def _source(data: StoredRows, path: Path | None, gaps: bool) -> Source:
-    """From C or R; or of large sparse rows, for which there is no room, from products in whole numbers."""
+    """From C or R; or of large sparse rows, without room for it, by products in whole numbers."""
     if not large(data):
         return recall(data, path, gaps=gaps), None
     if gaps and data.missing:
@@ -364,7 +364,7 @@ def _scatter(data: StoredRows, columns: Array, means: Array) -> tuple[Array, Arr
 
 
 def _triangle(data: StoredRows, columns: Array, means: Array) -> tuple[Array, Array]:
-    """The sums of deviations, and R, which is made in their place: they are as large as the rows."""
+    """The sums of deviations, and R, made in their place: they are as large as the rows."""
     from scipy.linalg import lapack
 
     rows, start = np.empty((data.n, len(means)), order="F"), 0
@@ -384,7 +384,7 @@ def _triangle(data: StoredRows, columns: Array, means: Array) -> tuple[Array, Ar
 
 
 def _sparse_scatter(data: StoredRows, columns: Array, mean: Array, means: Array) -> Array:
-    """C = S'S - n mu mu'; columns whose squares would cancel are centred before they are multiplied."""
+    """C = S'S - n mu mu'; columns whose squares would cancel are centred beforehand."""
     from scipy import sparse
 
     S: Any = data.storage.astype(np.float64)
@@ -414,7 +414,7 @@ ready: OrderedDict[tuple[Any, ...], Statistics] = OrderedDict()
 
 
 def recall(data: StoredRows, path: Path | None = None, *, gaps: bool = False) -> Statistics:
-    """The statistics of these rows: at hand, from the node's own file, or measured now and written to it.
+    """The statistics of these rows: at hand, from the node's own file, or measured and kept.
 
     The file serves as long as the rows are the same by their fingerprint, so that a node that has
     been restarted answers with the same bits, and reads no more than this file.

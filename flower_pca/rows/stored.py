@@ -117,7 +117,7 @@ class StoredRows:
         self.origin = self  # type: ignore[assignment]  # of the same class, whatever that is
 
     def _sort(self, given: SiteRows) -> tuple[Columns, Array | None]:
-        """The names in their own order, and where these columns are; None where they are in it already."""
+        """The names in their own order, and where these columns are; None if in it already."""
         assert given.names is not None
         whole = Columns(given.names, self._file)
         if given.shape[1:] != (len(whole.names),):
@@ -160,7 +160,7 @@ class StoredRows:
         return self._lines.headerless
 
     def place(self, row: int) -> str:
-        """Where a row is, in words: its file, and the line or the row there, where these are known."""
+        """Where a row is, in words: its file, and the line or row there, where known."""
         if self._lines is not None:
             return self._lines.place(row)
         if self.source:
@@ -240,7 +240,7 @@ class StoredRows:
         return view
 
     def _view(self) -> Self:
-        """These rows once more, to be changed before they are shown; what is known of them is shared.
+        """These rows once more, to be changed and shown; what is known of them is shared.
 
         What is cached goes with this view of them.
         """
@@ -362,7 +362,7 @@ class StoredRows:
         return spread
 
     def _moments(self, *, own: bool) -> Moments:
-        """The moments of the values that are there, or of all rows with their `own` means in the gaps."""
+        """The moments of the values that are there, or of all with `own` means in the gaps."""
         if self.sparse:
             return functools.reduce(merge, (there for there, _ in self._about_means(own=own)))
         there = moments_of(self._deviations(), self.n, self._mean, self._count)
@@ -378,7 +378,7 @@ class StoredRows:
         return replace(there, count=np.where(seen > 0, there.n, 0))
 
     def _about_means(self, *, own: bool) -> Iterator[tuple[Moments, Any]]:
-        """Sparse rows: their moments, and the rows less their own mean; with it in their gaps, if `own`."""
+        """Sparse rows: moments, and the rows less their mean; with it in their gaps, if `own`."""
         if own:
             S = fill_gaps(self._X, self.own_fill())
             there = sparse_moments(S)

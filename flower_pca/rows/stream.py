@@ -45,7 +45,7 @@ class Completion:
 
     @property
     def imputed(self) -> Array:
-        """True where the entry in `rows` is not one that was observed, (n, d): `found` or `missing`."""
+        """True where the entry in `rows` was not observed, (n, d): `found` or `missing`."""
         return np.asarray(self.found | self.missing)
 
     def write(self, folder: Path, step: int, columns: Sequence[str] | None) -> None:
@@ -157,7 +157,7 @@ class Stream:
 
     @property
     def heading(self) -> Heading | None:
-        """What it says of its columns; None before the first batch, where the source does not tell."""
+        """What it says of its columns; None before the first batch, if the source is silent."""
         if self.wanted is not None:
             return Columns(self.wanted, self.who).heading
         if self._heading is not None or self.d is None:
@@ -186,7 +186,7 @@ class Stream:
         return None
 
     def columns(self) -> int | None:
-        """The number of columns, known by looking at the first batch where the source does not tell."""
+        """The number of columns, from the first batch where the source does not tell it."""
         if self.d is not None:
             return self.d
         first = self.take(0, NO_CURSOR).rows
@@ -249,7 +249,7 @@ class Stream:
             self._out = Path(folder)
 
     def take_over(self, folder: Path) -> None:
-        """Keep, if this stream is to, what its copy in another process has written to this folder."""
+        """Keep, if this stream is to, what its copy in another process wrote to this folder."""
         if self._keep:
             self.completed |= dict(written(folder))
 

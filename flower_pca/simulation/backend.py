@@ -1,4 +1,4 @@
-"""Where a simulation runs, in this process or on Flower's Ray engine with settings of its own; and how.
+"""Where a simulation runs, in this process or on Flower's Ray engine with settings; and how.
 
 In this process clients are a transport without Flower: `Shards` with rows at rest, `InProcess` with
 streams.
@@ -48,7 +48,7 @@ _KERNEL: Final = "ZMQInteractiveShell"  # IPython's shell behind a notebook
 
 
 class Watch(Watcher):
-    """Watches a run, and is called with its result: the log and the bar, then the caller's own function.
+    """Watches a run, called with its result: the log and the bar, then the caller's function.
 
     Args:
         on_round: The caller's own; None for none.
@@ -88,7 +88,7 @@ def in_notebook() -> bool:
 
 
 def share(run: Driven) -> float | None:
-    """How far the algorithm's error has come to its tolerance, in [0, 1]; None where that says nothing."""
+    """How far the algorithm's error has come to its tolerance, in [0, 1]; None: says nothing."""
     stage, metrics = run.algorithm, run.history[-1].metrics
     if run.is_finished or run.standing.stage is not stage or not isinstance(stage, Iterative) or "error" not in metrics:
         return None
@@ -190,7 +190,7 @@ class Ray:
 
     @classmethod
     def of(cls, backend: str | Ray) -> Ray | None:
-        """The settings that `backend` stands for; None for "in_process", a plain loop without Flower."""
+        """The settings that `backend` stands for; None for "in_process", a loop without Flower."""
         if isinstance(backend, cls):
             return backend
         if not isinstance(backend, str):
@@ -325,7 +325,7 @@ class Shards(InProcess):
     clients: Sequence[LocalData]
 
     def answer(self, i: int, message: Broadcast) -> Arrays:
-        """One client's answer; where it fails, the error says at which client, and what it was sent."""
+        """One client's answer; where it fails, the error says at which client and message."""
         data = self.clients[i].in_frame(message.frame)
         try:
             return self._answer(i, message, data)

@@ -164,7 +164,7 @@ def lengthy(
     missing: str = "error",
     tol: float | None = None,
 ) -> dict[str, int]:
-    """Those of the algorithms that would take a thousand rounds or more on these rows, and about how many.
+    """Those of the algorithms that would take a thousand rounds or more here, and how many.
 
     With eigenvalues l_j of the pooled rows, power steps with p columns bring an error down by
     l_{p+1} / l_k a round. krylov and what ends at once are none of them.

@@ -1,4 +1,4 @@
-"""How many shared and own components to ask for, and what personalization brings over the alternatives."""
+"""How many shared and own components to ask for, and what personalization brings."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ def actors(engine: Ray) -> int:
 
 
 def require_alive(reason: str | None) -> None:
-    """Raise NotEnoughNodes, naming the worker, if an error of Flower's is that a worker of Ray's has died.
+    """Raise NotEnoughNodes, naming the worker, if Flower's error is a dead worker of Ray's.
 
     Flower would go on to give messages to it, and have them come back at once.
     """
@@ -140,7 +140,7 @@ def machines() -> list[dict[str, Any]]:
 
 
 def everywhere(function: Callable[..., Any], *args: Any) -> dict[str, Any]:
-    """What a function of a module returns on each machine, by the machine's name and Ray's number of it.
+    """What a module's function returns on each machine, by its name and Ray's number of it.
 
     Raises:
         NotEnoughNodes: If a machine has left the cluster meanwhile.
@@ -180,7 +180,7 @@ class Packs(ABC):
         """A pack: what is where, and the bytes."""
 
     def load(self, client: int) -> Any:
-        """A client's rows, or its stream, mapped into memory and kept ready for the next message."""
+        """A client's rows, or its stream, mapped into memory and kept for the next message."""
         return _READY.get((self, client), lambda: self._load(client))
 
     def _load(self, client: int) -> Any:
@@ -292,7 +292,7 @@ def pack_of(
 
 
 def _describe(shard: Any, names: dict[str, int]) -> tuple[dict[str, Any], list[Array]]:
-    """What is said of a shard, whose names are written once for all that have the same; and its arrays."""
+    """What is said of a shard, with names written once for all that share them; its arrays."""
     if isinstance(shard, Stream):
         from ray import cloudpickle
 
@@ -312,7 +312,7 @@ def _divide(shards: Sequence[Any], each: int) -> Iterator[Sequence[Any]]:
 
 
 class Ready:
-    """What a process keeps ready: what was used last, as long as it takes no more room than that."""
+    """What a process keeps ready: what was used last, up to that much room."""
 
     def __init__(self, room: int) -> None:
         self._room, self._taken = room, 0

@@ -179,7 +179,7 @@ def common_order(sites: Sequence[SiteRows]) -> tuple[str, ...] | None:
 
 
 def clients_of(shards: Any, *, missing: bool, columns: tuple[str, ...] | None = None) -> list[LocalData]:
-    """The shards as the clients see them, all with the same columns: those named, or all that they have."""
+    """The shards as the clients see them, all with the same columns: those named, or all."""
     return rows_of(sites_of(shards), missing=missing, columns=columns)
 
 

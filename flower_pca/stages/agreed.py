@@ -86,7 +86,7 @@ class Agreed(Around):
         return {**header, "first": self._first.history.to_json(), "settled": self._run is not None}, arrays
 
     def restore(self, header: Mapping[str, Any], arrays: dict[str, Array]) -> None:
-        """Go on where `checkpoint` was taken: the columns are those that had been agreed on by then."""
+        """Go on where `checkpoint` was taken: the columns are those agreed on by then."""
         if not header["settled"]:
             self._first.restore(header, arrays)
             return

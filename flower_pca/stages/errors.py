@@ -94,7 +94,7 @@ class ErrorsState:
 
 @dataclass(frozen=True, kw_only=True)
 class Errors(Stage[ErrorsState]):
-    """Squares of the first-order change that rows, and sites, make in each loading and each variance.
+    """Squares of the first-order change that rows and sites make in loadings and variances.
 
     Clients square what single rows do, so the client half compares rows: nodes serve it by its name
     only.
@@ -281,7 +281,7 @@ def _sum(arrays: Arrays, data: LocalData) -> tuple[Arrays, Arrays]:
 
 
 def _moved_scales(X: Array, arrays: Arrays) -> Array:
-    """How far rows move the squares of the scales, relative to these, but for one and the same number."""
+    """How far rows move the squares of the scales, relative to these, but for one number."""
     D = X**2
     if "roots" in arrays:
         by_share = np.flatnonzero(arrays["roots"] > 0.0)
@@ -321,7 +321,7 @@ def _not_told_apart(variances: Array, errors: Array) -> list[str]:
 
 
 def _unlike(by_row: Array, by_site: Array, sites: int) -> list[str]:
-    """That sites differ by more than their rows explain, so that their number is what counts elsewhere."""
+    """That sites differ by more than their rows explain: their number is what counts."""
     rows = max(np.mean(by_row**2), np.finfo(float).tiny)
     times = float(np.sqrt(np.mean(by_site**2) / rows))
     if sites < _FEWEST or times < _UNLIKE:

@@ -1,4 +1,4 @@
-"""Factors: C as k leading directions beside noise that may differ by column, as principal factors tell it.
+"""Factors: C as k leading directions beside noise that may differ by column, iterated.
 
 The noise of a column is what of the diagonal of C the leading factors do not explain. With it rows
 are weighed so that noise is equal, and the leading directions of the weighed rows are those of the
@@ -29,7 +29,7 @@ class Known(Protocol):
         """Its diagonal."""
 
     def leading(self, noise: Array, rank: int) -> tuple[Array, Array]:
-        """The largest eigenvalues of C less this on its diagonal, and so many of their vectors at least."""
+        """The largest eigenvalues of C less this on its diagonal, and that many vectors at least."""
 
     def directions(self, weights: Array, noise: Array, rank: int) -> Array:
         """The leading directions of the rows times weights, by which noise is equal."""
@@ -95,7 +95,7 @@ def weighed_basis(known: Known, rank: int) -> tuple[Array, Array]:
 
 
 def _noise(known: Known, rank: int) -> Array:
-    """What of the diagonal of C the leading factors do not explain (principal factors, iterated)."""
+    """What of the diagonal of C the factors do not explain (principal factors, iterated)."""
     all_of_it = known.diagonal
     values, V = known.leading(np.zeros(len(all_of_it)), rank)
     along = np.sum(V[:, :rank] ** 2, axis=1)

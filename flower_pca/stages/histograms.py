@@ -1,4 +1,4 @@
-"""How far rows lie from what the components say of them, and how often, over the rows of all clients.
+"""How far rows lie from what the components say, and how often, over all clients' rows.
 
 Two distances of a row x in the frame, with scores t = Z'x along k components of variances v:
 
@@ -139,7 +139,7 @@ class HistogramsState:
 
 @dataclass(frozen=True, kw_only=True)
 class Histograms(Stage[HistogramsState]):
-    """Counts of rows by T2 / k and by SPE over the variance left out, in bins that no message can move.
+    """Counts of rows by T2 / k and by SPE over the variance left out, in fixed bins.
 
     Rows are held against the ends of bins, so the client half compares rows: nodes serve it by its
     name only.

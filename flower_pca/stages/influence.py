@@ -64,7 +64,7 @@ _SLACK: Final = 1e-3  # by which a sum may be more than its squares allow
 
 @dataclass(frozen=True)
 class InfluenceState:
-    """The components, the basis asked for so far, the newest columns of it, and what clients have answered.
+    """The components, the basis asked for so far, its newest columns, and the clients' answers.
 
     Of the clients by their order: rows, sums and squares of their columns, and C_i times the basis
     (N x d x q).
@@ -384,7 +384,7 @@ def _means(state: InfluenceState, mean: Array, variance: Array) -> Array:
 
 
 def _deviations(state: InfluenceState, rounding: Array) -> Array:
-    """Likewise of how much larger the deviation of a client's column is: Student's t of its logarithm.
+    """Likewise of how much larger a client's deviation of a column is: t of its logarithm.
 
     How far the others differ in it says how heavy its tails are; and since a single row may do much
     where they are, it has to be `_LARGER` times that of any other too. Where one of them has no

@@ -120,7 +120,7 @@ def scale_of(
 
 
 def _with_shares(kind: str | None, total: Arrays, names: list[str], shared: Collection[str]) -> Array:
-    """The same, where some columns are divided by roots of shares; one that no row has is left as it is."""
+    """The same, with some columns divided by roots of shares; one that no row has stays."""
     means = total["mean"]
     by_share = np.array([name in shared for name in names])
     roots = np.sqrt(np.abs(means))
@@ -167,7 +167,7 @@ SAID: Final = ("n", "eps", "mean", "m2", "count")  # of that
 
 @dataclass(frozen=True)
 class OpeningState:
-    """The block to multiply (an array, or the seed and width of a Gaussian one) and the merged replies.
+    """The block to multiply (an array, or a Gaussian's seed and width) and the merged replies.
 
     Beside them what each client has said of its own rows, which later answers are held against.
     """
@@ -378,7 +378,7 @@ def draw(d: int, width: int, seed: int) -> Array:
 
 
 def shape_of(arrays: Arrays, d: int | None) -> Shape:
-    """The shape of that block, and of its product; open while nobody knows how many columns there are."""
+    """The shape of that block, and of its product; open while the columns are not known."""
     if "block" in arrays:
         return arrays["block"].shape
     return d, None if d is None else min(int(arrays["width"]), d)

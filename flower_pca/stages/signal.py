@@ -130,7 +130,7 @@ class SignalState:
 
 @dataclass(frozen=True, kw_only=True)
 class Signal(Stage[SignalState]):
-    """Second moments of the rows, and of `DRAWS` tables with flipped signs for each rank that is looked at.
+    """Second moments of the rows, and of `DRAWS` tables with flipped signs for each rank asked for.
 
     Cost: n_i d^2 flops for each draw; d (d + 1) / 2 floats up for each; mostly one or two messages,
     of more columns one for each time that components come to light behind stronger ones. O(d^3)
@@ -434,7 +434,7 @@ def _sentence(variances: Array, thresholds: Array, k: int) -> str:
 
 
 def _tables(ranks: int) -> int:
-    """Tables of a message about so many ranks: the rows as they are, and those with flipped signs."""
+    """Tables of a message about so many ranks: as they are, and with flipped signs."""
     return 1 + ranks * DRAWS
 
 
@@ -496,7 +496,7 @@ def _search(state: SignalState, search: Lanczos, total: Arrays) -> SignalState:
 
 
 def _with_search(state: SignalState, search: Lanczos, squares: Array, beside: Array) -> SignalState:
-    """With what a search tells of C: `beside` are the eigenvalues beside the components that count."""
+    """With what a search tells of C: `beside` are eigenvalues beside those that count."""
     if state.V is None or state.CV is None:
         values, V, CV, _ = linalg.rayleigh_ritz(search.Q[0], search.Y[0])
         # so many that directions of the next ranks are there
@@ -511,7 +511,7 @@ def _with_search(state: SignalState, search: Lanczos, squares: Array, beside: Ar
 def _products(
     arrays: Arrays, bases: list[tuple[Array, Array]], data: LocalData, memory: Arrays
 ) -> tuple[Arrays, Arrays]:
-    """A client's products of all tables with their blocks, by the flips that it keeps for these tables."""
+    """A client's products of all tables with their blocks, by flips kept for these tables."""
     memory = _with_signs(arrays, memory)
     key, draws = memory[_SIGNS].tobytes(), int(arrays["draws"])
     tables = 1 + len(bases) * draws

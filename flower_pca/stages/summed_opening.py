@@ -1,4 +1,4 @@
-"""The opening where the server sees nothing but sums: counts and means first, then what is centred at them.
+"""The opening where the server sees sums only: counts and means first, then centred sums.
 
 It brings what the one-message opening brings, with sums only: `server` turns the second message's
 sums into the layout of that opening, whose `finish` does the rest. Bounds for the second message

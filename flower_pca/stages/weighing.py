@@ -198,7 +198,7 @@ class _Answers:
 
 @dataclass(frozen=True, kw_only=True)
 class CappedOpening(WeighingOpening):
-    """An opening in which no client counts for more than a share s of the total squares, nor of the rows.
+    """An opening in which no client counts for more than a share s of all squares or rows.
 
     Client i counts w_i times, n_i are its rows and t_i is the sum of their squares in the common
     frame. Rows come first: w_i n_i is at most s times the sum of all such. Then w_i t_i is made at

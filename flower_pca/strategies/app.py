@@ -91,7 +91,7 @@ def _require_steps(config: Mapping[str, Any]) -> None:
 
 
 def _tracking(settings: dict[str, Any], context: Context, on_step: Callable[[StepRecord], None]) -> TrackingStrategy:
-    """The strategy of a tracker, which has fewer parameters than PCAStrategy, and steps at an interval."""
+    """The strategy of a tracker, with fewer parameters than PCAStrategy, and an interval."""
     config = context.run_config
     names, plain = inspect.signature(TrackingStrategy).parameters, inspect.signature(PCAStrategy).parameters
     for name, value in settings.items():
@@ -106,7 +106,7 @@ def _tracking(settings: dict[str, Any], context: Context, on_step: Callable[[Ste
 
 
 def _settings(context: Context) -> dict[str, Any]:
-    """The parameters of PCAStrategy in the run-config, which has hyphens in their names and "" for None."""
+    """The parameters of PCAStrategy in the run-config, hyphens in names and "" for None."""
     names = {name.replace("_", "-"): name for name in inspect.signature(PCAStrategy).parameters}
     given = {names[key]: value for key, value in context.run_config.items() if key in names}
     each = context.run_config.get(EACH, 1)

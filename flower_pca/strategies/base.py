@@ -84,7 +84,7 @@ class FlowerStrategy(Strategy, Generic[R]):
         self._ready = self._new_run()
 
     def _begin(self, *, num_rounds: int = 0, start: Start | None = None) -> AnyRun:
-        """The run that was made already, if it is the one, and nobody has driven it; else a new one."""
+        """The run made already, if it is the one, and nobody has driven it; else a new one."""
         ready, self._ready = self._ready, None
         if ready is None or num_rounds or start is not None:
             return self._new_run(num_rounds=num_rounds, start=start)
@@ -147,7 +147,7 @@ class FlowerStrategy(Strategy, Generic[R]):
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """The messages of the coming round; none if it is an evaluation, or if the run has ended."""
+        """The messages of the coming round; none of an evaluation, or once the run has ended."""
         return self._configure(config, grid, "train")
 
     def configure_evaluate(
@@ -299,7 +299,7 @@ _FEWEST_ROWS: Final = 20  # of a site whose mean is compared
 
 
 def _other_units(model: Model, names: Mapping[int, str]) -> list[str]:
-    """Sites that look as if they had columns in other units, where their means and deviations are seen."""
+    """Sites with columns as if in other units, where means and deviations are seen."""
     if SITE_KEYS not in model.left:
         return []
     enough = model.left[SITE_ROWS] >= _FEWEST_ROWS

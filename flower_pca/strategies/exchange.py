@@ -133,7 +133,7 @@ class _Round:
             self.arrived[node] = why
 
     def _call(self, work: Callable[[], Iterable[Any]], then: Callable[[Iterable[Any]], None]) -> bool:
-        """Make a call, and wait for it until the time of a node is over; whether it has returned."""
+        """Make a call, and wait for it until the node's time is over; whether it has returned."""
         until = min(self._due.values(), default=self.line.heard + self._timeout)
         return self.line.have_done(work, then, within=max(until - time.monotonic(), _LEAST))
 
@@ -186,7 +186,7 @@ class _Line:
         self._calls.put(None)
 
     def _finish(self, within: float) -> bool:
-        """Hand over what the call under way returns, if there is one; whether there is none any more."""
+        """Hand over what the call under way returns, if there is one; whether none is left."""
         if self._then is None:
             return True
         try:

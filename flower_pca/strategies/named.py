@@ -83,7 +83,7 @@ class SSI(PCAStrategy):
 
 
 class LocalPower(PCAStrategy):
-    """q local power steps a round: X_i <- orth(C_i X_i) q - 1 times, then Z <- orth(sum C_i X_i O_i).
+    """q local power steps a round: X_i <- orth(C_i X_i) q - 1 times, then Z <- orth(sum C_iX_iO_i).
 
     Prefer it: for a rough answer in two or three rounds.
 
@@ -182,7 +182,7 @@ class UDA(PCAStrategy):
 
 
 class WDA(PCAStrategy):
-    """Weighted distributed averaging: UDA with V_i S_i V_i', S_i the leading eigenvalues of C_i / n_i.
+    """Weighted distributed averaging: UDA with V_i S_i V_i', S_i the first eigenvalues of C_i / n_i.
 
     Prefer it: over UDA where the variances of clients fall slowly, or differ from client to client.
 
@@ -298,7 +298,7 @@ class MedianPCA(PCAStrategy):
 
 
 class Covariance(PCAStrategy):
-    """Every client sends C_i = X_i'X_i once; the server adds them and takes the leading eigenvectors.
+    """Every client sends C_i = X_i'X_i once; the server adds them up and takes the eigenvectors.
 
     Prefer it: with few columns, up to about a hundred, where one message of C_i costs less than
     several of Krylov's; under `dp` with more, as a budget spent on one message beats one spent on
@@ -612,7 +612,7 @@ class TriplePCA(PCAStrategy):
 
 
 class STMiss(TrackingStrategy):
-    """P_j = the r leading left singular vectors of the batch of step j, completed with the basis before it.
+    """P_j = the r leading left singular vectors of batch j, completed with the basis before it.
 
     Prefer it: for rows that keep coming, with gaps but without outliers, and whose subspace moves.
 
@@ -656,7 +656,7 @@ class STMiss(TrackingStrategy):
 
 
 class RobustTracking(TrackingStrategy):
-    """STMiss on rows of which a sparse, unknown part is corrupted: y_t = l_t + g_t on the observed entries.
+    """STMiss on rows of which a sparse, unknown part is corrupted: y_t = l_t + g_t where observed.
 
     Prefer it: where single entries are wrong by far more than rows stray from the subspace: moving
     objects in video, sensors that fail.

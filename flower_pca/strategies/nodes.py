@@ -1,4 +1,4 @@
-"""Nodes: those of a Flower grid as a transport. Messages are composed, sent, waited for, and read here.
+"""Nodes: those of a Flower grid as a transport, where messages are composed, sent and read.
 
 Patience: which nodes that fail are asked again, and which are left out until they are back.
 
@@ -58,7 +58,7 @@ class Patience:
     _away: set[int] = field(default_factory=set)
 
     def fail(self, node: int, *, silent: bool, counts: bool) -> bool:
-        """Whether a node is left out after a failure; `counts` where that was at the work of a run."""
+        """Whether a node is left out after a failure; `counts` if at the work of a run."""
         if silent:
             self._silences[node] = self._silences.get(node, 0) + 1
         else:
@@ -138,7 +138,7 @@ class Nodes:
     _began: float = 0.0
 
     def present(self) -> list[int]:
-        """The nodes that can be asked now, in the order of their keys; waits until there are enough.
+        """The nodes that can be asked now, in the order of keys; waits until there are enough.
 
         It does not wait where all that are connected are left out: the run then says why.
         """
@@ -289,13 +289,13 @@ class Nodes:
         return self._error(node, reply.error)
 
     def _silence(self, node: int, why: str, otherwise: str = "") -> str:
-        """What is said of a node that is silent: one that has never said anything may not even begin."""
+        """What is said of a silent node: one that has never spoken may not even begin."""
         if node not in self._patience.speakers:
             otherwise = _MUTE
         return ": ".join(filter(None, [why, otherwise]))
 
     def take(self, node: int, answer: wire.Answer | ProtocolError, message: Broadcast) -> Reply | Failure:
-        """A client's answer to a message as the run gets it, once it is read, or what is wrong with it."""
+        """A client's answer to a message as the run gets it, once read, or what is wrong with it."""
         if isinstance(answer, ProtocolError):
             return Failure(node, str(answer), lasting=True)
         self._patience.speakers.add(node)

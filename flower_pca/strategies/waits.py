@@ -16,7 +16,7 @@ FLOWERS_NAMES: Final = ("min_available_nodes", "min_train_nodes")  # of min_node
 
 
 class NodeKeywords(TypedDict, total=False):
-    """How nodes are waited for and asked, and where the run is kept meanwhile: see `PCAStrategy`."""
+    """How nodes are waited for and asked, and where the run is kept: see `PCAStrategy`."""
 
     min_nodes: int | None
     node_timeout: float

@@ -74,7 +74,7 @@ def respond(arrays: Arrays, data: Stream, memory: Arrays, complete: Complete) ->
 
 
 def _next_batch(step: int, data: Stream, memory: Arrays, *, pools: bool) -> Arrays:
-    """The memory with the batch of a step; while nobody has a basis yet, beside what it has had before.
+    """The memory with the batch of a step; before any basis, beside what it has had.
 
     Rows that were too few to begin with would be lost otherwise. Zeros are not kept: they begin
     nothing.
@@ -200,7 +200,7 @@ def sums_by_column(Y: Array, gone: Array) -> Array:
 
 
 def shape_of(arrays: Arrays, d: int | None = None) -> Shape:
-    """The shape of the product that a message asks for; open where nobody has said how long rows are."""
+    """The shape of the product that a message asks for; open while the width is not known."""
     if "block" in arrays:
         return arrays["block"].shape
     if "d" in arrays:
@@ -218,7 +218,7 @@ def _draw(arrays: Arrays, L: Array, widest: Widest | None) -> Array:
 
 
 def _refine(arrays: Arrays, data: Stream, memory: Arrays, complete: Complete) -> None:
-    """The batch of the step before once more, with the basis that was found from it; its outliers stay."""
+    """The batch of the step before again, with the basis found from it; its outliers stay."""
     Y = memory["Y"]
     completed = complete(arrays, *gaps.without(Y), arrays["P"], memory["found"])
     _hand_back(data, int(memory["at"][0]), completed, Y)

@@ -181,7 +181,7 @@ class Quiet:
 
     @property
     def _since_change(self) -> float:
-        """The logarithm that an alarm takes at least, of a stream that is as it has been since a change."""
+        """The logarithm that an alarm takes at least, of a stream that stays as after a change."""
         if self.after is None or len(self.after) < _FEW:
             return -np.inf
         return _above_median(self.after, _FAR) + _MARGIN
@@ -219,7 +219,7 @@ class Quiet:
         return replace(before, quiet=kept[-_NEWEST:])
 
     def _first(self, now: Place) -> tuple[Verdict, Self]:
-        """The verdict on a step that is learnt from; with the first level all of these steps are judged."""
+        """The verdict on a step that is learnt from; with the first level all are judged."""
         level = self.level(now.rate)
         if level is None:
             return Verdict(None, False), self
@@ -258,7 +258,7 @@ class Watch(Quiet):
     before: tuple[float, ...] = ()
 
     def statistic(self, outside: tuple[float, ...]) -> float | None:
-        """Of the step that has this outside of `bases`; None while there are too few steps before it."""
+        """Of the step that has this outside of `bases`; None while too few came before it."""
         if len(outside) < _OLDER or len(self.before) < _OLDER - 1:
             return None
         four = (*self.before[: _OLDER - 1], *outside[1:])
@@ -363,7 +363,7 @@ class Detector:
 
 
 def outside(solver: Solver, bases: tuple[Array, ...]) -> tuple[float, ...]:
-    """The largest eigenvalue outside of each of these subspaces, of what the solver knows of the sum."""
+    """The largest eigenvalue outside of each of these subspaces, as the solver knows it."""
     vectors, values = solver.ritz_pairs()
     scaled = vectors * np.sqrt(np.maximum(values, 0.0))
     return tuple(linalg.norm2(linalg.complement(scaled, P)) ** 2 for P in bases)

@@ -1,4 +1,4 @@
-"""What a change is of: figures of every column and of every direction, beside that of the whole subspace.
+"""What a change is of: figures of every column and direction, beside that of the subspace.
 
 Asked for by `monitor`. With the first message of a step clients then send three sums over the rows
 of their batch for each of the d columns: how many entries were observed, their sum, and their
@@ -199,7 +199,7 @@ def _squares_outside(scaled: Array, inside: Array, P: Array) -> Array:
 
 
 def _inside(scaled: Array, inside: Array, size: Array, rows: int) -> tuple[float, float, Array, Array]:
-    """How far P'CP is below and above the values of P, in logarithms, and along which coefficients."""
+    """How far P'CP is below and above the values of P, in logarithms, and where."""
     root = np.sqrt(np.maximum(size, _TINY))
     half = inside / root[:, None] / np.sqrt(rows)
     values, W = linalg.eigh_descending(half @ half.T)

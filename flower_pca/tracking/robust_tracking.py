@@ -88,7 +88,7 @@ _BALL: Final = 1.0 / 15.0  # of the smallest outlier: xi
 
 @dataclass(frozen=True, kw_only=True)
 class RobustTracking(Tracker):
-    """STMiss on rows of which a sparse, unknown part is corrupted: y_t = l_t + g_t on the observed entries.
+    """STMiss on rows of which a sparse, unknown part is corrupted: y_t = l_t + g_t where observed.
 
     With P = P_{j-1}, Psi = I - PP' and the smallest outlier s_min a client takes, for every row,
       s = argmin ||s on Om||_1 subject to ||Psi y - Psi s|| <= s_min / 15      (projected modified-CS),

@@ -179,7 +179,7 @@ class Solver:
         return max(tol, rounding / max(gap, _TINY))
 
     def _from_all(self, tol: float, squares: float) -> tuple[Array, Array] | None:
-        """The basis and values from all products at once, where those tell C itself well enough; else None.
+        """The basis and values from all products at once, where those tell C well enough; or None.
 
         F F' = CQ T^+ QC is what the rows have in the span of LQ, and all of C once that is as large
         as there are rows. What it lacks is positive, so no larger than what its trace lacks; that

@@ -17,7 +17,7 @@ from flower_pca.tracking.tracker import Tracker
 
 @dataclass(frozen=True, kw_only=True)
 class STMiss(Tracker):
-    """P_j = the r leading left singular vectors of the batch of step j, completed with the basis before it.
+    """P_j = the r leading left singular vectors of batch j, completed with the basis before it.
 
     With the observed entries Om_t of row y_t and the rest T_t, and P = P_{j-1}, a client takes
       a_t = argmin ||(y_t - P a) on Om_t||,  l_t = y_t on Om_t and P a_t on T_t,

@@ -178,7 +178,7 @@ class TrackState:
 
     @property
     def past_the_last(self) -> bool:
-        """Whether it turns out that there is no such step: nobody has rows any more, nor any to come."""
+        """Whether it turns out that there is no such step: no rows left, and none to come."""
         asked = self.probe or self.solver
         begun = asked is not None and asked.products > 0
         return self.untold and self.steps is None and not begun and not (self.sums["rows"] or self.sums["left"])

@@ -272,7 +272,7 @@ class Tracker(Stage[TrackState]):
         return Solver.by_power(block, r=r)
 
     def _beginning(self, P: Array, *, seed: int, lap: int, detecting: bool) -> tuple[Solver, Solver | None]:
-        """What a step starts with from P: a Krylov space beside random columns; maybe a probe outside P."""
+        """What a step starts with from P: a Krylov space beside random columns; maybe a probe."""
         if self.solver == "krylov":
             extra = min(self.oversample, len(P) - P.shape[1])
             block = np.hstack([P, beside(P, extra, seed)])

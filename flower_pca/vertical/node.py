@@ -25,7 +25,7 @@ _OPERATOR: Final = "Ask the node's operator."
 
 
 def check(request: wire.Request, rules: Rules) -> None:
-    """Refuse a message about columns that the node's rule or the layout of such runs does not allow."""
+    """Refuse a message about columns that the node's rule or the layout does not allow."""
     if request.stage == messages.STAGE:
         stage = messages.inner_stage(request.arrays)
     else:
@@ -75,7 +75,7 @@ def only_columns(rules: Rules) -> bool:
 
 
 def rows_or_columns(data: LocalData | Stream, request: wire.Request) -> LocalData | Stream:
-    """The node's rows, or its columns as rows where that is what a run is about; the newest is kept."""
+    """The node's rows, or its columns as rows where a run is about those; the newest is kept."""
     split = request.frame.split
     if split is None or isinstance(data, PartyColumns):
         return data

@@ -63,7 +63,7 @@ O = TypeVar("O", bound=Array | None)
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class ColumnsResult(PCAResult):
-    """Principal components of a table whose columns lie at different parties, by the left singular vectors.
+    """Principal components of a table with columns at different parties, by left singular vectors.
 
     `components_`, `mean_`, `scale_` and `fill_` are of the columns of the parties whose own result
     is at hand, in `own`, side by side in the order of the parties; `own[party]["components"]` are a
@@ -147,7 +147,7 @@ class ColumnsResult(PCAResult):
 
     @staticmethod
     def part(path: str | os.PathLike[str]) -> Projection:
-        """What a party projects new people by, from the file that its node has written: see `loadings`.
+        """What a party projects new people by, from its node's file: see `loadings`.
 
         Raises:
             DataError: If the file is another.
@@ -172,13 +172,13 @@ class ColumnsResult(PCAResult):
 
     @property
     def noise_variance_(self) -> float:
-        """Mean variance of the directions left out; NaN where nobody knows how many columns there are."""
+        """Mean variance of the directions left out; NaN if the columns were not counted."""
         if self.whole:
             return super().noise_variance_
         return float("nan")
 
     def loadings(self, party: int | str) -> Projection:
-        """What a party projects new people by: its part of each component, and the frame of its columns.
+        """What a party projects new people by: its part of each component, its columns' frame.
 
         Args:
             party: Its number, or the name of its site.
@@ -240,7 +240,7 @@ class ColumnsResult(PCAResult):
 
     @property
     def dimensions(self) -> str:
-        """How many rows and columns it is of; where parties keep theirs to themselves, whose they are."""
+        """How many rows and columns it is of; where parties keep theirs, whose they are."""
         if self.whole:
             return super().dimensions
         return f"{self._rows} x {self._columns}"
@@ -253,7 +253,7 @@ class ColumnsResult(PCAResult):
         return f"{table}\nLoadings stay with their parties."
 
     def _names_of(self, party: int, names: Array) -> Array:
-        """Names of a party's columns as it has them, without its own name where that stands before all."""
+        """Names of a party's columns as it has them, without its own name before all."""
         before = f"{labels.client_name(self.site_names, party)}/"
         texts = [str(name) for name in names]
         if all(name.startswith(before) for name in texts):

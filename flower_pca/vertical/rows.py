@@ -128,7 +128,7 @@ class PartyColumns(LocalData):
 
 @dataclass(frozen=True)
 class PartyCounts(Layer):
-    """An answer whose n counts parties, not the columns that a party has: these need not be told."""
+    """An answer whose n counts parties, not the columns of one: these need not be told."""
 
     name: ClassVar[str] = PARTIES
 
@@ -143,7 +143,7 @@ class PartyCounts(Layer):
 
 
 def _transpose(framed: LocalData, order: Array | None) -> Array:
-    """Framed rows as columns, in this order of the people: one copy of them, written block by block."""
+    """Framed rows as columns, in this order of the people: one copy, written by blocks."""
     columns = np.empty((framed.d, framed.n), dtype=framed.dtype)
     start = 0
     if order is None:

@@ -34,7 +34,7 @@ _ALIGN: Final = "Keep the rows of the same people at every party, in the same or
 
 
 def simulate(question: Question, shards: Any, conduct: Conduct, *, private: Collection[int]) -> ColumnsResult:
-    """Scores of the people of all shards, and the loadings of those clients that hand theirs over."""
+    """Scores of the people of all shards, and loadings of the clients that hand theirs over."""
     parties = Parties.of(shards, question)
     public = handed_over(private, len(parties.columns))
     watch = Watch(conduct.on_round)
@@ -68,7 +68,7 @@ class Parties:
 
     @classmethod
     def of(cls, shards: Any, question: Question) -> Parties:
-        """Those of a simulation; DataError, naming the party, if they are not of the same people."""
+        """Those of a simulation; DataError, naming the party, if the people are not the same."""
         given = enumerate(sites_of(shards))
         sites = [rows.whole(f"client {i}") for i, rows in given]
         numbered = enumerate(sites)
@@ -96,7 +96,7 @@ class Parties:
         return f"{rows} x {width}, of which {labels.count(len(self.columns), 'client')} have some columns each"
 
     def complete(self, result: ColumnsResult, own: dict[int, dict[str, Array]]) -> ColumnsResult:
-        """The result with what these parties have kept, and hints about columns that number people."""
+        """The result with what these parties keep, and hints about columns that number people."""
         names = {i: party.table.names for i, party in enumerate(self.columns)}
         sites = {i: party.site for i, party in enumerate(self.columns) if party.site}
         whole = replace(result, site_names=sites).with_parts(own, names, self.columns[0].row_ids)

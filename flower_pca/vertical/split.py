@@ -15,7 +15,7 @@ _LONGEST: Final = 64  # characters of a salt
 
 @dataclass(frozen=True)
 class Split:
-    """What a party does with its own columns before they are multiplied. No number of a server is in it.
+    """What a party does with its columns before they are multiplied. No server's number is in it.
 
     Attributes:
         center: Whether to subtract each column's mean, which is that of all rows.

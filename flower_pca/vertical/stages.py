@@ -40,7 +40,7 @@ class ColumnsState:
 
 @dataclass(frozen=True, kw_only=True)
 class ColumnsOpening(Stage[ColumnsState]):
-    """Every party says once how large its columns are together: the sum of squares, in its own frame.
+    """Every party says once how large its columns are together: squares, in its own frame.
 
     It tells neither how many columns it has nor anything of a single person. People, by number and
     by the digest of their ids, are compared beside the answer, as names of columns are elsewhere.
@@ -129,7 +129,7 @@ class ColumnsOpening(Stage[ColumnsState]):
 
 @dataclass(frozen=True)
 class LoadingsState:
-    """The wanted eigenvectors of XX' and their eigenvalues; and whether all parties have had them."""
+    """The wanted eigenvectors of XX', their eigenvalues; whether all parties have had them."""
 
     U: Array
     values: Array

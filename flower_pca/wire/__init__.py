@@ -204,7 +204,7 @@ def _bits(layers: Mapping[str, Arrays]) -> int:
 
 
 def _double(part: Array) -> Array:
-    """A part of a frame in double precision: frames of the same numbers are one, whatever their kind."""
+    """A part of a frame in double precision: the same numbers are one frame, of any kind."""
     if part.dtype.kind != "f":
         return part
     return part.astype(np.float64, copy=False)
@@ -358,5 +358,5 @@ def read_packed(kind: str, record: Mapping[str, Any]) -> bytes:
 
 
 def is_request(config: Mapping[str, Any]) -> bool:
-    """Whether the config of a NumPyClient's fit or evaluate is that of a message of this package."""
+    """Whether the config of a NumPyClient's fit or evaluate is a message of this package."""
     return LAYOUT_KEY in config

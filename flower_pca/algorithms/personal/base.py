@@ -1,4 +1,4 @@
-"""What the personalized algorithms share: their parameters, the weights of clients, and the ways to start.
+"""What the personalized algorithms share: parameters, weights of clients, and ways to start.
 
 `Personalized` runs in two phases. While `state.start` is there, messages look for a first U, in one
 of four ways. After that a round is the algorithm's own: `ask` says what it sends beside U and the
@@ -112,7 +112,7 @@ class Probe:
 
     @staticmethod
     def answer(V: Array, b: Array) -> Arrays:
-        """A client's half: V(V'b), and a one to count it by, which is 0 where a node keeps this to itself.
+        """A client's half: V(V'b), and a one to count it by; 0 where a node keeps this to itself.
 
         It lies in the space of V, so that a few of them tell V; and more columns than one would
         tell it at once.
@@ -162,7 +162,7 @@ class Probe:
 
 @dataclass(frozen=True)
 class PersonalState:
-    """U to send, the way to a first one while it lasts, the probe of the own spaces, and the progress.
+    """U to send, the way to a first one while it lasts, the probe of own spaces, the progress.
 
     theta is NaN until somebody has answered the probe.
     """
@@ -184,7 +184,7 @@ S = TypeVar("S", bound=PersonalState)
 
 @dataclass(frozen=True, kw_only=True)
 class Personalized(Iterative[S]):
-    """Shared components U for all clients, and own components V_i beside them, orthogonal to U, for each.
+    """Shared components U for all clients, and beside them own ones V_i, orthogonal to U.
 
     max sum_i w_i [tr(U'S_iU) + tr(V_i'S_iV_i)] with U'U = I, V_i'V_i = I, U'V_i = 0 and
     S_i = X_i'X_i / n_i. A run finds U, of `n_components` columns; V_i stays at client i. Shared and
@@ -263,7 +263,7 @@ class Personalized(Iterative[S]):
 
     @abstractmethod
     def learn(self, state: S, mean: Arrays, share: float) -> S:
-        """The state after such a round, from weighted means and the share of all rows that has answered."""
+        """The state after such a round, from weighted means and the share of rows that answered."""
 
     def start(self, model: Model) -> S:
         d, r = model.d, model.k

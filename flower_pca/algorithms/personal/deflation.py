@@ -28,7 +28,7 @@ def product(data: LocalData, W: Array) -> Array:
 
 
 def feasible(V: Array, U: Array) -> Array:
-    """An orthonormal basis of (I - UU')V: V made orthogonal to U, as many columns as there is room for."""
+    """An orthonormal basis of (I - UU')V: V made orthogonal to U, as many columns as have room."""
     V = V[:, : U.shape[0] - U.shape[1]]
     if V.shape[1]:
         return linalg.orth(linalg.complement(linalg.polar(linalg.complement(V, U)), U))

@@ -1,4 +1,4 @@
-"""ExactPerPCA: personalized PCA without a step size, by alternating exact solutions; this project's own.
+"""ExactPerPCA: personalized PCA without a step size, by alternating exact solutions; our own.
 
 A client keeps nothing but, with `local_steps`, a warm start. The server keeps sums (`CachedSums`,
 for clients that miss a round), and pairs of steps and gradients, by which `Secants` goes further

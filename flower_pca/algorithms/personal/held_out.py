@@ -1,4 +1,4 @@
-"""How many own components a client takes by itself: local_components="auto", from rows that are held out.
+"""How many own components a client takes by itself (local_components="auto"), from held-out rows.
 
 A client's rows are in five parts, by a lot that never changes (`rows.folds`), and of each part it
 has statistics that were fixed before the first message. Each part in turn is held out: directions
@@ -86,7 +86,7 @@ def noise_along(found: Sequence[tuple[Any, Array]], columns: Array) -> Array:
 
 
 def by_column(parts: Sequence[FixedData], most: int) -> Array:
-    """The variance of noise in each column: what no direction explains that counts, of so many at most.
+    """The variance of noise in each column: what none of at most so many directions explains.
 
     With rows enough the first guess is what is left of each column after a regression on all
     others, else its variance. The directions that count in columns of equal noise say what is
@@ -239,7 +239,7 @@ def count(data: LocalData, most: int) -> tuple[int, dict[str, Array]]:
 
 
 def seen(data: LocalData, U: Array, beside: Mapping[str, Array]) -> int:
-    """How many directions of U the held-out rows hold more of than of the noise that `count` found."""
+    """How many directions of U the held-out rows hold more of than the noise of `count`."""
     along, below = [], []
     for held, rest in folds.splits(fixed.parts(data)):
         Z = U @ linalg.eigh_descending(U.T @ rest.matmat(U))[1]

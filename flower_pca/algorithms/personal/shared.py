@@ -42,7 +42,7 @@ _SETTLED: Final = 0.1  # residuals of those that count, and of the next
 
 @dataclass(frozen=True)
 class SharedState:
-    """The blocks Q sent so far, their products with P, the block to send; what is known once that will do.
+    """The blocks Q sent so far, their products with P, the block to send; what is known then.
 
     Attributes:
         clients: How many clients have told.

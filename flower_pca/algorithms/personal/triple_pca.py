@@ -130,7 +130,7 @@ class Rows:
         return max(mean, float(np.finfo(np.float64).tiny))
 
     def enough(self, components: int) -> bool:
-        """Whether there are so many that what is off so many components is no less than what is far."""
+        """Whether what is off so many components is no less than what is far."""
         return len(self.X) >= _ENOUGH * components
 
     @functools.cached_property
@@ -328,7 +328,7 @@ def recall(rows: Rows, memory: Arrays) -> Fit | None:
 
 
 def _is_apart(clean: LocalData, shared: int, own: int, explained: float) -> bool:
-    """Whether U explains less than half, beside own components, of what as many more own ones would."""
+    """Whether U explains less than half, beside own components, of what as many more would."""
     values = clean.top(shared + own)[1]
     most, more = float(values.sum()), float(values[own:].sum())
     return most - explained > max(0.5 * more, _ROUNDING * most)

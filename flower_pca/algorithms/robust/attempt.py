@@ -1,4 +1,4 @@
-"""Attempt: one way down with the threshold, at the server; where it stands, and how a round moves it.
+"""Attempt: one way down with the threshold, at the server; where it stands, how a round moves it.
 
 Theory of operation. s_v and s_h are the sizes of ordinary entries of X - VU', of visible ones and
 of hidden ones.
@@ -56,7 +56,7 @@ def spectrum(U: Array, G: Array) -> Array:
 
 
 def gap(s: Array, least: float) -> int | None:
-    """How many singular values come before the widest gap, if that is a ratio of `least` at least."""
+    """How many singular values come before the widest gap, if that is a ratio of `least`."""
     s = np.maximum(s, np.finfo(np.float64).tiny)
     ratios = s[:-1] / s[1:]
     if not len(ratios) or ratios.max() < least:
@@ -75,7 +75,7 @@ def apart(U: Array, G: Array, other: Array, others: Array) -> float:
 
 
 def narrow(U: Array, G: Array, r: int) -> tuple[Array, Array, Array]:
-    """U and G of the r leading components, balanced, and T, by which V becomes VT: U = QR <- QW sqrt(s)."""
+    """U and G of the r leading components, balanced, and T, which makes V to VT: U = QR <- QW sqrt(s)."""
     Q, R = linalg.qr(U)
     values, W = linalg.eigh_descending(R @ G @ R.T)
     # The factors share the singular values, so that neither step nor ridge favours one of them.
@@ -247,7 +247,7 @@ class Attempt:
         return most
 
     def has_structure(self, problem: Problem, *, directions: int = 1) -> bool:
-        """Whether dense noise leaves more in so many directions, each, than independent entries would."""
+        """Whether dense noise leaves more in so many directions than independent entries would."""
         if self.seen == 0.0 or self.hidden <= _AT_REST * problem.tol * problem.sigma or len(self.left) < directions:
             # there is no noise, or none that a basis at rest to tol could be told from
             return False
@@ -402,7 +402,7 @@ def rests(now: Attempt, problem: Problem) -> bool:
 
 
 def _stays(now: Attempt, problem: Problem) -> bool:
-    """Whether structure in several directions stays while the basis moves by little beside the noise.
+    """Whether structure in several directions stays while the basis hardly moves beside noise.
 
     That is what correlated residuals leave, and more rounds would leave as much.
     """

@@ -263,7 +263,7 @@ def _rank(attempt: Attempt) -> int | None:
 
 @dataclass(frozen=True)
 class ConsensusState:
-    """What the run knows of its problem, the attempt under way with those before it, and the sums held.
+    """What the run knows of its problem, the attempt under way, those before it, and sums held.
 
     `sigma` is the size of an ordinary entry, None while it is asked for; `first` the block of the
     first attempt. `x`, `steps` and `weak` belong to the proof under way: its power steps, and the

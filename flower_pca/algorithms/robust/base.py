@@ -42,7 +42,7 @@ _NEXT: Final = np.uint64(0x9E3779B97F4A7C15)
 
 @dataclass(frozen=True)
 class Unseen:
-    """Places of a client's entries, counted row by row, ascending: gaps, and those that are hidden."""
+    """Places of a client's entries, counted row by row, ascending: gaps, and hidden ones."""
 
     gaps: Array
     hidden: Array
@@ -242,7 +242,7 @@ def counts_reply(arrays: Arrays, data: LocalData) -> Arrays:
 
 
 def spread(counts: Array, rms: float) -> float:
-    """The size of an ordinary entry: 1.4826 times the median of |x| over all entries that were counted."""
+    """The size of an ordinary entry: 1.4826 times the median of |x| over all counted entries."""
     sigma = NORMAL * sizes.median(counts, sizes.top(rms))
     if sigma == 0.0 < rms:
         got = "0, or too small beside the root mean square to be told from it, as most entries are"
@@ -253,7 +253,7 @@ def spread(counts: Array, rms: float) -> float:
 
 
 def rows_with(V: Array | None, data: LocalData, p: int) -> Iterator[tuple[Array, Array | None]]:
-    """The blocks of rows, each with its part of V; with None where there is no V of the right shape."""
+    """The blocks of rows, each with its part of V; with None where no V has the right shape."""
     known = V is not None and V.shape == (data.n, p)
     start = 0
     for X in data.dense():

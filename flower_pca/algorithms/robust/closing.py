@@ -210,7 +210,7 @@ class LowRank(Stage[LowRankState]):
 
 
 def _memory_of(arrays: Arrays, memory: Arrays) -> Array | None:
-    """V as the client remembers it, if it belongs to this basis and to a threshold near this one."""
+    """V as the client remembers it, if it belongs to this basis and a threshold near this one."""
     lam = float(arrays["lam"])
     late = float(memory.get("lam", lam)) > huber.LATE * lam
     if late or int(memory.get("tag", -1)) != int(arrays.get("tag", -1)):
@@ -252,7 +252,7 @@ def _apart(total: Arrays | None, client: int, reply: Arrays) -> Arrays:
 
 
 def _by_client(total: Arrays, d: int) -> Arrays:
-    """The same with shares of a client's entries in place of their numbers, in the order of the keys."""
+    """The same with shares of a client's entries in place of numbers, in the keys' order."""
     if _KEYS not in total:
         return {}
     order, lines = np.argsort(total[_KEYS]), total[_CLIENTS]

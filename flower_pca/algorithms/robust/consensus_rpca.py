@@ -88,7 +88,7 @@ class Block:
         return found
 
     def count(self, R: Array, top: int) -> Array:
-        """How many |r| lie in each bin, of entries that are visible and of those that are hidden."""
+        """How many |r| lie in each bin, of visible entries and of hidden ones."""
         flat = R.reshape(-1)
         counts = np.empty((2, sizes.BINS))
         counts[1] = sizes.count(flat[self.hidden], top)
@@ -151,7 +151,7 @@ class Task:
         return sums, {"V": np.concatenate(found), **memory, **self._before()}
 
     def _round(self, block: Block, V: Array, R: Array, regression: Regression) -> Arrays:
-        """The sums of a round, to which rows that are bad as a whole add nothing once that can be told."""
+        """The sums of a round, to which rows that are bad as a whole add nothing once told apart."""
         near = regression.near(R)
         if self.number("lam") <= _LOW * self.number("start"):
             clean = near.copy()
@@ -256,7 +256,7 @@ class Task:
         return None
 
     def _before(self) -> Arrays:
-        """V of the basis that this one was narrowed from, kept beside: its other columns may come back."""
+        """V of the basis that this one was narrowed from: its other columns may come back."""
         if "turn" not in self.arrays:
             return {}
         for place in ("", _BEFORE):

@@ -153,7 +153,7 @@ def recover(
 
 
 def sparse(R: Array, lam: float, cut: float = np.inf) -> Array:
-    """S for R = X - VU': every entry drawn towards zero by lam; those beyond the cut as they are."""
+    """S for R = X - VU': every entry drawn towards zero by lam; those beyond the cut stay."""
     R = np.asarray(R)
     if np.isfinite(cut):
         near = R - np.clip(R, -lam, lam)

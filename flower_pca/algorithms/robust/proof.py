@@ -1,4 +1,4 @@
-"""Proof: whether the low-rank part of an attempt is the right one, from clients' answers about sums.
+"""Proof: whether the low-rank part of an attempt is right, from clients' answers about sums.
 
 What is asked of a basis at rest (clean: within the cut of the low-rank part): (a) predicted: as
 large a share of hidden entries is clean as of visible ones, and half of these at least; (b)
@@ -208,7 +208,7 @@ class Verdict:
 
     @property
     def nearly(self) -> bool:
-        """Whether nothing speaks against the low-rank part but a few rows and columns, which it names."""
+        """Whether nothing speaks against the low-rank part but a few rows and columns, named."""
         named = not self.is_determined and self.few
         return self.predicted and named and not self.lacking and not self.free
 
@@ -307,7 +307,7 @@ def power_step(G: Array, x: Array, image: Array) -> tuple[Array, Array]:
 def verdict(
     attempt: Attempt, problem: Problem, *, total: Mapping[str, Array], weak: Array, error: float, rest: bool
 ) -> Verdict:
-    """What the last message of a proof comes to; `error` is the size of what hidden entries are off by."""
+    """What the last message of a proof comes to; `error`: how far hidden entries are off."""
     seen, unseen = (float(c.sum()) for c in total["counts"])
     clean, clean_hidden, rows, bad = (float(c) for c in total["count"])
     columns = tuple(int(j) for j in np.flatnonzero(weak))

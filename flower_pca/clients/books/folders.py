@@ -49,7 +49,7 @@ def memory_file(folder: str | os.PathLike[str], key: int, run: str) -> Path:
 
 
 def ledger_file(folder: str | os.PathLike[str] | None, data: str) -> Path:
-    """Where a node keeps what it has told of this data; without a folder, in the home of its user."""
+    """Where a node keeps what it has told of this data; without a folder, its user's home."""
     return _place(home() if folder is None else folder, LEDGER, data)
 
 
@@ -141,7 +141,7 @@ def remove(path: Path) -> None:
 
 
 def home() -> Path:
-    """Where a node without memory_dir keeps its ledger, whatever place Flower has for its own state."""
+    """Where a node without memory_dir keeps its ledger, wherever Flower's own state lies."""
     return Path.home() / HOME
 
 

@@ -83,7 +83,7 @@ class Ledger:
         return {**vars(self), "groups": groups, "runs": dict(self.runs)}
 
     def admit(self, present: frozenset[bytes], *, most: tuple[int, int] | None) -> None:
-        """Note the group in which these others are summed with; a new one, if there may be one more.
+        """Note the group in which these others are summed with; a new one, if one more may be.
 
         Args:
             present: The names of the keys of all others in the sum.
@@ -121,7 +121,7 @@ def open_ledger(path: Path) -> Iterator[Ledger]:
 
 
 def forget_versions(path: Path) -> None:
-    """Let a ledger, which is locked already, know of no version of the rows; budgets and groups stay."""
+    """Let a locked ledger know of no version of the rows; budgets and groups stay."""
     book = _read(path)
     book.versions, book.runs = 0, {}
     _write(path, book)
@@ -210,7 +210,7 @@ class Account:
                 book.beyond += 1
 
     def weigh(self, request: wire.Request, data: LocalData | Stream, up: Arrays) -> None:
-        """Refuse an answer that would tell more, with all that was told before, than the node allows."""
+        """Refuse an answer that, with all told before, would tell more than the node allows."""
         if not self._rules.keeps_ledger:
             return
         with open_ledger(self._path) as book:

@@ -284,7 +284,7 @@ def difference(a: Array, b: Array) -> int:
 
 
 def row_digests(data: LocalData, key: bytes, columns: Any) -> Array:
-    """A digest of each row in these columns, whatever the order, precision or storage of the rows."""
+    """A digest of each row in these columns, whatever their order, precision or storage."""
     places, found = list(columns), bytearray()
     for block in data.blocks():
         for row in _single(block[:, places]):

@@ -1,4 +1,4 @@
-"""Policy: holds a node to its rules, whatever a server asks. What it has refused, no message can get.
+"""Policy: holds a node to its rules, whatever is asked. What it refused, no message can get.
 
 Columns that tell of few rows: in which few have a value, or few have another than most.
 

@@ -233,7 +233,7 @@ def widest_of(request: wire.Request) -> Widest:
 
 
 def has_room(stage: str, n: int, d: int) -> bool:
-    """Whether a node of n rows has memory for C_i (d x d), by itself or under masks, as this message is."""
+    """Whether a node of n rows has memory for C_i (d x d), as this message needs it."""
     squares = _SQUARES[stage == messages.STAGE]
     return 8 * squares * d * d <= 16 * n * d + SPARE
 

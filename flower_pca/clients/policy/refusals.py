@@ -19,7 +19,7 @@ class RefusalError(FlowerPCAError):
 
 
 def quiet(stage: object, names: Iterable[str]) -> bool:
-    """Whether not even the number of rows may be told of: under masks, and where noise is asked for."""
+    """Whether not even the number of rows may be told: under masks, and with noise."""
     return stage == messages.STAGE or any(name.startswith(f"{NOISE}.") for name in names)
 
 
@@ -58,7 +58,7 @@ def _place(error: Exception) -> str:
 
 
 def _kind(error: Exception) -> str:
-    """What an error is called; of the system's also what it says by its number, which names no file."""
+    """What an error is called; of the system's also what its number says, which names no file."""
     if isinstance(error, OSError):
         number = error.errno
     else:

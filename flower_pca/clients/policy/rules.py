@@ -436,7 +436,7 @@ class Rules:
 
     @property
     def group_limits(self) -> tuple[int, int] | None:
-        """How many groups there may be, and how many members of one may be lost; None for no limit."""
+        """How many groups there may be, and how many of one may be lost; None: no limit."""
         if not self.counts_groups:
             return None
         return self.max_groups or 1, self.max_lost or 0

@@ -136,7 +136,8 @@ def stage_of(name: str) -> type[Stage[Any]]:
     try:
         return registry.STAGES[name]
     except KeyError:
-        rule, remedy = f"one of {', '.join(registry.STAGES)}", "Install the same flower_pca everywhere."
+        rule = f"one of {', '.join(registry.STAGES)}"
+        remedy = "Install the same flower_pca everywhere."
         raise ProtocolError("The stage", must=rule, got=repr(name), then=remedy) from None
 
 

@@ -84,7 +84,8 @@ def _own_rows(node: Mapping[str, Any]) -> str | None:
     with private():
         if data is not None and path is not None and data != path:
             got = f"data={str(data)!r} and data-path={str(path)!r}"
-            raise ConfigError("The rows of this node", must="named once, as data", got=got, then="Keep one of them.")
+            rule = "named once, as data"
+            raise ConfigError("The rows of this node", must=rule, got=got, then="Keep one of them.")
     if data is None and path is None:
         return None
     return str(path if data is None else data)
@@ -96,14 +97,16 @@ def _check_dealt(node: Mapping[str, Any], asked: str) -> None:
     if not parts or not (_in_simulation() or sources.is_random(asked)):
         names = "data, or partition-id and num-partitions of rows that are drawn from a seed"
         remedy = "Start the SuperNode with --node-config 'data=\"/path/x.npy\"'."
-        raise ConfigError("The node-config of this node", must=f"one with {names}", got="neither", then=remedy)
+        rule = f"one with {names}"
+        raise ConfigError("The node-config of this node", must=rule, got="neither", then=remedy)
     if not _in_simulation():
         if guarded := [rule for rule in _GUARDED if node.get(rule)]:
             remedy = "Name its data in its node-config: whoever sends the run knows all rows that it draws."
             raise ConfigError("The rows of a node with " + guarded[0], must="its own", got="none", then=remedy)
         if (size := sources.size_drawn(asked)) > _LARGEST:
             rule = f"of at most {_LARGEST:,} entries, n d of the rows and d d of each client"
-            raise ConfigError("Rows that a node draws", must=rule, got=f"{size:,}", then="Ask for fewer.")
+            remedy = "Ask for fewer."
+            raise ConfigError("Rows that a node draws", must=rule, got=f"{size:,}", then=remedy)
         words = "This node has no data of its own: it plays part %s of %s."
         logging.getLogger("flwr").warning(words, node["partition-id"], asked)
 

@@ -103,7 +103,8 @@ def question(algorithm: str | Algorithm[Any] | Question, **asked: Any) -> Questi
         if asked:
             remedy = "Use dataclasses.replace to change them in the question."
             got = ", ".join(asked)
-            raise ConfigError("The settings beside a Question", must="left out", got=got, then=remedy)
+            rule = "left out"
+            raise ConfigError("The settings beside a Question", must=rule, got=got, then=remedy)
         return check(algorithm)
     checks.parameters("a question", asked, AskedHere.__annotations__)
     stopping = {name: asked.pop(name) for name in _STOPPING if name in asked}

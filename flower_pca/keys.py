@@ -75,7 +75,8 @@ def write(folder: str | os.PathLike[str], *, nodes: int, hosts: Iterable[str] = 
         _vacant(target)  # somebody else has been quicker
         remedy = "Choose another folder; nothing was written."
         got = f"{target} ({error.strerror})"
-        raise ConfigError("The folder for keys", must="one that can be written", got=got, then=remedy) from error
+        rule = "one that can be written"
+        raise ConfigError("The folder for keys", must=rule, got=got, then=remedy) from error
     return Keys(target / _CA, target / _CERTIFICATE, target / _KEY, tuple(target / f"node-{i}" for i in range(nodes)))
 
 

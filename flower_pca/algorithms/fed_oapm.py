@@ -137,5 +137,6 @@ class FedOAPM(Iterative[FedOAPMState]):
         if float(np.abs(Y).max()) > _LARGEST:
             remedy = "Scale the data, or make it smaller."
             got = f"{self.qr_every}, with sums above {_LARGEST:g}"
-            raise ConfigError("qr_every of fed_oapm", must="small enough for the eigenvalues", got=got, then=remedy)
+            rule = "small enough for the eigenvalues"
+            raise ConfigError("qr_every of fed_oapm", must=rule, got=got, then=remedy)
         return FedOAPMState(power.step(Y, self.qr_every), state.k, progress, value)

@@ -165,9 +165,11 @@ def influence(result: PCAResult) -> list[Influence]:
     """
     if result.influence_ is None or result.influence_keys_ is None:
         remedy = "Run with influence=True."
-        raise ConfigError("The result", must="of a run that measured the clients' influence", got="none", then=remedy)
+        rule = "of a run that measured the clients' influence"
+        raise ConfigError("The result", must=rule, got="none", then=remedy)
     if len(result.influence_) < 2:
-        raise ConfigError("The clients of the run", must="at least 2", got=1, then="Leave influence out.")
+        remedy = "Leave influence out."
+        raise ConfigError("The clients of the run", must="at least 2", got=1, then=remedy)
     names = labels.column_names(result.feature_names_in_, result.n_features_in_)
     figures = result.influence_
     if figures.shape[1] < len(COLUMNS):  # of a file that holds no chance

@@ -124,7 +124,8 @@ def _positive(result: PCAResult) -> tuple[Array, float]:
         rank = d
     if rank < d:
         remedy = "Ask for fewer components than the rank of the rows, which leaves noise for the rest."
-        raise DataError("The rank of the covariance", must=f"{d}, that of the columns", got=rank, then=remedy)
+        rule = f"{d}, that of the columns"
+        raise DataError("The rank of the covariance", must=rule, got=rank, then=remedy)
     return variances, 1.0 / noise if result.n_components_ < d else 0.0
 
 

@@ -104,7 +104,8 @@ class Monitor:
             rule = "of a run whose components are all there is to say of a row"
             raise ConfigError(what, must=rule, got=type(result).__name__, then="Run krylov.")
         if result.privacy is not None:
-            got, remedy = "noise in the variances that limits are made of", "Score against a result without a budget."
+            got = "noise in the variances that limits are made of"
+            remedy = "Score against a result without a budget."
             raise ConfigError(what, must="of a run without dp", got=got, then=remedy)
         if n_components is not None:
             checks.integer("n_components of a Monitor", n_components, least=1, most=result.n_components_)
@@ -115,7 +116,8 @@ class Monitor:
         self._all = max(histograms.meaningful(variances), 1)
         self._k = min(self._all, n_components or self._all)
         if variances[0] <= 0.0:
-            raise ConfigError(what, must="of rows that vary", got="variances of 0", then="Check the rows of the run.")
+            remedy = "Check the rows of the run."
+            raise ConfigError(what, must="of rows that vary", got="variances of 0", then=remedy)
         self._Z = np.ascontiguousarray(axes[:, : self._k], dtype=np.float64)
         self._variances = np.asarray(variances[: self._k], dtype=np.float64)
 
@@ -159,7 +161,8 @@ class Monitor:
         if source == "theory":
             return self._theory(float(share), trained=trained)
         if self._counts is None:
-            rule, remedy = "asked of a run with monitor=True, for all of its components", 'Use source="theory".'
+            rule = "asked of a run with monitor=True, for all of its components"
+            remedy = 'Use source="theory".'
             raise ConfigError("Limits from the clients", must=rule, got="another", then=remedy)
         t2, spe = (histograms.quantile(counts, share) for counts in self._counts)
         rows = int(self._counts[0].sum())
@@ -234,12 +237,15 @@ class Monitor:
         from scipy import special
 
         if self._result.cross_ is not None:
-            rule, got = "for components that are orthonormal, which leave out what varies least", "others"
-            raise ConfigError("Limits from theory", must=rule, got=got, then="Run with monitor=True.")
+            rule = "for components that are orthonormal, which leave out what varies least"
+            got = "others"
+            remedy = "Run with monitor=True."
+            raise ConfigError("Limits from theory", must=rule, got=got, then=remedy)
         n, k = self._result.n_samples_, self._k
         free = n - k - int(self._result.centered) + int(not trained)
         if free < 1:
-            rule, remedy = f"more than {n - free}", "Use fewer components, or limits from the clients."
+            rule = f"more than {n - free}"
+            remedy = "Use fewer components, or limits from the clients."
             raise ConfigError("The rows of a run, for limits from theory,", must=rule, got=n, then=remedy)
         # a mean that was estimated adds to what new rows differ by
         about = n if self._result.centered else np.inf

@@ -292,14 +292,17 @@ def _with_axes(result: PCAResult | TrackingResult) -> PCAResult:
         rule = "one whose components are orthonormal, and those of the covariance of all rows"
         raise ConfigError(what, must=rule, got=f"one of {result.algorithm}", then="Use krylov.")
     if result.privacy is not None:
-        rule, remedy = "one of a run without noise on its variances", "Read its components as they are."
+        rule = "one of a run without noise on its variances"
+        remedy = "Read its components as they are."
         raise ConfigError(what, must=rule, got="one of a run with dp", then=remedy)
     if result.n_components_ < 2:
-        rule, remedy = "one of at least 2 components", "Ask for more, or read its one component as it is."
+        rule = "one of at least 2 components"
+        remedy = "Ask for more, or read its one component as it is."
         raise ConfigError(what, must=rule, got=result.n_components_, then=remedy)
     _ = result.frame  # refuses where loadings stay with their parties
     variances = result.explained_variance_
     if variances.min() <= _FLAT * variances.max():
-        rule, remedy = "one whose components all have a variance above 0", "Ask for fewer components."
+        rule = "one whose components all have a variance above 0"
+        remedy = "Ask for fewer components."
         raise ConfigError(what, must=rule, got=f"one of {variances.min():.2g}", then=remedy)
     return result

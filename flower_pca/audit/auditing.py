@@ -237,7 +237,8 @@ def audit(
     question = assembly.question(chosen, n_components=n_components, center=center, scale=scale, seed=seed)
     data = clients_of(shards, missing=False)
     if data[0].d > _WIDEST:
-        raise DataError("The columns in an audit", must=f"at most {_WIDEST}", got=data[0].d, then="Take fewer.")
+        rule = f"at most {_WIDEST}"
+        raise DataError("The columns in an audit", must=rule, got=data[0].d, then="Take fewer.")
     checks.at_most(n_components, sum(c.n for c in data), data[0].d)
     attacked = _attack(clients, len(data))
     there = _Observer(data, range(len(data)) if masked else attacked)
@@ -254,9 +255,11 @@ def audit(
 def _attack(clients: Sequence[int] | None, n: int) -> list[int]:
     chosen = range(n) if clients is None else clients
     for client in chosen:
-        checks.integer("Every client to attack", client, most=n - 1, remedy="Name positions in shards.")
+        remedy = "Name positions in shards."
+        checks.integer("Every client to attack", client, most=n - 1, remedy=remedy)
     if not len(chosen):
-        raise ConfigError("The clients to attack", must="at least one", got="none", then="Leave clients out.")
+        remedy = "Leave clients out."
+        raise ConfigError("The clients to attack", must="at least one", got="none", then=remedy)
     return [int(client) for client in chosen]
 
 

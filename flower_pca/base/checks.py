@@ -71,7 +71,8 @@ def share(value: Any) -> Any:
 def proportion(what: str, value: object) -> None:
     """Require a share, in (0, 1]."""
     if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not 0.0 < value <= 1.0:
-        raise ConfigError(what, must="above 0 and at most 1", got=repr(value), then="Use 1.0 for all of them.")
+        remedy = "Use 1.0 for all of them."
+        raise ConfigError(what, must="above 0 and at most 1", got=repr(value), then=remedy)
 
 
 def choices(of: object, allowed: Mapping[str, tuple[Any, ...]]) -> None:
@@ -89,14 +90,16 @@ def choice(what: str, value: object, allowed: tuple[Any, ...]) -> None:
         remedy = "Choose one of these, without quotation marks."
         if names:
             remedy = did_you_mean(str(value), names)
-        raise ConfigError(what, must=f"one of {', '.join(map(repr, allowed))}", got=repr(value), then=remedy)
+        rule = f"one of {', '.join(map(repr, allowed))}"
+        raise ConfigError(what, must=rule, got=repr(value), then=remedy)
 
 
 def parent(what: str, path: str | os.PathLike[str]) -> None:
     """Require that the folder a file is to go into exists: better before a run than after."""
     folder = Path(path).absolute().parent
     if not folder.is_dir():
-        raise ConfigError(f"The folder of {what}", must="there", got=f"none at {folder}", then="Make it first.")
+        got = f"none at {folder}"
+        raise ConfigError(f"The folder of {what}", must="there", got=got, then="Make it first.")
 
 
 def components(n_components: object, *, words: Sequence[str] = ()) -> int | float:
@@ -111,14 +114,16 @@ def components(n_components: object, *, words: Sequence[str] = ()) -> int | floa
         return float(n_components)
     rule = "a whole number of at least 1, or a fraction of the variance strictly between 0 and 1"
     rule = ", or ".join((rule, *(f'"{word}"' for word in words)))
-    raise ConfigError("n_components", must=rule, got=repr(given), then='Ask for 2 to see a plane, or for 0.9 or "90%".')
+    remedy = 'Ask for 2 to see a plane, or for 0.9 or "90%".'
+    raise ConfigError("n_components", must=rule, got=repr(given), then=remedy)
 
 
 def at_most(n_components: int | float | str, n: int, d: int) -> None:
     """Require that as many components exist as are asked for."""
     if isinstance(n_components, int) and n_components > min(n, d):
         rule = f"at most min(n_samples, n_features) = min({n}, {d}) = {min(n, d)}"
-        raise ConfigError("n_components", must=rule, got=n_components, then="Ask for fewer components.")
+        remedy = "Ask for fewer components."
+        raise ConfigError("n_components", must=rule, got=n_components, then=remedy)
 
 
 def finite(

@@ -121,8 +121,10 @@ def _take_lock(path: Path, lock: Path, *, wait: bool) -> int:
                 return handle
         except BlockingIOError as error:
             os.close(handle)
-            rule, remedy = "used by one run at a time", "Wait for the other run, or name another file."
-            raise ConfigError(str(path), must=rule, got="a file that another run has open", then=remedy) from error
+            rule = "used by one run at a time"
+            remedy = "Wait for the other run, or name another file."
+            got = "a file that another run has open"
+            raise ConfigError(str(path), must=rule, got=got, then=remedy) from error
         except FileNotFoundError:
             pass
         except BaseException:
@@ -341,8 +343,10 @@ def from_bytes(kind: str, packed: bytes) -> tuple[dict[str, Any], dict[str, Arra
         if header.get("kind") != kind:
             raise ValueError("another kind")
     except Exception as error:  # bytes from elsewhere: numpy and zipfile raise nearly anything on them
-        rule, got = f"a {kind} that flower_pca has packed", f"bytes that cannot be read as one ({type(error).__name__})"
-        raise DataError(f"The bytes of a {kind}", must=rule, got=got, then="Check the sender.") from error
+        rule = f"a {kind} that flower_pca has packed"
+        got = f"bytes that cannot be read as one ({type(error).__name__})"
+        remedy = "Check the sender."
+        raise DataError(f"The bytes of a {kind}", must=rule, got=got, then=remedy) from error
     return header, arrays
 
 

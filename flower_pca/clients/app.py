@@ -47,7 +47,8 @@ class WithPCA(NumPyClient):
         for name, client, kind in (("training", training, NumPyClient), ("pca", pca, PCAClient)):
             if not isinstance(client, kind):
                 remedy = "Give the client itself, without to_client()."
-                raise ConfigError(name, must=f"a {kind.__name__}", got=f"a {type(client).__name__}", then=remedy)
+                rule = f"a {kind.__name__}"
+                raise ConfigError(name, must=rule, got=f"a {type(client).__name__}", then=remedy)
         self._training, self._pca = training, pca
 
     def get_parameters(self, config: wire.Config) -> list[Array]:
@@ -90,7 +91,8 @@ def require_honest(app: ClientApp, mods: Sequence[Any]) -> list[Any]:
     for mod in (*getattr(app, "_mods", ()), *mods):
         name = getattr(mod, "__name__", type(mod).__name__)
         if name in _SPOIL:
-            rule, remedy = "ones that leave answers as they are", f"{_SPOIL[name]}: @app.train(mods=[...])."
+            rule = "ones that leave answers as they are"
+            remedy = f"{_SPOIL[name]}: @app.train(mods=[...])."
             raise ConfigError("The mods around PCA", must=rule, got=name, then=remedy)
     return list(mods)
 

@@ -99,14 +99,16 @@ def select(data: LocalData | Stream, request: wire.Request, rules: Rules) -> Loc
     if names is None:
         if data.words and not rules.share_names:
             got = f"text in {len(data.words)} of them"
-            raise RefusalError(_OURS, must="numbers", got=got, then="Ask the node's operator, or name others.")
+            remedy = "Ask the node's operator, or name others."
+            raise RefusalError(_OURS, must="numbers", got=got, then=remedy)
         return of_run(data.select(None), request)
     if data.names is None:
         raise not_named(checks.NODE, data.d).error(RefusalError, "Give all nodes names of columns, or name none.")
     if not rules.share_names and (some := some_only(checks.NODE, names, data.names)):
         raise some.error(RefusalError, "Name all of them, or none, or ask the node's operator.")
     if texts := [name for name in names if name in data.words]:
-        raise RefusalError(_OURS, must="numbers", got=f"text in column {enumeration(texts)}", then="Name others.")
+        got = f"text in column {enumeration(texts)}"
+        raise RefusalError(_OURS, must="numbers", got=got, then="Name others.")
     if absent := lacking(checks.NODE, _not_of_words(data, names), data.names):
         raise absent.error(RefusalError, "Ask the node's operator, or name others.")
     return data.arrange(names)
@@ -183,13 +185,15 @@ class PCAClient(NumPyClient):
         self._lots = Lots(data)
         if isinstance(data, Stream):
             if self._rules.max_epsilon is not None:
-                rule, remedy = "used with rows that stay the same", "Leave it out, or serve rows at rest."
+                rule = "used with rows that stay the same"
+                remedy = "Leave it out, or serve rows at rest."
                 raise ConfigError("max_epsilon", must=rule, got="a Stream", then=remedy)
             data.min_rows = max(data.min_rows, self._rules.min_rows)
         for name in ("memory_dir", "output_dir"):
             if getattr(self._rules, name) is not None and context is None:
                 remedy = f"Write PCAClient(data, context=context, {name}=...)."
-                raise ConfigError(name, must="used with the node's context", got="no context", then=remedy)
+                got = "no context"
+                raise ConfigError(name, must="used with the node's context", got=got, then=remedy)
         self._settle(context)
 
     def within(self, context: Context) -> PCAClient:
@@ -352,7 +356,8 @@ class PCAClient(NumPyClient):
     def _settle(self, context: Context | None) -> None:
         """Find out from the context who the node is, and where it keeps what it keeps."""
         self._context = context
-        rules, partition = self._rules, None if context is None else context.node_config.get("partition-id")
+        rules = self._rules
+        partition = None if context is None else context.node_config.get("partition-id")
         if partition is None:
             self._key = wire.NO_KEY
         else:

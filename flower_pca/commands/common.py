@@ -143,7 +143,8 @@ def clients_of(given: argparse.Namespace) -> list[Any]:
         return sources.parties(given.data, ids=given.ids, clients=given.clients, drop=given.drop, without=given.without)
     if getattr(given, "ids", None) is not None:
         remedy = "Write --split columns, or leave it out."
-        raise ConfigError("--ids", must="used with --split columns", got=repr(given.ids), then=remedy)
+        rule = "used with --split columns"
+        raise ConfigError("--ids", must=rule, got=repr(given.ids), then=remedy)
     if given.partition is None:
         needed = None
     else:
@@ -177,11 +178,13 @@ def folder(path: Path) -> Path:
     """The folder to write to, which may be a new one: what would keep it from being written is found before the run."""
     place = path.expanduser().absolute()
     if place.exists() and not place.is_dir():
-        raise ConfigError("The folder for the output", must="a folder", got=f"a file, {place}", then="Name another.")
+        rule, got = "a folder", f"a file, {place}"
+        raise ConfigError("The folder for the output", must=rule, got=got, then="Name another.")
     above = next(parent for parent in (place, *place.parents) if parent.exists())
     if not above.is_dir() or not os.access(above, os.W_OK):
         got = f"{above}, which is not"
-        raise ConfigError("The folder for the output", must="writable", got=got, then="Name another.")
+        remedy = "Name another."
+        raise ConfigError("The folder for the output", must="writable", got=got, then=remedy)
     return place
 
 

@@ -56,7 +56,8 @@ def require_personal(result: PCAResult, option: str) -> PersonalResult:
 
     if not isinstance(result, PersonalResult):
         rule, got = "of a personalized run", f"a {type(result).__name__}"
-        raise ConfigError(f"The result with {option}", must=rule, got=got, then=f"Leave {option} out.")
+        remedy = f"Leave {option} out."
+        raise ConfigError(f"The result with {option}", must=rule, got=got, then=remedy)
     return result
 
 
@@ -73,18 +74,21 @@ def own_components(path: str, result: PCAResult) -> tuple[Array, str]:
         header, arrays = files.read(path, _KIND)
     except FileNotFoundError as error:
         remedy = "Give a file that run --own, or a node, has written."
-        raise DataError("The file of own components", must="there", got=f"no file {path}", then=remedy) from error
+        got = f"no file {path}"
+        raise DataError("The file of own components", must="there", got=got, then=remedy) from error
     specs = (header.get("algorithm"), result.algorithm)
     made, wanted = (str(name).partition("(")[0] for name in specs)
     if made != wanted:
-        raise DataError(path, must=f"own components of {wanted}", got=f"those of {made}", then="Give those of its run.")
+        rule = f"own components of {wanted}"
+        raise DataError(path, must=rule, got=f"those of {made}", then="Give those of its run.")
     columns, names = header.get("columns"), result.feature_names_in_
     there = OWN in arrays and arrays[OWN].shape[1:] == (result.n_features_in_,)
     if not there or (columns is not None and names is not None and sorted(columns) != sorted(names)):
         rule, remedy = "own components for the columns of the result", "Give those of its run."
         raise DataError(path, must=rule, got="others", then=remedy)
     if len(arrays[OWN]) > (most := personal.local_components):
-        rule, count = f"at most {most} own components, as the run of the result has", len(arrays[OWN])
+        rule = f"at most {most} own components, as the run of the result has"
+        count = len(arrays[OWN])
         raise DataError(path, must=rule, got=count, then="Give those of its run.")
     if columns is None or names is None:
         order = list(range(result.n_features_in_))

@@ -40,7 +40,8 @@ def run(given: argparse.Namespace) -> int:
     path = path.expanduser().absolute()
     checks.parent("the report", path)
     if path.suffix.lower() not in (".html", ".htm"):
-        raise ConfigError("The file for the report", must="one that ends in .html", got=path.name, then="Name it so.")
+        rule = "one that ends in .html"
+        raise ConfigError("The file for the report", must=rule, got=path.name, then="Name it so.")
     result = common.result_of(given.result, steps=True, missing=given.missing)
     rotation = common.rotation_of(given, result)
     shards, source = None, given.result

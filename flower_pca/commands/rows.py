@@ -46,7 +46,8 @@ def run_transform(given: argparse.Namespace) -> int:
     kind = path.suffix.lower()
     if kind not in (".npy", ".csv"):
         rule = "one that ends in .npy or .csv"
-        raise ConfigError("The file for the scores", must=rule, got=path.name, then="Write -o scores.npy.")
+        remedy = "Write -o scores.npy."
+        raise ConfigError("The file for the scores", must=rule, got=path.name, then=remedy)
     result: Any = _part(given) or common.result_of(given.result, missing=given.missing)
     rows = sources.make(given.data, result.feature_names_in_)
     client, site = None, ""
@@ -152,7 +153,8 @@ def run_score(given: argparse.Namespace) -> int:
     out = _file(given.out, (".csv",))
     picture = _file(given.picture, (".svg", ".png"))
     if given.most is not None:
-        checks.number("--most", given.most, least=0.0, most=1.0, remedy="Give a share, such as 0.05.")
+        remedy = "Give a share, such as 0.05."
+        checks.number("--most", given.most, least=0.0, most=1.0, remedy=remedy)
     result = common.result_of(given.result, missing=given.missing)
     monitor = Monitor(result, n_components=given.components)
     limits = monitor.limits(given.level, source=given.limits, trained=given.trained)

@@ -178,7 +178,8 @@ def _check(given: argparse.Namespace) -> None:
         checks.integer("--clients", given.clients, least=1, most=given.batch)
     for what, value in (("--interval", given.interval), ("--sites", given.sites)):
         if value is not None and not given.follow:
-            raise ConfigError(what, must="given with --follow", got=value, then="Add it, or leave this out.")
+            remedy = "Add it, or leave this out."
+            raise ConfigError(what, must="given with --follow", got=value, then=remedy)
 
 
 def _tracker(given: argparse.Namespace) -> Tracker:
@@ -296,13 +297,15 @@ def _checkpoint(given: argparse.Namespace) -> Path | None:
 
     if given.checkpoint is None:
         if given.resume:
-            raise ConfigError("--resume", must="given with --checkpoint", got="it alone", then="Add --checkpoint FILE.")
+            rule = "given with --checkpoint"
+            raise ConfigError("--resume", must=rule, got="it alone", then="Add --checkpoint FILE.")
         return None
     path: Path = given.checkpoint.expanduser().absolute()
     checks.parent("the checkpoint", path)
     if path.exists() and not given.resume:
         remedy = "Add --resume to go on from it, or name another."
-        raise ConfigError("The checkpoint", must="a new file", got=f"{path}, which is there", then=remedy)
+        rule = "a new file"
+        raise ConfigError("The checkpoint", must=rule, got=f"{path}, which is there", then=remedy)
     if given.resume and not path.exists():
         sys.stderr.write(f"flower-pca: There is no checkpoint {path}: the run begins with the first step.\n")
     return path

@@ -54,13 +54,15 @@ def config(words: list[str]) -> dict[str, Any]:
         left = _PAIR.sub("", whole).strip()
         if left:
             remedy = "Write 'min-rows=50 masked-only=true'."
-            raise ConfigError("Rules of a node", must="given as key=value", got=repr(left), then=remedy)
+            rule = "given as key=value"
+            raise ConfigError("Rules of a node", must=rule, got=repr(left), then=remedy)
         pairs = _PAIR.findall(whole)
         text = "\n".join(f"{key} = {value}" for key, value in pairs)
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        rule, remedy = "true, false, a number, or text in quotation marks", 'Write allow="krylov,ssi".'
+        rule = "true, false, a number, or text in quotation marks"
+        remedy = 'Write allow="krylov,ssi".'
         raise ConfigError("The value of a rule", must=rule, got=str(error), then=remedy) from error
 
 
@@ -83,7 +85,8 @@ def run_audit(given: argparse.Namespace) -> int:
     registry.make(given.algorithm)  # before the data is read, which may take long
     if given.missing != "error":
         remedy = "Impute before the audit."
-        raise ConfigError("missing in an audit", must='"error"', got=repr(given.missing), then=remedy)
+        rule = '"error"'
+        raise ConfigError("missing in an audit", must=rule, got=repr(given.missing), then=remedy)
     with common.progress("starting") as on_round:
         found = audit(
             given.algorithm,

@@ -273,7 +273,8 @@ def check_options(on: On) -> None:
 def _check_budget(on: On) -> None:
     dp, mask = on["dp"], on.get("mask")
     if dp.public_ranges and "scale" in on:
-        rule, remedy = "left out, as columns are counted in halves of their ranges", "Leave scale out."
+        rule = "left out, as columns are counted in halves of their ranges"
+        remedy = "Leave scale out."
         raise ConfigError("scale with ranges of dp", must=rule, got=repr(on["scale"]), then=remedy)
     if "scale" in on and dp.reach is None:
         raise ConfigError("reach of dp with a scale", must="given", got="none", then=_REACH)
@@ -296,9 +297,11 @@ def _check_numbers(stage: Stage[Any], on: On) -> None:
             given = f"{stage.max_rounds}, the default of {stage.spec.partition('(')[0]}"
         else:
             given = f"{stage.max_rounds}"
-        raise ConfigError("max_rounds with dp", must=most, got=given, then="Start with max_rounds=5.")
+        remedy = "Start with max_rounds=5."
+        raise ConfigError("max_rounds with dp", must=most, got=given, then=remedy)
     if "wire" in on and stage.tol < (least := FLOORS[BITS[on["wire"]]]):
-        what, remedy = f"tol of {stage.name} with wire={on['wire']!r}", 'Raise it, or use wire="auto".'
+        what = f"tol of {stage.name} with wire={on['wire']!r}"
+        remedy = 'Raise it, or use wire="auto".'
         raise ConfigError(what, must=f"at least {least:g}", got=f"{stage.tol:g}", then=remedy)
 
 

@@ -117,7 +117,8 @@ class Question:
         for name, kind in kinds.items():
             given = getattr(self, name)
             if not isinstance(given, kind) and (given is not None or name == "algorithm"):
-                rule, remedy = f"of class {kind.__name__}", "Use the short form to give it as a string."
+                rule = f"of class {kind.__name__}"
+                remedy = "Use the short form to give it as a string."
                 raise ConfigError(f"{name} of a Question", must=rule, got=repr(given), then=remedy)
         checks.choices(self, _CHOICES)
         checks.integer("seed", self.seed, most=2**62)

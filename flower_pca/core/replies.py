@@ -151,7 +151,8 @@ class Judge:
                 else:
                     rows = f"{MARGIN:g} times all rows together"
                 what = f"The answer of client {client}, {name},"
-                raise ProtocolError(what, must=f"as small as {rows} allow", got="larger entries", then=_REMEDY)
+                got = "larger entries"
+                raise ProtocolError(what, must=f"as small as {rows} allow", got=got, then=_REMEDY)
 
     def _reach(self, part: Part, sent: Arrays, parts: Mapping[str, Part], own: Claim, known: Claim | None) -> Reach:
         """What the bound of a part's kind follows from."""
@@ -454,7 +455,9 @@ def check(reply: Reply, sent: Broadcast, answered: Collection[int]) -> None:
     if reply.client not in sent.asked:
         rule, got, remedy = "asked for", "one of a client not asked", "It was not counted."
     elif reply.number != sent.number:
-        rule, got, remedy = f"one to message {sent.number}", f"one to message {reply.number}", "It came late."
+        rule = f"one to message {sent.number}"
+        got = f"one to message {reply.number}"
+        remedy = "It came late."
     elif reply.client in answered:
         rule, got, remedy = "a single one", "another one", "It was not counted."
     else:
@@ -466,7 +469,8 @@ def check_arrays(reply: Reply, expected: Mapping[str, Part]) -> None:
     """Raise ProtocolError, naming the client, unless its answer is made of these parts, in finite numbers."""
     if reply.arrays.keys() != expected.keys():
         rule = f"made of {', '.join(sorted(expected))}"
-        got, remedy = ", ".join(sorted(reply.arrays)) or "nothing", "Install the same flower_pca everywhere."
+        got = ", ".join(sorted(reply.arrays)) or "nothing"
+        remedy = "Install the same flower_pca everywhere."
         raise ProtocolError(f"The answer of client {reply.client}", must=rule, got=got, then=remedy)
     for name, part in expected.items():
         if wrong := fault(reply.arrays[name], part):

@@ -127,7 +127,8 @@ class Roll:
             out = len(self.banned)
             got = f"{len(here)}" + (f", and {out} left out{self.because}" if out else "")
             rule = f"at least {self.min_clients}"
-            raise NotEnoughNodes("The clients present", must=rule, got=got, then="Start more, or lower the minimum.")
+            remedy = "Start more, or lower the minimum."
+            raise NotEnoughNodes("The clients present", must=rule, got=got, then=remedy)
         return here
 
     @property

@@ -90,10 +90,12 @@ class MaskedSums:
         if self.bound is not None:
             checks.number("bound of the masks", self.bound, least=1e-300, remedy="Leave it out.")
         if self.neighbours is not None:
-            checks.integer("neighbours of the masks", self.neighbours, least=2, remedy="Leave it out.")
+            remedy = "Leave it out."
+            checks.integer("neighbours of the masks", self.neighbours, least=2, remedy=remedy)
             if self.neighbours % 2:
                 got = self.neighbours
-                raise ConfigError("neighbours of the masks", must="even", got=got, then=f"Use {got + 1}.")
+                remedy = f"Use {got + 1}."
+                raise ConfigError("neighbours of the masks", must="even", got=got, then=remedy)
         checks.choice("self_masks of the masks", self.self_masks, (True, False))
 
     @classmethod
@@ -194,7 +196,8 @@ class DP:
         checks.proportion("frame_share of dp", self.frame_share)
         if self.delta >= 1.0 or self.frame_share >= 1.0:
             got = f"delta={self.delta!r}, frame_share={self.frame_share!r}"
-            raise ConfigError("delta and frame_share of dp", must="below 1", got=got, then="Try 1e-6 and 0.1.")
+            remedy = "Try 1e-6 and 0.1."
+            raise ConfigError("delta and frame_share of dp", must="below 1", got=got, then=remedy)
         if self.noise_seed is not None:
             checks.integer("noise_seed of dp", self.noise_seed)
         checks.integer("colluding of dp", self.colluding)

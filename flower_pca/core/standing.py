@@ -391,7 +391,8 @@ def unpack(
     """What `packed` has put into header and arrays, for a run of this identity and roll."""
     if header.get("layout") != LAYOUT:
         remedy = "Delete it, and start the run again."
-        raise ConfigError("The checkpoint", must="one of this version", got="one of an earlier one", then=remedy)
+        rule = "one of this version"
+        raise ConfigError("The checkpoint", must=rule, got="one of an earlier one", then=remedy)
     if header["run"] != run:
         others = [f"{name}={v!r}" for name, v in header["run"].items() if run.get(name) != v]
         got = "one of " + ", ".join(others)

@@ -288,7 +288,8 @@ def _require_no_commas(file: Path, first: Sequence[str], second: Sequence[str], 
     count = second[0].count(",")
     # one alone may stand before decimals
     if first[0].count(",") == count > int(cells.decimal == ","):
-        got, remedy = f"{first[0]!r} in the first line", f"{option(file, sep=',')}, or leave sep and decimal out."
+        got = f"{first[0]!r} in the first line"
+        remedy = f"{option(file, sep=',')}, or leave sep and decimal out."
         raise DataError(f"What stands between two cells of {file}", must=repr(cells.sep), got=got, then=remedy)
 
 

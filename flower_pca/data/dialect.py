@@ -139,7 +139,8 @@ def check_marks(sep: object, decimal: object, thousands: object) -> None:
     if sep is not None and (not isinstance(sep, str) or len(sep) != 1 or sep in '"\r\n'):
         raise ConfigError("sep", must="one character", got=repr(sep), then="Write sep=';'.")
     if decimal not in (None, ".", ","):
-        raise ConfigError("decimal", must="'.' or ','", got=repr(decimal), then="Write decimal=','.")
+        remedy = "Write decimal=','."
+        raise ConfigError("decimal", must="'.' or ','", got=repr(decimal), then=remedy)
     if thousands not in (None, "", *_BETWEEN) or (thousands and thousands == decimal):
         rule = "'.', ',', \"'\" or ' ', and another mark than decimal"
         raise ConfigError("thousands", must=rule, got=repr(thousands), then="Write thousands='.'.")
@@ -361,7 +362,8 @@ def text_of(file: Path, encoding: str | None) -> Iterator[TextIO]:
         got = _place(file, used) or f"bytes that are none ({getattr(error, 'reason', error)})"
         other = _OTHER.get(used, "latin-1")
         remedy = f"{option(file, encoding=other)}, or the encoding that it has."
-        raise DataError(f"The data file {file}", must=f"text in {_words(used)}", got=got, then=remedy) from error
+        rule = f"text in {_words(used)}"
+        raise DataError(f"The data file {file}", must=rule, got=got, then=remedy) from error
 
 
 def option(file: Path, **options: Any) -> str:
@@ -388,7 +390,8 @@ def _require_text(file: Path, start: bytes, used: str, *, given: bool) -> None:
     marked = (name for mark, name in _PACKED.items() if start.startswith(mark))
     packed = next(marked, None)
     if packed is not None:
-        raise DataError(f"The data file {file}", must="plain text", got=f"one packed by {packed}", then="Unpack it.")
+        got = f"one packed by {packed}"
+        raise DataError(f"The data file {file}", must="plain text", got=got, then="Unpack it.")
     if "16" in used or "32" in used or b"\0" not in start:
         return
     remedy = "Mend the line, or name the source by a spec that reads this kind of file."
@@ -399,7 +402,8 @@ def _require_text(file: Path, start: bytes, used: str, *, given: bool) -> None:
             order = "utf-16-le"
         remedy = f"{option(file, encoding=order)} if it is in UTF-16."
     line = start[: start.index(0)].count(b"\n") + 1
-    raise DataError(f"The data file {file}", must="text", got=f"a zero byte in line {line}", then=remedy)
+    got = f"a zero byte in line {line}"
+    raise DataError(f"The data file {file}", must="text", got=got, then=remedy)
 
 
 def _place(file: Path, used: str) -> str:

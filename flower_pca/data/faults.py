@@ -535,7 +535,8 @@ def _tells_rows_apart(site: Site, different: Array) -> bool:
         values = site.rows[once, j]
         _, counts = np.unique(values[~np.isnan(values)], return_counts=True)
         # of pairs of two rows, and one pair more, as none may have been alike yet
-        alike, pairs = np.sum(counts * (counts - 1.0)) / 2.0 + 1.0, counts.sum() * (counts.sum() - 1.0) / 2.0 + 1.0
+        alike = np.sum(counts * (counts - 1.0)) / 2.0 + 1.0
+        pairs = counts.sum() * (counts.sum() - 1.0) / 2.0 + 1.0
         again += float(np.log(alike / pairs))
     return bool(again < np.log(0.01))
 

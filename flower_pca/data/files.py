@@ -43,12 +43,14 @@ def npz(*, path: str, key: str = "X", beside: Sequence[str] = (), ids: str | Non
         names = ", ".join(archive)
         if key not in archive:
             remedy = f"Write npz(path={path!r}, key={next(iter(archive), '...')!r})."
-            raise ConfigError(f"The key of {file}", must=f"one of {names}", got=repr(key), then=remedy)
+            rule = f"one of {names}"
+            raise ConfigError(f"The key of {file}", must=rule, got=repr(key), then=remedy)
         beside = with_ids(beside, ids)
         for name in texts("beside", beside):
             if name not in archive:
                 remedy = checks.did_you_mean(name, archive)
-                raise ConfigError(f"A column of {file}", must=f"one of {names}", got=repr(name), then=remedy)
+                rule = f"one of {names}"
+                raise ConfigError(f"A column of {file}", must=rule, got=repr(name), then=remedy)
         rows = np.asarray(archive[key])
         columns = {name: np.asarray(archive[name]) for name in beside}
         found = [name for name in _NAMES if name in archive and name != key]
@@ -58,11 +60,13 @@ def npz(*, path: str, key: str = "X", beside: Sequence[str] = (), ids: str | Non
             named = ()
     for name, column in columns.items():
         if column.shape != rows.shape[:1]:
-            rule, got = f"{labels.count(len(rows), 'value')}, one for each row", f"shape {column.shape}"
+            rule = f"{labels.count(len(rows), 'value')}, one for each row"
+            got = f"shape {column.shape}"
             raise DataError(f"{name} of {file}", must=rule, got=got, then="Choose another column.")
     if named and (rows.ndim != 2 or len(named) != rows.shape[1]):
         rule, got = f"{rows.shape[-1]}, one for each column", f"{len(named)}"
-        raise DataError(f"{found[0]} of {file}", must=rule, got=got, then="Name each column, or leave them out.")
+        remedy = "Name each column, or leave them out."
+        raise DataError(f"{found[0]} of {file}", must=rule, got=got, then=remedy)
     origin = Origin.of(file, len(rows) if rows.ndim else 0)
     spelt = Columns(named, str(file)).names
     return Table((rows,), spelt, columns, {}, str(file), origin).with_ids(ids)

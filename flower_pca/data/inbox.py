@@ -163,7 +163,8 @@ class Inbox:
         checks.integer("The rows of a batch", batch, least=1)
         if not self._path.is_dir():
             remedy = "Make it first; files may arrive later."
-            raise DataError("The folder to follow", must="there", got=f"none at {self._path}", then=remedy)
+            got = f"none at {self._path}"
+            raise DataError("The folder to follow", must="there", got=got, then=remedy)
         self._interval, self._batch = interval, batch
         self._columns, self._drop = columns, tuple(drop)
         self._say, self.on_wait = say or _warn, on_wait
@@ -278,7 +279,8 @@ class Inbox:
         with_files = {site for site, _ in self._files()}
         sites = tuple(sorted({*folders, *with_files}))
         if not sites:
-            rule, remedy = "one with a folder for each site, or with files", "Make the folders, or name the sites."
+            rule = "one with a folder for each site, or with files"
+            remedy = "Make the folders, or name the sites."
             raise DataError(f"The folder {self._path}", must=rule, got="an empty one", then=remedy)
         return sites
 

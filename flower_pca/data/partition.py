@@ -79,7 +79,8 @@ def deal(table: Table, spec: str | None = None, n_clients: int | None = None) ->
             rule = f"{len(table.parts)}, one for each {of}"
             remedy = "Leave it out, or name a partition to mix their rows."
             raise ConfigError("The number of clients", must=rule, got=n_clients, then=remedy)
-        named, ends = list(table.sites) or [""] * len(table.parts), np.cumsum([part.shape[0] for part in table.parts])
+        named = list(table.sites) or [""] * len(table.parts)
+        ends = np.cumsum([part.shape[0] for part in table.parts])
         stretches = zip(table.parts, map(int, ends), strict=True)
         places = [slice(end - part.shape[0], end) for part, end in stretches]
         return [table.site_rows(*dealt) for dealt in zip(table.parts, places, named, strict=True)]
@@ -135,13 +136,15 @@ def by_size(n_rows: int, n_clients: int, *, sizes: Sequence[float]) -> list[Arra
         weights = np.empty(0)
     if weights.shape != (n_clients,) or not np.all(np.isfinite(weights)) or weights.min() <= 0.0:
         rule = f"{n_clients} positive numbers, one for each client"
-        raise ConfigError("sizes", must=rule, got=repr(sizes), then="Write by_size(sizes=[3, 2, 1]).")
+        remedy = "Write by_size(sizes=[3, 2, 1])."
+        raise ConfigError("sizes", must=rule, got=repr(sizes), then=remedy)
     return _runs(sizes_by_weight(n_rows, weights))
 
 
 def power_law(n_rows: int, n_clients: int, *, exponent: float = 1.0) -> list[Array]:
     """Runs of rows in their order; client i gets (i + 1)^-exponent, relative to the others."""
-    checks.number("exponent", exponent, least=0.0, most=20.0, remedy="Use 1; 0 makes all clients equal.")
+    remedy = "Use 1; 0 makes all clients equal."
+    checks.number("exponent", exponent, least=0.0, most=20.0, remedy=remedy)
     weights = np.arange(1, n_clients + 1) ** -float(exponent)
     return _runs(sizes_by_weight(n_rows, weights))
 
@@ -176,7 +179,8 @@ def dirichlet(
     may stay empty. Reference: Hsu, Qi, Brown 2019.
     """
     checks.number("alpha", alpha, least=1e-3, most=1e6, remedy="Try 0.3.")
-    checks.integer("min_rows", min_rows, most=max(len(labels) // n_clients, 0), remedy="Ask for fewer, or use 1.")
+    remedy = "Ask for fewer, or use 1."
+    checks.integer("min_rows", min_rows, most=max(len(labels) // n_clients, 0), remedy=remedy)
     checks.integer("seed", seed)
     rng, codes = np.random.default_rng(seed), _codes(labels)
     parts: list[list[Array]] = [[] for _ in range(n_clients)]
@@ -188,7 +192,8 @@ def dirichlet(
             part.append(own)
     dealt = [np.concatenate(part) for part in parts]
     while min(map(len, dealt)) < min_rows:
-        poor, rich = int(np.argmin([len(p) for p in dealt])), int(np.argmax([len(p) for p in dealt]))
+        poor = int(np.argmin([len(p) for p in dealt]))
+        rich = int(np.argmax([len(p) for p in dealt]))
         dealt[poor], dealt[rich] = np.append(dealt[poor], dealt[rich][-1]), dealt[rich][:-1]
     return [np.sort(part) for part in dealt]
 

@@ -63,7 +63,8 @@ def hugging_face(
     except (OSError, ValueError, RuntimeError, KeyError) as error:
         got = " ".join(f"{type(error).__name__}: {error}".split()).rstrip(".")
         remedy = "Check its name, the split and the connection."
-        raise DataError(f"The data set {name}", must="one that can be loaded", got=got, then=remedy) from error
+        rule = "one that can be loaded"
+        raise DataError(f"The data set {name}", must=rule, got=got, then=remedy) from error
     names = [clean(column) for column in loaded.column_names]
     features, apart, words = chosen(name, names, columns, beside)
     if words:
@@ -142,11 +143,13 @@ def synthetic(
         checks.integer(what, value, least=1)
     checks.integer("seed", seed)
     for what, amount, most in (("means", means, 1e6), ("sizes", sizes, 20.0), ("spectra", spectra, 1.0)):
-        checks.number(what, amount, least=0.0, most=most, remedy="Use 0 for clients that are alike.")
+        remedy = "Use 0 for clients that are alike."
+        checks.number(what, amount, least=0.0, most=most, remedy=remedy)
     checks.number("tilt", tilt, least=0.0, most=1e6, remedy="Use 0 for clients that are alike.")
     if n < clients:
         remedy = "Use fewer clients."
-        raise ConfigError("n", must=f"at least {clients}, one row for each client", got=n, then=remedy)
+        rule = f"at least {clients}, one row for each client"
+        raise ConfigError("n", must=rule, got=n, then=remedy)
     rng = np.random.default_rng(seed)
     common = np.linalg.qr(rng.standard_normal((d, d)))[0]
     weights = 1.0 / np.arange(1, clients + 1) ** float(sizes)

@@ -128,7 +128,8 @@ def parties(
             return list(found)
         if ids is not None:
             if "ids" not in inspect.signature(load).parameters:
-                raise ConfigError("ids", must="of a csv, parquet or npz file", got=repr(ids), then="Leave them out.")
+                rule = "of a csv, parquet or npz file"
+                raise ConfigError("ids", must=rule, got=repr(ids), then="Leave them out.")
             load = partial(load, ids=ids)
         whole = _load(load, spec, (), None, drop).whole()
         d = int(whole.rows.shape[1])
@@ -378,7 +379,8 @@ def _read(file: Path, options: Mapping[str, Any]) -> Table:
     for name in options:
         if name not in known:
             remedy = "Leave it out, or use files with named columns."
-            raise ConfigError(f"{name} of {file}", must="left out", got=repr(options[name]), then=remedy)
+            rule = "left out"
+            raise ConfigError(f"{name} of {file}", must=rule, got=repr(options[name]), then=remedy)
     return reader(path=str(file), **options)
 
 
@@ -434,7 +436,8 @@ class Arrivals:
         self._path = Path(path).expanduser().absolute()
         if not self._path.is_dir():
             remedy = "Make it first; files may arrive later."
-            raise DataError("The folder of a stream", must="there", got=f"none at {self._path}", then=remedy)
+            got = f"none at {self._path}"
+            raise DataError("The folder of a stream", must="there", got=got, then=remedy)
 
     def after(self, cursor: bytes) -> tuple[Any, bytes, int]:
         """The batch in the first file whose name comes after the cursor, that name, and how many more there are."""

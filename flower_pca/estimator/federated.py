@@ -228,7 +228,8 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         columns, d = tables.asked_columns(self, shards)
         n = sum(shard.shape[0] for shard in shards)
         if n < 2 and self.center:
-            raise DataError("The rows", must="several, to vary about their mean", got="1 sample", then="Give more.")
+            rule = "several, to vary about their mean"
+            raise DataError("The rows", must=rule, got="1 sample", then="Give more.")
         result = simulate(
             self.algorithm,
             shards,
@@ -285,7 +286,8 @@ def components_to_ask(n_components: Any, n: int, d: int, *, private: bool) -> An
         return n_components
     if private:
         got = repr(n_components)
-        raise ConfigError("n_components with dp", must="a whole number", got=got, then="Name a number.")
+        remedy = "Name a number."
+        raise ConfigError("n_components with dp", must="a whole number", got=got, then=remedy)
     if estimated and n < d:
         rule, remedy = f"at least as many as columns, {d}", "Name a number of components."
         raise DataError('The rows for n_components="mle"', must=rule, got=n, then=remedy)

@@ -160,7 +160,8 @@ def check(estimator: Any, X: Any, *, reset: bool, who: str) -> Any:
         return _with_words(estimator, estimator._coding, X, asked, reset=reset, who=who)
     if asked is not None and reset and labels(X) is None:
         remedy = "Give data frames, or leave columns out."
-        raise ConfigError("columns", must="of tables with names", got=f"a {type(X).__name__} without", then=remedy)
+        rule = "of tables with names"
+        raise ConfigError("columns", must=rule, got=f"a {type(X).__name__} without", then=remedy)
     X = pick(X, asked, who=who)
     finite: bool | str = "allow-nan"
     if estimator.missing == "error":
@@ -182,7 +183,8 @@ def _with_words(
     """The rows with what stands in their columns of words, which the run codes, and checks as it does all rows."""
     if labels(X) is None:
         remedy = f"Give data frames, or leave {coding.field} out."
-        raise ConfigError(coding.field, must="of tables with names", got=f"a {type(X).__name__} without", then=remedy)
+        rule = "of tables with names"
+        raise ConfigError(coding.field, must=rule, got=f"a {type(X).__name__} without", then=remedy)
     X = pick(X, None, who=who)
     if reset:
         names = dict.fromkeys(clean(name) for name in (*(asked or labels(X) or ()), *coding.words))
@@ -224,7 +226,8 @@ def _explain(X: Any, error: Exception, who: str) -> None:
     """Raise a DataError that names the column, where the error is about what is in one."""
     if "fill value" in str(error):
         rule, remedy = "0 where nothing is stored", "Use X.sparse.to_dense()."
-        raise DataError(f"The sparse columns of {who}", must=rule, got="another fill value", then=remedy) from error
+        got = "another fill value"
+        raise DataError(f"The sparse columns of {who}", must=rule, got=got, then=remedy) from error
     if len(getattr(X, "shape", ())) != 2 or 0 in X.shape or "feature names" in str(error):
         return
     rows = SiteRows.of(X, who=who)

@@ -37,7 +37,8 @@ def serve(content: Content, kind: str, context: Context, clients: Sequence[int],
     if hosted.asks_sum(content):
         request = wire.read_request(*wire.open_request(content, kind))
         if request.stage == masks.STAGE:
-            rule, remedy = "one without masks, where a sum is asked for", 'Use a strategy with hosted="stacked".'
+            rule = "one without masks, where a sum is asked for"
+            remedy = 'Use a strategy with hosted="stacked".'
             raise ProtocolError("A message for the clients that a node hosts", must=rule, got="one with", then=remedy)
         return hosted.write_sum(add_up(request, kind, answers))
     return hosted.write_reply(kind, list(answers))

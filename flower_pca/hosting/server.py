@@ -178,7 +178,8 @@ class Hosts(Nodes):
             self._unknown.pop(node, None)
             if not clients:
                 rule = f"one that hosts clients where hosted={self.waits.hosted!r}"
-                got, remedy = f"node {node}, which is a client itself", "Leave hosted, or shards-per-node, out."
+                got = f"node {node}, which is a client itself"
+                remedy = "Leave hosted, or shards-per-node, out."
                 raise ConfigError("Every node", must=rule, got=got, then=remedy)
             for client in clients:
                 self._claim(client, node, connected)

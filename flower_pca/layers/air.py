@@ -46,17 +46,21 @@ class AirChannel(Layer):
     gain_error: float = 0.0
 
     def __post_init__(self) -> None:
-        checks.number("noise_std of the channel", self.noise_std, least=0.0, remedy="Use 0 for a silent one.")
+        remedy = "Use 0 for a silent one."
+        checks.number("noise_std of the channel", self.noise_std, least=0.0, remedy=remedy)
         checks.integer("seed of the channel", self.seed)
-        checks.number("gain_error of the channel", self.gain_error, least=0.0, remedy="Use 0 for perfect inversion.")
+        remedy = "Use 0 for perfect inversion."
+        checks.number("gain_error of the channel", self.gain_error, least=0.0, remedy=remedy)
         if isinstance(self.gain, tuple):
             gains = self.gain
         else:
             gains = (self.gain,)
         for gain in gains:
-            checks.number("Every gain of the channel", gain, least=1e-12, remedy="Use 1 for all clients.")
+            remedy = "Use 1 for all clients."
+            checks.number("Every gain of the channel", gain, least=1e-12, remedy=remedy)
         if not gains:
-            raise ConfigError("The gains of the channel", must="there", got="none", then="Use 1 for all clients.")
+            remedy = "Use 1 for all clients."
+            raise ConfigError("The gains of the channel", must="there", got="none", then=remedy)
 
     @classmethod
     def of(cls, given: object) -> AirChannel | None:
@@ -88,7 +92,8 @@ class AirChannel(Layer):
         if not isinstance(self.gain, tuple):
             return self.gain
         if position >= len(self.gain):
-            rule, remedy = f"at least {position + 1}", "Give one for each client, or one number for all."
+            rule = f"at least {position + 1}"
+            remedy = "Give one for each client, or one number for all."
             raise ConfigError("The gains of the channel", must=rule, got=len(self.gain), then=remedy)
         return self.gain[position]
 

@@ -155,12 +155,15 @@ class Budget(Layer):
         asked_share(says, work.summed)  # refused before anything is done
         # a row would move all that have a gap in its columns
         if work.data.missing and work.data.frame.own:
-            rule, remedy = "none where noise is asked for, or constants in their place", "Impute before the run."
-            raise DataError("The missing values of a client", must=rule, got="its own means", then=remedy)
+            rule = "none where noise is asked for, or constants in their place"
+            remedy = "Impute before the run."
+            got = "its own means"
+            raise DataError("The missing values of a client", must=rule, got=got, then=remedy)
         spent = float(work.memory.get(_SPENT, 0.0)) + cost(says)
         if spent > budget * (1.0 + _ROUNDING):
             got, remedy = f"{spent / budget:.3g} of it", "Start a new run with a budget of its own."
-            raise ProtocolError("What this client tells", must="within the run's privacy budget", got=got, then=remedy)
+            rule = "within the run's privacy budget"
+            raise ProtocolError("What this client tells", must=rule, got=got, then=remedy)
         keeps = {**work.keeps, _SPENT: np.array(spent)}
         return replace(work, data=ClippedRows(work.data, clip), memory=without_counts(work.memory), keeps=keeps)
 
@@ -184,7 +187,8 @@ class Budget(Layer):
         """Those that a sum needs, less those that may collude, shall have the whole noise."""
         colluding = self.dp.colluding
         if needed <= colluding:
-            rule, remedy = f"more than the {colluding} that may collude", "Start more, or lower colluding."
+            rule = f"more than the {colluding} that may collude"
+            remedy = "Start more, or lower colluding."
             raise NotEnoughNodes("The fewest clients of a masked sum", must=rule, got=needed, then=remedy)
         return replace(self, among=needed - colluding)
 
@@ -207,7 +211,8 @@ class Budget(Layer):
         after = replace(self, lost=(*self.lost, stage))
         rounds = after.rounds_left
         if rounds < 1 or algorithm.fixed_set:
-            rule, remedy = "had when it is first asked for", "Start a new run with a budget of its own."
+            rule = "had when it is first asked for"
+            remedy = "Start a new run with a budget of its own."
             raise NotEnoughNodes("A sum that costs privacy", must=rule, got=why.rstrip("."), then=remedy)
         if isinstance(algorithm, Iterative):
             algorithm = replace(algorithm, min_rounds=rounds, max_rounds=rounds)
@@ -224,7 +229,8 @@ class Budget(Layer):
     def reopen(self) -> None:
         rule = "stable while the privacy budget is spent"
         remedy = "Use ssi, which carries on with those that remain."
-        raise NotEnoughNodes("The set of clients", must=rule, got="one that lost a member", then=remedy)
+        got = "one that lost a member"
+        raise NotEnoughNodes("The set of clients", must=rule, got=got, then=remedy)
 
     def end(self, model: Model) -> Model:
         """A run with noise ends with its budget; residuals measure the noise, not the way.
@@ -371,7 +377,8 @@ def _check_bounded(work: Work) -> None:
     """Require a stage, and matrices, of which a row of norm R changes the answer by at most R^2."""
     if not work.stage.bounded:
         got, remedy = work.stage.name, "Use ssi, krylov or covariance."
-        raise ProtocolError("A stage with noise", must="one with bounded answers", got=got, then=remedy)
+        rule = "one with bounded answers"
+        raise ProtocolError("A stage with noise", must=rule, got=got, then=remedy)
     for name, Z in work.arrays.items():
         if Z.ndim == 0:
             continue
@@ -380,7 +387,8 @@ def _check_bounded(work: Work) -> None:
             raise ProtocolError(f"{name} with noise", must="a matrix", got=got, then=_SENDER)
         norm = linalg.norm2(np.asarray(Z, dtype=np.float64))
         if norm > 1.0 + _ROUNDING:
-            raise ProtocolError(f"The norm of {name} with noise", must="at most 1", got=f"{norm:g}", then=_SENDER)
+            rule, got = "at most 1", f"{norm:g}"
+            raise ProtocolError(f"The norm of {name} with noise", must=rule, got=got, then=_SENDER)
 
 
 def _instruction(says: Arrays) -> tuple[float, float, float]:

@@ -94,7 +94,8 @@ def bits_in(says: Arrays) -> int:
     if bits is None or not known or bits.item() not in FLOORS:
         rule = f"one of {', '.join(map(str, FLOORS))}"
         got = f"{bits}"[:50]
-        raise ProtocolError("The bits of numbers in a message", must=rule, got=got, then="Check the sender.")
+        remedy = "Check the sender."
+        raise ProtocolError("The bits of numbers in a message", must=rule, got=got, then=remedy)
     return int(bits.item())
 
 
@@ -116,7 +117,8 @@ def unpack(arrays: Mapping[str, Array]) -> dict[str, Array]:
         narrow = a is not None and a.ndim in (1, 2) and a.dtype in _TYPES.values()
         if a is None or not narrow or exponents.dtype != np.int16 or exponents.shape != a.shape[1:]:
             rule, got = "of numbers of 32 or 16 bits, one for each column", "others"
-            raise ProtocolError(f"{name} of a message", must=rule, got=got, then="Check the sender.")
+            remedy = "Check the sender."
+            raise ProtocolError(f"{name} of a message", must=rule, got=got, then=remedy)
         with np.errstate(over="ignore"):  # what is infinite is refused as such
             found[name.removesuffix(EXPONENTS)] = _expand(a, exponents)
     return found

@@ -35,7 +35,8 @@ def check(what: str, numbers: object) -> dict[int | str, int]:
     """A mapping from clients to whole numbers, none of them negative."""
     if not isinstance(numbers, Mapping) or not numbers:
         rule = "a whole number of at least 0, or a mapping from clients to such numbers"
-        raise ConfigError(what, must=rule, got=repr(numbers), then=f"Write {{0: 3, '{OTHERS}': 1}}, say.")
+        remedy = f"Write {{0: 3, '{OTHERS}': 1}}, say."
+        raise ConfigError(what, must=rule, got=repr(numbers), then=remedy)
     for client, number in numbers.items():
         if not (isinstance(client, str) and client):
             remedy = f"Name clients by position, by the name of their site, or all that are left as '{OTHERS}'."
@@ -60,7 +61,8 @@ def require(what: str, numbers: Apart, names: Sequence[str]) -> None:
             raise ConfigError(f"Every client in {what}", must=known, got=repr(client), then=remedy)
         if at in places:
             rule = "given once"
-            raise ConfigError(f"Every client in {what}", must=rule, got=f"client {at} twice", then="Leave one out.")
+            got = f"client {at} twice"
+            raise ConfigError(f"Every client in {what}", must=rule, got=got, then="Leave one out.")
         places.add(at)
     if OTHERS not in numbers and len(places) < len(names):
         first = next(i for i in range(len(names)) if i not in places)
@@ -143,7 +145,8 @@ def _own_number(says: Arrays, name: str, who: Who) -> int:
         return int(numbers[1 + int(np.argmax(there))])
     if not says[f"{name}{_ELSE}"]:
         remedy = f"Give it one, or all that are left by '{OTHERS}'."
-        raise DataError("What the run asks of each client", must="told to all", got="nothing for this one", then=remedy)
+        rule, got = "told to all", "nothing for this one"
+        raise DataError("What the run asks of each client", must=rule, got=got, then=remedy)
     return int(numbers[0])
 
 

@@ -128,7 +128,8 @@ def require_sum(run: Run, message: Broadcast) -> None:
         raise ConfigError(f"What {run.algorithm.spec} asks for", must=rule, got=got, then=remedy)
     if len(message.to) > fixed.MOST_CLIENTS:
         rule = f"at most {fixed.MOST_CLIENTS}"
-        raise ConfigError("The clients under masks", must=rule, got=len(message.to), then="Ask fewer.")
+        remedy = "Ask fewer."
+        raise ConfigError("The clients under masks", must=rule, got=len(message.to), then=remedy)
 
 
 @dataclass

@@ -297,4 +297,5 @@ def _expect(secrets: Secrets, expected: bool) -> None:
         phase, due = Phase(int(secrets.step)).name.lower(), int(secrets.number)
         rule = f"the next one of its set-up, {phase} of sum {due}"
         got = "another one, or one that came before"
-        raise ProtocolError("A masked message", must=rule, got=got, then="Nothing was sent in return.")
+        remedy = "Nothing was sent in return."
+        raise ProtocolError("A masked message", must=rule, got=got, then=remedy)

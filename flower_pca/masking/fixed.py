@@ -135,7 +135,8 @@ def encode_answer(arrays: Arrays, up: Arrays, own: Arrays, bits: Bits) -> Array:
     bounds = messages.bounds(arrays)
     if set(bounds) != set(up):
         remedy = "Install the same flower_pca everywhere."
-        raise ProtocolError("The bounds of a sum", must=f"those of {', '.join(up)}", got=list(bounds), then=remedy)
+        rule = f"those of {', '.join(up)}"
+        raise ProtocolError("The bounds of a sum", must=rule, got=list(bounds), then=remedy)
     for name, bound in bounds.items():
         try:
             np.broadcast_to(bound, up[name].shape)
@@ -224,7 +225,8 @@ def _values(words: Array, shape: tuple[int, ...], bound: Array, clients: int) ->
     if (np.abs(words) > 2**_LIMIT).any():
         got = "one that looks like noise"
         remedy = "A client has sent other shares than it should, or has been asked another thing."
-        raise ProtocolError("A sum without its masks", must="as small as the bound says", got=got, then=remedy)
+        rule = "as small as the bound says"
+        raise ProtocolError("A sum without its masks", must=rule, got=got, then=remedy)
     if bound.all():
         kept = np.where(np.abs(words) <= grain, 0, words)
         words = kept.reshape(shape).astype(np.float64)

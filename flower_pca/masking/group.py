@@ -41,7 +41,8 @@ class Group:
             rule, got = f"at least {least}", len(answers)
             if asked > 1:
                 rule = f"{rule} of the {asked} asked"
-            raise NotEnoughNodes("The clients of a masked sum", must=rule, got=got, then="Start more.")
+            remedy = "Start more."
+            raise NotEnoughNodes("The clients of a masked sum", must=rule, got=got, then=remedy)
         self.setup, self.number = setup, 0
         self.clients = tuple(answers)
         self.position = {client: i for i, client in enumerate(self.clients)}

@@ -68,7 +68,8 @@ class Identity:
         if key is not None and trusted is not None and (own := name(key.public_key())) not in trusted:
             got = f"others only, and not {printable(own)}"
             remedy = "Add its public half: the other nodes refuse whoever is not on the list."
-            raise ConfigError("trusted_keys", must=f"those of all nodes, {sign_key} too", got=got, then=remedy)
+            rule = f"those of all nodes, {sign_key} too"
+            raise ConfigError("trusted_keys", must=rule, got=got, then=remedy)
         return cls(key, trusted)
 
     def sign(self, text: bytes) -> bytes:
@@ -102,7 +103,8 @@ class Identity:
                 remedy = "Add it to the list if it is a node of yours."
                 raise _refusal("signed by a node in trusted_keys", got, remedy)
             if signer in seen:
-                rule, got = "of another node each, and not of this one", f"{printable(signer)} again"
+                rule = "of another node each, and not of this one"
+                got = f"{printable(signer)} again"
                 raise _refusal(rule, got, "Ask the server.")
             if not _holds(self.trusted[signer], text, signature[NAME:]):
                 got = f"others than {printable(signer)} has signed for this set-up"
@@ -122,7 +124,8 @@ class Identity:
                 what = "Run, members and threshold of a set-up"
                 got = f"others, or no signature, of {printable(signer)}"
                 then = "Nothing was sent in return. Ask the server."
-                raise ProtocolError(what, must="the same to all, as each has signed them", got=got, then=then)
+                rule = "the same to all, as each has signed them"
+                raise ProtocolError(what, must=rule, got=got, then=then)
 
 
 def name(key: ec.EllipticCurvePublicKey) -> bytes:
@@ -148,7 +151,8 @@ def _holds(key: ec.EllipticCurvePublicKey, text: bytes, numbers: bytes) -> bool:
 
 def _path(what: str, given: object) -> Path:
     if not isinstance(given, str | os.PathLike) or not os.fspath(given):
-        raise ConfigError(what, must="the path of a file", got=repr(given), then="Name one, or leave it out.")
+        remedy = "Name one, or leave it out."
+        raise ConfigError(what, must="the path of a file", got=repr(given), then=remedy)
     return Path(given).expanduser()
 
 
@@ -176,7 +180,8 @@ def _trusted_lines(place: Path) -> Iterator[tuple[bytes, ec.EllipticCurvePublicK
                 yield name(key), key
     if empty:
         remedy = "Name a file with one public key on every line, or a folder of .pub files."
-        raise ConfigError("trusted_keys", must="one public key at least", got=f"none in {place}", then=remedy)
+        got = f"none in {place}"
+        raise ConfigError("trusted_keys", must="one public key at least", got=got, then=remedy)
 
 
 def _public(line: bytes, where: str) -> ec.EllipticCurvePublicKey:
@@ -186,7 +191,8 @@ def _public(line: bytes, where: str) -> ec.EllipticCurvePublicKey:
         key = None
     if not isinstance(key, ec.EllipticCurvePublicKey):
         rule = f"a public key in OpenSSH format of the kind {_RULE}"
-        raise ConfigError("Every line of trusted_keys", must=rule, got=f"another, in {where}", then=_MAKE)
+        got = f"another, in {where}"
+        raise ConfigError("Every line of trusted_keys", must=rule, got=got, then=_MAKE)
     return key
 
 

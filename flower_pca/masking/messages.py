@@ -291,7 +291,8 @@ class Demands:
     def check_peers(self, peers: Iterable[int]) -> None:
         """Require enough others."""
         if (count := len(set(peers))) < self.min_peers:
-            rule, remedy = f"at least {self.min_peers}: that is its min_peers", "Ask the node's operator."
+            rule = f"at least {self.min_peers}: that is its min_peers"
+            remedy = "Ask the node's operator."
             raise ProtocolError("The peers of this node in a masked sum", must=rule, got=count, then=remedy)
 
     def check_group(self, names: Iterable[bytes], *, told: bool = False) -> None:
@@ -310,6 +311,7 @@ class Demands:
         if not self.shares:
             return summed
         if summed <= self.colluders:
-            rule, remedy = f"more than the {self.colluders} of its max_colluders", "Ask the node's operator."
+            rule = f"more than the {self.colluders} of its max_colluders"
+            remedy = "Ask the node's operator."
             raise ProtocolError("The fewest clients of a sum with noise", must=rule, got=summed, then=remedy)
         return summed - self.colluders

@@ -61,7 +61,8 @@ class Columns:
                 rule, remedy = "text, for all of them or for none", "Rename them, or give an array."
                 raise DataError(f"The names of the columns of {self.who}", must=rule, got=repr(name), then=remedy)
         if twice := doubles(self.names):
-            raise DataError(f"The columns of {self.who}", must="named differently", got=twice, then="Rename them.")
+            rule = "named differently"
+            raise DataError(f"The columns of {self.who}", must=rule, got=twice, then="Rename them.")
 
     @functools.cached_property
     def in_order(self) -> tuple[str, ...]:
@@ -168,7 +169,8 @@ class Heading:
         right = counted and isinstance(known, str) and len(known) <= LONGEST
         if not right or (names is not None and (len(names) != count or digest(names) != known)):
             remedy = "Check the sender."
-            raise ProtocolError("The columns of an answer", must="those of its digest", got="others", then=remedy)
+            rule = "those of its digest"
+            raise ProtocolError("The columns of an answer", must=rule, got="others", then=remedy)
         return cls(count, str(known), names, bool(plain.get(_PEOPLE, False)))
 
     def fuller(self, other: Heading | None) -> Heading:
@@ -263,7 +265,8 @@ def some_only(who: str, wanted: Sequence[str], names: Sequence[str]) -> Mismatch
     """
     if set(wanted) == set(names):
         return None
-    rule, got = "all named by a run that names any: it tells no names", f"{len(wanted)} names, of {len(names)} columns"
+    rule = "all named by a run that names any: it tells no names"
+    got = f"{len(wanted)} names, of {len(names)} columns"
     return Mismatch(f"The columns of {who}", rule, got, "Name all of them, or none.")
 
 
@@ -289,7 +292,8 @@ def read_names(who: str, plain: Mapping[str, Any]) -> tuple[str, ...] | None:
     if not texts or not names or len(set(names)) < len(names) or odd:
         form = ", in normal form (NFC) and without control characters"
         rule = f"different names of at most {LONGEST} characters{form if odd else ''}"
-        raise ProtocolError(f"The columns of {who.lower()}", must=rule, got="others", then="Check the sender.")
+        remedy = "Check the sender."
+        raise ProtocolError(f"The columns of {who.lower()}", must=rule, got="others", then=remedy)
     return tuple(names)
 
 
@@ -372,9 +376,11 @@ def names_in(columns: Any) -> tuple[str, ...] | None:
         names = ()
     names = tuple(clean(name) if isinstance(name, str) else name for name in names)
     if not names or not all(isinstance(name, str) and name for name in names):
-        raise ConfigError("columns", must="names of columns", got=repr(columns), then="Write columns=['a', 'b'].")
+        remedy = "Write columns=['a', 'b']."
+        raise ConfigError("columns", must="names of columns", got=repr(columns), then=remedy)
     if twice := doubles(names):
-        raise ConfigError("columns", must="different names", got=twice, then="Name each of them once.")
+        remedy = "Name each of them once."
+        raise ConfigError("columns", must="different names", got=twice, then=remedy)
     return tuple(map(str, names))
 
 

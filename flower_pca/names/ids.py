@@ -38,7 +38,8 @@ def order(ids: Sequence[str], who: str) -> Array:
     with private():
         what = f"The ids of the rows of {who}"
         if empty := sum(not name for name in ids):
-            raise DataError(what, must="there for every row", got=f"{empty} empty", then="Fill them, or drop the rows.")
+            remedy = "Fill them, or drop the rows."
+            raise DataError(what, must="there for every row", got=f"{empty} empty", then=remedy)
         twice = [name for name, count in Counter(ids).items() if count > 1]
         if twice:
             shown = ", ".join(map(double, twice[:_LISTED]))
@@ -46,7 +47,8 @@ def order(ids: Sequence[str], who: str) -> Array:
                 got = shown
             else:
                 got = f"{shown} and {len(twice) - _LISTED} more"
-            raise DataError(what, must="different ones", got=got, then="Keep one row for each person.")
+            remedy = "Keep one row for each person."
+            raise DataError(what, must="different ones", got=got, then=remedy)
     keys: Sequence[Any] = ids
     if all(name.isascii() and name.isdigit() for name in ids):
         keys = [(int(name), name) for name in ids]

@@ -60,13 +60,16 @@ def read_levels(given: Any) -> Levels | None:
         return None
     pairs = _pairs(given)
     if not pairs or not all(isinstance(name, str) and name for name, _ in pairs):
-        raise ConfigError("levels", must="names of columns of words", got=repr(given), then=_EXAMPLE)
+        rule = "names of columns of words"
+        raise ConfigError("levels", must=rule, got=repr(given), then=_EXAMPLE)
     found = tuple((clean(name), _list_of(name, some)) for name, some in pairs)
     if twice := doubles(name for name, _ in found):
-        raise ConfigError("levels", must="of different columns", got=twice, then="Name each of them once.")
+        remedy = "Name each of them once."
+        raise ConfigError("levels", must="of different columns", got=twice, then=remedy)
     for name, _ in found:
         if SIGN in name:
-            raise ConfigError("A column of levels", must=f"named without {SIGN!r}", got=repr(name), then="Rename it.")
+            rule = f"named without {SIGN!r}"
+            raise ConfigError("A column of levels", must=rule, got=repr(name), then="Rename it.")
     return found
 
 
@@ -93,10 +96,12 @@ def _list_of(column: str, given: Any) -> tuple[str, ...] | None:
                 f"The levels of {column}", must="no words that stand for a gap", got=repr(gaps[0]), then=remedy
             )
     if not levels or None in levels:
-        raise ConfigError(f"The levels of {column}", must="a list of texts", got=repr(given), then=_EXAMPLE)
+        rule = "a list of texts"
+        raise ConfigError(f"The levels of {column}", must=rule, got=repr(given), then=_EXAMPLE)
     texts = tuple(map(str, levels))
     if twice := doubles(texts):
-        raise ConfigError(f"The levels of {column}", must="different", got=twice, then="Name each of them once.")
+        remedy = "Name each of them once."
+        raise ConfigError(f"The levels of {column}", must="different", got=twice, then=remedy)
     return texts
 
 
@@ -211,8 +216,10 @@ class ByLevels:
         for column, some in self.value:
             there = some or in_order(level for site in sites for level in site.get(column, ()))
             if not there:
-                rule, remedy = "told by a site", "Ask the sites' operators to name it in their levels, or leave it out."
-                raise DataError(f"The levels of column {column}", must=rule, got="none", then=remedy)
+                rule = "told by a site"
+                remedy = "Ask the sites' operators to name it in their levels, or leave it out."
+                got = "none"
+                raise DataError(f"The levels of column {column}", must=rule, got=got, then=remedy)
             if not some:
                 warn_of_alike(column, there)
             found.append((column, tuple(there)))
@@ -239,7 +246,8 @@ def texts(rows: SiteRows, column: str, who: str = "the rows") -> list[str | None
     else:
         what = f"The columns of {rows.source or rows.site or who}"
         got = f"none called {column!r} whose words are known"
-        raise DataError(what, must="there, for all whose levels are asked for", got=got, then="Check levels.")
+        rule = "there, for all whose levels are asked for"
+        raise DataError(what, must=rule, got=got, then="Check levels.")
     return [text_of(cell) for cell in cells]
 
 
@@ -252,7 +260,8 @@ def levels_in(rows: SiteRows, column: str, who: str = "the rows") -> tuple[str, 
         remedy = "Leave it out: it looks like an identifier."
         raise DataError(what, must="shared by several rows", got="one for each row", then=remedy)
     if long := [level for level in found if len(indicator(column, level)) > LONGEST]:
-        what, rule = f"The levels of column {column}", f"at most {LONGEST} characters long, with the column's name"
+        what = f"The levels of column {column}"
+        rule = f"at most {LONGEST} characters long, with the column's name"
         raise DataError(what, must=rule, got=len(long[0]), then="Leave it out, or shorten them.")
     return found
 

@@ -257,7 +257,8 @@ def _of_frame(frame: Any, who: str, site: str) -> SiteRows:
     if any(texts) and not all(texts):
         got = f"{names[texts.index(True)]!r} and {names[texts.index(False)]!r}"
         remedy = "Rename the others."
-        raise DataError(f"The names of the columns of {who}", must="all text, or none of them", got=got, then=remedy)
+        rule = "all text, or none of them"
+        raise DataError(f"The names of the columns of {who}", must=rule, got=got, then=remedy)
     # else one would give several columns
     unique = Columns(tuple(clean(_text(name)) for name in names), who).names
     parts = {text: _numbers(frame[name]) for text, name in zip(unique, names, strict=True)}

@@ -197,6 +197,7 @@ def summary(result: PCAResult | TrackingResult) -> str:
     if isinstance(result, TrackingResult):
         return tracking.summary(result)
     what = labels.count(result.n_components_, "component")
-    outcome, messages = result.status.outcome.value.replace("_", " "), labels.count(len(result.history), "message")
+    outcome = result.status.outcome.value.replace("_", " ")
+    messages = labels.count(len(result.history), "message")
     ended = f"{outcome} after {messages}"
     return f"{what} of {result.dimensions}  ·  {result.algorithm}  ·  {ended}"

@@ -65,7 +65,8 @@ def suffix(path: str | os.PathLike[str]) -> str:
     ending = Path(path).suffix.lower().removeprefix(".")
     if ending not in _FORMATS:
         rule = "one that ends in .svg or .png"
-        raise ConfigError("The name of a picture", must=rule, got=repr(str(path)), then="Write scree.svg.")
+        remedy = "Write scree.svg."
+        raise ConfigError("The name of a picture", must=rule, got=repr(str(path)), then=remedy)
     return ending
 
 

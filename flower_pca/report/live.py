@@ -52,7 +52,8 @@ class Live:
         self._path, self._title = Path(path).expanduser().absolute(), title
         checks.number("every", every, least=0.1, remedy="Try 5.")
         if self._path.suffix.lower() not in _ENDINGS:
-            raise ConfigError("The live page", must="a file that ends in .html", got=self._path, then="Name it so.")
+            rule = "a file that ends in .html"
+            raise ConfigError("The live page", must=rule, got=self._path, then="Name it so.")
         checks.parent("the live page", self._path)
         self._every = every
         self._due = 0.0
@@ -65,7 +66,8 @@ class Live:
             self._write("The run has started. No step is over since then.", self._reloads)
         except OSError as error:
             got = f"{self._path} ({error.strerror})"
-            raise ConfigError("The live page", must="writable", got=got, then="Name another.") from error
+            remedy = "Name another."
+            raise ConfigError("The live page", must="writable", got=got, then=remedy) from error
         return self
 
     def __call__(self, record: StepRecord) -> None:

@@ -112,7 +112,8 @@ def _by_client(result: RobustResult) -> list[str]:
 
 
 def _columns(result: RobustResult) -> str:
-    names, taken = labels.column_names(result.feature_names_in_, result.n_features_in_), result.taken_share_
+    names = labels.column_names(result.feature_names_in_, result.n_features_in_)
+    taken = result.taken_share_
     order = np.argsort(-taken, kind="stable")
     if len(order) > html.SHOWN:
         most = f", the {html.SHOWN} with most"

@@ -278,7 +278,8 @@ class PCAResult:
         rows = in_order(rows, getattr(other, "feature_names_in_", None), self.feature_names_in_)
         if rows.shape[1] != self.n_features_in_:
             rule = f"rows of {labels.count(self.n_features_in_, 'feature')}"
-            raise ConfigError("The other components", must=rule, got=rows.shape, then="Transpose them.")
+            remedy = "Transpose them."
+            raise ConfigError("The other components", must=rule, got=rows.shape, then=remedy)
         span = linalg.orth(rows.T)
         return float(linalg.principal_angles(self.axes[0], span)[-1])
 
@@ -395,7 +396,8 @@ class PCAResult:
         may be noise. Where components are not those of the rows' covariance, nothing is said of
         what they leave of its equation.
         """
-        names, known = labels.column_names(self.feature_names_in_, self.n_features_in_), self.certainty
+        names = labels.column_names(self.feature_names_in_, self.n_features_in_)
+        known = self.certainty
         variances, shares = self.explained_variance_, self.explained_variance_ratio_
         if known is None:
             heads = ["component", "variance", self.share_head, "together"]
@@ -467,7 +469,8 @@ class PCAResult:
     def _variances(self) -> list[Fact]:
         """What of the variance the components hold; with noise, bounds on it, and the noise."""
         shares, known, spent = self.explained_variance_ratio_, self.certainty, self.privacy
-        names, off = labels.column_names(self.feature_names_in_, self.n_features_in_), self.variance_errors_
+        names = labels.column_names(self.feature_names_in_, self.n_features_in_)
+        off = self.variance_errors_
         noise = self.noise_thresholds_
         found = [
             facts.plain("explained_variance", self.explained_variance_.tolist()),

@@ -112,7 +112,8 @@ class PersonalResult(PCAResult):
             rows = np.asarray(client, dtype=np.float64)
             if rows.ndim != 2 or rows.shape[1] != self.n_features_in_:
                 rule = f"rows of {labels.count(self.n_features_in_, 'feature')}"
-                raise ConfigError("Own components", must=rule, got=f"shape {rows.shape}", then="Transpose them.")
+                got = f"shape {rows.shape}"
+                raise ConfigError("Own components", must=rule, got=got, then="Transpose them.")
             return rows
         if client not in self.own:
             known = f"one of those known here ({', '.join(map(str, self.own)) or 'none'})"
@@ -164,7 +165,8 @@ class PersonalResult(PCAResult):
         else:
             r = n_components
         room = self.n_features_in_ - self.n_components_
-        checks.integer("n_components of own components", r, least=0, most=room, remedy="Ask for fewer.")
+        remedy = "Ask for fewer."
+        checks.integer("n_components of own components", r, least=0, most=room, remedy=remedy)
         data = self._sound(self._data(X), r)
         V = deflation.own_basis(data, np.ascontiguousarray(self.components_.T), r)
         _, V, _, _ = linalg.rayleigh_ritz(V, deflation.product(data, V))

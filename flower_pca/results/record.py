@@ -251,7 +251,8 @@ class Events:
                 size = 0
         except OSError as error:
             got = f"{self._path} ({error.strerror})"
-            raise ConfigError("The file of events", must="writable", got=got, then="Name another.") from error
+            rule, remedy = "writable", "Name another."
+            raise ConfigError("The file of events", must=rule, got=got, then=remedy) from error
         if size and not resume:
             remedy = "Name another; with resume=True a run goes on with it."
             raise ConfigError(

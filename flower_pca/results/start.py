@@ -36,7 +36,8 @@ class Components(NamedTuple):
         missing = [name for name in order if name not in place]
         if missing:
             remedy = "Start from a result that has it, or leave start out."
-            raise ConfigError("The basis to start from", must=f"one with column {missing[0]}", got="none", then=remedy)
+            rule = f"one with column {missing[0]}"
+            raise ConfigError("The basis to start from", must=rule, got="none", then=remedy)
         places = [place[name] for name in order]
         scale = None if self.scale_ is None else self.scale_[places]
         return Components(self.components_[:, places], scale)

@@ -170,7 +170,8 @@ class TrackingResult:
             true = np.broadcast_to(true, (self.steps, *true.shape))
         if true.ndim != 3 or len(true) != self.steps or true.shape[2] != self.n_features_in_:
             rule = f"of shape ({self.steps}, r, {self.n_features_in_}), or that of one step"
-            raise ConfigError("The truth", must=rule, got=true.shape, then="Give components as rows.")
+            remedy = "Give components as rows."
+            raise ConfigError("The truth", must=rule, got=true.shape, then=remedy)
         pairs = zip(self.components_, true, strict=True)
         return np.array([linalg.sin_theta(V.T, linalg.orth(U.T)) for V, U in pairs])
 

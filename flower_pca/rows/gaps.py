@@ -32,12 +32,14 @@ def rows_with_gaps(X: Any, who: str, missing: Any = None) -> Array:
     if rows.ndim != 2 or rows.dtype.kind not in "fiub" or rows.shape[1] == 0:
         rule = "a two-dimensional array of real numbers, one row per sample, NaN where missing"
         got = f"{labels.count(rows.ndim, 'dimension')} of dtype {rows.dtype}"
-        raise DataError(f"The data of {who}", must=rule, got=got, then="Convert it first; a vector becomes x[None].")
+        remedy = "Convert it first; a vector becomes x[None]."
+        raise DataError(f"The data of {who}", must=rule, got=got, then=remedy)
     # products then have the same bits however they were stored
     rows = rows.astype(np.float64, order="C")
     if np.isinf(rows).any():
         got = f"{int(np.isinf(rows).sum())} infinite entries"
-        raise DataError(f"The data of {who}", must="finite or NaN", got=got, then="Make them NaN to leave them out.")
+        remedy = "Make them NaN to leave them out."
+        raise DataError(f"The data of {who}", must="finite or NaN", got=got, then=remedy)
     if missing is not None:
         mask = np.asarray(missing)
         if mask.shape != rows.shape or mask.dtype != bool:

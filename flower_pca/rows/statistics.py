@@ -64,8 +64,10 @@ class WholeRows:
         most = max(in_rows.max(initial=1), in_columns.max(initial=1))
         self._bits = min(_ENTRY, _SUM - _ENTRY - int(most).bit_length())
         if self._bits < 2:
-            rule, got = "small enough for exact products", f"{labels.count(most, 'entry')} in a row or column"
-            raise DataError(f"The rows of {who}", must=rule, got=got, then="Deal them to several nodes.")
+            rule = "small enough for exact products"
+            got = f"{labels.count(most, 'entry')} in a row or column"
+            remedy = "Deal them to several nodes."
+            raise DataError(f"The rows of {who}", must=rule, got=got, then=remedy)
 
     @functools.cached_property
     def mean(self) -> Array:

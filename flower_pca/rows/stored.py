@@ -111,7 +111,8 @@ class StoredRows:
                 what = f"The data of {self.who}, {self.source},"
             else:
                 what = f"The data of {self.who}"
-            raise DataError(what, must="at least one row and one column", got=self._X.shape, then="Leave it out.")
+            rule = "at least one row and one column"
+            raise DataError(what, must=rule, got=self._X.shape, then="Leave it out.")
         self.known: dict[Any, Any] = {}
         self.missing = self._count_gaps(allowed=missing)
         self.origin = self  # type: ignore[assignment]  # of the same class, whatever that is
@@ -123,7 +124,8 @@ class StoredRows:
         if given.shape[1:] != (len(whole.names),):
             rule = "of all that have names"
             got = f"shape {given.shape} and {labels.count(len(whole.names), 'name')}"
-            raise DataError(f"The columns of {self._file}", must=rule, got=got, then="Name each column.")
+            remedy = "Name each column."
+            raise DataError(f"The columns of {self._file}", must=rule, got=got, then=remedy)
         columns = Columns(whole.in_order, self._file)
         if whole.names == whole.in_order:
             return columns, None

@@ -132,10 +132,12 @@ class Stream:
         cut = not (callable(source) or several)
         if cut:
             self._source = self._rows_to_cut(source)
-            checks.integer("The batch of a stream that is an array", batch, least=1, remedy="Try 60.")
+            remedy = "Try 60."
+            checks.integer("The batch of a stream that is an array", batch, least=1, remedy=remedy)
         elif batch is not None:
             remedy = "Leave it out."
-            raise ConfigError("batch", must="given with an array only", got=repr(batch), then=remedy)
+            rule = "given with an array only"
+            raise ConfigError("batch", must=rule, got=repr(batch), then=remedy)
         self._check_mask(cut)
 
     def _rows_to_cut(self, source: Any) -> Any:
@@ -146,8 +148,10 @@ class Stream:
         if not isinstance(values, np.memmap | np.ma.MaskedArray):
             values = np.asarray(values)
         if values.ndim != 2:
-            rule, got = "an array of rows, batches, a function, an iterator or a queue", f"{type(source).__name__}"
-            raise DataError(f"The stream of {self.who}", must=rule, got=got, then="Give a two-dimensional array.")
+            rule = "an array of rows, batches, a function, an iterator or a queue"
+            got = f"{type(source).__name__}"
+            remedy = "Give a two-dimensional array."
+            raise DataError(f"The stream of {self.who}", must=rule, got=got, then=remedy)
         return values
 
     def select(self, names: tuple[str, ...] | None, *, one_by_one: bool = True) -> Self:
@@ -262,7 +266,8 @@ class Stream:
             remedy = "Give a list or a function to go back."
             raise DataError(f"The steps of the iterator of {self.who}", must="in order", got=got, then=remedy)
         if step > self._position + _AHEAD:  # an iterator may have no end
-            rule, remedy = f"at most {_AHEAD} after the newest that was taken", "Ask for the next one."
+            rule = f"at most {_AHEAD} after the newest that was taken"
+            remedy = "Ask for the next one."
             raise DataError(f"A step of the iterator of {self.who}", must=rule, got=step, then=remedy)
         while self._position < step:
             self._newest, self._next = self._next, next(self._source, None)
@@ -331,4 +336,5 @@ class Stream:
             raise DataError(f"The mask of {self.who}", must=rule, got=got, then=remedy)
         if not cut and not (isinstance(self._source, list | tuple) and len(self._missing) == len(self._source)):
             remedy = "Put NaN into the batches instead."
-            raise DataError(f"The masks of {self.who}", must="one for each of its batches", got="others", then=remedy)
+            rule = "one for each of its batches"
+            raise DataError(f"The masks of {self.who}", must=rule, got="others", then=remedy)

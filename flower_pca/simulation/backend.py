@@ -194,7 +194,8 @@ class Ray:
         if isinstance(backend, cls):
             return backend
         if not isinstance(backend, str):
-            rule, remedy = "'in_process', 'ray' or a Ray(...)", "Use Ray(num_cpus_per_client=2) for settings."
+            rule = "'in_process', 'ray' or a Ray(...)"
+            remedy = "Use Ray(num_cpus_per_client=2) for settings."
             raise ConfigError("backend", must=rule, got=repr(backend), then=remedy)
         checks.choice("backend", backend, ("in_process", "ray"))
         if backend == "ray":
@@ -314,7 +315,8 @@ class InProcess:
 
     def _require(self, marks: Any) -> None:
         if marks != self._marks():
-            rule, remedy = f"one of {labels.count(self._marks(), 'stream')}", "Choose another checkpoint."
+            rule = f"one of {labels.count(self._marks(), 'stream')}"
+            remedy = "Choose another checkpoint."
             raise ConfigError("The checkpoint", must=rule, got=marks, then=remedy)
 
 
@@ -341,4 +343,5 @@ class Shards(InProcess):
     def _require(self, marks: Any) -> None:
         if marks != self._marks():
             remedy = "Give the shards of that run, or choose another checkpoint."
-            raise ConfigError("The checkpoint", must="one of these very shards", got="one of other rows", then=remedy)
+            rule = "one of these very shards"
+            raise ConfigError("The checkpoint", must=rule, got="one of other rows", then=remedy)

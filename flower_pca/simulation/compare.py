@@ -115,7 +115,8 @@ def compare(
     """
     if isinstance(algorithms, str) or len(algorithms) == 0:
         remedy = 'Write ["krylov", "ssi"].'
-        raise ConfigError("algorithms", must="a list with at least one", got=repr(algorithms), then=remedy)
+        rule = "a list with at least one"
+        raise ConfigError("algorithms", must=rule, got=repr(algorithms), then=remedy)
     chosen = [_stopping(registry.make(algorithm), tol, max_rounds) for algorithm in algorithms]
     k = checks.components(n_components)
     truth = pool(shards, k, center=center, scale=scale, missing=missing)

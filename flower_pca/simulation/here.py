@@ -212,7 +212,8 @@ def _presence(participation: Callable[[int], Iterable[int]], n_clients: int) -> 
         named: Any = participation(number)
         if not isinstance(named, Iterable):
             remedy = "Return positions in shards."
-            raise ConfigError("What participation returns", must="clients", got=repr(named), then=remedy)
+            rule = "clients"
+            raise ConfigError("What participation returns", must=rule, got=repr(named), then=remedy)
         here = list(dict.fromkeys(int(client) for client in named))
         for client in here:
             if not 0 <= client < n_clients:
@@ -295,7 +296,8 @@ def _streams(streams: Any, batch: int | None) -> list[Stream]:
             got = f"a {type(streams).__name__}"
         else:
             got = "none"
-        raise DataError("streams", must="a list, one per client", got=got, then="Use [X] for one client.")
+        remedy = "Use [X] for one client."
+        raise DataError("streams", must="a list, one per client", got=got, then=remedy)
     made = []
     for i, source in enumerate(streams):
         if isinstance(source, Stream):
@@ -321,6 +323,7 @@ def _check_columns(clients: list[Stream], n_components: int) -> None:
     for i, d in known:
         if n_components > d:
             rule = f"at most the columns of client {i}, {d}"
-            raise ConfigError("n_components", must=rule, got=n_components, then="Ask for fewer components.")
+            remedy = "Ask for fewer components."
+            raise ConfigError("n_components", must=rule, got=n_components, then=remedy)
         if d != known[0][1]:
             raise Heading(d).mismatch(f"client {i}", Heading(known[0][1]), "the clients before it").error(DataError)

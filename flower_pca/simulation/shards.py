@@ -157,8 +157,10 @@ def everywhere(function: Callable[..., Any], *args: Any) -> dict[str, Any]:
     try:
         return dict(zip(asked, ray.get(list(asked.values())), strict=True))
     except (gone.TaskUnschedulableError, gone.NodeDiedError, gone.WorkerCrashedError, gone.ObjectLostError) as error:
-        got, remedy = f"one that left ({type(error).__name__})", "Begin again with those that are there."
-        raise NotEnoughNodes("The machines of Ray", must="all there until the end", got=got, then=remedy) from error
+        got = f"one that left ({type(error).__name__})"
+        remedy = "Begin again with those that are there."
+        rule = "all there until the end"
+        raise NotEnoughNodes("The machines of Ray", must=rule, got=got, then=remedy) from error
 
 
 _ALIGNED: Final = 64  # bytes

@@ -52,7 +52,8 @@ def from_frame(frame: Any, *, by: Any) -> list[SiteRows]:
     shape = _shape(frame)
     if len(shape) != 2:
         remedy = "Give a data frame, or an array with by=[...]."
-        raise DataError("The table", must="of rows and columns", got=f"a {type(frame).__name__}", then=remedy)
+        rule = "of rows and columns"
+        raise DataError("The table", must=rule, got=f"a {type(frame).__name__}", then=remedy)
     if _is_column(frame, by):
         by = by.name
     if _is_name(by):
@@ -62,7 +63,8 @@ def from_frame(frame: Any, *, by: Any) -> list[SiteRows]:
     require_site(whose.tolist(), str(by) if _is_name(by) else "")
     for side, noun in zip(_shape(rest), ("row", "column beside the sites"), strict=True):
         if not side:
-            raise DataError("The table", must=f"of at least one {noun}", got="none", then="Check how it was made.")
+            remedy = "Check how it was made."
+            raise DataError("The table", must=f"of at least one {noun}", got="none", then=remedy)
     rows = SiteRows.of(rest, who="the table")
     found, which = np.unique(whose.astype(str) if whose.dtype == object else whose, return_inverse=True)
     whole = [int(label) if isinstance(label, float) and label.is_integer() else label for label in found.tolist()]
@@ -142,7 +144,8 @@ def _each(frame: Any, by: Any, n: int) -> Array:
     own: Any = getattr(frame, "index", None)
     other: Any = getattr(by, "index", None)
     if hasattr(own, "equals") and hasattr(other, "equals") and not own.equals(other):
-        rule, remedy = "that of the table, in its order", "Give by=by.to_numpy() if it is in the order of the rows."
+        rule = "that of the table, in its order"
+        remedy = "Give by=by.to_numpy() if it is in the order of the rows."
         raise ConfigError("The index of by", must=rule, got="another", then=remedy)
     return whose
 
@@ -165,7 +168,8 @@ def sites_of(shards: Any) -> list[SiteRows]:
         got = type(shards).__name__ + (f" of shape {shards.shape}" if hasattr(shards, "shape") else "")
         if several:
             got = "none"
-        raise DataError("shards", must="a list of arrays, one per client", got=got, then="Use [X] for one client.")
+        remedy = "Use [X] for one client."
+        raise DataError("shards", must="a list of arrays, one per client", got=got, then=remedy)
     return [SiteRows.of(X, who=f"client {i}") for i, X in enumerate(shards)]
 
 
@@ -218,7 +222,8 @@ def room(clients: Sequence[LocalData]) -> Iterator[None]:
 def handed_over(private: Collection[int], n_clients: int) -> list[int]:
     """The clients whose own results are handed over: all but those in `private`."""
     for client in private:
-        checks.integer("Every client in private", client, most=n_clients - 1, remedy="Give positions in shards.")
+        remedy = "Give positions in shards."
+        checks.integer("Every client in private", client, most=n_clients - 1, remedy=remedy)
     hidden = frozenset(private)
     return [client for client in range(n_clients) if client not in hidden]
 

@@ -180,7 +180,8 @@ class Errors(Stage[ErrorsState]):
     def inspect(self, state: ErrorsState, reply: Arrays) -> None:
         if any((reply[name] < 0.0).any() for name in (*_WITHIN, *_BETWEEN)):
             rule, got = "sums of squares", "negative ones"
-            raise ProtocolError("The errors of an answer", must=rule, got=got, then="Check the client's data.")
+            remedy = "Check the client's data."
+            raise ProtocolError("The errors of an answer", must=rule, got=got, then=remedy)
 
     def server(self, state: ErrorsState, total: Arrays, answered: frozenset[int]) -> ErrorsState:
         names = (*_WITHIN, *_BETWEEN)
@@ -250,7 +251,8 @@ def _check(arrays: Arrays, d: int) -> None:
         raise ProtocolError("A message of errors", must=rule, got=got, then="Check the sender.")
     if "roots" in arrays and len(arrays["roots"]) != d:
         got = f"{len(arrays['roots'])}"
-        raise ProtocolError("The roots of a message of errors", must=f"{d} numbers", got=got, then="Check the sender.")
+        rule, remedy = f"{d} numbers", "Check the sender."
+        raise ProtocolError("The roots of a message of errors", must=rule, got=got, then=remedy)
 
 
 def _sum(arrays: Arrays, data: LocalData) -> tuple[Arrays, Arrays]:

@@ -187,7 +187,8 @@ class Histograms(Stage[HistogramsState]):
         rows = counts.sum(axis=1)
         if (counts < 0).any() or (counts != np.rint(counts)).any() or rows[0] != rows[1]:
             rule, got = "whole numbers, of as many rows by T2 as by SPE", "others"
-            raise ProtocolError("The counts of an answer", must=rule, got=got, then="Check the client's data.")
+            remedy = "Check the client's data."
+            raise ProtocolError("The counts of an answer", must=rule, got=got, then=remedy)
 
     def server(self, state: HistogramsState, total: Arrays, answered: frozenset[int]) -> HistogramsState:
         return replace(state, counts=total["counts"])

@@ -133,7 +133,8 @@ class Influence(Stage[InfluenceState]):
         most = (1.0 + _SLACK) * float(reply["n"]) * reply["squares"]
         if (reply["squares"] < 0.0).any() or (reply["sum"] ** 2 > most + np.finfo(float).tiny).any():
             rule, got = "as its squares allow", "larger ones"
-            raise ProtocolError("The sums of an answer", must=rule, got=got, then="Check the client's data.")
+            remedy = "Check the client's data."
+            raise ProtocolError("The sums of an answer", must=rule, got=got, then=remedy)
 
     def merging(self, state: InfluenceState) -> Merge:
         return stack

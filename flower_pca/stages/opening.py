@@ -86,7 +86,8 @@ def require_variance(squares: Array, mean: Array, n: int, eps: float) -> None:
             got = "zeros only, or numbers whose squares are 0"
         raise DataError(what, must="different from one another", got=got, then="Check the columns.")
     if squares.sum() < least:
-        rule, got = f"of usual size, {np.sqrt(least):.0e} at least", f"squares of {squares.sum():.1e} together"
+        rule = f"of usual size, {np.sqrt(least):.0e} at least"
+        got = f"squares of {squares.sum():.1e} together"
         raise DataError(what, must=rule, got=got, then="Scale the data.")
 
 
@@ -239,7 +240,8 @@ class Opening(Stage[OpeningState]):
         block = block_of(arrays, data.d)
         if len(block) != data.d:
             rule = f"{len(block)}, as in what this run asks"
-            raise DataError("The number of columns", must=rule, got=data.d, then="Align the features first.")
+            remedy = "Align the features first."
+            raise DataError("The number of columns", must=rule, got=data.d, then=remedy)
         gaps = "gaps" in arrays
         if not gaps:
             data.complete()

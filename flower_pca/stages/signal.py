@@ -163,7 +163,8 @@ class Signal(Stage[SignalState]):
         if not _width(d, _RANKS):
             most = MOST // _tables(_RANKS)
             remedy = "Name a number of components, or a share of the variance."
-            raise DataError('The columns for n_components="signal"', must=f"at most {most}", got=d, then=remedy)
+            rule = f"at most {most}"
+            raise DataError('The columns for n_components="signal"', must=rule, got=d, then=remedy)
         return _searching(state)
 
     def broadcast(self, state: SignalState) -> Arrays:
@@ -239,7 +240,8 @@ class Signal(Stage[SignalState]):
         said = _sentence(state.values / ddof, state.thresholds / ddof, k)
         if not k:
             remedy = "Name a number of components to see them all the same."
-            raise DataError("The components", must="above what noise alone would give", got=said, then=remedy)
+            rule = "above what noise alone would give"
+            raise DataError("The components", must=rule, got=said, then=remedy)
         wide = model.columns.shape[1]  # one, and those that the algorithm iterates beside the components
         V = np.ascontiguousarray(state.V[:, : k + wide - 1])
         Y = _covariance(state).product(V)
@@ -518,7 +520,8 @@ def _products(
     Z = arrays["Z"].astype(np.float64)
     if Z.shape[1] % tables:
         rule, got = f"of columns for each of {tables} tables", Z.shape[1]
-        raise ProtocolError("The block of a message of signal", must=rule, got=got, then="Check the sender.")
+        remedy = "Check the sender."
+        raise ProtocolError("The block of a message of signal", must=rule, got=got, then=remedy)
     blocks = np.split(Z, tables, axis=1)
     products = [np.zeros(blocks[0].shape) for _ in blocks]
     squares = np.zeros((len(bases), data.d))

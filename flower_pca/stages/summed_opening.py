@@ -89,7 +89,8 @@ class PrivateOpening(Stage[PrivateOpeningState]):
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
         if not isinstance(data, ClippedRows):
             got = "rows that are not"
-            raise ProtocolError("The rows of a private opening", must="clipped", got=got, then="Check the sender.")
+            rule, remedy = "clipped", "Check the sender."
+            raise ProtocolError("The rows of a private opening", must=rule, got=got, then=remedy)
         R, d = data.clip, data.d
         sums, squares = np.zeros(d), np.zeros(d)
         for B in data.rows():
@@ -105,7 +106,8 @@ class PrivateOpening(Stage[PrivateOpeningState]):
     def inspect(self, state: PrivateOpeningState, reply: Arrays) -> None:
         size = len(reply["moments"])
         if size < 2:
-            raise ProtocolError("The moments of an answer", must="at least 2", got=size, then="Check the client.")
+            rule, remedy = "at least 2", "Check the client."
+            raise ProtocolError("The moments of an answer", must=rule, got=size, then=remedy)
 
     def server(self, state: PrivateOpeningState, total: Arrays, answered: frozenset[int]) -> PrivateOpeningState:
         return replace(state, moments=total["moments"], clients=int(total["n"]))
@@ -126,7 +128,8 @@ class PrivateOpening(Stage[PrivateOpeningState]):
         n = int(np.round(v[0]))
         if n < 2:
             remedy = "Take more rows, or a larger epsilon."
-            raise DataError("The number of rows, with noise,", must="at least 2", got=n, then=remedy)
+            rule = "at least 2"
+            raise DataError("The number of rows, with noise,", must=rule, got=n, then=remedy)
         if state.sums:
             mean = v[1 : d + 1] * R / n
         else:

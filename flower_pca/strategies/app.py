@@ -93,12 +93,14 @@ def _require_steps(config: Mapping[str, Any]) -> None:
 def _tracking(settings: dict[str, Any], context: Context, on_step: Callable[[StepRecord], None]) -> TrackingStrategy:
     """The strategy of a tracker, with fewer parameters than PCAStrategy, and an interval."""
     config = context.run_config
-    names, plain = inspect.signature(TrackingStrategy).parameters, inspect.signature(PCAStrategy).parameters
+    names = inspect.signature(TrackingStrategy).parameters
+    plain = inspect.signature(PCAStrategy).parameters
     for name, value in settings.items():
         if name not in names and name != "algorithm" and value not in (None, False, plain[name].default):
             key = name.replace("_", "-")
             remedy = "A tracker has no such setting: leave it out."
-            raise ConfigError(f"{key} with a tracker", must=f"{plain[name].default}", got=repr(value), then=remedy)
+            rule = f"{plain[name].default}"
+            raise ConfigError(f"{key} with a tracker", must=rule, got=repr(value), then=remedy)
     given = {name: value for name, value in settings.items() if name in names}
     steps = int(config.get("steps", 0))
     interval = float(config.get("interval", 0.0))

@@ -157,7 +157,8 @@ class Nodes:
             if late:
                 got = f"{len(connected)} after {self.waits.node_timeout:g} s"
                 remedy = "Start more nodes, or lower min_nodes."
-                raise NotEnoughNodes("The nodes connected", must=f"at least {least}", got=got, then=remedy)
+                rule = f"at least {least}"
+                raise NotEnoughNodes("The nodes connected", must=rule, got=got, then=remedy)
             time.sleep(min(_POLL, max(deadline - time.monotonic(), 0.0)))
 
     def reachable(self, *, within: float) -> dict[int, str]:
@@ -166,7 +167,8 @@ class Nodes:
         if nodes is None:
             got = f"none within {max(within, 0.0):.3g} s"
             remedy = "Look whether the SuperLink runs and can be reached, or raise node_timeout."
-            raise NotEnoughNodes("The SuperLink", must="one that says which nodes are connected", got=got, then=remedy)
+            rule = "one that says which nodes are connected"
+            raise NotEnoughNodes("The SuperLink", must=rule, got=got, then=remedy)
         self._called = {node.node_id: node.name for node in nodes if node.name}
         return {node.node_id: node.last_activated_at for node in nodes}
 

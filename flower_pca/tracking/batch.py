@@ -59,7 +59,8 @@ def respond(arrays: Arrays, data: Stream, memory: Arrays, complete: Complete) ->
         newest = np.array([-1, 0])
     if "P" in arrays and not (arrays["P"].ndim == 2 and 0 < arrays["P"].shape[1] <= len(arrays["P"])):
         rule, remedy = "of 1 to as many columns as rows are long", "Check the sender."
-        raise ProtocolError("The basis of a message", must=rule, got=f"shape {arrays['P'].shape}", then=remedy)
+        got = f"shape {arrays['P'].shape}"
+        raise ProtocolError("The basis of a message", must=rule, got=got, then=remedy)
     if arrays["refine"] and "P" in arrays and newest[0] == step - 1 and "found" in memory:
         _refine(arrays, data, memory, complete)
     if "closing" in arrays:
@@ -124,7 +125,8 @@ def resume(memory: Arrays, data: Stream) -> Arrays:
     else:
         rows = taken.rows
     if not np.array_equal(rows, kept, equal_nan=True):
-        got, remedy = f"one of others at {data.who}, step {step}", "Give that run's rows, or choose another checkpoint."
+        got = f"one of others at {data.who}, step {step}"
+        remedy = "Give that run's rows, or choose another checkpoint."
         raise ConfigError("The checkpoint", must="one of these very rows", got=got, then=remedy)
     return {**memory, "left": np.array(taken.left)}
 
@@ -213,7 +215,8 @@ def _draw(arrays: Arrays, L: Array, widest: Widest | None) -> Array:
     width = min(int(arrays["width"]), d)
     if widest is not None and width > widest(*L.shape):
         rule = "of no more columns than those for which a node with so few rows in a batch has memory"
-        raise ProtocolError("width of a message", must=rule, got=width, then="Ask for fewer columns.")
+        remedy = "Ask for fewer columns."
+        raise ProtocolError("width of a message", must=rule, got=width, then=remedy)
     return linalg.random_basis(d, width, seed)
 
 
@@ -277,7 +280,8 @@ def _as_long(S: Array, other: Array) -> Array:
     """S with as many rows as another client's: one without rows at the first step does not know how long they are."""
     if len(S) and len(other) and len(S) != len(other):
         rule = f"{len(other)}, as at the clients before it"
-        raise ProtocolError("The number of columns", must=rule, got=len(S), then="Align the features first.")
+        remedy = "Align the features first."
+        raise ProtocolError("The number of columns", must=rule, got=len(S), then=remedy)
     if len(S) or not len(other):
         return S
     return 0.0 * other

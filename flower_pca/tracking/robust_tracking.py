@@ -124,7 +124,8 @@ class RobustTracking(Tracker):
         super().__post_init__()
         if self.smallest_outlier is not None:
             what = "smallest_outlier of robust_tracking"
-            checks.number(what, self.smallest_outlier, least=1e-300, remedy="Give it in the units of the data.")
+            remedy = "Give it in the units of the data."
+            checks.number(what, self.smallest_outlier, least=1e-300, remedy=remedy)
 
     def broadcast(self, state: TrackState) -> Arrays:
         if self.smallest_outlier is None:

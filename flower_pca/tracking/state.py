@@ -200,7 +200,8 @@ class TrackState:
             )
         if steps is not None and steps <= self.step and not over:
             rule = f"at least {self.step + 1}, as the run in the checkpoint has begun that one"
-            raise ConfigError("steps", must=rule, got=steps, then="Ask for more, or choose another checkpoint.")
+            remedy = "Ask for more, or choose another checkpoint."
+            raise ConfigError("steps", must=rule, got=steps, then=remedy)
         return replace(self, steps=steps)
 
     def recall(self, lines: Array) -> TrackState:
@@ -402,7 +403,8 @@ def skip(state: TrackState) -> TrackState:
         else:
             got = "none"
         remedy = "Wait for rows before you start, or ask for more steps."
-        raise DataError("The rows of a run of steps", must="there and not all zero", got=got, then=remedy)
+        rule = "there and not all zero"
+        raise DataError("The rows of a run of steps", must=rule, got=got, then=remedy)
     return replace(state, step=state.step + 1, sums={}, clients=())
 
 

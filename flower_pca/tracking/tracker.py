@@ -111,7 +111,8 @@ class Tracker(Stage[TrackState]):
             checks.number(f"threshold of {self.name}", self.threshold, least=0.0)
         if self.monitor and not self._detector.learns:
             rule, got = "given with detect=True, and without a threshold", repr(self.spec)
-            raise ConfigError(f"monitor of {self.name}", must=rule, got=got, then="Add detect=True.")
+            remedy = "Add detect=True."
+            raise ConfigError(f"monitor of {self.name}", must=rule, got=got, then=remedy)
         checks.number(f"alarm_rate of {self.name}", self.alarm_rate, least=1e-9, most=0.1, remedy="Try 1e-3.")
 
     def start(self, model: Model) -> TrackState:
@@ -189,11 +190,13 @@ class Tracker(Stage[TrackState]):
     def inspect(self, state: TrackState, reply: Arrays) -> None:
         if rule := fault_of(reply):
             counts = [float(reply[name]) for name in COUNTS if name in reply]
-            raise ProtocolError("The counts of an answer", must=rule, got=counts, then="Check the client.")
+            remedy = "Check the client."
+            raise ProtocolError("The counts of an answer", must=rule, got=counts, then=remedy)
         if state.solver is None and not state.closing and len(reply["S"]):
             d, width = reply["S"].shape
             if width != min(self._width(state), d):
-                raise ProtocolError("The columns of S", must="as many as asked", got=width, then="Check the client.")
+                rule, remedy = "as many as asked", "Check the client."
+                raise ProtocolError("The columns of S", must=rule, got=width, then=remedy)
 
     def merging(self, state: TrackState) -> Merge:
         if state.summed or state.closing:

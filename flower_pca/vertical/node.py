@@ -45,7 +45,8 @@ def check(request: wire.Request, rules: Rules) -> None:
         raise ProtocolError("The frame of a message about columns", must=rule, got="one", then=_SENDER)
     if NOISE in request.layers:
         rule = "without noise, which hides no person there"
-        raise ProtocolError("A message about columns", must=rule, got="one that asks for it", then=_SENDER)
+        got = "one that asks for it"
+        raise ProtocolError("A message about columns", must=rule, got=got, then=_SENDER)
     if rules.split_columns is True:
         scale = None
     else:
@@ -58,10 +59,12 @@ def check(request: wire.Request, rules: Rules) -> None:
 def _check_rows(stage: str | None, rules: Rules) -> None:
     """Refuse a message about rows whose stage is one of columns, or of which the node tells its columns only."""
     if stage in _OWN:
-        raise ProtocolError(f"A message of {stage}", must="one about columns", got="another", then=_SENDER)
+        rule = "one about columns"
+        raise ProtocolError(f"A message of {stage}", must=rule, got="another", then=_SENDER)
     if stage is not None and only_columns(rules):
         rule = "about its columns: split_columns is set, and both kinds together tell rows"
-        raise RefusalError("A message to this node", must=rule, got="one about rows", then=_OPERATOR)
+        got = "one about rows"
+        raise RefusalError("A message to this node", must=rule, got=got, then=_OPERATOR)
 
 
 def _serves(stage: str) -> bool:
@@ -81,7 +84,8 @@ def rows_or_columns(data: LocalData | Stream, request: wire.Request) -> LocalDat
         return data
     if isinstance(data, Stream):
         remedy = "Serve rows at rest."
-        raise RefusalError("The data of a run over columns", must="rows at rest", got="a Stream", then=remedy)
+        rule = "rows at rest"
+        raise RefusalError("The data of a run over columns", must=rule, got="a Stream", then=remedy)
     newest: PartyColumns | None = data.known.get(_NEWEST)
     if newest is None or replace(newest.split, salt=split.salt) != split:
         if newest is not None:  # before there are others: they are as large as the rows

@@ -155,7 +155,8 @@ class ColumnsResult(PCAResult):
         header, own = files.read(path, "own result")
         if not {"components", "scores"} <= own.keys() or "rows" not in header:
             remedy = "Give the file that a node, or run --own, has written."
-            raise DataError(str(path), must="a party's own result of a run over columns", got="another", then=remedy)
+            rule = "a party's own result of a run over columns"
+            raise DataError(str(path), must=rule, got="another", then=remedy)
         names: Any = header.get("columns")
         return Projection(
             components_=own["components"],
@@ -221,7 +222,8 @@ class ColumnsResult(PCAResult):
         if len(X) != self.parties_ or len(rows) > 1 or len(people) > 1:
             ids = ", with other ids" if len(people) > 1 else ""
             got = f"{len(X)} of {', '.join(map(str, rows))} rows{ids}"
-            rule, remedy = f"those of all {self.parties_} parties, for the same people", "Add what is missing."
+            rule = f"those of all {self.parties_} parties, for the same people"
+            remedy = "Add what is missing."
             raise ConfigError("The columns to transform", must=rule, got=got, then=remedy)
         tables_of = zip(X, tables, strict=True)
         parts = [self.loadings(party).transform(table) for party, table in tables_of]
@@ -283,7 +285,8 @@ class ColumnsResult(PCAResult):
 
     def _require_whole(self) -> None:
         if not self.whole:
-            rule, remedy = "of a run whose parties have all handed theirs over", "Have each party project its columns."
+            rule = "of a run whose parties have all handed theirs over"
+            remedy = "Have each party project its columns."
             got = f"those of {len(self.spans_)} of {self.parties_}"
             raise ConfigError("The loadings", must=rule, got=got, then=remedy)
 

@@ -58,7 +58,8 @@ class PartyColumns(LocalData):
         super().__init__(_transpose(framed, self.order), who=table.who)
         self.site = table.site
         if not float(self.squares.sum()) <= _LARGEST[self.dtype]:
-            rule, remedy = "of usual size, at most 1e+65, or 1e+16 in single precision", "Scale the data, or mend it."
+            rule = "of usual size, at most 1e+65, or 1e+16 in single precision"
+            remedy = "Scale the data, or mend it."
             raise DataError(f"The data of {self.who}", must=rule, got="larger entries", then=remedy)
 
     @property
@@ -94,7 +95,8 @@ class PartyColumns(LocalData):
     def in_frame(self, frame: Frame, *, keep: bool = True) -> LocalData:
         """These very columns, which are framed already."""
         if frame.arrays:
-            rule, remedy = "none, as columns are centred and scaled by their party", "Check the sender."
+            rule = "none, as columns are centred and scaled by their party"
+            remedy = "Check the sender."
             raise DataError("The frame of columns at different places", must=rule, got="one", then=remedy)
         return self
 

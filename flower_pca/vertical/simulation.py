@@ -87,7 +87,8 @@ class Parties:
             if party.row_ids != first.row_ids:
                 unlike = difference(party.row_ids or (), first.row_ids or ())
                 what = f"The ids of the rows of {party.who}"
-                raise DataError(what, must=f"those of {first.who}", got=f"{party.d:,}, {unlike}", then=_SAME)
+                rule = f"those of {first.who}"
+                raise DataError(what, must=rule, got=f"{party.d:,}, {unlike}", then=_SAME)
         return cls(columns)
 
     def __str__(self) -> str:
@@ -134,7 +135,8 @@ def _require_same(tables: Sequence[LocalData]) -> None:
                 with_ids, without = (table, first)
             else:
                 with_ids, without = (first, table)
-            rule, got = "given by all parties, or by none", f"some at {with_ids.who}, none at {without.who}"
+            rule = "given by all parties, or by none"
+            got = f"some at {with_ids.who}, none at {without.who}"
             remedy = "Give them as the index of a data frame, or as ids of a file."
             raise DataError("The ids of the rows", must=rule, got=got, then=remedy)
         if table.n != first.n:

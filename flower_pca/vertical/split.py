@@ -50,5 +50,6 @@ class Split:
         salted = isinstance(split.salt, str) and len(split.salt) <= _LONGEST
         if not flags or not salted or split.scale not in (None, "std", "max_abs"):
             remedy = "Check the sender."
-            raise ProtocolError("The split of a message", must="one of columns", got="another", then=remedy)
+            rule = "one of columns"
+            raise ProtocolError("The split of a message", must=rule, got="another", then=remedy)
         return split

@@ -79,7 +79,8 @@ class ColumnsOpening(Stage[ColumnsState]):
 
     def inspect(self, state: ColumnsState, reply: Arrays) -> None:
         if float(reply["squares"]) < 0.0:
-            raise ProtocolError("Sums of squares", must="at least 0", got="negative ones", then="Check the client.")
+            rule, got = "at least 0", "negative ones"
+            raise ProtocolError("Sums of squares", must=rule, got=got, then="Check the client.")
 
     def merging(self, state: ColumnsState) -> Merge:
         if state.summed:
@@ -106,7 +107,8 @@ class ColumnsOpening(Stage[ColumnsState]):
         trace = float(total["squares"])
         if not trace > 0.0:
             what, remedy = "The rows of all parties together", "Check the columns."
-            raise DataError(what, must="different from one another", got="the same row everywhere", then=remedy)
+            got = "the same row everywhere"
+            raise DataError(what, must="different from one another", got=got, then=remedy)
         if state.block is None:
             block = draw(people, state.width, state.seed)
         else:
@@ -167,7 +169,8 @@ class Loadings(Stage[LoadingsState]):
         if U.ndim != 2 or values.shape != U.shape[1:] or len(U) != data.d:
             rule = f"({data.d}, k) and (k,), for as many people as this party has"
             got = f"{U.shape} and {values.shape}"
-            raise ProtocolError("The shapes of U and values", must=rule, got=got, then="Check the sender.")
+            remedy = "Check the sender."
+            raise ProtocolError("The shapes of U and values", must=rule, got=got, then=remedy)
         return {"n": np.array(data.n)}, {"U": U, "values": values}
 
     @staticmethod

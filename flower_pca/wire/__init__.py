@@ -149,7 +149,8 @@ def open_request(content: RecordDict, kind: str) -> tuple[list[Array], Config]:
     arrays, configs = content.array_records, content.config_records
     if f"{ins}.parameters" not in arrays or f"{ins}.config" not in configs:
         rule, got = f"made of {ins}.parameters and .config", ", ".join(sorted(content)) or "nothing"
-        raise ProtocolError(f"A message to {kind}", must=rule, got=got, then="Send it with a strategy of flower_pca.")
+        remedy = "Send it with a strategy of flower_pca."
+        raise ProtocolError(f"A message to {kind}", must=rule, got=got, then=remedy)
     return read_arrays(arrays[f"{ins}.parameters"]), dict(configs[f"{ins}.config"])  # type: ignore[arg-type]
 
 
@@ -170,8 +171,10 @@ def read_request(parameters: Sequence[Array], config: Mapping[str, Any]) -> Requ
         _bits(layers)
     if columns is not None:
         layers[PARTIES] = {}
-    algorithm, stage = word_of("A message", config, "algorithm"), word_of("A message", config, "stage")
-    run, number = value_of("A message", config, "run", str), value_of("A message", config, "number", int)
+    algorithm = word_of("A message", config, "algorithm")
+    stage = word_of("A message", config, "stage")
+    run = value_of("A message", config, "run", str)
+    number = value_of("A message", config, "number", int)
     asks = bool(config.get(_ASKS, False))
     instead = str(config.get(_ALTERNATIVE, ""))
     return Request(algorithm, stage, run, number, Message(arrays), frame, layers, asks, instead)
@@ -278,7 +281,8 @@ def as_config(values: object) -> Config:
         return dict(records.ConfigRecord(values))  # type: ignore[arg-type]
     except (AttributeError, TypeError, ValueError) as error:
         remedy = "Check the sender."
-        raise ProtocolError(_ANSWER, must="one whose figures are plain values", got="others", then=remedy) from error
+        rule = "one whose figures are plain values"
+        raise ProtocolError(_ANSWER, must=rule, got="others", then=remedy) from error
 
 
 def write_properties(properties: Mapping[str, Any]) -> RecordDict:
@@ -302,7 +306,8 @@ def read_reply(content: RecordDict, kind: str) -> Answer:
     if f"{res}.metrics" not in content.config_records or f"{res}.num_examples" not in content.metric_records:
         rule = f"made of {res}.metrics and {res}.num_examples"
         got = ", ".join(sorted(content)) or "nothing"
-        raise ProtocolError(_ANSWER, must=rule, got=got, then="Serve it with a client of flower_pca.")
+        remedy = "Serve it with a client of flower_pca."
+        raise ProtocolError(_ANSWER, must=rule, got=got, then=remedy)
     examples = value_of(_ANSWER, content.metric_records[f"{res}.num_examples"], "num_examples", int)
     metrics = content.config_records[f"{res}.metrics"]
     return read_answer(kind, metrics, examples, lambda: read_arrays(content.array_records.get(f"{res}.parameters")))

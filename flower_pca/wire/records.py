@@ -40,7 +40,8 @@ SENDER: Final = "Check the sender."
 def read_arrays(record: ArrayRecord | None) -> list[Array]:
     """The arrays in a record, none of which may be a pickle or longer than its bytes."""
     if record is None:
-        raise ProtocolError("An answer", must="made of fitres.parameters", got="none", then="Check the client.")
+        remedy = "Check the client."
+        raise ProtocolError("An answer", must="made of fitres.parameters", got="none", then=remedy)
     try:
         return [read_array(array) for name, array in record.items() if name != _EMPTY]
     except Exception as error:  # bytes from elsewhere: numpy raises nearly anything on them
@@ -63,7 +64,8 @@ def by_name(who: str, arrays: Sequence[Array], config: Mapping[str, Any]) -> Arr
     else:
         text = ""
     if len(text) > _NAMES:
-        raise ProtocolError(who, must=f"one with names of at most {_NAMES} characters", got=len(text), then="Check it.")
+        rule = f"one with names of at most {_NAMES} characters"
+        raise ProtocolError(who, must=rule, got=len(text), then="Check it.")
     if text:
         names = text.split(",")
     else:
@@ -86,7 +88,8 @@ def check_spoken(who: str, config: Mapping[str, Any], stranger: str, *, newest: 
         got = f"that of {stranger}"
     else:
         got = f"layout {layout} and flower_pca {version or 'before 0.1'}"
-    rule, remedy = f"of layout {LAYOUT} and flower_pca {VERSION}", f"Install flower_pca {newest} everywhere."
+    rule = f"of layout {LAYOUT} and flower_pca {VERSION}"
+    remedy = f"Install flower_pca {newest} everywhere."
     raise ProtocolError(who, must=rule, got=harmless(got), then=harmless(remedy))
 
 
@@ -107,7 +110,8 @@ def word_of(who: str, config: Mapping[str, Any], name: str) -> str:
     """A text that is to be a name: it will stand in logs, and steers no terminal there."""
     text: str = value_of(who, config, name, str)
     if len(text) > _WORD or not text.isprintable():
-        rule, got = f"one whose {name} is a printable text of at most {_WORD} characters", harmless(repr(text))
+        rule = f"one whose {name} is a printable text of at most {_WORD} characters"
+        got = harmless(repr(text))
         raise ProtocolError(who, must=rule, got=got, then=SENDER)
     return text
 

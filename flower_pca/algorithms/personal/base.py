@@ -386,16 +386,20 @@ class Personalized(Iterative[S]):
         what = f"local_components of {self.name}"
         if word != held_out.AUTO:
             rule = f"a whole number of at least 0, '{held_out.AUTO}', or a mapping from clients to such numbers"
-            raise ConfigError(what, must=rule, got=repr(word), then=f"Write '{held_out.AUTO}', say.")
+            remedy = f"Write '{held_out.AUTO}', say."
+            raise ConfigError(what, must=rule, got=repr(word), then=remedy)
         if self.init == "random" and self.given is None:
-            rule, remedy = "a number where init is random", 'Use init="projection": own components are chosen beside U.'
+            rule = "a number where init is random"
+            remedy = 'Use init="projection": own components are chosen beside U.'
             raise ConfigError(what, must=rule, got=repr(word), then=remedy)
 
     def _given_block(self, d: int, r: int) -> Array:
         U = np.array(self.given)
         if U.shape != (d, r) or not np.isfinite(U).all():
-            rule, remedy = f"{d} x {r} finite numbers, of rank {r}", "Give the transposed components of a result."
-            raise ConfigError(f"given of {self.name}", must=rule, got=f"shape {U.shape}", then=remedy)
+            rule = f"{d} x {r} finite numbers, of rank {r}"
+            remedy = "Give the transposed components of a result."
+            got = f"shape {U.shape}"
+            raise ConfigError(f"given of {self.name}", must=rule, got=got, then=remedy)
         return linalg.orth(U)
 
     def _onwards(self, state: S, way: Start, total: Any) -> S:

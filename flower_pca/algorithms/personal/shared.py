@@ -143,7 +143,8 @@ class Shared(Stage[SharedState]):
         if not r:
             rule = f"held by {CUT:.0%} of the clients, of the directions that are more than noise"
             got = f"{values[0]:.0%} for the first"
-            raise DataError("The shared components", must=rule, got=got, then="Name a number of components.")
+            remedy = "Name a number of components."
+            raise DataError("The shared components", must=rule, got=got, then=remedy)
         left = {**model.left, held_out.SHARED: linalg.orth(state.basis[:, :r])}
         choices = {**model.choices, "components": _words_of(values, r, state.clients)}
         return replace(model, n_components=r, left=left, choices=choices)

@@ -283,7 +283,8 @@ class TriplePCA(ExactPerPCA):
         if float(total["w"]) > 0.0:
             return
         rule = f"{_ENOUGH} or more for each of the shared and own components, at one client at least"
-        raise DataError("Rows", must=rule, got="fewer at all", then="Ask for fewer components, or join sites.")
+        remedy = "Ask for fewer components, or join sites."
+        raise DataError("Rows", must=rule, got="fewer at all", then=remedy)
 
     def leave(self, state: ExactState, *, exact: bool, steps: int) -> Arrays:
         return {**super().leave(state, exact=exact, steps=steps), **self._inner()}

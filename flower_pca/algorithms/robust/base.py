@@ -156,7 +156,8 @@ class Robust(Iterative[S]):
         checks.integer(f"inner_steps of {self.name}", self.inner_steps, least=1)
         if self.sigma is not None:
             least = float(np.finfo(np.float64).tiny)
-            checks.number(f"sigma of {self.name}", self.sigma, least=least, remedy="Give the size of an entry.")
+            remedy = "Give the size of an entry."
+            checks.number(f"sigma of {self.name}", self.sigma, least=least, remedy=remedy)
 
     def width(self, n_components: int | float) -> int:
         if not isinstance(n_components, int):

@@ -370,7 +370,8 @@ class ConsensusRPCA(Robust[ConsensusState]):
         if not isinstance(self.noise, str):
             checks.number("noise of consensus_rpca", self.noise, least=0.0)
         checks.integer("restarts of consensus_rpca", self.restarts)
-        checks.number("gamma of consensus_rpca", self.gamma, least=0.01, most=0.999, remedy="Try 0.9.")
+        remedy = "Try 0.9."
+        checks.number("gamma of consensus_rpca", self.gamma, least=0.01, most=0.999, remedy=remedy)
         checks.number("ridge of consensus_rpca", self.ridge, least=1e-6, remedy="Try 0.3.")
 
     def start(self, model: Model) -> ConsensusState:

@@ -256,4 +256,5 @@ def _check_step(before: Array, after: Array, eta: float) -> None:
     if not grown <= _LONGEST * size:
         got = f"eta={eta:g}, which makes it {grown / size:.0e} times longer"
         remedy = 'Use step="scaled", or another scale.'
-        raise DataError("The step of dcf_pca", must="one that the factor survives", got=got, then=remedy)
+        rule = "one that the factor survives"
+        raise DataError("The step of dcf_pca", must=rule, got=got, then=remedy)

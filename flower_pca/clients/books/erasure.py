@@ -137,7 +137,8 @@ def _alone(path: Path) -> ExitStack:
         stack.enter_context(files.lock(path, wait=False))
     except ConfigError as error:
         what, remedy = f"{path.name} of this node", "Stop the node, or wait for the end of its run."
-        raise ConfigError(what, must="erased while no run is at it", got="one that is", then=remedy) from error
+        rule = "erased while no run is at it"
+        raise ConfigError(what, must=rule, got="one that is", then=remedy) from error
     return stack
 
 

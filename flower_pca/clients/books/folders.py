@@ -110,14 +110,17 @@ def folder_of(path: Path) -> None:
     try:
         files.make_folder(path.parent)
     except OSError as error:
-        got, remedy = f"{path.parent} ({error.strerror})", "Name another, or let the user of this process make it."
+        got = f"{path.parent} ({error.strerror})"
+        remedy = "Name another, or let the user of this process make it."
         with private():
             raise ConfigError("The folder of what a node keeps", must="possible", got=got, then=remedy) from error
     # a ledger that somebody puts aside has told nothing
     if files.free_for_all(path.parent):
-        rule, remedy = "one that not all users may write to", "Name a folder in it, which is then made for its owner."
+        rule = "one that not all users may write to"
+        remedy = "Name a folder in it, which is then made for its owner."
         with private():
-            raise ConfigError("The folder of what a node keeps", must=rule, got=f"{path.parent}", then=remedy)
+            got = f"{path.parent}"
+            raise ConfigError("The folder of what a node keeps", must=rule, got=got, then=remedy)
 
 
 @contextlib.contextmanager
@@ -128,7 +131,8 @@ def lock(path: Path | None) -> Iterator[None]:
         return
     if files.fcntl is None:
         remedy = "Leave memory_dir, output_dir and rules that need a ledger out, or run the node on another system."
-        raise ConfigError("What a node keeps", must="on a system that can lock files", got=os.name, then=remedy)
+        rule = "on a system that can lock files"
+        raise ConfigError("What a node keeps", must=rule, got=os.name, then=remedy)
     folder_of(path)
     with files.lock(path):
         yield

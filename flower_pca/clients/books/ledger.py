@@ -179,7 +179,8 @@ class Account:
         with open_ledger(self._path) as book:
             if book.answered >= most:
                 rule = f"at most {most}: that is its max_messages_ever"
-                raise RefusalError("The messages to this node", must=rule, got="one more", then=_OPERATOR)
+                got = "one more"
+                raise RefusalError("The messages to this node", must=rule, got=got, then=_OPERATOR)
             book.answered += 1
 
     def demands(self, request: wire.Request) -> Demands:
@@ -254,7 +255,8 @@ class Account:
         numbers = sum(told)
         book.columns += -(-numbers // d)
         if book.columns > most:
-            rule, got = f"at most {most}: that is its max_columns", f"{book.columns} with this message"
+            rule = f"at most {most}: that is its max_columns"
+            got = f"{book.columns} with this message"
             raise RefusalError("The columns of numbers that leave this node", must=rule, got=got, then=_OPERATOR)
 
 

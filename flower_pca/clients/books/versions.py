@@ -167,7 +167,8 @@ class Lots:
                     self._settle(rules, rules.min_change, name, book)
         if self._pending:
             rule = f"those that it has answered from, or at least {rules.min_change} apart: its pending is refuse"
-            raise RefusalError("The rows of this node", must=rule, got="others, but fewer", then=_OPERATOR)
+            got = "others, but fewer"
+            raise RefusalError("The rows of this node", must=rule, got=got, then=_OPERATOR)
         rows: LocalData | Stream = self.data
         return rows
 
@@ -183,7 +184,8 @@ class Lots:
             book.runs = dict(list(book.runs.items())[-_RUNS:])
         if began != self._number:
             rule = "the version that the run began with"
-            raise RefusalError("The rows of this node", must=rule, got="another", then="Start the run again.")
+            remedy = "Start the run again."
+            raise RefusalError("The rows of this node", must=rule, got="another", then=remedy)
         self._runs.add(run)
 
     def _settle(self, rules: Rules, least: int, name: str, book: Ledger) -> None:
@@ -195,7 +197,8 @@ class Lots:
         if version is None:
             if given.n < least:
                 rule = f"at least {least}, its min_change, before they are first answered from"
-                raise RefusalError("The rows of this node", must=rule, got="fewer", then="Ask again when it has more.")
+                remedy = "Ask again when it has more."
+                raise RefusalError("The rows of this node", must=rule, got="fewer", then=remedy)
             version = Version.first(given)
             version.write(rules, name)
         elif whole_digest(given, version.key) == version.whole:  # as it is given: it may be memory-mapped

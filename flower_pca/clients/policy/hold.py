@@ -112,7 +112,8 @@ class Policy:
     def __init__(self, rules: Rules, *, served: Set[str], context: Context | None = None) -> None:
         if rules.max_messages is not None and context is None:
             remedy = "Write PCAClient(data, context=context, max_messages=...)."
-            raise ConfigError("max_messages", must="used with the node's context", got="no context", then=remedy)
+            rule = "used with the node's context"
+            raise ConfigError("max_messages", must=rule, got="no context", then=remedy)
         self._rules, self._served, self._context = rules, served, context
 
     def admit(self, request: wire.Request) -> None:
@@ -132,19 +133,23 @@ class Policy:
         owners, named = registry.owners(stage), set(request.algorithm.split("+"))
         asked = {*named, *(() if named & owners else owners), *({stage} & set(registry.BESIDE))}
         if named <= set(registry.ALONE) and limits.tells_products(stage, request):
-            rule, got = "an opening without a block", f"{stage} with one" if "opening" in stage else stage
-            raise RefusalError(f"A message of {request.algorithm}", must=rule, got=got, then="Check the sender.")
+            rule = "an opening without a block"
+            got = f"{stage} with one" if "opening" in stage else stage
+            remedy = "Check the sender."
+            raise RefusalError(f"A message of {request.algorithm}", must=rule, got=got, then=remedy)
         if inner is not None:
             # which `bare` makes the parts of an answer from
             limits.check_arrays(request)
         if inner is not None and limits.bare(stage, request.arrays):
             rule, got = "a sum that shows nothing of a node's own results", stage
-            raise RefusalError("What is asked for under masks", must=rule, got=got, then="Check the sender.")
+            remedy = "Check the sender."
+            raise RefusalError("What is asked for under masks", must=rule, got=got, then=remedy)
         unserved = [name for name in asked - self._served if name in everything()]
         unnamed = sorted(name for name in unserved if registry.STAGES[name].by_row)
         if unnamed and self._rules.allow is None:
             rule = "one whose answers compare no rows, or one that this node's operator has named"
-            raise RefusalError("The algorithm", must=rule, got=", ".join(unnamed), then="Ask the node's operator.")
+            remedy = "Ask the node's operator."
+            raise RefusalError("The algorithm", must=rule, got=", ".join(unnamed), then=remedy)
         if asked - self._served:
             rule = f"one of those that this node serves ({', '.join(sorted(self._served))})"
             got = ", ".join(sorted(asked - self._served))
@@ -157,7 +162,8 @@ class Policy:
             return
         says = request.layers.get(NOISE)
         if says is not None and not self._rules.allow_noise:
-            rule, remedy = "one without noise: allow_noise is not set", "Run without dp, or ask the node's operator."
+            rule = "one without noise: allow_noise is not set"
+            remedy = "Run without dp, or ask the node's operator."
             raise RefusalError("A run at this node", must=rule, got="one with dp", then=remedy)
         floor = self._rules.floor
         if floor is not None and (why := floor.refusal(says)) is not None:
@@ -170,7 +176,8 @@ class Policy:
         # single rows.
         loud = self._rules.answers != "rows" and says is not None
         if loud and (budget := noise.named_budget(says or {})) > _LOUDEST:
-            rule, remedy = f"at most {_LOUDEST:g}, a sum of (clip^2 / noise)^2", "Run with a smaller epsilon."
+            rule = f"at most {_LOUDEST:g}, a sum of (clip^2 / noise)^2"
+            remedy = "Run with a smaller epsilon."
             raise RefusalError("The budget of a run with noise at this node", must=rule, got=f"{budget:g}", then=remedy)
 
     def _check_masks(self, request: wire.Request) -> None:
@@ -178,11 +185,13 @@ class Policy:
         if self._rules.masked_only and not masked:
             remedy = "Run the strategy with mask=True."
             got = "one without masks"
-            raise RefusalError("A message to this node", must="masked: masked_only is set", got=got, then=remedy)
+            rule = "masked: masked_only is set"
+            raise RefusalError("A message to this node", must=rule, got=got, then=remedy)
         if masked and messages.single(request.arrays) and not self._rules.single_masks:
             rule = "with self-masks: single_masks is not set"
             remedy = "Leave self_masks=False out, or ask the node's operator."
-            raise RefusalError("A set-up of masks at this node", must=rule, got="one without", then=remedy)
+            got = "one without"
+            raise RefusalError("A set-up of masks at this node", must=rule, got=got, then=remedy)
         tables = request.layers.get(SINGLE)
         if masked and tables and apart.unequal(tables):
             # Of answers that hang on a number, a sum in which one client has another is that
@@ -225,11 +234,13 @@ class Policy:
         remedy = 'Run with missing="own_mean", or ask the node\'s operator.'
         if self._rules.missing != "mean":
             rule = "filled with its own means: that is its rule"
-            raise RefusalError("The missing values of this node", must=rule, got='missing="mean"', then=remedy)
+            got = 'missing="mean"'
+            raise RefusalError("The missing values of this node", must=rule, got=got, then=remedy)
         gaps = data.n - np.asarray(data.there().seen)
         if np.any((gaps > 0) & (gaps < self._rules.min_rows)):
             rule = f"at least {self._rules.min_rows}, its min_rows, to be filled with means of others"
-            raise RefusalError("The gaps in a column of this node", must=rule, got="fewer", then=remedy)
+            got = "fewer"
+            raise RefusalError("The gaps in a column of this node", must=rule, got=got, then=remedy)
 
     def withheld(self, request: wire.Request, up: Arrays, d: int | None) -> Arrays:
         """The answer without what shows the node's own results, unless it agrees to that or a sum covers it."""

@@ -86,7 +86,8 @@ class Demand:
         numbers, strange = single.tables(request.layers[SINGLE])
         if strange:
             got = ", ".join(sorted(strange))[:100]
-            raise ProtocolError("The numbers for single clients", must="tables", got=got, then=_SENDER)
+            rule = "tables"
+            raise ProtocolError("The numbers for single clients", must=rule, got=got, then=_SENDER)
         return cls(stage, asks, Message({**arrays, **numbers}), frozenset(numbers), masked)
 
     def check(self) -> None:
@@ -104,7 +105,8 @@ class Demand:
         steps = math.prod(max(1.0, float(self.arrays[name])) for name in loops)
         if steps > MOST_STEPS:
             what = f"{' times '.join(loops)} of a message"
-            raise ProtocolError(what, must=f"at most {MOST_STEPS}", got=f"{steps:g}", then="Ask for fewer steps.")
+            remedy = "Ask for fewer steps."
+            raise ProtocolError(what, must=f"at most {MOST_STEPS}", got=f"{steps:g}", then=remedy)
 
     def check_sizes(self, d: int | None, n: int | None) -> None:
         """Refuse blocks that do not go with rows of d columns, and what takes too much memory beside n rows."""
@@ -114,18 +116,22 @@ class Demand:
             columns = self._columns(name)
             if columns > most or (a.ndim == 2 and not ask.by_column and len(a) > most):
                 rule = f"of at most {labels.count(most, 'column')}"
-                raise ProtocolError(f"{name} of a message", must=rule, got=columns, then="Ask for fewer columns.")
+                remedy = "Ask for fewer columns."
+                raise ProtocolError(f"{name} of a message", must=rule, got=columns, then=remedy)
             if ask.by_column and d is not None and len(a) != d:
                 rule, got = f"of {len(a)} columns, as {name} of this message", d
-                raise ProtocolError("The rows of this node", must=rule, got=got, then="Align the features first.")
+                remedy = "Align the features first."
+                raise ProtocolError("The rows of this node", must=rule, got=got, then=remedy)
             if ask.by_column and a.ndim == 2 and np.max(np.abs(a), initial=0.0) > LONGEST:
                 rule = f"at most {LONGEST:g} in size"
-                raise ProtocolError(f"{name} of a message", must=rule, got="larger entries", then=_SENDER)
+                what = f"{name} of a message"
+                raise ProtocolError(what, must=rule, got="larger entries", then=_SENDER)
             if ask.makes_columns and d is not None and n is not None:
                 room = widest(n, d, made=_BLOCKS[self.masked or ask.own])
                 if min(columns, n if ask.of_rows else d) > room:
                     rule = f"of at most {labels.count(room, 'column')}, for which a node of so few rows has memory"
-                    raise ProtocolError(f"{name} of a message", must=rule, got=columns, then="Ask for fewer columns.")
+                    remedy = "Ask for fewer columns."
+                    raise ProtocolError(f"{name} of a message", must=rule, got=columns, then=remedy)
 
     def check_length(self, d: int | None) -> None:
         """Of a run over streams, how many columns it has had so far, which a node without rows may not know."""
@@ -172,13 +178,16 @@ def check(request: wire.Request) -> None:
                 got = f"dtype {a.dtype}"
             else:
                 got = "NaN or infinite entries"
-            raise ProtocolError(f"{name} of a message", must="real and finite", got=got, then=_SENDER)
+            rule = "real and finite"
+            raise ProtocolError(f"{name} of a message", must=rule, got=got, then=_SENDER)
         # LAPACK knows no others
         if a.dtype.kind == "f" and a.dtype.itemsize not in (4, 8):
-            raise ProtocolError(f"{name} of a message", must="of 32 or 64 bits", got=f"{a.dtype}", then=_SENDER)
+            rule = "of 32 or 64 bits"
+            raise ProtocolError(f"{name} of a message", must=rule, got=f"{a.dtype}", then=_SENDER)
         if a.dtype.kind == "f" and np.max(np.abs(a), initial=0.0) > LARGEST:
             rule = f"at most {LARGEST:g} in size"
-            raise ProtocolError(f"{name} of a message", must=rule, got="larger entries", then=_SENDER)
+            got = "larger entries"
+            raise ProtocolError(f"{name} of a message", must=rule, got=got, then=_SENDER)
     asked = Demand.of(request)
     if asked.stage in _OPENINGS and request.frame.arrays:
         # An opening's products are of raw rows, whatever the frame: what follows from them must be
@@ -218,7 +227,8 @@ def check_sizes(request: wire.Request, d: int | None, n: int | None = None) -> N
     asked.check_sizes(d, known)
     if known is not None and d is not None and asked.takes_squares and not has_room(request.stage, known, d):
         rule = f"of fewer columns, or of nodes with more rows: C_i of {d} columns takes more memory than a node has"
-        raise ProtocolError(f"A run of {asked.stage}", must=rule, got="too many columns", then="Ask for krylov.")
+        got = "too many columns"
+        raise ProtocolError(f"A run of {asked.stage}", must=rule, got=got, then="Ask for krylov.")
 
 
 def widest(n: int, d: int, *, made: int) -> int:
@@ -289,11 +299,13 @@ def _check_frame(request: wire.Request, d: int | None) -> None:
     for name, a in framed.items():
         if a.shape != (d,) or a.dtype.kind != "f":
             got = f"shape {a.shape} and dtype {a.dtype}"
-            raise ProtocolError(f"The {name} of a message", must=f"{d} numbers", got=got, then=_SENDER)
+            rule = f"{d} numbers"
+            raise ProtocolError(f"The {name} of a message", must=rule, got=got, then=_SENDER)
     if "scale" in framed and not (framed["scale"] > 0.0).all():
         raise ProtocolError("The scale of a message", must="above 0", got="others", then=_SENDER)
     if "scale" in framed and framed["scale"].min() < SMALLEST:
-        raise ProtocolError("The scale of a message", must=f"at least {SMALLEST:g}", got="less", then=_SENDER)
+        rule = f"at least {SMALLEST:g}"
+        raise ProtocolError("The scale of a message", must=rule, got="less", then=_SENDER)
 
 
 def _frame_arrays(request: wire.Request) -> dict[str, Array]:

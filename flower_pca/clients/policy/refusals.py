@@ -34,7 +34,8 @@ def words_for_server(error: Exception, *, discreet: bool) -> str:
     if not isinstance(error, FlowerPCAError):
         log.error("This node cannot answer: %s (%s)", harmless(text), _place(error))
         log.debug("Where it failed:", exc_info=error)
-        got, remedy = f"an error ({_kind(error)}), which its own log has", "Ask the node's operator."
+        got = f"an error ({_kind(error)}), which its own log has"
+        remedy = "Ask the node's operator."
         return sentence("This node", "able to answer", got, remedy)
     if error.private:
         log.warning("The rows or the rules of this node cannot be used: %s", text.replace("\n", " "))
@@ -106,6 +107,7 @@ def naming(request: wire.Request) -> Iterator[None]:
         words = "This node cannot work on a message: %s (%s)"
         logging.getLogger("flwr").error(words, harmless(str(error)), _place(error))
         logging.getLogger("flwr").debug("Where it failed:", exc_info=error)
-        rule, got = f"one that the stage {request.stage} of this version can work on", type(error).__name__
+        rule = f"one that the stage {request.stage} of this version can work on"
+        got = type(error).__name__
         remedy = "Install the same flower_pca everywhere."
         raise ProtocolError("A message", must=rule, got=f"one that fails here ({got})", then=remedy) from error

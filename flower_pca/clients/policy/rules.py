@@ -66,7 +66,8 @@ def check(name: str, *, min_rows: object, min_change: object, trusted: bool) -> 
     """Refuse rules that are no such profile."""
     if name == "masked" and not trusted:
         remedy = "Give trusted_keys: without them a server can take part as another node, and unmask what this sends."
-        raise ConfigError("The profile masked", must="used with trusted_keys", got="none", then=remedy)
+        got = "none"
+        raise ConfigError("The profile masked", must="used with trusted_keys", got=got, then=remedy)
     if name in ("masked", "private"):
         for rule, value in (("min_rows", min_rows), ("min_change", min_change)):
             checks.integer(f"{rule} in the profile {name}", value, least=LOT)
@@ -275,7 +276,8 @@ class Rules:
         checks.choice("pending", self.pending, PENDING)
         self._check_change()
         if self.levels and not self.share_names:
-            rule, remedy = "left out without share_names, as they are names of columns", "Leave one of them out."
+            rule = "left out without share_names, as they are names of columns"
+            remedy = "Leave one of them out."
             raise ConfigError("levels of a node", must=rule, got=repr(self.levels), then=remedy)
         if self.max_lost is not None:
             checks.integer("max_lost", self.max_lost)
@@ -284,11 +286,13 @@ class Rules:
         checks.choice("split_columns", self.split_columns, SPLITS)
         if self.data_name is not None and not _NAME.fullmatch(str(self.data_name)):
             rule = "at most 64 letters, digits, hyphens and underscores"
-            raise ConfigError("data_name", must=rule, got=repr(self.data_name), then='Write "cohort-2024", say.')
+            remedy = 'Write "cohort-2024", say.'
+            raise ConfigError("data_name", must=rule, got=repr(self.data_name), then=remedy)
         self._check_budget()
         if (self.max_groups is not None or self.max_lost is not None) and self.trusted_keys is None:
             remedy = "Give trusted_keys: without them a server can name whom it likes."
-            raise ConfigError("max_groups and max_lost", must="used with trusted_keys", got="none", then=remedy)
+            rule = "used with trusted_keys"
+            raise ConfigError("max_groups and max_lost", must=rule, got="none", then=remedy)
         checks.choice("answers", self.answers, ANSWERS)
         checks.choice("missing of a node", self.missing, FILLS)
         if self.noise_seed is not None:
@@ -305,7 +309,8 @@ class Rules:
         if self.split_columns:
             remedy = "Leave one of them out."
             rule = "used without split_columns, whose runs tell the scores of each person"
-            raise ConfigError("min_change", must=rule, got=f"split_columns={self.split_columns}", then=remedy)
+            got = f"split_columns={self.split_columns}"
+            raise ConfigError("min_change", must=rule, got=got, then=remedy)
 
     def _check_allowed_noise(self) -> None:
         if self.allow_noise or self.floor is None:
@@ -319,7 +324,8 @@ class Rules:
             return
         if self.max_epsilon is None or self.max_delta is None:
             got = f"max_epsilon={self.max_epsilon!r}, max_delta={self.max_delta!r}"
-            raise ConfigError("max_epsilon and max_delta", must="given together", got=got, then="Try 1.0 and 1e-6.")
+            rule, remedy = "given together", "Try 1.0 and 1e-6."
+            raise ConfigError("max_epsilon and max_delta", must=rule, got=got, then=remedy)
         checks.number("max_epsilon", self.max_epsilon, least=1e-9)
         checks.number("max_delta", self.max_delta, least=1e-30, most=0.5)
 
@@ -396,7 +402,8 @@ class Rules:
         except (TypeError, ValueError):
             numbers = np.nan
         if not np.isfinite(list(numbers.values()) if isinstance(numbers, Mapping) else numbers).all():
-            rule, remedy = "a number, or one for each column by name", 'Write "age=50,weight=70", say.'
+            rule = "a number, or one for each column by name"
+            remedy = 'Write "age=50,weight=70", say.'
             raise ConfigError("gap_values", must=rule, got=repr(self.gap_values), then=remedy)
         if isinstance(numbers, float):
             return numbers

@@ -55,7 +55,8 @@ class {name}Client(PCAClient):
 _HEADS = {
     "strategies": '''"""One Strategy for each algorithm and tracker. Written from the registry by .ci/classes.py.
 
-An algorithm that was registered elsewhere gets one when it is first asked for: see `flower_pca.strategies`.
+An algorithm that was registered elsewhere gets one when it is first asked for: see
+`flower_pca.strategies`.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ from flower_pca.base.spec import spelt_out
 from flower_pca.strategies.pca import PCA_DEFAULTS, PCAKeywords, PCAStrategy
 from flower_pca.strategies.tracking import STEP_DEFAULTS, StepKeywords, TrackingStrategy
 ''',
-    "clients": '''"""One client for each algorithm and tracker, so that a node's operator decides what the node serves.
+    "clients": '''"""One client for each algorithm and tracker: a node's operator decides what the node serves.
 
 Written from the registry by .ci/classes.py.
 """
@@ -96,7 +97,7 @@ def strategy(name: str, stage: type[Stage[Any]]) -> str:
         defaults="STEP" if tracks else "PCA",
         signature=", ".join(map(_parameter, fields(stage))),
         make="tracker" if tracks else "make",
-        values=textwrap.indent(textwrap.fill(", ".join(["self.name", *(f"{n}={n}" for n in names)]), 108), " " * 12),
+        values=textwrap.indent(textwrap.fill(", ".join(["self.name", *(f"{n}={n}" for n in names)]), 88), " " * 12),
     )
 
 

@@ -108,7 +108,7 @@ def _load(name: str) -> Any:
 
 
 def _names() -> list[str]:
-    """All names that can be had: constants and acronyms, then classes, then functions, each by the alphabet."""
+    """All names that can be had: constants and acronyms, then classes, then functions, sorted."""
     every = ["__version__", *_HOME, *importlib.import_module("flower_pca.registry").public()]
     # for `from flower_pca import *`
     if not importlib.import_module("flower_pca.base.errors").there("scikit-learn"):

@@ -151,5 +151,5 @@ def _other_data(stage: str, *, tracks: bool) -> ProtocolError:
 
 
 def own_results(stage: str, memory: Arrays, data: Any) -> Arrays:
-    """What a client's memory after the stage with this name amounts to as its own result; mostly nothing."""
+    """What a client's memory after this stage amounts to as its own result; mostly nothing."""
     return registry.STAGES[stage].own_results(memory, data)

@@ -133,7 +133,7 @@ def _has_ranges(asked: Question) -> bool:
 
 
 def _beforehand(asked: Question) -> tuple[Algorithm[Any], dict[str, str]]:
-    """The algorithm that a run begins with, and why it is another than the one that is asked for, if it is."""
+    """The algorithm that a run begins with, and why, if it is another than the one asked for."""
     if asked.dp is None and asked.channel is None:
         return asked.algorithm, {}
     from flower_pca.algorithms.covariance import beforehand
@@ -142,7 +142,7 @@ def _beforehand(asked: Question) -> tuple[Algorithm[Any], dict[str, str]]:
 
 
 def _public(asked: Question) -> Frame:
-    """What is known of the columns before the run: the middles and halves of their ranges, if they have any.
+    """What is known of the columns before the run: middles and halves of their ranges, if any.
 
     The middle stands for a missing value while the mean is measured, which no row moves.
     """
@@ -253,7 +253,7 @@ def _opening(asked: Question, width: int, budget: Budget | None, alone: Callable
 
 
 def _cap(opening: Stage[Any], share: float) -> tuple[Stage[Any], list[Layer]]:
-    """An opening in which no client counts for more than a share, and what scales later answers that add up."""
+    """An opening in which no client counts for more than a share, and what scales later answers."""
     from flower_pca.stages.weighing import CappedOpening, MaxShare, WeighingOpening
 
     assert isinstance(opening, Opening)
@@ -264,7 +264,7 @@ def _cap(opening: Stage[Any], share: float) -> tuple[Stage[Any], list[Layer]]:
 
 
 def with_stage(asked: Question, stage: str) -> Question:
-    """The question, with a stage beside the algorithm that nodes have to name; as it is, if this is none."""
+    """The question, with a stage beside the algorithm that nodes have to name, if there is one."""
     if stage in registry.COUNTING:
         return check(replace(asked, n_components=stage))
     if stage in registry.BESIDE:

@@ -1,4 +1,4 @@
-"""Certificates and keys of a federation: TLS for the SuperLink, and a key of its own for every SuperNode."""
+"""Certificates and keys of a federation: TLS for the SuperLink, and a key for every SuperNode."""
 
 from __future__ import annotations
 

@@ -202,7 +202,7 @@ def register(
     closing: type[Stage[Any]] = RayleighRitz,
     result: ResultClass | None = None,
 ) -> None:
-    """Add an algorithm to the table from elsewhere, as an `Entry`: at the server, and likewise at every node.
+    """Add an algorithm to the table from elsewhere, as an `Entry`, at server and every node.
 
     The class of its result is `PCAResult` if it has none of its own.
     """

@@ -1,4 +1,4 @@
-"""Sums over all clients in which one that misses a round counts with its last answer, where that can be had."""
+"""Sums over all clients, in which one that misses a round may count with its last answer."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class CachedSums:
         return stack
 
     def add(self, total: Any) -> tuple[CachedSums, Arrays, float]:
-        """After a round merged so: what is held now, the sums, and the share of rows that answered."""
+        """After a round merged so: what is held now, the sums, and the share of rows heard."""
         if self.last is None:
             rows = float(total["n"])
             if rows >= self.n:

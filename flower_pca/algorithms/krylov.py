@@ -289,7 +289,7 @@ class Krylov(Iterative[KrylovState]):
 
 @dataclass(frozen=True, kw_only=True)
 class WideKrylov(Krylov):
-    """Krylov with blocks that are wider than that of the opening, by random columns in the first of them."""
+    """Krylov with blocks wider than the opening's, by random columns in the first of them."""
 
     @property
     def spec(self) -> str:

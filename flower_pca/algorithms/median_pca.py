@@ -33,7 +33,7 @@ class MedianState(OneShotState):
 
 @dataclass(frozen=True, kw_only=True)
 class MedianPCA(Average):
-    """The leading eigenvectors of the geometric median of projections, argmin_M sum_i w_i ||V_i V_i' - M||_F.
+    """Leading eigenvectors of the geometric median of projections, argmin_M sum w_i ||V_i V_i' - M||.
 
     V_i are the client's own top k eigenvectors. M is sum_i a_i V_i V_i', by Weiszfeld's steps,
     which take of N clients the matrix of ||V_i'V_j||_F^2, or M itself where d is less. Bad clients
@@ -170,7 +170,7 @@ class Medians(Stage[MediansState]):
         return replace(known, next_value=self._next(state, known))
 
     def _next(self, state: MediansState, known: Model) -> float | None:
-        """The variance that follows the last one wanted, of all rows; None where nothing has looked for it."""
+        """The variance that follows the last one wanted, of all rows; None if it is not known."""
         p = state.width
         assert known.values is not None
         if known.k < p:

@@ -120,7 +120,7 @@ class UDA(Average):
 
 @dataclass(frozen=True, kw_only=True)
 class WDA(Average):
-    """Weighted distributed averaging: UDA with V_i S_i V_i', S_i the first eigenvalues of C_i / n_i.
+    """Weighted distributed averaging: UDA with V_i S_i V_i', S_i leading eigenvalues of C_i / n_i.
 
     Reference: Bhaskara and Wijewardena, "On distributed averaging for stochastic k-PCA", NeurIPS
     2019.

@@ -18,7 +18,7 @@ _REPEATS: Final = 20  # starts of k-means
 
 
 def distances(own: Sequence[Array]) -> Array:
-    """rho_ij = ||P_i - P_j||_F / sqrt(r_i + r_j), P_i the projection on client i's own components: from 0 to 1.
+    """rho_ij = ||P_i - P_j||_F / sqrt(r_i + r_j), P_i onto client i's own components: 0 to 1.
 
     Args:
         own: The own components of each client as orthonormal rows (r_i, d), such as

@@ -68,7 +68,7 @@ class Influence:
 
     @property
     def far(self) -> bool:
-        """Whether it is far off: it turns the components, and its rows differ, by more than chance explains."""
+        """Whether it is far off: turns the components, and differs, by more than chance explains."""
         return bool(is_far(self.angle, self.beyond, self.chance))
 
     @property
@@ -195,7 +195,7 @@ def influence(result: PCAResult) -> list[Influence]:
 
 
 def warnings(result: PCAResult) -> list[str]:
-    """Sentences on the clients that are far off, the furthest first; [] where none is, or nobody has asked."""
+    """Sentences on the clients that are far off, the furthest first; [] where there are none."""
     if not has_influence(result):
         return []
     far = [one for one in influence(result) if one.far]

@@ -91,7 +91,7 @@ def precision(result: PCAResult) -> Array:
 
 
 def log_likelihood(result: PCAResult, X: object) -> Array:
-    """The logarithm of the density at each row of X, (n, d), with columns matched as by `PCAResult.transform`.
+    """The logarithm of the density at each row of X, (n, d), columns as for `transform`.
 
     Raises:
         DataError: If there is none, as there is no variance in some direction.

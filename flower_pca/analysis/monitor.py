@@ -171,7 +171,7 @@ class Monitor:
         return Limits(float(share), t2 * self._k, max(spe * self._rest, self._floor), words)
 
     def anomalies(self, sites: Any, limits: Limits, *, top: int = 3) -> list[Anomaly]:
-        """The rows beyond a limit, one entry for each statistic that is, with the columns that contribute most.
+        """The rows beyond a limit, an entry for each statistic that is, with the heaviest columns.
 
         Args:
             sites: The rows of each site by its name; or in a list, by position where they name

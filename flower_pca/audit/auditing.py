@@ -86,11 +86,11 @@ class Audit:
         return next((leak.message for leak in self.leaks if leak.error <= error), None)
 
     def converged_at(self, kkt: float) -> int | None:
-        """The first message after which the components violate the optimality conditions by at most `kkt`."""
+        """The first message after which the components violate optimality by at most `kkt`."""
         return next((point.message for point in self.convergence if point.kkt <= kkt), None)
 
     def table(self) -> str:
-        """The client known best after each message, and the convergence of the components, as plain text."""
+        """The client known best after each message, and how the components converge, as text."""
         course = {point.message: point for point in self.convergence}
         heads = ("message", "stage", "client", "numbers", "least norm", "symmetric", "exact only", "angle", "pca sine")
         lines = ["  ".join(f"{head:>10}" for head in heads)]
@@ -175,7 +175,7 @@ _EVERY: Final = 20
 
 @dataclass(frozen=True)
 class _Record:
-    """A message, the answers of the clients under attack (of all, if masked), and the basis known after it."""
+    """A message, the answers of those under attack (all, if masked), and the basis after it."""
 
     message: Broadcast
     replies: dict[int, Arrays]

@@ -234,7 +234,7 @@ _READERS: Final[dict[Reading, Callable[[View, Arrays, Arrays, str, Part], Pair |
 
 
 def open_answer(B: Array, up: Arrays, frame: Frame) -> Pair:
-    """A client's product in its own local frame, as one in the frame of all: C_i (D B), with D the scale."""
+    """A client's product in its local frame, as one in the frame of all: C_i (D B), D the scale."""
     if frame.mean is None:
         shift = up["mean"]
     else:

@@ -25,7 +25,7 @@ def seeded_bits(seed: int, *which: int) -> Bits:
 
 
 def signs(key: bytes, shape: tuple[int, int]) -> Array:
-    """Entries of 1 and -1, either as likely, which nobody can tell from others without the key (SHAKE-256)."""
+    """Entries of 1 and -1, equally likely, not to be told apart without the key (SHAKE-256)."""
     count = shape[0] * shape[1]
     drawn = hashlib.shake_256(key).digest(-(-count // 8))
     flips = np.unpackbits(np.frombuffer(drawn, dtype=np.uint8), count=count).reshape(shape)

@@ -103,7 +103,7 @@ def parent(what: str, path: str | os.PathLike[str]) -> None:
 
 
 def components(n_components: object, *, words: Sequence[str] = ()) -> int | float:
-    """Require a number of components: an int of at least 1, or a fraction in (0, 1), which may be text: "95%".
+    """Require a number of components: an int of at least 1, or a fraction in (0, 1), or "95%".
 
     `words`: what else the caller takes, to say so.
     """

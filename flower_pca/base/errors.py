@@ -63,7 +63,7 @@ def private(*, hold: bool = True) -> Iterator[None]:
 
 
 def harmless(text: str) -> str:
-    """A text of another machine, to be logged or kept: cut, and without characters that steer a terminal."""
+    """A text of another machine, to be logged: cut, and without characters that steer a terminal."""
     if len(text) <= _LONGEST:
         cut = text
     else:

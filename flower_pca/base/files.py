@@ -1,4 +1,4 @@
-"""Files of this process's own: which nobody else has laid there, locked for one process at a time; and `Trail`.
+"""Files of this process's own, laid there by nobody else, for one process at a time; `Trail`.
 
 In a folder of another user's, or one that all users of the machine may write to, something may lie
 already under a name that is to be ours: a link, by which we would read, lock or write what it leads
@@ -91,7 +91,7 @@ def free_for_all(folder: Path) -> bool:
 
 @contextlib.contextmanager
 def lock(path: Path, *, wait: bool = True) -> Iterator[None]:
-    """Keep other processes from a file until the end; ConfigError if one has it and this one shall not wait.
+    """Keep other processes from a file until the end; ConfigError if one has it, unless waiting.
 
     The lock lies beside the file, which is itself replaced by every writing; it ends with the
     process, however that ends. Who waits leaves it for the next; who does not has done with the
@@ -134,7 +134,7 @@ def _take_lock(path: Path, lock: Path, *, wait: bool) -> int:
 
 
 def _is_exposed(folder: Path) -> bool:
-    """Whether somebody else may lay a file in a folder: but for the system's own user, who may do anything."""
+    """Whether somebody else may lay a file in a folder, but for the system's own user."""
     if os.name != "posix":
         return False
     found = folder.stat()

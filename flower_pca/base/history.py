@@ -118,7 +118,7 @@ class History:
         return self.gone.bytes_down + sum(r.bytes_down for r in self.rounds)
 
     def to_json(self) -> list[dict[str, Any]]:
-        """The rounds as plain dictionaries; where some are no longer kept, what they came to is the first."""
+        """The rounds as plain dictionaries; where some are gone, what they came to is the first."""
         if self.gone.rounds:
             gone = [{"gone": dict(vars(self.gone))}]
         else:

@@ -228,7 +228,7 @@ _NUMBER: Final = {"id", "nr", "no", "num", "number", "nummer", "code", "key", "i
 
 
 def hints_of_sizes(sizes: Array, names: Sequence[str] | None) -> tuple[str, ...]:
-    """Hints about columns of these sizes (d,), roots of mean squares, whose components nobody has scaled."""
+    """Hints about columns of these sizes (d,), roots of mean squares, if nobody has scaled."""
     if column_alone(sizes) is not None:
         return (_alone(sizes, names, _SCALE_IT),)
     varying = np.sort(sizes[sizes > 0.0])
@@ -247,7 +247,7 @@ def hints_of_sizes(sizes: Array, names: Sequence[str] | None) -> tuple[str, ...]
 
 
 def hints_of_mean(offset: float, first: float) -> tuple[str, ...]:
-    """A hint where rows were not centred, and their mean weighs more than half of what component 1 explains.
+    """A hint where rows were not centred, and their mean is over half of what component 1 explains.
 
     Args:
         offset: n times the squared length of the mean.
@@ -295,7 +295,7 @@ def hints_of_largest(sizes: Array, names: Sequence[str] | None, tables: Iterable
 def hints_of_identifiers(
     columns: Mapping[int, bool], names: Sequence[str] | None, but: int | None = None
 ) -> tuple[str, ...]:
-    """Hints about what `find_identifiers` has found, but for one column of which something is said already."""
+    """Hints about what `find_identifiers` has found, but for a column named already."""
     if not columns:
         return ()
     why = {True: "which go up by one", False: "and is called as an identifier is"}

@@ -342,7 +342,7 @@ class Power:
         return cls(U, None, U)
 
     def step(self, Y: Array, qr_every: int) -> Power:
-        """After Y = C block + W: made orthonormal after `qr_every` products, handed on as it is until then."""
+        """After Y = C block + W: orthonormal after `qr_every` products, as it is until then."""
         inside = self.inside + 1
         product = Y if inside == 1 else self.product
         if inside < qr_every:

@@ -46,7 +46,7 @@ T = TypeVar("T")
 
 
 def parse(text: object, *, what: str, rule: str) -> tuple[str, dict[str, Any]]:
-    """The name and the parameters in a spec string; `what` and `rule` word the error about any other text."""
+    """The name and parameters in a spec string; `what` and `rule` word the error about others."""
     name, first, values = _read(text, what, rule)
     if first:
         raise _unreadable(text, what, rule)

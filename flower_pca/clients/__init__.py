@@ -1,4 +1,4 @@
-"""Flower's client side: PCAClient, the rules of a node, ready ClientApps, and one client for each algorithm.
+"""Flower's client side: PCAClient, a node's rules, ready ClientApps, a client for each algorithm.
 
 Those of the package's own algorithms stand in `named`; one that was registered elsewhere gets its
 client when that is first asked for.

@@ -71,7 +71,7 @@ def node_rows(data: Any, rules: Rules) -> LocalData | Stream:
 
 
 def notice(data: LocalData | Stream, loaded: Any) -> None:
-    """Say in the node's own log which columns number its rows, and what faults the file has. No server is told.
+    """Say in the node's own log which columns number its rows, and a file's faults; nowhere else.
 
     Args:
         data: The node's rows, of which nothing is kept that no message may tell.
@@ -130,7 +130,7 @@ def of_run(data: LocalData | Stream, request: wire.Request) -> LocalData | Strea
 
 
 def about(data: LocalData | Stream, request: wire.Request, rules: Rules, site: str) -> wire.Config:
-    """What the node says of itself beside an answer: what it is called, and what columns it has answered of.
+    """What the node says of itself beside an answer: its name, and the columns answered of.
 
     It tells names only if it shares them, and those of columns only if it is asked.
     """
@@ -227,7 +227,7 @@ class PCAClient(NumPyClient):
         return wire.write_evaluate(arrays, n, request.number, self._key)
 
     def get_properties(self, config: wire.Config) -> dict[str, wire.Scalar]:
-        """What a server may know before a run: columns, the algorithms served, layout and version spoken."""
+        """What a server may know before a run: columns, algorithms served, layout, version."""
         data = self._rows()
         there = set(registry.TRACKERS) if isinstance(data, Stream) else set(registry.ALGORITHMS)
         served = sorted(self._served & there)
@@ -300,7 +300,7 @@ class PCAClient(NumPyClient):
         return memory.at(request.run, request.number)
 
     def _half(self, request: wire.Request, data: LocalData | Stream, before: Arrays) -> tuple[Arrays, Arrays]:
-        """What the stage's half returns and keeps; a refusal that tells of rows costs what it says it does."""
+        """What the stage's half returns and keeps; a refusal that tells of rows costs its price."""
         try:
             return answering.answer(
                 request.stage,
@@ -327,7 +327,7 @@ class PCAClient(NumPyClient):
         return functools.partial(seeded_grain, seed, max(self._key, 0))
 
     def _keep(self, request: wire.Request, before: Arrays, after: Arrays) -> None:
-        """Keep what the next message needs; under masks nothing from before, as nothing is done twice there."""
+        """Keep what the next message needs; under masks nothing from before."""
         if not (after or before):
             return
         if self._store is None:

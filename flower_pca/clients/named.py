@@ -29,7 +29,7 @@ class SSIClient(PCAClient):
 class LocalPowerClient(PCAClient):
     """Serves local_power only.
 
-    q local power steps a round: X_i <- orth(C_i X_i) q - 1 times, then Z <- orth(sum C_i X_i O_i).
+    q local power steps a round: X_i <- orth(C_i X_i) q - 1 times, then Z <- orth(sum C_iX_iO_i).
     """
 
     algorithms = ("local_power",)
@@ -47,8 +47,7 @@ class FAPSClient(PCAClient):
 class UDAClient(PCAClient):
     """Serves uda only.
 
-    Unweighted distributed averaging: the leading eigenvectors of (1/N) sum V_i V_i', V_i the
-    client's own top ones.
+    Unweighted distributed averaging: the leading eigenvectors of (1/N) sum V_i V_i', V_i the client's own top ones.
     """
 
     algorithms = ("uda",)
@@ -57,7 +56,7 @@ class UDAClient(PCAClient):
 class WDAClient(PCAClient):
     """Serves wda only.
 
-    Weighted distributed averaging: UDA with V_i S_i V_i', S_i the leading eigenvalues of C_i / n_i.
+    Weighted distributed averaging: UDA with V_i S_i V_i', S_i leading eigenvalues of C_i / n_i.
     """
 
     algorithms = ("wda",)
@@ -66,8 +65,7 @@ class WDAClient(PCAClient):
 class DRSVDClient(PCAClient):
     """Serves dr_svd only.
 
-    The range of Y = A A'A Omega (A: all rows stacked), an orthonormal Q of it, then the SVD of the
-    small B = Q'A.
+    The range of Y = A A'A Omega (A: all rows stacked), an orthonormal Q of it, then the SVD of the small B = Q'A.
     """
 
     algorithms = ("dr_svd",)
@@ -76,8 +74,7 @@ class DRSVDClient(PCAClient):
 class DistPCAClient(PCAClient):
     """Serves dist_pca only.
 
-    The leading left singular vectors of the clients' own top components, stacked; of more than
-    wanted, if asked.
+    The leading left singular vectors of the clients' own top components, stacked; of more than wanted, if asked.
     """
 
     algorithms = ("dist_pca",)
@@ -95,8 +92,7 @@ class FedOAPMClient(PCAClient):
 class MedianPCAClient(PCAClient):
     """Serves median_pca only.
 
-    The leading eigenvectors of the geometric median of projections, argmin_M sum_i w_i ||V_i
-    V_i' - M||_F.
+    Leading eigenvectors of the geometric median of projections, argmin_M sum w_i ||V_i V_i' - M||.
     """
 
     algorithms = ("median_pca",)
@@ -105,7 +101,7 @@ class MedianPCAClient(PCAClient):
 class CovarianceClient(PCAClient):
     """Serves covariance only.
 
-    Every client sends C_i = X_i'X_i once; the server adds them and takes the leading eigenvectors.
+    Every client sends C_i = X_i'X_i once; the server adds them up and takes the eigenvectors.
     """
 
     algorithms = ("covariance",)
@@ -123,8 +119,7 @@ class SparsePCAClient(PCAClient):
 class DCFPCAClient(PCAClient):
     """Serves dcf_pca only.
 
-    Rows = V_i U' + S_i, U common, S_i sparse: every client takes gradient steps on its own U_i, the
-    server averages.
+    Rows = V_i U' + S_i, U common, S_i sparse: every client takes gradient steps on its own U_i, the server averages.
     """
 
     algorithms = ("dcf_pca",)
@@ -133,8 +128,7 @@ class DCFPCAClient(PCAClient):
 class ConsensusRPCAClient(PCAClient):
     """Serves consensus_rpca only.
 
-    Rows = V_i U' + S_i, U common, S_i sparse, with exact recovery: sums only, no step size, and its
-    own proof.
+    Rows = V_i U' + S_i, U common, S_i sparse, with exact recovery: sums only, no step size, and its own proof.
     """
 
     algorithms = ("consensus_rpca",)
@@ -143,8 +137,7 @@ class ConsensusRPCAClient(PCAClient):
 class PerPCAClient(PCAClient):
     """Serves per_pca only.
 
-    Algorithm 2 of the paper: every client takes a gradient step on U and V_i; the server averages
-    the U_i.
+    Algorithm 2 of the paper: clients take a gradient step on U and V_i; the server averages U_i.
     """
 
     algorithms = ("per_pca",)
@@ -162,8 +155,7 @@ class ExactPerPCAClient(PCAClient):
 class TriplePCAClient(PCAClient):
     """Serves triple_pca only.
 
-    Rows are shared, own and sparse parts and noise: `ExactPerPCA` on rows less what is far from the
-    first two.
+    Rows are shared, own and sparse parts and noise: `ExactPerPCA` on rows less what is far from the first two.
     """
 
     algorithms = ("triple_pca",)
@@ -172,8 +164,7 @@ class TriplePCAClient(PCAClient):
 class STMissClient(PCAClient):
     """Serves st_miss only, from a `Stream`.
 
-    P_j = the r leading left singular vectors of the batch of step j, completed with the basis
-    before it.
+    P_j = the r leading left singular vectors of batch j, completed with the basis before it.
     """
 
     algorithms = ("st_miss",)
@@ -182,8 +173,7 @@ class STMissClient(PCAClient):
 class RobustTrackingClient(PCAClient):
     """Serves robust_tracking only, from a `Stream`.
 
-    STMiss on rows of which a sparse, unknown part is corrupted: y_t = l_t + g_t on the observed
-    entries.
+    STMiss on rows of which a sparse, unknown part is corrupted: y_t = l_t + g_t where observed.
     """
 
     algorithms = ("robust_tracking",)

@@ -178,7 +178,7 @@ def describe(stage: type[Stage[Any]]) -> dict[str, Any]:
 
 
 def _paragraph(text: str, head: str) -> str:
-    """What follows a heading such as "Cost per round:", up to the next one or an empty line, in one line."""
+    """What follows a heading such as "Cost per round:", up to the next one, in one line."""
     found = re.search(rf"^{head}:(.*?)(?=^\S[\w ,]*:|^\s*$|\Z)", text, re.DOTALL | re.MULTILINE)
     if found:
         return " ".join(found.group(1).split())

@@ -91,7 +91,7 @@ def _part(given: argparse.Namespace) -> Any:
 
 
 def _whose(result: PCAResult, given: argparse.Namespace, site: str) -> str:
-    """Whose components they are along, where some are shared by all clients and others are a client's own."""
+    """Whose components they are along, where some are shared and others a client's own."""
     from flower_pca.results.personal import PersonalResult
 
     if not isinstance(result, PersonalResult):
@@ -253,7 +253,7 @@ _Places = Mapping[Any, Sequence[tuple[str, str]]]  # of the rows of each site
 
 
 def _write(path: Path, places: _Places, scored: Mapping[Any, RowScores], found: Sequence[Anomaly]) -> None:
-    """One line for each row, with its file, and whose it is; of those beyond a limit, which it is and why."""
+    """One line for each row, with its file and site; of those beyond a limit, which and why."""
     why: dict[tuple[Any, int], list[Anomaly]] = {}
     for anomaly in found:
         why.setdefault((anomaly.site, anomaly.row), []).append(anomaly)

@@ -1,4 +1,4 @@
-"""`flower-pca track`: follow the subspace of the rows of a file, dealt to clients, and draw how it moves."""
+"""`flower-pca track`: follow the subspace of a file's rows, dealt to clients, and draw it."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def run(given: argparse.Namespace) -> int:
 
 
 def _result(given: argparse.Namespace, tracker: Tracker, checkpoint: Path | None, title: str) -> TrackingResult:
-    """The result of the run; of one that follows a folder, and is broken off, that of the steps until then."""
+    """The result of the run; of one that follows a folder and is broken off, up to then."""
     from flower_pca.masking import MaskedSums
     from flower_pca.report.live import watching
     from flower_pca.simulation import track

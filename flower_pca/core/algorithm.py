@@ -109,7 +109,7 @@ class Silent(Algorithm[S]):
 
 @runtime_checkable
 class Telling(Protocol):
-    """An algorithm that may tell clients different numbers, which the layer for single clients then carries."""
+    """An algorithm that may tell clients different numbers, by the layer for single clients."""
 
     @property
     def by_client(self) -> Mapping[int | str, int] | None:
@@ -250,7 +250,7 @@ class Iterative(Algorithm[I]):
         return status
 
     def _beneath(self, status: Status, model: Model, small: range, tol: float) -> Status:
-        """The status of a run whose `small` components have eigenvalues below tol times the first."""
+        """The status of a run whose `small` components have eigenvalues below tol times the first's."""
         assert model.values is not None
         below = f"below tol={tol:.2g} times the first"
         which = labels.range_of("component", small)

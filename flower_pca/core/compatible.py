@@ -32,7 +32,7 @@ _ONE: Final = "Leave one of them out."
 
 @dataclass(frozen=True)
 class Property:
-    """What can be said of an algorithm: `words` follow "one", `brief` stands in a table where it is missing."""
+    """What can be said of an algorithm: `words` follow "one", `brief` stands in a table."""
 
     brief: str
     words: str

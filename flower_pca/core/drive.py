@@ -179,7 +179,7 @@ class OnRound(Watcher):
 
 
 def rounds(run: Driven, transport: Transport) -> Iterator[Broadcast]:
-    """Carry a run's messages one by one: each comes out once its answers are taken, with the run behind it."""
+    """Carry a run's messages one by one: each comes out once its answers are taken."""
     while (message := run.pending(transport.present())) is not None:
         run.advance(transport.ask(message))
         yield message

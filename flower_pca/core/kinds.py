@@ -1,4 +1,4 @@
-"""Part: what an array of a client's answer is; what masks, a node's rules and the audit know of an algorithm.
+"""Part: what an array of an answer is; what masks, rules and the audit know of an algorithm.
 
 A stage says it once, in `Stage.parts(arrays, d)`: for a message with these arrays, and rows of d
 columns, what an answer holds, by name. It needs the message only, so server and client work out the

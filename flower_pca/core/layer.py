@@ -128,7 +128,7 @@ class Layer:
         return state
 
     def waste(self, stage: str, algorithm: Algorithm[Any], why: str) -> tuple[Self, Algorithm[Any]]:
-        """After answers to this stage that gave no sum: the layer, and the algorithm that it still allows."""
+        """After answers to this stage without a sum: the layer, and the algorithm still allowed."""
         return self, algorithm
 
     def reopen(self) -> None:

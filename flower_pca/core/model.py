@@ -154,7 +154,7 @@ class Model:
 
     @cached_property
     def k(self) -> int:
-        """How many components are wanted; of a fraction, as many as the known Ritz values need to pass it."""
+        """How many components are wanted; of a fraction, as many Ritz values as pass it."""
         if isinstance(self.n_components, int):
             return self.n_components
         if self.values is None:
@@ -225,7 +225,7 @@ class Model:
 
     @property
     def doubts(self) -> str:
-        """What a small residual does not tell of the wanted components, to follow a status; "" if nothing."""
+        """What a small residual does not tell of the wanted components, after a status; or ""."""
         assert self.values is not None
         if self.span < self.k and not self.sure:
             none = range_of("component", range(self.span + 1, self.k + 1))
@@ -245,7 +245,7 @@ class Model:
 
     @property
     def axes(self) -> tuple[Array, Array]:
-        """Orthonormal axes of the span of the wanted components, (d, r), and the sums of squares along them.
+        """Orthonormal axes of the wanted components' span, (d, r), and sums of squares along them.
 
         They are the components and their values, but for components that are not orthonormal.
         """
@@ -278,7 +278,7 @@ class ResultClass(Protocol):
 
 
 def fraction_rank(values: Array, trace: float, fraction: float) -> int | None:
-    """The least number of leading values whose sum exceeds `fraction` of the trace; None if there are too few.
+    """The least number of leading values that exceed `fraction` of the trace; None: too few.
 
     A sum that equals it to rounding does not exceed it.
     """

@@ -162,7 +162,7 @@ class Question:
 
     @property
     def options(self) -> dict[str, Any]:
-        """The fields of which something hangs together with others, where they are not as usual, by name."""
+        """The fields that hang together with others, where not as usual, by name."""
         values = {name: getattr(self, name) for name in _OPTIONS}
         on = {name: value for name, value in values.items() if value != _FIELDS[name]}
         if isinstance(self.n_components, int):  # which goes with everything
@@ -260,7 +260,7 @@ _OPTIONS: Final = tuple(name for name in _FIELDS if name not in _BY_THEMSELVES)
 
 
 class QuestionOptions(TypedDict, total=False):
-    """A question in short, beside its algorithm: see `Question`. Settings may be strings; mask may be True."""
+    """A question in short, beside its algorithm: see `Question`. Settings may be strings."""
 
     n_components: int | float | str
     center: bool | None

@@ -171,7 +171,7 @@ class Judge:
         return {name: np.where(bound > 0.0, MARGIN * bound, np.inf) for name, bound in bounds.items()}
 
     def _lengths(self, part: Part, sent: Arrays, parts: Mapping[str, Part]) -> Array | float:
-        """Of the columns that a part is made with, which most clients have got alike; of a client's own, 1."""
+        """Of the columns that a part is made with, mostly alike for all; of a client's own, 1."""
         if part.of in parts:
             return 1.0
         Z = part.block(sent)
@@ -223,7 +223,7 @@ class Reduction:
 
 
 class Tally:
-    """The answers to one message: each is checked, heard through the layers, and merged with those before it.
+    """The answers to one message: each is checked, heard through the layers, and merged.
 
     Where nobody has said yet how many columns the rows have, each answer says so by its moments,
     one for each column, and by its heading what they are called. Answers come together apart for
@@ -364,7 +364,7 @@ class Tally:
             self._banned.add(failure.client)
 
     def _vote(self) -> _Group:
-        """The answers that speak of the columns of most clients; those of the others are left out for good."""
+        """The answers that speak of most clients' columns; the others are left out for good."""
         if not self._groups:
             return _Group()
         most = max(self._groups, key=lambda kind: len(self._groups[kind].clients))
@@ -432,7 +432,7 @@ def _title(client: int, site: str) -> str:
 
 
 def telling(parts: Mapping[str, Part]) -> list[str]:
-    """The parts of an answer whose length is its number of columns, where the run does not know that yet."""
+    """The parts of an answer as long as its columns are many, where that is not known yet."""
     return [name for name, part in parts.items() if part.kind.by_column and part.open]
 
 
@@ -466,7 +466,7 @@ def check(reply: Reply, sent: Broadcast, answered: Collection[int]) -> None:
 
 
 def check_arrays(reply: Reply, expected: Mapping[str, Part]) -> None:
-    """Raise ProtocolError, naming the client, unless its answer is made of these parts, in finite numbers."""
+    """Raise ProtocolError, naming the client, unless its answer is these parts, all finite."""
     if reply.arrays.keys() != expected.keys():
         rule = f"made of {', '.join(sorted(expected))}"
         got = ", ".join(sorted(reply.arrays)) or "nothing"

@@ -171,7 +171,7 @@ class Roll:
     def take(
         self, call: Call, came: frozenset[int], *, asked: Iterable[int], spare: bool = False
     ) -> tuple[Roll, Verdict]:
-        """After a message that these clients have answered, those before included, and what that amounts to.
+        """After a message answered by these clients, those before too, and what that comes to.
 
         `asked` are those that it was sent to. `spare`: who has not answered an opening is no worse
         off than before.

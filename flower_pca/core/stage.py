@@ -50,7 +50,7 @@ S = TypeVar("S")
 
 @runtime_checkable
 class NeedsWidth(Protocol):
-    """A stage's state that is told the number of columns, by the set-up of masks, where no opening tells it."""
+    """A stage's state that masks' set-up tells the number of columns, if no opening does."""
 
     def of_columns(self, columns: int) -> Any:
         """The state where all clients are known to have so many columns."""
@@ -58,7 +58,7 @@ class NeedsWidth(Protocol):
 
 @runtime_checkable
 class Gathering(Protocol):
-    """A stage's state of which some rounds are for all clients, even where a fraction of them is sampled."""
+    """A stage's state with rounds for all clients, even where a fraction of them is sampled."""
 
     @property
     def everyone(self) -> bool:
@@ -120,7 +120,7 @@ class Broadcast:
 
 @dataclass(frozen=True)
 class Reply:
-    """One client's answer to the message with the same number; its columns and name if told; why it `declines`.
+    """One client's answer to a message; its columns and name if told; why it `declines`.
 
     `forgot`: it was made without what the client had said that it keeps of the run.
     """

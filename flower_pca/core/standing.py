@@ -85,7 +85,7 @@ class Standing:
 
     @property
     def alternative(self) -> str:
-        """The algorithm that the opening under way asks nodes about, as it may be taken instead; mostly ""."""
+        """The algorithm that the opening asks nodes about, to be taken instead; mostly ""."""
         chooser = self.chooser or self.algorithm
         if self.opening and isinstance(chooser, Choosing):
             return chooser.alternative
@@ -168,7 +168,7 @@ class Standing:
         return Call.SAMPLE
 
     def model_now(self, *, whole: bool) -> Model:
-        """All that is known now. Of an algorithm's round that was not `whole`, C Z is not of all clients."""
+        """All that is known now; after a round that was not `whole`, C Z is not of all clients."""
         if self.is_finished:
             return self.model
         if self.role is not Role.ALGORITHM and self.stage.status(self.state) is None:
@@ -305,7 +305,7 @@ class Standing:
         return replace(self, model=model, state=state, index=0, halfway=False, last=last, disturbed=False)
 
     def settle(self) -> Standing:
-        """With the algorithm that the run goes on with, which may be chosen by what the opening has brought."""
+        """With the algorithm that the run goes on with, which the opening may have chosen."""
         chooser = self.chooser or self.algorithm
         if not isinstance(chooser, Choosing) or self.index + 1 < self.place:
             return self
@@ -358,7 +358,7 @@ def identity(standing: Standing, model: Model, roll: Roll, layers: Iterable[Laye
 
 
 def so_far(standing: Standing) -> Model | None:
-    """What a run of steps has found by now; None before its first step is over, and of a run without steps."""
+    """What a run of steps has found by now; None before its first step is over."""
     state = standing.state
     if standing.is_finished or not isinstance(state, Recorder) or not state.record:
         return None

@@ -184,7 +184,7 @@ def csv(
 
 
 def _no_numbers(features: Sequence[str], values: dict[str, list[str]]) -> Array:
-    """The rows of a file without a row; or without a feature, as one of labels alone, which has its rows."""
+    """The rows of a file without a row; or without a feature, of labels alone."""
     if features:
         return np.empty((0, len(features)))
     return np.empty((max(map(len, values.values()), default=0), 0))
@@ -193,7 +193,7 @@ def _no_numbers(features: Sequence[str], values: dict[str, list[str]]) -> Array:
 def _sheet(
     file: Path, lines: TextIO, encoding: str | None, sep: str | None, decimal: str | None, thousands: str | None
 ) -> Sheet:
-    """How the file is cut: as it is said, as it says itself in its first line, or as its lines are alike."""
+    """How the file is cut: as said, as its first line says, or as its lines are alike."""
     sample = [*itertools.islice(lines, SAMPLE)]
     above = separator_above("".join(sample[:1]))
     between = sep or above or find_separator(sample, decimal)
@@ -245,7 +245,7 @@ def _clear(sheet: Sheet, lines: TextIO, places: Sequence[int], names: Sequence[s
 
 
 def _has_marks(sheet: Sheet, lines: TextIO) -> bool:
-    """Whether there is a point or a comma in any cell: a look at the text, as one at each cell takes long."""
+    """Whether there is a point or a comma in any cell: a look at the text, which is quick."""
     sheet.below_header(lines)
     for text in iter(partial(lines.read, _PIECE), ""):
         if "." in text or '"' in text or (sheet.cells.sep != "," and "," in text):

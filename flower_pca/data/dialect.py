@@ -72,7 +72,7 @@ class Cells:
 
     @classmethod
     def of(cls, sep: str, decimal: str, thousands: str | None) -> Cells:
-        """Of points and commas, the one that does not stand before decimals may divide thousands."""
+        """Of points and commas, the one that does not stand before decimals may part thousands."""
         if thousands is None:
             thousands = {".": ",", ",": "."}[decimal]
         return cls(sep, decimal, thousands)
@@ -215,7 +215,7 @@ class Marks:
 
     @property
     def decimal(self) -> str:
-        """What stands before decimals: a comma where some numbers say so, and none says that it is a point."""
+        """What stands before decimals: a comma where some numbers say so, and none a point."""
         german = "thousands have points" in self or "decimals have commas" in self
         english = "thousands have commas" in self or "decimals have points" in self
         if german and not english:

@@ -238,7 +238,7 @@ def _of_kinds(look: Look, of_rows: Sequence[_Kind], of_columns: Sequence[_Kind])
 
 
 def _shape_of(table: SiteRows | LocalData) -> tuple[int, int, bool]:
-    """Rows and columns of a site, and whether they are a sparse matrix, whose zeros nobody wrote."""
+    """Rows and columns of a site, and whether it is a sparse matrix, whose zeros nobody wrote."""
     if isinstance(table, LocalData):
         return table.n, table.d, table.sparse
     return len(table), table.shape[1], hasattr(table.values, "tocsr")
@@ -398,7 +398,7 @@ def _totals(look: Look) -> Iterator[str]:
 
 
 def _lines_of_totals(sites: Sequence[Site]) -> dict[int, tuple[int, str]]:
-    """By the site how many lines stand above that of its totals, and what it is; another may stand below."""
+    """By the site how many lines stand above its totals', and what it is."""
     found: dict[int, tuple[int, str]] = {}
     ends = [
         (i, site.rows[: len(site.rows) - below])
@@ -426,7 +426,7 @@ def _rest(sites: Sequence[Site]) -> list[Site]:
 
 
 def _look_like_totals(tables: Sequence[Array]) -> Array:
-    """Whether the last line of each has at least one number that is the sum or the mean of those above it."""
+    """Whether the last line of each has a number that is the sum or mean of those above it."""
     parts = [(len(rows), rows[-1], np.nansum(rows[:-1], axis=0), rows[:_LEAST], rows[:-1]) for rows in tables]
     sizes, lasts, totals, firsts, above = zip(*parts, strict=True)
     last, total = np.stack(lasts), np.stack(totals)
@@ -458,7 +458,7 @@ def _sum_or_mean(last: Array, above: Array, several: int) -> str:
 
 
 def _off(rows: Array, n: Any) -> Array:
-    """How far the sum of n such numbers may lie from that of what they were before each was rounded, by column.
+    """How far the sum of n such numbers may lie from that before rounding, by column.
 
     Whole numbers are counts and codes, which nobody has rounded.
     """

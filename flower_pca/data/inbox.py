@@ -78,7 +78,7 @@ class Ledger:
 
 @dataclass
 class Batch:
-    """What the sites have for a step, while it is gathered: by name of the site its tables, and their files."""
+    """What the sites have for a step, while it is gathered: tables by site, and their files."""
 
     ledger: Ledger
     heading: Heading | None = None
@@ -121,7 +121,7 @@ class Batch:
 
 
 class Inbox:
-    """A folder that is looked into every so often: with a folder for each site in it, or with files of them.
+    """A folder that is looked into again and again: a folder for each site, or their files.
 
     A file in the folder itself is of the site whose name stands before the first underscore of its
     own, north of north_2026-11-23.csv; of none where there is no letter before it.

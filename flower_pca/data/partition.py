@@ -1,4 +1,4 @@
-"""Which rows of a table each client of a simulation gets: pure functions of sizes or of a column of labels."""
+"""Which rows of a table each client of a simulation gets: pure functions of sizes or labels."""
 
 from __future__ import annotations
 
@@ -211,7 +211,7 @@ def by_column(ids: Array, n_clients: int, *, column: str) -> list[Array]:
 
 
 def sizes_by_weight(n_rows: int, weights: Array) -> Array:
-    """n_rows as a sum of whole numbers of at least 1, as nearly in proportion to the weights as that allows."""
+    """n_rows as a sum of whole numbers of at least 1, nearly in proportion to the weights."""
     i = np.arange(len(weights))
     shares = np.cumsum(weights) / np.sum(weights)
     ends = np.rint(shares * n_rows).astype(int)

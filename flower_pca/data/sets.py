@@ -1,4 +1,4 @@
-"""Ready sets: those that come with scikit-learn, those of Hugging Face, and rows that are drawn from a seed."""
+"""Ready sets: scikit-learn's, those of Hugging Face, and rows that are drawn from a seed."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def geometric(*, n: int = 2000, d: int = 100, xi: float = 1.01, seed: int = 0) -
 
 
 def arithmetic(*, n: int = 2000, d: int = 100, kappa: float = 100.0, seed: int = 0) -> Table:
-    """Rows whose singular values fall by one amount, from 1 to 1/kappa: s_j = 1 - (j-1)/(d-1) (1 - 1/kappa)."""
+    """Rows whose singular values fall evenly to 1/kappa: s_j = 1 - (j-1)/(d-1) (1 - 1/kappa)."""
     checks.number("kappa", kappa, least=1.0, most=1e15, remedy="Use 100.")
     return _with(n, d, lambda j: 1.0 - j / max(d - 1, 1) * (1.0 - 1.0 / kappa), seed)
 

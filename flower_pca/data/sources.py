@@ -385,7 +385,7 @@ def _read(file: Path, options: Mapping[str, Any]) -> Table:
 
 
 def _sites(files: Sequence[Path]) -> list[str]:
-    """What clients are called: by their files, or by the folders of these where all files are called alike."""
+    """What clients are called: by files, or by their folders where all files are called alike."""
     parents = [file.parent.name for file in files]
     for names in ([file.stem for file in files], [file.name for file in files], parents):
         if len(set(names)) == len(names):

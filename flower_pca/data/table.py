@@ -249,7 +249,7 @@ class Table:
 
 
 def take(rows: Any, index: Array) -> Any:
-    """The rows with these indices; consecutive ones are not copied, so that memory-mapped rows stay on disk."""
+    """The rows with these indices; consecutive ones stay on disk if they are mapped."""
     if len(index) == 0:
         return rows[:0]
     first, last = int(index[0]), int(index[-1])

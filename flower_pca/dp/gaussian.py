@@ -209,7 +209,7 @@ def noise_of(epsilon: float, delta: float) -> float:
 
 
 def _least(holds: Callable[[float], bool]) -> float:
-    """The least positive number for which a condition holds that holds for all larger ones; never below it."""
+    """The least positive number from which on a condition holds; never below it."""
     low, high = 0.0, 1.0
     while not holds(high):
         low, high = high, 2.0 * high

@@ -1,4 +1,4 @@
-"""For scikit-learn: FederatedPCA, a federated run behind its interface; to_sklearn, a result as its own PCA.
+"""For scikit-learn: FederatedPCA, a run behind its interface; to_sklearn, a result as its PCA.
 
 This room alone imports scikit-learn at its top.
 """

@@ -295,7 +295,7 @@ def components_to_ask(n_components: Any, n: int, d: int, *, private: bool) -> An
 
 
 def components_to_keep(result: PCAResult, n_components: Any) -> PCAResult:
-    """What is kept of the run's result: the likeliest number of components, if that was wanted, else all."""
+    """What is kept of the run's result: the likeliest number of components, or all."""
     if n_components != _LIKELIEST:
         return result
     return _first(result, minka(result.explained_variance_, result.n_samples_))
@@ -326,7 +326,7 @@ def _first(result: PCAResult, k: int) -> PCAResult:
 
 
 def to_sklearn(result: PCAResult) -> Any:
-    """A fitted scikit-learn PCA of a result; a Pipeline, where values may be missing, or columns are scaled.
+    """A fitted scikit-learn PCA of a result; a Pipeline, if gaps are filled or columns scaled.
 
     A SimpleImputer, a StandardScaler, or both then come before the PCA. Names of columns go to the
     first step.

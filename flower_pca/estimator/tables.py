@@ -49,7 +49,7 @@ def shards(estimator: Any, X: Any, sites: Any) -> list[SiteRows]:
 
 
 def asked_columns(estimator: Any, shards: Sequence[SiteRows]) -> tuple[tuple[str, ...] | None, int]:
-    """The columns that a run over these is to name, and how many of what it has of them can vary by themselves.
+    """The columns that a run over these is to name, and how many of them vary by themselves.
 
     The columns that one of words becomes add up to 1, so one of them follows from the others.
     """
@@ -79,7 +79,7 @@ def several(X: Any) -> tuple[list[Any], dict[int, str]] | None:
 
 
 def align(tables: list[Any], sites: dict[int, str]) -> list[Any]:
-    """The tables, the columns of each in the order of the first one's, where all have names that are text."""
+    """The tables, columns in the order of the first one's, where all names are text."""
     names = [list(labels(table) or ()) for table in tables]
     if not all(found and all(isinstance(name, str) for name in found) for found in names):
         return tables

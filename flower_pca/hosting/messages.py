@@ -62,7 +62,7 @@ class NodeSum:
 
 
 class Writer:
-    """Writes one message of the server for the clients of one virtual node after another; what is common, once.
+    """Writes one message for the clients of virtual nodes one by one; what is common, once.
 
     Args:
         message: The message.
@@ -146,7 +146,7 @@ def write_reply(kind: str, answers: Iterable[Delivery]) -> Content:
 
 
 def read_reply(content: Content, kind: str, clients: Sequence[int]) -> dict[int, wire.Answer | ProtocolError]:
-    """The answers of these clients in the records of a node's reply, by client; or what is wrong with them."""
+    """The answers of these clients in a node's reply, by client; or what is wrong with them."""
     if wire.is_reply(content, kind):  # of the node itself, which says why there is none
         return dict.fromkeys(clients, _read(lambda: wire.read_reply(content, kind)))
     found: dict[int, wire.Answer | ProtocolError] = {}

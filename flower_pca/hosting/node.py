@@ -1,4 +1,4 @@
-"""A virtual node that hosts many clients: each is a PCAClient with a context, a memory and a key of its own.
+"""A virtual node that hosts many clients: each a PCAClient with its own context, memory and key.
 
 A node of a simulation hands every client its own message, and gathers what they return: stacked, or
 added up once each answer has been checked as a server checks it.

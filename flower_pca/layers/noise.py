@@ -282,7 +282,7 @@ class Budget(Layer):
 
 
 def plan(dp: DP, algorithm: Algorithm[Any], opening: str) -> tuple[Budget, Algorithm[Any]]:
-    """The budget, and the algorithm in so many rounds as it may take: an early end would depend on the rows.
+    """The budget, and the algorithm in all its rounds: an early end would depend on the rows.
 
     It has a column more than is wanted, which shows the next eigenvalue: a row changes an answer by
     no more for it.
@@ -314,7 +314,7 @@ class Floor:
                 checks.number(f"The node's own bound on {name}", getattr(self, name), least=0.0)
 
     def refusal(self, says: Arrays | None) -> str | None:
-        """Why this message is not answered, if it is not; `says` is what it says of noise, None for nothing."""
+        """Why this message is not answered, or ""; `says` is what it says of noise, if at all."""
         if self.noise is None and self.clip is None:
             return None
         remedy = "Ask the node's operator."
@@ -330,7 +330,7 @@ class Floor:
 
 
 def instruction(*, clip: float, std: float, budget: float) -> Arrays:
-    """What a message says beside its arrays: norm, deviation, and the sum of mu^2 that the run may reach."""
+    """What a message says beside its arrays: norm, deviation, and the run's sum of mu^2."""
     return {_CLIP: np.array(clip), _NOISE: np.array(std), _BUDGET: np.array(budget)}
 
 
@@ -340,7 +340,7 @@ def sharing(among: int) -> Arrays:
 
 
 def noise_share(std: float, survivors: int) -> float:
-    """The deviation that each client adds where sums are masked, so that `survivors` of them alone reach `std`.
+    """The deviation that each client adds to a masked sum, so that `survivors` reach `std`.
 
     N clients together then add std sqrt(N / survivors). `survivors` is the number of honest clients
     that must remain: the threshold of the masked sum, less those that may collude.

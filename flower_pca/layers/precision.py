@@ -165,7 +165,7 @@ def _expand(small: Array, exponents: Array) -> Array:
 
 
 def _frame_rows(whole: Frame, bits: int, *, n: int, room: float) -> Frame:
-    """The frame that a message brings: its mean in as few bits, where n |m - m'|^2 is nothing beside `room`."""
+    """The frame of a message: its mean in as few bits, if n |m - m'|^2 is little beside `room`."""
     if whole.mean is None:
         return whole
     for few in sorted({bits, 32}):

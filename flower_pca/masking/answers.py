@@ -244,7 +244,7 @@ def _check(
 
 
 def outvote(replies: Iterable[Reply], known: Heading) -> tuple[Heading, dict[int, str]]:
-    """The columns of the run, `known` or else those of most clients; and why clients with others are left out.
+    """The columns of the run, `known` or those of most clients; why others are left out.
 
     A client that has no rows yet has 0 of them, and no vote; so has the run, if all are like that.
     """

@@ -194,7 +194,7 @@ def _shares(arrays: Arrays, secrets: Secrets, demands: Demands) -> tuple[Arrays,
 
 
 def _admit(arrays: Arrays, secrets: Secrets, demands: Demands) -> Secrets:
-    """The secrets for an upload, with what peers have sent for it, if the message is the one that is due."""
+    """The secrets for an upload, with what peers sent for it, if the message is due."""
     number = int(arrays["mask.number"])
     # the last sum was unmasked without this client
     if int(secrets.step) == Phase.UNMASK:

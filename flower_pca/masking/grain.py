@@ -35,12 +35,12 @@ def system_grain(asked: bytes) -> Bits:
 
 
 def seeded_grain(seed: int, client: int, asked: bytes) -> Bits:
-    """Bits that are the same whenever the same is asked, for simulations: a run that goes on has them again."""
+    """Bits that are the same whenever the same is asked, for simulations that go on."""
     return seeded_bits(seed, client, int.from_bytes(asked[:8]))
 
 
 def normals(count: int, bits: Bits) -> Array:
-    """So many independent N(0, 1) numbers of single precision (Box and Muller): two of each 64 random bits."""
+    """So many N(0, 1) numbers of single precision (Box and Muller): two of 64 random bits."""
     half = -(-count // 2)
     words = ~bits(half).view(np.uint32)
     radius = words[:half].astype(np.float32)

@@ -1,4 +1,4 @@
-"""The server's half of masked sums: one set-up of a fixed group of clients, and the sums that it lasts for."""
+"""The server's half of masked sums: one set-up of a fixed group of clients, and its sums."""
 
 from __future__ import annotations
 
@@ -208,7 +208,7 @@ class Group:
         return {"mask.agreed": rows(signatures, SIGNATURE)}
 
     def _left_over(self, i: int, seed: bytes, survivors: list[int], length: int) -> Array:
-        """What the masks that a dropped client shares with survivors have left in the sum of their uploads."""
+        """What masks that a dropped client shares with survivors have left in their sum."""
         if primitives.public(seed) != self._now[i].key:
             got = "one of another key"
             remedy = "A client has sent other shares than it should."

@@ -114,7 +114,7 @@ class Identity:
         return names
 
     def check_agreed(self, text: bytes, names: Mapping[int, bytes], signatures: Mapping[int, bytes]) -> None:
-        """Each of these peers, known by the names of their keys, must have signed this text of the group."""
+        """Each of these peers, known by its key's name, must have signed this text of the group."""
         if self.trusted is None:
             return
         for peer, signer in names.items():

@@ -70,7 +70,7 @@ class Secrets:
 
     @cached_property
     def kinds(self) -> int:
-        """How many seeds a sum has: those of self-mask and mask key, or of the latter only; it is the last."""
+        """How many seeds a sum has: self-mask and mask key, or the latter only; it is the last."""
         return 2 - bool(self.single)
 
     @property

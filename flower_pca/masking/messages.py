@@ -1,4 +1,4 @@
-"""What both halves of masked sums agree on: the steps, the names of what travels, and what keys are bound to.
+"""What both halves of masked sums agree on: steps, names of what travels, what keys are bound to.
 
 `Demands` is what a node asks of those that it is summed with before it agrees, whatever the server
 says of the group.
@@ -54,7 +54,7 @@ def course(past: bytes, said: bytes, stage: str) -> bytes:
 
 
 def counting(own: Arrays, past: bytes, stage: str) -> Arrays:
-    """What of a client's memory a stage may see: all if it has a course, else what follows from rows alone."""
+    """What of a client's memory a stage may see: all if it has a course, else what rows give."""
     if past != NOTHING or not _remembers(stage):
         return own
     rest = _of_stage(own)
@@ -229,7 +229,7 @@ def statement(arrays: Mapping[str, Array], frame: Frame) -> bytes:
 
 
 def pair(setup: bytes, asked: bytes, number: int, low: int, high: int) -> bytes:
-    """What the mask between two clients in one sum is bound to; `asked` is the course that ends with this sum.
+    """What the mask between two clients in a sum is bound to; `asked`: the course up to it.
 
     So the masks of clients that were asked different things do not cancel, be it now or before.
     """
@@ -307,7 +307,7 @@ class Demands:
             self.admit(present, told=told)
 
     def sharers(self, summed: int) -> int:
-        """Among how many a message may share the noise of a sum out, if so many answers are in it for sure."""
+        """Among how many a message may share out a sum's noise, if so many answer for sure."""
         if not self.shares:
             return summed
         if summed <= self.colluders:

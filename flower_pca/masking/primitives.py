@@ -1,4 +1,4 @@
-"""Keys, mask streams, sealed shares: each a few lines around a library. Only Shamir's sharing is written out.
+"""Keys, mask streams, sealed shares: few lines around a library, but for Shamir's sharing.
 
 It is a page of schoolbook arithmetic mod a prime below 2^128, so that shares are as long as
 secrets. Python's own integers do it many times as fast as a library that multiplies in GF(2^128)

@@ -154,7 +154,7 @@ class Masked(Around):
         return record
 
     def _watch(self, got: Acceptance) -> None:
-        """Mark the run where a client has lost what it kept; one that has only missed a sum has it still."""
+        """Mark the run where a client lost what it kept; one that missed a sum has it still."""
         standing = self._run.standing
         if self._phase == Phase.UPLOAD:
             begun, came = self._begun, frozenset(got.answers)

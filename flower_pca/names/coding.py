@@ -67,7 +67,7 @@ def source_of(name: str) -> str:
 
 
 def of_node(rows: SiteRows, words: Sequence[str], *, least: int, who: str) -> SiteRows:
-    """A node's rows, with the columns that these columns of words become, of nothing that fewer rows have."""
+    """A node's rows, with the columns that these words become, of nothing that is too rare."""
     if not words:
         return rows
     return levels.code(rows, words, least=least, who=who)
@@ -81,7 +81,7 @@ def expand(names: Iterable[str], *, known: Iterable[str], words: Iterable[str]) 
 
 
 def grown(rows: SiteRows, names: Sequence[str], who: str) -> SiteRows | None:
-    """The rows with all of these columns that can be made of what they have; None if nothing is to be made."""
+    """The rows with all of these columns that they can make; None if there is nothing to make."""
     if not any(map(source_of, names)):
         return None
     made = levels.new_columns(rows, names, who)

@@ -24,7 +24,7 @@ _LISTED: Final = 5
 
 
 def texts(values: Iterable[Any]) -> tuple[str, ...]:
-    """Ids as they are compared: text without blanks around it, and 7.0, as a table with gaps has it, as 7."""
+    """Ids as they are compared: text without blanks around it, and 7.0, as with gaps, as 7."""
     return tuple(_text(value) for value in values)
 
 
@@ -68,7 +68,7 @@ def digest(ids: Iterable[str], salt: str) -> str:
 
 
 def mismatch(own: tuple[int, str], others: tuple[int, str]) -> tuple[str, str, str]:
-    """Why a party's people, by number and digest of ids, will not do: the rule, what it has, and the remedy."""
+    """Why a party's people, by number and digest, will not do: rule, what it has, remedy."""
     rule, got = _count(*others), _count(*own)
     if bool(own[1]) != bool(others[1]):
         remedy = "Give all parties ids of their rows, or none."

@@ -160,7 +160,7 @@ def text_of(value: Any) -> str | None:
 
 
 def are_few(cells: Iterable[Any]) -> bool:
-    """Whether cells are words of which each stands in two rows on average at least, and not mostly numbers."""
+    """Whether cells are words, each in two rows on average at least, and mostly no numbers."""
     there = [cell for cell in map(text_of, cells) if cell is not None]
     words = [cell for cell in there if not _NUMBER.fullmatch(cell)]
     few = 2 * len(set(there)) <= len(there)

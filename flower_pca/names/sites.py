@@ -112,7 +112,7 @@ class Origin:
 
 
 def require_site(sites: Iterable[Any], column: str = "", place: Callable[[int], str] | None = None) -> None:
-    """Refuse rows of which a `column`, or a list, does not say whose they are; `place` says where a row is."""
+    """Refuse rows of which a `column`, or list, does not say whose they are, and say where."""
     bare = [(i, value) for i, value in enumerate(sites) if is_gap(value)]
     if not bare:
         return
@@ -194,7 +194,7 @@ class SiteRows:
         return cls(X, site=site)
 
     def quiet(self) -> SiteRows:
-        """The same without what no message may tell: words that are in the columns, and the path of a file."""
+        """The same without what no message may tell: words in the columns, and a file's path."""
         if not (self.words or self.source or self.origin or self.texts):
             return self
         words = {name: bad if is_nameless(name, bad) else f"text in column {name}" for name, bad in self.words.items()}

@@ -271,7 +271,7 @@ def bars(drawn: Figure, values: Array, names: list[str], *, title: str, words: s
 
 
 def pairs(drawn: Figure, values: Mapping[str, Array], names: list[str], *, title: str, words: str) -> None:
-    """Two bars for each client, one above the other, or side by side where clients have no room for names."""
+    """Two bars for each client, one above the other, or side by side without room for names."""
     count = len(next(iter(values.values())))
     few = 0 < len(names) <= NAMED
     if few:
@@ -312,7 +312,7 @@ def rows(shards: Sequence[Any]) -> list[int]:
 
 
 def _cloud(ax: Axes, points: Array, client: Array, count: int, *, bar: list[str] | None) -> None:
-    """Points in the colours of their clients; with a bar that says which these are, by name or by number."""
+    """Points in their clients' colours; with a bar of which these are, by name or number."""
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import ListedColormap, Normalize
 

@@ -31,7 +31,7 @@ def iterates(history: History) -> bool:
 
 
 def convergence(drawn: Figure, result: PCAResult) -> None:
-    """The error after each message; of a run that does not iterate, the true residuals of its components."""
+    """The error after each message; of a run of one, the true residuals of its components."""
     along(drawn.subplots(), result)
 
 

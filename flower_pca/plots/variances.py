@@ -1,4 +1,4 @@
-"""What the components explain: scree and cumulative variance; of a run with noise, what can be said of them.
+"""What the components explain: scree and cumulative variance; with noise, what can be said.
 
 What the columns weigh in the components: bars, largest first; of the heaviest where they are many.
 """

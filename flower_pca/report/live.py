@@ -32,7 +32,7 @@ _CLIENTS: Final = ("client", "rows", "missing", "outliers", "residual")
 
 
 class Live:
-    """Called with the `StepRecord` of every step; a context, at whose end the page says that the run has ended.
+    """Called with the `StepRecord` of every step; a context, whose end the page reports.
 
     Args:
         path: The file, which ends in .html. It is there from the beginning of the context.

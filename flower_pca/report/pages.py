@@ -254,7 +254,7 @@ def messages(history: History) -> str:
 
 
 def failures(history: History, names: Mapping[int, str]) -> str:
-    """Who was left out of which message, and why; likewise who has answered but had strayed; mostly nothing."""
+    """Who was left out of which message, and why; who answered but had strayed; mostly nothing."""
     left = [(record, node, why) for record in history for node, why in record.failures.items()]
     strayed = [(record, node, why) for record in history for node, why in record.notes.items()]
     return _reasons("Clients that were left out", left, names) + _reasons("Clients that had strayed", strayed, names)

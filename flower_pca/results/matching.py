@@ -52,7 +52,7 @@ def match(X: Any, frame: Frame, d: int, *, digest: str = "") -> LocalData:
 
 
 def rows_by_name(X: Any, names: tuple[str, ...] | None, known: str) -> SiteRows:
-    """The rows; with names if their columns are to be matched by these, and all that are needed are there."""
+    """The rows; with names if columns are to be matched by these, and all needed are there."""
     rows = read(X, names)
     by_name = names is not None or bool(known)
     if by_name != (rows.names is not None):
@@ -87,7 +87,7 @@ def arrange(X: Any, names: tuple[str, ...] | None, known: str) -> Any:
 
 
 def in_order(components: Array, names: Any, wanted: Any) -> Array:
-    """Components of another result, with their columns in the order of those wanted, where both have names."""
+    """Components of another result, columns in the order of those wanted, if both have names."""
     if names is None or wanted is None:
         return components
     own, ours = Heading.of_names(names, len(names)), Heading.of_names(wanted, len(wanted))

@@ -166,7 +166,7 @@ class PCAResult:
 
     @property
     def explained_variance_ratio_(self) -> Array:
-        """The share of the true total variance along each component, (k,); with dp a guess: see `certainty`."""
+        """The share of the true total variance along each component, (k,); with dp a guess."""
         total = self.total_variance_
         if self.privacy is not None:
             total = max(total, float(self.explained_variance_.sum()))
@@ -186,7 +186,7 @@ class PCAResult:
 
     @property
     def noise_variance_(self) -> float:
-        """Mean variance of the directions left out (Tipping and Bishop 1999), as scikit-learn counts them."""
+        """Mean variance of the directions left out (Tipping and Bishop 1999), as scikit-learn has it."""
         rest = min(self.n_samples_, self.n_features_in_) - self.n_components_
         if rest:
             return self.left_out_variance_ / rest
@@ -381,7 +381,7 @@ class PCAResult:
         return said
 
     def remarks(self) -> list[Remark]:
-        """Sentences on how far it may be relied on, what the run has chosen, and what its columns look like."""
+        """Sentences on how far it may be relied on, what was chosen, and how columns look."""
         return [
             *self._noise(),
             *facts.of_status(self.status),
@@ -501,7 +501,7 @@ class PCAResult:
         ]
 
     def _errors(self) -> list[Fact]:
-        """How exact the components are, and what they leave of a row; with noise on residuals too."""
+        """How exact the components are, and what they leave of a row; with noise, residuals too."""
         private = self.privacy is not None
         residual, sine, mse = float(self.residuals_.max()), self.sine_estimate_, self.mse_
         found = [facts.plain("residuals", self.residuals_.tolist())]
@@ -517,7 +517,7 @@ class PCAResult:
         return [*found, facts.plain("mse", None)]
 
     def _noise(self) -> list[Remark]:
-        """What noise leaves to be said; where no component can be told from it, that comes before all else."""
+        """What noise leaves to be said; first, if no component can be told from it."""
         known = self.certainty
         if known is None:
             return []

@@ -184,7 +184,7 @@ class PersonalResult(PCAResult):
         return f"{super().table()}\ntheta {theta}"
 
     def transform(self, X: Any, *, client: int | Array | None = None) -> Array:
-        """Coordinates of rows (n, d) along the shared components, (n, k), and then along those of a client."""
+        """Coordinates of rows (n, d) along the shared components, then along those of a client."""
         return self._data(X).scores(self._basis(client))
 
     def inverse_transform(self, scores: Array, *, client: int | Array | None = None) -> Array:

@@ -186,7 +186,7 @@ class Projection(Packet):
         return int(self.components_.shape[1])
 
     def in_frame(self, X: Any) -> LocalData:
-        """The rows of X with the mean subtracted and the scale divided by, in the order of the columns here."""
+        """The rows of X less the mean, divided by the scale, columns in the order of these."""
         if self.feature_names_in_ is None:
             names = None
         else:

@@ -1,4 +1,4 @@
-"""Results in files: what their header says beside the arrays, and the fields of a result that it amounts to."""
+"""Results in files: what their header says beside the arrays, and the fields that it makes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Folds: a client's rows in five parts, by a lot that is the same for ever, to hold one of them out in turn."""
+"""Folds: a client's rows in five parts, by a lot that stays, to hold one out in turn."""
 
 from __future__ import annotations
 

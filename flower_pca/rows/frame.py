@@ -127,7 +127,7 @@ class Moments:
 
 
 def merge(a: Moments, b: Moments) -> Moments:
-    """The moments of two sets of rows together (Chan, Golub, LeVeque 1979): pairwise, so it never cancels."""
+    """The moments of two sets of rows together (Chan, Golub, LeVeque 1979), without cancelling."""
     partial = a.count is not None or b.count is not None
     there = b.seen
     seen = a.seen + there
@@ -426,7 +426,7 @@ class Spread:
 
     @classmethod
     def of(cls, deviations: Iterable[Array], n: int, mean: Array, dtype: np.dtype[Any]) -> Spread:
-        """That of n rows, by blocks of their deviations from about their mean, multiplied in this precision."""
+        """That of n rows, by blocks of their deviations from about their mean."""
         d = len(mean)
         left = np.zeros(d)
         squares = np.zeros(d)

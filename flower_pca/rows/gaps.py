@@ -52,7 +52,7 @@ def rows_with_gaps(X: Any, who: str, missing: Any = None) -> Array:
 
 
 def without(Y: Array) -> tuple[Array, Array]:
-    """A copy of Y with zeros in place of its gaps, and where these are: their places as Y is read row by row.
+    """A copy of Y with zeros in its gaps, and where these are, as Y is read row by row.
 
     Of few gaps among many entries the places are faster to go by than a mask.
     """
@@ -63,7 +63,7 @@ def without(Y: Array) -> tuple[Array, Array]:
 
 
 def fit(P: Array, Y: Array, gone: Array) -> tuple[Array, int]:
-    """a_t = argmin ||(y_t - P a) on the observed entries||, m x r, of minimum norm where that is not unique.
+    """a_t = argmin ||(y_t - P a) on the observed entries||, m x r, of minimum norm.
 
     Returns them, and how many rows have fewer independent observed entries than P has columns. Y
     (m x d) and where its gaps are come from `without`. All r x r normal equations are solved

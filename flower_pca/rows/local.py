@@ -55,7 +55,7 @@ class Operator(ABC):
 
     @abstractmethod
     def matmat(self, Z: Array, *, reuse: int = ...) -> Array:
-        """X'(XZ). `reuse`: how many such products a run makes of these rows, which decides whether X'X pays."""
+        """X'(XZ). `reuse`: how many such products a run makes, which decides whether X'X pays."""
 
     @abstractmethod
     def gram(self) -> Array:
@@ -67,7 +67,7 @@ class Operator(ABC):
 
     @abstractmethod
     def sketch(self, Z: Array) -> tuple[Array, Callable[[Array], Array]]:
-        """Coordinates S of rows along Z, with S'S = Z'X'XZ, and Y -> X'Y for a block in these coordinates."""
+        """Coordinates S of rows along Z, with S'S = Z'X'XZ, and Y -> X'Y for blocks of them."""
 
     @abstractmethod
     def squared_error(self, Z: Array) -> float:
@@ -177,7 +177,7 @@ class LocalData(StoredRows, Operator):
         return view
 
     def matmat(self, Z: Array, *, reuse: int = _REUSE) -> Array:
-        """X'(XZ). `reuse`: how many such products a run makes of these rows, which decides whether X'X pays."""
+        """X'(XZ). `reuse`: how many such products a run makes, which decides whether X'X pays."""
         Z = np.ascontiguousarray(Z, dtype=np.float64 if self.sparse else self.dtype)
         if self._gram_pays(Z.shape[1], reuse):
             # which one frame fills in one way: X'X is of this frame alone
@@ -266,7 +266,7 @@ class LocalData(StoredRows, Operator):
         return self.scores(Z), self.adjoint
 
     def moments(self) -> Moments:
-        """Moments of the stored rows, in one pass over blocks; exact to rounding even where mean >> deviation.
+        """Moments of the stored rows, in one pass over blocks; exact to rounding at any mean.
 
         Of rows whose gaps are filled with their own means, they are those of whole rows; else of
         the values there.
@@ -274,7 +274,7 @@ class LocalData(StoredRows, Operator):
         return self._moments(own=self._uses_own_means)
 
     def products(self, block: Array) -> Iterator[tuple[Moments, Array]]:
-        """By blocks of stored rows: the moments, and the product of the rows less their own mean with a block.
+        """By blocks of stored rows: moments, and the product of rows less their mean with a block.
 
         Dense rows without gaps are one block; by way of X'X where that pays, which later messages
         need as well.

@@ -96,7 +96,7 @@ class WholeRows:
         return np.asarray(np.ldexp(_float(down, self._bits), exponents))
 
     def whole(self, W: Array) -> Array:
-        """S'(SW) for whole numbers of 52 bits, in units of the columns: words of `bits`, the lowest first."""
+        """S'(SW) for whole numbers of 52 bits, in the columns' units: words of `bits`, lowest first."""
         digits = _digits(W, self._bits, _BLOCK // self._bits + 1)
         across = np.stack([self._S @ digit for digit in digits])
         _carry(across, self._bits)
@@ -344,7 +344,7 @@ def large(data: StoredRows) -> bool:
 
 
 def _blocks(data: StoredRows, columns: Array) -> Iterator[Array]:
-    """Blocks of stored rows in float64, NaN where a value is missing; and for these columns, whether one is."""
+    """Blocks of stored rows in float64, NaN for a gap; of these columns, whether one is."""
     for block in data.blocks():
         rows = block.astype(np.float64)
         if len(columns):

@@ -296,7 +296,7 @@ class Stream:
         return batch
 
     def _by_name(self, batch: Array, given: SiteRows, who: str) -> Array:
-        """The columns that the run names, or all in the order of their names, which must be those of before."""
+        """The columns that the run names, or all by their names, which must stay the same."""
         names, words = given.names or self._names, given.words or self._words
         if names is None:
             columns = None

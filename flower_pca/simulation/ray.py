@@ -65,7 +65,7 @@ def track(
     on_round: Callable[[Driven], None] | None,
     seed: int,
 ) -> TrackingResult:
-    """Run a TrackingStrategy, all but made, over one virtual node per stream; what streams keep comes back."""
+    """Run a TrackingStrategy, all but made, over a virtual node per stream; streams come back."""
     _require_ray()
     if not all(stream.repeatable for stream in streams):
         remedy = "Give a list or a function."
@@ -174,7 +174,7 @@ def _app(where: Place, clients: int, engine: Ray, rules: dict[str, Any]) -> Any:
 
 
 class _Until:
-    """A grid until the simulation is interrupted, or a worker of it dies: then it ends the server's thread."""
+    """A grid until the simulation is interrupted, or a worker dies: it ends the server's thread."""
 
     def __init__(self, stopped: threading.Event, grid: Any) -> None:
         self._stopped, self._grid = stopped, grid
@@ -194,7 +194,7 @@ class _Until:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep from users what is meant for callers of Flower: that this entry point has a successor in its CLI."""
+    """Keep from users what is meant for callers of Flower: that this entry has a successor."""
 
     def relevant(record: logging.LogRecord) -> bool:
         return "DEPRECATED FEATURE" not in record.getMessage()

@@ -272,7 +272,7 @@ class Store(Packs):
 def pack_of(
     shards: Sequence[Any], *, seen: Callable[[str], bool] | None = None
 ) -> tuple[str, list[tuple[int, Array]], int]:
-    """What is where in a pack of these shards; its arrays, each with its offset; and how many bytes they take.
+    """What is where in a pack of these shards; its arrays, each with its offset; its bytes.
 
     Of rows that are mapped from files which are `seen` by all workers, as all are if that is left
     out, only the place.

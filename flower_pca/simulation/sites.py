@@ -105,7 +105,7 @@ def _is_column(frame: Any, by: Any) -> bool:
 
 
 def _column(frame: Any, by: Any) -> tuple[Any, Array]:
-    """The table without the column of this name, and what is in it; or as it is, and what is in that level."""
+    """The table without the column of this name, and that; or as it is, with the level's."""
     if isinstance(frame, SiteRows):
         names = list(frame.names or ())
         if by not in names:

@@ -30,7 +30,7 @@ Then: TypeAlias = Callable[[Columns, Coding], Driven]  # the run of these column
 
 @final
 class Agreed(Around):
-    """A run whose first message asks what columns of words become. To its driver it is a run like any other.
+    """A run whose first message asks what columns of words become; to its driver like any other.
 
     Args:
         first: The run of that message.

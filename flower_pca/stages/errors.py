@@ -71,7 +71,7 @@ _ALL: Final = 1e-9
 
 @dataclass(frozen=True)
 class ErrorsState:
-    """Orthonormal directions, their eigenvalues and that of all others; then the sums over rows and over sites.
+    """Orthonormal directions, their eigenvalues and that of others; sums over rows and sites.
 
     `share` is how much one row counts in the scale, 0 where that is not a deviation of these rows;
     `roots` what the columns made of words are divided by, 0 for others, and None where there are
@@ -293,7 +293,7 @@ def _moved_scales(X: Array, arrays: Arrays) -> Array:
 
 
 def _turn(X: Array, W: Array, factors: Array) -> Array:
-    """Rows times sum_l f_l w_l w_l' over the directions, and the last factor times what lies beside them."""
+    """Rows times sum_l f_l w_l w_l' over the directions, and the last factor beside them."""
     T = X @ W
     along = T * (factors[:-1] - factors[-1])
     return np.asarray(factors[-1] * X + along @ W.T)
@@ -313,7 +313,7 @@ def _meaning(state: ErrorsState, model: Model) -> str:
 
 
 def _not_told_apart(variances: Array, errors: Array) -> list[str]:
-    """Components whose variances are closer than their errors, so that either may be any mixture of both."""
+    """Components with variances closer than their errors, so that either may be any mixture."""
     between = _APART * np.hypot(errors[:-1], errors[1:])
     close = np.flatnonzero(variances[:-1] - variances[1:] < between)
     if not len(close):

@@ -29,7 +29,7 @@ class Known(Protocol):
         """Its diagonal."""
 
     def leading(self, noise: Array, rank: int) -> tuple[Array, Array]:
-        """The largest eigenvalues of C less this on its diagonal, and that many vectors at least."""
+        """The largest eigenvalues of C less this on its diagonal, and at least so many vectors."""
 
     def directions(self, weights: Array, noise: Array, rank: int) -> Array:
         """The leading directions of the rows times weights, by which noise is equal."""

@@ -174,7 +174,7 @@ class Influence(Stage[InfluenceState]):
 
 
 def is_far(angle: Array | float, beyond: Array | float, chance: Array | float) -> Array:
-    """Whether a client turns the components, and its rows differ, by more than its rows and chance explain."""
+    """Whether a client turns the components, and differs, by more than chance explains."""
     turned = angle > np.maximum(TURN, chance)
     return np.asarray((np.asarray(beyond) > 1.0) & turned)
 
@@ -356,7 +356,7 @@ def _oddest(state: InfluenceState) -> Array:
 
 
 def _means(state: InfluenceState, mean: Array, variance: Array) -> Array:
-    """How many times the most that chance explains the mean of a client's column is off, by client and column.
+    """How many times the most that chance explains a client's mean of a column is off.
 
     With x_r what row r differs by from the mean of the others, S = sum_r x_r and Q = sum_r x_r^2,
     chance explains

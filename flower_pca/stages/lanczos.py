@@ -70,7 +70,7 @@ class Lanczos:
 
 
 def _beside(blocks: Array, Q: Array, away: Array) -> Array:
-    """Orthonormal columns of what of the blocks lies beside Q and, of the first, beside the directions `away`.
+    """Orthonormal columns of what of the blocks lies beside Q and, of the first, beside `away`.
 
     Done twice: what is left may be no more than rounding, and then has part of Q in it.
     """

@@ -368,7 +368,7 @@ def adding(arrays: Arrays) -> Merge:
 
 
 def block_of(arrays: Arrays, d: int) -> Array:
-    """The block that an opening's message asks for: as it is, or by the width and seed of a Gaussian one."""
+    """The block that an opening asks for: as it is, or by a Gaussian's width and seed."""
     if "block" in arrays:
         return arrays["block"]
     return draw(d, int(arrays["width"]), int(arrays["seed"]))
@@ -387,7 +387,7 @@ def shape_of(arrays: Arrays, d: int | None) -> Shape:
 
 
 def _odd(reply: Arrays) -> tuple[str, str, object] | None:
-    """What is wrong with figures that no rows can have: what, the rule, and what it is; None for nothing."""
+    """What is wrong with figures that no rows can have: what, rule, what it is; or None."""
     if not reply["m2"].min(initial=0.0) >= 0.0:
         return "Squared deviations", "at least 0", "negative ones"
     if "count" in reply and not ((reply["count"] >= 0) & (reply["count"] <= reply["n"])).all():

@@ -1,4 +1,4 @@
-"""The closing Rayleigh-Ritz step: ordered components, true eigenvalues, true residuals, and what follows them.
+"""The closing Rayleigh-Ritz step: ordered components, true eigenvalues and residuals, the next.
 
 The message asks for C times the basis and, where the algorithm names a direction beside the basis,
 for C times that as well: the Ritz value there is the next one, which the gap is measured by. It
@@ -108,7 +108,7 @@ class RitzState:
 
 @dataclass(frozen=True, kw_only=True)
 class RayleighRitz(Stage[RitzState]):
-    """Eigenpairs of Z'CZ order the basis; ||C z - theta z|| measures it. No message where C Z is known already.
+    """Eigenpairs of Z'CZ order the basis; ||C z - theta z|| measures it. No message if C Z is known.
 
     Cost: 4 n_i d (p + 1) flops; p + 1 columns of d floats each way; once.
     """

@@ -288,7 +288,7 @@ def _symmetric(vector: Array, d: int) -> Array:
 
 
 def _bases(arrays: Arrays, d: int) -> list[tuple[Array, Array]]:
-    """Of each rank that the message asks about, the weights of the columns, and the directions to take out."""
+    """Of each rank that the message asks about, the columns' weights, and what to take out."""
     weights = arrays["weights"].astype(np.float64)
     W = arrays["W"].astype(np.float64)
     first = int(arrays["first"])
@@ -446,7 +446,7 @@ def _width(d: int, ranks: int) -> int:
 
 
 def _rounds(d: int, width: int) -> int:
-    """Messages after which a component that passes is sure to have come out of random blocks, ahead of noise.
+    """Messages after which a passing component is sure to be out of random blocks.
 
     After m of them it has grown by the Chebyshev polynomial of degree m - 1, from sqrt(width / d).
     """
@@ -467,14 +467,14 @@ def _searching(state: SignalState) -> SignalState:
 
 
 def _back_of(state: SignalState) -> Array:
-    """What blocks and products of each table are multiplied by, (tables, d, 1): 1 for the rows as they are."""
+    """What blocks and products of each table are multiplied by, (tables, d, 1): 1 for plain rows."""
     backs = [give_back(*pair) for pair in _bases_of(state)]
     ones, repeated = np.ones(len(state.weights)), np.repeat(backs, DRAWS, axis=0)
     return np.stack([ones, *repeated])[:, :, None]
 
 
 def _search(state: SignalState, search: Lanczos, total: Arrays) -> SignalState:
-    """After an answer by products: at the next message of the search, or with what all of them have brought."""
+    """After an answer by products: at the search's next message, or with all they brought."""
     products = scaled_up(total, "products", state.n)
     back, d = _back_of(state), len(products)
     by_table = products.reshape(d, len(back), search.width).transpose(1, 0, 2)

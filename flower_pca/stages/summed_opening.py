@@ -37,7 +37,7 @@ from flower_pca.stages.opening import Opening, OpeningState, block_of, draw, sha
 
 @dataclass(frozen=True)
 class PrivateOpeningState:
-    """What is asked for, among how many clients the noise is shared out, and the sum of the noised moments."""
+    """What is asked for, among how many the noise is shared out, the sum of noised moments."""
 
     sums: bool
     columns: bool
@@ -174,7 +174,7 @@ _SLACK: Final = 1e-13  # of the raw squares: what rounding may hide of the centr
 
 @dataclass(frozen=True)
 class SummedState:
-    """The block to multiply, the first message's sums, and those of the second in the layout of the opening."""
+    """The block to multiply, the first message's sums, those of the second as the opening's."""
 
     seed: int
     width: int

@@ -269,7 +269,7 @@ class MedianOpening(WeighingOpening):
 
 
 def cap(sizes: Array, share: float) -> Array:
-    """Of each size the part, at most 1, such that none is more than this share of what is left of all together.
+    """Of each size the part, at most 1, so that none is over this share of what is left.
 
     Raises:
         ConfigError: If the share is below 1/N.

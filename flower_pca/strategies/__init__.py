@@ -1,4 +1,4 @@
-"""Flower's server side: PCAStrategy and TrackingStrategy, and one Strategy for each algorithm of the registry.
+"""Flower's server side: PCAStrategy, TrackingStrategy, and a Strategy for each algorithm.
 
 Those of the package stand in `named`, which is imported when one of them is first asked for. An
 algorithm that was registered elsewhere gets its Strategy then.

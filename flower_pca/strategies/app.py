@@ -55,7 +55,7 @@ def run(grid: Grid, context: Context) -> None:
 
 
 def _free(wanted: Path) -> Path:
-    """The output folder: where a relative path already has a result, the next one of that name with a number.
+    """The output folder: where a relative path has a result, the next name with a number.
 
     Whoever names an absolute path has chosen the place. A run that was interrupted has left no
     result, so its checkpoint is found again.

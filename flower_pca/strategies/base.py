@@ -67,7 +67,7 @@ class FlowerStrategy(Strategy, Generic[R]):
         self._watching: list[Watcher] = []  # likewise
 
     def _check_keywords(self, keywords: Mapping[str, object], known: Iterable[str]) -> None:
-        """Refuse keywords that are neither `known` nor of the algorithm that the strategy is named after."""
+        """Refuse keywords neither `known` nor of the algorithm that the strategy is named after."""
         stage = registry.STAGES.get(getattr(self, "name", ""))
         if stage:
             own: list[str] = [f.name for f in fields(stage)]

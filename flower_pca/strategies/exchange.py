@@ -40,7 +40,7 @@ def exchange(
     timeout: float,
     window: int = WINDOW,
 ) -> Iterator[tuple[int, Message | str]]:
-    """Ask every node, and yield (node, reply) in the order of `nodes`; instead of a reply, why there is none.
+    """Ask every node, and yield (node, reply) in the order of `nodes`, or why there is none.
 
     At most `window` messages are in flight or waiting for their turn, so that no more replies are
     ever held. Each node has `timeout` seconds from when it is asked: one that is silent delays the

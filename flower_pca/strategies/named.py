@@ -46,8 +46,8 @@ class Krylov(PCAStrategy):
         **keywords: Unpack[PCAKeywords],
     ) -> None:
         super().__init__(registry.make(
-            self.name, oversample=oversample, tol=tol, min_rounds=min_rounds, max_rounds=max_rounds, patience=patience,
-            max_basis=max_basis
+            self.name, oversample=oversample, tol=tol, min_rounds=min_rounds, max_rounds=max_rounds,
+            patience=patience, max_basis=max_basis
         ), **keywords)  # fmt: skip
 
 
@@ -78,7 +78,8 @@ class SSI(PCAStrategy):
         **keywords: Unpack[PCAKeywords],
     ) -> None:
         super().__init__(registry.make(
-            self.name, oversample=oversample, tol=tol, min_rounds=min_rounds, max_rounds=max_rounds, patience=patience
+            self.name, oversample=oversample, tol=tol, min_rounds=min_rounds, max_rounds=max_rounds,
+            patience=patience
         ), **keywords)  # fmt: skip
 
 
@@ -114,8 +115,9 @@ class LocalPower(PCAStrategy):
         **keywords: Unpack[PCAKeywords],
     ) -> None:
         super().__init__(registry.make(
-            self.name, oversample=oversample, tol=tol, min_rounds=min_rounds, max_rounds=max_rounds, patience=patience,
-            local_steps=local_steps, align=align, decay=decay, halve_every=halve_every
+            self.name, oversample=oversample, tol=tol, min_rounds=min_rounds, max_rounds=max_rounds,
+            patience=patience, local_steps=local_steps, align=align, decay=decay,
+            halve_every=halve_every
         ), **keywords)  # fmt: skip
 
 
@@ -157,8 +159,9 @@ class FAPS(PCAStrategy):
         **keywords: Unpack[PCAKeywords],
     ) -> None:
         super().__init__(registry.make(
-            self.name, oversample=oversample, tol=tol, min_rounds=min_rounds, max_rounds=max_rounds, patience=patience,
-            inner_steps=inner_steps, inner_tol=inner_tol, penalty=penalty, beta_0=beta_0, theta=theta, mu=mu
+            self.name, oversample=oversample, tol=tol, min_rounds=min_rounds, max_rounds=max_rounds,
+            patience=patience, inner_steps=inner_steps, inner_tol=inner_tol, penalty=penalty,
+            beta_0=beta_0, theta=theta, mu=mu
         ), **keywords)  # fmt: skip
 
 
@@ -182,7 +185,7 @@ class UDA(PCAStrategy):
 
 
 class WDA(PCAStrategy):
-    """Weighted distributed averaging: UDA with V_i S_i V_i', S_i the first eigenvalues of C_i / n_i.
+    """Weighted distributed averaging: UDA with V_i S_i V_i', S_i leading eigenvalues of C_i / n_i.
 
     Prefer it: over UDA where the variances of clients fall slowly, or differ from client to client.
 
@@ -272,13 +275,13 @@ class FedOAPM(PCAStrategy):
         **keywords: Unpack[PCAKeywords],
     ) -> None:
         super().__init__(registry.make(
-            self.name, oversample=oversample, tol=tol, min_rounds=min_rounds, max_rounds=max_rounds, patience=patience,
-            qr_every=qr_every
+            self.name, oversample=oversample, tol=tol, min_rounds=min_rounds, max_rounds=max_rounds,
+            patience=patience, qr_every=qr_every
         ), **keywords)  # fmt: skip
 
 
 class MedianPCA(PCAStrategy):
-    """The leading eigenvectors of the geometric median of projections, argmin_M sum_i w_i ||V_i V_i' - M||_F.
+    """Leading eigenvectors of the geometric median of projections, argmin_M sum w_i ||V_i V_i' - M||.
 
     Prefer it: where up to two fifths of the clients may be wrong or dishonest, and each has rows
     enough of its own.
@@ -348,8 +351,8 @@ class SparsePCA(PCAStrategy):
         **keywords: Unpack[PCAKeywords],
     ) -> None:
         super().__init__(registry.make(
-            self.name, oversample=oversample, tol=tol, min_rounds=min_rounds, max_rounds=max_rounds, patience=patience,
-            cardinality=cardinality
+            self.name, oversample=oversample, tol=tol, min_rounds=min_rounds, max_rounds=max_rounds,
+            patience=patience, cardinality=cardinality
         ), **keywords)  # fmt: skip
 
 
@@ -398,9 +401,9 @@ class DCFPCA(PCAStrategy):
         **keywords: Unpack[PCAKeywords],
     ) -> None:
         super().__init__(registry.make(
-            self.name, oversample=oversample, tol=tol, min_rounds=min_rounds, max_rounds=max_rounds, patience=patience,
-            inner_steps=inner_steps, sigma=sigma, local_steps=local_steps, eta=eta, step=step, anneal=anneal, init=init,
-            threshold=threshold, ridge=ridge
+            self.name, oversample=oversample, tol=tol, min_rounds=min_rounds, max_rounds=max_rounds,
+            patience=patience, inner_steps=inner_steps, sigma=sigma, local_steps=local_steps,
+            eta=eta, step=step, anneal=anneal, init=init, threshold=threshold, ridge=ridge
         ), **keywords)  # fmt: skip
 
 
@@ -445,13 +448,14 @@ class ConsensusRPCA(PCAStrategy):
         **keywords: Unpack[PCAKeywords],
     ) -> None:
         super().__init__(registry.make(
-            self.name, oversample=oversample, tol=tol, min_rounds=min_rounds, max_rounds=max_rounds, patience=patience,
-            inner_steps=inner_steps, sigma=sigma, gamma=gamma, ridge=ridge, noise=noise, restarts=restarts
+            self.name, oversample=oversample, tol=tol, min_rounds=min_rounds, max_rounds=max_rounds,
+            patience=patience, inner_steps=inner_steps, sigma=sigma, gamma=gamma, ridge=ridge,
+            noise=noise, restarts=restarts
         ), **keywords)  # fmt: skip
 
 
 class PerPCA(PCAStrategy):
-    """Algorithm 2 of the paper: every client takes a gradient step on U and V_i; the server averages the U_i.
+    """Algorithm 2 of the paper: clients take a gradient step on U and V_i; the server averages U_i.
 
     Prefer it: to repeat the paper. `ExactPerPCA` takes 5 to 100 times fewer rounds to the same end.
 
@@ -500,9 +504,10 @@ class PerPCA(PCAStrategy):
         **keywords: Unpack[PCAKeywords],
     ) -> None:
         super().__init__(registry.make(
-            self.name, oversample=oversample, tol=tol, min_rounds=min_rounds, max_rounds=max_rounds, patience=patience,
-            local_components=local_components, weights=weights, init=init, start_rounds=start_rounds, collect=collect,
-            given=given, choice=choice, retraction=retraction, step=step, eta=eta
+            self.name, oversample=oversample, tol=tol, min_rounds=min_rounds, max_rounds=max_rounds,
+            patience=patience, local_components=local_components, weights=weights, init=init,
+            start_rounds=start_rounds, collect=collect, given=given, choice=choice,
+            retraction=retraction, step=step, eta=eta
         ), **keywords)  # fmt: skip
 
 
@@ -554,9 +559,10 @@ class ExactPerPCA(PCAStrategy):
         **keywords: Unpack[PCAKeywords],
     ) -> None:
         super().__init__(registry.make(
-            self.name, oversample=oversample, tol=tol, min_rounds=min_rounds, max_rounds=max_rounds, patience=patience,
-            local_components=local_components, weights=weights, init=init, start_rounds=start_rounds, collect=collect,
-            given=given, acceleration=acceleration, local_steps=local_steps, gain_tol=gain_tol
+            self.name, oversample=oversample, tol=tol, min_rounds=min_rounds, max_rounds=max_rounds,
+            patience=patience, local_components=local_components, weights=weights, init=init,
+            start_rounds=start_rounds, collect=collect, given=given, acceleration=acceleration,
+            local_steps=local_steps, gain_tol=gain_tol
         ), **keywords)  # fmt: skip
 
 
@@ -604,10 +610,10 @@ class TriplePCA(PCAStrategy):
         **keywords: Unpack[PCAKeywords],
     ) -> None:
         super().__init__(registry.make(
-            self.name, oversample=oversample, tol=tol, min_rounds=min_rounds, max_rounds=max_rounds, patience=patience,
-            local_components=local_components, weights=weights, init=init, start_rounds=start_rounds, collect=collect,
-            given=given, acceleration=acceleration, local_steps=local_steps, gain_tol=gain_tol, threshold=threshold,
-            inner_steps=inner_steps
+            self.name, oversample=oversample, tol=tol, min_rounds=min_rounds, max_rounds=max_rounds,
+            patience=patience, local_components=local_components, weights=weights, init=init,
+            start_rounds=start_rounds, collect=collect, given=given, acceleration=acceleration,
+            local_steps=local_steps, gain_tol=gain_tol, threshold=threshold, inner_steps=inner_steps
         ), **keywords)  # fmt: skip
 
 
@@ -649,9 +655,10 @@ class STMiss(TrackingStrategy):
         **keywords: Unpack[StepKeywords],
     ) -> None:
         super().__init__(registry.tracker(
-            self.name, refine=refine, reuse=reuse, detect=detect, threshold=threshold, alarm_rate=alarm_rate,
-            update_length=update_length, monitor=monitor, solver=solver, products=products,
-            first_products=first_products, qr_every=qr_every, tol=tol, oversample=oversample, keep=keep
+            self.name, refine=refine, reuse=reuse, detect=detect, threshold=threshold,
+            alarm_rate=alarm_rate, update_length=update_length, monitor=monitor, solver=solver,
+            products=products, first_products=first_products, qr_every=qr_every, tol=tol,
+            oversample=oversample, keep=keep
         ), **keywords)  # fmt: skip
 
 
@@ -697,8 +704,8 @@ class RobustTracking(TrackingStrategy):
         **keywords: Unpack[StepKeywords],
     ) -> None:
         super().__init__(registry.tracker(
-            self.name, refine=refine, reuse=reuse, detect=detect, threshold=threshold, alarm_rate=alarm_rate,
-            update_length=update_length, monitor=monitor, solver=solver, products=products,
-            first_products=first_products, qr_every=qr_every, tol=tol, oversample=oversample, keep=keep,
-            smallest_outlier=smallest_outlier
+            self.name, refine=refine, reuse=reuse, detect=detect, threshold=threshold,
+            alarm_rate=alarm_rate, update_length=update_length, monitor=monitor, solver=solver,
+            products=products, first_products=first_products, qr_every=qr_every, tol=tol,
+            oversample=oversample, keep=keep, smallest_outlier=smallest_outlier
         ), **keywords)  # fmt: skip

@@ -38,7 +38,7 @@ class ClosingState:
 
 @dataclass(frozen=True, kw_only=True)
 class PersonalClosing(Stage[ClosingState]):
-    """U goes out for the last time; every client finds its own components beside it, and keeps them.
+    """U goes out once more; every client finds its own components beside it, and keeps them.
 
     Up come C_iU, from which Rayleigh-Ritz orders the shared components within their span and finds
     their variances; V_i(V_i'b), from which theta follows, under masks or from nodes that agree; and

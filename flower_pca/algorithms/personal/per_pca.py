@@ -50,7 +50,7 @@ class PerState(PersonalState):
 
 @dataclass(frozen=True, kw_only=True)
 class PerPCA(Personalized[PerState]):
-    """Algorithm 2 of the paper: every client takes a gradient step on U and V_i; the server averages the U_i.
+    """Algorithm 2 of the paper: clients take a gradient step on U and V_i; the server averages U_i.
 
     A client:    V_i <- GR((I - UU')V_i), W = [U, V_i], G = S_iW
       choice 1:  G <- G - W(W'G + G'W)/2, U_i = U + eta G_U, V_i <- GR(V_i + eta G_V)

@@ -1,4 +1,4 @@
-"""L-BFGS on the Grassmann manifold: how an ascent goes on from what its last steps have shown of the curvature.
+"""L-BFGS on the Grassmann manifold: how an ascent goes on from the curvature its last steps show.
 
 The plain step of `ExactPerPCA`, polar(Z), is U + G(U'Z)^(-1) but for a rotation, G = (I - UU')Z the
 gradient: it takes U'Z for the curvature in all directions, which is too much, so that it never
@@ -129,7 +129,7 @@ class Secants:
         return self.with_pairs([*self.pairs, newest])
 
     def ahead(self, Z: Array) -> tuple[Array, float] | None:
-        """Where to go next, and by how much the objective is to rise by that; None if no pair says anything."""
+        """Where to go next, and how much the objective is to rise; None if no pair says anything."""
         bent = [pair for pair in self.pairs if pair.bent]
         if not bent:
             return None

@@ -1,4 +1,4 @@
-"""TriplePCA: shared, own and sparse components in one model; `ExactPerPCA` on rows less what is far from both.
+"""TriplePCA: shared, own and sparse parts in one model; `ExactPerPCA` on rows less what is far.
 
 The server's half is that of `ExactPerPCA`. A client keeps where its rows lie among the components,
 and which entries are far; one that has lost that begins once more, and takes more steps in that
@@ -88,7 +88,7 @@ class Rows:
         return self.judge(W, T, nothing, cut * self.noise(W, T))
 
     def step(self, before: Fit, U: Array, own: int, cut: float, *, local_steps: int = 0) -> Fit:
-        """Own components of the rows less what is far, coordinates of these rows, and what is far from both."""
+        """Own components of the rows less what is far, their coordinates, and what is far from both."""
         clean = self.less(before)
         V = before.W[:, U.shape[1] :]
         if local_steps:

@@ -40,7 +40,7 @@ def moments(U: Array, G: Array) -> tuple[Array, Array]:
 
 
 def change(old: Array, new: Array, G: Array) -> float:
-    """|A - ZZ'A| / |A| for A = U_new G^(1/2), Z = orth(U_old): free of gauge, weak components weigh little."""
+    """|A - ZZ'A| / |A| for A = U_new G^(1/2), Z = orth(U_old): weak components weigh little."""
     E = linalg.complement(new, linalg.orth(old))
     lengths = [float(np.sum((A @ G) * A)) for A in (new, E)]
     whole, off = lengths
@@ -75,7 +75,7 @@ def apart(U: Array, G: Array, other: Array, others: Array) -> float:
 
 
 def narrow(U: Array, G: Array, r: int) -> tuple[Array, Array, Array]:
-    """U and G of the r leading components, balanced, and T, which makes V to VT: U = QR <- QW sqrt(s)."""
+    """U and G of the r leading components, balanced, and T, from V to VT: U = QR <- QW sqrt(s)."""
     Q, R = linalg.qr(U)
     values, W = linalg.eigh_descending(R @ G @ R.T)
     # The factors share the singular values, so that neither step nor ridge favours one of them.

@@ -139,7 +139,7 @@ _NOTHING: Final = 1e-6
 
 @dataclass(frozen=True, kw_only=True)
 class Robust(Iterative[S]):
-    """A low-rank part in a sea of far entries. Uncentred unless asked for: far entries would move the mean."""
+    """A low-rank part among far entries. Uncentred unless asked for: these would move the mean."""
 
     quantity: ClassVar[str] = "change of the basis in a round relative to its norm"
     centers: ClassVar[bool] = False
@@ -177,7 +177,7 @@ class Robust(Iterative[S]):
 
 
 def exceptions(model: Model) -> list[str]:
-    """In words: rows that are not determined, and clients of which most entries are far from the low-rank part.
+    """In words: rows that are not determined, and clients of mostly far entries.
 
     Clients are known where the server has seen single answers.
     """
@@ -197,7 +197,7 @@ def exceptions(model: Model) -> list[str]:
 
 
 def start_block(model: Model) -> Array:
-    """N(0, 1) entries, of another stream than the opening's block; after a restart what is known, as long."""
+    """N(0, 1) entries, of another stream than the opening's; after a restart what is known."""
     d, p = model.columns.shape
     if model.restarts:
         return np.asarray(model.columns * np.sqrt(d))

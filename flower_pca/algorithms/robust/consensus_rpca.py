@@ -151,7 +151,7 @@ class Task:
         return sums, {"V": np.concatenate(found), **memory, **self._before()}
 
     def _round(self, block: Block, V: Array, R: Array, regression: Regression) -> Arrays:
-        """The sums of a round, to which rows that are bad as a whole add nothing once told apart."""
+        """The sums of a round, to which rows found to be bad as a whole add nothing."""
         near = regression.near(R)
         if self.number("lam") <= _LOW * self.number("start"):
             clean = near.copy()

@@ -1,4 +1,4 @@
-"""Rows on a basis where single entries may be far off: Huber regression, row by row. No step size, no stored S.
+"""Rows on a basis with single entries far off: Huber regression, row by row, without a step size.
 
 min over V of rho/2 ||V||^2 + H(X - VU'), H(r) = r^2/2 for |r| <= lam, lam |r| - lam^2/2 beyond:
 what is left of rho/2 ||V||^2 + 1/2 ||VU' + S - X||^2 + lam ||S||_1 when S = soft(X - VU', lam) is

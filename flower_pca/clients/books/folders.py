@@ -173,13 +173,13 @@ class Memory:
     after: Arrays | None = None
 
     def at(self, run: str, number: int) -> Arrays:
-        """What the client knew when message `number` of `run` was first sent; nothing if that is not known."""
+        """What the client knew when message `number` of `run` was first sent; nothing if unknown."""
         if run != self.run or number < self.number:
             return {}
         return dict((self.before if number == self.number else self.after) or {})
 
     def newest(self, run: str) -> Arrays:
-        """What the client knows of a run, whichever message comes: for one that tells by itself what is due."""
+        """What the client knows of a run, whichever message comes, where that tells what is due."""
         if run == self.run:
             return dict(self.after or {})
         return {}
@@ -258,7 +258,7 @@ class FileStore:
             return Memory()
 
     def save(self, memory: Memory) -> None:
-        """Replace the file of the memory's run; the files of the oldest runs go, where there are too many."""
+        """Replace the file of the memory's run; the oldest runs' files go, if there are too many."""
         path = self.file(memory.run)
         fresh = not path.exists()
         files.write(path, "memory", memory.to_header(), memory.to_arrays(), private=True)

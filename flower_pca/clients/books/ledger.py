@@ -205,7 +205,7 @@ class Account:
         return Demands(rules.identity, rules.min_peers, rules.max_colluders, admits, request.run, shares)
 
     def lose(self) -> None:
-        """Count a masked sum that the node's rows allow no answer to: to say so tells of this node alone."""
+        """Count a masked sum without an answer of this node's: to say so tells of it alone."""
         if self._rules.counts_groups:
             with open_ledger(self._path) as book:
                 book.beyond += 1
@@ -261,7 +261,7 @@ class Account:
 
 
 def _columns(stage: str, request: wire.Request, up: Arrays) -> int:
-    """How many columns the rows of a stream have that does not know it: by the message, else by the answer."""
+    """How many columns a stream's rows have, by the message, else by the answer."""
     sent, asks = messages.plain(request.arrays), registry.STAGES[stage].asks
     counts = [int(a) for name, a in sent.items() if asks[name].counts_columns]
     arrays = (*sent.values(), *messages.plain(up).values())

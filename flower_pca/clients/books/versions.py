@@ -1,4 +1,4 @@
-"""Versions of a node's rows, released in lots: which rows it answers from while those that it is given change.
+"""Versions of a node's rows, released in lots: which rows it answers from while they change.
 
 Of two honest sums, one before a person came and one after, the difference is that person's row. So
 a node with the rule `min_change` keeps the rows that it has answered from, and holds those that it
@@ -141,7 +141,7 @@ def _damage(file: str, got: str) -> RefusalError:
 
 
 class Lots:
-    """The rows of a node as it answers from them: as they are given, or with `min_change` the version released.
+    """The rows of a node as it answers from them: as given, or, with `min_change`, as released.
 
     One for all messages of a run in a process, whichever copy of the node's client they meet.
 
@@ -249,7 +249,7 @@ def fewest(given: LocalData, had: Version, digests: Array) -> int:
 
 
 def common(a: LocalData, b: LocalData) -> tuple[list[int], list[int]]:
-    """The places in each of the columns that both have: by name, or where they have no names by position."""
+    """The places in each of the columns that both have: by name, or else by position."""
     if a.names is None or b.names is None:
         both = list(range(min(a.d, b.d)))
         return both, both

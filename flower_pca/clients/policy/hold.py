@@ -243,7 +243,7 @@ class Policy:
             raise RefusalError("The gaps in a column of this node", must=rule, got=got, then=remedy)
 
     def withheld(self, request: wire.Request, up: Arrays, d: int | None) -> Arrays:
-        """The answer without what shows the node's own results, unless it agrees to that or a sum covers it."""
+        """The answer without the node's own results, unless it agrees or a sum covers them."""
         if self._rules.share_own or request.stage == messages.STAGE:
             return up
         parts = registry.STAGES[request.stage].parts(request.arrays, d or None)

@@ -109,7 +109,7 @@ class Demand:
             raise ProtocolError(what, must=f"at most {MOST_STEPS}", got=f"{steps:g}", then=remedy)
 
     def check_sizes(self, d: int | None, n: int | None) -> None:
-        """Refuse blocks that do not go with rows of d columns, and what takes too much memory beside n rows."""
+        """Refuse blocks that do not fit rows of d columns, or take too much memory beside n rows."""
         most = max(d or 0, WIDEST)
         for name, a in self.arrays.items():
             ask = self.asks[name]
@@ -134,7 +134,7 @@ class Demand:
                     raise ProtocolError(f"{name} of a message", must=rule, got=columns, then=remedy)
 
     def check_length(self, d: int | None) -> None:
-        """Of a run over streams, how many columns it has had so far, which a node without rows may not know."""
+        """Of a run over streams, how many columns it has had, which a node without rows may not know."""
         for name in (name for name, ask in self.asks.items() if ask.counts_columns and name in self.arrays):
             asked = int(self.arrays[name])
             if d is not None:
@@ -232,7 +232,7 @@ def check_sizes(request: wire.Request, d: int | None, n: int | None = None) -> N
 
 
 def widest(n: int, d: int, *, made: int) -> int:
-    """How many columns a block of a node's own making may have, if so many of one width are there at a time."""
+    """How many columns a block of a node's own may have, if so many of one width are there."""
     return (16 * n * d + SPARE) // (8 * d * made)
 
 

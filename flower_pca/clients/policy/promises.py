@@ -64,7 +64,7 @@ def promise(rules: Rules) -> str:
 
 
 def weaker(rules: Rules) -> dict[str, str]:
-    """What rules that are weaker than those of their profile leave open, by rule; nothing without a profile."""
+    """What rules weaker than those of their profile leave open, by rule; nothing without one."""
     if not rules.profile:
         return {}
     defaults = {f.name: f.default for f in fields(rules)}

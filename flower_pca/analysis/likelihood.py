@@ -40,7 +40,8 @@ def minka(variances: Array, n: int) -> int:
     values = np.asarray(variances, dtype=np.float64)
     if n < len(values):
         rule, remedy = f"at least as many as columns, {len(values)}", "Name a number of components."
-        raise DataError("The rows for an estimated number of components", must=rule, got=n, then=remedy)
+        what = "The rows for an estimated number of components"
+        raise DataError(what, must=rule, got=n, then=remedy)
     if len(values) == 1 or values[0] <= 0.0:
         return 1
     values = np.maximum(values / values[0], 0.0)

@@ -246,7 +246,8 @@ class Monitor:
         if free < 1:
             rule = f"more than {n - free}"
             remedy = "Use fewer components, or limits from the clients."
-            raise ConfigError("The rows of a run, for limits from theory,", must=rule, got=n, then=remedy)
+            what = "The rows of a run, for limits from theory,"
+            raise ConfigError(what, must=rule, got=n, then=remedy)
         # a mean that was estimated adds to what new rows differ by
         about = n if self._result.centered else np.inf
         if trained:

@@ -202,4 +202,5 @@ def parameters(owner: str, given: Mapping[str, object], known: Iterable[str]) ->
                 rule = f"among {', '.join(names)}"
             else:
                 rule = "absent, as there are none"
-            raise ConfigError(f"Every parameter of {owner}", must=rule, got=repr(name), then=did_you_mean(name, names))
+            what = f"Every parameter of {owner}"
+            raise ConfigError(what, must=rule, got=repr(name), then=did_you_mean(name, names))

@@ -220,7 +220,8 @@ class PCAClient(NumPyClient):
             request = wire.read_request(parameters, config)
             if request.stage != wire.EVALUATE:
                 rule, remedy = f"of the stage {wire.EVALUATE}", "Send it as train."
-                raise ProtocolError("An evaluate message", must=rule, got=request.stage, then=remedy)
+                what = "An evaluate message"
+                raise ProtocolError(what, must=rule, got=request.stage, then=remedy)
             arrays, n, _ = self._answer(request)
         except Exception as error:
             return 0.0, 0, self._refuse(error, config)

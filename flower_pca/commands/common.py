@@ -325,7 +325,8 @@ def _number(text: str) -> int | float | str:
         number = float(checks.share(text))
         return text if "%" in text else number  # which is named as it was given
     words = " or ".join(COUNTING)
-    raise argparse.ArgumentTypeError(f"it must be a number, a share such as 0.95 or 95%, or {words}, not {text!r}")
+    what = f"it must be a number, a share such as 0.95 or 95%, or {words}, not {text!r}"
+    raise argparse.ArgumentTypeError(what)
 
 
 # fields that no option has, or one of another name

@@ -94,7 +94,8 @@ class Silent(Algorithm[S]):
     def client(arrays: Arrays, data: Any, memory: Arrays) -> tuple[Arrays, Arrays]:
         if arrays:
             rule, remedy = "empty, as it asks for no array", "Check the sender."
-            raise ProtocolError("A message of this stage", must=rule, got=", ".join(arrays)[:100], then=remedy)
+            what = "A message of this stage"
+            raise ProtocolError(what, must=rule, got=", ".join(arrays)[:100], then=remedy)
         return {}, memory
 
     def server(self, state: S, total: Any, answered: frozenset[int]) -> S:

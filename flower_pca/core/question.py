@@ -157,7 +157,8 @@ class Question:
         if columns is not None and set(columns) != set(names):
             got = enumeration(sorted(set(columns) ^ set(names)))
             remedy = "Leave columns out: they are those that have ranges."
-            raise ConfigError("columns with ranges of dp", must="the same", got=f"more or less: {got}", then=remedy)
+            what = "columns with ranges of dp"
+            raise ConfigError(what, must="the same", got=f"more or less: {got}", then=remedy)
         return columns or names
 
     @property

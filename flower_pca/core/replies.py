@@ -88,7 +88,8 @@ def check_opening(said: Arrays, block: Array, *, bits: int = 64) -> None:
         limit = limit + _COARSE * np.max(most, axis=0, initial=0.0)
     if (np.abs(said["product"]) > limit).any():
         rule, got = "as small as the squared deviations beside it say", "larger entries"
-        raise ProtocolError("The product of an answer to the opening", must=rule, got=got, then="Check the client.")
+        what = "The product of an answer to the opening"
+        raise ProtocolError(what, must=rule, got=got, then="Check the client.")
     if "peak" in said:
         seen = np.asarray(said.get("count", said["n"]))
         mean = np.abs(said["mean"])
@@ -136,7 +137,8 @@ class Judge:
             if part.kind.counts_rows:
                 if known is not None and int(up[name]) != own.n:
                     rule, got = f"{own.n}, as in its answer to the opening", f"{up[name]}"
-                    raise ProtocolError(f"The answer of client {client}, {name},", must=rule, got=got, then=_REMEDY)
+                    what = f"The answer of client {client}, {name},"
+                    raise ProtocolError(what, must=rule, got=got, then=_REMEDY)
                 continue
             size = part.kind.size(np.asarray(up[name], dtype=np.float64))
             if part.kind.bound is not None:
@@ -475,4 +477,5 @@ def check_arrays(reply: Reply, expected: Mapping[str, Part]) -> None:
     for name, part in expected.items():
         if wrong := fault(reply.arrays[name], part):
             rule, got = wrong
-            raise ProtocolError(f"The answer of client {reply.client}, {name},", must=rule, got=got, then=_DATA)
+            what = f"The answer of client {reply.client}, {name},"
+            raise ProtocolError(what, must=rule, got=got, then=_DATA)

@@ -290,7 +290,8 @@ def _require_no_commas(file: Path, first: Sequence[str], second: Sequence[str], 
     if first[0].count(",") == count > int(cells.decimal == ","):
         got = f"{first[0]!r} in the first line"
         remedy = f"{option(file, sep=',')}, or leave sep and decimal out."
-        raise DataError(f"What stands between two cells of {file}", must=repr(cells.sep), got=got, then=remedy)
+        what = f"What stands between two cells of {file}"
+        raise DataError(what, must=repr(cells.sep), got=got, then=remedy)
 
 
 def _numbers(sheet: Sheet, lines: TextIO, places: list[int]) -> Array | None:

@@ -364,7 +364,8 @@ def _tables(files: Sequence[Path], options: Mapping[str, Any], drop: Sequence[st
     tables = [table.without(matching(table.columns, drop)) for table in tables]
     for table, file in zip(tables, files, strict=True):
         if table.words and then:
-            raise DataError(f"The columns of {file}", must="numbers", got=enumeration(table.words.values()), then=then)
+            what = f"The columns of {file}"
+            raise DataError(what, must="numbers", got=enumeration(table.words.values()), then=then)
         if table.words:
             raise no_numbers(file, table.words)
         if table.parts[0].ndim == 2 and table.parts[0].shape[0] == 0:

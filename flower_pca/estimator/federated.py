@@ -175,7 +175,8 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         scores = check_array(X, dtype=tables.DTYPES, input_name="X")
         if scores.shape[1] != self.n_components_:
             remedy = "Give what transform returns."
-            raise ConfigError("The columns of X", must=str(self.n_components_), got=scores.shape[1], then=remedy)
+            what = "The columns of X"
+            raise ConfigError(what, must=str(self.n_components_), got=scores.shape[1], then=remedy)
         rows = self.result_.inverse_transform(scores * self._deviations() if self.whiten else scores)
         return rows.astype(scores.dtype, copy=False)
 
@@ -336,7 +337,8 @@ def to_sklearn(result: PCAResult) -> Any:
     """
     if isinstance(result, RobustResult):
         rule, remedy = "one that projects rows", "Use its own transform."
-        raise ConfigError("The result for scikit-learn", must=rule, got=type(result).__name__, then=remedy)
+        what = "The result for scikit-learn"
+        raise ConfigError(what, must=rule, got=type(result).__name__, then=remedy)
     steps = [*_before(result), _pca(result)]
     if result.feature_names_in_ is not None:
         steps[0].feature_names_in_ = result.feature_names_in_

@@ -39,7 +39,8 @@ def serve(content: Content, kind: str, context: Context, clients: Sequence[int],
         if request.stage == masks.STAGE:
             rule = "one without masks, where a sum is asked for"
             remedy = 'Use a strategy with hosted="stacked".'
-            raise ProtocolError("A message for the clients that a node hosts", must=rule, got="one with", then=remedy)
+            what = "A message for the clients that a node hosts"
+            raise ProtocolError(what, must=rule, got="one with", then=remedy)
         return hosted.write_sum(add_up(request, kind, answers))
     return hosted.write_reply(kind, list(answers))
 

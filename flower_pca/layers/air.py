@@ -94,7 +94,8 @@ class AirChannel(Layer):
         if position >= len(self.gain):
             rule = f"at least {position + 1}"
             remedy = "Give one for each client, or one number for all."
-            raise ConfigError("The gains of the channel", must=rule, got=len(self.gain), then=remedy)
+            what = "The gains of the channel"
+            raise ConfigError(what, must=rule, got=len(self.gain), then=remedy)
         return self.gain[position]
 
     def _with_noise(self, total: Arrays, number: int) -> Arrays:

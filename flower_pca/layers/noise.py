@@ -189,7 +189,8 @@ class Budget(Layer):
         if needed <= colluding:
             rule = f"more than the {colluding} that may collude"
             remedy = "Start more, or lower colluding."
-            raise NotEnoughNodes("The fewest clients of a masked sum", must=rule, got=needed, then=remedy)
+            what = "The fewest clients of a masked sum"
+            raise NotEnoughNodes(what, must=rule, got=needed, then=remedy)
         return replace(self, among=needed - colluding)
 
     def outlook(self, *, rows: int, columns: int, clients: int) -> Outlook:
@@ -213,7 +214,8 @@ class Budget(Layer):
         if rounds < 1 or algorithm.fixed_set:
             rule = "had when it is first asked for"
             remedy = "Start a new run with a budget of its own."
-            raise NotEnoughNodes("A sum that costs privacy", must=rule, got=why.rstrip("."), then=remedy)
+            what = "A sum that costs privacy"
+            raise NotEnoughNodes(what, must=rule, got=why.rstrip("."), then=remedy)
         if isinstance(algorithm, Iterative):
             algorithm = replace(algorithm, min_rounds=rounds, max_rounds=rounds)
         return after, algorithm

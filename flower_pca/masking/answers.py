@@ -224,7 +224,8 @@ def _check(
     """Raise ProtocolError, naming the client, unless this is its one answer to the message sent."""
     if reply.number == sent.number and "mask.lost" in reply.arrays:
         got = "lost, or of an older set-up"
-        raise UnawaitedError(f"The secrets of client {reply.client}", must="there", got=got, then="Wait.")
+        what = f"The secrets of client {reply.client}"
+        raise UnawaitedError(what, must="there", got=got, then="Wait.")
     # who does not sign sends none
     if reply.arrays.get("mask.signature", raw(b"")).size:
         width = SIGNATURE
@@ -240,7 +241,8 @@ def _check(
         kind = np.dtype(_KINDS.get(name, np.uint8))
         if a.dtype != kind:
             remedy = "Install the same flower_pca everywhere."
-            raise ProtocolError(f"{name} of client {reply.client}", must=f"{kind}", got=a.dtype, then=remedy)
+            what = f"{name} of client {reply.client}"
+            raise ProtocolError(what, must=f"{kind}", got=a.dtype, then=remedy)
 
 
 def outvote(replies: Iterable[Reply], known: Heading) -> tuple[Heading, dict[int, str]]:

@@ -108,7 +108,8 @@ def check(arrays: Arrays, secrets: Secrets) -> None:
     clients, least = arrays["mask.clients"], len(secrets.holders) + 1
     if clients.shape or clients.dtype.kind not in "iu" or not least <= clients <= MOST_CLIENTS:
         rule = f"from {least} to {MOST_CLIENTS}"
-        raise _refusal("The number of clients in a sum", rule, "several" if clients.shape else f"{clients}")
+        what = "The number of clients in a sum"
+        raise _refusal(what, rule, "several" if clients.shape else f"{clients}")
 
 
 def check_noise(arrays: Arrays, parts: Mapping[str, Part], noise: Arrays, summed: int) -> None:

@@ -212,7 +212,8 @@ class Group:
         if primitives.public(seed) != self._now[i].key:
             got = "one of another key"
             remedy = "A client has sent other shares than it should."
-            raise ProtocolError("The key of a client that dropped out", must="its own", got=got, then=remedy)
+            what = "The key of a client that dropped out"
+            raise ProtocolError(what, must="its own", got=got, then=remedy)
         private, rest = primitives.private(seed), np.zeros(length, dtype=np.uint64)
         for j in survivors:
             pair = sorted((i, j))

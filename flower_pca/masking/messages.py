@@ -293,7 +293,8 @@ class Demands:
         if (count := len(set(peers))) < self.min_peers:
             rule = f"at least {self.min_peers}: that is its min_peers"
             remedy = "Ask the node's operator."
-            raise ProtocolError("The peers of this node in a masked sum", must=rule, got=count, then=remedy)
+            what = "The peers of this node in a masked sum"
+            raise ProtocolError(what, must=rule, got=count, then=remedy)
 
     def check_group(self, names: Iterable[bytes], *, told: bool = False) -> None:
         """Ask whether the node may be in a sum with those of these names; nameless ones are none.
@@ -313,5 +314,6 @@ class Demands:
         if summed <= self.colluders:
             rule = f"more than the {self.colluders} of its max_colluders"
             remedy = "Ask the node's operator."
-            raise ProtocolError("The fewest clients of a sum with noise", must=rule, got=summed, then=remedy)
+            what = "The fewest clients of a sum with noise"
+            raise ProtocolError(what, must=rule, got=summed, then=remedy)
         return summed - self.colluders

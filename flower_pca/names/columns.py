@@ -59,7 +59,8 @@ class Columns:
         for name in self.names:
             if not isinstance(name, str) or not name:
                 rule, remedy = "text, for all of them or for none", "Rename them, or give an array."
-                raise DataError(f"The names of the columns of {self.who}", must=rule, got=repr(name), then=remedy)
+                what = f"The names of the columns of {self.who}"
+                raise DataError(what, must=rule, got=repr(name), then=remedy)
         if twice := doubles(self.names):
             rule = "named differently"
             raise DataError(f"The columns of {self.who}", must=rule, got=twice, then="Rename them.")

@@ -80,7 +80,8 @@ class Packet:
         elif names is not None:
             texts.append(names)
         if not all(isinstance(text, str) for text in texts):
-            raise DataError(f"The names of a {cls.kind}", must="texts", got=harmless(repr(texts)), then=_REMEDY)
+            what = f"The names of a {cls.kind}"
+            raise DataError(what, must="texts", got=harmless(repr(texts)), then=_REMEDY)
         counts = {name: header.get(name) for name in cls.counts}
         for name, count in counts.items():
             if not isinstance(count, int) or isinstance(count, bool) or count < 1:

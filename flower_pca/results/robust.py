@@ -155,7 +155,8 @@ class RobustResult(PCAResult):
             ConfigError: Always.
         """
         rule, remedy = "one that projects rows", "Save it, and load it where the rows are."
-        raise ConfigError("The result for a record", must=rule, got=type(self).__name__, then=remedy)
+        what = "The result for a record"
+        raise ConfigError(what, must=rule, got=type(self).__name__, then=remedy)
 
     def low_rank_part(self, X: Any) -> Array:
         """The rows of X without what is sparse, (n, d) in their own units."""

@@ -348,7 +348,8 @@ class TrackingResult:
         rows = gaps.rows_with_gaps(given, "the rows given")
         if rows.shape[1] != self.n_features_in_:
             remedy = "Give the features that the run had, in its order."
-            raise ConfigError("The number of columns", must=str(self.n_features_in_), got=rows.shape[1], then=remedy)
+            what = "The number of columns"
+            raise ConfigError(what, must=str(self.n_features_in_), got=rows.shape[1], then=remedy)
         return rows
 
 

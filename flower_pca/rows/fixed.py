@@ -210,7 +210,8 @@ class FixedData(Operator):
             return np.asarray(self._root.T @ self._root)
         if self._T.scatter is None:
             rule, remedy = f"at most {DIRECT}", "Use krylov or ssi, whose messages are narrow."
-            raise DataError(f"The columns of sparse rows of {self.who}", must=rule, got=self.d, then=remedy)
+            what = f"The columns of sparse rows of {self.who}"
+            raise DataError(what, must=rule, got=self.d, then=remedy)
         between = self.n * np.outer(self._e, self._e)
         G = self._T.scatter[: self.d, : self.d] + between
         if self.frame.scale is None:

@@ -294,7 +294,8 @@ def _source(data: StoredRows, path: Path | None, gaps: bool) -> Source:
         return recall(data, path, gaps=gaps), None
     if gaps and data.missing:
         rule, remedy = "complete", 'Use missing="own_mean".'
-        raise DataError(f"Sparse rows of {data.who} without room for X'X", must=rule, got="gaps", then=remedy)
+        what = f"Sparse rows of {data.who} without room for X'X"
+        raise DataError(what, must=rule, got="gaps", then=remedy)
     there = data.there()
     whole = WholeRows(data.storage, there.mean, data.who)
     seen = np.broadcast_to(np.asarray(there.seen, dtype=np.float64), data.d)

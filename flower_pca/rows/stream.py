@@ -264,11 +264,13 @@ class Stream:
         if step < self._position:
             got = f"step {step} after step {self._position}"
             remedy = "Give a list or a function to go back."
-            raise DataError(f"The steps of the iterator of {self.who}", must="in order", got=got, then=remedy)
+            what = f"The steps of the iterator of {self.who}"
+            raise DataError(what, must="in order", got=got, then=remedy)
         if step > self._position + _AHEAD:  # an iterator may have no end
             rule = f"at most {_AHEAD} after the newest that was taken"
             remedy = "Ask for the next one."
-            raise DataError(f"A step of the iterator of {self.who}", must=rule, got=step, then=remedy)
+            what = f"A step of the iterator of {self.who}"
+            raise DataError(what, must=rule, got=step, then=remedy)
         while self._position < step:
             self._newest, self._next = self._next, next(self._source, None)
             self._position += 1

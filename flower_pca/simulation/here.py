@@ -218,7 +218,8 @@ def _presence(participation: Callable[[int], Iterable[int]], n_clients: int) -> 
         for client in here:
             if not 0 <= client < n_clients:
                 rule, remedy = f"between 0 and {n_clients - 1}", "Return positions in shards."
-                raise ConfigError("Every client that participation names", must=rule, got=client, then=remedy)
+                what = "Every client that participation names"
+                raise ConfigError(what, must=rule, got=client, then=remedy)
         return here
 
     return present

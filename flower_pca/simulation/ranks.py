@@ -90,7 +90,8 @@ def alternatives(
     if len(result.own) < len(shards):
         rule = f"those of {labels.count(len(shards), 'client')}"
         remedy = "Give a simulated run on these shards, without private ones."
-        raise DataError("The own components of the result", must=rule, got=len(result.own), then=remedy)
+        what = "The own components of the result"
+        raise DataError(what, must=rule, got=len(result.own), then=remedy)
     scaled = [X if result.scale_ is None else _divide(X, result.scale_) for X in shards]
     frame = Frame(result.mean_ if result.centered else None, result.scale_)
     clients = [LocalData(X).in_frame(frame) for X in shards]
@@ -124,7 +125,8 @@ def _alike(test: Sequence[Any] | None, shards: Sequence[Any]) -> Sequence[Any]:
     if test is not None and len(test) != len(shards):
         rule = f"those of {labels.count(len(shards), 'client')}"
         remedy = "Give one array for each shard, in their order."
-        raise DataError("The rows to test on", must=rule, got=labels.count(len(test), "array"), then=remedy)
+        what = "The rows to test on"
+        raise DataError(what, must=rule, got=labels.count(len(test), "array"), then=remedy)
     if test is None:
         return shards
     return test

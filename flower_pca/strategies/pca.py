@@ -146,7 +146,8 @@ class PCAStrategy(FlowerStrategy[PCAResult]):
         question.check_checkpoint(checkpoint)
         if question.dp is not None and question.dp.noise_seed is not None:
             remedy = "Leave it out; each node draws its noise from its operating system."
-            raise ConfigError("noise_seed of dp at nodes", must="None", got=question.dp.noise_seed, then=remedy)
+            what = "noise_seed of dp at nodes"
+            raise ConfigError(what, must="None", got=question.dp.noise_seed, then=remedy)
         super().__init__(waits, checkpoint)
         if start is None:
             self._start = None

@@ -36,13 +36,16 @@ def check(request: wire.Request, rules: Rules) -> None:
         return
     if not rules.split_columns:
         rule, got = "allowed by this node's rules: split_columns is not set", "one"
-        raise RefusalError("A run whose parties hold different columns", must=rule, got=got, then=_OPERATOR)
+        what = "A run whose parties hold different columns"
+        raise RefusalError(what, must=rule, got=got, then=_OPERATOR)
     if stage is not None and not _serves(stage):
         rule = f"one of {', '.join(sorted(filter(_serves, registry.STAGES)))}"
-        raise ProtocolError("The stage of a message about columns", must=rule, got=stage, then=_SENDER)
+        what = "The stage of a message about columns"
+        raise ProtocolError(what, must=rule, got=stage, then=_SENDER)
     if request.frame.arrays or request.frame.names is not None or request.frame.own:
         rule = "none, as the node centres and scales its own columns"
-        raise ProtocolError("The frame of a message about columns", must=rule, got="one", then=_SENDER)
+        what = "The frame of a message about columns"
+        raise ProtocolError(what, must=rule, got="one", then=_SENDER)
     if NOISE in request.layers:
         rule = "without noise, which hides no person there"
         got = "one that asks for it"
@@ -53,7 +56,8 @@ def check(request: wire.Request, rules: Rules) -> None:
         scale = rules.split_columns
     if scale not in (ANY, split.scale):
         rule = f"{scale}: that is its split_columns, as two scales together tell the columns"
-        raise RefusalError("The scale of columns at this node", must=rule, got=str(split.scale), then=_OPERATOR)
+        what = "The scale of columns at this node"
+        raise RefusalError(what, must=rule, got=str(split.scale), then=_OPERATOR)
 
 
 def _check_rows(stage: str | None, rules: Rules) -> None:

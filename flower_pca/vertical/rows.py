@@ -97,7 +97,8 @@ class PartyColumns(LocalData):
         if frame.arrays:
             rule = "none, as columns are centred and scaled by their party"
             remedy = "Check the sender."
-            raise DataError("The frame of columns at different places", must=rule, got="one", then=remedy)
+            what = "The frame of columns at different places"
+            raise DataError(what, must=rule, got="one", then=remedy)
         return self
 
     def select(self, names: tuple[str, ...] | None) -> Any:

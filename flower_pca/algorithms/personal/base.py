@@ -246,7 +246,8 @@ class Personalized(Iterative[S]):
     def width(self, n_components: int | float) -> int:
         if not isinstance(n_components, int):
             remedy = "Ask for a number; `flower_pca.simulation.ranks.rank_table` helps to choose it."
-            raise ConfigError(f"n_components of {self.name}", must="a whole number", got=n_components, then=remedy)
+            what = f"n_components of {self.name}"
+            raise ConfigError(what, must="a whole number", got=n_components, then=remedy)
         return super().width(n_components)
 
     @abstractmethod
@@ -413,7 +414,8 @@ class Personalized(Iterative[S]):
                     "sent by at least one node",
                     'Use init="projection", or let nodes agree by share_own=True.',
                 )
-                raise ProtocolError(f"Components for init={self.init!r}", must=rule, got="none", then=remedy)
+                what = f"Components for init={self.init!r}"
+                raise ProtocolError(what, must=rule, got="none", then=remedy)
             U = linalg.leading(every, r)
             return replace(state, U=U, start=None, progress=progress)
         Q = np.hstack([way.Q, way.block])

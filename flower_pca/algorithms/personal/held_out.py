@@ -211,7 +211,8 @@ def require_room(own: int, *, full: bool = False) -> None:
     `full` says that there are no more columns.
     """
     if own != MOST and not (full and 0 <= own < MOST):
-        raise ProtocolError("The own components that a client chooses", must=f"up to {MOST}", got=own, then=_SENDER)
+        what = "The own components that a client chooses"
+        raise ProtocolError(what, must=f"up to {MOST}", got=own, then=_SENDER)
 
 
 def leading(arrays: Arrays, data: LocalData) -> int:

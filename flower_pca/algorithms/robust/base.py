@@ -162,7 +162,8 @@ class Robust(Iterative[S]):
     def width(self, n_components: int | float) -> int:
         if not isinstance(n_components, int):
             rule, remedy = "a whole number, the rank of the low-rank part", "Ask for a rank."
-            raise ConfigError(f"n_components of {self.name}", must=rule, got=n_components, then=remedy)
+            what = f"n_components of {self.name}"
+            raise ConfigError(what, must=rule, got=n_components, then=remedy)
         return super().width(n_components)
 
     def verify(self, model: Model) -> Status | None:

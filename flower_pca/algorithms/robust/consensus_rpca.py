@@ -366,7 +366,8 @@ class ConsensusRPCA(Robust[ConsensusState]):
         super().__post_init__()
         if isinstance(self.noise, str) and self.noise != "auto":
             rule, remedy = "'auto', or a number of at least 0", "Leave it out to have it estimated."
-            raise ConfigError("noise of consensus_rpca", must=rule, got=repr(self.noise), then=remedy)
+            what = "noise of consensus_rpca"
+            raise ConfigError(what, must=rule, got=repr(self.noise), then=remedy)
         if not isinstance(self.noise, str):
             checks.number("noise of consensus_rpca", self.noise, least=0.0)
         checks.integer("restarts of consensus_rpca", self.restarts)

@@ -113,7 +113,8 @@ def folder_of(path: Path) -> None:
         got = f"{path.parent} ({error.strerror})"
         remedy = "Name another, or let the user of this process make it."
         with private():
-            raise ConfigError("The folder of what a node keeps", must="possible", got=got, then=remedy) from error
+            what = "The folder of what a node keeps"
+            raise ConfigError(what, must="possible", got=got, then=remedy) from error
     # a ledger that somebody puts aside has told nothing
     if files.free_for_all(path.parent):
         rule = "one that not all users may write to"

@@ -95,7 +95,8 @@ class Ledger:
         if self.beyond > lost:
             rule = f"at most {lost}: that is its max_lost"
             remedy = "Ask the node's operator: each tells how large they are."
-            raise RefusalError("The answers beyond bounds of masked sums", must=rule, got=self.beyond, then=remedy)
+            what = "The answers beyond bounds of masked sums"
+            raise RefusalError(what, must=rule, got=self.beyond, then=remedy)
         fits = [i for i, g in enumerate(self.groups) if here <= g.peers and len(g.absentees(here)) <= lost]
         if fits:
             found = min(fits, key=lambda i: len(self.groups[i].peers - here))
@@ -105,7 +106,8 @@ class Ledger:
             count = labels.count(groups, "group")
             rule = f"in one of at most {count}, of whom at most {lost} may be lost: its max_groups and max_lost"
             remedy = "Ask the node's operator: each group more, and each loss, tells what the members do not share."
-            raise RefusalError("The peers of this node in a masked sum", must=rule, got="others", then=remedy)
+            what = "The peers of this node in a masked sum"
+            raise RefusalError(what, must=rule, got="others", then=remedy)
         self.groups.append(Group(here))
 
 
@@ -233,7 +235,8 @@ class Account:
         if book.spent > most * (1.0 + _ROUNDING):
             rule = f"at most {self._rules.max_epsilon:g} at {self._rules.max_delta:g}: that is its max_epsilon"
             got = "more with this message"
-            raise RefusalError("The epsilon that this node spends on its rows", must=rule, got=got, then=_OPERATOR)
+            what = "The epsilon that this node spends on its rows"
+            raise RefusalError(what, must=rule, got=got, then=_OPERATOR)
 
     def _weigh_columns(
         self, book: Ledger, stage: str, request: wire.Request, data: LocalData | Stream, up: Arrays
@@ -257,7 +260,8 @@ class Account:
         if book.columns > most:
             rule = f"at most {most}: that is its max_columns"
             got = f"{book.columns} with this message"
-            raise RefusalError("The columns of numbers that leave this node", must=rule, got=got, then=_OPERATOR)
+            what = "The columns of numbers that leave this node"
+            raise RefusalError(what, must=rule, got=got, then=_OPERATOR)
 
 
 def _columns(stage: str, request: wire.Request, up: Arrays) -> int:

@@ -171,14 +171,16 @@ class Policy:
         most = self._rules.budget
         if most is not None and noise.named_budget(says or {}) > most * (1.0 + _ROUNDING):
             rule = f"at most what max_epsilon={self._rules.max_epsilon:g} at {self._rules.max_delta:g} allows"
-            raise RefusalError("The budget of a run at this node", must=rule, got="more", then=_OPERATOR)
+            what = "The budget of a run at this node"
+            raise RefusalError(what, must=rule, got="more", then=_OPERATOR)
         # Under noise rows are clipped, and compared so: with next to none, answers would tell
         # single rows.
         loud = self._rules.answers != "rows" and says is not None
         if loud and (budget := noise.named_budget(says or {})) > _LOUDEST:
             rule = f"at most {_LOUDEST:g}, a sum of (clip^2 / noise)^2"
             remedy = "Run with a smaller epsilon."
-            raise RefusalError("The budget of a run with noise at this node", must=rule, got=f"{budget:g}", then=remedy)
+            what = "The budget of a run with noise at this node"
+            raise RefusalError(what, must=rule, got=f"{budget:g}", then=remedy)
 
     def _check_masks(self, request: wire.Request) -> None:
         masked = request.stage == messages.STAGE
@@ -208,7 +210,8 @@ class Policy:
         if answered >= most:
             rule = f"at most {most}: that is its max_messages"
             remedy = "Ask the node's operator, or for an algorithm of fewer rounds."
-            raise RefusalError("The messages to this node in a run", must=rule, got="one more", then=remedy)
+            what = "The messages to this node in a run"
+            raise RefusalError(what, must=rule, got="one more", then=remedy)
         records.put_values(self._context.state, _ANSWERED, {"messages": answered + 1})
 
     def frame_of(self, request: wire.Request, data: LocalData) -> Frame:
@@ -223,7 +226,8 @@ class Policy:
         constants = self._rules.constants(data.names, data.d)
         if constants is None or np.isnan(constants[data.n > np.asarray(data.there().seen)]).any():
             rule = "none in a run with noise, or in columns for which its gap_values has constants"
-            raise RefusalError("The missing values of this node", must=rule, got="others", then=_OPERATOR)
+            what = "The missing values of this node"
+            raise RefusalError(what, must=rule, got="others", then=_OPERATOR)
         return replace(request.frame, fill=np.nan_to_num(constants), own=False)
 
     def check_gaps(self, request: wire.Request, data: LocalData) -> None:

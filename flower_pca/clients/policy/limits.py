@@ -95,12 +95,14 @@ class Demand:
         if unknown := sorted(self.arrays.keys() - self.asks.keys()):
             rule = f"those of {self.stage or 'a set-up'}: {', '.join(self.asks) or 'none'}"
             remedy = "Install the same flower_pca everywhere; an algorithm of your own names them in its asks."
-            raise ProtocolError("The arrays of a message", must=rule, got=", ".join(unknown)[:100], then=remedy)
+            what = "The arrays of a message"
+            raise ProtocolError(what, must=rule, got=", ".join(unknown)[:100], then=remedy)
         for name, a in self.arrays.items():
             ask = self.asks[name]
             for one in a if ask.each and name in self.tables and a.ndim == 1 else [a]:
                 if wrong := ask.fault(np.asarray(one)):
-                    raise ProtocolError(f"{name} of a message", must=wrong[0], got=wrong[1], then=_SENDER)
+                    what = f"{name} of a message"
+                    raise ProtocolError(what, must=wrong[0], got=wrong[1], then=_SENDER)
         loops = [name for name in self.arrays if self.asks[name].repeats]
         steps = math.prod(max(1.0, float(self.arrays[name])) for name in loops)
         if steps > MOST_STEPS:
@@ -144,7 +146,8 @@ class Demand:
             if d is None and 8 * _BLOCKS[self.masked] * asked * width > SPARE:
                 columns = labels.count(width, "column")
                 rule = f"so few that a node which has seen no rows has memory for {columns} of a product"
-                raise ProtocolError("The number of columns of a run", must=rule, got=asked, then=_SENDER)
+                what = "The number of columns of a run"
+                raise ProtocolError(what, must=rule, got=asked, then=_SENDER)
 
     def _columns(self, name: str) -> int:
         """How many columns an array has, or tells the node to make."""
@@ -201,10 +204,12 @@ def check_arrays(request: wire.Request) -> None:
     if request.stage == messages.STAGE:
         if strange := messages.strange(request.arrays):
             got = ", ".join(strange)[:100]
-            raise ProtocolError("The arrays of masks in a message", must="those of masked sums", got=got, then=_SENDER)
+            what = "The arrays of masks in a message"
+            raise ProtocolError(what, must="those of masked sums", got=got, then=_SENDER)
         for name, ask in messages.SENT.items():
             if name in request.arrays and (wrong := ask.fault(request.arrays[name])):
-                raise ProtocolError(f"{name} of a message", must=wrong[0], got=wrong[1], then=_SENDER)
+                what = f"{name} of a message"
+                raise ProtocolError(what, must=wrong[0], got=wrong[1], then=_SENDER)
     asked = Demand.of(request)
     if asked.stage:
         answering.stage_of(asked.stage)  # one that is not known is refused by its name

@@ -268,7 +268,8 @@ class Rules:
             if name not in listed:
                 remedy = checks.did_you_mean(name, listed)
                 known = ", ".join(listed)
-                raise ConfigError("Every algorithm in allow", must=f"one of {known}", got=repr(name), then=remedy)
+                what = "Every algorithm in allow"
+                raise ConfigError(what, must=f"one of {known}", got=repr(name), then=remedy)
         for name in ("min_rows", "min_peers", "max_messages", "max_messages_ever", "max_columns", "max_groups"):
             if getattr(self, name) is not None or name in _NEEDED:
                 checks.integer(name, getattr(self, name), least=1)

@@ -143,7 +143,8 @@ def _hosts(context: Context) -> range:
 def _whole(data: str, deal: str, clients: int, wanted: str | None, words: tuple[str, ...]) -> Callable[[int], Any]:
     """From a client to its rows; made once a process, as a simulation's worker plays many nodes."""
     needed, names = partition.column(deal), columns.names_in(wanted)
-    table = sources.table(data, beside=() if needed is None else (needed,), columns=names, words=words)
+    beside = () if needed is None else (needed,)
+    table = sources.table(data, beside=beside, columns=names, words=words)
     rows = table.rows
     parts = partition.make(deal, int(rows.shape[0]), clients, beside=table.beside)
     sites = partition.sites(deal, table.beside, parts)

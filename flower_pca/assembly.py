@@ -259,7 +259,8 @@ def _cap(opening: Stage[Any], share: float) -> tuple[Stage[Any], list[Layer]]:
     assert isinstance(opening, Opening)
     if isinstance(opening, WeighingOpening):
         return replace(opening, share=share), []
-    capped = CappedOpening(width=opening.width, judged=opening.judged, bits=opening.bits, share=share)
+    width, judged, bits = opening.width, opening.judged, opening.bits
+    capped = CappedOpening(width=width, judged=judged, bits=bits, share=share)
     return capped, [MaxShare(share)]
 
 

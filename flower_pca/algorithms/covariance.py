@@ -200,8 +200,9 @@ class Auto(Krylov):
         if model.split is not None:
             of = "people"
         sizes = f"one message, of {one:,} numbers for {d:,} {of}"
-        others = f"{labels.count(rounds, 'message')}, of {many:,} numbers together, for tol={self.tol:g}"
-        both = f"after the opening covariance takes {sizes}, where krylov is expected to take {others}"
+        messages = labels.count(rounds, "message")
+        others = f"{messages}, of {many:,} numbers together, for tol={self.tol:g}"
+        both = f"after the opening covariance takes {sizes}, krylov is expected to take {others}"
         if rounds < 1:
             why = "the first message, in which all algorithms are alike, is expected to answer all"
             more = f"covariance would take one more {sizes.removeprefix('one ')}"
@@ -219,7 +220,8 @@ class Auto(Krylov):
         fewer = "it takes no more messages, and no more numbers"
         if rounds > 1:
             fewer = "that is fewer messages"
-        return Covariance(oversample=self.narrow.oversample), f"auto took covariance, as {fewer}: {both}"
+        chosen = Covariance(oversample=self.narrow.oversample)
+        return chosen, f"auto took covariance, as {fewer}: {both}"
 
     def forecast(self, model: Model) -> tuple[int, int]:
         """Rounds that Krylov is expected to take after the opening, and the numbers that they send both ways."""

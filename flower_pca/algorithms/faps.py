@@ -312,10 +312,12 @@ class FAPS(Iterative[FAPSState]):
 
     def start(self, model: Model) -> FAPSState:
         begun, papers = Progress.begin(self.tol, model), self.penalty == "paper"
-        return FAPSState(model.power_start(), Movement(), begun, guarded=model.summed, papers=papers)
+        Z = model.power_start()
+        return FAPSState(Z, Movement(), begun, guarded=model.summed, papers=papers)
 
     def broadcast(self, state: FAPSState) -> Arrays:
-        numbers: dict[str, float] = {"inner_steps": self.inner_steps, "inner_tol": self.inner_tol or 0.0}
+        inner_tol = self.inner_tol or 0.0
+        numbers: dict[str, float] = {"inner_steps": self.inner_steps, "inner_tol": inner_tol}
         if not state.papers:
             numbers["guard"] = state.guard
         numbers |= self._rule.service

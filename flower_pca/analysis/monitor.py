@@ -108,7 +108,8 @@ class Monitor:
             remedy = "Score against a result without a budget."
             raise ConfigError(what, must="of a run without dp", got=got, then=remedy)
         if n_components is not None:
-            checks.integer("n_components of a Monitor", n_components, least=1, most=result.n_components_)
+            most = result.n_components_
+            checks.integer("n_components of a Monitor", n_components, least=1, most=most)
         # which a run has not whose clients keep their loadings
         self._result, _ = result, result.frame
         axes, variances = result.axes

@@ -49,7 +49,8 @@ def of(result: PCAResult, shards: Sequence[Any], *, few: int = 40) -> Sites:
     mean = (seen * means).sum(axis=0) / every
     deviation = np.sqrt((squares + seen * (means - mean) ** 2).sum(axis=0) / every)
     off = (means - mean) / np.where(deviation > 0.0, deviation, 1.0)
-    weights = np.abs(result.components_[:_FIRST]) * np.sqrt(result.explained_variance_[:_FIRST])[:, None]
+    deviations = np.sqrt(result.explained_variance_[:_FIRST])
+    weights = np.abs(result.components_[:_FIRST]) * deviations[:, None]
     order = np.arange(len(off))
     if len(off) > few:
         order = np.argsort(-np.abs(off).max(axis=1), kind="stable")
@@ -95,7 +96,8 @@ def furthest(result: PCAResult, shards: Sequence[Any], *, most: int = 10) -> Fur
     except ConfigError:  # too few rows, or variances that noise lies on
         return None
     scored = {i: monitor.score(X) for i, X in enumerate(shards)}
-    beyond = [(i, int(row)) for i, of in scored.items() for row in np.flatnonzero(of.beyond(limits))]
+    places = {i: np.flatnonzero(of.beyond(limits)) for i, of in scored.items()}
+    beyond = [(i, int(row)) for i, rows in places.items() for row in rows]
 
     def times(place: tuple[int, int]) -> tuple[float, float]:
         site, row = place

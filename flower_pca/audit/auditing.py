@@ -155,11 +155,13 @@ def course(
     at = [leak.message for leak in worst]
     for (name, label), colour in zip(_CURVES, style.COLOURS, strict=False):
         errors = [max(getattr(leak, name), style.FLOOR) for leak in worst]
-        style.log_curve(ax, at, errors, colour=colour, size=2.5, label=f"client, {label}", width=1.4)
+        label = f"client, {label}"
+        style.log_curve(ax, at, errors, colour=colour, size=2.5, label=label, width=1.4)
     points = [point.message for point in convergence]
     kkt = [max(point.kkt, style.FLOOR) for point in convergence]
     ax.semilogy(points, kkt, "--", lw=1.4, color=style.INK, label="PCA, violation of optimality")
-    ax.axhline(worst[-1].guess, color=style.FAINT, lw=1.0, ls=":", label="client, guessed from the sum")
+    label = "client, guessed from the sum"
+    ax.axhline(worst[-1].guess, color=style.FAINT, lw=1.0, ls=":", label=label)
     if masked:
         summed = ", answers summed"
     else:
@@ -242,7 +244,8 @@ def audit(
     checks.at_most(n_components, sum(c.n for c in data), data[0].d)
     attacked = _attack(clients, len(data))
     there = _Observer(data, range(len(data)) if masked else attacked)
-    result: PCAResult = drive(assembly.run(question), there, watchers=[OnRound(there.after(on_round))])
+    watchers = [OnRound(there.after(on_round))]
+    result: PCAResult = drive(assembly.run(question), there, watchers=watchers)
     records = there.records
     grams = {i: data[i].in_frame(result.frame).gram().astype(np.float64) for i in attacked}
     matrices = (grams[i] if i in grams else client.in_frame(result.frame).gram() for i, client in enumerate(data))

@@ -83,7 +83,8 @@ class Attack:
         U, T, order = qr(self._blocks.T, mode="economic", pivoting=True)
         strength = np.abs(np.diagonal(T))
         solutions = []
-        for r in dict.fromkeys(int(np.sum(strength > c * min(strength[0], 1.0))) for c in conditions):
+        limits = (c * min(strength[0], 1.0) for c in conditions)
+        for r in dict.fromkeys(int(np.sum(strength > limit)) for limit in limits):
             Q, R = qr(T[:r].T, mode="economic")
             solutions.append((U[:, :r], solve_triangular(R, Q.T @ self._answers[order]).T))
         return solutions
@@ -203,7 +204,8 @@ class View:
         ours = V.T @ self.opening.Z
         theirs = V.T @ self.opening.Y
         size = np.sum(ours**2, axis=1)
-        return Pair(V, V * (np.sum(ours * theirs, axis=1) / np.where(size > 0.0, size, 1.0)), exact=True)
+        quotients = np.sum(ours * theirs, axis=1) / np.where(size > 0.0, size, 1.0)
+        return Pair(V, V * quotients, exact=True)
 
     def keep_factor(self, sent: Arrays, up: Arrays, name: str, part: Part) -> None:
         """R of X block = Q R, which tells nothing of C that a later answer does not."""
@@ -311,7 +313,8 @@ def _carrier(name: str, masked: bool) -> str:
     on = [name]
     if masked:
         on.append("mask")
-    return next(kind for kind in registry.ALGORITHMS if not compatible.missing(registry.make(kind), *on))
+    made = {kind: registry.make(kind) for kind in registry.ALGORITHMS}
+    return next(kind for kind, stage in made.items() if not compatible.missing(stage, *on))
 
 
 def _run(name: str, masked: bool, noised: bool, *, beside: str) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -344,7 +347,8 @@ def _small_run(name: str, masked: bool, noised: bool, beside: str) -> assembly.A
         algorithm = registry.make(f"{name}({algorithm.additive_with})")
     if isinstance(algorithm, Iterative):
         algorithm = registry.make(algorithm, max_rounds=3)
-    asked = assembly.question(algorithm, n_components=2, mask=masked, dp=budget, evaluate=not noised)
+    exact = not noised
+    asked = assembly.question(algorithm, n_components=2, mask=masked, dp=budget, evaluate=exact)
     return assembly.run(assembly.with_stage(asked, beside))
 
 

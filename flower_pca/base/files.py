@@ -205,7 +205,8 @@ class Trail:
                 os.fsync(file.fileno())
             self._done = count
         width = _HEAD + state.lines(1).shape[1]
-        return {"steps": {"count": count, "kept": len(state.record), "width": width, "mark": self._mark}}
+        steps = {"count": count, "kept": len(state.record), "width": width, "mark": self._mark}
+        return {"steps": steps}
 
     def read(self, header: Mapping[str, Any], keep: int) -> dict[str, Array]:
         """The steps that a checkpoint speaks of."""
@@ -224,7 +225,8 @@ class Trail:
             for number in numbers:
                 file.seek(number % (keep + 1) * width * 8)
                 lines.append(np.frombuffer(file.read(width * 8)))
-        if [line[:_HEAD].tolist() for line in lines] != [[number, steps["mark"]] for number in numbers]:
+        heads = [line[:_HEAD].tolist() for line in lines]
+        if heads != [[number, steps["mark"]] for number in numbers]:
             raise self._others("others")
         self._done, self._mark = count, float(steps["mark"])
         return {"steps": np.stack(lines)[:, _HEAD:]}
@@ -278,7 +280,8 @@ def replacing(path: str | os.PathLike[str], *, private: bool = False) -> Iterato
                 if not private:  # as mkstemp's are; ours are mostly ordinary files
                     umask = os.umask(0)  # nobody can ask for it without setting it
                     os.umask(umask)
-                    os.chmod(file.fileno() if os.chmod in os.supports_fd else temporary, 0o666 & ~umask)
+                    place = file.fileno() if os.chmod in os.supports_fd else temporary
+                    os.chmod(place, 0o666 & ~umask)
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(temporary, target)
@@ -471,9 +474,11 @@ def unpack(kind: Any, value: Any, arrays: dict[str, Array]) -> Any:
         kinds = list(arguments)
         if arguments[-1] is Ellipsis:
             kinds = [arguments[0]] * len(value)
-        return tuple(unpack(option, item, arrays) for option, item in zip(kinds, value, strict=True))
+        items = zip(kinds, value, strict=True)
+        return tuple(unpack(option, item, arrays) for option, item in items)
     if origin is dict:
-        return {arguments[0](key): unpack(arguments[1], item, arrays) for key, item in value.items()}
+        of_key, of_item = arguments
+        return {of_key(key): unpack(of_item, item, arrays) for key, item in value.items()}
     if isinstance(kind, type) and issubclass(kind, enum.Enum):
         return kind(value)
     if kind in _PLAIN and type(value) not in _PLAIN[kind]:

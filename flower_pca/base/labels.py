@@ -200,7 +200,8 @@ def in_columns(heads: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
     widths = [max(10, len(head)) for head in heads[:-1]]
     every = [zip(line[:-1], widths, strict=True) for line in (heads, *lines)]
     texts = [" ".join(f"{cell:>{width}}" for cell, width in cells) for cells in every]
-    return "\n".join(f"{text}  {line[-1]}" for text, line in zip(texts, (heads, *lines), strict=True))
+    ends = [line[-1] for line in (heads, *lines)]
+    return "\n".join(f"{text}  {end}" for text, end in zip(texts, ends, strict=True))
 
 
 _ALONE: Final = 0.99  # of the total variance: then one column is the first component
@@ -364,7 +365,8 @@ def _unlike(block: Array) -> Array:
 def _whole(block: Array) -> Array:
     """Which columns hold nothing but whole numbers, and gaps."""
     with np.errstate(invalid="ignore"):
-        return np.asarray(((np.rint(block) == block) & ~np.isinf(block) | np.isnan(block)).all(axis=0))
+        whole = (np.rint(block) == block) & ~np.isinf(block)
+        return np.asarray((whole | np.isnan(block)).all(axis=0))
 
 
 def _range(table: Any, columns: Array) -> tuple[Array, Array, Array]:

@@ -239,7 +239,8 @@ def _box_muller(d: int, p: int, seed: int) -> Array:
     second = np.random.PCG64(seed).advance(d * p)
     for i in range(0, d * p, _DRAWN):  # the bits of both, a few at a time
         part = block[i : i + _DRAWN]
-        u, v = ((bits.random_raw(len(part)) >> np.uint64(11)) * 2.0**-53 for bits in (first, second))
+        drawn = (bits.random_raw(len(part)) for bits in (first, second))
+        u, v = ((words >> np.uint64(11)) * 2.0**-53 for words in drawn)
         part[:] = np.sqrt(-2.0 * np.log1p(-u)) * np.cos(2.0 * np.pi * v)
     block = block.reshape(d, p)
     block.flags.writeable = False

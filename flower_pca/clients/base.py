@@ -378,7 +378,8 @@ class PCAClient(NumPyClient):
                     self._lots.data.write_to(self._own_file.with_suffix(""))
         self._fixed: Callable[[LocalData], FixedData] | None = None
         if rules.answers == "fixed":
-            self._fixed = functools.partial(FixedData.of, path=statistics, gaps=rules.missing == "mean")
+            gaps = rules.missing == "mean"
+            self._fixed = functools.partial(FixedData.of, path=statistics, gaps=gaps)
         if context is None:
             self._name = ""
         else:

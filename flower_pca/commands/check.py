@@ -113,7 +113,8 @@ def _without_words(given: argparse.Namespace) -> list[Any]:
     beside: tuple[str, ...] = ()
     if given.partition is not None and (needed := partition.column(given.partition)) is not None:
         beside = (needed,)
-    table = sources.table(given.data, beside=beside, columns=names_in(given.columns), drop=given.drop)
+    columns = names_in(given.columns)
+    table = sources.table(given.data, beside=beside, columns=columns, drop=given.drop)
     if not table.words:
         return []
     _warn_of_words(given.data, {given.data: table})
@@ -135,7 +136,8 @@ def _of_files(given: argparse.Namespace) -> _Read:
         except FlowerPCAError as error:
             read.leave_out(file.stem, error)
     require_matches("The columns to leave out", [n for table in tables.values() for n in table.columns], given.drop)
-    tables = {file: table.without(matching(table.columns, given.drop)) for file, table in tables.items()}
+    dropped = {file: matching(table.columns, given.drop) for file, table in tables.items()}
+    tables = {file: table.without(dropped[file]) for file, table in tables.items()}
     without = {file: table for file, table in tables.items() if table.words}
     read.errors += [str(no_numbers(file, table.words)) for file, table in without.items()]
     _warn_of_words(given.data, {str(file): table for file, table in tables.items()})

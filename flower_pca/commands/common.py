@@ -115,7 +115,7 @@ def argument_of_split(added: argparse.ArgumentParser) -> None:
     """--split and --ids."""
     text = "what the files of DATA hold: the same columns of different people, or different columns of the same people"
     added.add_argument("--split", choices=SPLITS, default="rows", help=f"{text} (default: rows)")
-    text = "with --split columns, the column that says whose row it is (default: rows go by position)"
+    text = "with --split columns, the column that says whose row it is (default: the position)"
     added.add_argument("--ids", metavar="NAME", help=text)
 
 
@@ -362,7 +362,8 @@ def spoken(message: str, data: str | None = None, *, drops: bool = False) -> str
     message = message.replace("result.filling_gaps()", "--missing mean")
     texts = list(dict.fromkeys(re.findall(_TEXT, message))) or ["a"]
     if drops:
-        message = message.replace(_APART, f"leave them out with --drop {shlex.quote(','.join(texts))}")
+        names_given = shlex.quote(",".join(texts))
+        message = message.replace(_APART, f"leave them out with --drop {names_given}")
     message = message.replace("beside=[...]", f"beside={texts!r}")
     message = re.sub(
         _READING, lambda found: f'by a spec, "{_spec("x.csv" if data is None else data, found[1])}"', message

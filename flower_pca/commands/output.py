@@ -83,7 +83,8 @@ def own_components(path: str, result: PCAResult) -> tuple[Array, str]:
         raise DataError(path, must=rule, got=f"those of {made}", then="Give those of its run.")
     columns, names = header.get("columns"), result.feature_names_in_
     there = OWN in arrays and arrays[OWN].shape[1:] == (result.n_features_in_,)
-    if not there or (columns is not None and names is not None and sorted(columns) != sorted(names)):
+    both = columns is not None and names is not None
+    if not there or (both and sorted(columns or ()) != sorted(names or ())):
         rule, remedy = "own components for the columns of the result", "Give those of its run."
         raise DataError(path, must=rule, got="others", then=remedy)
     if len(arrays[OWN]) > (most := personal.local_components):
@@ -139,7 +140,8 @@ def columns_beside(data: str, features: Sequence[str] | None) -> list[str]:
     if Path(data).expanduser().is_dir():
         source = str(sources.files_of(data, "*")[1][0])
     known = set(map(str, features))
-    return [name for name in sources.table_with(source, features).columns if name and name not in known]
+    columns = sources.table_with(source, features).columns
+    return [name for name in columns if name and name not in known]
 
 
 def _texts(values: Array) -> list[str]:

@@ -174,7 +174,8 @@ def run_score(given: argparse.Namespace) -> int:
     if given.json:
         placed = [(a, places[a.site][a.row]) for a in found]
         plain = [{**asdict(a), **dict(zip(_PLACE, place, strict=True))} for a, place in placed]
-        common.print_json({"rows": rows, "beyond": beyond, "limits": asdict(limits), "anomalies": plain})
+        found_by_rows = {"rows": rows, "beyond": beyond, "limits": asdict(limits)}
+        common.print_json({**found_by_rows, "anomalies": plain})
     else:
         _print(found, places, limits, rows, beyond)
         sys.stdout.write(f"Sites are by the column {column}.\n" if column else "")

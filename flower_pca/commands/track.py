@@ -252,7 +252,8 @@ def _end_on_signal() -> Iterator[None]:
 def _onwards(checkpoint: Path | None) -> str:
     if checkpoint is None or not checkpoint.exists():
         return ""
-    return f"The state of the run is in {checkpoint}; the same command with --resume goes on from it."
+    onwards = "the same command with --resume goes on from it"
+    return f"The state of the run is in {checkpoint}; {onwards}."
 
 
 def _say(words: str) -> None:

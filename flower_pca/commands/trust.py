@@ -169,7 +169,8 @@ def run_keys(given: argparse.Namespace) -> int:
         host = keys.LOCAL[0]
     if ":" in host:
         host = f"[{host}]"
-    register = [f"  flwr supernode register {shlex.quote(str(public))} pca" for public in wrote.publics]
+    publics = [shlex.quote(str(public)) for public in wrote.publics]
+    register = [f"  flwr supernode register {public} pca" for public in publics]
     join = [
         f"  flower-supernode --superlink {host}:{_PORT} --port {_PORT + 1 + i} --root-certificates {ca} \\\n"
         f"    --auth-supernode-private-key {shlex.quote(str(node))} "

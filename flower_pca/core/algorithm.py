@@ -51,7 +51,8 @@ class Algorithm(Stage[S]):
 
     def width(self, n_components: int | float) -> int:
         """p, the columns that opening and algorithm work on; fewer if there are fewer features."""
-        return (n_components if isinstance(n_components, int) else _FRACTION_WIDTH) + self.oversample
+        wanted = n_components if isinstance(n_components, int) else _FRACTION_WIDTH
+        return wanted + self.oversample
 
     def restart(self, model: Model) -> Array:
         """The block to go back to the opening with, when the set of clients has changed.
@@ -228,7 +229,8 @@ class Iterative(Algorithm[I]):
         if p.stale >= self.patience:
             return Status(Outcome.STALLED, f"{measured} has not fallen for the last {p.stale} of {rounds}")
         if p.rounds >= self.max_rounds:
-            return Status(Outcome.MAX_ROUNDS, f"{measured} is above tol={self.tol:.2g} after {rounds}")
+            words = f"{measured} is above tol={self.tol:.2g} after {rounds}"
+            return Status(Outcome.MAX_ROUNDS, words)
         return None
 
     def verify(self, model: Model) -> Status | None:

@@ -232,7 +232,8 @@ def _drive_with_checkpoint(run: Driven, transport: Transport, path: Path, watche
         steps = trail.add(run.standing.state)
         header, arrays = run.checkpoint(steps=False)
         own, beside = transport.keep()
-        files.write(path, transport.kind, {**header, **own, **steps}, {**arrays, **beside}, private=True)
+        headers, both = {**header, **own, **steps}, {**arrays, **beside}
+        files.write(path, transport.kind, headers, both, private=True)
         for watcher in watchers:
             watcher.after_message(run)
     path.unlink(missing_ok=True)

@@ -229,7 +229,8 @@ class Model:
         assert self.values is not None
         if self.span < self.k and not self.sure:
             none = range_of("component", range(self.span + 1, self.k + 1))
-            return f"; beside the first, {none} have no variance but rounding: any directions would do"
+            none_vary = f"{none} have no variance but rounding"
+            return f"; beside the first, {none_vary}: any directions would do"
         if self.sine_estimate is not None:
             return ""
         largest, gap = float(self.values[0]), max(self.gap, 0.0)
@@ -241,7 +242,8 @@ class Model:
             by = "noise"
         else:
             by = "residual"
-        return f"; {which}, and the {by} is {off}: which of their directions was found cannot be told"
+        unsure = "which of their directions was found cannot be told"
+        return f"; {which}, and the {by} is {off}: {unsure}"
 
     @property
     def axes(self) -> tuple[Array, Array]:

@@ -186,7 +186,8 @@ class DP:
     def __post_init__(self) -> None:
         if self.ranges is not None:
             object.__setattr__(self, "ranges", public.of(self.ranges))
-            object.__setattr__(self, "clip", self.clip or gaussian.usual_clip(len(self.public_ranges)))
+            clip = self.clip or gaussian.usual_clip(len(self.public_ranges))
+            object.__setattr__(self, "clip", clip)
         remedy = "Give it, or public ranges that it follows from."
         checks.number("clip of dp", self.clip, least=1e-9, remedy=remedy)
         for name in ("epsilon", *([] if self.reach is None else ["reach"])):

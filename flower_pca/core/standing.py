@@ -265,7 +265,8 @@ class Standing:
         if self.last:
             index = self.place + 1
         if index < len(self.stages):
-            return replace(self, index=index, state=self.stages[index].start(self.model), last=False)
+            state = self.stages[index].start(self.model)
+            return replace(self, index=index, state=state, last=False)
         return replace(self, index=index, last=False)
 
     def restart(self, roll: Roll, *, whole: bool) -> Standing:
@@ -321,7 +322,8 @@ class Standing:
         model = self.model
         assert model.values is not None
         spent = model.status is not None and model.status.outcome is Outcome.MAX_ROUNDS
-        if spent or isinstance(model.n_components, int) or len(model.values) >= min(model.n, model.d):
+        full = len(model.values) >= min(model.n, model.d)
+        if spent or isinstance(model.n_components, int) or full:
             return False
         return fraction_rank(model.values, model.trace, model.n_components) is None
 

@@ -271,7 +271,8 @@ def _require_separator(file: Path, first: Sequence[str], second: Sequence[str], 
         number = re.compile(rf"[-+.\d]*\d{re.escape(other)}[-+.\d]*")
         if other != cells.sep and (split or any(map(number.fullmatch, first))):
             lines = (cells.sep.join(record).split(other) for record in (first, second))
-            comma = any(re.fullmatch(r"\s*[-+]?\d+,\d+\s*", cell) for line in lines for cell in line)
+            cells_there = (cell for line in lines for cell in line)
+            comma = any(re.fullmatch(r"\s*[-+]?\d+,\d+\s*", cell) for cell in cells_there)
             got = f"{cells.sep.join(first)!r} in the first line"
             if comma:
                 remedy = option(file, sep=other, decimal=",")

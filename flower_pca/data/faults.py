@@ -201,7 +201,8 @@ def find(
         _columns(tables[0].names if names is None else names, d),
     )
     found = [few, *_of_kinds(look, _OF_ROWS, _OF_COLUMNS)]
-    return tuple([sentence for sentences in filter(None, found) for sentence in _shorten(sentences)])
+    told = filter(None, found)
+    return tuple([sentence for sentences in told for sentence in _shorten(sentences)])
 
 
 def find_in_stream(tables: Sequence[SiteRows]) -> tuple[str, ...]:
@@ -596,7 +597,8 @@ def _odd_units(
         for j, words in odd.items():
             here, there = levels[i, 1, j], usual[1, j]
             place = f"its {middle} is {here:.4g}, against {there:.4g} at {others}, {words}"
-            yield f"{_capital(columns[j])} looks as if {sites[i]} had other units: {place}. Convert it."
+            column = _capital(columns[j])
+            yield f"{column} looks as if {sites[i]} had other units: {place}. Convert it."
 
 
 def _alone(levels: Array) -> Array:

@@ -232,7 +232,8 @@ class Inbox:
             values = rows_with_gaps(found.rows, str(file))
         if not len(values):
             raise no_rows(file)
-        for hint in faults.find_in_stream([replace(found.site_rows(values), names=found.names or None)]):
+        rows = replace(found.site_rows(values), names=found.names or None)
+        for hint in faults.find_in_stream([rows]):
             self._say(f"hint: {hint}")
         return SiteRows(values, found.names or None)
 

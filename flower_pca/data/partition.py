@@ -90,7 +90,8 @@ def deal(table: Table, spec: str | None = None, n_clients: int | None = None) ->
     place = None
     if table.origin is not None:
         place = table.origin.place
-    parts = make(spec or "contiguous", int(rows.shape[0]), n_clients, beside=table.beside, place=place)
+    n, how = int(rows.shape[0]), spec or "contiguous"
+    parts = make(how, n, n_clients, beside=table.beside, place=place)
     named = sites(spec, table.beside, parts)
     dealt = zip(parts, named, strict=True)
     there = [(part, site) for part, site in dealt if len(part)]

@@ -142,7 +142,8 @@ def synthetic(
     for what, value in {"n": n, "d": d, "clients": clients}.items():
         checks.integer(what, value, least=1)
     checks.integer("seed", seed)
-    for what, amount, most in (("means", means, 1e6), ("sizes", sizes, 20.0), ("spectra", spectra, 1.0)):
+    amounts = (("means", means, 1e6), ("sizes", sizes, 20.0), ("spectra", spectra, 1.0))
+    for what, amount, most in amounts:
         remedy = "Use 0 for clients that are alike."
         checks.number(what, amount, least=0.0, most=most, remedy=remedy)
     checks.number("tilt", tilt, least=0.0, most=1e6, remedy="Use 0 for clients that are alike.")

@@ -310,7 +310,8 @@ def _source(spec: str) -> Callable[..., Table]:
         if ending in ENDINGS:
             return partial(ENDINGS[ending], path=spec)
         if ending in _SEPARATORS or ending in _OTHERS:
-            text = f"Write csv(path={spec!r}, sep={_SEPARATORS.get(ending)!r}) if it is a table of text."
+            csv_of = f"csv(path={spec!r}, sep={_SEPARATORS.get(ending)!r})"
+            text = f"Write {csv_of} if it is a table of text."
             remedy, rule = _OTHERS.get(ending, text), f"one of {', '.join(ENDINGS)}"
             raise ConfigError("The ending of a data file", must=rule, got=spec, then=remedy)
     endings = ", ".join(ENDINGS)

@@ -241,7 +241,8 @@ class Table:
             known = self.ids
         else:
             known = tuple(np.array(self.ids, dtype=object)[index])
-        texts = {name: cells if index is None else cells[index] for name, cells in self.texts.items()}
+        cells_of = self.texts.items()
+        texts = {name: cells if index is None else cells[index] for name, cells in cells_of}
         names = self.names or None
         if texts:
             names = self.names

@@ -177,7 +177,8 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
             remedy = "Give what transform returns."
             what = "The columns of X"
             raise ConfigError(what, must=str(self.n_components_), got=scores.shape[1], then=remedy)
-        rows = self.result_.inverse_transform(scores * self._deviations() if self.whiten else scores)
+        along = scores * self._deviations() if self.whiten else scores
+        rows = self.result_.inverse_transform(along)
         return rows.astype(scores.dtype, copy=False)
 
     def score_samples(self, X: Any) -> Array:

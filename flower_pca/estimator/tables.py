@@ -74,7 +74,8 @@ def several(X: Any) -> tuple[list[Any], dict[int, str]] | None:
         tables = []
     if not tables or any(len(getattr(table, "shape", ())) != 2 for table in tables):
         return None
-    own = {i: table.site for i, table in enumerate(tables) if isinstance(table, SiteRows) and table.site}
+    named = {i: table for i, table in enumerate(tables) if isinstance(table, SiteRows)}
+    own = {i: table.site for i, table in named.items() if table.site}
     return tables, {i: str(site) for i, site in enumerate(X)} if isinstance(X, Mapping) else own
 
 
@@ -89,7 +90,8 @@ def align(tables: list[Any], sites: dict[int, str]) -> list[Any]:
         if not heading.like(headings[usual]):
             who, most = (sites.get(j, f"client {j}") for j in (i, usual))
             raise heading.mismatch(who, headings[usual], most).error(DataError, "Align the tables.")
-    return [pick(table, names[0], who=sites.get(i, f"client {i}")) for i, table in enumerate(tables)]
+    numbered = enumerate(tables)
+    return [pick(table, names[0], who=sites.get(i, f"client {i}")) for i, table in numbered]
 
 
 def dealt(rows: Any, sites: Any) -> tuple[list[Any], dict[int, str]]:
@@ -106,7 +108,8 @@ def dealt(rows: Any, sites: Any) -> tuple[list[Any], dict[int, str]]:
         raise DataError("sites", must="the name of one for each row", got=got, then=remedy)
     kinds = {type(label) for label in whose.tolist()}
     names, client = np.unique(whose if len(kinds) == 1 else whose.astype(str), return_inverse=True)
-    return [rows[client == i] for i in range(len(names))], {i: str(name) for i, name in enumerate(names)}
+    parts = [rows[client == i] for i in range(len(names))]
+    return parts, {i: str(name) for i, name in enumerate(names)}
 
 
 def labels(table: Any) -> list[Any] | None:
@@ -135,7 +138,8 @@ def pick(table: Any, names: Sequence[str] | None, *, who: str) -> Any:
         if names is None:
             return table
         here = Columns(table.names or (), who)
-        return SiteRows(table.values[:, here.places(names, table.words)], tuple(names), site=table.site)
+        places = here.places(names, table.words)
+        return SiteRows(table.values[:, places], tuple(names), site=table.site)
     if 0 < sum(isinstance(label, str) for label in known) < len(known):
         SiteRows.of(table, who=who)  # which says so
     if texts != known:

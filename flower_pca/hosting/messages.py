@@ -115,7 +115,8 @@ def read_request(content: Content, kind: str) -> Iterator[tuple[int, list[Array]
             yield client, parameters, config
             continue
         arrays = wire.by_name(_MESSAGE, parameters, config)
-        listed = ",".join(map(str, names[str(client)])) if isinstance(names[str(client)], list) else None
+        own = names[str(client)]
+        listed = ",".join(map(str, own)) if isinstance(own, list) else None
         arrays |= wire.by_name(_MESSAGE, records.arrays_in(content, f"{_HOSTED}.{client}"), {_NAMES: listed})
         yield client, list(arrays.values()), {**config, "names": ",".join(arrays)}
 
@@ -169,7 +170,8 @@ def _members(content: Content, name: str, kind: str) -> Iterator[tuple[int, Call
     clients, examples = (_list_of(group, key, int) for key in (_PLAYED, "num_examples"))
     by_columns, metrics = _list_of(group, "by_columns", bool), _json(group, "metrics", list)
     stacks = records.arrays_in(content, f"{name}.{_ARRAYS}")
-    right = len(stacks) == len(by_columns) and all(a.ndim > 0 and len(a) == len(clients) for a in stacks)
+    alike = all(a.ndim > 0 and len(a) == len(clients) for a in stacks)
+    right = len(stacks) == len(by_columns) and alike
     if not right or not len(clients) == len(examples) == len(metrics):
         raise ProtocolError(_ANSWER, must="of one part for each client", got="others", then=_CHECK)
     for i, client in enumerate(clients):
@@ -191,7 +193,8 @@ def _read(read: Callable[[], wire.Answer]) -> wire.Answer | ProtocolError:
 def write_sum(added: NodeSum) -> Content:
     """The records of the sum of the answers of a node's clients."""
     content = Content()
-    beside: dict[str, Any] = {_FAILURES: json.dumps(added.failures), _SITES: json.dumps(added.sites)}
+    failures, sites = json.dumps(added.failures), json.dumps(added.sites)
+    beside: dict[str, Any] = {_FAILURES: failures, _SITES: sites}
     if (total := added.sum) is not None:
         beside |= {_PLAYED: list(total.clients), "number": total.number, "nbytes": total.nbytes}
         beside |= {_NAMES: ",".join(total.arrays), "declined": total.declined}

@@ -51,7 +51,8 @@ class Hosts(Nodes):
         nodes = super().reachable(within=within)
         self._silent -= self._meetings.back(nodes)
         self._meet([node for node in nodes if node not in self._hosts and node not in self._silent], nodes)
-        return {client: since for node, since in nodes.items() for client in self._hosts.get(node, ())}
+        hosted = self._hosts
+        return {client: since for node, since in nodes.items() for client in hosted.get(node, ())}
 
     @property
     def hints(self) -> tuple[str, ...]:

@@ -291,7 +291,8 @@ class Personalized(Iterative[S]):
     def broadcast(self, state: S) -> Arrays:
         samples = {"samples": np.array(self.weights == "samples")}
         if state.start is None:
-            return {"U": state.U, "b": state.probe.b, **self._each("own"), **samples, **self.ask(state)}
+            asked = {**self._each("own"), **samples, **self.ask(state)}
+            return {"U": state.U, "b": state.probe.b, **asked}
         k = self._each("k", beside=state.U.shape[1], most=len(state.U))
         if self.init == "projection":
             return {**k, "B": state.start.block, **samples}
@@ -348,7 +349,8 @@ class Personalized(Iterative[S]):
         return status
 
     def metrics(self, state: S) -> dict[str, float]:
-        return {**super().metrics(state), **({} if np.isnan(state.theta) else {"theta": state.theta})}
+        theta = {} if np.isnan(state.theta) else {"theta": state.theta}
+        return {**super().metrics(state), **theta}
 
     def leave(self, state: S, *, exact: bool, steps: int) -> Arrays:
         """What the closing stage needs to know."""

@@ -215,7 +215,8 @@ class ExactPerPCA(Personalized[ExactState]):
         words = state.gains.reason_to_end(self.gain_tol)
         if not words:
             return None
-        return Status(Outcome.SETTLED, f"{words}, after {labels.count(state.progress.rounds, 'round')}")
+        rounds = labels.count(state.progress.rounds, "round")
+        return Status(Outcome.SETTLED, f"{words}, after {rounds}")
 
     def metrics(self, state: ExactState) -> dict[str, float]:
         if np.isfinite(state.best):

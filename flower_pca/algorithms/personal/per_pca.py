@@ -233,10 +233,12 @@ class PerPCA(Personalized[PerState]):
         return replace(state, step=step, longest=longest, peak=peak)
 
     def metrics(self, state: PerState) -> dict[str, float]:
-        return {**super().metrics(state), **({"objective": state.objective} if state.objective else {})}
+        objective = {"objective": state.objective} if state.objective else {}
+        return {**super().metrics(state), **objective}
 
     def finish(self, state: PerState, model: Model) -> Model:
-        return replace(model, basis=state.U, product=None, left=self.leave(state, exact=False, steps=0))
+        left = self.leave(state, exact=False, steps=0)
+        return replace(model, basis=state.U, product=None, left=left)
 
 
 def _largest(total: float | None, client: int, reply: Arrays) -> float:

@@ -418,7 +418,8 @@ def widen(now: Attempt) -> Attempt:
     """With all columns back, to be proven so, from the V that clients have kept of them."""
     whole = now.whole
     assert whole is not None
-    return replace(whole, tag=now.tag + 1, origin=whole.tag, turn=np.eye(whole.p), phase=Phase.PROVING)
+    proving = replace(whole, tag=now.tag + 1, origin=whole.tag, phase=Phase.PROVING)
+    return replace(proving, turn=np.eye(whole.p))
 
 
 def _with_noise(now: Attempt, problem: Problem, s: float) -> Attempt:

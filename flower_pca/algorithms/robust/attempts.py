@@ -337,7 +337,8 @@ class ConsensusState:
         )
         if (attempt.phase, attempt.tag) != (before.phase, before.tag):
             cache = replace(cache, last=None)
-        state = replace(self, attempt=attempt, cache=cache, progress=self.progress.step(attempt.stop))
+        progress = self.progress.step(attempt.stop)
+        state = replace(self, attempt=attempt, cache=cache, progress=progress)
         if attempt.phase is Phase.LOST:
             return state._end(abandon(attempt, problem))
         if attempt.phase is Phase.PROVING:

@@ -189,7 +189,8 @@ def exceptions(model: Model) -> list[str]:
             whole = f" ({bad:.0f} bad as a whole)"
         else:
             whole = ""
-        said.append(f"too few entries are clean of {labels.count(round(float(rows)), 'row')}{whole}")
+        counted = labels.count(round(float(rows)), "row")
+        said.append(f"too few entries are clean of {counted}{whole}")
     if "clients" in model.left:
         entries = model.left["clients"][:, 2]
         keys = model.left["keys"][entries > _MOST]

@@ -223,7 +223,8 @@ class Task:
             if self.arrays["rowwise"]:
                 unit = row_sizes(X, gaps)
                 X = (X / unit).astype(X.dtype, copy=False)
-            beginning, lam, rho, cut = (self.number(name) for name in ("start", "lam", "rho", "cut"))
+            names = ("start", "lam", "rho", "cut")
+            beginning, lam, rho, cut = (self.number(name) for name in names)
             if V is not None:
                 first = V[start:stop] / unit
             elif lam >= beginning:  # at the start of an attempt

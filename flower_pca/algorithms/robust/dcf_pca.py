@@ -125,7 +125,8 @@ class DCFPCA(Robust[DCFState]):
         checks.choice("step of dcf_pca", self.step, STEP_SIZES)
         checks.choice("init of dcf_pca", self.init, INITS)
         checks.choice("anneal of dcf_pca", self.anneal, (True, False, None))
-        for what, value in (("threshold", self.threshold), ("ridge", self.ridge), ("eta", self.eta)):
+        positive = (("threshold", self.threshold), ("ridge", self.ridge), ("eta", self.eta))
+        for what, value in positive:
             if value is not None:
                 checks.number(f"{what} of dcf_pca", value, least=1e-12)
 
@@ -239,7 +240,8 @@ class DCFPCA(Robust[DCFState]):
         status, outliers = super().verify(model), float(model.left["outliers"])
         if outliers <= _MOST or status is None or not status.ok:
             return status
-        words = f"the rounds settled, but {outliers:.0%} of all entries lie far from the low-rank part"
+        share = f"{outliers:.0%} of all entries"
+        words = f"the rounds settled, but {share} lie far from the low-rank part"
         remedy = "Use consensus_rpca, or ask for fewer components."
         return Status(Outcome.STALLED, f"{words}: no low-rank part was found. {remedy}")
 

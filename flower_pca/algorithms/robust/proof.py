@@ -105,7 +105,8 @@ def once_more(X: Array, V: Array, U: Array, out: Array, *, lam: float, rho: floa
     out = np.flatnonzero(~there)
     anew = huber.recover(X, U, start=start, lam=lam, rho=0.0, cut=cut, out=out)
     left = X - anew @ U.T
-    before, after = (np.nanmedian(np.where(there, np.abs(E), np.nan), axis=1) for E in (R[rows], left))
+    sizes = (np.where(there, np.abs(E), np.nan) for E in (R[rows], left))
+    before, after = (np.nanmedian(size, axis=1) for size in sizes)
     better = after < before
     V, R = V.copy(), R.copy()
     V[rows[better]], R[rows[better]] = anew[better], left[better]

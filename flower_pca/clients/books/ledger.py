@@ -171,7 +171,8 @@ class Account:
 
     def __init__(self, rules: Rules, *, context: Context | None = None) -> None:
         self._rules = rules
-        self._path = folders.ledger_file(rules.memory_dir, folders.data_of(rules.data_name, context))
+        data = folders.data_of(rules.data_name, context)
+        self._path = folders.ledger_file(rules.memory_dir, data)
 
     def count(self) -> None:
         """Count a message over all runs, likewise: a refusal may tell something too."""
@@ -204,7 +205,8 @@ class Account:
         else:
             admits = None
         shares = rules.trusted_keys is not None
-        return Demands(rules.identity, rules.min_peers, rules.max_colluders, admits, request.run, shares)
+        peers, colluders = rules.min_peers, rules.max_colluders
+        return Demands(rules.identity, peers, colluders, admits, request.run, shares)
 
     def lose(self) -> None:
         """Count a masked sum without an answer of this node's: to say so tells of it alone."""
@@ -251,7 +253,8 @@ class Account:
         d = data.d or _columns(stage, request, up)
         parts = registry.STAGES[stage].parts(Message(messages.plain(request.arrays)), d)
         if request.stage == messages.STAGE:
-            sizes = {name: math.prod(side or 0 for side in part.shape) for name, part in parts.items()}
+            shapes = {name: [side or 0 for side in part.shape] for name, part in parts.items()}
+            sizes = {name: math.prod(shape) for name, shape in shapes.items()}
         else:
             sizes = {name: up[name].size for name in parts}
         told = [size for name, size in sizes.items() if size > 1 or not parts[name].kind.whole]

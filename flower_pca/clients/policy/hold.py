@@ -242,7 +242,8 @@ class Policy:
             raise RefusalError("The missing values of this node", must=rule, got=got, then=remedy)
         gaps = data.n - np.asarray(data.there().seen)
         if np.any((gaps > 0) & (gaps < self._rules.min_rows)):
-            rule = f"at least {self._rules.min_rows}, its min_rows, to be filled with means of others"
+            least = self._rules.min_rows
+            rule = f"at least {least}, its min_rows, to be filled with means of others"
             got = "fewer"
             raise RefusalError("The gaps in a column of this node", must=rule, got=got, then=remedy)
 

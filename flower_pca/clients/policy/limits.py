@@ -145,7 +145,7 @@ class Demand:
             width = min(max([1, *others]), asked)
             if d is None and 8 * _BLOCKS[self.masked] * asked * width > SPARE:
                 columns = labels.count(width, "column")
-                rule = f"so few that a node which has seen no rows has memory for {columns} of a product"
+                rule = f"so few that a node without rows has memory for {columns} of a product"
                 what = "The number of columns of a run"
                 raise ProtocolError(what, must=rule, got=asked, then=_SENDER)
 

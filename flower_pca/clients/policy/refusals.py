@@ -38,7 +38,8 @@ def words_for_server(error: Exception, *, discreet: bool) -> str:
         remedy = "Ask the node's operator."
         return sentence("This node", "able to answer", got, remedy)
     if error.private:
-        log.warning("The rows or the rules of this node cannot be used: %s", text.replace("\n", " "))
+        in_one_line = text.replace("\n", " ")
+        log.warning("The rows or the rules of this node cannot be used: %s", in_one_line)
         got, remedy = "an error, which its own log has", "Ask the node's operator."
         return sentence("The rows and the rules of this node", "readable, as its operator has named them", got, remedy)
     text = harmless(text)  # names of the server's stand in it
@@ -81,7 +82,8 @@ def refusal(
     names = str(config.get("names", "")).split(",")
     text = words_for_server(error, discreet=discreet or quiet(config.get("stage"), names))
     lasting = _lasting(error, masked=config.get("stage") == messages.STAGE)
-    return wire.refusal(text, number if isinstance(number, int) else -1, key, about, lasting=lasting)
+    asked = number if isinstance(number, int) else -1
+    return wire.refusal(text, asked, key, about, lasting=lasting)
 
 
 def _lasting(error: Exception, *, masked: bool) -> bool:

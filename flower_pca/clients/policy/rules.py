@@ -351,7 +351,8 @@ class Rules:
         if name:
             object.__setattr__(found, "profile", str(name))
             trusted = found.trusted_keys is not None
-            check(found.profile, min_rows=found.min_rows, min_change=found.min_change, trusted=trusted)
+            least, change = found.min_rows, found.min_change
+            check(found.profile, min_rows=least, min_change=change, trusted=trusted)
         return found
 
     @classmethod
@@ -363,7 +364,8 @@ class Rules:
         """
         names = {f.name.replace("_", "-"): f.name for f in fields(cls)}
         for key in config:
-            near = difflib.get_close_matches(key.replace("_", "-").lower(), names, n=1, cutoff=_NEAR)
+            spelt = key.replace("_", "-").lower()
+            near = difflib.get_close_matches(spelt, names, n=1, cutoff=_NEAR)
             if near and key not in names:
                 rule, remedy = f"spelt as it is known, {near[0]}", "Mend it in the node-config."
                 raise ConfigError("A rule of this node", must=rule, got=key, then=remedy)
@@ -402,7 +404,8 @@ class Rules:
             numbers = given if isinstance(given, Mapping) else float(given)
         except (TypeError, ValueError):
             numbers = np.nan
-        if not np.isfinite(list(numbers.values()) if isinstance(numbers, Mapping) else numbers).all():
+        values = list(numbers.values()) if isinstance(numbers, Mapping) else numbers
+        if not np.isfinite(values).all():
             rule = "a number, or one for each column by name"
             remedy = 'Write "age=50,weight=70", say.'
             raise ConfigError("gap_values", must=rule, got=repr(self.gap_values), then=remedy)

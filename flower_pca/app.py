@@ -42,7 +42,7 @@ server_app = ServerApp()
 
 @server_app.main()
 def main(grid: Grid, context: Context) -> None:
-    """Run the strategy that the run-config describes, and save its result as result.npz in the output folder."""
+    """Run the strategy that the run-config describes, and save its result as result.npz."""
     from flower_pca.strategies.app import run  # which no node needs
 
     run(grid, context)
@@ -92,7 +92,7 @@ def _own_rows(node: Mapping[str, Any]) -> str | None:
 
 
 def _check_dealt(node: Mapping[str, Any], asked: str) -> None:
-    """Whether a node may play its part of the run's rows. A real one has files, which no run may choose from."""
+    """Whether a node may play its part of the run's rows. A real one has files of its own."""
     parts = {"partition-id", "num-partitions"} <= node.keys()
     if not parts or not (_in_simulation() or sources.is_random(asked)):
         names = "data, or partition-id and num-partitions of rows that are drawn from a seed"

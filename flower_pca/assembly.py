@@ -322,7 +322,7 @@ def tracking(
     mask: bool | MaskedSums | str | None = None,
     channel: Layer | str | None = None,
 ) -> AnyRun:
-    """A run of steps: a tracker alone, without an opening, since nothing is centred, and of everybody every time.
+    """A run of steps: a tracker alone, without an opening, since nothing is centred.
 
     Args:
         tracker: The stage.

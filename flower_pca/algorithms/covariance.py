@@ -202,7 +202,8 @@ class Auto(Krylov):
         sizes = f"one message, of {one:,} numbers for {d:,} {of}"
         messages = labels.count(rounds, "message")
         others = f"{messages}, of {many:,} numbers together, for tol={self.tol:g}"
-        both = f"after the opening covariance takes {sizes}, krylov is expected to take {others}"
+        expected = f"krylov is expected to take {others}"
+        both = f"after the opening covariance takes {sizes}, where {expected}"
         if rounds < 1:
             why = "the first message, in which all algorithms are alike, is expected to answer all"
             more = f"covariance would take one more {sizes.removeprefix('one ')}"
@@ -224,7 +225,7 @@ class Auto(Krylov):
         return chosen, f"auto took covariance, as {fewer}: {both}"
 
     def forecast(self, model: Model) -> tuple[int, int]:
-        """Rounds that Krylov is expected to take after the opening, and the numbers that they send both ways."""
+        """Rounds that Krylov is expected to take after the opening, and numbers sent both ways."""
         if self._is_right(model):
             return 0, 0
         left = model.d - model.columns.shape[1]

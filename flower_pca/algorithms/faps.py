@@ -133,7 +133,7 @@ def answer(Z: Array, data: LocalData, memory: Arrays, *, steps: int, tol: float,
 
 
 def next_guard(guard: float, sines: tuple[float, ...], rounds: int) -> float:
-    """The guard after so many rounds, from the sines of the newest steps: it rises while these no longer fall."""
+    """The guard after so many rounds, from the newest steps' sines: it rises while they stay."""
     if rounds % _EVERY or len(sines) < 2 * _EVERY:
         return guard
     before = min(sines[-2 * _EVERY : -_EVERY])

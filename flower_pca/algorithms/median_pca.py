@@ -33,7 +33,7 @@ class MedianState(OneShotState):
 
 @dataclass(frozen=True, kw_only=True)
 class MedianPCA(Average):
-    """Leading eigenvectors of the geometric median of projections, argmin_M sum w_i ||V_i V_i' - M||.
+    """Leading eigenvectors of the geometric median of projections, argmin_M sum ||V_i V_i' - M||.
 
     V_i are the client's own top k eigenvectors. M is sum_i a_i V_i V_i', by Weiszfeld's steps,
     which take of N clients the matrix of ||V_i'V_j||_F^2, or M itself where d is less. Bad clients

@@ -28,7 +28,7 @@ _SKEW: Final = 1e-3  # by which single-precision eigenvectors may miss orthonorm
 
 @dataclass(frozen=True)
 class OneShotState:
-    """How many components are wanted and asked for; the basis, and a direction beside it, once they are known."""
+    """How many components are wanted and asked for; the basis, and a direction beside it."""
 
     width: int
     rank: int

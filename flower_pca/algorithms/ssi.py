@@ -92,7 +92,7 @@ class Averaging:
 
 @dataclass(frozen=True)
 class SSIState:
-    """The block to send next, the newest pair Z, C Z that was measured, and what the latter is an average of."""
+    """The block to send next, the newest measured pair Z, C Z, and what C Z is an average of."""
 
     block: Array
     Z: Array

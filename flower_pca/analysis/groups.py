@@ -125,7 +125,7 @@ def shares(result: PersonalResult, shards: Sequence[Any] | None) -> Shares | Non
 
 
 def spaces(result: PersonalResult) -> tuple[Sequence[str | int], list[Array]]:
-    """Clients whose own components are known, and these: of a simulation by key, else those that nodes have sent.
+    """Clients whose own components are known, and these: by key, or as nodes have sent them.
 
     Those that nodes have sent come in the order of the nodes, and without their keys: they are
     counted, as "node 1".

@@ -68,7 +68,7 @@ class Influence:
 
     @property
     def far(self) -> bool:
-        """Whether it is far off: turns the components, and differs, by more than chance explains."""
+        """Whether it is far off: turns the components, and differs, by more than by chance."""
         return bool(is_far(self.angle, self.beyond, self.chance))
 
     @property

@@ -76,7 +76,7 @@ _ZERO: Final = 100.0 * float(np.finfo(np.float64).eps)
 
 
 def covariance(result: PCAResult) -> Array:
-    """Z (L - s I) Z' + s I in the data's own units, (d, d): Z the components, L their variances, s the noise."""
+    """Z (L - s I) Z' + s I in the data's own units, (d, d): L the variances, s the noise."""
     noise = result.noise_variance_
     return _in_units(result, np.maximum(result.axes[1] - noise, 0.0), noise, _units(result))
 

@@ -133,7 +133,7 @@ class Monitor:
         return RowScores(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
     def contributions(self, X: Any) -> tuple[Array, Array]:
-        """What each column contributes to T2 and to SPE of each row of X, (n, d) each; rows add up to `score`."""
+        """What each column contributes to T2 and SPE of each row of X, (n, d) each."""
         parts = [self._contributions(block) for block in self._blocks(X)]
         t2, spe = (np.concatenate(column) for column in zip(*parts, strict=True))
         return t2, spe

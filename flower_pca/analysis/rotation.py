@@ -85,7 +85,7 @@ def varimax(A: Array, *, kaiser: bool = True) -> Array:
 
 
 def _rounds(k: int) -> list[tuple[Array, Array]]:
-    """All planes of two of k axes, i and j, in rounds in which no axis is in two of them, as in a tournament."""
+    """All planes of two of k axes, i and j, in rounds with no axis in two, as in a tournament."""
     ring = list(range(k + k % 2))
     half, rounds = len(ring) // 2, []
     for _ in ring[1:]:
@@ -251,7 +251,7 @@ class Rotation:
 
 
 def rotate(result: PCAResult | TrackingResult, method: str = "varimax") -> Rotation:
-    """The components of a result along axes that are made of few columns each. It needs no message, and no rows.
+    """The components of a result along axes made of few columns each: no message, and no rows.
 
     Args:
         result: What a run has returned, whose components are those of the covariance of all rows.

@@ -1,4 +1,4 @@
-"""audit(): a run in process, recorded as an honest but curious server sees it, and what follows from the record.
+"""audit(): a run in process, as an honest but curious server sees it, and what follows.
 
 `_record` runs the algorithm and keeps every message with the answers; `_leaks` reads them as pairs
 (`view`), feeds them to the attack (`attack`) message by message, and measures what it finds against
@@ -82,7 +82,7 @@ class Audit:
         return tuple(best.values())
 
     def messages_to(self, error: float) -> int | None:
-        """The first message looked at after which some client's C_i is known up to this error; None if never."""
+        """The first message looked at after which a client's C_i is known to this error, or None."""
         return next((leak.message for leak in self.leaks if leak.error <= error), None)
 
     def converged_at(self, kkt: float) -> int | None:
@@ -151,7 +151,7 @@ _CURVES: Final = (
 def course(
     ax: Axes, worst: Sequence[Leak], convergence: Sequence[Convergence], *, algorithm: str, masked: bool
 ) -> None:
-    """Errors of the client known best after each message, with the convergence of the components beside them."""
+    """Errors of the client known best after each message, and how the components converge."""
     at = [leak.message for leak in worst]
     for (name, label), colour in zip(_CURVES, style.COLOURS, strict=False):
         errors = [max(getattr(leak, name), style.FLOOR) for leak in worst]
@@ -244,8 +244,7 @@ def audit(
     checks.at_most(n_components, sum(c.n for c in data), data[0].d)
     attacked = _attack(clients, len(data))
     there = _Observer(data, range(len(data)) if masked else attacked)
-    watchers = [OnRound(there.after(on_round))]
-    result: PCAResult = drive(assembly.run(question), there, watchers=watchers)
+    result: PCAResult = drive(assembly.run(question), there, watchers=[OnRound(there.after(on_round))])
     records = there.records
     grams = {i: data[i].in_frame(result.frame).gram().astype(np.float64) for i in attacked}
     matrices = (grams[i] if i in grams else client.in_frame(result.frame).gram() for i, client in enumerate(data))
@@ -383,7 +382,7 @@ def _top(H: Array, k: int) -> Array:
 
 
 def _outside(pair: Pair, C: Array) -> float | None:
-    """How far the part of the answer outside span(Z) is from that of C Z; None where C Z has none to speak of."""
+    """How far the answer outside span(Z) is from C Z's; None where that has none to speak of."""
     Z = linalg.orth(pair.Z)
     Y = linalg.complement(C @ pair.Z, Z)
     size = float(np.linalg.norm(Y))

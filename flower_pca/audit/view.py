@@ -103,7 +103,7 @@ def symmetric(U: Array, S: Array) -> Array:
 
 
 def numbers(d: int, rank: int) -> int:
-    """Independent numbers that C U tells about a symmetric C, for U with `rank` columns: d r - r (r - 1) / 2."""
+    """Independent numbers that C U tells about a symmetric C, for U with `rank` columns."""
     return d * rank - rank * (rank - 1) // 2
 
 
@@ -149,7 +149,7 @@ class Leak:
 
 @dataclass(frozen=True)
 class Convergence:
-    """Where the components stood after a message: the sine to the true ones, and ||(I - ZZ')CZ||_F / ||CZ||_F."""
+    """Where the components stood after a message: their sine, and ||(I - ZZ')CZ||_F / ||CZ||_F."""
 
     message: int
     sine: float
@@ -190,7 +190,7 @@ class View:
         return self.opening
 
     def read_product(self, sent: Arrays, up: Arrays, name: str, part: Part) -> Pair:
-        """A product with a block of the message, or with one that the client has chosen, and sends beside it."""
+        """A product with a block of the message, or with one that the client has chosen."""
         if part.of in up:
             block = up[part.of]
         else:
@@ -318,7 +318,7 @@ def _carrier(name: str, masked: bool) -> str:
 
 
 def _run(name: str, masked: bool, noised: bool, *, beside: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Stage and arrays of every message of a small run; of `beside` alone, if it is a stage beside algorithms."""
+    """Stage and arrays of every message of a small run; of `beside` alone, if it is one."""
     shards = [np.random.default_rng(i).standard_normal((40, _COLUMNS)) * (_COLUMNS - np.arange(6.0)) for i in range(3)]
     shards = [X + 20.0 * X[:, :1] for X in shards]  # so that there is more than noise
     if name in registry.TRACKERS:

@@ -178,7 +178,7 @@ def _gaps_again(values: np.ndarray[Any, Any], names: Sequence[str]) -> int:
 
 
 def not_finite(who: str, nan: int, infinite: int = 0, first: str = "", *, new: bool = False) -> DataError:
-    """The error about entries that are no numbers, with where the first of them is and what to do about them."""
+    """The error about entries that are no numbers: where the first is, what to do."""
     # a node allows no other unless its operator says so
     if who == NODE:
         by = "own_mean"

@@ -54,7 +54,7 @@ class NotEnoughNodes(FlowerPCAError, RuntimeError):  # noqa: N818
 
 @contextmanager
 def private(*, hold: bool = True) -> Iterator[None]:
-    """Errors within speak of files of this machine; or of what all may know, if they shall not `hold` it back."""
+    """Errors within speak of files of this machine; or of what all may know, unless `hold`."""
     try:
         yield
     except FlowerPCAError as error:
@@ -63,7 +63,7 @@ def private(*, hold: bool = True) -> Iterator[None]:
 
 
 def harmless(text: str) -> str:
-    """A text of another machine, to be logged: cut, and without characters that steer a terminal."""
+    """A text of another machine, to be logged: cut, without what steers a terminal."""
     if len(text) <= _LONGEST:
         cut = text
     else:

@@ -112,7 +112,7 @@ def lock(path: Path, *, wait: bool = True) -> Iterator[None]:
 
 
 def _take_lock(path: Path, lock: Path, *, wait: bool) -> int:
-    """The lock, once it is this process's and still lies there: who has had it before may have taken it away."""
+    """The lock, once it is this process's and still lies there."""
     while True:
         handle = opener(os.fspath(lock), os.O_RDWR | os.O_CREAT)
         try:
@@ -163,7 +163,7 @@ class Recorder(Protocol):
         """What a result needs of them, and the totals of all steps."""
 
     def until(self, steps: int | None) -> Self:
-        """With so many steps to take, which may be others than before; None for as many as there is data for."""
+        """With so many steps to take, maybe others than before; None for as many as there are."""
 
     def recall(self, lines: Array) -> Self:
         """With the steps that `lines` has written."""
@@ -432,7 +432,7 @@ def _load(stream: IO[bytes]) -> tuple[dict[str, Any], dict[str, Array]]:
 
 
 def pack(value: Any, arrays: dict[str, Array], name: str) -> Any:
-    """A dataclass (or a part of one) as JSON; its arrays go into `arrays` under names that start with `name`."""
+    """A dataclass (or part of one) as JSON; its arrays go into `arrays`, by `name`."""
     if is_dataclass(value) and not isinstance(value, type):
         names = (f.name for f in fields(value) if APART not in f.metadata)
         return {field: pack(getattr(value, field), arrays, f"{name}.{field}") for field in names}

@@ -12,7 +12,7 @@ from flower_pca.base import labels
 
 @dataclass(frozen=True)
 class Round:
-    """One message to the clients and what came of it; `notes` are of clients whose answers count all the same."""
+    """One message to the clients and what came of it; `notes` are of clients that count."""
 
     number: int
     stage: str
@@ -38,7 +38,7 @@ class Round:
 
 @dataclass(frozen=True)
 class Earlier:
-    """What rounds came to that are no longer kept: how many they were, what was sent, and how long they took."""
+    """What rounds came to that are not kept: how many, what was sent, how long they took."""
 
     rounds: int = 0
     bytes_down: int = 0

@@ -1,4 +1,4 @@
-"""Labels: what columns, clients and counts are called, for whoever compares names, and for whoever reads of them.
+"""Labels: what columns, clients and counts are called, to be compared and to be read.
 
 The same letter may be one character or two (é), and a table from a spreadsheet has blanks and line
 ends in its names. So names are brought into one form when they are read, at every door: what looks
@@ -34,7 +34,7 @@ INDEX: Final = "column 1 without a name (it looks like the index that pandas wri
 
 
 def clean(name: str) -> str:
-    """The name in normal form (NFC), blanks and line ends as single blanks within it, and nothing unprintable."""
+    """The name in normal form (NFC), single blanks within it, and nothing unprintable."""
     line = " ".join(unicodedata.normalize("NFC", name).split())
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
 
@@ -137,7 +137,7 @@ def range_of(what: str, numbers: Sequence[int]) -> str:
 
 
 def leading(weights: Array, most: int) -> Array:
-    """The positions of the `most` weights that are largest in size, largest first; those that are zero never."""
+    """The positions of the `most` largest weights in size, largest first; zero ones never."""
     order = np.argsort(-np.abs(weights), kind="stable")[:most]
     return np.asarray(order[np.abs(weights[order]) > 0.0])
 

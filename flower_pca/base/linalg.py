@@ -1,4 +1,4 @@
-"""Geometry of subspaces, and eigenvalues, as plain functions. Z, U: d x p with orthonormal columns, unless said.
+"""Geometry of subspaces, and eigenvalues, as functions. Z, U: d x p, orthonormal unless said.
 
 Medians: what the middle of several clients' own figures is, whatever a minority of them says.
 
@@ -104,7 +104,7 @@ def procrustes(X: Array, B: Array) -> Array:
 
 
 def leading(stack: Array, width: int) -> Array:
-    """The leading left singular vectors, never d x d; completed to `width` columns where the stack has fewer."""
+    """The leading left singular vectors, never d x d; completed to `width` columns."""
     if stack.shape[1] > len(stack):
         # the same left singular vectors, in d columns
         stack = np.asarray(np.linalg.qr(stack.T, mode="r")).T
@@ -129,7 +129,7 @@ def norm2(E: Array) -> float:
 
 
 def column_norms(E: Array) -> Array:
-    """The norms of the columns, without underflow or overflow of squares, and with little memory beside them."""
+    """The norms of the columns, without overflow of squares, and with little memory."""
     size = float(max(np.max(E, initial=0.0), -np.min(E, initial=0.0)))
     few = max(_ENTRIES // max(len(E), 1), 1)
     if E.shape[1] <= few:
@@ -222,7 +222,7 @@ def span_axes(Z: Array, cross: Array) -> tuple[Array, Array]:
 
 
 def random_block(d: int, p: int, seed: int) -> Array:
-    """A d x p block of independent N(0, 1) numbers that any numpy version on any machine draws alike; read-only.
+    """A d x p block of independent N(0, 1) numbers, alike on any machine; read-only.
 
     Box-Muller on raw bits, as numpy keeps the streams of its bit generators but not those of its
     distributions. All clients of one process and their server draw the same block, so the newest

@@ -80,7 +80,7 @@ def _unreadable(text: object, what: str, rule: str) -> ConfigError:
 
 
 def bind(text: object, table: Mapping[str, Callable[..., T]], *, what: str, rule: str) -> Callable[..., T]:
-    """The function of the table that a spec string names, with its parameters: the function's keyword-only ones.
+    """The function of the table that a spec string names, with its keyword-only parameters.
 
     A value without a name is the first of them: "dirichlet(0.3)".
     """

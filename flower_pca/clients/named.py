@@ -92,7 +92,7 @@ class FedOAPMClient(PCAClient):
 class MedianPCAClient(PCAClient):
     """Serves median_pca only.
 
-    Leading eigenvectors of the geometric median of projections, argmin_M sum w_i ||V_i V_i' - M||.
+    Leading eigenvectors of the geometric median of projections, argmin_M sum ||V_i V_i' - M||.
     """
 
     algorithms = ("median_pca",)
@@ -128,7 +128,7 @@ class DCFPCAClient(PCAClient):
 class ConsensusRPCAClient(PCAClient):
     """Serves consensus_rpca only.
 
-    Rows = V_i U' + S_i, U common, S_i sparse, with exact recovery: sums only, no step size, and its own proof.
+    Rows = V_i U' + S_i, U common, S_i sparse, recovered exactly: sums only, no step size, a proof.
     """
 
     algorithms = ("consensus_rpca",)
@@ -155,7 +155,7 @@ class ExactPerPCAClient(PCAClient):
 class TriplePCAClient(PCAClient):
     """Serves triple_pca only.
 
-    Rows are shared, own and sparse parts and noise: `ExactPerPCA` on rows less what is far from the first two.
+    Rows are shared, own and sparse parts and noise: `ExactPerPCA` on rows less what is far.
     """
 
     algorithms = ("triple_pca",)

@@ -115,7 +115,7 @@ def argument_of_split(added: argparse.ArgumentParser) -> None:
     """--split and --ids."""
     text = "what the files of DATA hold: the same columns of different people, or different columns of the same people"
     added.add_argument("--split", choices=SPLITS, default="rows", help=f"{text} (default: rows)")
-    text = "with --split columns, the column that says whose row it is (default: the position)"
+    text = "with --split columns, the column that says whose row it is (default: rows go by position)"
     added.add_argument("--ids", metavar="NAME", help=text)
 
 
@@ -190,7 +190,7 @@ def folder(path: Path) -> Path:
 
 @contextmanager
 def writing(place: Path) -> Iterator[Path]:
-    """A draft of the folder: what is in it at the end moves to `place`, and nothing of it if anything goes wrong.
+    """A draft of the folder, which moves to `place` at the end, and not if anything goes wrong.
 
     Then the folder is named, and not its draft, which is gone.
     """
@@ -273,7 +273,7 @@ def title(data: str) -> str:
 
 
 def result_of(path: str, *, steps: bool = False, missing: str = "error") -> Any:
-    """The result in a file; with `steps`, that of a run of steps as well; `missing` is what new rows may have."""
+    """The result in a file; with `steps`, of a run of steps too; `missing`: new rows' gaps."""
     from flower_pca.results.pca import PCAResult
     from flower_pca.results.steps import TrackingResult
 

@@ -1,4 +1,4 @@
-"""The files that commands write: scores for a spreadsheet, and what clients keep, which transform reads again."""
+"""The files that commands write: scores for a spreadsheet, and what clients keep."""
 
 from __future__ import annotations
 

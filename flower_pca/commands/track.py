@@ -328,7 +328,7 @@ def _changes(result: TrackingResult, tracker: Tracker) -> str:
 
 
 def _aloud(on_step: Callable[[StepRecord], None], newest: list[StepRecord]) -> Callable[[StepRecord], None]:
-    """`on_step`, and a sentence on standard error where a change is declared; the newest record is remembered."""
+    """`on_step`, and a sentence on standard error where a change is declared."""
 
     def after(record: StepRecord) -> None:
         newest[:] = [record]

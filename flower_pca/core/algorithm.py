@@ -132,7 +132,7 @@ class Choosing(Protocol):
 
 @dataclass(frozen=True)
 class Progress:
-    """Where an iteration stands: rounds done, the error that is held against tol, and whether it still falls."""
+    """Where an iteration stands: rounds done, the error against tol, whether it still falls."""
 
     tol: float
     rounds: int = 0
@@ -253,7 +253,7 @@ class Iterative(Algorithm[I]):
         return status
 
     def _beneath(self, status: Status, model: Model, small: range, tol: float) -> Status:
-        """The status of a run whose `small` components have eigenvalues below tol times the first's."""
+        """The status of a run whose `small` components have eigenvalues below tol of the first."""
         assert model.values is not None
         below = f"below tol={tol:.2g} times the first"
         which = labels.range_of("component", small)
@@ -306,7 +306,7 @@ class Movement:
 def ritz_round(
     block: Array, Y: Array, k: int, progress: Progress, *, rounds: int = 1
 ) -> tuple[Array, Array, Array, Progress]:
-    """Ritz values, Ritz vectors and their products after Y = C block has become known, and the progress it means.
+    """Ritz values and vectors, and products, once Y = C block is known, and the progress.
 
     The error is the largest residual of the k wanted pairs relative to the first Ritz value, which
     the server knows at no cost.

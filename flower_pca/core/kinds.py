@@ -103,7 +103,7 @@ class Ask:
     each: bool = False
 
     def fault(self, a: Array) -> tuple[str, str] | None:
-        """What is wrong with an array that is asked with: the rule, and what it is instead; None for nothing."""
+        """What is wrong with an array that is asked with: rule, and what it is; or None."""
         if a.ndim != self.dimensions:
             return _SHAPES[self.dimensions], f"shape {a.shape}"
         # a product of whole numbers would wrap

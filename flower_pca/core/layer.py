@@ -139,7 +139,7 @@ class Layer:
         return model
 
     def measure(self, model: Model) -> Model:
-        """What is known after the closing message; where a layer is binding, the algorithm does not judge it."""
+        """What is known after the closing; where a layer is binding, the algorithm is no judge."""
         return model
 
     def price(self, result: Any, stages: Sequence[str], *, shared: bool) -> Any:

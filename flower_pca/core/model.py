@@ -163,7 +163,7 @@ class Model:
 
     @property
     def feature_names(self) -> tuple[str, ...] | None:
-        """Names of the columns, in their order; None where columns go by position, or clients keep the names."""
+        """Names of the columns, in their order; None by position, or if clients keep them."""
         return self.wanted or (None if self.heading is None else self.heading.names)
 
     @property
@@ -191,7 +191,7 @@ class Model:
 
     @property
     def gap(self) -> float:
-        """How far the next eigenvalue is below the last wanted one; at least, where nothing has looked for it."""
+        """How far the next eigenvalue is below the last wanted one; at least, if not looked for."""
         assert self.values is not None
         if self.next_value is None:
             following = self.left_out

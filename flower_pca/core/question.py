@@ -1,4 +1,4 @@
-"""Question: what is asked of the clients, as one frozen value. Its values are checked and documented here, once.
+"""Question: what is asked of the clients, one frozen value, checked and documented here, once.
 
 What goes with what is asked of `compatible`, by `assembly`, which knows all algorithms.
 `assembly.run` makes a run of a question, over whatever transport; `assembly.question` makes a
@@ -240,7 +240,7 @@ class Question:
         return values
 
     def check_checkpoint(self, path: str | os.PathLike[str] | None) -> None:
-        """Refuse a checkpoint that cannot be written; and any with a budget, as answers would be given twice."""
+        """Refuse a checkpoint that cannot be written; and any with a budget, spent twice by it."""
         if path is not None:
             checks.parent("the checkpoint", path)
             compatible.check_options({**self.options, "checkpoint": str(path)})

@@ -274,7 +274,7 @@ class Run:
 
     @property
     def _whole(self) -> bool:
-        """Whether the newest round counts as one of all clients: under a budget there is none to put it right."""
+        """Whether the newest round counts as one of all clients: under a budget nothing mends it."""
         return self._roll.whole or any(layer.binding for layer in self._layers)
 
     def _send(self, to: tuple[int, ...]) -> Broadcast:

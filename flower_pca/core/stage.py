@@ -254,7 +254,7 @@ class Stage(ABC, Generic[S]):
         """What is known after the stage."""
 
     def merging(self, state: S) -> Merge:
-        """How the answers of the coming round come together: `add`, `stack`, or a function of the stage's own."""
+        """How the coming round's answers come together: `add`, `stack`, or the stage's own way."""
         return add
 
     def bounds(self, state: S, model: Model) -> Mapping[str, Array | float]:
@@ -283,7 +283,7 @@ class Stage(ABC, Generic[S]):
 
     @property
     def spec(self) -> str:
-        """The stage as a string that `registry.make` reads back, but for fields that have no place in a repr."""
+        """The stage as a string that `registry.make` reads back, but for fields without repr."""
         changed = []
         for f in fields(self):
             value = getattr(self, f.name)

@@ -228,7 +228,7 @@ class Marks:
         return bool(_CLEAR & self.first.keys())
 
     def unclear(self, sep: str) -> tuple[str, int, int] | None:
-        """The first number that may be a thousand and eight or a little more than one, if nothing says which."""
+        """The first number that may be a thousand times another, if nothing says which."""
         if self.clear:
             return None
         if "either, by a comma" in self:

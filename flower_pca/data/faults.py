@@ -523,7 +523,7 @@ def _first_repeated(marks: Array) -> int:
 
 
 def _tells_rows_apart(site: Site, different: Array) -> bool:
-    """Whether two rows of a site are hardly ever alike by accident, by how often each column's values come again.
+    """Whether two rows of a site are hardly alike by accident, by how values come again.
 
     Rows that are there twice are looked at once: they would make every value come again.
     """

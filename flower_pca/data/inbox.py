@@ -260,7 +260,7 @@ class Inbox:
         return ready
 
     def _files(self) -> Iterator[tuple[str, Path]]:
-        """The files that may be read, in the order of their names, numbers by their size, each with its site."""
+        """The files that may be read, by their names in order, each with its site."""
         try:
             there = sorted(self._path.iterdir(), key=sources.natural)
             for place in there:

@@ -1,4 +1,4 @@
-"""Table: what a source gives. Rows of numbers, and beside them columns that say whose or of which kind a row is.
+"""Table: what a source gives. Rows of numbers, and columns that say whose a row is.
 
 What all readers of files share: errors that name the file, and the words for optional packages.
 """

@@ -1,4 +1,4 @@
-"""What a Gaussian mechanism costs: epsilon and delta as exact functions of mu = sensitivity / standard deviation.
+"""What a Gaussian mechanism costs: epsilon and delta as exact functions of mu.
 
 delta(epsilon) = Phi(mu/2 - epsilon/mu) - exp(epsilon) Phi(-mu/2 - epsilon/mu): Balle and Wang,
 "Improving the Gaussian mechanism for differential privacy", ICML 2018, theorem 8. Several

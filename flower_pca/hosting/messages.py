@@ -299,7 +299,7 @@ def read_properties(content: Content) -> tuple[int, ...]:
 
 
 def _by_columns(a: Array) -> bool:
-    """Whether an array lies in memory column by column: a stack of such keeps that, as products depend on it."""
+    """Whether an array lies in memory column by column, which a stack of such keeps."""
     return bool(a.ndim == 2 and a.flags.f_contiguous and not a.flags.c_contiguous)
 
 

@@ -198,7 +198,7 @@ class Hosts(Nodes):
             log(WARNING, "\tnode %s was left out: %s", node, why)
 
     def _claim(self, client: int, node: int, connected: Mapping[int, str]) -> None:
-        """Take a client for one of this node's. If two nodes claim it, nobody knows who is right."""
+        """Take a client for one of this node's. Of two that claim it nobody knows who is right."""
         home = self._homes.get(client)
         if home in connected and home != node:
             both = f"client {client} at nodes {home} and {node}"

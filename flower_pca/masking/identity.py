@@ -80,7 +80,7 @@ class Identity:
         return name(self.key.public_key()) + r.to_bytes(_NUMBER, "big") + s.to_bytes(_NUMBER, "big")
 
     def check(self, published: Mapping[int, bytes], signatures: Mapping[int, bytes]) -> dict[int, bytes]:
-        """The name of each peer's key. What it has published must be signed by a trusted node, another one each.
+        """The name of each peer's key, each signed by a trusted node, another one each.
 
         Where no keys are trusted, nobody has a name.
         """

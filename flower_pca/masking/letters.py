@@ -167,7 +167,7 @@ def publications(
 
 
 def text(arrays: Arrays, setup: bytes, run: str, mine: bytes) -> bytes:
-    """What is signed of the group: set-up, run, threshold, and all members, by the keys that they have published.
+    """What is signed of the group: set-up, run, threshold, and all members' keys.
 
     Where each has few neighbours, the message names the others as well.
     """

@@ -201,7 +201,7 @@ def letters(sender: bytes, receiver: bytes) -> bytes:
 
 
 def statement(arrays: Mapping[str, Array], frame: Frame) -> bytes:
-    """A digest of what a message asks of all clients of a sum alike: stage, arrays, noise, frame and fixed point.
+    """A digest of what a message asks of all clients of a sum alike, frame and fixed point too.
 
     What only one of them gets is not in it, as that is their keys: no stage under masks has
     anything `personal`. How an array lies in memory is, as products round otherwise: sums would

@@ -281,7 +281,7 @@ class FedOAPM(PCAStrategy):
 
 
 class MedianPCA(PCAStrategy):
-    """Leading eigenvectors of the geometric median of projections, argmin_M sum w_i ||V_i V_i' - M||.
+    """Leading eigenvectors of the geometric median of projections, argmin_M sum ||V_i V_i' - M||.
 
     Prefer it: where up to two fifths of the clients may be wrong or dishonest, and each has rows
     enough of its own.
@@ -408,7 +408,7 @@ class DCFPCA(PCAStrategy):
 
 
 class ConsensusRPCA(PCAStrategy):
-    """Rows = V_i U' + S_i, U common, S_i sparse, with exact recovery: sums only, no step size, and its own proof.
+    """Rows = V_i U' + S_i, U common, S_i sparse, recovered exactly: sums only, no step size, a proof.
 
     Prefer it: where single values are wrong by far: typing errors, other units, sensors that fail.
     A client of a single row sends its clean part up to scale.
@@ -567,7 +567,7 @@ class ExactPerPCA(PCAStrategy):
 
 
 class TriplePCA(PCAStrategy):
-    """Rows are shared, own and sparse parts and noise: `ExactPerPCA` on rows less what is far from the first two.
+    """Rows are shared, own and sparse parts and noise: `ExactPerPCA` on rows less what is far.
 
     Prefer it: where clients have directions of their own and single entries of their rows are far
     off.

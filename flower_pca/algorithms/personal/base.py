@@ -146,7 +146,7 @@ class Probe:
         return replace(self, steps=self.steps + 1)
 
     def step(self, Pb: Array) -> tuple[Probe, float]:
-        """After a round, with the estimate of lambda_max; never above it, if the own spaces stay as they are."""
+        """After a round, with the estimate of lambda_max; never above it, if own spaces stay."""
         Q = np.hstack([self.Q, self.b])
         PQ = np.hstack([self.PQ, Pb])
         values, ritz, images, _ = linalg.rayleigh_ritz(Q, PQ)
@@ -329,7 +329,7 @@ class Personalized(Iterative[S]):
         return self.weigh(state, total, 1.0)
 
     def weigh(self, state: S, total: Arrays, share: float) -> S:
-        """The state after a round beyond the start, from its sums and the share of all rows that has answered."""
+        """The state after a round beyond the start, from its sums and the share that has answered."""
         weight = float(total["w"])
         mean = {name: np.asarray(a / weight) for name, a in total.items()}
         probe = state.probe.skip()

@@ -1,4 +1,4 @@
-"""The closing message of personalized PCA: shared components in order, own components for good, theta, the error.
+"""The closing message of personalized PCA: shared components in order, own ones, theta, the error.
 
 One message for all personalized algorithms. The client half finds or repairs its own components,
 and keeps them with their variances: `own` makes its result of that. The server half orders the

@@ -234,7 +234,7 @@ class ExactPerPCA(Personalized[ExactState]):
 
 
 def _warm(arrays: Arrays) -> str:
-    """Which of the own components kept to start from: those of the message before, or of the one before that."""
+    """Which own components kept to start from: of the message before, or of the one before."""
     if arrays.get("back"):
         return "before"
     return "V"

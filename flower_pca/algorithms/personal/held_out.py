@@ -56,7 +56,7 @@ def last(found: Array) -> int:
 
 
 def directions(parts: Sequence[Any], most: int) -> list[tuple[Any, Array]]:
-    """Each part, held out, and the leading directions of the others: so many, or half of all to tell noise by."""
+    """Each part, held out, and leading directions of the others: so many, or half of all."""
     d = parts[0].d
     none = np.empty((d, 0))
     most = min(most, d // 2)
@@ -65,7 +65,7 @@ def directions(parts: Sequence[Any], most: int) -> list[tuple[Any, Array]]:
 
 
 def residuals(found: Sequence[tuple[Any, Array]]) -> tuple[Array, Array]:
-    """Of each part and its `directions`: the mean square along each; and what is left of a direction beside them.
+    """Of each part and its `directions`: the mean square along each, and what is left beside.
 
     The second is the mean squared residual of the part's rows after that direction, over the
     directions not yet taken.
@@ -228,7 +228,7 @@ def leading(arrays: Arrays, data: LocalData) -> int:
 
 
 def count(data: LocalData, most: int) -> tuple[int, dict[str, Array]]:
-    """The directions that count, so many at most; and the noise beside them, of each part and of each column."""
+    """The directions that count, so many at most; the noise beside them, by part and column."""
     parts = fixed.parts(data)
     columns = by_column(parts, most)
     found = directions(parts, most)

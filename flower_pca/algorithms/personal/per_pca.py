@@ -34,7 +34,7 @@ _LOWER: Final = 0.5
 
 @dataclass(frozen=True)
 class PerState(PersonalState):
-    """Beside the common: max_i ||S_i||_2 (0 while it is not asked for yet), the seed of first V_i, the objective.
+    """Beside the common: max_i ||S_i||_2 (0 until asked for), the seed of V_i, the objective.
 
     And the step in multiples of 1 / norm, the longest that it may grow to, and the highest
     objective that any step has fallen from.

@@ -129,7 +129,7 @@ class Secants:
         return self.with_pairs([*self.pairs, newest])
 
     def ahead(self, Z: Array) -> tuple[Array, float] | None:
-        """Where to go next, and how much the objective is to rise; None if no pair says anything."""
+        """Where to go next, and how much the objective is to rise; None if no pair says so."""
         bent = [pair for pair in self.pairs if pair.bent]
         if not bent:
             return None
@@ -153,7 +153,7 @@ class Secants:
         return linalg.polar(self.U + step), promise
 
     def curvature(self, Z: Array) -> float:
-        """The largest curvature of the objective along the last steps, in multiples of what the plain step takes.
+        """The largest curvature of the objective along the last steps, in those of a plain step.
 
         It is below 0 near a maximum, as far as these steps can tell: the largest Ritz value of the
         Hessian.
@@ -168,7 +168,7 @@ class Secants:
         return float(np.linalg.eigvalsh((H + H.T) / 2.0)[-1])
 
     def _plain(self, Z: Array) -> tuple[Array, Array]:
-        """The eigenvalues and eigenvectors of U'Z, the curvature that the plain step takes in all directions."""
+        """The eigenvalues and eigenvectors of U'Z, a plain step's curvature in all directions."""
         values, Q = linalg.eigh_descending(self.U.T @ Z)
         return np.maximum(values, _VANISHED * values[0]), Q
 

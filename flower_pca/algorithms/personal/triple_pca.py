@@ -52,7 +52,7 @@ _SETTLED: Final = 1e-10  # change of L relative to L, at which it ends
 
 @dataclass(frozen=True)
 class Fit:
-    """L = TW' of a client's rows, W = [U, V], which entries are far from it, and the threshold of each column."""
+    """L = TW' of a client's rows, W = [U, V], what is far from it, and the columns' thresholds."""
 
     W: Array
     T: Array
@@ -88,7 +88,7 @@ class Rows:
         return self.judge(W, T, nothing, cut * self.noise(W, T))
 
     def step(self, before: Fit, U: Array, own: int, cut: float, *, local_steps: int = 0) -> Fit:
-        """Own components of the rows less what is far, their coordinates, and what is far from both."""
+        """Own components of the rows less what is far; their coordinates; what is far from both."""
         clean = self.less(before)
         V = before.W[:, U.shape[1] :]
         if local_steps:
@@ -179,7 +179,7 @@ INNER: Final[Mapping[str, Ask]] = {"cut": CUT, "inner": STEPS}
 
 @dataclass(frozen=True, kw_only=True)
 class TriplePCA(ExactPerPCA):
-    """Rows are shared, own and sparse parts and noise: `ExactPerPCA` on rows less what is far from the first two.
+    """Rows are shared, own and sparse parts and noise: `ExactPerPCA` on rows less what is far.
 
     A client:    L_i = T_i[U, V_i]', S_i = X_i - L_i where that is beyond the threshold, else 0; the step of
                  `ExactPerPCA` on X_i - S_i, whose coordinates along [U, V_i] are the next T_i

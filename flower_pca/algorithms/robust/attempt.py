@@ -323,7 +323,7 @@ def mend(now: Attempt, problem: Problem, columns: tuple[int, ...]) -> Attempt:
 
 
 def release(now: Attempt, columns: tuple[int, ...]) -> Attempt:
-    """With V resting on all columns again but these, which have not been found: each tells more beside noise."""
+    """With V resting on all columns again but these, which were not found."""
     return replace(now, again=columns, phase=Phase.NOISY, rounds=0, lefts=())
 
 

@@ -1,4 +1,4 @@
-"""Attempts: what is tried one after the other, and in which words a run ends that knows whether it has succeeded.
+"""Attempts: what is tried one after the other, and the words in which a run ends.
 
 Each attempt has a block of its own to start from; the first whose proof passes is the answer:
 

@@ -1,4 +1,4 @@
-"""What the robust algorithms share: rows = low-rank part + sparse part, the size of an entry, and how a run ends.
+"""What the robust algorithms share: rows = low-rank + sparse part, entries' size, a run's end.
 
 `Robust` holds parameters and the verdict on a run. The functions below are the pieces that both
 algorithms put together: the first block, the message that counts entries by size, from which the

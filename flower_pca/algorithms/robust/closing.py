@@ -235,7 +235,7 @@ def _solve(arrays: Arrays, X: Array, V: Array | None, gaps: Array) -> Array:
 
 
 def _apart(total: Arrays | None, client: int, reply: Arrays) -> Arrays:
-    """The sum of the answers; beside it each client's key, rows, entries taken out, and far ones."""
+    """The sum of the answers; beside it clients' keys, rows, entries taken out, and far ones."""
     counts = [reply["n"], np.sum(reply["taken"]), np.sum(reply["far"])]
     line = np.array([counts], dtype=np.float64)
     if total is None:

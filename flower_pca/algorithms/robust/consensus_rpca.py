@@ -296,7 +296,7 @@ _TINY: Final = float(np.finfo(np.float64).tiny)
 
 @dataclass(frozen=True, kw_only=True)
 class ConsensusRPCA(Robust[ConsensusState]):
-    """Rows = V_i U' + S_i, U common, S_i sparse, with exact recovery: sums only, no step size, and its own proof.
+    """Rows = V_i U' + S_i, U common, S_i sparse, recovered exactly: sums only, no step size, a proof.
 
     min over U, V_i, S_i of sum 1/2 ||V_i U' + S_i - X_i||^2 + rho/2 ||V_i||^2 + lambda ||S_i||_1,
     plus rho/2 ||U||^2, but that an entry further than 10 lambda from VU' costs no more than one at

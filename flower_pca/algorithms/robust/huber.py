@@ -108,7 +108,7 @@ class Regression:
 
 
 class _Newest:
-    """(U'U + rho I)^-1 and U' of the newest basis: clients of one process are sent the very same array, in turn.
+    """(U'U + rho I)^-1 and U' of the newest basis: clients of one process get the same array.
 
     It is known by the array, which nobody writes to, and not by its numbers, so that looking is
     free.
@@ -136,7 +136,7 @@ _newest: Final = _Newest()
 def recover(
     X: Array, U: Array, *, start: float, lam: float, rho: float, cut: float = np.inf, out: Array | None = None
 ) -> Array:
-    """V from nothing: the threshold falls from `start` to `lam`, so that far entries are found out on the way."""
+    """V from nothing: the threshold falls from `start` to `lam`, finding far entries out."""
     V = np.zeros((len(X), U.shape[1]))
     threshold = max(start, lam)
     for _ in range(_LONGEST):

@@ -68,7 +68,7 @@ def unsound_rows(W: Array, Q: Array, seen: Array) -> Array:
 
 
 def find_undetermined(off: Array, Q: Array, far: float, gaps: Array) -> tuple[Array, Array]:
-    """The rows that their entries within `far`, but for gaps, do not determine; and those of them bad as a whole.
+    """The rows that entries within `far`, but for gaps, do not determine; those bad as a whole.
 
     `off` is how far entries lie from the low-rank part, Q an orthonormal basis of its rows.
     """
@@ -82,7 +82,7 @@ def find_undetermined(off: Array, Q: Array, far: float, gaps: Array) -> tuple[Ar
 
 
 def once_more(X: Array, V: Array, U: Array, out: Array, *, lam: float, rho: float, cut: float) -> tuple[Array, Array]:
-    """V and X - VU', with rows that clean entries do not determine found anew from a threshold of their own size.
+    """V and X - VU', rows that clean entries do not determine found anew from their threshold.
 
     While U was on its way such a row may have been taken in by its far entries, as large ones among
     smaller rows are. `out` are the places of entries that do not count. There is no ridge in that

@@ -89,7 +89,7 @@ def key_of(context: Context) -> int:
 
 
 def data_of(name: str | None, context: Context | None) -> str:
-    """What the data of a node is called in the names of files about all runs: nothing of it comes from a server.
+    """What a node's data is called in names of files about all runs: by no server.
 
     By the name that its operator gives, else by its partition-id. The node id is the server's to
     choose, and so a node without a partition-id is the only one that keeps files in its folder.
@@ -174,7 +174,7 @@ class Memory:
     after: Arrays | None = None
 
     def at(self, run: str, number: int) -> Arrays:
-        """What the client knew when message `number` of `run` was first sent; nothing if unknown."""
+        """What the client knew when message `number` of `run` was first sent, if known."""
         if run != self.run or number < self.number:
             return {}
         return dict((self.before if number == self.number else self.after) or {})
@@ -259,7 +259,7 @@ class FileStore:
             return Memory()
 
     def save(self, memory: Memory) -> None:
-        """Replace the file of the memory's run; the oldest runs' files go, if there are too many."""
+        """Replace the file of the memory's run; the oldest runs' files go, if too many."""
         path = self.file(memory.run)
         fresh = not path.exists()
         files.write(path, "memory", memory.to_header(), memory.to_arrays(), private=True)

@@ -111,7 +111,7 @@ class Demand:
             raise ProtocolError(what, must=f"at most {MOST_STEPS}", got=f"{steps:g}", then=remedy)
 
     def check_sizes(self, d: int | None, n: int | None) -> None:
-        """Refuse blocks that do not fit rows of d columns, or take too much memory beside n rows."""
+        """Refuse blocks that do not fit rows of d columns, or need too much memory for n."""
         most = max(d or 0, WIDEST)
         for name, a in self.arrays.items():
             ask = self.asks[name]
@@ -136,7 +136,7 @@ class Demand:
                     raise ProtocolError(f"{name} of a message", must=rule, got=columns, then=remedy)
 
     def check_length(self, d: int | None) -> None:
-        """Of a run over streams, how many columns it has had, which a node without rows may not know."""
+        """Of a run over streams, how many columns it has had: unknown to a node without rows."""
         for name in (name for name, ask in self.asks.items() if ask.counts_columns and name in self.arrays):
             asked = int(self.arrays[name])
             if d is not None:
@@ -145,7 +145,8 @@ class Demand:
             width = min(max([1, *others]), asked)
             if d is None and 8 * _BLOCKS[self.masked] * asked * width > SPARE:
                 columns = labels.count(width, "column")
-                rule = f"so few that a node without rows has memory for {columns} of a product"
+                room = f"memory for {columns} of a product"
+                rule = f"so few that a node which has seen no rows has {room}"
                 what = "The number of columns of a run"
                 raise ProtocolError(what, must=rule, got=asked, then=_SENDER)
 
@@ -274,7 +275,7 @@ def is_silent(stage: str) -> bool:
 
 
 def tells_products(stage: str, request: wire.Request) -> bool:
-    """Whether a message of this stage asks for more than what needs no products: means, deviations and counts."""
+    """Whether a message of this stage asks for more than means, deviations and counts."""
     apart = (*_OPENINGS, *registry.ALONE, messages.STAGE)
     return stage not in apart or Demand.of(request).tells_products
 

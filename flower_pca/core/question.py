@@ -164,8 +164,7 @@ class Question:
     @property
     def options(self) -> dict[str, Any]:
         """The fields that hang together with others, where not as usual, by name."""
-        values = {name: getattr(self, name) for name in _OPTIONS}
-        on = {name: value for name, value in values.items() if value != _FIELDS[name]}
+        on = {name: value for name in _OPTIONS if (value := getattr(self, name)) != _FIELDS[name]}
         if isinstance(self.n_components, int):  # which goes with everything
             on.pop("n_components", None)
         if self.wire == "auto":  # takes what goes with the rest
@@ -229,8 +228,7 @@ class Question:
             dp = None
         else:
             dp = repr(replace(self.dp, noise_seed=None))
-        named = {name: getattr(self, name) for name in ("mask", "channel")}
-        words = {name: None if value is None else repr(value) for name, value in named.items()}
+        words = {"mask": self.mask and repr(self.mask), "channel": self.channel and repr(self.channel)}
         values = {f.name: getattr(self, f.name) for f in fields(self)}
         values |= {"algorithm": self.algorithm.spec, **words, "dp": dp}
         if self.columns is not None:

@@ -550,8 +550,8 @@ def _units(look: Look) -> Iterator[str]:
     seen = look.seen[measured]
     shares = np.multiply.outer([0.1, 0.5, 0.9], np.maximum(seen - 1, 0))
     places = np.rint(shares).astype(int)
-    columns = [(look.in_order[i], places[:, k]) for k, i in enumerate(measured)]
-    levels = np.stack([np.take_along_axis(values, place, axis=0) for values, place in columns])
+    numbered = enumerate(measured)
+    levels = np.stack([np.take_along_axis(look.in_order[i], places[:, k], axis=0) for k, i in numbered])
     several = look.different[measured] > _LEAST
     whose = [look.sites[i].who for i in measured]
     yield from _odd_units(whose, levels, seen * several, look.columns, middle="median")

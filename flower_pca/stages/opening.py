@@ -341,11 +341,9 @@ def _sites(state: OpeningState) -> Arrays:
     keys = sorted(said)
     if len(keys) < 2 or len(keys) * len(said[keys[0]]["mean"]) > _COMPARED:
         return {}
-    counts = [np.asarray(said[key].get("count", said[key]["n"])) for key in keys]
-    rows = [np.maximum(count, 1) for count in counts]
-    counted = zip(keys, rows, strict=True)
-    squares = [said[key]["m2"] / n for key, n in counted]
     told = [said[key] for key in keys]
+    rows = [np.maximum(np.asarray(site.get("count", site["n"])), 1) for site in told]
+    squares = [site["m2"] / n for site, n in zip(told, rows, strict=True)]
     return {
         SITE_KEYS: np.array(keys, dtype=np.uint64),
         SITE_ROWS: np.array([int(site["n"]) for site in told]),

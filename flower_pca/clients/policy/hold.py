@@ -144,7 +144,7 @@ class Policy:
             rule, got = "a sum that shows nothing of a node's own results", stage
             remedy = "Check the sender."
             raise RefusalError("What is asked for under masks", must=rule, got=got, then=remedy)
-        unserved = [name for name in asked - self._served if name in everything()]
+        unserved = (asked - self._served) & set(everything())
         unnamed = sorted(name for name in unserved if registry.STAGES[name].by_row)
         if unnamed and self._rules.allow is None:
             rule = "one whose answers compare no rows, or one that this node's operator has named"

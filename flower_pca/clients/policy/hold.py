@@ -144,8 +144,8 @@ class Policy:
             rule, got = "a sum that shows nothing of a node's own results", stage
             remedy = "Check the sender."
             raise RefusalError("What is asked for under masks", must=rule, got=got, then=remedy)
-        unserved = (asked - self._served) & set(everything())
-        unnamed = sorted(name for name in unserved if registry.STAGES[name].by_row)
+        unserved, stages = asked - self._served, registry.STAGES
+        unnamed = sorted(name for name in unserved if name in everything() and stages[name].by_row)
         if unnamed and self._rules.allow is None:
             rule = "one whose answers compare no rows, or one that this node's operator has named"
             remedy = "Ask the node's operator."

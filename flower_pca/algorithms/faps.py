@@ -18,8 +18,8 @@ consensus, and how long its step is. Clients whose own directions outweigh the c
 firm hold, which makes short steps. Here, with d the largest eigenvalue of C_i outside of span(Z),
 Z'C_iZ = Q diag(a) Q' and A = X'C_iX,
 
-  delta = max(0, 1 - min(a) / d) says how unlike the client is, t = .15 + .6 delta, kappa = 2 + 2
-    delta;
+  delta = max(0, 1 - min(a) / d) says how unlike the client is,
+  t = .15 + .6 delta, kappa = 2 + 2 delta;
   the hold is B = Q diag(max(t a, kappa (d - a))) Q', so that Z leads in C_i + ZBZ';
   the step is t A.
 
@@ -253,8 +253,8 @@ class FAPS(Iterative[FAPSState]):
 
     Reference: Wang, Liu, Zhang, "Seeking consensus on subspaces in federated principal component
     analysis", 2022.
-    Cost per round: 4 (inner_steps + 1) n_i d p flops on a client; p columns of d floats each way; 2
-    d p^2 flops at the server.
+    Cost per round: 4 (inner_steps + 1) n_i d p flops on a client; p columns of d floats each way;
+    2 d p^2 flops at the server.
     Prefer it: where the server sees single answers, and no covariance of a client may follow from
     them.
 

@@ -94,8 +94,8 @@ class RobustTracking(Tracker):
       s = argmin ||s on Om||_1 subject to ||Psi y - Psi s|| <= s_min / 15      (projected modified-CS),
       T = missing entries and those with |s_i| > s_min / 2,
       a = argmin ||(y - P a) outside T||,  l = y outside T and P a on T        (least-squares debias).
-    P_j is found from the completed rows as in STMiss. The support is exact as long as ||Psi
-    l|| <= s_min / 15, so the start has to be good: give a basis, or let the first batch be free of
+    P_j is found from the completed rows as in STMiss. The support is exact as long as
+    ||Psi l|| <= s_min / 15, so the start has to be good: give a basis, or let the first batch be free of
     outliers.
 
     Reference: Narayanamurthy, Vaswani, Ramamoorthy, "Federated over-air subspace tracking from

@@ -42,8 +42,7 @@ def moments(U: Array, G: Array) -> tuple[Array, Array]:
 def change(old: Array, new: Array, G: Array) -> float:
     """|A - ZZ'A| / |A| for A = U_new G^(1/2), Z = orth(U_old): weak components weigh little."""
     E = linalg.complement(new, linalg.orth(old))
-    lengths = [float(np.sum((A @ G) * A)) for A in (new, E)]
-    whole, off = lengths
+    whole, off = (float(np.sum((A @ G) * A)) for A in (new, E))
     if whole <= 0.0:
         return 0.0
     return float(np.sqrt(max(off, 0.0) / whole))
@@ -418,8 +417,8 @@ def widen(now: Attempt) -> Attempt:
     """With all columns back, to be proven so, from the V that clients have kept of them."""
     whole = now.whole
     assert whole is not None
-    proving = replace(whole, tag=now.tag + 1, origin=whole.tag, phase=Phase.PROVING)
-    return replace(proving, turn=np.eye(whole.p))
+    turn = np.eye(whole.p)
+    return replace(whole, tag=now.tag + 1, origin=whole.tag, turn=turn, phase=Phase.PROVING)
 
 
 def _with_noise(now: Attempt, problem: Problem, s: float) -> Attempt:

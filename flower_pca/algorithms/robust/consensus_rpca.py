@@ -300,12 +300,12 @@ class ConsensusRPCA(Robust[ConsensusState]):
 
     min over U, V_i, S_i of sum 1/2 ||V_i U' + S_i - X_i||^2 + rho/2 ||V_i||^2 + lambda ||S_i||_1,
     plus rho/2 ||U||^2, but that an entry further than 10 lambda from VU' costs no more than one at
-    10 lambda. The first message asks how many |x| there are of each size: sigma = 1.4826 times
-    their median, to 2 % or better, and lambda = sigma at first. A round, C being clip(X - VU',
-    lambda), 0 beyond 10 lambda, 0 at entries that are hidden:
+    10 lambda.
+    The first message asks how many |x| there are of each size: sigma = 1.4826 times their median,
+    to 2 % or better, and lambda = sigma at first. A round, C being clip(X - VU', lambda), 0 beyond
+    10 lambda, 0 at entries that are hidden:
       a client, `inner_steps` times: V <- V + (CU - rho V)(U'U + rho I)^-1; twice, while lambda
-        falls, once no more than
-      a tenth of the entries lie beyond it;
+        falls, once no more than a tenth of the entries lie beyond it;
       it sends B_i = (VU' + C)'V_i, G_i = V_i'V_i, and how large |X - VU'| is at visible and at
         hidden entries;
       the server: U <- (sum B_i)(sum G_i + rho I)^-1; lambda <- max(gamma lambda, floor).
@@ -322,8 +322,8 @@ class ConsensusRPCA(Robust[ConsensusState]):
     whose last round missed somebody goes back to the opening. Missing values count as hidden.
 
     Reference: this package's own. The problem is that of Chu, "DCF-PCA", see `DCFPCA`.
-    Cost per round: 4 (inner_steps + 1) n_i d p flops on a client; p d numbers down, p d + p^2 up; 2
-    d p^2 flops at the server. An attempt takes about ln(1e-6) / ln(gamma) rounds, 132 for
+    Cost per round: 4 (inner_steps + 1) n_i d p flops on a client; p d numbers down, p d + p^2 up;
+    2 d p^2 flops at the server. An attempt takes about ln(1e-6) / ln(gamma) rounds, 132 for
     gamma=0.9, and one or eight messages of proof.
     Prefer it: where single values are wrong by far: typing errors, other units, sensors that fail.
     A client of a single row sends its clean part up to scale.

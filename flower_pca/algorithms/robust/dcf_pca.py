@@ -62,15 +62,16 @@ class DCFPCA(Robust[DCFState]):
     """Rows = V_i U' + S_i, U common, S_i sparse: every client takes gradient steps on its own U_i, the server averages.
 
     min over U, V_i, S_i of sum 1/2 ||V_i U' + S_i - X_i||^2 + rho/2 ||V_i||^2 + lambda ||S_i||_1,
-    plus rho/2 ||U||^2. A client, `local_steps` times from U_i = U: (V_i, S_i) by `inner_steps`
-    steps of the inner problem, then
+    plus rho/2 ||U||^2.
+    A client, `local_steps` times from U_i = U: (V_i, S_i) by `inner_steps` steps of the inner
+    problem, then
       U_i <- U_i - eta_t (-C_i'V_i + rho n_i/n U_i), C_i = clip(X_i - V_i U_i', lambda);
     the server: U <- mean of the U_i that came. eta_t = eta / sqrt(t + 1), or eta. At the end V_i is
     solved for the last U, which the paper omits. lambda = threshold sigma, sigma = 1.4826 median
     |x|; rho = ridge lambda sqrt(max(n, d)).
 
-    step="paper" is eta as it stands: it hangs on the scale of the data and on n_i, and a U of N(0,
-    1) entries is part of it. step="scaled" divides eta by l_i = ||V_i||_2^2 + rho n_i/n and weights
+    step="paper" is eta as it stands: it hangs on the scale of the data and on n_i, and a U of
+    N(0, 1) entries is part of it. step="scaled" divides eta by l_i = ||V_i||_2^2 + rho n_i/n and weights
     the mean by l_i. lambda stays, and with it an error of the low-rank part in proportion to
     lambda: some 2 % at the defaults.
 

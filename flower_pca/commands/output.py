@@ -83,8 +83,8 @@ def own_components(path: str, result: PCAResult) -> tuple[Array, str]:
         raise DataError(path, must=rule, got=f"those of {made}", then="Give those of its run.")
     columns, names = header.get("columns"), result.feature_names_in_
     there = OWN in arrays and arrays[OWN].shape[1:] == (result.n_features_in_,)
-    named = columns is not None and names is not None
-    if not there or (named and sorted(columns) != sorted(names)):
+    others = columns is not None and names is not None and sorted(columns) != sorted(names)
+    if not there or others:
         rule, remedy = "own components for the columns of the result", "Give those of its run."
         raise DataError(path, must=rule, got="others", then=remedy)
     if len(arrays[OWN]) > (most := personal.local_components):

@@ -21,7 +21,8 @@ from sklearn.utils import estimator_checks
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import flower_pca
-from flower_pca import ConfigError, DataError, FederatedPCA, PCAResult, registry
+from flower_pca import ConfigError, DataError, FederatedPCA, PCAResult, Ray, registry
+from flower_pca.estimator import federated
 
 
 @pytest.mark.slow
@@ -434,3 +435,16 @@ def test_without_scikit_learn_the_error_says_what_to_install():
 def test_other_unknown_names_are_unknown_still():
     with pytest.raises(AttributeError, match="has no attribute 'FederatedPCAs'"):
         flower_pca.FederatedPCAs  # noqa: B018
+
+
+def test_it_runs_where_it_is_told_and_as_it_is_told(monkeypatch):
+    asked = {}
+
+    def run(algorithm, tables, **given):
+        asked.update(given)
+        return flower_pca.simulate(algorithm, tables, n_components=2)
+
+    monkeypatch.setattr(federated, "simulate", run)
+    given = {"backend": Ray(), "checkpoint": "run.npz", "max_rounds": 7, "mask": True, "scale": "std"}
+    FederatedPCA(2, **given).fit(shards((30, 20), [3.0, 2.0, 1.0]))
+    assert {name: asked[name] for name in given} == given

@@ -18,7 +18,7 @@ from test_personal_numbers import SHARDS, SHARED, TRUE, D, unequal_problem
 from test_personal_span import shards_of_all_ranks as degenerate
 
 from benchmarks import own_numbers
-from flower_pca import ExactPerPCA, PCAResult, PersonalResult, ProtocolError, Ray, registry, simulate
+from flower_pca import ExactPerPCA, PCAResult, PersonalResult, ProtocolError, registry, simulate
 from flower_pca.algorithms.personal import held_out
 from flower_pca.clients.books.folders import own_file
 from flower_pca.rows import fixed, folds
@@ -299,16 +299,6 @@ def test_under_flower_nodes_choose_the_same_and_tell_it_only_if_they_agree(
         with np.load(own_file(tmp_path, i)) as file:
             assert file["components"].shape == (r, D)
             np.testing.assert_array_equal(file["components"], reference.own_components(i))
-
-
-@pytest.mark.slow
-@pytest.mark.xdist_group("ray")
-@pytest.mark.filterwarnings("ignore")  # those of Ray and Flower, about their own files and processes
-def test_ray_gives_the_bits_of_a_run_in_process(cluster: str) -> None:
-    algorithm = "exact_per_pca(local_components='auto', max_rounds=6)"
-    a, b = (run_chosen(algorithm, backend=backend) for backend in ("in_process", Ray(address=cluster)))
-    np.testing.assert_array_equal(a.components_, b.components_)
-    assert (a.choices[-1], b.choices[-1]) == (CHOSEN, UNTOLD)  # its nodes have not agreed to tell
 
 
 @pytest.mark.slow

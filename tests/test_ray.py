@@ -17,7 +17,7 @@ from results import assert_same_bits, assert_same_steps
 from scipy import sparse
 from test_levels import TABLES
 
-from flower_pca import ConfigError, DataError, FederatedPCA, Ray, RobustTracking, Stream, simulate, track
+from flower_pca import ConfigError, DataError, Ray, RobustTracking, Stream, simulate, track
 from flower_pca.names.sites import SiteRows
 from flower_pca.results.record import StepRecord
 from flower_pca.rows.local import LocalData
@@ -61,12 +61,6 @@ def test_levels_of_words_are_the_same_bits_on_ray(cluster: str) -> None:
     )
     assert_same_bits(there, here)
     np.testing.assert_array_equal(there.loading_errors_, here.loading_errors_)
-
-
-def test_the_estimator_finds_the_same_bits_on_ray(cluster: str) -> None:
-
-    there, here = (FederatedPCA(3, backend=backend).fit(eight()) for backend in (Ray(address=cluster), "in_process"))
-    assert_same_bits(there.result_, here.result_)
 
 
 def test_every_kind_of_shard_travels_and_nothing_is_left_behind(

@@ -111,16 +111,12 @@ def assert_as_alone_all_at_once(federation, group):
             shutil.rmtree(node.memory)
 
 
-def test_two_runs_of_an_algorithm_at_once_are_as_each_alone(federation):
-    federation.present(0, 1, 2)
-    shards = tuple(federation.shards)
-    assert_as_alone_all_at_once(federation, [AskedThere("faps", shards, seed=seed) for seed in (3, 4)])
-
-
 def test_runs_of_all_kinds_that_remember_at_once_are_as_each_alone(federation):
+    """Two of them by the same algorithm."""
     federation.present(0, 1, 2)
     every = remembering(tuple(federation.shards))
-    groups = -(-len(every) // 4)
+    groups = -(-(len(every) + 1) // 4)
+    every.insert(groups, AskedThere(every[0].name, every[0].shards, seed=every[0].seed + 1))  # beside the first
     for first in range(groups):
         assert_as_alone_all_at_once(federation, every[first::groups])  # masked ones are the last, and so in all groups
 

@@ -732,6 +732,21 @@ def test_a_message_that_the_superlink_took_late_is_answered(monkeypatch):
     assert not any(isinstance(reply, str) for reply in came.values())
 
 
+def test_a_node_has_its_time_until_a_look_that_begins_after_it(monkeypatch):
+    """Flower's own word that it has run out is there for the next look, where one spans the moment."""
+    now = 0.0
+
+    def pull():
+        nonlocal now
+        now += 40.0
+
+    monkeypatch.setattr(exchanging, "time", types.SimpleNamespace(monotonic=lambda: now, sleep=time.sleep))
+    grid = grid_of(SHARDS[:1])
+    grid.on_pull, grid.delay = pull, lambda message: 1
+    came = dict(exchange(grid, sorted(grid.nodes), lambda node: message_to(node), timeout=30.0))
+    assert not any(isinstance(reply, str) for reply in came.values())
+
+
 @pytest.mark.slow
 def test_a_superlink_that_lists_no_nodes_is_named_and_waited_for_no_longer_than_for_nodes(monkeypatch):
     monkeypatch.setattr(exchanging, "_LEAST", 0.05)

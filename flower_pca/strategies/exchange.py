@@ -44,9 +44,9 @@ def exchange(
 
     At most `window` messages are in flight or waiting for their turn, so that no more replies are
     ever held. Each node has `timeout` seconds from when it is asked: one that is silent delays the
-    others, but takes nothing from them. It is given up by a look that brings nothing: as long as
-    replies come, its own may be among the next. A SuperLink that has not answered for so long ends
-    the exchange, for those too that are not asked yet.
+    others, but takes nothing from them. It is given up by a look that begins after them and brings
+    nothing: as long as replies come, its own may be among the next. A SuperLink that has not
+    answered for so long ends the exchange, for those too that are not asked yet.
     """
     round_ = _Round(grid, timeout)
     waiting = deque(nodes)
@@ -114,13 +114,12 @@ class _Round:
         self._call(partial(self._grid.push_messages, [message]), partial(self._note, node))
 
     def look(self) -> bool:
-        """Take the replies that have come; if none has, give up the nodes whose time is over. Whether any came."""
-        before = len(self._due)
+        """Take the replies that have come; if none has, give up the nodes whose time was over. Whether any came."""
+        before, began = len(self._due), time.monotonic()
         answered = self._call(partial(self._grid.pull_messages, list(self._sent)), self._take)
         if answered and len(self._due) < before:
             return True
-        late = time.monotonic()
-        self.give_up([node for node, due in self._due.items() if due <= late])
+        self.give_up([node for node, due in self._due.items() if due <= began])
         return False
 
     def give_up(self, nodes: Iterable[int]) -> None:

@@ -218,9 +218,7 @@ def test_a_node_whose_app_dies_is_left_out_after_two_messages_and_counts_again_o
     assert result.status.ok
     assert_pooled(result, federation.shards)
     died = [r.failures[str(last.id)] for r in result.history if str(last.id) in r.failures]
-    silent = "no answer within 15 s"  # Flower's word that it has run out may come after the server's own clock
-    assert len(died) == 2
-    assert set(died) <= {silent, f"{silent}: the process of its ClientApp may have died"}
+    assert died == ["no answer within 15 s: the process of its ClientApp may have died"] * 2
     assert result.history[2].asked == 1
     said = federation.flwr("log", str(run.id), "trial", "--show")
     assert f"node {last.id} (partition-id 2) was left out: {died[0]}" in said

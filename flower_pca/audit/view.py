@@ -313,8 +313,8 @@ def _carrier(name: str, masked: bool) -> str:
     on = [name]
     if masked:
         on.append("mask")
-    made = {kind: registry.make(kind) for kind in registry.ALGORITHMS}
-    return next(kind for kind, stage in made.items() if not compatible.missing(stage, *on))
+    made = ((kind, registry.make(kind)) for kind in registry.ALGORITHMS)
+    return next(kind for kind, stage in made if not compatible.missing(stage, *on))
 
 
 def _run(name: str, masked: bool, noised: bool, *, beside: str) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -163,8 +163,9 @@ def are_few(cells: Iterable[Any]) -> bool:
     """Whether cells are words, each in two rows on average at least, and mostly no numbers."""
     there = [cell for cell in map(text_of, cells) if cell is not None]
     words = [cell for cell in there if not _NUMBER.fullmatch(cell)]
-    few = 2 * len(set(there)) <= len(there)
-    return 2 * len(words) > len(there) and few
+    if 2 * len(words) <= len(there):
+        return False
+    return 2 * len(set(there)) <= len(there)
 
 
 @dataclass(frozen=True)

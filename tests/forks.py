@@ -6,6 +6,8 @@ to the process that listens; of this a fork runs what the command would have run
 and die together: signals are passed on, the status of the fork is the command's, and where the command is killed, so
 is the fork's group, with all commands that it has started. Of this package is imported beforehand what a test names,
 and nothing else: an app that brings the package along imports its own.
+
+A fork also waits for less: a SuperNode looks for messages every three seconds, and is given up after a minute.
 """
 
 import atexit
@@ -21,11 +23,14 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import traceback
+import types
 from importlib.metadata import entry_points
 from pathlib import Path
 
 BEFOREHAND = ("numpy", "scipy.linalg", "scipy.sparse", "cryptography.hazmat.primitives.asymmetric.ec", "httpcore")
+PAUSES = {"FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.2"}  # seconds; Flower's own variable
 COMMANDS = (
     *("flwr", "flower-superlink", "flower-supernode", "flower-superexec"),
     *("flwr-clientapp", "flwr-serverapp", "flwr-simulation"),
@@ -73,8 +78,17 @@ class Forks:
         self._folder.cleanup()
 
 
+def _hasten():
+    """Have a tenth of a SuperNode's pauses, and the shortest heartbeat that a SuperLink takes."""
+    constant = importlib.import_module("flwr.common.constant")
+    constant.HEARTBEAT_DEFAULT_INTERVAL = constant.HEARTBEAT_MIN_INTERVAL  # of what is imported from now on
+    node = importlib.import_module("flwr.supernode.start_client_internal")
+    node.time = types.SimpleNamespace(sleep=lambda seconds: time.sleep(seconds / 10))
+
+
 def listen(address, modules):
     """Answer commands until the end; a fork becomes one."""
+    _hasten()
     found = {each.name: each for each in entry_points(group="console_scripts") if each.name in COMMANDS}
     for name in (*BEFOREHAND, *(each.module for each in found.values()), *modules):
         importlib.import_module(name)
@@ -123,7 +137,7 @@ def _become(there, found):
     sys.argv[:], folder, environment = json.loads(order)
     os.chdir(folder)
     os.environ.clear()
-    os.environ.update(environment)
+    os.environ.update(environment | PAUSES)
     for number, file in enumerate(files):
         os.dup2(file, number)
         os.close(file)

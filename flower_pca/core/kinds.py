@@ -482,27 +482,29 @@ NUMBER: Final = Part(kind=Kind.NUMBER)
 MEAN_SQUARES: Final = Part(kind=Kind.MEAN_SQUARES)
 
 
-def fault(a: Array, part: Part) -> tuple[str, str] | None:
-    """What is wrong with an array that should be this part: the rule, and what it is instead; None for nothing."""
-    fits = a.shape == part.shape or _fits(a.shape, part.shape)
-    if not fits or a.dtype.kind not in "fiu" or a.dtype.itemsize > 8:
-        rule = f"a real array of shape {tuple('any' if s is None else s for s in part.shape)}"
-        return rule, f"shape {a.shape} and dtype {a.dtype}"
-    # The sum of squares says at once that all is well, without memory: NaN is not below, and vdot
-    # warns of nothing.
-    if a.ndim and a.dtype == np.float64 and a.flags.forc and np.vdot(flat := a.ravel("K"), flat) < _ORDINARY:
-        return None
-    # or NaN
-    if a.ndim == 0:
-        largest = abs(float(a))
-    else:
-        largest = max(float(a.max(initial=0.0)), -float(a.min(initial=0.0)))
-    if not math.isfinite(largest):
-        return "finite", f"{int(a.size - np.isfinite(a).sum())} NaN or infinite entries"
-    if largest > _LARGEST:
-        return f"at most {_LARGEST:g} in size", f"{largest:g}"
-    if part.kind.counts_rows and (a.dtype.kind not in "iu" or not 1 <= a <= _MOST_ROWS):
-        return f"a whole number between 1 and {_MOST_ROWS:g}", f"{a}"
+def fault(arrays: Mapping[str, Array], parts: Mapping[str, Part]) -> tuple[str, str, str] | None:
+    """What is wrong with arrays that should be these parts: the first, its rule, and what it is instead; or None."""
+    for name, part in parts.items():
+        a = arrays[name]
+        fits = a.shape == part.shape or _fits(a.shape, part.shape)
+        if not fits or a.dtype.kind not in "fiu" or a.dtype.itemsize > 8:
+            rule = f"a real array of shape {tuple('any' if s is None else s for s in part.shape)}"
+            return name, rule, f"shape {a.shape} and dtype {a.dtype}"
+        # The sum of squares says at once that all is well, without memory: NaN is not below, and
+        # vdot warns of nothing.
+        if a.ndim and a.dtype == np.float64 and a.flags.forc and np.vdot(flat := a.ravel("K"), flat) < _ORDINARY:
+            continue
+        # or NaN
+        if a.ndim == 0:
+            largest = abs(float(a))
+        else:
+            largest = max(float(a.max(initial=0.0)), -float(a.min(initial=0.0)))
+        if not math.isfinite(largest):
+            return name, "finite", f"{int(a.size - np.isfinite(a).sum())} NaN or infinite entries"
+        if largest > _LARGEST:
+            return name, f"at most {_LARGEST:g} in size", f"{largest:g}"
+        if part.kind.counts_rows and (a.dtype.kind not in "iu" or not 1 <= a <= _MOST_ROWS):
+            return name, f"a whole number between 1 and {_MOST_ROWS:g}", f"{a}"
     return None
 
 

@@ -256,9 +256,13 @@ class Tally:
             self._judge = Judge(stage, state, model)
         self._merge = stage.merging(state)
         self._common: Mapping[str, Part] = {}
+        # by how many columns an answer speaks of, where nobody knows yet
+        self._parts: dict[int, Mapping[str, Part]] = {}
         if not sent.personal:
             self._common = stage.parts(sent.arrays, self._d)
-        self._telling = telling(self._common)
+        self._telling: list[str] = []
+        if self._d is None:
+            self._telling = telling(self._common)
         self._groups: dict[tuple[int, str], _Group] = {}
         # clients that have answered it already
         self._before: frozenset[int] = frozenset()
@@ -338,8 +342,11 @@ class Tally:
         asked, parts = self._sent.arrays, self._common
         if self._sent.personal:
             asked = self._sent.arrays_for(reply.client)
-        if self._sent.personal or columns != (self._d or 0):
             parts = self._stage.parts(asked, columns or None)
+        elif columns != (self._d or 0):
+            if columns not in self._parts:
+                self._parts[columns] = self._stage.parts(asked, columns)
+            parts = self._parts[columns]
         check_arrays(reply, parts)
         if self._judge is not None:
             self._judge.check(reply.client, reply.arrays, parts, asked)
@@ -369,6 +376,8 @@ class Tally:
         """The answers that speak of most clients' columns; the others are left out for good."""
         if not self._groups:
             return _Group()
+        if len(self._groups) == 1:
+            return self._groups.popitem()[1]
         most = max(self._groups, key=lambda kind: len(self._groups[kind].clients))
         best = self._groups.pop(most)
         for kind, group in self._groups.items():
@@ -435,7 +444,7 @@ def _title(client: int, site: str) -> str:
 
 def telling(parts: Mapping[str, Part]) -> list[str]:
     """The parts of an answer as long as its columns are many, where that is not known yet."""
-    return [name for name, part in parts.items() if part.kind.by_column and part.open]
+    return [name for name, part in parts.items() if part.kind.by_column and None in part.shape]
 
 
 def columns_of(telling: Iterable[str], arrays: Arrays, d: int | None) -> int:
@@ -474,8 +483,6 @@ def check_arrays(reply: Reply, expected: Mapping[str, Part]) -> None:
         got = ", ".join(sorted(reply.arrays)) or "nothing"
         remedy = "Install the same flower_pca everywhere."
         raise ProtocolError(f"The answer of client {reply.client}", must=rule, got=got, then=remedy)
-    for name, part in expected.items():
-        if wrong := fault(reply.arrays[name], part):
-            rule, got = wrong
-            what = f"The answer of client {reply.client}, {name},"
-            raise ProtocolError(what, must=rule, got=got, then=_DATA)
+    if wrong := fault(reply.arrays, expected):
+        name, rule, got = wrong
+        raise ProtocolError(f"The answer of client {reply.client}, {name},", must=rule, got=got, then=_DATA)

@@ -209,8 +209,12 @@ class Krylov(Iterative[KrylovState]):
         some = state.k
         if Q.shape[1] + S.shape[1] > room:
             some = room // 2
-        values, W = linalg.eigh_leading(T, len(T) if state.looks_behind else some)
-        residuals = self._residuals(state, Q, CQ, values, W)
+        behind = state.looks_behind
+        values, W = linalg.eigh_leading(T, len(T) if behind else some)
+        V = W
+        if not behind:
+            V = W[:, : state.k]
+        residuals = self._residuals(Q, CQ, values, V)
         k, error = self._judge(state, values, residuals)
         first = max(float(values[0]), np.finfo(float).tiny)
         block = linalg.krylov_block(S, Q, first)
@@ -257,14 +261,10 @@ class Krylov(Iterative[KrylovState]):
         return np.hstack([block, linalg.orth(linalg.complement(columns, known))])
 
     @staticmethod
-    def _residuals(state: KrylovState, Q: Array, CQ: Array, values: Array, W: Array) -> Array:
+    def _residuals(Q: Array, CQ: Array, values: Array, V: Array) -> Array:
         # A fraction needs the length of the converged run; a warm start has to see what hides
         # behind the first k.
-        r = len(values)
-        if not state.looks_behind:
-            r = min(state.k, r)
-        V = W[:, :r]
-        return linalg.column_norms(CQ @ V - (Q @ V) * values[:r])
+        return linalg.column_norms(CQ @ V - (Q @ V) * values[: V.shape[1]])
 
     @staticmethod
     def _judge(state: KrylovState, values: Array, residuals: Array) -> tuple[int, float]:

@@ -210,7 +210,8 @@ class Iterative(Algorithm[I]):
 
     def status(self, state: I) -> Status | None:
         p = state.progress
-        if p.rounds < self.min_rounds:
+        over = p.error <= p.tol or p.stale >= self.patience or p.rounds >= self.max_rounds
+        if p.rounds < self.min_rounds or not over:
             return None
         rounds = labels.count(p.rounds, "round")
         if p.rounds:
@@ -228,10 +229,7 @@ class Iterative(Algorithm[I]):
             return Status(Outcome.CONVERGED, f"{measured} is at most {bound} {end}")
         if p.stale >= self.patience:
             return Status(Outcome.STALLED, f"{measured} has not fallen for the last {p.stale} of {rounds}")
-        if p.rounds >= self.max_rounds:
-            words = f"{measured} is above tol={self.tol:.2g} after {rounds}"
-            return Status(Outcome.MAX_ROUNDS, words)
-        return None
+        return Status(Outcome.MAX_ROUNDS, f"{measured} is above tol={self.tol:.2g} after {rounds}")
 
     def verify(self, model: Model) -> Status | None:
         # A residual is at most theta_1 times the sine of the angle. If it is above tol although the

@@ -18,6 +18,7 @@ default a layer has nothing to say. Masks are no layer: they are a run around a 
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, NamedTuple, Self, TypeAlias
@@ -145,6 +146,9 @@ class Layer:
     def price(self, result: Any, stages: Sequence[str], *, shared: bool) -> Any:
         """The result of a run in which messages of these stages were answered."""
         return result
+
+
+is_binding: Final = operator.attrgetter("binding")
 
 
 def flat(layers: Sayings) -> Arrays:

@@ -145,6 +145,8 @@ class Roll:
         if call is Call.OPENING:
             return here
         if call in (Call.OPENED, Call.MEMBERS):
+            if self.members.issuperset(here):
+                return here
             return tuple([client for client in here if client in self.members])
         fit = here
         if self.unfit:

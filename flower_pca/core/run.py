@@ -33,10 +33,10 @@ import numpy as np
 from flower_pca.base.history import History, Round
 from flower_pca.base.linalg import Array
 from flower_pca.core.algorithm import Algorithm
-from flower_pca.core.layer import Layer
+from flower_pca.core.layer import Layer, is_binding
 from flower_pca.core.model import Model, ResultClass
 from flower_pca.core.replies import Tally, unusable
-from flower_pca.core.roll import Call, Roll, Verdict
+from flower_pca.core.roll import Roll, Verdict
 from flower_pca.core.stage import Broadcast, Failure, NeedsWidth, Reply, Stage, Sum
 from flower_pca.core.standing import NEWEST, Standing, identity, pack, so_far, unpack
 from flower_pca.names.columns import Heading
@@ -120,7 +120,7 @@ class Run:
         """
         if self._standing.is_finished:
             return None
-        here = self._roll.present(present)
+        here, fraction = self._roll.present(present), self._roll.fraction
         while not (now := self._standing).is_finished:
             if self._roll.lost:
                 for layer in self._layers:
@@ -129,12 +129,13 @@ class Run:
                 self._roll = self._roll.reopen()
             elif (status := now.stage.status(now.state)) is not None:
                 self._standing = now.leave(status, here, self._roll, self._layers)
-            elif to := self._roll.audience(self._call, here, number=self._draws(now.stage.name)):
-                return self._send(to)
+            elif to := self._roll.audience(now.call(fraction=fraction), here, number=self._draws(now.stage.name)):
+                self._sent, self._began = self._message(to), time.perf_counter()
+                return self._sent
             elif self._roll.awaited and now.opening:
                 # those that failed it are not there to be asked again
                 came = self._roll.came
-                self._roll = self._roll.complete(self._call, came)
+                self._roll = self._roll.complete(now.call(fraction=fraction), came)
                 self._complete(self._total, came)
             else:
                 self._roll = self._roll.lose()
@@ -149,7 +150,8 @@ class Run:
         """
         if (sent := self._sent) is None:
             raise RuntimeError("advance() takes the answers to a message of pending()")
-        now, call = self._standing, self._call
+        now = self._standing
+        call = now.call(fraction=self._roll.fraction)
         tally = Tally(now.stage, now.state, sent, now.model, layers=self._layers)
         if self._roll.awaited:
             tally.resume(self._total, self._roll.came)
@@ -186,7 +188,7 @@ class Run:
 
     def result(self) -> Any:
         """The result of a finished run: of the class that the algorithm names."""
-        if not self.is_finished:
+        if not self._standing.is_finished:
             raise RuntimeError("the run is not finished: pending() still returns messages")
         return self._result_of(self._standing.model)
 
@@ -253,7 +255,8 @@ class Run:
         self._standing, self._layers = replace(self._standing, stages=stages), tuple(left)
 
     def _result_of(self, model: Model) -> Any:
-        result = self._result.of(model, algorithm=self.algorithm.spec, history=self._history, asked=self._asked)
+        spec = self._standing.algorithm.spec
+        result = self._result.of(model, algorithm=spec, history=self._history, asked=self._asked)
         for layer in self._layers:
             stages = [r.stage for r in self._history if r.answered]
             result = layer.price(result, stages, shared=self._roll.summed)
@@ -269,34 +272,23 @@ class Run:
         return 0
 
     @property
-    def _call(self) -> Call:
-        return self._standing.call(fraction=self._roll.fraction)
-
-    @property
     def _whole(self) -> bool:
         """Whether the newest round counts as one of all clients: under a budget nothing mends it."""
-        return self._roll.whole or any(layer.binding for layer in self._layers)
-
-    def _send(self, to: tuple[int, ...]) -> Broadcast:
-        self._sent, self._began = self._message(to), time.perf_counter()
-        return self._sent
+        return self._roll.whole or any(map(is_binding, self._layers))
 
     def _message(self, to: tuple[int, ...]) -> Broadcast:
         """The message that is due, to these, with all layers over it."""
-        now, asked = self._standing, frozenset(to)
+        now = self._standing
         model, stage, opening = now.model, now.stage, now.opening
         frame = model.frame
         # it speaks of raw rows, or of what is public: the frame is what it asks for
         if opening:
             frame = replace(model.public, own=model.missing == "own_mean")
-        message = Broadcast(
-            stage.name,
-            self._history.count,
-            stage.broadcast(now.state),
-            frame.with_names(model.wanted, model.split),
-            to,
-            {client: arrays for client, arrays in stage.personal(now.state).items() if client in asked},
-        )
+        personal = stage.personal(now.state)
+        if personal:
+            personal = {client: personal[client] for client in to if client in personal}
+        arrays, frame = stage.broadcast(now.state), frame.with_names(model.wanted, model.split)
+        message = Broadcast(stage.name, self._history.count, arrays, frame, to, personal)
         for layer in self._layers:
             message = layer.ask(message, model, opening=opening)
         return message

@@ -36,7 +36,7 @@ from flower_pca.base.files import Recorder
 from flower_pca.base.history import History, Outcome, Status
 from flower_pca.base.linalg import Array
 from flower_pca.core.algorithm import Algorithm, Choosing
-from flower_pca.core.layer import Layer
+from flower_pca.core.layer import Layer, is_binding
 from flower_pca.core.model import Model, fraction_rank
 from flower_pca.core.roll import Call, Roll
 from flower_pca.core.stage import Gathering, Stage, add
@@ -222,7 +222,7 @@ class Standing:
         """
         # Where a layer is binding, no other round can put one right that was not of all clients,
         # nor an opening.
-        binding = any(layer.binding for layer in layers)
+        binding = any(map(is_binding, layers))
         now = replace(self, model=self._finish(whole=roll.whole or binding))
         if self.index < self.place:
             now = now.settle()

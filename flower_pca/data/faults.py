@@ -17,6 +17,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any, Final
 
 import numpy as np
@@ -201,8 +202,7 @@ def find(
         _columns(tables[0].names if names is None else names, d),
     )
     found = [few, *_of_kinds(look, _OF_ROWS, _OF_COLUMNS)]
-    told = filter(None, found)
-    return tuple([sentence for sentences in told for sentence in _shorten(sentences)])
+    return tuple(chain.from_iterable(map(_shorten, filter(None, found))))
 
 
 def find_in_stream(tables: Sequence[SiteRows]) -> tuple[str, ...]:
@@ -218,7 +218,7 @@ def find_in_stream(tables: Sequence[SiteRows]) -> tuple[str, ...]:
     columns = _columns(tables[0].names, sites[0].rows.shape[1])
     look = Look.of(sites, columns)
     found = _of_kinds(look, (_totals,), (_sentinels, _zeros))
-    shortened = [hint for hints in filter(None, found) for hint in _shorten(hints)]
+    shortened = chain.from_iterable(map(_shorten, filter(None, found)))
     return tuple([hint.replace(_AS_MEAN, "") for hint in shortened])
 
 
@@ -248,7 +248,7 @@ def _shape_of(table: SiteRows | LocalData) -> tuple[int, int, bool]:
 def _columns(names: Sequence[str] | None, count: int) -> list[str]:
     """What columns are called in a sentence."""
     if names is None:
-        return [f"column {j}" for j in range(count)]
+        return list(map("column {}".format, range(count)))
     return [f"column {str(name).removeprefix('column ')}" for name in names]
 
 
@@ -409,8 +409,9 @@ def _lines_of_totals(sites: Sequence[Site]) -> dict[int, tuple[int, str]]:
     ]
     if not ends:
         return found
-    for k in np.flatnonzero(_look_like_totals([rows for _, rows in ends])).tolist():
-        i, rows = ends[k]
+    whose, tables = zip(*ends, strict=True)
+    for k in np.flatnonzero(_look_like_totals(tables)).tolist():
+        i, rows = whose[k], tables[k]
         what = _sum_or_mean(rows[-1], rows[:-1], 2 * len(sites))
         if what:
             found[i] = (len(rows) - 1, what)
@@ -428,10 +429,15 @@ def _rest(sites: Sequence[Site]) -> list[Site]:
 
 def _look_like_totals(tables: Sequence[Array]) -> Array:
     """Whether the last line of each has a number that is the sum or mean of those above it."""
-    parts = [(len(rows), rows[-1], np.nansum(rows[:-1], axis=0), rows[:_LEAST], rows[:-1]) for rows in tables]
-    sizes, lasts, totals, firsts, above = zip(*parts, strict=True)
+    lasts, totals, counts, firsts, sizes = [], [], [], [], []
+    for rows in tables:
+        above = rows[:-1]
+        lasts.append(rows[-1])
+        totals.append(np.nansum(above, axis=0))
+        counts.append((~np.isnan(above)).sum(axis=0))
+        firsts.append(rows[:_LEAST])
+        sizes.append(len(rows))
     last, total = np.stack(lasts), np.stack(totals)
-    counts = [(~np.isnan(rows)).sum(axis=0) for rows in above]
     mean = total / np.maximum(counts, 1)
     rounding = _rounding(last) + _off(np.stack(firsts), np.array(sizes)[:, None])
     slack = rounding + 1e-8 * np.abs(total)
@@ -491,9 +497,9 @@ def _spread_given_others(rows: Array) -> Array:
 def _doubles(look: Look) -> Iterator[str]:
     """The same rows at two sites, or twice at one."""
     sites = look.sites
-    sizes = [len(site.rows) for site in sites]
-    whose = np.repeat(np.arange(len(sites)), sizes)
-    marks = np.concatenate([site.marks for site in sites])
+    every = [site.marks for site in sites]
+    whose = np.repeat(np.arange(len(sites)), list(map(len, every)))
+    marks = np.concatenate(every)
     order = np.argsort(marks, kind="stable")
     ordered = marks[order]
     again = np.flatnonzero(ordered[1:] == ordered[:-1])

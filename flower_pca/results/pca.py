@@ -537,11 +537,11 @@ def fields_of(model: Model) -> dict[str, Any]:
     assert model.values is not None
     assert model.residuals is not None
     assert model.status is not None
-    k, ddof = model.k, max(model.n - 1, 1)
+    k, ddof, names = model.k, max(model.n - 1, 1), model.feature_names
     first = float(model.values[0]) or 1.0
     sizes: Sequence[str] = ()
     if model.frame.scale is None and model.sizes is not None:
-        sizes = labels.hints_of_sizes(model.sizes, model.feature_names)
+        sizes = labels.hints_of_sizes(model.sizes, names)
     return {
         "components_": np.ascontiguousarray(linalg.fix_signs(model.columns[:, :k]).T),
         "explained_variance_": model.values[:k] / ddof,
@@ -568,7 +568,7 @@ def fields_of(model: Model) -> dict[str, Any]:
         "site_variance_errors_": model.left.get("site_variance_errors"),
         "noise_thresholds_": None if "noise_thresholds" not in model.left else model.left["noise_thresholds"] / ddof,
         "cross_": None if "cross" not in model.left else model.left["cross"] / ddof,
-        "feature_names_in_": labels.array_of(model.feature_names),
+        "feature_names_in_": labels.array_of(names),
         "feature_digest": "" if model.heading is None else model.heading.digest,
         "choices": tuple(model.choices.values()),
         "hints": (*labels.hints_of_mean(model.offset, model.values[0]), *sizes),

@@ -129,15 +129,15 @@ class Moments:
 def merge(a: Moments, b: Moments) -> Moments:
     """The moments of two sets of rows together (Chan, Golub, LeVeque 1979), without cancelling."""
     partial = a.count is not None or b.count is not None
-    there = b.seen
-    seen = a.seen + there
+    before, there = a.seen, b.seen
+    seen = before + there
     divisor, count = seen, None
     if partial:
         divisor = np.maximum(seen, 1)  # a column may not have a single value
         count = np.asarray(seen)
     delta = b.mean - a.mean
-    mean = a.mean + delta * (b.seen / divisor)
-    between = delta**2 * (a.seen * b.seen / divisor)
+    mean = a.mean + delta * (there / divisor)
+    between = delta**2 * (before * there / divisor)
     m2 = a.m2 + b.m2 + between
     return Moments(a.n + b.n, mean, m2, count)
 
@@ -447,11 +447,14 @@ class Spread:
 
     def times(self, Z: Array, frame: Frame) -> Array:
         """X'(XZ) for the rows in a frame."""
-        Z = frame.unscale(Z)
+        if frame.scale is not None:
+            Z = frame.unscale(Z)
         e = self._offset(frame)
         product = self.gram @ Z
         product += np.dot((self.moments.n * e)[:, None], (e @ Z)[None])
-        return np.asarray(frame.unscale(product))
+        if frame.scale is not None:
+            product = frame.unscale(product)
+        return np.asarray(product)
 
     def in_frame(self, frame: Frame) -> Array:
         """X'X for the rows in a frame."""

@@ -156,12 +156,12 @@ class LocalData(StoredRows, Operator):
         """The same stored rows in another frame. The newest view is kept, with what it has cached, if `keep`."""
         if frame.names is not None and frame.names != self.names:
             return self.arrange(frame.names).in_frame(frame, keep=keep)
-        child = self._child
-        if keep and child is not None and (child.frame is frame or child.frame.same(frame)):
-            return child
         if self._keep == keep and (self.frame is frame or self.frame.same(frame)):
             self._child = None
             return self
+        child = self._child
+        if keep and child is not None and (child.frame is frame or child.frame.same(frame)):
+            return child
         view = self._view()
         view.frame, view._keep = frame, keep
         if keep:
@@ -279,15 +279,15 @@ class LocalData(StoredRows, Operator):
         Dense rows without gaps are one block; by way of X'X where that pays, which later messages
         need as well.
         """
-        own = self._uses_own_means
         if self.sparse:
+            own = self._uses_own_means
             yield from ((there, rows.T @ (rows @ block)) for there, rows in self._about_means(own=own))
         elif self._gram_pays(block.shape[1], _REUSE) and not self.missing:
             spread = self.spread()
             yield spread.moments, spread.gram @ block
         else:
             there, total = product_and_moments(self._deviations(), self.n, self._mean, block, self.dtype, self._count)
-            yield self._whole(there) if own else there, total
+            yield self._whole(there) if self._uses_own_means else there, total
 
     def _eigen(self, k: int) -> tuple[Array, Array]:
         side = min(self.n, self.d)

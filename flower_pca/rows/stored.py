@@ -81,7 +81,10 @@ class StoredRows:
     _grown: tuple[tuple[str, ...], Self] | None = None
 
     def __init__(self, X: Any, *, who: str, missing: bool, columns: Array | None = None) -> None:
-        given = SiteRows.of(X, who=who)
+        if isinstance(X, SiteRows):
+            given: SiteRows = X
+        else:
+            given = SiteRows.of(X, who=who)
         self.who = who
         if given.site:
             self.who = f"{who} ({given.site})"
@@ -268,6 +271,8 @@ class StoredRows:
         """All rows as one array, dense or sparse."""
         if self.sparse:
             return self._X
+        if self._picked is None:
+            return np.array(self._X)
         return np.concatenate(list(self._blocks()))
 
     def blocks(self) -> Iterator[Array]:
@@ -359,7 +364,8 @@ class StoredRows:
     def spread(self) -> Spread:
         """X'X of dense rows without gaps about their own mean, and their moments."""
         if "spread" not in self.known:
-            self.known["spread"] = Spread.of(self._deviations(), self.n, self._mean, self.dtype)
+            mean = self._mean
+            self.known["spread"] = Spread.of(about_mean(self._blocks(), mean), self.n, mean, self.dtype)
         spread: Spread = self.known["spread"]
         return spread
 

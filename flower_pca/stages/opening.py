@@ -14,7 +14,6 @@ error.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Final
@@ -250,15 +249,15 @@ class Opening(Stage[OpeningState]):
                 block = block.astype(data.dtype)
         eps = np.array(np.finfo(data.dtype).eps, dtype=np.float64)
         by_rows = np.array(int(data.answers == "rows"))
-        parts = (
-            {
-                **{"n": np.array(m.n), "rows": by_rows, "eps": eps, "mean": m.mean, "m2": m.m2, "product": product},
-                **({"count": np.broadcast_to(m.seen, data.d)} if gaps else {}),
-            }
-            for m, product in data.products(block)
-        )
+        up: Arrays | None = None
         with np.errstate(over="ignore", invalid="ignore"):
-            up = functools.reduce(functools.partial(_merge, block), parts)
+            for m, product in data.products(block):
+                part = {"n": np.array(m.n), "rows": by_rows, "eps": eps, "mean": m.mean, "m2": m.m2}
+                part["product"] = product
+                if gaps:
+                    part["count"] = np.broadcast_to(m.seen, data.d)
+                up = part if up is None else _merge(block, up, part)
+        assert up is not None  # there is at least one row
         require_size(data, up["m2"])
         # What the client remembers is of another frame, and maybe of another set of clients: it
         # starts afresh.
@@ -284,9 +283,11 @@ class Opening(Stage[OpeningState]):
         return merge
 
     def server(self, state: OpeningState, total: dict[str, Any], answered: frozenset[int]) -> OpeningState:
-        arrays = {name: a for name, a in total.items() if name != _SAYINGS}
-        sayings = total.get(_SAYINGS, {}).items()
-        return replace(state, total=arrays, said={i: said for i, said in sayings if i in answered})
+        arrays = dict(total)
+        said = dict(arrays.pop(_SAYINGS, {}))
+        for client in said.keys() - answered:
+            del said[client]
+        return replace(state, total=arrays, said=said)
 
     def status(self, state: OpeningState) -> Status | None:
         if state.total is not None:
@@ -295,14 +296,14 @@ class Opening(Stage[OpeningState]):
 
     def finish(self, state: OpeningState, model: Model) -> Model:
         assert state.total is not None
-        total, n = state.total, int(state.total["n"])
+        total, n, names = state.total, int(state.total["n"]), model.feature_names
         mean, squares = total["mean"], total["m2"]
-        fill = fill_of(total, model.feature_names)
+        fill = fill_of(total, names)
         partial = bool(np.any(total.get("count", n) < n))
         checks.at_most(model.n_components, n, len(mean))
         block = _block(state, len(mean))
         product = total["product"].astype(np.float64)
-        scale = scale_of(model.scale, total, model.feature_names, model.shared)
+        scale = scale_of(model.scale, total, names, model.shared)
         if not model.center:
             squares = squares + n * mean**2
         require_variance(squares, np.abs(mean) if model.center else np.zeros_like(mean), n, float(total["eps"]))
@@ -369,12 +370,7 @@ def block_of(arrays: Arrays, d: int) -> Array:
     """The block that an opening asks for: as it is, or by a Gaussian's width and seed."""
     if "block" in arrays:
         return arrays["block"]
-    return draw(d, int(arrays["width"]), int(arrays["seed"]))
-
-
-def draw(d: int, width: int, seed: int) -> Array:
-    """A Gaussian block, no wider than it is long."""
-    return linalg.random_block(d, min(width, d), seed)
+    return linalg.random_block(d, min(int(arrays["width"]), d), int(arrays["seed"]))
 
 
 def shape_of(arrays: Arrays, d: int | None) -> Shape:
@@ -398,7 +394,7 @@ def _odd(reply: Arrays) -> tuple[str, str, object] | None:
 
 def _block(state: OpeningState, d: int) -> Array:
     if state.block is None:
-        return draw(d, state.width, state.seed)
+        return linalg.random_block(d, min(state.width, d), state.seed)
     return state.block
 
 
@@ -411,8 +407,9 @@ def _both(state: OpeningState, a: Arrays, b: Arrays) -> Arrays:
 
 def _merge(block: Array, a: Arrays, b: Arrays) -> Arrays:
     """Two sets of rows, each centred by its own mean, as one set centred by the mean of both."""
-    moments = [Moments(int(part["n"]), part["mean"], part["m2"], part.get("count")) for part in (a, b)]
-    both = merge(*moments)
+    first = Moments(int(a["n"]), a["mean"], a["m2"], a.get("count"))
+    second = Moments(int(b["n"]), b["mean"], b["m2"], b.get("count"))
+    both = merge(first, second)
     e = b["mean"] - a["mean"]
     if both.count is not None:
         # no value has no mean

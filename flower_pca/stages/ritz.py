@@ -119,11 +119,12 @@ class RayleighRitz(Stage[RitzState]):
     products_only: ClassVar[bool] = True
 
     def start(self, model: Model) -> RitzState:
+        columns = model.columns
         if model.beside is None:
-            beside = model.columns[:, :0]
+            beside = columns[:, :0]
         else:
             beside = model.beside
-        return RitzState(model.columns, model.product, np.ascontiguousarray(beside), model.beside_product)
+        return RitzState(columns, model.product, np.ascontiguousarray(beside), model.beside_product)
 
     def broadcast(self, state: RitzState) -> Arrays:
         return {"Z": np.hstack([state.Z, state.beside])}

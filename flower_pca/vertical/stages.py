@@ -22,7 +22,7 @@ from flower_pca.core.kinds import BLOCK, COUNT, ROWS, VALUES, Ask, Kind, Part
 from flower_pca.core.model import Claim, Model
 from flower_pca.core.stage import MOST_ROWS, Arrays, Merge, Stage, add, stack
 from flower_pca.rows.frame import Frame
-from flower_pca.stages.opening import after_opening, draw
+from flower_pca.stages.opening import after_opening
 from flower_pca.vertical.rows import PartyColumns
 
 
@@ -110,7 +110,7 @@ class ColumnsOpening(Stage[ColumnsState]):
             got = "the same row everywhere"
             raise DataError(what, must="different from one another", got=got, then=remedy)
         if state.block is None:
-            block = draw(people, state.width, state.seed)
+            block = linalg.random_block(people, min(state.width, people), state.seed)
         else:
             block = state.block
         return after_opening(

@@ -107,8 +107,9 @@ def question(algorithm: str | Algorithm[Any] | Question, **asked: Any) -> Questi
             raise ConfigError("The settings beside a Question", must=rule, got=got, then=remedy)
         return check(algorithm)
     checks.parameters("a question", asked, AskedHere.__annotations__)
-    stopping = {name: asked.pop(name) for name in _STOPPING if name in asked}
-    made = registry.make(algorithm, **{name: value for name, value in stopping.items() if value is not None})
+    made = registry.make(algorithm, **{name: asked[name] for name in _STOPPING if asked.get(name) is not None})
+    for name in _STOPPING:
+        asked.pop(name, None)
     for name, read in _STRINGS.items():
         if name in asked:
             asked[name] = read(asked[name])

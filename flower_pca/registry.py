@@ -282,7 +282,8 @@ def _make(what: str, example: str, table: Mapping[str, Any], base: type[Any], gi
             remedy = checks.did_you_mean(name, table)
             raise ConfigError(what, must=f"one of {', '.join(table)}", got=repr(name), then=remedy)
         kind = table[name]
-    checks.parameters(name, {**own, **parameters}, _parameters(kind))
+    if own or parameters:
+        checks.parameters(name, {**own, **parameters}, _parameters(kind))
     return kind(**{**own, **parameters})
 
 

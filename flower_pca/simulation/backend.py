@@ -83,8 +83,8 @@ class Watch(Watcher):
 
 def in_notebook() -> bool:
     """Whether this process is the kernel of a notebook."""
-    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
-    return type(shell).__name__ == _KERNEL
+    there = getattr(sys.modules.get("IPython"), "get_ipython", None)
+    return there is not None and type(there()).__name__ == _KERNEL
 
 
 def share(run: Driven) -> float | None:
@@ -278,9 +278,12 @@ class InProcess:
         return self._answer(i, message, self.clients[i].select(message.frame.names))
 
     def _answer(self, i: int, message: Broadcast, data: LocalData | Stream) -> Arrays:
+        arrays = message.arrays
+        if message.personal:
+            arrays = message.arrays_for(i)
         up, self.memories[i] = answering.answer(
             message.stage,
-            message.arrays_for(i),
+            arrays,
             data,
             self.memories[i],
             layers=message.layers,

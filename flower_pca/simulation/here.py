@@ -144,12 +144,16 @@ def _in_process(
     with room(clients):
         result: PCAResult = drive(run, there, checkpoint=conduct.checkpoint, watchers=[watch])
     own: dict[int, Arrays] = {}
-    if registry.leaves_own(question.algorithm):
+    if any(there.memories) and registry.leaves_own(question.algorithm):
         stage, frame = registry.closing(question.algorithm).name, _frame(result, question)
-        own = {i: answering.own_results(stage, there.memories[i], clients[i].in_frame(frame)) for i in public}
+        for i in public:
+            if arrays := answering.own_results(stage, there.memories[i], clients[i].in_frame(frame)):
+                own[i] = arrays
     sites = {i: client.site for i, client in enumerate(clients) if client.site}
-    found = replace(result, own={i: arrays for i, arrays in own.items() if arrays}, site_names=sites)
-    return found.with_names({})
+    found = replace(result, own=own, site_names=sites)
+    if sites:
+        return found.with_names({})
+    return found
 
 
 def _in_order(question: Question, sites: list[SiteRows]) -> tuple[Question, list[SiteRows]]:

@@ -86,31 +86,6 @@ def test_without_a_header(tmp_path):
     )
 
 
-@pytest.mark.parametrize("kind", ["npy", "npz", "parquet"])
-def test_files_without_lines_have_rows(kind, tmp_path):
-    rows, path = ROWS.copy(), tmp_path / f"x.{kind}"
-    rows[6, 2] = np.nan
-    if kind == "parquet":
-        pytest.importorskip("pyarrow")
-        pytest.importorskip("pandas").DataFrame(rows, columns=NAMES).to_parquet(path)
-    else:
-        np.save(path, rows) if kind == "npy" else np.savez(path, X=rows)
-    with pytest.raises(DataError, match=f"in row 6 of {re.escape(str(path))} \\(from 0 on\\), column (pulse|2)\\. Imp"):
-        simulate("krylov", partition.deal(table(str(path)), "iid", 2), n_components=1)
-
-
-def test_a_file_without_rows_is_named(tmp_path):
-    csv(tmp_path / "a.csv", ROWS)
-    for text in ("", "age,bmi,pulse\n"):
-        (tmp_path / "b.csv").write_text(text)
-        with pytest.raises(
-            DataError, match=r"^The data file /.*/b\.csv must be one with rows\. Got none\. Mend it, or"
-        ):
-            table(str(tmp_path))
-        with pytest.raises(DataError, match=r"^The data of client 0, /.*/b\.csv, must be at least one row and one col"):
-            simulate("krylov", [make(str(tmp_path / "b.csv"))], n_components=1)
-
-
 @pytest.mark.usefixtures("lines")
 def test_a_message_of_a_node_tells_no_place(tmp_path):
     from fake_grid import grid_of

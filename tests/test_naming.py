@@ -101,17 +101,3 @@ def test_an_older_result_with_other_forms_is_matched(tmp_path):
     result.save(tmp_path / "x.npz")
     again = PCAResult.load(tmp_path / "x.npz")
     assert np.array_equal(again.transform(SiteRows(ROWS, NAMES)), again.transform(SiteRows(ROWS, ODD)))
-
-
-def test_beside_is_advised_only_where_a_file_is_read(tmp_path):
-    pd = pytest.importorskip("pandas")
-    frame = pd.DataFrame({"age": [1.0, 2.0, 4.0], "bmi": [3.0, 1.0, 2.0], "site": ["a", "b", "c"]})
-    with pytest.raises(
-        DataError, match=r"'a' in column site\. Choose others with columns=\[\.\.\.\], or encode them\.$"
-    ):
-        simulate("krylov", [frame], n_components=1)
-    with pytest.raises(DataError, match=r"column site\. Choose others with columns=\[\.\.\.\], or encode them\.$"):
-        simulate("krylov", [frame], n_components=1, columns=["age", "site"])
-    frame.to_csv(tmp_path / "x.csv", index=False)
-    with pytest.raises(DataError, match=r"keep these apart with beside=\[\.\.\.\], or encode them\.$"):
-        simulate("krylov", [make(str(tmp_path / "x.csv"))], n_components=1)

@@ -27,7 +27,6 @@ from flower_pca import (
     NotEnoughNodes,
     Question,
     Ray,
-    SiteRows,
     assembly,
     make,
     registry,
@@ -63,9 +62,6 @@ FRACTION = "The algorithm with a fraction of the clients must be one whose round
 FORGET = "The algorithm under masks and with a fraction of the clients must be one whose clients may forget what .* "
 RANGES = DP(epsilon=1.0, delta=1e-6, ranges={"age": (20, 80), "size": (150, 200)})
 RANGED = [pd.DataFrame(np.array([50.0, 175.0]) + 5.0 * GOOD[:, :2], columns=["age", "size"])] * 2
-
-NAMES = ("weight", "age", "size", "beat")
-ALIKE_NAMED = [SiteRows(GOOD[part, :4], NAMES) for part in (slice(0, 30), slice(30, 50), slice(50, 60))]
 
 
 def ran(algorithm: Any = "krylov", data: Any = None, n_components: Any = 2, **options: Any) -> None:
@@ -639,47 +635,6 @@ BY_COLUMNS = [
     Refused({"participation": lambda number: [0]}, 'participation with split="columns" must be left out, as no other'),
     Refused({"split": "diagonal"}, "split must be one of 'rows', 'columns'"),
 ]
-BY_NAME = [
-    Refused(
-        {"data": [*ALIKE_NAMED[:2], SiteRows(GOOD[50:], (*NAMES, "dose"))]},
-        "^The columns of client 2 must be those of client 0, 4 by name. Got 5, with, beyond them, 'dose'. "
-        "Name the columns of the run (columns=[...]), or align the files.",
-        DataError,
-    ),
-    Refused(
-        {"data": [*ALIKE_NAMED[:2], SiteRows(GOOD[50:, :3], NAMES[:3])]},
-        "^The columns of client 2 must be those of client 0, 4 by name. Got 3, without 'beat'. Align the files.",
-        DataError,
-    ),
-    Refused(
-        {"data": [*ALIKE_NAMED[:2], SiteRows(GOOD[50:, :4], (*NAMES[:3], "pulse"))]},
-        "Got 4, without 'beat' and with, beyond them, 'pulse'. Align the files.",
-        DataError,
-    ),
-    Refused(
-        {"data": [*ALIKE_NAMED[:2], GOOD[50:, :4]]},
-        "^The columns of client 2 must be those of client 0, 4 by name. Got 4 without names. "
-        "Give all clients names of columns, or none.",
-        DataError,
-    ),
-    Refused(
-        {"data": [GOOD[:30, :4], *ALIKE_NAMED[1:]]},
-        "^The columns of client 0 must be those of client 1, 4 by name. Got 4 without names.",
-        DataError,
-    ),
-    Refused(
-        {"data": [*ALIKE_NAMED[:2], SiteRows(GOOD[50:, :4], (*NAMES[:3], "age"))]},
-        "^The columns of client 2 must be named differently. Got 'age' more than once. Rename them.",
-        DataError,
-    ),
-    *[
-        Refused(
-            {"data": ALIKE_NAMED, "columns": columns}, f"^columns must be names of columns. Got {got}. Write columns="
-        )
-        for columns, got in ((3, "3"), ([], "[]"), ("a,,b", "'a,,b'"), (["a", 1], "['a', 1]"))
-    ],
-    Refused({"data": ALIKE_NAMED, "columns": "a,b,a"}, "^columns must be different names. Got 'a' more than once."),
-]
 QUESTION = [
     Refused({"algorithm": "krylov"}, "^algorithm of a Question must be of class Algorithm. Got 'krylov'. Use the"),
     Refused({"mask": True}, "^mask of a Question must be of class MaskedSums. Got True. Use the short form"),
@@ -944,7 +899,6 @@ DOORS: dict[str, tuple[Callable[..., Any], list[Refused]]] = {
     "simulate": (ran, SIMULATE),
     "simulate, one table": (one_table, ONE_TABLE),
     "simulate, by columns": (by_columns, BY_COLUMNS),
-    "simulate, by name": (ran, BY_NAME),
     "simulate, with a budget": (with_budget, WITH_BUDGET),
     "question": (question, QUESTION),
     "question, in short": (asked_in_short, BITS),

@@ -96,6 +96,7 @@ FRAME = [
         {"frame": BARE, "by": TABLE[["site"]]},
         "^by must be the name .* Got a DataFrame of shape (9, 1). Name the sites'",
     ),
+    Refused({"frame": BARE.to_numpy(), "by": "site"}, "^by must be a column of the table. Got 'site'."),
     Refused({"frame": BARE, "by": {0: "a"}}, "^by must be the name of a column, .* Got a dict."),
     Refused(
         {"frame": BARE, "by": TABLE["site"][::-1]},
@@ -108,6 +109,15 @@ FRAME = [
                 TABLE.replace("west", None),
                 "site",
                 "The site of every row, site, must be there. Got none in 1 row.",
+            ),
+            *(
+                (TABLE.assign(site=gap), "site", "The site of every row, site, must be there. Got none in 1 row.")
+                for gap in (pd.array([*SITES[:8], None], dtype="string"), [*range(8), np.nan])
+            ),
+            (
+                TABLE.assign(site=["a", "NA", "#N/A", *SITES[:6]]),
+                "site",
+                "The site of every row, site, .* Got 'NA', which stands for none, in 2 rows. Fill it, or drop these",
             ),
             (BARE, [*SITES[:7], np.nan, " "], "The site of every row must be there. Got none in 2 rows."),
             (TABLE.iloc[:0], "site", "The table must be of at least one row. Got none."),

@@ -1,0 +1,425 @@
+"""What names of columns and words in them refuse: in runs, tables, trackers and the estimator."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from builders import rows
+from fake_grid import hosts_of
+
+from flower_pca import ConfigError, DataError, FederatedPCA, NotEnoughNodes, SiteRows, from_frame, simulate, track
+from flower_pca.data import sources
+from flower_pca.names.columns import Columns
+from flower_pca.rows.local import LocalData
+from flower_pca.strategies import PCAStrategy
+from refused import Refused
+from refused.runs import estimated, ran
+from refused.texts import UNLIKE
+
+GOOD = rows(60, [5.0, 3.0, 2.0, 1.0, 0.5], seed=0)
+NAMES = ("weight", "age", "size", "beat")
+ALIKE_NAMED = [SiteRows(GOOD[part, :4], NAMES) for part in (slice(0, 30), slice(30, 50), slice(50, 60))]
+FEW = rows(9, [3.0, 2.0, 1.0], seed=0)
+OF_PANDAS = pd.DataFrame(GOOD[:, :4], columns=list(NAMES))
+SITES = np.repeat(["north", "east", "west"], [30, 20, 10])
+OF_CITY = OF_PANDAS.assign(city="Bonn", day=datetime.date(2026, 1, 1))
+LETTERED = pd.DataFrame({"age": [1.0, 2.0, 4.0], "bmi": [3.0, 1.0, 2.0], "site": ["a", "b", "c"]})
+BATCHES = [SiteRows(GOOD[i : i + 15, :4], NAMES) for i in range(0, 60, 15)]
+OTHERS = [dataclasses.replace(batch, names=(*NAMES[:3], "pulse")) for batch in BATCHES]
+AT_0 = "^The columns of client 0 at step 0 must be "
+AT_2 = "^The columns of client 0 at step 2 "
+WORDS = {"north": ["medicine", "surgery"], "south": ["icu", "medicine"], "west": ["eye", "surgery", "medicine"]}
+
+
+def table_of_words(site: str, seed: int) -> pd.DataFrame:
+    drawn = np.random.default_rng(seed)
+    ward, sex = drawn.choice(WORDS[site], 30), drawn.choice(["f", "m"], 30)
+    return pd.DataFrame({"age": drawn.normal(50, 9, 30), "ward": ward, "weight": drawn.normal(75, 9, 30), "sex": sex})
+
+
+TABLES = {site: table_of_words(site, i) for i, site in enumerate(WORDS)}
+NAMED_PEOPLE = {site: table.assign(name=[f"P{i}" for i in range(30)]) for site, table in TABLES.items()}
+
+
+def with_gaps(**places: Any) -> dict[str, pd.DataFrame]:
+    """The tables of words, in which these wards of sites are missing."""
+    tables = {site: table.copy() for site, table in TABLES.items()}
+    for site, (gone, gap) in places.items():
+        tables[site].loc[gone, "ward"] = gap
+    return tables
+
+
+def columns_named(names: Any) -> None:
+    Columns(names)
+
+
+def rows_named(X: Any, names: Any) -> None:
+    LocalData(SiteRows(X, names))
+
+
+def whole_table(table: pd.DataFrame) -> None:
+    SiteRows.of(table).whole()
+
+
+def followed(streams: Any, n_components: int = 2, **asked: Any) -> None:
+    track("st_miss", streams, n_components=n_components, **asked)
+
+
+def projected(rows_given: Any, data: Any, **asked: Any) -> None:
+    """Rows for a result of these data."""
+    simulate("covariance", data, **{"n_components": 2, **asked}).transform(rows_given)
+
+
+def estimated_for(table: pd.DataFrame, data: Any, **asked: Any) -> None:
+    FederatedPCA(2, **asked).fit(data).transform(table)
+
+
+def files_of_words(tables: dict[str, pd.DataFrame], **asked: Any) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        shards = []
+        for site, table in tables.items():
+            table.to_csv(Path(folder) / f"{site}.csv", index=False)
+            shards.append(sources.make(str(Path(folder) / f"{site}.csv"), words=("ward", "sex")))
+        simulate("covariance", shards, n_components=2, **asked)
+
+
+def hosting(**asked: Any) -> None:
+    grid = hosts_of(list(TABLES.values()), 2, levels="ward,sex")
+    PCAStrategy("covariance", n_components=2, levels="ward,sex", scale="std", node_timeout=0.1, **asked).fit(grid)
+
+
+BY_NAME = [
+    Refused(
+        {"data": [*ALIKE_NAMED[:2], SiteRows(GOOD[50:], (*NAMES, "dose"))]},
+        "^The columns of client 2 must be those of client 0, 4 by name. Got 5, with, beyond them, 'dose'. "
+        "Name the columns of the run (columns=[...]), or align the files.",
+        DataError,
+    ),
+    Refused(
+        {"data": [*ALIKE_NAMED[:2], SiteRows(GOOD[50:, :3], NAMES[:3])]},
+        "^The columns of client 2 must be those of client 0, 4 by name. Got 3, without 'beat'. Align the files.",
+        DataError,
+    ),
+    Refused(
+        {"data": [*ALIKE_NAMED[:2], SiteRows(GOOD[50:, :4], (*NAMES[:3], "pulse"))]},
+        "Got 4, without 'beat' and with, beyond them, 'pulse'. Align the files.",
+        DataError,
+    ),
+    Refused(
+        {"data": [*ALIKE_NAMED[:2], GOOD[50:, :4]]},
+        "^The columns of client 2 must be those of client 0, 4 by name. Got 4 without names. "
+        "Give all clients names of columns, or none.",
+        DataError,
+    ),
+    Refused(
+        {"data": [GOOD[:30, :4], *ALIKE_NAMED[1:]]},
+        "^The columns of client 0 must be those of client 1, 4 by name. Got 4 without names.",
+        DataError,
+    ),
+    Refused(
+        {"data": [*ALIKE_NAMED[:2], SiteRows(GOOD[50:, :4], (*NAMES[:3], "age"))]},
+        "^The columns of client 2 must be named differently. Got 'age' more than once. Rename them.",
+        DataError,
+    ),
+    *[
+        Refused(
+            {"data": ALIKE_NAMED, "columns": columns}, f"^columns must be names of columns. Got {got}. Write columns="
+        )
+        for columns, got in ((3, "3"), ([], "[]"), ("a,,b", "'a,,b'"), (["a", 1], "['a', 1]"))
+    ],
+    Refused({"data": ALIKE_NAMED, "columns": "a,b,a"}, "^columns must be different names. Got 'a' more than once."),
+    *[
+        Refused({"data": data, **asked}, sentence, DataError)
+        for data, asked, sentence in (
+            (
+                [*ALIKE_NAMED[:2], SiteRows(GOOD[50:, :3], NAMES[:3])],
+                {"columns": NAMES},
+                "^The columns of client 2 must be there, .* Got none called 'beat' among age",
+            ),
+            (
+                [*ALIKE_NAMED[:2], GOOD[50:, :4]],
+                {"columns": NAMES},
+                "^The columns of client 2 must be named, .* Got 4 without names.",
+            ),
+            (
+                {"a": ALIKE_NAMED[0], "b": GOOD[30:, :4]},
+                {},
+                "^The columns of client 1 (b) must be those of client 0 (a), 4 by name.",
+            ),
+            (
+                [OF_PANDAS.assign(weight=OF_PANDAS["weight"].where(OF_PANDAS.index != 3)), *ALIKE_NAMED],
+                {"columns": "size, weight"},
+                "^The data of client 0 must be finite. Got 1 NaN",
+            ),
+            (
+                [OF_PANDAS, OF_PANDAS, OF_CITY],
+                {},
+                "^The columns of client 2 must be numbers. Got 'Bonn' in column city, ",
+            ),
+            ([OF_CITY], {"columns": ["age", "city"]}, "must be numbers. Got 'Bonn' in column city"),
+            (
+                from_frame(OF_PANDAS.assign(site=SITES, note="x"), by="site"),
+                {},
+                "^The columns of east must be numbers. Got 'x' in column note.",
+            ),
+            ([LETTERED], {}, "'a' in column site. Choose others with columns=[...], or encode them.$"),
+            (
+                [LETTERED],
+                {"columns": ["age", "site"]},
+                "column site. Choose others with columns=[...], or encode them.$",
+            ),
+            *(
+                (
+                    [SiteRows(FEW, (name, "b", "c")) for name in (one, other)],
+                    {"n_components": 1},
+                    "Got 3, without .* and with, beyond them, .*only ",
+                )
+                for one, other, _ in UNLIKE
+            ),
+            *(
+                (
+                    [SiteRows(FEW, (one, "b", "c"))],
+                    {"n_components": 1, "columns": [other, "b"]},
+                    f"among .*{message}: rename one of them",
+                )
+                for one, other, message in UNLIKE
+            ),
+        )
+    ],
+]
+COLUMNS_NAMED = [
+    Refused({"names": names}, "^The names of the columns of the rows must be text, for all of them or", DataError)
+    for names in ((1, "a"), ("", "a"))
+]
+ROWS_NAMED = [
+    Refused({"X": FEW, "names": ("a", "b")}, "^The columns of the client must be of all that have names.", DataError)
+]
+WHOLE_TABLE = [
+    Refused({"table": table}, sentence, DataError)
+    for table, sentence in (
+        (pd.DataFrame(FEW[:, :2], columns=["a", 1]), "must be all text, or none of them. Got 'a' and 1"),
+        (pd.DataFrame(FEW[:, :2], columns=["a", "a"]), "Got 'a' more than once"),
+        (pd.DataFrame({"a": ["x"]}), "must be numbers. Got 'x' in column a"),
+    )
+]
+FOLLOWED = [
+    *[
+        Refused({"streams": streams, **asked}, sentence, DataError)
+        for streams, asked, sentence in (
+            ([BATCHES], {"n_components": 1, "columns": "dose"}, f"{AT_0}at least those that the run names. Got 4, w"),
+            (
+                [GOOD[:, :4]],
+                {"n_components": 1, "batch": 15, "columns": "age"},
+                f"{AT_0}named, .* Got 4 without names.",
+            ),
+            (
+                [[dataclasses.replace(batch, words={"note": "'x' in column note"}) for batch in BATCHES]],
+                {"n_components": 1, "columns": "note"},
+                f"{AT_0}numbers. Got text in column note",
+            ),
+            (
+                [BATCHES, OTHERS],
+                {},
+                "^The columns of client 1 must be those of the clients before it, 4 by name. Got 4, w",
+            ),
+            ([[*BATCHES[:2], *OTHERS[2:]]], {}, f"{AT_2}must be those of the batches before, 4 by name. "),
+            ([[*BATCHES[:2], GOOD[:15, :4]]], {}, f"{AT_2}.* Got 4 without names. Give all"),
+            (
+                [
+                    [
+                        dataclasses.replace(
+                            BATCHES[0], words={"note": "'secret' in column note (line 2)"}, source="/home/x.csv"
+                        )
+                    ]
+                ],
+                {},
+                f"{AT_0}numbers. Got text in column note",
+            ),
+        )
+    ],
+    Refused(
+        {
+            "streams": [lambda t, parts=parts: parts[t] if t < 4 else None for parts in (BATCHES, OTHERS)],
+            "min_clients": 2,
+        },
+        "client 1 must be those of the run, 4 by name. Got 4, without 'beat'",
+        NotEnoughNodes,
+    ),
+]
+ESTIMATED = [
+    *[
+        Refused({"data": data, **asked}, f"^{sentence}", error)
+        for data, asked, sentence, error in (
+            (
+                OF_PANDAS.assign(age=1.0),
+                {"scale": "std"},
+                'Every column under scale="std" must be varying. Got constant column age.',
+                DataError,
+            ),
+            (
+                OF_PANDAS.set_axis(["a", "age", "age", "b"], axis=1),
+                {},
+                "The columns of X must be named differently. Got 'age' more than once.",
+                DataError,
+            ),
+            (
+                OF_PANDAS.set_axis(["a", "b", 3, 4], axis=1),
+                {},
+                "The names of the columns of X must be all text, or none .* Got 'a' and 3",
+                DataError,
+            ),
+            (
+                OF_PANDAS.astype(pd.SparseDtype(float)),
+                {},
+                "The sparse columns of X must be 0 where nothing is stored. .*to_dense()",
+                DataError,
+            ),
+            (
+                GOOD[:, :4],
+                {"columns": NAMES},
+                "columns must be of tables with names. Got a ndarray without. Give data",
+                ConfigError,
+            ),
+            (
+                OF_PANDAS,
+                {"columns": ["dose"]},
+                "The columns of X must be there, .* Got none called 'dose' among",
+                DataError,
+            ),
+            (
+                OF_PANDAS,
+                {"columns": ["age", "age"]},
+                "columns must be different names. Got 'age' more than once.",
+                ConfigError,
+            ),
+            (
+                OF_PANDAS.assign(site=SITES),
+                {"columns": NAMES, "sites": "site"},
+                "sites must be the site of each row. Got 'site'. Give sites=X[",
+                ConfigError,
+            ),
+            (
+                OF_PANDAS,
+                {"sites": [None, *SITES[1:]]},
+                "sites must be the name of one for each row. Got 1 row without.",
+                DataError,
+            ),
+        )
+    ],
+    Refused(
+        {"data": TABLES, "levels": "ward"},
+        "must be numbers. Got 'f' in column sex|must be numbers. Got 'm' in column sex",
+        DataError,
+    ),
+    Refused({"data": np.eye(4), "levels": "ward"}, "levels must be of tables with names. Got a ndarray without"),
+]
+ESTIMATED_FOR = [
+    Refused({"table": OF_PANDAS.assign(site=SITES), "data": OF_PANDAS}, "Feature names unseen at fit time", ValueError),
+    Refused(
+        {"table": TABLES["west"].assign(ward="burns"), "data": TABLES, "levels": "ward,sex"},
+        "must be among eye, icu, medicine, surgery. Got 'burns'",
+        DataError,
+    ),
+]
+GAP_OF_WARD = "Got 1 NaN and 0 infinite entries. The first is in {}, column ward. "
+ASKED_LEVELS = (
+    "ward,sex",
+    {"ward": ["eye", "icu", "medicine", "surgery"], "sex": None},
+    {"ward": ["eye", "icu", "medicine", "surgery"], "sex": ["f", "m"]},
+)
+LEVELS = [
+    *[
+        Refused({"data": TABLES, "levels": given}, "evels")
+        for given in ("", [], 3, {"ward": []}, {"ward": "surgery"}, [1])
+    ],
+    *[
+        Refused({"data": TABLES, "levels": "ward", **more}, sentence)
+        for more, sentence in (
+            ({"levels": "ward,ward"}, "levels must be of different columns"),
+            ({"center": False}, "center with levels must be True"),
+            ({"dp": "dp(epsilon=1.0, delta=1e-6, clip=10.0)"}, "levels with dp must be left out"),
+        )
+    ],
+    *[
+        Refused({"algorithm": "covariance", "data": data, **asked}, sentence, DataError)
+        for data, asked, sentence in (
+            (TABLES, {"levels": "floor"}, "none called 'floor'"),
+            (
+                NAMED_PEOPLE,
+                {"levels": "name", "columns": "age"},
+                "column name of north must be shared by several rows.*identifier",
+            ),
+            (
+                TABLES,
+                {"levels": {"ward": ["medicine", "surgery"]}, "columns": "age"},
+                "column ward of client 1 (south) must be among medicine, surgery. Got 'icu' in row .* have 'other'",
+            ),
+            (
+                with_gaps(north=([3], None), west=([1, 2], np.nan)),
+                {"levels": "ward", "columns": "age"},
+                GAP_OF_WARD.format("row 3 (from 0 on)"),
+            ),
+            *(
+                (with_gaps(south=([4], "NA")), {"levels": asked}, GAP_OF_WARD.format("row 4 (from 0 on)"))
+                for asked in ASKED_LEVELS
+            ),
+        )
+    ],
+]
+PROJECTED = [
+    Refused({"rows_given": given, "data": data, **asked}, sentence, error)
+    for given, data, asked, sentence, error in (
+        (
+            TABLES["west"].assign(ward="burns"),
+            TABLES,
+            {"levels": "ward,sex", "scale": "std"},
+            "The levels of column ward of the rows given must be among eye, .*'burns'",
+            DataError,
+        ),
+        (
+            with_gaps(south=([4], "NA"))["south"],
+            TABLES,
+            {"levels": "ward,sex"},
+            GAP_OF_WARD.format("row 4 (from 0 on)"),
+            DataError,
+        ),
+        *(
+            (
+                SiteRows(FEW, (one, "b", "c")),
+                [SiteRows(FEW, (other, "b", "c"))],
+                {"n_components": 1},
+                message,
+                ConfigError,
+            )
+            for one, other, message in UNLIKE
+        ),
+    )
+]
+FILES_OF_WORDS = [
+    Refused(
+        {"tables": with_gaps(south=([4], "NA")), "levels": "ward,sex"},
+        GAP_OF_WARD.format("line 6 of .*south.csv"),
+        DataError,
+    )
+]
+HOSTING = [Refused({"hosted": "summed"}, "levels .*left out where the answers of clients are summed")]
+DOORS: dict[str, tuple[Callable[..., Any], list[Refused]]] = {
+    "simulate, by name": (ran, BY_NAME),
+    "simulate, with levels": (ran, LEVELS),
+    "names of columns": (columns_named, COLUMNS_NAMED),
+    "rows with names": (rows_named, ROWS_NAMED),
+    "table of pandas": (whole_table, WHOLE_TABLE),
+    "track, by name": (followed, FOLLOWED),
+    "estimator, of tables": (estimated, ESTIMATED),
+    "estimator, of unlike tables": (estimated_for, ESTIMATED_FOR),
+    "result, by name": (projected, PROJECTED),
+    "files of words": (files_of_words, FILES_OF_WORDS),
+    "nodes that host levels": (hosting, HOSTING),
+}

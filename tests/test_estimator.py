@@ -349,14 +349,6 @@ def test_to_sklearn_knows_missing_values_and_names(scale):
 
 
 @pytest.mark.slow
-def test_to_sklearn_has_no_pca_of_a_robust_result():
-    result = flower_pca.simulate("consensus_rpca", SHARDS, n_components=2)
-    rule = "The result for scikit-learn must be one that projects rows. Got RobustResult. Use its own transform."
-    with pytest.raises(ConfigError, match=rule):
-        flower_pca.to_sklearn(result)
-
-
-@pytest.mark.slow
 def test_it_is_a_step_of_a_pipeline_and_of_a_search():
     X = np.vstack(SHARDS)
     y = X @ np.arange(8.0)

@@ -1,24 +1,18 @@
-"""What files, tables, rows, results and keys refuse, each in its own sentence."""
+"""What tables, rows, numbers and keys refuse, each in its own sentence."""
 
 from __future__ import annotations
 
-import functools
-import io
 import tempfile
-import zipfile
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import scipy.sparse as sp
-from builders import Array, rows, shards
-from flwr.app import ConfigRecord
+from builders import rows
 
-from flower_pca import DataError, PCAResult, Projection, ProtocolError, SiteRows, from_frame, keys, simulate
-from flower_pca.base import files
+from flower_pca import DataError, SiteRows, from_frame, keys
 from flower_pca.masking import fixed
 from flower_pca.rows.local import LocalData
 from refused import Refused
@@ -42,37 +36,6 @@ def nothing_is_written(hosts: Any = (), nodes: Any = 1) -> None:
             keys.write(Path(folder) / "keys", nodes=nodes, hosts=hosts)
         finally:
             assert list(Path(folder).iterdir()) == []
-
-
-@functools.cache
-def result_of(algorithm: str) -> PCAResult:
-    spec = algorithm if algorithm == "krylov" else f"{algorithm}(max_rounds=3)"
-    return simulate(spec, shards((60, 25), 0.8 ** np.arange(12)), n_components=3)
-
-
-def picture(what: str, name: str = "p.svg", algorithm: str = "krylov") -> None:
-    """Of a result without what only the clients know."""
-    of = result_of(algorithm)
-    with tempfile.TemporaryDirectory() as folder:
-        try:
-            (replace(of, own={}) if algorithm != "krylov" else of).plot(what, Path(folder) / name)
-        finally:
-            assert list(Path(folder).iterdir()) == []
-
-
-def packed(header: dict[str, Any] | None = None, **arrays: Array) -> bytes:
-    return files.to_bytes("projection", header or {}, arrays)
-
-
-def squeezed() -> bytes:
-    stream = io.BytesIO()
-    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as whole:
-        whole.writestr("header.json.npy", b"0" * 10**6)
-    return stream.getvalue()
-
-
-def projection(content: bytes) -> None:
-    Projection.from_record({"flower_pca.projection": content})
 
 
 def names_of_rows(ids: Any) -> None:
@@ -184,78 +147,11 @@ KEYS = [
         for host in ("https://a.org", "a.org:8000", "", "-a", "a_b", "a..b", "x" * 64, "a b", "ä.org", "a\n")
     ],
 ]
-PICTURE = [
-    Refused({"what": "scre"}, "The picture must be one of 'overview', 'scree', .* Did you mean 'scree'"),
-    Refused(
-        {"what": "scree", "name": "p.pdf"}, "name of a picture must be one that ends in .svg or .png. Got '.*p.pdf'"
-    ),
-    Refused({"what": "scores"}, 'The picture "scores" must be given the clients\' rows. Got no shards'),
-    Refused({"what": "errors"}, 'The picture "errors" must be given'),
-    Refused(
-        {"what": "taken", "algorithm": "consensus_rpca"},
-        "must be given the clients' rows, or of a simulation that has just been run. Got",
-    ),
-    Refused(
-        {"what": "split", "algorithm": "exact_per_pca"},
-        "must be given the clients' rows, of a run that knows their own components.",
-    ),
-    Refused(
-        {"what": "own_map", "algorithm": "exact_per_pca"},
-        "must be of a run that knows the own components of two clients. Got one",
-    ),
-]
-RECORD = [
-    Refused(
-        {"record": record},
-        "The record must be one with a projection in it. Got .* Send result.to_record() as a train_config, or in",
-        ProtocolError,
-    )
-    for record in ({}, {"lr": 0.1}, ConfigRecord({"flower_pca.projection": "text"}))
-]
-PROJECTION = [
-    Refused({"content": content}, sentence, DataError)
-    for content, sentence in (
-        (b"", "a projection that flower_pca has packed. Got bytes that cannot be read as one"),
-        (packed(components_=np.eye(2))[:-30], "bytes that cannot be read as one"),
-        (squeezed(), "bytes that cannot be read as one (ValueError)"),
-        (files.to_bytes("result", {}, {"components_": np.eye(2)}), "read as one (ValueError). Check the sender"),
-        (
-            packed(components_=np.eye(2), own=np.eye(2)),
-            "The arrays of a projection must be .* Got components_, own. Check",
-        ),
-        (
-            packed(mean_=np.ones(2)),
-            "The arrays of a projection must be those of its fields. Got mean_. Check the sender",
-        ),
-        (packed(components_=np.ones(3)), "The shapes of a projection must be (k, d) for components_ and weights_, and"),
-        (
-            packed(components_=np.eye(2), mean_=np.ones(3)),
-            "Got {'components_': (2, 2), 'mean_': (3,)}. Take it of",
-        ),
-        (packed({"feature_names": ["a"]}, components_=np.eye(2)), "'feature_names_in_': (1,)}"),
-        (
-            packed({"feature_names": 3}, components_=np.eye(2)),
-            "The names of a projection must be texts. Got ['', 3]",
-        ),
-        (
-            packed(components_=np.eye(2) * np.nan),
-            "components_ of a projection must be finite numbers. Got others. Take",
-        ),
-        (
-            packed(components_=np.eye(2), scale_=np.zeros(2)),
-            "scale_ of a projection must be finite numbers above 0. Got",
-        ),
-        (packed(components_=np.eye(2), fill_=np.arange(2)), "fill_ of a projection must be finite numbers. Got others"),
-    )
-]
 IDS = [Refused({"ids": ("a", "b")}, "The ids of rows must be one for each row. Got 2 for 9 rows", DataError)]
 DOORS: dict[str, tuple[Callable[..., Any], list[Refused]]] = {
     "from_frame": (from_frame, FRAME),
     "rows of a client": (local_data, LOCAL),
     "numbers of a masked sum": (bounded, BOUNDED),
     "keys": (nothing_is_written, KEYS),
-    "picture": (picture, PICTURE),
-    "record of a projection": (Projection.from_record, RECORD),
-    "projection": (projection, PROJECTION),
     "ids of rows": (names_of_rows, IDS),
 }

@@ -10,10 +10,10 @@ from cases import every
 from fake_grid import FakeGrid, app_of, in_a_run
 from scipy import sparse
 
-from flower_pca import DataError, PCAResult, PersonalResult, make, simulate
+from flower_pca import PCAResult, PersonalResult, make, simulate
 from flower_pca.core.algorithm import Iterative
 from flower_pca.registry import ALGORITHMS
-from flower_pca.rows.frame import Frame, Moments, merge
+from flower_pca.rows.frame import Moments, merge
 from flower_pca.rows.local import LocalData
 
 MEAN = {"missing": "mean"}
@@ -195,16 +195,6 @@ def test_nodes_of_flower_are_told_by_the_message():
         plain = PCAStrategy("krylov", **settings).fit(FakeGrid(app, 3))  # goes on with those that have no gap
         assert plain.n_samples_ == len(shards[2])
         assert all(REMEDY.replace('"mean"', '"own_mean"') in reason for reason in plain.history[0].failures.values())
-
-
-def test_a_node_lends_no_rows_with_gaps_to_a_message_without_fill():
-    data = LocalData(mixed_with_gaps(0)[0], missing=True)
-    Z = np.eye(12)[:, :2]
-    for use in (lambda: data.matmat(Z), data.gram, lambda: data.top(2), lambda: data.scores(Z)):
-        with pytest.raises(DataError, match="The data of the client must be finite"):
-            use()
-    with pytest.raises(DataError, match="The data of the client must be finite"):
-        data.in_frame(Frame(np.zeros(12))).matmat(np.eye(12))
 
 
 @every(

@@ -15,7 +15,6 @@ from fake_grid import grid_of, in_a_run
 from flower_pca import ConfigError, DataError, PCAResult, cli, simulate, strategies
 from flower_pca.base.bits import signs
 from flower_pca.base.errors import ProtocolError
-from flower_pca.core.model import Model
 from flower_pca.core.stage import KEY
 from flower_pca.rows.local import LocalData
 from flower_pca.stages.lanczos import Lanczos
@@ -337,12 +336,6 @@ def test_lanczos_finds_lapacks_eigenvalues_once_its_blocks_fill_the_space() -> N
     assert (np.diff(known, axis=0) >= -1e-9).all()
     assert (np.array(known) <= np.array(expected) + 1e-9).all()
     np.testing.assert_allclose(known[-1], expected, rtol=1e-10)
-
-
-def test_too_many_columns_are_refused() -> None:
-    model = Model(n_components=1, center=True, scale=None, seed=0, n=100, d=30_000)
-    with pytest.raises(DataError, match=r"must be at most 25575. Got 30000"):
-        Signal().start(model)
 
 
 def test_signs_are_fair_and_hang_on_the_key() -> None:

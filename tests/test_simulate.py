@@ -174,19 +174,6 @@ def test_checkpoint_of_other_data_is_refused(shards: Any, tmp_path: Path) -> Non
         simulate("ssi", shards, n_components=2, checkpoint=path)
 
 
-def test_checkpoint_that_is_none(tmp_path: Path) -> None:
-    path = tmp_path / "run.npz"
-    path.write_text("not a checkpoint", encoding="utf-8")
-    with pytest.raises(DataError, match="must be a checkpoint that flower_pca has saved"):
-        simulate("ssi", [GOOD], n_components=2, checkpoint=path)
-    result = simulate("ssi", [GOOD], n_components=2)
-    result.save(path)
-    with pytest.raises(DataError, match=r"Got a result\. Check the path\."):
-        simulate("ssi", [GOOD], n_components=2, checkpoint=path)
-    with pytest.raises(ConfigError, match="The folder of the checkpoint must be there"):
-        simulate("ssi", [GOOD], n_components=2, checkpoint=tmp_path / "nowhere" / "run.npz")
-
-
 @pytest.mark.slow
 def test_thousands_of_tiny_clients() -> None:
     X = rows(4_500, [4.0, 3.0, 1.0, 0.5, 0.2, 0.1], seed=5) + 1.0

@@ -124,23 +124,6 @@ def test_single_precision_clients_are_declared_in_eps():
     assert mixed.eps == float(np.finfo(np.float32).eps)
 
 
-@every("value", [0.0, 1.0, 0.1, RATIO + 0.1, -1e-30])
-@every("kind", [np.asarray, sp.csr_array])
-def test_constant_columns_under_std_are_named(value, kind):
-    X = near(4, n=1000, d=6)
-    X[:, [2, 5]] = value
-    with pytest.raises(DataError) as caught:
-        opened([kind(part) for part in deal(X, (700, 299, 1))], known=model(scale="std"))
-    assert str(caught.value) == (
-        'Every column under scale="std" must be varying. Got constant columns 2, 5. Drop them, or use scale=None.'
-    )
-
-
-def test_only_the_first_ten_constant_columns_are_named():
-    with pytest.raises(DataError, match=r"constant columns 0, 1, 2, 3, 4, 5, 6, 7, 8, 9 and 2 more\."):
-        opened([np.ones((20, 12))], known=model(scale="std"))
-
-
 def test_a_column_constant_at_each_client_but_not_over_all_is_varying():
     X = near(5, n=20)
     X[:10, 0], X[10:, 0] = 1.0, 2.0

@@ -95,7 +95,7 @@ def gap_of_file(ending: str) -> None:
         simulate("krylov", partition.deal(sources.table(str(path)), "iid", 2), n_components=1)
 
 
-def written(folder: str, files: dict[str, Any]) -> str:
+def filled(folder: str, files: dict[str, Any]) -> str:
     """The path of this folder, with files of text and of arrays in it, and folders where there is neither."""
     for name, content in files.items():
         path = Path(folder) / name
@@ -107,20 +107,22 @@ def written(folder: str, files: dict[str, Any]) -> str:
     return folder
 
 
-def folder_of(files: dict[str, Any], spec: str = "{}", **asked: Any) -> None:
+def folder_asked(files: dict[str, Any], spec: str = "{}", **asked: Any) -> None:
     """A folder with these files, or what a spec asks of it."""
     with tempfile.TemporaryDirectory() as folder:
-        sources.table(spec.format(written(folder, files)), **asked)
+        sources.table(spec.format(filled(folder, files)), **asked)
 
 
-def dealt(files: dict[str, Any], by: str | None, spec: str = "{}", clients: int | None = None, **asked: Any) -> None:
+def dealt_of_folder(
+    files: dict[str, Any], by: str | None, spec: str = "{}", clients: int | None = None, **asked: Any
+) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        partition.deal(sources.table(spec.format(written(folder, files)), **asked), by, clients)
+        partition.deal(sources.table(spec.format(filled(folder, files)), **asked), by, clients)
 
 
-def inbox(files: dict[str, Any], spec: str = "{}") -> None:
+def followed_inbox(files: dict[str, Any], spec: str = "{}") -> None:
     with tempfile.TemporaryDirectory() as folder:
-        streams = Inbox(spec.format(written(folder, files))).streams()
+        streams = Inbox(spec.format(filled(folder, files))).streams()
         track("st_miss", streams, n_components=2, backend=Ray())
 
 
@@ -373,9 +375,9 @@ DOORS: dict[str, tuple[Callable[..., Any], list[Refused]]] = {
     "broken file": (broken_file, BROKEN_FILE),
     "file of parquet": (parquet_file, PARQUET_FILE),
     "gap in a file": (gap_of_file, GAP_OF_FILE),
-    "folder": (folder_of, FOLDER),
-    "folder that is dealt": (dealt, DEALT),
-    "folder that is followed": (inbox, INBOX),
+    "folder": (folder_asked, FOLDER),
+    "folder that is dealt": (dealt_of_folder, DEALT),
+    "folder that is followed": (followed_inbox, INBOX),
     "folder of a stream": (sources.Arrivals, ARRIVALS),
     "files of parties": (sources.parties, PARTIES),
     "partition": (partitioned, PARTITION),

@@ -52,7 +52,7 @@ def file_of_bytes(content: bytes, read: Callable[[Path], Any]) -> None:
         read(path)
 
 
-def result_file(kind: str) -> None:
+def file_of_result(kind: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         PCAResult.load(files.write(Path(folder) / "file", kind, {}, {}))
 
@@ -189,7 +189,7 @@ DOORS: dict[str, tuple[Callable[..., Any], list[Refused]]] = {
     "parts of a scaling": (Scaling, SCALING_PARTS),
     "file": (file_of, FILE_OF),
     "bytes of a file": (file_of_bytes, FILE_OF_BYTES),
-    "file of a result": (result_file, RESULT_FILE),
+    "file of a result": (file_of_result, RESULT_FILE),
     "file of part of a result": (incomplete_file, INCOMPLETE_FILE),
     "file of no party": (file_of_no_party, NO_PARTY),
 }

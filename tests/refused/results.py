@@ -75,7 +75,7 @@ def of_own(act: str, given: Any, **more: Any) -> None:
     told_by(act, given, algorithm="exact_per_pca", **more)
 
 
-def of_steps(act: str, given: Any) -> None:
+def told_of_steps(act: str, given: Any) -> None:
     getattr(result_of_steps(), act)(given)
 
 
@@ -306,7 +306,7 @@ DOORS: dict[str, tuple[Callable[..., Any], list[Refused]]] = {
     "picture of steps": (picture_of_steps, PICTURE_OF_STEPS),
     "result": (of_krylov, OF_KRYLOV),
     "result of own components": (of_own, OF_OWN),
-    "result of steps": (of_steps, OF_STEPS),
+    "result of steps": (told_of_steps, OF_STEPS),
     "result of parties": (of_parties, OF_PARTIES),
     "result of a robust run": (of_robust, OF_ROBUST),
     "rows for a result": (projecting, PROJECTING),

@@ -21,7 +21,7 @@ from sklearn.utils import estimator_checks
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import flower_pca
-from flower_pca import ConfigError, DataError, FederatedPCA, PCAResult, Ray, registry
+from flower_pca import DataError, FederatedPCA, PCAResult, Ray, registry
 from flower_pca.estimator import federated
 
 
@@ -279,8 +279,6 @@ def test_masks_change_nothing_but_what_the_server_sees():
 def test_a_budget_reaches_the_run():
     pca = FederatedPCA(2, dp=BUDGET, max_rounds=2).fit(SHARDS)
     assert pca.result_.privacy.epsilon == 50.0
-    with pytest.raises(ConfigError, match="checkpoint with dp must be left out"):
-        FederatedPCA(2, dp=BUDGET, max_rounds=2, checkpoint="there").fit(SHARDS)
 
 
 def test_an_interrupted_fit_goes_on_from_its_checkpoint(tmp_path, monkeypatch):

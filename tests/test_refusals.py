@@ -2,11 +2,11 @@
 
 import pytest
 from fake_grid import in_a_run
-from refused import asked, files, messages, names, parameters, records, results, rows, runs, tables, texts
+from refused import asked, files, messages, names, parameters, records, results, rows, runs, settings, tables, texts
 
 from flower_pca import ConfigError, DataError, FlowerPCAError
 
-MODULES = (runs, parameters, names, rows, files, texts, tables, results, records, messages, asked)
+MODULES = (runs, settings, parameters, names, rows, files, texts, tables, results, records, messages, asked)
 DOORS = {door: of for module in MODULES for door, of in module.DOORS.items()}
 
 

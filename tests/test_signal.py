@@ -12,7 +12,7 @@ import pytest
 from builders import Array
 from fake_grid import grid_of, in_a_run
 
-from flower_pca import ConfigError, DataError, PCAResult, cli, simulate, strategies
+from flower_pca import DataError, PCAResult, cli, simulate, strategies
 from flower_pca.base.bits import signs
 from flower_pca.base.errors import ProtocolError
 from flower_pca.core.stage import KEY
@@ -210,19 +210,6 @@ def test_the_estimator_takes_it() -> None:
     found = FederatedPCA(n_components="signal").fit(sites_with_signal())
     assert found.n_components_ == 3
     assert found.transform(sites_with_signal()[0]).shape == (300, 3)
-
-
-def test_what_it_does_not_go_with_is_refused_before_the_first_message() -> None:
-    for given in ({"dp": "dp(epsilon=1.0, delta=1e-6, clip=9.0)"}, {"channel": "air(noise_std=0.1)"}):
-        with pytest.raises(ConfigError, match=r"n_components .* must be a .*number"):
-            simulate("krylov", sites_with_signal(), n_components="signal", **given)
-    for name, why in (
-        ("sparse_pca", "orthonormal"),
-        ("median_pca", "those of all rows"),
-        ("per_pca", "all there is to say"),
-    ):
-        with pytest.raises(ConfigError, match=f'with n_components="signal" must be one whose components are {why}'):
-            simulate(name, sites_with_signal(), n_components="signal")
 
 
 def more_columns_than_tables(planted: int, seed: int, n: int = 300, d: int = 360) -> list[Array]:

@@ -10,7 +10,7 @@ import pytest
 from builders import sine
 from cases import slow_if
 
-from flower_pca import ConfigError, PCAResult, TripleResult, answering, make, simulate
+from flower_pca import PCAResult, TripleResult, answering, make, simulate
 from flower_pca.algorithms.personal.closing import OWN
 from flower_pca.rows.local import LocalData
 
@@ -316,11 +316,9 @@ def test_a_mean_of_far_entries_is_none_to_speak_of() -> None:
 
 
 @pytest.mark.slow
-def test_unlike_numbers_are_refused_under_masks() -> None:
+def test_numbers_of_own_components_may_be_unlike() -> None:
     spec = make("triple_pca", local_components={0: 1, "others": 2})
     rows = planted(1, far=0.02).rows
-    with pytest.raises(ConfigError, match="one whose answers add up"):
-        simulate(spec, rows, n_components=SHARED, mask=True)
     result = simulate(spec, rows, n_components=SHARED)
     assert [len(result.own_components(i)) for i in range(3)] == [1, 2, 2]
 

@@ -61,6 +61,10 @@ def picture_of_steps(what: str) -> None:
     result_of_steps().plot(what, "p.png")
 
 
+def of_act(act: str, given: Any, algorithm: str) -> None:
+    told_by(act, given, algorithm=algorithm)
+
+
 def told_by(act: str, *given: Any, algorithm: str = "krylov", **more: Any) -> None:
     """Without what only the clients know."""
     of = result_of(algorithm)
@@ -73,6 +77,15 @@ def of_krylov(act: str, given: Any) -> None:
 
 def of_own(act: str, given: Any, **more: Any) -> None:
     told_by(act, given, algorithm="exact_per_pca", **more)
+
+
+def projecting_file(content: str) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "new.csv"
+        path.write_text(content)
+        simulate("krylov", [pd.DataFrame(TWO[0][:, :3], columns=["age", "bmi", "pulse"])], n_components=2).transform(
+            str(path)
+        )
 
 
 def told_of_steps(act: str, given: Any) -> None:
@@ -221,6 +234,24 @@ PROJECTING = [
         "must be those of the result, 12 by name. Got 12 of other names.",
     ),
 ]
+PROJECTING_FILE = [
+    Refused({"content": f"age,bmi,pulse\n\n1,2,3\n{line}\n"}, sentence, DataError)
+    for line, sentence in (
+        (
+            "4,,6",
+            "^The data of the rows given must be finite. .*in line 4 of /.*/new.csv, column bmi. Impute or drop these "
+            "entries, or use result.filling_gaps().$",
+        ),
+        ("4,5,inf", "The first is in line 4 of /.*/new.csv, column pulse."),
+    )
+]
+ROBUST = [
+    Refused(
+        {"act": "transform", "given": np.where(np.arange(12) == 3, np.nan, TWO[0][:5]), "algorithm": "consensus_rpca"},
+        "in row 0 (from 0 on), column 3. Impute or drop these entries, or use res",
+        DataError,
+    )
+]
 LIMITS = [
     Refused({"asked": {"source": "clients"}}, "Limits from the clients must be asked of a run with monitor=True"),
     Refused(
@@ -310,6 +341,8 @@ DOORS: dict[str, tuple[Callable[..., Any], list[Refused]]] = {
     "result of parties": (of_parties, OF_PARTIES),
     "result of a robust run": (of_robust, OF_ROBUST),
     "rows for a result": (projecting, PROJECTING),
+    "file of rows for a result": (projecting_file, PROJECTING_FILE),
+    "rows for a robust result": (of_act, ROBUST),
     "limits": (limits, LIMITS),
     "monitor": (monitoring, MONITORING),
     "rows for a monitor": (scored, SCORED),

@@ -11,8 +11,11 @@ import numpy as np
 import pandas as pd
 import scipy.sparse as sp
 from builders import rows
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
 from flower_pca import DataError, SiteRows, from_frame, keys
+from flower_pca.clients import PCAClient
 from flower_pca.masking import fixed
 from flower_pca.rows.local import LocalData
 from refused import Refused
@@ -20,6 +23,7 @@ from refused import Refused
 SITES = ["north"] * 4 + ["east"] * 4 + ["west"]
 BARE = pd.DataFrame(rows(9, [3.0, 2.0, 1.0], seed=0), columns=["age", "bmi", "pulse"])
 TABLE = BARE.assign(site=SITES)
+PKCS8 = serialization.PrivateFormat.PKCS8
 
 
 def local_data(X: Any, who: str = "client 2") -> None:
@@ -36,6 +40,52 @@ def nothing_is_written(hosts: Any = (), nodes: Any = 1) -> None:
             keys.write(Path(folder) / "keys", nodes=nodes, hosts=hosts)
         finally:
             assert list(Path(folder).iterdir()) == []
+
+
+def bytes_of_private(key: Any, form: Any = serialization.PrivateFormat.OpenSSH, secret: bytes | None = None) -> bytes:
+    hidden = serialization.NoEncryption() if secret is None else serialization.BestAvailableEncryption(secret)
+    return bytes(key.private_bytes(serialization.Encoding.PEM, form, hidden))
+
+
+def bytes_of_public(key: Any) -> bytes:
+    made = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
+    return bytes(made)
+
+
+def signing(make: Callable[[], bytes] | None) -> None:
+    """A client with a file of these bytes for its key, or none."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "node"
+        if make is not None:
+            path.write_bytes(make())
+        PCAClient(BARE.to_numpy(), sign_key=path)
+
+
+def trusting(lines: list[bytes] | None) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "trusted"
+        if lines is not None:
+            path.write_bytes(b"\n".join(lines))
+        PCAClient(BARE.to_numpy(), trusted_keys=path)
+
+
+def trusting_folder() -> None:
+    """A folder with a private key only."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "known"
+        path.mkdir()
+        (path / "node-0").write_bytes(bytes_of_private(ec.generate_private_key(ec.SECP384R1())))
+        PCAClient(BARE.to_numpy(), trusted_keys=path)
+
+
+def trusting_others() -> None:
+    """A node that signs, and is not on its own list."""
+    own, other = (ec.generate_private_key(ec.SECP384R1()) for _ in range(2))
+    with tempfile.TemporaryDirectory() as folder:
+        sign, trusted = Path(folder) / "node", Path(folder) / "trusted"
+        sign.write_bytes(bytes_of_private(own))
+        trusted.write_bytes(bytes_of_public(other))
+        PCAClient(BARE.to_numpy(), sign_key=sign, trusted_keys=trusted)
 
 
 def names_of_rows(ids: Any) -> None:
@@ -147,11 +197,51 @@ KEYS = [
         for host in ("https://a.org", "a.org:8000", "", "-a", "a_b", "a..b", "x" * 64, "a b", "ä.org", "a\n")
     ],
 ]
+SIGN = "sign_key must be a private key of the kind ECDSA, on the curve P-256, P-384 or P-521, in OpenSSH or PEM format"
+EVERY = "Every line of trusted_keys must be a public key in OpenSSH format of the kind ECDSA"
+SIGN_KEY = [
+    Refused({"make": make}, sentence)
+    for make, sentence in (
+        (None, "sign_key must be a file that can be read. Got /.*/node (No such file or directory)."),
+        (lambda: b"nothing", SIGN),
+        (lambda: b"", SIGN),
+        (lambda: bytes_of_public(ec.generate_private_key(ec.SECP384R1())), SIGN),
+        (lambda: bytes_of_private(ed25519.Ed25519PrivateKey.generate()), SIGN),
+        (lambda: bytes_of_private(rsa.generate_private_key(65537, 2048), PKCS8), SIGN),
+        (lambda: bytes_of_private(ec.generate_private_key(ec.SECP256K1()), PKCS8), SIGN),
+        (
+            lambda: bytes_of_private(ec.generate_private_key(ec.SECP384R1()), PKCS8, b"secret"),
+            "and without a passphrase. Got another",
+        ),
+    )
+]
+TRUSTED_KEYS = [
+    Refused({"lines": lines}, sentence)
+    for lines, sentence in (
+        (None, "trusted_keys must be a file that can be read. Got /.*/trusted (No such file or directory)."),
+        ([], "trusted_keys must be one public key at least. Got none in /.*/trusted."),
+        ([b"# nobody", b"  "], "trusted_keys must be one public key at least."),
+        (
+            [b"# a comment", b"nonsense"],
+            f"{EVERY}, on the curve P-256, P-384 or P-521. Got another, in /.*/trusted, line 2",
+        ),
+        ([bytes_of_public(ed25519.Ed25519PrivateKey.generate())], EVERY),
+        ([bytes_of_private(ec.generate_private_key(ec.SECP384R1()))], EVERY),
+    )
+]
+TRUSTED_FOLDER = [Refused({}, "one public key at least. Got none in /.*/known.")]
+NOT_ON_ITS_LIST = [
+    Refused({}, "trusted_keys must be those of all nodes, .*node too. Got others only, and not SHA256:.* Add its")
+]
 IDS = [Refused({"ids": ("a", "b")}, "The ids of rows must be one for each row. Got 2 for 9 rows", DataError)]
 DOORS: dict[str, tuple[Callable[..., Any], list[Refused]]] = {
     "from_frame": (from_frame, FRAME),
     "rows of a client": (local_data, LOCAL),
     "numbers of a masked sum": (bounded, BOUNDED),
     "keys": (nothing_is_written, KEYS),
+    "key to sign with": (signing, SIGN_KEY),
+    "keys that are trusted": (trusting, TRUSTED_KEYS),
+    "folder of keys that are trusted": (trusting_folder, TRUSTED_FOLDER),
+    "keys that are trusted, of others": (trusting_others, NOT_ON_ITS_LIST),
     "ids of rows": (names_of_rows, IDS),
 }

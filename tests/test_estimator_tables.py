@@ -59,10 +59,6 @@ def test_what_from_frame_has_made_keeps_its_names():
     np.testing.assert_array_equal(fitted.transform(turned), fitted.transform(parts))
     np.testing.assert_allclose(fitted.transform(parts), fitted.transform(TABLE.iloc[np.argsort(SITES, kind="stable")]))
     is_the_same(pca(columns=NAMES).fit(from_frame(WHOLE, by="site")))
-    with pytest.raises(
-        DataError, match=r"The columns of east must be numbers\. Got 'x' in column note\. Choose others"
-    ):
-        pca().fit(from_frame(WHOLE, by="site"))
 
 
 def test_labels_that_are_not_text_become_text():

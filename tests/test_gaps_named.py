@@ -7,7 +7,6 @@ import pytest
 from pages import flower_pca
 
 from flower_pca import DataError, PCAResult, simulate
-from flower_pca.base.errors import ConfigError
 from flower_pca.data import partition
 from flower_pca.data.sources import make, table
 from flower_pca.names.sites import SiteRows
@@ -133,12 +132,7 @@ def test_the_commands_say_so_and_fill(name, result_file, tmp_path, capsys):
         np.testing.assert_allclose(np.array(scores, dtype=float), found)
 
 
-def test_a_result_without_means_fills_nothing(tmp_path):
-    found = simulate("krylov", [SiteRows(ROWS, NAMES)], n_components=2, center=False)
-    with pytest.raises(
-        ConfigError, match=r"must be of a run that was centred, or that allowed for gaps\. Got neither\."
-    ):
-        found.filling_gaps()
+def test_the_fill_of_a_run_that_allowed_for_gaps_stays():
     gaps = simulate("krylov", [SiteRows(ROWS, NAMES)], n_components=2, center=False, missing="mean")
     assert gaps.filling_gaps().fill_ is gaps.fill_
 

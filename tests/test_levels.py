@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 from builders import sine
 
-from flower_pca import ConfigError, PCAResult, simulate
+from flower_pca import PCAResult, simulate
 from flower_pca.cli import main
 from flower_pca.data import sources
 from flower_pca.names import levels
@@ -186,14 +186,6 @@ def test_what_r_excel_and_databases_write_for_a_gap_is_no_level(word, tmp_path):
     found, reference = (simulate("covariance", [file[:90], file[90:]], **ask) for file in (other, one))
     assert found.feature_names_in_.tolist() == reference.feature_names_in_.tolist()
     np.testing.assert_array_equal(found.components_, reference.components_)
-
-
-@pytest.mark.parametrize("gap", ["NA", "None", "", "null"])
-def test_a_list_of_levels_holds_no_word_for_a_gap(gap):
-    with pytest.raises(
-        ConfigError, match=rf"^The levels of ward must be no words .* a gap\. Got '{gap}'\. Leave it out"
-    ):
-        simulate("covariance", TABLES, n_components=2, levels={"ward": ["eye", gap, "other"]})
 
 
 def test_categoricals_and_codes_are_levels_too():

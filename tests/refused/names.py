@@ -77,6 +77,13 @@ def projected(rows_given: Any, data: Any, **asked: Any) -> None:
     simulate("covariance", data, **{"n_components": 2, **asked}).transform(rows_given)
 
 
+def compared(columns: Any) -> None:
+    """A result with one of these columns only."""
+    simulate("krylov", ALIKE_NAMED, n_components=2).angle_to(
+        simulate("krylov", ALIKE_NAMED, n_components=2, columns=columns)
+    )
+
+
 def estimated_for(table: pd.DataFrame, data: Any, **asked: Any) -> None:
     FederatedPCA(2, **asked).fit(data).transform(table)
 
@@ -318,6 +325,28 @@ ESTIMATED = [
         "must be numbers. Got 'f' in column sex|must be numbers. Got 'm' in column sex",
         DataError,
     ),
+    *[
+        Refused({"data": data}, sentence, DataError)
+        for data, sentence in (
+            (
+                from_frame(OF_PANDAS.assign(site=SITES, note="x"), by="site"),
+                "The columns of east must be numbers. Got 'x' in column note. Choose others",
+            ),
+            (
+                [OF_PANDAS, OF_PANDAS.rename(columns={"age": "z"}), OF_PANDAS],
+                "The columns of client 1 must be those of client 0, 4 by name. Got 4, without 'age'",
+            ),
+            (
+                [OF_PANDAS.rename(columns={"age": "z"}), OF_PANDAS, OF_PANDAS],
+                "The columns of client 0 must be those of client 1, 4 by name. Got 4, without",
+            ),
+            (
+                {"north": OF_PANDAS, "south": OF_PANDAS.drop(columns="beat")},
+                "The columns of south must be those of north, 4 by name. Got 3, without 'beat'.",
+            ),
+        )
+    ],
+    Refused({"data": [GOOD, GOOD[:, :4]]}, "X has 4 features, but FederatedPCA is expecting 5", ValueError),
     Refused({"data": np.eye(4), "levels": "ward"}, "levels must be of tables with names. Got a ndarray without"),
 ]
 ESTIMATED_FOR = [
@@ -338,6 +367,13 @@ LEVELS = [
     *[
         Refused({"data": TABLES, "levels": given}, "evels")
         for given in ("", [], 3, {"ward": []}, {"ward": "surgery"}, [1])
+    ],
+    *[
+        Refused(
+            {"algorithm": "covariance", "data": TABLES, "levels": {"ward": ["eye", gap, "other"]}},
+            f"^The levels of ward must be no words .* a gap. Got '{gap}'. Leave it out",
+        )
+        for gap in ("NA", "None", "", "null")
     ],
     *[
         Refused({"data": TABLES, "levels": "ward", **more}, sentence)
@@ -390,6 +426,14 @@ PROJECTED = [
             GAP_OF_WARD.format("row 4 (from 0 on)"),
             DataError,
         ),
+        (
+            SiteRows(GOOD[:, :3], NAMES[:3]),
+            ALIKE_NAMED,
+            {},
+            "^The columns of the rows given must be the 4 of the result, by name. Got 3, without 'beat'. Give all "
+            "features that the run had.$",
+            ConfigError,
+        ),
         *(
             (
                 SiteRows(FEW, (one, "b", "c")),
@@ -400,6 +444,12 @@ PROJECTED = [
             )
             for one, other, message in UNLIKE
         ),
+    )
+]
+COMPARED = [
+    Refused(
+        {"columns": NAMES[1:]},
+        "The columns of the other result must be those of this one, 4 by name. Got 3, without 'weight'.",
     )
 ]
 FILES_OF_WORDS = [
@@ -420,6 +470,7 @@ DOORS: dict[str, tuple[Callable[..., Any], list[Refused]]] = {
     "estimator, of tables": (estimated, ESTIMATED),
     "estimator, of unlike tables": (estimated_for, ESTIMATED_FOR),
     "result, by name": (projected, PROJECTED),
+    "other result, by name": (compared, COMPARED),
     "files of words": (files_of_words, FILES_OF_WORDS),
     "nodes that host levels": (hosting, HOSTING),
 }

@@ -92,9 +92,14 @@ def told_of_steps(act: str, given: Any) -> None:
     getattr(result_of_steps(), act)(given)
 
 
-def of_parties(act: str, given: Any, tables: Any = ALIGNED, **asked: Any) -> None:
-    result = simulate("krylov", tables, n_components=2, split="columns", **asked)
-    getattr(result, act)(*given)
+@functools.cache
+def result_of_parties(named: bool, private: tuple[int, ...]) -> PCAResult:
+    tables = ALIGNED if named else people.PARTS
+    return simulate("krylov(max_rounds=2)", tables, n_components=2, split="columns", private=private)
+
+
+def of_parties(act: str, given: Any, named: bool = True, private: tuple[int, ...] = ()) -> None:
+    getattr(result_of_parties(named, private), act)(*given)
 
 
 def of_robust(use: Callable[[Any], Any]) -> None:
@@ -111,6 +116,10 @@ def projecting(rows: Any, data: Any = TWO, *, as_result: bool = False, digest: b
 
 def monitored(data: Any = TWO, algorithm: str = "krylov", k: int = 3, only: int | None = None, **asked: Any) -> Monitor:
     return Monitor(simulate(algorithm, data, n_components=k, **asked), n_components=only)
+
+
+def filled_without(**asked: Any) -> None:
+    simulate("krylov", NAMED, n_components=2, **asked).filling_gaps()
 
 
 def limits(asked: dict[str, Any], **given: Any) -> None:
@@ -206,18 +215,19 @@ OF_PARTIES = [
         "The columns to transform must be those of all 2 parties, for the same people",
     ),
     Refused(
-        {"act": "transform", "given": (people.X,), "tables": people.PARTS, "private": [1]},
+        {"act": "transform", "given": (people.X,), "named": False, "private": (1,)},
         "The loadings must be of a run whose parties have all handed theirs over",
     ),
     Refused(
-        {"act": "loadings", "given": (1,), "tables": people.PARTS, "private": [1]},
+        {"act": "loadings", "given": (1,), "named": False, "private": (1,)},
         "The party must be one whose loadings are at hand (client 0, client 2)",
     ),
     Refused(
-        {"act": "plot", "given": ("loadings", "l.svg"), "private": [0, 1]},
+        {"act": "plot", "given": ("loadings", "l.svg"), "private": (0, 1)},
         'The picture "loadings" must be of a result with loadings',
     ),
 ]
+FILLED = [Refused({"center": False}, "must be of a run that was centred, or that allowed for gaps. Got neither.")]
 OF_ROBUST = [
     Refused({"use": use}, f"The result for {what} must be one that projects rows. Got RobustResult.{remedy}")
     for use, what, remedy in (
@@ -342,6 +352,7 @@ DOORS: dict[str, tuple[Callable[..., Any], list[Refused]]] = {
     "result of a robust run": (of_robust, OF_ROBUST),
     "rows for a result": (projecting, PROJECTING),
     "file of rows for a result": (projecting_file, PROJECTING_FILE),
+    "result without means": (filled_without, FILLED),
     "rows for a robust result": (of_act, ROBUST),
     "limits": (limits, LIMITS),
     "monitor": (monitoring, MONITORING),

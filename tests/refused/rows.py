@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +12,7 @@ import numpy as np
 import pandas as pd
 import people
 import scipy.sparse as sp
-from builders import deal, rows, shards, two_lead
+from builders import StopError, deal, rows, shards, two_lead
 
 from flower_pca import DataError, FederatedPCA, MaskedSums, answering, simulate
 from flower_pca.clients import PCAClient
@@ -70,6 +71,20 @@ def checkpointed(content: str | None) -> None:
         simulate("ssi", [GOOD], n_components=2, checkpoint=path)
 
 
+def going_on(of: Any) -> None:
+    """A run of these rows, from a checkpoint of a run of others that was stopped."""
+
+    def stop(session: Any) -> None:
+        if len(session.history) == 3:
+            raise StopError
+
+    with tempfile.TemporaryDirectory() as folder:
+        asked = {"n_components": 2, "checkpoint": Path(folder) / "run.npz"}
+        with contextlib.suppress(StopError):
+            simulate("ssi", deal(GOOD[:20], (10, 6, 4)), on_round=stop, **asked)
+        simulate("ssi", of, **asked)
+
+
 def density(X: Any, use: Callable[[Any, Any], Any]) -> None:
     use(FederatedPCA().fit(X), X)
 
@@ -105,6 +120,11 @@ OF_RUN = [
                 [np.hstack([GOOD, np.ones((60, 12))])],
                 {"scale": "std"},
                 "constant columns 5, 6, 7, 8, 9, 10, 11, 12, 13, 14 and 2 more.",
+            ),
+            (
+                [GOOD * 1e150],
+                {"n_components": 1},
+                "of client 0 must be of usual size, at most 1e+65, .* Got a larger one in column 3",
             ),
             (
                 EMPTY,
@@ -235,6 +255,15 @@ CHECKPOINT = [
         {"content": None}, "must be a checkpoint that flower_pca has saved. Got a result. Check the path.", DataError
     ),
 ]
+GOING_ON = [
+    Refused({"of": of}, "The checkpoint must be one of these very shards. .*Give the shards of that run")
+    for of in (
+        deal(GOOD[:20], (10, 5, 5)),
+        deal(GOOD[:20], (10, 10)),
+        deal(GOOD[:20, :4], (10, 6, 4)),
+        deal(GOOD[:20][::-1] + 1.0, (10, 6, 4)),
+    )
+]
 DENSITY = [
     Refused(
         {"X": X, "use": use},
@@ -259,6 +288,7 @@ DOORS: dict[str, tuple[Callable[..., Any], list[Refused]]] = {
     "rows with gaps, and noise": (gaps_with_noise, OF_NOISE),
     "rows of client 3": (LocalData, OF_CLIENT_3),
     "checkpoint of rows": (checkpointed, CHECKPOINT),
+    "checkpoint of other rows": (going_on, GOING_ON),
     "density": (density, DENSITY),
     "signal": (signal, SIGNAL),
 }

@@ -151,6 +151,13 @@ TOGETHER = [
         for name in ("krylov", "triple_pca", "consensus_rpca")
     ],
     *[
+        Refused(
+            {"algorithm": name, "channel": "air(noise_std=1.0)"},
+            "The algorithm over the air must be one whose answers add up: krylov, .* Got",
+        )
+        for name in ("uda", "dr_svd", "dist_pca", "wda", "local_power")
+    ],
+    *[
         Refused({"private": [wrong]}, "Every client in private must be a whole number of at least 0 and at")
         for wrong in (5, -1)
     ],

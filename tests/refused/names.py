@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import polars as pl
 from builders import rows
 from fake_grid import hosts_of
 
@@ -29,6 +30,7 @@ ALIKE_NAMED = [SiteRows(GOOD[part, :4], NAMES) for part in (slice(0, 30), slice(
 FEW = rows(9, [3.0, 2.0, 1.0], seed=0)
 OF_PANDAS = pd.DataFrame(GOOD[:, :4], columns=list(NAMES))
 SITES = np.repeat(["north", "east", "west"], [30, 20, 10])
+OF_POLARS = pl.DataFrame(GOOD[:, :4], schema=NAMES)
 OF_CITY = OF_PANDAS.assign(city="Bonn", day=datetime.date(2026, 1, 1))
 LETTERED = pd.DataFrame({"age": [1.0, 2.0, 4.0], "bmi": [3.0, 1.0, 2.0], "site": ["a", "b", "c"]})
 BATCHES = [SiteRows(GOOD[i : i + 15, :4], NAMES) for i in range(0, 60, 15)]
@@ -176,6 +178,12 @@ BY_NAME = [
                 {},
                 "^The columns of east must be numbers. Got 'x' in column note.",
             ),
+            (
+                [OF_POLARS.with_columns(pl.when(pl.col("age") > 0.0).then(pl.col("age")).alias("age"))],
+                {},
+                "must be finite. Got .* NaN and 0 infinite .*column age",
+            ),
+            ([OF_POLARS.with_columns(kind=pl.lit("x"))], {}, "must be numbers. Got 'x' in column kind"),
             ([LETTERED], {}, "'a' in column site. Choose others with columns=[...], or encode them.$"),
             (
                 [LETTERED],
@@ -320,6 +328,11 @@ ESTIMATED = [
             ),
         )
     ],
+    Refused(
+        {"data": OF_POLARS.with_columns(site=pl.lit("north"), note=pl.lit("x"))},
+        "must be numbers. Got 'north' in column site, 'x' in column note.",
+        DataError,
+    ),
     Refused(
         {"data": TABLES, "levels": "ward"},
         "must be numbers. Got 'f' in column sex|must be numbers. Got 'm' in column sex",

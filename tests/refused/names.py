@@ -371,7 +371,7 @@ ESTIMATED_FOR = [
     ),
 ]
 GAP_OF_WARD = "Got 1 NaN and 0 infinite entries. The first is in {}, column ward. "
-ASKED_LEVELS = (
+ASKED_LEVELS: Any = (
     "ward,sex",
     {"ward": ["eye", "icu", "medicine", "surgery"], "sex": None},
     {"ward": ["eye", "icu", "medicine", "surgery"], "sex": ["f", "m"]},

@@ -58,34 +58,21 @@ def result_of_steps() -> TrackingResult:
 
 
 def picture_of_steps(what: str) -> None:
-    result_of_steps().plot(what, "p.png")
+    result_of_steps().plot(what, "/none/such/p.png")
 
 
-def of_act(act: str, given: Any, algorithm: str) -> None:
-    told_by(act, given, algorithm=algorithm)
-
-
-def told_by(act: str, *given: Any, algorithm: str = "krylov", **more: Any) -> None:
-    """Without what only the clients know."""
+def told_by(act: str, given: Any, algorithm: str = "krylov", **more: Any) -> None:
+    """By a result without what only the clients know."""
     of = result_of(algorithm)
-    getattr(replace(of, own={}) if algorithm != "krylov" else of, act)(*given, **more)
-
-
-def of_krylov(act: str, given: Any) -> None:
-    told_by(act, given)
-
-
-def of_own(act: str, given: Any, **more: Any) -> None:
-    told_by(act, given, algorithm="exact_per_pca", **more)
+    getattr(replace(of, own={}) if algorithm != "krylov" else of, act)(given, **more)
 
 
 def projecting_file(content: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "new.csv"
         path.write_text(content)
-        simulate("krylov", [pd.DataFrame(TWO[0][:, :3], columns=["age", "bmi", "pulse"])], n_components=2).transform(
-            str(path)
-        )
+        known = pd.DataFrame(TWO[0][:, :3], columns=["age", "bmi", "pulse"])
+        simulate("krylov", [known], n_components=2).transform(str(path))
 
 
 def told_of_steps(act: str, given: Any) -> None:
@@ -175,7 +162,7 @@ PICTURE_OF_STEPS = [
     Refused({"what": "scree"}, "The picture must be one of 'overview', 'movement'"),
     Refused({"what": "outliers"}, 'The picture "outliers" must be of a run with outliers. Got one without.'),
 ]
-OF_KRYLOV = [
+RESULT = [
     Refused(
         {"act": "transform", "given": TWO[0][:, :5]},
         "^The number of columns must be 12. Got 5. Give the features that the run had, in its order.$",
@@ -187,18 +174,22 @@ OF_KRYLOV = [
     Refused(
         {"act": "transform", "given": np.full((1, 12), np.nan)}, "The data of the rows given must be finite", DataError
     ),
-]
-OF_OWN = [
     Refused(
-        {"act": "transform", "given": TWO[0], "client": 1},
+        {"act": "transform", "given": TWO[0], "algorithm": "exact_per_pca", "client": 1},
         "The client must be one of those known here (none). Got 1.",
     ),
     Refused(
-        {"act": "transform", "given": TWO[0], "client": np.eye(12)[:, :2]}, "Own components must be rows of 12 features"
+        {"act": "transform", "given": TWO[0], "algorithm": "exact_per_pca", "client": np.eye(12)[:, :2]},
+        "Own components must be rows of 12 features",
     ),
     Refused(
-        {"act": "fit_own", "given": TWO[0], "n_components": 12},
+        {"act": "fit_own", "given": TWO[0], "algorithm": "exact_per_pca", "n_components": 12},
         "n_components of own components must be a whole number of at least 0",
+    ),
+    Refused(
+        {"act": "transform", "given": np.where(np.arange(12) == 3, np.nan, TWO[0][:5]), "algorithm": "consensus_rpca"},
+        "in row 0 (from 0 on), column 3. Impute or drop these entries, or use res",
+        DataError,
     ),
 ]
 OF_STEPS = [
@@ -223,7 +214,7 @@ OF_PARTIES = [
         "The party must be one whose loadings are at hand (client 0, client 2)",
     ),
     Refused(
-        {"act": "plot", "given": ("loadings", "l.svg"), "private": (0, 1)},
+        {"act": "plot", "given": ("loadings", "/none/such/l.svg"), "private": (0, 1)},
         'The picture "loadings" must be of a result with loadings',
     ),
 ]
@@ -253,13 +244,6 @@ PROJECTING_FILE = [
             "entries, or use result.filling_gaps().$",
         ),
         ("4,5,inf", "The first is in line 4 of /.*/new.csv, column pulse."),
-    )
-]
-ROBUST = [
-    Refused(
-        {"act": "transform", "given": np.where(np.arange(12) == 3, np.nan, TWO[0][:5]), "algorithm": "consensus_rpca"},
-        "in row 0 (from 0 on), column 3. Impute or drop these entries, or use res",
-        DataError,
     )
 ]
 LIMITS = [
@@ -345,15 +329,13 @@ OTHERS_THAN = [
 DOORS: dict[str, tuple[Callable[..., Any], list[Refused]]] = {
     "picture": (picture, PICTURE),
     "picture of steps": (picture_of_steps, PICTURE_OF_STEPS),
-    "result": (of_krylov, OF_KRYLOV),
-    "result of own components": (of_own, OF_OWN),
+    "result": (told_by, RESULT),
     "result of steps": (told_of_steps, OF_STEPS),
     "result of parties": (of_parties, OF_PARTIES),
     "result of a robust run": (of_robust, OF_ROBUST),
     "rows for a result": (projecting, PROJECTING),
     "file of rows for a result": (projecting_file, PROJECTING_FILE),
     "result without means": (filled_without, FILLED),
-    "rows for a robust result": (of_act, ROBUST),
     "limits": (limits, LIMITS),
     "monitor": (monitoring, MONITORING),
     "rows for a monitor": (scored, SCORED),

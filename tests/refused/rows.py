@@ -79,7 +79,7 @@ def going_on(of: Any) -> None:
             raise StopError
 
     with tempfile.TemporaryDirectory() as folder:
-        asked = {"n_components": 2, "checkpoint": Path(folder) / "run.npz"}
+        asked: dict[str, Any] = {"n_components": 2, "checkpoint": Path(folder) / "run.npz"}
         with contextlib.suppress(StopError):
             simulate("ssi", deal(GOOD[:20], (10, 6, 4)), on_round=stop, **asked)
         simulate("ssi", of, **asked)

@@ -1,12 +1,15 @@
 """What is refused at each door is said in its sentence: the table of both is in tests/refused."""
 
+import importlib
+from pathlib import Path
+
 import pytest
 from fake_grid import in_a_run
-from refused import asked, files, messages, names, parameters, records, results, rows, runs, settings, tables, texts
 
 from flower_pca import ConfigError, DataError, FlowerPCAError
 
-MODULES = (runs, settings, parameters, names, rows, files, texts, tables, results, records, messages, asked)
+NAMES = sorted(path.stem for path in (Path(__file__).parent / "refused").glob("[a-z]*.py"))
+MODULES = [importlib.import_module(f"refused.{name}") for name in NAMES]
 DOORS = {door: of for module in MODULES for door, of in module.DOORS.items()}
 
 

@@ -1,28 +1,24 @@
-"""What names of columns and words in them refuse: in runs, tables, trackers and the estimator."""
+"""What names of columns refuse: in runs, tables, trackers and the estimator."""
 
 from __future__ import annotations
 
 import dataclasses
 import datetime
-import tempfile
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import polars as pl
 from builders import rows
-from fake_grid import hosts_of
 
 from flower_pca import ConfigError, DataError, FederatedPCA, NotEnoughNodes, SiteRows, from_frame, simulate, track
-from flower_pca.data import sources
 from flower_pca.names.columns import Columns
 from flower_pca.rows.local import LocalData
-from flower_pca.strategies import PCAStrategy
 from refused import Refused
 from refused.runs import estimated, ran
 from refused.texts import UNLIKE
+from refused.words import GAP_OF_WARD, TABLES, with_gaps
 
 GOOD = rows(60, [5.0, 3.0, 2.0, 1.0, 0.5], seed=0)
 NAMES = ("weight", "age", "size", "beat")
@@ -37,25 +33,6 @@ BATCHES = [SiteRows(GOOD[i : i + 15, :4], NAMES) for i in range(0, 60, 15)]
 OTHERS = [dataclasses.replace(batch, names=(*NAMES[:3], "pulse")) for batch in BATCHES]
 AT_0 = "^The columns of client 0 at step 0 must be "
 AT_2 = "^The columns of client 0 at step 2 "
-WORDS = {"north": ["medicine", "surgery"], "south": ["icu", "medicine"], "west": ["eye", "surgery", "medicine"]}
-
-
-def table_of_words(site: str, seed: int) -> pd.DataFrame:
-    drawn = np.random.default_rng(seed)
-    ward, sex = drawn.choice(WORDS[site], 30), drawn.choice(["f", "m"], 30)
-    return pd.DataFrame({"age": drawn.normal(50, 9, 30), "ward": ward, "weight": drawn.normal(75, 9, 30), "sex": sex})
-
-
-TABLES = {site: table_of_words(site, i) for i, site in enumerate(WORDS)}
-NAMED_PEOPLE = {site: table.assign(name=[f"P{i}" for i in range(30)]) for site, table in TABLES.items()}
-
-
-def with_gaps(**places: Any) -> dict[str, pd.DataFrame]:
-    """The tables of words, in which these wards of sites are missing."""
-    tables = {site: table.copy() for site, table in TABLES.items()}
-    for site, (gone, gap) in places.items():
-        tables[site].loc[gone, "ward"] = gap
-    return tables
 
 
 def columns_named(names: Any) -> None:
@@ -88,20 +65,6 @@ def compared(columns: Any) -> None:
 
 def estimated_for(table: pd.DataFrame, data: Any, **asked: Any) -> None:
     FederatedPCA(2, **asked).fit(data).transform(table)
-
-
-def files_of_words(tables: dict[str, pd.DataFrame], **asked: Any) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        shards = []
-        for site, table in tables.items():
-            table.to_csv(Path(folder) / f"{site}.csv", index=False)
-            shards.append(sources.make(str(Path(folder) / f"{site}.csv"), words=("ward", "sex")))
-        simulate("covariance", shards, n_components=2, **asked)
-
-
-def hosting(**asked: Any) -> None:
-    grid = hosts_of(list(TABLES.values()), 2, levels="ward,sex")
-    PCAStrategy("covariance", n_components=2, levels="ward,sex", scale="std", node_timeout=0.1, **asked).fit(grid)
 
 
 BY_NAME = [
@@ -370,58 +333,6 @@ ESTIMATED_FOR = [
         DataError,
     ),
 ]
-GAP_OF_WARD = "Got 1 NaN and 0 infinite entries. The first is in {}, column ward. "
-ASKED_LEVELS: Any = (
-    "ward,sex",
-    {"ward": ["eye", "icu", "medicine", "surgery"], "sex": None},
-    {"ward": ["eye", "icu", "medicine", "surgery"], "sex": ["f", "m"]},
-)
-LEVELS = [
-    *[
-        Refused({"data": TABLES, "levels": given}, "evels")
-        for given in ("", [], 3, {"ward": []}, {"ward": "surgery"}, [1])
-    ],
-    *[
-        Refused(
-            {"algorithm": "covariance", "data": TABLES, "levels": {"ward": ["eye", gap, "other"]}},
-            f"^The levels of ward must be no words .* a gap. Got '{gap}'. Leave it out",
-        )
-        for gap in ("NA", "None", "", "null")
-    ],
-    *[
-        Refused({"data": TABLES, "levels": "ward", **more}, sentence)
-        for more, sentence in (
-            ({"levels": "ward,ward"}, "levels must be of different columns"),
-            ({"center": False}, "center with levels must be True"),
-            ({"dp": "dp(epsilon=1.0, delta=1e-6, clip=10.0)"}, "levels with dp must be left out"),
-        )
-    ],
-    *[
-        Refused({"algorithm": "covariance", "data": data, **asked}, sentence, DataError)
-        for data, asked, sentence in (
-            (TABLES, {"levels": "floor"}, "none called 'floor'"),
-            (
-                NAMED_PEOPLE,
-                {"levels": "name", "columns": "age"},
-                "column name of north must be shared by several rows.*identifier",
-            ),
-            (
-                TABLES,
-                {"levels": {"ward": ["medicine", "surgery"]}, "columns": "age"},
-                "column ward of client 1 (south) must be among medicine, surgery. Got 'icu' in row .* have 'other'",
-            ),
-            (
-                with_gaps(north=([3], None), west=([1, 2], np.nan)),
-                {"levels": "ward", "columns": "age"},
-                GAP_OF_WARD.format("row 3 (from 0 on)"),
-            ),
-            *(
-                (with_gaps(south=([4], "NA")), {"levels": asked}, GAP_OF_WARD.format("row 4 (from 0 on)"))
-                for asked in ASKED_LEVELS
-            ),
-        )
-    ],
-]
 PROJECTED = [
     Refused({"rows_given": given, "data": data, **asked}, sentence, error)
     for given, data, asked, sentence, error in (
@@ -465,17 +376,8 @@ COMPARED = [
         "The columns of the other result must be those of this one, 4 by name. Got 3, without 'weight'.",
     )
 ]
-FILES_OF_WORDS = [
-    Refused(
-        {"tables": with_gaps(south=([4], "NA")), "levels": "ward,sex"},
-        GAP_OF_WARD.format("line 6 of .*south.csv"),
-        DataError,
-    )
-]
-HOSTING = [Refused({"hosted": "summed"}, "levels .*left out where the answers of clients are summed")]
 DOORS: dict[str, tuple[Callable[..., Any], list[Refused]]] = {
     "simulate, by name": (ran, BY_NAME),
-    "simulate, with levels": (ran, LEVELS),
     "names of columns": (columns_named, COLUMNS_NAMED),
     "rows with names": (rows_named, ROWS_NAMED),
     "table of pandas": (whole_table, WHOLE_TABLE),
@@ -484,6 +386,4 @@ DOORS: dict[str, tuple[Callable[..., Any], list[Refused]]] = {
     "estimator, of unlike tables": (estimated_for, ESTIMATED_FOR),
     "result, by name": (projected, PROJECTED),
     "other result, by name": (compared, COMPARED),
-    "files of words": (files_of_words, FILES_OF_WORDS),
-    "nodes that host levels": (hosting, HOSTING),
 }

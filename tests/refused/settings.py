@@ -33,7 +33,8 @@ from flower_pca.layers import noise
 from flower_pca.layers import single as apart
 from flower_pca.report.live import Live
 from refused import Refused
-from refused.runs import made_strategy, ran
+from refused.nodes import made_strategy
+from refused.runs import ran
 from sims.common import data as sims_data
 
 GOOD = rows(60, [5.0, 3.0, 2.0, 1.0, 0.5], seed=0)

@@ -12,7 +12,7 @@ from flwr.clientapp import ClientApp
 from scipy import sparse
 
 from flower_pca import registry, simulate, strategies, wire
-from flower_pca.base.errors import DataError, NotEnoughNodes
+from flower_pca.base.errors import NotEnoughNodes
 from flower_pca.clients import FAPSClient, KrylovClient, PCAClient, client_app
 from flower_pca.core.stage import Broadcast
 from flower_pca.rows.frame import Frame
@@ -492,7 +492,5 @@ def test_rows_that_cannot_be_loaded_are_a_refusal_without_a_path():
     assert is_pca_of(result, OTHERS)
 
 
-def test_bad_rows_in_a_client_of_ones_own():
-    with pytest.raises(DataError, match="The data of this node must be finite"):
-        PCAClient(np.full((3, 2), np.inf)).get_properties({})
+def test_rows_with_gaps_in_a_client_of_ones_own():
     assert PCAClient(nan_rows(SHARDS[0])).get_properties({})["n_features"] == SHARDS[0].shape[1]  # a run may allow NaN

@@ -10,7 +10,7 @@ import pytest
 from pages import flower_pca
 from people import PEOPLE, K, X, frames, parties_written, reference
 
-from flower_pca import ColumnsResult, ConfigError, DataError, PCAResult, plots, report, simulate
+from flower_pca import ColumnsResult, PCAResult, plots, report, simulate
 from flower_pca.data import sources
 
 
@@ -133,10 +133,6 @@ def test_ids_are_read_as_they_are_spelt(tmp_path):
     assert sources.make(f"csv(path='{tmp_path}/x.csv', ids='who')").ids == ("007", "8", "a")
     np.savez(tmp_path / "x.npz", X=np.eye(3), who=np.array([7, 8, 9]))
     assert sources.make(f"npz(path='{tmp_path}/x.npz', ids='who')").ids == ("7", "8", "9")
-    with pytest.raises(ConfigError, match=r"ids must be the name of a column\. Got 3"):
-        sources.make(f"csv(path='{tmp_path}/x.csv', ids=3)")
-    with pytest.raises(ConfigError, match=r"ids must be of a csv, parquet or npz file\. Got 'who'"):
-        sources.parties("synthetic(n=9, d=4)", ids="who")
 
 
 def test_ids_of_a_parquet_file(tmp_path):
@@ -145,19 +141,11 @@ def test_ids_of_a_parquet_file(tmp_path):
     assert sources.make(f"parquet(path='{tmp_path}/x.parquet', ids='who')").ids == ("b", "a")
 
 
-def test_what_is_no_partys_own_file_is_refused(tmp_path):
-    path = simulate("krylov", [X], n_components=2).save(tmp_path / "r.npz")
-    with pytest.raises(DataError):
-        ColumnsResult.part(path)
-
-
 @pytest.mark.slow
 def test_a_report_and_pictures_where_loadings_stay_with_their_parties(tmp_path):
     pytest.importorskip("matplotlib", reason="the extra `plots` is not installed")
     result = simulate("krylov", frames(), n_components=2, split="columns", private=[0, 1])
     assert "loadings" not in plots.available(result)
-    with pytest.raises(ConfigError, match='The picture "loadings" must be of a result with loadings'):
-        result.plot("loadings", tmp_path / "l.svg")
     result.plot("overview", tmp_path / "o.svg")
     page = report.write(result, tmp_path / "r.html", title="x").read_text()
     assert "the columns of 2 clients" in page

@@ -21,7 +21,7 @@ from sklearn.utils import estimator_checks
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import flower_pca
-from flower_pca import ConfigError, DataError, FederatedPCA, PCAResult, Ray, registry
+from flower_pca import FederatedPCA, PCAResult, Ray, registry
 from flower_pca.estimator import federated
 
 
@@ -131,8 +131,6 @@ def test_missing_values_become_the_mean_of_their_column_over_all_clients():
     ours, pooled = FederatedPCA(3, missing="mean", tol=1e-12).fit(holes), PCA(3, svd_solver="full").fit(filled)
     np.testing.assert_allclose(ours.explained_variance_, pooled.explained_variance_, rtol=1e-10)
     np.testing.assert_allclose(np.abs(ours.transform(X)), np.abs(pooled.transform(filled)), atol=1e-8)
-    with pytest.raises(DataError, match=r"^The data of client 0 must be finite\. Got \d+ NaN .* use missing=.mean.\.$"):
-        FederatedPCA(3).fit(holes)
 
 
 def test_sparse_rows_give_the_components_of_dense_ones():
@@ -155,24 +153,11 @@ def test_names_of_features_go_in_and_names_of_components_come_out():
     assert pca.transform(frames).shape == (92, 2)
 
 
-def test_shards_with_other_columns_are_refused_and_named():
+def test_shards_with_turned_columns_are_the_same():
     frames = [pd.DataFrame(part, columns=list("abcdefgh")) for part in SHARDS]
     whole = FederatedPCA(2).fit(frames)
     turned = FederatedPCA(2).fit([frames[0], frames[1][list("hgfedcba")], *frames[2:]])
     np.testing.assert_array_equal(turned.components_, whole.components_)
-    frames[1] = frames[1].rename(columns={"a": "z"})
-    with pytest.raises(
-        DataError, match=r"The columns of client 1 must be those of client 0, 8 by name\. Got 8, without 'a'"
-    ):
-        FederatedPCA(2).fit(frames)
-    frames[1] = frames[1].rename(columns={"z": "a"})
-    frames[0] = frames[0].rename(columns={"a": "z"})
-    with pytest.raises(
-        DataError, match=r"The columns of client 0 must be those of client 1, 8 by name\. Got 8, without"
-    ):
-        FederatedPCA(2).fit(frames)
-    with pytest.raises(ValueError, match="X has 7 features, but FederatedPCA is expecting 8"):
-        FederatedPCA(2).fit([SHARDS[0], SHARDS[1][:, :7]])
 
 
 @pytest.mark.parametrize("algorithm", ["krylov", "ssi", "faps", "covariance"])
@@ -246,13 +231,9 @@ def test_covariance_and_score_are_in_the_datas_own_units(setting):
 
 
 @pytest.mark.parametrize("rows", [SHARDS[2][:5], np.vstack(SHARDS)[:, [0, 1, 1]]])
-def test_where_a_direction_has_no_variance_there_is_no_density(rows):
+def test_where_a_direction_has_no_variance_the_covariance_is_singular(rows):
     pca = FederatedPCA().fit(rows)
     rank = np.linalg.matrix_rank(rows - rows.mean(axis=0))
-    rule = f"The rank of the covariance must be {rows.shape[1]}, that of the columns. Got {rank}. Ask for fewer"
-    for of in (pca.score, pca.score_samples, lambda rows: pca.get_precision()):
-        with pytest.raises(DataError, match=rule):
-            of(rows)
     assert np.linalg.matrix_rank(pca.get_covariance()) == rank
 
 
@@ -285,8 +266,6 @@ def test_masks_change_nothing_but_what_the_server_sees():
 def test_a_budget_reaches_the_run():
     pca = FederatedPCA(2, dp=BUDGET, max_rounds=2).fit(SHARDS)
     assert pca.result_.privacy.epsilon == 50.0
-    with pytest.raises(ConfigError, match="checkpoint with dp must be left out"):
-        FederatedPCA(2, dp=BUDGET, max_rounds=2, checkpoint="there").fit(SHARDS)
 
 
 def test_an_interrupted_fit_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
@@ -346,14 +325,6 @@ def test_to_sklearn_knows_missing_values_and_names(scale):
     plain = flower_pca.to_sklearn(flower_pca.simulate("krylov", SHARDS, n_components=3))
     assert type(plain) is PCA
     assert not hasattr(plain, "feature_names_in_")
-
-
-@pytest.mark.slow
-def test_to_sklearn_has_no_pca_of_a_robust_result():
-    result = flower_pca.simulate("consensus_rpca", SHARDS, n_components=2)
-    rule = "The result for scikit-learn must be one that projects rows. Got RobustResult. Use its own transform."
-    with pytest.raises(ConfigError, match=rule):
-        flower_pca.to_sklearn(result)
 
 
 @pytest.mark.slow

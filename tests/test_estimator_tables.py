@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from cases import every
 
-from flower_pca import ConfigError, DataError, from_frame
+from flower_pca import from_frame
 
 pd = pytest.importorskip("pandas")
 pytest.importorskip("sklearn")
@@ -35,8 +35,6 @@ def test_hints_and_tables_have_the_names_of_columns_and_sites():
     fitted = pca().fit(TABLE * [1.0, 1.0, 1e4, 1.0], sites=SITES)
     assert [hint.split(" alone")[0] for hint in fitted.result_.hints] == ["Column bmi"]
     assert "bmi" in fitted.result_.table().splitlines()[1]
-    with pytest.raises(DataError, match=r"Got constant column age\."):
-        pca(scale="std").fit(TABLE.assign(age=1.0))
     is_the_same(pca().fit(TABLE, sites=SITES))
 
 
@@ -61,10 +59,6 @@ def test_what_from_frame_has_made_keeps_its_names():
     np.testing.assert_array_equal(fitted.transform(turned), fitted.transform(parts))
     np.testing.assert_allclose(fitted.transform(parts), fitted.transform(TABLE.iloc[np.argsort(SITES, kind="stable")]))
     is_the_same(pca(columns=NAMES).fit(from_frame(WHOLE, by="site")))
-    with pytest.raises(
-        DataError, match=r"The columns of east must be numbers\. Got 'x' in column note\. Choose others"
-    ):
-        pca().fit(from_frame(WHOLE, by="site"))
 
 
 def test_labels_that_are_not_text_become_text():
@@ -93,32 +87,12 @@ def test_columns_of_many_kinds_are_numbers(kind):
     np.testing.assert_allclose(pca().fit(table).components_, pca().fit(values).components_, atol=1e-9)
 
 
-def test_what_tables_cannot_be_is_said():
-    with pytest.raises(DataError, match=r"^The columns of X must be named differently\. Got 'age' more than once\."):
-        pca().fit(TABLE.set_axis(["a", "age", "age", "b"], axis=1))
-    with pytest.raises(DataError, match=r"^The names of the columns of X must be all text, or none .* Got 'a' and 3"):
-        pca().fit(TABLE.set_axis(["a", "b", 3, 4], axis=1))
+def test_sparse_columns_that_are_filled_are_numbers():
     thin = TABLE.astype(pd.SparseDtype(float))
-    with pytest.raises(DataError, match=r"^The sparse columns of X must be 0 where nothing is stored\. .*to_dense\(\)"):
-        pca().fit(thin)
     is_the_same(pca().fit(thin.sparse.to_dense(), sites=SITES))
-    with pytest.raises(ConfigError, match=r"^columns must be of tables with names\. Got a ndarray without\. Give data"):
-        pca(columns=NAMES).fit(ROWS)
-    with pytest.raises(DataError, match=r"^The columns of X must be there, .* Got none called 'weight' among"):
-        pca(columns=["weight"]).fit(TABLE)
-    with pytest.raises(ConfigError, match=r"^columns must be different names\. Got 'age' more than once\."):
-        pca(columns=["age", "age"]).fit(TABLE)
-    with pytest.raises(ConfigError, match=r"^sites must be the site of each row\. Got 'site'\. Give sites=X\["):
-        pca(columns=NAMES).fit(WHOLE, sites="site")
-    with pytest.raises(ValueError, match="Feature names unseen at fit time"):
-        pca().fit(TABLE).transform(WHOLE)
-    with pytest.raises(DataError, match=r"^sites must be the name of one for each row\. Got 1 row without\."):
-        pca().fit(TABLE, sites=[None, *SITES[1:]])
 
 
 def test_of_polars():
     pl = pytest.importorskip("polars")
     table = pl.DataFrame({name: WHOLE[name].to_numpy() for name in WHOLE})
     is_the_same(pca(columns=NAMES).fit(table, sites=SITES))
-    with pytest.raises(DataError, match=r"must be numbers\. Got 'north' in column site, 'x' in column note\."):
-        pca().fit(table)

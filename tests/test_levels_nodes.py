@@ -7,7 +7,7 @@ from builders import StopError, sine
 from fake_grid import config_of, grid_of, hosts_of, metrics_of
 from test_levels import EVERY, NUMBERS, ROWS, TABLES, WORDS, coded, is_pooled_coded
 
-from flower_pca import ConfigError, NotEnoughNodes, SiteRows, simulate
+from flower_pca import NotEnoughNodes, SiteRows, simulate
 from flower_pca.clients import Rules
 from flower_pca.strategies import PCAStrategy
 
@@ -123,8 +123,6 @@ def test_a_node_tells_the_levels_that_its_operator_has_named_and_no_others():
         fitted_with_levels(grid_of(SHARDS, levels="sex"))
     with pytest.raises(NotEnoughNodes, match="Got text in column ward"):
         fitted_with_levels(grid_of(SHARDS, levels="sex"), columns="age,ward", levels="ward")
-    with pytest.raises(ConfigError, match="levels of a node must be left out without share_names"):
-        Rules(levels="ward", share_names=False)
     assert Rules.of_node_config({"levels": "ward, sex"}).columns_of_words == ("ward", "sex")
     numbers = [rows[NUMBERS] for rows in SHARDS]
     with pytest.raises(NotEnoughNodes, match="without 'ward'"):
@@ -187,8 +185,6 @@ def test_a_run_goes_on_from_its_checkpoint(tmp_path, after, mask):
 def test_nodes_that_host_clients():
     result = fitted_with_levels(hosts_of(SHARDS, 2, levels="ward,sex"), hosted="stacked")
     is_pooled_coded(result, coded(ROWS, EVERY))
-    with pytest.raises(ConfigError, match=r"levels .*left out where the answers of clients are summed"):
-        fitted_with_levels(hosts_of(SHARDS, 2, levels="ward,sex"), hosted="summed")
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ import pytest
 from test_report import sketch
 from test_watching import R, served_parts, streaming_clients
 
-from flower_pca import ConfigError, DataError, STMiss, cli, strategies, track
+from flower_pca import DataError, STMiss, cli, strategies, track
 from flower_pca.plots import style
 from flower_pca.report.live import Live
 
@@ -150,18 +150,6 @@ def test_without_matplotlib_it_has_tables(path, monkeypatch):
         track("st_miss", streaming_clients(1), n_components=R, on_step=live)
     assert "matplotlib" in text_of(path)
     assert "<h2>Steps</h2>" in text_of(path)
-
-
-def test_what_is_no_page_is_refused_in_one_sentence(tmp_path):
-    with pytest.raises(ConfigError, match=r"The live page must be a file that ends in \.html\. Got .*rows\.npy\."):
-        Live(tmp_path / "rows.npy", title="x")
-    with pytest.raises(ConfigError, match=r"The folder of the live page must be there\. Got none at .*no\."):
-        Live(tmp_path / "no/live.html", title="x")
-    with pytest.raises(ConfigError, match=r"every must be a finite number of at least 0\.1"):
-        Live(tmp_path / "live.html", title="x", every=0.0)
-    (tmp_path / "taken.html").mkdir()
-    with pytest.raises(ConfigError, match=r"The live page must be writable\. Got .*taken\.html \("):
-        Live(tmp_path / "taken.html", title="x").__enter__()
 
 
 @pytest.mark.slow

@@ -10,10 +10,10 @@ from cases import every
 from fake_grid import FakeGrid, app_of, in_a_run
 from scipy import sparse
 
-from flower_pca import DataError, PCAResult, PersonalResult, make, simulate
+from flower_pca import PCAResult, PersonalResult, make, simulate
 from flower_pca.core.algorithm import Iterative
 from flower_pca.registry import ALGORITHMS
-from flower_pca.rows.frame import Frame, Moments, merge
+from flower_pca.rows.frame import Moments, merge
 from flower_pca.rows.local import LocalData
 
 MEAN = {"missing": "mean"}
@@ -153,8 +153,6 @@ def test_a_result_transforms_rows_with_gaps_and_keeps_how_in_its_file(tmp_path):
     loaded = PCAResult.load(result.save(tmp_path / "result.npz"))
     wanted = imputed(shards, result.fill_)[0] @ result.components_.T
     np.testing.assert_allclose(loaded.transform(shards[0]), wanted, rtol=1e-12, atol=1e-12)
-    with pytest.raises(DataError, match="The data of the rows given must be finite"):
-        simulate("krylov", imputed(shards), n_components=3).transform(shards[0])
 
 
 def test_a_resumed_run_is_the_same_to_the_bit(tmp_path):
@@ -197,16 +195,6 @@ def test_nodes_of_flower_are_told_by_the_message():
         plain = PCAStrategy("krylov", **settings).fit(FakeGrid(app, 3))  # goes on with those that have no gap
         assert plain.n_samples_ == len(shards[2])
         assert all(REMEDY.replace('"mean"', '"own_mean"') in reason for reason in plain.history[0].failures.values())
-
-
-def test_a_node_lends_no_rows_with_gaps_to_a_message_without_fill():
-    data = LocalData(mixed_with_gaps(0)[0], missing=True)
-    Z = np.eye(12)[:, :2]
-    for use in (lambda: data.matmat(Z), data.gram, lambda: data.top(2), lambda: data.scores(Z)):
-        with pytest.raises(DataError, match="The data of the client must be finite"):
-            use()
-    with pytest.raises(DataError, match="The data of the client must be finite"):
-        data.in_frame(Frame(np.zeros(12))).matmat(np.eye(12))
 
 
 @every(

@@ -6,7 +6,7 @@ import unicodedata
 import numpy as np
 import pytest
 
-from flower_pca import ConfigError, DataError, PCAResult, simulate
+from flower_pca import PCAResult, simulate
 from flower_pca.base.errors import ProtocolError
 from flower_pca.base.labels import clean, unlike
 from flower_pca.data.sources import make
@@ -55,33 +55,6 @@ def test_files_are_read_in_that_form(kind, tmp_path):
         assert make(f"{kind}(path={path!r}, columns=[{ODD[0]!r}], beside=[{ODD[2]!r}])").names == NAMES[:1]
 
 
-UNLIKE = {
-    "case": ("Age", "age", r"'age' and 'Age' differ only by case"),
-    "cyrillic": (
-        "\u0430ge",
-        "age",
-        "'age' and '\u0430ge' only look alike: 'age' has U[+]0061, '\u0430ge' has U[+]0430",
-    ),
-    "micro": ("\u00b5g", "\u03bcg", r"only look alike: '.g' has U\+03BC, '.g' has U\+00B5"),
-}
-
-
-@pytest.mark.parametrize("case", UNLIKE)
-def test_names_that_are_nearly_the_same_are_told_apart(case, tmp_path):
-    one, other, message = UNLIKE[case]
-    tables = [SiteRows(ROWS, (one, "b", "c")), SiteRows(ROWS, (other, "b", "c"))]
-    with pytest.raises(DataError, match=r"Got 3, without .* and with, beyond them, .*only "):
-        simulate("krylov", tables, n_components=1)
-    with pytest.raises(DataError, match=f"among .*{message}: rename one of them"):
-        simulate("krylov", tables[:1], n_components=1, columns=[other, "b"])
-    result = simulate("krylov", tables[1:], n_components=1)
-    with pytest.raises(ConfigError, match=f"{message}"):
-        result.transform(tables[0])
-    (tmp_path / "x.csv").write_text(f"{one},b\n1,2\n", encoding="utf-8")
-    with pytest.raises(ConfigError, match=f"Got .*{message}"):
-        make(f"csv(path={str(tmp_path / 'x.csv')!r}, columns=[{other!r}])")
-
-
 def test_names_that_are_others_are_no_pair():
     assert unlike(["age", "bmi"], ["pulse", "_"]) == ""
     assert unlike(["a_b"], ["a|b", "a b"]) == ""
@@ -101,17 +74,3 @@ def test_an_older_result_with_other_forms_is_matched(tmp_path):
     result.save(tmp_path / "x.npz")
     again = PCAResult.load(tmp_path / "x.npz")
     assert np.array_equal(again.transform(SiteRows(ROWS, NAMES)), again.transform(SiteRows(ROWS, ODD)))
-
-
-def test_beside_is_advised_only_where_a_file_is_read(tmp_path):
-    pd = pytest.importorskip("pandas")
-    frame = pd.DataFrame({"age": [1.0, 2.0, 4.0], "bmi": [3.0, 1.0, 2.0], "site": ["a", "b", "c"]})
-    with pytest.raises(
-        DataError, match=r"'a' in column site\. Choose others with columns=\[\.\.\.\], or encode them\.$"
-    ):
-        simulate("krylov", [frame], n_components=1)
-    with pytest.raises(DataError, match=r"column site\. Choose others with columns=\[\.\.\.\], or encode them\.$"):
-        simulate("krylov", [frame], n_components=1, columns=["age", "site"])
-    frame.to_csv(tmp_path / "x.csv", index=False)
-    with pytest.raises(DataError, match=r"keep these apart with beside=\[\.\.\.\], or encode them\.$"):
-        simulate("krylov", [make(str(tmp_path / "x.csv"))], n_components=1)

@@ -2,10 +2,9 @@
 
 import numpy as np
 import polars as pl
-import pytest
 from builders import pooled, sine
 
-from flower_pca import DataError, FederatedPCA, from_frame, simulate
+from flower_pca import FederatedPCA, from_frame, simulate
 
 X = np.random.default_rng(0).standard_normal((60, 3)) * [3.0, 1.0, 0.2]
 NAMES = ["age", "bmi", "pulse"]
@@ -34,13 +33,9 @@ def test_one_table_becomes_sites_by_a_column():
     assert sine(estimator.components_, result.components_) < 1e-12
 
 
-def test_nulls_are_gaps_and_words_are_refused():
+def test_nulls_are_gaps():
     gaps = NORTH.with_columns(pl.when(pl.col("age") > 0.0).then(pl.col("age")).alias("age"))
-    with pytest.raises(DataError, match=r"must be finite\. Got \d+ NaN and 0 infinite .*column age"):
-        simulate("krylov", [gaps, SOUTH], n_components=2)
     assert simulate("krylov", [gaps, SOUTH], n_components=2, missing="mean").status.ok
-    with pytest.raises(DataError, match=r"must be numbers\. Got 'x' in column kind"):
-        simulate("krylov", [NORTH.with_columns(kind=pl.lit("x")), SOUTH], n_components=2)
 
 
 def test_lazy_frames_are_collected():

@@ -9,7 +9,7 @@ from builders import shards
 from flwr.app import ConfigRecord
 from scipy import sparse
 
-from flower_pca import ConfigError, Projection, simulate
+from flower_pca import Projection, simulate
 from flower_pca.names.columns import digest
 
 SHARDS = shards((60, 25, 7), 0.7 ** np.arange(8), shift=1.0)
@@ -44,8 +44,6 @@ def test_names_of_columns_go_along():
     np.testing.assert_array_equal(projection.feature_names_in_, result.feature_names_in_)
     expected = result.transform(frames[0])
     np.testing.assert_array_equal(projection.transform(frames[0][list("bdfhaceg")]), expected)
-    with pytest.raises(ConfigError, match="without 'c'"):
-        projection.transform(frames[0].drop(columns="c"))
     with pytest.warns(UserWarning, match="matched by position") as caught:
         projection.transform(SHARDS[0])
     assert caught[0].filename == __file__
@@ -53,8 +51,6 @@ def test_names_of_columns_go_along():
     quiet = Projection.from_record(known.to_record())
     assert quiet.feature_names_in_ is None
     assert quiet.feature_digest == digest("abcdefgh")
-    with pytest.raises(ConfigError, match="8 of other names"):
-        quiet.transform(frames[0].rename(columns={"a": "z"}))
 
 
 @pytest.mark.slow
@@ -62,18 +58,3 @@ def test_of_a_personalized_result_it_has_the_shared_components():
     result = simulate("exact_per_pca(local_components=2)", SHARDS, n_components=2, center=True)
     scores = Projection.from_record(result.to_record()).transform(SHARDS[0])
     np.testing.assert_array_equal(scores, result.transform(SHARDS[0]))
-
-
-@pytest.mark.slow
-def test_of_a_robust_result_there_is_none():
-    result = simulate("consensus_rpca", SHARDS, n_components=2)
-    with pytest.raises(
-        ConfigError, match=r"The result for a record must be one that projects rows\. Got RobustResult\."
-    ):
-        result.to_record()
-
-
-def test_rows_with_other_columns_are_refused():
-    projection = Projection.from_record(simulate("krylov", SHARDS, n_components=3).to_record())
-    with pytest.raises(ConfigError, match=r"The number of columns must be 8\. Got 7\. Give the features"):
-        projection.transform(SHARDS[0][:, :7])

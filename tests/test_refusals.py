@@ -1,12 +1,16 @@
 """What is refused at each door is said in its sentence: the table of both is in tests/refused."""
 
+import importlib
+from pathlib import Path
+
 import pytest
 from fake_grid import in_a_run
-from refused import asked, messages, parameters, runs, tables
 
 from flower_pca import ConfigError, DataError, FlowerPCAError
 
-DOORS = {**runs.DOORS, **parameters.DOORS, **tables.DOORS, **messages.DOORS, **asked.DOORS}
+NAMES = sorted(path.stem for path in (Path(__file__).parent / "refused").glob("[a-z]*.py"))
+MODULES = [importlib.import_module(f"refused.{name}") for name in NAMES]
+DOORS = {door: of for module in MODULES for door, of in module.DOORS.items()}
 
 
 @pytest.mark.usefixtures("home")
@@ -19,7 +23,7 @@ def test_what_is_refused_is_said_in_this_sentence(door):
 
 
 def test_no_door_is_there_twice():
-    assert len(DOORS) == sum(len(module.DOORS) for module in (runs, parameters, tables, messages, asked))
+    assert len(DOORS) == sum(len(module.DOORS) for module in MODULES)
 
 
 def test_refusals_of_data_and_of_settings_are_value_errors():

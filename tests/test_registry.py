@@ -7,7 +7,7 @@ import pytest
 from cases import every
 from checks import beside, other_values
 
-from flower_pca import ConfigError, Krylov, ProtocolError, make
+from flower_pca import Krylov, ProtocolError, make
 from flower_pca.answering import answer
 from flower_pca.registry import ALGORITHMS, STAGES, TABLE, TRACKERS
 from flower_pca.rows.local import LocalData
@@ -78,62 +78,7 @@ def test_an_instance_is_taken_as_it_is_or_changed_in_a_copy():
 
 
 SERVED = ", ".join(ALGORITHMS)
-LIST = f"{SERVED}, auto"
 TRACKED = ", ".join(TRACKERS)
-
-
-@every(
-    ("word", "remedy"),
-    [
-        ("krilov", "Did you mean 'krylov'?"),
-        ("Krylov", "Did you mean 'krylov'?"),
-        ("SSI", "Did you mean 'ssi'?"),
-        ("DRSVD", "Did you mean 'dr_svd'?"),
-        ("localpower", "Did you mean 'local_power'?"),
-        ("xyzzy", "Choose one of these."),
-        ("opening", "Choose one of these."),
-    ],
-)
-def test_an_unknown_name_is_refused_with_the_nearest_known_one(word, remedy):
-    for spec in (word, f"{word}(tol=1)"):
-        with pytest.raises(ConfigError) as caught:
-            make(spec)
-        assert str(caught.value) == f"The algorithm must be one of {LIST}. Got {word!r}. {remedy}"
-
-
-MALFORMED = [
-    "",
-    "ssi(",
-    "ssi)",
-    "ssi(0.1)",
-    "ssi(tol=1)(2)",
-    "ssi; krylov",
-    "ssi(tol=x)",
-    "ssi(tol=__import__('os'))",
-    "ssi(tol={[]: 1})",
-    "ssi(**{'tol': 1})",
-    "ssi(*[1])",
-    "ssi(tol=1, tol=2)",
-    "a.ssi",
-    "1 + 1",
-    "'ssi'",
-    "ssi\0",
-    "(" * 500,
-    3,
-    None,
-    ["ssi"],
-    Krylov,
-]
-
-
-@pytest.mark.parametrize("spec", MALFORMED, ids=repr)
-def test_a_malformed_spec_is_refused(spec):
-    with pytest.raises(ConfigError) as caught:
-        make(spec)
-    remedy = "Give parameters by name, as plain values." if isinstance(spec, str) else "Choose one of these."
-    assert str(caught.value) == (
-        f'The algorithm must be a name, an instance, or a spec such as "faps(inner_steps=5)". Got {spec!r}. {remedy}'
-    )
 
 
 def test_every_stage_answers_under_its_own_name_and_others_are_refused():

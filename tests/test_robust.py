@@ -13,7 +13,7 @@ from cases import paired
 from fake_grid import grid_of, in_a_run
 from spoilt import ROWS, SMALL, Array, own, pose, rel
 
-from flower_pca import DataError, Outcome, PCAResult, RobustResult, make, plots, simulate
+from flower_pca import Outcome, PCAResult, RobustResult, make, plots, simulate
 from flower_pca.algorithms.robust.base import unseen
 from flower_pca.rows.local import LocalData
 from flower_pca.strategies import ConsensusRPCA
@@ -323,10 +323,8 @@ def run_with_constant(name: str) -> tuple[PCAResult, np.ndarray]:
 
 
 @pytest.mark.parametrize("name", ["consensus_rpca", "dcf_pca"])
-def test_awkward_rows_end_in_a_finite_answer_or_in_words(name: str) -> None:
+def test_awkward_rows_end_in_a_finite_answer(name: str) -> None:
     L, _ = SMALL
-    with pytest.raises(DataError, match=r"The median of \|x\| must be above 0\. Got 0, .* Give sigma"):
-        simulate(name, [scipy.sparse.csr_array(np.diag(np.arange(1.0, 9.0)))], n_components=2)
     many = L + pose(120, 1, 0.7, seed=9, d=80)[1]
     lost = simulate(name, np.array_split(many, 2), n_components=5)
     assert finite(lost)

@@ -11,7 +11,7 @@ import pytest
 from builders import Array, sine
 from fake_grid import grid_of, in_a_run
 
-from flower_pca import ConfigError, DataError, PersonalResult, cli, simulate, strategies
+from flower_pca import DataError, PersonalResult, cli, simulate, strategies
 from flower_pca.algorithms.personal.shared import CUT
 
 D = 24
@@ -111,13 +111,6 @@ def test_where_nothing_is_shared_nothing_counts() -> None:
     shards, _ = problem(0, own=(2, 2, 2, 2))
     with pytest.raises(DataError, match=r"The shared components must be held by 75% of the clients.* for the first"):
         run_shared(shards)
-
-
-def test_what_it_does_not_go_with_is_refused_before_the_first_message() -> None:
-    shards, _ = problem(2)
-    for name in ("krylov", "triple_pca", "consensus_rpca"):
-        with pytest.raises(ConfigError, match="must be one whose clients have components of their own beside shared"):
-            run_shared(shards, name)
 
 
 @pytest.mark.usefixtures("unillustrated")

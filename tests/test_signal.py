@@ -12,10 +12,9 @@ import pytest
 from builders import Array
 from fake_grid import grid_of, in_a_run
 
-from flower_pca import ConfigError, DataError, PCAResult, cli, simulate, strategies
+from flower_pca import DataError, PCAResult, cli, simulate, strategies
 from flower_pca.base.bits import signs
 from flower_pca.base.errors import ProtocolError
-from flower_pca.core.model import Model
 from flower_pca.core.stage import KEY
 from flower_pca.rows.local import LocalData
 from flower_pca.stages.lanczos import Lanczos
@@ -213,19 +212,6 @@ def test_the_estimator_takes_it() -> None:
     assert found.transform(sites_with_signal()[0]).shape == (300, 3)
 
 
-def test_what_it_does_not_go_with_is_refused_before_the_first_message() -> None:
-    for given in ({"dp": "dp(epsilon=1.0, delta=1e-6, clip=9.0)"}, {"channel": "air(noise_std=0.1)"}):
-        with pytest.raises(ConfigError, match=r"n_components .* must be a .*number"):
-            simulate("krylov", sites_with_signal(), n_components="signal", **given)
-    for name, why in (
-        ("sparse_pca", "orthonormal"),
-        ("median_pca", "those of all rows"),
-        ("per_pca", "all there is to say"),
-    ):
-        with pytest.raises(ConfigError, match=f'with n_components="signal" must be one whose components are {why}'):
-            simulate(name, sites_with_signal(), n_components="signal")
-
-
 def more_columns_than_tables(planted: int, seed: int, n: int = 300, d: int = 360) -> list[Array]:
     """More columns than go into tables; each planted component a third above the largest direction of noise."""
     rng = np.random.default_rng([seed, planted])
@@ -337,12 +323,6 @@ def test_lanczos_finds_lapacks_eigenvalues_once_its_blocks_fill_the_space() -> N
     assert (np.diff(known, axis=0) >= -1e-9).all()
     assert (np.array(known) <= np.array(expected) + 1e-9).all()
     np.testing.assert_allclose(known[-1], expected, rtol=1e-10)
-
-
-def test_too_many_columns_are_refused() -> None:
-    model = Model(n_components=1, center=True, scale=None, seed=0, n=100, d=30_000)
-    with pytest.raises(DataError, match=r"must be at most 25575. Got 30000"):
-        Signal().start(model)
 
 
 def test_signs_are_fair_and_hang_on_the_key() -> None:

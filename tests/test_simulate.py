@@ -14,7 +14,7 @@ from cases import every, paired
 from checks import PLAIN
 from protocol_checks import same_bits
 
-from flower_pca import ConfigError, DataError, Outcome, simulate
+from flower_pca import ConfigError, Outcome, simulate
 from flower_pca.registry import ALGORITHMS
 
 GOOD = rows(20, [3.0, 2.0, 1.0, 0.5, 0.2], seed=0)
@@ -25,10 +25,6 @@ def test_huge_entries_are_not_taken_for_infinite() -> None:
         reference = pooled([GOOD], scale=scale)
         result = simulate("krylov", [GOOD * 1e60], n_components=1, scale=scale)
         assert sine(result.components_, reference.components[:1]) <= 1e-7
-    with pytest.raises(
-        DataError, match=r"of client 0 must be of usual size, at most 1e\+65, .* Got a larger one in column 4"
-    ):
-        simulate("krylov", [GOOD * 1e150], n_components=1)
 
 
 KINDS: dict[str, Callable[[Any], Any]] = {
@@ -158,33 +154,6 @@ def test_checkpoint_of_other_arguments_is_refused(change: str, tmp_path: Path) -
     with pytest.raises(ConfigError, match=r"The checkpoint must be one of this very run\. Got one of .*=.*Repeat that"):
         simulate(**{"algorithm": "ssi", "shards": shards, "n_components": 2, "checkpoint": path, **CHANGES[change]})
     assert path.read_bytes() == kept
-
-
-@pytest.mark.parametrize(
-    "shards",
-    [deal(GOOD, (10, 5, 5)), deal(GOOD, (10, 10)), deal(GOOD[:, :4], (10, 6, 4)), deal(GOOD[::-1] + 1.0, (10, 6, 4))],
-    ids=["sizes", "clients", "columns", "values"],
-)
-def test_checkpoint_of_other_data_is_refused(shards: Any, tmp_path: Path) -> None:
-    path = tmp_path / "run.npz"
-    stopped_after(path, deal(GOOD, (10, 6, 4)))
-    with pytest.raises(
-        ConfigError, match=r"The checkpoint must be one of these very shards\. .*Give the shards of that run"
-    ):
-        simulate("ssi", shards, n_components=2, checkpoint=path)
-
-
-def test_checkpoint_that_is_none(tmp_path: Path) -> None:
-    path = tmp_path / "run.npz"
-    path.write_text("not a checkpoint", encoding="utf-8")
-    with pytest.raises(DataError, match="must be a checkpoint that flower_pca has saved"):
-        simulate("ssi", [GOOD], n_components=2, checkpoint=path)
-    result = simulate("ssi", [GOOD], n_components=2)
-    result.save(path)
-    with pytest.raises(DataError, match=r"Got a result\. Check the path\."):
-        simulate("ssi", [GOOD], n_components=2, checkpoint=path)
-    with pytest.raises(ConfigError, match="The folder of the checkpoint must be there"):
-        simulate("ssi", [GOOD], n_components=2, checkpoint=tmp_path / "nowhere" / "run.npz")
 
 
 @pytest.mark.slow

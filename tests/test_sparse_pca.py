@@ -8,7 +8,7 @@ from builders import deal
 from cases import every
 from fake_grid import grid_of
 
-from flower_pca import ConfigError, PCAResult, clients, simulate, strategies
+from flower_pca import PCAResult, clients, simulate, strategies
 from flower_pca.analysis.monitor import Monitor
 from flower_pca.results.projection import Projection
 
@@ -122,8 +122,6 @@ def test_distances_and_limits_are_those_of_the_span():
     limits = monitor.limits(0.99)
     assert np.mean(scored.spe > limits.spe) <= 0.01
     assert np.mean(scored.t2 > limits.t2) <= 0.01
-    with pytest.raises(ConfigError, match=r"Limits from theory must be for components that are orthonormal.*monitor=T"):
-        monitor.limits(0.99, source="theory")
     t2, spe = monitor.contributions(X)
     np.testing.assert_allclose(spe.sum(axis=1), scored.spe)
     np.testing.assert_allclose(t2.sum(axis=1), scored.t2)

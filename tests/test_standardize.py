@@ -8,10 +8,9 @@ import pytest
 from fake_grid import grid_of, hosts_of
 from flwr.app import ConfigRecord
 
-from flower_pca import DataError, ProtocolError, Scaling
+from flower_pca import Scaling
 from flower_pca.audit import view
 from flower_pca.audit.sentences import telling
-from flower_pca.base import files
 from flower_pca.clients import Rules
 from flower_pca.core.kinds import Kind
 from flower_pca.strategies import Standardize, arrays_of
@@ -79,17 +78,6 @@ def test_a_record_carries_it_to_a_node():
     table = pd.DataFrame(SHARDS[0], columns=NAMES)
     np.testing.assert_array_equal(there.transform(table), scaling.transform(table))
     assert (there.n_samples_, list(there.feature_names_in_)) == (scaling.n_samples_, sorted(NAMES))
-    with pytest.raises(ProtocolError, match=r"The record must be one with a scaling in it\. Got lr"):
-        Scaling.from_record({"lr": 0.1})
-    with pytest.raises(DataError):
-        Scaling.from_record({"flower_pca.scaling": b"damaged"})
-    arrays = {"mean_": scaling.mean_, "scale_": scaling.scale_}
-    for rows in (None, "3", True, 0):
-        with pytest.raises(DataError, match=f"n_samples_ of a scaling must be a number of rows. Got '?{rows}'?. Check"):
-            Scaling.from_bytes(files.to_bytes("scaling", {"n_samples_": rows}, arrays))
-    for wrong in ({"scale_": np.array([1.0, 0.0, 1.0, 1.0])}, {"mean_": np.zeros(3)}, {"scale_": np.full(4, np.nan)}):
-        with pytest.raises(DataError, match="The arrays of a scaling must be finite numbers for each column"):
-            Scaling(**{"mean_": scaling.mean_, "scale_": scaling.scale_, "n_samples_": 3, **wrong})
 
 
 def test_flower_gets_it_as_arrays_and_people_as_a_table():

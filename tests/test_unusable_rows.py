@@ -6,7 +6,7 @@ from builders import pooled, rows, sine
 from cases import every
 from fake_grid import grid_of
 
-from flower_pca import DataError, simulate
+from flower_pca import simulate
 from flower_pca.strategies import PCAStrategy
 
 GOOD = rows(60, [5.0, 3.0, 2.0, 1.0, 0.5], seed=0)
@@ -28,24 +28,6 @@ def test_rows_of_all_other_sizes_have_their_components(size, scale):
 
 def test_a_column_may_be_too_small_to_be_scaled_where_none_is():
     assert simulate("krylov", [GOOD * [1.0, 1.0, 1e-160, 1.0, 1e-155]], n_components=1).status.ok
-
-
-HUGE = (
-    r"The data of {} must be of usual size, at most 1e\+65, or 1e\+16 in single precision\. "
-    r"Got a larger one in column 2\."
-)
-
-
-@pytest.mark.parametrize("dense", [True, False])
-@pytest.mark.parametrize("settings", [{}, {"mask": True}, {"answers": "fixed"}], ids=str)
-def test_entries_whose_squares_overflow_are_refused_with_whose_they_are(dense, settings):
-    from scipy import sparse
-
-    table = GOOD.copy()
-    table[3, 2] = 1e300
-    shards = [GOOD, table if dense else sparse.csr_array(table)]
-    with pytest.raises(DataError, match=HUGE.format("client 1")):
-        simulate("krylov", shards, n_components=1, **settings)
 
 
 def test_a_node_says_so_and_the_others_go_on():

@@ -9,7 +9,7 @@ import pytest
 from cases import every
 from scipy import stats
 
-from flower_pca import DP, ConfigError, registry
+from flower_pca import DP, registry
 from flower_pca.base.bits import seeded_bits
 from flower_pca.dp import gaussian
 from flower_pca.layers import noise
@@ -130,8 +130,6 @@ def test_the_tails_have_the_law_of_a_normal_radius():
     assert stats.kstest(z**2 / 2 - 64 * np.log(2), "expon").pvalue > 1e-9
 
 
-def test_less_than_the_tails_hold_is_not_promised():
-    with pytest.raises(ConfigError, match=r"delta of dp must be a finite number of at least 1e-30"):
-        DP(epsilon=1.0, delta=1e-31, clip=1.0)
+def test_the_tails_hold_less_than_the_least_delta():
     numbers = 10**7
     assert numbers * 2.0**-158 < 1e-40

@@ -6,13 +6,10 @@ import numpy as np
 import pytest
 from dishonest import Node, RefusedError, Sums, signed
 
-from flower_pca import answering
-from flower_pca.base.errors import DataError
 from flower_pca.dp.gaussian import noise_of
 from flower_pca.layers import noise
 from flower_pca.masking import fixed
 from flower_pca.rows.frame import Frame
-from flower_pca.rows.local import LocalData
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -73,13 +70,6 @@ def noise_part(shape):
     from flower_pca.core.kinds import ROWS, Kind, Part
 
     return Part(shape, Kind.PRODUCT) if shape else ROWS
-
-
-def test_in_process_no_mean_of_its_own_stands_for_them():
-    data = LocalData(GAPS, missing=True).in_frame(OWN)
-    says = noise.instruction(clip=1.0, std=STD, budget=BUDGET)
-    with pytest.raises(DataError, match="The missing values of a client must be none where noise is asked for"):
-        answering.answer("ssi", {"Z": ASKED["Z"]}, data, {}, layers={"dp": says})
 
 
 def of_masks(nodes, among):

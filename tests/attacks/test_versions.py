@@ -15,9 +15,9 @@ from dishonest import Node, RefusedError, Sums, error_of, request, signed
 from fake_grid import Context, FakeGrid, RecordDict
 from scipy import sparse
 
-from flower_pca import ConfigError, Stream, strategies
+from flower_pca import Stream, strategies
 from flower_pca.base.files import read
-from flower_pca.clients import PCAClient, Rules, client_app
+from flower_pca.clients import PCAClient, client_app
 from flower_pca.clients.books.versions import difference
 from flower_pca.names.sites import SiteRows
 from flower_pca.rows.frame import Frame
@@ -288,20 +288,6 @@ def test_batches_of_a_stream_are_no_versions_and_the_node_says_so(tmp_path, capl
         client = PCAClient(Stream(X, batch=50), context=context, memory_dir=tmp_path, allow=["st_miss"], **LOT)
         client.get_properties({})
     assert "min_change does not hold for a Stream" in caplog.text
-
-
-def test_rules_of_versions_that_do_not_make_sense_are_refused():
-    with pytest.raises(ConfigError, match=r"min_change must be a whole number of at least 50\. Got 20"):
-        Rules(min_change=20, min_rows=50)
-    with pytest.raises(ConfigError, match="min_change must be used without split_columns"):
-        Rules(min_change=20, split_columns=True)
-    for profile in ("masked", "private"):
-        with pytest.raises(ConfigError, match="min_change must be used without split_columns, whose runs tell the sco"):
-            Node(0, X, profile=profile, trusted_keys="/k", split_columns="std")
-    with pytest.raises(ConfigError, match="min_change must be used without split_columns"):
-        client_app(lambda context: X, min_change=20, split_columns="any")
-    with pytest.raises(ConfigError, match="pending must be one of"):
-        Rules(min_change=20, pending="wait")
 
 
 def table_of_wards(more):

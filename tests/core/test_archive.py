@@ -34,14 +34,6 @@ def test_header_and_arrays_come_back_as_they_were(tmp_path):
         np.testing.assert_array_equal(arrays[name], array, strict=True)
 
 
-def test_arrays_of_objects_are_not_read_back(tmp_path):
-    path = tmp_path / "file"
-    np.savez(tmp_path / "file.npz", **{"header.json": np.array([{"kind": "thing"}], dtype=object)})
-    os.replace(tmp_path / "file.npz", path)
-    with pytest.raises(DataError):
-        files.read(path, "thing")
-
-
 @pytest.mark.parametrize("umask", [0o022, 0o077])
 def test_a_file_has_the_permissions_of_an_ordinary_one(tmp_path, umask):
     before = os.umask(umask)
@@ -140,13 +132,6 @@ FOREIGN = ["empty", "text", "npy", "npz", "pickle", "folder", "json list", "json
 def test_a_foreign_file_is_refused_in_one_sentence(tmp_path, kind):
     foreign(tmp_path / "file", kind)
     assert_refused(tmp_path / "file")
-
-
-def test_a_file_of_another_kind_is_named(tmp_path):
-    path = files.write(tmp_path / "file", "other", {}, {})
-    with pytest.raises(DataError) as caught:
-        files.read(path, "thing")
-    assert str(caught.value) == f"{path} must be a thing that flower_pca has saved. Got an other. Check the path."
 
 
 def test_a_missing_file_is_a_missing_file(tmp_path):

@@ -5,7 +5,7 @@ import pytest
 from builders import three_clients
 from by_hand import Honest, local_clients, session
 
-from flower_pca import ConfigError, DataError
+from flower_pca import ConfigError
 from flower_pca.base import files
 from flower_pca.core.drive import OnRound, drive, rounds
 
@@ -99,10 +99,3 @@ def test_a_checkpoint_of_an_earlier_version_is_refused_in_one_sentence(tmp_path)
             "The checkpoint must be one of this version. Got one of an earlier one. Delete it, and start the run again."
         )
         assert path.exists()
-
-
-def test_a_file_of_another_kind_is_refused(tmp_path):
-    path = tmp_path / "run.ckpt"
-    files.write(path, "result", {}, {})
-    with pytest.raises(DataError, match=r"must be a checkpoint that flower_pca has saved\. Got a result"):
-        drive(session("krylov"), Kept(local_clients(SHARDS)), checkpoint=path)

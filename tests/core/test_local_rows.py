@@ -120,20 +120,6 @@ def with_entries(*entries, n=50, d=4):
     return X
 
 
-BAD = [((3, 1), np.nan), ((7, 0), np.nan), ((2, 2), np.inf)]
-
-
-@every("kind", [np.asarray, np.asfortranarray, np.float32, sp.csr_matrix, sp.coo_array])
-def test_entries_that_are_not_finite_are_counted_under_the_clients_name(kind):
-    with pytest.raises(DataError) as caught:
-        LocalData(kind(with_entries(*BAD)), who="client 3")
-    first = "" if kind in (sp.csr_matrix, sp.coo_array) else "The first is in row 2 (from 0 on), column 2. "
-    assert str(caught.value) == (
-        f"The data of client 3 must be finite. Got 2 NaN and 1 infinite entries. {first}"
-        'Impute or drop these entries before the run, or use missing="mean".'
-    )
-
-
 def test_entries_that_are_not_finite_are_counted_over_all_blocks(monkeypatch, tmp_path):
     monkeypatch.setattr(stored_rows, "_BLOCK", 64)
     X = with_entries(((0, 0), np.nan), ((30, 2), np.nan), ((49, 3), -np.inf))

@@ -6,7 +6,7 @@ from builders import deal, falling
 from by_hand import SHARDS, X, assert_pca_of, drive, local_clients, rows_without, session, step, without_answer
 from cases import every, slow_if
 
-from flower_pca.base.errors import ConfigError, NotEnoughNodes
+from flower_pca.base.errors import NotEnoughNodes
 from flower_pca.base.history import Outcome
 from flower_pca.core.standing import MAX_RESTARTS
 
@@ -150,18 +150,6 @@ def test_clients_that_were_turned_away_do_not_count_as_present():
     step(run, nodes, change=without_answer(1, lasting=True))
     with pytest.raises(NotEnoughNodes, match=r"at least 4\. Got 3, and 1 left out"):
         run.pending(range(4))
-
-
-@pytest.mark.parametrize("algorithm", ["krylov", "dr_svd"])
-def test_a_fraction_of_the_clients_is_refused_where_the_state_belongs_to_one_set(algorithm):
-    with pytest.raises(ConfigError) as caught:
-        session(algorithm, fraction=0.5)
-    said = str(caught.value)
-    rule = (
-        "The algorithm with a fraction of the clients must be one whose rounds may go to other clients each time: ssi, "
-    )
-    assert said.startswith(rule)
-    assert said.endswith(f". Got {algorithm}. Use ssi.")
 
 
 @pytest.mark.slow

@@ -92,13 +92,6 @@ def test_gaps_are_filled_as_the_frame_says(kind, n, own):
         np.testing.assert_allclose(moments.mean, mean, rtol=1e-12, atol=1e-13)
 
 
-def test_gaps_without_a_fill_are_refused():
-    data = FixedData.of(LocalData(table_with_gaps(20, gaps=0.2), missing=True))
-    for use in (data.gram, data.root, lambda: data.matmat(np.eye(8)), lambda: data.top(2), data.norm2):
-        with pytest.raises(DataError, match="The data of the client must be finite"):
-            use()
-
-
 @every("far", [0.0, 1e3, 1e9])
 def test_sparse_columns_that_would_cancel_are_centred_first(far):
     rng = np.random.default_rng(3)

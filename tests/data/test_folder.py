@@ -9,7 +9,7 @@ import pytest
 from pages import flower_pca
 from scipy import sparse
 
-from flower_pca import ConfigError, DataError
+from flower_pca import DataError
 from flower_pca.data import partition
 from flower_pca.data.sources import make, table
 
@@ -31,12 +31,6 @@ def test_files_are_clients_in_their_natural_order(tmp_path):
     again = partition.deal(table(str(tmp_path), beside=["file"]), "by_column('file')")
     assert sorted(map(len, again)) == [1, 2, 3]
     assert [len(shard) for shard in partition.deal(found, "iid", 2)] == [3, 3]
-    with pytest.raises(ConfigError, match=r"^The number of clients must be 3, one for each file\. Got 2\."):
-        partition.deal(found, None, 2)
-    with pytest.raises(
-        ConfigError, match=r"must be 3, one for each client that the data has\. Got 2\. Leave it out, or"
-    ):
-        partition.deal(table("synthetic(n=20, clients=3)"), None, 2)
 
 
 def test_sparse_files_stay_sparse(tmp_path):
@@ -56,30 +50,6 @@ def test_columns_are_brought_into_the_first_files_order(tmp_path):
     assert found.beside["site"].tolist() == ["x", "y"]
     chosen = make(f"folder(path={str(tmp_path)!r}, pattern='*.csv', columns=['bmi'])")
     assert np.array_equal(chosen, [[2], [20]])
-
-
-def test_what_does_not_fit_is_named(tmp_path):
-    (tmp_path / "a.csv").write_text("age,bmi\n1,2\n")
-    (tmp_path / "b.csv").write_text("age,size\n1,2\n")
-    with pytest.raises(
-        DataError,
-        match=r"b\.csv must be those of a\.csv, 2 by name\. Got 2, without 'bmi' and with, beyond them, 'size'\.",
-    ):
-        make(str(tmp_path))
-    (tmp_path / "b.csv").unlink()
-    np.save(tmp_path / "c.npy", np.ones((2, 3)))
-    with pytest.raises(
-        DataError, match=r"c\.npy must be those of a\.csv, 2 by name\. Got 3 without names\. Give all clients names"
-    ):
-        make(str(tmp_path))
-    with pytest.raises(ConfigError, match=r"^columns of .*c\.npy must be left out\."):
-        make(f"folder(path={str(tmp_path)!r}, columns=['age'])")
-    with pytest.raises(DataError, match=r"must be one with files that match '\*\.parquet'"):
-        make(f"folder(path={str(tmp_path)!r}, pattern='*.parquet')")
-    with pytest.raises(DataError, match=r"^The data file .*/none must be there\."):
-        make(f"folder(path={str(tmp_path / 'none')!r})")
-    with pytest.raises(DataError, match=r"a\.csv must be a folder with one file per client\."):
-        make(f"folder(path={str(tmp_path / 'a.csv')!r})")
 
 
 def test_folders_of_sites_are_told_of_and_name_them(tmp_path):
@@ -126,19 +96,3 @@ def test_the_odd_file_is_named_wherever_it_stands(odd, tmp_path, capsys):
     found = json.loads(flower_pca(capsys, "check", tmp_path, "--json")[1])
     assert (found["sites"], found["left_out"]) == (3, [names[odd][0]])
     assert re.search(words, *found["errors"])
-
-
-@pytest.mark.parametrize(("gap", "got"), [("", "none in 1 row"), ("NA", "'NA', which stands for none, in 1 row")])
-def test_a_row_whose_site_is_a_gap_is_named_by_its_line(gap, got, tmp_path):
-    (tmp_path / "a.csv").write_text(f"age,bmi,site\n1,2,x\n3,4,{gap}\n5,6,y\n")
-    words = rf"^The site of every row, site, must be there\. Got {got}, the first in line 3 of .*a\.csv\. Fill it, or"
-    with pytest.raises(DataError, match=words):
-        partition.deal(table(str(tmp_path / "a.csv"), beside=["site"]), "by_column('site')")
-
-
-def test_a_file_with_names_beside_files_without_is_said_to_have_them(tmp_path):
-    np.save(tmp_path / "a.npy", np.ones((2, 2)))
-    (tmp_path / "b.csv").write_text("age,bmi\n1,2\n")
-    words = r"b\.csv must be those of a\.npy, 2 without names\. Got 2 with names\. Give all clients names of columns"
-    with pytest.raises(DataError, match=words):
-        make(str(tmp_path))

@@ -10,7 +10,6 @@ from flower_pca import track
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.data.inbox import Inbox, Ledger
 from flower_pca.names.columns import Heading
-from flower_pca.simulation.backend import Ray
 
 NAMES = "a,b,c,d"
 
@@ -250,13 +249,3 @@ def test_a_ledger_forgets_the_oldest_that_have_gone_once_they_are_many(monkeypat
         ledger = Ledger.of(ledger.add(Heading(4), [name], ["x"]).cursor())
     assert len(ledger.files) == 3
     assert len(ledger.add(Heading(4), ["v"], []).files) == 2
-
-
-def test_a_folder_without_anything_says_nothing_of_its_sites(tmp_path):
-    with pytest.raises(DataError, match=r"must be one with a folder for each site, or with files\. Got an empty one"):
-        Inbox(tmp_path)
-    with pytest.raises(DataError, match="The folder to follow must be there"):
-        Inbox(tmp_path / "none")
-    (tmp_path / "north").mkdir()
-    with pytest.raises(ConfigError, match=r"A stream on Ray must be one for other processes\. Got one that is read"):
-        track("st_miss", Inbox(tmp_path).streams(), n_components=2, backend=Ray())

@@ -6,7 +6,6 @@ from cases import every
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flower_pca import ConfigError
 from flower_pca.data.partition import PARTITIONS, column, deal, make, sizes_by_weight
 from flower_pca.data.table import Table
 
@@ -136,10 +135,6 @@ def test_by_column_is_one_client_for_each_value():
     sites = np.array(["Ulm", "Bonn", "Ulm", "Jena", "Bonn", "Ulm"])
     parts = make("by_column('site')", 6, beside={"site": sites})
     assert [part.tolist() for part in parts] == [[1, 4], [3], [0, 2, 5]]
-    with pytest.raises(ConfigError, match=r"^The number of clients must be 3, one for each value of site\. Got 2\."):
-        make("by_column('site')", 6, 2, beside={"site": sites})
-    with pytest.raises(ConfigError, match=r"^The column of by_column must be one of site\. Got 'town'\."):
-        make("by_column('town')", 6, beside={"site": sites})
 
 
 def test_the_number_of_clients_where_nobody_says_it():

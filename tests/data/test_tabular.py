@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from flower_pca import ConfigError, DataError, simulate
+from flower_pca import DataError, simulate
 from flower_pca.data import partition
 from flower_pca.data.delimited import csv
 from flower_pca.data.files import parquet
@@ -43,26 +43,15 @@ def test_the_columns_that_are_asked_for(patients, options, names, rows):
         assert found.beside["site"].tolist() == SITE
 
 
-def test_text_is_refused_by_name_with_what_to_do(patients):
-    with pytest.raises(DataError, match=r"must be numbers\. Got .* in column site.*\. Choose others with"):
-        simulate("krylov", [make(patients[1])], n_components=1)
-    with pytest.raises(DataError, match=r"must be numbers\. Got .* in column site"):
-        np.asarray(make(patients[1]))
-
-
 def test_text_may_stay_beside_the_columns_that_a_run_names(patients):
     rows = make(patients[1])
     assert rows.names == ("age", "bmi")
     assert np.array_equal(rows.values, np.transpose([AGE, BMI]), equal_nan=True)
-    with pytest.raises(DataError, match=r"must be numbers\. Got .* in column site.* Choose others with"):
-        patients[0](path=patients[1], columns=["age", "site"])
 
 
-def test_a_gap_is_an_error_until_it_is_told_what_to_do(patients):
+def test_a_gap_is_filled_where_that_is_asked_for(patients):
     """The mean of the two ages that are there is 38; three rows, so that the answer has a closed form."""
     rows = patients[0](path=patients[1], columns=["age", "bmi"]).rows
-    with pytest.raises(DataError, match=r'Got 1 NaN and 0 infinite entries\..* or use missing="mean"\.'):
-        simulate("krylov", [rows], n_components=1)
     result = simulate("krylov", [rows[:1], rows[1:]], n_components=2, missing="mean")
     np.testing.assert_allclose(result.mean_, [38.0, 79.75 / 3])
     np.testing.assert_allclose(result.total_variance_, np.var([31, 45, 38], ddof=1) + np.var(BMI, ddof=1))
@@ -80,8 +69,6 @@ def test_csv_with_another_separator_and_every_word_for_a_gap(tmp_path):
     rows = make(f"csv(path={str(tmp_path / 'x.csv')!r}, sep=';')")
     nan = np.nan
     assert np.array_equal(rows, [[1, nan], [nan, 2], [nan, nan], [nan, nan]], equal_nan=True)
-    with pytest.raises(ConfigError, match=r"^sep must be one character\. Got ';;'"):
-        csv(path=str(tmp_path / "x.csv"), sep=";;")
 
 
 def test_a_first_line_with_gaps_is_no_header_and_columns_have_numbers(tmp_path):
@@ -90,15 +77,8 @@ def test_a_first_line_with_gaps_is_no_header_and_columns_have_numbers(tmp_path):
     assert np.array_equal(found.rows, [[3, np.nan], [6, 5]], equal_nan=True)
 
 
-def test_columns_of_one_name_are_refused(tmp_path):
-    (tmp_path / "x.csv").write_text("a,a\n1,2\n")
-    with pytest.raises(DataError, match=r"must be named differently\. Got 'a' more than once\."):
-        make(str(tmp_path / "x.csv"))
-
-
 def test_parquet_kinds(tmp_path):
     pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
-    import datetime
     import decimal
 
     single = pa.table({"a": pa.array([1.5, None], type=pa.float32()), "b": pa.array([2.0, 3.0], type=pa.float32())})
@@ -107,22 +87,6 @@ def test_parquet_kinds(tmp_path):
     mixed = {"a": [True, None], "b": [decimal.Decimal("1.25"), decimal.Decimal("2.50")], "c": [1, 2]}
     pq.write_table(pa.table(mixed), tmp_path / "mixed.parquet")
     assert np.array_equal(make(str(tmp_path / "mixed.parquet")), [[1, 1.25, 1], [np.nan, 2.5, 2]], equal_nan=True)
-    pq.write_table(pa.table({"day": [datetime.date(2026, 1, 1)]}), tmp_path / "day.parquet")
-    with pytest.raises(DataError, match=r"must be numbers\. Got date32\[day\] in column day\."):
-        make(str(tmp_path / "day.parquet"))
-
-
-def test_a_line_of_another_width_is_named_whatever_is_chosen(tmp_path):
-    (tmp_path / "x.csv").write_text("a,b,c\n1,2,3\n4,5,6,7\n")
-    for options in ("", ", columns=['a']", ", beside=['b']"):
-        with pytest.raises(DataError, match=r"^Line 3 of .*x\.csv must be of 3 cells, as the first one\. Got 4\."):
-            make(f"csv(path={str(tmp_path / 'x.csv')!r}{options})")
-
-
-def test_no_features_are_an_empty_table(tmp_path):
-    (tmp_path / "x.csv").write_text("a,b\n1,2\n")
-    with pytest.raises(DataError, match="at least one row and one column"):
-        simulate("krylov", [make(f"csv(path={str(tmp_path / 'x.csv')!r}, beside=['a', 'b'])")], n_components=1)
 
 
 SEPARATED = {

@@ -6,7 +6,7 @@ from builders import imputed, mixed, pooled, sine, two_lead
 from fake_grid import grid_of, in_a_run
 from masked import gappy
 
-from flower_pca import DataError, simulate
+from flower_pca import simulate
 from flower_pca.strategies import PCAStrategy
 
 FAPS = "faps(inner_steps=10)"
@@ -46,14 +46,6 @@ def test_over_flower_it_is_the_run_in_process():
     with in_a_run():
         result = PCAStrategy("krylov", n_components=2, **BOTH).fit(grid_of(parts))
     assert np.array_equal(result.components_, simulate("krylov", parts, n_components=2, **BOTH).components_)
-
-
-def test_a_column_that_is_missing_everywhere_is_named():
-    parts = [X.copy() for X in two_lead(5)]
-    for X in parts:
-        X[:, 2] = np.nan
-    with pytest.raises(DataError, match=r"Every column of rows with gaps must be there at some client\. Got empty"):
-        simulate("krylov", parts, n_components=2, **BOTH)
 
 
 @pytest.mark.slow

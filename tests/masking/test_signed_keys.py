@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from builders import two_lead
 from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
 from cryptography.hazmat.primitives.hashes import SHA384
 from fake_grid import FakeGrid, app_of, is_pca_of
@@ -402,71 +402,6 @@ def test_a_key_that_is_not_read_is_not_imported(six_keys):
     assert done.stdout.split() == ["False", "True"]
 
 
-def private(key, form=serialization.PrivateFormat.OpenSSH, secret=None):
-    hidden = serialization.NoEncryption() if secret is None else serialization.BestAvailableEncryption(secret)
-    return key.private_bytes(serialization.Encoding.PEM, form, hidden)
-
-
-def public(key):
-    return key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
-
-
-SIGN = "sign_key must be a private key of the kind ECDSA, on the curve P-256, P-384 or P-521, in OpenSSH or PEM format"
-EVERY = "Every line of trusted_keys must be a public key in OpenSSH format of the kind ECDSA"
-PKCS8 = serialization.PrivateFormat.PKCS8
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        (None, "sign_key must be a file that can be read. Got {path} (No such file or directory)."),
-        (b"nothing", SIGN),
-        (b"", SIGN),
-        (public(ec.generate_private_key(ec.SECP384R1())), SIGN),
-        (private(ed25519.Ed25519PrivateKey.generate()), SIGN),
-        (private(rsa.generate_private_key(65537, 2048), PKCS8), SIGN),
-        (private(ec.generate_private_key(ec.SECP256K1()), PKCS8), SIGN),
-        (private(ec.generate_private_key(ec.SECP384R1()), PKCS8, b"secret"), "and without a passphrase. Got another"),
-    ],
-    ids=["missing", "text", "empty", "public", "ed25519", "rsa", "curve", "passphrase"],
-)
-def test_a_private_key_that_cannot_sign_is_refused_at_construction(text, words, tmp_path):
-    path = tmp_path / "node"
-    if text is not None:
-        path.write_bytes(text)
-    with pytest.raises(ConfigError, match=re.escape(words.format(path=path))):
-        PCAClient(FOUR[0], sign_key=path)
-
-
-@pytest.mark.parametrize(
-    ("lines", "words"),
-    [
-        (None, "trusted_keys must be a file that can be read. Got {path} (No such file or directory)."),
-        ([], "trusted_keys must be one public key at least. Got none in {path}."),
-        ([b"# nobody", b"  "], "trusted_keys must be one public key at least."),
-        (
-            [b"# a comment", b"nonsense"],
-            EVERY + ", on the curve P-256, P-384 or P-521. Got another, in {path}, line 2",
-        ),
-        ([public(ed25519.Ed25519PrivateKey.generate())], EVERY),
-        ([private(ec.generate_private_key(ec.SECP384R1()))], EVERY),
-    ],
-    ids=["missing", "empty", "comments", "text", "ed25519", "private"],
-)
-def test_a_list_that_says_nothing_is_refused_at_construction(lines, words, tmp_path):
-    path = tmp_path / "trusted"
-    if lines is not None:
-        path.write_bytes(b"\n".join(lines))
-    with pytest.raises(ConfigError, match=re.escape(words.format(path=path))):
-        PCAClient(FOUR[0], trusted_keys=path)
-
-
-def test_a_folder_without_public_keys_is_an_empty_list(tmp_path, six_keys):
-    shutil.copy(six_keys.nodes[0], tmp_path)
-    with pytest.raises(ConfigError, match=re.escape(f"one public key at least. Got none in {tmp_path}.")):
-        PCAClient(FOUR[0], trusted_keys=tmp_path)
-
-
 def test_a_file_that_may_not_be_read_is_named(monkeypatch, six_keys):
     def denied(path):
         raise PermissionError(13, "Permission denied")
@@ -474,9 +409,3 @@ def test_a_file_that_may_not_be_read_is_named(monkeypatch, six_keys):
     monkeypatch.setattr(Path, "read_bytes", denied)  # who runs the tests may be allowed everything
     with pytest.raises(ConfigError, match=r"sign_key must be a file that can be read\. Got .*node-0 \(Permission"):
         PCAClient(FOUR[0], sign_key=six_keys.nodes[0])
-
-
-def test_a_node_that_is_not_on_its_own_list_is_told_so(six_keys, handed_out):
-    words = r"trusted_keys must be those of all nodes, .*node-5 too\. Got others only, and not SHA256:\S+\. Add its"
-    with pytest.raises(ConfigError, match=words):
-        PCAClient(FOUR[0], sign_key=six_keys.nodes[5], trusted_keys=handed_out)

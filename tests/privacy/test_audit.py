@@ -274,11 +274,9 @@ def test_the_command_refuses_missing_values_and_unknown_algorithms(tmp_path, cap
 
 
 @pytest.mark.slow
-def test_a_picture_needs_matplotlib_and_a_format(tmp_path, monkeypatch):
+def test_a_picture_needs_matplotlib(tmp_path, monkeypatch):
     found = audit("covariance", SHARDS, n_components=2)
     assert found.picture(tmp_path / "leak.png").read_bytes().startswith(b"\x89PNG")
-    with pytest.raises(ConfigError, match=r"must be one that ends in .svg or .png"):
-        found.picture(tmp_path / "leak.pdf")
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     monkeypatch.setitem(sys.modules, "matplotlib.backends.backend_agg", None)

@@ -28,10 +28,10 @@ class Refused:
         return f"{self.given}: no refusal, not {self.sentence!r}"
 
     def parts(self) -> list[str]:
-        """One of these is said."""
-        choices = self.sentence.split("|")
-        return ["^" * choice.startswith("^") + spelt(choice.removeprefix("^")) for choice in choices]
+        """One of these is said, from its beginning where it has ^ in front, and to its end where it has $ behind."""
+        return [spelt(choice) for choice in self.sentence.split("|")]
 
 
 def spelt(sentence: str) -> str:
-    return ".*".join(re.escape(part) for part in sentence.split(".*"))
+    words = ".*".join(re.escape(part) for part in sentence.removeprefix("^").removesuffix("$").split(".*"))
+    return "^" * sentence.startswith("^") + words + "$" * sentence.endswith("$")

@@ -36,7 +36,7 @@ def client(**rules: Any) -> None:
 
 
 def with_clip(**options: Any) -> None:
-    DP(epsilon=2.0, delta=1e-6, clip=3.0, **options)
+    DP(**{"epsilon": 2.0, "delta": 1e-6, "clip": 3.0, **options})
 
 
 def app(**rules: Any) -> None:
@@ -228,7 +228,10 @@ MASKS = [
     Refused({"neighbours": 7}, "neighbours of the masks must be even. Got 7. Use 8."),
     Refused({"self_masks": "no"}, "self_masks of the masks must be one of True, False. Got 'no'"),
 ]
-BUDGETS = [Refused({"colluding": -1}, "colluding of dp must be a whole number of at least 0")]
+BUDGETS = [
+    Refused({"colluding": -1}, "colluding of dp must be a whole number of at least 0"),
+    Refused({"delta": 1e-31}, "delta of dp must be a finite number of at least 1e-30"),
+]
 CLIENT = [
     Refused({"allow": ["krilov"]}, "must be .* Did you mean 'krylov'"),
     *[Refused({"min_rows": least}, "must be .* Got .* Choose") for least in (0, 1.5)],
@@ -266,13 +269,28 @@ RULES = [
     ],
     Refused({"max_lost": -1}, "max_lost must be a whole number of at least 0"),
     Refused({"split_columns": "all"}, "split_columns"),
+    *[
+        Refused({"data_name": name}, "data_name must be at most 64 letters, digits")
+        for name in ("", "../up", "a b", "x" * 65)
+    ],
+    Refused({"min_change": 20, "min_rows": 50}, "min_change must be a whole number of at least 50. Got 20"),
+    Refused({"min_change": 20, "split_columns": True}, "min_change must be used without split_columns"),
+    Refused({"min_change": 20, "pending": "wait"}, "pending must be one of"),
     Refused({"levels": "ward", "share_names": False}, "levels of a node must be left out without share_names"),
 ]
 APP = [
     Refused({"max_rnak": 5}, "Every parameter of the rules of a node must be among allow, min_rows"),
     Refused({"min_rows": 0}, "min_rows must be a whole number of at least 1. Got 0."),
+    Refused({"min_change": 20, "split_columns": "any"}, "min_change must be used without split_columns"),
 ]
 PROFILE = [
+    *[
+        Refused(
+            {"profile": profile, "trusted_keys": "/k", "split_columns": "std"},
+            "min_change must be used without split_columns, whose runs tell the sco",
+        )
+        for profile in ("masked", "private")
+    ],
     *[
         Refused(
             {"profile": profile, "trusted_keys": "/k", rule: value},

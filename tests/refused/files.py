@@ -1,0 +1,384 @@
+"""What data files, folders, sources and partitions refuse, each in its own sentence."""
+
+from __future__ import annotations
+
+import datetime
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from flower_pca import DataError, Ray, simulate, track
+from flower_pca.data import partition, sources
+from flower_pca.data.inbox import Inbox
+from refused import Refused
+
+FILES = ("npy", "npz", "sparse", "csv", "parquet", "svmlight")
+ENDINGS = "^The ending of a data file must be one of .npy, .*"
+BY_NAME = "The partition must be a name, or a spec such as .* Give parameters by name"
+TOWNS = np.array(["Ulm", "Bonn", "Ulm", "Jena", "Bonn", "Ulm"])
+SQUARES = np.arange(12.0).reshape(4, 3) ** 2
+OBJECTS = np.array([[object()]])
+AGE = {"a.csv": "age,bmi\n1,2\n"}
+AGE_AND_ARRAY = {**AGE, "c.npy": np.ones((2, 3))}
+NOTED = "age,lab,note\n1,2,well\n"
+
+
+def source(text: Any) -> None:
+    sources.make(text)
+
+
+def missing_file(reader: str) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        sources.make(f"{reader}(path={str(Path(folder) / 'none')!r})")
+
+
+def patients_file(ending: str, use: Callable[[str], Any] = sources.make, **options: Any) -> None:
+    """A table with a gap and a column of text, in both kinds of file."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / f"patients.{ending}"
+        table = pd.DataFrame(
+            {"age": [31.0, 45.0, np.nan], "site": ["Bonn", "Jena", "Bonn"], "bmi": [22.5, 30.25, 27.0]}
+        )
+        table.to_csv(path, index=False) if ending == "csv" else table.to_parquet(path)
+        given = "".join(f", {name}={value!r}" for name, value in options.items())
+        use(f"{ending}(path={str(path)!r}{given})")
+
+
+def run_of_patients(ending: str, **options: Any) -> None:
+    patients_file(ending, lambda spec: simulate("krylov", [sources.make(spec)], n_components=1), **options)
+
+
+def array_of_patients(ending: str) -> None:
+    patients_file(ending, lambda spec: np.asarray(sources.make(spec)))
+
+
+def archive(npz: dict[str, Any], options: str = "", columns: Any = None) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        np.savez(Path(folder) / "x.npz", **npz)
+        sources.table(f"npz(path={str(Path(folder) / 'x.npz')!r}{options})", columns=columns)
+
+
+def array_file(npy: Any, columns: Any = None) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        np.save(Path(folder) / "x.npy", npy)
+        sources.table(str(Path(folder) / "x.npy"), columns=columns)
+
+
+def broken_file(reader: str, content: bytes) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "x.bin"
+        path.write_bytes(content)
+        sources.make(f"{reader}(path={str(path)!r})")
+
+
+def parquet_file(**columns: Any) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "x.parquet"
+        pd.DataFrame(columns).to_parquet(path)
+        sources.make(str(path))
+
+
+def gap_of_file(ending: str) -> None:
+    """A gap in row 6 of a file that has no lines."""
+    rows = np.arange(36.0).reshape(12, 3) ** 2
+    rows[6, 2] = np.nan
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / f"x.{ending}"
+        if ending == "parquet":
+            pd.DataFrame(rows, columns=["age", "bmi", "pulse"]).to_parquet(path)
+        else:
+            np.save(path, rows) if ending == "npy" else np.savez(path, X=rows)
+        simulate("krylov", partition.deal(sources.table(str(path)), "iid", 2), n_components=1)
+
+
+def filled(folder: str, files: dict[str, Any]) -> str:
+    """The path of this folder, with files of text and of arrays in it, and folders where there is neither."""
+    for name, content in files.items():
+        path = Path(folder) / name
+        path.parent.mkdir(exist_ok=True)
+        if content is None:
+            path.mkdir()
+        else:
+            path.write_text(content) if isinstance(content, str) else np.save(path, content)
+    return folder
+
+
+def folder_asked(files: dict[str, Any], spec: str = "{}", **asked: Any) -> None:
+    """A folder with these files, or what a spec asks of it."""
+    with tempfile.TemporaryDirectory() as folder:
+        sources.table(spec.format(filled(folder, files)), **asked)
+
+
+def dealt_of_folder(
+    files: dict[str, Any], by: str | None, spec: str = "{}", clients: int | None = None, **asked: Any
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        partition.deal(sources.table(spec.format(filled(folder, files)), **asked), by, clients)
+
+
+def followed_inbox(files: dict[str, Any], spec: str = "{}") -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        streams = Inbox(spec.format(filled(folder, files))).streams()
+        track("st_miss", streams, n_components=2, backend=Ray())
+
+
+def partitioned(text: Any, n: int = 10, clients: int | None = 3, **more: Any) -> None:
+    partition.make(text, n, clients, **more)
+
+
+SOURCE = [
+    Refused({"text": "npyy(path='x')"}, "^The data source must be one of npy, npz.* Got 'npyy'. Did you mean 'npy'?"),
+    Refused({"text": "npy(pth='x')"}, "^Every parameter of npy must be among path. Got 'pth'. Did you mean 'path'?"),
+    Refused({"text": "npy"}, "^The parameters of npy must be complete. Got no path. Write npy(path=...)."),
+    Refused({"text": "npy(path=3)"}, "^path must be text. Got 3. Put it in quotes."),
+    Refused(
+        {"text": "/data/x.doc"}, "^The data source must be a name, a folder, a path that ends in .npy, .*, or a spec"
+    ),
+    Refused({"text": None}, "^The data source must be .* Got None."),
+    Refused({"text": "synthetic(n=0)"}, "^n must be a whole number of at least 1. Got 0."),
+    Refused({"text": "synthetic(n=3, clients=4)"}, "^n must be at least 4, one row for each client. Got 3."),
+    Refused({"text": "sklearn('iriss')"}, "must be one of 'breast_cancer', .* Got 'iriss'. Did you mean 'iris'?"),
+    Refused({"text": "x.csv.gz"}, f"{ENDINGS}Got x.csv.gz. Unpack it first."),
+    *[
+        Refused({"text": f"x.{ending}"}, f"{ENDINGS}Write csv(path='x.{ending}', sep={sep}) if it is a table of te")
+        for ending, sep in (("tsv", "'\\t'"), ("txt", "','"))
+    ],
+    Refused({"text": "x.xlsx"}, f"{ENDINGS}Save it as csv first."),
+]
+MISSING_FILE = [
+    Refused({"reader": name}, "^The data file /.*/none must be there. Got no such file. Check its path", DataError)
+    for name in FILES
+]
+PATIENTS = [
+    *[
+        Refused({"ending": ending, **options}, sentence)
+        for ending in ("csv", "parquet")
+        for options, sentence in (
+            ({"columns": ["bmj"]}, "Got none called 'bmj'. Did you mean 'bmi'?"),
+            (
+                {"columns": ["glucose"]},
+                "^The columns of .* must be there, for all that are asked for. Got none called 'glucose'. Name others, "
+                "or mend the file.",
+            ),
+            ({"beside": ["sit"]}, "Got none called 'sit'. Did you mean 'site'?"),
+            ({"columns": "age"}, "^columns must be a list of names. Got 'age'. Write columns=['a', 'b']."),
+            ({"beside": 3}, "^beside must be a list of names. Got 3."),
+        )
+    ],
+    *[
+        Refused(
+            {"ending": ending, "columns": ["age", "site"]},
+            "must be numbers. Got .* in column site.* Choose others with",
+            DataError,
+        )
+        for ending in ("csv", "parquet")
+    ],
+]
+RUN_OF_PATIENTS = [
+    Refused({"ending": ending, **options}, sentence, DataError)
+    for ending in ("csv", "parquet")
+    for options, sentence in (
+        ({}, "must be numbers. Got .* in column site.*. Choose others with"),
+        ({"columns": ["age", "bmi"]}, 'Got 1 NaN and 0 infinite entries..* or use missing="mean".'),
+    )
+]
+ARRAY_OF_PATIENTS = [
+    Refused({"ending": ending}, "must be numbers. Got .* in column site", DataError) for ending in ("csv", "parquet")
+]
+ARCHIVE = [
+    Refused(
+        {"npz": {"X": SQUARES, "y": SQUARES[:, 0]}, "options": ", key='y'"},
+        "^The data of .* must be a table. Got 1 dimension.",
+        DataError,
+    ),
+    Refused(
+        {"npz": {"X": SQUARES, "y": SQUARES[:, 0]}, "options": ", key='Z'"},
+        "x.npz must be one of X, y. Got 'Z'. Write npz(path='.*', key='X').$",
+    ),
+    Refused({"npz": {"X": OBJECTS}}, "x.npz must be ", DataError),
+    Refused(
+        {"npz": {"X": SQUARES, "columns": np.array(["a", "b"])}},
+        "^columns of .*x.npz must be 3, one for each column. Got 2.",
+        DataError,
+    ),
+    Refused(
+        {"npz": {"X": SQUARES, "columns": np.array(["a", "b", "c"])}, "columns": ["dose"]},
+        "x.npz must be there, for all that the run names. Got none called 'dose'",
+        DataError,
+    ),
+]
+ARRAY_FILE = [
+    Refused({"npy": OBJECTS}, "x.npy must be ", DataError),
+    Refused(
+        {"npy": SQUARES, "columns": ["size"]},
+        "^columns must be left out of data without names of columns. Got size.",
+    ),
+]
+BROKEN_FILE = [
+    Refused(
+        {"reader": reader, "content": content},
+        "^The data file /.*/x.bin must be |^The columns of /.*/x.bin must be ",
+        DataError,
+    )
+    for reader in FILES
+    for content in (b"", b"\x93NUMPY\x01\x00", b"PK\x03\x04 half\n\xff", b"\xff\xfe\x00\x01,2\n")
+    if content or reader not in ("csv", "svmlight")  # an empty table
+]
+PARQUET_FILE = [
+    Refused({"day": [datetime.date(2026, 1, 1)]}, "must be numbers. Got date32[day] in column day.", DataError)
+]
+GAP_OF_FILE = [
+    Refused({"ending": ending}, f"in row 6 of /.*/x.{ending} (from 0 on), column {column}. Imp", DataError)
+    for ending, column in (("npy", "2"), ("npz", "2"), ("parquet", "pulse"))
+]
+FOLDER = [
+    *[
+        Refused({"files": files, **how}, sentence, DataError)
+        for files, how, sentence in (
+            (
+                {"a.csv": "age,bmi\n1,2\n", "b.csv": "age,size\n1,2\n"},
+                {},
+                "b.csv must be those of a.csv, 2 by name. Got 2, without 'bmi' and with, beyond them, 'size'.",
+            ),
+            (AGE_AND_ARRAY, {}, "c.npy must be those of a.csv, 2 by name. Got 3 without names. Give all clients names"),
+            (
+                {"a.npy": np.ones((2, 2)), "b.csv": "age,bmi\n1,2\n"},
+                {},
+                "b.csv must be those of a.npy, 2 without names. Got 2 with names. Give all clients names of columns",
+            ),
+            (
+                AGE_AND_ARRAY,
+                {"spec": "folder(path='{}', pattern='*.parquet')"},
+                "must be one with files that match '*.parquet'",
+            ),
+            ({}, {"spec": "folder(path='{}/none')"}, "^The data file /.*/none must be there."),
+            (AGE, {"spec": "folder(path='{}/a.csv')"}, "a.csv must be a folder with one file per client."),
+            ({"x.csv": None}, {"spec": "{}/x.csv"}, "^The folder .*x.csv must be one with files that match"),
+            (
+                {"x.csv": None},
+                {"spec": "csv(path='{}/x.csv')"},
+                "^The data file .*x.csv must be a file. Got a folder. Write folder(path=",
+            ),
+            *(
+                (
+                    {**AGE, "b.csv": text},
+                    {},
+                    "^The data file /.*/b.csv must be one with rows. Got none. Mend it, or",
+                )
+                for text in ("", "age,bmi\n")
+            ),
+            (
+                {"bonn.csv": "age,note\n1,x\n", "jena.csv": "age,note\n1,x\n"},
+                {},
+                "bonn.csv must be numbers. Got 'x' in column note (line 2).",
+            ),
+        )
+    ],
+    Refused(
+        {"files": AGE_AND_ARRAY, "spec": "folder(path='{}', columns=['age'])"},
+        "^columns of .*c.npy must be left out.",
+    ),
+    Refused(
+        {
+            "files": {"bonn.csv": NOTED, "trier.csv": "age;word\nnothing;is read\n"},
+            "drop": ["nots"],
+            "without": ["trier"],
+        },
+        "^The columns to leave out must be among age, .* Got 'nots'. .*'note'",
+    ),
+    Refused(
+        {"files": {"bonn.csv": NOTED, "jena.csv": NOTED}, "without": ["koeln"]},
+        "^The sites to leave out must be among bonn, .*Got 'koeln'.",
+    ),
+]
+DEALT = [
+    *[
+        Refused(
+            {
+                "files": {"a.csv": f"age,bmi,site\n1,2,x\n3,4,{gap}\n5,6,y\n"},
+                "spec": "{}/a.csv",
+                "by": "by_column('site')",
+                "beside": ["site"],
+            },
+            f"^The site of every row, site, must be there. Got {got}, the first in line 3 of .*a.csv. Fill it, or",
+            DataError,
+        )
+        for gap, got in (("", "none in 1 row"), ("NA", "'NA', which stands for none, in 1 row"))
+    ],
+    Refused(
+        {"files": {f"{i}.npy": np.ones((2, 2)) for i in range(3)}, "by": None, "clients": 2},
+        "^The number of clients must be 3, one for each file. Got 2.",
+    ),
+    Refused(
+        {"files": {}, "by": None, "spec": "synthetic(n=20, clients=3)", "clients": 2},
+        "must be 3, one for each client that the data has. Got 2. Leave it out, or",
+    ),
+]
+INBOX = [
+    Refused({"files": {}}, "must be one with a folder for each site, or with files. Got an empty one", DataError),
+    Refused({"files": {}, "spec": "{}/none"}, "The folder to follow must be there", DataError),
+    Refused({"files": {"north": None}}, "A stream on Ray must be one for other processes. Got one that is read"),
+]
+ARRIVALS = [Refused({"path": "/none/such"}, "The folder of a stream must be there", DataError)]
+PARTIES = [
+    Refused({"spec": "synthetic(n=9, d=4)", "ids": "who"}, "ids must be of a csv, parquet or npz file. Got 'who'")
+]
+PARTITION = [
+    *[
+        Refused({"text": text}, f"^{sentence}")
+        for text, sentence in (
+            ("idd", "The partition must be one of contiguous, iid.* Got 'idd'. Did you mean 'iid'?"),
+            ("iid(sed=1)", "Every parameter of iid must be among seed. Got 'sed'. Did you mean 'seed'?"),
+            ("iid(1, 2)", BY_NAME),
+            ("iid(1, seed=2)", BY_NAME),
+            ("contiguous(1)", BY_NAME),
+            ("dirichlet(0.3)", "The column of dirichlet must be one that the data has beside its rows. Got 'y'."),
+            ("by_column", "The parameters of by_column must be complete. Got no column."),
+            ("iid(seed=-1)", "seed must be a whole number of at least 0. Got -1."),
+            ("by_size", "The parameters of by_size must be complete. Got no sizes. Write by_size(sizes=...)."),
+            ("by_size(sizes=[1, 2])", "sizes must be 3 positive numbers, one for each client. Got [1, 2]."),
+            ("by_size(sizes=[1, 0, 2])", "sizes must be 3 positive numbers"),
+            ("by_size(sizes='abc')", "sizes must be 3 positive numbers"),
+            ("power_law(exponent=-1)", "exponent must be a finite number of at least 0 and at most 20. Got -1."),
+        )
+    ],
+    Refused(
+        {"text": "contiguous", "n": 3, "clients": 4},
+        "^The number of rows must be at least 4, one for each client. Got 3.",
+        DataError,
+    ),
+    Refused(
+        {"text": "contiguous", "n": 3, "clients": 0},
+        "^The number of clients must be a whole number of at least 1. Got 0.",
+    ),
+    Refused(
+        {"text": "by_column('site')", "n": 6, "clients": 2, "beside": {"site": TOWNS}},
+        "^The number of clients must be 3, one for each value of site. Got 2.",
+    ),
+    Refused(
+        {"text": "by_column('town')", "n": 6, "clients": None, "beside": {"site": TOWNS}},
+        "^The column of by_column must be one of site. Got 'town'.",
+    ),
+]
+DOORS: dict[str, tuple[Callable[..., Any], list[Refused]]] = {
+    "data source": (source, SOURCE),
+    "file that is not there": (missing_file, MISSING_FILE),
+    "file of patients": (patients_file, PATIENTS),
+    "run of patients": (run_of_patients, RUN_OF_PATIENTS),
+    "array of patients": (array_of_patients, ARRAY_OF_PATIENTS),
+    "archive of arrays": (archive, ARCHIVE),
+    "array in a file": (array_file, ARRAY_FILE),
+    "broken file": (broken_file, BROKEN_FILE),
+    "file of parquet": (parquet_file, PARQUET_FILE),
+    "gap in a file": (gap_of_file, GAP_OF_FILE),
+    "folder": (folder_asked, FOLDER),
+    "folder that is dealt": (dealt_of_folder, DEALT),
+    "folder that is followed": (followed_inbox, INBOX),
+    "folder of a stream": (sources.Arrivals, ARRIVALS),
+    "files of parties": (sources.parties, PARTIES),
+    "partition": (partitioned, PARTITION),
+}

@@ -1,0 +1,389 @@
+"""What names of columns refuse: in runs, tables, trackers and the estimator."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+from builders import rows
+
+from flower_pca import ConfigError, DataError, FederatedPCA, NotEnoughNodes, SiteRows, from_frame, simulate, track
+from flower_pca.names.columns import Columns
+from flower_pca.rows.local import LocalData
+from refused import Refused
+from refused.runs import estimated, ran
+from refused.texts import UNLIKE
+from refused.words import GAP_OF_WARD, TABLES, with_gaps
+
+GOOD = rows(60, [5.0, 3.0, 2.0, 1.0, 0.5], seed=0)
+NAMES = ("weight", "age", "size", "beat")
+ALIKE_NAMED = [SiteRows(GOOD[part, :4], NAMES) for part in (slice(0, 30), slice(30, 50), slice(50, 60))]
+FEW = rows(9, [3.0, 2.0, 1.0], seed=0)
+OF_PANDAS = pd.DataFrame(GOOD[:, :4], columns=list(NAMES))
+SITES = np.repeat(["north", "east", "west"], [30, 20, 10])
+OF_POLARS = pl.DataFrame(GOOD[:, :4], schema=NAMES)
+OF_CITY = OF_PANDAS.assign(city="Bonn", day=datetime.date(2026, 1, 1))
+LETTERED = pd.DataFrame({"age": [1.0, 2.0, 4.0], "bmi": [3.0, 1.0, 2.0], "site": ["a", "b", "c"]})
+BATCHES = [SiteRows(GOOD[i : i + 15, :4], NAMES) for i in range(0, 60, 15)]
+OTHERS = [dataclasses.replace(batch, names=(*NAMES[:3], "pulse")) for batch in BATCHES]
+AT_0 = "^The columns of client 0 at step 0 must be "
+AT_2 = "^The columns of client 0 at step 2 "
+
+
+def columns_named(names: Any) -> None:
+    Columns(names)
+
+
+def rows_named(X: Any, names: Any) -> None:
+    LocalData(SiteRows(X, names))
+
+
+def whole_table(table: pd.DataFrame) -> None:
+    SiteRows.of(table).whole()
+
+
+def followed(streams: Any, n_components: int = 2, **asked: Any) -> None:
+    track("st_miss", streams, n_components=n_components, **asked)
+
+
+def projected(rows_given: Any, data: Any, **asked: Any) -> None:
+    """Rows for a result of these data."""
+    simulate("covariance", data, **{"n_components": 2, **asked}).transform(rows_given)
+
+
+def compared(columns: Any) -> None:
+    """A result with one of these columns only."""
+    simulate("krylov", ALIKE_NAMED, n_components=2).angle_to(
+        simulate("krylov", ALIKE_NAMED, n_components=2, columns=columns)
+    )
+
+
+def estimated_for(table: pd.DataFrame, data: Any, **asked: Any) -> None:
+    FederatedPCA(2, **asked).fit(data).transform(table)
+
+
+BY_NAME = [
+    Refused(
+        {"data": [*ALIKE_NAMED[:2], SiteRows(GOOD[50:], (*NAMES, "dose"))]},
+        "^The columns of client 2 must be those of client 0, 4 by name. Got 5, with, beyond them, 'dose'. "
+        "Name the columns of the run (columns=[...]), or align the files.",
+        DataError,
+    ),
+    Refused(
+        {"data": [*ALIKE_NAMED[:2], SiteRows(GOOD[50:, :3], NAMES[:3])]},
+        "^The columns of client 2 must be those of client 0, 4 by name. Got 3, without 'beat'. Align the files.",
+        DataError,
+    ),
+    Refused(
+        {"data": [*ALIKE_NAMED[:2], SiteRows(GOOD[50:, :4], (*NAMES[:3], "pulse"))]},
+        "Got 4, without 'beat' and with, beyond them, 'pulse'. Align the files.",
+        DataError,
+    ),
+    Refused(
+        {"data": [*ALIKE_NAMED[:2], GOOD[50:, :4]]},
+        "^The columns of client 2 must be those of client 0, 4 by name. Got 4 without names. "
+        "Give all clients names of columns, or none.",
+        DataError,
+    ),
+    Refused(
+        {"data": [GOOD[:30, :4], *ALIKE_NAMED[1:]]},
+        "^The columns of client 0 must be those of client 1, 4 by name. Got 4 without names.",
+        DataError,
+    ),
+    Refused(
+        {"data": [*ALIKE_NAMED[:2], SiteRows(GOOD[50:, :4], (*NAMES[:3], "age"))]},
+        "^The columns of client 2 must be named differently. Got 'age' more than once. Rename them.",
+        DataError,
+    ),
+    *[
+        Refused(
+            {"data": ALIKE_NAMED, "columns": columns}, f"^columns must be names of columns. Got {got}. Write columns="
+        )
+        for columns, got in ((3, "3"), ([], "[]"), ("a,,b", "'a,,b'"), (["a", 1], "['a', 1]"))
+    ],
+    Refused({"data": ALIKE_NAMED, "columns": "a,b,a"}, "^columns must be different names. Got 'a' more than once."),
+    *[
+        Refused({"data": data, **asked}, sentence, DataError)
+        for data, asked, sentence in (
+            (
+                [*ALIKE_NAMED[:2], SiteRows(GOOD[50:, :3], NAMES[:3])],
+                {"columns": NAMES},
+                "^The columns of client 2 must be there, .* Got none called 'beat' among age",
+            ),
+            (
+                [*ALIKE_NAMED[:2], GOOD[50:, :4]],
+                {"columns": NAMES},
+                "^The columns of client 2 must be named, .* Got 4 without names.",
+            ),
+            (
+                {"a": ALIKE_NAMED[0], "b": GOOD[30:, :4]},
+                {},
+                "^The columns of client 1 (b) must be those of client 0 (a), 4 by name.",
+            ),
+            (
+                [OF_PANDAS.assign(weight=OF_PANDAS["weight"].where(OF_PANDAS.index != 3)), *ALIKE_NAMED],
+                {"columns": "size, weight"},
+                "^The data of client 0 must be finite. Got 1 NaN",
+            ),
+            (
+                [OF_PANDAS, OF_PANDAS, OF_CITY],
+                {},
+                "^The columns of client 2 must be numbers. Got 'Bonn' in column city, ",
+            ),
+            ([OF_CITY], {"columns": ["age", "city"]}, "must be numbers. Got 'Bonn' in column city"),
+            (
+                from_frame(OF_PANDAS.assign(site=SITES, note="x"), by="site"),
+                {},
+                "^The columns of east must be numbers. Got 'x' in column note.",
+            ),
+            (
+                [OF_POLARS.with_columns(pl.when(pl.col("age") > 0.0).then(pl.col("age")).alias("age"))],
+                {},
+                "must be finite. Got .* NaN and 0 infinite .*column age",
+            ),
+            ([OF_POLARS.with_columns(kind=pl.lit("x"))], {}, "must be numbers. Got 'x' in column kind"),
+            ([LETTERED], {}, "'a' in column site. Choose others with columns=[...], or encode them.$"),
+            (
+                [LETTERED],
+                {"columns": ["age", "site"]},
+                "column site. Choose others with columns=[...], or encode them.$",
+            ),
+            *(
+                (
+                    [SiteRows(FEW, (name, "b", "c")) for name in (one, other)],
+                    {"n_components": 1},
+                    "Got 3, without .* and with, beyond them, .*only ",
+                )
+                for one, other, _ in UNLIKE
+            ),
+            *(
+                (
+                    [SiteRows(FEW, (one, "b", "c"))],
+                    {"n_components": 1, "columns": [other, "b"]},
+                    f"among .*{message}: rename one of them",
+                )
+                for one, other, message in UNLIKE
+            ),
+        )
+    ],
+]
+COLUMNS_NAMED = [
+    Refused({"names": names}, "^The names of the columns of the rows must be text, for all of them or", DataError)
+    for names in ((1, "a"), ("", "a"))
+]
+ROWS_NAMED = [
+    Refused({"X": FEW, "names": ("a", "b")}, "^The columns of the client must be of all that have names.", DataError)
+]
+WHOLE_TABLE = [
+    Refused({"table": table}, sentence, DataError)
+    for table, sentence in (
+        (pd.DataFrame(FEW[:, :2], columns=["a", 1]), "must be all text, or none of them. Got 'a' and 1"),
+        (pd.DataFrame(FEW[:, :2], columns=["a", "a"]), "Got 'a' more than once"),
+        (pd.DataFrame({"a": ["x"]}), "must be numbers. Got 'x' in column a"),
+    )
+]
+FOLLOWED = [
+    *[
+        Refused({"streams": streams, **asked}, sentence, DataError)
+        for streams, asked, sentence in (
+            ([BATCHES], {"n_components": 1, "columns": "dose"}, f"{AT_0}at least those that the run names. Got 4, w"),
+            (
+                [GOOD[:, :4]],
+                {"n_components": 1, "batch": 15, "columns": "age"},
+                f"{AT_0}named, .* Got 4 without names.",
+            ),
+            (
+                [[dataclasses.replace(batch, words={"note": "'x' in column note"}) for batch in BATCHES]],
+                {"n_components": 1, "columns": "note"},
+                f"{AT_0}numbers. Got text in column note",
+            ),
+            (
+                [BATCHES, OTHERS],
+                {},
+                "^The columns of client 1 must be those of the clients before it, 4 by name. Got 4, w",
+            ),
+            ([[*BATCHES[:2], *OTHERS[2:]]], {}, f"{AT_2}must be those of the batches before, 4 by name. "),
+            ([[*BATCHES[:2], GOOD[:15, :4]]], {}, f"{AT_2}.* Got 4 without names. Give all"),
+            (
+                [
+                    [
+                        dataclasses.replace(
+                            BATCHES[0], words={"note": "'secret' in column note (line 2)"}, source="/home/x.csv"
+                        )
+                    ]
+                ],
+                {},
+                f"{AT_0}numbers. Got text in column note",
+            ),
+        )
+    ],
+    Refused(
+        {
+            "streams": [lambda t, parts=parts: parts[t] if t < 4 else None for parts in (BATCHES, OTHERS)],
+            "min_clients": 2,
+        },
+        "client 1 must be those of the run, 4 by name. Got 4, without 'beat'",
+        NotEnoughNodes,
+    ),
+]
+ESTIMATED = [
+    *[
+        Refused({"data": data, **asked}, f"^{sentence}", error)
+        for data, asked, sentence, error in (
+            (
+                OF_PANDAS.assign(age=1.0),
+                {"scale": "std"},
+                'Every column under scale="std" must be varying. Got constant column age.',
+                DataError,
+            ),
+            (
+                OF_PANDAS.set_axis(["a", "age", "age", "b"], axis=1),
+                {},
+                "The columns of X must be named differently. Got 'age' more than once.",
+                DataError,
+            ),
+            (
+                OF_PANDAS.set_axis(["a", "b", 3, 4], axis=1),
+                {},
+                "The names of the columns of X must be all text, or none .* Got 'a' and 3",
+                DataError,
+            ),
+            (
+                OF_PANDAS.astype(pd.SparseDtype(float)),
+                {},
+                "The sparse columns of X must be 0 where nothing is stored. .*to_dense()",
+                DataError,
+            ),
+            (
+                GOOD[:, :4],
+                {"columns": NAMES},
+                "columns must be of tables with names. Got a ndarray without. Give data",
+                ConfigError,
+            ),
+            (
+                OF_PANDAS,
+                {"columns": ["dose"]},
+                "The columns of X must be there, .* Got none called 'dose' among",
+                DataError,
+            ),
+            (
+                OF_PANDAS,
+                {"columns": ["age", "age"]},
+                "columns must be different names. Got 'age' more than once.",
+                ConfigError,
+            ),
+            (
+                OF_PANDAS.assign(site=SITES),
+                {"columns": NAMES, "sites": "site"},
+                "sites must be the site of each row. Got 'site'. Give sites=X[",
+                ConfigError,
+            ),
+            (
+                OF_PANDAS,
+                {"sites": [None, *SITES[1:]]},
+                "sites must be the name of one for each row. Got 1 row without.",
+                DataError,
+            ),
+        )
+    ],
+    Refused(
+        {"data": OF_POLARS.with_columns(site=pl.lit("north"), note=pl.lit("x"))},
+        "must be numbers. Got 'north' in column site, 'x' in column note.",
+        DataError,
+    ),
+    Refused(
+        {"data": TABLES, "levels": "ward"},
+        "must be numbers. Got 'f' in column sex|must be numbers. Got 'm' in column sex",
+        DataError,
+    ),
+    *[
+        Refused({"data": data}, sentence, DataError)
+        for data, sentence in (
+            (
+                from_frame(OF_PANDAS.assign(site=SITES, note="x"), by="site"),
+                "The columns of east must be numbers. Got 'x' in column note. Choose others",
+            ),
+            (
+                [OF_PANDAS, OF_PANDAS.rename(columns={"age": "z"}), OF_PANDAS],
+                "The columns of client 1 must be those of client 0, 4 by name. Got 4, without 'age'",
+            ),
+            (
+                [OF_PANDAS.rename(columns={"age": "z"}), OF_PANDAS, OF_PANDAS],
+                "The columns of client 0 must be those of client 1, 4 by name. Got 4, without",
+            ),
+            (
+                {"north": OF_PANDAS, "south": OF_PANDAS.drop(columns="beat")},
+                "The columns of south must be those of north, 4 by name. Got 3, without 'beat'.",
+            ),
+        )
+    ],
+    Refused({"data": [GOOD, GOOD[:, :4]]}, "X has 4 features, but FederatedPCA is expecting 5", ValueError),
+    Refused({"data": np.eye(4), "levels": "ward"}, "levels must be of tables with names. Got a ndarray without"),
+]
+ESTIMATED_FOR = [
+    Refused({"table": OF_PANDAS.assign(site=SITES), "data": OF_PANDAS}, "Feature names unseen at fit time", ValueError),
+    Refused(
+        {"table": TABLES["west"].assign(ward="burns"), "data": TABLES, "levels": "ward,sex"},
+        "must be among eye, icu, medicine, surgery. Got 'burns'",
+        DataError,
+    ),
+]
+PROJECTED = [
+    Refused({"rows_given": given, "data": data, **asked}, sentence, error)
+    for given, data, asked, sentence, error in (
+        (
+            TABLES["west"].assign(ward="burns"),
+            TABLES,
+            {"levels": "ward,sex", "scale": "std"},
+            "The levels of column ward of the rows given must be among eye, .*'burns'",
+            DataError,
+        ),
+        (
+            with_gaps(south=([4], "NA"))["south"],
+            TABLES,
+            {"levels": "ward,sex"},
+            GAP_OF_WARD.format("row 4 (from 0 on)"),
+            DataError,
+        ),
+        (
+            SiteRows(GOOD[:, :3], NAMES[:3]),
+            ALIKE_NAMED,
+            {},
+            "^The columns of the rows given must be the 4 of the result, by name. Got 3, without 'beat'. Give all "
+            "features that the run had.$",
+            ConfigError,
+        ),
+        *(
+            (
+                SiteRows(FEW, (one, "b", "c")),
+                [SiteRows(FEW, (other, "b", "c"))],
+                {"n_components": 1},
+                message,
+                ConfigError,
+            )
+            for one, other, message in UNLIKE
+        ),
+    )
+]
+COMPARED = [
+    Refused(
+        {"columns": NAMES[1:]},
+        "The columns of the other result must be those of this one, 4 by name. Got 3, without 'weight'.",
+    )
+]
+DOORS: dict[str, tuple[Callable[..., Any], list[Refused]]] = {
+    "simulate, by name": (ran, BY_NAME),
+    "names of columns": (columns_named, COLUMNS_NAMED),
+    "rows with names": (rows_named, ROWS_NAMED),
+    "table of pandas": (whole_table, WHOLE_TABLE),
+    "track, by name": (followed, FOLLOWED),
+    "estimator, of tables": (estimated, ESTIMATED),
+    "estimator, of unlike tables": (estimated_for, ESTIMATED_FOR),
+    "result, by name": (projected, PROJECTED),
+    "other result, by name": (compared, COMPARED),
+}

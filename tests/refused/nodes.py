@@ -1,0 +1,132 @@
+"""What strategies and nodes refuse, and the app that runs over them."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from typing import Any
+
+from builders import three_lead, two_lead
+from fake_grid import Context, FakeGrid, grid_of, hosts_of
+from flwr.app import RecordDict
+
+from flower_pca import NotEnoughNodes, strategies
+from flower_pca.app import client_app, server_app
+from flower_pca.strategies import PCAStrategy, Standardize, TrackingStrategy
+from refused import Refused
+from refused.runs import BUDGET, LEFT_OUT, SEEDED, SUMMED
+
+
+def made_strategy(algorithm: Any = "krylov", **options: Any) -> None:
+    PCAStrategy(algorithm, n_components=2, **options)
+
+
+def over_hosts(**options: Any) -> None:
+    PCAStrategy("krylov", n_components=2, **options).fit(hosts_of(two_lead(4), each=2))
+
+
+def over_nodes(**options: Any) -> None:
+    PCAStrategy("krylov", n_components=2, **options).fit(grid_of(two_lead(3)))
+
+
+def strategy_by_name(name: str, **options: Any) -> None:
+    getattr(strategies, name)(**options)
+
+
+def insisting(rules: dict[str, Any], dp: Any, **asked: Any) -> None:
+    """A run over nodes that have bounds of their own on noise."""
+    asked = {"node_timeout": 0.1, "n_components": 2, "dp": dp, **asked}
+    PCAStrategy("ssi(max_rounds=2)", **asked).fit(grid_of(three_lead(4), **rules))
+
+
+def flwr_run(**config: Any) -> None:
+    """The app of a simulation with these values in its run-config."""
+    grid = FakeGrid(client_app, 2)
+    for i, context in enumerate(grid.nodes.values()):
+        context.node_config = {"partition-id": i, "num-partitions": 2}
+    with tempfile.TemporaryDirectory() as folder:
+        given = {"data": "synthetic(n=200, d=6, clients=2)", "n-components": 2, "output": folder, **config}
+        server_app(grid, Context(run_id=1, node_id=0, node_config={}, state=RecordDict(), run_config=given))
+
+
+STRATEGY = [
+    *[Refused({"algorithm": name, "mask": True}, "The algorithm under masks") for name in ("uda", "dr_svd")],
+    *[
+        Refused({"algorithm": "ssi", **wrong}, "must be .* Got ")
+        for wrong in (
+            {"node_timeout": -1},
+            {"round_timeout": 0},
+            {"action": "a b"},
+            {"min_nodes": 0},
+            {"fraction": 0.0},
+        )
+    ],
+    Refused(
+        {"algorithm": "covariance", "dp": SEEDED},
+        "noise_seed of dp at nodes must be None. Got 3.",
+    ),
+    *[Refused({"hosted": way}, "hosted must be one of None, 'stacked', 'summed'") for way in ("sums", 3, True)],
+    Refused(
+        {"algorithm": "uda", "hosted": "summed"},
+        f"The algorithm {SUMMED}one whose clients get one message and send sums: .* Got uda",
+    ),
+    Refused({"algorithm": "dr_svd", "hosted": "summed"}, "Got dr_svd. Use krylov."),
+    Refused({"algorithm": "consensus_rpca", "hosted": "summed"}, "Got consensus_rpca"),
+    Refused({"algorithm": "per_pca", "hosted": "summed"}, "Got per_pca"),
+    Refused({"hosted": "summed", "mask": True}, f"mask {SUMMED}{LEFT_OUT}. Got Masked"),
+    Refused({"algorithm": "ssi", "hosted": "summed", "channel": "air(noise_std=0.1)"}, f"channel {SUMMED}{LEFT_OUT}"),
+    Refused({"hosted": "summed", "influence": True}, f"influence {SUMMED}left out where the answers"),
+]
+STRATEGIES = [
+    Refused(
+        {"name": "Krylov", "fraction": 0.5},
+        "The algorithm with a fraction of the clients must be .* Got krylov. Use ssi.",
+    ),
+    Refused({"name": "STMiss", "reus": 1}, "Every parameter of STMiss must be .*'reus'.*Did you mean 'reuse'"),
+    Refused({"name": "STMiss", "interval": -1.0}, "interval must be"),
+    Refused({"name": "STMiss", "oversampel": 2}, "'oversampel'.*Did you mean 'oversample'"),
+]
+STANDARDIZE = [
+    Refused({"missing": "median"}, "missing must be one of 'error', 'own_mean', 'mean'"),
+    Refused({"hosted": "summed", "mask": True}, f"mask {SUMMED}{LEFT_OUT}"),
+]
+TRACKING = [
+    Refused(
+        {"tracker": "st_miss", "n_components": 2, "hosted": "summed"},
+        f"The algorithm {SUMMED}one whose clients .* Got st_miss",
+    )
+]
+HOSTS = [
+    Refused({}, "must be one for the clients that this node hosts", Exception),
+    Refused({"max_share": 0.2, "hosted": "summed"}, SUMMED),
+]
+NODES = [Refused({"hosted": "stacked"}, "Every node must be one that hosts clients where hosted='stacked'. Got")]
+NOISE_AT_NODES = [
+    Refused({"rules": rules, "dp": dp, **asked}, sentence, NotEnoughNodes)
+    for asked in ({}, {"mask": True})
+    for rules, dp, sentence in (
+        ({"min_noise": 5.0}, None, "A message to this node must be one that asks for noise. Got one without dp."),
+        ({"min_noise": 1e9}, BUDGET, "The noise at this node must be at least 1e+09 clip^2. Got"),
+        ({"max_clip": 2.0}, BUDGET, "The clip at this node must be at most 2. Got 3."),
+    )
+]
+FLWR_RUN = [
+    *[
+        Refused({"shards-per-node": each}, "shards-per-node must be a whole number of at least 1")
+        for each in (0, -2, 1.5, "many")
+    ],
+    *[
+        Refused({"algorithm": "st_miss", "batch": 20, key: value}, f"{key} with a tracker must be")
+        for key, value in (("dp", "dp(epsilon=1.0, delta=1e-6, clip=2.0)"), ("missing", "mean"), ("evaluate", True))
+    ],
+]
+DOORS: dict[str, tuple[Callable[..., Any], list[Refused]]] = {
+    "strategy": (made_strategy, STRATEGY),
+    "strategies by name": (strategy_by_name, STRATEGIES),
+    "standardize": (Standardize, STANDARDIZE),
+    "tracking": (TrackingStrategy, TRACKING),
+    "nodes that host clients": (over_hosts, HOSTS),
+    "nodes that are clients": (over_nodes, NODES),
+    "nodes that ask for noise": (insisting, NOISE_AT_NODES),
+    "flwr run": (flwr_run, FLWR_RUN),
+}

@@ -1,0 +1,195 @@
+"""What records and files of results refuse, each in its own sentence."""
+
+from __future__ import annotations
+
+import io
+import tempfile
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from builders import Array
+from flwr.app import ConfigRecord
+
+from flower_pca import ColumnsResult, DataError, PCAResult, Projection, ProtocolError, Scaling, TrackingResult
+from flower_pca.base import files
+from refused import Refused
+from refused.results import result_of
+
+SCALES = {"mean_": np.zeros(4), "scale_": np.ones(4)}
+
+
+def packed(header: dict[str, Any] | None = None, **arrays: Array) -> bytes:
+    return files.to_bytes("projection", header or {}, arrays)
+
+
+def squeezed() -> bytes:
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as whole:
+        whole.writestr("header.json.npy", b"0" * 10**6)
+    return stream.getvalue()
+
+
+def projection(content: bytes) -> None:
+    Projection.from_record({"flower_pca.projection": content})
+
+
+def scaling(**parts: Any) -> None:
+    Scaling.from_bytes(files.to_bytes("scaling", parts, SCALES))
+
+
+def file_of(kind: str, wanted: str = "thing") -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        files.read(files.write(Path(folder) / "file", kind, {}, {}), wanted)
+
+
+def file_of_bytes(content: bytes, read: Callable[[Path], Any]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "file"
+        path.write_bytes(content)
+        read(path)
+
+
+def file_of_result(kind: str) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        PCAResult.load(files.write(Path(folder) / "file", kind, {}, {}))
+
+
+def incomplete_file(without: str) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = result_of("krylov").save(Path(folder) / "result.npz")
+        with np.load(path) as file:
+            np.savez(path, **{name: file[name] for name in file if name != without})
+        PCAResult.load(path)
+
+
+def file_of_no_party() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        ColumnsResult.part(result_of("krylov").save(Path(folder) / "r.npz"))
+
+
+def of_objects() -> bytes:
+    np.savez(file := io.BytesIO(), **{"header.json": np.array([{"kind": "thing"}], dtype=object)})  # type: ignore[arg-type]
+    return file.getvalue()
+
+
+def file_of_sizes(how: str) -> bytes:
+    """A file that says another size than it has, or needs more memory than its own."""
+    with zipfile.ZipFile(io.BytesIO(files.to_bytes("thing", {}, {"a": np.zeros(4)}))) as old:
+        parts = {name: old.read(name) for name in old.namelist()}
+    if how == "array":
+        parts["a.npy"] = parts["a.npy"].replace(b"(4,), }" + b" " * 9, b"(4" + b"0" * 9 + b",), }")
+    if how == "compressed":
+        np.save(buffer := io.BytesIO(), np.zeros(10**6))
+        parts["a.npy"] = buffer.getvalue()
+    if how == "twice":
+        parts["a.npy"] = parts["a.npy"][:-8]
+    packing = zipfile.ZIP_DEFLATED if how == "compressed" else zipfile.ZIP_STORED
+    with zipfile.ZipFile(made := io.BytesIO(), "w", packing) as new:
+        for name, content in parts.items():
+            new.writestr(name, content)
+    return made.getvalue()
+
+
+def thing(path: Path) -> None:
+    files.read(path, "thing")
+
+
+RECORD = [
+    Refused(
+        {"record": record},
+        "The record must be one with a projection in it. Got .* Send result.to_record() as a train_config, or in",
+        ProtocolError,
+    )
+    for record in ({}, {"lr": 0.1}, ConfigRecord({"flower_pca.projection": "text"}))
+]
+PROJECTION = [
+    Refused({"content": content}, sentence, DataError)
+    for content, sentence in (
+        (b"", "a projection that flower_pca has packed. Got bytes that cannot be read as one"),
+        (packed(components_=np.eye(2))[:-30], "bytes that cannot be read as one"),
+        (squeezed(), "bytes that cannot be read as one (ValueError)"),
+        (files.to_bytes("result", {}, {"components_": np.eye(2)}), "read as one (ValueError). Check the sender"),
+        (
+            packed(components_=np.eye(2), own=np.eye(2)),
+            "The arrays of a projection must be .* Got components_, own. Check",
+        ),
+        (
+            packed(mean_=np.ones(2)),
+            "The arrays of a projection must be those of its fields. Got mean_. Check the sender",
+        ),
+        (packed(components_=np.ones(3)), "The shapes of a projection must be (k, d) for components_ and weights_, and"),
+        (
+            packed(components_=np.eye(2), mean_=np.ones(3)),
+            "Got {'components_': (2, 2), 'mean_': (3,)}. Take it of",
+        ),
+        (packed({"feature_names": ["a"]}, components_=np.eye(2)), "'feature_names_in_': (1,)}"),
+        (
+            packed({"feature_names": 3}, components_=np.eye(2)),
+            "The names of a projection must be texts. Got ['', 3]",
+        ),
+        (
+            packed(components_=np.eye(2) * np.nan),
+            "components_ of a projection must be finite numbers. Got others. Take",
+        ),
+        (
+            packed(components_=np.eye(2), scale_=np.zeros(2)),
+            "scale_ of a projection must be finite numbers above 0. Got",
+        ),
+        (packed(components_=np.eye(2), fill_=np.arange(2)), "fill_ of a projection must be finite numbers. Got others"),
+    )
+]
+SCALING_RECORD = [
+    Refused({"record": {"lr": 0.1}}, "The record must be one with a scaling in it. Got lr", ProtocolError),
+    Refused({"record": {"flower_pca.scaling": b"damaged"}}, "must be a scaling that flower_pca has", DataError),
+]
+SCALING = [
+    Refused({"n_samples_": n}, f"n_samples_ of a scaling must be a number of rows. Got {n!r}. Check", DataError)
+    for n in (None, "3", True, 0)
+]
+SCALING_PARTS = [
+    Refused(
+        {**SCALES, "n_samples_": 3, **wrong},
+        "The arrays of a scaling must be finite numbers for each column",
+        DataError,
+    )
+    for wrong in (
+        {"scale_": np.array([1.0, 0.0, 1.0, 1.0])},
+        {"mean_": np.zeros(3)},
+        {"scale_": np.full(4, np.nan)},
+    )
+]
+THING = "must be a thing that flower_pca has saved"
+FILE_OF = [Refused({"kind": "other"}, f"^/.*/file {THING}. Got an other. Check the path.$", DataError)]
+FILE_OF_BYTES = [
+    Refused({"content": content, "read": read}, sentence, DataError)
+    for content, read, sentence in (
+        (of_objects(), thing, THING),
+        *((file_of_sizes(how), thing, THING) for how in ("array", "compressed", "twice")),
+        (b"no", TrackingResult.load, "must be a tracking result that flower_pca has saved"),
+    )
+]
+RESULT_FILE = [
+    Refused(
+        {"kind": "checkpoint"},
+        "^/.*/file must be a result that flower_pca has saved. Got a checkpoint. Check the path.$",
+        DataError,
+    ),
+    Refused({"kind": "tracking result"}, "Got a tracking result. Use TrackingResult.load.$", DataError),
+]
+INCOMPLETE_FILE = [Refused({"without": "components_"}, "must be a result that flower_pca has saved", DataError)]
+NO_PARTY = [Refused({}, "must be .* that flower_pca has saved. Got a result", DataError)]
+DOORS: dict[str, tuple[Callable[..., Any], list[Refused]]] = {
+    "record of a projection": (Projection.from_record, RECORD),
+    "projection": (projection, PROJECTION),
+    "record of a scaling": (Scaling.from_record, SCALING_RECORD),
+    "scaling": (scaling, SCALING),
+    "parts of a scaling": (Scaling, SCALING_PARTS),
+    "file": (file_of, FILE_OF),
+    "bytes of a file": (file_of_bytes, FILE_OF_BYTES),
+    "file of a result": (file_of_result, RESULT_FILE),
+    "file of part of a result": (incomplete_file, INCOMPLETE_FILE),
+    "file of no party": (file_of_no_party, NO_PARTY),
+}

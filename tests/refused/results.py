@@ -1,0 +1,349 @@
+"""What results refuse: rows, pictures, limits and rotations."""
+
+from __future__ import annotations
+
+import functools
+import tempfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import people
+from builders import shards
+
+from flower_pca import (
+    DataError,
+    PCAResult,
+    Projection,
+    TrackingResult,
+    simulate,
+    to_sklearn,
+    track,
+)
+from flower_pca.analysis.groups import distances, embed
+from flower_pca.analysis.influence import influence
+from flower_pca.analysis.monitor import Monitor
+from flower_pca.analysis.rotation import rotate
+from flower_pca.simulation.ranks import alternatives, rank_table
+from refused import Refused
+
+TWO = shards((60, 25), 0.8 ** np.arange(12))
+NAMED = [pd.DataFrame(X, columns=list("lkjihgfedcba")) for X in TWO]
+ALIGNED = {site: table.loc[people.PEOPLE] for site, table in people.frames().items()}
+DP = "dp(epsilon=1.0, delta=1e-6, clip=10.0)"
+
+
+@functools.cache
+def result_of(algorithm: str) -> PCAResult:
+    spec = algorithm if algorithm == "krylov" else f"{algorithm}(max_rounds=3)"
+    return simulate(spec, TWO, n_components=3)
+
+
+def picture(what: str, name: str = "p.svg", algorithm: str = "krylov") -> None:
+    """Of a result without what only the clients know."""
+    of = result_of(algorithm)
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            (replace(of, own={}) if algorithm != "krylov" else of).plot(what, Path(folder) / name)
+        finally:
+            assert list(Path(folder).iterdir()) == []
+
+
+@functools.cache
+def result_of_steps() -> TrackingResult:
+    return track("st_miss", [np.vstack(TWO)], n_components=2, batch=20)
+
+
+def picture_of_steps(what: str) -> None:
+    result_of_steps().plot(what, "/none/such/p.png")
+
+
+def told_by(act: str, given: Any, algorithm: str = "krylov", **more: Any) -> None:
+    """By a result without what only the clients know."""
+    of = result_of(algorithm)
+    getattr(replace(of, own={}) if algorithm != "krylov" else of, act)(given, **more)
+
+
+def projecting_file(content: str) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "new.csv"
+        path.write_text(content)
+        known = pd.DataFrame(TWO[0][:, :3], columns=["age", "bmi", "pulse"])
+        simulate("krylov", [known], n_components=2).transform(str(path))
+
+
+def told_of_steps(act: str, given: Any) -> None:
+    getattr(result_of_steps(), act)(given)
+
+
+@functools.cache
+def result_of_parties(named: bool, private: tuple[int, ...]) -> PCAResult:
+    tables = ALIGNED if named else people.PARTS
+    return simulate("krylov(max_rounds=2)", tables, n_components=2, split="columns", private=private)
+
+
+def of_parties(act: str, given: Any, named: bool = True, private: tuple[int, ...] = ()) -> None:
+    getattr(result_of_parties(named, private), act)(*given)
+
+
+def of_robust(use: Callable[[Any], Any]) -> None:
+    use(result_of("consensus_rpca"))
+
+
+def projecting(rows: Any, data: Any = TWO, *, as_result: bool = False, digest: bool = False) -> None:
+    """By a result, or by what travels of it; which may know a digest of the names only."""
+    result = simulate("krylov", data, n_components=3)
+    if digest:
+        result = replace(result, feature_names_in_=None)
+    (result if as_result else Projection.from_record(result.to_record())).transform(rows)
+
+
+def monitored(data: Any = TWO, algorithm: str = "krylov", k: int = 3, only: int | None = None, **asked: Any) -> Monitor:
+    return Monitor(simulate(algorithm, data, n_components=k, **asked), n_components=only)
+
+
+def filled_without(**asked: Any) -> None:
+    simulate("krylov", NAMED, n_components=2, **asked).filling_gaps()
+
+
+def limits(asked: dict[str, Any], **given: Any) -> None:
+    monitored(**given).limits(**asked)
+
+
+def monitoring(**given: Any) -> None:
+    monitored(**given)
+
+
+def scored(rows: Any) -> None:
+    monitored(NAMED).score(rows)
+
+
+def influenced(data: Any, **asked: Any) -> None:
+    influence(simulate("krylov", data, n_components=2, **asked))
+
+
+def rotated(method: str = "varimax", algorithm: str = "krylov", data: Any = TWO, k: int = 2, **asked: Any) -> None:
+    rotate(simulate(algorithm, data, n_components=k, **asked), method)
+
+
+def rotated_parts() -> None:
+    result = simulate("krylov", [X.T for X in np.split(TWO[0].T, [5])], n_components=3, split="columns")
+    rotate(replace(result, spans_={0: [0, 5]}))
+
+
+def others_than(algorithm: str, data: Any) -> None:
+    alternatives(result_of(algorithm), data)
+
+
+PICTURE = [
+    Refused({"what": "scre"}, "The picture must be one of 'overview', 'scree', .* Did you mean 'scree'"),
+    Refused(
+        {"what": "scree", "name": "p.pdf"}, "name of a picture must be one that ends in .svg or .png. Got '.*p.pdf'"
+    ),
+    Refused({"what": "scores"}, 'The picture "scores" must be given the clients\' rows. Got no shards'),
+    Refused({"what": "errors"}, 'The picture "errors" must be given'),
+    Refused(
+        {"what": "taken", "algorithm": "consensus_rpca"},
+        "must be given the clients' rows, or of a simulation that has just been run. Got",
+    ),
+    Refused(
+        {"what": "split", "algorithm": "exact_per_pca"},
+        "must be given the clients' rows, of a run that knows their own components.",
+    ),
+    Refused(
+        {"what": "own_map", "algorithm": "exact_per_pca"},
+        "must be of a run that knows the own components of two clients. Got one",
+    ),
+]
+PICTURE_OF_STEPS = [
+    Refused({"what": "scree"}, "The picture must be one of 'overview', 'movement'"),
+    Refused({"what": "outliers"}, 'The picture "outliers" must be of a run with outliers. Got one without.'),
+]
+RESULT = [
+    Refused(
+        {"act": "transform", "given": TWO[0][:, :5]},
+        "^The number of columns must be 12. Got 5. Give the features that the run had, in its order.$",
+    ),
+    Refused(
+        {"act": "angle_to", "given": TWO[0][:12, :3]},
+        "^The other components must be rows of 12 features. Got (12, 3). Transpose them.$",
+    ),
+    Refused(
+        {"act": "transform", "given": np.full((1, 12), np.nan)}, "The data of the rows given must be finite", DataError
+    ),
+    Refused(
+        {"act": "transform", "given": TWO[0], "algorithm": "exact_per_pca", "client": 1},
+        "The client must be one of those known here (none). Got 1.",
+    ),
+    Refused(
+        {"act": "transform", "given": TWO[0], "algorithm": "exact_per_pca", "client": np.eye(12)[:, :2]},
+        "Own components must be rows of 12 features",
+    ),
+    Refused(
+        {"act": "fit_own", "given": TWO[0], "algorithm": "exact_per_pca", "n_components": 12},
+        "n_components of own components must be a whole number of at least 0",
+    ),
+    Refused(
+        {"act": "transform", "given": np.where(np.arange(12) == 3, np.nan, TWO[0][:5]), "algorithm": "consensus_rpca"},
+        "in row 0 (from 0 on), column 3. Impute or drop these entries, or use res",
+        DataError,
+    ),
+]
+OF_STEPS = [
+    Refused({"act": "transform", "given": np.ones((2, 3))}, "The number of columns must be 12. Got 3"),
+    Refused({"act": "subspace_error", "given": np.ones((3, 5, 12))}, "The truth must be of shape (5, r, 12)"),
+]
+OF_PARTIES = [
+    Refused(
+        {"act": "transform", "given": ({**ALIGNED, "lab": ALIGNED["lab"].rename(index={"P001": "P900"})},)},
+        "Got 2 of 90 rows, with other ids",
+    ),
+    Refused(
+        {"act": "transform", "given": ({"lab": ALIGNED["lab"]},)},
+        "The columns to transform must be those of all 2 parties, for the same people",
+    ),
+    Refused(
+        {"act": "transform", "given": (people.X,), "named": False, "private": (1,)},
+        "The loadings must be of a run whose parties have all handed theirs over",
+    ),
+    Refused(
+        {"act": "loadings", "given": (1,), "named": False, "private": (1,)},
+        "The party must be one whose loadings are at hand (client 0, client 2)",
+    ),
+    Refused(
+        {"act": "plot", "given": ("loadings", "/none/such/l.svg"), "private": (0, 1)},
+        'The picture "loadings" must be of a result with loadings',
+    ),
+]
+FILLED = [Refused({"center": False}, "must be of a run that was centred, or that allowed for gaps. Got neither.")]
+OF_ROBUST = [
+    Refused({"use": use}, f"The result for {what} must be one that projects rows. Got RobustResult.{remedy}")
+    for use, what, remedy in (
+        (to_sklearn, "scikit-learn", " Use its own transform."),
+        (lambda result: result.to_record(), "a record", ""),
+    )
+]
+PROJECTING = [
+    Refused({"rows": TWO[0][:, :7]}, "The number of columns must be 12. Got 7. Give the features"),
+    Refused({"rows": NAMED[0].drop(columns="c"), "data": NAMED}, "without 'c'"),
+    Refused({"rows": NAMED[0].rename(columns={"a": "z"}), "data": NAMED, "digest": True}, "12 of other names"),
+    Refused(
+        {"rows": NAMED[0].rename(columns={"a": "z"}), "data": NAMED, "digest": True, "as_result": True},
+        "must be those of the result, 12 by name. Got 12 of other names.",
+    ),
+]
+PROJECTING_FILE = [
+    Refused({"content": f"age,bmi,pulse\n\n1,2,3\n{line}\n"}, sentence, DataError)
+    for line, sentence in (
+        (
+            "4,,6",
+            "^The data of the rows given must be finite. .*in line 4 of /.*/new.csv, column bmi. Impute or drop these "
+            "entries, or use result.filling_gaps().$",
+        ),
+        ("4,5,inf", "The first is in line 4 of /.*/new.csv, column pulse."),
+    )
+]
+LIMITS = [
+    Refused({"asked": {"source": "clients"}}, "Limits from the clients must be asked of a run with monitor=True"),
+    Refused(
+        {"asked": {"source": "clients"}, "monitor": True, "only": 2},
+        "Limits from the clients must be .*for all of its components",
+    ),
+    *[Refused({"asked": {"level": level}}, "level must be a finite number of at least") for level in (1.0, "high")],
+    Refused(
+        {"asked": {"trained": True, "source": "theory"}, "data": [TWO[0][:3]]},
+        "for limits from theory, must be more than 3",
+    ),
+    Refused(
+        {"asked": {"level": 0.99, "source": "theory"}, "algorithm": "sparse_pca", "monitor": True},
+        "Limits from theory must be for components that are orthonormal.*monitor=T",
+    ),
+]
+MONITORING = [
+    Refused({"only": 4}, "n_components of a Monitor must be a whole number of at least 1 and at most 3"),
+    Refused(
+        {"algorithm": "consensus_rpca", "max_rounds": 2},
+        "The result to monitor by must be of a run whose components are all there",
+    ),
+    Refused(
+        {"algorithm": "ssi", "max_rounds": 3, "dp": DP},
+        "The result to monitor by must be of a run without dp. Got noise in the variances that limits are made of. "
+        "Score against a result without a budget.",
+    ),
+]
+SCORED = [Refused({"rows": NAMED[0].drop(columns="b")}, "Got 11, without 'b'")]
+INFLUENCED = [
+    Refused({"data": TWO}, "The result must be of a run that measured the clients' influence"),
+    Refused(
+        {"data": TWO[:1], "influence": True}, "The clients of the run must be at least 2. Got 1. Leave influence out."
+    ),
+]
+ROTATED = [
+    Refused({"k": 1}, "must be one of at least 2 components"),
+    *[
+        Refused(
+            {"algorithm": name, "max_rounds": 5},
+            f"orthonormal, and those of the covariance of all rows. Got one of {name}",
+        )
+        for name in ("sparse_pca", "per_pca", "dcf_pca")
+    ],
+    Refused(
+        {"algorithm": "covariance", "dp": "dp(epsilon=5.0, delta=1e-6, clip=9.0)"}, "without noise on its variances"
+    ),
+    Refused(
+        {"algorithm": "covariance", "k": 3, "data": [X[:, :2] @ np.ones((2, 4)) for X in TWO]},
+        "must be one whose components all have a variance above 0",
+    ),
+    *[
+        Refused({"method": method, "scale": "std"}, words)
+        for method, words in (
+            ("oblimin", "one of varimax, promax"),
+            ("promax(power=0)", "power must be"),
+            ("varimax(kaiser=2)", "kaiser"),
+        )
+    ],
+]
+ROTATED_PARTS = [Refused({}, "The loadings must be of a run whose parties")]
+DISTANCES = [
+    Refused({"own": own}, "The own components must be those of at least one client", DataError)
+    for own in ([], [np.eye(3), np.eye(4)])
+]
+EMBEDDED = [Refused({"rho": np.triu(np.ones((3, 3)))}, "rho must be a symmetric matrix")]
+RANKS = [
+    Refused(
+        {"shards": TWO, "pairs": [(1, 1)], "test": TWO[:1]}, "The rows to test on must be those of 2 clients", DataError
+    ),
+    Refused({"shards": TWO, "pairs": [(1, 1)], "algorithm": "krylov"}, "Every parameter of krylov must be"),
+]
+OTHERS_THAN = [
+    Refused(
+        {"algorithm": "exact_per_pca", "data": [*TWO, TWO[0]]},
+        "The own components of the result must be those of 3 clients",
+        DataError,
+    ),
+    Refused({"algorithm": "krylov", "data": TWO}, "The run must be of a personalized algorithm"),
+]
+DOORS: dict[str, tuple[Callable[..., Any], list[Refused]]] = {
+    "picture": (picture, PICTURE),
+    "picture of steps": (picture_of_steps, PICTURE_OF_STEPS),
+    "result": (told_by, RESULT),
+    "result of steps": (told_of_steps, OF_STEPS),
+    "result of parties": (of_parties, OF_PARTIES),
+    "result of a robust run": (of_robust, OF_ROBUST),
+    "rows for a result": (projecting, PROJECTING),
+    "file of rows for a result": (projecting_file, PROJECTING_FILE),
+    "result without means": (filled_without, FILLED),
+    "limits": (limits, LIMITS),
+    "monitor": (monitoring, MONITORING),
+    "rows for a monitor": (scored, SCORED),
+    "influence": (influenced, INFLUENCED),
+    "rotation": (rotated, ROTATED),
+    "rotation of parts": (rotated_parts, ROTATED_PARTS),
+    "distances": (distances, DISTANCES),
+    "embedding": (embed, EMBEDDED),
+    "ranks": (rank_table, RANKS),
+    "alternatives": (others_than, OTHERS_THAN),
+}

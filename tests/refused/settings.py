@@ -1,0 +1,309 @@
+"""What settings refuse where they do not go together, or do not fit what they are given with."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from builders import rows, shards, two_lead
+from flwr.clientapp import ClientApp
+from flwr.clientapp.mod import LocalDpMod, adaptiveclipping_mod, fixedclipping_mod, message_size_mod
+from questions import NAMED
+
+from flower_pca import (
+    AirChannel,
+    DataError,
+    ExactPerPCA,
+    Krylov,
+    Question,
+    assembly,
+    audit,
+    clients,
+    make,
+    registry,
+    simulate,
+)
+from flower_pca.core.layer import Who, Work
+from flower_pca.layers import noise
+from flower_pca.layers import single as apart
+from flower_pca.report.live import Live
+from refused import Refused
+from refused.nodes import made_strategy
+from refused.runs import ran
+from sims.common import data as sims_data
+
+GOOD = rows(60, [5.0, 3.0, 2.0, 1.0, 0.5], seed=0)
+TWO = shards((60, 25), 0.8 ** np.arange(12))
+BUDGET = "dp(epsilon=1.0, delta=1e-6, clip=10.0)"
+TABLE = pd.DataFrame(GOOD, columns=list("abcde"))
+LISTED = f"{', '.join(registry.ALGORITHMS)}, auto"
+MONITORED = "The algorithm with monitor must be one whose components are all there is to say of a row, .* Got "
+SPOILING = {
+    "LocalDpMod": LocalDpMod(1.0, 1.0, 1.0, 1e-5),
+    "fixedclipping_mod": fixedclipping_mod,
+    "adaptiveclipping_mod": adaptiveclipping_mod,
+}
+MALFORMED = (
+    "", "ssi(", "ssi)", "ssi(0.1)", "ssi(tol=1)(2)", "ssi; krylov", "ssi(tol=x)", "ssi(tol=__import__('os'))",
+    "ssi(tol={[]: 1})", "ssi(**{'tol': 1})", "ssi(*[1])", "ssi(tol=1, tol=2)", "a.ssi", "1 + 1", "'ssi'", "ssi\0",
+    "(" * 500, 3, None, ["ssi"], Krylov,
+)  # fmt: skip
+
+
+def started(columns: Any) -> None:
+    """A run that is to start from a result without one of its columns."""
+    start = simulate("krylov", [TABLE], n_components=2)
+    simulate("krylov", [TABLE.assign(weight=1.0)], n_components=2, start=start, columns=columns)
+
+
+def opened_through(channel: AirChannel, position: int) -> None:
+    channel.open({"S": np.ones((3, 2)), "n": np.array(5)}, number=0, position=position)
+
+
+def restored(algorithm: str, **arguments: Any) -> None:
+    """From a checkpoint of a run with other arguments."""
+    header, arrays = assembly.run(assembly.question("krylov", n_components=2)).checkpoint()
+    question = assembly.question(algorithm, **{"n_components": 2, **arguments})
+    assembly.run(question).restore(json.loads(json.dumps(header)), arrays)
+
+
+def live_page(name: str, **how: Any) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        Live(Path(folder) / name, title="x", **how)
+
+
+def page_of_a_folder() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "taken.html").mkdir()
+        with Live(Path(folder) / "taken.html", title="x"):
+            pass
+
+
+def app_with(mods: Any) -> None:
+    clients.client_app(lambda context: GOOD, mods=mods)
+
+
+def registered_with(mods: Any) -> None:
+    clients.register(ClientApp(mods=mods), lambda context: GOOD)
+
+
+def own_line(lines: Any, client: int) -> None:
+    apart.Single.read(apart.table("own", lines), Work(ExactPerPCA, {}, None, {}, Who(client)))
+
+
+def sims_file(content: str | dict[str, Any] | None, key: str = "") -> None:
+    """A file that a simulation reads: of text, of arrays, or none."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / ("x.npz" if isinstance(content, dict) else "x.txt")
+        if isinstance(content, dict):
+            np.savez(path, **content)
+        elif content is not None:
+            path.write_text(content)
+        sims_data.read(f"{path}{key}")
+
+
+def named_strategy(name: str, *given: Any, **options: Any) -> None:
+    NAMED[name](*given, **options)
+
+
+def leak(name: str) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        audit.audit("covariance", two_lead(3), n_components=2).picture(Path(folder) / name)
+
+
+TOGETHER = [
+    *[
+        Refused({"algorithm": name, "monitor": True}, MONITORED)
+        for name in ("consensus_rpca", "per_pca(local_components=1, eta=0.1)")
+    ],
+    Refused(
+        {"algorithm": "ssi", "max_rounds": 3, "monitor": True, "dp": BUDGET},
+        "monitor with dp must be False. Got True. Exact counts would tell",
+    ),
+    Refused(
+        {"algorithm": "fed_oapm", "monitor": True, "channel": "air(noise_std=0.1)"},
+        "monitor over the air must be False, as counts cannot have noise",
+    ),
+    *[
+        Refused({"n_components": "signal", **given}, "n_components .* must be a .*number")
+        for given in ({"dp": BUDGET}, {"channel": "air(noise_std=0.1)"})
+    ],
+    *[
+        Refused(
+            {"algorithm": name, "n_components": "signal"},
+            f'with n_components="signal" must be one whose components are {why}',
+        )
+        for name, why in (
+            ("sparse_pca", "orthonormal"),
+            ("median_pca", "those of all rows"),
+            ("per_pca", "all there is to say"),
+        )
+    ],
+    *[
+        Refused(
+            {"algorithm": name, "n_components": "shared"},
+            "must be one whose clients have components of their own beside shared",
+        )
+        for name in ("krylov", "triple_pca", "consensus_rpca")
+    ],
+    *[
+        Refused(
+            {"algorithm": name, "channel": "air(noise_std=1.0)"},
+            "The algorithm over the air must be one whose answers add up: krylov, .* Got",
+        )
+        for name in ("uda", "dr_svd", "dist_pca", "wda", "local_power")
+    ],
+    *[
+        Refused({"private": [wrong]}, "Every client in private must be a whole number of at least 0 and at")
+        for wrong in (5, -1)
+    ],
+    *[
+        Refused(
+            {"algorithm": ExactPerPCA(given=given), "data": TWO},
+            "given of exact_per_pca must be 12 x 2 finite numbers, of rank 2",
+        )
+        for given in (np.eye(12), np.full((12, 2), np.nan))
+    ],
+    Refused(
+        {"algorithm": make("triple_pca", local_components={0: 1, "others": 2}), "mask": True},
+        "one whose answers add up",
+    ),
+]
+AS_IT_STANDS = [
+    Refused(
+        {"algorithm": Question(make("krylov"), n_components=2), "shards": TWO, "seed": 1, "tol": 1e-3},
+        "beside a Question must be left out. Got seed, tol. Use dataclasses",
+    ),
+    Refused(
+        {"algorithm": "krylov", "shards": TWO, "n_component": 2},
+        "Every parameter of a question must be .*'n_component'.*Did you mean 'n_",
+    ),
+    Refused({"algorithm": "krylov", "shards": TWO}, "n_components", TypeError),
+]
+STARTED = [
+    Refused({"columns": ["weight", *"abcde"]}, "one with column weight. Got none. Start from a result that has it")
+]
+MADE = [
+    *[
+        Refused({"algorithm": spec}, f"^The algorithm must be one of {LISTED}. Got {word!r}. {remedy}$")
+        for word, remedy in (
+            ("krilov", "Did you mean 'krylov'?"),
+            ("Krylov", "Did you mean 'krylov'?"),
+            ("SSI", "Did you mean 'ssi'?"),
+            ("DRSVD", "Did you mean 'dr_svd'?"),
+            ("localpower", "Did you mean 'local_power'?"),
+            ("xyzzy", "Choose one of these."),
+            ("opening", "Choose one of these."),
+        )
+        for spec in (word, f"{word}(tol=1)")
+    ],
+    *[
+        Refused(
+            {"algorithm": spec},
+            f'^The algorithm must be a name, an instance, or a spec such as "faps(inner_steps=5)". Got {spec!r}. '
+            f"{'Give parameters by name, as plain values.' if isinstance(spec, str) else 'Choose one of these.'}$",
+        )
+        for spec in MALFORMED
+    ],
+]
+OPENED_THROUGH = [
+    Refused(
+        {"channel": AirChannel(noise_std=0.0, gain=(0.1, 3.0)), "position": 2},
+        "The gains of the channel must be at least 3. Got 2",
+    )
+]
+SHARES = [Refused({"std": 1.0, "survivors": 0}, "survivors must be")]
+RESTORED = [
+    Refused(
+        {"algorithm": algorithm, **arguments},
+        f"^The checkpoint must be one of this very run. Got one of .*{got}.*. Repeat that run's arguments, or choose "
+        "another checkpoint.$",
+    )
+    for algorithm, arguments, got in (
+        ("krylov(max_basis=30)", {}, "stages="),
+        ("krylov", {"n_components": 3}, "n_components=2"),
+        ("krylov", {"center": False}, "center=True"),
+        ("krylov", {"scale": "std"}, "scale=None"),
+        ("krylov", {"seed": 1}, "seed=0"),
+        ("krylov", {"evaluate": True}, "stages="),
+        ("ssi", {"fraction": 0.5}, "fraction=1.0"),
+    )
+]
+LIVE_PAGE = [
+    Refused({"name": "rows.npy"}, "The live page must be a file that ends in .html. Got .*rows.npy."),
+    Refused({"name": "no/live.html"}, "The folder of the live page must be there. Got none at .*no."),
+    Refused({"name": "live.html", "every": 0.0}, "every must be a finite number of at least 0.1"),
+]
+TAKEN_PAGE = [Refused({}, "The live page must be writable. Got .*taken.html (")]
+MODS = [
+    Refused(
+        {"mods": [*beside, mod]},
+        f"The mods around PCA must be ones that leave answers as they are. Got {name}. Run with dp=",
+    )
+    for name, mod in SPOILING.items()
+    for beside in ([], [message_size_mod])
+]
+OWN_LINE = [
+    Refused(
+        {"lines": {0: 5}, "client": 1},
+        "What the run asks of each client must be told to all. Got nothing for this",
+        DataError,
+    )
+]
+SIMS_FILE = [
+    Refused({"content": content, "key": key}, sentence, DataError)
+    for content, key, sentence in (
+        ({"X": np.ones((3, 2)), "y": np.ones(4)}, ":z", "must be one of X, y"),
+        ({"X": np.ones((3, 2)), "y": np.ones(4)}, ":y", "a row per sample"),
+        ("1 2:3\n1 x:1\n", "", 'Line 2 of .* must be "label index:value'),
+        ("1\n", "", "must count from 0 or 1"),
+        (None, "", "must be a file"),
+    )
+]
+NAMED_STRATEGIES = [
+    *[
+        Refused(
+            {"name": name, "n_component": 2},
+            f"Every parameter of {strategy.__name__} must be .*'n_component'.*Did you ",
+        )
+        for name, strategy in NAMED.items()
+    ],
+    *[
+        Refused({"name": name, "oversampel": 2}, "'oversampel'.*Did you mean 'oversample'")
+        for name in registry.ALGORITHMS
+    ],
+]
+BESIDE = [
+    Refused(
+        {"algorithm": "ssi", "fraction": 0.5, "fraction_train": 0.5},
+        "fraction_train beside fraction must be left out. Got 0.5. Keep one",
+    ),
+    Refused(
+        {"algorithm": "ssi", "min_nodes": 2, "min_train_nodes": 3},
+        "min_train_nodes beside min_nodes must be left out. Got 3. Keep one",
+    ),
+]
+LEAK = [Refused({"name": "leak.pdf"}, "must be one that ends in .svg or .png")]
+DOORS: dict[str, tuple[Callable[..., Any], list[Refused]]] = {
+    "simulate, with settings": (ran, TOGETHER),
+    "simulate, as it stands": (simulate, AS_IT_STANDS),
+    "simulate, from a start": (started, STARTED),
+    "algorithm by name": (make, MADE),
+    "answer through the channel": (opened_through, OPENED_THROUGH),
+    "shares of noise": (noise.noise_share, SHARES),
+    "run from a checkpoint": (restored, RESTORED),
+    "live page": (live_page, LIVE_PAGE),
+    "live page, where a folder is": (page_of_a_folder, TAKEN_PAGE),
+    "app with mods": (app_with, MODS),
+    "app with mods around all": (registered_with, MODS),
+    "own line": (own_line, OWN_LINE),
+    "file of a simulation": (sims_file, SIMS_FILE),
+    "strategies by all names": (named_strategy, NAMED_STRATEGIES),
+    "strategy with Flower's names": (made_strategy, BESIDE),
+    "picture of an audit": (leak, LEAK),
+}

@@ -1,0 +1,119 @@
+"""What columns of words refuse, and the levels that are asked of them."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from fake_grid import hosts_of
+
+from flower_pca import DataError, simulate
+from flower_pca.data import sources
+from flower_pca.strategies import PCAStrategy
+from refused import Refused
+from refused.runs import ran
+
+WORDS = {"north": ["medicine", "surgery"], "south": ["icu", "medicine"], "west": ["eye", "surgery", "medicine"]}
+
+
+def table_of_words(site: str, seed: int) -> pd.DataFrame:
+    drawn = np.random.default_rng(seed)
+    ward, sex = drawn.choice(WORDS[site], 30), drawn.choice(["f", "m"], 30)
+    return pd.DataFrame({"age": drawn.normal(50, 9, 30), "ward": ward, "weight": drawn.normal(75, 9, 30), "sex": sex})
+
+
+TABLES = {site: table_of_words(site, i) for i, site in enumerate(WORDS)}
+NAMED_PEOPLE = {site: table.assign(name=[f"P{i}" for i in range(30)]) for site, table in TABLES.items()}
+
+
+def with_gaps(**places: Any) -> dict[str, pd.DataFrame]:
+    """The tables of words, in which these wards of sites are missing."""
+    tables = {site: table.copy() for site, table in TABLES.items()}
+    for site, (gone, gap) in places.items():
+        tables[site].loc[gone, "ward"] = gap
+    return tables
+
+
+def files_of_words(tables: dict[str, pd.DataFrame], **asked: Any) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        shards = []
+        for site, table in tables.items():
+            table.to_csv(Path(folder) / f"{site}.csv", index=False)
+            shards.append(sources.make(str(Path(folder) / f"{site}.csv"), words=("ward", "sex")))
+        simulate("covariance", shards, n_components=2, **asked)
+
+
+def hosting(**asked: Any) -> None:
+    grid = hosts_of(list(TABLES.values()), 2, levels="ward,sex")
+    PCAStrategy("covariance", n_components=2, levels="ward,sex", scale="std", node_timeout=0.1, **asked).fit(grid)
+
+
+GAP_OF_WARD = "Got 1 NaN and 0 infinite entries. The first is in {}, column ward. "
+ASKED_LEVELS: Any = (
+    "ward,sex",
+    {"ward": ["eye", "icu", "medicine", "surgery"], "sex": None},
+    {"ward": ["eye", "icu", "medicine", "surgery"], "sex": ["f", "m"]},
+)
+LEVELS = [
+    *[
+        Refused({"data": TABLES, "levels": given}, "evels")
+        for given in ("", [], 3, {"ward": []}, {"ward": "surgery"}, [1])
+    ],
+    *[
+        Refused(
+            {"algorithm": "covariance", "data": TABLES, "levels": {"ward": ["eye", gap, "other"]}},
+            f"^The levels of ward must be no words .* a gap. Got '{gap}'. Leave it out",
+        )
+        for gap in ("NA", "None", "", "null")
+    ],
+    *[
+        Refused({"data": TABLES, "levels": "ward", **more}, sentence)
+        for more, sentence in (
+            ({"levels": "ward,ward"}, "levels must be of different columns"),
+            ({"center": False}, "center with levels must be True"),
+            ({"dp": "dp(epsilon=1.0, delta=1e-6, clip=10.0)"}, "levels with dp must be left out"),
+        )
+    ],
+    *[
+        Refused({"algorithm": "covariance", "data": data, **asked}, sentence, DataError)
+        for data, asked, sentence in (
+            (TABLES, {"levels": "floor"}, "none called 'floor'"),
+            (
+                NAMED_PEOPLE,
+                {"levels": "name", "columns": "age"},
+                "column name of north must be shared by several rows.*identifier",
+            ),
+            (
+                TABLES,
+                {"levels": {"ward": ["medicine", "surgery"]}, "columns": "age"},
+                "column ward of client 1 (south) must be among medicine, surgery. Got 'icu' in row .* have 'other'",
+            ),
+            (
+                with_gaps(north=([3], None), west=([1, 2], np.nan)),
+                {"levels": "ward", "columns": "age"},
+                GAP_OF_WARD.format("row 3 (from 0 on)"),
+            ),
+            *(
+                (with_gaps(south=([4], "NA")), {"levels": asked}, GAP_OF_WARD.format("row 4 (from 0 on)"))
+                for asked in ASKED_LEVELS
+            ),
+        )
+    ],
+]
+FILES_OF_WORDS = [
+    Refused(
+        {"tables": with_gaps(south=([4], "NA")), "levels": "ward,sex"},
+        GAP_OF_WARD.format("line 6 of .*south.csv"),
+        DataError,
+    )
+]
+HOSTING = [Refused({"hosted": "summed"}, "levels .*left out where the answers of clients are summed")]
+DOORS: dict[str, tuple[Callable[..., Any], list[Refused]]] = {
+    "simulate, with levels": (ran, LEVELS),
+    "files of words": (files_of_words, FILES_OF_WORDS),
+    "nodes that host levels": (hosting, HOSTING),
+}

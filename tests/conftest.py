@@ -70,8 +70,6 @@ NETWORK = {
     "containers",
     "images",
     "ray",
-    "hospitals",
-    "signed",
 }
 
 

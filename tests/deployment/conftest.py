@@ -1,9 +1,10 @@
-"""One federation over Flower's own transport for all faults, and what it said when a test fails."""
+"""One federation over Flower's own transport for all tests of it, and what it said when one fails."""
 
 import pytest
 from builders import shards
 from federation import Federation
 
+from deployment.hub import Hub
 from flower_pca import keys
 
 SHARDS = shards((90, 80, 70), [9.0, 6.0, 0.2, 0.2, 0.1, 0.1, 0.1, 0.1], seed=1)  # two directions stand out
@@ -21,12 +22,20 @@ def pytest_runtest_makereport(item, call):
     return report
 
 
-@pytest.fixture(scope="module")
-def federation(tmp_path_factory):
+@pytest.fixture(scope="session")
+def hub():
+    """Where SuperLink and nodes ask for signed apps."""
+    with Hub() as hub:
+        yield hub
+        hub.shutdown()
+
+
+@pytest.fixture(scope="session")
+def federation(tmp_path_factory, hub):
     """A SuperLink over TLS that admits three nodes by their keys; none of them is there."""
     folder = tmp_path_factory.mktemp("federation")
-    made = keys.write(folder / "keys", nodes=3)
-    with Federation(folder, SHARDS, keys=made, forked=IMPORTED) as federation:
+    made, asks = keys.write(folder / "keys", nodes=3), {"FLWR_SUPERGRID_API_URL": hub.url}
+    with Federation(folder, SHARDS, keys=made, environment=asks, forked=IMPORTED) as federation:
         for public in made.publics:
             federation.register(public)
         yield federation

@@ -164,7 +164,7 @@ def write_inputs(folder):
 
 @processes
 @pytest.mark.slow
-@pytest.mark.xdist_group("federation")
+@pytest.mark.xdist_group("compose")
 def test_the_federation_of_the_compose_file_goes_on_where_its_superlink_was_killed(containers, tmp_path):
     containers.start("superlink")
     containers.header("superlink", "Uvicorn running")

@@ -1,6 +1,7 @@
 """The same halves over Flower's own transport: same bits, and the right answer whoever comes and goes.
 
-One SuperLink serves all of it. The node that is killed without a word comes last: Flower takes a minute to notice.
+One SuperLink serves all of it, and the other files. The node that is killed without a word comes last: Flower takes a
+while to notice.
 """
 
 import shutil

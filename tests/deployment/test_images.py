@@ -22,7 +22,7 @@ ALONE = ["--isolation", "chroot"]  # no daemon, and no namespaces that a sandbox
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.xdist_group("federation"),
+    pytest.mark.xdist_group("compose"),
     pytest.mark.skipif(not (BASE and shutil.which("buildah")), reason="it takes buildah, and FLOWER_PCA_BASE_IMAGE"),
 ]
 

@@ -1,63 +1,22 @@
 """Signed apps at nodes that run: what their reviewer has signed is run, and nothing else is, whoever passes it on.
 
-Flower's Hub is played by a server of this process that answers as it does, and may answer falsely.
+Flower's Hub is played by a server of this process, that of hub.py.
 """
 
 import base64
-import json
 import shutil
 import subprocess
-import threading
 import warnings
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
-from builders import leading, shards
+from builders import leading
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key
-from federation import Federation
 from pages import blocks
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("signed")]
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("federation")]
 
-SHARDS = shards((90, 80), [9.0, 6.0, 0.2, 0.2, 0.1, 0.1], seed=1)
 APP = "@tests/trial==1.0.0"
 PAGE = "docs/administrator.md"
-
-
-class Hub(ThreadingHTTPServer):
-    """Flower's Hub, with one app and what is said to be its signatures; None where it knows of no such thing."""
-
-    def __init__(self):
-        super().__init__(("127.0.0.1", 0), Answers)
-        self.url = f"http://127.0.0.1:{self.server_port}"
-        self.fab, self.signatures = b"", None
-        threading.Thread(target=self.serve_forever, daemon=True).start()
-
-
-class Answers(BaseHTTPRequestHandler):
-    def do_POST(self):
-        self.rfile.read(int(self.headers["Content-Length"]))
-        where = {"fab_url": f"{self.server.url}/app.fab", "verifications": self.server.signatures}
-        self._answer(json.dumps(where).encode())
-
-    def do_GET(self):
-        self._answer(self.server.fab)
-
-    def log_message(self, *_):
-        """Nothing."""
-
-    def _answer(self, content):
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
-
-
-@pytest.fixture(scope="module")
-def hub():
-    with Hub() as hub:
-        yield hub
-        hub.shutdown()
 
 
 @pytest.fixture(scope="module")
@@ -74,14 +33,14 @@ def signing_folder(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def trusting_federation(signing_folder, hub):
+def trusting_federation(federation, signing_folder):
     """Two nodes of trusted entities."""
-    asks = {"FLWR_SUPERGRID_API_URL": hub.url}
-    with Federation(signing_folder, SHARDS, environment=asks, forked=()) as federation:
-        for partition in range(2):
-            federation.start_node(partition, options=("--trusted-entities", str(signing_folder / "trusted.yaml")))
-        federation.present(0, 1)
-        yield federation
+    federation.present()
+    for partition in range(2):
+        federation.start_node(partition, options=("--trusted-entities", str(signing_folder / "trusted.yaml")))
+    federation.present(0, 1)
+    yield federation
+    federation.present()
 
 
 def signature(fab, key, name):
@@ -120,7 +79,7 @@ def test_an_app_that_the_reviewer_has_signed_is_run(trusting_federation, hub, si
     hub.signatures = [signature(hub.fab, signing_folder / "reviewer", name)]
     result = trusting_federation.run("Krylov", app=APP, n_components=2, seed=3).result()
     assert result.n_samples_ == 170
-    assert result.angle_to(leading(SHARDS)) < 1e-6
+    assert result.angle_to(leading(trusting_federation.shards[:2])) < 1e-6
 
 
 @pytest.mark.parametrize("how", ["a clone", "not signed", "of another app", "by a stranger", "by a stranger's name"])
@@ -137,11 +96,12 @@ def test_an_app_that_the_reviewer_has_not_signed_is_refused_before_any_of_it_run
     app = APP
     if how == "a clone":
         app = str(bad)
-    before = [node.log.read_text() for node in trusting_federation.nodes]
+    nodes = [trusting_federation.node(partition) for partition in range(2)]
+    before = [node.log.read_text() for node in nodes]
     run = trusting_federation.run("Krylov", app=app, n_components=2, seed=3)
     with pytest.raises(RuntimeError, match="The FAB could not be verified"):
         run.result()
-    for node, log in zip(trusting_federation.nodes, before, strict=True):
+    for node, log in zip(nodes, before, strict=True):
         assert "verif" in node.log.read_text()[len(log) :]
     assert not trace.exists()
 

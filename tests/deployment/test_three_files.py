@@ -5,14 +5,14 @@ import re
 
 import numpy as np
 import pytest
-from federation import LONG, Federation
+from federation import LONG
 from hospitals import NAMES, ORDERS, SITES, SORTED, X, is_pooled, write
 from pages import ROOT
 
 from flower_pca import PCAResult, SiteRows, simulate
 from flower_pca.analysis.monitor import Monitor
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("hospitals")]
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("federation")]
 
 
 @pytest.fixture(scope="module")
@@ -25,12 +25,6 @@ def files(tmp_path_factory):
     ]
     rows = X[SITES["trier"]]
     return paths, write(folder / "both.csv", np.hstack([rows, rows[:, :1]]), [*NAMES, "dose"], "x")
-
-
-@pytest.fixture(scope="module")
-def empty_federation(tmp_path_factory):
-    with Federation(tmp_path_factory.mktemp("federation"), [], forked=()) as federation:
-        yield federation
 
 
 def present(federation, *data, **config):
@@ -71,14 +65,14 @@ def is_monitored(result):
     assert reached <= Monitor(result).limits(0.9).t2 <= 2.0 ** (1.0 / 16.0) * reached
 
 
-def test_supernodes_match_their_files_by_name(empty_federation, files):
+def test_supernodes_match_their_files_by_name(federation, files):
     (one, two, three), both = files
     chosen, allow = f'columns="{",".join(NAMES)}"', "krylov,monitor"
 
-    present(empty_federation, one, two, f"csv(path={three!r}, beside=['note'])", allow=allow)
-    result = run_there(empty_federation, "sorted", "monitor=true")
+    present(federation, one, two, f"csv(path={three!r}, beside=['note'])", allow=allow)
+    result = run_there(federation, "sorted", "monitor=true")
     is_pooled(result, SORTED)
     is_monitored(result)
 
-    present(empty_federation, one, two, both, allow=allow)  # with text beside, which the columns of the run leave out
-    is_pooled(run_there(empty_federation, "chosen", chosen), NAMES)
+    present(federation, one, two, both, allow=allow)  # with text beside, which the columns of the run leave out
+    is_pooled(run_there(federation, "chosen", chosen), NAMES)

@@ -245,7 +245,7 @@ def test_new_rows_are_seen_through_far_entries() -> None:
 @pytest.mark.parametrize(("center", "scale"), [(False, "max_abs"), (True, None)])
 def test_own_parts_add_up_to_the_rows_in_their_own_units(center: bool, scale: str | None) -> None:
     shards = np.split(ROWS + 3.0 * np.arange(80), CUTS)
-    result = simulate("consensus_rpca", shards, n_components=6, center=center, scale=scale, private=[1])
+    result = simulate("consensus_rpca(gamma=0.7)", shards, n_components=6, center=center, scale=scale, private=[1])
     assert sorted(result.own) == [0, 2, 3, 4, 5]
     for i, parts in result.own.items():
         unit = 1.0 if result.scale_ is None else result.scale_

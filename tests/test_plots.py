@@ -87,7 +87,7 @@ def test_of_every_kind_of_result_nothing_is_clipped_covered_or_run_together(case
         assert not any(box.overlaps(ax.patch.get_window_extent()) for box in covered for ax in drawn.axes), what
 
 
-@pytest.mark.parametrize("case", ["one feature", "many features", "clients changed"])
+@pytest.mark.parametrize("case", ["one feature", "many features"])
 def test_every_kind_of_result_has_an_overview_in_svg(case, tmp_path):
     path = CASES[case]().plot("overview", tmp_path / "overview.svg")
     assert ElementTree.parse(path).getroot().tag == "{http://www.w3.org/2000/svg}svg"

@@ -221,8 +221,7 @@ def gapped(seed: int) -> list[Array]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("answers", ["rows", "fixed"])
-@pytest.mark.parametrize("missing", ["own_mean", "mean"])
+@pytest.mark.parametrize(("missing", "answers"), [("own_mean", "rows"), ("mean", "fixed")])
 def test_gaps_are_filled_in_the_parts_as_well(missing: str, answers: str) -> None:
     assert own_counts(run_chosen(AUTO, gapped(9), missing=missing, answers=answers)) == list(TRUE)
 

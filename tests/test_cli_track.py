@@ -52,9 +52,9 @@ def track_command(tmp_path, monkeypatch, unillustrated):
 
 
 @pytest.fixture(scope="module")
-def unbroken(tmp_path_factory):
+def followed_to_the_end(tmp_path_factory):
     """The events and the result of that command, where nothing breaks it off."""
-    folder = tmp_path_factory.mktemp("unbroken")
+    folder = tmp_path_factory.mktemp("followed")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("flower_pca.commands.track._picture", lambda *given: "no picture")
         patch.setattr("flower_pca.report.write", lambda *given, **more: None)
@@ -158,9 +158,9 @@ def test_under_masks_events_have_no_clients(track_command, tmp_path, capsys):
 @pytest.mark.parametrize("after", [False, True], ids=["before it is kept", "after it is kept"])
 @pytest.mark.parametrize("at", [1, 2, 10, 11, 12])
 def test_a_run_that_is_broken_off_goes_on_to_the_bit_with_every_step_once(
-    at, after, track_command, unbroken, tmp_path, capsys, monkeypatch
+    at, after, track_command, followed_to_the_end, tmp_path, capsys, monkeypatch
 ):
-    reference, one = unbroken
+    reference, one = followed_to_the_end
     with monkeypatch.context() as patch:
         break_off(patch, at, after=after)
         code, _, err = flower_pca(capsys, *track_command, "--resume")

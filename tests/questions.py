@@ -59,9 +59,14 @@ def named() -> list[SiteRows]:
     ]
 
 
+# Every algorithm in two frames: scaled, and the others in turn.
+OTHERS = [words for words in RUNS if words != "scaled"]
+FRAMES = [(name, words) for i, name in enumerate(registry.ALGORITHMS) for words in ("scaled", OTHERS[i % len(OTHERS)])]
+FRAMES += [("krylov", words) for words in OTHERS] + [("faps", "by the largest")]
+FRAMES += [(name, "plain") for name in ("dr_svd", "uda")]  # which hosts are asked
 MASKS = {"evaluate": True, "mask": MaskedSums(threshold=0.6)}
 QUESTIONS = {
-    **{f"{name}, {words}": asked(name, **run) for name in registry.ALGORITHMS for words, run in RUNS.items()},
+    **{f"{name}, {words}": asked(name, **RUNS[words]) for name, words in FRAMES},
     "krylov, masked": asked("krylov", two_lead(5), **MASKS),
     "faps, masked": asked("faps", two_lead(5), **MASKS),
     "krylov, counted by distance": asked("krylov", evaluate=True, monitor=True),

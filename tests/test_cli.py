@@ -215,6 +215,7 @@ def test_where_there_is_no_room_anywhere_the_file_is_named_and_nothing_is_left(
     assert list(elsewhere.iterdir()) == []
 
 
+@pytest.mark.usefixtures("unillustrated")
 def test_a_checkpoint_that_cannot_be_written_is_named_and_the_last_one_is_there(data, tmp_path, capsys, monkeypatch):
     checkpoint, written, sync = tmp_path / "run.ckpt", [], os.fsync
 

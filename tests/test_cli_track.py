@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from pages import flower_pca
 
-from flower_pca import TrackingResult, track
+from flower_pca import TrackingResult, cli, track
 from flower_pca.base import files
 from flower_pca.results.record import Events
 
@@ -35,15 +35,31 @@ def turning_rows(steps=STEPS, turn=5):
 ALGORITHM = "st_miss(threshold=5.0, update_length=1)"
 
 
+def command_in(folder):
+    """The command on a file of rows, with events and a checkpoint."""
+    np.save(folder / "rows.npy", turning_rows())
+    given = ["--batch", BATCH, "--rank", R, "--clients", 3, "--algorithm", ALGORITHM, "--detect"]
+    files = ["--out", folder / "out", "--events", folder / "e.jsonl", "--checkpoint", folder / "c.npz"]
+    return ["track", folder / "rows.npy", *given, *files]
+
+
 @pytest.fixture
 def track_command(tmp_path, monkeypatch, unillustrated):
-    """The command on a file of rows, with events and a checkpoint; pictures take most of its time, and are left out."""
+    """That command; pictures take most of its time, and are left out."""
     monkeypatch.setattr("flower_pca.commands.track._picture", lambda *given: "no picture")
     monkeypatch.setattr("flower_pca.report.write", lambda *given, **more: None)
-    np.save(tmp_path / "rows.npy", turning_rows())
-    given = ["--batch", BATCH, "--rank", R, "--clients", 3, "--algorithm", ALGORITHM, "--detect"]
-    files = ["--out", tmp_path / "out", "--events", tmp_path / "e.jsonl", "--checkpoint", tmp_path / "c.npz"]
-    return ["track", tmp_path / "rows.npy", *given, *files]
+    return command_in(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def followed_to_the_end(tmp_path_factory):
+    """The events and the result of that command, where nothing breaks it off."""
+    folder = tmp_path_factory.mktemp("followed")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("flower_pca.commands.track._picture", lambda *given: "no picture")
+        patch.setattr("flower_pca.report.write", lambda *given, **more: None)
+        assert cli.main([str(word) for word in command_in(folder)]) == 0
+    return events(folder / "e.jsonl"), TrackingResult.load(folder / "out/tracking.npz")
 
 
 def events(path):
@@ -142,12 +158,9 @@ def test_under_masks_events_have_no_clients(track_command, tmp_path, capsys):
 @pytest.mark.parametrize("after", [False, True], ids=["before it is kept", "after it is kept"])
 @pytest.mark.parametrize("at", [1, 2, 10, 11, 12])
 def test_a_run_that_is_broken_off_goes_on_to_the_bit_with_every_step_once(
-    at, after, track_command, tmp_path, capsys, monkeypatch
+    at, after, track_command, followed_to_the_end, tmp_path, capsys, monkeypatch
 ):
-    whole = [tmp_path / "whole" if word == tmp_path / "out" else word for word in track_command]
-    assert flower_pca(capsys, *whole)[0] == 0
-    reference = events(tmp_path / "e.jsonl")
-    (tmp_path / "e.jsonl").unlink()
+    reference, one = followed_to_the_end
     with monkeypatch.context() as patch:
         break_off(patch, at, after=after)
         code, _, err = flower_pca(capsys, *track_command, "--resume")
@@ -160,7 +173,7 @@ def test_a_run_that_is_broken_off_goes_on_to_the_bit_with_every_step_once(
     assert code == 0
     assert ("There is no checkpoint" in err) == (not there)
     assert events(tmp_path / "e.jsonl") == reference
-    one, two = (TrackingResult.load(tmp_path / name / "tracking.npz") for name in ("whole", "out"))
+    two = TrackingResult.load(tmp_path / "out/tracking.npz")
     assert np.array_equal(one.components_, two.components_)
     assert np.array_equal(one.values_, two.values_)
     assert one.totals_ == two.totals_
@@ -316,12 +329,12 @@ def test_an_event_is_on_the_disk_before_the_run_goes_on(tmp_path):
 
 @pytest.mark.slow
 def test_a_process_that_is_killed_goes_on(track_command, tmp_path, capsys):
-    np.save(tmp_path / "rows.npy", turning_rows(60))
+    np.save(tmp_path / "rows.npy", turning_rows(30))
     code = "import sys, time, os; from flower_pca import cli; import flower_pca.core.drive as d; w = d.files.write\n"
     code += "def slow(*a, **k):\n    time.sleep(0.02); return w(*a, **k)\n"
     code += "d.files.write = slow\nsys.exit(cli.main(sys.argv[1:]))"
     command = [sys.executable, "-c", code, *map(str, track_command), "--resume"]
-    for lines in (4, 11, 25):
+    for lines in (4, 11):
         run = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         while not (tmp_path / "e.jsonl").exists() or (tmp_path / "e.jsonl").read_bytes().count(b"\n") < lines:
             time.sleep(0.02)
@@ -330,7 +343,7 @@ def test_a_process_that_is_killed_goes_on(track_command, tmp_path, capsys):
         run.wait()
     assert flower_pca(capsys, *track_command, "--resume")[0] == 0
     found = events(tmp_path / "e.jsonl")
-    assert [event["step"] for event in found] == list(range(60))
+    assert [event["step"] for event in found] == list(range(30))
     other = [tmp_path / "whole" if word == tmp_path / "out" else word for word in track_command[:-4]]
     assert flower_pca(capsys, *other)[0] == 0
     one, two = (TrackingResult.load(tmp_path / name / "tracking.npz") for name in ("whole", "out"))

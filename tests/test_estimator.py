@@ -1,8 +1,6 @@
 """FederatedPCA is a scikit-learn transformer by scikit-learn's own checks, and finds what its pooled PCA finds."""
 
 import pickle
-import subprocess
-import sys
 
 import numpy as np
 import pandas as pd
@@ -379,28 +377,6 @@ def test_a_fraction_and_the_seed_reach_the_run():
 def test_an_end_without_convergence_is_warned_of():
     with pytest.warns(ConvergenceWarning, match="max_rounds: largest residual"):
         FederatedPCA(3, algorithm="ssi", tol=1e-14, max_rounds=2).fit(SHARDS)
-
-
-def python(code):
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-
-
-@pytest.mark.slow
-def test_scikit_learn_is_imported_with_the_estimator_and_not_before():
-    look = "print('sklearn' in sys.modules)"
-    assert python(f"import sys, flower_pca; {look}; flower_pca.FederatedPCA; {look}") == "False\nTrue\n"
-
-
-@pytest.mark.slow
-def test_without_scikit_learn_the_error_says_what_to_install():
-    code = (
-        "import sys; sys.modules['sklearn'] = None\n"
-        "import flower_pca\n"
-        "try: flower_pca.FederatedPCA\n"
-        "except flower_pca.ConfigError as error: print(error)\n"
-    )
-    sentence = "scikit-learn must be installed for FederatedPCA. Got no such package."
-    assert python(code) == f'{sentence} Run: pip install "flower-pca[sklearn]"\n'
 
 
 def test_other_unknown_names_are_unknown_still():

@@ -140,7 +140,7 @@ def test_the_fill_of_a_run_that_allowed_for_gaps_stays():
 @pytest.mark.slow
 def test_gaps_in_new_rows_of_a_robust_result_can_be_filled():
     rows = RNG.standard_normal((60, 2)) @ RNG.standard_normal((2, 6))
-    found = simulate("consensus_rpca", [rows], n_components=2)
+    found = simulate("consensus_rpca(gamma=0.7)", [rows], n_components=2)
     holes = rows[:5].copy()
     holes[2, 3] = np.nan
     np.testing.assert_allclose(found.filling_gaps().transform(holes)[2], found.transform(rows[:5])[2], atol=1e-6)

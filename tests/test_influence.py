@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from builders import pooled
-from cases import every, slow_if
+from cases import every
 from fake_grid import grid_of
 from results import assert_same_bits
 
@@ -53,8 +53,11 @@ def measured_without(shards, i, k, *, center=True, scale=None, components=None):
 FRAMES = {"centred": {}, "scaled": {"scale": "std"}, "not centred": {"center": False}}
 
 
-@every("frame", FRAMES)
-@pytest.mark.parametrize("algorithm", slow_if(["krylov", "covariance", "ssi", "uda", "faps"], "faps"))
+OTHERS = [("covariance", "scaled"), ("ssi", "not centred"), ("uda", "centred"), ("faps", "scaled")]
+
+
+@pytest.mark.slow
+@every(("algorithm", "frame"), [*(("krylov", frame) for frame in FRAMES), *OTHERS])
 def test_each_client_turns_the_components_as_the_pooled_rows_of_the_others_say(algorithm, frame):
     shards = [np.asarray(table) for table in tables_of_sites(units=18.0).values()]
     result = simulate(algorithm, shards, n_components=2, influence=True, **FRAMES[frame])

@@ -97,7 +97,7 @@ def test_a_column_that_is_moved_contributes_most():
 @pytest.mark.parametrize("centred", [True, False])
 def test_the_limit_of_t2_from_theory_is_kept_to_by_normal_rows_however_few_the_run_had(centred):
     rng, kept, n = np.random.default_rng(3), {True: [], False: []}, 12
-    for _ in range(400):
+    for _ in range(250):
         rows, new = (rng.standard_normal((size, 3)) * [3.0, 2.0, 1.0] for size in (n, 20))
         monitor = Monitor(simulate("krylov", [rows], n_components=3, center=centred))
         for trained, scored in ((True, rows), (False, new)):

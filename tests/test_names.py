@@ -223,6 +223,7 @@ def test_rows_know_where_their_columns_are():
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("unillustrated")
 def test_pictures_and_reports_take_the_same_mapping(tmp_path):
     pytest.importorskip("matplotlib")
     given = dict(zip(("north", "east", "west"), named_shards(), strict=True))

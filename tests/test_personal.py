@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from builders import Array, rotation, sine
+from builders import Array, StopError, rotation, sine
 from cases import paired
 from scipy import sparse
 
@@ -142,16 +142,19 @@ def rounds_to(split: Split, algorithm: ExactPerPCA, best: float, gap: float, *, 
     def watch(session: Any) -> None:
         if session.history[-1].stage == "exact_per_pca" and "objective" in session.history[-1].metrics:
             found.append(1.0 - objective(S, session.estimate(), r2) / best <= gap)
+            if found[-1]:
+                raise StopError
 
-    simulate(
-        make(algorithm, max_rounds=limit + 20, tol=1e-12),
-        split.shards,
-        n_components=r1,
-        seed=901,
-        center=False,
-        on_round=watch,
-    )
-    return found.index(True) + 1
+    with pytest.raises(StopError):
+        simulate(
+            make(algorithm, max_rounds=limit + 20, tol=1e-12),
+            split.shards,
+            n_components=r1,
+            seed=901,
+            center=False,
+            on_round=watch,
+        )
+    return len(found)
 
 
 def test_few_rounds_are_enough_on_balanced_clients() -> None:

@@ -40,14 +40,14 @@ def run_chosen(algorithm: Any = AUTO, shards: Any = SHARDS, **settings: Any) -> 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("answers", ["rows", "fixed"])
 @pytest.mark.parametrize(
-    "algorithm",
+    ("algorithm", "answers"),
     [
-        AUTO,
-        "exact_per_pca(local_components='auto', init='upload')",
-        "exact_per_pca(local_components='auto', init='qu', local_steps=2)",
-        "per_pca(local_components='auto', tol=1e-5)",
+        (AUTO, "rows"),
+        (AUTO, "fixed"),
+        ("exact_per_pca(local_components='auto', init='upload')", "rows"),
+        ("exact_per_pca(local_components='auto', init='qu', local_steps=2)", "fixed"),
+        ("per_pca(local_components='auto', tol=1e-5)", "rows"),
     ],
 )
 def test_the_planted_numbers_are_found(algorithm: str, answers: str) -> None:
@@ -221,8 +221,7 @@ def gapped(seed: int) -> list[Array]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("answers", ["rows", "fixed"])
-@pytest.mark.parametrize("missing", ["own_mean", "mean"])
+@pytest.mark.parametrize(("missing", "answers"), [("own_mean", "rows"), ("mean", "fixed")])
 def test_gaps_are_filled_in_the_parts_as_well(missing: str, answers: str) -> None:
     assert own_counts(run_chosen(AUTO, gapped(9), missing=missing, answers=answers)) == list(TRUE)
 
@@ -282,8 +281,9 @@ def test_it_is_said_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("algorithm", [AUTO, "per_pca(local_components='auto', max_rounds=9)"])
-@pytest.mark.parametrize("agrees", [True, False])
+@pytest.mark.parametrize(
+    ("agrees", "algorithm"), [(True, AUTO), (False, "per_pca(local_components='auto', max_rounds=9)")]
+)
 def test_under_flower_nodes_choose_the_same_and_tell_it_only_if_they_agree(
     agrees: bool, algorithm: str, tmp_path: Path
 ) -> None:

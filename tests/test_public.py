@@ -27,11 +27,11 @@ def order(name):
 NAMES = sorted({*OTHERS, *registry.public()}, key=order)
 
 
-def loaded_by(statement):
-    """The names of all modules that are loaded once this statement has run in a fresh interpreter."""
-    code = f"import sys\n{statement}\nprint(*sys.modules)"
+def loaded_by(*statements):
+    """The names of all modules that are loaded once each of these statements has run in one fresh interpreter."""
+    code = "import sys\n" + "".join(f"{statement}\nprint(*sys.modules)\n" for statement in statements)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    return set(done.stdout.split())
+    return [set(line.split()) for line in done.stdout.splitlines()]
 
 
 def test_the_public_names_are_these_in_order():
@@ -54,8 +54,8 @@ def test_the_version_is_that_of_the_distribution():
 
 @pytest.mark.slow
 def test_importing_the_package_loads_nothing_heavy():
-    assert "numpy" not in loaded_by("import flower_pca")  # names come when they are asked for
-    loaded = loaded_by("from flower_pca import Krylov, simulate")
+    first, loaded = loaded_by("import flower_pca", "from flower_pca import Krylov, simulate")
+    assert "numpy" not in first  # names come when they are asked for
     assert "flower_pca.core.run" in loaded
     for heavy in ("flwr", "ray", "matplotlib", "sklearn", "pandas", "grpc", "scipy.sparse", "scipy.linalg"):
         assert heavy not in loaded
@@ -63,18 +63,21 @@ def test_importing_the_package_loads_nothing_heavy():
 
 @pytest.mark.slow
 def test_an_algorithm_is_imported_when_it_is_first_asked_for():
-    def of(statement):
-        return {name.removeprefix("flower_pca.") for name in loaded_by(statement) if name.startswith("flower_pca.")}
+    def of(*statements):
+        return [
+            {name.removeprefix("flower_pca.") for name in loaded if name.startswith("flower_pca.")}
+            for loaded in loaded_by(*statements)
+        ]
 
     shown = "from flower_pca import registry, simulate; registry.make('krylov'); 'PerPCA' in registry.public()"
     node = "from flower_pca.clients import Rules; import flower_pca.masking.client; assert 'krylov' in Rules().services"
-    at_a_node = of(node)
-    for loaded in (of(shown), at_a_node):
+    (at_a_node,), (here, asked_for) = of(node), of(shown, "from flower_pca import FAPS")
+    for loaded in (here, at_a_node):
         assert "algorithms.krylov" in loaded
         assert loaded.isdisjoint({"algorithms.faps", "algorithms.personal.base", "algorithms.robust.base"})
         assert not any(name.startswith("algorithms.robust") for name in loaded)
     assert at_a_node.isdisjoint({"tracking.tracker", "core.run", "core.roll", "core.question"})  # a server's
-    assert "algorithms.faps" in of("from flower_pca import FAPS")
+    assert "algorithms.faps" in asked_for
 
 
 CORE = [path.stem for path in sorted((PACKAGE / "core").glob("*.py")) if path.stem != "__init__"]
@@ -82,10 +85,11 @@ CORE = [path.stem for path in sorted((PACKAGE / "core").glob("*.py")) if path.st
 
 @pytest.mark.slow
 def test_core_loads_numpy_and_scipy_only():
-    loaded = loaded_by("\n".join(f"import flower_pca.core.{name}" for name in CORE))
+    rooms = "\n".join(f"import flower_pca.core.{name}" for name in CORE)
+    first, loaded = loaded_by("import numpy, scipy", rooms)
     assert {f"flower_pca.core.{name}" for name in CORE} <= loaded
     outside = {name.partition(".")[0] for name in loaded} - set(sys.stdlib_module_names)
-    plain = {name.partition(".")[0] for name in loaded_by("import numpy, scipy")}
+    plain = {name.partition(".")[0] for name in first}
     assert {"flwr", "ray"}.isdisjoint(outside)
     assert outside <= plain | {"flower_pca"}
 

@@ -128,18 +128,6 @@ def test_under_masks_it_is_the_same() -> None:
     np.testing.assert_allclose(masked.components_, plain.components_, atol=1e-7)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("answers", ["rows", "fixed"])
-def test_nodes_that_allow_it_answer_likewise(answers: str) -> None:
-    shards = sites_with_signal()
-    here = simulate("krylov", shards, n_components="signal", answers=answers)
-    allowed = {"allow": ("krylov", "signal"), "answers": answers, "noise_seed": 0}
-    with in_a_run():
-        found = strategies.PCAStrategy("krylov", n_components="signal", min_nodes=3).fit(grid_of(shards, **allowed))
-    np.testing.assert_array_equal(found.noise_thresholds_, here.noise_thresholds_)
-    np.testing.assert_array_equal(found.components_, here.components_)
-
-
 def test_nodes_serve_it_by_name_only() -> None:
     with in_a_run(), pytest.raises(Exception, match=r"one whose answers compare no rows.* Got signal"):
         strategies.PCAStrategy("krylov", n_components="signal", min_nodes=3).fit(
@@ -256,9 +244,9 @@ def test_many_columns_under_masks_and_without_a_client_once(asked: dict[str, Any
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("after", [2, 5])
-def test_a_run_by_products_goes_on_from_a_checkpoint(after: int, tmp_path: Any) -> None:
-    shards, file, left = more_columns_than_tables(2, 1), tmp_path / "run.npz", [after]
+def test_a_run_by_products_goes_on_from_a_checkpoint(tmp_path: Any) -> None:
+    """From the midst of the products."""
+    shards, file, left = more_columns_than_tables(2, 1), tmp_path / "run.npz", [3]
     whole = simulate("krylov", shards, n_components="signal")
 
     def stop(run: Any) -> None:
@@ -274,14 +262,15 @@ def test_a_run_by_products_goes_on_from_a_checkpoint(after: int, tmp_path: Any) 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("answers", ["rows", "fixed"])
-def test_nodes_answer_by_products_likewise(answers: str) -> None:
-    shards = more_columns_than_tables(2, 1)
+@pytest.mark.parametrize(("by", "answers"), [("tables", "fixed"), ("products", "rows")])
+def test_nodes_that_allow_it_answer_likewise(by: str, answers: str) -> None:
+    shards = sites_with_signal() if by == "tables" else more_columns_than_tables(2, 1)
     here = simulate("krylov", shards, n_components="signal", answers=answers)
     allowed = {"allow": ("krylov", "signal"), "answers": answers, "noise_seed": 0}
     with in_a_run():
         found = strategies.PCAStrategy("krylov", n_components="signal", min_nodes=2).fit(grid_of(shards, **allowed))
     np.testing.assert_array_equal(found.noise_thresholds_, here.noise_thresholds_)
+    np.testing.assert_array_equal(found.components_, here.components_)
 
 
 def test_clients_keep_their_flips_for_the_same_tables_and_draw_others_for_others() -> None:

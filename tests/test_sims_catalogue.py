@@ -142,8 +142,10 @@ def dealt(path):
 # But for measured penalties of FAPS: Table 1 with 4 of its clients takes 1.6 times as many messages by them.
 SMALLER = {  # of what is varied the ends, where the order is that of them too
     "over_air/lemma41": {"sims.over_air.theory.SIGMAS": (1e-2, 1e-6), "sims.over_air.theory.GAPS": (1.1, 1.5)},
+    "robust/theorem1": {"sims.robust.theory.ROUNDS": (10, 30)},
     "robust/theorem2": {"sims.robust.theory.SHARES": (0.01, 1.1)},
     **{f"local_power/fig{n}": {"sims.local_power.figures.COUNTS": (20, 100)} for n in ("3b", "11", "12")},
+    "personal/table5": {"sims.personal.real.CLIENTS": 40},
     "personal/theorem1": {"sims.personal.theory.ROWS": (100, 1000)},
     "personal/fig7": {"sims.personal.tables.TABLE3": (0, 3)},
 }

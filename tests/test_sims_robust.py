@@ -74,7 +74,7 @@ def test_a_course_follows_a_run_that_narrows_its_basis_and_tries_again():
 def test_without_the_last_solve_more_local_steps_leave_the_papers_larger_floor():
     problem, floors = pooled.pose(200, 10, 0.05, seed=3), []
     for steps in (1, 10):
-        spec = f"dcf_pca(local_steps={steps}, eta=0.025, anneal=False, tol=0.0, max_rounds=100)"
+        spec = f"dcf_pca(local_steps={steps}, eta=0.025, anneal=False, tol=0.0, max_rounds=60)"
         result, L = robust.solved(spec, problem, 10, seed=3)
         S = np.vstack([result.own[i]["S"] for i in range(10)])
         floors.append((robust.as_published(spec, problem, 10, seed=3), problem.errors(L, S)[0]))

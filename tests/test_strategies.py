@@ -80,7 +80,7 @@ def test_nodes_without_a_partition_id_give_the_same_to_rounding():
     assert is_pca_of(result, SHARDS)
 
 
-@pytest.mark.parametrize("name", ["krylov", "local_power", "uda"])
+@pytest.mark.parametrize("name", ["krylov", "uda"])
 @pytest.mark.slow
 def test_more_nodes_than_the_window(name, monkeypatch):
     """Also that the server never holds more replies than the window, but those of the opening, which bring the keys."""

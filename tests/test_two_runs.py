@@ -37,7 +37,7 @@ def run_between(grid, others, every=2):
     ("asked", "name"),
     [
         *(({}, "krylov"), ({"mask": True}, "ssi")),  # which keep nothing
-        *(({}, name) for name in ("faps", "triple_pca")),
+        ({}, "faps"),
         ({"mask": True}, "consensus_rpca"),
     ],
 )

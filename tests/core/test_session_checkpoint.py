@@ -11,18 +11,13 @@ from by_hand import drive, local_clients, session, step
 X = falling(120, 6, seed=0, ratio=1.3)
 SHARDS = deal(X, (30, 20, 50, 20))
 
-RUNS = {
-    "krylov": ("krylov(oversample=0, tol=1e-12)", {}),
+RUNS = {  # beside every algorithm as it is by default: protocol_checks.py
     "krylov with restarts of its basis": ("krylov(oversample=0, max_basis=4, tol=1e-10)", {"n_components": 1}),
     "krylov of a fraction": ("krylov", {"n_components": 0.9, "scale": "std"}),
     "auto": ("auto", {"n_components": 1}),
-    "ssi": ("ssi(max_rounds=9)", {"center": False}),
-    "ssi of sampled clients": ("ssi(max_rounds=9)", {"fraction": 0.5, "seed": 4}),
+    "ssi of sampled clients": ("ssi(max_rounds=9)", {"fraction": 0.5, "seed": 4, "center": False, "evaluate": True}),
     "local_power": ("local_power(local_steps=4, halve_every=2, max_rounds=9)", {"scale": "max_abs"}),
     "local_power by signs": ("local_power(align='sign', decay=False, max_rounds=5)", {}),
-    "faps": ("faps(inner_steps=3, max_rounds=13)", {"evaluate": True}),
-    "uda": ("uda", {"evaluate": True}),
-    "dr_svd": ("dr_svd(rank=3)", {}),
 }
 
 

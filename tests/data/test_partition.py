@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from cases import every
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flower_pca.data.partition import PARTITIONS, column, deal, make, sizes_by_weight
@@ -30,6 +30,7 @@ def test_every_partition_is_tested():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PARTITIONS)
+@settings(max_examples=40)
 @given(st.data())
 def test_every_row_has_one_client_and_every_client_a_row(name, data):
     n_clients = data.draw(st.integers(1, 30))

@@ -7,7 +7,7 @@ from fake_grid import grid_of
 from masked import Run, gone
 from spoilt import ROWS
 
-from flower_pca import ConfigError, MaskedSums, registry, simulate, strategies
+from flower_pca import ConfigError, MaskedSums, make, registry, simulate, strategies
 from flower_pca.algorithms.ssi import SSI
 from flower_pca.masking.letters import Secrets
 from flower_pca.masking.messages import NOTHING, counting, course, onwards
@@ -101,9 +101,10 @@ def test_a_client_that_strays_is_out_of_the_sum_by_name_and_then_all_begin_afres
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:theta must be")
 def test_a_client_that_missed_a_sum_is_named_when_it_is_back_where_that_matters():
-    for spec, named in (("consensus_rpca(gamma=0.7, tol=1e-4)", {"2"}), ("ssi(min_rounds=20)", set())):
-        result = simulate(spec, LOW, n_components=5, mask=True, participation=gone(2, at=14, back=15))
+    for spec, named in (("exact_per_pca(local_components=1, local_steps=5)", {"2"}), ("ssi(min_rounds=20)", set())):
+        result = simulate(spec, FIVE, n_components=2, mask=True, participation=gone(2, at=14, back=15))
         assert result.status.ok
         keys = result.history.of("mask.keys")
         assert len(keys) == 2
@@ -148,11 +149,13 @@ def test_an_algorithm_from_elsewhere_says_whether_it_can_forget(monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:theta must be")
 def test_over_flower_a_node_that_forgets_is_named_in_the_log(lines):
-    grid = grid_of(LOW, allow=["consensus_rpca"])
+    own = {"local_components": 1, "local_steps": 5, "tol": 1e-8}
+    grid = grid_of(FIVE, allow=["exact_per_pca"])
     grid.on_push = lambda message: grid.forget(grid.node(1)) if len(grid.sent) == 71 else None
-    result = strategies.ConsensusRPCA(n_components=5, gamma=0.7, tol=1e-4, mask=True).fit(grid)
+    result = strategies.ExactPerPCA(n_components=2, **own, mask=True).fit(grid)
     (note,) = [r.notes for r in result.history if r.notes]
     assert list(note) == [str(grid.node(1))]
     assert any(f"What client {grid.node(1)} keeps of this run must be from the same messages" in line for line in lines)
-    assert result.angle_to(simulate("consensus_rpca(gamma=0.7, tol=1e-4)", LOW, n_components=5)) < 1e-6
+    assert result.angle_to(simulate(make("exact_per_pca", **own), FIVE, n_components=2)) < 1e-6

@@ -2,6 +2,7 @@
 
 import pytest
 from builders import leading, three_lead, two_lead
+from cases import in_turn, paired
 from fake_grid import FakeGrid, arrays_in, grid_of, is_pca_of, kill_when
 from masked import step_of
 from stepwise import changing_problem, problem_batches
@@ -11,20 +12,15 @@ from flower_pca.clients import client_app
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("lines")]
 FIVE = two_lead(5)
-WHEN = pytest.mark.parametrize("when", ["before", "after"])
+WHEN = ["before", "after"]
 
 
 def rest(parts, *dead):
     return [X for i, X in enumerate(parts) if i not in dead]
 
 
-@WHEN
-@pytest.mark.parametrize(
-    ("who", "step"),
-    [((2,), (0, -1)), ((2,), (1, -1)), ((2,), (2, 2)), ((2,), (3, 2)), ((0, 3), (1, -1)), ((0, 3), (2, 2))],
-    ids=str,
-)
-def test_in_sums(who, step, when):
+@pytest.mark.parametrize(("step", "who", "when"), in_turn([(0, -1), (1, -1), (2, 2), (3, 2)], [(2,), (0, 3)], WHEN))
+def test_in_sums(step, who, when):
     """In the set-up and in the third sum."""
     grid = grid_of(FIVE)
     kill_when(grid, [grid.node(i) for i in who], lambda message: step_of(message) == step, when=when)
@@ -32,7 +28,7 @@ def test_in_sums(who, step, when):
     assert is_pca_of(result, rest(FIVE, *who), angle=1e-4)
 
 
-@WHEN
+@pytest.mark.parametrize("when", WHEN)
 def test_in_sums_without_self_masks(when):
     grid, told = grid_of(FIVE, single_masks=True), []
     kill_when(grid, [grid.node(3)], lambda message: step_of(message) == (2, 2), when=when)
@@ -51,8 +47,7 @@ def test_in_sums_without_self_masks(when):
         assert all("mask.selves" not in names for names in told)
 
 
-@WHEN
-@pytest.mark.parametrize("step", [(0, -1), (1, -1), (2, 4), (3, 4)], ids=str)
+@pytest.mark.parametrize(("step", "when"), paired([(0, -1), (1, -1), (2, 4), (3, 4)], WHEN))
 def test_in_the_steps_of_a_tracker(step, when):
     """In the set-up and in a later sum."""
     streams = [Stream(own) for own in problem_batches(5)]

@@ -92,7 +92,6 @@ for name, size in (("consensus_rpca", 1e-3), ("exact_per_pca", 1e3), ("exact_per
 
 # To the end: every way to begin, to weigh and to find a rank.
 CASES |= {
-    "robust": Case("consensus_rpca(gamma=0.7)", LOW, 5, ends=True),
     "a rank to be found": Case("consensus_rpca(gamma=0.7)", LOW, 8, ends=True),
     "sigma is given": Case("consensus_rpca(gamma=0.7, sigma=2.0)", LOW, 5, ends=True),
     "triple": Case("triple_pca(local_components=2, max_rounds=20)", LOW, 2),

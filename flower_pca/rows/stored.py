@@ -272,7 +272,7 @@ class StoredRows:
         if self.sparse:
             return self._X
         if self._picked is None:
-            return np.array(self._X)
+            return self._X.astype(self._X.dtype.newbyteorder("="), subok=False)
         return np.concatenate(list(self._blocks()))
 
     def blocks(self) -> Iterator[Array]:

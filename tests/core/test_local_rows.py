@@ -147,3 +147,16 @@ def test_single_precision_rows_are_summed_in_double_precision(block, frame, kind
     assert product.dtype == np.float32
     bound = 8 * np.finfo(np.float32).eps * (np.abs(Y).T @ np.abs(Y))  # the terms of a sum may cancel
     assert (np.abs(product - Y.T @ Y) <= bound).all()
+
+
+@every("dtype", [">f8", ">f4", ">i4", "<f8", "u1"])
+def test_all_rows_at_once_are_a_copy_in_the_machines_own_order_of_bytes(dtype, tmp_path):
+    X = np.arange(12).reshape(4, 3).astype(dtype)
+    np.save(tmp_path / "rows.npy", np.asfortranarray(X))
+    for given in (X, np.load(tmp_path / "rows.npy", mmap_mode="r")):
+        rows = LocalData(given).plain()
+        assert type(rows) is np.ndarray
+        assert rows.dtype == np.dtype(dtype).newbyteorder("=")
+        assert rows.dtype.isnative
+        assert rows.flags.writeable
+        np.testing.assert_array_equal(rows, X)

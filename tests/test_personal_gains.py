@@ -83,3 +83,12 @@ def test_the_curvature_is_the_largest_of_the_hessian() -> None:
     expected = eigh(H, M, eigvals_only=True)[-1]
     found = Secants.begin(U, C @ U).with_pairs(pairs).curvature(C @ U)
     np.testing.assert_allclose(found, expected, rtol=1e-10)
+
+
+def test_a_step_that_is_there_twice_tells_what_it_tells_once() -> None:
+    """Some kernels leave 0 of the second one's length, others a rounding."""
+    U, C, pairs, _ = _tangents(5, 2, seed=1)
+    only = Secant(np.eye(5)[:, :2], np.diag([1.0, 2.0, 3.0, 4.0, 5.0])[:, :2])
+    for one in (pairs[0], only):
+        once, twice = (Secants.begin(U, C @ U).with_pairs([one] * n).curvature(C @ U) for n in (1, 2))
+        np.testing.assert_allclose(twice, once, rtol=1e-12)

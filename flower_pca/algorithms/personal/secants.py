@@ -164,7 +164,8 @@ class Secants:
         fallen = [((p.y @ Q) / np.sqrt(values) / size).ravel() for p, size in zip(self.pairs, lengths, strict=True)]
         left, sizes, right = np.linalg.svd(np.stack(steps, axis=1), full_matrices=False)
         apart = sizes > _ALIKE
-        H = -(left.T @ np.stack(fallen, axis=1) @ right.T / sizes)[np.ix_(apart, apart)]
+        # where they are not, rounding may leave a size of 0
+        H = -(left.T @ np.stack(fallen, axis=1) @ right.T / np.where(apart, sizes, 1.0))[np.ix_(apart, apart)]
         return float(np.linalg.eigvalsh((H + H.T) / 2.0)[-1])
 
     def _plain(self, Z: Array) -> tuple[Array, Array]:

@@ -247,17 +247,15 @@ def test_ties_across_the_last_component(name: str, oversample: int, seed: int) -
     problem = tied_across(seed)
     reference = pooled(problem.shards)
     assert reference.gap(2) == 0.0
-    result = simulate(make(name, oversample=oversample), problem.shards, n_components=2, seed=seed, tol=1e-8)
-    if name != "faps" or oversample:  # which looks for the next direction along its steps: a tied one is on none
+    alone = name == "faps" and oversample == 0
+    brief: dict[str, Any] = {"max_rounds": 300} if alone else {}
+    result = simulate(make(name, oversample=oversample, **brief), problem.shards, n_components=2, seed=seed, tol=1e-8)
+    if not alone:  # which looks for the next direction along its steps: a tied one is on none
         assert result.sine_estimate_ is None
+    # Residuals vanish on each of these subspaces. Steps need not: without a column to spare the second one goes on
+    # turning, and after hundreds of rounds it is rounding that turns it. Such a run is not called converged.
+    assert (result.status.outcome is Outcome.CONVERGED) or alone
     within, lost = 1e-4, 1e-9 * reference.variances[:2]
-    # Residuals vanish on each of these subspaces. Steps need not: without a column to spare, rounding may go on turning
-    # the second one. Such a run ends as well, says what angle is left, and is no further from them than that.
-    if result.status.outcome is Outcome.STALLED and name == "faps" and oversample == 0:
-        within = result.history.of(name)[-1].metrics["error"]
-        lost = reference.variances[0] * np.linalg.norm(result.components_[:, 3:], 2) ** 2
-    else:
-        assert result.status.outcome is Outcome.CONVERGED
     V = result.components_
     assert (np.abs(result.explained_variance_ - reference.variances[:2]) <= lost).all()
     assert sine(V, np.eye(8)[:3]) <= within  # within the first three axes

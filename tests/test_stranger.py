@@ -121,7 +121,9 @@ def test_it_runs_plain_and_masked_and_its_counts_are_exact(stranger, over, mask,
     assert result.status.ok
     assert result.angle_to(reference.components[:K]) < 1e-6
     np.testing.assert_allclose(result.explained_variance_, reference.variances[:K], rtol=1e-6)
-    np.testing.assert_allclose(result.components_ @ result.components_.T, [[1.0, 0.5], [0.5, 1.0]], atol=1e-6)
+    # up to signs: a component's largest entries may be two of one size, of which rounding tells one
+    between = np.abs(result.components_ @ result.components_.T)
+    np.testing.assert_allclose(between, [[1.0, 0.5], [0.5, 1.0]], atol=1e-6)
     assert not any(record.failures for record in result.history)
     hits = [record.metrics["hits"] for record in result.history if "hits" in record.metrics]
     assert hits

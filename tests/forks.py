@@ -16,6 +16,7 @@ import gc
 import importlib
 import json
 import os
+import select
 import signal
 import socket
 import struct
@@ -95,7 +96,7 @@ def listen(address, modules):
     gc.freeze()  # no fork looks through what is imported, which would copy it
     commands, ended = {}, {}  # connections of commands and statuses, by the process of the fork
 
-    def tell(*_):
+    def tell():
         """Reap what has ended and tell its status."""
         while commands:
             try:
@@ -109,7 +110,10 @@ def listen(address, modules):
             with commands.pop(fork) as there:
                 _send(there, ended.pop(fork) % 256)
 
-    signal.signal(signal.SIGCHLD, tell)
+    woken, waker = socket.socketpair()
+    waker.setblocking(False)
+    signal.set_wakeup_fd(waker.fileno(), warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda number, frame: None)  # `tell` is not called in the midst of itself
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(address)
         listener.listen(64)
@@ -117,13 +121,21 @@ def listen(address, modules):
         with open(os.devnull, "wb") as nowhere:
             os.dup2(nowhere.fileno(), 1)
         while True:
+            ready, _, _ = select.select([listener, woken], [], [])
+            if woken in ready:
+                woken.recv(4096)
+            tell()
+            if listener not in ready:
+                continue
             there, _ = listener.accept()
             fork = os.fork()
             if not fork:
+                signal.set_wakeup_fd(-1)
                 signal.signal(signal.SIGCHLD, signal.SIG_DFL)
                 break
             commands[fork] = there
-            tell()
+    woken.close()
+    waker.close()
     for other in commands.values():
         other.close()
     _end(_become(there, found))

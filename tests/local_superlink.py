@@ -1,6 +1,7 @@
 """Flower's local SuperLink for tests: a home and ports of its own, and no process is left when the tests end."""
 
 import importlib.util
+import itertools
 import json
 import os
 import re
@@ -21,6 +22,10 @@ needed = pytest.mark.skipif(
 )
 ROOT = Path(__file__).parents[1]
 LONG = 300.0  # seconds for one run
+
+# below those of callers, above those of Ray's workers
+_FIRST, _LAST = 20_000, 32_000
+_PORTS = itertools.cycle(sorted(range(_FIRST, _LAST), key=lambda port: (port - 97 * os.getpid()) % (_LAST - _FIRST)))
 
 Run = namedtuple("Run", "log status details")
 
@@ -100,12 +105,18 @@ class LocalSuperLink:
 
 
 def free_ports(n):
-    """So many ports of this machine that nobody listens on."""
-    opened = [socket.create_server(("127.0.0.1", 0)) for _ in range(n)]
-    ports = [each.getsockname()[1] for each in opened]
-    for each in opened:
-        each.close()
-    return ports
+    """So many ports of this machine that nobody listens on, and that it gives to nobody who calls another one.
+
+    Every process looks from another port on, and goes on from there, so that two do not find the same.
+    """
+    found = []
+    for port in _PORTS:
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)):
+                found.append(port)
+        if len(found) == n:
+            return found
+    raise AssertionError("the ports do not end")
 
 
 if __name__ == "__main__":

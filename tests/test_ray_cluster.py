@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 from builders import deal, synthetic
+from local_superlink import free_ports
 from results import assert_same_bits, assert_same_own
 
 from flower_pca import DP, ConfigError, NotEnoughNodes, Ray, Stream, simulate, track
@@ -39,12 +40,6 @@ def five() -> list[np.ndarray]:
     return deal(synthetic(sum(SIZES), 12, 0.7 ** np.arange(12), seed=5), SIZES)
 
 
-def free_port() -> int:
-    with socket.socket() as line:
-        line.bind(("127.0.0.1", 0))
-        return int(line.getsockname()[1])
-
-
 def end(process: subprocess.Popen[bytes]) -> None:
     """Kindly, or else by force."""
     os.killpg(process.pid, signal.SIGTERM)
@@ -58,7 +53,7 @@ def end(process: subprocess.Popen[bytes]) -> None:
 @contextlib.contextmanager
 def machines() -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
     """The address of a cluster of two Ray nodes with one core each, and the process that has started the second."""
-    address = f"127.0.0.1:{free_port()}"
+    address = f"127.0.0.1:{free_ports(1)[0]}"
     start = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--num-cpus=1", "--disable-usage-stats"]
     head = ["--head", f"--port={address.partition(':')[2]}", "--node-ip-address=127.0.0.1", "--include-dashboard=false"]
     memory = [f"--object-store-memory={100 * 2**20}"]
@@ -159,7 +154,7 @@ def test_masks_and_noise_need_no_folder_that_machines_share(
 
 
 def test_an_address_where_nothing_answers_is_tried_once() -> None:
-    address = f"127.0.0.1:{free_port()}"
+    address = f"127.0.0.1:{free_ports(1)[0]}"
     rule = rf"address must be that of a Ray cluster which can be reached\. Got {address}: .*refused.*\. Start one with"
     with pytest.raises(ConfigError, match=rule):
         simulate("krylov", five(), n_components=2, backend=Ray(address=address))

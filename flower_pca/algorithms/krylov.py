@@ -50,11 +50,6 @@ class KrylovState:
     # k and its eigenvalue when a fresh block was last sent to look for more
     probe: tuple[float, float] = (0.0, 0.0)
 
-    @property
-    def looks_behind(self) -> bool:
-        """Whether Ritz pairs behind the first k matter too."""
-        return self.warm or self.fraction is not None
-
 
 @dataclass(frozen=True, kw_only=True)
 class Krylov(Iterative[KrylovState]):
@@ -209,12 +204,14 @@ class Krylov(Iterative[KrylovState]):
         some = state.k
         if Q.shape[1] + S.shape[1] > room:
             some = room // 2
-        behind = state.looks_behind
+        # A fraction needs the length of the converged run; a warm start has to see what hides
+        # behind the first k.
+        behind = state.warm or state.fraction is not None
         values, W = linalg.eigh_leading(T, len(T) if behind else some)
         V = W
         if not behind:
             V = W[:, : state.k]
-        residuals = self._residuals(Q, CQ, values, V)
+        residuals = linalg.column_norms(CQ @ V - (Q @ V) * values[: V.shape[1]])
         k, error = self._judge(state, values, residuals)
         first = max(float(values[0]), np.finfo(float).tiny)
         block = linalg.krylov_block(S, Q, first)
@@ -259,12 +256,6 @@ class Krylov(Iterative[KrylovState]):
         random = linalg.random_block(len(Q), room, state.seed + known.shape[1])
         columns = linalg.orth(linalg.complement(random, known))
         return np.hstack([block, linalg.orth(linalg.complement(columns, known))])
-
-    @staticmethod
-    def _residuals(Q: Array, CQ: Array, values: Array, V: Array) -> Array:
-        # A fraction needs the length of the converged run; a warm start has to see what hides
-        # behind the first k.
-        return linalg.column_norms(CQ @ V - (Q @ V) * values[: V.shape[1]])
 
     @staticmethod
     def _judge(state: KrylovState, values: Array, residuals: Array) -> tuple[int, float]:

@@ -370,7 +370,14 @@ def block_of(arrays: Arrays, d: int) -> Array:
     """The block that an opening asks for: as it is, or by a Gaussian's width and seed."""
     if "block" in arrays:
         return arrays["block"]
-    return linalg.random_block(d, min(int(arrays["width"]), d), int(arrays["seed"]))
+    return block_or_drawn(None, d, int(arrays["width"]), int(arrays["seed"]))
+
+
+def block_or_drawn(block: Array | None, d: int, width: int, seed: int) -> Array:
+    """A block as it is; without one a Gaussian, no wider than it is long."""
+    if block is None:
+        return linalg.random_block(d, min(width, d), seed)
+    return block
 
 
 def shape_of(arrays: Arrays, d: int | None) -> Shape:
@@ -393,9 +400,7 @@ def _odd(reply: Arrays) -> tuple[str, str, object] | None:
 
 
 def _block(state: OpeningState, d: int) -> Array:
-    if state.block is None:
-        return linalg.random_block(d, min(state.width, d), state.seed)
-    return state.block
+    return block_or_drawn(state.block, d, state.width, state.seed)
 
 
 def _both(state: OpeningState, a: Arrays, b: Arrays) -> Arrays:

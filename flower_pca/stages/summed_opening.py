@@ -32,7 +32,7 @@ from flower_pca.layers.noise import ClippedRows, noise_share
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
 from flower_pca.stages import opening
-from flower_pca.stages.opening import Opening, OpeningState, block_of, shape_of
+from flower_pca.stages.opening import Opening, OpeningState, block_of, block_or_drawn, shape_of
 
 
 @dataclass(frozen=True)
@@ -324,7 +324,4 @@ def _between(e: Array, seen: Array | int, block: Array) -> Array:
 
 def _block(state: SummedState) -> Array:
     assert state.reference is not None
-    if state.block is None:
-        d = len(state.reference)
-        return linalg.random_block(d, min(state.width, d), state.seed)
-    return state.block
+    return block_or_drawn(state.block, len(state.reference), state.width, state.seed)

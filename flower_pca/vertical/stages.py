@@ -22,7 +22,7 @@ from flower_pca.core.kinds import BLOCK, COUNT, ROWS, VALUES, Ask, Kind, Part
 from flower_pca.core.model import Claim, Model
 from flower_pca.core.stage import MOST_ROWS, Arrays, Merge, Stage, add, stack
 from flower_pca.rows.frame import Frame
-from flower_pca.stages.opening import after_opening
+from flower_pca.stages.opening import after_opening, block_or_drawn
 from flower_pca.vertical.rows import PartyColumns
 
 
@@ -109,10 +109,7 @@ class ColumnsOpening(Stage[ColumnsState]):
             what, remedy = "The rows of all parties together", "Check the columns."
             got = "the same row everywhere"
             raise DataError(what, must="different from one another", got=got, then=remedy)
-        if state.block is None:
-            block = linalg.random_block(people, min(state.width, people), state.seed)
-        else:
-            block = state.block
+        block = block_or_drawn(state.block, people, state.width, state.seed)
         return after_opening(
             model,
             frame=Frame(),

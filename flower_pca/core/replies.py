@@ -444,7 +444,7 @@ def _title(client: int, site: str) -> str:
 
 def telling(parts: Mapping[str, Part]) -> list[str]:
     """The parts of an answer as long as its columns are many, where that is not known yet."""
-    return [name for name, part in parts.items() if part.kind.by_column and None in part.shape]
+    return [name for name, part in parts.items() if part.kind.by_column and part.open]
 
 
 def columns_of(telling: Iterable[str], arrays: Arrays, d: int | None) -> int:

@@ -199,7 +199,7 @@ def rows_of(sites: Sequence[SiteRows], *, missing: bool, columns: tuple[str, ...
                 client.require_whole()
     usual = clients[usual_place([client.heading for client in clients])]
     for client in clients:
-        if client is not usual and not client.heading.like(usual.heading):
+        if not client.heading.like(usual.heading):
             raise client.heading.mismatch(client.who, usual.heading, usual.who).error(DataError)
     return clients
 
@@ -224,8 +224,6 @@ def handed_over(private: Collection[int], n_clients: int) -> list[int]:
     for client in private:
         remedy = "Give positions in shards."
         checks.integer("Every client in private", client, most=n_clients - 1, remedy=remedy)
-    if not private:
-        return list(range(n_clients))
     hidden = frozenset(private)
     return [client for client in range(n_clients) if client not in hidden]
 

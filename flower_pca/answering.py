@@ -126,8 +126,12 @@ def _layers_of(says: Mapping[str, Arrays]) -> list[type[Layer]]:
     """The layers that a message names, in the order of the table."""
     unknown = [name for name in says if name not in registry.LAYERS]
     if unknown:
-        rule, remedy = f"of {', '.join(registry.LAYERS)}", "Install the same flower_pca everywhere."
-        raise ProtocolError("The layers of a message", must=rule, got=repr(unknown[0]), then=remedy)
+        raise ProtocolError(
+            "The layers of a message",
+            must=f"of {', '.join(registry.LAYERS)}",
+            got=repr(unknown[0]),
+            then="Install the same flower_pca everywhere.",
+        )
     return [registry.LAYERS[name] for name in registry.LAYERS if name in says]
 
 
@@ -136,9 +140,12 @@ def stage_of(name: str) -> type[Stage[Any]]:
     try:
         return registry.STAGES[name]
     except KeyError:
-        rule = f"one of {', '.join(registry.STAGES)}"
-        remedy = "Install the same flower_pca everywhere."
-        raise ProtocolError("The stage", must=rule, got=repr(name), then=remedy) from None
+        raise ProtocolError(
+            "The stage",
+            must=f"one of {', '.join(registry.STAGES)}",
+            got=repr(name),
+            then="Install the same flower_pca everywhere.",
+        ) from None
 
 
 def _other_data(stage: str, *, tracks: bool) -> ProtocolError:
@@ -146,8 +153,12 @@ def _other_data(stage: str, *, tracks: bool) -> ProtocolError:
     rule, got = "rows at rest", "a Stream"
     if tracks:
         rule, got = got, rule
-    remedy = "Serve Stream(rows, batch=60) to trackers, and rows to the others."
-    return ProtocolError(f"The data for {stage}", must=rule, got=got, then=remedy)
+    return ProtocolError(
+        f"The data for {stage}",
+        must=rule,
+        got=got,
+        then="Serve Stream(rows, batch=60) to trackers, and rows to the others.",
+    )
 
 
 def own_results(stage: str, memory: Arrays, data: Any) -> Arrays:

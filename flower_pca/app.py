@@ -83,9 +83,12 @@ def _own_rows(node: Mapping[str, Any]) -> str | None:
     data, path = node.get("data"), node.get("data-path")
     with private():
         if data is not None and path is not None and data != path:
-            got = f"data={str(data)!r} and data-path={str(path)!r}"
-            rule = "named once, as data"
-            raise ConfigError("The rows of this node", must=rule, got=got, then="Keep one of them.")
+            raise ConfigError(
+                "The rows of this node",
+                must="named once, as data",
+                got=f"data={str(data)!r} and data-path={str(path)!r}",
+                then="Keep one of them.",
+            )
     if data is None and path is None:
         return None
     return str(path if data is None else data)
@@ -96,19 +99,32 @@ def _check_dealt(node: Mapping[str, Any], asked: str) -> None:
     parts = {"partition-id", "num-partitions"} <= node.keys()
     if not parts or not (_in_simulation() or sources.is_random(asked)):
         names = "data, or partition-id and num-partitions of rows that are drawn from a seed"
-        remedy = "Start the SuperNode with --node-config 'data=\"/path/x.npy\"'."
-        rule = f"one with {names}"
-        raise ConfigError("The node-config of this node", must=rule, got="neither", then=remedy)
+        raise ConfigError(
+            "The node-config of this node",
+            must=f"one with {names}",
+            got="neither",
+            then="Start the SuperNode with --node-config 'data=\"/path/x.npy\"'.",
+        )
     if not _in_simulation():
         if guarded := [rule for rule in _GUARDED if node.get(rule)]:
-            remedy = "Name its data in its node-config: whoever sends the run knows all rows that it draws."
-            raise ConfigError("The rows of a node with " + guarded[0], must="its own", got="none", then=remedy)
+            raise ConfigError(
+                "The rows of a node with " + guarded[0],
+                must="its own",
+                got="none",
+                then="Name its data in its node-config: whoever sends the run knows all rows that it draws.",
+            )
         if (size := sources.size_drawn(asked)) > _LARGEST:
-            rule = f"of at most {_LARGEST:,} entries, n d of the rows and d d of each client"
-            remedy = "Ask for fewer."
-            raise ConfigError("Rows that a node draws", must=rule, got=f"{size:,}", then=remedy)
-        words = "This node has no data of its own: it plays part %s of %s."
-        logging.getLogger("flwr").warning(words, node["partition-id"], asked)
+            raise ConfigError(
+                "Rows that a node draws",
+                must=f"of at most {_LARGEST:,} entries, n d of the rows and d d of each client",
+                got=f"{size:,}",
+                then="Ask for fewer.",
+            )
+        logging.getLogger("flwr").warning(
+            "This node has no data of its own: it plays part %s of %s.",
+            node["partition-id"],
+            asked,
+        )
 
 
 def _in_simulation() -> bool:

@@ -101,10 +101,13 @@ def question(algorithm: str | Algorithm[Any] | Question, **asked: Any) -> Questi
     """
     if isinstance(algorithm, Question):
         if asked:
-            remedy = "Use dataclasses.replace to change them in the question."
             got = ", ".join(asked)
-            rule = "left out"
-            raise ConfigError("The settings beside a Question", must=rule, got=got, then=remedy)
+            raise ConfigError(
+                "The settings beside a Question",
+                must="left out",
+                got=got,
+                then="Use dataclasses.replace to change them in the question.",
+            )
         return check(algorithm)
     checks.parameters("a question", asked, AskedHere.__annotations__)
     made = registry.make(algorithm, **{name: asked[name] for name in _STOPPING if asked.get(name) is not None})

@@ -73,10 +73,12 @@ def write(folder: str | os.PathLike[str], *, nodes: int, hosts: Iterable[str] = 
         _appear(target, names, nodes)
     except OSError as error:
         _vacant(target)  # somebody else has been quicker
-        remedy = "Choose another folder; nothing was written."
-        got = f"{target} ({error.strerror})"
-        rule = "one that can be written"
-        raise ConfigError("The folder for keys", must=rule, got=got, then=remedy) from error
+        raise ConfigError(
+            "The folder for keys",
+            must="one that can be written",
+            got=f"{target} ({error.strerror})",
+            then="Choose another folder; nothing was written.",
+        ) from error
     return Keys(target / _CA, target / _CERTIFICATE, target / _KEY, tuple(target / f"node-{i}" for i in range(nodes)))
 
 
@@ -101,8 +103,12 @@ def _vacant(target: Path) -> None:
             got = f"{target}, which has files in it"
         else:
             got = f"{target}, which is a file"
-        remedy = "Choose another folder; nothing was written."
-        raise ConfigError("The folder for keys", must="new or empty", got=got, then=remedy)
+        raise ConfigError(
+            "The folder for keys",
+            must="new or empty",
+            got=got,
+            then="Choose another folder; nothing was written.",
+        )
 
 
 def _names(hosts: Iterable[str]) -> list[x509.GeneralName]:
@@ -112,9 +118,12 @@ def _names(hosts: Iterable[str]) -> list[x509.GeneralName]:
             names.append(x509.IPAddress(ipaddress.ip_address(host)))
         except ValueError:
             if not _HOST.match(host):
-                remedy = "Leave out scheme and port."
-                rule = "a name such as superlink.example.org, or an address such as 192.0.2.1"
-                raise ConfigError("Every host", must=rule, got=repr(host), then=remedy) from None
+                raise ConfigError(
+                    "Every host",
+                    must="a name such as superlink.example.org, or an address such as 192.0.2.1",
+                    got=repr(host),
+                    then="Leave out scheme and port.",
+                ) from None
             names.append(x509.DNSName(host))
     return names
 

@@ -73,9 +73,12 @@ class Covariance(Algorithm[CovarianceState]):
 
     def start(self, model: Model) -> CovarianceState:
         if model.d > _WIDEST:
-            remedy = "Use ssi or krylov, whose messages are narrow."
-            rule = f"at most {_WIDEST}"
-            raise DataError("The columns for covariance", must=rule, got=model.d, then=remedy)
+            raise DataError(
+                "The columns for covariance",
+                must=f"at most {_WIDEST}",
+                got=model.d,
+                then="Use ssi or krylov, whose messages are narrow.",
+            )
         return CovarianceState(model.d, model.units, model.columns.shape[1])
 
     def broadcast(self, state: CovarianceState) -> Arrays:
@@ -89,9 +92,12 @@ class Covariance(Algorithm[CovarianceState]):
     @staticmethod
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
         if int(arrays["columns"]) != data.d:
-            rule = f"{int(arrays['columns'])}, as in the opening"
-            remedy = "Align the features first."
-            raise DataError("The number of columns", must=rule, got=data.d, then=remedy)
+            raise DataError(
+                "The number of columns",
+                must=f"{int(arrays['columns'])}, as in the opening",
+                got=data.d,
+                then="Align the features first.",
+            )
         C = data.gram().astype(np.float64)
         return {"C": pack(C), "n": np.array(data.n)}, memory
 

@@ -134,8 +134,12 @@ class DRSVD(Algorithm[DRSVDState]):
 def _within_rank(R: Array, part: Array) -> Array:
     """The part without those columns of Q that QR fills in: of a block short of rank they would single out rows."""
     if len(part) != len(R):
-        rule = f"of {len(R)} rows, as the factor of this node"
-        raise ProtocolError("part of a message", must=rule, got=len(part), then="Check the sender.")
+        raise ProtocolError(
+            "part of a message",
+            must=f"of {len(R)} rows, as the factor of this node",
+            got=len(part),
+            then="Check the sender.",
+        )
     U, s, _ = np.linalg.svd(R, full_matrices=False)
     least = max(R.shape) * np.finfo(R.dtype).eps * s.max(initial=0.0)
     U = U[:, s > least]

@@ -302,9 +302,12 @@ class FAPS(Iterative[FAPSState]):
         checks.number("theta of faps", self.theta, least=0.0, most=1.0, remedy="Try 0.1.")
         checks.number("mu of faps", self.mu, least=0.0, most=1.0, remedy="Try 0.01.")
         if self.penalty != "paper" and self._rule.service:
-            what, rule = "Settings of the paper's penalties", "left out where others are used"
-            remedy = 'Leave them out, or use penalty="paper".'
-            raise ConfigError(what, must=rule, got=", ".join(self._rule.service), then=remedy)
+            raise ConfigError(
+                "Settings of the paper's penalties",
+                must="left out where others are used",
+                got=", ".join(self._rule.service),
+                then='Leave them out, or use penalty="paper".',
+            )
 
     @property
     def _rule(self) -> PaperRule:

@@ -135,8 +135,10 @@ class FedOAPM(Iterative[FedOAPMState]):
         else:
             progress = replace(progress, rounds=progress.rounds + rounds)
         if float(np.abs(Y).max()) > _LARGEST:
-            remedy = "Scale the data, or make it smaller."
-            got = f"{self.qr_every}, with sums above {_LARGEST:g}"
-            rule = "small enough for the eigenvalues"
-            raise ConfigError("qr_every of fed_oapm", must=rule, got=got, then=remedy)
+            raise ConfigError(
+                "qr_every of fed_oapm",
+                must="small enough for the eigenvalues",
+                got=f"{self.qr_every}, with sums above {_LARGEST:g}",
+                then="Scale the data, or make it smaller.",
+            )
         return FedOAPMState(power.step(Y, self.qr_every), state.k, progress, value)

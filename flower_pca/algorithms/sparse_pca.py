@@ -86,13 +86,19 @@ class SparsePCA(Iterative[SparseState]):
 
     def width(self, n_components: int | float) -> int:
         if not isinstance(n_components, int):
-            remedy = "Name a number."
-            what = f"n_components of {self.name}"
-            raise ConfigError(what, must="a whole number", got=n_components, then=remedy)
+            raise ConfigError(
+                f"n_components of {self.name}",
+                must="a whole number",
+                got=n_components,
+                then="Name a number.",
+            )
         if isinstance(self.cardinality, tuple) and len(self.cardinality) != n_components:
-            rule = f"one number, or one for each of the {n_components} components"
-            what = f"cardinality of {self.name}"
-            raise ConfigError(what, must=rule, got=self.cardinality, then="Give one number.")
+            raise ConfigError(
+                f"cardinality of {self.name}",
+                must=f"one number, or one for each of the {n_components} components",
+                got=self.cardinality,
+                then="Give one number.",
+            )
         return super().width(n_components)
 
     def start(self, model: Model) -> SparseState:

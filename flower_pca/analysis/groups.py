@@ -33,8 +33,12 @@ def distances(own: Sequence[Array]) -> Array:
             got = "none"
         else:
             got = f"{sorted({rows.shape[1] for rows in own})} features"
-        rule = "those of at least one client, alike in features"
-        raise DataError("The own components", must=rule, got=got, then="Give those of one run.")
+        raise DataError(
+            "The own components",
+            must="those of at least one client, alike in features",
+            got=got,
+            then="Give those of one run.",
+        )
     ranks = np.array([len(rows) for rows in own])
     ends = np.repeat(np.arange(len(own)), ranks)
     belongs = (ends[:, None] == np.arange(len(own))).astype(np.float64)
@@ -82,8 +86,12 @@ def clusters(rho: Array, n_clusters: int, *, seed: int = 0) -> Array:
 def _square(rho: Array) -> Array:
     rho = np.asarray(rho, dtype=np.float64)
     if rho.ndim != 2 or rho.shape[0] != rho.shape[1] or not np.allclose(rho, rho.T, atol=1e-12):
-        rule, remedy = "a symmetric matrix", "Use what `distances` returns."
-        raise ConfigError("rho", must=rule, got=f"shape {rho.shape}", then=remedy)
+        raise ConfigError(
+            "rho",
+            must="a symmetric matrix",
+            got=f"shape {rho.shape}",
+            then="Use what `distances` returns.",
+        )
     return rho
 
 

@@ -134,8 +134,12 @@ def of_rows(result: PCAResult, shards: Iterable[Any]) -> PCAResult:
             other ones anyway.
     """
     if not _orthonormal(result):
-        rule, got = "of a run whose components are orthonormal", f"one of {result.algorithm}"
-        raise ConfigError("The result", must=rule, got=got, then="Use krylov.")
+        raise ConfigError(
+            "The result",
+            must="of a run whose components are orthonormal",
+            got=f"one of {result.algorithm}",
+            then="Use krylov.",
+        )
     frame = replace(result.frame, own=result.asked.get("missing") == "own_mean")
     clients = [match(X, frame, result.n_features_in_, digest=result.feature_digest) for X in shards]
     stage = Stage()
@@ -164,12 +168,19 @@ def influence(result: PCAResult) -> list[Influence]:
         ConfigError: If the run was not asked for it, or there was only one client.
     """
     if result.influence_ is None or result.influence_keys_ is None:
-        remedy = "Run with influence=True."
-        rule = "of a run that measured the clients' influence"
-        raise ConfigError("The result", must=rule, got="none", then=remedy)
+        raise ConfigError(
+            "The result",
+            must="of a run that measured the clients' influence",
+            got="none",
+            then="Run with influence=True.",
+        )
     if len(result.influence_) < 2:
-        remedy = "Leave influence out."
-        raise ConfigError("The clients of the run", must="at least 2", got=1, then=remedy)
+        raise ConfigError(
+            "The clients of the run",
+            must="at least 2",
+            got=1,
+            then="Leave influence out.",
+        )
     names = labels.column_names(result.feature_names_in_, result.n_features_in_)
     figures = result.influence_
     if figures.shape[1] < len(COLUMNS):  # of a file that holds no chance

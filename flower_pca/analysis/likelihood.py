@@ -39,9 +39,12 @@ def minka(variances: Array, n: int) -> int:
     """
     values = np.asarray(variances, dtype=np.float64)
     if n < len(values):
-        rule, remedy = f"at least as many as columns, {len(values)}", "Name a number of components."
-        what = "The rows for an estimated number of components"
-        raise DataError(what, must=rule, got=n, then=remedy)
+        raise DataError(
+            "The rows for an estimated number of components",
+            must=f"at least as many as columns, {len(values)}",
+            got=n,
+            then="Name a number of components.",
+        )
     if len(values) == 1 or values[0] <= 0.0:
         return 1
     values = np.maximum(values / values[0], 0.0)
@@ -124,9 +127,12 @@ def _positive(result: PCAResult) -> tuple[Array, float]:
     else:
         rank = d
     if rank < d:
-        remedy = "Ask for fewer components than the rank of the rows, which leaves noise for the rest."
-        rule = f"{d}, that of the columns"
-        raise DataError("The rank of the covariance", must=rule, got=rank, then=remedy)
+        raise DataError(
+            "The rank of the covariance",
+            must=f"{d}, that of the columns",
+            got=rank,
+            then="Ask for fewer components than the rank of the rows, which leaves noise for the rest.",
+        )
     return variances, 1.0 / noise if result.n_components_ < d else 0.0
 
 

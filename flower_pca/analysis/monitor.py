@@ -101,12 +101,19 @@ class Monitor:
     def __init__(self, result: PCAResult, *, n_components: int | None = None) -> None:
         what = "The result to monitor by"
         if not result.complete:
-            rule = "of a run whose components are all there is to say of a row"
-            raise ConfigError(what, must=rule, got=type(result).__name__, then="Run krylov.")
+            raise ConfigError(
+                what,
+                must="of a run whose components are all there is to say of a row",
+                got=type(result).__name__,
+                then="Run krylov.",
+            )
         if result.privacy is not None:
-            got = "noise in the variances that limits are made of"
-            remedy = "Score against a result without a budget."
-            raise ConfigError(what, must="of a run without dp", got=got, then=remedy)
+            raise ConfigError(
+                what,
+                must="of a run without dp",
+                got="noise in the variances that limits are made of",
+                then="Score against a result without a budget.",
+            )
         if n_components is not None:
             most = result.n_components_
             checks.integer("n_components of a Monitor", n_components, least=1, most=most)
@@ -117,8 +124,12 @@ class Monitor:
         self._all = max(histograms.meaningful(variances), 1)
         self._k = min(self._all, n_components or self._all)
         if variances[0] <= 0.0:
-            remedy = "Check the rows of the run."
-            raise ConfigError(what, must="of rows that vary", got="variances of 0", then=remedy)
+            raise ConfigError(
+                what,
+                must="of rows that vary",
+                got="variances of 0",
+                then="Check the rows of the run.",
+            )
         self._Z = np.ascontiguousarray(axes[:, : self._k], dtype=np.float64)
         self._variances = np.asarray(variances[: self._k], dtype=np.float64)
 
@@ -162,9 +173,12 @@ class Monitor:
         if source == "theory":
             return self._theory(float(share), trained=trained)
         if self._counts is None:
-            rule = "asked of a run with monitor=True, for all of its components"
-            remedy = 'Use source="theory".'
-            raise ConfigError("Limits from the clients", must=rule, got="another", then=remedy)
+            raise ConfigError(
+                "Limits from the clients",
+                must="asked of a run with monitor=True, for all of its components",
+                got="another",
+                then='Use source="theory".',
+            )
         t2, spe = (histograms.quantile(counts, share) for counts in self._counts)
         rows = int(self._counts[0].sum())
         above = histograms.WIDTH - 1.0
@@ -238,17 +252,21 @@ class Monitor:
         from scipy import special
 
         if self._result.cross_ is not None:
-            rule = "for components that are orthonormal, which leave out what varies least"
-            got = "others"
-            remedy = "Run with monitor=True."
-            raise ConfigError("Limits from theory", must=rule, got=got, then=remedy)
+            raise ConfigError(
+                "Limits from theory",
+                must="for components that are orthonormal, which leave out what varies least",
+                got="others",
+                then="Run with monitor=True.",
+            )
         n, k = self._result.n_samples_, self._k
         free = n - k - int(self._result.centered) + int(not trained)
         if free < 1:
-            rule = f"more than {n - free}"
-            remedy = "Use fewer components, or limits from the clients."
-            what = "The rows of a run, for limits from theory,"
-            raise ConfigError(what, must=rule, got=n, then=remedy)
+            raise ConfigError(
+                "The rows of a run, for limits from theory,",
+                must=f"more than {n - free}",
+                got=n,
+                then="Use fewer components, or limits from the clients.",
+            )
         # a mean that was estimated adds to what new rows differ by
         about = n if self._result.centered else np.inf
         if trained:

@@ -289,20 +289,33 @@ def _with_axes(result: PCAResult | TrackingResult) -> PCAResult:
     """The result, whose components are orthonormal and those of all rows, with variances that are known and above 0."""
     what = "The result to rotate"
     if isinstance(result, TrackingResult) or not result.is_pooled:
-        rule = "one whose components are orthonormal, and those of the covariance of all rows"
-        raise ConfigError(what, must=rule, got=f"one of {result.algorithm}", then="Use krylov.")
+        raise ConfigError(
+            what,
+            must="one whose components are orthonormal, and those of the covariance of all rows",
+            got=f"one of {result.algorithm}",
+            then="Use krylov.",
+        )
     if result.privacy is not None:
-        rule = "one of a run without noise on its variances"
-        remedy = "Read its components as they are."
-        raise ConfigError(what, must=rule, got="one of a run with dp", then=remedy)
+        raise ConfigError(
+            what,
+            must="one of a run without noise on its variances",
+            got="one of a run with dp",
+            then="Read its components as they are.",
+        )
     if result.n_components_ < 2:
-        rule = "one of at least 2 components"
-        remedy = "Ask for more, or read its one component as it is."
-        raise ConfigError(what, must=rule, got=result.n_components_, then=remedy)
+        raise ConfigError(
+            what,
+            must="one of at least 2 components",
+            got=result.n_components_,
+            then="Ask for more, or read its one component as it is.",
+        )
     _ = result.frame  # refuses where loadings stay with their parties
     variances = result.explained_variance_
     if variances.min() <= _FLAT * variances.max():
-        rule = "one whose components all have a variance above 0"
-        remedy = "Ask for fewer components."
-        raise ConfigError(what, must=rule, got=f"one of {variances.min():.2g}", then=remedy)
+        raise ConfigError(
+            what,
+            must="one whose components all have a variance above 0",
+            got=f"one of {variances.min():.2g}",
+            then="Ask for fewer components.",
+        )
     return result

@@ -257,11 +257,19 @@ def audit(
 def _attack(clients: Sequence[int] | None, n: int) -> list[int]:
     chosen = range(n) if clients is None else clients
     for client in chosen:
-        remedy = "Name positions in shards."
-        checks.integer("Every client to attack", client, most=n - 1, remedy=remedy)
+        checks.integer(
+            "Every client to attack",
+            client,
+            most=n - 1,
+            remedy="Name positions in shards.",
+        )
     if not len(chosen):
-        remedy = "Leave clients out."
-        raise ConfigError("The clients to attack", must="at least one", got="none", then=remedy)
+        raise ConfigError(
+            "The clients to attack",
+            must="at least one",
+            got="none",
+            then="Leave clients out.",
+        )
     return [int(client) for client in chosen]
 
 

@@ -37,8 +37,12 @@ def integer(
             upper = ""
         else:
             upper = f" and at most {most}"
-        rule = f"a whole number of at least {least}{upper}"
-        raise ConfigError(what, must=rule, got=repr(value), then=remedy)
+        raise ConfigError(
+            what,
+            must=f"a whole number of at least {least}{upper}",
+            got=repr(value),
+            then=remedy,
+        )
 
 
 def number(
@@ -51,8 +55,12 @@ def number(
             upper = f" and at most {most:g}"
         else:
             upper = ""
-        rule = f"a finite number of at least {least:g}{upper}"
-        raise ConfigError(what, must=rule, got=repr(value), then=remedy)
+        raise ConfigError(
+            what,
+            must=f"a finite number of at least {least:g}{upper}",
+            got=repr(value),
+            then=remedy,
+        )
 
 
 def share(value: Any) -> Any:
@@ -71,8 +79,12 @@ def share(value: Any) -> Any:
 def proportion(what: str, value: object) -> None:
     """Require a share, in (0, 1]."""
     if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not 0.0 < value <= 1.0:
-        remedy = "Use 1.0 for all of them."
-        raise ConfigError(what, must="above 0 and at most 1", got=repr(value), then=remedy)
+        raise ConfigError(
+            what,
+            must="above 0 and at most 1",
+            got=repr(value),
+            then="Use 1.0 for all of them.",
+        )
 
 
 def choices(of: object, allowed: Mapping[str, tuple[Any, ...]]) -> None:
@@ -98,8 +110,12 @@ def parent(what: str, path: str | os.PathLike[str]) -> None:
     """Require that the folder a file is to go into exists: better before a run than after."""
     folder = Path(path).absolute().parent
     if not folder.is_dir():
-        got = f"none at {folder}"
-        raise ConfigError(f"The folder of {what}", must="there", got=got, then="Make it first.")
+        raise ConfigError(
+            f"The folder of {what}",
+            must="there",
+            got=f"none at {folder}",
+            then="Make it first.",
+        )
 
 
 def components(n_components: object, *, words: Sequence[str] = ()) -> int | float:
@@ -114,16 +130,24 @@ def components(n_components: object, *, words: Sequence[str] = ()) -> int | floa
         return float(n_components)
     rule = "a whole number of at least 1, or a fraction of the variance strictly between 0 and 1"
     rule = ", or ".join((rule, *(f'"{word}"' for word in words)))
-    remedy = 'Ask for 2 to see a plane, or for 0.9 or "90%".'
-    raise ConfigError("n_components", must=rule, got=repr(given), then=remedy)
+    raise ConfigError(
+        "n_components",
+        must=rule,
+        got=repr(given),
+        then='Ask for 2 to see a plane, or for 0.9 or "90%".',
+    )
 
 
 def at_most(n_components: int | float | str, n: int, d: int) -> None:
     """Require that as many components exist as are asked for."""
     if isinstance(n_components, int) and n_components > min(n, d):
         rule = f"at most min(n_samples, n_features) = min({n}, {d}) = {min(n, d)}"
-        remedy = "Ask for fewer components."
-        raise ConfigError("n_components", must=rule, got=n_components, then=remedy)
+        raise ConfigError(
+            "n_components",
+            must=rule,
+            got=n_components,
+            then="Ask for fewer components.",
+        )
 
 
 def finite(
@@ -202,5 +226,9 @@ def parameters(owner: str, given: Mapping[str, object], known: Iterable[str]) ->
                 rule = f"among {', '.join(names)}"
             else:
                 rule = "absent, as there are none"
-            what = f"Every parameter of {owner}"
-            raise ConfigError(what, must=rule, got=repr(name), then=did_you_mean(name, names))
+            raise ConfigError(
+                f"Every parameter of {owner}",
+                must=rule,
+                got=repr(name),
+                then=did_you_mean(name, names),
+            )

@@ -93,8 +93,12 @@ def there(package: str) -> bool:
 
 def lacking(package: str, to: str) -> ConfigError:
     """The error about a package that is not installed, and what it is needed for."""
-    remedy = f'Run: pip install "flower-pca[{EXTRAS[package][1]}]"'
-    return ConfigError(package, must=f"installed {to}", got="no such package", then=remedy)
+    return ConfigError(
+        package,
+        must=f"installed {to}",
+        got="no such package",
+        then=f'Run: pip install "flower-pca[{EXTRAS[package][1]}]"',
+    )
 
 
 @contextmanager

@@ -121,10 +121,12 @@ def _take_lock(path: Path, lock: Path, *, wait: bool) -> int:
                 return handle
         except BlockingIOError as error:
             os.close(handle)
-            rule = "used by one run at a time"
-            remedy = "Wait for the other run, or name another file."
-            got = "a file that another run has open"
-            raise ConfigError(str(path), must=rule, got=got, then=remedy) from error
+            raise ConfigError(
+                str(path),
+                must="used by one run at a time",
+                got="a file that another run has open",
+                then="Wait for the other run, or name another file.",
+            ) from error
         except FileNotFoundError:
             pass
         except BaseException:
@@ -236,8 +238,12 @@ class Trail:
         self._path.unlink(missing_ok=True)
 
     def _others(self, got: str) -> DataError:
-        remedy = "Delete the checkpoint, and start the run again."
-        return DataError(f"The steps in {self._path}", must="those of the checkpoint", got=got, then=remedy)
+        return DataError(
+            f"The steps in {self._path}",
+            must="those of the checkpoint",
+            got=got,
+            then="Delete the checkpoint, and start the run again.",
+        )
 
 
 def _open_for_writing(path: str, flags: int) -> int:
@@ -346,10 +352,13 @@ def from_bytes(kind: str, packed: bytes) -> tuple[dict[str, Any], dict[str, Arra
         if header.get("kind") != kind:
             raise ValueError("another kind")
     except Exception as error:  # bytes from elsewhere: numpy and zipfile raise nearly anything on them
-        rule = f"a {kind} that flower_pca has packed"
         got = f"bytes that cannot be read as one ({type(error).__name__})"
-        remedy = "Check the sender."
-        raise DataError(f"The bytes of a {kind}", must=rule, got=got, then=remedy) from error
+        raise DataError(
+            f"The bytes of a {kind}",
+            must=f"a {kind} that flower_pca has packed",
+            got=got,
+            then="Check the sender.",
+        ) from error
     return header, arrays
 
 
@@ -370,9 +379,13 @@ def refuse_others(path: str | os.PathLike[str], kind: str) -> Iterator[None]:
     except (FileNotFoundError, PermissionError, FlowerPCAError):
         raise
     except Exception as error:
-        rule = f"{_a(kind)} that flower_pca has saved"
         got = f"a file that cannot be read as one ({type(error).__name__})"
-        raise DataError(str(path), must=rule, got=got, then="Check the path.") from error
+        raise DataError(
+            str(path),
+            must=f"{_a(kind)} that flower_pca has saved",
+            got=got,
+            then="Check the path.",
+        ) from error
 
 
 def from_npy(packed: bytes) -> Array:

@@ -100,6 +100,10 @@ def bind(text: object, table: Mapping[str, Callable[..., T]], *, what: str, rule
     missing = [n for n in needed if n not in values]
     if missing:
         remedy = f"Write {name}({', '.join(f'{n}=...' for n in needed)})."
-        got = f"no {missing[0]}"
-        raise ConfigError(f"The parameters of {name}", must="complete", got=got, then=remedy)
+        raise ConfigError(
+            f"The parameters of {name}",
+            must="complete",
+            got=f"no {missing[0]}",
+            then=remedy,
+        )
     return partial(table[name], **values)

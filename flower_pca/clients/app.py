@@ -46,9 +46,12 @@ class WithPCA(NumPyClient):
     def __init__(self, training: NumPyClient, pca: PCAClient) -> None:
         for name, client, kind in (("training", training, NumPyClient), ("pca", pca, PCAClient)):
             if not isinstance(client, kind):
-                remedy = "Give the client itself, without to_client()."
-                rule = f"a {kind.__name__}"
-                raise ConfigError(name, must=rule, got=f"a {type(client).__name__}", then=remedy)
+                raise ConfigError(
+                    name,
+                    must=f"a {kind.__name__}",
+                    got=f"a {type(client).__name__}",
+                    then="Give the client itself, without to_client().",
+                )
         self._training, self._pca = training, pca
 
     def get_parameters(self, config: wire.Config) -> list[Array]:
@@ -91,9 +94,12 @@ def require_honest(app: ClientApp, mods: Sequence[Any]) -> list[Any]:
     for mod in (*getattr(app, "_mods", ()), *mods):
         name = getattr(mod, "__name__", type(mod).__name__)
         if name in _SPOIL:
-            rule = "ones that leave answers as they are"
-            remedy = f"{_SPOIL[name]}: @app.train(mods=[...])."
-            raise ConfigError("The mods around PCA", must=rule, got=name, then=remedy)
+            raise ConfigError(
+                "The mods around PCA",
+                must="ones that leave answers as they are",
+                got=name,
+                then=f"{_SPOIL[name]}: @app.train(mods=[...]).",
+            )
     return list(mods)
 
 

@@ -98,17 +98,24 @@ def select(data: LocalData | Stream, request: wire.Request, rules: Rules) -> Loc
         return of_run(data.select(names, one_by_one=rules.share_names), request)
     if names is None:
         if data.words and not rules.share_names:
-            got = f"text in {len(data.words)} of them"
-            remedy = "Ask the node's operator, or name others."
-            raise RefusalError(_OURS, must="numbers", got=got, then=remedy)
+            raise RefusalError(
+                _OURS,
+                must="numbers",
+                got=f"text in {len(data.words)} of them",
+                then="Ask the node's operator, or name others.",
+            )
         return of_run(data.select(None), request)
     if data.names is None:
         raise not_named(checks.NODE, data.d).error(RefusalError, "Give all nodes names of columns, or name none.")
     if not rules.share_names and (some := some_only(checks.NODE, names, data.names)):
         raise some.error(RefusalError, "Name all of them, or none, or ask the node's operator.")
     if texts := [name for name in names if name in data.words]:
-        got = f"text in column {enumeration(texts)}"
-        raise RefusalError(_OURS, must="numbers", got=got, then="Name others.")
+        raise RefusalError(
+            _OURS,
+            must="numbers",
+            got=f"text in column {enumeration(texts)}",
+            then="Name others.",
+        )
     if absent := lacking(checks.NODE, _not_of_words(data, names), data.names):
         raise absent.error(RefusalError, "Ask the node's operator, or name others.")
     return data.arrange(names)
@@ -219,9 +226,12 @@ class PCAClient(NumPyClient):
         try:
             request = wire.read_request(parameters, config)
             if request.stage != wire.EVALUATE:
-                rule, remedy = f"of the stage {wire.EVALUATE}", "Send it as train."
-                what = "An evaluate message"
-                raise ProtocolError(what, must=rule, got=request.stage, then=remedy)
+                raise ProtocolError(
+                    "An evaluate message",
+                    must=f"of the stage {wire.EVALUATE}",
+                    got=request.stage,
+                    then="Send it as train.",
+                )
             arrays, n, _ = self._answer(request)
         except Exception as error:
             return 0.0, 0, self._refuse(error, config)
@@ -279,9 +289,12 @@ class PCAClient(NumPyClient):
         with naming(request):
             limits.check_sizes(request, data.d, getattr(data, "n", None))
         if isinstance(data, LocalData) and data.table_length < self._rules.min_rows:
-            remedy = "Ask again when it has more."
-            rule = f"at least {self._rules.min_rows}"
-            raise RefusalError("The rows of this node", must=rule, got="fewer", then=remedy)
+            raise RefusalError(
+                "The rows of this node",
+                must=f"at least {self._rules.min_rows}",
+                got="fewer",
+                then="Ask again when it has more.",
+            )
         if self._rules.min_rows > 1 and isinstance(data, LocalData) and request.frame.split is None:
             hold.check(data, self._rules)
         return data
@@ -332,9 +345,12 @@ class PCAClient(NumPyClient):
         if not (after or before):
             return
         if self._store is None:
-            rule = f"given its context to serve {request.algorithm}, which has to remember"
-            remedy = "Write PCAClient(data, context=context)."
-            raise RefusalError("This client", must=rule, got="none", then=remedy)
+            raise RefusalError(
+                "This client",
+                must=f"given its context to serve {request.algorithm}, which has to remember",
+                got="none",
+                then="Write PCAClient(data, context=context).",
+            )
         masked = request.stage == messages.STAGE
         self._store.save(Memory(request.run, request.number, {} if masked else before, after))
 

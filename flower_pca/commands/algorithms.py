@@ -138,8 +138,12 @@ def _row(course: dict[str, Any]) -> list[str]:
 
 def add_listing(commands: Any) -> None:
     """Add the command to the parser."""
-    words = "list every algorithm with its parameters, the cost of a round, when to prefer it, and what goes with it"
-    common.parser(commands, "list", words, run_listing)
+    common.parser(
+        commands,
+        "list",
+        "list every algorithm with its parameters, the cost of a round, when to prefer it, and what goes with it",
+        run_listing,
+    )
 
 
 def run_listing(given: argparse.Namespace) -> int:

@@ -29,9 +29,12 @@ def require_own(algorithm: Any, split: str = "rows") -> None:
     from flower_pca import registry
 
     if split == "rows" and not registry.leaves_own(algorithm):
-        remedy = "Use consensus_rpca or exact_per_pca, or leave --own out."
-        rule = "one that leaves clients something of their own"
-        raise ConfigError("The algorithm with --own", must=rule, got=algorithm.name, then=remedy)
+        raise ConfigError(
+            "The algorithm with --own",
+            must="one that leaves clients something of their own",
+            got=algorithm.name,
+            then="Use consensus_rpca or exact_per_pca, or leave --own out.",
+        )
 
 
 def write_own(result: PCAResult, folder: Path, shards: Sequence[Any]) -> list[str]:
@@ -56,8 +59,12 @@ def require_personal(result: PCAResult, option: str) -> PersonalResult:
 
     if not isinstance(result, PersonalResult):
         rule, got = "of a personalized run", f"a {type(result).__name__}"
-        remedy = f"Leave {option} out."
-        raise ConfigError(f"The result with {option}", must=rule, got=got, then=remedy)
+        raise ConfigError(
+            f"The result with {option}",
+            must=rule,
+            got=got,
+            then=f"Leave {option} out.",
+        )
     return result
 
 

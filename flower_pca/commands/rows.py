@@ -153,8 +153,13 @@ def run_score(given: argparse.Namespace) -> int:
     out = _file(given.out, (".csv",))
     picture = _file(given.picture, (".svg", ".png"))
     if given.most is not None:
-        remedy = "Give a share, such as 0.05."
-        checks.number("--most", given.most, least=0.0, most=1.0, remedy=remedy)
+        checks.number(
+            "--most",
+            given.most,
+            least=0.0,
+            most=1.0,
+            remedy="Give a share, such as 0.05.",
+        )
     result = common.result_of(given.result, missing=given.missing)
     monitor = Monitor(result, n_components=given.components)
     limits = monitor.limits(given.level, source=given.limits, trained=given.trained)

@@ -145,8 +145,12 @@ def _question(given: argparse.Namespace) -> Question:
     if given.ranges is None:
         budget = DP.of(given.dp)
     elif given.dp is None:
-        remedy = 'Write --dp "dp(epsilon=1.0, delta=1e-6)" beside it.'
-        raise ConfigError("--ranges", must="used with --dp", got=given.ranges, then=remedy)
+        raise ConfigError(
+            "--ranges",
+            must="used with --dp",
+            got=given.ranges,
+            then='Write --dp "dp(epsilon=1.0, delta=1e-6)" beside it.',
+        )
     else:
         budget = DP.of(given.dp, ranges=ranges.of(given.ranges))
     return assembly.question(

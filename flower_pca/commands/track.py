@@ -172,14 +172,22 @@ def _check(given: argparse.Namespace) -> None:
     if given.batch is not None or not given.follow:
         checks.integer("--batch", given.batch, least=1)
     if given.clients is not None and given.follow:
-        rule, remedy = "left out with --follow, where each site is one", "Leave it out."
-        raise ConfigError("--clients", must=rule, got=given.clients, then=remedy)
+        raise ConfigError(
+            "--clients",
+            must="left out with --follow, where each site is one",
+            got=given.clients,
+            then="Leave it out.",
+        )
     if given.clients is not None:
         checks.integer("--clients", given.clients, least=1, most=given.batch)
     for what, value in (("--interval", given.interval), ("--sites", given.sites)):
         if value is not None and not given.follow:
-            remedy = "Add it, or leave this out."
-            raise ConfigError(what, must="given with --follow", got=value, then=remedy)
+            raise ConfigError(
+                what,
+                must="given with --follow",
+                got=value,
+                then="Add it, or leave this out.",
+            )
 
 
 def _tracker(given: argparse.Namespace) -> Tracker:
@@ -196,8 +204,12 @@ def _tracker(given: argparse.Namespace) -> Tracker:
     }
     if any(of_changes.values()) and not tracker.detect:
         what = " and ".join(option for option, there in of_changes.items() if there)
-        remedy = "Add it: no change is looked for."
-        raise ConfigError(what, must="given with --detect", got="no --detect", then=remedy)
+        raise ConfigError(
+            what,
+            must="given with --detect",
+            got="no --detect",
+            then="Add it: no change is looked for.",
+        )
     if given.threshold is not None:
         tracker = replace(tracker, threshold=given.threshold)
     if given.alarm_rate is not None:
@@ -279,8 +291,12 @@ def _dealt(table: Table, given: argparse.Namespace) -> list[Any]:
             "--clients", must=f"{count}, as many as the data has", got=given.clients, then="Leave it out."
         )
     if given.batch % count:
-        rule = f"a multiple of {count}, as each client has as many rows in a step"
-        raise ConfigError("--batch", must=rule, got=given.batch, then="Choose another one.")
+        raise ConfigError(
+            "--batch",
+            must=f"a multiple of {count}, as each client has as many rows in a step",
+            got=given.batch,
+            then="Choose another one.",
+        )
     return [Stream(rows, batch=given.batch // count) for rows in partition.deal(table)]
 
 
@@ -298,15 +314,22 @@ def _checkpoint(given: argparse.Namespace) -> Path | None:
 
     if given.checkpoint is None:
         if given.resume:
-            rule = "given with --checkpoint"
-            raise ConfigError("--resume", must=rule, got="it alone", then="Add --checkpoint FILE.")
+            raise ConfigError(
+                "--resume",
+                must="given with --checkpoint",
+                got="it alone",
+                then="Add --checkpoint FILE.",
+            )
         return None
     path: Path = given.checkpoint.expanduser().absolute()
     checks.parent("the checkpoint", path)
     if path.exists() and not given.resume:
-        remedy = "Add --resume to go on from it, or name another."
-        rule = "a new file"
-        raise ConfigError("The checkpoint", must=rule, got=f"{path}, which is there", then=remedy)
+        raise ConfigError(
+            "The checkpoint",
+            must="a new file",
+            got=f"{path}, which is there",
+            then="Add --resume to go on from it, or name another.",
+        )
     if given.resume and not path.exists():
         sys.stderr.write(f"flower-pca: There is no checkpoint {path}: the run begins with the first step.\n")
     return path

@@ -24,8 +24,11 @@ def add_rules(commands: Any) -> None:
     words = "say what a node with given rules can be made to tell, and what they leave open"
     parser = common.parser(commands, "rules", words, run_rules)
     text = "as the node's --node-config: 'min-rows=50 masked-only=true', or a .toml file (default: none set)"
-    sets = "begin with the rules of this name: open, masked or private"
-    parser.add_argument("--profile", metavar="NAME", help=sets)
+    parser.add_argument(
+        "--profile",
+        metavar="NAME",
+        help="begin with the rules of this name: open, masked or private",
+    )
     parser.add_argument("rules", nargs="*", metavar="RULE", help=text)
 
 
@@ -53,17 +56,23 @@ def config(words: list[str]) -> dict[str, Any]:
         whole = " ".join(words)
         left = _PAIR.sub("", whole).strip()
         if left:
-            remedy = "Write 'min-rows=50 masked-only=true'."
-            rule = "given as key=value"
-            raise ConfigError("Rules of a node", must=rule, got=repr(left), then=remedy)
+            raise ConfigError(
+                "Rules of a node",
+                must="given as key=value",
+                got=repr(left),
+                then="Write 'min-rows=50 masked-only=true'.",
+            )
         pairs = _PAIR.findall(whole)
         text = "\n".join(f"{key} = {value}" for key, value in pairs)
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        rule = "true, false, a number, or text in quotation marks"
-        remedy = 'Write allow="krylov,ssi".'
-        raise ConfigError("The value of a rule", must=rule, got=str(error), then=remedy) from error
+        raise ConfigError(
+            "The value of a rule",
+            must="true, false, a number, or text in quotation marks",
+            got=str(error),
+            then='Write allow="krylov,ssi".',
+        ) from error
 
 
 def add_audit(commands: Any) -> None:
@@ -150,8 +159,14 @@ def add_keys(commands: Any) -> None:
     keys = commands.add_parser("keys", help=words, description=about)
     keys.add_argument("folder", type=Path, metavar="DIR", help="a new or empty folder")
     keys.add_argument("--nodes", type=int, required=True, metavar="N", help="how many SuperNodes")
-    text = "a name or address by which nodes reach the SuperLink, beside localhost; may be repeated"
-    keys.add_argument("--host", nargs="+", action="extend", default=[], metavar="NAME", help=text)
+    keys.add_argument(
+        "--host",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="NAME",
+        help="a name or address by which nodes reach the SuperLink, beside localhost; may be repeated",
+    )
     keys.set_defaults(run=run_keys)
 
 

@@ -94,9 +94,12 @@ class Silent(Algorithm[S]):
     @staticmethod
     def client(arrays: Arrays, data: Any, memory: Arrays) -> tuple[Arrays, Arrays]:
         if arrays:
-            rule, remedy = "empty, as it asks for no array", "Check the sender."
-            what = "A message of this stage"
-            raise ProtocolError(what, must=rule, got=", ".join(arrays)[:100], then=remedy)
+            raise ProtocolError(
+                "A message of this stage",
+                must="empty, as it asks for no array",
+                got=", ".join(arrays)[:100],
+                then="Check the sender.",
+            )
         return {}, memory
 
     def server(self, state: S, total: Any, answered: frozenset[int]) -> S:
@@ -242,8 +245,10 @@ class Iterative(Algorithm[I]):
         first = max(float(model.values[0]), np.finfo(float).tiny)
         true = float(model.residuals[: model.k].max()) / first
         if true > 2.0 * tol:
-            words = f"the rounds settled, but the true residual {true:.2g} is above tol={tol:.2g}"
-            return Status(Outcome.STALLED, words)
+            return Status(
+                Outcome.STALLED,
+                f"the rounds settled, but the true residual {true:.2g} is above tol={tol:.2g}",
+            )
         above = int(np.sum(model.values[: model.k] >= tol * first))
         small = range(above + 1, model.span + 1)
         if small:

@@ -273,17 +273,28 @@ def check_options(on: On) -> None:
 def _check_budget(on: On) -> None:
     dp, mask = on["dp"], on.get("mask")
     if dp.public_ranges and "scale" in on:
-        rule = "left out, as columns are counted in halves of their ranges"
-        remedy = "Leave scale out."
-        raise ConfigError("scale with ranges of dp", must=rule, got=repr(on["scale"]), then=remedy)
+        raise ConfigError(
+            "scale with ranges of dp",
+            must="left out, as columns are counted in halves of their ranges",
+            got=repr(on["scale"]),
+            then="Leave scale out.",
+        )
     if "scale" in on and dp.reach is None:
         raise ConfigError("reach of dp with a scale", must="given", got="none", then=_REACH)
     if mask is not None and mask.bound is not None:
-        rule, remedy = "left out with dp", "It follows from the noise."
-        raise ConfigError("bound of the masks", must=rule, got=mask.bound, then=remedy)
+        raise ConfigError(
+            "bound of the masks",
+            must="left out with dp",
+            got=mask.bound,
+            then="It follows from the noise.",
+        )
     if mask is not None and not mask.self_masks:
-        remedy = "Leave it out: else an upload that comes late could be opened, with its share of noise."
-        raise ConfigError("self_masks of the masks", must="True with dp", got=False, then=remedy)
+        raise ConfigError(
+            "self_masks of the masks",
+            must="True with dp",
+            got=False,
+            then="Leave it out: else an upload that comes late could be opened, with its share of noise.",
+        )
 
 
 def _check_numbers(stage: Stage[Any], on: On) -> None:
@@ -297,12 +308,20 @@ def _check_numbers(stage: Stage[Any], on: On) -> None:
             given = f"{stage.max_rounds}, the default of {stage.spec.partition('(')[0]}"
         else:
             given = f"{stage.max_rounds}"
-        remedy = "Start with max_rounds=5."
-        raise ConfigError("max_rounds with dp", must=most, got=given, then=remedy)
+        raise ConfigError(
+            "max_rounds with dp",
+            must=most,
+            got=given,
+            then="Start with max_rounds=5.",
+        )
     if "wire" in on and stage.tol < (least := FLOORS[BITS[on["wire"]]]):
         what = f"tol of {stage.name} with wire={on['wire']!r}"
-        remedy = 'Raise it, or use wire="auto".'
-        raise ConfigError(what, must=f"at least {least:g}", got=f"{stage.tol:g}", then=remedy)
+        raise ConfigError(
+            what,
+            must=f"at least {least:g}",
+            got=f"{stage.tol:g}",
+            then='Raise it, or use wire="auto".',
+        )
 
 
 def _having(wanted: Property, listed: Listed) -> Iterator[str]:

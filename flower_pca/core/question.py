@@ -117,9 +117,12 @@ class Question:
         for name, kind in kinds.items():
             given = getattr(self, name)
             if not isinstance(given, kind) and (given is not None or name == "algorithm"):
-                rule = f"of class {kind.__name__}"
-                remedy = "Use the short form to give it as a string."
-                raise ConfigError(f"{name} of a Question", must=rule, got=repr(given), then=remedy)
+                raise ConfigError(
+                    f"{name} of a Question",
+                    must=f"of class {kind.__name__}",
+                    got=repr(given),
+                    then="Use the short form to give it as a string.",
+                )
         checks.choices(self, _CHOICES)
         checks.integer("seed", self.seed, most=2**62)
         fraction = checks.share(self.fraction)
@@ -142,8 +145,12 @@ class Question:
     def _read_levels(self) -> Levels | None:
         """The columns of words, each with its levels where these are known."""
         if self.center is False:
-            remedy = "Leave center out: what is divided by the root of a share is what differs from that share."
-            raise ConfigError("center with levels", must="True", got="False", then=remedy)
+            raise ConfigError(
+                "center with levels",
+                must="True",
+                got="False",
+                then="Leave center out: what is divided by the root of a share is what differs from that share.",
+            )
         return read_levels(self.levels)
 
     def _columns_with_ranges(self, columns: tuple[str, ...] | None) -> tuple[str, ...] | None:
@@ -151,14 +158,21 @@ class Question:
         if self.dp is None or not self.dp.public_ranges:
             return columns
         if self.center is False:
-            remedy = "Leave center out: rows are clipped about the middles of the ranges."
-            raise ConfigError("center with ranges of dp", must="True", got="False", then=remedy)
+            raise ConfigError(
+                "center with ranges of dp",
+                must="True",
+                got="False",
+                then="Leave center out: rows are clipped about the middles of the ranges.",
+            )
         names = tuple(name for name, *_ in self.dp.public_ranges)
         if columns is not None and set(columns) != set(names):
             got = enumeration(sorted(set(columns) ^ set(names)))
-            remedy = "Leave columns out: they are those that have ranges."
-            what = "columns with ranges of dp"
-            raise ConfigError(what, must="the same", got=f"more or less: {got}", then=remedy)
+            raise ConfigError(
+                "columns with ranges of dp",
+                must="the same",
+                got=f"more or less: {got}",
+                then="Leave columns out: they are those that have ranges.",
+            )
         return columns or names
 
     @property

@@ -87,9 +87,12 @@ def check_opening(said: Arrays, block: Array, *, bits: int = 64) -> None:
     if bits == 16:
         limit = limit + _COARSE * np.max(most, axis=0, initial=0.0)
     if (np.abs(said["product"]) > limit).any():
-        rule, got = "as small as the squared deviations beside it say", "larger entries"
-        what = "The product of an answer to the opening"
-        raise ProtocolError(what, must=rule, got=got, then="Check the client.")
+        raise ProtocolError(
+            "The product of an answer to the opening",
+            must="as small as the squared deviations beside it say",
+            got="larger entries",
+            then="Check the client.",
+        )
     if "peak" in said:
         seen = np.asarray(said.get("count", said["n"]))
         mean = np.abs(said["mean"])
@@ -98,9 +101,11 @@ def check_opening(said: Arrays, block: Array, *, bits: int = 64) -> None:
         furthest = (1.0 + _SLACK) * (mean + size) + _ROUNDED * eps * mean
         fits = (said["peak"] >= least) & (said["peak"] <= furthest)
         if not (fits | (seen == 0)).all():
-            rule = "as far out as the means and squared deviations beside them say"
             raise ProtocolError(
-                "The peaks of an answer to the opening", must=rule, got="others", then="Check the client."
+                "The peaks of an answer to the opening",
+                must="as far out as the means and squared deviations beside them say",
+                got="others",
+                then="Check the client.",
             )
 
 
@@ -136,9 +141,13 @@ class Judge:
         for name, part in parts.items():
             if part.kind.counts_rows:
                 if known is not None and int(up[name]) != own.n:
-                    rule, got = f"{own.n}, as in its answer to the opening", f"{up[name]}"
                     what = f"The answer of client {client}, {name},"
-                    raise ProtocolError(what, must=rule, got=got, then=_REMEDY)
+                    raise ProtocolError(
+                        what,
+                        must=f"{own.n}, as in its answer to the opening",
+                        got=f"{up[name]}",
+                        then=_REMEDY,
+                    )
                 continue
             size = part.kind.size(np.asarray(up[name], dtype=np.float64))
             if part.kind.bound is not None:
@@ -152,9 +161,12 @@ class Judge:
                     rows = "its own rows"
                 else:
                     rows = f"{MARGIN:g} times all rows together"
-                what = f"The answer of client {client}, {name},"
-                got = "larger entries"
-                raise ProtocolError(what, must=f"as small as {rows} allow", got=got, then=_REMEDY)
+                raise ProtocolError(
+                    f"The answer of client {client}, {name},",
+                    must=f"as small as {rows} allow",
+                    got="larger entries",
+                    then=_REMEDY,
+                )
 
     def _reach(self, part: Part, sent: Arrays, parts: Mapping[str, Part], own: Claim, known: Claim | None) -> Reach:
         """What the bound of a part's kind follows from."""
@@ -432,8 +444,12 @@ def declined_by(reply: Reply) -> str:
 
 def _forgot(reply: Reply) -> str:
     """What is said of a client that has lost its memory."""
-    what, rule = f"What {name_of(reply)} keeps of this run", "there until its end"
-    return sentence(what, rule, "lost", "It begins afresh. Look at its memory-dir, and whether it was restarted.")
+    return sentence(
+        f"What {name_of(reply)} keeps of this run",
+        "there until its end",
+        "lost",
+        "It begins afresh. Look at its memory-dir, and whether it was restarted.",
+    )
 
 
 def _title(client: int, site: str) -> str:
@@ -457,8 +473,12 @@ def columns_of(telling: Iterable[str], arrays: Arrays, d: int | None) -> int:
 
 def unusable(error: np.linalg.LinAlgError) -> DataError:
     """What to say of sums of which LAPACK cannot make anything."""
-    got = f"ones on which LAPACK fails ({error})"
-    return DataError("The sums of a round", must="of usual size", got=got, then="Scale the data.")
+    return DataError(
+        "The sums of a round",
+        must="of usual size",
+        got=f"ones on which LAPACK fails ({error})",
+        then="Scale the data.",
+    )
 
 
 def check(reply: Reply, sent: Broadcast, answered: Collection[int]) -> None:
@@ -481,8 +501,12 @@ def check_arrays(reply: Reply, expected: Mapping[str, Part]) -> None:
     if reply.arrays.keys() != expected.keys():
         rule = f"made of {', '.join(sorted(expected))}"
         got = ", ".join(sorted(reply.arrays)) or "nothing"
-        remedy = "Install the same flower_pca everywhere."
-        raise ProtocolError(f"The answer of client {reply.client}", must=rule, got=got, then=remedy)
+        raise ProtocolError(
+            f"The answer of client {reply.client}",
+            must=rule,
+            got=got,
+            then="Install the same flower_pca everywhere.",
+        )
     if wrong := fault(reply.arrays, expected):
         name, rule, got = wrong
         raise ProtocolError(f"The answer of client {reply.client}, {name},", must=rule, got=got, then=_DATA)

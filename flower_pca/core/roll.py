@@ -126,9 +126,12 @@ class Roll:
         if len(here) < self.min_clients:
             out = len(self.banned)
             got = f"{len(here)}" + (f", and {out} left out{self.because}" if out else "")
-            rule = f"at least {self.min_clients}"
-            remedy = "Start more, or lower the minimum."
-            raise NotEnoughNodes("The clients present", must=rule, got=got, then=remedy)
+            raise NotEnoughNodes(
+                "The clients present",
+                must=f"at least {self.min_clients}",
+                got=got,
+                then="Start more, or lower the minimum.",
+            )
         return here
 
     @property
@@ -265,8 +268,12 @@ class Roll:
             got = f"{clients}: {self.why.rstrip('.')}"
         else:
             got = clients
-        what, remedy = "The parties of a run over columns", "Look at it, and start the run again."
-        return NotEnoughNodes(what, must="there to the end, all of them", got=got, then=remedy)
+        return NotEnoughNodes(
+            "The parties of a run over columns",
+            must="there to the end, all of them",
+            got=got,
+            then="Look at it, and start the run again.",
+        )
 
     def _unheard(self, count: int, least: int) -> Roll:
         """After a message that too few have answered."""
@@ -274,8 +281,12 @@ class Roll:
         if silent >= _MOST_SILENT:
             got = f"{count or 'none'} in {silent} successive rounds"
             got += self.because
-            rule, remedy = f"at least {least if least > 1 else 'one'}", "Look at these clients."
-            raise NotEnoughNodes("The usable answers to a message", must=rule, got=got, then=remedy)
+            raise NotEnoughNodes(
+                "The usable answers to a message",
+                must=f"at least {least if least > 1 else 'one'}",
+                got=got,
+                then="Look at these clients.",
+            )
         return replace(self, silent=silent)
 
 

@@ -94,8 +94,12 @@ class MaskedSums:
             checks.integer("neighbours of the masks", self.neighbours, least=2, remedy=remedy)
             if self.neighbours % 2:
                 got = self.neighbours
-                remedy = f"Use {got + 1}."
-                raise ConfigError("neighbours of the masks", must="even", got=got, then=remedy)
+                raise ConfigError(
+                    "neighbours of the masks",
+                    must="even",
+                    got=got,
+                    then=f"Use {got + 1}.",
+                )
         checks.choice("self_masks of the masks", self.self_masks, (True, False))
 
     @classmethod
@@ -112,8 +116,12 @@ class MaskedSums:
             if mask.lower() == "true":
                 return cls()
             return None
-        rule = 'True, False, a MaskedSums, or a string such as "masks(neighbours=20)"'
-        return specs.bind(mask, {"masks": cls, "MaskedSums": cls}, what="mask", rule=rule)()
+        return specs.bind(
+            mask,
+            {"masks": cls, "MaskedSums": cls},
+            what="mask",
+            rule='True, False, a MaskedSums, or a string such as "masks(neighbours=20)"',
+        )()
 
     def degree(self, clients: int) -> int:
         """Neighbours of each of so many clients."""
@@ -188,17 +196,24 @@ class DP:
             object.__setattr__(self, "ranges", public.of(self.ranges))
             clip = self.clip or gaussian.usual_clip(len(self.public_ranges))
             object.__setattr__(self, "clip", clip)
-        remedy = "Give it, or public ranges that it follows from."
-        checks.number("clip of dp", self.clip, least=1e-9, remedy=remedy)
+        checks.number(
+            "clip of dp",
+            self.clip,
+            least=1e-9,
+            remedy="Give it, or public ranges that it follows from.",
+        )
         for name in ("epsilon", *([] if self.reach is None else ["reach"])):
             checks.number(f"{name} of dp", getattr(self, name), least=1e-9)
         checks.number("delta of dp", self.delta, least=1e-30)
         object.__setattr__(self, "frame_share", checks.share(self.frame_share))
         checks.proportion("frame_share of dp", self.frame_share)
         if self.delta >= 1.0 or self.frame_share >= 1.0:
-            got = f"delta={self.delta!r}, frame_share={self.frame_share!r}"
-            remedy = "Try 1e-6 and 0.1."
-            raise ConfigError("delta and frame_share of dp", must="below 1", got=got, then=remedy)
+            raise ConfigError(
+                "delta and frame_share of dp",
+                must="below 1",
+                got=f"delta={self.delta!r}, frame_share={self.frame_share!r}",
+                then="Try 1e-6 and 0.1.",
+            )
         if self.noise_seed is not None:
             checks.integer("noise_seed of dp", self.noise_seed)
         checks.integer("colluding of dp", self.colluding)
@@ -215,8 +230,12 @@ class DP:
         """From an instance, or a string such as "dp(epsilon=1.0, delta=1e-6, clip=10.0)" with `more`; None for None."""
         if given is None or isinstance(given, cls):
             return given
-        rule = 'a DP, or a string such as "dp(epsilon=1.0, delta=1e-6, clip=10.0)"'
-        return specs.bind(given, {"dp": cls, "DP": cls}, what="dp", rule=rule)(**more)
+        return specs.bind(
+            given,
+            {"dp": cls, "DP": cls},
+            what="dp",
+            rule='a DP, or a string such as "dp(epsilon=1.0, delta=1e-6, clip=10.0)"',
+        )(**more)
 
 
 _DEVIATIONS: Final = 2.0  # of the total variance, that a share allows for

@@ -316,8 +316,12 @@ def add(total: Arrays | None, client: int, reply: Arrays) -> Arrays:
     for name, a in reply.items():
         if a.shape != total[name].shape:  # of a side that only clients know
             rule = f"of shape {total[name].shape}, as at the clients before"
-            remedy = "Align the features first."
-            raise ProtocolError(f"{name} of an answer", must=rule, got=a.shape, then=remedy)
+            raise ProtocolError(
+                f"{name} of an answer",
+                must=rule,
+                got=a.shape,
+                then="Align the features first.",
+            )
     for name, a in reply.items():
         total[name] += a
     return total

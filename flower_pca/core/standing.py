@@ -286,9 +286,12 @@ class Standing:
             tried = model.status is not None and model.status.outcome is Outcome.CLIENTS_CHANGED
             tried = tried or self.role is Role.BEFORE  # which would be left out
             if algorithm.fixed_set or model.basis is None or tried:
-                got = f"one that changed for the {model.restarts + 1}th time{roll.because}"
-                remedy = "Use ssi, local_power or faps, which carry on while clients come and go."
-                raise NotEnoughNodes("The set of clients", must="stable", got=got, then=remedy)
+                raise NotEnoughNodes(
+                    "The set of clients",
+                    must="stable",
+                    got=f"one that changed for the {model.restarts + 1}th time{roll.because}",
+                    then="Use ssi, local_power or faps, which carry on while clients come and go.",
+                )
             # One more message to those present makes frame, product and variances speak of one and
             # the same set.
             words = f"the set of clients kept changing, {MAX_RESTARTS} restarts did not help"
@@ -392,14 +395,21 @@ def unpack(
 ) -> tuple[Standing, Roll, History]:
     """What `packed` has put into header and arrays, for a run of this identity and roll."""
     if header.get("layout") != LAYOUT:
-        remedy = "Delete it, and start the run again."
-        rule = "one of this version"
-        raise ConfigError("The checkpoint", must=rule, got="one of an earlier one", then=remedy)
+        raise ConfigError(
+            "The checkpoint",
+            must="one of this version",
+            got="one of an earlier one",
+            then="Delete it, and start the run again.",
+        )
     if header["run"] != run:
         others = [f"{name}={v!r}" for name, v in header["run"].items() if run.get(name) != v]
         got = "one of " + ", ".join(others)
-        remedy = "Repeat that run's arguments, or choose another checkpoint."
-        raise ConfigError("The checkpoint", must="one of this very run", got=got, then=remedy)
+        raise ConfigError(
+            "The checkpoint",
+            must="one of this very run",
+            got=got,
+            then="Repeat that run's arguments, or choose another checkpoint.",
+        )
     there = _unpack_standing(standing, header, arrays)
     history = replace(History.from_json(header["history"]), limit=limit)
     if isinstance(there.state, Recorder):

@@ -239,9 +239,12 @@ def _clear(sheet: Sheet, lines: TextIO, places: Sequence[int], names: Sequence[s
         mark, remedy = ",", option(sheet.file, sep=sheet.cells.sep, decimal=",")
     place = f"{cell!r} in column {names[j]} (line {line})"
     got = f"{place}, which may be {cell.replace(mark, '')} or {cell.replace(mark, '.')}"
-    what, rule = f"The numbers of {sheet.file}", "clear about decimals and thousands"
-    then = f"{remedy}. Write thousands={mark!r} there, if it stands between thousands."
-    raise DataError(what, must=rule, got=got, then=then)
+    raise DataError(
+        f"The numbers of {sheet.file}",
+        must="clear about decimals and thousands",
+        got=got,
+        then=f"{remedy}. Write thousands={mark!r} there, if it stands between thousands.",
+    )
 
 
 def _has_marks(sheet: Sheet, lines: TextIO) -> bool:
@@ -278,8 +281,12 @@ def _require_separator(file: Path, first: Sequence[str], second: Sequence[str], 
                 remedy = option(file, sep=other, decimal=",")
             else:
                 remedy = option(file, sep=other)
-            what = f"What stands between two cells of {file}"
-            raise DataError(what, must=repr(cells.sep), got=got, then=f"{remedy}, or leave sep out.")
+            raise DataError(
+                f"What stands between two cells of {file}",
+                must=repr(cells.sep),
+                got=got,
+                then=f"{remedy}, or leave sep out.",
+            )
 
 
 def _require_no_commas(file: Path, first: Sequence[str], second: Sequence[str], cells: Cells) -> None:
@@ -289,10 +296,14 @@ def _require_no_commas(file: Path, first: Sequence[str], second: Sequence[str], 
     count = second[0].count(",")
     # one alone may stand before decimals
     if first[0].count(",") == count > int(cells.decimal == ","):
-        got = f"{first[0]!r} in the first line"
         remedy = f"{option(file, sep=',')}, or leave sep and decimal out."
         what = f"What stands between two cells of {file}"
-        raise DataError(what, must=repr(cells.sep), got=got, then=remedy)
+        raise DataError(
+            what,
+            must=repr(cells.sep),
+            got=f"{first[0]!r} in the first line",
+            then=remedy,
+        )
 
 
 def _numbers(sheet: Sheet, lines: TextIO, places: list[int]) -> Array | None:

@@ -139,11 +139,19 @@ def check_marks(sep: object, decimal: object, thousands: object) -> None:
     if sep is not None and (not isinstance(sep, str) or len(sep) != 1 or sep in '"\r\n'):
         raise ConfigError("sep", must="one character", got=repr(sep), then="Write sep=';'.")
     if decimal not in (None, ".", ","):
-        remedy = "Write decimal=','."
-        raise ConfigError("decimal", must="'.' or ','", got=repr(decimal), then=remedy)
+        raise ConfigError(
+            "decimal",
+            must="'.' or ','",
+            got=repr(decimal),
+            then="Write decimal=','.",
+        )
     if thousands not in (None, "", *_BETWEEN) or (thousands and thousands == decimal):
-        rule = "'.', ',', \"'\" or ' ', and another mark than decimal"
-        raise ConfigError("thousands", must=rule, got=repr(thousands), then="Write thousands='.'.")
+        raise ConfigError(
+            "thousands",
+            must="'.', ',', \"'\" or ' ', and another mark than decimal",
+            got=repr(thousands),
+            then="Write thousands='.'.",
+        )
 
 
 def find_separator(lines: Sequence[str], decimal: str | None) -> str:
@@ -270,9 +278,12 @@ def require_clear(file: Path, first: Sequence[str], below: Iterable[Sequence[str
     if what:
         got += what.format(", ".join(codes[:3]))
         write = f"Write csv(path={str(file)!r}, header=True) or header=False"
-        remedy = f"{write}; of a folder, folder(..., header=True)."
-        rule = "clearly names, or clearly values"
-        raise DataError(f"The first line of {file}", must=rule, got=got, then=remedy)
+        raise DataError(
+            f"The first line of {file}",
+            must="clearly names, or clearly values",
+            got=got,
+            then=f"{write}; of a folder, folder(..., header=True).",
+        )
 
 
 def _whole(codes: Sequence[str], second: Sequence[str]) -> str:
@@ -363,8 +374,12 @@ def text_of(file: Path, encoding: str | None) -> Iterator[TextIO]:
         got = _place(file, used) or f"bytes that are none ({getattr(error, 'reason', error)})"
         other = _OTHER.get(used, "latin-1")
         remedy = f"{option(file, encoding=other)}, or the encoding that it has."
-        rule = f"text in {_words(used)}"
-        raise DataError(f"The data file {file}", must=rule, got=got, then=remedy) from error
+        raise DataError(
+            f"The data file {file}",
+            must=f"text in {_words(used)}",
+            got=got,
+            then=remedy,
+        ) from error
 
 
 def option(file: Path, **options: Any) -> str:
@@ -381,8 +396,12 @@ def _codec(encoding: object) -> str:
         if not found._is_text_encoding:
             raise LookupError(encoding)
     except (LookupError, ValueError) as error:
-        rule, remedy = "a name such as 'utf-8', 'latin-1' or 'utf-16'", "Write encoding='latin-1'."
-        raise ConfigError("encoding", must=rule, got=repr(encoding), then=remedy) from error
+        raise ConfigError(
+            "encoding",
+            must="a name such as 'utf-8', 'latin-1' or 'utf-16'",
+            got=repr(encoding),
+            then="Write encoding='latin-1'.",
+        ) from error
     return {"iso8859-1": "latin-1"}.get(found.name, found.name)
 
 
@@ -391,8 +410,12 @@ def _require_text(file: Path, start: bytes, used: str, *, given: bool) -> None:
     marked = (name for mark, name in _PACKED.items() if start.startswith(mark))
     packed = next(marked, None)
     if packed is not None:
-        got = f"one packed by {packed}"
-        raise DataError(f"The data file {file}", must="plain text", got=got, then="Unpack it.")
+        raise DataError(
+            f"The data file {file}",
+            must="plain text",
+            got=f"one packed by {packed}",
+            then="Unpack it.",
+        )
     if "16" in used or "32" in used or b"\0" not in start:
         return
     remedy = "Mend the line, or name the source by a spec that reads this kind of file."
@@ -403,8 +426,12 @@ def _require_text(file: Path, start: bytes, used: str, *, given: bool) -> None:
             order = "utf-16-le"
         remedy = f"{option(file, encoding=order)} if it is in UTF-16."
     line = start[: start.index(0)].count(b"\n") + 1
-    got = f"a zero byte in line {line}"
-    raise DataError(f"The data file {file}", must="text", got=got, then=remedy)
+    raise DataError(
+        f"The data file {file}",
+        must="text",
+        got=f"a zero byte in line {line}",
+        then=remedy,
+    )
 
 
 def _place(file: Path, used: str) -> str:

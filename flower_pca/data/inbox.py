@@ -97,9 +97,12 @@ class Batch:
         if before is not None and not heading.like(before):
             raise heading.mismatch(name, before, "the files before").error(DataError)
         if self.ledger.columns not in (b"", _mark(heading)):
-            remedy = "Mend it, or follow these files by a run of their own."
-            got = f"{heading.count} others in {name}"
-            raise DataError("The columns", must="those of the files before", got=got, then=remedy)
+            raise DataError(
+                "The columns",
+                must="those of the files before",
+                got=f"{heading.count} others in {name}",
+                then="Mend it, or follow these files by a run of their own.",
+            )
         self.heading = heading
         self.rows.setdefault(site, []).append(rows)
         self.names.append(name)
@@ -162,9 +165,12 @@ class Inbox:
         checks.number("interval", interval, least=0.01, remedy="Try 60.")
         checks.integer("The rows of a batch", batch, least=1)
         if not self._path.is_dir():
-            remedy = "Make it first; files may arrive later."
-            got = f"none at {self._path}"
-            raise DataError("The folder to follow", must="there", got=got, then=remedy)
+            raise DataError(
+                "The folder to follow",
+                must="there",
+                got=f"none at {self._path}",
+                then="Make it first; files may arrive later.",
+            )
         self._interval, self._batch = interval, batch
         self._columns, self._drop = columns, tuple(drop)
         self._say, self.on_wait = say or _warn, on_wait
@@ -280,9 +286,12 @@ class Inbox:
         with_files = {site for site, _ in self._files()}
         sites = tuple(sorted({*folders, *with_files}))
         if not sites:
-            rule = "one with a folder for each site, or with files"
-            remedy = "Make the folders, or name the sites."
-            raise DataError(f"The folder {self._path}", must=rule, got="an empty one", then=remedy)
+            raise DataError(
+                f"The folder {self._path}",
+                must="one with a folder for each site, or with files",
+                got="an empty one",
+                then="Make the folders, or name the sites.",
+            )
         return sites
 
     def _once(self, words: str, about: str) -> None:

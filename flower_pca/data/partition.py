@@ -51,8 +51,12 @@ def make(
         n_clients = _natural(deal, values)
     checks.integer("The number of clients", n_clients, least=1)
     if n_rows < n_clients:
-        rule = f"at least {n_clients}, one for each client"
-        raise DataError("The number of rows", must=rule, got=n_rows, then="Use fewer clients.")
+        raise DataError(
+            "The number of rows",
+            must=f"at least {n_clients}, one for each client",
+            got=n_rows,
+            then="Use fewer clients.",
+        )
     return deal(n_rows if values is None else values, n_clients)
 
 
@@ -76,9 +80,12 @@ def deal(table: Table, spec: str | None = None, n_clients: int | None = None) ->
                 of = "file"
             else:
                 of = "client that the data has"
-            rule = f"{len(table.parts)}, one for each {of}"
-            remedy = "Leave it out, or name a partition to mix their rows."
-            raise ConfigError("The number of clients", must=rule, got=n_clients, then=remedy)
+            raise ConfigError(
+                "The number of clients",
+                must=f"{len(table.parts)}, one for each {of}",
+                got=n_clients,
+                then="Leave it out, or name a partition to mix their rows.",
+            )
         named = list(table.sites) or [""] * len(table.parts)
         ends = np.cumsum([part.shape[0] for part in table.parts])
         stretches = zip(table.parts, map(int, ends), strict=True)
@@ -136,16 +143,24 @@ def by_size(n_rows: int, n_clients: int, *, sizes: Sequence[float]) -> list[Arra
     except (TypeError, ValueError):
         weights = np.empty(0)
     if weights.shape != (n_clients,) or not np.all(np.isfinite(weights)) or weights.min() <= 0.0:
-        rule = f"{n_clients} positive numbers, one for each client"
-        remedy = "Write by_size(sizes=[3, 2, 1])."
-        raise ConfigError("sizes", must=rule, got=repr(sizes), then=remedy)
+        raise ConfigError(
+            "sizes",
+            must=f"{n_clients} positive numbers, one for each client",
+            got=repr(sizes),
+            then="Write by_size(sizes=[3, 2, 1]).",
+        )
     return _runs(sizes_by_weight(n_rows, weights))
 
 
 def power_law(n_rows: int, n_clients: int, *, exponent: float = 1.0) -> list[Array]:
     """Runs of rows in their order; client i gets (i + 1)^-exponent, relative to the others."""
-    remedy = "Use 1; 0 makes all clients equal."
-    checks.number("exponent", exponent, least=0.0, most=20.0, remedy=remedy)
+    checks.number(
+        "exponent",
+        exponent,
+        least=0.0,
+        most=20.0,
+        remedy="Use 1; 0 makes all clients equal.",
+    )
     weights = np.arange(1, n_clients + 1) ** -float(exponent)
     return _runs(sizes_by_weight(n_rows, weights))
 
@@ -160,8 +175,12 @@ def by_label(labels: Array, n_clients: int, *, column: str = "y", per_client: in
     checks.integer("seed", seed)
     rng, runs = np.random.default_rng(seed), n_clients * per_client
     if len(labels) < runs:
-        rule = f"at least {runs}, {per_client} for each client"
-        raise DataError("The number of rows", must=rule, got=len(labels), then="Use fewer clients.")
+        raise DataError(
+            "The number of rows",
+            must=f"at least {runs}, {per_client} for each client",
+            got=len(labels),
+            then="Use fewer clients.",
+        )
     mixed = rng.permutation(len(labels))
     order = mixed[np.argsort(_codes(labels)[mixed], kind="stable")]
     pieces = np.array_split(order, runs)
@@ -180,8 +199,12 @@ def dirichlet(
     may stay empty. Reference: Hsu, Qi, Brown 2019.
     """
     checks.number("alpha", alpha, least=1e-3, most=1e6, remedy="Try 0.3.")
-    remedy = "Ask for fewer, or use 1."
-    checks.integer("min_rows", min_rows, most=max(len(labels) // n_clients, 0), remedy=remedy)
+    checks.integer(
+        "min_rows",
+        min_rows,
+        most=max(len(labels) // n_clients, 0),
+        remedy="Ask for fewer, or use 1.",
+    )
     checks.integer("seed", seed)
     rng, codes = np.random.default_rng(seed), _codes(labels)
     parts: list[list[Array]] = [[] for _ in range(n_clients)]
@@ -204,8 +227,12 @@ def by_column(ids: Array, n_clients: int, *, column: str) -> list[Array]:
     codes = _codes(ids)
     found = int(codes.max(initial=-1)) + 1
     if found != n_clients:
-        rule, remedy = f"{found}, one for each value of {column}", "Leave it out."
-        raise ConfigError("The number of clients", must=rule, got=n_clients, then=remedy)
+        raise ConfigError(
+            "The number of clients",
+            must=f"{found}, one for each value of {column}",
+            got=n_clients,
+            then="Leave it out.",
+        )
     order = np.argsort(codes, kind="stable")
     ends = np.cumsum(np.bincount(codes, minlength=found))
     return np.split(order, ends[:-1])

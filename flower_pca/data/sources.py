@@ -123,13 +123,21 @@ def parties(
             without = (*given.pop("without", ()), *without)
             found = _parties_of_folder(path, pattern, ids, given, drop, without)
             if clients is not None and clients != len(found):
-                rule, remedy = f"{len(found)}, one for each file", "Leave it out."
-                raise ConfigError("The number of clients", must=rule, got=clients, then=remedy)
+                raise ConfigError(
+                    "The number of clients",
+                    must=f"{len(found)}, one for each file",
+                    got=clients,
+                    then="Leave it out.",
+                )
             return list(found)
         if ids is not None:
             if "ids" not in inspect.signature(load).parameters:
-                rule = "of a csv, parquet or npz file"
-                raise ConfigError("ids", must=rule, got=repr(ids), then="Leave them out.")
+                raise ConfigError(
+                    "ids",
+                    must="of a csv, parquet or npz file",
+                    got=repr(ids),
+                    then="Leave them out.",
+                )
             load = partial(load, ids=ids)
         whole = _load(load, spec, (), None, drop).whole()
         d = int(whole.rows.shape[1])
@@ -315,8 +323,12 @@ def _source(spec: str) -> Callable[..., Table]:
             remedy, rule = _OTHERS.get(ending, text), f"one of {', '.join(ENDINGS)}"
             raise ConfigError("The ending of a data file", must=rule, got=spec, then=remedy)
     endings = ", ".join(ENDINGS)
-    rule = f"a name, a folder, a path that ends in {endings}, or a spec such as \"npz(path='x.npz', key='X')\""
-    return specs.bind(spec, SOURCES, what="The data source", rule=rule)
+    return specs.bind(
+        spec,
+        SOURCES,
+        what="The data source",
+        rule=f"a name, a folder, a path that ends in {endings}, or a spec such as \"npz(path='x.npz', key='X')\"",
+    )
 
 
 _DROPPED: Final = "The columns to leave out"
@@ -365,8 +377,12 @@ def _tables(files: Sequence[Path], options: Mapping[str, Any], drop: Sequence[st
     tables = [table.without(matching(table.columns, drop)) for table in tables]
     for table, file in zip(tables, files, strict=True):
         if table.words and then:
-            what = f"The columns of {file}"
-            raise DataError(what, must="numbers", got=enumeration(table.words.values()), then=then)
+            raise DataError(
+                f"The columns of {file}",
+                must="numbers",
+                got=enumeration(table.words.values()),
+                then=then,
+            )
         if table.words:
             raise no_numbers(file, table.words)
         if table.parts[0].ndim == 2 and table.parts[0].shape[0] == 0:
@@ -380,9 +396,12 @@ def _read(file: Path, options: Mapping[str, Any]) -> Table:
     known = inspect.signature(reader).parameters
     for name in options:
         if name not in known:
-            remedy = "Leave it out, or use files with named columns."
-            rule = "left out"
-            raise ConfigError(f"{name} of {file}", must=rule, got=repr(options[name]), then=remedy)
+            raise ConfigError(
+                f"{name} of {file}",
+                must="left out",
+                got=repr(options[name]),
+                then="Leave it out, or use files with named columns.",
+            )
     return reader(path=str(file), **options)
 
 
@@ -437,9 +456,12 @@ class Arrivals:
     def __init__(self, path: str | Path) -> None:
         self._path = Path(path).expanduser().absolute()
         if not self._path.is_dir():
-            remedy = "Make it first; files may arrive later."
-            got = f"none at {self._path}"
-            raise DataError("The folder of a stream", must="there", got=got, then=remedy)
+            raise DataError(
+                "The folder of a stream",
+                must="there",
+                got=f"none at {self._path}",
+                then="Make it first; files may arrive later.",
+            )
 
     def after(self, cursor: bytes) -> tuple[Any, bytes, int]:
         """The batch in the first file whose name comes after the cursor, that name, and how many more there are."""

@@ -35,20 +35,36 @@ def reading(path: object, rule: str) -> Iterator[Path]:
     try:
         yield file
     except FileNotFoundError as error:
-        remedy = "Check its path; a relative one starts where the process runs."
-        raise DataError(what, must="there", got="no such file", then=remedy) from error
+        raise DataError(
+            what,
+            must="there",
+            got="no such file",
+            then="Check its path; a relative one starts where the process runs.",
+        ) from error
     except IsADirectoryError as error:
-        remedy = f"Write folder(path={path!r})."
-        raise DataError(what, must="a file", got="a folder", then=remedy) from error
+        raise DataError(
+            what,
+            must="a file",
+            got="a folder",
+            then=f"Write folder(path={path!r}).",
+        ) from error
     except PermissionError as error:
-        remedy = "Ask whoever owns it."
-        raise DataError(what, must="readable", got="no permission", then=remedy) from error
+        raise DataError(
+            what,
+            must="readable",
+            got="no permission",
+            then="Ask whoever owns it.",
+        ) from error
     except (ConfigError, DataError):
         raise
     except (OSError, ValueError, TypeError, KeyError, EOFError, zipfile.BadZipFile, csv.Error) as error:
         got = " ".join(f"{type(error).__name__}: {error}".split()).rstrip(".")
-        remedy = "Check the file, or name another source."
-        raise DataError(what, must=rule, got=got, then=remedy) from error
+        raise DataError(
+            what,
+            must=rule,
+            got=got,
+            then="Check the file, or name another source.",
+        ) from error
 
 
 def no_rows(file: object) -> DataError:
@@ -60,8 +76,12 @@ def texts(what: str, value: object) -> tuple[str, ...]:
     """Names of columns: a list of text."""
     if isinstance(value, list | tuple) and all(isinstance(name, str) for name in value):
         return tuple(map(clean, value))
-    remedy = f"Write {what}=['a', 'b']."
-    raise ConfigError(what, must="a list of names", got=repr(value), then=remedy)
+    raise ConfigError(
+        what,
+        must="a list of names",
+        got=repr(value),
+        then=f"Write {what}=['a', 'b'].",
+    )
 
 
 def matching(names: Iterable[str], patterns: Iterable[str]) -> list[str]:
@@ -76,8 +96,12 @@ def require_matches(what: str, names: Iterable[str], patterns: Iterable[str]) ->
     for pattern in patterns:
         if not matching(there, [pattern]):
             remedy = checks.did_you_mean(pattern, there, "Leave it out.")
-            rule = f"among {enumeration(there)}"
-            raise ConfigError(what, must=rule, got=repr(pattern), then=remedy)
+            raise ConfigError(
+                what,
+                must=f"among {enumeration(there)}",
+                got=repr(pattern),
+                then=remedy,
+            )
 
 
 def with_ids(beside: Any, ids: object) -> Any:
@@ -85,8 +109,12 @@ def with_ids(beside: Any, ids: object) -> Any:
     if ids is None:
         return beside
     if not isinstance(ids, str) or not ids:
-        remedy = "Write ids='patient'."
-        raise ConfigError("ids", must="the name of a column", got=repr(ids), then=remedy)
+        raise ConfigError(
+            "ids",
+            must="the name of a column",
+            got=repr(ids),
+            then="Write ids='patient'.",
+        )
     return [*texts("beside", beside), *(() if ids in beside else (ids,))]
 
 
@@ -123,9 +151,12 @@ def chosen(
                 remedy = f"{near}."
             else:
                 remedy = checks.did_you_mean(name, known, other)
-            rule = "there, for all that are asked for"
-            got = f"none called {name!r}"
-            raise ConfigError(f"The columns of {file}", must=rule, got=got, then=remedy)
+            raise ConfigError(
+                f"The columns of {file}",
+                must="there, for all that are asked for",
+                got=f"none called {name!r}",
+                then=remedy,
+            )
     if columns is None and not features and unfit:
         raise no_numbers(file, unfit)
     return features, apart, {} if columns is not None else unfit
@@ -218,9 +249,12 @@ class Table:
         if columns == self.names:
             return self
         if not self.names:
-            rule = "left out of data without names of columns"
-            remedy = "Name the columns in the file."
-            raise ConfigError("columns", must=rule, got=enumeration(columns), then=remedy)
+            raise ConfigError(
+                "columns",
+                must="left out of data without names of columns",
+                got=enumeration(columns),
+                then="Name the columns in the file.",
+            )
         places = Columns(self.names, self.source or "the data").places(columns, self.words)
         parts = tuple(part[:, places] for part in self.parts)
         return replace(self, parts=parts, names=columns, words={})

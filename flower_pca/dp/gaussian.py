@@ -112,8 +112,12 @@ class Outlook:
         least = math.ceil(twice_root / (2.0 * most)) + 2
         sizes = f"{labels.count(self.columns, 'column')} at {labels.count(self.clients, 'client')}"
         rule = f"at least {least:,} for {sizes}, as noise else hides all components"
-        remedy = "Take more rows or a larger epsilon, or share the noise out with mask=True."
-        raise DataError("The rows under this budget", must=rule, got=f"{self.rows:,}", then=remedy)
+        raise DataError(
+            "The rows under this budget",
+            must=rule,
+            got=f"{self.rows:,}",
+            then="Take more rows or a larger epsilon, or share the noise out with mask=True.",
+        )
 
     def __str__(self) -> str:
         alone = f"noise alone can give a component a variance of {self.floor:.2g}"

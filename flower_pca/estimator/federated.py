@@ -174,9 +174,12 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         check_is_fitted(self)
         scores = check_array(X, dtype=tables.DTYPES, input_name="X")
         if scores.shape[1] != self.n_components_:
-            remedy = "Give what transform returns."
-            what = "The columns of X"
-            raise ConfigError(what, must=str(self.n_components_), got=scores.shape[1], then=remedy)
+            raise ConfigError(
+                "The columns of X",
+                must=str(self.n_components_),
+                got=scores.shape[1],
+                then="Give what transform returns.",
+            )
         along = scores * self._deviations() if self.whiten else scores
         rows = self.result_.inverse_transform(along)
         return rows.astype(scores.dtype, copy=False)
@@ -230,8 +233,12 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         columns, d = tables.asked_columns(self, shards)
         n = sum(shard.shape[0] for shard in shards)
         if n < 2 and self.center:
-            rule = "several, to vary about their mean"
-            raise DataError("The rows", must=rule, got="1 sample", then="Give more.")
+            raise DataError(
+                "The rows",
+                must="several, to vary about their mean",
+                got="1 sample",
+                then="Give more.",
+            )
         result = simulate(
             self.algorithm,
             shards,
@@ -288,11 +295,19 @@ def components_to_ask(n_components: Any, n: int, d: int, *, private: bool) -> An
         return n_components
     if private:
         got = repr(n_components)
-        remedy = "Name a number."
-        raise ConfigError("n_components with dp", must="a whole number", got=got, then=remedy)
+        raise ConfigError(
+            "n_components with dp",
+            must="a whole number",
+            got=got,
+            then="Name a number.",
+        )
     if estimated and n < d:
-        rule, remedy = f"at least as many as columns, {d}", "Name a number of components."
-        raise DataError('The rows for n_components="mle"', must=rule, got=n, then=remedy)
+        raise DataError(
+            'The rows for n_components="mle"',
+            must=f"at least as many as columns, {d}",
+            got=n,
+            then="Name a number of components.",
+        )
     return min(n, d)
 
 
@@ -337,9 +352,12 @@ def to_sklearn(result: PCAResult) -> Any:
         ConfigError: If the result is that of a robust run, whose `transform` is no projection.
     """
     if isinstance(result, RobustResult):
-        rule, remedy = "one that projects rows", "Use its own transform."
-        what = "The result for scikit-learn"
-        raise ConfigError(what, must=rule, got=type(result).__name__, then=remedy)
+        raise ConfigError(
+            "The result for scikit-learn",
+            must="one that projects rows",
+            got=type(result).__name__,
+            then="Use its own transform.",
+        )
     steps = [*_before(result), _pca(result)]
     if result.feature_names_in_ is not None:
         steps[0].feature_names_in_ = result.feature_names_in_

@@ -32,8 +32,12 @@ def shards(estimator: Any, X: Any, sites: Any) -> list[SiteRows]:
     if found is None:
         parts, whose = dealt(check(estimator, X, reset=True, who="X"), sites)
     elif sites is not None:
-        remedy = "Give one table with sites, or several tables without."
-        raise ConfigError("sites", must="left out of several tables", got="both", then=remedy)
+        raise ConfigError(
+            "sites",
+            must="left out of several tables",
+            got="both",
+            then="Give one table with sites, or several tables without.",
+        )
     else:
         tables, whose = found
         every = enumerate(tables if estimator.columns is not None else align(tables, whose))
@@ -99,13 +103,21 @@ def dealt(rows: Any, sites: Any) -> tuple[list[Any], dict[int, str]]:
     if sites is None:
         return [rows], {}
     if isinstance(sites, str):
-        remedy = f"Give sites=X[{sites!r}], and name the columns to use by columns=[...]."
-        raise ConfigError("sites", must="the site of each row", got=repr(sites), then=remedy)
+        raise ConfigError(
+            "sites",
+            must="the site of each row",
+            got=repr(sites),
+            then=f"Give sites=X[{sites!r}], and name the columns to use by columns=[...].",
+        )
     whose = column_or_1d(sites, warn=True)
     check_consistent_length(rows, whose)
     if unnamed := sum(is_gap(label) for label in whose.tolist()):
-        got, remedy = f"{count(unnamed, 'row')} without", "Name them, or leave these rows out."
-        raise DataError("sites", must="the name of one for each row", got=got, then=remedy)
+        raise DataError(
+            "sites",
+            must="the name of one for each row",
+            got=f"{count(unnamed, 'row')} without",
+            then="Name them, or leave these rows out.",
+        )
     kinds = {type(label) for label in whose.tolist()}
     names, client = np.unique(whose if len(kinds) == 1 else whose.astype(str), return_inverse=True)
     parts = [rows[client == i] for i in range(len(names))]
@@ -163,9 +175,12 @@ def check(estimator: Any, X: Any, *, reset: bool, who: str) -> Any:
     if estimator._coding is not None:
         return _with_words(estimator, estimator._coding, X, asked, reset=reset, who=who)
     if asked is not None and reset and labels(X) is None:
-        remedy = "Give data frames, or leave columns out."
-        rule = "of tables with names"
-        raise ConfigError("columns", must=rule, got=f"a {type(X).__name__} without", then=remedy)
+        raise ConfigError(
+            "columns",
+            must="of tables with names",
+            got=f"a {type(X).__name__} without",
+            then="Give data frames, or leave columns out.",
+        )
     X = pick(X, asked, who=who)
     finite: bool | str = "allow-nan"
     if estimator.missing == "error":
@@ -187,8 +202,12 @@ def _with_words(
     """The rows with what stands in their columns of words, which the run codes, and checks as it does all rows."""
     if labels(X) is None:
         remedy = f"Give data frames, or leave {coding.field} out."
-        rule = "of tables with names"
-        raise ConfigError(coding.field, must=rule, got=f"a {type(X).__name__} without", then=remedy)
+        raise ConfigError(
+            coding.field,
+            must="of tables with names",
+            got=f"a {type(X).__name__} without",
+            then=remedy,
+        )
     X = pick(X, None, who=who)
     if reset:
         names = dict.fromkeys(clean(name) for name in (*(asked or labels(X) or ()), *coding.words))
@@ -229,9 +248,12 @@ def _checked_rows(estimator: Any, X: SiteRows, *, reset: bool, who: str, finite:
 def _explain(X: Any, error: Exception, who: str) -> None:
     """Raise a DataError that names the column, where the error is about what is in one."""
     if "fill value" in str(error):
-        rule, remedy = "0 where nothing is stored", "Use X.sparse.to_dense()."
-        got = "another fill value"
-        raise DataError(f"The sparse columns of {who}", must=rule, got=got, then=remedy) from error
+        raise DataError(
+            f"The sparse columns of {who}",
+            must="0 where nothing is stored",
+            got="another fill value",
+            then="Use X.sparse.to_dense().",
+        ) from error
     if len(getattr(X, "shape", ())) != 2 or 0 in X.shape or "feature names" in str(error):
         return
     rows = SiteRows.of(X, who=who)

@@ -105,9 +105,12 @@ def read_request(content: Content, kind: str) -> Iterator[tuple[int, list[Array]
     parameters, config = wire.open_request(content, kind)
     hosted = records.values_in(content, _HOSTED)
     if not hosted:
-        remedy = 'Use a strategy with hosted="stacked".'
-        rule = "one for the clients that this node hosts"
-        raise ProtocolError("A message", must=rule, got="another", then=remedy)
+        raise ProtocolError(
+            "A message",
+            must="one for the clients that this node hosts",
+            got="another",
+            then='Use a strategy with hosted="stacked".',
+        )
     clients = _list_of(hosted, _PLAYED, int, who=_MESSAGE)
     names = _json(hosted, _NAMES, dict, who=_MESSAGE)
     for client in clients:
@@ -231,23 +234,35 @@ def read_sum(content: Content, kind: str) -> NodeSum:
 def _failure(said: object) -> tuple[str, bool]:
     """Why a client has not answered, and whether it will not in this run."""
     if not isinstance(said, list) or len(said) != 2:
-        rule = "one that says why a client is not in it"
-        raise ProtocolError(_ANSWER, must=rule, got="another", then=_CHECK)
+        raise ProtocolError(
+            _ANSWER,
+            must="one that says why a client is not in it",
+            got="another",
+            then=_CHECK,
+        )
     return harmless(_text(said[0])), bool(said[1])
 
 
 def _text(said: object) -> str:
     if not isinstance(said, str):
-        rule = "one with texts"
-        raise ProtocolError(_ANSWER, must=rule, got=f"a {type(said).__name__}", then=_CHECK)
+        raise ProtocolError(
+            _ANSWER,
+            must="one with texts",
+            got=f"a {type(said).__name__}",
+            then=_CHECK,
+        )
     return said
 
 
 def _by_client(values: Mapping[str, Any], name: str) -> Iterator[tuple[int, object]]:
     for client, said in _json(values, name, dict).items():
         if not client.isdecimal():
-            rule = "one that names clients by number"
-            raise ProtocolError(_ANSWER, must=rule, got="another", then=_CHECK)
+            raise ProtocolError(
+                _ANSWER,
+                must="one that names clients by number",
+                got="another",
+                then=_CHECK,
+            )
         yield int(client), said
 
 
@@ -266,8 +281,12 @@ def _list_of(values: Mapping[str, Any], name: str, kind: type[Any], *, who: str 
     """A list among the values of another machine, if all in it are of this kind."""
     found = values.get(name)
     if not isinstance(found, list) or any(type(item) is not kind for item in found):
-        rule = f"one with {name}, a list ({kind.__name__})"
-        raise ProtocolError(who, must=rule, got="another", then=_sender(who))
+        raise ProtocolError(
+            who,
+            must=f"one with {name}, a list ({kind.__name__})",
+            got="another",
+            then=_sender(who),
+        )
     return found
 
 
@@ -293,8 +312,12 @@ def read_properties(content: Content) -> tuple[int, ...]:
         return ()
     clients = _list_of(properties, _PLAYED, int)
     if len(set(clients)) != len(clients) or min(clients, default=0) < 0:
-        rule = "listed by number, each once"
-        raise ProtocolError("The clients of a node", must=rule, got="others", then=_CHECK)
+        raise ProtocolError(
+            "The clients of a node",
+            must="listed by number, each once",
+            got="others",
+            then=_CHECK,
+        )
     return tuple(clients)
 
 

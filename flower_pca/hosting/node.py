@@ -37,10 +37,12 @@ def serve(content: Content, kind: str, context: Context, clients: Sequence[int],
     if hosted.asks_sum(content):
         request = wire.read_request(*wire.open_request(content, kind))
         if request.stage == masks.STAGE:
-            rule = "one without masks, where a sum is asked for"
-            remedy = 'Use a strategy with hosted="stacked".'
-            what = "A message for the clients that a node hosts"
-            raise ProtocolError(what, must=rule, got="one with", then=remedy)
+            raise ProtocolError(
+                "A message for the clients that a node hosts",
+                must="one without masks, where a sum is asked for",
+                got="one with",
+                then='Use a strategy with hosted="stacked".',
+            )
         return hosted.write_sum(add_up(request, kind, answers))
     return hosted.write_reply(kind, list(answers))
 
@@ -61,9 +63,12 @@ def _check(named: Sequence[object], clients: frozenset[int]) -> None:
     seen: set[object] = set()
     for client in named:
         if type(client) is not int or client not in clients or client in seen:
-            what, remedy = "Every client of a message", "Check the strategy."
-            rule = f"one of the {len(clients)} that this node hosts, named once"
-            raise ProtocolError(what, must=rule, got=repr(client)[:50], then=remedy)
+            raise ProtocolError(
+                "Every client of a message",
+                must=f"one of the {len(clients)} that this node hosts, named once",
+                got=repr(client)[:50],
+                then="Check the strategy.",
+            )
         seen.add(client)
 
 

@@ -115,11 +115,19 @@ class Hosts(Nodes):
         """Require of a sum what is required of a single answer; and that it is of the node's own clients, each once."""
         now, heading, here = self.run.standing, total.heading, set(total.clients)
         if not total.clients or len(here) < len(total.clients) or not here <= set(clients):
-            rule = "of clients that it hosts and that were asked, each once"
-            raise ProtocolError(_SUM, must=rule, got="one of others", then="Check the node.")
+            raise ProtocolError(
+                _SUM,
+                must="of clients that it hosts and that were asked, each once",
+                got="one of others",
+                then="Check the node.",
+            )
         if total.number != message.number:
-            rule, got = f"one to message {message.number}", f"one to message {total.number}"
-            raise ProtocolError(_SUM, must=rule, got=got, then="It was not counted.")
+            raise ProtocolError(
+                _SUM,
+                must=f"one to message {message.number}",
+                got=f"one to message {total.number}",
+                then="It was not counted.",
+            )
         if now.model.heading is not None and heading is not None and not heading.like(now.model.heading):
             raise heading.mismatch(f"node {node}", now.model.heading).error(ProtocolError)
         single = now.stage.parts(message.arrays, now.model.d or None)
@@ -178,10 +186,12 @@ class Hosts(Nodes):
                 continue
             self._unknown.pop(node, None)
             if not clients:
-                rule = f"one that hosts clients where hosted={self.waits.hosted!r}"
-                got = f"node {node}, which is a client itself"
-                remedy = "Leave hosted, or shards-per-node, out."
-                raise ConfigError("Every node", must=rule, got=got, then=remedy)
+                raise ConfigError(
+                    "Every node",
+                    must=f"one that hosts clients where hosted={self.waits.hosted!r}",
+                    got=f"node {node}, which is a client itself",
+                    then="Leave hosted, or shards-per-node, out.",
+                )
             for client in clients:
                 self._claim(client, node, connected)
             self._hosts[node] = clients
@@ -201,9 +211,12 @@ class Hosts(Nodes):
         """Take a client for one of this node's. Of two that claim it nobody knows who is right."""
         home = self._homes.get(client)
         if home in connected and home != node:
-            both = f"client {client} at nodes {home} and {node}"
-            remedy = "Check their hosts, and the numbers of their clients."
-            raise ConfigError("Every client", must="hosted by one node", got=both, then=remedy)
+            raise ConfigError(
+                "Every client",
+                must="hosted by one node",
+                got=f"client {client} at nodes {home} and {node}",
+                then="Check their hosts, and the numbers of their clients.",
+            )
         self._homes[client] = node
         self.keys[client] = client
 

@@ -59,16 +59,24 @@ class AirChannel(Layer):
             remedy = "Use 1 for all clients."
             checks.number("Every gain of the channel", gain, least=1e-12, remedy=remedy)
         if not gains:
-            remedy = "Use 1 for all clients."
-            raise ConfigError("The gains of the channel", must="there", got="none", then=remedy)
+            raise ConfigError(
+                "The gains of the channel",
+                must="there",
+                got="none",
+                then="Use 1 for all clients.",
+            )
 
     @classmethod
     def of(cls, given: object) -> AirChannel | None:
         """From an instance, a string such as "air(noise_std=0.1)", or None."""
         if given is None or isinstance(given, cls):
             return given
-        rule = 'an AirChannel, or a string such as "air(noise_std=0.1)"'
-        return specs.bind(given, {"air": cls, "AirChannel": cls}, what="channel", rule=rule)()
+        return specs.bind(
+            given,
+            {"air": cls, "AirChannel": cls},
+            what="channel",
+            rule='an AirChannel, or a string such as "air(noise_std=0.1)"',
+        )()
 
     @property
     def mark(self) -> str:
@@ -92,10 +100,12 @@ class AirChannel(Layer):
         if not isinstance(self.gain, tuple):
             return self.gain
         if position >= len(self.gain):
-            rule = f"at least {position + 1}"
-            remedy = "Give one for each client, or one number for all."
-            what = "The gains of the channel"
-            raise ConfigError(what, must=rule, got=len(self.gain), then=remedy)
+            raise ConfigError(
+                "The gains of the channel",
+                must=f"at least {position + 1}",
+                got=len(self.gain),
+                then="Give one for each client, or one number for all.",
+            )
         return self.gain[position]
 
     def _with_noise(self, total: Arrays, number: int) -> Arrays:

@@ -155,15 +155,20 @@ class Budget(Layer):
         asked_share(says, work.summed)  # refused before anything is done
         # a row would move all that have a gap in its columns
         if work.data.missing and work.data.frame.own:
-            rule = "none where noise is asked for, or constants in their place"
-            remedy = "Impute before the run."
-            got = "its own means"
-            raise DataError("The missing values of a client", must=rule, got=got, then=remedy)
+            raise DataError(
+                "The missing values of a client",
+                must="none where noise is asked for, or constants in their place",
+                got="its own means",
+                then="Impute before the run.",
+            )
         spent = float(work.memory.get(_SPENT, 0.0)) + cost(says)
         if spent > budget * (1.0 + _ROUNDING):
-            got, remedy = f"{spent / budget:.3g} of it", "Start a new run with a budget of its own."
-            rule = "within the run's privacy budget"
-            raise ProtocolError("What this client tells", must=rule, got=got, then=remedy)
+            raise ProtocolError(
+                "What this client tells",
+                must="within the run's privacy budget",
+                got=f"{spent / budget:.3g} of it",
+                then="Start a new run with a budget of its own.",
+            )
         keeps = {**work.keeps, _SPENT: np.array(spent)}
         return replace(work, data=ClippedRows(work.data, clip), memory=without_counts(work.memory), keeps=keeps)
 
@@ -187,10 +192,12 @@ class Budget(Layer):
         """Those that a sum needs, less those that may collude, shall have the whole noise."""
         colluding = self.dp.colluding
         if needed <= colluding:
-            rule = f"more than the {colluding} that may collude"
-            remedy = "Start more, or lower colluding."
-            what = "The fewest clients of a masked sum"
-            raise NotEnoughNodes(what, must=rule, got=needed, then=remedy)
+            raise NotEnoughNodes(
+                "The fewest clients of a masked sum",
+                must=f"more than the {colluding} that may collude",
+                got=needed,
+                then="Start more, or lower colluding.",
+            )
         return replace(self, among=needed - colluding)
 
     def outlook(self, *, rows: int, columns: int, clients: int) -> Outlook:
@@ -212,10 +219,12 @@ class Budget(Layer):
         after = replace(self, lost=(*self.lost, stage))
         rounds = after.rounds_left
         if rounds < 1 or algorithm.fixed_set:
-            rule = "had when it is first asked for"
-            remedy = "Start a new run with a budget of its own."
-            what = "A sum that costs privacy"
-            raise NotEnoughNodes(what, must=rule, got=why.rstrip("."), then=remedy)
+            raise NotEnoughNodes(
+                "A sum that costs privacy",
+                must="had when it is first asked for",
+                got=why.rstrip("."),
+                then="Start a new run with a budget of its own.",
+            )
         if isinstance(algorithm, Iterative):
             algorithm = replace(algorithm, min_rounds=rounds, max_rounds=rounds)
         return after, algorithm
@@ -229,10 +238,12 @@ class Budget(Layer):
         return math.floor(room + _ROUNDING)
 
     def reopen(self) -> None:
-        rule = "stable while the privacy budget is spent"
-        remedy = "Use ssi, which carries on with those that remain."
-        got = "one that lost a member"
-        raise NotEnoughNodes("The set of clients", must=rule, got=got, then=remedy)
+        raise NotEnoughNodes(
+            "The set of clients",
+            must="stable while the privacy budget is spent",
+            got="one that lost a member",
+            then="Use ssi, which carries on with those that remain.",
+        )
 
     def end(self, model: Model) -> Model:
         """A run with noise ends with its budget; residuals measure the noise, not the way.
@@ -379,8 +390,12 @@ def _check_bounded(work: Work) -> None:
     """Require a stage, and matrices, of which a row of norm R changes the answer by at most R^2."""
     if not work.stage.bounded:
         got, remedy = work.stage.name, "Use ssi, krylov or covariance."
-        rule = "one with bounded answers"
-        raise ProtocolError("A stage with noise", must=rule, got=got, then=remedy)
+        raise ProtocolError(
+            "A stage with noise",
+            must="one with bounded answers",
+            got=got,
+            then=remedy,
+        )
     for name, Z in work.arrays.items():
         if Z.ndim == 0:
             continue
@@ -389,18 +404,30 @@ def _check_bounded(work: Work) -> None:
             raise ProtocolError(f"{name} with noise", must="a matrix", got=got, then=_SENDER)
         norm = linalg.norm2(np.asarray(Z, dtype=np.float64))
         if norm > 1.0 + _ROUNDING:
-            rule, got = "at most 1", f"{norm:g}"
-            raise ProtocolError(f"The norm of {name} with noise", must=rule, got=got, then=_SENDER)
+            raise ProtocolError(
+                f"The norm of {name} with noise",
+                must="at most 1",
+                got=f"{norm:g}",
+                then=_SENDER,
+            )
 
 
 def _instruction(says: Arrays) -> tuple[float, float, float]:
     if strange := says.keys() - _SAID:
-        rule = f"made of {', '.join(sorted(_SAID))}"
         got = ", ".join(sorted(strange))[:100]
-        raise ProtocolError("What a message with noise says", must=rule, got=got, then=_SENDER)
+        raise ProtocolError(
+            "What a message with noise says",
+            must=f"made of {', '.join(sorted(_SAID))}",
+            got=got,
+            then=_SENDER,
+        )
     if several := [name for name in says if np.ndim(says[name])]:
-        rule, got = "one number each", f"several in {', '.join(several)}"
-        raise ProtocolError("What a message with noise says", must=rule, got=got, then=_SENDER)
+        raise ProtocolError(
+            "What a message with noise says",
+            must="one number each",
+            got=f"several in {', '.join(several)}",
+            then=_SENDER,
+        )
     given = (says.get(name, np.nan) for name in (_CLIP, _NOISE, _BUDGET))
     values = tuple(float(value) for value in given)
     if not all(np.isfinite(value) and value > 0.0 for value in values):

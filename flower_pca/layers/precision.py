@@ -92,10 +92,13 @@ def bits_in(says: Arrays) -> int:
     bits = says.get(_BITS)
     known = bits is not None and len(says) == 1 and not bits.ndim and bits.dtype.kind in "iuf"
     if bits is None or not known or bits.item() not in FLOORS:
-        rule = f"one of {', '.join(map(str, FLOORS))}"
         got = f"{bits}"[:50]
-        remedy = "Check the sender."
-        raise ProtocolError("The bits of numbers in a message", must=rule, got=got, then=remedy)
+        raise ProtocolError(
+            "The bits of numbers in a message",
+            must=f"one of {', '.join(map(str, FLOORS))}",
+            got=got,
+            then="Check the sender.",
+        )
     return int(bits.item())
 
 
@@ -116,9 +119,12 @@ def unpack(arrays: Mapping[str, Array]) -> dict[str, Array]:
         exponents, a = found.pop(name), found.get(name.removesuffix(EXPONENTS))
         narrow = a is not None and a.ndim in (1, 2) and a.dtype in _TYPES.values()
         if a is None or not narrow or exponents.dtype != np.int16 or exponents.shape != a.shape[1:]:
-            rule, got = "of numbers of 32 or 16 bits, one for each column", "others"
-            remedy = "Check the sender."
-            raise ProtocolError(f"{name} of a message", must=rule, got=got, then=remedy)
+            raise ProtocolError(
+                f"{name} of a message",
+                must="of numbers of 32 or 16 bits, one for each column",
+                got="others",
+                then="Check the sender.",
+            )
         with np.errstate(over="ignore"):  # what is infinite is refused as such
             found[name.removesuffix(EXPONENTS)] = _expand(a, exponents)
     return found

@@ -34,13 +34,19 @@ _POSITIONS, _NAMES, _ELSE = ".positions", ".names", ".others"
 def check(what: str, numbers: object) -> dict[int | str, int]:
     """A mapping from clients to whole numbers, none of them negative."""
     if not isinstance(numbers, Mapping) or not numbers:
-        rule = "a whole number of at least 0, or a mapping from clients to such numbers"
-        remedy = f"Write {{0: 3, '{OTHERS}': 1}}, say."
-        raise ConfigError(what, must=rule, got=repr(numbers), then=remedy)
+        raise ConfigError(
+            what,
+            must="a whole number of at least 0, or a mapping from clients to such numbers",
+            got=repr(numbers),
+            then=f"Write {{0: 3, '{OTHERS}': 1}}, say.",
+        )
     for client, number in numbers.items():
         if not (isinstance(client, str) and client):
-            remedy = f"Name clients by position, by the name of their site, or all that are left as '{OTHERS}'."
-            checks.integer(f"Every client in {what}", client, remedy=remedy)
+            checks.integer(
+                f"Every client in {what}",
+                client,
+                remedy=f"Name clients by position, by the name of their site, or all that are left as '{OTHERS}'.",
+            )
         checks.integer(f"{what} for client {client!r}", number)
     return {client if isinstance(client, str) else int(client): int(n) for client, n in numbers.items()}
 
@@ -60,15 +66,22 @@ def require(what: str, numbers: Apart, names: Sequence[str]) -> None:
                 remedy = "Leave it out."
             raise ConfigError(f"Every client in {what}", must=known, got=repr(client), then=remedy)
         if at in places:
-            rule = "given once"
-            got = f"client {at} twice"
-            raise ConfigError(f"Every client in {what}", must=rule, got=got, then="Leave one out.")
+            raise ConfigError(
+                f"Every client in {what}",
+                must="given once",
+                got=f"client {at} twice",
+                then="Leave one out.",
+            )
         places.add(at)
     if OTHERS not in numbers and len(places) < len(names):
         first = next(i for i in range(len(names)) if i not in places)
         who = labels.client_name({first: names[first]} if names[first] else {}, first)
-        rule, remedy = "complete", f"Give it one, or all that are left by '{OTHERS}'."
-        raise ConfigError(what, must=rule, got=f"none for {who}", then=remedy)
+        raise ConfigError(
+            what,
+            must="complete",
+            got=f"none for {who}",
+            then=f"Give it one, or all that are left by '{OTHERS}'.",
+        )
 
 
 def table(name: str, numbers: Apart) -> dict[str, Array]:
@@ -144,9 +157,12 @@ def _own_number(says: Arrays, name: str, who: Who) -> int:
     if there.any():
         return int(numbers[1 + int(np.argmax(there))])
     if not says[f"{name}{_ELSE}"]:
-        remedy = f"Give it one, or all that are left by '{OTHERS}'."
-        rule, got = "told to all", "nothing for this one"
-        raise DataError("What the run asks of each client", must=rule, got=got, then=remedy)
+        raise DataError(
+            "What the run asks of each client",
+            must="told to all",
+            got="nothing for this one",
+            then=f"Give it one, or all that are left by '{OTHERS}'.",
+        )
     return int(numbers[0])
 
 

@@ -112,8 +112,12 @@ def hidden_shapes(parts: Mapping[str, Part]) -> dict[str, tuple[int, ...]]:
     """The shapes of an answer of which no side is open, as masks need it."""
     opened = [name for name, part in parts.items() if part.open]
     if opened:
-        rule, got = "of a size that all clients know", f"{', '.join(opened)} of another"
-        raise ConfigError("An answer under masks", must=rule, got=got, then="Leave the masks out.")
+        raise ConfigError(
+            "An answer under masks",
+            must="of a size that all clients know",
+            got=f"{', '.join(opened)} of another",
+            then="Leave the masks out.",
+        )
     return {name: cast(tuple[int, ...], part.shape) for name, part in parts.items()}
 
 
@@ -127,9 +131,12 @@ def require_sum(run: Run, message: Broadcast) -> None:
             rule, got = f"{rule}, and the same of all clients", "one of its own for each"
         raise ConfigError(f"What {run.algorithm.spec} asks for", must=rule, got=got, then=remedy)
     if len(message.to) > fixed.MOST_CLIENTS:
-        rule = f"at most {fixed.MOST_CLIENTS}"
-        remedy = "Ask fewer."
-        raise ConfigError("The clients under masks", must=rule, got=len(message.to), then=remedy)
+        raise ConfigError(
+            "The clients under masks",
+            must=f"at most {fixed.MOST_CLIENTS}",
+            got=len(message.to),
+            then="Ask fewer.",
+        )
 
 
 @dataclass
@@ -223,9 +230,12 @@ def _check(
 ) -> None:
     """Raise ProtocolError, naming the client, unless this is its one answer to the message sent."""
     if reply.number == sent.number and "mask.lost" in reply.arrays:
-        got = "lost, or of an older set-up"
-        what = f"The secrets of client {reply.client}"
-        raise UnawaitedError(what, must="there", got=got, then="Wait.")
+        raise UnawaitedError(
+            f"The secrets of client {reply.client}",
+            must="there",
+            got="lost, or of an older set-up",
+            then="Wait.",
+        )
     # who does not sign sends none
     if reply.arrays.get("mask.signature", raw(b"")).size:
         width = SIGNATURE
@@ -240,9 +250,12 @@ def _check(
     for name, a in reply.arrays.items():
         kind = np.dtype(_KINDS.get(name, np.uint8))
         if a.dtype != kind:
-            remedy = "Install the same flower_pca everywhere."
-            what = f"{name} of client {reply.client}"
-            raise ProtocolError(what, must=f"{kind}", got=a.dtype, then=remedy)
+            raise ProtocolError(
+                f"{name} of client {reply.client}",
+                must=f"{kind}",
+                got=a.dtype,
+                then="Install the same flower_pca everywhere.",
+            )
 
 
 def outvote(replies: Iterable[Reply], known: Heading) -> tuple[Heading, dict[int, str]]:

@@ -295,7 +295,9 @@ def _distinct(a: Array) -> list[int]:
 def _expect(secrets: Secrets, expected: bool) -> None:
     if not expected:
         phase, due = Phase(int(secrets.step)).name.lower(), int(secrets.number)
-        rule = f"the next one of its set-up, {phase} of sum {due}"
-        got = "another one, or one that came before"
-        remedy = "Nothing was sent in return."
-        raise ProtocolError("A masked message", must=rule, got=got, then=remedy)
+        raise ProtocolError(
+            "A masked message",
+            must=f"the next one of its set-up, {phase} of sum {due}",
+            got="another one, or one that came before",
+            then="Nothing was sent in return.",
+        )

@@ -107,9 +107,11 @@ def check(arrays: Arrays, secrets: Secrets) -> None:
     """Require of an upload's message, before the rows are looked at, a fitting fixed point."""
     clients, least = arrays["mask.clients"], len(secrets.holders) + 1
     if clients.shape or clients.dtype.kind not in "iu" or not least <= clients <= MOST_CLIENTS:
-        rule = f"from {least} to {MOST_CLIENTS}"
-        what = "The number of clients in a sum"
-        raise _refusal(what, rule, "several" if clients.shape else f"{clients}")
+        raise _refusal(
+            "The number of clients in a sum",
+            f"from {least} to {MOST_CLIENTS}",
+            "several" if clients.shape else f"{clients}",
+        )
 
 
 def check_noise(arrays: Arrays, parts: Mapping[str, Part], noise: Arrays, summed: int) -> None:
@@ -122,8 +124,11 @@ def check_noise(arrays: Arrays, parts: Mapping[str, Part], noise: Arrays, summed
     own = bounds_with_noise(parts, asked_share(noise, summed), int(arrays["mask.clients"]))
     for name, bound in messages.bounds(arrays).items():
         if name not in own or not np.array_equal(own[name], bound):
-            what, rule = "The bounds of a sum with noise", "those that follow from the noise"
-            raise _refusal(what, rule, "others")
+            raise _refusal(
+                "The bounds of a sum with noise",
+                "those that follow from the noise",
+                "others",
+            )
 
 
 def encode_answer(arrays: Arrays, up: Arrays, own: Arrays, bits: Bits) -> Array:
@@ -135,9 +140,12 @@ def encode_answer(arrays: Arrays, up: Arrays, own: Arrays, bits: Bits) -> Array:
     """
     bounds = messages.bounds(arrays)
     if set(bounds) != set(up):
-        remedy = "Install the same flower_pca everywhere."
-        rule = f"those of {', '.join(up)}"
-        raise ProtocolError("The bounds of a sum", must=rule, got=list(bounds), then=remedy)
+        raise ProtocolError(
+            "The bounds of a sum",
+            must=f"those of {', '.join(up)}",
+            got=list(bounds),
+            then="Install the same flower_pca everywhere.",
+        )
     for name, bound in bounds.items():
         try:
             np.broadcast_to(bound, up[name].shape)
@@ -165,10 +173,13 @@ def _words(name: str, a: Array, bound: Array, clients: int, bits: Bits) -> Array
     if wide:
         limit = _WIDEST
     if not (np.abs(a) <= limit).all():  # nor is NaN
-        rule = f"finite and at most {float(np.max(limit)):.3g}, the bound of the masks, in size"
         what, got = f"Every entry of {name} of this client", "a larger one"
-        remedy = "Nothing was sent. Scale the data, or give MaskedSums a larger bound."
-        raise DataError(what, must=rule, got=got, then=remedy)
+        raise DataError(
+            what,
+            must=f"finite and at most {float(np.max(limit)):.3g}, the bound of the masks, in size",
+            got=got,
+            then="Nothing was sent. Scale the data, or give MaskedSums a larger bound.",
+        )
     if wide:
         steps = np.ldexp(a, _FRACTION).ravel()
         rest = np.floor(steps)
@@ -224,10 +235,12 @@ def _spread(rest: Array, grain: Array, clients: int) -> Array:
 def _values(words: Array, shape: tuple[int, ...], bound: Array, clients: int) -> Array:
     grain = _NOTHING * _GRAIN * math.sqrt(clients)
     if (np.abs(words) > 2**_LIMIT).any():
-        got = "one that looks like noise"
-        remedy = "A client has sent other shares than it should, or has been asked another thing."
-        rule = "as small as the bound says"
-        raise ProtocolError("A sum without its masks", must=rule, got=got, then=remedy)
+        raise ProtocolError(
+            "A sum without its masks",
+            must="as small as the bound says",
+            got="one that looks like noise",
+            then="A client has sent other shares than it should, or has been asked another thing.",
+        )
     if bound.all():
         kept = np.where(np.abs(words) <= grain, 0, words)
         words = kept.reshape(shape).astype(np.float64)

@@ -41,8 +41,12 @@ class Group:
             rule, got = f"at least {least}", len(answers)
             if asked > 1:
                 rule = f"{rule} of the {asked} asked"
-            remedy = "Start more."
-            raise NotEnoughNodes("The clients of a masked sum", must=rule, got=got, then=remedy)
+            raise NotEnoughNodes(
+                "The clients of a masked sum",
+                must=rule,
+                got=got,
+                then="Start more.",
+            )
         self.setup, self.number = setup, 0
         self.clients = tuple(answers)
         self.position = {client: i for i, client in enumerate(self.clients)}
@@ -210,10 +214,12 @@ class Group:
     def _left_over(self, i: int, seed: bytes, survivors: list[int], length: int) -> Array:
         """What masks that a dropped client shares with survivors have left in their sum."""
         if primitives.public(seed) != self._now[i].key:
-            got = "one of another key"
-            remedy = "A client has sent other shares than it should."
-            what = "The key of a client that dropped out"
-            raise ProtocolError(what, must="its own", got=got, then=remedy)
+            raise ProtocolError(
+                "The key of a client that dropped out",
+                must="its own",
+                got="one of another key",
+                then="A client has sent other shares than it should.",
+            )
         private, rest = primitives.private(seed), np.zeros(length, dtype=np.uint64)
         for j in survivors:
             pair = sorted((i, j))
@@ -280,6 +286,9 @@ def identity() -> Array:
 
 
 def _too_few(what: str, needed: int, got: int) -> NotEnoughNodes:
-    rule = f"at least {needed}, of each one's neighbours and itself"
-    remedy = "Without them no sum can be unmasked, by design. Start the run again."
-    return NotEnoughNodes(what, must=rule, got=got, then=remedy)
+    return NotEnoughNodes(
+        what,
+        must=f"at least {needed}, of each one's neighbours and itself",
+        got=got,
+        then="Without them no sum can be unmasked, by design. Start the run again.",
+    )

@@ -66,10 +66,12 @@ class Identity:
         else:
             trusted = dict(_trusted_lines(_path("trusted_keys", trusted_keys)))
         if key is not None and trusted is not None and (own := name(key.public_key())) not in trusted:
-            got = f"others only, and not {printable(own)}"
-            remedy = "Add its public half: the other nodes refuse whoever is not on the list."
-            rule = f"those of all nodes, {sign_key} too"
-            raise ConfigError("trusted_keys", must=rule, got=got, then=remedy)
+            raise ConfigError(
+                "trusted_keys",
+                must=f"those of all nodes, {sign_key} too",
+                got=f"others only, and not {printable(own)}",
+                then="Add its public half: the other nodes refuse whoever is not on the list.",
+            )
         return cls(key, trusted)
 
     def sign(self, text: bytes) -> bytes:
@@ -95,20 +97,29 @@ class Identity:
             signature = signatures.get(peer, b"")
             signer = signature[:NAME]
             if not any(signature):
-                got = f"no signature of the peer at position {peer}"
-                rule = "signed by their owners: trusted_keys is set"
-                raise _refusal(rule, got, "Give every node its sign_key.")
+                raise _refusal(
+                    "signed by their owners: trusted_keys is set",
+                    f"no signature of the peer at position {peer}",
+                    "Give every node its sign_key.",
+                )
             if signer not in self.trusted:
-                got = f"keys signed by {printable(signer)}"
-                remedy = "Add it to the list if it is a node of yours."
-                raise _refusal("signed by a node in trusted_keys", got, remedy)
+                raise _refusal(
+                    "signed by a node in trusted_keys",
+                    f"keys signed by {printable(signer)}",
+                    "Add it to the list if it is a node of yours.",
+                )
             if signer in seen:
-                rule = "of another node each, and not of this one"
-                got = f"{printable(signer)} again"
-                raise _refusal(rule, got, "Ask the server.")
+                raise _refusal(
+                    "of another node each, and not of this one",
+                    f"{printable(signer)} again",
+                    "Ask the server.",
+                )
             if not _holds(self.trusted[signer], text, signature[NAME:]):
-                got = f"others than {printable(signer)} has signed for this set-up"
-                raise _refusal("as their owner has signed them", got, "Ask the server.")
+                raise _refusal(
+                    "as their owner has signed them",
+                    f"others than {printable(signer)} has signed for this set-up",
+                    "Ask the server.",
+                )
             seen.add(signer)
             names[peer] = signer
         return names
@@ -121,11 +132,12 @@ class Identity:
             signature = signatures.get(peer, b"")
             key, numbers = self.trusted[signer], signature[NAME:]
             if signature[:NAME] != signer or not _holds(key, text, numbers):
-                what = "Run, members and threshold of a set-up"
-                got = f"others, or no signature, of {printable(signer)}"
-                then = "Nothing was sent in return. Ask the server."
-                rule = "the same to all, as each has signed them"
-                raise ProtocolError(what, must=rule, got=got, then=then)
+                raise ProtocolError(
+                    "Run, members and threshold of a set-up",
+                    must="the same to all, as each has signed them",
+                    got=f"others, or no signature, of {printable(signer)}",
+                    then="Nothing was sent in return. Ask the server.",
+                )
 
 
 def name(key: ec.EllipticCurvePublicKey) -> bytes:
@@ -151,8 +163,12 @@ def _holds(key: ec.EllipticCurvePublicKey, text: bytes, numbers: bytes) -> bool:
 
 def _path(what: str, given: object) -> Path:
     if not isinstance(given, str | os.PathLike) or not os.fspath(given):
-        remedy = "Name one, or leave it out."
-        raise ConfigError(what, must="the path of a file", got=repr(given), then=remedy)
+        raise ConfigError(
+            what,
+            must="the path of a file",
+            got=repr(given),
+            then="Name one, or leave it out.",
+        )
     return Path(given).expanduser()
 
 
@@ -164,8 +180,12 @@ def _private(path: Path) -> ec.EllipticCurvePrivateKey:
     except (ValueError, TypeError, UnsupportedAlgorithm):
         key = None
     if not isinstance(key, ec.EllipticCurvePrivateKey) or not isinstance(key.curve, _CURVES):
-        rule = f"a private key of the kind {_RULE}, in OpenSSH or PEM format and without a passphrase"
-        raise ConfigError("sign_key", must=rule, got=f"another file, {path}", then=_MAKE)
+        raise ConfigError(
+            "sign_key",
+            must=f"a private key of the kind {_RULE}, in OpenSSH or PEM format and without a passphrase",
+            got=f"another file, {path}",
+            then=_MAKE,
+        )
     return key
 
 
@@ -179,9 +199,12 @@ def _trusted_lines(place: Path) -> Iterator[tuple[bytes, ec.EllipticCurvePublicK
                 empty, key = False, _public(line.strip(), f"{path}, line {number}")
                 yield name(key), key
     if empty:
-        remedy = "Name a file with one public key on every line, or a folder of .pub files."
-        got = f"none in {place}"
-        raise ConfigError("trusted_keys", must="one public key at least", got=got, then=remedy)
+        raise ConfigError(
+            "trusted_keys",
+            must="one public key at least",
+            got=f"none in {place}",
+            then="Name a file with one public key on every line, or a folder of .pub files.",
+        )
 
 
 def _public(line: bytes, where: str) -> ec.EllipticCurvePublicKey:
@@ -190,9 +213,12 @@ def _public(line: bytes, where: str) -> ec.EllipticCurvePublicKey:
     except (ValueError, TypeError, UnsupportedAlgorithm):
         key = None
     if not isinstance(key, ec.EllipticCurvePublicKey):
-        rule = f"a public key in OpenSSH format of the kind {_RULE}"
-        got = f"another, in {where}"
-        raise ConfigError("Every line of trusted_keys", must=rule, got=got, then=_MAKE)
+        raise ConfigError(
+            "Every line of trusted_keys",
+            must=f"a public key in OpenSSH format of the kind {_RULE}",
+            got=f"another, in {where}",
+            then=_MAKE,
+        )
     return key
 
 
@@ -200,9 +226,12 @@ def _read(what: str, path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        got = f"{path} ({error.strerror})"
-        remedy = "Name another, or let the user of this process read it."
-        raise ConfigError(what, must="a file that can be read", got=got, then=remedy) from error
+        raise ConfigError(
+            what,
+            must="a file that can be read",
+            got=f"{path} ({error.strerror})",
+            then="Name another, or let the user of this process read it.",
+        ) from error
 
 
 def _refusal(rule: str, got: str, remedy: str) -> ProtocolError:

@@ -83,8 +83,12 @@ def strays(answers: Mapping[int, Arrays]) -> tuple[int, ...]:
 
 def why(client: int, then: str) -> str:
     """What is said of a client that has strayed."""
-    what = f"What client {client} keeps of this run"
-    return sentence(what, "from the same messages, in the same order, as that of the others", "another course", then)
+    return sentence(
+        f"What client {client} keeps of this run",
+        "from the same messages, in the same order, as that of the others",
+        "another course",
+        then,
+    )
 
 
 def _remembers(stage: str) -> bool:
@@ -291,10 +295,12 @@ class Demands:
     def check_peers(self, peers: Iterable[int]) -> None:
         """Require enough others."""
         if (count := len(set(peers))) < self.min_peers:
-            rule = f"at least {self.min_peers}: that is its min_peers"
-            remedy = "Ask the node's operator."
-            what = "The peers of this node in a masked sum"
-            raise ProtocolError(what, must=rule, got=count, then=remedy)
+            raise ProtocolError(
+                "The peers of this node in a masked sum",
+                must=f"at least {self.min_peers}: that is its min_peers",
+                got=count,
+                then="Ask the node's operator.",
+            )
 
     def check_group(self, names: Iterable[bytes], *, told: bool = False) -> None:
         """Ask whether the node may be in a sum with those of these names; nameless ones are none.
@@ -312,8 +318,10 @@ class Demands:
         if not self.shares:
             return summed
         if summed <= self.colluders:
-            rule = f"more than the {self.colluders} of its max_colluders"
-            remedy = "Ask the node's operator."
-            what = "The fewest clients of a sum with noise"
-            raise ProtocolError(what, must=rule, got=summed, then=remedy)
+            raise ProtocolError(
+                "The fewest clients of a sum with noise",
+                must=f"more than the {self.colluders} of its max_colluders",
+                got=summed,
+                then="Ask the node's operator.",
+            )
         return summed - self.colluders

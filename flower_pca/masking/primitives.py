@@ -57,9 +57,12 @@ def agree(key: X25519PrivateKey, other: bytes) -> bytes:
     try:
         return key.exchange(X25519PublicKey.from_public_bytes(other))
     except ValueError as error:  # a point of small order, which fixes the result
-        got = "one that gives no secret"
-        remedy = "Check the sender."
-        raise ProtocolError("A public key", must="a proper one", got=got, then=remedy) from error
+        raise ProtocolError(
+            "A public key",
+            must="a proper one",
+            got="one that gives no secret",
+            then="Check the sender.",
+        ) from error
 
 
 def stream(key: bytes, count: int) -> Array:
@@ -86,10 +89,12 @@ def unseal(key: bytes, sealed: bytes, context: bytes) -> bytes:
     try:
         return ChaCha20Poly1305(key).decrypt(_ONCE, sealed, context)
     except InvalidTag as error:
-        rule = "as its sender sealed it for this sum"
-        got = "one that was changed, cut or sent before"
-        remedy = "Nothing was sent in return."
-        raise ProtocolError("A sealed share", must=rule, got=got, then=remedy) from error
+        raise ProtocolError(
+            "A sealed share",
+            must="as its sender sealed it for this sum",
+            got="one that was changed, cut or sent before",
+            then="Nothing was sent in return.",
+        ) from error
 
 
 def seal_size(shares: int) -> int:

@@ -58,12 +58,19 @@ class Columns:
     def __post_init__(self) -> None:
         for name in self.names:
             if not isinstance(name, str) or not name:
-                rule, remedy = "text, for all of them or for none", "Rename them, or give an array."
-                what = f"The names of the columns of {self.who}"
-                raise DataError(what, must=rule, got=repr(name), then=remedy)
+                raise DataError(
+                    f"The names of the columns of {self.who}",
+                    must="text, for all of them or for none",
+                    got=repr(name),
+                    then="Rename them, or give an array.",
+                )
         if twice := doubles(self.names):
-            rule = "named differently"
-            raise DataError(f"The columns of {self.who}", must=rule, got=twice, then="Rename them.")
+            raise DataError(
+                f"The columns of {self.who}",
+                must="named differently",
+                got=twice,
+                then="Rename them.",
+            )
 
     @functools.cached_property
     def in_order(self) -> tuple[str, ...]:
@@ -169,9 +176,12 @@ class Heading:
         counted = isinstance(count, int) and count >= 0
         right = counted and isinstance(known, str) and len(known) <= LONGEST
         if not right or (names is not None and (len(names) != count or digest(names) != known)):
-            remedy = "Check the sender."
-            rule = "those of its digest"
-            raise ProtocolError("The columns of an answer", must=rule, got="others", then=remedy)
+            raise ProtocolError(
+                "The columns of an answer",
+                must="those of its digest",
+                got="others",
+                then="Check the sender.",
+            )
         return cls(count, str(known), names, bool(plain.get(_PEOPLE, False)))
 
     def fuller(self, other: Heading | None) -> Heading:
@@ -255,8 +265,12 @@ def lacking(
 
 def not_named(who: str, count: int) -> Mismatch:
     """Why columns without names will not do, where the run names its own."""
-    rule, remedy = "named, as the run names its columns", "Give data with names of columns."
-    return Mismatch(f"The columns of {who}", rule, f"{count} without names", remedy)
+    return Mismatch(
+        f"The columns of {who}",
+        "named, as the run names its columns",
+        f"{count} without names",
+        "Give data with names of columns.",
+    )
 
 
 def some_only(who: str, wanted: Sequence[str], names: Sequence[str]) -> Mismatch | None:
@@ -266,9 +280,12 @@ def some_only(who: str, wanted: Sequence[str], names: Sequence[str]) -> Mismatch
     """
     if set(wanted) == set(names):
         return None
-    rule = "all named by a run that names any: it tells no names"
-    got = f"{len(wanted)} names, of {len(names)} columns"
-    return Mismatch(f"The columns of {who}", rule, got, "Name all of them, or none.")
+    return Mismatch(
+        f"The columns of {who}",
+        "all named by a run that names any: it tells no names",
+        f"{len(wanted)} names, of {len(names)} columns",
+        "Name all of them, or none.",
+    )
 
 
 def digest(names: Iterable[str]) -> str:
@@ -293,8 +310,12 @@ def read_names(who: str, plain: Mapping[str, Any]) -> tuple[str, ...] | None:
     if not texts or not names or len(set(names)) < len(names) or odd:
         form = ", in normal form (NFC) and without control characters"
         rule = f"different names of at most {LONGEST} characters{form if odd else ''}"
-        remedy = "Check the sender."
-        raise ProtocolError(f"The columns of {who.lower()}", must=rule, got="others", then=remedy)
+        raise ProtocolError(
+            f"The columns of {who.lower()}",
+            must=rule,
+            got="others",
+            then="Check the sender.",
+        )
     return tuple(names)
 
 
@@ -377,11 +398,19 @@ def names_in(columns: Any) -> tuple[str, ...] | None:
         names = ()
     names = tuple(clean(name) if isinstance(name, str) else name for name in names)
     if not names or not all(isinstance(name, str) and name for name in names):
-        remedy = "Write columns=['a', 'b']."
-        raise ConfigError("columns", must="names of columns", got=repr(columns), then=remedy)
+        raise ConfigError(
+            "columns",
+            must="names of columns",
+            got=repr(columns),
+            then="Write columns=['a', 'b'].",
+        )
     if twice := doubles(names):
-        remedy = "Name each of them once."
-        raise ConfigError("columns", must="different names", got=twice, then=remedy)
+        raise ConfigError(
+            "columns",
+            must="different names",
+            got=twice,
+            then="Name each of them once.",
+        )
     return tuple(map(str, names))
 
 

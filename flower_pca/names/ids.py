@@ -38,8 +38,12 @@ def order(ids: Sequence[str], who: str) -> Array:
     with private():
         what = f"The ids of the rows of {who}"
         if empty := sum(not name for name in ids):
-            remedy = "Fill them, or drop the rows."
-            raise DataError(what, must="there for every row", got=f"{empty} empty", then=remedy)
+            raise DataError(
+                what,
+                must="there for every row",
+                got=f"{empty} empty",
+                then="Fill them, or drop the rows.",
+            )
         twice = [name for name, count in Counter(ids).items() if count > 1]
         if twice:
             shown = ", ".join(map(double, twice[:_LISTED]))
@@ -47,8 +51,12 @@ def order(ids: Sequence[str], who: str) -> Array:
                 got = shown
             else:
                 got = f"{shown} and {len(twice) - _LISTED} more"
-            remedy = "Keep one row for each person."
-            raise DataError(what, must="different ones", got=got, then=remedy)
+            raise DataError(
+                what,
+                must="different ones",
+                got=got,
+                then="Keep one row for each person.",
+            )
     keys: Sequence[Any] = ids
     if all(name.isascii() and name.isdigit() for name in ids):
         keys = [(int(name), name) for name in ids]

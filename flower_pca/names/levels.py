@@ -60,16 +60,28 @@ def read_levels(given: Any) -> Levels | None:
         return None
     pairs = _pairs(given)
     if not pairs or not all(isinstance(name, str) and name for name, _ in pairs):
-        rule = "names of columns of words"
-        raise ConfigError("levels", must=rule, got=repr(given), then=_EXAMPLE)
+        raise ConfigError(
+            "levels",
+            must="names of columns of words",
+            got=repr(given),
+            then=_EXAMPLE,
+        )
     found = tuple((clean(name), _list_of(name, some)) for name, some in pairs)
     if twice := doubles(name for name, _ in found):
-        remedy = "Name each of them once."
-        raise ConfigError("levels", must="of different columns", got=twice, then=remedy)
+        raise ConfigError(
+            "levels",
+            must="of different columns",
+            got=twice,
+            then="Name each of them once.",
+        )
     for name, _ in found:
         if SIGN in name:
-            rule = f"named without {SIGN!r}"
-            raise ConfigError("A column of levels", must=rule, got=repr(name), then="Rename it.")
+            raise ConfigError(
+                "A column of levels",
+                must=f"named without {SIGN!r}",
+                got=repr(name),
+                then="Rename it.",
+            )
     return found
 
 
@@ -91,17 +103,27 @@ def _list_of(column: str, given: Any) -> tuple[str, ...] | None:
         levels = [text_of(level) for level in given]
         gaps = [level for level in given if isinstance(level, str) and is_gap(level)]
         if gaps:
-            remedy = "Leave it out: such rows have no value."
             raise ConfigError(
-                f"The levels of {column}", must="no words that stand for a gap", got=repr(gaps[0]), then=remedy
+                f"The levels of {column}",
+                must="no words that stand for a gap",
+                got=repr(gaps[0]),
+                then="Leave it out: such rows have no value.",
             )
     if not levels or None in levels:
-        rule = "a list of texts"
-        raise ConfigError(f"The levels of {column}", must=rule, got=repr(given), then=_EXAMPLE)
+        raise ConfigError(
+            f"The levels of {column}",
+            must="a list of texts",
+            got=repr(given),
+            then=_EXAMPLE,
+        )
     texts = tuple(map(str, levels))
     if twice := doubles(texts):
-        remedy = "Name each of them once."
-        raise ConfigError(f"The levels of {column}", must="different", got=twice, then=remedy)
+        raise ConfigError(
+            f"The levels of {column}",
+            must="different",
+            got=twice,
+            then="Name each of them once.",
+        )
     return texts
 
 
@@ -217,10 +239,12 @@ class ByLevels:
         for column, some in self.value:
             there = some or in_order(level for site in sites for level in site.get(column, ()))
             if not there:
-                rule = "told by a site"
-                remedy = "Ask the sites' operators to name it in their levels, or leave it out."
-                got = "none"
-                raise DataError(f"The levels of column {column}", must=rule, got=got, then=remedy)
+                raise DataError(
+                    f"The levels of column {column}",
+                    must="told by a site",
+                    got="none",
+                    then="Ask the sites' operators to name it in their levels, or leave it out.",
+                )
             if not some:
                 warn_of_alike(column, there)
             found.append((column, tuple(there)))
@@ -245,10 +269,13 @@ def texts(rows: SiteRows, column: str, who: str = "the rows") -> list[str | None
             part = part.toarray()
         cells = np.asarray(part)[:, 0].tolist()
     else:
-        what = f"The columns of {rows.source or rows.site or who}"
         got = f"none called {column!r} whose words are known"
-        rule = "there, for all whose levels are asked for"
-        raise DataError(what, must=rule, got=got, then="Check levels.")
+        raise DataError(
+            f"The columns of {rows.source or rows.site or who}",
+            must="there, for all whose levels are asked for",
+            got=got,
+            then="Check levels.",
+        )
     return [text_of(cell) for cell in cells]
 
 
@@ -258,12 +285,19 @@ def levels_in(rows: SiteRows, column: str, who: str = "the rows") -> tuple[str, 
     found = in_order(cell for cell in cells if cell is not None)
     if len(found) > 1 and len(found) == len(cells):
         what = f"The levels of column {column} of {rows.source or rows.site or who}"
-        remedy = "Leave it out: it looks like an identifier."
-        raise DataError(what, must="shared by several rows", got="one for each row", then=remedy)
+        raise DataError(
+            what,
+            must="shared by several rows",
+            got="one for each row",
+            then="Leave it out: it looks like an identifier.",
+        )
     if long := [level for level in found if len(indicator(column, level)) > LONGEST]:
-        what = f"The levels of column {column}"
-        rule = f"at most {LONGEST} characters long, with the column's name"
-        raise DataError(what, must=rule, got=len(long[0]), then="Leave it out, or shorten them.")
+        raise DataError(
+            f"The levels of column {column}",
+            must=f"at most {LONGEST} characters long, with the column's name",
+            got=len(long[0]),
+            then="Leave it out, or shorten them.",
+        )
     return found
 
 
@@ -387,5 +421,9 @@ def _sum(rows: SiteRows, names: Sequence[str]) -> Array:
 
 
 def _unknown(where: str, levels: Sequence[str], got: str) -> DataError:
-    remedy = f"Mend it, or make a run whose levels of it have {OTHER!r}."
-    return DataError(f"The levels of {where}", must=f"among {enumeration(levels)}", got=got, then=remedy)
+    return DataError(
+        f"The levels of {where}",
+        must=f"among {enumeration(levels)}",
+        got=got,
+        then=f"Mend it, or make a run whose levels of it have {OTHER!r}.",
+    )

@@ -173,9 +173,13 @@ class SiteRows:
         if self.ids is not None:
             object.__setattr__(self, "ids", ids.texts(self.ids))
             if len(self.ids) != len(self):
-                rule, remedy = "one for each row", "Give as many as there are rows."
                 got = f"{len(self.ids)} for {labels.count(len(self), 'row')}"
-                raise DataError("The ids of rows", must=rule, got=got, then=remedy)
+                raise DataError(
+                    "The ids of rows",
+                    must="one for each row",
+                    got=got,
+                    then="Give as many as there are rows.",
+                )
 
     @classmethod
     def of(cls, X: Any, *, who: str = "the rows", site: str = "") -> SiteRows:
@@ -256,9 +260,12 @@ def _of_frame(frame: Any, who: str, site: str) -> SiteRows:
     texts = [isinstance(name, str) for name in names]
     if any(texts) and not all(texts):
         got = f"{names[texts.index(True)]!r} and {names[texts.index(False)]!r}"
-        remedy = "Rename the others."
-        rule = "all text, or none of them"
-        raise DataError(f"The names of the columns of {who}", must=rule, got=got, then=remedy)
+        raise DataError(
+            f"The names of the columns of {who}",
+            must="all text, or none of them",
+            got=got,
+            then="Rename the others.",
+        )
     # else one would give several columns
     unique = Columns(tuple(clean(_text(name)) for name in names), who).names
     parts = {text: _numbers(frame[name]) for text, name in zip(unique, names, strict=True)}

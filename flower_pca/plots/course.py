@@ -58,8 +58,12 @@ def traffic(drawn: Figure, result: PCAResult) -> None:
     size, unit = _unit(sent[-1])
     _curve(ax, history, sent / size)
     ax.set_xlim(0.0, 1.04 * sent[-1] / size)
-    words = f"{unit} sent so far, by all, both ways"
-    style.tidy(ax, "Convergence against bytes", words, "error, as the run measures it")
+    style.tidy(
+        ax,
+        "Convergence against bytes",
+        f"{unit} sent so far, by all, both ways",
+        "error, as the run measures it",
+    )
     if len(history.of("opening")) > 1:
         style.legend(ax)
 

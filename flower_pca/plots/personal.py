@@ -53,8 +53,12 @@ def client_map(
         group = np.asarray(labels)
     for what, given in (("labels", group), ("names", names)):
         if given is not None and len(given) != len(points):
-            rule = f"as many as clients, {len(points)}"
-            raise ConfigError(what, must=rule, got=len(given), then="Give one for each client.")
+            raise ConfigError(
+                what,
+                must=f"as many as clients, {len(points)}",
+                got=len(given),
+                then="Give one for each client.",
+            )
     figure = style.figure((11.0, 4.6))
     left, right = figure.subplots(1, 2, width_ratios=(1.0, 1.25))
     word = "client" if labels is None else "client, by group"
@@ -200,8 +204,12 @@ def pictures(parts: Sequence[Parts], path: str | os.PathLike[str], *, shape: tup
             got = "none"
         else:
             got = f"{sorted({line.shape[1] for line in lines})} numbers each"
-        rule = f"pictures of {shape[0]} x {shape[1]}"
-        raise ConfigError("The parts", must=rule, got=got, then="Give the shape of one picture.")
+        raise ConfigError(
+            "The parts",
+            must=f"pictures of {shape[0]} x {shape[1]}",
+            got=got,
+            then="Give the shape of one picture.",
+        )
     figure = style.figure((8.0, 2.0 * len(lines) + 0.3))
     for axes, line in zip(figure.subplots(len(lines), 4, squeeze=False), lines, strict=True):
         reach = float(np.abs(line).max()) or 1.0

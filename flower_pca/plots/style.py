@@ -64,9 +64,12 @@ def suffix(path: str | os.PathLike[str]) -> str:
     """The format that a file's name asks for."""
     ending = Path(path).suffix.lower().removeprefix(".")
     if ending not in _FORMATS:
-        rule = "one that ends in .svg or .png"
-        remedy = "Write scree.svg."
-        raise ConfigError("The name of a picture", must=rule, got=repr(str(path)), then=remedy)
+        raise ConfigError(
+            "The name of a picture",
+            must="one that ends in .svg or .png",
+            got=repr(str(path)),
+            then="Write scree.svg.",
+        )
     return ending
 
 

@@ -52,8 +52,12 @@ class Live:
         self._path, self._title = Path(path).expanduser().absolute(), title
         checks.number("every", every, least=0.1, remedy="Try 5.")
         if self._path.suffix.lower() not in _ENDINGS:
-            rule = "a file that ends in .html"
-            raise ConfigError("The live page", must=rule, got=self._path, then="Name it so.")
+            raise ConfigError(
+                "The live page",
+                must="a file that ends in .html",
+                got=self._path,
+                then="Name it so.",
+            )
         checks.parent("the live page", self._path)
         self._every = every
         self._due = 0.0
@@ -65,9 +69,12 @@ class Live:
         try:
             self._write("The run has started. No step is over since then.", self._reloads)
         except OSError as error:
-            got = f"{self._path} ({error.strerror})"
-            remedy = "Name another."
-            raise ConfigError("The live page", must="writable", got=got, then=remedy) from error
+            raise ConfigError(
+                "The live page",
+                must="writable",
+                got=f"{self._path} ({error.strerror})",
+                then="Name another.",
+            ) from error
         return self
 
     def __call__(self, record: StepRecord) -> None:

@@ -46,8 +46,12 @@ def match(X: Any, frame: Frame, d: int, *, digest: str = "") -> LocalData:
     if frame.fill is None:
         data.require_whole(new=True)
     if data.d != d:
-        remedy = "Give the features that the run had, in its order."
-        raise ConfigError("The number of columns", must=str(d), got=data.d, then=remedy)
+        raise ConfigError(
+            "The number of columns",
+            must=str(d),
+            got=data.d,
+            then="Give the features that the run had, in its order.",
+        )
     return data
 
 
@@ -105,8 +109,12 @@ def means(result: Any) -> Array:
             then.
     """
     if result.fill_ is None and not result.centered:
-        rule, remedy = "of a run that was centred, or that allowed for gaps", "Impute them first."
-        raise ConfigError("The result to fill gaps by", must=rule, got="neither", then=remedy)
+        raise ConfigError(
+            "The result to fill gaps by",
+            must="of a run that was centred, or that allowed for gaps",
+            got="neither",
+            then="Impute them first.",
+        )
     return np.asarray(result.mean_ if result.fill_ is None else result.fill_)
 
 

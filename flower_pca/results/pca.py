@@ -277,9 +277,12 @@ class PCAResult:
         rows = np.atleast_2d(np.asarray(components, dtype=float))
         rows = in_order(rows, getattr(other, "feature_names_in_", None), self.feature_names_in_)
         if rows.shape[1] != self.n_features_in_:
-            rule = f"rows of {labels.count(self.n_features_in_, 'feature')}"
-            remedy = "Transpose them."
-            raise ConfigError("The other components", must=rule, got=rows.shape, then=remedy)
+            raise ConfigError(
+                "The other components",
+                must=f"rows of {labels.count(self.n_features_in_, 'feature')}",
+                got=rows.shape,
+                then="Transpose them.",
+            )
         span = linalg.orth(rows.T)
         return float(linalg.principal_angles(self.axes[0], span)[-1])
 

@@ -76,9 +76,16 @@ class PersonalResult(PCAResult):
         result = super().of(model, algorithm=algorithm, history=history, asked=asked)
         if result.theta_estimate_ < SEPARABLE and result.local_components:
             got = f"{result.theta_estimate_:.2g} with {result.n_components_} shared and {result.local_components} own"
-            remedy = "Ask for fewer components, own ones first: see `flower_pca.simulation.ranks.rank_table`."
-            rule = f"at least {SEPARABLE:g} for shared and own components to be told apart"
-            warnings.warn(sentence("theta", rule, got, remedy), UserWarning, stacklevel=2)
+            warnings.warn(
+                sentence(
+                    "theta",
+                    f"at least {SEPARABLE:g} for shared and own components to be told apart",
+                    got,
+                    "Ask for fewer components, own ones first: see `flower_pca.simulation.ranks.rank_table`.",
+                ),
+                UserWarning,
+                stacklevel=2,
+            )
         return result
 
     @classmethod
@@ -111,14 +118,22 @@ class PersonalResult(PCAResult):
         if not isinstance(client, int | np.integer):
             rows = np.asarray(client, dtype=np.float64)
             if rows.ndim != 2 or rows.shape[1] != self.n_features_in_:
-                rule = f"rows of {labels.count(self.n_features_in_, 'feature')}"
                 got = f"shape {rows.shape}"
-                raise ConfigError("Own components", must=rule, got=got, then="Transpose them.")
+                raise ConfigError(
+                    "Own components",
+                    must=f"rows of {labels.count(self.n_features_in_, 'feature')}",
+                    got=got,
+                    then="Transpose them.",
+                )
             return rows
         if client not in self.own:
             known = f"one of those known here ({', '.join(map(str, self.own)) or 'none'})"
-            remedy = "A node has its own in the file it has written: give these components instead."
-            raise ConfigError("The client", must=known, got=client, then=remedy)
+            raise ConfigError(
+                "The client",
+                must=known,
+                got=client,
+                then="A node has its own in the file it has written: give these components instead.",
+            )
         return self.own[int(client)][OWN]
 
     @property
@@ -165,8 +180,13 @@ class PersonalResult(PCAResult):
         else:
             r = n_components
         room = self.n_features_in_ - self.n_components_
-        remedy = "Ask for fewer."
-        checks.integer("n_components of own components", r, least=0, most=room, remedy=remedy)
+        checks.integer(
+            "n_components of own components",
+            r,
+            least=0,
+            most=room,
+            remedy="Ask for fewer.",
+        )
         data = self._sound(self._data(X), r)
         V = deflation.own_basis(data, np.ascontiguousarray(self.components_.T), r)
         _, V, _, _ = linalg.rayleigh_ritz(V, deflation.product(data, V))

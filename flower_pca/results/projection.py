@@ -72,22 +72,34 @@ class Packet:
         names, digest = header.get("feature_names"), header.get("feature_digest", "")
         if not set(cls.needed) <= set(arrays) <= {*cls.needed, *cls.optional}:
             got = harmless(", ".join(sorted(arrays)) or "none")
-            rule = "those of its fields"
-            raise DataError(f"The arrays of a {cls.kind}", must=rule, got=got, then=_REMEDY)
+            raise DataError(
+                f"The arrays of a {cls.kind}",
+                must="those of its fields",
+                got=got,
+                then=_REMEDY,
+            )
         texts = [digest]
         if isinstance(names, list):
             texts += names
         elif names is not None:
             texts.append(names)
         if not all(isinstance(text, str) for text in texts):
-            what = f"The names of a {cls.kind}"
-            raise DataError(what, must="texts", got=harmless(repr(texts)), then=_REMEDY)
+            raise DataError(
+                f"The names of a {cls.kind}",
+                must="texts",
+                got=harmless(repr(texts)),
+                then=_REMEDY,
+            )
         counts = {name: header.get(name) for name in cls.counts}
         for name, count in counts.items():
             if not isinstance(count, int) or isinstance(count, bool) or count < 1:
                 got = harmless(repr(count))
-                rule = "a number of rows"
-                raise DataError(f"{name} of a {cls.kind}", must=rule, got=got, then=_REMEDY)
+                raise DataError(
+                    f"{name} of a {cls.kind}",
+                    must="a number of rows",
+                    got=got,
+                    then=_REMEDY,
+                )
         if names is None:
             shown = None
         else:
@@ -154,9 +166,13 @@ class Projection(Packet):
             shapes |= {"feature_names_in_": (len(names),)}
         expected = {name: Z.shape if name == "weights_" else Z.shape[1:] for name in shapes}
         if Z.ndim != 2 or Z.size == 0 or shapes != expected:
-            rule = "(k, d) for components_ and weights_, and (d,) for the rest"
             got = {"components_": Z.shape, **shapes}
-            raise DataError("The shapes of a projection", must=rule, got=got, then=remedy)
+            raise DataError(
+                "The shapes of a projection",
+                must="(k, d) for components_ and weights_, and (d,) for the rest",
+                got=got,
+                then=remedy,
+            )
         for name, a in {"components_": Z, **others}.items():
             if a.dtype.kind != "f" or not np.isfinite(a).all() or (name == "scale_" and not (a > 0.0).all()):
                 rule = "finite numbers" + (" above 0" if name == "scale_" else "")
@@ -254,9 +270,12 @@ class Scaling(Packet):
         arrays = known.values()
         numbers = all(a.dtype.kind == "f" and np.isfinite(a).all() for a in arrays)
         if not (right and numbers and (self.scale_ > 0.0).all()):
-            rule = "finite numbers for each column, deviations above 0"
-            remedy = "Take it of a run of Standardize."
-            raise DataError("The arrays of a scaling", must=rule, got="others", then=remedy)
+            raise DataError(
+                "The arrays of a scaling",
+                must="finite numbers for each column, deviations above 0",
+                got="others",
+                then="Take it of a run of Standardize.",
+            )
 
     @classmethod
     def of(cls, model: Model, *, algorithm: str, history: History, asked: Mapping[str, Any]) -> Self:

@@ -250,13 +250,18 @@ class Events:
             else:
                 size = 0
         except OSError as error:
-            got = f"{self._path} ({error.strerror})"
-            rule, remedy = "writable", "Name another."
-            raise ConfigError("The file of events", must=rule, got=got, then=remedy) from error
-        if size and not resume:
-            remedy = "Name another; with resume=True a run goes on with it."
             raise ConfigError(
-                "The file of events", must="new or empty", got=f"{self._path}, which has some", then=remedy
+                "The file of events",
+                must="writable",
+                got=f"{self._path} ({error.strerror})",
+                then="Name another.",
+            ) from error
+        if size and not resume:
+            raise ConfigError(
+                "The file of events",
+                must="new or empty",
+                got=f"{self._path}, which has some",
+                then="Name another; with resume=True a run goes on with it.",
             )
         if size:
             self._newest = self._cut()
@@ -317,5 +322,9 @@ class Events:
             raise self._strange(f"another step {record.step}")
 
     def _strange(self, got: str) -> DataError:
-        rule = "one of the run that goes on"
-        return DataError("The file of events", must=rule, got=f"{got}, in {self._path}", then="Name another.")
+        return DataError(
+            "The file of events",
+            must="one of the run that goes on",
+            got=f"{got}, in {self._path}",
+            then="Name another.",
+        )

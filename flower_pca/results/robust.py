@@ -154,9 +154,12 @@ class RobustResult(PCAResult):
         Raises:
             ConfigError: Always.
         """
-        rule, remedy = "one that projects rows", "Save it, and load it where the rows are."
-        what = "The result for a record"
-        raise ConfigError(what, must=rule, got=type(self).__name__, then=remedy)
+        raise ConfigError(
+            "The result for a record",
+            must="one that projects rows",
+            got=type(self).__name__,
+            then="Save it, and load it where the rows are.",
+        )
 
     def low_rank_part(self, X: Any) -> Array:
         """The rows of X without what is sparse, (n, d) in their own units."""

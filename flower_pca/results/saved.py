@@ -85,9 +85,13 @@ def class_of(path: str | os.PathLike[str], header: Mapping[str, Any], kinds: Map
     if name not in kinds:
         _import_results(str(header.get("module")))
     if name not in kinds:
-        rule = "of a class that is known here"
         remedy = f"Import {header.get('module', 'the module of that class')}."
-        raise DataError(f"The result in {path}", must=rule, got=f"a {name}", then=remedy)
+        raise DataError(
+            f"The result in {path}",
+            must="of a class that is known here",
+            got=f"a {name}",
+            then=remedy,
+        )
     return kinds[name]
 
 
@@ -129,9 +133,12 @@ def fields(
     typed = {f.name: str(f.type) for f in dataclasses.fields(kind)}
     optional = {name for name, words in typed.items() if words.endswith("| None")}
     if missing := {*numbers, "status", "history", *names} - {*header, *arrays, *optional}:
-        rule = "a whole result that flower_pca has saved"
-        got = f"one without {', '.join(sorted(missing))}"
-        raise DataError(str(path), must=rule, got=got, then="Save it again.")
+        raise DataError(
+            str(path),
+            must="a whole result that flower_pca has saved",
+            got=f"one without {', '.join(sorted(missing))}",
+            then="Save it again.",
+        )
     (outcome, words), spent = header["status"], header.get("privacy")
     return {
         **{name: arrays.get(name) for name in names},

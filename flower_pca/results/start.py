@@ -35,9 +35,12 @@ class Components(NamedTuple):
         place = {str(name): j for j, name in enumerate(self.feature_names_in_)}
         missing = [name for name in order if name not in place]
         if missing:
-            remedy = "Start from a result that has it, or leave start out."
-            rule = f"one with column {missing[0]}"
-            raise ConfigError("The basis to start from", must=rule, got="none", then=remedy)
+            raise ConfigError(
+                "The basis to start from",
+                must=f"one with column {missing[0]}",
+                got="none",
+                then="Start from a result that has it, or leave start out.",
+            )
         places = [place[name] for name in order]
         scale = None if self.scale_ is None else self.scale_[places]
         return Components(self.components_[:, places], scale)
@@ -99,5 +102,9 @@ def components_of(start: Start) -> Components:
 
 
 def _refusal(rule: str, rows: Array) -> ConfigError:
-    remedy = "Give one component per row."
-    return ConfigError("The basis to start from", must=rule, got=f"shape {rows.shape}", then=remedy)
+    return ConfigError(
+        "The basis to start from",
+        must=rule,
+        got=f"shape {rows.shape}",
+        then="Give one component per row.",
+    )

@@ -169,9 +169,12 @@ class TrackingResult:
         if true.ndim == 2:
             true = np.broadcast_to(true, (self.steps, *true.shape))
         if true.ndim != 3 or len(true) != self.steps or true.shape[2] != self.n_features_in_:
-            rule = f"of shape ({self.steps}, r, {self.n_features_in_}), or that of one step"
-            remedy = "Give components as rows."
-            raise ConfigError("The truth", must=rule, got=true.shape, then=remedy)
+            raise ConfigError(
+                "The truth",
+                must=f"of shape ({self.steps}, r, {self.n_features_in_}), or that of one step",
+                got=true.shape,
+                then="Give components as rows.",
+            )
         pairs = zip(self.components_, true, strict=True)
         return np.array([linalg.sin_theta(V.T, linalg.orth(U.T)) for V, U in pairs])
 
@@ -219,9 +222,12 @@ class TrackingResult:
         """Read what `save` has written."""
         header, arrays = files.read(path, "tracking result")
         if missing := {*_HEADER, "status", "history", *_ARRAYS} - {*header, *arrays}:
-            rule = "a whole tracking result that flower_pca has saved"
-            got = f"one without {', '.join(sorted(missing))}"
-            raise DataError(str(path), must=rule, got=got, then="Save it again.")
+            raise DataError(
+                str(path),
+                must="a whole tracking result that flower_pca has saved",
+                got=f"one without {', '.join(sorted(missing))}",
+                then="Save it again.",
+            )
         with files.refuse_others(path, "tracking result"):
             outcome, words = header["status"]
             return cls(
@@ -347,9 +353,12 @@ class TrackingResult:
         given = arrange(X, labels.tuple_of(self.feature_names_in_), self.feature_digest)
         rows = gaps.rows_with_gaps(given, "the rows given")
         if rows.shape[1] != self.n_features_in_:
-            remedy = "Give the features that the run had, in its order."
-            what = "The number of columns"
-            raise ConfigError(what, must=str(self.n_features_in_), got=rows.shape[1], then=remedy)
+            raise ConfigError(
+                "The number of columns",
+                must=str(self.n_features_in_),
+                got=rows.shape[1],
+                then="Give the features that the run had, in its order.",
+            )
         return rows
 
 

@@ -209,9 +209,12 @@ class FixedData(Operator):
         if self._T.factor is not None:
             return np.asarray(self._root.T @ self._root)
         if self._T.scatter is None:
-            rule, remedy = f"at most {DIRECT}", "Use krylov or ssi, whose messages are narrow."
-            what = f"The columns of sparse rows of {self.who}"
-            raise DataError(what, must=rule, got=self.d, then=remedy)
+            raise DataError(
+                f"The columns of sparse rows of {self.who}",
+                must=f"at most {DIRECT}",
+                got=self.d,
+                then="Use krylov or ssi, whose messages are narrow.",
+            )
         between = self.n * np.outer(self._e, self._e)
         G = self._T.scatter[: self.d, : self.d] + between
         if self.frame.scale is None:

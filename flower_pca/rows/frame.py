@@ -207,17 +207,24 @@ def as_stored(X: Any, who: str) -> Any:
     """The rows in the form they are kept in: a C-ordered array, a memory-mapped one as it is, or canonical CSR."""
     if isinstance(X, np.ma.MaskedArray) and np.ma.is_masked(X):
         got = f"{int(np.ma.getmaskarray(X).sum())} masked entries"
-        remedy = "Fill them before the run."
-        raise DataError(f"The data of {who}", must="whole", got=got, then=remedy)
+        raise DataError(
+            f"The data of {who}",
+            must="whole",
+            got=got,
+            then="Fill them before the run.",
+        )
     if isinstance(X, np.memmap) or hasattr(X, "tocsr"):
         rows: Any = X
     else:
         rows = np.asarray(X)
     if rows.ndim != 2 or rows.dtype.kind not in "fiub":
-        rule = "a two-dimensional array of real numbers, one row per sample"
         got = f"{labels.count(rows.ndim, 'dimension')} of dtype {rows.dtype}"
-        remedy = "Convert it first; a vector becomes x[:, None]."
-        raise DataError(f"The data of {who}", must=rule, got=got, then=remedy)
+        raise DataError(
+            f"The data of {who}",
+            must="a two-dimensional array of real numbers, one row per sample",
+            got=got,
+            then="Convert it first; a vector becomes x[:, None].",
+        )
     if hasattr(rows, "tocsr"):
         return _canonical(rows.tocsr())
     if rows.dtype.kind in "iub" or isinstance(rows, np.memmap):

@@ -30,23 +30,33 @@ def rows_with_gaps(X: Any, who: str, missing: Any = None) -> Array:
         given = X
     rows = np.asarray(given)
     if rows.ndim != 2 or rows.dtype.kind not in "fiub" or rows.shape[1] == 0:
-        rule = "a two-dimensional array of real numbers, one row per sample, NaN where missing"
         got = f"{labels.count(rows.ndim, 'dimension')} of dtype {rows.dtype}"
-        remedy = "Convert it first; a vector becomes x[None]."
-        raise DataError(f"The data of {who}", must=rule, got=got, then=remedy)
+        raise DataError(
+            f"The data of {who}",
+            must="a two-dimensional array of real numbers, one row per sample, NaN where missing",
+            got=got,
+            then="Convert it first; a vector becomes x[None].",
+        )
     # products then have the same bits however they were stored
     rows = rows.astype(np.float64, order="C")
     if np.isinf(rows).any():
         got = f"{int(np.isinf(rows).sum())} infinite entries"
-        remedy = "Make them NaN to leave them out."
-        raise DataError(f"The data of {who}", must="finite or NaN", got=got, then=remedy)
+        raise DataError(
+            f"The data of {who}",
+            must="finite or NaN",
+            got=got,
+            then="Make them NaN to leave them out.",
+        )
     if missing is not None:
         mask = np.asarray(missing)
         if mask.shape != rows.shape or mask.dtype != bool:
-            rule = f"boolean and of the shape of its rows, {rows.shape}"
             got = f"shape {mask.shape} and dtype {mask.dtype}"
-            remedy = "Give True where an entry is missing."
-            raise DataError(f"The mask of {who}", must=rule, got=got, then=remedy)
+            raise DataError(
+                f"The mask of {who}",
+                must=f"boolean and of the shape of its rows, {rows.shape}",
+                got=got,
+                then="Give True where an entry is missing.",
+            )
         rows[mask] = np.nan
     return rows
 

@@ -64,10 +64,12 @@ class WholeRows:
         most = max(in_rows.max(initial=1), in_columns.max(initial=1))
         self._bits = min(_ENTRY, _SUM - _ENTRY - int(most).bit_length())
         if self._bits < 2:
-            rule = "small enough for exact products"
-            got = f"{labels.count(most, 'entry')} in a row or column"
-            remedy = "Deal them to several nodes."
-            raise DataError(f"The rows of {who}", must=rule, got=got, then=remedy)
+            raise DataError(
+                f"The rows of {who}",
+                must="small enough for exact products",
+                got=f"{labels.count(most, 'entry')} in a row or column",
+                then="Deal them to several nodes.",
+            )
 
     @functools.cached_property
     def mean(self) -> Array:
@@ -293,9 +295,12 @@ def _source(data: StoredRows, path: Path | None, gaps: bool) -> Source:
     if not large(data):
         return recall(data, path, gaps=gaps), None
     if gaps and data.missing:
-        rule, remedy = "complete", 'Use missing="own_mean".'
-        what = f"Sparse rows of {data.who} without room for X'X"
-        raise DataError(what, must=rule, got="gaps", then=remedy)
+        raise DataError(
+            f"Sparse rows of {data.who} without room for X'X",
+            must="complete",
+            got="gaps",
+            then='Use missing="own_mean".',
+        )
     there = data.there()
     whole = WholeRows(data.storage, there.mean, data.who)
     seen = np.broadcast_to(np.asarray(there.seen, dtype=np.float64), data.d)

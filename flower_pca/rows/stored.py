@@ -125,10 +125,13 @@ class StoredRows:
         assert given.names is not None
         whole = Columns(given.names, self._file)
         if given.shape[1:] != (len(whole.names),):
-            rule = "of all that have names"
             got = f"shape {given.shape} and {labels.count(len(whole.names), 'name')}"
-            remedy = "Name each column."
-            raise DataError(f"The columns of {self._file}", must=rule, got=got, then=remedy)
+            raise DataError(
+                f"The columns of {self._file}",
+                must="of all that have names",
+                got=got,
+                then="Name each column.",
+            )
         columns = Columns(whole.in_order, self._file)
         if whole.names == whole.in_order:
             return columns, None

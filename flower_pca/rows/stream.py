@@ -148,10 +148,12 @@ class Stream:
         if not isinstance(values, np.memmap | np.ma.MaskedArray):
             values = np.asarray(values)
         if values.ndim != 2:
-            rule = "an array of rows, batches, a function, an iterator or a queue"
-            got = f"{type(source).__name__}"
-            remedy = "Give a two-dimensional array."
-            raise DataError(f"The stream of {self.who}", must=rule, got=got, then=remedy)
+            raise DataError(
+                f"The stream of {self.who}",
+                must="an array of rows, batches, a function, an iterator or a queue",
+                got=f"{type(source).__name__}",
+                then="Give a two-dimensional array.",
+            )
         return values
 
     def select(self, names: tuple[str, ...] | None, *, one_by_one: bool = True) -> Self:
@@ -262,15 +264,19 @@ class Stream:
         if self._position < 0:
             self._next = next(self._source, None)
         if step < self._position:
-            got = f"step {step} after step {self._position}"
-            remedy = "Give a list or a function to go back."
-            what = f"The steps of the iterator of {self.who}"
-            raise DataError(what, must="in order", got=got, then=remedy)
+            raise DataError(
+                f"The steps of the iterator of {self.who}",
+                must="in order",
+                got=f"step {step} after step {self._position}",
+                then="Give a list or a function to go back.",
+            )
         if step > self._position + _AHEAD:  # an iterator may have no end
-            rule = f"at most {_AHEAD} after the newest that was taken"
-            remedy = "Ask for the next one."
-            what = f"A step of the iterator of {self.who}"
-            raise DataError(what, must=rule, got=step, then=remedy)
+            raise DataError(
+                f"A step of the iterator of {self.who}",
+                must=f"at most {_AHEAD} after the newest that was taken",
+                got=step,
+                then="Ask for the next one.",
+            )
         while self._position < step:
             self._newest, self._next = self._next, next(self._source, None)
             self._position += 1
@@ -333,10 +339,17 @@ class Stream:
         if self._missing is None:
             return
         if cut and np.shape(self._missing) != self._source.shape:
-            rule = f"of the shape of its rows, {self._source.shape}"
             got, remedy = f"shape {np.shape(self._missing)}", "Give True where an entry is missing."
-            raise DataError(f"The mask of {self.who}", must=rule, got=got, then=remedy)
+            raise DataError(
+                f"The mask of {self.who}",
+                must=f"of the shape of its rows, {self._source.shape}",
+                got=got,
+                then=remedy,
+            )
         if not cut and not (isinstance(self._source, list | tuple) and len(self._missing) == len(self._source)):
-            remedy = "Put NaN into the batches instead."
-            rule = "one for each of its batches"
-            raise DataError(f"The masks of {self.who}", must=rule, got="others", then=remedy)
+            raise DataError(
+                f"The masks of {self.who}",
+                must="one for each of its batches",
+                got="others",
+                then="Put NaN into the batches instead.",
+            )

@@ -167,12 +167,20 @@ class Ray:
 
     def __post_init__(self) -> None:
         if self.clients_per_node != "auto":
-            remedy = 'Use "auto", or 1 for a message per client.'
-            checks.integer("clients_per_node", self.clients_per_node, least=1, remedy=remedy)
+            checks.integer(
+                "clients_per_node",
+                self.clients_per_node,
+                least=1,
+                remedy='Use "auto", or 1 for a message per client.',
+            )
         checks.choice("answers of Ray", self.answers, ("stacked", "summed"))
         if self.clients_per_node == 1 and self.answers != "stacked":
-            rule, remedy = "stacked where each client is a node", "Leave clients_per_node out."
-            raise ConfigError("answers of Ray", must=rule, got=self.answers, then=remedy)
+            raise ConfigError(
+                "answers of Ray",
+                must="stacked where each client is a node",
+                got=self.answers,
+                then="Leave clients_per_node out.",
+            )
         checks.number("num_cpus_per_client", self.num_cpus_per_client, least=0.01, remedy="Use 1.")
 
     def each(self, clients: int, actors: int) -> int:
@@ -194,9 +202,12 @@ class Ray:
         if isinstance(backend, cls):
             return backend
         if not isinstance(backend, str):
-            rule = "'in_process', 'ray' or a Ray(...)"
-            remedy = "Use Ray(num_cpus_per_client=2) for settings."
-            raise ConfigError("backend", must=rule, got=repr(backend), then=remedy)
+            raise ConfigError(
+                "backend",
+                must="'in_process', 'ray' or a Ray(...)",
+                got=repr(backend),
+                then="Use Ray(num_cpus_per_client=2) for settings.",
+            )
         checks.choice("backend", backend, ("in_process", "ray"))
         if backend == "ray":
             return cls()
@@ -318,9 +329,12 @@ class InProcess:
 
     def _require(self, marks: Any) -> None:
         if marks != self._marks():
-            rule = f"one of {labels.count(self._marks(), 'stream')}"
-            remedy = "Choose another checkpoint."
-            raise ConfigError("The checkpoint", must=rule, got=marks, then=remedy)
+            raise ConfigError(
+                "The checkpoint",
+                must=f"one of {labels.count(self._marks(), 'stream')}",
+                got=marks,
+                then="Choose another checkpoint.",
+            )
 
 
 class Shards(InProcess):
@@ -345,6 +359,9 @@ class Shards(InProcess):
 
     def _require(self, marks: Any) -> None:
         if marks != self._marks():
-            remedy = "Give the shards of that run, or choose another checkpoint."
-            rule = "one of these very shards"
-            raise ConfigError("The checkpoint", must=rule, got="one of other rows", then=remedy)
+            raise ConfigError(
+                "The checkpoint",
+                must="one of these very shards",
+                got="one of other rows",
+                then="Give the shards of that run, or choose another checkpoint.",
+            )

@@ -114,9 +114,12 @@ def compare(
         DataError: If a shard cannot be used.
     """
     if isinstance(algorithms, str) or len(algorithms) == 0:
-        remedy = 'Write ["krylov", "ssi"].'
-        rule = "a list with at least one"
-        raise ConfigError("algorithms", must=rule, got=repr(algorithms), then=remedy)
+        raise ConfigError(
+            "algorithms",
+            must="a list with at least one",
+            got=repr(algorithms),
+            then='Write ["krylov", "ssi"].',
+        )
     chosen = [_stopping(registry.make(algorithm), tol, max_rounds) for algorithm in algorithms]
     k = checks.components(n_components)
     truth = pool(shards, k, center=center, scale=scale, missing=missing)

@@ -175,8 +175,11 @@ def _require_clients(question: Question, sites: Sequence[SiteRows]) -> list[Loca
     if isinstance(algorithm, Telling) and algorithm.by_client is not None:
         from flower_pca.layers import single
 
-        what = f"local_components of {algorithm.name}"
-        single.require(what, algorithm.by_client, [client.site for client in clients])
+        single.require(
+            f"local_components of {algorithm.name}",
+            algorithm.by_client,
+            [client.site for client in clients],
+        )
     if question.dp is not None:
         _foresee(question, clients)
     return clients
@@ -215,15 +218,21 @@ def _presence(participation: Callable[[int], Iterable[int]], n_clients: int) -> 
     def present(number: int) -> list[int]:
         named: Any = participation(number)
         if not isinstance(named, Iterable):
-            remedy = "Return positions in shards."
-            rule = "clients"
-            raise ConfigError("What participation returns", must=rule, got=repr(named), then=remedy)
+            raise ConfigError(
+                "What participation returns",
+                must="clients",
+                got=repr(named),
+                then="Return positions in shards.",
+            )
         here = list(dict.fromkeys(int(client) for client in named))
         for client in here:
             if not 0 <= client < n_clients:
-                rule, remedy = f"between 0 and {n_clients - 1}", "Return positions in shards."
-                what = "Every client that participation names"
-                raise ConfigError(what, must=rule, got=client, then=remedy)
+                raise ConfigError(
+                    "Every client that participation names",
+                    must=f"between 0 and {n_clients - 1}",
+                    got=client,
+                    then="Return positions in shards.",
+                )
         return here
 
     return present
@@ -301,8 +310,12 @@ def _streams(streams: Any, batch: int | None) -> list[Stream]:
             got = f"a {type(streams).__name__}"
         else:
             got = "none"
-        remedy = "Use [X] for one client."
-        raise DataError("streams", must="a list, one per client", got=got, then=remedy)
+        raise DataError(
+            "streams",
+            must="a list, one per client",
+            got=got,
+            then="Use [X] for one client.",
+        )
     made = []
     for i, source in enumerate(streams):
         if isinstance(source, Stream):
@@ -327,8 +340,11 @@ def _check_columns(clients: list[Stream], n_components: int) -> None:
             raise own.mismatch(f"client {i}", first, "the clients before it").error(DataError)
     for i, d in known:
         if n_components > d:
-            rule = f"at most the columns of client {i}, {d}"
-            remedy = "Ask for fewer components."
-            raise ConfigError("n_components", must=rule, got=n_components, then=remedy)
+            raise ConfigError(
+                "n_components",
+                must=f"at most the columns of client {i}, {d}",
+                got=n_components,
+                then="Ask for fewer components.",
+            )
         if d != known[0][1]:
             raise Heading(d).mismatch(f"client {i}", Heading(known[0][1]), "the clients before it").error(DataError)

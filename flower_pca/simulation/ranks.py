@@ -89,9 +89,12 @@ def alternatives(
     shards = [arrange(X, names, digest) for X in shards]
     if len(result.own) < len(shards):
         rule = f"those of {labels.count(len(shards), 'client')}"
-        remedy = "Give a simulated run on these shards, without private ones."
-        what = "The own components of the result"
-        raise DataError(what, must=rule, got=len(result.own), then=remedy)
+        raise DataError(
+            "The own components of the result",
+            must=rule,
+            got=len(result.own),
+            then="Give a simulated run on these shards, without private ones.",
+        )
     scaled = [X if result.scale_ is None else _divide(X, result.scale_) for X in shards]
     frame = Frame(result.mean_ if result.centered else None, result.scale_)
     clients = [LocalData(X).in_frame(frame) for X in shards]
@@ -116,17 +119,24 @@ def alternatives(
 
 def _personal(result: Any) -> PersonalResult:
     if not isinstance(result, PersonalResult):
-        rule, remedy = "of a personalized algorithm", 'Use "exact_per_pca".'
-        raise ConfigError("The run", must=rule, got=f"a {type(result).__name__}", then=remedy)
+        raise ConfigError(
+            "The run",
+            must="of a personalized algorithm",
+            got=f"a {type(result).__name__}",
+            then='Use "exact_per_pca".',
+        )
     return result
 
 
 def _alike(test: Sequence[Any] | None, shards: Sequence[Any]) -> Sequence[Any]:
     if test is not None and len(test) != len(shards):
         rule = f"those of {labels.count(len(shards), 'client')}"
-        remedy = "Give one array for each shard, in their order."
-        what = "The rows to test on"
-        raise DataError(what, must=rule, got=labels.count(len(test), "array"), then=remedy)
+        raise DataError(
+            "The rows to test on",
+            must=rule,
+            got=labels.count(len(test), "array"),
+            then="Give one array for each shard, in their order.",
+        )
     if test is None:
         return shards
     return test

@@ -68,9 +68,12 @@ def track(
     """Run a TrackingStrategy, all but made, over a virtual node per stream; streams come back."""
     _require_ray()
     if not all(stream.repeatable for stream in streams):
-        remedy = "Give a list or a function."
-        got = "one that is read here"
-        raise ConfigError("A stream on Ray", must="one for other processes", got=got, then=remedy)
+        raise ConfigError(
+            "A stream on Ray",
+            must="one for other processes",
+            got="one that is read here",
+            then="Give a list or a function.",
+        )
     from flower_pca.clients.books.folders import own_file
 
     def back(output: Path) -> None:

@@ -113,9 +113,12 @@ def require_alive(reason: str | None) -> None:
     died = _DIED.search(reason or "")
     if died is None:
         return
-    remedy = "It may lack memory: take fewer clients_per_node, or more num_cpus_per_client."
-    got = f"one that died ({_worker(reason or '')})"
-    raise NotEnoughNodes("The workers of Ray", must="all alive", got=got, then=remedy)
+    raise NotEnoughNodes(
+        "The workers of Ray",
+        must="all alive",
+        got=f"one that died ({_worker(reason or '')})",
+        then="It may lack memory: take fewer clients_per_node, or more num_cpus_per_client.",
+    )
 
 
 def _worker(reason: str) -> str:
@@ -157,10 +160,12 @@ def everywhere(function: Callable[..., Any], *args: Any) -> dict[str, Any]:
     try:
         return dict(zip(asked, ray.get(list(asked.values())), strict=True))
     except (gone.TaskUnschedulableError, gone.NodeDiedError, gone.WorkerCrashedError, gone.ObjectLostError) as error:
-        got = f"one that left ({type(error).__name__})"
-        remedy = "Begin again with those that are there."
-        rule = "all there until the end"
-        raise NotEnoughNodes("The machines of Ray", must=rule, got=got, then=remedy) from error
+        raise NotEnoughNodes(
+            "The machines of Ray",
+            must="all there until the end",
+            got=f"one that left ({type(error).__name__})",
+            then="Begin again with those that are there.",
+        ) from error
 
 
 _ALIGNED: Final = 64  # bytes

@@ -51,9 +51,12 @@ def from_frame(frame: Any, *, by: Any) -> list[SiteRows]:
         frame = frame.collect()
     shape = _shape(frame)
     if len(shape) != 2:
-        remedy = "Give a data frame, or an array with by=[...]."
-        rule = "of rows and columns"
-        raise DataError("The table", must=rule, got=f"a {type(frame).__name__}", then=remedy)
+        raise DataError(
+            "The table",
+            must="of rows and columns",
+            got=f"a {type(frame).__name__}",
+            then="Give a data frame, or an array with by=[...].",
+        )
     if _is_column(frame, by):
         by = by.name
     if _is_name(by):
@@ -63,8 +66,12 @@ def from_frame(frame: Any, *, by: Any) -> list[SiteRows]:
     require_site(whose.tolist(), str(by) if _is_name(by) else "")
     for side, noun in zip(_shape(rest), ("row", "column beside the sites"), strict=True):
         if not side:
-            remedy = "Check how it was made."
-            raise DataError("The table", must=f"of at least one {noun}", got="none", then=remedy)
+            raise DataError(
+                "The table",
+                must=f"of at least one {noun}",
+                got="none",
+                then="Check how it was made.",
+            )
     rows = SiteRows.of(rest, who="the table")
     found, which = np.unique(whose.astype(str) if whose.dtype == object else whose, return_inverse=True)
     whole = [int(label) if isinstance(label, float) and label.is_integer() else label for label in found.tolist()]
@@ -139,14 +146,21 @@ def _each(frame: Any, by: Any, n: int) -> Array:
             got = labels.count(len(whose), "site")
         else:
             got = f"a {type(by).__name__}{shape}"
-        rule = f"the name of a column, or the site of each of the {n:,} rows"
-        raise ConfigError("by", must=rule, got=got, then="Name the sites' column.")
+        raise ConfigError(
+            "by",
+            must=f"the name of a column, or the site of each of the {n:,} rows",
+            got=got,
+            then="Name the sites' column.",
+        )
     own: Any = getattr(frame, "index", None)
     other: Any = getattr(by, "index", None)
     if hasattr(own, "equals") and hasattr(other, "equals") and not own.equals(other):
-        rule = "that of the table, in its order"
-        remedy = "Give by=by.to_numpy() if it is in the order of the rows."
-        raise ConfigError("The index of by", must=rule, got="another", then=remedy)
+        raise ConfigError(
+            "The index of by",
+            must="that of the table, in its order",
+            got="another",
+            then="Give by=by.to_numpy() if it is in the order of the rows.",
+        )
     return whose
 
 
@@ -168,8 +182,12 @@ def sites_of(shards: Any) -> list[SiteRows]:
         got = type(shards).__name__ + (f" of shape {shards.shape}" if hasattr(shards, "shape") else "")
         if several:
             got = "none"
-        remedy = "Use [X] for one client."
-        raise DataError("shards", must="a list of arrays, one per client", got=got, then=remedy)
+        raise DataError(
+            "shards",
+            must="a list of arrays, one per client",
+            got=got,
+            then="Use [X] for one client.",
+        )
     return [SiteRows.of(X, who=f"client {i}") for i, X in enumerate(shards)]
 
 
@@ -222,8 +240,12 @@ def room(clients: Sequence[LocalData]) -> Iterator[None]:
 def handed_over(private: Collection[int], n_clients: int) -> list[int]:
     """The clients whose own results are handed over: all but those in `private`."""
     for client in private:
-        remedy = "Give positions in shards."
-        checks.integer("Every client in private", client, most=n_clients - 1, remedy=remedy)
+        checks.integer(
+            "Every client in private",
+            client,
+            most=n_clients - 1,
+            remedy="Give positions in shards.",
+        )
     hidden = frozenset(private)
     return [client for client in range(n_clients) if client not in hidden]
 

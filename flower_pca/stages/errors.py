@@ -179,9 +179,12 @@ class Errors(Stage[ErrorsState]):
 
     def inspect(self, state: ErrorsState, reply: Arrays) -> None:
         if any((reply[name] < 0.0).any() for name in (*_WITHIN, *_BETWEEN)):
-            rule, got = "sums of squares", "negative ones"
-            remedy = "Check the client's data."
-            raise ProtocolError("The errors of an answer", must=rule, got=got, then=remedy)
+            raise ProtocolError(
+                "The errors of an answer",
+                must="sums of squares",
+                got="negative ones",
+                then="Check the client's data.",
+            )
 
     def server(self, state: ErrorsState, total: Arrays, answered: frozenset[int]) -> ErrorsState:
         names = (*_WITHIN, *_BETWEEN)
@@ -246,13 +249,20 @@ def _check(arrays: Arrays, d: int) -> None:
     alike = gaps.shape == middles.shape == (k, p + 1)
     fits = len(W) == d and alike and k <= len(sizes) <= p
     if not fits:
-        rule = f"directions of {d} columns, and numbers for each of them"
         got = f"shapes {W.shape}, {gaps.shape}, {middles.shape} and {sizes.shape}"
-        raise ProtocolError("A message of errors", must=rule, got=got, then="Check the sender.")
+        raise ProtocolError(
+            "A message of errors",
+            must=f"directions of {d} columns, and numbers for each of them",
+            got=got,
+            then="Check the sender.",
+        )
     if "roots" in arrays and len(arrays["roots"]) != d:
-        got = f"{len(arrays['roots'])}"
-        rule, remedy = f"{d} numbers", "Check the sender."
-        raise ProtocolError("The roots of a message of errors", must=rule, got=got, then=remedy)
+        raise ProtocolError(
+            "The roots of a message of errors",
+            must=f"{d} numbers",
+            got=f"{len(arrays['roots'])}",
+            then="Check the sender.",
+        )
 
 
 def _sum(arrays: Arrays, data: LocalData) -> tuple[Arrays, Arrays]:

@@ -186,9 +186,12 @@ class Histograms(Stage[HistogramsState]):
         counts = reply["counts"]
         rows = counts.sum(axis=1)
         if (counts < 0).any() or (counts != np.rint(counts)).any() or rows[0] != rows[1]:
-            rule, got = "whole numbers, of as many rows by T2 as by SPE", "others"
-            remedy = "Check the client's data."
-            raise ProtocolError("The counts of an answer", must=rule, got=got, then=remedy)
+            raise ProtocolError(
+                "The counts of an answer",
+                must="whole numbers, of as many rows by T2 as by SPE",
+                got="others",
+                then="Check the client's data.",
+            )
 
     def server(self, state: HistogramsState, total: Arrays, answered: frozenset[int]) -> HistogramsState:
         return replace(state, counts=total["counts"])
@@ -206,6 +209,10 @@ def _check(arrays: Arrays, d: int) -> None:
     """Refuse what numpy would lay over the rows: units of its own for every row would tell each by its place."""
     Z, variances, rest = (arrays[name] for name in ("Z", "variances", "rest"))
     if Z.ndim != 2 or len(Z) != d or variances.shape != Z.shape[1:] or rest.shape:
-        rule = f"components of {d} columns, a variance of each and the variance left out"
         got = f"shapes {Z.shape}, {variances.shape} and {rest.shape}"
-        raise ProtocolError("A message of monitor", must=rule, got=got, then="Check the sender.")
+        raise ProtocolError(
+            "A message of monitor",
+            must=f"components of {d} columns, a variance of each and the variance left out",
+            got=got,
+            then="Check the sender.",
+        )

@@ -132,9 +132,12 @@ class Influence(Stage[InfluenceState]):
     def inspect(self, state: InfluenceState, reply: Arrays) -> None:
         most = (1.0 + _SLACK) * float(reply["n"]) * reply["squares"]
         if (reply["squares"] < 0.0).any() or (reply["sum"] ** 2 > most + np.finfo(float).tiny).any():
-            rule, got = "as its squares allow", "larger ones"
-            remedy = "Check the client's data."
-            raise ProtocolError("The sums of an answer", must=rule, got=got, then=remedy)
+            raise ProtocolError(
+                "The sums of an answer",
+                must="as its squares allow",
+                got="larger ones",
+                then="Check the client's data.",
+            )
 
     def merging(self, state: InfluenceState) -> Merge:
         return stack

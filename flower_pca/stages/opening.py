@@ -55,12 +55,15 @@ def require_size(data: Any, squares: Array) -> None:
         largest = _LARGEST
     if float(squares.sum(dtype=np.float64)) <= largest:  # which NaN is not
         return
-    rule = "of usual size, at most 1e+65, or 1e+16 in single precision"
-    remedy = "Scale the data, or mend it: a number so large often stands for a missing value."
     peak, names = data.peak(), getattr(data, "names", None)
     j = int(np.argmax(peak))
     got = f"a larger one in column {j if names is None else names[j]}"
-    raise DataError(f"The data of {data.who}", must=rule, got=got, then=remedy)
+    raise DataError(
+        f"The data of {data.who}",
+        must="of usual size, at most 1e+65, or 1e+16 in single precision",
+        got=got,
+        then="Scale the data, or mend it: a number so large often stands for a missing value.",
+    )
 
 
 def fill_of(total: Arrays, names: Sequence[str] | None) -> Array | None:
@@ -85,9 +88,13 @@ def require_variance(squares: Array, mean: Array, n: int, eps: float) -> None:
             got = "zeros only, or numbers whose squares are 0"
         raise DataError(what, must="different from one another", got=got, then="Check the columns.")
     if squares.sum() < least:
-        rule = f"of usual size, {np.sqrt(least):.0e} at least"
         got = f"squares of {squares.sum():.1e} together"
-        raise DataError(what, must=rule, got=got, then="Scale the data.")
+        raise DataError(
+            what,
+            must=f"of usual size, {np.sqrt(least):.0e} at least",
+            got=got,
+            then="Scale the data.",
+        )
 
 
 def scale_of(
@@ -238,9 +245,12 @@ class Opening(Stage[OpeningState]):
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
         block = block_of(arrays, data.d)
         if len(block) != data.d:
-            rule = f"{len(block)}, as in what this run asks"
-            remedy = "Align the features first."
-            raise DataError("The number of columns", must=rule, got=data.d, then=remedy)
+            raise DataError(
+                "The number of columns",
+                must=f"{len(block)}, as in what this run asks",
+                got=data.d,
+                then="Align the features first.",
+            )
         gaps = "gaps" in arrays
         if not gaps:
             data.complete()

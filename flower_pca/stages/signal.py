@@ -162,9 +162,12 @@ class Signal(Stage[SignalState]):
             return state
         if not _width(d, _RANKS):
             most = MOST // _tables(_RANKS)
-            remedy = "Name a number of components, or a share of the variance."
-            rule = f"at most {most}"
-            raise DataError('The columns for n_components="signal"', must=rule, got=d, then=remedy)
+            raise DataError(
+                'The columns for n_components="signal"',
+                must=f"at most {most}",
+                got=d,
+                then="Name a number of components, or a share of the variance.",
+            )
         return _searching(state)
 
     def broadcast(self, state: SignalState) -> Arrays:
@@ -239,9 +242,12 @@ class Signal(Stage[SignalState]):
         k, ddof = state.counted, max(model.n - 1, 1)
         said = _sentence(state.values / ddof, state.thresholds / ddof, k)
         if not k:
-            remedy = "Name a number of components to see them all the same."
-            rule = "above what noise alone would give"
-            raise DataError("The components", must=rule, got=said, then=remedy)
+            raise DataError(
+                "The components",
+                must="above what noise alone would give",
+                got=said,
+                then="Name a number of components to see them all the same.",
+            )
         wide = model.columns.shape[1]  # one, and those that the algorithm iterates beside the components
         V = np.ascontiguousarray(state.V[:, : k + wide - 1])
         Y = _covariance(state).product(V)
@@ -294,9 +300,12 @@ def _bases(arrays: Arrays, d: int) -> list[tuple[Array, Array]]:
     first = int(arrays["first"])
     ranks = range(first, first + weights.shape[1])
     if len(weights) != d or len(W) != d or W.shape[1] != sum(ranks):
-        rule = f"weights of {d} columns, and as many directions as the ranks say"
-        got = f"shapes {weights.shape} and {W.shape}"
-        raise ProtocolError("A message of signal", must=rule, got=got, then="Check the sender.")
+        raise ProtocolError(
+            "A message of signal",
+            must=f"weights of {d} columns, and as many directions as the ranks say",
+            got=f"shapes {weights.shape} and {W.shape}",
+            then="Check the sender.",
+        )
     ends = np.cumsum([0, *ranks])
     places = [slice(*ends[j : j + 2]) for j in range(len(ranks))]
     return [(weights[:, j], W[:, place]) for j, place in enumerate(places)]
@@ -520,8 +529,12 @@ def _products(
     Z = arrays["Z"].astype(np.float64)
     if Z.shape[1] % tables:
         rule, got = f"of columns for each of {tables} tables", Z.shape[1]
-        remedy = "Check the sender."
-        raise ProtocolError("The block of a message of signal", must=rule, got=got, then=remedy)
+        raise ProtocolError(
+            "The block of a message of signal",
+            must=rule,
+            got=got,
+            then="Check the sender.",
+        )
     blocks = np.split(Z, tables, axis=1)
     products = [np.zeros(blocks[0].shape) for _ in blocks]
     squares = np.zeros((len(bases), data.d))

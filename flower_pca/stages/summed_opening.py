@@ -88,9 +88,12 @@ class PrivateOpening(Stage[PrivateOpeningState]):
     @staticmethod
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
         if not isinstance(data, ClippedRows):
-            got = "rows that are not"
-            rule, remedy = "clipped", "Check the sender."
-            raise ProtocolError("The rows of a private opening", must=rule, got=got, then=remedy)
+            raise ProtocolError(
+                "The rows of a private opening",
+                must="clipped",
+                got="rows that are not",
+                then="Check the sender.",
+            )
         R, d = data.clip, data.d
         sums, squares = np.zeros(d), np.zeros(d)
         for B in data.rows():
@@ -106,8 +109,12 @@ class PrivateOpening(Stage[PrivateOpeningState]):
     def inspect(self, state: PrivateOpeningState, reply: Arrays) -> None:
         size = len(reply["moments"])
         if size < 2:
-            rule, remedy = "at least 2", "Check the client."
-            raise ProtocolError("The moments of an answer", must=rule, got=size, then=remedy)
+            raise ProtocolError(
+                "The moments of an answer",
+                must="at least 2",
+                got=size,
+                then="Check the client.",
+            )
 
     def server(self, state: PrivateOpeningState, total: Arrays, answered: frozenset[int]) -> PrivateOpeningState:
         return replace(state, moments=total["moments"], clients=int(total["n"]))
@@ -127,9 +134,12 @@ class PrivateOpening(Stage[PrivateOpeningState]):
         checks.at_most(model.n_components, d, d)
         n = int(np.round(v[0]))
         if n < 2:
-            remedy = "Take more rows, or a larger epsilon."
-            rule = "at least 2"
-            raise DataError("The number of rows, with noise,", must=rule, got=n, then=remedy)
+            raise DataError(
+                "The number of rows, with noise,",
+                must="at least 2",
+                got=n,
+                then="Take more rows, or a larger epsilon.",
+            )
         if state.sums:
             mean = v[1 : d + 1] * R / n
         else:

@@ -251,10 +251,12 @@ class MedianOpening(WeighingOpening):
         total["mean"] = median(answers.mean, there)
         variances = median(answers.m2 / np.maximum(answers.seen, 1.0), there)
         if model.center and not variances.any() and (answers.m2.any() or np.ptp(answers.mean, axis=0).any()):
-            remedy = "Medians are taken over clients: join clients of few rows, or use krylov."
-            got = "one row, or the same one, at half of the clients or more"
-            rule = "different from one another"
-            raise DataError("The rows of most clients", must=rule, got=got, then=remedy)
+            raise DataError(
+                "The rows of most clients",
+                must="different from one another",
+                got="one row, or the same one, at half of the clients or more",
+                then="Medians are taken over clients: join clients of few rows, or use krylov.",
+            )
         total["m2"] = variances * total.get("count", total["n"])
         if state.peaks:
             peaks = np.stack([reply["peak"] for reply in answers.replies])
@@ -277,9 +279,12 @@ def cap(sizes: Array, share: float) -> Array:
     """
     count = len(sizes)
     if share * count < 1.0 - _ALL:
-        rule = f"at least 1/{count}, as there are {count} clients"
-        remedy = "Raise it: shares have to add up to 1."
-        raise ConfigError("max_share", must=rule, got=f"{share:g}", then=remedy)
+        raise ConfigError(
+            "max_share",
+            must=f"at least 1/{count}, as there are {count} clients",
+            got=f"{share:g}",
+            then="Raise it: shares have to add up to 1.",
+        )
     size = np.sort(sizes)[::-1]
     # rest[m], the sum of all but the m largest
     rest = np.append(np.cumsum(size[::-1])[::-1], 0.0)
@@ -292,9 +297,12 @@ def cap(sizes: Array, share: float) -> Array:
         others = 1.0 - share * (m + 1)
         most = share * rest[m + 1] / others
     if most <= 0.0:
-        rule = "such that no few of them have all squares"
-        remedy = "Raise max_share, or leave it out."
-        raise DataError("The clients", must=rule, got="others", then=remedy)
+        raise DataError(
+            "The clients",
+            must="such that no few of them have all squares",
+            got="others",
+            then="Raise max_share, or leave it out.",
+        )
     positive = np.maximum(sizes, np.finfo(float).tiny)
     return np.asarray(np.minimum(1.0, most / positive))
 

@@ -85,9 +85,12 @@ def _require_steps(config: Mapping[str, Any]) -> None:
     """Require that nothing is asked for that only a run of steps has."""
     for what in _WATCHED:
         if config.get(what):
-            remedy = "It is written of the steps of a tracker: leave it out."
-            rule = f"left out with {config['algorithm']}"
-            raise ConfigError(what, must=rule, got=repr(config[what]), then=remedy)
+            raise ConfigError(
+                what,
+                must=f"left out with {config['algorithm']}",
+                got=repr(config[what]),
+                then="It is written of the steps of a tracker: leave it out.",
+            )
 
 
 def _tracking(settings: dict[str, Any], context: Context, on_step: Callable[[StepRecord], None]) -> TrackingStrategy:
@@ -98,9 +101,12 @@ def _tracking(settings: dict[str, Any], context: Context, on_step: Callable[[Ste
     for name, value in settings.items():
         if name not in names and name != "algorithm" and value not in (None, False, plain[name].default):
             key = name.replace("_", "-")
-            remedy = "A tracker has no such setting: leave it out."
-            rule = f"{plain[name].default}"
-            raise ConfigError(f"{key} with a tracker", must=rule, got=repr(value), then=remedy)
+            raise ConfigError(
+                f"{key} with a tracker",
+                must=f"{plain[name].default}",
+                got=repr(value),
+                then="A tracker has no such setting: leave it out.",
+            )
     given = {name: value for name, value in settings.items() if name in names}
     steps = int(config.get("steps", 0))
     interval = float(config.get("interval", 0.0))

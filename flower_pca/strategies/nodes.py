@@ -156,19 +156,24 @@ class Nodes:
                 return nodes
             if late:
                 got = f"{len(connected)} after {self.waits.node_timeout:g} s"
-                remedy = "Start more nodes, or lower min_nodes."
-                rule = f"at least {least}"
-                raise NotEnoughNodes("The nodes connected", must=rule, got=got, then=remedy)
+                raise NotEnoughNodes(
+                    "The nodes connected",
+                    must=f"at least {least}",
+                    got=got,
+                    then="Start more nodes, or lower min_nodes.",
+                )
             time.sleep(min(_POLL, max(deadline - time.monotonic(), 0.0)))
 
     def reachable(self, *, within: float) -> dict[int, str]:
         """The clients that can be reached, and when they were started: the nodes themselves."""
         nodes = reach(self.grid, within=within)
         if nodes is None:
-            got = f"none within {max(within, 0.0):.3g} s"
-            remedy = "Look whether the SuperLink runs and can be reached, or raise node_timeout."
-            rule = "one that says which nodes are connected"
-            raise NotEnoughNodes("The SuperLink", must=rule, got=got, then=remedy)
+            raise NotEnoughNodes(
+                "The SuperLink",
+                must="one that says which nodes are connected",
+                got=f"none within {max(within, 0.0):.3g} s",
+                then="Look whether the SuperLink runs and can be reached, or raise node_timeout.",
+            )
         self._called = {node.node_id: node.name for node in nodes if node.name}
         return {node.node_id: node.last_activated_at for node in nodes}
 

@@ -61,8 +61,12 @@ class Waits:
         checks.number("round_timeout", self.round_timeout, least=0.1, remedy="Give seconds.")
         checks.number("interval", self.interval, least=0.0, remedy="Give seconds.")
         if self.action is not None and not self.action.isidentifier():
-            rule = "a Python identifier"
-            raise ConfigError("action", must=rule, got=repr(self.action), then='Use "pca".')
+            raise ConfigError(
+                "action",
+                must="a Python identifier",
+                got=repr(self.action),
+                then='Use "pca".',
+            )
         checks.choice("hosted", self.hosted, HOSTED)
 
     @classmethod
@@ -71,9 +75,12 @@ class Waits:
         least = [keywords[name] for name in FLOWERS_NAMES if keywords.get(name) is not None]
         given = keywords.get("min_nodes")
         if least and given is not None:
-            what = "min_available_nodes or min_train_nodes beside min_nodes"
-            remedy = "Keep one of them."
-            raise ConfigError(what, must="left out", got=max(least), then=remedy)
+            raise ConfigError(
+                "min_available_nodes or min_train_nodes beside min_nodes",
+                must="left out",
+                got=max(least),
+                then="Keep one of them.",
+            )
         if given is not None:
             least = [given]
         return cls(

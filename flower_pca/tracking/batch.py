@@ -58,9 +58,12 @@ def respond(arrays: Arrays, data: Stream, memory: Arrays, complete: Complete) ->
     else:
         newest = np.array([-1, 0])
     if "P" in arrays and not (arrays["P"].ndim == 2 and 0 < arrays["P"].shape[1] <= len(arrays["P"])):
-        rule, remedy = "of 1 to as many columns as rows are long", "Check the sender."
-        got = f"shape {arrays['P'].shape}"
-        raise ProtocolError("The basis of a message", must=rule, got=got, then=remedy)
+        raise ProtocolError(
+            "The basis of a message",
+            must="of 1 to as many columns as rows are long",
+            got=f"shape {arrays['P'].shape}",
+            then="Check the sender.",
+        )
     if arrays["refine"] and "P" in arrays and newest[0] == step - 1 and "found" in memory:
         _refine(arrays, data, memory, complete)
     if "closing" in arrays:
@@ -125,9 +128,12 @@ def resume(memory: Arrays, data: Stream) -> Arrays:
     else:
         rows = taken.rows
     if not np.array_equal(rows, kept, equal_nan=True):
-        got = f"one of others at {data.who}, step {step}"
-        remedy = "Give that run's rows, or choose another checkpoint."
-        raise ConfigError("The checkpoint", must="one of these very rows", got=got, then=remedy)
+        raise ConfigError(
+            "The checkpoint",
+            must="one of these very rows",
+            got=f"one of others at {data.who}, step {step}",
+            then="Give that run's rows, or choose another checkpoint.",
+        )
     return {**memory, "left": np.array(taken.left)}
 
 
@@ -157,8 +163,12 @@ def _complete_batch(arrays: Arrays, data: Stream, Y: Array, complete: Complete) 
 def require_columns(asked: int, own: int, who: str) -> None:
     """Require of rows that they are as long as those that the run has had so far."""
     if asked != own:
-        what, rule = f"The number of columns of {who}", f"{asked}, as in the run so far"
-        raise DataError(what, must=rule, got=own, then="Align the features first.")
+        raise DataError(
+            f"The number of columns of {who}",
+            must=f"{asked}, as in the run so far",
+            got=own,
+            then="Align the features first.",
+        )
 
 
 def _answer(arrays: Arrays, memory: Arrays, widest: Widest | None) -> Arrays:
@@ -214,9 +224,12 @@ def _draw(arrays: Arrays, L: Array, widest: Widest | None) -> Array:
     d, seed = L.shape[1], int(arrays["seed"])
     width = min(int(arrays["width"]), d)
     if widest is not None and width > widest(*L.shape):
-        rule = "of no more columns than those for which a node with so few rows in a batch has memory"
-        remedy = "Ask for fewer columns."
-        raise ProtocolError("width of a message", must=rule, got=width, then=remedy)
+        raise ProtocolError(
+            "width of a message",
+            must="of no more columns than those for which a node with so few rows in a batch has memory",
+            got=width,
+            then="Ask for fewer columns.",
+        )
     return linalg.random_basis(d, width, seed)
 
 
@@ -279,9 +292,12 @@ def add_aligned(total: Arrays | None, client: int, reply: Arrays) -> Arrays:
 def _as_long(S: Array, other: Array) -> Array:
     """S with as many rows as another client's: one without rows at the first step does not know how long they are."""
     if len(S) and len(other) and len(S) != len(other):
-        rule = f"{len(other)}, as at the clients before it"
-        remedy = "Align the features first."
-        raise ProtocolError("The number of columns", must=rule, got=len(S), then=remedy)
+        raise ProtocolError(
+            "The number of columns",
+            must=f"{len(other)}, as at the clients before it",
+            got=len(S),
+            then="Align the features first.",
+        )
     if len(S) or not len(other):
         return S
     return 0.0 * other

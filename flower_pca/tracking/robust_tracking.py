@@ -123,9 +123,12 @@ class RobustTracking(Tracker):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.smallest_outlier is not None:
-            what = "smallest_outlier of robust_tracking"
-            remedy = "Give it in the units of the data."
-            checks.number(what, self.smallest_outlier, least=1e-300, remedy=remedy)
+            checks.number(
+                "smallest_outlier of robust_tracking",
+                self.smallest_outlier,
+                least=1e-300,
+                remedy="Give it in the units of the data.",
+            )
 
     def broadcast(self, state: TrackState) -> Arrays:
         if self.smallest_outlier is None:

@@ -194,14 +194,19 @@ class TrackState:
         """With so many steps to take, all in all; the step under way is one of them."""
         over = self.ended or self.closing
         if over and steps not in (None, self.step):
-            rule = f"{self.step}, with which the run in the checkpoint has come to its end"
             raise ConfigError(
-                "steps", must=rule, got=steps, then="Leave it out, or delete the checkpoint to begin anew."
+                "steps",
+                must=f"{self.step}, with which the run in the checkpoint has come to its end",
+                got=steps,
+                then="Leave it out, or delete the checkpoint to begin anew.",
             )
         if steps is not None and steps <= self.step and not over:
-            rule = f"at least {self.step + 1}, as the run in the checkpoint has begun that one"
-            remedy = "Ask for more, or choose another checkpoint."
-            raise ConfigError("steps", must=rule, got=steps, then=remedy)
+            raise ConfigError(
+                "steps",
+                must=f"at least {self.step + 1}, as the run in the checkpoint has begun that one",
+                got=steps,
+                then="Ask for more, or choose another checkpoint.",
+            )
         return replace(self, steps=steps)
 
     def recall(self, lines: Array) -> TrackState:
@@ -402,9 +407,12 @@ def skip(state: TrackState) -> TrackState:
             got = f"none in {labels.count(state.step + 1, 'step')}"
         else:
             got = "none"
-        remedy = "Wait for rows before you start, or ask for more steps."
-        rule = "there and not all zero"
-        raise DataError("The rows of a run of steps", must=rule, got=got, then=remedy)
+        raise DataError(
+            "The rows of a run of steps",
+            must="there and not all zero",
+            got=got,
+            then="Wait for rows before you start, or ask for more steps.",
+        )
     return replace(state, step=state.step + 1, sums={}, clients=())
 
 

@@ -111,8 +111,12 @@ class Tracker(Stage[TrackState]):
             checks.number(f"threshold of {self.name}", self.threshold, least=0.0)
         if self.monitor and not self._detector.learns:
             rule, got = "given with detect=True, and without a threshold", repr(self.spec)
-            remedy = "Add detect=True."
-            raise ConfigError(f"monitor of {self.name}", must=rule, got=got, then=remedy)
+            raise ConfigError(
+                f"monitor of {self.name}",
+                must=rule,
+                got=got,
+                then="Add detect=True.",
+            )
         checks.number(f"alarm_rate of {self.name}", self.alarm_rate, least=1e-9, most=0.1, remedy="Try 1e-3.")
 
     def start(self, model: Model) -> TrackState:
@@ -190,13 +194,21 @@ class Tracker(Stage[TrackState]):
     def inspect(self, state: TrackState, reply: Arrays) -> None:
         if rule := fault_of(reply):
             counts = [float(reply[name]) for name in COUNTS if name in reply]
-            remedy = "Check the client."
-            raise ProtocolError("The counts of an answer", must=rule, got=counts, then=remedy)
+            raise ProtocolError(
+                "The counts of an answer",
+                must=rule,
+                got=counts,
+                then="Check the client.",
+            )
         if state.solver is None and not state.closing and len(reply["S"]):
             d, width = reply["S"].shape
             if width != min(self._width(state), d):
-                rule, remedy = "as many as asked", "Check the client."
-                raise ProtocolError("The columns of S", must=rule, got=width, then=remedy)
+                raise ProtocolError(
+                    "The columns of S",
+                    must="as many as asked",
+                    got=width,
+                    then="Check the client.",
+                )
 
     def merging(self, state: TrackState) -> Merge:
         if state.summed or state.closing:
@@ -226,9 +238,12 @@ class Tracker(Stage[TrackState]):
             if rows < state.r <= d and not state.last:
                 return skip(state)  # clients put the next rows beside these
             if state.r > min(rows, d):
-                rule = f"at most the rows of the first step and their columns, {rows} and {d}"
-                remedy = "Ask for fewer components, or take longer batches."
-                raise DataError("n_components", must=rule, got=state.r, then=remedy)
+                raise DataError(
+                    "n_components",
+                    must=f"at most the rows of the first step and their columns, {rows} and {d}",
+                    got=state.r,
+                    then="Ask for fewer components, or take longer batches.",
+                )
             block = linalg.random_basis(d, S.shape[1], state.seed)
             state = replace(state, solver=self._solver(block, state.r))
         elif (nothing or rows < state.r) and state.P is not None:

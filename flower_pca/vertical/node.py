@@ -63,12 +63,19 @@ def check(request: wire.Request, rules: Rules) -> None:
 def _check_rows(stage: str | None, rules: Rules) -> None:
     """Refuse a message about rows whose stage is one of columns, or of which the node tells its columns only."""
     if stage in _OWN:
-        rule = "one about columns"
-        raise ProtocolError(f"A message of {stage}", must=rule, got="another", then=_SENDER)
+        raise ProtocolError(
+            f"A message of {stage}",
+            must="one about columns",
+            got="another",
+            then=_SENDER,
+        )
     if stage is not None and only_columns(rules):
-        rule = "about its columns: split_columns is set, and both kinds together tell rows"
-        got = "one about rows"
-        raise RefusalError("A message to this node", must=rule, got=got, then=_OPERATOR)
+        raise RefusalError(
+            "A message to this node",
+            must="about its columns: split_columns is set, and both kinds together tell rows",
+            got="one about rows",
+            then=_OPERATOR,
+        )
 
 
 def _serves(stage: str) -> bool:
@@ -87,9 +94,12 @@ def rows_or_columns(data: LocalData | Stream, request: wire.Request) -> LocalDat
     if split is None or isinstance(data, PartyColumns):
         return data
     if isinstance(data, Stream):
-        remedy = "Serve rows at rest."
-        rule = "rows at rest"
-        raise RefusalError("The data of a run over columns", must=rule, got="a Stream", then=remedy)
+        raise RefusalError(
+            "The data of a run over columns",
+            must="rows at rest",
+            got="a Stream",
+            then="Serve rows at rest.",
+        )
     newest: PartyColumns | None = data.known.get(_NEWEST)
     if newest is None or replace(newest.split, salt=split.salt) != split:
         if newest is not None:  # before there are others: they are as large as the rows

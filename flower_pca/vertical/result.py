@@ -154,9 +154,12 @@ class ColumnsResult(PCAResult):
         """
         header, own = files.read(path, "own result")
         if not {"components", "scores"} <= own.keys() or "rows" not in header:
-            remedy = "Give the file that a node, or run --own, has written."
-            rule = "a party's own result of a run over columns"
-            raise DataError(str(path), must=rule, got="another", then=remedy)
+            raise DataError(
+                str(path),
+                must="a party's own result of a run over columns",
+                got="another",
+                then="Give the file that a node, or run --own, has written.",
+            )
         names: Any = header.get("columns")
         return Projection(
             components_=own["components"],
@@ -193,9 +196,12 @@ class ColumnsResult(PCAResult):
         if number not in spans:
             known = [labels.client_name(self.site_names, int(client)) for client in self.spans_]
             there = ", ".join(known) or "none"
-            rule = f"one whose loadings are at hand ({there})"
-            remedy = "A party has its own in the file that its node has written."
-            raise ConfigError("The party", must=rule, got=repr(party), then=remedy)
+            raise ConfigError(
+                "The party",
+                must=f"one whose loadings are at hand ({there})",
+                got=repr(party),
+                then="A party has its own in the file that its node has written.",
+            )
         columns = slice(*spans[int(number)])
         names = self.feature_names_in_
         return Projection(
@@ -222,9 +228,12 @@ class ColumnsResult(PCAResult):
         if len(X) != self.parties_ or len(rows) > 1 or len(people) > 1:
             ids = ", with other ids" if len(people) > 1 else ""
             got = f"{len(X)} of {', '.join(map(str, rows))} rows{ids}"
-            rule = f"those of all {self.parties_} parties, for the same people"
-            remedy = "Add what is missing."
-            raise ConfigError("The columns to transform", must=rule, got=got, then=remedy)
+            raise ConfigError(
+                "The columns to transform",
+                must=f"those of all {self.parties_} parties, for the same people",
+                got=got,
+                then="Add what is missing.",
+            )
         tables_of = zip(X, tables, strict=True)
         parts = [self.loadings(party).transform(table) for party, table in tables_of]
         if tables[0].ids is None:
@@ -285,10 +294,12 @@ class ColumnsResult(PCAResult):
 
     def _require_whole(self) -> None:
         if not self.whole:
-            rule = "of a run whose parties have all handed theirs over"
-            remedy = "Have each party project its columns."
-            got = f"those of {len(self.spans_)} of {self.parties_}"
-            raise ConfigError("The loadings", must=rule, got=got, then=remedy)
+            raise ConfigError(
+                "The loadings",
+                must="of a run whose parties have all handed theirs over",
+                got=f"those of {len(self.spans_)} of {self.parties_}",
+                then="Have each party project its columns.",
+            )
 
 
 def _beside(parts: Sequence[dict[str, Array]], name: str, otherwise: O) -> O | Array:

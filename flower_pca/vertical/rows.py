@@ -58,9 +58,12 @@ class PartyColumns(LocalData):
         super().__init__(_transpose(framed, self.order), who=table.who)
         self.site = table.site
         if not float(self.squares.sum()) <= _LARGEST[self.dtype]:
-            rule = "of usual size, at most 1e+65, or 1e+16 in single precision"
-            remedy = "Scale the data, or mend it."
-            raise DataError(f"The data of {self.who}", must=rule, got="larger entries", then=remedy)
+            raise DataError(
+                f"The data of {self.who}",
+                must="of usual size, at most 1e+65, or 1e+16 in single precision",
+                got="larger entries",
+                then="Scale the data, or mend it.",
+            )
 
     @property
     def table_length(self) -> int:
@@ -95,10 +98,12 @@ class PartyColumns(LocalData):
     def in_frame(self, frame: Frame, *, keep: bool = True) -> LocalData:
         """These very columns, which are framed already."""
         if frame.arrays:
-            rule = "none, as columns are centred and scaled by their party"
-            remedy = "Check the sender."
-            what = "The frame of columns at different places"
-            raise DataError(what, must=rule, got="one", then=remedy)
+            raise DataError(
+                "The frame of columns at different places",
+                must="none, as columns are centred and scaled by their party",
+                got="one",
+                then="Check the sender.",
+            )
         return self
 
     def select(self, names: tuple[str, ...] | None) -> Any:

@@ -135,10 +135,12 @@ def _require_same(tables: Sequence[LocalData]) -> None:
                 with_ids, without = (table, first)
             else:
                 with_ids, without = (first, table)
-            rule = "given by all parties, or by none"
-            got = f"some at {with_ids.who}, none at {without.who}"
-            remedy = "Give them as the index of a data frame, or as ids of a file."
-            raise DataError("The ids of the rows", must=rule, got=got, then=remedy)
+            raise DataError(
+                "The ids of the rows",
+                must="given by all parties, or by none",
+                got=f"some at {with_ids.who}, none at {without.who}",
+                then="Give them as the index of a data frame, or as ids of a file.",
+            )
         if table.n != first.n:
             if table.ids is None:
                 then = _ALIGN

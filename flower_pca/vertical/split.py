@@ -49,7 +49,10 @@ class Split:
         flags = all(isinstance(flag, bool) for flag in (split.center, split.gaps))
         salted = isinstance(split.salt, str) and len(split.salt) <= _LONGEST
         if not flags or not salted or split.scale not in (None, "std", "max_abs"):
-            remedy = "Check the sender."
-            rule = "one of columns"
-            raise ProtocolError("The split of a message", must=rule, got="another", then=remedy)
+            raise ProtocolError(
+                "The split of a message",
+                must="one of columns",
+                got="another",
+                then="Check the sender.",
+            )
         return split

@@ -79,8 +79,12 @@ class ColumnsOpening(Stage[ColumnsState]):
 
     def inspect(self, state: ColumnsState, reply: Arrays) -> None:
         if float(reply["squares"]) < 0.0:
-            rule, got = "at least 0", "negative ones"
-            raise ProtocolError("Sums of squares", must=rule, got=got, then="Check the client.")
+            raise ProtocolError(
+                "Sums of squares",
+                must="at least 0",
+                got="negative ones",
+                then="Check the client.",
+            )
 
     def merging(self, state: ColumnsState) -> Merge:
         if state.summed:
@@ -106,9 +110,12 @@ class ColumnsOpening(Stage[ColumnsState]):
         checks.at_most(model.n_components, people, people)
         trace = float(total["squares"])
         if not trace > 0.0:
-            what, remedy = "The rows of all parties together", "Check the columns."
-            got = "the same row everywhere"
-            raise DataError(what, must="different from one another", got=got, then=remedy)
+            raise DataError(
+                "The rows of all parties together",
+                must="different from one another",
+                got="the same row everywhere",
+                then="Check the columns.",
+            )
         block = block_or_drawn(state.block, people, state.width, state.seed)
         return after_opening(
             model,
@@ -164,10 +171,13 @@ class Loadings(Stage[LoadingsState]):
     def client(arrays: Arrays, data: PartyColumns, memory: Arrays) -> tuple[Arrays, Arrays]:
         U, values = arrays["U"], arrays["values"]
         if U.ndim != 2 or values.shape != U.shape[1:] or len(U) != data.d:
-            rule = f"({data.d}, k) and (k,), for as many people as this party has"
             got = f"{U.shape} and {values.shape}"
-            remedy = "Check the sender."
-            raise ProtocolError("The shapes of U and values", must=rule, got=got, then=remedy)
+            raise ProtocolError(
+                "The shapes of U and values",
+                must=f"({data.d}, k) and (k,), for as many people as this party has",
+                got=got,
+                then="Check the sender.",
+            )
         return {"n": np.array(data.n)}, {"U": U, "values": values}
 
     @staticmethod

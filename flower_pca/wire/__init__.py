@@ -149,8 +149,12 @@ def open_request(content: RecordDict, kind: str) -> tuple[list[Array], Config]:
     arrays, configs = content.array_records, content.config_records
     if f"{ins}.parameters" not in arrays or f"{ins}.config" not in configs:
         rule, got = f"made of {ins}.parameters and .config", ", ".join(sorted(content)) or "nothing"
-        remedy = "Send it with a strategy of flower_pca."
-        raise ProtocolError(f"A message to {kind}", must=rule, got=got, then=remedy)
+        raise ProtocolError(
+            f"A message to {kind}",
+            must=rule,
+            got=got,
+            then="Send it with a strategy of flower_pca.",
+        )
     return read_arrays(arrays[f"{ins}.parameters"]), dict(configs[f"{ins}.config"])  # type: ignore[arg-type]
 
 
@@ -280,9 +284,12 @@ def as_config(values: object) -> Config:
     try:
         return dict(records.ConfigRecord(values))  # type: ignore[arg-type]
     except (AttributeError, TypeError, ValueError) as error:
-        remedy = "Check the sender."
-        rule = "one whose figures are plain values"
-        raise ProtocolError(_ANSWER, must=rule, got="others", then=remedy) from error
+        raise ProtocolError(
+            _ANSWER,
+            must="one whose figures are plain values",
+            got="others",
+            then="Check the sender.",
+        ) from error
 
 
 def write_properties(properties: Mapping[str, Any]) -> RecordDict:
@@ -304,10 +311,13 @@ def read_reply(content: RecordDict, kind: str) -> Answer:
     """A client's answer in the records of its reply."""
     res = _result(kind)
     if f"{res}.metrics" not in content.config_records or f"{res}.num_examples" not in content.metric_records:
-        rule = f"made of {res}.metrics and {res}.num_examples"
         got = ", ".join(sorted(content)) or "nothing"
-        remedy = "Serve it with a client of flower_pca."
-        raise ProtocolError(_ANSWER, must=rule, got=got, then=remedy)
+        raise ProtocolError(
+            _ANSWER,
+            must=f"made of {res}.metrics and {res}.num_examples",
+            got=got,
+            then="Serve it with a client of flower_pca.",
+        )
     examples = value_of(_ANSWER, content.metric_records[f"{res}.num_examples"], "num_examples", int)
     metrics = content.config_records[f"{res}.metrics"]
     return read_answer(kind, metrics, examples, lambda: read_arrays(content.array_records.get(f"{res}.parameters")))
@@ -357,8 +367,12 @@ def read_packed(kind: str, record: Mapping[str, Any]) -> bytes:
     packed = record.get(f"flower_pca.{kind}")
     if not isinstance(packed, bytes):
         got = harmless(", ".join(map(str, record)) or "nothing")
-        remedy = "Send result.to_record() as a train_config, or in one."
-        raise ProtocolError("The record", must=f"one with a {kind} in it", got=got, then=remedy)
+        raise ProtocolError(
+            "The record",
+            must=f"one with a {kind} in it",
+            got=got,
+            then="Send result.to_record() as a train_config, or in one.",
+        )
     return packed
 
 

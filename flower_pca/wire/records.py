@@ -40,14 +40,21 @@ SENDER: Final = "Check the sender."
 def read_arrays(record: ArrayRecord | None) -> list[Array]:
     """The arrays in a record, none of which may be a pickle or longer than its bytes."""
     if record is None:
-        remedy = "Check the client."
-        raise ProtocolError("An answer", must="made of fitres.parameters", got="none", then=remedy)
+        raise ProtocolError(
+            "An answer",
+            must="made of fitres.parameters",
+            got="none",
+            then="Check the client.",
+        )
     try:
         return [read_array(array) for name, array in record.items() if name != _EMPTY]
     except Exception as error:  # bytes from elsewhere: numpy raises nearly anything on them
-        rule = "made of numpy arrays without pickles"
-        got = f"bytes that numpy cannot read ({type(error).__name__})"
-        raise ProtocolError("A message", must=rule, got=got, then=SENDER) from error
+        raise ProtocolError(
+            "A message",
+            must="made of numpy arrays without pickles",
+            got=f"bytes that numpy cannot read ({type(error).__name__})",
+            then=SENDER,
+        ) from error
 
 
 def read_array(array: FlowerArray) -> Array:
@@ -64,15 +71,23 @@ def by_name(who: str, arrays: Sequence[Array], config: Mapping[str, Any]) -> Arr
     else:
         text = ""
     if len(text) > _NAMES:
-        rule = f"one with names of at most {_NAMES} characters"
-        raise ProtocolError(who, must=rule, got=len(text), then="Check it.")
+        raise ProtocolError(
+            who,
+            must=f"one with names of at most {_NAMES} characters",
+            got=len(text),
+            then="Check it.",
+        )
     if text:
         names = text.split(",")
     else:
         names = []
     if max(map(len, names), default=0) > _WORD or not text.isprintable():
-        rule = f"one whose arrays have printable names of at most {_WORD} characters"
-        raise ProtocolError(who, must=rule, got=harmless(text), then=SENDER)
+        raise ProtocolError(
+            who,
+            must=f"one whose arrays have printable names of at most {_WORD} characters",
+            got=harmless(text),
+            then=SENDER,
+        )
     if len(names) != len(arrays) or len(set(names)) != len(names):
         rule = f"made of one array for each of its names, {harmless(text) or 'none'}"
         raise ProtocolError(who, must=rule, got=labels.count(len(arrays), "array"), then=SENDER)
@@ -88,9 +103,13 @@ def check_spoken(who: str, config: Mapping[str, Any], stranger: str, *, newest: 
         got = f"that of {stranger}"
     else:
         got = f"layout {layout} and flower_pca {version or 'before 0.1'}"
-    rule = f"of layout {LAYOUT} and flower_pca {VERSION}"
     remedy = f"Install flower_pca {newest} everywhere."
-    raise ProtocolError(who, must=rule, got=harmless(got), then=harmless(remedy))
+    raise ProtocolError(
+        who,
+        must=f"of layout {LAYOUT} and flower_pca {VERSION}",
+        got=harmless(got),
+        then=harmless(remedy),
+    )
 
 
 def value_of(who: str, config: Mapping[str, Any], name: str, *wanted: type[Any]) -> Any:
@@ -110,9 +129,13 @@ def word_of(who: str, config: Mapping[str, Any], name: str) -> str:
     """A text that is to be a name: it will stand in logs, and steers no terminal there."""
     text: str = value_of(who, config, name, str)
     if len(text) > _WORD or not text.isprintable():
-        rule = f"one whose {name} is a printable text of at most {_WORD} characters"
         got = harmless(repr(text))
-        raise ProtocolError(who, must=rule, got=got, then=SENDER)
+        raise ProtocolError(
+            who,
+            must=f"one whose {name} is a printable text of at most {_WORD} characters",
+            got=got,
+            then=SENDER,
+        )
     return text
 
 

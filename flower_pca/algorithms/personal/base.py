@@ -118,9 +118,11 @@ class Probe:
         tell it at once.
         """
         if b.shape != (len(V), 1):
-            rule = f"one vector of {len(V)} numbers"
             raise ProtocolError(
-                "The probe of own components", must=rule, got=f"shape {b.shape}", then="Check the sender."
+                "The probe of own components",
+                must=f"one vector of {len(V)} numbers",
+                got=f"shape {b.shape}",
+                then="Check the sender.",
             )
         return {"Vb": V @ (V.T @ b), "probed": np.array(1.0)}
 
@@ -245,9 +247,12 @@ class Personalized(Iterative[S]):
 
     def width(self, n_components: int | float) -> int:
         if not isinstance(n_components, int):
-            remedy = "Ask for a number; `flower_pca.simulation.ranks.rank_table` helps to choose it."
-            what = f"n_components of {self.name}"
-            raise ConfigError(what, must="a whole number", got=n_components, then=remedy)
+            raise ConfigError(
+                f"n_components of {self.name}",
+                must="a whole number",
+                got=n_components,
+                then="Ask for a number; `flower_pca.simulation.ranks.rank_table` helps to choose it.",
+            )
         return super().width(n_components)
 
     @abstractmethod
@@ -388,21 +393,31 @@ class Personalized(Iterative[S]):
     def _check_auto(self, word: str) -> None:
         what = f"local_components of {self.name}"
         if word != held_out.AUTO:
-            rule = f"a whole number of at least 0, '{held_out.AUTO}', or a mapping from clients to such numbers"
             remedy = f"Write '{held_out.AUTO}', say."
-            raise ConfigError(what, must=rule, got=repr(word), then=remedy)
+            raise ConfigError(
+                what,
+                must=f"a whole number of at least 0, '{held_out.AUTO}', or a mapping from clients to such numbers",
+                got=repr(word),
+                then=remedy,
+            )
         if self.init == "random" and self.given is None:
-            rule = "a number where init is random"
-            remedy = 'Use init="projection": own components are chosen beside U.'
-            raise ConfigError(what, must=rule, got=repr(word), then=remedy)
+            raise ConfigError(
+                what,
+                must="a number where init is random",
+                got=repr(word),
+                then='Use init="projection": own components are chosen beside U.',
+            )
 
     def _given_block(self, d: int, r: int) -> Array:
         U = np.array(self.given)
         if U.shape != (d, r) or not np.isfinite(U).all():
             rule = f"{d} x {r} finite numbers, of rank {r}"
-            remedy = "Give the transposed components of a result."
-            got = f"shape {U.shape}"
-            raise ConfigError(f"given of {self.name}", must=rule, got=got, then=remedy)
+            raise ConfigError(
+                f"given of {self.name}",
+                must=rule,
+                got=f"shape {U.shape}",
+                then="Give the transposed components of a result.",
+            )
         return linalg.orth(U)
 
     def _onwards(self, state: S, way: Start, total: Any) -> S:
@@ -416,8 +431,12 @@ class Personalized(Iterative[S]):
                     "sent by at least one node",
                     'Use init="projection", or let nodes agree by share_own=True.',
                 )
-                what = f"Components for init={self.init!r}"
-                raise ProtocolError(what, must=rule, got="none", then=remedy)
+                raise ProtocolError(
+                    f"Components for init={self.init!r}",
+                    must=rule,
+                    got="none",
+                    then=remedy,
+                )
             U = linalg.leading(every, r)
             return replace(state, U=U, start=None, progress=progress)
         Q = np.hstack([way.Q, way.block])

@@ -100,9 +100,12 @@ class ExactPerPCA(Personalized[ExactState]):
         checks.integer(f"local_steps of {self.name}", self.local_steps)
         checks.number(f"gain_tol of {self.name}", self.gain_tol, least=0.0, remedy="Try 1e-5.")
         if self.gain_tol and self.acceleration == "none":
-            rule = "0 where acceleration is 'none'"
-            remedy = 'Use acceleration="lbfgs", whose steps tell of saddles.'
-            raise ConfigError(f"gain_tol of {self.name}", must=rule, got=self.gain_tol, then=remedy)
+            raise ConfigError(
+                f"gain_tol of {self.name}",
+                must="0 where acceleration is 'none'",
+                got=self.gain_tol,
+                then='Use acceleration="lbfgs", whose steps tell of saddles.',
+            )
 
     def first(self, common: PersonalState, model: Model) -> ExactState:
         sums = CachedSums(model.n, summed=model.summed)

@@ -211,8 +211,12 @@ def require_room(own: int, *, full: bool = False) -> None:
     `full` says that there are no more columns.
     """
     if own != MOST and not (full and 0 <= own < MOST):
-        what = "The own components that a client chooses"
-        raise ProtocolError(what, must=f"up to {MOST}", got=own, then=_SENDER)
+        raise ProtocolError(
+            "The own components that a client chooses",
+            must=f"up to {MOST}",
+            got=own,
+            then=_SENDER,
+        )
 
 
 def leading(arrays: Arrays, data: LocalData) -> int:

@@ -112,12 +112,19 @@ class PerPCA(Personalized[PerState]):
         if self.step is not None:
             checks.number(f"step of {self.name}", self.step, least=1e-12, remedy="Leave it out.")
         if self.eta is not None:
-            remedy = "Leave it out for a scale-free step."
-            checks.number(f"eta of {self.name}", self.eta, least=1e-300, remedy=remedy)
+            checks.number(
+                f"eta of {self.name}",
+                self.eta,
+                least=1e-300,
+                remedy="Leave it out for a scale-free step.",
+            )
         if self.choice == 2 and self.retraction == "qr":
-            rule = "polar with choice 2"
-            remedy = "The columns of a QR would not see each other's neighbours."
-            raise ConfigError(f"retraction of {self.name}", must=rule, got="'qr'", then=remedy)
+            raise ConfigError(
+                f"retraction of {self.name}",
+                must="polar with choice 2",
+                got="'qr'",
+                then="The columns of a QR would not see each other's neighbours.",
+            )
 
     def first(self, common: PersonalState, model: Model) -> PerState:
         if self.step is None:

@@ -110,10 +110,12 @@ class Shared(Stage[SharedState]):
     def server(self, state: SharedState, total: Arrays, answered: frozenset[int]) -> SharedState:
         clients = round(float(total["clients"]))
         if clients < FEWEST:
-            rule = f"{FEWEST} at least, with {folds.FEWEST} rows or more each"
-            remedy = "Name a number of components: of so few clients any two have much in common by chance."
-            what = "The clients of which the shared components are counted"
-            raise DataError(what, must=rule, got=clients, then=remedy)
+            raise DataError(
+                "The clients of which the shared components are counted",
+                must=f"{FEWEST} at least, with {folds.FEWEST} rows or more each",
+                got=clients,
+                then="Name a number of components: of so few clients any two have much in common by chance.",
+            )
         P = total["P"] / clients
         Q = np.hstack([state.Q, state.block])
         PQ = np.hstack([state.PQ, P])
@@ -141,10 +143,12 @@ class Shared(Stage[SharedState]):
         above = int(np.sum(values > CUT))
         r = min(above, MOST, model.d - 1)
         if not r:
-            rule = f"held by {CUT:.0%} of the clients, of the directions that are more than noise"
-            got = f"{values[0]:.0%} for the first"
-            remedy = "Name a number of components."
-            raise DataError("The shared components", must=rule, got=got, then=remedy)
+            raise DataError(
+                "The shared components",
+                must=f"held by {CUT:.0%} of the clients, of the directions that are more than noise",
+                got=f"{values[0]:.0%} for the first",
+                then="Name a number of components.",
+            )
         left = {**model.left, held_out.SHARED: linalg.orth(state.basis[:, :r])}
         choices = {**model.choices, "components": _words_of(values, r, state.clients)}
         return replace(model, n_components=r, left=left, choices=choices)

@@ -282,9 +282,12 @@ class TriplePCA(ExactPerPCA):
     def _require_say(total: Arrays) -> None:
         if float(total["w"]) > 0.0:
             return
-        rule = f"{_ENOUGH} or more for each of the shared and own components, at one client at least"
-        remedy = "Ask for fewer components, or join sites."
-        raise DataError("Rows", must=rule, got="fewer at all", then=remedy)
+        raise DataError(
+            "Rows",
+            must=f"{_ENOUGH} or more for each of the shared and own components, at one client at least",
+            got="fewer at all",
+            then="Ask for fewer components, or join sites.",
+        )
 
     def leave(self, state: ExactState, *, exact: bool, steps: int) -> Arrays:
         return {**super().leave(state, exact=exact, steps=steps), **self._inner()}
@@ -293,10 +296,12 @@ class TriplePCA(ExactPerPCA):
         return {"cut": np.array(self.threshold), "inner": np.array(self.inner_steps)}
 
     def _check_auto(self, word: str) -> None:
-        what = f"local_components of {self.name}"
-        rule = "a whole number of at least 0, or a mapping from clients to such numbers"
-        then = "Name a number: far entries would be held out with the rows."
-        raise ConfigError(what, must=rule, got=repr(word), then=then)
+        raise ConfigError(
+            f"local_components of {self.name}",
+            must="a whole number of at least 0, or a mapping from clients to such numbers",
+            got=repr(word),
+            then="Name a number: far entries would be held out with the rows.",
+        )
 
 
 def settle(arrays: Arrays, rows: Rows, memory: Arrays) -> Fit:

@@ -189,8 +189,10 @@ class Book:
         end = f"after {labels.count(rounds, 'round')}"
         words = f"{noise}; the low-rank part has rank {verdict.rank} of at most {self.k}, {end}"
         if self.succeeds and verdict.rank > self.k:
-            more = f"a low-rank part of rank {verdict.rank} was found: ask for n_components={verdict.rank}"
-            return Status(Outcome.STALLED, more)
+            return Status(
+                Outcome.STALLED,
+                f"a low-rank part of rank {verdict.rank} was found: ask for n_components={verdict.rank}",
+            )
         # A column that is not determined never comes to rest.
         if self.succeeds and not verdict.rest:
             return Status(Outcome.MAX_ROUNDS, f"the basis still changes by {attempt.stop:.2g} in a round; {words}")
@@ -250,8 +252,10 @@ def abandon(attempt: Attempt, problem: Problem) -> Record:
 
 def out_of_rounds(rounds: int) -> Status:
     """The end of a run whose first attempt has used up its rounds."""
-    words = f"{labels.count(rounds, 'round')} were not enough for one attempt: nothing is proven. Raise max_rounds"
-    return Status(Outcome.MAX_ROUNDS, words)
+    return Status(
+        Outcome.MAX_ROUNDS,
+        f"{labels.count(rounds, 'round')} were not enough for one attempt: nothing is proven. Raise max_rounds",
+    )
 
 
 def _rank(attempt: Attempt) -> int | None:

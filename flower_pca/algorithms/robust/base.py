@@ -156,14 +156,21 @@ class Robust(Iterative[S]):
         checks.integer(f"inner_steps of {self.name}", self.inner_steps, least=1)
         if self.sigma is not None:
             least = float(np.finfo(np.float64).tiny)
-            remedy = "Give the size of an entry."
-            checks.number(f"sigma of {self.name}", self.sigma, least=least, remedy=remedy)
+            checks.number(
+                f"sigma of {self.name}",
+                self.sigma,
+                least=least,
+                remedy="Give the size of an entry.",
+            )
 
     def width(self, n_components: int | float) -> int:
         if not isinstance(n_components, int):
-            rule, remedy = "a whole number, the rank of the low-rank part", "Ask for a rank."
-            what = f"n_components of {self.name}"
-            raise ConfigError(what, must=rule, got=n_components, then=remedy)
+            raise ConfigError(
+                f"n_components of {self.name}",
+                must="a whole number, the rank of the low-rank part",
+                got=n_components,
+                then="Ask for a rank.",
+            )
         return super().width(n_components)
 
     def verify(self, model: Model) -> Status | None:
@@ -248,9 +255,11 @@ def spread(counts: Array, rms: float) -> float:
     """The size of an ordinary entry: 1.4826 times the median of |x| over all counted entries."""
     sigma = NORMAL * sizes.median(counts, sizes.top(rms))
     if sigma == 0.0 < rms:
-        got = "0, or too small beside the root mean square to be told from it, as most entries are"
         raise DataError(
-            "The median of |x|", must="above 0", got=got, then="Give sigma, the size of an entry of the low-rank part."
+            "The median of |x|",
+            must="above 0",
+            got="0, or too small beside the root mean square to be told from it, as most entries are",
+            then="Give sigma, the size of an entry of the low-rank part.",
         )
     return sigma
 

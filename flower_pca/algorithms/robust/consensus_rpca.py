@@ -366,14 +366,22 @@ class ConsensusRPCA(Robust[ConsensusState]):
     def __post_init__(self) -> None:
         super().__post_init__()
         if isinstance(self.noise, str) and self.noise != "auto":
-            rule, remedy = "'auto', or a number of at least 0", "Leave it out to have it estimated."
-            what = "noise of consensus_rpca"
-            raise ConfigError(what, must=rule, got=repr(self.noise), then=remedy)
+            raise ConfigError(
+                "noise of consensus_rpca",
+                must="'auto', or a number of at least 0",
+                got=repr(self.noise),
+                then="Leave it out to have it estimated.",
+            )
         if not isinstance(self.noise, str):
             checks.number("noise of consensus_rpca", self.noise, least=0.0)
         checks.integer("restarts of consensus_rpca", self.restarts)
-        remedy = "Try 0.9."
-        checks.number("gamma of consensus_rpca", self.gamma, least=0.01, most=0.999, remedy=remedy)
+        checks.number(
+            "gamma of consensus_rpca",
+            self.gamma,
+            least=0.01,
+            most=0.999,
+            remedy="Try 0.9.",
+        )
         checks.number("ridge of consensus_rpca", self.ridge, least=1e-6, remedy="Try 0.3.")
 
     def start(self, model: Model) -> ConsensusState:

@@ -257,7 +257,9 @@ def _check_step(before: Array, after: Array, eta: float) -> None:
     size = float(np.linalg.norm(before))
     grown = float(np.linalg.norm(after))
     if not grown <= _LONGEST * size:
-        got = f"eta={eta:g}, which makes it {grown / size:.0e} times longer"
-        remedy = 'Use step="scaled", or another scale.'
-        rule = "one that the factor survives"
-        raise DataError("The step of dcf_pca", must=rule, got=got, then=remedy)
+        raise DataError(
+            "The step of dcf_pca",
+            must="one that the factor survives",
+            got=f"eta={eta:g}, which makes it {grown / size:.0e} times longer",
+            then='Use step="scaled", or another scale.',
+        )

@@ -261,8 +261,12 @@ def answer(
     clean, `seen` of each row how many entries count.
     """
     if x is None and V.shape[1] > EXACT:
-        rule, got = f"a block for more than {EXACT} columns", "none"
-        raise ProtocolError("The message of a proof", must=rule, got=got, then="Check the sender.")
+        raise ProtocolError(
+            "The message of a proof",
+            must=f"a block for more than {EXACT} columns",
+            got="none",
+            then="Check the sender.",
+        )
     W = clean.astype(np.float64)
     rest = (clean & rested).astype(np.float64)
     weak = unsound_rows(rest, Q, seen)

@@ -136,9 +136,12 @@ def _alone(path: Path) -> ExitStack:
     try:
         stack.enter_context(files.lock(path, wait=False))
     except ConfigError as error:
-        what, remedy = f"{path.name} of this node", "Stop the node, or wait for the end of its run."
-        rule = "erased while no run is at it"
-        raise ConfigError(what, must=rule, got="one that is", then=remedy) from error
+        raise ConfigError(
+            f"{path.name} of this node",
+            must="erased while no run is at it",
+            got="one that is",
+            then="Stop the node, or wait for the end of its run.",
+        ) from error
     return stack
 
 

@@ -113,15 +113,23 @@ def folder_of(path: Path) -> None:
         got = f"{path.parent} ({error.strerror})"
         remedy = "Name another, or let the user of this process make it."
         with private():
-            what = "The folder of what a node keeps"
-            raise ConfigError(what, must="possible", got=got, then=remedy) from error
+            raise ConfigError(
+                "The folder of what a node keeps",
+                must="possible",
+                got=got,
+                then=remedy,
+            ) from error
     # a ledger that somebody puts aside has told nothing
     if files.free_for_all(path.parent):
         rule = "one that not all users may write to"
         remedy = "Name a folder in it, which is then made for its owner."
         with private():
-            got = f"{path.parent}"
-            raise ConfigError("The folder of what a node keeps", must=rule, got=got, then=remedy)
+            raise ConfigError(
+                "The folder of what a node keeps",
+                must=rule,
+                got=f"{path.parent}",
+                then=remedy,
+            )
 
 
 @contextlib.contextmanager
@@ -131,9 +139,12 @@ def lock(path: Path | None) -> Iterator[None]:
         yield
         return
     if files.fcntl is None:
-        remedy = "Leave memory_dir, output_dir and rules that need a ledger out, or run the node on another system."
-        rule = "on a system that can lock files"
-        raise ConfigError("What a node keeps", must=rule, got=os.name, then=remedy)
+        raise ConfigError(
+            "What a node keeps",
+            must="on a system that can lock files",
+            got=os.name,
+            then="Leave memory_dir, output_dir and rules that need a ledger out, or run the node on another system.",
+        )
     folder_of(path)
     with files.lock(path):
         yield

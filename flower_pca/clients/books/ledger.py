@@ -93,10 +93,12 @@ class Ledger:
         here = frozenset(name.hex() for name in present)
         groups, lost = most or (len(self.groups) + 1, self.beyond)
         if self.beyond > lost:
-            rule = f"at most {lost}: that is its max_lost"
-            remedy = "Ask the node's operator: each tells how large they are."
-            what = "The answers beyond bounds of masked sums"
-            raise RefusalError(what, must=rule, got=self.beyond, then=remedy)
+            raise RefusalError(
+                "The answers beyond bounds of masked sums",
+                must=f"at most {lost}: that is its max_lost",
+                got=self.beyond,
+                then="Ask the node's operator: each tells how large they are.",
+            )
         fits = [i for i, g in enumerate(self.groups) if here <= g.peers and len(g.absentees(here)) <= lost]
         if fits:
             found = min(fits, key=lambda i: len(self.groups[i].peers - here))
@@ -104,10 +106,12 @@ class Ledger:
             return
         if len(self.groups) >= groups:
             count = labels.count(groups, "group")
-            rule = f"in one of at most {count}, of whom at most {lost} may be lost: its max_groups and max_lost"
-            remedy = "Ask the node's operator: each group more, and each loss, tells what the members do not share."
-            what = "The peers of this node in a masked sum"
-            raise RefusalError(what, must=rule, got="others", then=remedy)
+            raise RefusalError(
+                "The peers of this node in a masked sum",
+                must=f"in one of at most {count}, of whom at most {lost} may be lost: its max_groups and max_lost",
+                got="others",
+                then="Ask the node's operator: each group more, and each loss, tells what the members do not share.",
+            )
         self.groups.append(Group(here))
 
 
@@ -156,9 +160,12 @@ def _read(path: Path) -> Ledger:
         TypeError,
         ValueError,
     ) as error:  # to take it for none would forget what was told
-        rule, got = "one that this node has written", "another"
-        remedy = "Its operator has to look at it, or to run flower-pca forget --what ledger."
-        raise RefusalError(f"{path.name} of this node", must=rule, got=got, then=remedy) from error
+        raise RefusalError(
+            f"{path.name} of this node",
+            must="one that this node has written",
+            got="another",
+            then="Its operator has to look at it, or to run flower-pca forget --what ledger.",
+        ) from error
 
 
 class Account:
@@ -181,9 +188,12 @@ class Account:
             return
         with open_ledger(self._path) as book:
             if book.answered >= most:
-                rule = f"at most {most}: that is its max_messages_ever"
-                got = "one more"
-                raise RefusalError("The messages to this node", must=rule, got=got, then=_OPERATOR)
+                raise RefusalError(
+                    "The messages to this node",
+                    must=f"at most {most}: that is its max_messages_ever",
+                    got="one more",
+                    then=_OPERATOR,
+                )
             book.answered += 1
 
     def demands(self, request: wire.Request) -> Demands:
@@ -236,9 +246,12 @@ class Account:
         book.spent += noise.cost(request.layers.get(NOISE, {}))
         if book.spent > most * (1.0 + _ROUNDING):
             rule = f"at most {self._rules.max_epsilon:g} at {self._rules.max_delta:g}: that is its max_epsilon"
-            got = "more with this message"
-            what = "The epsilon that this node spends on its rows"
-            raise RefusalError(what, must=rule, got=got, then=_OPERATOR)
+            raise RefusalError(
+                "The epsilon that this node spends on its rows",
+                must=rule,
+                got="more with this message",
+                then=_OPERATOR,
+            )
 
     def _weigh_columns(
         self, book: Ledger, stage: str, request: wire.Request, data: LocalData | Stream, up: Arrays
@@ -261,10 +274,12 @@ class Account:
         numbers = sum(told)
         book.columns += -(-numbers // d)
         if book.columns > most:
-            rule = f"at most {most}: that is its max_columns"
-            got = f"{book.columns} with this message"
-            what = "The columns of numbers that leave this node"
-            raise RefusalError(what, must=rule, got=got, then=_OPERATOR)
+            raise RefusalError(
+                "The columns of numbers that leave this node",
+                must=f"at most {most}: that is its max_columns",
+                got=f"{book.columns} with this message",
+                then=_OPERATOR,
+            )
 
 
 def _columns(stage: str, request: wire.Request, up: Arrays) -> int:

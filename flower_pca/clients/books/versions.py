@@ -136,9 +136,12 @@ def _values(header: dict[str, Any], arrays: dict[str, Array]) -> Any:
 
 
 def _damage(file: str, got: str) -> RefusalError:
-    rule = "the one that this node has written last"
-    remedy = "Its operator has to look at it, or to run flower-pca forget."
-    return RefusalError(f"{file} of this node", must=rule, got=got, then=remedy)
+    return RefusalError(
+        f"{file} of this node",
+        must="the one that this node has written last",
+        got=got,
+        then="Its operator has to look at it, or to run flower-pca forget.",
+    )
 
 
 class Lots:
@@ -167,9 +170,12 @@ class Lots:
                 with open_ledger(folders.ledger_file(rules.memory_dir, name)) as book:
                     self._settle(rules, rules.min_change, name, book)
         if self._pending:
-            rule = f"those that it has answered from, or at least {rules.min_change} apart: its pending is refuse"
-            got = "others, but fewer"
-            raise RefusalError("The rows of this node", must=rule, got=got, then=_OPERATOR)
+            raise RefusalError(
+                "The rows of this node",
+                must=f"those that it has answered from, or at least {rules.min_change} apart: its pending is refuse",
+                got="others, but fewer",
+                then=_OPERATOR,
+            )
         rows: LocalData | Stream = self.data
         return rows
 
@@ -184,9 +190,12 @@ class Lots:
             book.runs[named] = began  # at the end, as the newest
             book.runs = dict(list(book.runs.items())[-_RUNS:])
         if began != self._number:
-            rule = "the version that the run began with"
-            remedy = "Start the run again."
-            raise RefusalError("The rows of this node", must=rule, got="another", then=remedy)
+            raise RefusalError(
+                "The rows of this node",
+                must="the version that the run began with",
+                got="another",
+                then="Start the run again.",
+            )
         self._runs.add(run)
 
     def _settle(self, rules: Rules, least: int, name: str, book: Ledger) -> None:
@@ -197,9 +206,12 @@ class Lots:
             raise _damage(folders.rows_file(rules.memory_dir, name).name, "an older one, or none")
         if version is None:
             if given.n < least:
-                rule = f"at least {least}, its min_change, before they are first answered from"
-                remedy = "Ask again when it has more."
-                raise RefusalError("The rows of this node", must=rule, got="fewer", then=remedy)
+                raise RefusalError(
+                    "The rows of this node",
+                    must=f"at least {least}, its min_change, before they are first answered from",
+                    got="fewer",
+                    then="Ask again when it has more.",
+                )
             version = Version.first(given)
             version.write(rules, name)
         elif whole_digest(given, version.key) == version.whole:  # as it is given: it may be memory-mapped
@@ -226,8 +238,12 @@ class Lots:
             goes = "refuses"
         else:
             goes = "answers from these"
-        words = "%s of this node differ from those that it has answered from, fewer than its min_change, %s: it %s."
-        logging.getLogger("flwr").warning(words, labels.count(few, "row"), least, goes)
+        logging.getLogger("flwr").warning(
+            "%s of this node differ from those that it has answered from, fewer than its min_change, %s: it %s.",
+            labels.count(few, "row"),
+            least,
+            goes,
+        )
         return version
 
 

@@ -46,11 +46,17 @@ def check(data: LocalData, rules: Rules) -> None:
         names = [data.names[i] for i in found]
     named = [name for name in names if name not in _exceptions(rules)]
     if named:
-        words = "Fewer than min_rows=%d rows of this node have a value, or another than most, in %s (rare_columns)."
-        logging.getLogger("flwr").warning(words, rules.min_rows, enumeration(named))
-        rule = "ones in which at least min_rows rows have a value, and none or so many another than most"
-        remedy = "Run without them, or ask the node's operator."
-        raise RefusalError("The columns of this node", must=rule, got="others", then=remedy)
+        logging.getLogger("flwr").warning(
+            "Fewer than min_rows=%d rows of this node have a value, or another than most, in %s (rare_columns).",
+            rules.min_rows,
+            enumeration(named),
+        )
+        raise RefusalError(
+            "The columns of this node",
+            must="ones in which at least min_rows rows have a value, and none or so many another than most",
+            got="others",
+            then="Run without them, or ask the node's operator.",
+        )
 
 
 def _exceptions(rules: Rules) -> Collection[str]:
@@ -111,9 +117,12 @@ class Policy:
 
     def __init__(self, rules: Rules, *, served: Set[str], context: Context | None = None) -> None:
         if rules.max_messages is not None and context is None:
-            remedy = "Write PCAClient(data, context=context, max_messages=...)."
-            rule = "used with the node's context"
-            raise ConfigError("max_messages", must=rule, got="no context", then=remedy)
+            raise ConfigError(
+                "max_messages",
+                must="used with the node's context",
+                got="no context",
+                then="Write PCAClient(data, context=context, max_messages=...).",
+            )
         self._rules, self._served, self._context = rules, served, context
 
     def admit(self, request: wire.Request) -> None:
@@ -162,44 +171,61 @@ class Policy:
             return
         says = request.layers.get(NOISE)
         if says is not None and not self._rules.allow_noise:
-            rule = "one without noise: allow_noise is not set"
-            remedy = "Run without dp, or ask the node's operator."
-            raise RefusalError("A run at this node", must=rule, got="one with dp", then=remedy)
+            raise RefusalError(
+                "A run at this node",
+                must="one without noise: allow_noise is not set",
+                got="one with dp",
+                then="Run without dp, or ask the node's operator.",
+            )
         floor = self._rules.floor
         if floor is not None and (why := floor.refusal(says)) is not None:
             raise RefusalError(why)
         most = self._rules.budget
         if most is not None and noise.named_budget(says or {}) > most * (1.0 + _ROUNDING):
             rule = f"at most what max_epsilon={self._rules.max_epsilon:g} at {self._rules.max_delta:g} allows"
-            what = "The budget of a run at this node"
-            raise RefusalError(what, must=rule, got="more", then=_OPERATOR)
+            raise RefusalError(
+                "The budget of a run at this node",
+                must=rule,
+                got="more",
+                then=_OPERATOR,
+            )
         # Under noise rows are clipped, and compared so: with next to none, answers would tell
         # single rows.
         loud = self._rules.answers != "rows" and says is not None
         if loud and (budget := noise.named_budget(says or {})) > _LOUDEST:
-            rule = f"at most {_LOUDEST:g}, a sum of (clip^2 / noise)^2"
-            remedy = "Run with a smaller epsilon."
-            what = "The budget of a run with noise at this node"
-            raise RefusalError(what, must=rule, got=f"{budget:g}", then=remedy)
+            raise RefusalError(
+                "The budget of a run with noise at this node",
+                must=f"at most {_LOUDEST:g}, a sum of (clip^2 / noise)^2",
+                got=f"{budget:g}",
+                then="Run with a smaller epsilon.",
+            )
 
     def _check_masks(self, request: wire.Request) -> None:
         masked = request.stage == messages.STAGE
         if self._rules.masked_only and not masked:
-            remedy = "Run the strategy with mask=True."
-            got = "one without masks"
-            rule = "masked: masked_only is set"
-            raise RefusalError("A message to this node", must=rule, got=got, then=remedy)
+            raise RefusalError(
+                "A message to this node",
+                must="masked: masked_only is set",
+                got="one without masks",
+                then="Run the strategy with mask=True.",
+            )
         if masked and messages.single(request.arrays) and not self._rules.single_masks:
-            rule = "with self-masks: single_masks is not set"
-            remedy = "Leave self_masks=False out, or ask the node's operator."
-            got = "one without"
-            raise RefusalError("A set-up of masks at this node", must=rule, got=got, then=remedy)
+            raise RefusalError(
+                "A set-up of masks at this node",
+                must="with self-masks: single_masks is not set",
+                got="one without",
+                then="Leave self_masks=False out, or ask the node's operator.",
+            )
         tables = request.layers.get(SINGLE)
         if masked and tables and apart.unequal(tables):
             # Of answers that hang on a number, a sum in which one client has another is that
             # client's.
-            what, got = "The numbers in a masked message", "others for some"
-            raise RefusalError(what, must="the same for all", got=got, then="Ask for one number.")
+            raise RefusalError(
+                "The numbers in a masked message",
+                must="the same for all",
+                got="others for some",
+                then="Ask for one number.",
+            )
 
     def count(self) -> None:
         """Count a message of this run, if there is room for one more."""
@@ -208,10 +234,12 @@ class Policy:
             return
         answered = int(records.values_in(self._context.state, _ANSWERED).get("messages", 0))
         if answered >= most:
-            rule = f"at most {most}: that is its max_messages"
-            remedy = "Ask the node's operator, or for an algorithm of fewer rounds."
-            what = "The messages to this node in a run"
-            raise RefusalError(what, must=rule, got="one more", then=remedy)
+            raise RefusalError(
+                "The messages to this node in a run",
+                must=f"at most {most}: that is its max_messages",
+                got="one more",
+                then="Ask the node's operator, or for an algorithm of fewer rounds.",
+            )
         records.put_values(self._context.state, _ANSWERED, {"messages": answered + 1})
 
     def frame_of(self, request: wire.Request, data: LocalData) -> Frame:
@@ -225,9 +253,12 @@ class Policy:
             return request.frame
         constants = self._rules.constants(data.names, data.d)
         if constants is None or np.isnan(constants[data.n > np.asarray(data.there().seen)]).any():
-            rule = "none in a run with noise, or in columns for which its gap_values has constants"
-            what = "The missing values of this node"
-            raise RefusalError(what, must=rule, got="others", then=_OPERATOR)
+            raise RefusalError(
+                "The missing values of this node",
+                must="none in a run with noise, or in columns for which its gap_values has constants",
+                got="others",
+                then=_OPERATOR,
+            )
         return replace(request.frame, fill=np.nan_to_num(constants), own=False)
 
     def check_gaps(self, request: wire.Request, data: LocalData) -> None:
@@ -237,15 +268,21 @@ class Policy:
             return
         remedy = 'Run with missing="own_mean", or ask the node\'s operator.'
         if self._rules.missing != "mean":
-            rule = "filled with its own means: that is its rule"
-            got = 'missing="mean"'
-            raise RefusalError("The missing values of this node", must=rule, got=got, then=remedy)
+            raise RefusalError(
+                "The missing values of this node",
+                must="filled with its own means: that is its rule",
+                got='missing="mean"',
+                then=remedy,
+            )
         gaps = data.n - np.asarray(data.there().seen)
         if np.any((gaps > 0) & (gaps < self._rules.min_rows)):
             least = self._rules.min_rows
-            rule = f"at least {least}, its min_rows, to be filled with means of others"
-            got = "fewer"
-            raise RefusalError("The gaps in a column of this node", must=rule, got=got, then=remedy)
+            raise RefusalError(
+                "The gaps in a column of this node",
+                must=f"at least {least}, its min_rows, to be filled with means of others",
+                got="fewer",
+                then=remedy,
+            )
 
     def withheld(self, request: wire.Request, up: Arrays, d: int | None) -> Arrays:
         """The answer without the node's own results, unless it agrees or a sum covers them."""

@@ -86,29 +86,43 @@ class Demand:
         numbers, strange = single.tables(request.layers[SINGLE])
         if strange:
             got = ", ".join(sorted(strange))[:100]
-            rule = "tables"
-            raise ProtocolError("The numbers for single clients", must=rule, got=got, then=_SENDER)
+            raise ProtocolError(
+                "The numbers for single clients",
+                must="tables",
+                got=got,
+                then=_SENDER,
+            )
         return cls(stage, asks, Message({**arrays, **numbers}), frozenset(numbers), masked)
 
     def check(self) -> None:
         """Refuse what the stage does not name, and what is not as it says."""
         if unknown := sorted(self.arrays.keys() - self.asks.keys()):
             rule = f"those of {self.stage or 'a set-up'}: {', '.join(self.asks) or 'none'}"
-            remedy = "Install the same flower_pca everywhere; an algorithm of your own names them in its asks."
-            what = "The arrays of a message"
-            raise ProtocolError(what, must=rule, got=", ".join(unknown)[:100], then=remedy)
+            raise ProtocolError(
+                "The arrays of a message",
+                must=rule,
+                got=", ".join(unknown)[:100],
+                then="Install the same flower_pca everywhere; an algorithm of your own names them in its asks.",
+            )
         for name, a in self.arrays.items():
             ask = self.asks[name]
             for one in a if ask.each and name in self.tables and a.ndim == 1 else [a]:
                 if wrong := ask.fault(np.asarray(one)):
-                    what = f"{name} of a message"
-                    raise ProtocolError(what, must=wrong[0], got=wrong[1], then=_SENDER)
+                    raise ProtocolError(
+                        f"{name} of a message",
+                        must=wrong[0],
+                        got=wrong[1],
+                        then=_SENDER,
+                    )
         loops = [name for name in self.arrays if self.asks[name].repeats]
         steps = math.prod(max(1.0, float(self.arrays[name])) for name in loops)
         if steps > MOST_STEPS:
-            what = f"{' times '.join(loops)} of a message"
-            remedy = "Ask for fewer steps."
-            raise ProtocolError(what, must=f"at most {MOST_STEPS}", got=f"{steps:g}", then=remedy)
+            raise ProtocolError(
+                f"{' times '.join(loops)} of a message",
+                must=f"at most {MOST_STEPS}",
+                got=f"{steps:g}",
+                then="Ask for fewer steps.",
+            )
 
     def check_sizes(self, d: int | None, n: int | None) -> None:
         """Refuse blocks that do not fit rows of d columns, or need too much memory for n."""
@@ -117,23 +131,36 @@ class Demand:
             ask = self.asks[name]
             columns = self._columns(name)
             if columns > most or (a.ndim == 2 and not ask.by_column and len(a) > most):
-                rule = f"of at most {labels.count(most, 'column')}"
-                remedy = "Ask for fewer columns."
-                raise ProtocolError(f"{name} of a message", must=rule, got=columns, then=remedy)
+                raise ProtocolError(
+                    f"{name} of a message",
+                    must=f"of at most {labels.count(most, 'column')}",
+                    got=columns,
+                    then="Ask for fewer columns.",
+                )
             if ask.by_column and d is not None and len(a) != d:
                 rule, got = f"of {len(a)} columns, as {name} of this message", d
-                remedy = "Align the features first."
-                raise ProtocolError("The rows of this node", must=rule, got=got, then=remedy)
+                raise ProtocolError(
+                    "The rows of this node",
+                    must=rule,
+                    got=got,
+                    then="Align the features first.",
+                )
             if ask.by_column and a.ndim == 2 and np.max(np.abs(a), initial=0.0) > LONGEST:
-                rule = f"at most {LONGEST:g} in size"
-                what = f"{name} of a message"
-                raise ProtocolError(what, must=rule, got="larger entries", then=_SENDER)
+                raise ProtocolError(
+                    f"{name} of a message",
+                    must=f"at most {LONGEST:g} in size",
+                    got="larger entries",
+                    then=_SENDER,
+                )
             if ask.makes_columns and d is not None and n is not None:
                 room = widest(n, d, made=_BLOCKS[self.masked or ask.own])
                 if min(columns, n if ask.of_rows else d) > room:
-                    rule = f"of at most {labels.count(room, 'column')}, for which a node of so few rows has memory"
-                    remedy = "Ask for fewer columns."
-                    raise ProtocolError(f"{name} of a message", must=rule, got=columns, then=remedy)
+                    raise ProtocolError(
+                        f"{name} of a message",
+                        must=f"of at most {labels.count(room, 'column')}, for which a node of so few rows has memory",
+                        got=columns,
+                        then="Ask for fewer columns.",
+                    )
 
     def check_length(self, d: int | None) -> None:
         """Of a run over streams, how many columns it has had: unknown to a node without rows."""
@@ -146,9 +173,12 @@ class Demand:
             if d is None and 8 * _BLOCKS[self.masked] * asked * width > SPARE:
                 columns = labels.count(width, "column")
                 room = f"memory for {columns} of a product"
-                rule = f"so few that a node which has seen no rows has {room}"
-                what = "The number of columns of a run"
-                raise ProtocolError(what, must=rule, got=asked, then=_SENDER)
+                raise ProtocolError(
+                    "The number of columns of a run",
+                    must=f"so few that a node which has seen no rows has {room}",
+                    got=asked,
+                    then=_SENDER,
+                )
 
     def _columns(self, name: str) -> int:
         """How many columns an array has, or tells the node to make."""
@@ -182,22 +212,37 @@ def check(request: wire.Request) -> None:
                 got = f"dtype {a.dtype}"
             else:
                 got = "NaN or infinite entries"
-            rule = "real and finite"
-            raise ProtocolError(f"{name} of a message", must=rule, got=got, then=_SENDER)
+            raise ProtocolError(
+                f"{name} of a message",
+                must="real and finite",
+                got=got,
+                then=_SENDER,
+            )
         # LAPACK knows no others
         if a.dtype.kind == "f" and a.dtype.itemsize not in (4, 8):
-            rule = "of 32 or 64 bits"
-            raise ProtocolError(f"{name} of a message", must=rule, got=f"{a.dtype}", then=_SENDER)
+            raise ProtocolError(
+                f"{name} of a message",
+                must="of 32 or 64 bits",
+                got=f"{a.dtype}",
+                then=_SENDER,
+            )
         if a.dtype.kind == "f" and np.max(np.abs(a), initial=0.0) > LARGEST:
-            rule = f"at most {LARGEST:g} in size"
-            got = "larger entries"
-            raise ProtocolError(f"{name} of a message", must=rule, got=got, then=_SENDER)
+            raise ProtocolError(
+                f"{name} of a message",
+                must=f"at most {LARGEST:g} in size",
+                got="larger entries",
+                then=_SENDER,
+            )
     asked = Demand.of(request)
     if asked.stage in _OPENINGS and request.frame.arrays:
         # An opening's products are of raw rows, whatever the frame: what follows from them must be
         # of raw rows too.
-        got = f"a frame with {', '.join(request.frame.arrays)}"
-        raise ProtocolError("What an opening asks for", must="of raw rows", got=got, then=_SENDER)
+        raise ProtocolError(
+            "What an opening asks for",
+            must="of raw rows",
+            got=f"a frame with {', '.join(request.frame.arrays)}",
+            then=_SENDER,
+        )
 
 
 def check_arrays(request: wire.Request) -> None:
@@ -205,12 +250,20 @@ def check_arrays(request: wire.Request) -> None:
     if request.stage == messages.STAGE:
         if strange := messages.strange(request.arrays):
             got = ", ".join(strange)[:100]
-            what = "The arrays of masks in a message"
-            raise ProtocolError(what, must="those of masked sums", got=got, then=_SENDER)
+            raise ProtocolError(
+                "The arrays of masks in a message",
+                must="those of masked sums",
+                got=got,
+                then=_SENDER,
+            )
         for name, ask in messages.SENT.items():
             if name in request.arrays and (wrong := ask.fault(request.arrays[name])):
-                what = f"{name} of a message"
-                raise ProtocolError(what, must=wrong[0], got=wrong[1], then=_SENDER)
+                raise ProtocolError(
+                    f"{name} of a message",
+                    must=wrong[0],
+                    got=wrong[1],
+                    then=_SENDER,
+                )
     asked = Demand.of(request)
     if asked.stage:
         answering.stage_of(asked.stage)  # one that is not known is refused by its name
@@ -232,9 +285,12 @@ def check_sizes(request: wire.Request, d: int | None, n: int | None = None) -> N
         asked.check_length(d)
     asked.check_sizes(d, known)
     if known is not None and d is not None and asked.takes_squares and not has_room(request.stage, known, d):
-        rule = f"of fewer columns, or of nodes with more rows: C_i of {d} columns takes more memory than a node has"
-        got = "too many columns"
-        raise ProtocolError(f"A run of {asked.stage}", must=rule, got=got, then="Ask for krylov.")
+        raise ProtocolError(
+            f"A run of {asked.stage}",
+            must=f"of fewer columns, or of nodes with more rows: C_i of {d} columns takes more memory than a node has",
+            got="too many columns",
+            then="Ask for krylov.",
+        )
 
 
 def widest(n: int, d: int, *, made: int) -> int:
@@ -305,13 +361,21 @@ def _check_frame(request: wire.Request, d: int | None) -> None:
     for name, a in framed.items():
         if a.shape != (d,) or a.dtype.kind != "f":
             got = f"shape {a.shape} and dtype {a.dtype}"
-            rule = f"{d} numbers"
-            raise ProtocolError(f"The {name} of a message", must=rule, got=got, then=_SENDER)
+            raise ProtocolError(
+                f"The {name} of a message",
+                must=f"{d} numbers",
+                got=got,
+                then=_SENDER,
+            )
     if "scale" in framed and not (framed["scale"] > 0.0).all():
         raise ProtocolError("The scale of a message", must="above 0", got="others", then=_SENDER)
     if "scale" in framed and framed["scale"].min() < SMALLEST:
-        rule = f"at least {SMALLEST:g}"
-        raise ProtocolError("The scale of a message", must=rule, got="less", then=_SENDER)
+        raise ProtocolError(
+            "The scale of a message",
+            must=f"at least {SMALLEST:g}",
+            got="less",
+            then=_SENDER,
+        )
 
 
 def _frame_arrays(request: wire.Request) -> dict[str, Array]:

@@ -34,14 +34,21 @@ def words_for_server(error: Exception, *, discreet: bool) -> str:
     if not isinstance(error, FlowerPCAError):
         log.error("This node cannot answer: %s (%s)", harmless(text), _place(error))
         log.debug("Where it failed:", exc_info=error)
-        got = f"an error ({_kind(error)}), which its own log has"
-        remedy = "Ask the node's operator."
-        return sentence("This node", "able to answer", got, remedy)
+        return sentence(
+            "This node",
+            "able to answer",
+            f"an error ({_kind(error)}), which its own log has",
+            "Ask the node's operator.",
+        )
     if error.private:
         in_one_line = text.replace("\n", " ")
         log.warning("The rows or the rules of this node cannot be used: %s", in_one_line)
-        got, remedy = "an error, which its own log has", "Ask the node's operator."
-        return sentence("The rows and the rules of this node", "readable, as its operator has named them", got, remedy)
+        return sentence(
+            "The rows and the rules of this node",
+            "readable, as its operator has named them",
+            "an error, which its own log has",
+            "Ask the node's operator.",
+        )
     text = harmless(text)  # names of the server's stand in it
     log.warning("This node does not answer: %s", text)
     if isinstance(error, DataError) and discreet:
@@ -106,10 +113,16 @@ def naming(request: wire.Request) -> Iterator[None]:
     except (FlowerPCAError, OSError, MemoryError):  # of the machine and its files no message is the cause
         raise
     except Exception as error:  # whatever a message makes of numpy, scipy or Python: it shall not end the node
-        words = "This node cannot work on a message: %s (%s)"
-        logging.getLogger("flwr").error(words, harmless(str(error)), _place(error))
+        logging.getLogger("flwr").error(
+            "This node cannot work on a message: %s (%s)",
+            harmless(str(error)),
+            _place(error),
+        )
         logging.getLogger("flwr").debug("Where it failed:", exc_info=error)
-        rule = f"one that the stage {request.stage} of this version can work on"
         got = type(error).__name__
-        remedy = "Install the same flower_pca everywhere."
-        raise ProtocolError("A message", must=rule, got=f"one that fails here ({got})", then=remedy) from error
+        raise ProtocolError(
+            "A message",
+            must=f"one that the stage {request.stage} of this version can work on",
+            got=f"one that fails here ({got})",
+            then="Install the same flower_pca everywhere.",
+        ) from error

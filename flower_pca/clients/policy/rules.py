@@ -65,9 +65,12 @@ def chosen(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
 def check(name: str, *, min_rows: object, min_change: object, trusted: bool) -> None:
     """Refuse rules that are no such profile."""
     if name == "masked" and not trusted:
-        remedy = "Give trusted_keys: without them a server can take part as another node, and unmask what this sends."
-        got = "none"
-        raise ConfigError("The profile masked", must="used with trusted_keys", got=got, then=remedy)
+        raise ConfigError(
+            "The profile masked",
+            must="used with trusted_keys",
+            got="none",
+            then="Give trusted_keys: without them a server can take part as another node, and unmask what this sends.",
+        )
     if name in ("masked", "private"):
         for rule, value in (("min_rows", min_rows), ("min_change", min_change)):
             checks.integer(f"{rule} in the profile {name}", value, least=LOT)
@@ -308,25 +311,33 @@ class Rules:
             return
         checks.integer("min_change", self.min_change, least=self.min_rows)
         if self.split_columns:
-            remedy = "Leave one of them out."
-            rule = "used without split_columns, whose runs tell the scores of each person"
-            got = f"split_columns={self.split_columns}"
-            raise ConfigError("min_change", must=rule, got=got, then=remedy)
+            raise ConfigError(
+                "min_change",
+                must="used without split_columns, whose runs tell the scores of each person",
+                got=f"split_columns={self.split_columns}",
+                then="Leave one of them out.",
+            )
 
     def _check_allowed_noise(self) -> None:
         if self.allow_noise or self.floor is None:
             return
-        remedy = "Leave one of them out."
-        rule = "true beside min_noise, max_clip and max_epsilon, which ask for noise"
-        raise ConfigError("allow_noise", must=rule, got="false", then=remedy)
+        raise ConfigError(
+            "allow_noise",
+            must="true beside min_noise, max_clip and max_epsilon, which ask for noise",
+            got="false",
+            then="Leave one of them out.",
+        )
 
     def _check_budget(self) -> None:
         if self.max_epsilon is None and self.max_delta is None:
             return
         if self.max_epsilon is None or self.max_delta is None:
-            got = f"max_epsilon={self.max_epsilon!r}, max_delta={self.max_delta!r}"
-            rule, remedy = "given together", "Try 1.0 and 1e-6."
-            raise ConfigError("max_epsilon and max_delta", must=rule, got=got, then=remedy)
+            raise ConfigError(
+                "max_epsilon and max_delta",
+                must="given together",
+                got=f"max_epsilon={self.max_epsilon!r}, max_delta={self.max_delta!r}",
+                then="Try 1.0 and 1e-6.",
+            )
         checks.number("max_epsilon", self.max_epsilon, least=1e-9)
         checks.number("max_delta", self.max_delta, least=1e-30, most=0.5)
 
@@ -367,8 +378,12 @@ class Rules:
             spelt = key.replace("_", "-").lower()
             near = difflib.get_close_matches(spelt, names, n=1, cutoff=_NEAR)
             if near and key not in names:
-                rule, remedy = f"spelt as it is known, {near[0]}", "Mend it in the node-config."
-                raise ConfigError("A rule of this node", must=rule, got=key, then=remedy)
+                raise ConfigError(
+                    "A rule of this node",
+                    must=f"spelt as it is known, {near[0]}",
+                    got=key,
+                    then="Mend it in the node-config.",
+                )
         given = {name: config[key] for key, name in names.items() if key in config}
         if "allow" in given:
             named = str(given["allow"]).split(",")
@@ -406,9 +421,12 @@ class Rules:
             numbers = np.nan
         values = list(numbers.values()) if isinstance(numbers, Mapping) else numbers
         if not np.isfinite(values).all():
-            rule = "a number, or one for each column by name"
-            remedy = 'Write "age=50,weight=70", say.'
-            raise ConfigError("gap_values", must=rule, got=repr(self.gap_values), then=remedy)
+            raise ConfigError(
+                "gap_values",
+                must="a number, or one for each column by name",
+                got=repr(self.gap_values),
+                then='Write "age=50,weight=70", say.',
+            )
         if isinstance(numbers, float):
             return numbers
         return dict(numbers)

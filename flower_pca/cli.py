@@ -42,13 +42,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     data = getattr(given, "data", None)
     if more and (data is None or any(word.startswith("-") for word in more)):
         parser.error(f"unrecognized arguments: {' '.join(more)}")
+    door = common.Door(data or "x.csv", drops=hasattr(given, "drop"))
     try:
         if more:
             raise common.several(given, more)
-        with common.speaking():
+        with common.speaking(door):
             return int(given.run(given))
     except FlowerPCAError as error:
-        sys.stderr.write(f"flower-pca: {common.spoken(str(error), data, drops=hasattr(given, 'drop'))}\n")
+        sys.stderr.write(f"flower-pca: {door.say(error.words)}\n")
         # what else there is, is wrong with the input
         if isinstance(error, NotEnoughNodes):
             return FAILED

@@ -1,5 +1,7 @@
 """What the command says of mistakes speaks of options, not of Python."""
 
+import json
+import pickle
 import re
 
 import numpy as np
@@ -7,28 +9,51 @@ import pytest
 from cases import every
 from pages import flower_pca
 
+from flower_pca import ConfigError, PCAResult
+from flower_pca.base.errors import Filling, Setting, Words
 from flower_pca.commands import common
+from flower_pca.names.columns import no_numbers
 
+STD = Setting("scale", "std")
 SAID = {
-    'Impute or drop these, or use missing="mean".': "Impute or drop these, or use --missing mean.",
-    "Drop them, or use scale=None.": "Drop them, or use no --scale.",
-    'Use scale="std" if units differ.': "Use --scale std if units differ.",
-    "n_components must be a whole number. Got 0.": "--components must be a whole number. Got 0.",
-    "max_rounds of krylov must be at least 1.": "--max-rounds of krylov must be at least 1.",
-    "scale under masks must be None or 'std'.": "--scale under masks must be None or 'std'.",
-    "evaluate with dp must be False. Got True.": "--evaluate with dp must be False. Got True.",
-    "Limits must be of a run with monitor=True.": "Limits must be of a run with --monitor.",
-    "Run with center=False, or mask=False.": "Run with --no-center, or no --mask.",
-    'Use source="theory".': "Use --limits theory.",
-    "Use ssi(max_rounds=5), or dp(epsilon=1.0, clip=3).": "Use ssi(max_rounds=5), or dp(epsilon=1.0, clip=3).",
-    "Choose others with columns=[...].": "Choose others with --columns a,b.",
+    Words("Impute them, or use ", Setting("missing", "mean"), "."): "Impute them, or use --missing mean.",
+    Words("Drop them, or use ", Setting("scale", None), "."): "Drop them, or use no --scale.",
+    Words("Use ", STD, " if units differ."): "Use --scale std if units differ.",
+    Words("Run with ", Setting("center", False), ", or ", Setting("mask", False)): "Run with --no-center, or no --mask",
+    Words("Run with ", Setting("monitor", True), "."): "Run with --monitor.",
+    Words("Use ", Setting("source", "theory"), "."): "Use --limits theory.",
+    Words("Start with ", Setting("max_rounds", 5), "."): "Start with --max-rounds 5.",
+    Words("Choose others with ", Setting("columns", [...]), "."): "Choose others with --columns a,b.",
+    Words("Write ", Setting("levels", ["ward", "sex"]), "."): "Write --levels ward,sex.",
+    Words("Write ", Setting("levels", {"ward": ["a"]}), "."): "Write levels={'ward': ['a']}.",
+    Words("Use ", Setting("penalty", "paper"), "."): 'Use penalty="paper".',
+    Words("Use ", Filling(), "."): "Use --missing mean.",
+    ConfigError("n_components", must="whole", got=0).words: "--components must be whole. Got 0. ",
+    ConfigError("max_rounds of krylov", must="3", got=0).words: "--max-rounds of krylov must be 3. Got 0. ",
+    ConfigError(Words("scale with ", STD), must="a", got="b").words: "--scale with --scale std must be a. Got b. ",
+    'Use scale="std", or ssi(max_rounds=5).': 'Use scale="std", or ssi(max_rounds=5).',
     "The scale of these rows is theirs.": "The scale of these rows is theirs.",
 }
 
 
-@every("message", SAID)
-def test_keywords_become_options_but_for_those_of_specs(message):
-    assert common.spoken(message) == SAID[message]
+@every("sentence", SAID)
+def test_a_command_names_its_options_where_a_sentence_mentions_settings(sentence):
+    assert common.Door().say(sentence) == SAID[sentence]
+
+
+@every("sentence", SAID)
+def test_a_sentence_knows_its_settings_wherever_it_goes(sentence):
+    said = common.Door().say(sentence)
+    assert common.Door().say(pickle.loads(pickle.dumps(sentence))) == said
+    assert common.Door().say("So: " + Words(sentence) + "!") == f"So: {said}!"
+
+
+@every("sentence", [words for words in SAID if isinstance(words, Words) and words.settings])
+def test_a_text_with_its_settings_is_the_sentence_again(sentence):
+    again = Words.about(str(sentence), json.loads(json.dumps(sentence.settings)))
+    assert again.settings == sentence.settings
+    assert again == sentence
+    assert common.Door().say(again).partition(" ")[2] == SAID[sentence].partition(" ")[2]
 
 
 @pytest.fixture
@@ -72,12 +97,25 @@ def test_mistakes_are_explained_in_options(case, folder_of_tables, capsys):
 
 
 def test_columns_of_text_are_named_together_in_one_spec():
-    message = "Got 'm' in column sex (line 2), 'x' in column note (line 3). Or keep these apart with beside=[...]."
+    error = no_numbers("x.csv", {"sex": "'m' in column sex (line 2)", "note": "'x' in column note (line 3)"})
     for data in ("csv('x.csv', beside=['site'])", "csv('x.csv', beside=['site'], sep=';')"):
-        said = common.spoken(message, data)
+        said = common.Door(data).say(error.words)
         assert said.count("beside=") == 1
         assert "beside=['site', 'sex', 'note'])" in said
-    assert common.spoken(message, "x.csv", drops=True).endswith("Or leave them out with --drop sex,note.")
+    assert "or leave them out with --drop sex,note, or" not in common.Door("x.csv").say(error.words)
+    assert ", leave them out with --drop sex,note, or" in common.Door("x.csv", drops=True).say(error.words)
+
+
+@pytest.mark.usefixtures("unillustrated")
+def test_hints_of_a_saved_result_speak_of_options_too(folder_of_tables, capsys):
+    rows = np.random.default_rng(1).standard_normal((40, 3)) * [1.0, 1.0, 5000.0]
+    np.savetxt("units.csv", rows, delimiter=",", header="a,b,c", comments="")
+    code, said, _ = flower_pca(capsys, "run", "units.csv", "--clients", 2, "--components", 1, "--out", "out")
+    assert code == 0
+    hint = "or use --scale std if it is measured in other units than the rest."
+    assert hint in said
+    assert hint in flower_pca(capsys, "show", "out/result.npz")[1]
+    assert 'scale="std"' in PCAResult.load("out/result.npz").hints[0]
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 
 from flower_pca.base import labels
-from flower_pca.base.errors import ConfigError
+from flower_pca.base.errors import ConfigError, Setting, Words
 from flower_pca.core.model import Model
 from flower_pca.results.matching import match
 from flower_pca.results.pca import PCAResult
@@ -172,7 +172,7 @@ def influence(result: PCAResult) -> list[Influence]:
             "The result",
             must="of a run that measured the clients' influence",
             got="none",
-            then="Run with influence=True.",
+            then=Words("Run with ", Setting("influence", True), "."),
         )
     if len(result.influence_) < 2:
         raise ConfigError(

@@ -26,7 +26,7 @@ from typing import Any, Final
 import numpy as np
 
 from flower_pca.base import checks, labels
-from flower_pca.base.errors import ConfigError
+from flower_pca.base.errors import ConfigError, Setting, Words
 from flower_pca.base.linalg import Array
 from flower_pca.names.sites import SiteRows
 from flower_pca.results.pca import PCAResult
@@ -175,9 +175,9 @@ class Monitor:
         if self._counts is None:
             raise ConfigError(
                 "Limits from the clients",
-                must="asked of a run with monitor=True, for all of its components",
+                must=Words("asked of a run with ", Setting("monitor", True), ", for all of its components"),
                 got="another",
-                then='Use source="theory".',
+                then=Words("Use ", Setting("source", "theory"), "."),
             )
         t2, spe = (histograms.quantile(counts, share) for counts in self._counts)
         rows = int(self._counts[0].sum())
@@ -256,7 +256,7 @@ class Monitor:
                 "Limits from theory",
                 must="for components that are orthonormal, which leave out what varies least",
                 got="others",
-                then="Run with monitor=True.",
+                then=Words("Run with ", Setting("monitor", True), "."),
             )
         n, k = self._result.n_samples_, self._k
         free = n - k - int(self._result.centered) + int(not trained)

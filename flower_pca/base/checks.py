@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from flower_pca.base.errors import ConfigError, DataError
+from flower_pca.base.errors import ConfigError, DataError, Filling, Setting, Words
 
 NODE: Final = "this node"  # whose rows a sentence of a node is about
 
@@ -208,12 +208,12 @@ def not_finite(who: str, nan: int, infinite: int = 0, first: str = "", *, new: b
         by = "own_mean"
     else:
         by = "mean"
-    when, fill = " before the run", f', or use missing="{by}"'
+    when, fill = " before the run", Words(", or use ", Setting("missing", by))
     if new:
-        when, fill = "", ", or use result.filling_gaps()"
+        when, fill = "", Words(", or use ", Filling())
     if not nan:
-        fill = ""
-    remedy = f"{first}Impute or drop these entries{when}{fill}."
+        fill = Words()
+    remedy = Words(f"{first}Impute or drop these entries{when}", fill, ".")
     return DataError(f"The data of {who}", must="finite", got=f"{nan} NaN and {infinite} infinite entries", then=remedy)
 
 

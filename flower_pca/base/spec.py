@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -51,6 +51,19 @@ def parse(text: object, *, what: str, rule: str) -> tuple[str, dict[str, Any]]:
     if first:
         raise _unreadable(text, what, rule)
     return name, values
+
+
+def with_more(text: str, name: str, values: Sequence[object] | str) -> str:
+    """The spec with one more parameter; values of a list join those that it has there already."""
+    call = ast.parse(text.strip(), mode="eval").body
+    assert isinstance(call, ast.Call)
+    there = {keyword.arg: ast.literal_eval(keyword.value) for keyword in call.keywords}
+    if name in there and not isinstance(values, str):
+        values = [*there[name], *values]
+    others = [keyword for keyword in call.keywords if keyword.arg != name]
+    added = ast.parse(f"f({name}={values!r})", mode="eval").body
+    assert isinstance(added, ast.Call)
+    return ast.unparse(ast.Call(call.func, call.args, [*others, *added.keywords]))
 
 
 def _read(text: object, what: str, rule: str) -> tuple[str, tuple[Any, ...], dict[str, Any]]:

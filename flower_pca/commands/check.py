@@ -44,7 +44,7 @@ def run(given: argparse.Namespace) -> int:
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always", UserWarning)
         read = _read(given)
-    found = [str(warning.message) for warning in said]
+    found = common.warned(said)
     sites: list[LocalData] = []
     for i, shard in enumerate(read.shards):
         try:
@@ -52,8 +52,9 @@ def run(given: argparse.Namespace) -> int:
         except FlowerPCAError as error:
             read.leave_out(getattr(shard, "site", "") or f"client {i}", error)
     found += _hints(sites)
-    errors = [common.spoken(error, given.data, drops=True) for error in read.errors]
-    found = [common.spoken(hint, given.data, drops=True) for hint in dict.fromkeys(found)]
+    door = common.Door(given.data, drops=True)
+    errors = [door.say(error) for error in read.errors]
+    found = [door.say(hint) for hint in dict.fromkeys(found)]
     if given.json:
         common.print_json({"sites": len(sites), "left_out": read.left_out, "errors": errors, "hints": found})
     else:
@@ -86,7 +87,7 @@ class _Read:
 
     def leave_out(self, site: str, error: FlowerPCAError) -> None:
         """A site that cannot be used."""
-        self.errors.append(str(error))
+        self.errors.append(error.words)
         self.left_out.append(site)
 
 
@@ -101,9 +102,9 @@ def _read(given: argparse.Namespace) -> _Read:
         return _Read(common.clients_of(given))
     except FlowerPCAError as error:
         try:
-            return _Read(_without_words(given), [str(error)])
+            return _Read(_without_words(given), [error.words])
         except FlowerPCAError:
-            return _Read([], [str(error)])
+            return _Read([], [error.words])
 
 
 def _without_words(given: argparse.Namespace) -> list[Any]:
@@ -139,7 +140,7 @@ def _of_files(given: argparse.Namespace) -> _Read:
     dropped = {file: matching(table.columns, given.drop) for file, table in tables.items()}
     tables = {file: table.without(dropped[file]) for file, table in tables.items()}
     without = {file: table for file, table in tables.items() if table.words}
-    read.errors += [str(no_numbers(file, table.words)) for file, table in without.items()]
+    read.errors += [no_numbers(file, table.words).words for file, table in without.items()]
     _warn_of_words(given.data, {str(file): table for file, table in tables.items()})
     # what is no number at one site is left out of all, so that the rest can be compared
     unfit = {name for table in tables.values() for name in table.words}

@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
 import shlex
 import sys
 import tempfile
@@ -17,12 +16,12 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from flower_pca.base import checks, files
-from flower_pca.base.errors import ConfigError, DataError
+from flower_pca.base import checks, files, spec
+from flower_pca.base.errors import Apart, ConfigError, DataError, Filling, Mention, Name, Reading, Setting, Words
 from flower_pca.core.drive import Driven
 from flower_pca.core.question import MISSING, SCALES, SPLITS, Question
 from flower_pca.core.settings import COUNTED, COUNTING
@@ -249,15 +248,20 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, text: Sequence[
 
 
 @contextmanager
-def speaking() -> Iterator[None]:
-    """What is warned of becomes lines on standard error, each once."""
+def speaking(door: Door) -> Iterator[None]:
+    """What is warned of becomes lines on standard error, each once, in the words of the command."""
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always", UserWarning)
         try:
             yield
         finally:
-            lines = dict.fromkeys(spoken(str(warning.message)) for warning in said)
+            lines = dict.fromkeys(map(door.say, warned(said)))
             sys.stderr.write("".join(f"flower-pca: {line}\n" for line in lines))
+
+
+def warned(said: Sequence[warnings.WarningMessage]) -> list[str]:
+    """What these warnings say, with the settings that they mention."""
+    return [Words(*warning.message.args) for warning in said if isinstance(warning.message, Warning)]
 
 
 def print_json(value: Mapping[str, Any] | Sequence[Any]) -> None:
@@ -333,42 +337,74 @@ def _number(text: str) -> int | float | str:
 _ELSEWHERE: Final = ("n_components", "max_share", "fraction", "min_clients", "channel")
 _OPTIONS: Final = {  # what Python names a setting, and the option that is the same
     **{f.name: f"--{f.name}" for f in fields(Question) if f.name not in _ELSEWHERE},
-    **{name: f"--{name}" for name in ("tol", "backend", "level", "checkpoint", "resume", "ids")},
-    **{
-        "n_components": "--components",
-        "max_rounds": "--max-rounds",
-        "source": "--limits",
-        "algorithms": "--algorithms",
-    },
+    **{name: f"--{name}" for name in ("tol", "backend", "level", "checkpoint", "resume", "ids", "algorithms")},
+    **{"n_components": "--components", "max_rounds": "--max-rounds", "source": "--limits"},
 }
-_NAMES: Final = "|".join(sorted(_OPTIONS, key=len, reverse=True))
-_SPEC: Final = r"\w+\([^()]*\)"  # a spec has its own settings, which stay as they are
-_GIVEN: Final = rf"\b({_NAMES})=(\"[^\"]*\"|'[^']*'|\[[^\]]*\]|[\w.+-]*\w)"
-_ALONE: Final = r"\b(n_components|max_rounds)\b"
-_FIRST: Final = rf"^({_NAMES})(?= )"
-# what only the source of rows takes
-_READING: Final = r"\bwith (beside=\[[^\]]*\]|decimal=','|thousands='[^\"]')"
-_APART: Final = "keep these apart with beside=[...]"
-_TEXT: Final = r"'[^']*' in column (.+?) \(line "  # a column that holds text
-_BESIDE: Final = r",? *beside=\[([^\]]*)\]"
-_LISTED: Final = r"\[.*\]"
 
 
-def spoken(message: str, data: str | None = None, *, drops: bool = False) -> str:
-    """The message of an error of a command over `data`, with options in place of Python's keywords.
+@dataclass(frozen=True)
+class Door:
+    """How a command calls what a sentence mentions.
 
-    `drops`: whether the command can leave columns out with --drop.
+    Args:
+        data: What it has been given to read.
+        drops: Whether it can leave columns out with --drop.
     """
-    message = message.replace("result.filling_gaps()", "--missing mean")
-    texts = list(dict.fromkeys(re.findall(_TEXT, message))) or ["a"]
-    if drops:
-        names_given = shlex.quote(",".join(texts))
-        message = message.replace(_APART, f"leave them out with --drop {names_given}")
-    message = message.replace("beside=[...]", f"beside={texts!r}")
-    message = re.sub(
-        _READING, lambda found: f'by a spec, "{_spec("x.csv" if data is None else data, found[1])}"', message
-    )
-    return re.sub(f"{_SPEC}|{_GIVEN}|{_FIRST}|{_ALONE}", _option, message)
+
+    data: str = "x.csv"
+    drops: bool = False
+
+    def say(self, message: str) -> str:
+        """A message in the command's words."""
+        return Words(message).said(self._called)
+
+    def _called(self, mention: Mention) -> str:
+        match mention:
+            case Setting():
+                return _option(mention)
+            case Name(text):
+                first, space, rest = text.partition(" ")
+                return f"{_OPTIONS.get(first, first)}{space}{rest}"
+            case Reading(name, value):
+                return f'by a spec, "{self._spec(name, value)}"'
+            case Apart(columns) if self.drops:
+                return f"leave them out with --drop {shlex.quote(','.join(columns))}"
+            case Apart(columns):
+                return f"keep these apart {self._called(Reading('beside', list(columns)))}"
+            case Filling():
+                return "--missing mean"
+
+    def _spec(self, name: str, value: Any) -> str:
+        """The spec of the source that reads the data with one more setting."""
+        if self.data.endswith(")"):
+            return spec.with_more(self.data, name, value)
+        path = Path(self.data)
+        if path.expanduser().is_dir():
+            source = "folder"
+        else:
+            source = path.suffix[1:].lower()
+        return f"{source}(path={self.data!r}, {name}={value!r})"
+
+
+def _option(setting: Setting) -> str:
+    """A setting as an option, where there is one."""
+    option = _OPTIONS.get(setting.name)
+    match setting.value:
+        case dict():
+            return str(setting)
+        case _ if option is None:
+            return str(setting)
+        case True:
+            return option
+        case False if setting.name == "center":
+            return "--no-center"
+        case False | None:
+            return f"no {option}"
+        case [first, *_] if first is ...:
+            return f"{option} a,b"
+        case [*names]:
+            return f"{option} {','.join(names)}"
+    return f"{option} {setting.value}"
 
 
 def several(given: argparse.Namespace, more: Sequence[str]) -> ConfigError:
@@ -378,37 +414,3 @@ def several(given: argparse.Namespace, more: Sequence[str]) -> ConfigError:
         words = f"flower-pca {given.command} RESULT FOLDER"
     remedy = f"Put the files into a folder, one client a file, and write: {words}."
     return ConfigError("DATA", must="one path, folder or spec", got=enumeration([given.data, *more]), then=remedy)
-
-
-def _spec(data: str, setting: str) -> str:
-    """The spec of the source that reads this with one more setting; columns beside the rows join those of the spec."""
-    if data.endswith(")"):
-        spec, added = data[:-1], re.fullmatch(_BESIDE, setting)
-        if added and (there := re.search(_BESIDE, spec)):
-            spec = spec.replace(there[0], "")
-            setting = f"beside=[{there[1]}, {added[1]}]"
-        return f"{spec}, {setting})"
-    path = Path(data)
-    if path.expanduser().is_dir():
-        source = "folder"
-    else:
-        source = path.suffix[1:].lower()
-    return f"{source}(path={data!r}, {setting})"
-
-
-def _option(found: re.Match[str]) -> str:
-    named, value, first, alone = found.groups()
-    if named is None:
-        return _OPTIONS.get(first or alone, found[0])
-    option, plain = _OPTIONS[named], value.strip("\"'")
-    if re.fullmatch(_LISTED, value):
-        return f"{option} a,b"
-    if plain == "True":
-        return option
-    if plain == "False":
-        if named == "center":
-            return "--no-center"
-        return f"no {option}"
-    if plain == "None":
-        return f"no {option}"
-    return f"{option} {plain}"

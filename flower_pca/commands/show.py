@@ -70,7 +70,7 @@ def print_result(result: PCAResult) -> None:
         *([] if result.privacy is None else [f"privacy: {result.privacy}", str(result.certainty)]),
         *([str(result.status)] if result.status.ok else []),
         *result.choices,
-        *(f"hint: {common.spoken(hint)}" for hint in result.hints),
+        *(f"hint: {common.Door().say(hint)}" for hint in result.hints),
     ]
     sys.stdout.write("\n".join(lines) + "\n")
 

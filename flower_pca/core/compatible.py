@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from flower_pca.base.errors import ConfigError
+from flower_pca.base.errors import ConfigError, Setting, Words
 from flower_pca.core.algorithm import Iterative
 from flower_pca.core.settings import BITS, FLOORS
 from flower_pca.core.stage import Stage
@@ -106,13 +106,13 @@ WORDS: Final[dict[str, str]] = {
     "dp": "with dp",
     "channel": "over the air",
     "wire": "with fewer bits",
-    "split": 'with split="columns"',
+    "split": Words("with ", Setting("split", "columns")),
     "fraction": "with a fraction of the clients",
     "monitor": "with monitor",
     "influence": "with influence",
     "errors": "with errors",
-    "signal": 'with n_components="signal"',
-    "shared": 'with n_components="shared"',
+    "signal": Words("with ", Setting("n_components", "signal")),
+    "shared": Words("with ", Setting("n_components", "shared")),
     "start": "with a start",
     "hosted": 'with hosted="summed"',
     "max_share": "with max_share",
@@ -229,8 +229,8 @@ def check(stage: Stage[Any], on: On, listed: Listed) -> None:
     """
     for options, wanted in NEEDS:
         if set(options) <= on.keys() and not wanted.holds(stage):
-            where = " and ".join(WORDS[option] for option in options)
-            require(f"The algorithm {where}", stage, wanted, _going_with(on, listed), listed)
+            where = Words.series(" and ", [WORDS[option] for option in options])
+            require(Words("The algorithm ", where), stage, wanted, _going_with(on, listed), listed)
     check_options(on)
     _check_numbers(stage, on)
 
@@ -264,7 +264,7 @@ def check_options(on: On) -> None:
         # a constant stands for a gap
         if rule.option == "missing" and on["missing"] == "mean" and on["dp"].public_ranges:
             continue
-        what = f"{rule.option} {WORDS[rule.beside]}"
+        what = Words(rule.option, " ", WORDS[rule.beside])
         raise ConfigError(what, must=rule.must, got=repr(on[rule.option]), then=rule.then)
     if "dp" in on:
         _check_budget(on)
@@ -312,15 +312,15 @@ def _check_numbers(stage: Stage[Any], on: On) -> None:
             "max_rounds with dp",
             must=most,
             got=given,
-            then="Start with max_rounds=5.",
+            then=Words("Start with ", Setting("max_rounds", 5), "."),
         )
     if "wire" in on and stage.tol < (least := FLOORS[BITS[on["wire"]]]):
-        what = f"tol of {stage.name} with wire={on['wire']!r}"
+        what = Words("tol of ", stage.name, " with ", Setting("wire", on["wire"]))
         raise ConfigError(
             what,
             must=f"at least {least:g}",
             got=f"{stage.tol:g}",
-            then='Raise it, or use wire="auto".',
+            then=Words("Raise it, or use ", Setting("wire", "auto"), "."),
         )
 
 

@@ -31,7 +31,7 @@ from typing import Any, Final
 import numpy as np
 
 from flower_pca.base import files, linalg
-from flower_pca.base.errors import ConfigError, NotEnoughNodes
+from flower_pca.base.errors import ConfigError, NotEnoughNodes, Setting, Words
 from flower_pca.base.files import Recorder
 from flower_pca.base.history import History, Outcome, Status
 from flower_pca.base.linalg import Array
@@ -402,8 +402,8 @@ def unpack(
             then="Delete it, and start the run again.",
         )
     if header["run"] != run:
-        others = [f"{name}={v!r}" for name, v in header["run"].items() if run.get(name) != v]
-        got = "one of " + ", ".join(others)
+        others = [Setting(name, v) for name, v in header["run"].items() if run.get(name) != v]
+        got = Words("one of ", Words.series(", ", others))
         raise ConfigError(
             "The checkpoint",
             must="one of this very run",

@@ -23,6 +23,7 @@ from typing import Any, Final
 import numpy as np
 
 from flower_pca.base import labels
+from flower_pca.base.errors import Setting, Words
 from flower_pca.base.linalg import Array
 from flower_pca.names.sites import SiteRows
 from flower_pca.rows.local import LocalData
@@ -42,8 +43,9 @@ _RARE: Final = 1e-3
 _OFTEN: Final = 900.0
 _NEARER: Final = 0.25  # of the spread of the others, which only one negative value that is there again is away from
 _SITES: Final = 30  # beyond them one site hardly changes the median of all
-_AS_MEAN: Final = ' and use missing="mean"'
-_GAP: Final = f"If it stands for a gap, empty the cell{_AS_MEAN}."
+_AS_MEAN: Final = Words(" and use ", Setting("missing", "mean"))
+_LISTED: Final = Setting("columns", [...])
+_GAP: Final = Words("If it stands for a gap, empty the cell", _AS_MEAN, ".")
 _REPEATED: Final = [sign * digit * (10.0**k - 1) / 9 for digit in (7, 8, 9) for k in range(2, 7) for sign in (1, -1)]
 # that files write for a gap
 _CODES: Final = np.array([*np.rint(_REPEATED), -1.0, -9.0, 99.9, 999.9, -99.9, -32768.0, 2.0**31 - 1])
@@ -258,7 +260,7 @@ def _shorten(sentences: list[str]) -> list[str]:
         return sentences
     first = sentences[_SAID - 1]
     more = labels.count(beyond, "more hint")
-    return [*sentences[: _SAID - 1], f"{first} And {more} of this kind."]
+    return [*sentences[: _SAID - 1], Words(first, f" And {more} of this kind.")]
 
 
 def _few(sizes: Sequence[tuple[str, int]]) -> list[str]:
@@ -299,7 +301,7 @@ def _sentinels(look: Look) -> Iterator[str]:
             site, rows = next((site, rows) for site, rows in where if len(rows))
             count = labels.count(sum(len(rows) for _, rows in where), "time")
             what = f"{_capital(look.columns[j])} holds {code:g} {count}, far from all other values"
-            yield f"{what}: {_first(site, rows)}. {_GAP}"
+            yield Words(f"{what}: {_first(site, rows)}. ", _GAP)
 
 
 def _codes_of(values: Array) -> list[float]:
@@ -340,7 +342,7 @@ def _zeros(look: Look) -> Iterator[str]:
             site, rows = next((site, rows) for site, rows in where if len(rows))
             count = labels.count(len(values) - len(rest), "time")
             what = f"{_capital(look.columns[j])} holds 0 {count}, and no other value below {rest.min():g}"
-            yield f"{what}: {_first(site, rows)}. {_GAP}"
+            yield Words(f"{what}: {_first(site, rows)}. ", _GAP)
 
 
 def _first(site: Site, rows: Array) -> str:
@@ -367,7 +369,7 @@ def _dates(look: Look) -> Iterator[str]:
 
 
 def _date(column: str, what: str) -> str:
-    return f"{_capital(column)} holds {what}, as numbers. Leave it out: name the others with columns=[...]."
+    return Words(_capital(column), f" holds {what}, as numbers. Leave it out: name the others with ", _LISTED, ".")
 
 
 def _twins(look: Look) -> Iterator[str]:

@@ -19,7 +19,7 @@ import numpy as np
 
 from flower_pca.base import checks, labels
 from flower_pca.base import spec as specs
-from flower_pca.base.errors import ConfigError, DataError, private
+from flower_pca.base.errors import ConfigError, DataError, Setting, Words, private
 from flower_pca.data.delimited import csv
 from flower_pca.data.files import npy, npz, npz_or_sparse, parquet, sparse, svmlight
 from flower_pca.data.sets import arithmetic, geometric, hugging_face, sklearn, synthetic
@@ -332,7 +332,7 @@ def _source(spec: str) -> Callable[..., Table]:
 
 
 _DROPPED: Final = "The columns to leave out"
-_IDS: Final = "If a column says whose row it is, name it: ids='patient'."
+_IDS: Final = Words("If a column says whose row it is, name it: ", Setting("ids", "patient"), ".")
 
 
 def _parties_of_folder(
@@ -342,7 +342,7 @@ def _parties_of_folder(
     _, files = files_of(path, pattern, without)
     wanted, remedy = dict(options), _IDS
     if ids is not None:
-        wanted, remedy = {"ids": ids, **options}, ""
+        wanted, remedy = {"ids": ids, **options}, Words()
     tables = _tables(files, wanted, drop, then=remedy)
     pairs = zip(tables, _sites(files), strict=True)
     return [table.site_rows(table.rows, site=site) for table, site in pairs]

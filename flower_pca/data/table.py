@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from flower_pca.base import checks
-from flower_pca.base.errors import ConfigError, DataError
+from flower_pca.base.errors import ConfigError, DataError, Setting, Words
 from flower_pca.base.labels import clean, double, nameless, unlike
 from flower_pca.base.linalg import Array
 from flower_pca.names.columns import Columns, enumeration, no_numbers
@@ -113,7 +113,7 @@ def with_ids(beside: Any, ids: object) -> Any:
             "ids",
             must="the name of a column",
             got=repr(ids),
-            then="Write ids='patient'.",
+            then=Words("Write ", Setting("ids", "patient"), "."),
         )
     return [*texts("beside", beside), *(() if ids in beside else (ids,))]
 

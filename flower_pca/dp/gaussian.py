@@ -54,7 +54,7 @@ import numpy as np
 
 from flower_pca.base import labels
 from flower_pca.base.bits import Bits
-from flower_pca.base.errors import DataError
+from flower_pca.base.errors import DataError, Setting, Words
 from flower_pca.base.linalg import Array
 
 USUAL: Final = 1.0 / 9.0  # the variance of a usual column, in halves of its range
@@ -116,7 +116,7 @@ class Outlook:
             "The rows under this budget",
             must=rule,
             got=f"{self.rows:,}",
-            then="Take more rows or a larger epsilon, or share the noise out with mask=True.",
+            then=Words("Take more rows or a larger epsilon, or share the noise out with ", Setting("mask", True), "."),
         )
 
     def __str__(self) -> str:

@@ -7,7 +7,6 @@ something is wrong the column is named.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
@@ -192,7 +191,7 @@ def check(estimator: Any, X: Any, *, reset: bool, who: str) -> Any:
     except DataError:
         raise
     except (TypeError, ValueError) as error:
-        _explain(X, error, who)
+        _explain(X, error, who, gaps=finite == "allow-nan")
         raise
 
 
@@ -245,8 +244,8 @@ def _checked_rows(estimator: Any, X: SiteRows, *, reset: bool, who: str, finite:
     )
 
 
-def _explain(X: Any, error: Exception, who: str) -> None:
-    """Raise a DataError that names the column, where the error is about what is in one."""
+def _explain(X: Any, error: Exception, who: str, *, gaps: bool) -> None:
+    """Raise a DataError that names the column, where the error is about what is in one; `gaps` may be there."""
     if "fill value" in str(error):
         raise DataError(
             f"The sparse columns of {who}",
@@ -259,11 +258,11 @@ def _explain(X: Any, error: Exception, who: str) -> None:
     rows = SiteRows.of(X, who=who)
     if rows.words:
         raise no_numbers(who, rows.words, file=False) from error
-    if re.search("NaN|infinity", str(error)) and getattr(rows.values, "dtype", np.dtype(object)).kind == "f":
+    if getattr(rows.values, "dtype", np.dtype(object)).kind == "f":
         if hasattr(rows.values, "toarray"):
             values = rows.values.toarray()
         else:
             values = rows.values
-        if "NaN" not in str(error):
+        if gaps:
             values = np.nan_to_num(values, posinf=np.inf, neginf=-np.inf)
         finite(who, [values], names=rows.names)

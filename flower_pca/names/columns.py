@@ -23,7 +23,17 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 
-from flower_pca.base.errors import ConfigError, DataError, FlowerPCAError, ProtocolError, sentence
+from flower_pca.base.errors import (
+    Apart,
+    ConfigError,
+    DataError,
+    FlowerPCAError,
+    ProtocolError,
+    Reading,
+    Setting,
+    Words,
+    sentence,
+)
 from flower_pca.base.labels import INDEX, clean, double, unlike
 from flower_pca.base.linalg import Array
 from flower_pca.names import ids
@@ -35,12 +45,11 @@ E = TypeVar("E", bound=FlowerPCAError)
 _COUNT, _DIGEST, _PEOPLE = "columns.count", "columns.digest", "columns.people"
 LONGEST: Final = 200  # characters of a name that is told
 _MOST: Final = 20  # names that a message lists
-_NAME: Final = "Name the columns of the run (columns=[...]), or align the files."
+_LISTED: Final = Setting("columns", [...])
+_NAME: Final = Words("Name the columns of the run (", _LISTED, "), or align the files.")
 _AMONG: Final = " among numbers"
 _RARE: Final = 20  # one cell in so many is a slip; more make a column of words
-_OTHERS: Final = "Choose others with columns=[...], or encode them."
-# of files
-_APART: Final = "Choose others with columns=[...], keep these apart with beside=[...], or encode them."
+_OTHERS: Final = Words("Choose others with ", _LISTED, ", or encode them.")
 
 
 @dataclass(frozen=True)
@@ -345,25 +354,26 @@ def no_numbers(who: object, words: Mapping[str, str], *, file: bool = True) -> D
     what, got = f"The columns of {who}", enumeration(words.values())
     if odd := [bad for name, bad in words.items() if is_nameless(name, bad)]:
         if "" in words and len(odd) == 1:
-            apart = " with beside=[''], or"
+            apart = Words(" ", Reading("beside", [""]), ", or")
         else:
-            apart = ":"
-        remedy = f"Name them, each differently, or leave them out{apart} name the others with columns=[...]."
+            apart = Words(":")
+        remedy = Words("Name them, each differently, or leave them out", apart, " name the others with ", _LISTED, ".")
         if INDEX in odd:
-            remedy = "Leave it out with beside=[''], name the others with columns=[...], or write the file without it."
+            without = Words("Leave it out ", Reading("beside", [""]), ", name the others with ", _LISTED)
+            remedy = without + ", or write the file without it."
         return DataError(what, must="named differently", got=enumeration(odd), then=remedy)
     decimal = any(re.search(r"'[-+]?\d*,\d+'", word) for word in words.values())
     between = {found[1] for word in words.values() if (found := re.search(r"['\"][-+]?\d{1,3}([., '])\d{3}\b", word))}
     if file:
-        remedy = _APART
+        remedy = Words("Choose others with ", _LISTED, ", ", Apart(tuple(words)), ", or encode them.")
     else:
         remedy = _OTHERS
     if all(word.endswith(_AMONG) for word in words.values()):
-        remedy = f"Mend such cells, or empty them where they stand for a gap. {remedy}"
+        remedy = "Mend such cells, or empty them where they stand for a gap. " + remedy
     if decimal:
-        remedy = f"Read decimal commas with decimal=','. {remedy}"
+        remedy = Words("Read decimal commas ", Reading("decimal", ","), ". ", remedy)
     if between:
-        remedy = f"Read what stands between thousands with thousands={min(between)!r}. {remedy}"
+        remedy = Words("Read what stands between thousands ", Reading("thousands", min(between)), ". ", remedy)
     return DataError(what, must="numbers", got=got, then=remedy)
 
 
@@ -402,7 +412,7 @@ def names_in(columns: Any) -> tuple[str, ...] | None:
             "columns",
             must="names of columns",
             got=repr(columns),
-            then="Write columns=['a', 'b'].",
+            then=Words("Write ", Setting("columns", ["a", "b"]), "."),
         )
     if twice := doubles(names):
         raise ConfigError(

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from flower_pca.analysis import groups
 from flower_pca.analysis.influence import has_influence
 from flower_pca.base import checks, files
-from flower_pca.base.errors import ConfigError
+from flower_pca.base.errors import ConfigError, Setting, Words
 from flower_pca.plots import clients, course, personal, robust, style, tracking, variances
 from flower_pca.results.pca import PCAResult
 from flower_pca.results.personal import PersonalResult
@@ -66,7 +66,7 @@ INFLUENCE: Final = Requirement(
     lambda result, shards: has_influence(result),
     "of a run of several clients that measured their influence",
     "one that did not",
-    "Run with influence=True.",
+    Words("Run with ", Setting("influence", True), "."),
 )
 COLUMNS: Final = Requirement(
     lambda result, shards: result.n_features_in_ > 0, "of a result with loadings", "none", "Ask each party for its own."

@@ -25,7 +25,7 @@ from typing import Any, Final
 import numpy as np
 
 from flower_pca.base import files, labels, linalg
-from flower_pca.base.errors import ConfigError, DataError
+from flower_pca.base.errors import ConfigError, DataError, Setting, Words
 from flower_pca.base.linalg import Array
 from flower_pca.core.drive import Driven, Watcher
 from flower_pca.results.steps import Cause, TrackingResult, cause_of, in_words
@@ -261,7 +261,7 @@ class Events:
                 "The file of events",
                 must="new or empty",
                 got=f"{self._path}, which has some",
-                then="Name another; with resume=True a run goes on with it.",
+                then=Words("Name another; with ", Setting("resume", True), " a run goes on with it."),
             )
         if size:
             self._newest = self._cut()

@@ -18,7 +18,7 @@ from typing import Any, Final, TypeVar
 import numpy as np
 
 from flower_pca.base import labels
-from flower_pca.base.errors import DataError
+from flower_pca.base.errors import DataError, Words
 from flower_pca.base.history import History, Outcome, Status
 from flower_pca.base.linalg import Array
 from flower_pca.core.settings import Spent
@@ -54,6 +54,7 @@ def header(result: Any, numbers: Sequence[str]) -> dict[str, Any]:
         **names_of(result),
         "choices": list(result.choices),
         "hints": list(result.hints),
+        "settings": [Words(hint).settings for hint in result.hints],
         "history": result.history.to_json(),
     }
 
@@ -147,7 +148,13 @@ def fields(
         "history": History.from_json(header["history"]),
         "asked": header.get("asked", {}),
         "choices": tuple(header.get("choices", ())),
-        "hints": tuple(header.get("hints", ())),
+        "hints": _hints(header),
         "privacy": None if spent is None else Spent(**spent),
         **names_from(header),
     }
+
+
+def _hints(header: Mapping[str, Any]) -> tuple[str, ...]:
+    """The hints, which know the settings that they mention."""
+    hints = header.get("hints", ())
+    return tuple(map(Words.about, hints, header.get("settings", [[]] * len(hints))))

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from flower_pca.base import linalg
-from flower_pca.base.errors import ConfigError
+from flower_pca.base.errors import ConfigError, Setting, Words
 from flower_pca.base.linalg import Array
 from flower_pca.core.algorithm import Algorithm
 from flower_pca.core.model import Model
@@ -53,7 +53,7 @@ def basis(start: Start, r: int) -> Array:
     """The r columns, orthonormal, that a tracker begins with."""
     rows = components_of(start).components_
     if rows.shape[0] != r or rows.shape[1] < r:
-        raise _refusal(f"n_components={r} finite rows", rows)
+        raise _refusal(Words(Setting("n_components", r), " finite rows"), rows)
     return linalg.orth(rows.T)
 
 

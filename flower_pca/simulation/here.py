@@ -13,7 +13,7 @@ from flower_pca import answering, assembly, registry
 from flower_pca.assembly import STEPS, AskedSteps
 from flower_pca.base import checks, labels
 from flower_pca.base.bits import seeded_bits
-from flower_pca.base.errors import ConfigError, DataError
+from flower_pca.base.errors import ConfigError, DataError, Setting, Words
 from flower_pca.base.spec import spelt_out
 from flower_pca.core.algorithm import Algorithm, Telling
 from flower_pca.core.drive import Driven, Watcher, drive
@@ -103,7 +103,7 @@ def simulate(
     question.check_checkpoint(checkpoint)
     if question.split == "columns":
         rule = "left out, as no other client has the columns of one that is away"
-        _require_none(present, 'participation with split="columns"', rule, "Leave it out.")
+        _require_none(present, Words("participation with ", Setting("split", "columns")), rule, "Leave it out.")
         return vertical.simulate(question, shards, conduct, private=private)
     sites = sites_of(shards)
     question, sites = _in_order(question, sites)

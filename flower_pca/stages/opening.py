@@ -21,7 +21,7 @@ from typing import Any, ClassVar, Final
 import numpy as np
 
 from flower_pca.base import checks, labels, linalg
-from flower_pca.base.errors import DataError, ProtocolError
+from flower_pca.base.errors import DataError, ProtocolError, Setting, Words
 from flower_pca.base.history import ANSWERED, Outcome, Status
 from flower_pca.base.linalg import Array
 from flower_pca.core.algorithm import Silent
@@ -70,7 +70,7 @@ def fill_of(total: Arrays, names: Sequence[str] | None) -> Array | None:
     """What missing values become: the mean of those that are there."""
     if "count" not in total:
         return None
-    _refuse("Every column of rows with gaps", "there at some client", "empty", total["count"] == 0, "Drop them.", names)
+    _refuse("Every column of rows with gaps", "there at some client", "empty", total["count"] == 0, "Drop ", ".", names)
     return total["mean"]
 
 
@@ -97,6 +97,9 @@ def require_variance(squares: Array, mean: Array, n: int, eps: float) -> None:
         )
 
 
+_STD: Final = Setting("scale", "std")
+
+
 def scale_of(
     kind: str | None, total: Arrays, names: Sequence[str] | None, shared: Collection[str] = ()
 ) -> Array | None:
@@ -113,7 +116,8 @@ def scale_of(
             return None
         case "max_abs":
             small = (total["peak"] > 0.0) & (total["peak"] ** 2 < _LEAST)
-            _refuse('Every column under scale="max_abs"', _USUAL, "smaller", small, "Scale them first.", names)
+            what = Words("Every column under ", Setting("scale", "max_abs"))
+            _refuse(what, _USUAL, "smaller", small, "Scale ", " first.", names)
             return np.where(total["peak"] > 0.0, total["peak"], 1.0)
     deviation = np.sqrt(total["m2"] / total.get("count", total["n"]))
     rounding = _CONSTANT * np.finfo(np.float64).eps
@@ -121,8 +125,10 @@ def scale_of(
     small = (deviation > 0.0) & (deviation**2 < _LEAST)
     if kind == "deviation":
         return np.where(constant | small, 1.0, deviation)
-    _refuse('The deviation of every column under scale="std"', _USUAL, "smaller", small, "Scale them first.", names)
-    _refuse('Every column under scale="std"', "varying", "constant", constant, "Drop them, or use scale=None.", names)
+    what = Words("The deviation of every column under ", _STD)
+    _refuse(what, _USUAL, "smaller", small, "Scale ", " first.", names)
+    unscaled = Words(", or use ", Setting("scale", None), ".")
+    _refuse(Words("Every column under ", _STD), "varying", "constant", constant, "Drop ", unscaled, names)
     return np.asarray(deviation)
 
 
@@ -139,14 +145,14 @@ def _with_shares(kind: str | None, total: Arrays, names: list[str], shared: Coll
     return divisor
 
 
-def _refuse(what: str, rule: str, kind: str, bad: Array, remedy: str, names: Sequence[str] | None) -> None:
-    """Raise DataError if any column is bad, with their names or numbers."""
+def _refuse(what: str, rule: str, kind: str, bad: Array, do: str, end: str, names: Sequence[str] | None) -> None:
+    """Raise DataError if any column is bad, with their names or numbers; what to do with it or them, and the `end`."""
     columns = np.flatnonzero(bad)
     if len(columns):
         if len(columns) == 1:
-            then = remedy.replace("them", "it")
+            then = Words(do, "it", end)
         else:
-            then = remedy
+            then = Words(do, "them", end)
         if names is None:
             first = [str(j) for j in columns[:10]]
         else:

@@ -47,7 +47,7 @@ import numpy as np
 
 from flower_pca.base import labels, linalg
 from flower_pca.base.bits import signs
-from flower_pca.base.errors import DataError, ProtocolError
+from flower_pca.base.errors import DataError, ProtocolError, Setting, Words
 from flower_pca.base.history import ANSWERED, Status
 from flower_pca.base.linalg import Array
 from flower_pca.core.algorithm import scaled_up
@@ -163,7 +163,7 @@ class Signal(Stage[SignalState]):
         if not _width(d, _RANKS):
             most = MOST // _tables(_RANKS)
             raise DataError(
-                'The columns for n_components="signal"',
+                Words("The columns for ", Setting("n_components", "signal")),
                 must=f"at most {most}",
                 got=d,
                 then="Name a number of components, or a share of the variance.",

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Final
 import numpy as np
 
 from flower_pca.base import checks, labels
-from flower_pca.base.errors import DataError, private
+from flower_pca.base.errors import DataError, Setting, Words, private
 from flower_pca.base.linalg import Array
 from flower_pca.core.layer import Layer, Work
 from flower_pca.core.model import Model
@@ -189,12 +189,20 @@ def _scale(table: LocalData, split: Split) -> Array | None:
         return None
     if split.scale == "max_abs":
         peak = table.peak()
-        _refuse(table, 'at least 1e-145 under scale="max_abs"', "less", (peak > 0.0) & (peak < _LEAST), "Scale it.")
+        _refuse(
+            table,
+            Words("at least 1e-145 under ", Setting("scale", "max_abs")),
+            "less",
+            (peak > 0.0) & (peak < _LEAST),
+            "Scale it.",
+        )
         return np.where(peak > 0.0, peak, 1.0)
     deviation = np.sqrt(there.m2 / there.seen)
     rounding = _CONSTANT * np.finfo(np.float64).eps
     same = deviation <= rounding * np.abs(there.mean)
-    _refuse(table, 'varying under scale="std"', "a constant", same | (deviation < _LEAST), "Drop it, or scale=None.")
+    unscaled = Words("Drop it, or ", Setting("scale", None), ".")
+    varying = Words("varying under ", Setting("scale", "std"))
+    _refuse(table, varying, "a constant", same | (deviation < _LEAST), unscaled)
     return np.asarray(deviation)
 
 

@@ -624,11 +624,11 @@ QUESTION = [
 BITS = [
     Refused(
         {"algorithm": "krylov(tol=1e-9)", "wire": "float32"},
-        "^tol of krylov with wire='float32' must be at least 1e-07. Got 1e-09.",
+        '^tol of krylov with wire="float32" must be at least 1e-07. Got 1e-09.',
     ),
     Refused(
         {"algorithm": "ssi", "wire": "float16"},
-        "^tol of ssi with wire='float16' must be at least 0.001. Got 1e-06. Raise it, or use",
+        '^tol of ssi with wire="float16" must be at least 0.001. Got 1e-06. Raise it, or use',
     ),
     Refused(
         {"algorithm": "ssi", "wire": "float8"},

@@ -5,9 +5,11 @@ Ratios of medians taken in one run; absolute times would say more of the machine
 
 from __future__ import annotations
 
+import os
 import resource
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 
@@ -144,8 +146,12 @@ def imports(statement: str) -> float:
         "import time; a = time.perf_counter(); import numpy, scipy.linalg; b = time.perf_counter();"
         f"{statement}; print((time.perf_counter() - b) / (b - a))"
     )
-    runs = [subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True) for _ in range(9)]
-    return float(np.median([float(run.stdout) for run in runs]))
+    with tempfile.TemporaryDirectory() as bytecode:  # as whatever is installed has it
+        env = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+        env["PYTHONPYCACHEPREFIX"] = bytecode
+        command = [sys.executable, "-c", code]
+        runs = [subprocess.run(command, capture_output=True, text=True, check=True, env=env) for _ in range(10)]
+    return float(np.median([float(run.stdout) for run in runs[1:]]))
 
 
 if __name__ == "__main__":

@@ -89,7 +89,7 @@ class Average(Algorithm[OneShotState]):
         return stack
 
     def server(self, state: OneShotState, total: Stack, answered: frozenset[int]) -> OneShotState:
-        stack = np.hstack([_weigh(reply) for reply in total.values()])
+        stack = linalg.side_by_side(_weigh(reply) for reply in total.values())
         beside = stack.shape[1] > state.width and len(stack) > state.width
         return replace(state, Z=linalg.leading(stack, state.width + beside))
 

@@ -8,7 +8,7 @@ Weights count a client as so many; without them each counts once.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final, TypeAlias
@@ -28,6 +28,7 @@ _PLAIN: Final = 1e-4
 # deviation of products of columns from those of orthonormal ones whose square is rounding
 _LITTLE: Final = 1e-7
 _ENTRIES: Final = 2**20  # entries that are copied at a time, of a large matrix
+_COLUMNS: Final = 4096  # of blocks that stand side by side, before their factor takes their place
 # squares from which, and up to whose inverse, none that counts has vanished or gone beyond
 _SAFE: Final = 1e-200
 _AT_ONCE: Final = 32  # reflections of a QR that LAPACK applies together
@@ -111,6 +112,22 @@ def leading(stack: Array, width: int) -> Array:
     missing = max(0, width - stack.shape[1])
     U = np.linalg.svd(np.hstack([stack, np.zeros((len(stack), missing))]), full_matrices=False)[0]
     return np.ascontiguousarray(U[:, :width])
+
+
+def side_by_side(blocks: Iterable[Array]) -> Array:
+    """Blocks of d rows side by side; or, beyond thousands of columns, d with their left singular vectors and values.
+
+    So that many blocks take the memory of few.
+    """
+    gathered: list[Array] = []
+    columns = 0
+    for block in blocks:
+        gathered.append(block)
+        columns += block.shape[1]
+        if columns > max(_COLUMNS, 4 * len(block)):
+            R = np.asarray(np.linalg.qr(np.hstack(gathered).T, mode="r"))
+            gathered, columns = [R.T], len(R)
+    return np.hstack(gathered)
 
 
 def norm2(E: Array) -> float:

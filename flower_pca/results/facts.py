@@ -128,6 +128,25 @@ def columns_of(weights: Array, names: Sequence[str]) -> str:
     return " against ".join(labels.series(side) for side in (above, below) if side)
 
 
+def names_of(result: Any) -> list[str]:
+    """The name of each column of a result."""
+    return labels.column_names(result.feature_names_in_, result.n_features_in_)
+
+
+def plain_names(result: Any) -> list[str] | None:
+    """The names of columns as JSON has them; None where they go by position."""
+    if result.feature_names_in_ is None:
+        return None
+    return [str(name) for name in result.feature_names_in_]
+
+
+def heading(title: str, shown: int, every: int, which: str) -> str:
+    """A title; where not all are shown, with how many, and which: "Columns, the 20 with most"."""
+    if shown < every:
+        return f"{title}, the {shown} {which}"
+    return title
+
+
 def weights(row: Array, names: Sequence[str]) -> list[dict[str, Any]]:
     """The columns that weigh most in a component, largest first, as plain values."""
     largest = labels.leading(row, _WEIGHTS)

@@ -302,11 +302,9 @@ def _bound(kind: Kind, model: Model) -> float:
         return MOST_ROWS
     if kind.whole:  # however large rows are, so that counts stay exact
         return MARGIN * float(model.n) * max(model.d, 1)
-    if kind.within_trace:
-        within = model.trace
-    else:
-        within = 0.0
-    return MARGIN * (within or max(model.trace, float(model.n)))
+    if kind.within_trace and model.trace:
+        return MARGIN * model.trace
+    return MARGIN * max(model.trace, float(model.n))
 
 
 def add(total: Arrays | None, client: int, reply: Arrays) -> Arrays:
@@ -315,10 +313,9 @@ def add(total: Arrays | None, client: int, reply: Arrays) -> Arrays:
         return {name: np.array(a, dtype=np.float64) for name, a in reply.items()}
     for name, a in reply.items():
         if a.shape != total[name].shape:  # of a side that only clients know
-            rule = f"of shape {total[name].shape}, as at the clients before"
             raise ProtocolError(
                 f"{name} of an answer",
-                must=rule,
+                must=f"of shape {total[name].shape}, as at the clients before",
                 got=a.shape,
                 then="Align the features first.",
             )

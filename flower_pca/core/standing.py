@@ -207,8 +207,7 @@ class Standing:
     def take(self, total: Any, came: frozenset[int]) -> Standing:
         """After a complete round with this total, of these clients."""
         state = self.stage.server(self.state, total, came)
-        halfway = self.opening and self.stage.status(state) is None
-        return replace(self, state=state, halfway=halfway)
+        return replace(self, state=state, halfway=self.opening and self.stage.status(state) is None)
 
     def after_loss(self) -> Standing:
         """Where clients have lost what they keep: it matters while the algorithm is under way."""
@@ -261,12 +260,9 @@ class Standing:
         return replace(self, model=model)
 
     def _at_next(self) -> Standing:
-        index = self.index + 1
-        if self.last:
-            index = self.place + 1
+        index = (self.place if self.last else self.index) + 1
         if index < len(self.stages):
-            state = self.stages[index].start(self.model)
-            return replace(self, index=index, state=state, last=False)
+            return replace(self, index=index, state=self.stages[index].start(self.model), last=False)
         return replace(self, index=index, last=False)
 
     def restart(self, roll: Roll, *, whole: bool) -> Standing:
@@ -297,13 +293,11 @@ class Standing:
             words = f"the set of clients kept changing, {MAX_RESTARTS} restarts did not help"
             model = replace(model, status=Status(Outcome.CLIENTS_CHANGED, words))
             block, last = model.columns, True
-        if block is not None and model.frame.scale is not None:
-            block = block / model.frame.scale[:, None]
-        if block is None:
-            basis = None
-        else:
-            basis = block[:, : model.d or None]
-        model = replace(model, basis=basis, product=None, claims={}, counted=None, declined="")
+        if block is not None:
+            block = block[:, : model.d or None]
+            if model.frame.scale is not None:
+                block = block / model.frame.scale[:, None]
+        model = replace(model, basis=block, product=None, claims={}, counted=None, declined="")
         model = replace(model, restarts=model.restarts + 1)
         state = self.stages[0].start(model)
         return replace(self, model=model, state=state, index=0, halfway=False, last=last, disturbed=False)
@@ -315,9 +309,8 @@ class Standing:
             return self
         chosen, why = chooser.settle(self.model)
         model = replace(self.model, choices={**self.model.choices, **({"algorithm": why} if why else {})})
-        before = self.stages[: self.place]
-        behind = self.stages[self.place + 1 :]
-        return replace(self, stages=(*before, chosen, *behind), chooser=chooser, model=model)
+        stages = (*self.stages[: self.place], chosen, *self.stages[self.place + 1 :])
+        return replace(self, stages=stages, chooser=chooser, model=model)
 
     @property
     def _too_narrow(self) -> bool:
@@ -325,8 +318,7 @@ class Standing:
         model = self.model
         assert model.values is not None
         spent = model.status is not None and model.status.outcome is Outcome.MAX_ROUNDS
-        full = len(model.values) >= min(model.n, model.d)
-        if spent or isinstance(model.n_components, int) or full:
+        if spent or isinstance(model.n_components, int) or len(model.values) >= min(model.n, model.d):
             return False
         return fraction_rank(model.values, model.trace, model.n_components) is None
 
@@ -334,9 +326,8 @@ class Standing:
         """Back at the opening with twice as many columns: no restart, the clients are the same."""
         Z = self.model.columns
         noise = linalg.random_block(len(Z), Z.shape[1], self.model.seed + 1)
-        block = np.hstack([Z, noise])
         model = replace(self.model, restarts=self.model.restarts - 1)
-        return replace(self, model=model).reopen(block, roll)
+        return replace(self, model=model).reopen(np.hstack([Z, noise]), roll)
 
 
 NEWEST: Final = 1000  # messages that a run without an end keeps
@@ -403,11 +394,10 @@ def unpack(
         )
     if header["run"] != run:
         others = [f"{name}={v!r}" for name, v in header["run"].items() if run.get(name) != v]
-        got = "one of " + ", ".join(others)
         raise ConfigError(
             "The checkpoint",
             must="one of this very run",
-            got=got,
+            got=f"one of {', '.join(others)}",
             then="Repeat that run's arguments, or choose another checkpoint.",
         )
     there = _unpack_standing(standing, header, arrays)

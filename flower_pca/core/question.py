@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, fields, replace
+from functools import cached_property
 from typing import Any, Final, TypedDict
 
 from flower_pca.base import checks
@@ -186,7 +187,7 @@ class Question:
             on[self.n_components] = True
         return on
 
-    @property
+    @cached_property
     def coding(self) -> Coding | None:
         """How columns of words become columns of numbers; None where there are none."""
         if self.levels is None:
@@ -238,8 +239,9 @@ class Question:
     def plain(self) -> dict[str, Any]:
         """As plain values, as the short form takes them. The seed of noise is left out: it could take the noise off."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}
-        values |= {"mask": self.mask and repr(self.mask), "channel": self.channel and repr(self.channel)}
-        values |= {"algorithm": self.algorithm.spec, "dp": self.dp and repr(replace(self.dp, noise_seed=None))}
+        settings = {"mask": self.mask, "channel": self.channel, "dp": self.dp and replace(self.dp, noise_seed=None)}
+        values |= {name: given and repr(given) for name, given in settings.items()}
+        values["algorithm"] = self.algorithm.spec
         if self.columns is not None:
             values["columns"] = list(self.columns)
         if self.levels is not None:

@@ -78,7 +78,8 @@ def check_opening(said: Arrays, block: Array, *, bits: int = 64) -> None:
     size = np.sqrt(said["m2"].astype(np.float64))
     eps = float(said["eps"])
     means = said["mean"].astype(np.float64)
-    rounded = float(said["n"]) * (4.0 * np.finfo(np.float64).eps * means) ** 2
+    of_means = 4.0 * np.finfo(np.float64).eps * means
+    rounded = float(said["n"]) * of_means**2
     own = np.sqrt(size**2 + rounded)
     most = np.outer(own, own @ np.abs(block))
     limit = (1.0 + _SLACK) * most + eps * np.max(most, initial=0.0)
@@ -94,7 +95,8 @@ def check_opening(said: Arrays, block: Array, *, bits: int = 64) -> None:
     if "peak" in said:
         seen = np.asarray(said.get("count", said["n"]))
         mean = np.abs(said["mean"])
-        least = (1.0 - _SLACK) * np.sqrt(said["m2"] / np.maximum(seen, 1) + mean**2)
+        variances = said["m2"] / np.maximum(seen, 1)
+        least = (1.0 - _SLACK) * np.sqrt(variances + mean**2)
         furthest = (1.0 + _SLACK) * (mean + size) + _ROUNDED * eps * mean
         fits = (said["peak"] >= least) & (said["peak"] <= furthest)
         if not (fits | (seen == 0)).all():
@@ -397,7 +399,8 @@ class Tally:
         for kind, group in self._groups.items():
             for client in group.clients:
                 who = _title(client, group.sites.get(client, ""))
-                self._failures[str(client)] = str(group.header(kind).mismatch(who, best.header(most)))
+                odd = group.header(kind).mismatch(who, best.header(most))
+                self._failures[str(client)] = str(odd)
                 self._banned.add(client)
         return best
 

@@ -277,10 +277,11 @@ class Roll:
         """After a message that too few have answered."""
         silent = self.silent + 1
         if silent >= _MOST_SILENT:
+            got = f"{count or 'none'} in {silent} successive rounds{self.because}"
             raise NotEnoughNodes(
                 "The usable answers to a message",
                 must=f"at least {least if least > 1 else 'one'}",
-                got=f"{count or 'none'} in {silent} successive rounds{self.because}",
+                got=got,
                 then="Look at these clients.",
             )
         return replace(self, silent=silent)

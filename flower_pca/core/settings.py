@@ -259,7 +259,8 @@ class Spent:
 
     def __str__(self) -> str:
         where = "each sum, shared among clients" if self.shared else "each answer"
-        return f"epsilon {self.epsilon:.4g}, delta {self.delta:g}; noise of deviation {self.noise:.4g} on {where}"
+        noise = f"noise of deviation {self.noise:.4g} on {where}"
+        return f"epsilon {self.epsilon:.4g}, delta {self.delta:g}; {noise}"
 
 
 @dataclass(frozen=True)
@@ -361,8 +362,9 @@ def certainty(result: Spending) -> Certainty | None:
     """What can be said of the variances of a result; None of a run without noise."""
     if result.privacy is None:
         return None
-    spent, dp, rows = result.privacy, DP.of(result.asked.get("dp")), max(result.n_samples_ - 1, 1)
-    added = np.sqrt(max(record.answered for record in result.history) / spent.among)
+    spent, dp = result.privacy, DP.of(result.asked.get("dp"))
+    rows, most = max(result.n_samples_ - 1, 1), max(record.answered for record in result.history)
+    added = np.sqrt(most / spent.among)
     columns = np.sqrt(2.0 * result.n_features_in_) + 1.0
     reach = (None if dp is None else dp.reach) or spent.clip
     halves = () if dp is None else dp.public_ranges  # ranges, which nobody has measured
@@ -432,7 +434,8 @@ def _measured_mean(result: Spending, halves: public.Ranges) -> Array:
 
 
 def _components(numbers: list[int]) -> str:
-    return f"{labels.noun(len(numbers), 'Component')} {labels.series([str(j) for j in numbers])}"
+    word = labels.noun(len(numbers), "Component")
+    return f"{word} {labels.series([str(j) for j in numbers])}"
 
 
 def _number(ratio: float) -> str:

@@ -313,9 +313,10 @@ def add(total: Arrays | None, client: int, reply: Arrays) -> Arrays:
         return {name: np.array(a, dtype=np.float64) for name, a in reply.items()}
     for name, a in reply.items():
         if a.shape != total[name].shape:  # of a side that only clients know
+            rule = f"of shape {total[name].shape}, as at the clients before"
             raise ProtocolError(
                 f"{name} of an answer",
-                must=f"of shape {total[name].shape}, as at the clients before",
+                must=rule,
                 got=a.shape,
                 then="Align the features first.",
             )

@@ -50,7 +50,8 @@ def spe_against_t2(scored: Mapping[Any, RowScores], limits: Limits, path: str | 
     ax = figure.subplots()
     points = {site: np.column_stack([_clip(s.t2, limits.t2), _clip(s.spe, limits.spe)]) for site, s in scored.items()}
     beyond = {site: s.beyond(limits) for site, s in scored.items()}
-    _within(ax, np.concatenate([points[site][~far] for site, far in beyond.items()]))
+    near = [points[site][~far] for site, far in beyond.items()]
+    _within(ax, np.concatenate(near))
     far = {site: points[site][rows] for site, rows in beyond.items() if rows.any()}
     named = len(far) <= len(style.COLOURS)
     colours = style.COLOURS if named else style.COLOURS[1:2] * len(far)
@@ -77,7 +78,8 @@ def spe_against_t2(scored: Mapping[Any, RowScores], limits: Limits, path: str | 
 def _within(ax: Axes, points: Any) -> None:
     step = max(1, -(-len(points) // _POINTS))
     many = len(points) > _VECTOR
-    ax.scatter(points[::step, 0], points[::step, 1], s=8, lw=0, alpha=0.7, c=style.BAR, rasterized=many, zorder=1)
+    x, y = points[::step].T
+    ax.scatter(x, y, s=8, lw=0, alpha=0.7, c=style.BAR, rasterized=many, zorder=1)
 
 
 def _clip(values: Any, limit: float) -> Any:
@@ -133,7 +135,8 @@ def _biplot(drawn: Figure, result: PCAResult, parts: list[Array], title: str) ->
     weights, columns = result.components_[:2].T, facts.names_of(result)
     lengths = np.abs(weights).max(axis=0, initial=0.0)
     # each axis has a scale of its own
-    ends = weights / np.maximum(lengths, np.finfo(float).tiny) * np.quantile(np.abs(points), _ARROW, axis=0)
+    ends = weights / np.maximum(lengths, np.finfo(float).tiny)
+    ends = ends * np.quantile(np.abs(points), _ARROW, axis=0)
     for j in labels.leading(np.linalg.norm(weights, axis=1), _ARROWS):
         x, y = ends[j]
         ax.annotate("", (x, y), (0.0, 0.0), arrowprops={"arrowstyle": "-|>", "color": style.INK, "lw": 0.9})
@@ -141,21 +144,24 @@ def _biplot(drawn: Figure, result: PCAResult, parts: list[Array], title: str) ->
         inwards = abs(x) > 0.5 * np.abs(points[:, 0]).max()
         side = "left" if (x >= 0.0) != inwards else "right"
         name = style.name_of(columns[j])
-        ax.text(x, y, name, fontsize=7.5, color=style.INK, ha=side, va="center", fontfamily=style.family(name))
+        family = style.family(name)
+        ax.text(x, y, name, fontsize=7.5, color=style.INK, ha=side, va="center", fontfamily=family)
 
 
 def _facets(drawn: Figure, result: PCAResult, parts: list[Array], title: str) -> None:
     """A panel for each of the clients whose middle lies furthest off, before those of all."""
     every = np.concatenate(parts)
     spread = every.std(axis=0)
-    middles = np.array([part.mean(axis=0) for part in parts]) / np.where(spread > 0.0, spread, 1.0)
+    divisors = np.where(spread > 0.0, spread, 1.0)
+    middles = np.array([part.mean(axis=0) for part in parts]) / divisors
     descending = np.argsort(-np.linalg.norm(middles, axis=1), kind="stable")
     furthest = np.sort(descending[: _PANELS[0] * _PANELS[1]])
     drawn.set_size_inches(style.SINGLE[0], 4.6)
     panels = drawn.subplots(*_PANELS, sharex=True, sharey=True).ravel()
     for ax, i in zip(panels, furthest, strict=False):
         ax.scatter(*every.T, s=2, lw=0, alpha=0.35, c=style.FAINT, rasterized=True)
-        ax.scatter(*parts[i].T, s=6, lw=0, c=style.MINUS, rasterized=len(parts[i]) > _VECTOR)
+        many = len(parts[i]) > _VECTOR
+        ax.scatter(*parts[i].T, s=6, lw=0, c=style.MINUS, rasterized=many)
         style.tidy(ax, "", "", "", grid="")
         name = style.name_of(labels.client_name(result.site_names, int(i)))
         ax.set_title(name, loc="left", fontsize=8, color=style.INK, pad=3, fontfamily=style.family(name))
@@ -172,7 +178,8 @@ def _strips(drawn: Figure, result: PCAResult, parts: list[Array], title: str) ->
     height = client + np.random.default_rng(1).uniform(-0.3, 0.3, len(client))
     names = names_of(result, range(len(parts)))
     ax, _, side = start(drawn, names, tall=max(style.SINGLE[1], 1.2 + 0.26 * len(names)))
-    _cloud(ax, np.column_stack([score[:, 0], height]), client, len(parts), bar=None)
+    points = np.column_stack([score[:, 0], height])
+    _cloud(ax, points, client, len(parts), bar=None)
     style.tidy(ax, title, "component 1", _beside(names), grid="both")
     if side == "x":
         style.name_ticks(ax, names)

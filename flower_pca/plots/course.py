@@ -70,21 +70,24 @@ def traffic(drawn: Figure, result: PCAResult) -> None:
 
 
 def _curve(ax: Axes, history: History, place: np.ndarray[Any, Any]) -> None:
-    measured = np.array([i for i, record in enumerate(history) if "error" in record.metrics])
+    numbered = enumerate(history)
+    measured = np.array([i for i, record in numbered if "error" in record.metrics])
     error = np.maximum([history[i].metrics["error"] for i in measured], style.FLOOR)
     reopened = [i for i, record in enumerate(history) if record.stage == "opening"][1:]
     style.events(ax, place[reopened], "clients changed")
     size = style.sized(len(measured), 4.5, 2.5)
     # none across a new opening
     for part in np.split(np.arange(len(measured)), np.searchsorted(measured, reopened)):
-        style.log_curve(ax, place[measured[part]], error[part], colour=style.COLOURS[0], size=size, width=1.8)
+        x, colour = place[measured[part]], style.COLOURS[0]
+        style.log_curve(ax, x, error[part], colour=colour, size=size, width=1.8)
     style.decades(ax, error)
 
 
 def _residuals(ax: Axes, result: PCAResult) -> None:
     number = np.arange(1, result.n_components_ + 1)
     residual = np.maximum(result.residuals_, style.FLOOR)
-    ax.semilogy(number, residual, color=style.COLOURS[0], lw=0, marker="o", ms=style.sized(len(number), 6, 3))
+    size = style.sized(len(number), 6, 3)
+    ax.semilogy(number, residual, color=style.COLOURS[0], lw=0, marker="o", ms=size)
     style.decades(ax, residual)
     style.number_ticks(ax, len(number))
     style.tidy(ax, "Residuals", "component", "true residual / first eigenvalue")
@@ -181,4 +184,5 @@ def summary(result: PCAResult | TrackingResult) -> str:
         return tracking.summary(result)
     what = f"{labels.count(result.n_components_, 'component')} of {result.dimensions}"
     outcome = result.status.outcome.value.replace("_", " ")
-    return f"{what}  ·  {result.algorithm}  ·  {outcome} after {labels.count(len(result.history), 'message')}"
+    ended = f"{outcome} after {labels.count(len(result.history), 'message')}"
+    return f"{what}  ·  {result.algorithm}  ·  {ended}"

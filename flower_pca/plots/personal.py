@@ -52,7 +52,8 @@ def client_map(
             )
     figure = style.figure((11.0, 4.6))
     left, right = figure.subplots(1, 2, width_ratios=(1.0, 1.25))
-    points, group, word = np.zeros((len(rho), 2)), np.zeros(len(rho), dtype=int), "client"
+    points = np.zeros((len(rho), 2))
+    group, word = np.zeros(len(rho), dtype=int), "client"
     if len(rho) > 1:
         points = embed(rho, dimensions=2)
     if labels is not None:
@@ -143,7 +144,8 @@ def _matrix(ax: Axes, rho: Array, order: Array, words: str) -> None:
 
 def _plane(ax: Axes, points: Array, names: Sequence[str], group: Array) -> None:
     colours = style.curves(int(group.max(initial=0)) + 1)
-    ax.scatter(points[:, 0], points[:, 1], c=[colours[g] for g in group], s=34, edgecolors=style.WHITE)
+    of_group = [colours[g] for g in group]
+    ax.scatter(points[:, 0], points[:, 1], c=of_group, s=34, edgecolors=style.WHITE)
     for word, place in zip(map(style.name_of, names), points, strict=False):
         mark = ax.annotate(word, place, xytext=(4, 4), textcoords="offset points", fontsize=8, color=style.INK)
         mark.set_fontfamily(style.family(word))

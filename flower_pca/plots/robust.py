@@ -26,10 +26,12 @@ def by_column(drawn: Figure, result: RobustResult) -> None:
 
 
 def _columns(drawn: Figure, result: RobustResult, share: Array, title: str) -> None:
-    order, names = np.argsort(-share, kind="stable")[:_COLUMNS], facts.names_of(result)
+    order = np.argsort(-share, kind="stable")[:_COLUMNS]
+    names = facts.names_of(result)
     if len(order) < len(share):
         title = f"{title}, the {len(order)} of {len(share):,} columns with most"
-    ax = clients.bars(drawn, share[order], [names[j] for j in order], title=title, words="share of the entries")
+    named = [names[j] for j in order]
+    ax = clients.bars(drawn, share[order], named, title=title, words="share of the entries")
     style.percent(ax, axis="x")
 
 

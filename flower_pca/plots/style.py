@@ -358,13 +358,15 @@ def draw(
         ax = drawn.subplots()
         image = _across(ax, shown, others[: len(shown)], word)
     else:
-        chosen = np.sort(np.argsort(-np.abs(shown).max(axis=0), kind="stable")[:_COLUMNS])
+        order = np.argsort(-np.abs(shown).max(axis=0), kind="stable")
+        chosen = np.sort(order[:_COLUMNS])
         if len(chosen) < d:
             title = f"{title}: {len(chosen)} of {d:,} columns"
         drawn.set_size_inches(SINGLE[0], max(SINGLE[1], 1.3 + 0.165 * len(chosen)))
         ax = drawn.subplots()
         names = labels.column_names(columns, d)
-        image = _down(ax, shown[:, chosen], [names[j] for j in chosen], others[: len(shown)], word)
+        words = [names[j] for j in chosen]
+        image = _down(ax, shown[:, chosen], words, others[: len(shown)], word)
     image.set(cmap=scale(kind), clim=(-reach if kind == "signed" else 0.0, reach))
     ax.set_title(title, loc="left", fontsize=11, color=INK, pad=9)
     bar = colorbar(ax, image, label)

@@ -98,7 +98,8 @@ def sizes(drawn: Figure, result: TrackingResult) -> None:
     size = style.sized(result.steps, 4.0, 2.0)
     for j, colour in enumerate(style.curves(result.n_components_)):
         known = values[:, j] > 0.0
-        style.log_curve(ax, steps[known], values[known, j], colour=colour, size=size, label=f"component {j + 1}")
+        words = f"component {j + 1}"
+        style.log_curve(ax, steps[known], values[known, j], colour=colour, size=size, label=words)
     _steps(ax, result, "Size along the components", "mean square of a row", label=False)
     style.key(drawn, ncols=3)
 
@@ -112,7 +113,8 @@ def outliers(drawn: Figure, result: TrackingResult) -> None:
 
 def _curve(ax: Axes, x: Array, y: Array, colour: int, label: str) -> None:
     size = style.sized(len(x), 4.0, 2.0)
-    style.log_curve(ax, x, np.maximum(y, style.FLOOR), colour=style.COLOURS[colour], size=size, label=label)
+    heights = np.maximum(y, style.FLOOR)
+    style.log_curve(ax, x, heights, colour=style.COLOURS[colour], size=size, label=label)
 
 
 def _steps(ax: Axes, result: TrackingResult, title: str, words: str, *, label: bool = True) -> None:

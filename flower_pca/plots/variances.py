@@ -60,9 +60,11 @@ def _panels(drawn: Figure, components: Array, names: list[str], errors: Array | 
     shown, most = min(len(components), PANELS), min(components.shape[1], BARS)
     across = min(shown, 2)
     down = -(-shown // across)
-    drawn.set_size_inches(style.SINGLE[0], max(style.SINGLE[1], 0.5 + down * (0.19 * most + 0.55)))
+    tall = 0.5 + down * (0.19 * most + 0.55)
+    drawn.set_size_inches(style.SINGLE[0], max(style.SINGLE[1], tall))
     panels = drawn.subplots(down, across, squeeze=False, sharex=True).ravel()
-    reach = float(np.minimum(np.abs(components[:shown]) + off[:shown], _FARTHEST).max())
+    reached = np.abs(components[:shown]) + off[:shown]
+    reach = float(np.minimum(reached, _FARTHEST).max())
     for j, (ax, row) in enumerate(zip(panels, components[:shown], strict=False)):
         one(ax, row, names, f"Component {j + 1}", reach=reach, off=off[j])
     for ax in panels[shown:]:
@@ -81,7 +83,8 @@ def one(ax: Axes, row: Array, names: list[str], title: str, *, reach: float, off
     colours = np.where(row[order] > 0, style.PLUS, style.MINUS).tolist()
     ax.barh(range(len(order)), row[order], height=0.7, color=colours)
     if off is not None and off.any():
-        ax.errorbar(row[order], range(len(order)), xerr=off[order], fmt="none", ecolor=style.INK, elinewidth=1.2)
+        places, errors = range(len(order)), off[order]
+        ax.errorbar(row[order], places, xerr=errors, fmt="none", ecolor=style.INK, elinewidth=1.2)
     ax.axvline(0.0, color=style.FAINT, lw=0.8)
     style.tidy(ax, "", "", "", grid="x")
     # over the names too, where bars are short
@@ -129,9 +132,11 @@ def cumulative(drawn: Figure, result: PCAResult) -> None:
         passed = _marks(together)
         ax.fill_between(number, together, color=style.BAR, alpha=0.25, lw=0)
         for first in passed.values():
-            ax.plot([first, first], [0.0, together[first - 1]], color=style.FAINT, lw=0.8, ls=(0, (3, 3)))
+            height = together[first - 1]
+            ax.plot([first, first], [0.0, height], color=style.FAINT, lw=0.8, ls=(0, (3, 3)))
         words = [f"{guide:.0%} with {first}" for guide, first in passed.items()]
-        below = "\n".join([below, *(",  ".join(words[j : j + 3]) for j in range(0, len(words), 3))])
+        lines = [",  ".join(words[j : j + 3]) for j in range(0, len(words), 3)]
+        below = "\n".join([below, *lines])
         _total(ax, together)
     else:
         _band(ax, known)
@@ -190,7 +195,8 @@ def _bars(ax: Axes, result: PCAResult) -> Any:
         off = np.clip(np.abs(known.shares - ratio[:, None]), 0.0, 1.0).T
         ax.errorbar(number, ratio, off, fmt="none", ecolor=style.INK, elinewidth=1.2, capsize=3)
     if (noise := result.noise_thresholds_) is not None:
-        x, reached = np.arange(1, len(noise) + 1), noise / (result.total_variance_ or 1.0)
+        x = np.arange(1, len(noise) + 1)
+        reached = noise / (result.total_variance_ or 1.0)
         ax.plot(x, reached, color=style.INK, lw=1.2, ls=(0, (4, 3)), marker="_")
     return bars
 

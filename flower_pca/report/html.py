@@ -155,10 +155,12 @@ def table(
     """Rows under a heading; of too many, the first and the last. Columns in `words` hold words, `long` a sentence."""
     cells = [[escape(cell) for cell in row] for row in rows]
     if len(rows) > SHOWN:
-        cells[SHOWN // 2 : -(SHOWN // 2)] = [["&hellip;", *[""] * (len(head) - 1)]]
+        gap = ["&hellip;", *[""] * (len(head) - 1)]
+        cells[SHOWN // 2 : -(SHOWN // 2)] = [gap]
     special = {**dict.fromkeys(words, ' class="text"'), long: ' class="text long"'}
     kinds = [special.get(j, "") for j in range(len(head))]
-    body = "\n".join([_line("th", kinds, map(escape, head)), *(_line("td", kinds, row) for row in cells)])
+    lines = [_line("th", kinds, map(escape, head)), *(_line("td", kinds, row) for row in cells)]
+    body = "\n".join(lines)
     return f'<h2>{escape(title)}</h2>\n<div class="wide"><table>\n{body}\n</table></div>\n'
 
 

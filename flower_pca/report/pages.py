@@ -45,7 +45,8 @@ _TAKEN: Final = ("entries taken out", "far off")
 def robust_words(result: RobustResult, shards: Sequence[Any] | None) -> list[str]:
     """What the two parts are, how much was taken out, and where the sparse part is to be had."""
     unit = "" if result.scale_ is None else " of the scaled columns"
-    taken, far, times = float(result.taken_share_.mean()), result.outlier_share_, min(result.cut_ or FAR, FAR)
+    taken, far = float(result.taken_share_.mean()), result.outlier_share_
+    times = min(result.cut_ or FAR, FAR)
     said = [
         "Rows are the sum of a low-rank part, to which the components and variances belong, and of a sparse part. "
         f"Entries that lie further than {result.threshold_:.3g}{unit} from the low-rank part were taken out, in part "

@@ -29,10 +29,7 @@ def distances(own: Sequence[Array]) -> Array:
     """
     own = [np.atleast_2d(np.asarray(rows, dtype=np.float64)) for rows in own]
     if not own or len({rows.shape[1] for rows in own}) != 1:
-        if not own:
-            got = "none"
-        else:
-            got = f"{sorted({rows.shape[1] for rows in own})} features"
+        got = f"{sorted({rows.shape[1] for rows in own})} features" if own else "none"
         raise DataError(
             "The own components",
             must="those of at least one client, alike in features",
@@ -141,5 +138,5 @@ def spaces(result: PersonalResult) -> tuple[Sequence[str | int], list[Array]]:
     if result.own:
         return sorted(result.own), [result.own_components(i) for i in sorted(result.own)]
     sent = [rows[np.abs(rows).max(axis=1) > 0.0] for rows in result.collected_]
-    known = [(f"node {j + 1}", rows) for j, rows in enumerate(sent) if len(rows)]
-    return [name for name, _ in known], [rows for _, rows in known]
+    known = {f"node {j + 1}": rows for j, rows in enumerate(sent) if len(rows)}
+    return list(known), list(known.values())

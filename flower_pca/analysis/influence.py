@@ -18,6 +18,7 @@ import numpy as np
 from flower_pca.base import labels
 from flower_pca.base.errors import ConfigError, Setting, Words
 from flower_pca.core.model import Model
+from flower_pca.results.facts import names_of
 from flower_pca.results.matching import match
 from flower_pca.results.pca import PCAResult
 from flower_pca.stages.influence import COLUMNS, KEYS, LEFT, MESSAGES, WIDER, chances, is_far
@@ -82,30 +83,19 @@ class Influence:
             return turned
         if np.isinf(self.times):
             return f"{turned}; {self.column} is one and the same number at all others"
-        return f"{turned}; the values of {self.column} lie {self._distance} there as at the other clients{self._units}"
-
-    @property
-    def _distance(self) -> str:
-        """How far out the values of its column lie, in words."""
+        distance = f"{self.times:.3g} times as far out"
         if 0.0 < self.times < 1.0:
-            return f"{1.0 / self.times:.3g} times as near to the mean"
-        return f"{self.times:.3g} times as far out"
-
-    @property
-    def _units(self) -> str:
-        """What that looks like."""
-        if self.off:
-            return ", as in other units"
-        return ""
+            distance = f"{1.0 / self.times:.3g} times as near to the mean"
+        said = f"{turned}; the values of {self.column} lie {distance} there as at the other clients"
+        return f"{said}, as in other units" if self.off else said
 
     @property
     def degrees(self) -> str:
         """The angle in words."""
+        degrees = f"{np.rad2deg(self.angle):.3g} degrees"
         if self.doubt <= max(self.angle, 0.01):
-            sure = ""
-        else:
-            sure = ", or more: no one answer is clearly the right one"
-        return f"{np.rad2deg(self.angle):.3g} degrees{sure}"
+            return degrees
+        return f"{degrees}, or more: no one answer is clearly the right one"
 
 
 def has_influence(result: PCAResult) -> bool:
@@ -116,7 +106,7 @@ def has_influence(result: PCAResult) -> bool:
 def cheap(result: PCAResult, clients: int) -> bool:
     """Whether it may be worked out unasked: there are few numbers, no noise, and nothing that masks have hidden."""
     asked = result.asked
-    hidden = result.privacy is not None or bool(asked.get("mask")) or bool(asked.get("channel"))
+    hidden = result.privacy is not None or bool(asked.get("mask") or asked.get("channel"))
     width = (1 + WIDER * (MESSAGES - 1)) * (result.n_components_ + 2)
     room = clients * result.n_features_in_ * width <= _ROOM
     apart = asked.get("split") == "columns" or not _orthonormal(result)
@@ -143,14 +133,13 @@ def of_rows(result: PCAResult, shards: Iterable[Any]) -> PCAResult:
     frame = replace(result.frame, own=result.asked.get("missing") == "own_mean")
     clients = [match(X, frame, result.n_features_in_, digest=result.feature_digest) for X in shards]
     stage = Stage()
-    basis = np.ascontiguousarray(result.components_.T)
     model = Model(
         n_components=result.n_components_,
         center=result.centered,
         scale=None,
         seed=result.seed,
         frame=frame,
-        basis=basis,
+        basis=np.ascontiguousarray(result.components_.T),
     )
     state = stage.start(model)
     while stage.status(state) is None:
@@ -181,11 +170,10 @@ def influence(result: PCAResult) -> list[Influence]:
             got=1,
             then="Leave influence out.",
         )
-    names = labels.column_names(result.feature_names_in_, result.n_features_in_)
-    figures = result.influence_
+    names, figures = names_of(result), result.influence_
     if figures.shape[1] < len(COLUMNS):  # of a file that holds no chance
         figures = np.column_stack([figures, chances(*figures.T[:2])])
-    lines = [dict(zip(COLUMNS, line, strict=True)) for line in figures.tolist()]
+    lines = (dict(zip(COLUMNS, line, strict=True)) for line in figures.tolist())
     found = [
         Influence(
             client=key,

@@ -21,7 +21,7 @@ from flower_pca.results.matching import match
 from flower_pca.results.pca import PCAResult
 
 _ROUNDING: Final = float(np.finfo(np.float64).eps)
-# of an eigenvalue for each column, relative to the largest
+# of an eigenvalue, or variance, for each column, relative to the largest
 _RELATIVE_ZERO: Final = 100.0 * _ROUNDING
 
 
@@ -74,10 +74,6 @@ def evidence(values: Array, k: int, n: int) -> float:
     return frames + fit + parameters - curvature / 2.0 - k / 2.0 * math.log(n)
 
 
-# of a variance for each column, relative to the largest
-_ZERO: Final = 100.0 * float(np.finfo(np.float64).eps)
-
-
 def covariance(result: PCAResult) -> Array:
     """Z (L - s I) Z' + s I in the data's own units, (d, d): L the variances, s the noise."""
     noise = result.noise_variance_
@@ -101,15 +97,12 @@ def log_likelihood(result: PCAResult, X: object) -> Array:
         DataError: If there is none, as there is no variance in some direction.
     """
     variances, weight = _positive(result)
-    Z, d = result.axes[0], result.n_features_in_
+    Z, d, rest = result.axes[0], result.n_features_in_, 0.0
     if weight:
         rest = (d - result.n_components_) * np.log(weight)
-    else:
-        rest = 0.0
     log_volume = float(np.log(variances).sum() - rest + 2.0 * np.log(_units(result)).sum())
-    rows = match(X, result.frame, d, digest=result.feature_digest)
     distances = []
-    for block in rows.dense():
+    for block in match(X, result.frame, d, digest=result.feature_digest).dense():
         block = block.astype(np.float64, copy=False)
         scores = block @ Z
         left_out = block - scores @ Z.T
@@ -121,12 +114,9 @@ def _positive(result: PCAResult) -> tuple[Array, float]:
     """The variances along the components, none below the noise; and one over the noise, 0 if no direction is left."""
     d, noise = result.n_features_in_, result.noise_variance_
     variances = np.maximum(result.axes[1], noise)
-    zero = d * _ZERO * float(variances[0])
-    if noise <= zero:
-        rank = int(np.sum(variances > zero))
-    else:
-        rank = d
-    if rank < d:
+    zero = d * _RELATIVE_ZERO * float(variances[0])
+    rank = int(np.sum(variances > zero))
+    if noise <= zero and rank < d:
         raise DataError(
             "The rank of the covariance",
             must=f"{d}, that of the columns",

@@ -115,8 +115,7 @@ class Monitor:
                 then="Score against a result without a budget.",
             )
         if n_components is not None:
-            most = result.n_components_
-            checks.integer("n_components of a Monitor", n_components, least=1, most=most)
+            checks.integer("n_components of a Monitor", n_components, least=1, most=result.n_components_)
         # which a run has not whose clients keep their loadings
         self._result, _ = result, result.frame
         axes, variances = result.axes
@@ -165,10 +164,7 @@ class Monitor:
         """
         checks.number("level", share := checks.share(level), least=1e-6, most=1.0 - 2.0**-20, remedy="Try 0.99.")
         if source is None:
-            if self._counts is None:
-                source = "theory"
-            else:
-                source = "clients"
+            source = "theory" if self._counts is None else "clients"
         checks.choice("source", source, SOURCES)
         if source == "theory":
             return self._theory(float(share), trained=trained)
@@ -180,9 +176,8 @@ class Monitor:
                 then=Words("Use ", Setting("source", "theory"), "."),
             )
         t2, spe = (histograms.quantile(counts, share) for counts in self._counts)
-        rows = int(self._counts[0].sum())
-        above = histograms.WIDTH - 1.0
-        words = f"the quantile of the {rows:,} rows of all clients, at most {above:.1%} above it"
+        above = f"at most {histograms.WIDTH - 1.0:.1%} above it"
+        words = f"the quantile of the {int(self._counts[0].sum()):,} rows of all clients, {above}"
         return Limits(float(share), t2 * self._k, max(spe * self._rest, self._floor), words)
 
     def anomalies(self, sites: Any, limits: Limits, *, top: int = 3) -> list[Anomaly]:
@@ -196,12 +191,9 @@ class Monitor:
         """
         checks.integer("top", top, least=1)
         if not isinstance(sites, Mapping):
-            several = isinstance(sites, list | tuple) or getattr(sites, "ndim", 2) == 3
-            if several:
-                every = sites
-            else:
-                every = [sites]
-            sites = {(isinstance(X, SiteRows) and X.site) or i: X for i, X in enumerate(every)}
+            if not isinstance(sites, list | tuple) and getattr(sites, "ndim", 2) != 3:
+                sites = [sites]
+            sites = {(isinstance(X, SiteRows) and X.site) or i: X for i, X in enumerate(sites)}
         return [found for site, X in sites.items() for found in self._beyond(site, X, limits, top)]
 
     def _beyond(self, site: Any, X: Any, limits: Limits, top: int) -> Iterator[Anomaly]:
@@ -224,8 +216,7 @@ class Monitor:
         return ((scores / np.sqrt(self._variances)) @ self._Z.T) ** 2, (X - scores @ self._Z.T) ** 2
 
     def _blocks(self, X: Any) -> Iterator[Array]:
-        for block in self._result._data(X).dense():
-            yield np.asarray(block, dtype=np.float64)
+        return (np.asarray(block, dtype=np.float64) for block in self._result._data(X).dense())
 
     @property
     def _names(self) -> Sequence[str]:
@@ -234,9 +225,7 @@ class Monitor:
     @property
     def _counts(self) -> Array | None:
         """The histograms, which are of all components of the result."""
-        if self._k == self._all:
-            return self._result.histograms_
-        return None
+        return self._result.histograms_ if self._k == self._all else None
 
     @property
     def _rest(self) -> float:
@@ -270,14 +259,12 @@ class Monitor:
         # a mean that was estimated adds to what new rows differ by
         about = n if self._result.centered else np.inf
         if trained:
+            whose = "the run's own"
             t2 = (n - 1) * (1.0 - 1.0 / about) * special.betaincinv(k / 2.0, free / 2.0, level)
         else:
+            whose = "new"
             t2 = k * (n - 1) / free * (1.0 + 1.0 / about) * special.fdtri(k, free, level)
         spe, assumed = self._box(level)
-        if trained:
-            whose = "the run's own"
-        else:
-            whose = "new"
         return Limits(level, float(t2), max(spe, self._floor), f"theory for {whose} rows of a normal law{assumed}")
 
     def _box(self, level: float) -> tuple[float, str]:
@@ -285,18 +272,14 @@ class Monitor:
         from scipy import special
 
         known = np.asarray(self._axis_variances[self._k : self._all], dtype=np.float64)
-        unknown = self._rest - float(known.sum())
-        centred = int(self._result.centered)
-        count = min(self._result.n_samples_ - centred, self._result.n_features_in_) - self._k - len(known)
-        s1 = float(known.sum())
-        s2 = float(np.sum(known**2))
-        assumed = ""
+        rows = self._result.n_samples_ - int(self._result.centered)
+        count = min(rows, self._result.n_features_in_) - self._k - len(known)
+        s1, s2, assumed = float(known.sum()), float(np.sum(known**2)), ""
+        unknown = self._rest - s1
         if unknown > self._floor and count > 0:
             s1, s2 = s1 + unknown, s2 + unknown**2 / count
             if count > 1:
                 assumed = f", with the same variance in all of {count:,} directions left out"
-            else:
-                assumed = ""
         if s1 <= 0.0:
             return 0.0, assumed
         g, h = s2 / s1, s1**2 / s2

@@ -47,11 +47,11 @@ def with_parts(result: RobustResult, shards: Sequence[Any]) -> RobustResult:
     They are those of rows that the run has not seen, found by its components: see
     `RobustResult.transform`.
     """
-    missing = [i for i in range(len(shards)) if i not in result.own]
-    found = {i: {"L": result.low_rank_part(shards[i]), "S": result.sparse_part(shards[i])} for i in missing}
-    if found:
-        return replace(result, own={**result.own, **found})
-    return result
+    missing = {i: X for i, X in enumerate(shards) if i not in result.own}
+    if not missing:
+        return result
+    found = {i: {"L": result.low_rank_part(X), "S": result.sparse_part(X)} for i, X in missing.items()}
+    return replace(result, own={**result.own, **found})
 
 
 def taken_out(result: RobustResult, shards: Sequence[Any] | None = None) -> TakenOut | None:
@@ -59,16 +59,14 @@ def taken_out(result: RobustResult, shards: Sequence[Any] | None = None) -> Take
 
     None if neither is there.
     """
-    if shards is None:
-        own = result.own
-    else:
-        own = with_parts(result, shards).own
-    if not own:
+    if shards is not None:
+        result = with_parts(result, shards)
+    if not result.own:
         return None
     scale = 1.0 if result.scale_ is None else result.scale_
-    clients = sorted(own)
-    sparse = [own[i]["S"] / scale for i in clients]
-    low = [(own[i]["L"] - result.mean_) / scale for i in clients]
+    clients = sorted(result.own)
+    sparse = [result.own[i]["S"] / scale for i in clients]
+    low = [(result.own[i]["L"] - result.mean_) / scale for i in clients]
     return TakenOut(
         clients=clients,
         rows=np.array([len(S) for S in sparse]),

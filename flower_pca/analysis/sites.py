@@ -89,10 +89,7 @@ def furthest(result: PCAResult, shards: Sequence[Any], *, most: int = 10) -> Fur
     """The rows of a run beyond the limits of its own rows; None of a result without limits."""
     try:
         monitor = Monitor(result)
-        if result.histograms_ is not None:
-            limits = monitor.limits()
-        else:
-            limits = monitor.limits(trained=True)
+        limits = monitor.limits(trained=result.histograms_ is None)
     except ConfigError:  # too few rows, or variances that noise lies on
         return None
     scored = {i: monitor.score(X) for i, X in enumerate(shards)}
@@ -105,9 +102,8 @@ def furthest(result: PCAResult, shards: Sequence[Any], *, most: int = 10) -> Fur
         spe = float(scored[site].spe[row])
         return t2 / limits.t2, spe / limits.spe if limits.spe > 0.0 else 0.0
 
-    worst = sorted(beyond, key=lambda place: -max(times(place)))[:most]
     rows = []
-    for site, row in worst:
+    for site, row in sorted(beyond, key=lambda place: -max(times(place)))[:most]:
         X = SiteRows.of(shards[site])[row : row + 1]
         found = monitor.anomalies({site: X}, limits)
         largest = max(found, key=lambda one: one.value / one.limit, default=None)

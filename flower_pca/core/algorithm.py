@@ -51,8 +51,7 @@ class Algorithm(Stage[S]):
 
     def width(self, n_components: int | float) -> int:
         """p, the columns that opening and algorithm work on; fewer if there are fewer features."""
-        wanted = n_components if isinstance(n_components, int) else _FRACTION_WIDTH
-        return wanted + self.oversample
+        return (n_components if isinstance(n_components, int) else _FRACTION_WIDTH) + self.oversample
 
     def restart(self, model: Model) -> Array:
         """The block to go back to the opening with, when the set of clients has changed.
@@ -158,8 +157,7 @@ class Progress:
         """
         if measure is None:
             measure = error
-        nearer = measure < self.best or not np.isfinite(measure)
-        moves = nearer or gain > self.gained
+        moves = measure < self.best or not np.isfinite(measure) or gain > self.gained
         return replace(
             self,
             rounds=self.rounds + rounds,
@@ -263,13 +261,15 @@ class Iterative(Algorithm[I]):
         if model.sure:
             left = f"a sine of about {model.sine_estimate:.1g} is left"
             return replace(status, words=f"{status.words}; the eigenvalues of {which} lie {below}, and {left}")
-        words = f"residuals are at most tol, but the eigenvalues of {which} lie {below}, where they say nothing"
         remedy = 'use scale="std", or ask for fewer components'
         smallest = float(model.values[small[-1] - 1] / model.values[0])
         finer = 10.0 ** np.floor(np.log10(0.01 * smallest))
         if finer > _ROUNDING * model.eps:
             remedy = f'use tol={finer:.0e}, or scale="std"'
-        return Status(Outcome.STALLED, f"{words}: {remedy}")
+        return Status(
+            Outcome.STALLED,
+            f"residuals are at most tol, but the eigenvalues of {which} lie {below}, where they say nothing: {remedy}",
+        )
 
     def metrics(self, state: I) -> dict[str, float]:
         error = state.progress.error

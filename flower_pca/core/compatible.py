@@ -259,13 +259,12 @@ def check_options(on: On) -> None:
         if not (rule.option in on and rule.beside in on) or rule.fits(on[rule.option]):
             continue
         # each party scales its own columns, and nobody sums
-        if rule.option == "scale" and "split" in on:
-            continue
+        apart = rule.option == "scale" and "split" in on
         # a constant stands for a gap
-        if rule.option == "missing" and on["missing"] == "mean" and on["dp"].public_ranges:
-            continue
-        what = Words(rule.option, " ", WORDS[rule.beside])
-        raise ConfigError(what, must=rule.must, got=repr(on[rule.option]), then=rule.then)
+        constant = rule.option == "missing" and on["missing"] == "mean" and on["dp"].public_ranges
+        if not (apart or constant):
+            what = Words(rule.option, " ", WORDS[rule.beside])
+            raise ConfigError(what, must=rule.must, got=repr(on[rule.option]), then=rule.then)
     if "dp" in on:
         _check_budget(on)
 
@@ -302,15 +301,12 @@ def _check_numbers(stage: Stage[Any], on: On) -> None:
     if not isinstance(stage, Iterative):
         return
     if "dp" in on and stage.max_rounds > _NOISY_ROUNDS:
-        most = f"at most {_NOISY_ROUNDS}, as every round takes a part of the budget"
-        usual = stage.max_rounds == type(stage).max_rounds
-        if usual:
-            given = f"{stage.max_rounds}, the default of {stage.spec.partition('(')[0]}"
-        else:
-            given = f"{stage.max_rounds}"
+        given = f"{stage.max_rounds}"
+        if stage.max_rounds == type(stage).max_rounds:
+            given = f"{given}, the default of {stage.spec.partition('(')[0]}"
         raise ConfigError(
             "max_rounds with dp",
-            must=most,
+            must=f"at most {_NOISY_ROUNDS}, as every round takes a part of the budget",
             got=given,
             then=Words("Start with ", Setting("max_rounds", 5), "."),
         )

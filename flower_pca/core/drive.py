@@ -9,7 +9,7 @@ to hold of it.
 from __future__ import annotations
 
 import os
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -58,8 +58,9 @@ class Driven(Protocol):
         """Who counts."""
 
     @property
+    @abstractmethod
     def history(self) -> History:
-        """The messages so far."""
+        """The messages so far, those of a run around another among them."""
 
     @property
     def is_finished(self) -> bool:
@@ -68,9 +69,11 @@ class Driven(Protocol):
     def estimate(self) -> Array | None:
         """The basis that the run would return if it ended now."""
 
+    @abstractmethod
     def pending(self, present: Iterable[int]) -> Broadcast | None:
         """The message to send; None at the end."""
 
+    @abstractmethod
     def advance(self, replies: Iterable[Reply | Sum | Failure]) -> Round:
         """Take the answers to it."""
 
@@ -83,14 +86,16 @@ class Driven(Protocol):
     def result_so_far(self) -> Any:
         """Of a run of steps, the result of those that are over."""
 
+    @abstractmethod
     def checkpoint(self, *, steps: bool = True) -> tuple[dict[str, Any], dict[str, Array]]:
         """All that a new run of the same arguments needs to go on."""
 
+    @abstractmethod
     def restore(self, header: Mapping[str, Any], arrays: dict[str, Array]) -> None:
         """Go on where `checkpoint` was taken."""
 
 
-class Around(ABC):
+class Around(Driven):
     """A run around another: to its driver a run like any other. What it does not say itself, the one within says."""
 
     @property
@@ -114,11 +119,6 @@ class Around(ABC):
         return self.within.roll
 
     @property
-    @abstractmethod
-    def history(self) -> History:
-        """The messages so far, those of the run around among them."""
-
-    @property
     def is_finished(self) -> bool:
         """Whether the result is ready."""
         return self.within.is_finished
@@ -126,14 +126,6 @@ class Around(ABC):
     def estimate(self) -> Array | None:
         """The basis that the run would return if it ended now."""
         return self.within.estimate()
-
-    @abstractmethod
-    def pending(self, present: Iterable[int]) -> Broadcast | None:
-        """The message to send; None at the end."""
-
-    @abstractmethod
-    def advance(self, replies: Iterable[Reply | Sum | Failure]) -> Round:
-        """Take the answers to it."""
 
     def readmit(self, clients: Iterable[int]) -> None:
         """Ask these again although they were left out: they have been started anew."""
@@ -146,14 +138,6 @@ class Around(ABC):
     def result_so_far(self) -> Any:
         """Of a run of steps, the result of those that are over."""
         return (found := self.within.result_so_far()) and replace(found, history=self.history)
-
-    @abstractmethod
-    def checkpoint(self, *, steps: bool = True) -> tuple[dict[str, Any], dict[str, Array]]:
-        """All that a new run of the same arguments needs to go on."""
-
-    @abstractmethod
-    def restore(self, header: Mapping[str, Any], arrays: dict[str, Array]) -> None:
-        """Go on where `checkpoint` was taken."""
 
 
 class Watcher:

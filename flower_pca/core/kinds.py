@@ -223,6 +223,10 @@ def _squares(reach: Reach) -> float:
     return reach.squares
 
 
+def _of_columns(reach: Reach) -> float:
+    return max(reach.squares, float(np.sqrt(reach.n * reach.squares)))
+
+
 def _unknown(reach: Reach) -> float:
     return np.inf
 
@@ -304,148 +308,151 @@ class Kind:
     COMPONENTS: ClassVar[Kind]
 
 
-# How many rows there are, above 0, always named n.
-Kind.ROWS = Kind("rows", "how many rows it has", counts_rows=True, whole=True)
-# How many there are of something else: entries, outliers, clients.
-Kind.COUNT = Kind(
-    "count",
-    "counts of clients, or of entries of some size",
-    size=_counts,
-    bound=lambda reach: max(1.0, float(reach.n) * reach.d),
-    whole=True,
-)
-# How many rows lie how far from the components of the message, in bins.
-Kind.DISTANCES = Kind(
-    "distances",
-    "how many of its rows lie how far from a basis of the server's",
-    size=_bins,
-    bound=lambda reach: float(reach.n),
-    whole=True,
-)
-# A single figure: a weight, a step, an objective.
-Kind.NUMBER = Kind("number", "single figures, as a weight or a step", bound=None)
-# A sum of squares of the rows, or of what is left of them.
-Kind.SQUARES = Kind(
-    "squares",
-    "how much of its rows lies outside a basis of the server's, as one sum of squares",
-    bound=_squares,
-    within_trace=True,
-)
-# Squares of the rows, or of their coordinates in a basis, over the number of rows; maybe weighted.
-Kind.MEAN_SQUARES = Kind(
-    "mean squares", "a mean of squares of its rows, or of what a basis leaves of them", bound=_squares
-)
-# One number for each column of the rows: sums, and sums of squares. The opening, which has means
-# and squared deviations, is held against its own squares.
-Kind.COLUMNS = Kind(
-    "columns",
-    "of each column the mean and the sum of squared deviations",
-    bound=lambda reach: max(reach.squares, np.sqrt(reach.n * reach.squares)),
-    by_column=True,
-)
-# The largest |x| of each column: an entry of a row, which no other figure says anything of.
-Kind.PEAKS = replace(Kind.COLUMNS, name="peaks", tells="one true entry of each column", single=True)
-# Count, sums and squares of clipped rows in one vector.
-Kind.MOMENTS = Kind("moments", "the count, sums and squares of clipped rows")
-# C_i Z, with Z the array that the part names as the one that it is made with.
-Kind.PRODUCT = Kind(
-    "product",
-    "C Z for any block Z of the server's",
-    size=_lengths,
-    bound=lambda reach: reach.squares * reach.lengths(),
-    product=True,
-    within_trace=True,
-    rounded=True,
-    reading=Reading.PRODUCT,
-)
-# The same of rows centred at the client's own mean, which is sent beside it as n and mean.
-Kind.LOCAL_PRODUCT = Kind(
-    "local product",
-    "C Z for any block Z of the server's, about its own mean",
-    product=True,
-    rounded=True,
-    reading=Reading.CENTRED,
-)
-# A block that the client has chosen, and multiplied: its columns are of length one.
-Kind.BLOCK = Kind(
-    "block",
-    "a basis near its own leading eigenvectors",
-    size=_lengths,
-    bound=lambda reach: 1.0,
-    single=True,
-    rounded=True,
-)
-# C_i times a block that the client has chosen, and keeps.
-Kind.IMAGE = Kind(
-    "image",
-    "C times a basis near its own leading eigenvectors",
-    size=_lengths,
-    bound=_squares,
-    product=True,
-    own_block=True,
-    within_trace=True,
-    rounded=True,
-)
-# C_i itself, packed as covariance does.
-Kind.GRAM = Kind(
-    "gram",
-    "all of C at once",
-    size=_frobenius,
-    bound=_squares,
-    square=True,
-    rounded=True,
-    reading=Reading.WHOLE,
-)
-# Leading eigenvectors of C_i, orthonormal as one_shot sees to.
-Kind.EIGENVECTORS = Kind(
-    "eigenvectors", "the leading eigenvectors of C", single=True, rounded=True, reading=Reading.EIGENVECTORS
-)
-# Their eigenvalues, over the number of rows.
-Kind.EIGENVALUES = Kind(
-    "eigenvalues",
-    "the leading eigenvalues of C",
-    size=_total,
-    bound=lambda reach: reach.squares / reach.least,
-    single=True,
-)
-# The triangular factor R of X_i Z, for a block Z of the message.
-Kind.FACTOR = Kind(
-    "factor",
-    "Z'CZ for any block Z of the server's",
-    size=_lengths,
-    bound=lambda reach: np.sqrt(reach.squares) * reach.lengths(),
-    single=True,
-    rounded=True,
-    reading=Reading.FACTOR,
-)
-# X_i'Q T, with Q the orthonormal factor that belongs to R, and T the message's part for this
-# client.
-Kind.LIFTED = Kind(
-    "lifted",
-    "C on all directions of such a Z",
-    size=_lengths,
-    bound=lambda reach: np.sqrt(reach.squares) * reach.lengths(),
-    single=True,
-    rounded=True,
-    reading=Reading.LIFTED,
-)
-# d x p, of which the server makes the next basis; no product with C_i, but as large as one of them.
-Kind.ESTIMATE = Kind(
-    "estimate", "a d x p matrix made of C or of its rows, step by step", bound=None, within_trace=True, rounded=True
-)
-# p x p, second moments of coordinates in the basis.
-Kind.SCORES = Kind("scores", "second moments of its rows' coordinates in a basis of the server's", bound=None)
-# A client's own components, beside those that all share.
-Kind.COMPONENTS = Kind(
-    "components",
-    "its own components, or the answers in their space",
-    size=_lengths,
-    bound=lambda reach: max(1.0, np.sqrt(reach.n), np.sqrt(reach.squares)),
-    rounded=True,
-)
+_TABLE: Final = {
+    # How many rows there are, above 0, always named n.
+    "ROWS": Kind("rows", "how many rows it has", counts_rows=True, whole=True),
+    # How many there are of something else: entries, outliers, clients.
+    "COUNT": Kind(
+        "count",
+        "counts of clients, or of entries of some size",
+        size=_counts,
+        bound=lambda reach: max(1.0, float(reach.n) * reach.d),
+        whole=True,
+    ),
+    # How many rows lie how far from the components of the message, in bins.
+    "DISTANCES": Kind(
+        "distances",
+        "how many of its rows lie how far from a basis of the server's",
+        size=_bins,
+        bound=lambda reach: float(reach.n),
+        whole=True,
+    ),
+    # A single figure: a weight, a step, an objective.
+    "NUMBER": Kind("number", "single figures, as a weight or a step", bound=None),
+    # A sum of squares of the rows, or of what is left of them.
+    "SQUARES": Kind(
+        "squares",
+        "how much of its rows lies outside a basis of the server's, as one sum of squares",
+        bound=_squares,
+        within_trace=True,
+    ),
+    # Squares of the rows, or of their coordinates in a basis, over the number of rows; maybe weighted.
+    "MEAN_SQUARES": Kind(
+        "mean squares", "a mean of squares of its rows, or of what a basis leaves of them", bound=_squares
+    ),
+    # One number for each column of the rows: sums, and sums of squares. The opening, which has means
+    # and squared deviations, is held against its own squares.
+    "COLUMNS": Kind(
+        "columns",
+        "of each column the mean and the sum of squared deviations",
+        bound=_of_columns,
+        by_column=True,
+    ),
+    # The largest |x| of each column: an entry of a row, which no other figure says anything of.
+    "PEAKS": Kind("peaks", "one true entry of each column", bound=_of_columns, by_column=True, single=True),
+    # Count, sums and squares of clipped rows in one vector.
+    "MOMENTS": Kind("moments", "the count, sums and squares of clipped rows"),
+    # C_i Z, with Z the array that the part names as the one that it is made with.
+    "PRODUCT": Kind(
+        "product",
+        "C Z for any block Z of the server's",
+        size=_lengths,
+        bound=lambda reach: reach.squares * reach.lengths(),
+        product=True,
+        within_trace=True,
+        rounded=True,
+        reading=Reading.PRODUCT,
+    ),
+    # The same of rows centred at the client's own mean, which is sent beside it as n and mean.
+    "LOCAL_PRODUCT": Kind(
+        "local product",
+        "C Z for any block Z of the server's, about its own mean",
+        product=True,
+        rounded=True,
+        reading=Reading.CENTRED,
+    ),
+    # A block that the client has chosen, and multiplied: its columns are of length one.
+    "BLOCK": Kind(
+        "block",
+        "a basis near its own leading eigenvectors",
+        size=_lengths,
+        bound=lambda reach: 1.0,
+        single=True,
+        rounded=True,
+    ),
+    # C_i times a block that the client has chosen, and keeps.
+    "IMAGE": Kind(
+        "image",
+        "C times a basis near its own leading eigenvectors",
+        size=_lengths,
+        bound=_squares,
+        product=True,
+        own_block=True,
+        within_trace=True,
+        rounded=True,
+    ),
+    # C_i itself, packed as covariance does.
+    "GRAM": Kind(
+        "gram",
+        "all of C at once",
+        size=_frobenius,
+        bound=_squares,
+        square=True,
+        rounded=True,
+        reading=Reading.WHOLE,
+    ),
+    # Leading eigenvectors of C_i, orthonormal as one_shot sees to.
+    "EIGENVECTORS": Kind(
+        "eigenvectors", "the leading eigenvectors of C", single=True, rounded=True, reading=Reading.EIGENVECTORS
+    ),
+    # Their eigenvalues, over the number of rows.
+    "EIGENVALUES": Kind(
+        "eigenvalues",
+        "the leading eigenvalues of C",
+        size=_total,
+        bound=lambda reach: reach.squares / reach.least,
+        single=True,
+    ),
+    # The triangular factor R of X_i Z, for a block Z of the message.
+    "FACTOR": Kind(
+        "factor",
+        "Z'CZ for any block Z of the server's",
+        size=_lengths,
+        bound=lambda reach: np.sqrt(reach.squares) * reach.lengths(),
+        single=True,
+        rounded=True,
+        reading=Reading.FACTOR,
+    ),
+    # X_i'Q T, with Q the orthonormal factor that belongs to R, and T the message's part for this
+    # client.
+    "LIFTED": Kind(
+        "lifted",
+        "C on all directions of such a Z",
+        size=_lengths,
+        bound=lambda reach: np.sqrt(reach.squares) * reach.lengths(),
+        single=True,
+        rounded=True,
+        reading=Reading.LIFTED,
+    ),
+    # d x p, of which the server makes the next basis; no product with C_i, but as large as one of them.
+    "ESTIMATE": Kind(
+        "estimate", "a d x p matrix made of C or of its rows, step by step", bound=None, within_trace=True, rounded=True
+    ),
+    # p x p, second moments of coordinates in the basis.
+    "SCORES": Kind("scores", "second moments of its rows' coordinates in a basis of the server's", bound=None),
+    # A client's own components, beside those that all share.
+    "COMPONENTS": Kind(
+        "components",
+        "its own components, or the answers in their space",
+        size=_lengths,
+        bound=lambda reach: max(1.0, np.sqrt(reach.n), np.sqrt(reach.squares)),
+        rounded=True,
+    ),
+}
+for _name, _kind in _TABLE.items():
+    setattr(Kind, _name, _kind)
 
-# in the order of this table
-KINDS: Final = tuple(kind for kind in vars(Kind).values() if isinstance(kind, Kind))
+KINDS: Final = tuple(_TABLE.values())
 
 
 @dataclass(frozen=True)

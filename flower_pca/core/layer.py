@@ -153,10 +153,7 @@ is_binding: Final = operator.attrgetter("binding")
 
 def flat(layers: Sayings) -> Arrays:
     """What layers say, in one table: the layer's name, a dot, and the array's."""
-    found: Arrays = {}
-    for layer, arrays in layers.items():
-        found |= {f"{layer}.{name}": a for name, a in arrays.items()}
-    return found
+    return {f"{layer}.{name}": a for layer, arrays in layers.items() for name, a in arrays.items()}
 
 
 def split(arrays: Arrays, names: Sequence[str]) -> tuple[Arrays, dict[str, Arrays]]:

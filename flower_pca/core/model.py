@@ -229,8 +229,7 @@ class Model:
         assert self.values is not None
         if self.span < self.k and not self.sure:
             none = range_of("component", range(self.span + 1, self.k + 1))
-            none_vary = f"{none} have no variance but rounding"
-            return f"; beside the first, {none_vary}: any directions would do"
+            return f"; beside the first, {none} have no variance but rounding: any directions would do"
         if self.sine_estimate is not None:
             return ""
         largest, gap = float(self.values[0]), max(self.gap, 0.0)
@@ -238,12 +237,8 @@ class Model:
         if self.next_value is None:
             return f"; how far eigenvalue {self.k + 1} is below was not measured: other directions may do as well"
         which = f"eigenvalues {self.k} and {self.k + 1} differ by {apart} of the first"
-        if self.noise:
-            by = "noise"
-        else:
-            by = "residual"
-        unsure = "which of their directions was found cannot be told"
-        return f"; {which}, and the {by} is {off}: {unsure}"
+        by = "noise" if self.noise else "residual"
+        return f"; {which}, and the {by} is {off}: which of their directions was found cannot be told"
 
     @property
     def axes(self) -> tuple[Array, Array]:

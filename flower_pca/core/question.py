@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, fields, replace
+from functools import cached_property
 from typing import Any, Final, TypedDict
 
 from flower_pca.base import checks
@@ -113,8 +114,7 @@ class Question:
     max_share: float | None = None
 
     def __post_init__(self) -> None:
-        kinds = {"algorithm": Algorithm, "mask": MaskedSums, "dp": DP, "channel": Layer}
-        for name, kind in kinds.items():
+        for name, kind in {"algorithm": Algorithm, "mask": MaskedSums, "dp": DP, "channel": Layer}.items():
             given = getattr(self, name)
             if not isinstance(given, kind) and (given is not None or name == "algorithm"):
                 raise ConfigError(
@@ -131,15 +131,15 @@ class Question:
         max_share = checks.share(self.max_share)
         if max_share is not None:
             checks.proportion("max_share", max_share)
-            object.__setattr__(self, "max_share", float(max_share))
-        object.__setattr__(self, "columns", self._columns_with_ranges(names_in(self.columns)))
+            max_share = float(max_share)
+        # numpy's numbers become Python's, as files can have them
+        plain = {"seed": int(self.seed), "fraction": float(fraction), "max_share": max_share}
+        plain["columns"] = self._columns_with_ranges(names_in(self.columns))
         if self.levels is not None:
-            object.__setattr__(self, "levels", self._read_levels())
-        plain: dict[str, Any] = {"seed": int(self.seed)}
+            plain["levels"] = self._read_levels()
         if self.n_components not in COUNTING:
             plain["n_components"] = checks.components(self.n_components, words=COUNTING)
-        for name, value in {**plain, "fraction": float(fraction)}.items():
-            # numpy's numbers become Python's, as files can have them
+        for name, value in plain.items():
             object.__setattr__(self, name, value)
 
     def _read_levels(self) -> Levels | None:
@@ -187,7 +187,7 @@ class Question:
             on[self.n_components] = True
         return on
 
-    @property
+    @cached_property
     def coding(self) -> Coding | None:
         """How columns of words become columns of numbers; None where there are none."""
         if self.levels is None:
@@ -238,13 +238,10 @@ class Question:
 
     def plain(self) -> dict[str, Any]:
         """As plain values, as the short form takes them. The seed of noise is left out: it could take the noise off."""
-        if self.dp is None:
-            dp = None
-        else:
-            dp = repr(replace(self.dp, noise_seed=None))
-        words = {"mask": self.mask and repr(self.mask), "channel": self.channel and repr(self.channel)}
         values = {f.name: getattr(self, f.name) for f in fields(self)}
-        values |= {"algorithm": self.algorithm.spec, **words, "dp": dp}
+        settings = {"mask": self.mask, "channel": self.channel, "dp": self.dp and replace(self.dp, noise_seed=None)}
+        values |= {name: given and repr(given) for name, given in settings.items()}
+        values["algorithm"] = self.algorithm.spec
         if self.columns is not None:
             values["columns"] = list(self.columns)
         if self.levels is not None:

@@ -60,11 +60,10 @@ def claim(said: Arrays, frame: Frame) -> Claim:
     mean = said["mean"]
     centre = 0.0 if frame.mean is None else frame.mean
     moments = Moments(n, mean, said["m2"], said.get("count"))
-    squares = moments.sums(frame)[1]
     rounded = _ROUNDED * float(said["eps"]) * n * (mean**2 + np.square(centre))
     if frame.scale is not None:
         rounded = rounded / frame.scale**2
-    return Claim(n, float(np.sum(squares + rounded)))
+    return Claim(n, float(np.sum(moments.sums(frame)[1] + rounded)))
 
 
 def check_opening(said: Arrays, block: Array, *, bits: int = 64) -> None:
@@ -322,8 +321,8 @@ class Tally:
         """A sum: whoever has made it has checked what is in it."""
         columns = columns_of(self._telling, reply.arrays, self._d)
         group = self._groups.setdefault((columns, ""), _Group())
-        total = self._merge(group.total, reply.clients[0], reply.arrays)
-        group.take(total, reply.clients)
+        group.total = self._merge(group.total, reply.clients[0], reply.arrays)
+        group.clients.extend(reply.clients)
         self._bytes += reply.nbytes
         self._heading = self._heading or reply.heading
         self._answered.update(reply.clients)
@@ -341,7 +340,12 @@ class Tally:
         if reply.declines and not self._declined:
             self._declined = declined_by(reply)
         if reply.forgot:
-            self._notes[str(reply.client)] = _forgot(reply)
+            self._notes[str(reply.client)] = sentence(
+                f"What {name_of(reply)} keeps of this run",
+                "there until its end",
+                "lost",
+                "It begins afresh. Look at its memory-dir, and whether it was restarted.",
+            )
 
     def _accept(self, reply: Reply, position: int) -> None:
         check(reply, self._sent, self._answered)
@@ -394,7 +398,8 @@ class Tally:
         best = self._groups.pop(most)
         for kind, group in self._groups.items():
             for client in group.clients:
-                odd = group.header(kind).mismatch(group.name(client), best.header(most))
+                who = _title(client, group.sites.get(client, ""))
+                odd = group.header(kind).mismatch(who, best.header(most))
                 self._failures[str(client)] = str(odd)
                 self._banned.add(client)
         return best
@@ -419,15 +424,8 @@ class _Group:
         if reply.site:
             self.sites[reply.client] = reply.site
 
-    def name(self, client: int) -> str:
-        return _title(client, self.sites.get(client, ""))
-
     def header(self, kind: tuple[int, str]) -> Heading:
         return self.heading or Heading(kind[0])
-
-    def take(self, total: Any, clients: Iterable[int]) -> None:
-        self.total = total
-        self.clients.extend(clients)
 
 
 def name_of(reply: Reply) -> str:
@@ -440,16 +438,6 @@ def declined_by(reply: Reply) -> str:
     if reply.declines:
         return f"{name_of(reply)}: {reply.declines}"
     return ""
-
-
-def _forgot(reply: Reply) -> str:
-    """What is said of a client that has lost its memory."""
-    return sentence(
-        f"What {name_of(reply)} keeps of this run",
-        "there until its end",
-        "lost",
-        "It begins afresh. Look at its memory-dir, and whether it was restarted.",
-    )
 
 
 def _title(client: int, site: str) -> str:
@@ -483,17 +471,14 @@ def unusable(error: np.linalg.LinAlgError) -> DataError:
 
 def check(reply: Reply, sent: Broadcast, answered: Collection[int]) -> None:
     """Raise ProtocolError, naming the client, unless this is its one answer to the message sent."""
+    what = f"The answer of client {reply.client}"
     if reply.client not in sent.asked:
-        rule, got, remedy = "asked for", "one of a client not asked", "It was not counted."
-    elif reply.number != sent.number:
-        rule = f"one to message {sent.number}"
+        raise UnawaitedError(what, must="asked for", got="one of a client not asked", then="It was not counted.")
+    if reply.number != sent.number:
         got = f"one to message {reply.number}"
-        remedy = "It came late."
-    elif reply.client in answered:
-        rule, got, remedy = "a single one", "another one", "It was not counted."
-    else:
-        return
-    raise UnawaitedError(f"The answer of client {reply.client}", must=rule, got=got, then=remedy)
+        raise UnawaitedError(what, must=f"one to message {sent.number}", got=got, then="It came late.")
+    if reply.client in answered:
+        raise UnawaitedError(what, must="a single one", got="another one", then="It was not counted.")
 
 
 def check_arrays(reply: Reply, expected: Mapping[str, Part]) -> None:

@@ -263,11 +263,9 @@ class Roll:
 
     def _incomplete(self, gone: Iterable[int]) -> NotEnoughNodes:
         """The error where one is gone whose columns no other one has."""
-        clients = f"no answer that counts of {', '.join(f'client {i}' for i in sorted(gone))}"
+        got = f"no answer that counts of {', '.join(f'client {i}' for i in sorted(gone))}"
         if self.why:
-            got = f"{clients}: {self.why.rstrip('.')}"
-        else:
-            got = clients
+            got = f"{got}: {self.why.rstrip('.')}"
         return NotEnoughNodes(
             "The parties of a run over columns",
             must="there to the end, all of them",
@@ -279,8 +277,7 @@ class Roll:
         """After a message that too few have answered."""
         silent = self.silent + 1
         if silent >= _MOST_SILENT:
-            got = f"{count or 'none'} in {silent} successive rounds"
-            got += self.because
+            got = f"{count or 'none'} in {silent} successive rounds{self.because}"
             raise NotEnoughNodes(
                 "The usable answers to a message",
                 must=f"at least {least if least > 1 else 'one'}",

@@ -26,10 +26,12 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, final
+from typing import Any, Final, final
 
 import numpy as np
 
+from flower_pca.base.errors import ConfigError, Setting, Words
+from flower_pca.base.files import Recorder
 from flower_pca.base.history import History, Round
 from flower_pca.base.linalg import Array
 from flower_pca.core.algorithm import Algorithm
@@ -38,8 +40,11 @@ from flower_pca.core.model import Model, ResultClass
 from flower_pca.core.replies import Tally, unusable
 from flower_pca.core.roll import Roll, Verdict
 from flower_pca.core.stage import Broadcast, Failure, NeedsWidth, Reply, Stage, Sum
-from flower_pca.core.standing import NEWEST, Standing, identity, pack, so_far, unpack
+from flower_pca.core.standing import NEWEST, Standing, in_brief
 from flower_pca.names.columns import Heading
+
+LAYOUT: Final = 11  # of checkpoints; grows with every change of what is kept
+_IDENTITY: Final = ("n_components", "center", "scale", "missing", "seed")
 
 
 @final
@@ -129,7 +134,11 @@ class Run:
                 self._roll = self._roll.reopen()
             elif (status := now.stage.status(now.state)) is not None:
                 self._standing = now.leave(status, here, self._roll, self._layers)
-            elif to := self._roll.audience(now.call(fraction=fraction), here, number=self._draws(now.stage.name)):
+            elif to := self._roll.audience(
+                now.call(fraction=fraction),
+                here,
+                number=len(self._history.of(now.stage.name)) if fraction < 1.0 else 0,
+            ):
                 self._sent, self._began = self._message(to), time.perf_counter()
                 return self._sent
             elif self._roll.awaited and now.opening:
@@ -194,27 +203,47 @@ class Run:
 
     def result_so_far(self) -> Any:
         """Of a run of steps, the result of those that are over; None before the first, and of a run without steps."""
-        model = so_far(self._standing)
-        if model is not None:
-            return self._result_of(model)
         if self.is_finished:
             return self.result()
-        return None
+        if not isinstance(state := self._standing.state, Recorder) or not state.record:
+            return None
+        return self._result_of(replace(self._standing.model_now(whole=True), left=state.figures()))
 
     def checkpoint(self, *, steps: bool = True) -> tuple[dict[str, Any], dict[str, Array]]:
         """All that a new run of the same arguments needs to go on: header, arrays; steps, if not kept by a `Trail`."""
-        return pack(self._identity(), self._asked, self._standing, self._roll, self._history, steps=steps)
+        arrays: dict[str, Array] = {}
+        state, history = self._standing.state, in_brief(self._history)
+        if steps and isinstance(state, Recorder) and state.record:
+            arrays["steps"] = state.lines(len(state.record))
+        header = {"layout": LAYOUT, "run": self._identity(), "asked": self._asked, "history": history}
+        return {**header, "roll": self._roll.to_json(), **self._standing.to_json(arrays)}, arrays
 
     def restore(self, header: Mapping[str, Any], arrays: dict[str, Array]) -> None:
         """Go on where `checkpoint` was taken. A half-answered round is asked again as a whole."""
-        self._standing, self._roll, self._history = unpack(
-            header,
-            arrays,
-            run=self._identity(),
-            standing=self._standing,
-            roll=self._roll,
-            limit=self._history.limit,
-        )
+        if header.get("layout") != LAYOUT:
+            raise ConfigError(
+                "The checkpoint",
+                must="one of this version",
+                got="one of an earlier one",
+                then="Delete it, and start the run again.",
+            )
+        if header["run"] != (run := self._identity()):
+            others = [Setting(name, v) for name, v in header["run"].items() if run.get(name) != v]
+            raise ConfigError(
+                "The checkpoint",
+                must="one of this very run",
+                got=Words("one of ", Words.series(", ", others)),
+                then="Repeat that run's arguments, or choose another checkpoint.",
+            )
+        there = self._standing.restore(header, arrays)
+        if isinstance(there.state, Recorder):
+            model = replace(there.model, steps=self._standing.model.steps)
+            state, steps = there.state.until(model.steps), arrays.get("steps")
+            if steps is not None:
+                state = state.recall(steps)
+            there = replace(there, state=state, model=model)
+        self._history = replace(History.from_json(header["history"]), limit=self._history.limit)
+        self._standing, self._roll = there, self._roll.restore(header["roll"])
         self._total = self._sent = None
 
     # What masks do to the message under way.
@@ -222,8 +251,8 @@ class Run:
     @property
     def deviation_of_one(self) -> float:
         """The deviation of the noise that each client adds to its answer; 0 for none."""
-        opening = self._standing.opening
-        return max((layer.deviation_of_one(opening=opening) for layer in self._layers), default=0.0)
+        deviations = (layer.deviation_of_one(opening=self._standing.opening) for layer in self._layers)
+        return max(deviations, default=0.0)
 
     def settle(self, *, heading: Heading, needed: int) -> Broadcast:
         """The message, once the clients are known to have these columns, and their sum to need so many of them."""
@@ -263,13 +292,19 @@ class Run:
         return result
 
     def _identity(self) -> dict[str, Any]:
-        return identity(self._standing, self._model, self._roll, self._layers)
-
-    def _draws(self, stage: str) -> int:
-        """How many messages of a stage there were, where that decides whom the next one goes to."""
-        if self._roll.fraction < 1.0:
-            return len(self._history.of(stage))
-        return 0
+        """What a checkpoint and the run that goes on from it have in common, as it was before the first message."""
+        now, model, roll = self._standing, self._model, self._roll
+        stages: list[Any] = list(now.stages)
+        if now.chooser is not None:
+            stages[now.place] = now.chooser
+        return {
+            "stages": [stage.spec for stage in stages],
+            "fraction": roll.fraction,
+            "layers": [layer.mark for layer in self._layers if layer.mark],
+            "masked": roll.summed,
+            **{name: getattr(model, name) for name in _IDENTITY},
+            "wanted": None if model.wanted is None else list(model.wanted),
+        }
 
     @property
     def _whole(self) -> bool:

@@ -27,8 +27,6 @@ from flower_pca.base.errors import ConfigError
 from flower_pca.base.history import History
 from flower_pca.base.linalg import Array
 from flower_pca.dp import gaussian
-from flower_pca.dp.gaussian import longest
-from flower_pca.names import ranges
 from flower_pca.names import ranges as public
 
 BITS: Final = {"float64": 64, "float32": 32, "float16": 16}
@@ -84,21 +82,18 @@ class MaskedSums:
     self_masks: bool = True
 
     def __post_init__(self) -> None:
-        remedy = "Use 0.5."
         object.__setattr__(self, "threshold", checks.share(self.threshold))
-        checks.number("threshold of the masks", self.threshold, least=0.5, most=0.99, remedy=remedy)
+        checks.number("threshold of the masks", self.threshold, least=0.5, most=0.99, remedy="Use 0.5.")
         if self.bound is not None:
             checks.number("bound of the masks", self.bound, least=1e-300, remedy="Leave it out.")
         if self.neighbours is not None:
-            remedy = "Leave it out."
-            checks.integer("neighbours of the masks", self.neighbours, least=2, remedy=remedy)
+            checks.integer("neighbours of the masks", self.neighbours, least=2, remedy="Leave it out.")
             if self.neighbours % 2:
-                got = self.neighbours
                 raise ConfigError(
                     "neighbours of the masks",
                     must="even",
-                    got=got,
-                    then=f"Use {got + 1}.",
+                    got=self.neighbours,
+                    then=f"Use {self.neighbours + 1}.",
                 )
         checks.choice("self_masks of the masks", self.self_masks, (True, False))
 
@@ -107,15 +102,11 @@ class MaskedSums:
         """The settings that `mask` stands for, such as "masks(neighbours=20)"; None: no masks."""
         if isinstance(mask, MaskedSums):
             return mask
-        if mask is None or isinstance(mask, bool | np.bool_):
-            if mask:
-                return cls()
-            return None
         # as a configuration may have them
         if isinstance(mask, str) and mask.lower() in ("true", "false"):
-            if mask.lower() == "true":
-                return cls()
-            return None
+            mask = mask.lower() == "true"
+        if mask is None or isinstance(mask, bool | np.bool_):
+            return cls() if mask else None
         return specs.bind(
             mask,
             {"masks": cls, "MaskedSums": cls},
@@ -194,8 +185,7 @@ class DP:
     def __post_init__(self) -> None:
         if self.ranges is not None:
             object.__setattr__(self, "ranges", public.of(self.ranges))
-            clip = self.clip or gaussian.usual_clip(len(self.public_ranges))
-            object.__setattr__(self, "clip", clip)
+            object.__setattr__(self, "clip", self.clip or gaussian.usual_clip(len(self.public_ranges)))
         checks.number(
             "clip of dp",
             self.clip,
@@ -268,9 +258,7 @@ class Spent:
     frame_noise: float = 0.0
 
     def __str__(self) -> str:
-        where = "each answer"
-        if self.shared:
-            where = "each sum, shared among clients"
+        where = "each sum, shared among clients" if self.shared else "each answer"
         noise = f"noise of deviation {self.noise:.4g} on {where}"
         return f"epsilon {self.epsilon:.4g}, delta {self.delta:g}; {noise}"
 
@@ -308,8 +296,10 @@ class Certainty:
         numbers = range(1, len(self.signal) + 1)
         clear = [j for j in numbers if self.signal[j - 1] > 1.0]
         rest = [j for j in numbers if j not in clear]
-        said = ["There is noise on what the server has seen."]
-        said.append(f"Alone it can give a component a variance of {self.floor:.2g}.")
+        said = [
+            "There is noise on what the server has seen.",
+            f"Alone it can give a component a variance of {self.floor:.2g}.",
+        ]
         if clear:
             times = labels.series([_number(self.signal[j - 1]) for j in clear])
             verb = "has" if len(clear) == 1 else "have"
@@ -372,13 +362,15 @@ def certainty(result: Spending) -> Certainty | None:
     """What can be said of the variances of a result; None of a run without noise."""
     if result.privacy is None:
         return None
-    spent, rows = result.privacy, max(result.n_samples_ - 1, 1)
-    most = max(record.answered for record in result.history)
+    spent, dp = result.privacy, DP.of(result.asked.get("dp"))
+    rows, most = max(result.n_samples_ - 1, 1), max(record.answered for record in result.history)
     added = np.sqrt(most / spent.among)
     columns = np.sqrt(2.0 * result.n_features_in_) + 1.0
+    reach = (None if dp is None else dp.reach) or spent.clip
+    halves = () if dp is None else dp.public_ranges  # ranges, which nobody has measured
     floor = float(added * spent.noise * columns / rows)
-    floor += _off_centre(result, added * spent.frame_noise)
-    doubt = _DEVIATIONS * _total_noise(result, added * spent.frame_noise) / rows
+    floor += _off_centre(result, added * spent.frame_noise, reach, halves)
+    doubt = _DEVIATIONS * _total_noise(result, added * spent.frame_noise, reach, halves) / rows
     values, total = result.explained_variance_, result.total_variance_
     number = np.arange(1, len(values) + 1)
     return Certainty(
@@ -399,58 +391,46 @@ def _bounds(values: Array, floor: float | Array, total: float, doubt: float) -> 
     return np.stack([np.minimum(low, 1.0), np.maximum(high, low)], axis=1)
 
 
-def _off_centre(result: Spending, deviation: float) -> float:
+def _divisors(result: Spending, halves: public.Ranges) -> Array | None:
+    """What columns were divided by that had been measured; None for nothing."""
+    return None if halves else result.scale_
+
+
+def _off_centre(result: Spending, deviation: float, reach: float, halves: public.Ranges) -> float:
     """What noise on the mean alone gives a component: all rows stand beside it by the same step."""
     if not result.centered:
         return 0.0
-    spent, dp = result.privacy, DP.of(result.asked.get("dp"))
-    assert spent is not None
-    reach = (None if dp is None else dp.reach) or spent.clip
-    scale = np.ones(result.n_features_in_)
-    if result.scale_ is not None and not (dp is not None and dp.public_ranges):
-        scale = result.scale_
     degrees = max(result.n_samples_ - 1, 1)
     step = np.sqrt(3.0) * deviation / (reach * degrees)
-    turned = (step * longest(len(scale))) ** 2
-    return float(turned * np.mean(scale**-2.0))
+    turned = (step * gaussian.longest(result.n_features_in_)) ** 2
+    divisors = _divisors(result, halves)
+    return float(turned if divisors is None else turned * np.mean(divisors**-2.0))
 
 
-def _total_noise(result: Spending, deviation: float) -> float:
+def _total_noise(result: Spending, deviation: float, reach: float, halves: public.Ranges) -> float:
     """The deviation of the sum of squares in the frame, from that of the first numbers."""
-    spent, dp = result.privacy, DP.of(result.asked.get("dp"))
-    assert spent is not None
-    divisors = result.scale_
-    if dp is not None and dp.public_ranges:  # halves of ranges, which nobody has measured
-        divisors = None
-    scaled = divisors is not None
-    sums = result.centered or scaled
-    reach = (None if dp is None else dp.reach) or spent.clip
-    d = result.n_features_in_
+    divisors = _divisors(result, halves)
+    sums = result.centered or divisors is not None
+    columns, squares, mean = np.ones(result.n_features_in_), 1.0, 0.0
+    if divisors is not None:
+        columns = 1.0 / divisors**2
+    if divisors is not None or not sums:
+        squares = float(np.linalg.norm(columns))
+    if result.centered:
+        mean = float(np.linalg.norm(_measured_mean(result, halves) * columns))
     # on a number of the moments, times reach squared
     unit = deviation * np.sqrt(3.0 if sums else 2.0)
-    if divisors is None:
-        columns = np.ones(d)
-    else:
-        columns = 1.0 / divisors**2
-    if scaled or not sums:
-        squares = float(np.linalg.norm(columns))
-    else:
-        squares = 1.0
-    if result.centered:
-        mean = float(np.linalg.norm(_measured_mean(result, dp) * columns))
-    else:
-        mean = 0.0
     return float(unit * np.hypot(squares, 2.0 * mean / reach))
 
 
-def _measured_mean(result: Spending, dp: DP | None) -> Array:
+def _measured_mean(result: Spending, halves: public.Ranges) -> Array:
     """The mean in the units in which it was measured."""
-    if dp is None or not dp.public_ranges:
+    if not halves:
         return np.asarray(result.mean_)
     assert result.feature_names_in_ is not None
     names = [str(name) for name in result.feature_names_in_]
-    middles, halves = ranges.halves(dp.public_ranges, names)
-    return np.asarray((result.mean_ - middles) / halves)
+    middles, sizes = public.halves(halves, names)
+    return np.asarray((result.mean_ - middles) / sizes)
 
 
 def _components(numbers: list[int]) -> str:

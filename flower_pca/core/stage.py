@@ -302,11 +302,9 @@ def _bound(kind: Kind, model: Model) -> float:
         return MOST_ROWS
     if kind.whole:  # however large rows are, so that counts stay exact
         return MARGIN * float(model.n) * max(model.d, 1)
-    if kind.within_trace:
-        within = model.trace
-    else:
-        within = 0.0
-    return MARGIN * (within or max(model.trace, float(model.n)))
+    if kind.within_trace and model.trace:
+        return MARGIN * model.trace
+    return MARGIN * max(model.trace, float(model.n))
 
 
 def add(total: Arrays | None, client: int, reply: Arrays) -> Arrays:

@@ -17,7 +17,7 @@ one:
 
 A run of a tracker begins, and ends, with its ALGORITHM.
 
-What a checkpoint of a run holds, and whether it is one that the run can go on from.
+What a checkpoint keeps of it, `to_json` says, and `restore` reads.
 """
 
 from __future__ import annotations
@@ -31,8 +31,7 @@ from typing import Any, Final
 import numpy as np
 
 from flower_pca.base import files, linalg
-from flower_pca.base.errors import ConfigError, NotEnoughNodes, Setting, Words
-from flower_pca.base.files import Recorder
+from flower_pca.base.errors import NotEnoughNodes
 from flower_pca.base.history import History, Outcome, Status
 from flower_pca.base.linalg import Array
 from flower_pca.core.algorithm import Algorithm, Choosing
@@ -43,6 +42,8 @@ from flower_pca.core.stage import Gathering, Stage, add
 from flower_pca.names.columns import Heading
 
 MAX_RESTARTS: Final = 5  # returns to the opening because the set of clients changed
+# that change without the model and the state, in a checkpoint
+_PLACE: Final = {"index": int, "halfway": bool, "last": bool, "disturbed": bool}
 _DISTURBED: Final = ", but maybe elsewhere than undisturbed: clients had lost what they keep of the run. Run it again."
 
 
@@ -207,8 +208,7 @@ class Standing:
     def take(self, total: Any, came: frozenset[int]) -> Standing:
         """After a complete round with this total, of these clients."""
         state = self.stage.server(self.state, total, came)
-        halfway = self.opening and self.stage.status(state) is None
-        return replace(self, state=state, halfway=halfway)
+        return replace(self, state=state, halfway=self.opening and self.stage.status(state) is None)
 
     def after_loss(self) -> Standing:
         """Where clients have lost what they keep: it matters while the algorithm is under way."""
@@ -228,7 +228,8 @@ class Standing:
             now = now.settle()
         elif self.role is Role.ALGORITHM:
             now = now._end(status, layers)
-            if self.opens and not binding and now._is_outdated(here, roll):
+            # members that are away count by their last answers
+            if self.opens and not binding and roll.has_changed(here, counted=self.algorithm.caches and not roll.summed):
                 return now.reopen(self.algorithm.restart(now.model), roll)
         elif self.role is Role.CLOSING:
             if now._too_narrow:
@@ -247,10 +248,6 @@ class Standing:
             model = layer.end(model)
         return replace(self, model=model)
 
-    def _is_outdated(self, here: tuple[int, ...], roll: Roll) -> bool:
-        """Whether the newest round does not speak of the clients here, members by last answers."""
-        return roll.has_changed(here, counted=self.algorithm.caches and not roll.summed)
-
     def _measure(self, layers: Iterable[Layer], *, binding: bool) -> Standing:
         """With what is said of a run whose closing stage has measured it."""
         model = self.model
@@ -261,12 +258,9 @@ class Standing:
         return replace(self, model=model)
 
     def _at_next(self) -> Standing:
-        index = self.index + 1
-        if self.last:
-            index = self.place + 1
+        index = (self.place if self.last else self.index) + 1
         if index < len(self.stages):
-            state = self.stages[index].start(self.model)
-            return replace(self, index=index, state=state, last=False)
+            return replace(self, index=index, state=self.stages[index].start(self.model), last=False)
         return replace(self, index=index, last=False)
 
     def restart(self, roll: Roll, *, whole: bool) -> Standing:
@@ -297,13 +291,11 @@ class Standing:
             words = f"the set of clients kept changing, {MAX_RESTARTS} restarts did not help"
             model = replace(model, status=Status(Outcome.CLIENTS_CHANGED, words))
             block, last = model.columns, True
-        if block is not None and model.frame.scale is not None:
-            block = block / model.frame.scale[:, None]
-        if block is None:
-            basis = None
-        else:
-            basis = block[:, : model.d or None]
-        model = replace(model, basis=basis, product=None, claims={}, counted=None, declined="")
+        if block is not None:
+            block = block[:, : model.d or None]
+            if model.frame.scale is not None:
+                block = block / model.frame.scale[:, None]
+        model = replace(model, basis=block, product=None, claims={}, counted=None, declined="")
         model = replace(model, restarts=model.restarts + 1)
         state = self.stages[0].start(model)
         return replace(self, model=model, state=state, index=0, halfway=False, last=last, disturbed=False)
@@ -315,9 +307,30 @@ class Standing:
             return self
         chosen, why = chooser.settle(self.model)
         model = replace(self.model, choices={**self.model.choices, **({"algorithm": why} if why else {})})
-        before = self.stages[: self.place]
-        behind = self.stages[self.place + 1 :]
-        return replace(self, stages=(*before, chosen, *behind), chooser=chooser, model=model)
+        before, behind = self.stages[: self.place], self.stages[self.place + 1 :]
+        stages = (*before, chosen, *behind)
+        return replace(self, stages=stages, chooser=chooser, model=model)
+
+    def to_json(self, arrays: dict[str, Array]) -> dict[str, Any]:
+        """As plain values; arrays go into `arrays`."""
+        packed = {name: files.pack(getattr(self, name), arrays, name) for name in ("model", "state")}
+        return packed | {name: getattr(self, name) for name in _PLACE}
+
+    def restore(self, kept: Mapping[str, Any], arrays: dict[str, Array]) -> Standing:
+        """Where a run of the same stages stood of which `to_json` has made this; what it had chosen follows from what
+        it knew.
+        """
+        there = replace(self, **{name: files.unpack(kind, kept[name], {}) for name, kind in _PLACE.items()})
+        if not 0 <= there.index <= len(there.stages):
+            raise ValueError("a stage that is none of the run's")
+        model = files.unpack(Model, kept["model"], arrays)
+        if not isinstance(model.n_components, int | float):
+            raise ValueError("no number of components")
+        there = replace(there, model=model)
+        if there.role > Role.BEFORE:
+            there = there.settle()
+        stage = there.stages[min(there.index, len(there.stages) - 1)]
+        return replace(there, state=files.unpack(stage.State, kept["state"], arrays))
 
     @property
     def _too_narrow(self) -> bool:
@@ -325,8 +338,7 @@ class Standing:
         model = self.model
         assert model.values is not None
         spent = model.status is not None and model.status.outcome is Outcome.MAX_ROUNDS
-        full = len(model.values) >= min(model.n, model.d)
-        if spent or isinstance(model.n_components, int) or full:
+        if spent or isinstance(model.n_components, int) or len(model.values) >= min(model.n, model.d):
             return False
         return fraction_rank(model.values, model.trace, model.n_components) is None
 
@@ -334,114 +346,14 @@ class Standing:
         """Back at the opening with twice as many columns: no restart, the clients are the same."""
         Z = self.model.columns
         noise = linalg.random_block(len(Z), Z.shape[1], self.model.seed + 1)
-        block = np.hstack([Z, noise])
         model = replace(self.model, restarts=self.model.restarts - 1)
-        return replace(self, model=model).reopen(block, roll)
+        return replace(self, model=model).reopen(np.hstack([Z, noise]), roll)
 
 
 NEWEST: Final = 1000  # messages that a run without an end keeps
 _MESSAGES: Final = 64  # of them in a checkpoint, which is written with every message
-LAYOUT: Final = 11  # grows with every change of what is kept
-# of a standing
-_PLACE: Final = {"index": int, "halfway": bool, "last": bool, "disturbed": bool}
-_IDENTITY: Final = ("n_components", "center", "scale", "missing", "seed")
-
-
-def identity(standing: Standing, model: Model, roll: Roll, layers: Iterable[Layer]) -> dict[str, Any]:
-    """What a checkpoint and the run that goes on from it have in common; `model` is that before the first message."""
-    stages: list[Any] = list(standing.stages)
-    if standing.chooser is not None:
-        stages[standing.place] = standing.chooser
-    return {
-        "stages": [stage.spec for stage in stages],
-        "fraction": roll.fraction,
-        "layers": [layer.mark for layer in layers if layer.mark],
-        "masked": roll.summed,
-        **{name: getattr(model, name) for name in _IDENTITY},
-        "wanted": None if model.wanted is None else list(model.wanted),
-    }
-
-
-def so_far(standing: Standing) -> Model | None:
-    """What a run of steps has found by now; None before its first step is over."""
-    state = standing.state
-    if standing.is_finished or not isinstance(state, Recorder) or not state.record:
-        return None
-    return replace(standing.model_now(whole=True), left=state.figures())
-
-
-def pack(
-    run: Mapping[str, Any], asked: Mapping[str, Any], standing: Standing, roll: Roll, history: History, *, steps: bool
-) -> tuple[dict[str, Any], dict[str, Array]]:
-    """All that changes in a run: a JSON header, and arrays. `run`: its identity; `asked`.
-
-    Without `steps`, those of a tracker are left to a `Trail`.
-    """
-    arrays: dict[str, Array] = {}
-    if steps and isinstance(standing.state, Recorder) and standing.state.record:
-        arrays["steps"] = standing.state.lines(len(standing.state.record))
-    values = {"layout": LAYOUT, "run": run, "asked": asked, "roll": roll.to_json(), "history": in_brief(history)}
-    return {**values, **_pack_standing(standing, arrays)}, arrays
-
-
-def unpack(
-    header: Mapping[str, Any],
-    arrays: dict[str, Array],
-    *,
-    run: Mapping[str, Any],
-    standing: Standing,
-    roll: Roll,
-    limit: int | None,
-) -> tuple[Standing, Roll, History]:
-    """What `packed` has put into header and arrays, for a run of this identity and roll."""
-    if header.get("layout") != LAYOUT:
-        raise ConfigError(
-            "The checkpoint",
-            must="one of this version",
-            got="one of an earlier one",
-            then="Delete it, and start the run again.",
-        )
-    if header["run"] != run:
-        others = [Setting(name, v) for name, v in header["run"].items() if run.get(name) != v]
-        got = Words("one of ", Words.series(", ", others))
-        raise ConfigError(
-            "The checkpoint",
-            must="one of this very run",
-            got=got,
-            then="Repeat that run's arguments, or choose another checkpoint.",
-        )
-    there = _unpack_standing(standing, header, arrays)
-    history = replace(History.from_json(header["history"]), limit=limit)
-    if isinstance(there.state, Recorder):
-        state, steps = there.state.until(standing.model.steps), arrays.get("steps")
-        if steps is not None:
-            state = state.recall(steps)
-        there = replace(there, state=state, model=replace(there.model, steps=standing.model.steps))
-    return there, roll.restore(header["roll"]), history
 
 
 def in_brief(history: History) -> list[dict[str, Any]]:
     """The rounds as plain dictionaries; of an endless run the newest, and a sum of the others."""
     return (history if history.limit is None else history.newest(_MESSAGES)).to_json()
-
-
-def _pack_standing(standing: Standing, arrays: dict[str, Array]) -> dict[str, Any]:
-    """Where a run stands, as plain values; arrays go into `arrays`."""
-    plain = {name: getattr(standing, name) for name in _PLACE}
-    model = files.pack(standing.model, arrays, "model")
-    return {**plain, "model": model, "state": files.pack(standing.state, arrays, "state")}
-
-
-def _unpack_standing(standing: Standing, kept: Mapping[str, Any], arrays: dict[str, Array]) -> Standing:
-    """Where a run of the same stages stood that `_packed` has kept; what it had chosen follows from what it knew."""
-    there = replace(standing, **{name: files.unpack(kind, kept[name], {}) for name, kind in _PLACE.items()})
-    if not 0 <= there.index <= len(there.stages):
-        raise ValueError("a stage that is none of the run's")
-    model = files.unpack(Model, kept["model"], arrays)
-    if not isinstance(model.n_components, int | float):
-        raise ValueError("no number of components")
-    there = replace(there, model=model)
-    if there.role > Role.BEFORE:
-        there = there.settle()
-    stage = there.stages[min(there.index, len(there.stages) - 1)]
-    return replace(there, state=files.unpack(stage.State, kept["state"], arrays))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from flower_pca.analysis import groups
 from flower_pca.analysis.influence import has_influence
-from flower_pca.base import checks, files
+from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError, Setting, Words
 from flower_pca.plots import clients, course, personal, robust, style, tracking, variances
 from flower_pca.results.pca import PCAResult
@@ -225,8 +225,7 @@ def telling(result: Result, shards: Shards = None) -> dict[str, Picture]:
 
 def available(result: Result, shards: Shards = None) -> dict[str, Picture]:
     """The pictures that can be drawn of a result, and of rows if they are given."""
-    pictures = PICTURES.items()
-    kinds = {what: picture for what, picture in pictures if isinstance(result, picture.of)}
+    kinds = {what: picture for what, picture in PICTURES.items() if isinstance(result, picture.of)}
     return {what: p for what, p in kinds.items() if p.need is None or p.need.there(result, shards)}
 
 
@@ -241,21 +240,16 @@ def draw(result: Result, what: str, path: str | os.PathLike[str], *, shards: Sha
     """Draw one of PICTURES, or "overview", into an SVG or PNG file, as the path's suffix says."""
     known = [w for w, p in PICTURES.items() if isinstance(result, p.of)]
     checks.choice("The picture", what, ("overview", *known))
-    kind = style.suffix(path)
+    style.suffix(path)
     if what == "overview":
-        drawn = course.figure(result)
-    else:
-        drawn = figure(result, what, shards=values(shards))
-    with files.replacing(path) as file:
-        style.write(drawn, file, kind)
-    return Path(path)
+        return style.save(course.figure(result), path)
+    return style.save(figure(result, what, shards=values(shards)), path)
 
 
 def figure(result: Result, what: str, *, shards: Shards = None) -> Figure:
     """One of PICTURES, as a figure of matplotlib."""
     picture, drawn = PICTURES[what], style.figure()
-    need = picture.need
-    if need is not None and not need.there(result, shards):
+    if (need := picture.need) is not None and not need.there(result, shards):
         raise ConfigError(f'The picture "{what}"', must=need.rule, got=need.got, then=need.remedy)
     picture.draw(drawn, result, *([shards] if picture.rows else []))
     return drawn

@@ -7,19 +7,20 @@ their sites.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 
 from flower_pca.analysis import sites
 from flower_pca.analysis.influence import influence
 from flower_pca.analysis.monitor import Limits, RowScores
-from flower_pca.base import files, labels
+from flower_pca.base import labels
 from flower_pca.base.linalg import Array
 from flower_pca.names.sites import SiteRows
 from flower_pca.plots import style
+from flower_pca.results import facts
 from flower_pca.results.pca import PCAResult
 
 if TYPE_CHECKING:
@@ -27,8 +28,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _SIZE: Final = (6.4, 4.4)
-_ROWS: Final = 6000  # rows within the limits that are drawn; more hide one another
-_VECTOR_ROWS: Final = 600  # points up to which an SVG holds each as a shape
+_POINTS: Final = 6000  # rows that a cloud shows; more hide one another
+_VECTOR: Final = 600  # points up to which an SVG holds each as a shape
 _LOWEST: Final = 1e-3  # of a limit: rows that are nearer are drawn there
 
 
@@ -44,46 +45,40 @@ def spe_against_t2(scored: Mapping[Any, RowScores], limits: Limits, path: str | 
     Raises:
         ConfigError: If matplotlib is not installed.
     """
-    kind, figure = style.suffix(path), style.figure(_SIZE)
+    style.suffix(path)
+    figure = style.figure(_SIZE)
     ax = figure.subplots()
     points = {site: np.column_stack([_clip(s.t2, limits.t2), _clip(s.spe, limits.spe)]) for site, s in scored.items()}
     beyond = {site: s.beyond(limits) for site, s in scored.items()}
     near = [points[site][~far] for site, far in beyond.items()]
     _within(ax, np.concatenate(near))
-    with_far = [site for site in scored if beyond[site].any()]
-    far = {site: points[site][beyond[site]] for site in with_far}
+    far = {site: points[site][rows] for site, rows in beyond.items() if rows.any()}
     named = len(far) <= len(style.COLOURS)
-    for i, (site, places) in enumerate(far.items()):
-        if named:
-            colour = style.COLOURS[i]
-        else:
-            colour = style.COLOURS[1]
+    colours = style.COLOURS if named else style.COLOURS[1:2] * len(far)
+    for (site, places), colour in zip(far.items(), colours, strict=False):
         ax.scatter(
             places[:, 0], places[:, 1], s=16, lw=0, alpha=0.85, c=colour, label=str(site) if named else None, zorder=3
         )
     for along, limit in ((ax.axvline, limits.t2), (ax.axhline, limits.spe)):
         along(limit, color=style.INK, lw=1.0, ls="--", zorder=2)
     ax.set(xscale="log", yscale="log")
-    count = sum(int(f.sum()) for f in beyond.values())
-    rows = sum(len(f) for f in beyond.values())
+    count = sum(int(rows.sum()) for rows in beyond.values())
     style.tidy(
         ax,
-        f"{count:,} of {labels.count(rows, 'row')} beyond a limit",
+        f"{count:,} of {labels.count(sum(map(len, beyond.values())), 'row')} beyond a limit",
         "T² (within the components)",
         "SPE (beside them)",
     )
     ax.grid(visible=True, axis="both", color=style.GRID, lw=0.8)
     if len(scored) > 1 and far and named:
         figure.legend(loc="outside lower center", ncols=4, frameon=False, fontsize=9, labelcolor=style.INK)
-    with files.replacing(path) as file:
-        style.write(figure, file, kind)
-    return Path(path)
+    return style.save(figure, path)
 
 
 def _within(ax: Axes, points: Any) -> None:
-    step = max(1, -(-len(points) // _ROWS))
-    many = len(points) > _VECTOR_ROWS
-    x, y = points[::step, 0], points[::step, 1]
+    step = max(1, -(-len(points) // _POINTS))
+    many = len(points) > _VECTOR
+    x, y = points[::step].T
     ax.scatter(x, y, s=8, lw=0, alpha=0.7, c=style.BAR, rasterized=many, zorder=1)
 
 
@@ -91,8 +86,6 @@ def _clip(values: Any, limit: float) -> Any:
     return np.maximum(values, _LOWEST * limit)
 
 
-_POINTS: Final = 6000  # rows that a cloud shows; more hide one another
-_VECTOR: Final = 600  # points up to which an SVG holds each as a shape
 _ARROWS: Final = 6  # columns that have an arrow among the scores
 # of the rows lie nearer to the middle, along either axis, than the longest arrow ends
 _ARROW: Final = 0.9
@@ -116,18 +109,13 @@ def scores(drawn: Figure, result: PCAResult, shards: Sequence[Any] | None) -> No
     own = own_scores(result)
     if own is None:
         every = sum(rows(shards or ()))
-    else:
-        every = len(own)
-    step = -(-every // _POINTS)
-    if own is None:
-        some = [SiteRows.of(shard)[::step] for shard in shards or ()]
+        some = [SiteRows.of(shard)[:: -(-every // _POINTS)] for shard in shards or ()]
         parts = [result.transform(rows)[:, :2] for rows in some]
     else:
-        parts = [own[::step, :2]]
-    count = sum(map(len, parts))
-    if every == count:
-        title = "Scores"
-    else:
+        every = len(own)
+        parts = [own[:: -(-every // _POINTS), :2]]
+    count, title = sum(map(len, parts)), "Scores"
+    if count < every:
         title = f"Scores of {count:,} of {every:,} rows"
     if result.n_components_ == 1:
         _strips(drawn, result, parts, title)
@@ -141,26 +129,21 @@ def _biplot(drawn: Figure, result: PCAResult, parts: list[Array], title: str) ->
     """All rows in one cloud, and arrows for the columns that weigh most."""
     points, client = _shuffle(parts)
     ax = drawn.subplots()
-    bar = names_of(result, len(parts)) if len(parts) > 1 else None
+    bar = names_of(result, range(len(parts))) if len(parts) > 1 else None
     _cloud(ax, points, client, len(parts), bar=bar)
     style.tidy(ax, title, "component 1", "component 2", grid="both")
-    weights = result.components_[:2].T
-    columns = labels.column_names(result.feature_names_in_, result.n_features_in_)
+    weights, columns = result.components_[:2].T, facts.names_of(result)
     lengths = np.abs(weights).max(axis=0, initial=0.0)
-    ends = weights / np.maximum(lengths, np.finfo(float).tiny)
     # each axis has a scale of its own
+    ends = weights / np.maximum(lengths, np.finfo(float).tiny)
     ends = ends * np.quantile(np.abs(points), _ARROW, axis=0)
     for j in labels.leading(np.linalg.norm(weights, axis=1), _ARROWS):
         x, y = ends[j]
         ax.annotate("", (x, y), (0.0, 0.0), arrowprops={"arrowstyle": "-|>", "color": style.INK, "lw": 0.9})
-        name = style.name_of(columns[j])
         # a name must not leave the picture
-        farthest = np.abs(points[:, 0]).max()
-        inwards = abs(x) > 0.5 * farthest
-        if (x >= 0.0) != inwards:
-            side = "left"
-        else:
-            side = "right"
+        inwards = abs(x) > 0.5 * np.abs(points[:, 0]).max()
+        side = "left" if (x >= 0.0) != inwards else "right"
+        name = style.name_of(columns[j])
         family = style.family(name)
         ax.text(x, y, name, fontsize=7.5, color=style.INK, ha=side, va="center", fontfamily=family)
 
@@ -193,16 +176,12 @@ def _strips(drawn: Figure, result: PCAResult, parts: list[Array], title: str) ->
     """A strip for each client."""
     score, client = _shuffle(parts)
     height = client + np.random.default_rng(1).uniform(-0.3, 0.3, len(client))
-    names = names_of(result, len(parts))
-    few = 0 < len(names) <= NAMED
-    if few:
-        tall = max(style.SINGLE[1], 1.2 + 0.26 * len(names))
-        drawn.set_size_inches(style.SINGLE[0], tall)
-    ax = drawn.subplots()
+    names = names_of(result, range(len(parts)))
+    ax, _, side = start(drawn, names, tall=max(style.SINGLE[1], 1.2 + 0.26 * len(names)))
     points = np.column_stack([score[:, 0], height])
     _cloud(ax, points, client, len(parts), bar=None)
-    style.tidy(ax, title, "component 1", "" if names else "client", grid="both")
-    if few:
+    style.tidy(ax, title, "component 1", _beside(names), grid="both")
+    if side == "x":
         style.name_ticks(ax, names)
     else:
         style.number_ticks(ax, len(parts), first=0, axis="y", names=names)
@@ -211,8 +190,7 @@ def _strips(drawn: Figure, result: PCAResult, parts: list[Array], title: str) ->
 def _shuffle(parts: list[Array]) -> tuple[Array, Array]:
     """All rows and whose they are, in an order in which no client lies on top of the others."""
     points = np.concatenate(parts)
-    sizes = [len(part) for part in parts]
-    client = np.repeat(np.arange(len(parts)), sizes)
+    client = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
     order = np.random.default_rng(0).permutation(len(points))
     return points[order], client[order]
 
@@ -221,18 +199,12 @@ def means(drawn: Figure, result: PCAResult, shards: Sequence[Any]) -> None:
     """How far each client's mean of a column lies from that of all, in deviations of all."""
     found = sites.of(result, shards, few=_MAPPED)
     shown = found.order[:_MAPPED]
-    names = [labels.client_name(result.site_names, int(i)) for i in shown]
-    given = result.feature_names_in_
-    if len(shown) == len(found.order):
-        few = ""
-    else:
-        few = f", the {len(shown)} furthest off"
     style.draw(
         drawn,
         found.off[shown],
-        columns=None if given is None else [str(name) for name in given],
-        others=names,
-        title=f"Means of the clients{few}",
+        columns=result.feature_names_in_,
+        others=[labels.client_name(result.site_names, int(i)) for i in shown],
+        title=facts.heading("Means of the clients", len(shown), len(found.order), "furthest off"),
         label="deviations of all rows",
         kind="signed",
     )
@@ -242,63 +214,65 @@ def errors(drawn: Figure, result: PCAResult, shards: Sequence[Any]) -> None:
     """A bar for each client, and a line for all rows together."""
     each = errors_of(result, shards)
     overall = float(np.average(each, weights=rows(shards)))
-    words = "mean squared error of a row"
-    names = names_of(result, len(each))
-    ax = bars(drawn, each, names, title="Reconstruction error", words=words)
-    line = ax.axvline if 0 < len(names) <= NAMED else ax.axhline
+    names = names_of(result, range(len(each)))
+    ax = bars(drawn, each, names, title="Reconstruction error", words="mean squared error of a row")
+    line = {"x": ax.axvline, "y": ax.axhline}[side_of(names)]
     line(overall, color=style.COLOURS[1], lw=1.4, label=f"all rows {overall:.3g}")
     style.legend(ax)
 
 
-def bars(drawn: Figure, values: Array, names: list[str], *, title: str, words: str) -> Axes:
-    """A bar for each client: along x with its name, while they are few; else upright, some with names, or by number."""
-    reach = 1.12 * float(values.max()) or 1.0
-    if 0 < len(names) <= NAMED:
-        drawn.set_size_inches(style.SINGLE[0], max(2.2, 1.1 + 0.26 * len(names)))
-        ax = drawn.subplots()
-        ax.barh(range(len(values)), values, height=0.62, color=style.BAR)
-        ax.set_xlim(0.0, reach)
+def side_of(names: Sequence[str]) -> Literal["x", "y"]:
+    """Along which axis the bars of clients of these names lie: along x while there is room for each name."""
+    return "x" if 0 < len(names) <= NAMED else "y"
+
+
+def start(drawn: Figure, names: Sequence[str], *, tall: float) -> tuple[Axes, Callable[..., Any], Literal["x", "y"]]:
+    """Axes for a bar of each client, what draws such bars, and along which axis; so tall where each has its name."""
+    side = side_of(names)
+    if side == "x":
+        drawn.set_size_inches(style.SINGLE[0], tall)
+    ax = drawn.subplots()
+    return ax, ax.barh if side == "x" else ax.bar, side
+
+
+def tidy(ax: Axes, count: int, names: Sequence[str], *, title: str, words: str) -> None:
+    """What so many bars are of: each with its name while they are few; else some with names, or by number."""
+    if side_of(names) == "x":
         style.tidy(ax, title, words, "", grid="x")
         style.name_ticks(ax, names)
-        return ax
-    ax = drawn.subplots()
-    width = 0.62 if len(values) <= style.DENSE else 0.9
-    ax.bar(range(len(values)), values, width=width, color=style.BAR)
-    ax.set_ylim(0.0, reach)
-    style.number_ticks(ax, len(values), first=0, names=names)
-    style.tidy(ax, title, "" if names else "client", words)
+    else:
+        style.tidy(ax, title, _beside(names), words)
+        style.number_ticks(ax, count, first=0, names=names)
+
+
+def _beside(names: Sequence[str]) -> str:
+    return "" if names else "client"
+
+
+def bars(drawn: Figure, values: Array, names: list[str], *, title: str, words: str) -> Axes:
+    """A bar for each client."""
+    ax, bar, side = start(drawn, names, tall=max(2.2, 1.1 + 0.26 * len(names)))
+    bar(range(len(values)), values, style.sized(len(values), 0.62, 0.9), color=style.BAR)
+    ax.set(**{f"{side}lim": (0.0, 1.12 * float(values.max()) or 1.0)})
+    tidy(ax, len(values), names, title=title, words=words)
     return ax
 
 
 def pairs(drawn: Figure, values: Mapping[str, Array], names: list[str], *, title: str, words: str) -> None:
     """Two bars for each client, one above the other, or side by side without room for names."""
     count = len(next(iter(values.values())))
-    few = 0 < len(names) <= NAMED
-    if few:
-        drawn.set_size_inches(style.SINGLE[0], max(2.4, 1.4 + 0.4 * count))
-    ax, place = drawn.subplots(), np.arange(count)
+    ax, bar, _ = start(drawn, names, tall=max(2.4, 1.4 + 0.4 * count))
     for (word, each), shift, colour in zip(values.items(), (-0.19, 0.19), (style.BAR, style.MINUS), strict=True):
-        if few:
-            ax.barh(place + shift, each, height=0.36, color=colour, label=word)
-        else:
-            ax.bar(place + shift, each, width=0.36, color=colour, label=word)
-    if names:
-        below = ""
-    else:
-        below = "client"
-    style.tidy(ax, title, words if few else below, "" if few else words, grid="x" if few else "y")
-    if few:
-        style.name_ticks(ax, names)
-    else:
-        style.number_ticks(ax, count, first=0, names=names)
+        bar(np.arange(count) + shift, each, 0.36, color=colour, label=word)
+    tidy(ax, count, names, title=title, words=words)
     style.key(drawn)
 
 
-def names_of(result: PCAResult, clients: int) -> list[str]:
+def names_of(result: PCAResult, keys: Sequence[int]) -> list[str]:
     """What each client is called, where they have names of their own, or are few; else none: they go by number."""
-    if clients > NAMED and not result.site_names:
+    if len(keys) > NAMED and not result.site_names:
         return []
-    return [labels.client_name(result.site_names, i) for i in range(clients)]
+    return [labels.client_name(result.site_names, key) for key in keys]
 
 
 def errors_of(result: PCAResult, shards: Sequence[Any]) -> Array:
@@ -316,21 +290,19 @@ def _cloud(ax: Axes, points: Array, client: Array, count: int, *, bar: list[str]
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import ListedColormap, Normalize
 
-    many = len(points) > _VECTOR
+    size, alpha, many = 14, 0.8, len(points) > _VECTOR
     if many:
-        size, alpha = (6, 0.6)
-    else:
-        size, alpha = (14, 0.8)
+        size, alpha = 6, 0.6
     few = count <= NAMED
     colours, norm = style.scale("course"), Normalize(0, count - 1)
     if few:
-        colours = ListedColormap(style.curves(count))
-        norm = Normalize(-0.5, count - 0.5)
-    x, y = points.T
-    ax.scatter(x, y, s=size, alpha=alpha, lw=0, c=client, cmap=colours, norm=norm, rasterized=many)
+        colours, norm = ListedColormap(style.curves(count)), Normalize(-0.5, count - 0.5)
+    ax.scatter(
+        points[:, 0], points[:, 1], s=size, alpha=alpha, lw=0, c=client, cmap=colours, norm=norm, rasterized=many
+    )
     if bar is None:
         return
-    drawn = style.colorbar(ax, ScalarMappable(norm, colours), "" if bar else "client")
+    drawn = style.colorbar(ax, ScalarMappable(norm, colours), _beside(bar))
     if bar:
         places, words = (range(count), [style.name_of(name) for name in bar]) if few else style.thin(bar)
         drawn.set_ticks(places, labels=words, fontfamily=style.family("".join(words)))
@@ -343,12 +315,8 @@ def _cloud(ax: Axes, points: Array, client: Array, count: int, *, bar: list[str]
 def angles(drawn: Figure, result: PCAResult) -> None:
     """A bar for each client, in degrees, the largest first; in another colour if far off."""
     found = influence(result)
-    named = len(found) <= NAMED or bool(result.site_names)
+    names = names_of(result, [one.client for one in found])
     degrees = np.rad2deg([one.angle for one in found])
-    if named:
-        names = [one.name for one in found]
-    else:
-        names = []
     ax = bars(drawn, degrees, names, title="Components without one client", words="turn by, degrees")
     for bar, one in zip(ax.patches, found, strict=True):
         if one.far:

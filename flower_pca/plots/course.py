@@ -5,6 +5,7 @@ The variances, the leading components and the course of a run, side by side.
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import numpy as np
 
-from flower_pca.base import files, labels
+from flower_pca.base import labels
 from flower_pca.base.history import History
 from flower_pca.plots import style, tracking, variances
 from flower_pca.results.pca import PCAResult
@@ -71,20 +72,10 @@ def traffic(drawn: Figure, result: PCAResult) -> None:
 def _curve(ax: Axes, history: History, place: np.ndarray[Any, Any]) -> None:
     numbered = enumerate(history)
     measured = np.array([i for i, record in numbered if "error" in record.metrics])
-    errors = [history[i].metrics["error"] for i in measured]
-    error = np.maximum(errors, style.FLOOR)
-    openings = [i for i, record in enumerate(history) if record.stage == "opening"]
-    reopened = openings[1:]
-    for i in reopened:
-        if i == reopened[0]:
-            label = "clients changed"
-        else:
-            label = None
-        ax.axvline(place[i], color=style.FAINT, lw=1.0, ls=(0, (4, 3)), label=label)
-    if len(measured) <= style.DENSE:
-        size = 4.5
-    else:
-        size = 2.5
+    error = np.maximum([history[i].metrics["error"] for i in measured], style.FLOOR)
+    reopened = [i for i, record in enumerate(history) if record.stage == "opening"][1:]
+    style.events(ax, place[reopened], "clients changed")
+    size = style.sized(len(measured), 4.5, 2.5)
     # none across a new opening
     for part in np.split(np.arange(len(measured)), np.searchsorted(measured, reopened)):
         x, colour = place[measured[part]], style.COLOURS[0]
@@ -95,7 +86,7 @@ def _curve(ax: Axes, history: History, place: np.ndarray[Any, Any]) -> None:
 def _residuals(ax: Axes, result: PCAResult) -> None:
     number = np.arange(1, result.n_components_ + 1)
     residual = np.maximum(result.residuals_, style.FLOOR)
-    size = 6 if len(number) <= style.DENSE else 3
+    size = style.sized(len(number), 6, 3)
     ax.semilogy(number, residual, color=style.COLOURS[0], lw=0, marker="o", ms=size)
     style.decades(ax, residual)
     style.number_ticks(ax, len(number))
@@ -142,24 +133,17 @@ def compare(courses: Sequence[Course], path: str | os.PathLike[str]) -> Path:
     """Draw them into an SVG or PNG file, as the path's suffix says; whole, or not at all."""
     from matplotlib.ticker import EngFormatter
 
-    kind = style.suffix(path)
+    style.suffix(path)
     figure = style.figure((9.6, 3.9))
     left, right = figure.subplots(1, 2, sharey=True)
-    for index, (course, colour) in enumerate(zip(courses, style.curves(len(courses)), strict=True)):
-        angles = np.maximum(np.array(course.angles), style.FLOOR)
-        if len(courses) > len(style.COLOURS):
-            dash = ("-", "--", ":")[index % 3]
-        else:
-            dash = "-"
-        if len(angles) <= style.DENSE:
-            size = 4.0
-        else:
-            size = 0.0
+    # colours that are much alike are told apart by dashes too
+    dashes = itertools.cycle(("-", "--", ":") if len(courses) > len(style.COLOURS) else ("-",))
+    every = [np.maximum(np.array(course.angles), style.FLOOR) for course in courses]
+    for course, angles, colour, dash in zip(courses, every, style.curves(len(courses)), dashes, strict=False):
+        size = style.sized(len(angles), 4.0, 0.0)
         for ax, place in ((left, course.messages), (right, course.traffic)):
             style.log_curve(ax, place, angles, colour=colour, size=size, label=course.algorithm, width=1.7, dash=dash)
-    angles = [np.array(course.angles) for course in courses]
-    every = np.concatenate([np.maximum(each, style.FLOOR) for each in angles])
-    style.decades(left, every)
+    style.decades(left, np.concatenate(every))
     for ax in (left, right):
         ax.set_xscale("log")
     left.xaxis.set_major_formatter(lambda number, _: f"{number:g}")
@@ -167,9 +151,7 @@ def compare(courses: Sequence[Course], path: str | os.PathLike[str]) -> Path:
     style.tidy(left, "Error against messages", "message", "angle to the pooled answer (radians)")
     style.tidy(right, "Error against bytes", "sent so far, by all, both ways", "")
     style.key(figure, ncols=5)
-    with files.replacing(path) as file:
-        style.write(figure, file, kind)
-    return Path(path)
+    return style.save(figure, path)
 
 
 _SIZE: Final = (13.0, 4.0)
@@ -200,8 +182,7 @@ def summary(result: PCAResult | TrackingResult) -> str:
     """One line: what was found, by what, and how it ended."""
     if isinstance(result, TrackingResult):
         return tracking.summary(result)
-    what = labels.count(result.n_components_, "component")
+    what = f"{labels.count(result.n_components_, 'component')} of {result.dimensions}"
     outcome = result.status.outcome.value.replace("_", " ")
-    messages = labels.count(len(result.history), "message")
-    ended = f"{outcome} after {messages}"
-    return f"{what} of {result.dimensions}  ·  {result.algorithm}  ·  {ended}"
+    ended = f"{outcome} after {labels.count(len(result.history), 'message')}"
+    return f"{what}  ·  {result.algorithm}  ·  {ended}"

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from flower_pca.analysis.groups import distances, embed, shares, spaces
-from flower_pca.base import files
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.labels import client_name
 from flower_pca.base.linalg import Array
@@ -43,29 +42,25 @@ def client_map(
             matrix, and colours.
         names: What to write beside the points.
     """
-    if len(rho) > 1:
-        points = embed(rho, dimensions=2)
-    else:
-        points = np.zeros((len(rho), 2))
-    if labels is None:
-        group = np.zeros(len(points), dtype=int)
-    else:
-        group = np.asarray(labels)
-    for what, given in (("labels", group), ("names", names)):
-        if given is not None and len(given) != len(points):
+    for what, given in (("labels", labels), ("names", names)):
+        if given is not None and len(given) != len(rho):
             raise ConfigError(
                 what,
-                must=f"as many as clients, {len(points)}",
+                must=f"as many as clients, {len(rho)}",
                 got=len(given),
                 then="Give one for each client.",
             )
     figure = style.figure((11.0, 4.6))
     left, right = figure.subplots(1, 2, width_ratios=(1.0, 1.25))
-    word = "client" if labels is None else "client, by group"
+    points = np.zeros((len(rho), 2))
+    group, word = np.zeros(len(rho), dtype=int), "client"
+    if len(rho) > 1:
+        points = embed(rho, dimensions=2)
+    if labels is not None:
+        group, word = np.asarray(labels), "client, by group"
     _matrix(left, np.asarray(rho), np.argsort(group, kind="stable"), word)
-    words = [] if names is None else [str(name) for name in names]
-    _plane(right, points, words, group)
-    return _written(figure, path)
+    _plane(right, points, [str(name) for name in names or ()], group)
+    return style.save(figure, path)
 
 
 def between(drawn: Figure, result: PersonalResult) -> None:
@@ -89,22 +84,17 @@ def between(drawn: Figure, result: PersonalResult) -> None:
 def plane(drawn: Figure, result: PersonalResult) -> None:
     """The clients as points, as far from each other as their own components are."""
     keys, own = spaces(result)
-    names = _names(result, keys)
     points = embed(distances(own), dimensions=2)
-    _plane(drawn.subplots(), points, names, np.arange(len(own)) * 0)
+    _plane(drawn.subplots(), points, _names(result, keys), np.zeros(len(own), dtype=int))
 
 
 def own_first(drawn: Figure, result: PersonalResult) -> None:
     """What the columns weigh in each client's first own component; nothing without one."""
     keys, own = spaces(result)
-    if result.feature_names_in_ is None:
-        columns = None
-    else:
-        columns = [str(name) for name in result.feature_names_in_]
     style.draw(
         drawn,
         np.stack([rows[0] if len(rows) else np.zeros(result.n_features_in_) for rows in own]),
-        columns=columns,
+        columns=result.feature_names_in_,
         others=_names(result, keys),
         title="First own component",
         label="weight",
@@ -116,11 +106,8 @@ def errors(drawn: Figure, result: PersonalResult, shards: Sequence[Any]) -> None
     """The error of each client's rows, with the shared components alone and with its own."""
     found = shares(result, shards)
     assert found is not None
-    if len(found.clients) <= clients.NAMED or result.site_names:
-        names = _names(result, found.clients)
-    else:
-        names = []
     pairs = {"with own components": found.rest, "shared components only": found.without}
+    names = clients.names_of(result, found.clients)
     clients.pairs(drawn, pairs, names, title="Reconstruction error", words="mean squared error of a row")
 
 
@@ -130,34 +117,15 @@ def split(drawn: Figure, result: PersonalResult, shards: Sequence[Any]) -> None:
     assert found is not None
     parts = {"shared": found.shared, "own": found.own, "rest": found.rest}
     whole = np.maximum(sum(parts.values()), np.finfo(float).tiny)
-    count, left = len(found.clients), np.zeros(len(found.clients))
-    few = count <= clients.NAMED
-    if few:
-        drawn.set_size_inches(style.SINGLE[0], max(2.4, 1.5 + 0.26 * count))
-    ax = drawn.subplots()
+    count, names = len(found.clients), clients.names_of(result, found.clients)
+    ax, bar, side = clients.start(drawn, names, tall=max(2.4, 1.5 + 0.26 * count))
+    before, thick = np.zeros(count), {"x": 0.66, "y": 0.9}[side]
     for (word, part), colour in zip(parts.items(), (style.PLUS, style.COLOURS[5], style.FAINT), strict=True):
-        if few:
-            ax.barh(range(count), part / whole, left=left, height=0.66, color=colour, label=word)
-        else:
-            ax.bar(range(count), part / whole, bottom=left, width=0.9, color=colour, label=word)
-        left = left + part / whole
-    words = "share of the mean square of a row"
-    if few or result.site_names:
-        names = _names(result, found.clients)
-    else:
-        names = []
-    if names:
-        below = ""
-    else:
-        below = "client"
-    style.tidy(ax, "What rows consist of", words if few else below, "" if few else words, grid="x" if few else "y")
-    style.percent(ax, axis="x" if few else "y")
-    if few:
-        style.name_ticks(ax, names)
-        ax.set_xlim(0.0, 1.0)
-    else:
-        style.number_ticks(ax, count, first=0, names=names)
-        ax.set_ylim(0.0, 1.0)
+        bar(range(count), part / whole, thick, before, color=colour, label=word)
+        before = before + part / whole
+    clients.tidy(ax, count, names, title="What rows consist of", words="share of the mean square of a row")
+    style.percent(ax, axis=side)
+    ax.set(**{f"{side}lim": (0.0, 1.0)})
     style.key(drawn, ncols=3)
 
 
@@ -166,8 +134,8 @@ def _names(result: PersonalResult, keys: Sequence[str | int]) -> list[str]:
 
 
 def _matrix(ax: Axes, rho: Array, order: Array, words: str) -> None:
-    ordered, scale = rho[np.ix_(order, order)], style.scale("share")
-    image = ax.imshow(ordered, cmap=scale, vmin=0.0, vmax=1.0, interpolation="nearest")
+    ordered = rho[np.ix_(order, order)]
+    image = ax.imshow(ordered, cmap=style.scale("share"), vmin=0.0, vmax=1.0, interpolation="nearest")
     style.tidy(ax, "Distance of own components", words, "client", grid="")
     ax.xaxis.set_major_locator(style.integers())
     ax.yaxis.set_major_locator(style.integers())
@@ -178,9 +146,8 @@ def _plane(ax: Axes, points: Array, names: Sequence[str], group: Array) -> None:
     colours = style.curves(int(group.max(initial=0)) + 1)
     of_group = [colours[g] for g in group]
     ax.scatter(points[:, 0], points[:, 1], c=of_group, s=34, edgecolors=style.WHITE)
-    for name, (x, y) in zip(names, points, strict=False):
-        word = style.name_of(name)
-        mark = ax.annotate(word, (x, y), xytext=(4, 4), textcoords="offset points", fontsize=8, color=style.INK)
+    for word, place in zip(map(style.name_of, names), points, strict=False):
+        mark = ax.annotate(word, place, xytext=(4, 4), textcoords="offset points", fontsize=8, color=style.INK)
         mark.set_fontfamily(style.family(word))
     ax.set_aspect("equal", adjustable="datalim")
     ax.margins(0.16)
@@ -213,17 +180,9 @@ def pictures(parts: Sequence[Parts], path: str | os.PathLike[str], *, shape: tup
     figure = style.figure((8.0, 2.0 * len(lines) + 0.3))
     for axes, line in zip(figure.subplots(len(lines), 4, squeeze=False), lines, strict=True):
         reach = float(np.abs(line).max()) or 1.0
-        for ax, part in zip(axes, line, strict=True):
-            scale = style.scale("signed")
-            ax.imshow(part.reshape(shape), cmap=scale, vmin=-reach, vmax=reach, interpolation="nearest")
+        for ax, part in zip(axes, line.reshape(4, *shape), strict=True):
+            ax.imshow(part, cmap=style.scale("signed"), vmin=-reach, vmax=reach, interpolation="nearest")
             ax.set_axis_off()
     for ax, title in zip(figure.axes[:4], _COLUMNS, strict=True):
         ax.set_title(title, fontsize=10.5, color=style.INK)
-    return _written(figure, path)
-
-
-def _written(figure: Any, path: str | os.PathLike[str]) -> Path:
-    kind = style.suffix(path)
-    with files.replacing(path) as file:
-        style.write(figure, file, kind)
-    return Path(path)
+    return style.save(figure, path)

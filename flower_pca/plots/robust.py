@@ -11,6 +11,7 @@ from flower_pca.analysis.outliers import TakenOut, taken_out
 from flower_pca.base import labels
 from flower_pca.base.linalg import Array
 from flower_pca.plots import clients, style
+from flower_pca.results import facts
 from flower_pca.results.robust import RobustResult
 
 if TYPE_CHECKING:
@@ -26,14 +27,11 @@ def by_column(drawn: Figure, result: RobustResult) -> None:
 
 def _columns(drawn: Figure, result: RobustResult, share: Array, title: str) -> None:
     order = np.argsort(-share, kind="stable")[:_COLUMNS]
-    names = labels.column_names(result.feature_names_in_, len(share))
-    if len(order) == len(share):
-        few = ""
-    else:
-        few = f", the {len(order)} of {len(share):,} columns with most"
-    title, words = f"{title}{few}", "share of the entries"
+    names = facts.names_of(result)
+    if len(order) < len(share):
+        title = f"{title}, the {len(order)} of {len(share):,} columns with most"
     named = [names[j] for j in order]
-    ax = clients.bars(drawn, share[order], named, title=title, words=words)
+    ax = clients.bars(drawn, share[order], named, title=title, words="share of the entries")
     style.percent(ax, axis="x")
 
 
@@ -44,28 +42,21 @@ def far(drawn: Figure, result: RobustResult) -> None:
 
 def by_client(drawn: Figure, result: RobustResult, shards: Sequence[Any] | None) -> None:
     """A bar for each client."""
-    if result.clients_ is None:
-        share = _entries(result, shards).by_client
-    else:
-        share = result.clients_[:, 1]
-    names = clients.names_of(result, len(share))
+    told = result.clients_
+    share = _entries(result, shards).by_client if told is None else told[:, 1]
+    names = clients.names_of(result, range(len(share)))
     ax = clients.bars(drawn, share, names, title="Entries taken out, by client", words="share of the entries")
-    style.percent(ax, axis="x" if 0 < len(names) <= clients.NAMED else "y")
+    style.percent(ax, axis=clients.side_of(names))
 
 
 def where(drawn: Figure, result: RobustResult, shards: Sequence[Any] | None) -> None:
     """The share of each column at each client."""
     known = _entries(result, shards)
-    names = [labels.client_name(result.site_names, key) for key in known.clients]
-    if result.feature_names_in_ is None:
-        columns = None
-    else:
-        columns = [str(name) for name in result.feature_names_in_]
     style.draw(
         drawn,
         known.share,
-        columns=columns,
-        others=names,
+        columns=result.feature_names_in_,
+        others=[labels.client_name(result.site_names, key) for key in known.clients],
         title="Entries taken out",
         label="share of the entries",
         kind="share",
@@ -75,7 +66,7 @@ def where(drawn: Figure, result: RobustResult, shards: Sequence[Any] | None) -> 
 def sizes(drawn: Figure, result: RobustResult, shards: Sequence[Any] | None) -> None:
     """The two parts of each client's rows side by side."""
     known = _entries(result, shards)
-    names = clients.names_of(result, len(known.clients))
+    names = clients.names_of(result, range(len(known.clients)))
     pairs = {"low-rank part": known.low_rank, "sparse part": known.sparse}
     clients.pairs(drawn, pairs, names, title="Size of the two parts", words="root mean square of an entry")
 

@@ -21,12 +21,13 @@ from typing import IO, TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 
-from flower_pca.base import errors, labels
+from flower_pca.base import errors, files, labels
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.linalg import Array
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.colors import Colormap
     from matplotlib.figure import Figure
     from matplotlib.ticker import Locator
@@ -102,6 +103,13 @@ def write(drawn: Figure, file: IO[bytes], kind: str) -> None:
         file.write(stream.getvalue().replace(b"</style>", f"\n{_SHEET}</style>".encode(), 1))
 
 
+def save(drawn: Figure, path: str | os.PathLike[str]) -> Path:
+    """Write the figure into an SVG or PNG file: the whole new picture is there afterwards, or the old file."""
+    with files.replacing(path) as file:
+        write(drawn, file, suffix(path))
+    return Path(path)
+
+
 def tidy(ax: Axes, title: str, xlabel: str, ylabel: str, *, grid: Literal["x", "y", "both", ""] = "y") -> None:
     """Title, labels and a quiet grid."""
     ax.set_title(title, loc="left", fontsize=11, color=INK, pad=9)
@@ -124,6 +132,13 @@ def log_curve(
 ) -> None:
     """A curve with a mark at each point, on an axis of powers of ten."""
     ax.semilogy(x, y, color=colour, lw=width, ls=dash, marker="o", ms=size, clip_on=False, label=label or None)
+
+
+def events(ax: Axes, places: Any, word: str | None) -> None:
+    """A broken upright line at each place, of which the first has the word for all."""
+    for place in places:
+        ax.axvline(place, color=FAINT, lw=1.0, ls=(0, (4, 3)), label=word)
+        word = None
 
 
 def legend(ax: Axes) -> None:
@@ -194,45 +209,44 @@ def number_ticks(
     ax: Axes, count: int, *, first: int = 1, axis: Literal["x", "y"] = "x", names: Sequence[str] = ()
 ) -> None:
     """Room for `count` marks along an axis; all with numbers while few; or some with names."""
-    low, high = first - 0.65, first + count - 0.35
-    limits, along = (ax.set_xlim, ax.xaxis) if axis == "x" else (ax.set_ylim, ax.yaxis)
-    limits(low, high)
+    ax.set(**{f"{axis}lim": (first - 0.65, first + count - 0.35)})
     if names:
         places, words = thin(names)
-        if axis == "x":
-            upright = 90
-        else:
-            upright = 0
-        along.set_ticks([first + i for i in places], words, rotation=upright)
-        _use_letters(along.get_ticklabels(), words)
+        _write_ticks(ax, axis, [first + i for i in places], words, upright=axis == "x")
     elif count <= _TICKED:
-        along.set_ticks(range(first, first + count))
+        _along(ax, axis).set_ticks(range(first, first + count))
     else:
-        along.set_major_locator(integers())
+        _along(ax, axis).set_major_locator(integers())
 
 
 def name_ticks(ax: Axes, names: Sequence[str], *, axis: Literal["x", "y"] = "y") -> None:
     """A mark with its name at 0, 1, and so on; along y from the top."""
     words = [name_of(name) for name in names]
-    if axis == "x":
-        if max(map(len, words), default=0) > 3:
-            upright = 90
-        else:
-            upright = 0
-        ax.set_xticks(range(len(words)), words, rotation=upright)
-        _use_letters(ax.get_xticklabels(), words)
-    else:
-        ax.set_yticks(range(len(words)), words)
+    upright = axis == "x" and max(map(len, words), default=0) > 3
+    _write_ticks(ax, axis, range(len(words)), words, upright=upright)
+    if axis == "y":
         ax.set_ylim(len(words) - 0.4, -0.6)
-        _use_letters(ax.get_yticklabels(), words)
     ax.tick_params(axis=axis, length=0)
 
 
-def _use_letters(texts: Sequence[Any], words: Sequence[str]) -> None:
-    """Fonts that have all letters of the words."""
-    fonts = family("".join(words))
-    for text in texts:
-        text.set_fontfamily(fonts)
+def _along(ax: Axes, axis: Literal["x", "y"]) -> Axis:
+    return {"x": ax.xaxis, "y": ax.yaxis}[axis]
+
+
+def _write_ticks(
+    ax: Axes, axis: Literal["x", "y"], places: Sequence[int], words: Sequence[str], *, upright: bool
+) -> None:
+    """Marks with words, in fonts that have all of their letters."""
+    _along(ax, axis).set_ticks(places, words, fontfamily=family("".join(words)))
+    if upright:
+        ax.tick_params(axis=axis, labelrotation=90)
+
+
+def sized(count: int, few: float, many: float) -> float:
+    """The size of so many marks in a row: while they are few, and else."""
+    if count <= DENSE:
+        return few
+    return many
 
 
 def thin(names: Sequence[str]) -> tuple[list[int], list[str]]:
@@ -255,8 +269,7 @@ def integers() -> Locator:
 
 def percent(ax: Axes, *, axis: Literal["x", "y"] = "y") -> None:
     """Shares along an axis, as percentages."""
-    along = ax.yaxis if axis == "y" else ax.xaxis
-    along.set_major_formatter(lambda share, _: f"{100.0 * share:g}%")
+    _along(ax, axis).set_major_formatter(lambda share, _: f"{100.0 * share:g}%")
 
 
 def colorbar(ax: Axes, mappable: Any, label: str) -> Any:
@@ -314,8 +327,9 @@ def draw(
     drawn: Figure,
     values: Array,
     *,
-    columns: Sequence[str] | None,
-    others: str | Sequence[str],
+    columns: Array | None,
+    others: Sequence[str] = (),
+    word: str = "",
     title: str,
     label: str,
     kind: Literal["signed", "share"],
@@ -330,7 +344,8 @@ def draw(
         drawn: The figure, empty.
         values: A row for each component or client, a column for each column of the data.
         columns: Their names, if they have any.
-        others: What a row is: one word where rows go by number, from 1; else the name of each.
+        others: The name of each row; without any, rows go by number, from 1.
+        word: What a row is, where they go by number.
         title: What is written above.
         label: What is written beside the bar of colours.
         kind: Whether values are of both signs, or from 0 on.
@@ -341,21 +356,17 @@ def draw(
     reach = float(np.abs(shown).max()) or 1.0
     if d > _COLUMNS and columns is None:
         ax = drawn.subplots()
-        image = _across(ax, shown, others)
+        image = _across(ax, shown, others[: len(shown)], word)
     else:
         order = np.argsort(-np.abs(shown).max(axis=0), kind="stable")
-        if d <= _COLUMNS:
-            chosen = np.arange(d)
-        else:
-            chosen = np.sort(order[:_COLUMNS])
-        if not (d <= _COLUMNS):
+        chosen = np.sort(order[:_COLUMNS])
+        if len(chosen) < d:
             title = f"{title}: {len(chosen)} of {d:,} columns"
-        tall = max(SINGLE[1], 1.3 + 0.165 * len(chosen))
-        drawn.set_size_inches(SINGLE[0], tall)
+        drawn.set_size_inches(SINGLE[0], max(SINGLE[1], 1.3 + 0.165 * len(chosen)))
         ax = drawn.subplots()
         names = labels.column_names(columns, d)
         words = [names[j] for j in chosen]
-        image = _down(ax, shown[:, chosen], words, others)
+        image = _down(ax, shown[:, chosen], words, others[: len(shown)], word)
     image.set(cmap=scale(kind), clim=(-reach if kind == "signed" else 0.0, reach))
     ax.set_title(title, loc="left", fontsize=11, color=INK, pad=9)
     bar = colorbar(ax, image, label)
@@ -363,39 +374,35 @@ def draw(
         percent(bar.ax)
 
 
-def _across(ax: Axes, shown: Array, others: str | Sequence[str]) -> Any:
-    d, first = shown.shape[1], 1 if isinstance(others, str) else 0
+def _across(ax: Axes, shown: Array, others: Sequence[str], word: str) -> Any:
+    d, first = shown.shape[1], 0 if others else 1
     image = ax.imshow(
         shown,
         aspect="auto",
         interpolation="nearest" if d <= 400 else "antialiased",
         extent=(-0.5, d - 0.5, len(shown) + first - 0.5, first - 0.5),
     )
-    tidy(ax, "", "column", others if isinstance(others, str) else "", grid="")
+    tidy(ax, "", "column", word, grid="")
     ax.xaxis.set_major_locator(integers())
-    if isinstance(others, str):
-        ax.yaxis.set_major_locator(integers())
-    else:
-        name_ticks(ax, others[: len(shown)])
+    if others:
+        name_ticks(ax, others)
         ax.set_ylim(len(shown) - 0.5, -0.5)
+    else:
+        ax.yaxis.set_major_locator(integers())
     return image
 
 
-def _down(ax: Axes, shown: Array, names: list[str], others: str | Sequence[str]) -> Any:
-    if isinstance(others, str):
-        first = 1
-    else:
-        first = 0
-    right, bottom = len(shown) + first - 0.5, len(names) - 0.5
-    extent = (first - 0.5, right, bottom, -0.5)
+def _down(ax: Axes, shown: Array, names: list[str], others: Sequence[str], word: str) -> Any:
+    first = 0 if others else 1
+    extent = (first - 0.5, len(shown) + first - 0.5, len(names) - 0.5, -0.5)
     image = ax.imshow(shown.T, interpolation="nearest", extent=extent, aspect="auto")
-    tidy(ax, "", others if isinstance(others, str) else "", "", grid="")
+    tidy(ax, "", word, "", grid="")
     name_ticks(ax, names)
     ax.set_ylim(len(names) - 0.5, -0.5)
     ax.tick_params(axis="y", labelsize=8)
-    if isinstance(others, str):
+    if others:
+        name_ticks(ax, others, axis="x")
+    else:
         number_ticks(ax, len(shown))
         ax.set_xlim(0.5, len(shown) + 0.5)
-    else:
-        name_ticks(ax, others[: len(shown)], axis="x")
     return image

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from flower_pca.base import files, labels
+from flower_pca.base import labels
 from flower_pca.base.linalg import Array
 from flower_pca.plots import style
 from flower_pca.results.steps import TrackingResult
@@ -33,13 +33,12 @@ def movement(result: TrackingResult, path: str | os.PathLike[str], *, truth: Arr
     Raises:
         ConfigError: If matplotlib is not installed.
     """
-    kind, drawn = style.suffix(path), overview(result)
+    style.suffix(path)
+    drawn = overview(result)
     if truth is not None:
         _curve(drawn.axes[0], _numbers(result), result.subspace_error(truth), 3, "error against the truth")
     style.key(drawn, ncols=4)
-    with files.replacing(path) as file:
-        style.write(drawn, file, kind)
-    return Path(path)
+    return style.save(drawn, path)
 
 
 def overview(result: TrackingResult) -> Figure:
@@ -62,8 +61,7 @@ def alone(panel: Callable[[Axes, TrackingResult], None]) -> Callable[[Figure, Tr
     """A panel as a picture of its own."""
 
     def draw(drawn: Figure, result: TrackingResult) -> None:
-        ax = drawn.subplots()
-        panel(ax, result)
+        panel(drawn.subplots(), result)
         if len(result.changes_):
             style.key(drawn)
 
@@ -97,10 +95,11 @@ def sizes(drawn: Figure, result: TrackingResult) -> None:
     """The mean square of a batch along each component, where the step had rows enough."""
     ax, steps = drawn.subplots(), _numbers(result)
     values = result.values_ / np.maximum(result.rows_, 1)[:, None]
+    size = style.sized(result.steps, 4.0, 2.0)
     for j, colour in enumerate(style.curves(result.n_components_)):
         known = values[:, j] > 0.0
         words = f"component {j + 1}"
-        style.log_curve(ax, steps[known], values[known, j], colour=colour, size=_size(result), label=words)
+        style.log_curve(ax, steps[known], values[known, j], colour=colour, size=size, label=words)
     _steps(ax, result, "Size along the components", "mean square of a row", label=False)
     style.key(drawn, ncols=3)
 
@@ -113,18 +112,13 @@ def outliers(drawn: Figure, result: TrackingResult) -> None:
 
 
 def _curve(ax: Axes, x: Array, y: Array, colour: int, label: str) -> None:
-    if len(x) <= style.DENSE:
-        size = 4.0
-    else:
-        size = 2.0
+    size = style.sized(len(x), 4.0, 2.0)
     heights = np.maximum(y, style.FLOOR)
     style.log_curve(ax, x, heights, colour=style.COLOURS[colour], size=size, label=label)
 
 
 def _steps(ax: Axes, result: TrackingResult, title: str, words: str, *, label: bool = True) -> None:
-    for step in result.changes_:
-        first = label and step == result.changes_[0]
-        ax.axvline(step, color=style.FAINT, lw=1.0, ls=(0, (4, 3)), label="change" if first else None)
+    style.events(ax, result.changes_, "change" if label else None)
     style.tidy(ax, title, "step", words)
     ax.set_xlim(result.first_ - 0.6, result.first_ + result.steps - 0.4)
     ax.xaxis.set_major_locator(style.integers())
@@ -132,9 +126,3 @@ def _steps(ax: Axes, result: TrackingResult, title: str, words: str, *, label: b
 
 def _numbers(result: TrackingResult) -> Array:
     return result.first_ + np.arange(result.steps)
-
-
-def _size(result: TrackingResult) -> float:
-    if result.steps <= style.DENSE:
-        return 4.0
-    return 2.0

@@ -13,6 +13,7 @@ from flower_pca.base import labels
 from flower_pca.base.linalg import Array
 from flower_pca.core.settings import Certainty
 from flower_pca.plots import style
+from flower_pca.results import facts
 from flower_pca.results.facts import INTERVAL
 from flower_pca.results.pca import PCAResult
 from flower_pca.results.steps import TrackingResult
@@ -28,26 +29,21 @@ _FARTHEST: Final = 1.2  # where whiskers end that are longer
 
 def bars(drawn: Figure, result: PCAResult) -> None:
     """For each component the columns that weigh most, largest first."""
-    names = labels.column_names(result.feature_names_in_, result.n_features_in_)
-    _panels(drawn, result.components_, names, result.loading_errors_)
+    _panels(drawn, result.components_, facts.names_of(result), result.loading_errors_)
 
 
 def last(drawn: Figure, result: TrackingResult) -> None:
     """The same of the basis that the last step has left."""
-    _panels(drawn, result.components_[-1], labels.column_names(result.feature_names_in_, result.n_features_in_))
+    _panels(drawn, result.components_[-1], facts.names_of(result))
 
 
 def heatmap(drawn: Figure, result: PCAResult) -> None:
     """Every weight at once."""
-    if result.feature_names_in_ is None:
-        names = None
-    else:
-        names = [str(name) for name in result.feature_names_in_]
     style.draw(
         drawn,
         result.components_,
-        columns=names,
-        others="component",
+        columns=result.feature_names_in_,
+        word="component",
         title="Weights",
         label="weight",
         kind="signed",
@@ -61,28 +57,21 @@ def enough(result: PCAResult) -> bool:
 
 def _panels(drawn: Figure, components: Array, names: list[str], errors: Array | None = None) -> None:
     off = INTERVAL * (np.zeros_like(components) if errors is None else errors)
-    shown = min(len(components), PANELS)
-    most = min(components.shape[1], BARS)
-    if shown == 1:
-        across = 1
-    else:
-        across = 2
+    shown, most = min(len(components), PANELS), min(components.shape[1], BARS)
+    across = min(shown, 2)
     down = -(-shown // across)
     tall = 0.5 + down * (0.19 * most + 0.55)
     drawn.set_size_inches(style.SINGLE[0], max(style.SINGLE[1], tall))
     panels = drawn.subplots(down, across, squeeze=False, sharex=True).ravel()
     reached = np.abs(components[:shown]) + off[:shown]
-    ends = np.minimum(reached, _FARTHEST)
+    reach = float(np.minimum(reached, _FARTHEST).max())
     for j, (ax, row) in enumerate(zip(panels, components[:shown], strict=False)):
-        reach = float(ends.max())
         one(ax, row, names, f"Component {j + 1}", reach=reach, off=off[j])
     for ax in panels[shown:]:
         ax.set_axis_off()
-    few = most < components.shape[1]
-    if few:
+    words = "weight"
+    if most < components.shape[1]:
         words = f"weight of the {most} heaviest of {components.shape[1]:,} columns"
-    else:
-        words = "weight"
     if errors is not None:
         words += "; whiskers hold 95 %"
     drawn.supxlabel(words, fontsize=9.5, color=style.INK)
@@ -91,7 +80,7 @@ def _panels(drawn: Figure, components: Array, names: list[str], errors: Array | 
 def one(ax: Axes, row: Array, names: list[str], title: str, *, reach: float, off: Array | None = None) -> None:
     """The columns that weigh most in one component, and how far each may be `off`."""
     order = labels.leading(row, BARS)
-    colours = [style.PLUS if row[j] > 0 else style.MINUS for j in order]
+    colours = np.where(row[order] > 0, style.PLUS, style.MINUS).tolist()
     ax.barh(range(len(order)), row[order], height=0.7, color=colours)
     if off is not None and off.any():
         places, errors = range(len(order)), off[order]
@@ -104,8 +93,7 @@ def one(ax: Axes, row: Array, names: list[str], title: str, *, reach: float, off
     ax.set_xlim(-1.08 * reach, 1.08 * reach)
     ax.tick_params(axis="y", labelsize=8.5)
     mark = float(f"{0.7 * reach:.0e}")
-    words = [f"{-mark:g}", "0", f"{mark:g}"]
-    ax.set_xticks([-mark, 0.0, mark], words)
+    ax.set_xticks([-mark, 0.0, mark], [f"{-mark:g}", "0", f"{mark:g}"])
 
 
 _GUIDES: Final = (0.5, 0.8, 0.9, 0.95, 0.99)
@@ -138,7 +126,7 @@ def cumulative(drawn: Figure, result: PCAResult) -> None:
     ax, known = drawn.subplots(), result.certainty
     together = result.explained_variance_ratio_.cumsum()
     number = np.arange(1, len(together) + 1)
-    size, below = (4.5 if len(together) <= style.DENSE else 0.0), "components"
+    size, below = style.sized(len(together), 4.5, 0.0), "components"
     ax.plot(number, together, color=style.COLOURS[0], lw=1.8, marker="o", ms=size, clip_on=False)
     if known is None:
         passed = _marks(together)
@@ -148,7 +136,7 @@ def cumulative(drawn: Figure, result: PCAResult) -> None:
             ax.plot([first, first], [0.0, height], color=style.FAINT, lw=0.8, ls=(0, (3, 3)))
         words = [f"{guide:.0%} with {first}" for guide, first in passed.items()]
         lines = [",  ".join(words[j : j + 3]) for j in range(0, len(words), 3)]
-        below += "".join(f"\n{line}" for line in lines)
+        below = "\n".join([below, *lines])
         _total(ax, together)
     else:
         _band(ax, known)
@@ -163,8 +151,8 @@ def both(ax: Axes, result: PCAResult) -> None:
     """Scree and cumulative variance in one, for the overview; with noise, bounds on both."""
     ratio, known, below = result.explained_variance_ratio_, result.certainty, "component"
     number = np.arange(1, len(ratio) + 1)
-    size = 4.5 if len(ratio) <= style.DENSE else 0.0
     _bars(ax, result)
+    size = style.sized(len(ratio), 4.5, 0.0)
     ax.plot(number, ratio.cumsum(), color=style.COLOURS[0], lw=1.8, marker="o", ms=size)
     if known is None:
         _total(ax, ratio.cumsum())
@@ -186,14 +174,12 @@ def _share_of(result: PCAResult) -> str:
 
 def _following(ax: Axes, result: PCAResult) -> str:
     """Between what the next component has: at least the mean of those left out, at most the last one's or all of it."""
-    k, total = result.n_components_, result.total_variance_
-    least = result.noise_variance_
+    k, least = result.n_components_, result.noise_variance_
     most = min(float(result.explained_variance_[-1]), result.left_out_variance_)
     if not 0.0 < least <= most:
         return "component"
-    ends = np.array([least, most]) / total
-    faint = style.FAINT
-    ax.plot([k + 1, k + 1], ends, color=faint, marker="_", mfc=faint, mec=faint, lw=1.5)
+    ends = np.array([least, most]) / result.total_variance_
+    ax.plot([k + 1, k + 1], ends, color=style.FAINT, marker="_", lw=1.5)
     ax.set_xlim(0.35, k + 1.65)
     return f"component; component {k + 1} lies within the line"
 
@@ -202,17 +188,15 @@ def _bars(ax: Axes, result: PCAResult) -> Any:
     """A bar for the share of each component; with noise, its bounds as well."""
     ratio, known = result.explained_variance_ratio_, result.certainty
     number = np.arange(1, len(ratio) + 1)
-    width = 0.62 if len(ratio) <= style.DENSE else 0.9
-    bars = ax.bar(number, ratio, width=width, color=style.BAR)
+    bars = ax.bar(number, ratio, width=style.sized(len(ratio), 0.62, 0.9), color=style.BAR)
     if result.variance_errors_ is not None:
         ax.errorbar(number, ratio, _off(result), fmt="none", ecolor=style.INK, elinewidth=1.2, capsize=3)
     if known is not None:
-        beyond = np.abs(known.shares - ratio[:, None])
-        off = np.clip(beyond, 0.0, 1.0).T
+        off = np.clip(np.abs(known.shares - ratio[:, None]), 0.0, 1.0).T
         ax.errorbar(number, ratio, off, fmt="none", ecolor=style.INK, elinewidth=1.2, capsize=3)
     if (noise := result.noise_thresholds_) is not None:
-        reached = noise / (result.total_variance_ or 1.0)
         x = np.arange(1, len(noise) + 1)
+        reached = noise / (result.total_variance_ or 1.0)
         ax.plot(x, reached, color=style.INK, lw=1.2, ls=(0, (4, 3)), marker="_")
     return bars
 
@@ -226,15 +210,10 @@ def _off(result: PCAResult) -> Array:
 
 def _band(ax: Axes, known: Certainty) -> None:
     """Between the bounds on the share of the first components together."""
-    if len(known.together) == 1:
-        wide = np.repeat(known.together, 2, axis=0)
-    else:
-        wide = known.together
-    if len(known.together) == 1:
-        at = np.array([0.8, 1.2])
-    else:
-        at = np.arange(1, len(wide) + 1)
-    ax.fill_between(at, *wide.T, color=style.BAR, alpha=0.25, lw=0)
+    bounds, places = known.together, np.arange(1.0, len(known.together) + 1)
+    if len(bounds) == 1:
+        bounds, places = bounds.repeat(2, axis=0), np.array([0.8, 1.2])
+    ax.fill_between(places, *bounds.T, color=style.BAR, alpha=0.25, lw=0)
 
 
 def _marks(together: np.ndarray[Any, Any]) -> dict[float, int]:

@@ -108,10 +108,15 @@ def page(title: str, parts: Iterable[str], *, reloads: int | None = None) -> byt
 
 def paragraph(words: str, kind: str = "") -> str:
     """A paragraph, of a class of the style sheet."""
-    text = escape(words, quote=False)
-    if kind:
-        return f'<p class="{kind}">{text}</p>\n'
-    return f"<p>{text}</p>\n"
+    attribute = kind and f' class="{kind}"'
+    return f"<p{attribute}>{escape(words, quote=False)}</p>\n"
+
+
+def figure(value: float | None, form: str, otherwise: str = "") -> str:
+    """A figure in this format; something else where it is not known."""
+    if value is None:
+        return otherwise
+    return format(value, form)
 
 
 def remarks(found: Iterable[Remark], *tones: Tone) -> str:
@@ -139,8 +144,8 @@ def facts(found: Iterable[Fact]) -> str:
 
 def picture(name: str, svg: bytes, caption: str) -> str:
     """A picture with its caption, within the file."""
-    words, data = escape(caption), base64.b64encode(svg).decode()
-    image = f'<img src="data:image/svg+xml;base64,{data}" alt="{words}">'
+    words = escape(caption)
+    image = f'<img src="data:image/svg+xml;base64,{base64.b64encode(svg).decode()}" alt="{words}">'
     return f'<figure id="{name}">{image}<figcaption>{words}</figcaption></figure>\n'
 
 
@@ -148,18 +153,13 @@ def table(
     title: str, head: Sequence[str], rows: Sequence[Sequence[str]], *, words: Sequence[int] = (), long: int = -1
 ) -> str:
     """Rows under a heading; of too many, the first and the last. Columns in `words` hold words, `long` a sentence."""
-    half = SHOWN // 2
-    if len(rows) > SHOWN:
-        gap = [["&hellip;", *[""] * (len(head) - 1)]]
-    else:
-        gap = []
     cells = [[escape(cell) for cell in row] for row in rows]
-    if gap:
-        cells = [*cells[:half], *gap, *cells[-half:]]
+    if len(rows) > SHOWN:
+        gap = ["&hellip;", *[""] * (len(head) - 1)]
+        cells[SHOWN // 2 : -(SHOWN // 2)] = [gap]
     special = {**dict.fromkeys(words, ' class="text"'), long: ' class="text long"'}
     kinds = [special.get(j, "") for j in range(len(head))]
-    lines = [_line("th", kinds, map(escape, head))]
-    lines += [_line("td", kinds, row) for row in cells]
+    lines = [_line("th", kinds, map(escape, head)), *(_line("td", kinds, row) for row in cells)]
     body = "\n".join(lines)
     return f'<h2>{escape(title)}</h2>\n<div class="wide"><table>\n{body}\n</table></div>\n'
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -59,8 +59,7 @@ class Live:
                 then="Name it so.",
             )
         checks.parent("the live page", self._path)
-        self._every = every
-        self._due = 0.0
+        self._every, self._due = every, 0.0
         self._reloads = max(round(every), 1)
         self._newest: StepRecord | None = None
         self._alarms: list[str] = []
@@ -166,10 +165,8 @@ def watching(*, events: Path | None, live: Path | None, title: str, resume: bool
 def _ending(newest: StepRecord | None, error: BaseException | None) -> str:
     if error is None:
         if newest is None:
-            words = ""
-        else:
-            words = f": {newest.result_so_far().status.words}"
-        return f"The run has ended{words}."
+            return "The run has ended."
+        return f"The run has ended: {newest.result_so_far().status.words}."
     if newest is None:
         last = "before a step was over"
     else:
@@ -186,13 +183,11 @@ def _ending(newest: StepRecord | None, error: BaseException | None) -> str:
 def _parts(record: StepRecord, alarms: Sequence[str]) -> list[str]:
     """The newest step and its clients, and what a report has of all steps that are kept."""
     result = record.result_so_far()
-    shown: dict[str, Callable[[float], str]] = {"statistic": "{:.3g}".format, "level": "{:.3g}".format}
-    shown |= {"movement": "{:.1e}".format, "residual": "{:.1e}".format}
-    figures = {name: _figure(getattr(record, name), form) for name, form in shown.items()}
-    shares = {"missing": _share(record.missing_share), "outliers": _share(record.outlier_share)}
-    newest = {"rows of this step": f"{record.rows:,}", **shares, **figures}
+    newest = [("rows of this step", f"{record.rows:,}"), *zip(_CLIENTS[2:4], _shares(record), strict=True)]
+    shown = {"statistic": ".3g", "level": ".3g", "movement": ".1e", "residual": ".1e"}
+    newest += [(name, html.figure(getattr(record, name), form, "none")) for name, form in shown.items()]
     return [
-        html.facts(Fact("", words, None, text) for words, text in newest.items()),
+        html.facts(Fact("", words, None, text) for words, text in newest),
         html.section("Alarms", *(html.paragraph(words, "ended") for words in alarms)),
         html.section("Pictures", report.pictures(result, None)),
         _clients(record),
@@ -208,9 +203,8 @@ def _clients(record: StepRecord) -> str:
         [
             own.site or f"client {key}",
             f"{own.rows:,}",
-            _share(own.missing_share),
-            _share(own.outlier_share),
-            _figure(own.residual, "{:.1e}".format),
+            *_shares(own),
+            html.figure(own.residual, ".1e", "none"),
         ]
         for key, own in sorted(record.clients.items(), key=_least_rows)
     ]
@@ -222,11 +216,6 @@ def _least_rows(client: tuple[int, ClientStep]) -> tuple[bool, int]:
     return client[1].rows > 0, client[0]
 
 
-def _share(value: float | None) -> str:
-    return _figure(value, "{:.2%}".format)
-
-
-def _figure(value: float | None, form: Callable[[float], str]) -> str:
-    if value is None:
-        return "none"
-    return form(value)
+def _shares(of: StepRecord | ClientStep) -> list[str]:
+    """Which shares of the entries were missing, and outliers."""
+    return [html.figure(share, ".2%", "none") for share in (of.missing_share, of.outlier_share)]

@@ -31,6 +31,7 @@ from flower_pca.base.history import History, Round
 from flower_pca.base.linalg import Array
 from flower_pca.plots import clients
 from flower_pca.report import html
+from flower_pca.results import facts
 from flower_pca.results.pca import PCAResult
 from flower_pca.results.personal import SEPARABLE, UNMEASURED, PersonalResult
 from flower_pca.results.robust import RobustResult
@@ -38,19 +39,14 @@ from flower_pca.results.steps import TrackingResult
 
 # times the share of far entries, beyond which most of what was taken out is something else
 _MOSTLY: Final = 2.0
+_TAKEN: Final = ("entries taken out", "far off")
 
 
 def robust_words(result: RobustResult, shards: Sequence[Any] | None) -> list[str]:
     """What the two parts are, how much was taken out, and where the sparse part is to be had."""
-    if result.scale_ is None:
-        unit = ""
-    else:
-        unit = " of the scaled columns"
+    unit = "" if result.scale_ is None else " of the scaled columns"
     taken, far = float(result.taken_share_.mean()), result.outlier_share_
-    if result.cut_ is None:
-        times = FAR
-    else:
-        times = min(result.cut_, FAR)
+    times = min(result.cut_ or FAR, FAR)
     said = [
         "Rows are the sum of a low-rank part, to which the components and variances belong, and of a sparse part. "
         f"Entries that lie further than {result.threshold_:.3g}{unit} from the low-rank part were taken out, in part "
@@ -75,12 +71,11 @@ def robust_tables(result: RobustResult, shards: Sequence[Any] | None) -> list[st
     if known is None:
         return [*_by_client(result), _columns(result)]
     head = ["client", "rows", "entries taken out", "size of an entry, low-rank part", "sparse part"]
-    told = _by_key(result)
-    taken = [told[key][1] if key in told else share for key, share in zip(known.clients, known.by_client, strict=True)]
-    columns = zip(known.clients, known.rows, taken, known.low_rank, known.sparse, strict=True)
+    taken = dict(zip(known.clients, known.by_client, strict=True))
+    taken |= {key: share for key, (_, share, _) in _by_key(result).items()}
     rows = [
-        [labels.client_name(result.site_names, key), f"{n:,}", f"{share:.2%}", f"{low:.4g}", f"{sparse:.4g}"]
-        for key, n, share, low, sparse in columns
+        [labels.client_name(result.site_names, key), f"{n:,}", f"{taken[key]:.2%}", f"{low:.4g}", f"{sparse:.4g}"]
+        for key, n, low, sparse in zip(known.clients, known.rows, known.low_rank, known.sparse, strict=True)
     ]
     if shards is not None:
         head.append("mean squared error of a row, far entries included")
@@ -101,56 +96,48 @@ def _by_key(result: RobustResult) -> dict[int, Array]:
 
 def _by_client(result: RobustResult) -> list[str]:
     """What the clients have told of themselves, where the server saw single answers."""
-    head = ["client", "rows", "entries taken out", "far off"]
     rows = [
         [labels.client_name(result.site_names, key), f"{int(n):,}", f"{taken:.2%}", f"{far:.2%}"]
         for key, (n, taken, far) in _by_key(result).items()
     ]
-    if rows:
-        return [html.table("Clients: what was taken out", head, rows, words=[0])]
-    return []
+    if not rows:
+        return []
+    return [html.table("Clients: what was taken out", ["client", "rows", *_TAKEN], rows, words=[0])]
 
 
 def _columns(result: RobustResult) -> str:
-    names = labels.column_names(result.feature_names_in_, result.n_features_in_)
-    taken = result.taken_share_
-    order = np.argsort(-taken, kind="stable")
-    if len(order) > html.SHOWN:
-        most = f", the {html.SHOWN} with most"
-    else:
-        most = ""
-    rows = [[names[j], f"{taken[j]:.2%}", f"{result.far_share_[j]:.2%}"] for j in order[: html.SHOWN]]
-    return html.table(f"Columns: what was taken out{most}", ["column", "entries taken out", "far off"], rows, words=[0])
+    names, taken = facts.names_of(result), result.taken_share_
+    order = np.argsort(-taken, kind="stable")[: html.SHOWN]
+    rows = [[names[j], f"{taken[j]:.2%}", f"{result.far_share_[j]:.2%}"] for j in order]
+    title = facts.heading("Columns: what was taken out", len(order), len(taken), "with most")
+    return html.table(title, ["column", *_TAKEN], rows, words=[0])
 
 
 def personal_words(result: PersonalResult) -> list[str]:
     """What is shared and what is not, and what theta says of it."""
-    own = result.local_components
-    each = f"each has {result.own_in_words} of its own"
-    said = f"{_count(result.n_components_, 'component')} shared by all clients; beside them {each}."
-    if not own:
-        return [html.paragraph(said, "said")]
-    if np.isnan(result.theta_):
-        told = f"Whether the two can be told apart, theta, is {UNMEASURED}."
-    elif result.theta_ < SEPARABLE:
-        told = f"Theta is {result.theta_:.2g}, near 0: what is shared and what is own can hardly be told apart."
-    else:
-        told = f"Theta is {result.theta_:.2g}, away from 0: shared and own components can be told apart."
-    if result.own:
-        kept = ""
-    else:
-        kept = "The own components stay with the clients: this page was made without them."
-    return [html.paragraph(f"{said} {told} {kept}".rstrip(), "said")]
+    said = [
+        f"{_count(result.n_components_, 'component')} shared by all clients; "
+        f"beside them each has {result.own_in_words} of its own."
+    ]
+    if result.local_components:
+        if np.isnan(result.theta_):
+            told = f"Whether the two can be told apart, theta, is {UNMEASURED}."
+        elif result.theta_ < SEPARABLE:
+            told = f"Theta is {result.theta_:.2g}, near 0: what is shared and what is own can hardly be told apart."
+        else:
+            told = f"Theta is {result.theta_:.2g}, away from 0: shared and own components can be told apart."
+        said.append(told)
+        if not result.own:
+            said.append("The own components stay with the clients: this page was made without them.")
+    return [html.paragraph(" ".join(said), "said")]
 
 
 def personal_tables(result: PersonalResult, shards: Sequence[Any] | None) -> list[str]:
     """The clients: errors with and without their own components, and what these are made of."""
     keys = sorted(key for key in result.own if OWN in result.own[key])
-    known = shares(result, shards)
-    names = labels.column_names(result.feature_names_in_, result.n_features_in_)
     if not keys:
         return []
-    head = ["client"]
+    known, names, head = shares(result, shards), facts.names_of(result), ["client"]
     lines = [[labels.client_name(result.site_names, key)] for key in keys]
     if shards is not None and known is not None:
         head += ["rows", "error, shared only", "error, with own"]
@@ -226,9 +213,11 @@ def of_steps(result: TrackingResult) -> list[str]:
     changes = set(result.changes_.tolist())
     figures = zip(result.rows_, result.movement_, result.residuals_, result.outliers_, strict=True)
     rows = [
-        [f"{j}", f"{n:,}", *_since(j, moved, left), f"{far:,}", "yes" if j in changes else ""]
+        [f"{j}", f"{n:,}", f"{moved:.1e}", f"{left:.1e}", f"{far:,}", "yes" if j in changes else ""]
         for j, (n, moved, left, far) in enumerate(figures, result.first_)
     ]
+    if not result.first_:  # which has none before it
+        rows[0][2:4] = ["", ""]
     return [
         html.table("Basis of the last step", heads, basis, words=[2]),
         html.table("Steps", ["step", "rows", "movement", "residual", "outliers", "change"], rows),
@@ -239,11 +228,9 @@ def named_sites(result: Result) -> str:
     """The clients that have names, in one sentence; nothing where none have."""
     names = [name for _, name in sorted(result.site_names.items())]
     if len(names) > _SITES:
-        more = f", and {len(names) - _SITES} more"
-    else:
-        more = ""
+        names[_SITES:] = [f"and {len(names) - _SITES} more"]
     if names:
-        return html.paragraph(f"The clients: {', '.join(names[:_SITES])}{more}.", "how")
+        return html.paragraph(f"The clients: {', '.join(names)}.", "how")
     return ""
 
 
@@ -260,15 +247,9 @@ def failures(history: History, names: Mapping[int, str]) -> str:
     return _reasons("Clients that were left out", left, names) + _reasons("Clients that had strayed", strayed, names)
 
 
-def _since(step: int, moved: float, left: float) -> list[str]:
-    """How far a step is from the one before it; the first has none."""
-    if step:
-        return [f"{moved:.1e}", f"{left:.1e}"]
-    return ["", ""]
-
-
 def _reasons(title: str, found: list[tuple[Round, str, str]], names: Mapping[int, str]) -> str:
-    rows = [[f"{record.number + 1}", _node(names, node), why] for record, node, why in found]
+    called = {str(key): name for key, name in names.items()}
+    rows = [[f"{record.number + 1}", called.get(node, node), why] for record, node, why in found]
     if rows:
         return html.table(title, ["message", "client", "why"], rows, words=[1], long=2)
     return ""
@@ -283,14 +264,12 @@ def _clients(result: PCAResult, shards: Shards) -> list[str]:
     if shards is None:
         return []
     errors, sizes = clients.errors_of(result, shards), clients.rows(shards)
-    order = _worst(errors)
-    rows = [[labels.client_name(result.site_names, int(i)), f"{sizes[i]:,}", f"{errors[i]:.4g}"] for i in order]
+    order = np.arange(len(errors))
     if len(errors) > html.SHOWN:
-        worst = f", the {html.SHOWN} with the largest error"
-    else:
-        worst = ""
-    head = ["client", "rows", "mean squared error of a row"]
-    table = html.table(f"Clients{worst}", head, rows[: html.SHOWN], words=[0])
+        order = np.argsort(-errors, kind="stable")[: html.SHOWN]
+    rows = [[labels.client_name(result.site_names, int(i)), f"{sizes[i]:,}", f"{errors[i]:.4g}"] for i in order]
+    title = facts.heading("Clients", len(order), len(errors), "with the largest error")
+    table = html.table(title, ["client", "rows", "mean squared error of a row"], rows, words=[0])
     if result.privacy is not None:
         return [table + html.paragraph(_WITHOUT_NOISE)]
     return [table, _means(result, shards), _furthest(result, shards)]
@@ -299,8 +278,7 @@ def _clients(result: PCAResult, shards: Shards) -> list[str]:
 def _means(result: PCAResult, shards: Sequence[Any]) -> str:
     """Mean and deviation of the columns that weigh most, by client; of many clients those that are furthest off."""
     found = sites.of(result, shards)
-    names = labels.column_names(result.feature_names_in_, result.n_features_in_)
-    chosen = found.striking[:_COLUMNS]
+    names, chosen = facts.names_of(result), found.striking[:_COLUMNS]
     order = found.order[: html.SHOWN]
     rows = [
         [
@@ -310,12 +288,9 @@ def _means(result: PCAResult, shards: Sequence[Any]) -> str:
         for i in order
     ]
     every = [f"{found.mean[j]:.4g} ± {found.deviation[j]:.2g}" for j in chosen]
-    if len(order) < len(found.order):
-        most = f", the {len(order)} furthest off"
-    else:
-        most = ""
     head = ["client", *(labels.shorten(names[j], 24) for j in chosen)]
-    return html.table(f"Means and spreads{most}", head, [["all rows", *every], *rows], words=[0])
+    title = facts.heading("Means and spreads", len(order), len(found.order), "furthest off")
+    return html.table(title, head, [["all rows", *every], *rows], words=[0])
 
 
 def _furthest(result: PCAResult, shards: Sequence[Any]) -> str:
@@ -332,13 +307,9 @@ def _furthest(result: PCAResult, shards: Sequence[Any]) -> str:
         ]
         for site, row, t2, spe, why in found.rows[:_ROWS]
     ]
-    count = labels.count(found.beyond, "row")
-    every = labels.count(found.of, "row")
-    if found.beyond == 1:
-        verb = "lies"
-    else:
-        verb = "lie"
-    said = f"{count} of {every} {verb} beyond the limits of T2 or SPE, {found.limits}."
+    verb = "lies" if found.beyond == 1 else "lie"
+    count = f"{labels.count(found.beyond, 'row')} of {labels.count(found.of, 'row')}"
+    said = f"{count} {verb} beyond the limits of T2 or SPE, {found.limits}."
     if not lines:
         return html.section("Rows furthest out", html.paragraph(said))
     head = ["client", "row", "T2, of its limit", "SPE, of its limit", "because of"]
@@ -350,35 +321,27 @@ def _influence(result: PCAResult) -> list[str]:
     if not has_influence(result):
         return []
     head = ["without", "rows", "turn by, degrees", "by chance, up to", "explained", "column that differs most", "times"]
-    lines = []
-    for one in influence(result):
-        turns = [f"{np.rad2deg(one.angle):.3g}", f"{np.rad2deg(one.chance):.3g}", f"{one.explained:.2%}"]
-        if np.isfinite(one.times):
-            times = f"{one.times:.3g}"
-        else:
-            times = "no other varies"
-        lines.append([one.name, f"{one.rows:,}", *turns, one.column, times])
+    lines = [
+        [
+            one.name,
+            f"{one.rows:,}",
+            *(f"{np.rad2deg(angle):.3g}" for angle in (one.angle, one.chance)),
+            f"{one.explained:.2%}",
+            one.column,
+            f"{one.times:.3g}" if np.isfinite(one.times) else "no other varies",
+        ]
+        for one in influence(result)
+    ]
     return [html.table("What each client does to the components", head, lines, words=[0, 5])]
 
 
-def _worst(errors: Array) -> Array:
-    """In their order while all are shown; else the largest first."""
-    if len(errors) > html.SHOWN:
-        return np.argsort(-errors, kind="stable")
-    return np.arange(len(errors))
-
-
 def _message(record: Round) -> list[str]:
-    if "error" in record.metrics:
-        error = f"{record.metrics['error']:.1e}"
-    else:
-        error = ""
-    answered = f"{record.answered:,}/{record.asked:,}"
-    sizes = (labels.size(record.bytes_up), labels.size(record.bytes_down))
-    return [f"{record.number + 1}", record.stage, error, answered, *sizes, f"{record.seconds:.2g}"]
-
-
-def _node(names: Mapping[int, str], node: str) -> str:
-    if node.isdecimal():
-        return str(names.get(int(node), node))
-    return node
+    return [
+        f"{record.number + 1}",
+        record.stage,
+        html.figure(record.metrics.get("error"), ".1e"),
+        f"{record.answered:,}/{record.asked:,}",
+        labels.size(record.bytes_up),
+        labels.size(record.bytes_down),
+        f"{record.seconds:.2g}",
+    ]

@@ -128,6 +128,25 @@ def columns_of(weights: Array, names: Sequence[str]) -> str:
     return " against ".join(labels.series(side) for side in (above, below) if side)
 
 
+def names_of(result: Any) -> list[str]:
+    """The name of each column of a result."""
+    return labels.column_names(result.feature_names_in_, result.n_features_in_)
+
+
+def plain_names(result: Any) -> list[str] | None:
+    """The names of columns as JSON has them; None where they go by position."""
+    if result.feature_names_in_ is None:
+        return None
+    return [str(name) for name in result.feature_names_in_]
+
+
+def heading(title: str, shown: int, every: int, which: str) -> str:
+    """A title; where not all are shown, with how many, and which: "Columns, the 20 with most"."""
+    if shown < every:
+        return f"{title}, the {shown} {which}"
+    return title
+
+
 def weights(row: Array, names: Sequence[str]) -> list[dict[str, Any]]:
     """The columns that weigh most in a component, largest first, as plain values."""
     largest = labels.leading(row, _WEIGHTS)
@@ -144,19 +163,16 @@ def in_text(result: AnyResult, *more: str) -> str:
 
 def in_html(result: AnyResult) -> str:
     """The components as a notebook shows them, in its own colours, with all remarks."""
-    heads, lines = result.listing()
-    head = _row("th", heads)
+    (heads, lines), remarks = result.listing(), result.remarks()
     body = "".join(_row("td", line) for line in lines[:_MOST])
-    if len(lines) > _MOST:
-        more = f"<p>and {labels.count(len(lines) - _MOST, 'more component')}</p>"
-    else:
-        more = ""
-    remarks = result.remarks()
     short = "".join(f"<p><b>{escape(remark.words)}</b></p>" for remark in of_kind(remarks, "bad"))
     others = [remark.words for remark in remarks if remark.tone != "bad"]
-    rest = "".join(f"<p>{escape(words)}</p>" for words in others)
+    if len(lines) > _MOST:
+        others.insert(0, f"and {labels.count(len(lines) - _MOST, 'more component')}")
     title = f"<p><b>{type(result).__name__}</b>: {escape(result.title)}</p>"
-    return f"<div>{short}{title}<table><thead>{head}</thead><tbody>{body}</tbody></table>{more}{rest}</div>"
+    table = f"<table><thead>{_row('th', heads)}</thead><tbody>{body}</tbody></table>"
+    rest = "".join(f"<p>{escape(words)}</p>" for words in others)
+    return f"<div>{short}{title}{table}{rest}</div>"
 
 
 def in_json(facts: Iterable[Fact]) -> dict[str, Any]:
@@ -184,8 +200,7 @@ def _row(tag: str, cells: Sequence[str]) -> str:
 def weights_with_errors(row: Array, errors: Array, names: Sequence[str], *, most: int = 3) -> str:
     """The largest weights with their errors and columns: "+0.71 ± 0.02 glucose"."""
     heaviest = labels.leading(row, most)
-    told = [f"{row[j]:+.2f} ± {errors[j]:.1g} {names[j]}" for j in heaviest]
-    return ", ".join(told)
+    return ", ".join(f"{row[j]:+.2f} ± {errors[j]:.1g} {names[j]}" for j in heaviest)
 
 
 def with_errors(figures: Sequence[str], errors: Array) -> list[str]:

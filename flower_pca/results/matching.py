@@ -36,10 +36,7 @@ def match(X: Any, frame: Frame, d: int, *, digest: str = "") -> LocalData:
     Raises:
         ConfigError: If a column is missing, by its name.
     """
-    if frame.names is None:
-        names = None
-    else:
-        names = tuple(map(clean, frame.names))
+    names = _clean_names(frame.names)
     rows = rows_by_name(X, names, digest)
     frame = replace(frame, names=None if rows.names is None else names)
     data = LocalData(rows, who=_WHO, missing=True).in_frame(frame, keep=False)
@@ -53,6 +50,10 @@ def match(X: Any, frame: Frame, d: int, *, digest: str = "") -> LocalData:
             then="Give the features that the run had, in its order.",
         )
     return data
+
+
+def _clean_names(names: tuple[str, ...] | None) -> tuple[str, ...] | None:
+    return None if names is None else tuple(map(clean, names))
 
 
 def rows_by_name(X: Any, names: tuple[str, ...] | None, known: str) -> SiteRows:
@@ -78,10 +79,7 @@ def read(X: Any, names: tuple[str, ...] | None = None) -> SiteRows:
 
 def arrange(X: Any, names: tuple[str, ...] | None, known: str) -> Any:
     """The rows as they are, with columns in the order of these names, or of own sorted ones."""
-    if names is None:
-        names = None
-    else:
-        names = tuple(map(clean, names))
+    names = _clean_names(names)
     rows = rows_by_name(X, names, known)
     if rows.names is None:
         return rows.values
@@ -120,9 +118,9 @@ def means(result: Any) -> Array:
 
 def _check(rows: SiteRows, names: tuple[str, ...], wanted: tuple[str, ...] | None, known: str) -> None:
     if wanted is None:
-        own, run = Heading.of_names(names, len(names)), Heading(len(names), known)
+        own = Heading.of_names(names, len(names))
         if own.digest != known:
-            raise own.mismatch(_WHO, run, "the result").error(ConfigError, _FEATURES)
+            raise own.mismatch(_WHO, Heading(len(names), known), "the result").error(ConfigError, _FEATURES)
         return
     if len(wanted) > 1:
         rule = f"the {len(wanted)} of the result, by name"

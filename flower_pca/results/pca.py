@@ -195,8 +195,8 @@ class PCAResult:
     @property
     def frame(self) -> Frame:
         """The coordinates that components and variances refer to."""
-        mean, names = self.mean_ if self.centered else None, labels.tuple_of(self.feature_names_in_)
-        return Frame(mean, self.scale_, self.fill_, names=names)
+        names = labels.tuple_of(self.feature_names_in_)
+        return Frame(self.mean_ if self.centered else None, self.scale_, self.fill_, names=names)
 
     def with_names(self, keys: Mapping[int, int]) -> Self:
         """The same result, whose words call clients by their names, or by their `keys`, not by places in the run."""
@@ -283,15 +283,15 @@ class PCAResult:
                 got=rows.shape,
                 then="Transpose them.",
             )
-        span = linalg.orth(rows.T)
-        return float(linalg.principal_angles(self.axes[0], span)[-1])
+        angles = linalg.principal_angles(self.axes[0], linalg.orth(rows.T))
+        return float(angles[-1])
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the result, but for `own`, as an npz with a JSON header; returns the path."""
         there = {name: getattr(self, name) for name in self._ARRAYS}
         arrays = {name: a for name, a in there.items() if a is not None}
-        of_persons = "scores_" in arrays
-        return files.write(path, "result", saved.header(self, self._NUMBERS), arrays, private=of_persons)
+        # scores are of persons
+        return files.write(path, "result", saved.header(self, self._NUMBERS), arrays, private="scores_" in arrays)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> PCAResult:
@@ -338,7 +338,6 @@ class PCAResult:
 
     def facts(self) -> list[Fact]:
         """Figures, under the names that JSON has and the words that a reader has."""
-        names = self.feature_names_in_
         return [
             facts.plain("kind", type(self).__name__),
             facts.plain("algorithm", self.algorithm),
@@ -346,7 +345,7 @@ class PCAResult:
             facts.plain("status", self.status.words),
             Fact("n_samples", "rows", self.n_samples_, self._rows),
             Fact("n_features", "features", self.n_features_in_, self.dimensions.partition(" x ")[2]),
-            facts.plain("feature_names", None if names is None else [str(name) for name in names]),
+            facts.plain("feature_names", facts.plain_names(self)),
             facts.plain("site_names", {str(key): name for key, name in self.site_names.items()}),
             Fact("", "clients", None, f"{facts.clients(self.history):,}"),
             Fact("n_components", "components", self.n_components_, f"{self.n_components_:,}"),
@@ -372,7 +371,7 @@ class PCAResult:
             together = f"{self.explained_variance_ratio_.sum():.1%}"
         held = f"{labels.count(k, 'component')} {'holds' if k == 1 else 'hold'}"
         said.append(f"{held} {together} of {self.variance_of}.")
-        names = labels.column_names(self.feature_names_in_, self.n_features_in_)
+        names = facts.names_of(self)
         for j, weights in enumerate(self.components_[: facts.FOUND if names else 0]):
             if known is None:
                 share = f", {self.explained_variance_ratio_[j]:.1%}"
@@ -399,7 +398,6 @@ class PCAResult:
         may be noise. Where components are not those of the rows' covariance, nothing is said of
         what they leave of its equation.
         """
-        names = labels.column_names(self.feature_names_in_, self.n_features_in_)
         known = self.certainty
         variances, shares = self.explained_variance_, self.explained_variance_ratio_
         if known is None:
@@ -423,7 +421,7 @@ class PCAResult:
             heads.append("residual")
             residuals = [f"{residual:.1e}" for residual in self.residuals_]
             cells = [[*line, residual] for line, residual in zip(cells, residuals, strict=True)]
-        pairs = zip(cells, self._heaviest(names), strict=True)
+        pairs = zip(cells, self._heaviest(facts.names_of(self)), strict=True)
         lines = [[f"{j}", *line, words] for j, (line, words) in enumerate(pairs, 1)]
         return Listing([*heads, "largest weights"], lines)
 
@@ -450,10 +448,8 @@ class PCAResult:
     def _rows(self) -> str:
         """How many rows it is of, "about" where their number has noise on it."""
         if self.privacy is None:
-            about = ""
-        else:
-            about = "about "
-        return f"{about}{self.n_samples_:,}"
+            return f"{self.n_samples_:,}"
+        return f"about {self.n_samples_:,}"
 
     @property
     def _columns(self) -> str:
@@ -472,9 +468,7 @@ class PCAResult:
     def _variances(self) -> list[Fact]:
         """What of the variance the components hold; with noise, bounds on it, and the noise."""
         shares, known, spent = self.explained_variance_ratio_, self.certainty, self.privacy
-        names = labels.column_names(self.feature_names_in_, self.n_features_in_)
-        off = self.variance_errors_
-        noise = self.noise_thresholds_
+        names, off, noise = facts.names_of(self), self.variance_errors_, self.noise_thresholds_
         found = [
             facts.plain("explained_variance", self.explained_variance_.tolist()),
             facts.plain("variance_errors", off if off is None else off.tolist()),
@@ -511,13 +505,11 @@ class PCAResult:
         if self.is_pooled and not private:
             found.append(Fact("", "largest residual", None, f"{residual:.1e}", run=True))
         if self.is_pooled and sine is not None:
-            words = "sine of the angle left, about"
-            if private:
-                words = "sine of the angle left, at most about"
-            found.append(Fact("", words, None, f"{sine:.1e}", run=True))
-        if mse is not None:
-            return [*found, Fact("mse", "mean squared error", mse, f"{mse:.4g}")]
-        return [*found, facts.plain("mse", None)]
+            words = "at most about" if private else "about"
+            found.append(Fact("", f"sine of the angle left, {words}", None, f"{sine:.1e}", run=True))
+        if mse is None:
+            return [*found, facts.plain("mse", None)]
+        return [*found, Fact("mse", "mean squared error", mse, f"{mse:.4g}")]
 
     def _noise(self) -> list[Remark]:
         """What noise leaves to be said; first, if no component can be told from it."""

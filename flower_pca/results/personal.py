@@ -118,11 +118,10 @@ class PersonalResult(PCAResult):
         if not isinstance(client, int | np.integer):
             rows = np.asarray(client, dtype=np.float64)
             if rows.ndim != 2 or rows.shape[1] != self.n_features_in_:
-                got = f"shape {rows.shape}"
                 raise ConfigError(
                     "Own components",
                     must=f"rows of {labels.count(self.n_features_in_, 'feature')}",
-                    got=got,
+                    got=f"shape {rows.shape}",
                     then="Transpose them.",
                 )
             return rows
@@ -148,14 +147,14 @@ class PersonalResult(PCAResult):
 
     def facts(self) -> list[Fact]:
         """Figures, and whether shared and own components can be told apart."""
-        theta, shown = float(self.theta_), f"{self.theta_:.3g}"
+        own, error, theta = "own components of a client", "error with own components", float(self.theta_)
+        measured = Fact("theta", "theta", theta, f"{theta:.3g}")
         if np.isnan(theta):
-            shown = "not measured"
-        own, error = "own components of a client", "error with own components"
+            measured = Fact("theta", "theta", None, "not measured")
         return [
             *super().facts(),
             Fact("own_components_of_a_client", own, self.local_components, self.own_in_words),
-            Fact("theta", "theta", None if np.isnan(theta) else theta, shown),
+            measured,
             Fact("error_with_own_components", error, self.error_, f"{self.error_:.4g}"),
         ]
 
@@ -175,16 +174,12 @@ class PersonalResult(PCAResult):
             Orthonormal rows, largest variance first; fewer than asked for where the rows have not
             that rank.
         """
-        if n_components is None:
-            r = self.local_components
-        else:
-            r = n_components
-        room = self.n_features_in_ - self.n_components_
+        r = self.local_components if n_components is None else n_components
         checks.integer(
             "n_components of own components",
             r,
             least=0,
-            most=room,
+            most=self.n_features_in_ - self.n_components_,
             remedy="Ask for fewer.",
         )
         data = self._sound(self._data(X), r)
@@ -217,10 +212,9 @@ class PersonalResult(PCAResult):
         data = self._data(X)
         bases = (self.components_, self.own_components(client))
         shared, own = (data.scores(rows.T) @ rows for rows in bases)
-        dense = (block @ np.eye(data.d) for block in data.rows())
-        whole = np.concatenate([np.asarray(block) for block in dense])
-        rest = self._units(whole - shared - own)
-        return Parts(self._units(shared), self._units(own), rest)
+        dense = [np.asarray(block @ np.eye(data.d)) for block in data.rows()]
+        parts = (shared, own, np.concatenate(dense) - shared - own)
+        return Parts(*map(self._units, parts))
 
     def reconstruction_error(self, X: Any, *, client: int | Array | None = None) -> float:
         """Mean squared distance, in the frame, between a row and its shared part, or its shared and own parts."""
@@ -229,10 +223,8 @@ class PersonalResult(PCAResult):
 
     def _basis(self, client: int | Array | None) -> Array:
         if client is None:
-            own = []
-        else:
-            own = [self.own_components(client)]
-        return np.vstack([self.components_, *own]).T
+            return self.components_.T
+        return np.vstack([self.components_, self.own_components(client)]).T
 
     def _units(self, X: Array) -> Array:
         return np.asarray(X if self.scale_ is None else X * self.scale_)
@@ -303,8 +295,7 @@ class TripleResult(PersonalResult):
         rows, fit = self._fit(X, client)
         k = self.n_components_
         shared = fit.T[:, :k] @ fit.W[:, :k].T
-        own = fit.L - shared
-        parts = (shared, own, rows.X - fit.L)
+        parts = (shared, fit.L - shared, rows.X - fit.L)
         return Parts(*map(self._units, parts))
 
     def _sound(self, data: LocalData, own: int) -> LocalData:

@@ -24,6 +24,7 @@ from flower_pca.base.errors import DataError, harmless
 from flower_pca.base.history import History, Status
 from flower_pca.base.linalg import Array
 from flower_pca.core.model import Model
+from flower_pca.results.facts import names_of
 from flower_pca.results.matching import match
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
@@ -51,15 +52,14 @@ class Packet:
 
     def to_bytes(self) -> bytes:
         """All of it as bytes, which `from_bytes` reads again: numpy's format, no pickles."""
-        given = {name: getattr(self, name) for name in (*self.needed, *self.optional)}
-        arrays = {name: a for name, a in given.items() if a is not None}
-        if self.feature_names_in_ is None:
-            names = None
-        else:
-            names = list(self.feature_names_in_)
         counts = {name: getattr(self, name) for name in self.counts}
-        header = {**counts, "feature_names": names, "feature_digest": self.feature_digest}
-        return files.to_bytes(self.kind, header, arrays)
+        names = {"feature_names": labels.tuple_of(self.feature_names_in_), "feature_digest": self.feature_digest}
+        return files.to_bytes(self.kind, {**counts, **names}, self._arrays())
+
+    def _arrays(self) -> dict[str, Array]:
+        """The arrays that it has, by name."""
+        given = {name: getattr(self, name) for name in (*self.needed, *self.optional)}
+        return {name: a for name, a in given.items() if a is not None}
 
     @classmethod
     def from_bytes(cls, packed: bytes) -> Self:
@@ -93,18 +93,14 @@ class Packet:
         counts = {name: header.get(name) for name in cls.counts}
         for name, count in counts.items():
             if not isinstance(count, int) or isinstance(count, bool) or count < 1:
-                got = harmless(repr(count))
                 raise DataError(
                     f"{name} of a {cls.kind}",
                     must="a number of rows",
-                    got=got,
+                    got=harmless(repr(count)),
                     then=_REMEDY,
                 )
-        if names is None:
-            shown = None
-        else:
-            shown = np.array(names, dtype=object)
-        known: dict[str, Any] = {**arrays, **counts, "feature_names_in_": shown, "feature_digest": digest}
+        named = {"feature_names_in_": labels.array_of(names), "feature_digest": digest}
+        known: dict[str, Any] = {**arrays, **counts, **named}
         return cls(**known)
 
     def to_record(self) -> Any:
@@ -156,24 +152,19 @@ class Projection(Packet):
     feature_digest: str = ""
 
     def __post_init__(self) -> None:
-        Z, names, remedy = self.components_, self.feature_names_in_, "Take it of a result."
-        given = {name: getattr(self, name) for name in self.optional}
-        others = {name: a for name, a in given.items() if a is not None}
-        shapes = {name: a.shape for name, a in others.items()}
-        if names is None:
-            shapes |= {}
-        else:
-            shapes |= {"feature_names_in_": (len(names),)}
-        expected = {name: Z.shape if name == "weights_" else Z.shape[1:] for name in shapes}
+        Z, arrays, remedy = self.components_, self._arrays(), "Take it of a result."
+        shapes = {name: a.shape for name, a in arrays.items()}
+        if self.feature_names_in_ is not None:
+            shapes["feature_names_in_"] = (len(self.feature_names_in_),)
+        expected = {name: Z.shape if name in ("components_", "weights_") else Z.shape[1:] for name in shapes}
         if Z.ndim != 2 or Z.size == 0 or shapes != expected:
-            got = {"components_": Z.shape, **shapes}
             raise DataError(
                 "The shapes of a projection",
                 must="(k, d) for components_ and weights_, and (d,) for the rest",
-                got=got,
+                got=shapes,
                 then=remedy,
             )
-        for name, a in {"components_": Z, **others}.items():
+        for name, a in arrays.items():
             if a.dtype.kind != "f" or not np.isfinite(a).all() or (name == "scale_" and not (a > 0.0).all()):
                 rule = "finite numbers" + (" above 0" if name == "scale_" else "")
                 raise DataError(f"{name} of a projection", must=rule, got="others", then=remedy)
@@ -181,16 +172,12 @@ class Projection(Packet):
     @classmethod
     def of(cls, result: Any) -> Self:
         """What a result, or whatever has its attributes, projects rows by."""
-        if result.centered:
-            mean = result.mean_
-        else:
-            mean = None
         names = ("components_", "scale_", "fill_", "feature_names_in_", "feature_digest")
-        if result.cross_ is None:
-            weights = None
-        else:
-            weights = result.weights_
-        return cls(mean_=mean, weights_=weights, **{name: getattr(result, name) for name in names})
+        return cls(
+            mean_=result.mean_ if result.centered else None,
+            weights_=None if result.cross_ is None else result.weights_,
+            **{name: getattr(result, name) for name in names},
+        )
 
     @property
     def n_components_(self) -> int:
@@ -204,11 +191,7 @@ class Projection(Packet):
 
     def in_frame(self, X: Any) -> LocalData:
         """The rows of X less the mean, divided by the scale, columns in the order of these."""
-        if self.feature_names_in_ is None:
-            names = None
-        else:
-            names = tuple(self.feature_names_in_)
-        frame = Frame(self.mean_, self.scale_, self.fill_, names=names)
+        frame = Frame(self.mean_, self.scale_, self.fill_, names=labels.tuple_of(self.feature_names_in_))
         return match(X, frame, self.n_features_in_, digest=self.feature_digest)
 
     def transform(self, X: Any) -> Array:
@@ -259,15 +242,11 @@ class Scaling(Packet):
     site_names: Mapping[int, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        given = {name: getattr(self, name) for name in (*self.needed, *self.optional)}
-        known = {name: a for name, a in given.items() if a is not None}
-        shapes = {a.shape for a in known.values()}
-        if self.feature_names_in_ is None:
-            shapes |= set()
-        else:
-            shapes |= {(len(self.feature_names_in_),)}
+        arrays = self._arrays().values()
+        shapes = {a.shape for a in arrays}
+        if self.feature_names_in_ is not None:
+            shapes.add((len(self.feature_names_in_),))
         right = len(shapes) == 1 and self.mean_.ndim == 1 and self.mean_.size > 0
-        arrays = known.values()
         numbers = all(a.dtype.kind == "f" and np.isfinite(a).all() for a in arrays)
         if not (right and numbers and (self.scale_ > 0.0).all()):
             raise DataError(
@@ -280,7 +259,7 @@ class Scaling(Packet):
     @classmethod
     def of(cls, model: Model, *, algorithm: str, history: History, asked: Mapping[str, Any]) -> Self:
         """The scaling that a finished run amounts to."""
-        names, frame = model.feature_names, model.frame
+        frame = model.frame
         assert frame.mean is not None
         assert frame.scale is not None
         return cls(
@@ -288,7 +267,7 @@ class Scaling(Packet):
             scale_=frame.scale,
             n_samples_=model.n,
             fill_=frame.fill,
-            feature_names_in_=None if names is None else np.array(names, dtype=object),
+            feature_names_in_=labels.array_of(model.feature_names),
             feature_digest="" if model.heading is None else model.heading.digest,
             status=model.status,
             history=history,
@@ -306,11 +285,7 @@ class Scaling(Packet):
 
         Columns are matched by name as by `PCAResult.transform`.
         """
-        if self.feature_names_in_ is None:
-            names = None
-        else:
-            names = tuple(self.feature_names_in_)
-        frame = Frame(self.mean_, self.scale_, self.fill_, names=names)
+        frame = Frame(self.mean_, self.scale_, self.fill_, names=labels.tuple_of(self.feature_names_in_))
         data = match(X, frame, self.n_features_in_, digest=self.feature_digest)
         return np.concatenate(list(data.dense()))
 
@@ -320,7 +295,6 @@ class Scaling(Packet):
 
     def table(self) -> str:
         """Mean and deviation of every column as plain text."""
-        names = labels.column_names(self.feature_names_in_, self.n_features_in_)
-        columns = zip(names, self.mean_, self.scale_, strict=True)
+        columns = zip(names_of(self), self.mean_, self.scale_, strict=True)
         lines = [[n, f"{m:.6g}", f"{s:.6g}"] for n, m, s in columns]
         return labels.in_columns(["column", "mean", "deviation"], lines)

@@ -106,10 +106,10 @@ class StepRecord:
 
     def to_json(self) -> dict[str, Any]:
         """All figures as plain values."""
-        left_out = ("clients", "_run")
-        plain = {name: value for name, value in vars(self).items() if name not in left_out}
         clients = {str(key): dict(vars(own)) for key, own in self.clients.items()}
-        return {**plain, "clients": clients}
+        plain = {**vars(self), "clients": clients}
+        del plain["_run"]
+        return plain
 
 
 class Following(Watcher):
@@ -142,15 +142,11 @@ class Following(Watcher):
 def _record(
     run: Driven, state: TrackState, step: Step, before: Array | None, known_as: Callable[[int], tuple[int, str]]
 ) -> StepRecord:
-    d = len(step.basis)
-    clients = {}
-    for client, counts in state.each.items():
-        key, site = known_as(client)
-        named = dict(zip(COUNTS, counts, strict=True))
-        clients[key] = ClientStep(**_shares(named, d), site=site)
+    d, known = len(step.basis), {i: known_as(i) for i in state.each}
+    counts = {i: dict(zip(COUNTS, each, strict=True)) for i, each in state.each.items()}
+    clients = {key: ClientStep(**_shares(counts[i], d), site=site) for i, (key, site) in known.items()}
     changes, cause = _changes(state, step), None
     names = labels.column_names(run.standing.model.feature_names, d)
-    known = {i: known_as(i) for i in state.each}
     sites = {client: site or f"client {key}" for client, (key, site) in known.items()}
     causes = [_cause(state, one) for _, one in changes]
     if causes and causes[-1] is not None:
@@ -182,14 +178,10 @@ def _cause(state: TrackState, step: Step) -> Cause | None:
 def _shares(counts: Mapping[str, float], d: int) -> dict[str, Any]:
     """Rows, and shares of their entries."""
     rows, missing = int(counts["rows"]), counts["missing"]
-    seen, energy = rows * d - missing, counts["energy"]
-    if seen and energy:
+    seen, energy, residual = rows * d - missing, counts["energy"], None
+    # but of a client that tells nonsense
+    if seen and energy and 0.0 <= counts["misfit"] / energy < np.inf:
         residual = float(np.sqrt(counts["misfit"] / energy))
-    else:
-        residual = None
-    # of a client that tells nonsense
-    if not (residual is not None and np.isfinite(residual)):
-        residual = None
     shares = (missing / (rows * d) if rows else None, counts["outliers"] / seen if seen else None, residual)
     return dict(zip(_FIGURES, (rows, *shares), strict=True))
 
@@ -245,10 +237,7 @@ class Events:
             self._handle = os.open(self._path, flags | files.not_through_links(self._path), 0o666)
             weakref.finalize(self, os.close, self._handle)
             self._regular = self._path.is_file()
-            if self._regular:
-                size = self._path.stat().st_size
-            else:
-                size = 0
+            size = os.fstat(self._handle).st_size
         except OSError as error:
             raise ConfigError(
                 "The file of events",
@@ -263,14 +252,10 @@ class Events:
                 got=f"{self._path}, which has some",
                 then=Words("Name another; with ", Setting("resume", True), " a run goes on with it."),
             )
+        self._newest = -1
+        self._told: Iterator[Any] = iter(())
         if size:
-            self._newest = self._cut()
-        else:
-            self._newest = -1
-        if size:
-            self._told: Iterator[Any] = self._lines()
-        else:
-            self._told = iter(())
+            self._newest, self._told = self._cut(), self._lines()
 
     def __call__(self, record: StepRecord) -> None:
         """After a step."""

@@ -144,9 +144,7 @@ class RobustResult(PCAResult):
 
     @property
     def _cut(self) -> float:
-        if self.cut_ is None:
-            return np.inf
-        return self.cut_
+        return np.inf if self.cut_ is None else self.cut_
 
     def to_record(self) -> Any:
         """None is made: what `transform` does is no projection.
@@ -167,11 +165,9 @@ class RobustResult(PCAResult):
 
     def sparse_part(self, X: Any) -> Array:
         """What is far from the low-rank part in single entries of the rows of X, (n, d) in their own units; else 0."""
-        V, Z = self.transform(X), self.components_
         data = self._data(X)
-        R = np.concatenate(list(data.dense())) - V @ Z
+        low_rank = self.transform(X) @ self.components_
+        R = np.concatenate(list(data.dense())) - low_rank
         R.reshape(-1)[base.unseen(data, seed=0, share=0.0).gaps] = 0.0
         S = huber.sparse(R, self.threshold_, self._cut)
-        if self.scale_ is None:
-            return S
-        return S * self.scale_
+        return S if self.scale_ is None else S * self.scale_

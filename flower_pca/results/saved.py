@@ -38,8 +38,8 @@ def with_keys(result: R, keys: Mapping[int, int]) -> R:
             replaced = [keys.get(int(key), int(key)) for key in before]
             new = np.array(replaced, dtype=np.uint64)
             order = np.argsort(new)
-            in_order = getattr(result, lines)[order]
-            result = replace(result, **{named: new[order], lines: in_order})  # type: ignore[type-var]
+            in_order = {named: new[order], lines: getattr(result, lines)[order]}
+            result = replace(result, **in_order)  # type: ignore[type-var]
     return result
 
 
@@ -108,17 +108,20 @@ def _import_results(named: str) -> None:
 
 def names_of(result: Any) -> dict[str, Any]:
     """The names of columns and sites of a result, as plain values."""
-    names = result.feature_names_in_
-    sites = {str(key): name for key, name in result.site_names.items()}
-    words = {"feature_digest": result.feature_digest, "site_names": sites}
-    return {"feature_names": None if names is None else list(names), **words}
+    return {
+        "feature_names": labels.tuple_of(result.feature_names_in_),
+        "feature_digest": result.feature_digest,
+        "site_names": {str(key): name for key, name in result.site_names.items()},
+    }
 
 
 def names_from(header: Mapping[str, Any]) -> dict[str, Any]:
     """The fields that `names_of` has taken apart."""
-    sites = {int(key): name for key, name in header.get("site_names", {}).items()}
-    names, digest = labels.array_of(header.get("feature_names")), header.get("feature_digest", "")
-    return {"feature_names_in_": names, "feature_digest": digest, "site_names": sites}
+    return {
+        "feature_names_in_": labels.array_of(header.get("feature_names")),
+        "feature_digest": header.get("feature_digest", ""),
+        "site_names": {int(key): name for key, name in header.get("site_names", {}).items()},
+    }
 
 
 def fields(

@@ -80,22 +80,15 @@ def block(
     filled = np.hstack([rows.T, drawn])[:, :width]
     model = Model(n_components=n_components, center=True, scale=None, seed=seed, d=d, basis=linalg.orth(filled))
     mixed = algorithm.restart(model)[:, :d]
-    if scale is None:
-        return mixed
-    return mixed / scale[:, None]
+    return mixed if scale is None else mixed / scale[:, None]
 
 
 def components_of(start: Start) -> Components:
     """The components of a start, and what is known of their columns."""
-    if isinstance(start, str | os.PathLike):
-        found: Any = PCAResult.load(start)
-    else:
-        found = start
-    given = np.asarray(getattr(found, "components_", found), dtype=np.float64)
-    if given.ndim == 3:
-        rows = given[-1]
-    else:
-        rows = given
+    found: Any = PCAResult.load(start) if isinstance(start, str | os.PathLike) else start
+    rows = np.asarray(getattr(found, "components_", found), dtype=np.float64)
+    if rows.ndim == 3:
+        rows = rows[-1]
     if rows.ndim != 2 or 0 in rows.shape or not np.isfinite(rows).all():
         raise _refusal("finite rows", rows)
     return Components(rows, getattr(found, "scale_", None), getattr(found, "feature_names_in_", None))

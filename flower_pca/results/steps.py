@@ -116,7 +116,7 @@ class TrackingResult:
         left, names = model.left, labels.array_of(model.feature_names)
         first = int(left["gone"])
         status = model.status or Status(Outcome.ONE_SHOT, "the run goes on")
-        told = advice(left, labels.column_names(names, len(left["bases"][-1])))
+        advice = _advice(left, labels.column_names(names, len(left["bases"][-1])))
         return cls(
             components_=np.stack([np.ascontiguousarray(linalg.fix_signs(P).T) for P in left["bases"]]),
             **{f"{name}_": left[name] for name in ("values", "rows", "deficient", "outliers", "missing")},  # type: ignore[arg-type]
@@ -126,7 +126,7 @@ class TrackingResult:
             levels_=_by_step(left["level"], first),
             first_=first,
             totals_={"steps": first + len(left["bases"]), **_totals(left)},
-            status=replace(status, words="; ".join((status.words, *told))),
+            status=replace(status, words="; ".join((status.words, *advice))),
             history=history,
             algorithm=algorithm,
             seed=model.seed,
@@ -154,9 +154,8 @@ class TrackingResult:
     @property
     def movement_(self) -> Array:
         """The sine of the largest angle between the bases of a step and the one before, (steps,); 0 for the first."""
-        V = self.components_
-        angles = (linalg.sin_theta(a.T, b.T) for a, b in itertools.pairwise(V))
-        return np.array([0.0, *angles])
+        steps = itertools.pairwise(self.components_)
+        return np.array([0.0, *(linalg.sin_theta(a.T, b.T) for a, b in steps)])
 
     def subspace_error(self, truth: Array) -> Array:
         """||(I - PP')U||_2 of each step, the sine of the largest angle to the true subspace U,
@@ -207,15 +206,11 @@ class TrackingResult:
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the result as an npz with a JSON header; returns the path."""
-        plain = {name: getattr(self, name) for name in (*_HEADER, "asked")}
-        header = plain | saved.names_of(self)
+        header = {name: getattr(self, name) for name in (*_HEADER, "asked")} | saved.names_of(self)
         if self.causes_:
             header["causes_"] = dict(self.causes_)
-        status = [self.status.outcome.value, self.status.words]
-        arrays = {name: getattr(self, name) for name in _ARRAYS}
-        return files.write(
-            path, "tracking result", {**header, "status": status, "history": self.history.to_json()}, arrays
-        )
+        header |= {"status": [self.status.outcome.value, self.status.words], "history": self.history.to_json()}
+        return files.write(path, "tracking result", header, {name: getattr(self, name) for name in _ARRAYS})
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> TrackingResult:
@@ -270,8 +265,7 @@ class TrackingResult:
 
     def facts(self) -> list[Fact]:
         """Figures, under the names that JSON has and the words that a reader has."""
-        names, totals = self.feature_names_in_, self.totals_
-        shown = labels.column_names(names, self.n_features_in_)
+        names, totals = facts.names_of(self), self.totals_
         kept = ("rows", "movement", "residuals", "deficient", "outliers", "changes")
         return [
             facts.plain("kind", type(self).__name__),
@@ -281,7 +275,7 @@ class TrackingResult:
             Fact("", "steps", None, f"{totals['steps']:,}"),
             Fact("", "rows", None, f"{totals['rows']:,}"),
             Fact("n_features", "features", self.n_features_in_, f"{self.n_features_in_:,}"),
-            facts.plain("feature_names", None if names is None else [str(name) for name in names]),
+            facts.plain("feature_names", facts.plain_names(self)),
             facts.plain("site_names", {str(key): name for key, name in self.site_names.items()}),
             Fact("n_components", "components", self.n_components_, f"{self.n_components_:,}"),
             Fact("", "clients", None, f"{facts.clients(self.history):,}"),
@@ -290,7 +284,7 @@ class TrackingResult:
             Fact("", "changes", None, f"{totals['changed']:,}"),
             Fact("", "entries taken for outliers", None, f"{totals['outliers']:,}"),
             Fact("", "rows with too many gaps", None, f"{totals['deficient']:,}"),
-            facts.plain("largest_weights", [facts.weights(row, shown) for row in self.components_[-1]]),
+            facts.plain("largest_weights", [facts.weights(row, names) for row in self.components_[-1]]),
             *facts.of_messages(self.history),
             facts.of_answers(masked=bool(self.asked.get("mask"))),
             facts.plain("seed", self.seed),
@@ -298,14 +292,11 @@ class TrackingResult:
 
     def findings(self) -> list[str]:
         """Sentences on what was found: where the subspace changed, and the last basis' columns."""
-        rows = labels.count(self.totals_["rows"], "row")
-        steps = labels.count(self.totals_["steps"], "step")
-        clients = labels.count(facts.clients(self.history), "client")
-        said = [f"{rows} in {steps}, at {clients}."]
+        names, totals = facts.names_of(self), self.totals_
+        rows, steps = labels.count(totals["rows"], "row"), labels.count(totals["steps"], "step")
+        said = [f"{rows} in {steps}, at {labels.count(facts.clients(self.history), 'client')}."]
         if changes := [f"{step}" for step in self.changes_]:
-            noun = labels.noun(len(changes), "step")
-            said.append(f"A change was declared at {noun} {', '.join(changes)}.")
-        names = labels.column_names(self.feature_names_in_, self.n_features_in_)
+            said.append(f"A change was declared at {labels.noun(len(changes), 'step')} {', '.join(changes)}.")
         for step, cause in self.causes_.items():
             said.append(f"Step {step}: {in_words(cause, names, self.site_names)}")
         for j, row in enumerate(self.components_[-1][: facts.FOUND], 1):
@@ -318,9 +309,8 @@ class TrackingResult:
 
     def listing(self, *, digits: int = 4) -> Listing:
         """The basis of the last step: a line of cells for each component."""
-        names = labels.column_names(self.feature_names_in_, self.n_features_in_)
-        rows = max(int(self.rows_[-1]), 1)
-        sizes = self.values_[-1] / rows
+        names = facts.names_of(self)
+        sizes = self.values_[-1] / max(int(self.rows_[-1]), 1)
         lines = [
             [f"{j}", f"{size:.{digits}g}", labels.in_words(row, names)]
             for j, (size, row) in enumerate(zip(sizes, self.components_[-1], strict=True), 1)
@@ -330,14 +320,15 @@ class TrackingResult:
     def table(self) -> str:
         """The steps as a plain text table, and the heaviest columns in the last one's basis."""
         head = f"{'step':>6} {'rows':>8} {'movement':>10} {'residual':>10} {'outliers':>10}  change"
-        lines, changes = [head], set(self.changes_.tolist())
         figures = zip(self.rows_, self.movement_, self.residuals_, self.outliers_, strict=True)
-        for j, (rows, movement, residual, outliers) in enumerate(figures, self.first_):
-            line = f"{j:>6} {rows:>8} {movement:>10.1e} {residual:>10.1e} {outliers:>10}"
-            lines.append(f"{line}  yes" if j in changes else line)
-        listed = self.listing().lines
-        last = [f"component {j} of the last step: {words}" for j, _, words in listed]
-        return "\n".join([*lines, *last])
+        lines = [
+            f"{j:>6} {n:>8} {moved:>10.1e} {left:>10.1e} {far:>10}"
+            for j, (n, moved, left, far) in enumerate(figures, self.first_)
+        ]
+        for step in self.changes_:
+            lines[step - self.first_] += "  yes"
+        last = [f"component {j} of the last step: {words}" for j, _, words in self.listing().lines]
+        return "\n".join([head, *lines, *last])
 
     def __repr__(self) -> str:
         return f"TrackingResult({self.title}, {labels.count(self.history.count, 'message')})"
@@ -373,23 +364,22 @@ def cause_of(kind: int, named: Array, clients: Sequence[int]) -> Cause:
     kinds = [one for one in panel.REASONS if kind & one]
     places = named.reshape(-1, panel.NAMED).astype(int).tolist()
     by_kind = dict(zip(panel.REASONS, places, strict=False))
-    found = [column for one in kinds for column in by_kind[one]]
-    columns = dict.fromkeys(column for column in found if column >= 0)
-    places = named[-panel.NAMED :].astype(int).tolist()
-    sites = [clients[place] for place in places if place >= 0]
+    columns = dict.fromkeys(column for one in kinds for column in by_kind[one] if column >= 0)
+    newest = named[-panel.NAMED :].astype(int)
+    sites = [clients[place] for place in newest if place >= 0]
     return {"reasons": [panel.REASONS[one] for one in kinds], "columns": list(columns), "sites": sites}
 
 
 def in_words(cause: Cause, names: Sequence[str], sites: Mapping[int, str]) -> str:
     """A cause in a sentence."""
     reasons = [_REASONS[str(one)] for one in cause["reasons"]]
+    columns = [names[int(column)] for column in cause["columns"]]
+    clients = [labels.client_name(sites, int(site)) for site in cause["sites"]]
     said = f"by {labels.series(reasons)}"
-    if cause["columns"]:
-        columns = [names[int(column)] for column in cause["columns"]]
+    if columns:
         said += f", most in {', '.join(columns)}"
-    if cause["sites"]:
-        known = [labels.client_name(sites, int(site)) for site in cause["sites"]]
-        said += f", at {', '.join(known)}"
+    if clients:
+        said += f", at {', '.join(clients)}"
     return f"{said}."
 
 
@@ -406,7 +396,7 @@ def _totals(left: Mapping[str, Array]) -> dict[str, int]:
     return {name.removeprefix(total): int(value) for name, value in left.items() if name.startswith(total)}
 
 
-def advice(left: Mapping[str, Array], names: Sequence[str]) -> list[str]:
+def _advice(left: Mapping[str, Array], names: Sequence[str]) -> list[str]:
     """Sentences about the newest steps: none where all is well."""
     return [*_stuck(left, names), *_narrow(left), *_of_watch(left)]
 
@@ -439,8 +429,7 @@ def _times(large: float, small: float) -> str:
 def _narrow(left: Mapping[str, Array]) -> list[str]:
     """One direction of what is left over that has more than noise would have in its largest."""
     d, r = left["bases"][-1].shape
-    newest = slice(-_NEWEST, None)
-    figures = (left[name][newest] for name in ("rows", "misfit", "beyond"))
+    figures = (left[name][-_NEWEST:] for name in ("rows", "misfit", "beyond"))
     rows, misfit, beyond = (figure.astype(float) for figure in figures)
     known = np.isfinite(misfit) & np.isfinite(beyond) & (rows > r)
     if d <= r + 1 or known.sum() < _LEAST:
@@ -449,12 +438,10 @@ def _narrow(left: Mapping[str, Array]) -> list[str]:
     outside = misfit[known] - beyond[known]
     rest = np.maximum(outside, 0.0) / (d - r - 1)
     spread = 1.0 + np.sqrt((d - r) / rows[known])
-    most = rest * spread**2
-    sizes = most, beyond[known]
+    sizes = rest * spread**2, beyond[known]
     noise, found = (float(np.median(size)) for size in sizes)
     mean = float(left["values"][-1].sum() / max(rows[-1], 1.0))
-    tiny = found <= 1e-10 * mean
-    if found <= _STANDS_OUT * noise or tiny:
+    if found <= max(_STANDS_OUT * noise, 1e-10 * mean):
         return []
     few = f"{labels.count(r, 'component')} may be too few"
     return [f"{few}: one direction of what is left has {_times(found, noise)} what noise would"]

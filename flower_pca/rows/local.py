@@ -166,8 +166,6 @@ class LocalData(StoredRows, Operator):
         view.frame, view._keep = frame, keep
         if keep:
             self._child = view
-        else:
-            self._child = child
         return view
 
     def _view(self) -> Self:
@@ -198,9 +196,8 @@ class LocalData(StoredRows, Operator):
         Y = np.ascontiguousarray(Y, dtype=self.dtype)
         total, start = np.zeros((self.d, Y.shape[1])), 0
         for B in self._factors():
-            stop = start + B.shape[0]
-            total += B.T @ Y[start:stop]
-            start = stop
+            total += B.T @ Y[start : start + B.shape[0]]
+            start += B.shape[0]
         return total.astype(self.dtype, copy=False)
 
     def squared_error(self, Z: Array) -> float:
@@ -280,8 +277,8 @@ class LocalData(StoredRows, Operator):
         need as well.
         """
         if self.sparse:
-            own = self._uses_own_means
-            yield from ((there, rows.T @ (rows @ block)) for there, rows in self._about_means(own=own))
+            there, rows = self._about_mean(own=self._uses_own_means)
+            yield there, rows.T @ (rows @ block)
         elif self._gram_pays(block.shape[1], _REUSE) and not self.missing:
             spread = self.spread()
             yield spread.moments, spread.gram @ block
@@ -292,8 +289,7 @@ class LocalData(StoredRows, Operator):
     def _eigen(self, k: int) -> tuple[Array, Array]:
         side = min(self.n, self.d)
         if not self.sparse and self.n < self.d and side <= DIRECT and self._X.size <= _COPIED:
-            X = np.concatenate(list(self.rows()))
-            _, s, Vt = np.linalg.svd(X, full_matrices=False)
+            _, s, Vt = np.linalg.svd(self.root(), full_matrices=False)
             return s.astype(np.float64) ** 2, Vt.T
         if self.d <= DIRECT and (not self.sparse or k >= side):
             return linalg.eigh_descending(self.gram().astype(np.float64))
@@ -325,27 +321,23 @@ class LocalData(StoredRows, Operator):
     @functools.cached_property
     def _implicit(self) -> bool:
         """Whether products of dense rows are put right for the frame afterwards, which spares framing the rows."""
-        full = not self.sparse and not self.missing
-        large = full and self._X.dtype == np.float64 and self._X.size > _SMALL
-        return large and near(self.frame, self.sample())
+        if self.sparse or self.missing or self._X.dtype != np.float64 or self._X.size <= _SMALL:
+            return False
+        return near(self.frame, self.sample())
 
     @functools.cached_property
     def _full_frame(self) -> Frame:
         """The frame with what stands for missing values of these rows."""
         if not self._uses_own_means:
             return self.frame
-        others: Any = self.frame.fill
-        if others is None:
-            others = 0.0
-        fill = np.where(self.there().seen > 0, self.own_fill(), others)
+        fill = np.where(self.there().seen > 0, self.own_fill(), self.frame.filling)
         return replace(self.frame, fill=fill, own=False)
 
     @functools.cached_property
     def _less(self) -> Less:
-        if self.missing:
-            frame = self._full_frame
-        else:
-            frame = replace(self.frame, fill=None)
+        frame = self._full_frame
+        if not self.missing:
+            frame = replace(frame, fill=None)
         return Less(frame, self.dtype, kept=self.roomy and self._keep)
 
     @functools.cached_property
@@ -364,9 +356,8 @@ def near(frame: Frame, rows: Array) -> bool:
     """
     if frame.mean is None:
         return True
-    length, away = frame.mean, rows - frame.mean
-    if frame.scale is not None:
-        length, away = length / frame.scale, away / frame.scale
+    length, away = frame.mean / frame.divisor, rows - frame.mean
+    away = away / frame.divisor
     squares = np.sort(np.einsum("ij,ij->i", away, away))
     median = squares[(len(squares) - 1) // 2]
     return bool(np.sqrt(length @ length) <= _NEAR * np.sqrt(median))
@@ -387,11 +378,7 @@ class Less:
             self._gap = frame.fill - self._mean
             if not self._gap.any():  # as the mean itself is the fill, mostly
                 self._gap = 0.0
-        if dtype == np.float64:
-            rest = None
-        else:
-            rest = frame.mean - self._mean
-        self.rest = Frame(rest, frame.scale)
+        self.rest = Frame(None if dtype == np.float64 else frame.mean - self._mean, frame.scale)
         self._keep = kept
         self._parts: list[Array] = []
 

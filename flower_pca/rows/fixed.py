@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -159,10 +159,10 @@ class FixedData(Operator):
         seen = np.where(self._empty, 0, self.n) if self.frame.own else T.seen
         return Moments(self.n, T.mean, T.m2, seen)
 
-    def products(self, block: Array) -> Iterator[tuple[Moments, Array]]:
+    def local_product(self, block: Array) -> tuple[Moments, Array]:
         """The moments, and the product of the rows less their own mean with a block."""
         Z = np.asarray(block, dtype=np.float64)
-        yield self.moments(), self._scatter_times(self._stored, Z)
+        return self.moments(), self._scatter_times(self._stored, Z)
 
     def peak(self) -> Array:
         """The largest |x| of each column."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
@@ -68,21 +69,21 @@ class Frame:
             return G
         return np.asarray(G / np.outer(self.scale, self.scale))
 
-    @property
+    @cached_property
     def centre(self) -> Array | float:
         """What is subtracted from each column: its mean, or 0."""
         if self.mean is None:
             return 0.0
         return self.mean
 
-    @property
+    @cached_property
     def divisor(self) -> Array | float:
         """What each column is divided by: its scale, or 1."""
         if self.scale is None:
             return 1.0
         return self.scale
 
-    @property
+    @cached_property
     def filling(self) -> Array | float:
         """What stands for a missing value; 0 before that is known."""
         if self.fill is None:
@@ -103,7 +104,9 @@ class Frame:
     @property
     def length(self) -> int:
         """The bytes that the names of columns take in a message."""
-        return sum(len(name.encode()) + 1 for name in self.names or ())
+        if self.names is None:
+            return 0
+        return sum(len(name.encode()) + 1 for name in self.names)
 
 
 @dataclass(frozen=True)
@@ -440,20 +443,19 @@ class Spread:
 
     def times(self, Z: Array, frame: Frame) -> Array:
         """X'(XZ) for the rows in a frame."""
-        Z = frame.unscale(Z)
-        e = self._offset(frame)
+        if frame.scale is not None:
+            Z = frame.unscale(Z)
+        # Both means are far from 0 where the rows are: their difference first, so that the rest
+        # keeps its digits.
+        e = (self.about - frame.centre) + self.rest
         product = self.gram @ Z
         product += np.dot((self.moments.n * e)[:, None], (e @ Z)[None])
-        return np.asarray(frame.unscale(product))
+        if frame.scale is not None:
+            product = frame.unscale(product)
+        return np.asarray(product)
 
     def in_frame(self, frame: Frame) -> Array:
         """X'X for the rows in a frame."""
-        e = self._offset(frame)
+        e = (self.about - frame.centre) + self.rest
         between = np.outer(self.moments.n * e, e)
         return frame.unscale_gram(self.gram + between)
-
-    def _offset(self, frame: Frame) -> Array:
-        """How far the rows' own mean is from that of the frame."""
-        # Both means are far from 0 where the rows are: their difference first, so that the rest
-        # keeps its digits.
-        return np.asarray((self.about - frame.centre) + self.rest)

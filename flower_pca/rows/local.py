@@ -78,8 +78,8 @@ class Operator(ABC):
         """The moments of the stored rows: of the values that are there, or of whole rows where own means fill gaps."""
 
     @abstractmethod
-    def products(self, block: Array) -> Iterator[tuple[Moments, Array]]:
-        """By sets of rows: moments, and the product of the rows less their mean with a block."""
+    def local_product(self, block: Array) -> tuple[Moments, Array]:
+        """The moments, and the product of the rows less their own mean with a block."""
 
     @abstractmethod
     def peak(self) -> Array:
@@ -162,8 +162,8 @@ class LocalData(StoredRows, Operator):
         child = self._child
         if keep and child is not None and (child.frame is frame or child.frame.same(frame)):
             return child
-        view = self._view()
-        view.frame, view._keep = frame, keep
+        view = super()._view()
+        view.frame, view._keep, view._child = frame, keep, None
         if keep:
             self._child = view
         return view
@@ -270,21 +270,21 @@ class LocalData(StoredRows, Operator):
         """
         return self._moments(own=self._uses_own_means)
 
-    def products(self, block: Array) -> Iterator[tuple[Moments, Array]]:
-        """By blocks of stored rows: moments, and the product of rows less their mean with a block.
+    def local_product(self, block: Array) -> tuple[Moments, Array]:
+        """The moments, and the product of the rows less their own mean with a block.
 
-        Dense rows without gaps are one block; by way of X'X where that pays, which later messages
-        need as well.
+        Of dense rows without gaps by way of X'X where that pays, which later messages need as well.
         """
         if self.sparse:
             there, rows = self._about_mean(own=self._uses_own_means)
-            yield there, rows.T @ (rows @ block)
-        elif self._gram_pays(block.shape[1], _REUSE) and not self.missing:
+            return there, rows.T @ (rows @ block)
+        if self._gram_pays(block.shape[1], _REUSE) and not self.missing:
             spread = self.spread()
-            yield spread.moments, spread.gram @ block
-        else:
-            there, total = product_and_moments(self._deviations(), self.n, self._mean, block, self.dtype, self._count)
-            yield self._whole(there) if self._uses_own_means else there, total
+            return spread.moments, spread.gram @ block
+        there, total = product_and_moments(self._deviations(), self.n, self._mean, block, self.dtype, self._count)
+        if self._uses_own_means:
+            there = self._whole(there)
+        return there, total
 
     def _eigen(self, k: int) -> tuple[Array, Array]:
         side = min(self.n, self.d)

@@ -214,8 +214,7 @@ def run(asked: Question, *, judged: bool = True, start: Start | None = None) -> 
 
 def _by_agreement(asked: Question, coding: Coding, *, judged: bool, start: Start | None) -> AnyRun:
     """A run that begins by asking what columns are called, and goes on as one of these by name."""
-    from flower_pca.stages.agreed import Agreed
-    from flower_pca.stages.naming import Naming
+    from flower_pca.stages.agreed import Agreed, Naming
 
     def then(columns: tuple[str, ...], found: Coding) -> AnyRun:
         return run(asked.with_coding(found, columns), judged=judged, start=start)

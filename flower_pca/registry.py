@@ -149,7 +149,7 @@ _OTHERS: Final = {
     "oblique": "stages.ritz:Oblique",
     "evaluate": "stages.histograms:Evaluate",
     "influence": "stages.influence:Influence",
-    "names": "stages.naming:Naming",
+    "names": "stages.agreed:Naming",
     "medians": "algorithms.median_pca:Medians",
     "columns_opening": "vertical.stages:ColumnsOpening",
     "loadings": "vertical.stages:Loadings",

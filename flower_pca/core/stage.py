@@ -26,7 +26,7 @@ from typing import Any, ClassVar, Final, Generic, Protocol, TypeAlias, TypeVar, 
 import numpy as np
 
 from flower_pca.base.errors import ProtocolError, harmless
-from flower_pca.base.history import Status
+from flower_pca.base.history import ANSWERED, Status
 from flower_pca.base.linalg import Array
 from flower_pca.core.kinds import Ask, Kind, Part
 from flower_pca.core.model import Model
@@ -294,6 +294,13 @@ class Stage(ABC, Generic[S]):
         if changed:
             return f"{self.name}({', '.join(changed)})"
         return self.name
+
+
+def ended(answered: bool) -> Status | None:
+    """The status of a stage that takes as many messages as it takes: over once they are answered."""
+    if answered:
+        return ANSWERED
+    return None
 
 
 def _bound(kind: Kind, model: Model) -> float:

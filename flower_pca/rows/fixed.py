@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -36,8 +36,7 @@ def parts(data: LocalData | FixedData) -> tuple[FixedData, ...]:
 
 
 def _parts(data: LocalData, gaps: bool) -> tuple[FixedData, ...]:
-    sources = statistics.of_parts(data, gaps=gaps)
-    who = data.who
+    sources, who = statistics.of_parts(data, gaps=gaps), data.who
     return tuple(FixedData(part, data.frame, who=who, whole=whole) for part, whole in sources)
 
 
@@ -69,14 +68,9 @@ class FixedData(Operator):
             self._T = statistics.with_fill(frame.fill)
         self.n, self.d = statistics.n, statistics.d
         self.missing = int(np.sum(self.n - statistics.seen))
-        # A column without a single value stands where all others have it; before they are known, at
-        # 0.
         self._empty = statistics.seen == 0
-        if frame.fill is None:
-            fill: Any = 0.0
-        else:
-            fill = frame.fill
-        self._mean = np.where(self._empty, fill, self._T.mean)
+        # A column without a single value stands where all others have it.
+        self._mean = np.where(self._empty, frame.filling, self._T.mean)
 
     @classmethod
     def of(cls, data: LocalData, path: Path | None = None, *, gaps: bool = False) -> FixedData:
@@ -128,8 +122,7 @@ class FixedData(Operator):
         rounding = len(values) * np.finfo(np.float64).eps
         kept = values > rounding * max(float(values[0]), 0.0)
         lengths = np.sqrt(values[kept])
-        V = V[:, kept]
-        sizes = lengths[:, None]
+        V, sizes = V[:, kept], lengths[:, None]
         return sizes * V.T, lambda Y: product @ (V @ (Y / sizes))
 
     def squared_error(self, Z: Array) -> float:
@@ -147,7 +140,7 @@ class FixedData(Operator):
     def squares(self) -> Array:
         """The sum of squares of each column."""
         squares = self._T.m2 + self.n * self._e**2
-        return squares if self.frame.scale is None else np.asarray(squares / self.frame.scale**2)
+        return np.asarray(squares / self.frame.divisor**2)
 
     def _eigen(self, k: int) -> tuple[Array, Array]:
         if self._T.factor is not None:
@@ -155,25 +148,21 @@ class FixedData(Operator):
             return s**2, Vt.T
         if self._T.scatter is not None and self.d <= DIRECT:
             return linalg.eigh_descending(self.gram())
-        side = min(self.n, self.d)
         eps = float(np.finfo(np.float64).eps)
-        return linalg.lanczos(self.matmat, self.d, min(k, side, self.d - 1), tol=eps)
+        return linalg.lanczos(self.matmat, self.d, min(k, self.n, self.d - 1), tol=eps)
 
     def moments(self) -> Moments:
         """The moments of the rows: of the values that are there, or of whole rows where own means stand in gaps."""
         T = self._stored
         if not self.missing or (self.frame.own and not self._empty.any()):
             return Moments(self.n, T.mean, T.m2)
-        if self.frame.own:
-            seen = np.where(self._empty, 0, self.n)
-        else:
-            seen = T.seen
+        seen = np.where(self._empty, 0, self.n) if self.frame.own else T.seen
         return Moments(self.n, T.mean, T.m2, seen)
 
-    def products(self, block: Array) -> Iterator[tuple[Moments, Array]]:
+    def local_product(self, block: Array) -> tuple[Moments, Array]:
         """The moments, and the product of the rows less their own mean with a block."""
         Z = np.asarray(block, dtype=np.float64)
-        yield self.moments(), self._scatter_times(self._stored, Z)
+        return self.moments(), self._scatter_times(self._stored, Z)
 
     def peak(self) -> Array:
         """The largest |x| of each column."""
@@ -189,9 +178,7 @@ class FixedData(Operator):
 
     @functools.cached_property
     def _e(self) -> Array:
-        if self.frame.mean is None:
-            return self._mean + self._T.rest
-        return (self._mean - self.frame.mean) + self._T.rest
+        return np.asarray((self._mean - self.frame.centre) + self._T.rest)
 
     def _scatter_times(self, T: Statistics, Z: Array) -> Array:
         """C Z."""
@@ -226,6 +213,6 @@ class FixedData(Operator):
     def _root(self) -> Array:
         e = np.sqrt(self.n) * self._e
         A = np.vstack([self._T.root, e])
-        if self.frame.scale is None:
-            return A
-        return A / self.frame.scale
+        if self.frame.scale is not None:
+            A /= self.frame.scale
+        return A

@@ -52,5 +52,4 @@ class Together:
 def splits(parts: Sequence[Any]) -> list[tuple[Any, Any]]:
     """Each part, and the others together."""
     places = range(len(parts))
-    others = [[part for j, part in enumerate(parts) if j != i] for i in places]
-    return [(held, Together(rest)) for held, rest in zip(parts, others, strict=True)]
+    return [(parts[i], Together([parts[j] for j in places if j != i])) for i in places]

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
@@ -43,7 +44,7 @@ class Frame:
         """Whether both frames map every row alike."""
         if self is other:
             return True
-        if self.own != other.own or self.names != other.names:
+        if (self.own, self.names) != (other.own, other.names):
             return False
         for a, b in ((self.mean, other.mean), (self.scale, other.scale), (self.fill, other.fill)):
             if a is not b and (a is None or b is None or not np.array_equal(a, b)):
@@ -67,6 +68,27 @@ class Frame:
         if self.scale is None:
             return G
         return np.asarray(G / np.outer(self.scale, self.scale))
+
+    @cached_property
+    def centre(self) -> Array | float:
+        """What is subtracted from each column: its mean, or 0."""
+        if self.mean is None:
+            return 0.0
+        return self.mean
+
+    @cached_property
+    def divisor(self) -> Array | float:
+        """What each column is divided by: its scale, or 1."""
+        if self.scale is None:
+            return 1.0
+        return self.scale
+
+    @cached_property
+    def filling(self) -> Array | float:
+        """What stands for a missing value; 0 before that is known."""
+        if self.fill is None:
+            return 0.0
+        return self.fill
 
     @property
     def bare(self) -> Frame:
@@ -109,11 +131,7 @@ class Moments:
 
     def sums(self, frame: Frame) -> tuple[Array, Array]:
         """The sum of the rows in a frame, and the sum of the squares of each column, filled as the frame says."""
-        if frame.mean is None:
-            centre = np.zeros_like(self.mean)
-        else:
-            centre = frame.mean
-        seen = np.asarray(self.seen, dtype=np.float64)
+        seen, centre = np.asarray(self.seen, dtype=np.float64), frame.centre
         off = np.where(seen > 0, self.mean - centre, 0.0)
         sums = seen * off
         squares = self.m2 + seen * off**2
@@ -121,18 +139,16 @@ class Moments:
             filled = frame.fill - centre
             sums = sums + (self.n - seen) * filled
             squares = squares + (self.n - seen) * filled**2
-        if frame.scale is not None:
-            sums, squares = sums / frame.scale, squares / frame.scale**2
-        return sums, squares
+        divisor = frame.divisor
+        return sums / divisor, squares / divisor**2
 
 
 def merge(a: Moments, b: Moments) -> Moments:
     """The moments of two sets of rows together (Chan, Golub, LeVeque 1979), without cancelling."""
-    partial = a.count is not None or b.count is not None
     before, there = a.seen, b.seen
     seen = before + there
     divisor, count = seen, None
-    if partial:
+    if a.count is not None or b.count is not None:
         divisor = np.maximum(seen, 1)  # a column may not have a single value
         count = np.asarray(seen)
     delta = b.mean - a.mean
@@ -143,41 +159,29 @@ def merge(a: Moments, b: Moments) -> Moments:
 
 
 def sparse_moments(S: Any) -> Moments:
-    """The moments of sparse rows."""
-    if np.isnan(S.data).any():
-        return _partial_sparse_moments(S)
+    """The moments of sparse rows, of the values that are there."""
     n, d = S.shape
-    data, columns = S.data.astype(np.float64), S.indices
-    mean = np.bincount(columns, weights=data, minlength=d) / n
-    zeros = n - np.bincount(columns, minlength=d)
+    data, columns, count = S.data, S.indices, None
+    gaps = np.isnan(data)
+    if gaps.any():
+        count = n - np.bincount(columns[gaps], minlength=d)
+        data, columns = data[~gaps], columns[~gaps]
+    data = data.astype(np.float64)
+    seen: Any = n if count is None else count
+    divisor = np.maximum(seen, 1)
+    mean = np.bincount(columns, weights=data, minlength=d) / divisor
+    zeros = seen - np.bincount(columns, minlength=d)
     deviation = data - mean[columns]
     # what rounding left in the mean
-    rest = (np.bincount(columns, weights=deviation, minlength=d) - zeros * mean) / n
-    squares = np.bincount(columns, weights=deviation**2, minlength=d)
-    m2 = squares + zeros * mean**2 - n * rest**2
-    return Moments(n, mean + rest, np.maximum(m2, 0.0))
-
-
-def _partial_sparse_moments(S: Any) -> Moments:
-    n, d = S.shape
-    gaps = np.isnan(S.data)
-    count = n - np.bincount(S.indices[gaps], minlength=d)
-    data = S.data[~gaps].astype(np.float64)
-    columns = S.indices[~gaps]
-    divisor = np.maximum(count, 1)
-    mean = np.bincount(columns, weights=data, minlength=d) / divisor
-    zeros = count - np.bincount(columns, minlength=d)
-    deviation = data - mean[columns]
     rest = (np.bincount(columns, weights=deviation, minlength=d) - zeros * mean) / divisor
     squares = np.bincount(columns, weights=deviation**2, minlength=d)
-    m2 = squares + zeros * mean**2 - count * rest**2
+    m2 = squares + zeros * mean**2 - seen * rest**2
     return Moments(n, mean + rest, np.maximum(m2, 0.0), count)
 
 
 def fill_gaps(S: Any, fill: Array) -> Any:
     """Sparse rows with these values where stored ones are missing."""
-    gaps = np.isnan(S.data)
-    filled = np.where(gaps, fill[S.indices], S.data)
+    filled = np.where(np.isnan(S.data), fill[S.indices], S.data)
     data = filled.astype(S.data.dtype)
     return type(S)((data, S.indices, S.indptr), shape=S.shape)
 
@@ -213,9 +217,8 @@ def as_stored(X: Any, who: str) -> Any:
             got=got,
             then="Fill them before the run.",
         )
-    if isinstance(X, np.memmap) or hasattr(X, "tocsr"):
-        rows: Any = X
-    else:
+    rows: Any = X
+    if not (isinstance(X, np.memmap) or hasattr(X, "tocsr")):
         rows = np.asarray(X)
     if rows.ndim != 2 or rows.dtype.kind not in "fiub":
         got = f"{labels.count(rows.ndim, 'dimension')} of dtype {rows.dtype}"
@@ -256,8 +259,7 @@ class ImplicitRows:
 
     def __matmul__(self, Z: Array) -> Array:
         # what is subtracted here would cost single precision its last digits
-        Z = Z.astype(np.float64, copy=False)
-        Z = self._frame.unscale(Z)
+        Z = self._frame.unscale(Z.astype(np.float64, copy=False))
         Y = np.asarray(self._S @ Z)
         if self._frame.mean is not None:
             Y -= self._frame.mean @ Z
@@ -290,22 +292,14 @@ def product(blocks: Iterable[Any], Z: Array, frame: Frame) -> Array:
     The frame is taken off once, from what all blocks come to.
     """
     W = frame.unscale(Z).astype(Z.dtype, copy=False)
-    if frame.mean is None:
-        less = None
-    else:
-        less = frame.mean @ W
-    total, sums = None, np.zeros(Z.shape[1])
+    less = None if frame.mean is None else frame.mean @ W
+    total, sums = np.zeros(Z.shape), np.zeros(Z.shape[1])
     for S in blocks:
         Y = np.asarray(S @ W)
         if less is not None:
             Y -= less
             sums += np.ones(len(Y)) @ Y
-        part = np.asarray(S.T @ Y)
-        if total is None:
-            total = part.astype(np.float64, copy=False)
-        else:
-            total += part
-    assert total is not None
+        total += np.asarray(S.T @ Y)
     if frame.mean is not None:
         total -= np.dot(frame.mean[:, None], sums[None])
     return frame.unscale(total)
@@ -320,22 +314,20 @@ def column_sums(blocks: Iterable[Array], d: int) -> Array:
     """The sums of columns: infinite or NaN where an entry is, or where they overflow."""
     total = np.zeros(d)
     with np.errstate(over="ignore", invalid="ignore"):
-        for block in blocks:
-            if block.dtype in _NATIVE:
-                rows = block
-            else:
-                rows = block.astype(np.float64)
+        for rows in blocks:
+            if rows.dtype not in _NATIVE:
+                rows = rows.astype(np.float64)
             total += np.ones(len(rows), dtype=rows.dtype) @ rows
     return total
 
 
-def column_sums_there(blocks: Iterable[Array], d: int) -> tuple[Array, Array]:
-    """The sums of the values that are there, and how many each column has."""
+def means_there(blocks: Iterable[Array], d: int) -> tuple[Array, Array]:
+    """The means of the values that are there, and how many of these each column has."""
     total, count = np.zeros(d), np.zeros(d, dtype=np.int64)
     with np.errstate(over="ignore", invalid="ignore"):
         for rows in about_mean(blocks, np.zeros(d), 0.0, count):
             total += np.ones(len(rows)) @ rows
-    return total, count
+    return total / np.maximum(count, 1), count
 
 
 def about_mean(blocks: Iterable[Array], mean: Array, gap: Any = None, count: Array | None = None) -> Iterator[Array]:
@@ -376,8 +368,8 @@ def _by_column(gaps: Array) -> Array:
 
 def moments_of(deviations: Iterable[Array], n: int, mean: Array, count: Array | None = None) -> Moments:
     """The moments of n rows, from their deviations from about their mean."""
-    none, double = np.empty((len(mean), 0)), np.dtype(np.float64)
-    return product_and_moments(deviations, n, mean, none, double, count)[0]
+    none = np.empty((len(mean), 0))
+    return product_and_moments(deviations, n, mean, none, np.dtype(np.float64), count)[0]
 
 
 def product_and_moments(
@@ -387,8 +379,7 @@ def product_and_moments(
 
     With a `count` of the values that each column has, the others have a deviation of 0.
     """
-    left = np.zeros(len(mean))
-    squares = np.zeros(len(mean))
+    left, squares = np.zeros((2, len(mean)))
     total = np.zeros(Z.shape)
     for D in deviations:
         left += np.ones(len(D)) @ D
@@ -434,10 +425,8 @@ class Spread:
     @classmethod
     def of(cls, deviations: Iterable[Array], n: int, mean: Array, dtype: np.dtype[Any]) -> Spread:
         """That of n rows, by blocks of their deviations from about their mean."""
-        d = len(mean)
-        left = np.zeros(d)
-        squares = np.zeros(d)
-        gram = np.zeros((d, d))
+        left, squares = np.zeros((2, len(mean)))
+        gram = np.zeros((len(mean), len(mean)))
         for D in deviations:
             left += np.ones(len(D)) @ D
             rows = D.astype(dtype, copy=False)
@@ -456,7 +445,9 @@ class Spread:
         """X'(XZ) for the rows in a frame."""
         if frame.scale is not None:
             Z = frame.unscale(Z)
-        e = self._offset(frame)
+        # Both means are far from 0 where the rows are: their difference first, so that the rest
+        # keeps its digits.
+        e = (self.about - frame.centre) + self.rest
         product = self.gram @ Z
         product += np.dot((self.moments.n * e)[:, None], (e @ Z)[None])
         if frame.scale is not None:
@@ -465,14 +456,6 @@ class Spread:
 
     def in_frame(self, frame: Frame) -> Array:
         """X'X for the rows in a frame."""
-        e = self._offset(frame)
+        e = (self.about - frame.centre) + self.rest
         between = np.outer(self.moments.n * e, e)
         return frame.unscale_gram(self.gram + between)
-
-    def _offset(self, frame: Frame) -> Array:
-        """How far the rows' own mean is from that of the frame."""
-        if frame.mean is None:
-            return self.moments.mean
-        # Both means are far from 0 where the rows are: their difference first, so that the rest
-        # keeps its digits.
-        return (self.about - frame.mean) + self.rest

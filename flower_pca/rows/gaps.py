@@ -24,11 +24,7 @@ _SPARED: Final = 2**16
 
 def rows_with_gaps(X: Any, who: str, missing: Any = None) -> Array:
     """Rows as float64, NaN where an entry is missing."""
-    if isinstance(X, np.ma.MaskedArray):
-        given = X.filled(np.nan)
-    else:
-        given = X
-    rows = np.asarray(given)
+    rows = np.asarray(np.ma.filled(X, np.nan))
     if rows.ndim != 2 or rows.dtype.kind not in "fiub" or rows.shape[1] == 0:
         got = f"{labels.count(rows.ndim, 'dimension')} of dtype {rows.dtype}"
         raise DataError(
@@ -85,8 +81,7 @@ def fit(P: Array, Y: Array, gone: Array) -> tuple[Array, int]:
     d = len(P)
     if len(Y) <= step:
         return _fit(P, Y, gone)
-    A = np.empty((len(Y), P.shape[1]))
-    deficient = 0
+    A, deficient = np.empty((len(Y), P.shape[1])), 0
     for i in range(0, len(Y), step):
         begin, end = np.searchsorted(gone, (i * d, (i + step) * d))
         own_gaps = gone[begin:end] - i * d
@@ -97,8 +92,7 @@ def fit(P: Array, Y: Array, gone: Array) -> tuple[Array, int]:
 
 def _fit(P: Array, Y: Array, gone: Array) -> tuple[Array, int]:
     m, r = len(Y), P.shape[1]
-    by_row = (Y.size - len(gone)) * r**2 > _SPARED * m
-    if by_row:
+    if (Y.size - len(gone)) * r**2 > _SPARED * m:
         G = _normal_by_row(P, m, gone)
     else:
         G = _normal(P, weights_of(Y, gone))
@@ -114,17 +108,13 @@ def _fit(P: Array, Y: Array, gone: Array) -> tuple[Array, int]:
         condition = _norm1(G) * _norm1(inverse)
         bad |= ~(condition < _ILL)
     except np.linalg.LinAlgError:
-        inverse = np.zeros_like(G)
-        condition = np.zeros(m)
-        bad = np.ones(m, dtype=bool)
+        return _by_svd(P, Y, weights)
     A = _times(inverse, Y @ P)
     if (rough := ~bad & (condition > _WELL)).any():
         residuals = Y[rough] - A[rough] @ P.T
         left = residuals * weights[rough]
         A[rough] += _times(inverse[rough], left @ P)
-    deficient = 0
-    if bad.any():
-        A[bad], deficient = _by_svd(P, Y[bad], weights[bad])
+    A[bad], deficient = _by_svd(P, Y[bad], weights[bad])
     return A, deficient
 
 
@@ -137,13 +127,11 @@ def weights_of(Y: Array, gone: Array) -> Array:
 
 def _normal(P: Array, weights: Array) -> Array:
     """P'diag(w)P for every row w of the weights, m x r x r: the weights times all products of two columns of P."""
-    d, r = P.shape
-    count = r * (r + 1) // 2
-    columns = np.ascontiguousarray(P.T)
-    packed = np.zeros((len(weights), count))
-    step = max(1, _PAIRS // count)
+    (d, r), columns = P.shape, np.ascontiguousarray(P.T)
     first, place = _places(r)
-    pairs = np.empty((count, min(step, d)))
+    packed = np.zeros((len(weights), first[r]))
+    step = max(1, _PAIRS // first[r])
+    pairs = np.empty((first[r], min(step, d)))
     for start in range(0, d, step):
         part = columns[:, start : start + step]
         held = pairs[:, : part.shape[1]]
@@ -205,6 +193,7 @@ def _times(inverse: Array, B: Array) -> Array:
 
 
 def _by_svd(P: Array, Y: Array, weights: Array) -> tuple[Array, int]:
+    """The same by the singular values of what of P each row has seen."""
     d, r = P.shape
     A, deficient = np.empty((len(Y), r)), 0
     step = max(1, _HELD // (d * r))

@@ -78,8 +78,8 @@ class Operator(ABC):
         """The moments of the stored rows: of the values that are there, or of whole rows where own means fill gaps."""
 
     @abstractmethod
-    def products(self, block: Array) -> Iterator[tuple[Moments, Array]]:
-        """By sets of rows: moments, and the product of the rows less their mean with a block."""
+    def local_product(self, block: Array) -> tuple[Moments, Array]:
+        """The moments, and the product of the rows less their own mean with a block."""
 
     @abstractmethod
     def peak(self) -> Array:
@@ -162,12 +162,10 @@ class LocalData(StoredRows, Operator):
         child = self._child
         if keep and child is not None and (child.frame is frame or child.frame.same(frame)):
             return child
-        view = self._view()
-        view.frame, view._keep = frame, keep
+        view = super()._view()
+        view.frame, view._keep, view._child = frame, keep, None
         if keep:
             self._child = view
-        else:
-            self._child = child
         return view
 
     def _view(self) -> Self:
@@ -198,9 +196,8 @@ class LocalData(StoredRows, Operator):
         Y = np.ascontiguousarray(Y, dtype=self.dtype)
         total, start = np.zeros((self.d, Y.shape[1])), 0
         for B in self._factors():
-            stop = start + B.shape[0]
-            total += B.T @ Y[start:stop]
-            start = stop
+            total += B.T @ Y[start : start + B.shape[0]]
+            start += B.shape[0]
         return total.astype(self.dtype, copy=False)
 
     def squared_error(self, Z: Array) -> float:
@@ -273,27 +270,26 @@ class LocalData(StoredRows, Operator):
         """
         return self._moments(own=self._uses_own_means)
 
-    def products(self, block: Array) -> Iterator[tuple[Moments, Array]]:
-        """By blocks of stored rows: moments, and the product of rows less their mean with a block.
+    def local_product(self, block: Array) -> tuple[Moments, Array]:
+        """The moments, and the product of the rows less their own mean with a block.
 
-        Dense rows without gaps are one block; by way of X'X where that pays, which later messages
-        need as well.
+        Of dense rows without gaps by way of X'X where that pays, which later messages need as well.
         """
         if self.sparse:
-            own = self._uses_own_means
-            yield from ((there, rows.T @ (rows @ block)) for there, rows in self._about_means(own=own))
-        elif self._gram_pays(block.shape[1], _REUSE) and not self.missing:
+            there, rows = self._about_mean(own=self._uses_own_means)
+            return there, rows.T @ (rows @ block)
+        if self._gram_pays(block.shape[1], _REUSE) and not self.missing:
             spread = self.spread()
-            yield spread.moments, spread.gram @ block
-        else:
-            there, total = product_and_moments(self._deviations(), self.n, self._mean, block, self.dtype, self._count)
-            yield self._whole(there) if self._uses_own_means else there, total
+            return spread.moments, spread.gram @ block
+        there, total = product_and_moments(self._deviations(), self.n, self._mean, block, self.dtype, self._count)
+        if self._uses_own_means:
+            there = self._whole(there)
+        return there, total
 
     def _eigen(self, k: int) -> tuple[Array, Array]:
         side = min(self.n, self.d)
         if not self.sparse and self.n < self.d and side <= DIRECT and self._X.size <= _COPIED:
-            X = np.concatenate(list(self.rows()))
-            _, s, Vt = np.linalg.svd(X, full_matrices=False)
+            _, s, Vt = np.linalg.svd(self.root(), full_matrices=False)
             return s.astype(np.float64) ** 2, Vt.T
         if self.d <= DIRECT and (not self.sparse or k >= side):
             return linalg.eigh_descending(self.gram().astype(np.float64))
@@ -325,27 +321,23 @@ class LocalData(StoredRows, Operator):
     @functools.cached_property
     def _implicit(self) -> bool:
         """Whether products of dense rows are put right for the frame afterwards, which spares framing the rows."""
-        full = not self.sparse and not self.missing
-        large = full and self._X.dtype == np.float64 and self._X.size > _SMALL
-        return large and near(self.frame, self.sample())
+        if self.sparse or self.missing or self._X.dtype != np.float64 or self._X.size <= _SMALL:
+            return False
+        return near(self.frame, self.sample())
 
     @functools.cached_property
     def _full_frame(self) -> Frame:
         """The frame with what stands for missing values of these rows."""
         if not self._uses_own_means:
             return self.frame
-        others: Any = self.frame.fill
-        if others is None:
-            others = 0.0
-        fill = np.where(self.there().seen > 0, self.own_fill(), others)
+        fill = np.where(self.there().seen > 0, self.own_fill(), self.frame.filling)
         return replace(self.frame, fill=fill, own=False)
 
     @functools.cached_property
     def _less(self) -> Less:
-        if self.missing:
-            frame = self._full_frame
-        else:
-            frame = replace(self.frame, fill=None)
+        frame = self._full_frame
+        if not self.missing:
+            frame = replace(frame, fill=None)
         return Less(frame, self.dtype, kept=self.roomy and self._keep)
 
     @functools.cached_property
@@ -364,9 +356,8 @@ def near(frame: Frame, rows: Array) -> bool:
     """
     if frame.mean is None:
         return True
-    length, away = frame.mean, rows - frame.mean
-    if frame.scale is not None:
-        length, away = length / frame.scale, away / frame.scale
+    length, away = frame.mean / frame.divisor, rows - frame.mean
+    away = away / frame.divisor
     squares = np.sort(np.einsum("ij,ij->i", away, away))
     median = squares[(len(squares) - 1) // 2]
     return bool(np.sqrt(length @ length) <= _NEAR * np.sqrt(median))
@@ -387,11 +378,7 @@ class Less:
             self._gap = frame.fill - self._mean
             if not self._gap.any():  # as the mean itself is the fill, mostly
                 self._gap = 0.0
-        if dtype == np.float64:
-            rest = None
-        else:
-            rest = frame.mean - self._mean
-        self.rest = Frame(rest, frame.scale)
+        self.rest = Frame(None if dtype == np.float64 else frame.mean - self._mean, frame.scale)
         self._keep = kept
         self._parts: list[Array] = []
 

@@ -28,7 +28,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -184,11 +184,7 @@ class Statistics:
 
     def of_columns(self, places: Array) -> Statistics:
         """The statistics of these columns, in this order: numbers of these, none computed anew."""
-        where = {int(column): new for new, column in enumerate(places)}
-        wanted = [i for i, column in enumerate(self.gaps) if int(column) in where]
-        beside = np.array(wanted, dtype=np.int64)
-        kept = [where[int(column)] for column in self.gaps[beside]]
-        gaps = np.array(kept, dtype=np.int64)
+        _, beside, gaps = np.intersect1d(self.gaps, places, assume_unique=True, return_indices=True)
         every = np.concatenate([places, self.d + beside])
         scatter, factor = self.scatter, self.factor
         if scatter is not None:
@@ -261,26 +257,22 @@ def of_parts(data: StoredRows, *, gaps: bool) -> list[Source]:
     known, key = data.origin.known, ("parts", gaps)
     if key not in known:
         known[key] = [_part(part, gaps) for part in folds.parts(data.origin)]
-    parts: list[Source] = known[key]
     if data.places is None:
-        return parts
-    return [_of_columns(data, *part) for part in parts]
+        return list(known[key])
+    return [_of_columns(data, *part) for part in known[key]]
 
 
 def _of_columns(data: StoredRows, statistics: Statistics, whole: Product | None) -> Source:
     """What is known of the columns that the run asks for."""
-    places = data.places
-    assert places is not None
-    if whole is None:
-        return statistics.of_columns(places), None
-    of_all: Product = whole
+    assert data.places is not None
+    return statistics.of_columns(data.places), whole and functools.partial(_product, data, whole)
 
-    def product(Z: Array) -> Array:
-        every = np.zeros((data.origin.d, Z.shape[1]))
-        every[places] = Z
-        return np.asarray(of_all(every)[places])
 
-    return statistics.of_columns(places), product
+def _product(data: StoredRows, of_all: Product, Z: Array) -> Array:
+    """The product of the columns that the run asks for, by that of all."""
+    every = np.zeros((data.origin.d, Z.shape[1]))
+    every[data.places] = Z
+    return np.asarray(of_all(every)[data.places])
 
 
 def _part(part: StoredRows, gaps: bool) -> Source:
@@ -304,9 +296,8 @@ def _source(data: StoredRows, path: Path | None, gaps: bool) -> Source:
     there = data.there()
     whole = WholeRows(data.storage, there.mean, data.who)
     seen = np.broadcast_to(np.asarray(there.seen, dtype=np.float64), data.d)
-    none = np.empty(0, dtype=np.int64)
     m2 = np.maximum(whole.squares - data.n * whole.mean**2, 0.0)
-    rest = np.zeros(data.d)
+    none, rest = np.empty(0, dtype=np.int64), np.zeros(data.d)
     return Statistics(data.n, whole.mean, seen, data.peak(), none, m2, rest), whole.product
 
 
@@ -319,12 +310,9 @@ def measure(data: StoredRows, *, gaps: bool = False) -> Statistics:
         data: The rows.
         gaps: Whether gaps have columns of their own, for `Statistics.with_fill`.
     """
-    there = data.there()
-    counts = np.asarray(there.seen, dtype=np.float64)
-    seen = np.broadcast_to(counts, data.d).copy()
-    columns = np.empty(0, dtype=np.int64)
-    if gaps:
-        columns = np.flatnonzero(seen < data.n)
+    there, d = data.there(), data.d
+    seen = np.full(d, there.seen, dtype=np.float64)
+    columns = np.flatnonzero(gaps & (seen < data.n))
     shares = (data.n - seen[columns]) / data.n
     means = np.concatenate([there.mean, shares])
     C: Array | None = None
@@ -333,13 +321,12 @@ def measure(data: StoredRows, *, gaps: bool = False) -> Statistics:
     if data.n < len(means):
         rest, R = _triangle(data, columns, means)
         squares = linalg.column_norms(R) ** 2
-    elif data.sparse:
-        C = _sparse_scatter(data, columns, there.mean, means)
-        squares = np.diagonal(C).copy()
     else:
-        rest, C = _scatter(data, columns, means)
+        if data.sparse:
+            C = _sparse_scatter(data, columns, there.mean, means)
+        else:
+            rest, C = _scatter(data, columns, means)
         squares = np.diagonal(C).copy()
-    d = data.d
     m2, means_off = squares[:d], rest[:d] / data.n
     return Statistics(data.n, there.mean, seen, data.peak(), columns, m2, means_off, C, R)
 
@@ -349,25 +336,18 @@ def large(data: StoredRows) -> bool:
     return data.sparse and min(data.n, data.d) * data.d > _LARGEST
 
 
-def _blocks(data: StoredRows, columns: Array) -> Iterator[Array]:
-    """Blocks of stored rows in float64, NaN for a gap; of these columns, whether one is."""
+def _scatter(data: StoredRows, columns: Array, means: Array) -> tuple[Array, Array]:
+    """The sums of deviations, and C, of dense rows."""
+    C, rest = np.zeros(means.shape * 2), np.zeros(means.shape)
     for block in data.blocks():
         rows = block.astype(np.float64)
         if len(columns):
             rows = np.hstack([rows, np.isnan(rows[:, columns])])
-        yield rows
-
-
-def _scatter(data: StoredRows, columns: Array, means: Array) -> tuple[Array, Array]:
-    """The sums of deviations, and C, of dense rows."""
-    count = len(means)
-    C, rest = np.zeros((count, count)), np.zeros(count)
-    for block in _blocks(data, columns):
-        block -= means
+        rows -= means
         if data.missing:
-            block[np.isnan(block)] = 0.0
-        C += block.T @ block
-        rest += block.sum(axis=0)
+            rows[np.isnan(rows)] = 0.0
+        C += rows.T @ rows
+        rest += rows.sum(axis=0)
     return rest, C
 
 
@@ -429,13 +409,8 @@ def recall(data: StoredRows, path: Path | None = None, *, gaps: bool = False) ->
     """
     mark = [data.n, data.d, data.storage.dtype.str, data.fingerprint(), gaps]
     key = tuple(mark)
-    if path is None:
-        in_file = None
-    else:
-        in_file = _read(path, mark)
-    statistics = in_file or ready.get(key)
-    if statistics is None:
-        statistics = measure(data, gaps=gaps)
+    in_file = None if path is None else _read(path, mark)
+    statistics = in_file or ready.get(key) or measure(data, gaps=gaps)
     if path is not None and in_file is None:
         path.parent.mkdir(parents=True, exist_ok=True)
         arrays = {name: a for name in _ARRAYS if (a := getattr(statistics, name)) is not None}
@@ -461,16 +436,16 @@ def _read(path: Path, mark: list[Any]) -> Statistics | None:
         header, arrays = files.read(path, _FILE, private=True)
     except (FileNotFoundError, DataError):  # of another version: they are measured anew
         return None
-    if header.get("rows") == mark:
-        return Statistics(
-            header["n"],
-            mean=arrays["mean"],
-            seen=arrays["seen"],
-            peak=arrays["peak"],
-            gaps=arrays["gaps"],
-            m2=arrays["m2"],
-            rest=arrays["rest"],
-            scatter=arrays.get("scatter"),
-            factor=arrays.get("factor"),
-        )
-    return None
+    if header.get("rows") != mark:
+        return None
+    return Statistics(
+        header["n"],
+        mean=arrays["mean"],
+        seen=arrays["seen"],
+        peak=arrays["peak"],
+        gaps=arrays["gaps"],
+        m2=arrays["m2"],
+        rest=arrays["rest"],
+        scatter=arrays.get("scatter"),
+        factor=arrays.get("factor"),
+    )

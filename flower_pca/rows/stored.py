@@ -10,7 +10,7 @@ import functools
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any, Final, Self
+from typing import Any, Final, Self, cast
 
 import numpy as np
 
@@ -28,9 +28,8 @@ from flower_pca.rows.frame import (
     about_mean,
     as_stored,
     column_sums,
-    column_sums_there,
     fill_gaps,
-    merge,
+    means_there,
     moments_of,
     sparse_moments,
 )
@@ -81,10 +80,7 @@ class StoredRows:
     _grown: tuple[tuple[str, ...], Self] | None = None
 
     def __init__(self, X: Any, *, who: str, missing: bool, columns: Array | None = None) -> None:
-        if isinstance(X, SiteRows):
-            given: SiteRows = X
-        else:
-            given = SiteRows.of(X, who=who)
+        given: SiteRows = X if isinstance(X, SiteRows) else SiteRows.of(X, who=who)
         self.who = who
         if given.site:
             self.who = f"{who} ({given.site})"
@@ -98,24 +94,24 @@ class StoredRows:
             self._columns, columns = self._sort(given)
         self._X = as_stored(given.values, self.who)
         self.sparse = not isinstance(self._X, np.ndarray)
-        single = self._X.dtype.kind == "f" and self._X.dtype.itemsize <= 4
-        if single:
-            kind: type = np.float32
-        else:
-            kind = np.float64
-        self.dtype: np.dtype[Any] = np.dtype(kind)
+        self.dtype: np.dtype[Any] = np.dtype(np.float64)
+        if self._X.dtype.kind == "f" and self._X.dtype.itemsize <= 4:
+            self.dtype = np.dtype(np.float32)
         # columns of a memory-mapped array, which are picked block by block
         self._picked: Array | None = None
         self.n, self.d = map(int, self._X.shape)
         if columns is not None:
             self._pick(columns)
         if self.n == 0 or (self.d == 0 and not self._texts):
+            what = f"The data of {self.who}"
             if self.source:
-                what = f"The data of {self.who}, {self.source},"
-            else:
-                what = f"The data of {self.who}"
-            rule = "at least one row and one column"
-            raise DataError(what, must=rule, got=self._X.shape, then="Leave it out.")
+                what += f", {self.source},"
+            raise DataError(
+                what,
+                must="at least one row and one column",
+                got=self._X.shape,
+                then="Leave it out.",
+            )
         self.known: dict[Any, Any] = {}
         self.missing = self._count_gaps(allowed=missing)
         self.origin = self  # type: ignore[assignment]  # of the same class, whatever that is
@@ -132,10 +128,9 @@ class StoredRows:
                 got=got,
                 then="Name each column.",
             )
-        columns = Columns(whole.in_order, self._file)
         if whole.names == whole.in_order:
-            return columns, None
-        return columns, whole.places(whole.in_order)
+            return whole, None
+        return Columns(whole.in_order, self._file), whole.places(whole.in_order)
 
     @property
     def names(self) -> tuple[str, ...] | None:
@@ -267,8 +262,8 @@ class StoredRows:
 
     def some(self, rows: Array) -> StoredRows:
         """Some of the rows, in memory, without names."""
-        missing, rows = bool(self.missing), self._X[rows]
-        return StoredRows(rows, who=self.who, missing=missing, columns=self._picked)
+        missing = bool(self.missing)
+        return StoredRows(self._X[rows], who=self.who, missing=missing, columns=self._picked)
 
     def plain(self) -> Any:
         """All rows as one array, dense or sparse."""
@@ -317,10 +312,7 @@ class StoredRows:
         """Take these columns, in this order; memory-mapped rows stay where they are, and are arranged as they pass."""
         self.d = len(columns)
         if isinstance(self._X, np.memmap):
-            if self._picked is None:
-                self._picked = columns
-            else:
-                self._picked = self._picked[columns]
+            self._picked = columns if self._picked is None else self._picked[columns]
         elif self.sparse:
             self._X = self._X[:, columns]
         else:
@@ -332,8 +324,7 @@ class StoredRows:
         """The moments of the values that are there."""
         if "moments" not in self.known:
             self.known["moments"] = self._moments(own=False)
-        there: Moments = self.known["moments"]
-        return there
+        return cast(Moments, self.known["moments"])
 
     def peak(self) -> Array:
         """The largest |x| of each stored column."""
@@ -343,8 +334,7 @@ class StoredRows:
                 # which passes over missing values
                 np.fmax.at(largest, block.indices, np.abs(block.data))
                 continue
-            low = np.fmin.reduce(block, axis=0)
-            high = np.fmax.reduce(block, axis=0)
+            low, high = np.fmin.reduce(block, axis=0), np.fmax.reduce(block, axis=0)
             above, below = high.astype(np.float64), low.astype(np.float64)
             largest = np.fmax(largest, np.fmax(above, -below))
         return largest
@@ -354,8 +344,7 @@ class StoredRows:
         if "fingerprint" not in self.known:
             total = hashlib.blake2b(digest_size=16)
             for block in self._blocks():
-                parts = (block.data, block.indices, block.indptr) if self.sparse else (block,)
-                for part in parts:
+                for part in (block.data, block.indices, block.indptr) if self.sparse else (block,):
                     total.update(np.ascontiguousarray(part).data)
             self.known["fingerprint"] = int.from_bytes(total.digest(), "big")
         return int(self.known["fingerprint"])
@@ -369,13 +358,12 @@ class StoredRows:
         if "spread" not in self.known:
             mean = self._mean
             self.known["spread"] = Spread.of(about_mean(self._blocks(), mean), self.n, mean, self.dtype)
-        spread: Spread = self.known["spread"]
-        return spread
+        return cast(Spread, self.known["spread"])
 
     def _moments(self, *, own: bool) -> Moments:
         """The moments of the values that are there, or of all with `own` means in the gaps."""
         if self.sparse:
-            return functools.reduce(merge, (there for there, _ in self._about_means(own=own)))
+            return self._about_mean(own=own)[0]
         there = moments_of(self._deviations(), self.n, self._mean, self._count)
         if own:
             return self._whole(there)
@@ -388,19 +376,17 @@ class StoredRows:
             return replace(there, count=None)
         return replace(there, count=np.where(seen > 0, there.n, 0))
 
-    def _about_means(self, *, own: bool) -> Iterator[tuple[Moments, Any]]:
+    def _about_mean(self, *, own: bool) -> tuple[Moments, ImplicitRows]:
         """Sparse rows: moments, and the rows less their mean; with it in their gaps, if `own`."""
+        S = self._X
         if own:
-            S = fill_gaps(self._X, self.own_fill())
-            there = sparse_moments(S)
-            yield self._whole(there), ImplicitRows(S, Frame(there.mean))
-            return
-        there = sparse_moments(self._X)
+            S = fill_gaps(S, self.own_fill())
+        there = sparse_moments(S)
+        if own:
+            return self._whole(there), ImplicitRows(S, Frame(there.mean))
         if self.missing:
-            S = fill_gaps(self._X, there.mean)
-        else:
-            S = self._X
-        yield there, ImplicitRows(S, Frame(there.mean))
+            S = fill_gaps(S, there.mean)
+        return there, ImplicitRows(S, Frame(there.mean))
 
     def _deviations(self) -> Iterator[Array]:
         """Blocks of dense rows less about their mean, each in the memory of the one before; 0 where one is missing."""
@@ -409,28 +395,25 @@ class StoredRows:
     @property
     def _mean(self) -> Array:
         """The means of the columns of dense rows, to a few roundings."""
+        if self.missing:
+            return self._means_there[0]
         if "mean" not in self.known:
-            if self.missing:
-                return self._mean_there()
             self.known["mean"] = column_sums(self._blocks(), self.d) / self.n
-        mean: Array = self.known["mean"]
-        return mean
+        return cast(Array, self.known["mean"])
 
-    def _mean_there(self) -> Array:
-        """The means of the values that are there; how many these are is known with them."""
-        total, self.known["count"] = column_sums_there(self._blocks(), self.d)
-        self.known["mean"] = mean = total / np.maximum(self.known["count"], 1)
-        return np.asarray(mean)
+    @property
+    def _means_there(self) -> tuple[Array, Array]:
+        """The means of the values that are there, and how many of these each column has."""
+        if "means there" not in self.known:
+            self.known["means there"] = means_there(self._blocks(), self.d)
+        return cast(tuple[Array, Array], self.known["means there"])
 
     @property
     def _count(self) -> Array | None:
         """How many values each column of dense rows has, where some are missing."""
         if not self.missing:
             return None
-        if "count" not in self.known:
-            self._mean_there()
-        count: Array = self.known["count"]
-        return count
+        return self._means_there[1]
 
     def _count_gaps(self, *, allowed: bool) -> int:
         """How many values are missing; DataError if an entry is not finite, or missing where that is not `allowed`."""
@@ -443,8 +426,8 @@ class StoredRows:
             if np.isfinite(mean).all():
                 self.known["mean"] = mean
                 return 0
-            if allowed and np.isfinite(self._mean_there()).all():
-                return self.n * self.d - int(self.known["count"].sum())
+            if allowed and np.isfinite(self._means_there[0]).all():
+                return self.n * self.d - int(self._means_there[1].sum())
         place = None  # nodes, which allow gaps, tell no places
         if self.has_places or not allowed:
             place = self.place

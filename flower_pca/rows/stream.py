@@ -60,10 +60,8 @@ def written(folder: Path) -> Iterator[tuple[int, Completion]]:
     """The batches in a folder, each with the number of its step."""
     for path in sorted(folder.glob(f"{_BATCH}*.npz")):
         header, arrays = files.read(path, _KIND)
-        completion = Completion(
-            rows=arrays["rows"], outliers=arrays["outliers"], found=arrays["found"], missing=arrays["missing"]
-        )
-        yield int(header["step"]), completion
+        fields = (arrays[name] for name in ("rows", "outliers", "found", "missing"))
+        yield int(header["step"]), Completion(*fields)
 
 
 @runtime_checkable
@@ -113,7 +111,6 @@ class Stream:
         who: str = WHO,
     ) -> None:
         self.who, self._source, self._missing, self._batch = who, source, missing, batch
-        self._queue = source if isinstance(source, Queue) else None
         self._out = None if out is None else Path(out)
         self._keep, self.min_rows = keep, min_rows
         self.widest: Widest | None = None
@@ -128,16 +125,17 @@ class Stream:
         # whether a run may name some columns only, and learn which there are
         self._one_by_one = True
         checks.integer("min_rows", min_rows, least=1)
-        several = isinstance(source, list | tuple | Iterator | Queue)
-        cut = not (callable(source) or several)
+        cut = not (callable(source) or isinstance(source, list | tuple | Iterator | Queue))
         if cut:
             self._source = self._rows_to_cut(source)
-            remedy = "Try 60."
-            checks.integer("The batch of a stream that is an array", batch, least=1, remedy=remedy)
+            checks.integer("The batch of a stream that is an array", batch, least=1, remedy="Try 60.")
         elif batch is not None:
-            remedy = "Leave it out."
-            rule = "given with an array only"
-            raise ConfigError("batch", must=rule, got=repr(batch), then=remedy)
+            raise ConfigError(
+                "batch",
+                must="given with an array only",
+                got=repr(batch),
+                then="Leave it out.",
+            )
         self._check_mask(cut)
 
     def _rows_to_cut(self, source: Any) -> Any:
@@ -168,28 +166,26 @@ class Stream:
             return Columns(self.wanted, self.who).heading
         if self._heading is not None or self.d is None:
             return self._heading
-        if isinstance(self._source, list | tuple):
-            given = self._source
-        else:
-            given = ()
-        headings = (SiteRows.of(rows).names for rows in given if rows is not None)
+        headings = (SiteRows.of(rows).names for rows in self._batches if rows is not None)
         first = next(headings, self._names)
         if first is None:
             return Heading(self.d)
         return Columns(first, self.who).heading
 
     @property
+    def _batches(self) -> Sequence[Any]:
+        """The batches of a list; none of another source."""
+        return self._source if isinstance(self._source, list | tuple) else ()
+
+    @property
     def d(self) -> int | None:
         """The number of columns, where it is known before the first batch."""
         if self.wanted is not None:
             return len(self.wanted)
-        if isinstance(self._source, list | tuple):
-            tables = [rows for rows in self._source if rows is not None and np.ndim(rows) == 2]
-            known = [np.shape(rows)[1] for rows in tables]
-            return known[0] if known else None
         if self._batch is not None:
             return int(self._source.shape[1])
-        return None
+        tables = (rows for rows in self._batches if rows is not None and np.ndim(rows) == 2)
+        return next((np.shape(rows)[1] for rows in tables), None)
 
     def columns(self) -> int | None:
         """The number of columns, from the first batch where the source does not tell it."""
@@ -201,8 +197,9 @@ class Stream:
     @property
     def repeatable(self) -> bool:
         """Whether another process can take the same batches; not so for an iterator, or a folder that all share."""
-        alone = isinstance(self._source, Iterator)
-        return not alone and bool(getattr(self._source, "repeatable", True))
+        if isinstance(self._source, Iterator):
+            return False
+        return bool(getattr(self._source, "repeatable", True))
 
     @property
     def at_rest(self) -> bool:
@@ -211,31 +208,29 @@ class Stream:
 
     def take(self, step: int, cursor: Array) -> Step:
         """The rows for a step; a queue goes by its cursor instead."""
-        if self._queue is not None:
-            rows, behind, left = self._queue.after(cursor.astype(np.uint8).tobytes())
+        source, state = self._source, NO_CURSOR
+        if isinstance(source, Queue):
+            rows, behind, left = source.after(cursor.astype(np.uint8).tobytes())
             state = np.frombuffer(behind, dtype=np.uint8).copy()
-            return Step(self._check(rows, step), left, state)
-        if isinstance(self._source, Iterator):
+        elif isinstance(source, Iterator):
             rows, left = self._advance(step)
-        elif isinstance(self._source, list | tuple):
-            if step < len(self._source):
-                rows = self._source[step]
-            else:
-                rows = None
-            left = max(len(self._source) - step - 1, 0)
-        elif callable(self._source):
-            rows = self._source(step)
-            if rows is None:
-                left = 0
-            else:
-                left = UNTOLD
+        elif isinstance(source, list | tuple):
+            rows = source[step] if step < len(source) else None
+            left = max(len(source) - step - 1, 0)
+        elif callable(source):
+            rows = source(step)
+            left = 0 if rows is None else UNTOLD
         else:
+            rows = source[self._part(step)]
             assert self._batch is not None
-            part = slice(step * self._batch, (step + 1) * self._batch)
-            rows = self._source[part]
-            steps = -(-len(self._source) // self._batch)
-            left = max(steps - step - 1, 0)
-        return Step(self._check(rows, step), left, NO_CURSOR)
+            left = max(-(-len(source) // self._batch) - step - 1, 0)
+        return Step(self._check(rows, step), left, state)
+
+    def _part(self, step: int) -> Any:
+        """Where in the source a batch is: at which rows of an array, or which of a list."""
+        if self._batch is None:
+            return step
+        return slice(step * self._batch, (step + 1) * self._batch)
 
     @property
     def keeps(self) -> bool:
@@ -288,13 +283,7 @@ class Stream:
     def _check(self, rows: Any, step: int) -> Array | None:
         if rows is None or len(rows) < self.min_rows:
             return None
-        missing = self._missing
-        if missing is not None:
-            if self._batch is None:
-                part: Any = step
-            else:
-                part = slice(step * self._batch, (step + 1) * self._batch)
-            missing = missing[part]
+        missing = None if self._missing is None else self._missing[self._part(step)]
         who = f"{self.who} at step {step}"
         given = SiteRows.of(rows, who=who).quiet()
         batch = self._by_name(rows_with_gaps(given.values, who, missing), given, who)
@@ -306,18 +295,12 @@ class Stream:
     def _by_name(self, batch: Array, given: SiteRows, who: str) -> Array:
         """The columns that the run names, or all by their names, which must stay the same."""
         names, words = given.names or self._names, given.words or self._words
-        if names is None:
-            columns = None
-        else:
-            columns = Columns(names, who)
+        columns = None if names is None else Columns(names, who)
         if self.wanted is not None:
             return self._pick(batch, columns, words, who)
         if words:
             raise no_numbers(who, words, file=False)
-        if columns is None:
-            heading = Heading(batch.shape[1])
-        else:
-            heading = columns.heading
+        heading = Heading(batch.shape[1]) if columns is None else columns.heading
         before, self._heading = self._heading, heading
         if before is not None and heading.digest != before.digest:
             raise heading.mismatch(who, before, "the batches before").error(DataError)
@@ -339,12 +322,12 @@ class Stream:
         if self._missing is None:
             return
         if cut and np.shape(self._missing) != self._source.shape:
-            got, remedy = f"shape {np.shape(self._missing)}", "Give True where an entry is missing."
+            got = f"shape {np.shape(self._missing)}"
             raise DataError(
                 f"The mask of {self.who}",
                 must=f"of the shape of its rows, {self._source.shape}",
                 got=got,
-                then=remedy,
+                then="Give True where an entry is missing.",
             )
         if not cut and not (isinstance(self._source, list | tuple) and len(self._missing) == len(self._source)):
             raise DataError(

@@ -7,25 +7,57 @@ run:
 | ------- | --------------------------------- | ----------------------------------------------------------------- |
 | first   | the names of the columns          | a run of the same question, with all columns by name              |
 | later   | whatever that run asks            | its result, with the first message in the history                 |
+
+Nodes that code columns of words say in the heading of every answer what their columns are called,
+those made of words (`ward=surgery`) among them, if they share names at all. So `Naming`, the first
+message, asks for no array: its answer is the heading.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
-from typing import Any, TypeAlias, final
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, TypeAlias, final
 
 from flower_pca.base.errors import sentence
-from flower_pca.base.history import History, Round
+from flower_pca.base.history import History, Round, Status
 from flower_pca.base.linalg import Array
+from flower_pca.core.algorithm import Silent
 from flower_pca.core.drive import Around, Driven
+from flower_pca.core.model import Model
 from flower_pca.core.run import Run
-from flower_pca.core.stage import Broadcast, Failure, Reply, Sum
+from flower_pca.core.stage import Broadcast, Failure, Reply, Sum, ended
 from flower_pca.names.coding import Coding, source_of
 from flower_pca.names.columns import Heading, majority
 
 Columns: TypeAlias = tuple[str, ...]
 Then: TypeAlias = Callable[[Columns, Coding], Driven]  # the run of these columns
+
+
+@dataclass(frozen=True)
+class NamingState:
+    """Whether it has been answered."""
+
+    answered: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Naming(Silent[NamingState]):
+    """One message that asks for nothing but the names of columns.
+
+    Cost: the names, up; once.
+    """
+
+    name: ClassVar[str] = "names"
+
+    def start(self, model: Model) -> NamingState:
+        return NamingState()
+
+    def server(self, state: NamingState, total: Any, answered: frozenset[int]) -> NamingState:
+        return NamingState(answered=True)
+
+    def status(self, state: NamingState) -> Status | None:
+        return ended(state.answered)
 
 
 @final
@@ -46,7 +78,8 @@ class Agreed(Around):
         self._then = then
         self._names: dict[int, Columns] = {}
         self._run: Driven | None = None
-        self._earlier: History | None = None  # the first message, of a run that goes on from a checkpoint
+        # the first message; of a run that goes on from a checkpoint it is in another run's history
+        self._earlier: History | None = None
 
     @property
     def within(self) -> Driven:
@@ -56,7 +89,12 @@ class Agreed(Around):
     @property
     def history(self) -> History:
         """All messages so far."""
-        return self._with_first(History(limit=None) if self._run is None else self._run.history)
+        whole = self._earlier or self._first.history
+        if self._run is not None:
+            before = whole.count
+            for record in self._run.history:
+                whole = whole.add(replace(record, number=record.number + before))
+        return whole
 
     @property
     def is_finished(self) -> bool:
@@ -114,21 +152,11 @@ class Agreed(Around):
         if self._run is None:
             values = [self._coding.values_among(names) for names in self._names.values()]
             found = self._coding.union(values)
-            columns = self._columns or self._others()
-            self._run = self._then(found.spread(columns), found)
+            self._run = self._then(found.spread(self._columns or self._others()), found)
         return self._run
 
     def _others(self) -> Columns:
         """The columns beside those of words that most have."""
-        words = self._coding.words
-        spelt = self._names.values()
-        rest = [tuple(n for n in names if source_of(n) not in words) for names in spelt]
+        words, every = self._coding.words, self._names.values()
+        rest = [tuple(n for n in names if source_of(n) not in words) for names in every]
         return majority(Heading.of_names(names, 0) for names in rest).names or ()
-
-    def _with_first(self, history: History) -> History:
-        """The history with the first message before all others."""
-        whole = self._earlier or self._first.history
-        before = whole.count
-        for record in history:
-            whole = whole.add(replace(record, number=record.number + before))
-        return whole

@@ -45,11 +45,11 @@ import numpy as np
 
 from flower_pca.base import labels, linalg
 from flower_pca.base.errors import ProtocolError
-from flower_pca.base.history import ANSWERED, Status
+from flower_pca.base.history import Status
 from flower_pca.base.linalg import Array
 from flower_pca.core.kinds import BLOCK, MATRIX, ROWS, VALUES, VECTOR, Ask, Kind, Part, number
 from flower_pca.core.model import Model
-from flower_pca.core.stage import Arrays, Stage
+from flower_pca.core.stage import Arrays, Stage, ended
 from flower_pca.rows.local import LocalData
 
 ERRORS: Final = Kind("errors", "sums of squares of how far its rows move components of the server's", bound=None)
@@ -124,10 +124,9 @@ class Errors(Stage[ErrorsState]):
         left = max(model.trace - float(values.sum()), 0.0)
         mean = left / max(model.d - len(values), 1)
         following = min(mean, float(values[-1]))
+        share = 0.0
         if _scale_counts(model):
             share = 1.0 / model.n
-        else:
-            share = 0.0
         return ErrorsState(W, values, following, model.k, share, _roots(model))
 
     def broadcast(self, state: ErrorsState) -> Arrays:
@@ -139,9 +138,7 @@ class Errors(Stage[ErrorsState]):
         tied = np.abs(gaps) < least
         inverse = 1.0 / np.where(tied, np.copysign(least, gaps), gaps)
         inverse[range(k), range(k)] = 0.0
-        roots: Arrays = {}
-        if state.roots is not None:
-            roots = {"roots": state.roots}
+        roots: Arrays = {} if state.roots is None else {"roots": state.roots}
         return {
             **roots,
             "W": state.W,
@@ -162,13 +159,11 @@ class Errors(Stage[ErrorsState]):
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
         _check(arrays, data.d)
         sums, squares = _sum(arrays, data)
-        up = {"n": np.array(data.n)}
+        up = {"n": np.array(data.n), **squares}
         for within, between in zip(_WITHIN, _BETWEEN, strict=True):
-            total = sums[within] ** 2
-            up[between] = total
-            up[within] = squares[within]
+            up[between] = sums[within] ** 2
             if data.n > 1:  # of one row there is no mean to take off
-                spread = np.maximum(squares[within] - total / data.n, 0.0)
+                spread = np.maximum(up[within] - up[between] / data.n, 0.0)
                 up[within] = spread * (data.n / (data.n - 1))
         return up, memory
 
@@ -187,8 +182,7 @@ class Errors(Stage[ErrorsState]):
             )
 
     def server(self, state: ErrorsState, total: Arrays, answered: frozenset[int]) -> ErrorsState:
-        names = (*_WITHIN, *_BETWEEN)
-        sums = {name: np.maximum(total[name], 0.0) for name in names}
+        sums = {name: np.maximum(total[name], 0.0) for name in (*_WITHIN, *_BETWEEN)}
         return replace(
             state,
             rows=float(total["n"]),
@@ -200,9 +194,7 @@ class Errors(Stage[ErrorsState]):
         )
 
     def status(self, state: ErrorsState) -> Status | None:
-        if state.loadings is None:
-            return None
-        return ANSWERED
+        return ended(state.loadings is not None)
 
     def finish(self, state: ErrorsState, model: Model) -> Model:
         assert state.loadings is not None
@@ -210,12 +202,10 @@ class Errors(Stage[ErrorsState]):
         assert state.site_loadings is not None
         assert state.site_variances is not None
         more = model.n / state.rows  # where some have not answered
-        degrees = max(model.n - 1, 1)
-        sizes = state.values[: state.k + 1] / degrees
+        sizes = state.values[: state.k + 1] / max(model.n - 1, 1)
         loadings = np.sqrt(more * state.loadings.T)
         variances = np.sqrt(more * state.variances) * sizes
-        found = [loadings, variances[: state.k]]
-        said = [*_not_told_apart(sizes, variances)]
+        found, said = [loadings, variances[: state.k]], _not_told_apart(sizes, variances)
         if state.sites > 1:
             more *= state.sites / (state.sites - 1)
             site_loadings = np.sqrt(more * state.site_loadings.T)
@@ -247,8 +237,7 @@ def _check(arrays: Arrays, d: int) -> None:
     W, gaps, middles, sizes = (arrays[name] for name in ("W", "gaps", "middles", "sizes"))
     k, p = len(gaps), W.shape[1]
     alike = gaps.shape == middles.shape == (k, p + 1)
-    fits = len(W) == d and alike and k <= len(sizes) <= p
-    if not fits:
+    if len(W) != d or not alike or not k <= len(sizes) <= p:
         got = f"shapes {W.shape}, {gaps.shape}, {middles.shape} and {sizes.shape}"
         raise ProtocolError(
             "A message of errors",
@@ -268,14 +257,11 @@ def _check(arrays: Arrays, d: int) -> None:
 def _sum(arrays: Arrays, data: LocalData) -> tuple[Arrays, Arrays]:
     """The sums of the parts of all rows, and of their squares."""
     W = arrays["W"].astype(np.float64)
-    sizes = arrays["sizes"]
-    share = float(arrays["share"])
+    sizes, share = arrays["sizes"], float(arrays["share"])
     shape = (len(W), len(arrays["gaps"]))
-    sums = {"loadings": np.zeros(shape), "variances": np.zeros(len(sizes))}
-    squares = {"loadings": np.zeros(shape), "variances": np.zeros(len(sizes))}
+    sums, squares = ({"loadings": np.zeros(shape), "variances": np.zeros(len(sizes))} for _ in ("sums", "squares"))
     measured = W[:, : len(sizes)]
-    positive = np.where(sizes > 0.0, sizes, 1.0)
-    inverse = np.where(sizes > 0.0, 1.0 / positive, 0.0)
+    inverse = np.divide(1.0, sizes, out=np.zeros(len(sizes)), where=sizes > 0.0)
     for block in data.dense():
         X = np.asarray(block, dtype=np.float64)
         T, D = X @ W, _moved_scales(X, arrays)
@@ -304,8 +290,7 @@ def _moved_scales(X: Array, arrays: Arrays) -> Array:
 
 def _turn(X: Array, W: Array, factors: Array) -> Array:
     """Rows times sum_l f_l w_l w_l' over the directions, and the last factor beside them."""
-    T = X @ W
-    along = T * (factors[:-1] - factors[-1])
+    along = X @ W * (factors[:-1] - factors[-1])
     return np.asarray(factors[-1] * X + along @ W.T)
 
 

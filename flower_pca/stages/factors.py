@@ -89,8 +89,7 @@ def weighed_basis(known: Known, rank: int) -> tuple[Array, Array]:
     """Weights that make the noise beside so many factors equal, and the leading directions of the weighed rows."""
     noise = _noise(known, rank)
     least = float(noise[noise > 0.0].min())
-    positive = np.where(noise > 0.0, noise, least)
-    weights = np.where(noise > 0.0, np.sqrt(least / positive), 1.0)
+    weights = np.sqrt(least / np.where(noise > 0.0, noise, least))
     return weights, known.directions(weights, noise, rank)
 
 
@@ -98,10 +97,8 @@ def _noise(known: Known, rank: int) -> Array:
     """What of the diagonal of C the factors do not explain (principal factors, iterated)."""
     all_of_it = known.diagonal
     values, V = known.leading(np.zeros(len(all_of_it)), rank)
-    along = np.sum(V[:, :rank] ** 2, axis=1)
-    beside = np.maximum(1.0 - along, 1.0 / len(V))
     explained = V[:, :rank] ** 2 @ values[:rank]
-    left = (all_of_it - explained) / beside
+    left = (all_of_it - explained) / _beside(V[:, :rank])
     least = np.maximum(_LEAST * left, _TINY * all_of_it)
     noise = np.clip(left, least, all_of_it)
     scale = np.where(noise > 0.0, noise, 1.0)
@@ -117,6 +114,10 @@ def _noise(known: Known, rank: int) -> Array:
 
 def give_back(weights: Array, W: Array) -> Array:
     """What gives noise back to each column that was weighed, and lost directions."""
-    along = np.sum(W**2, axis=1)
-    kept = np.maximum(1.0 - along, 1.0 / len(W))
-    return np.asarray(1.0 / (weights * np.sqrt(kept)))
+    return np.asarray(1.0 / (weights * np.sqrt(_beside(W))))
+
+
+def _beside(V: Array) -> Array:
+    """The share of each column's axis beside these directions, which is never nothing."""
+    beside = 1.0 - np.sum(V**2, axis=1)
+    return np.asarray(np.maximum(beside, 1.0 / len(V)))

@@ -24,11 +24,11 @@ from typing import ClassVar, Final
 import numpy as np
 
 from flower_pca.base.errors import ProtocolError
-from flower_pca.base.history import ANSWERED, Status
+from flower_pca.base.history import Status
 from flower_pca.base.linalg import Array
 from flower_pca.core.kinds import BLOCK, POSITIVE, ROWS, VALUES, Ask, Kind, Part
 from flower_pca.core.model import Model
-from flower_pca.core.stage import MOST_ROWS, Arrays, Stage
+from flower_pca.core.stage import MOST_ROWS, Arrays, Stage, ended
 from flower_pca.rows.local import LocalData
 
 
@@ -71,14 +71,10 @@ class Evaluate(Stage[EvaluateState]):
         return replace(state, mse=float(total["squares"]) / float(total["n"]))
 
     def status(self, state: EvaluateState) -> Status | None:
-        if state.mse is None:
-            return None
-        return ANSWERED
+        return ended(state.mse is not None)
 
     def metrics(self, state: EvaluateState) -> dict[str, float]:
-        if state.mse is None:
-            return {}
-        return {"mse": state.mse}
+        return {} if state.mse is None else {"mse": state.mse}
 
     def finish(self, state: EvaluateState, model: Model) -> Model:
         return replace(model, mse=state.mse)
@@ -105,17 +101,14 @@ def distances(rows: Array, Z: Array, variances: Array) -> tuple[Array, Array]:
 
 def meaningful(variances: Array) -> int:
     """How many of the variances, largest first, are more than rounding: along the others T2 would divide by nothing."""
-    if variances[0] > 0.0:
-        return int(np.sum(variances > ROUNDING * variances[0]))
-    return 0
+    return int(np.sum(variances > max(ROUNDING * variances[0], 0.0)))
 
 
 def count(values: Array) -> Array:
     """How many of the values, which are 1 on average, lie in each bin."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        places = np.floor(FINE * np.log2(values)) + _BELOW + 1
-    numbers = np.nan_to_num(places, nan=0.0)
-    places = np.clip(numbers, 0, BINS - 1).astype(np.int64)
+        places = np.nan_to_num(np.floor(FINE * np.log2(values)) + _BELOW + 1, nan=0.0)
+    places = np.clip(places, 0, BINS - 1).astype(np.int64)
     return np.bincount(places, minlength=BINS).astype(np.float64)
 
 
@@ -153,8 +146,7 @@ class Histograms(Stage[HistogramsState]):
     by_row: ClassVar[bool] = True
 
     def start(self, model: Model) -> HistogramsState:
-        ddof = max(model.n - 1, 1)
-        Z, values = model.axes
+        (Z, values), ddof = model.axes, max(model.n - 1, 1)
         variances = values / ddof
         k, total = meaningful(variances), model.trace / ddof
         rest = total - float(variances[:k].sum())
@@ -184,8 +176,7 @@ class Histograms(Stage[HistogramsState]):
 
     def inspect(self, state: HistogramsState, reply: Arrays) -> None:
         counts = reply["counts"]
-        rows = counts.sum(axis=1)
-        if (counts < 0).any() or (counts != np.rint(counts)).any() or rows[0] != rows[1]:
+        if (counts < 0).any() or (counts != np.rint(counts)).any() or np.ptp(counts.sum(axis=1)):
             raise ProtocolError(
                 "The counts of an answer",
                 must="whole numbers, of as many rows by T2 as by SPE",
@@ -197,9 +188,7 @@ class Histograms(Stage[HistogramsState]):
         return replace(state, counts=total["counts"])
 
     def status(self, state: HistogramsState) -> Status | None:
-        if state.counts is None:
-            return None
-        return ANSWERED
+        return ended(state.counts is not None)
 
     def finish(self, state: HistogramsState, model: Model) -> Model:
         return replace(model, histograms=state.counts)

@@ -23,17 +23,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import ClassVar, Final
 
 import numpy as np
 
 from flower_pca.base import linalg
 from flower_pca.base.errors import ProtocolError
-from flower_pca.base.history import ANSWERED, Status
+from flower_pca.base.history import Status
 from flower_pca.base.linalg import Array
 from flower_pca.core.kinds import BLOCK, ROWS, Ask, Kind, Part
 from flower_pca.core.model import Model
-from flower_pca.core.stage import Arrays, Merge, Stack, Stage, stack
+from flower_pca.core.stage import Arrays, Merge, Stack, Stage, ended, stack
 from flower_pca.rows.local import LocalData
 
 # What is known of the result without a client, and of its columns.
@@ -100,19 +101,11 @@ class Influence(Stage[InfluenceState]):
     fixed_set: ClassVar[bool] = True
 
     def start(self, model: Model) -> InfluenceState:
-        Z = model.columns[:, : model.k]
-        known = [model.columns]
-        if model.beside is None:
-            known += []
-        else:
-            known += [model.beside]
-        W, frame = linalg.orth(np.hstack(known)), model.frame
-        if frame.mean is None:
-            origin = np.zeros(len(W))
-        else:
-            origin = frame.mean
-        if frame.scale is not None:
-            origin = origin / frame.scale
+        Z, known = model.columns[:, : model.k], [model.columns]
+        if model.beside is not None:
+            known.append(model.beside)
+        W = linalg.orth(np.hstack(known))
+        origin = np.full(len(W), model.frame.centre / model.frame.divisor)
         return InfluenceState(Z, W, W.shape[1], model.center, model.seed, origin)
 
     def broadcast(self, state: InfluenceState) -> Arrays:
@@ -149,25 +142,22 @@ class Influence(Stage[InfluenceState]):
             np.stack([np.asarray(total[i][name], dtype=np.float64) for i in clients])
             for name in ("n", "sum", "squares", "Y")
         )
-        if state.images is None:
-            images = newest
-        else:
+        images = newest
+        if state.images is not None:
             images = np.concatenate([state.images, newest], axis=2)
         state = replace(state, messages=state.messages + 1, clients=clients, images=images)
         state = replace(state, rows=rows, sums=sums, squares=squares)
-        rest = _Rest.of(state)
-        found, turns = _without(state, rest)
+        table = _Table(state, rows, sums, squares, images)
+        found, turns = _without(table)
         block = _onward(state, turns)
         if state.messages == MESSAGES or not block.shape[1]:
             # of many eigenproblems, so only once
-            return replace(state, found=_by_others(state, rest, found), done=True)
+            return replace(state, found=_by_others(table, found), done=True)
         W = np.hstack([state.W, block])
         return replace(state, found=found, W=W, newest=block.shape[1])
 
     def status(self, state: InfluenceState) -> Status | None:
-        if state.done:
-            return ANSWERED
-        return None
+        return ended(state.done)
 
     def finish(self, state: InfluenceState, model: Model) -> Model:
         assert state.found is not None
@@ -190,8 +180,8 @@ def chances(n: Array, angles: Array) -> Array:
     """
     size = np.sqrt(n / np.maximum(n.sum() - n, 1.0))
     turns = angles / size
-    others = [np.median(np.delete(turns, i)) for i in range(len(n))]
-    return _APART * np.array([size[i] * other for i, other in enumerate(others)])
+    others = np.array([np.median(np.delete(turns, i)) for i in range(len(n))])
+    return np.asarray(_APART * (size * others))
 
 
 def _judge(status: Status | None, state: InfluenceState) -> Status | None:
@@ -201,110 +191,101 @@ def _judge(status: Status | None, state: InfluenceState) -> Status | None:
         return status
     found = dict(zip(COLUMNS, state.found.T, strict=True))
     far = is_far(found["angle"], found["beyond"], found["chance"])
-    descending = np.argsort(-found["angle"])
-    order = [int(i) for i in descending if far[i]]
+    degrees = np.rad2deg(found["angle"])
+    order = [int(i) for i in np.argsort(-found["angle"]) if far[i]]
     if not order:
         return status
-    degrees = np.rad2deg(found["angle"])
-    named = [f"client {state.clients[i]} turns it by {degrees[i]:.2g} degrees" for i in order]
-    words = ", ".join(named[:_NAMED])
+    named = [f"client {state.clients[i]} turns it by {degrees[i]:.2g} degrees" for i in order[:_NAMED]]
     if len(order) > _NAMED:
-        words += f", {len(order) - _NAMED} more clients likewise"
+        named.append(f"{len(order) - _NAMED} more clients likewise")
+    words = ", ".join(named)
     return replace(status, words=f"{status.words}; {words}, more than its rows and chance explain: see influence")
 
 
-def _without(state: InfluenceState, rest: _Rest) -> tuple[Array, list[Array]]:
+def _without(table: _Table) -> tuple[Array, list[Array]]:
     """Of each client a line of `COLUMNS`; and where its Ritz vectors would still turn to, if that is not sure."""
-    assert state.rows is not None
-    lines = np.full((len(state.rows), len(COLUMNS)), np.nan)
+    lines = np.full((len(table.rows), len(COLUMNS)), np.nan)
     turns = []
-    lines[:, 5:8] = _oddest(state)
+    lines[:, 0] = table.rows
+    lines[:, 5:8] = _oddest(table)
     for i, line in enumerate(lines):
-        line[0] = state.rows[i]
-        left, image, trace = rest.without(i)
+        left, image, trace = table.without(i)
         if left == 0:
             continue
-        angle, doubt, explained, _, turn = _turn(state.W, state.Z, image, trace)
-        variance = trace / max(left - 1, 1)
-        line[1:5] = angle, doubt, explained, variance
+        angle, doubt, explained, _, turn = _turn(table.state.W, table.state.Z, image, trace)
+        line[1:5] = angle, doubt, explained, trace / max(left - 1, 1)
         if doubt > _SURE:
             turns.append(turn)
     if len(lines) > 1:
-        lines[:, 8] = chances(state.rows, lines[:, 1])
+        lines[:, 8] = chances(table.rows, lines[:, 1])
     return lines, turns
 
 
-def _by_others(state: InfluenceState, rest: _Rest, lines: Array) -> Array:
+def _by_others(table: _Table, lines: Array) -> Array:
     """The lines with what chance explains of clients that may be far off, reckoned by what is left without them too."""
     lines = lines.copy()
     for i, line in enumerate(lines):
         if len(lines) > 2 and is_far(line[1], line[7], 0.0):
-            line[8] = min(line[8], _chance(state, rest, i))
+            line[8] = min(line[8], _chance(table, i))
     return lines
 
 
 @dataclass(frozen=True)
-class _Rest:
-    """What all clients have come to, of which single ones are taken away."""
+class _Table:
+    """What the clients have answered, by their order, and what all of it comes to, of which single ones are taken away.
+
+    Attributes:
+        state: The basis, the components, and the frame's origin.
+        rows: How many rows each client has, (N,).
+        sums: The sums of their columns, (N, d).
+        squares: The sums of their squares, (N, d).
+        images: C_i times the basis, (N, d, q).
+    """
 
     state: InfluenceState
-    n: float
-    image: Array
+    rows: Array
     sums: Array
     squares: Array
+    images: Array
 
-    @classmethod
-    def of(cls, state: InfluenceState) -> _Rest:
-        assert state.rows is not None
-        assert state.sums is not None
-        assert state.squares is not None
-        assert state.images is not None
-        images, sums, squares = state.images, state.sums, state.squares
-        totals = images.sum(axis=0), sums.sum(axis=0), squares.sum(axis=0)
-        return cls(state, state.rows.sum(), *totals)
+    @cached_property
+    def total(self) -> tuple[Array, ...]:
+        """Rows, image, sums and squares of all clients together."""
+        return tuple(a.sum(axis=0) for a in (self.rows, self.images, self.sums, self.squares))
 
     def without(self, *gone: int) -> tuple[float, Array, float]:
         """The rows without these clients, the image of the basis, and the trace."""
-        state = self.state
-        assert state.rows is not None
-        assert state.sums is not None
-        assert state.squares is not None
-        assert state.images is not None
-        n = self.n
-        image = self.image
-        sums = self.sums
-        squares = self.squares
+        n, image, sums, squares = self.total
         for i in gone:
-            n = n - state.rows[i]
-            image = image - state.images[i]
-            sums = sums - state.sums[i]
-            squares = np.maximum(squares - state.squares[i], 0.0)
-        if state.centred and n > 0:
+            n = n - self.rows[i]
+            image = image - self.images[i]
+            sums = sums - self.sums[i]
+            squares = np.maximum(squares - self.squares[i], 0.0)
+        if self.state.centred and n > 0:
             mean = sums / n
-            image = image - np.outer(sums, mean @ state.W)
+            image = image - np.outer(sums, mean @ self.state.W)
             squares = np.maximum(squares - n * mean**2, 0.0)
-        return n, image, float(squares.sum())
+        return float(n), image, float(squares.sum())
 
 
-def _chance(state: InfluenceState, rest: _Rest, i: int) -> float:
+def _chance(table: _Table, i: int) -> float:
     """Up to which angle chance explains the turn of a client that may be far off: by how others turn what is left.
 
     With the client itself among them their turns say nothing: it may hold the components where they
     are, or have brought a tie. Of n rows of which n' are not its own, and an error of c / sqrt(n')
     of what n' rows say, that of the difference is c sqrt(1 / n' - 1 / n).
     """
-    assert state.rows is not None
-    _, image, trace = rest.without(i)
+    state, rows = table.state, table.rows
+    _, image, trace = table.without(i)
     *_, ritz, _ = _turn(state.W, state.Z, image, trace)
-    others = np.delete(np.arange(len(state.rows)), i)
+    others = np.delete(np.arange(len(rows)), i)
     found = []
     for j in others[:: -(-len(others) // _OTHERS)]:
-        fewer, image, trace = rest.without(i, j)
-        if state.rows[j] > 0 and fewer > 0:
+        fewer, image, trace = table.without(i, j)
+        if rows[j] > 0 and fewer > 0:
             angle, doubt, *_ = _turn(state.W, ritz, image, trace)
-            share = np.sqrt(state.rows[j] / fewer)
-            found.append((angle + doubt) / share)
-    share = float(np.sqrt(state.rows[i] / rest.n))
+            found.append((angle + doubt) / np.sqrt(rows[j] / fewer))
+    share = float(np.sqrt(rows[i] / rows.sum()))
     return _APART * share * float(np.median(found or [np.inf]))
 
 
@@ -326,30 +307,25 @@ def _turn(W: Array, Z: Array, image: Array, trace: float) -> tuple[float, float,
         doubt = float("inf")
     else:
         doubt = size / gap
+    explained = 0.0
     if trace > 0.0:
         explained = float(np.maximum(values[:k], 0.0).sum()) / trace
-    else:
-        explained = 0.0
     angle = float(linalg.principal_angles(Z, ritz)[-1])
     return angle, doubt, min(explained, 1.0), ritz, residual / (size or 1.0)
 
 
-def _oddest(state: InfluenceState) -> Array:
+def _oddest(table: _Table) -> Array:
     """Of each client the column by which it differs most from the others; how many times as far out its values lie
     there as those of all others; and how many times the most that chance explains it differs.
     """
-    assert state.rows is not None
-    assert state.sums is not None
-    assert state.squares is not None
-    n, total = state.rows[:, None], state.rows.sum()
-    rest = np.maximum(total - n, 1.0)
-    mean = (state.sums.sum(axis=0) - state.sums) / rest  # of the others
-    others = state.squares.sum(axis=0) - state.squares
-    usual = np.maximum(others / rest - mean**2, 0.0)
-    rounding = (_STILL * (np.abs(mean) + np.abs(state.origin))) ** 2
-    about = state.squares / n - 2.0 * mean * state.sums / n + mean**2
+    n, sums, squares = table.rows[:, None], table.sums, table.squares
+    rest = np.maximum(table.rows.sum() - n, 1.0)
+    mean = (sums.sum(axis=0) - sums) / rest  # of the others
+    usual = np.maximum((squares.sum(axis=0) - squares) / rest - mean**2, 0.0)
+    rounding = (_STILL * (np.abs(mean) + np.abs(table.state.origin))) ** 2
+    about = squares / n - 2.0 * mean * sums / n + mean**2
     out = np.maximum(about, 0.0)
-    beyond = np.maximum(_means(state, mean, usual + rounding), _deviations(state, rounding))
+    beyond = np.maximum(_means(table, mean, usual + rounding), _deviations(table, rounding))
     column = np.argmax(beyond, axis=1)[:, None]
     with np.errstate(divide="ignore", invalid="ignore"):
         divisors = np.where(usual > rounding, usual, 0.0)
@@ -358,7 +334,7 @@ def _oddest(state: InfluenceState) -> Array:
     return np.hstack([column, *largest])
 
 
-def _means(state: InfluenceState, mean: Array, variance: Array) -> Array:
+def _means(table: _Table, mean: Array, variance: Array) -> Array:
     """How many times the most that chance explains a client's mean of a column is off.
 
     With x_r what row r differs by from the mean of the others, S = sum_r x_r and Q = sum_r x_r^2,
@@ -371,39 +347,32 @@ def _means(state: InfluenceState, mean: Array, variance: Array) -> Array:
     symmetric distribution are (Efron 1969). Of few clients one that is odd moves the mean of the
     others as well: each is held against the middle one too.
     """
-    assert state.rows is not None
-    assert state.sums is not None
-    assert state.squares is not None
-    n = state.rows[:, None]
+    n, sums = table.rows[:, None], table.sums
     size = np.maximum(n.sum() - n, 1.0)
-    most = 2.0 * np.log(2.0 * state.sums.size / _CHANCE)
+    most = 2.0 * np.log(2.0 * sums.size / _CHANCE)
     found = []
-    for middle, unsure in ((mean, 1.0 + n / size), (np.median(state.sums / n, axis=0), 1.0)):
-        off = state.sums - n * middle
-        about = state.squares - 2.0 * middle * state.sums + n * middle**2
-        squares = np.maximum(about, n * variance)
-        positive = np.maximum(squares, np.finfo(float).tiny)
+    for middle, unsure in ((mean, 1.0 + n / size), (np.median(sums / n, axis=0), 1.0)):
+        off = sums - n * middle
+        about = table.squares - 2.0 * middle * sums + n * middle**2
+        positive = np.maximum(np.maximum(about, n * variance), np.finfo(float).tiny)
         found.append(off**2 / (positive * unsure))
     return np.asarray(np.minimum(*found) / most)
 
 
-def _deviations(state: InfluenceState, rounding: Array) -> Array:
+def _deviations(table: _Table, rounding: Array) -> Array:
     """Likewise of how much larger a client's deviation of a column is: t of its logarithm.
 
     How far the others differ in it says how heavy its tails are; and since a single row may do much
     where they are, it has to be `_LARGER` times that of any other too. Where one of them has no
     deviation nothing is said.
     """
-    assert state.rows is not None
-    assert state.sums is not None
-    assert state.squares is not None
     from scipy.special import stdtrit  # late, as few runs need it
 
-    n, count = state.rows[:, None], len(state.rows)
-    variance = state.squares / n - (state.sums / n) ** 2
+    n, count = table.rows[:, None], len(table.rows)
+    variance = table.squares / n - (table.sums / n) ** 2
     if count < _FEWEST:
         return np.zeros_like(variance)
-    varies = variance > np.maximum(rounding, _CANCELLED * state.squares / n)
+    varies = variance > np.maximum(rounding, _CANCELLED * table.squares / n)
     logs = np.log(np.where(varies, variance, 1.0))
     rest = n.sum() - n
     middle = ((n * logs).sum(axis=0) - n * logs) / rest
@@ -411,7 +380,7 @@ def _deviations(state: InfluenceState, rounding: Array) -> Array:
     spread = (others - rest * middle**2) / (count - 2)
     error = np.maximum(spread, _NORMAL) * (1.0 / n + 1.0 / rest)
     t = (logs - middle) / np.sqrt(error)
-    most = -stdtrit(count - 2, _CHANCE / state.sums.size)
+    most = -stdtrit(count - 2, _CHANCE / logs.size)
     second, first = np.sort(variance, axis=0)[-2:]
     larger = first > _LARGER**2 * second
     alone = (variance == first) & larger & varies.all(axis=0)
@@ -424,10 +393,8 @@ def _onward(state: InfluenceState, turns: list[Array]) -> Array:
     width = min(WIDER * (state.Z.shape[1] + 2), d - q)
     if not turns or width <= 0:
         return state.W[:, :0]
-    apart = np.hstack(turns)
-    rng = np.random.default_rng([state.seed, state.messages])
-    if apart.shape[1] > width:
-        block = apart @ rng.standard_normal((apart.shape[1], width))
-    else:
-        block = apart
+    block = np.hstack(turns)
+    if block.shape[1] > width:
+        rng = np.random.default_rng([state.seed, state.messages])
+        block = block @ rng.standard_normal((block.shape[1], width))
     return linalg.spanning(linalg.complement(block, state.W))

@@ -1,9 +1,8 @@
 """The one opening message: count, mean, scale, total variance, and the first product.
 
-A client works through its rows block by block, each centred by itself, and merges them (`_merge`);
-the server merges clients in the same way, one after another. `finish` turns the merged answer into
-frame, totals, and a first basis with its product, where scale and gaps have left that usable. What
-clients say of themselves is checked before it counts.
+A client's answer is centred by its own mean; the server merges clients, one after another.
+`finish` turns the merged answer into frame, totals, and a first basis with its product, where scale
+and gaps have left that usable. What clients say of themselves is checked before it counts.
 
 Whether the rows of all clients can be used, from the totals of the opening: what columns are
 divided by, and what stands for missing values. Columns that leave nothing to find are named in an
@@ -22,13 +21,13 @@ import numpy as np
 
 from flower_pca.base import checks, labels, linalg
 from flower_pca.base.errors import DataError, ProtocolError, Setting, Words
-from flower_pca.base.history import ANSWERED, Outcome, Status
+from flower_pca.base.history import Outcome, Status
 from flower_pca.base.linalg import Array
 from flower_pca.core.algorithm import Silent
 from flower_pca.core.kinds import BLOCK, COUNT, FLAG, NUMBER, ROWS, SEED, WIDTH, Ask, Kind, Part, Shape
 from flower_pca.core.model import Model
 from flower_pca.core.replies import check_opening, claim
-from flower_pca.core.stage import Arrays, Merge, Stage
+from flower_pca.core.stage import Arrays, Merge, Stage, ended
 from flower_pca.rows.frame import Frame, Moments, merge
 from flower_pca.rows.local import LocalData
 
@@ -40,6 +39,7 @@ _SINGLE: Final = 1e-10  # between the two precisions
 _LARGEST: Final = 1e139  # of sums of squares
 _LARGEST_SINGLE: Final = 1e37  # likewise, in single precision
 _USUAL: Final = "1e-145 at least"
+_NAMED: Final = 10  # columns that a message names
 
 
 def require_size(data: Any, squares: Array) -> None:
@@ -66,12 +66,15 @@ def require_size(data: Any, squares: Array) -> None:
     )
 
 
-def fill_of(total: Arrays, names: Sequence[str] | None) -> Array | None:
-    """What missing values become: the mean of those that are there."""
-    if "count" not in total:
-        return None
-    _refuse("Every column of rows with gaps", "there at some client", "empty", total["count"] == 0, "Drop ", ".", names)
-    return total["mean"]
+def frame_of(total: Arrays, model: Model) -> Frame:
+    """The common frame that these sums make; missing values become the mean of those that are there."""
+    mean, names = total["mean"], model.feature_names
+    fill = None
+    if "count" in total:
+        fill, bad = mean, total["count"] == 0
+        _refuse("Every column of rows with gaps", "there at some client", "empty", bad, "Drop ", ".", names)
+    scale = scale_of(model.scale, total, names, model.shared)
+    return Frame(mean if model.center else None, scale, fill, own=model.missing == "own_mean")
 
 
 def require_variance(squares: Array, mean: Array, n: int, eps: float) -> None:
@@ -147,29 +150,30 @@ def _with_shares(kind: str | None, total: Arrays, names: list[str], shared: Coll
 
 def _refuse(what: str, rule: str, kind: str, bad: Array, do: str, end: str, names: Sequence[str] | None) -> None:
     """Raise DataError if any column is bad, with their names or numbers; what to do with it or them, and the `end`."""
-    columns = np.flatnonzero(bad)
-    if len(columns):
-        if len(columns) == 1:
-            then = Words(do, "it", end)
-        else:
-            then = Words(do, "them", end)
-        if names is None:
-            first = [str(j) for j in columns[:10]]
-        else:
-            first = [names[j] for j in columns[:10]]
-        if len(columns) > 10:
-            more = f" and {len(columns) - 10} more"
-        else:
-            more = ""
-        named = ", ".join(first) + more
-        noun = labels.noun(len(columns), "column")
-        raise DataError(what, must=rule, got=f"{kind} {noun} {named}", then=then)
+    columns = np.flatnonzero(bad).tolist()
+    if not columns:
+        return
+    which = "them"
+    if len(columns) == 1:
+        which = "it"
+    named = in_brief([str(j) if names is None else names[j] for j in columns])
+    noun = labels.noun(len(columns), "column")
+    raise DataError(what, must=rule, got=f"{kind} {noun} {named}", then=Words(do, which, end))
+
+
+def in_brief(names: Sequence[str]) -> str:
+    """The first of many names, and how many there are beside them."""
+    first = ", ".join(names[:_NAMED])
+    if len(names) > _NAMED:
+        return f"{first} and {len(names) - _NAMED} more"
+    return first
 
 
 # condition number of the scaled block up to which the first product is kept
 _KEEP: Final = 1e3
 # products are never computed in less
 _COARSEST: Final = float(np.finfo(np.float32).eps)
+_CLIENT: Final = "Check the client."
 # beside the merged arrays: what each client has said of itself
 _SAYINGS: Final = "said"
 # in the model, of single clients
@@ -224,12 +228,8 @@ class Opening(Stage[OpeningState]):
     bits: int = 64  # with which products travel
 
     def start(self, model: Model) -> OpeningState:
-        if model.basis is None:
-            width = self.width
-        else:
-            width = model.basis.shape[1]
         gaps = model.missing != "error"
-        return OpeningState(model.seed, width, model.scale == "max_abs", gaps, model.basis)
+        return OpeningState(model.seed, self.width, model.scale == "max_abs", gaps, model.basis)
 
     def broadcast(self, state: OpeningState) -> Arrays:
         asked = {"peaks": np.array(state.peaks), **({"gaps": np.array(True)} if state.gaps else {})}
@@ -257,95 +257,82 @@ class Opening(Stage[OpeningState]):
                 got=data.d,
                 then="Align the features first.",
             )
-        gaps = "gaps" in arrays
-        if not gaps:
+        if "gaps" not in arrays:
             data.complete()
-        if block.dtype != data.dtype:
-            with np.errstate(over="ignore"):
-                block = block.astype(data.dtype)
         eps = np.array(np.finfo(data.dtype).eps, dtype=np.float64)
         by_rows = np.array(int(data.answers == "rows"))
-        up: Arrays | None = None
         with np.errstate(over="ignore", invalid="ignore"):
-            for m, product in data.products(block):
-                part = {"n": np.array(m.n), "rows": by_rows, "eps": eps, "mean": m.mean, "m2": m.m2}
-                part["product"] = product
-                if gaps:
-                    part["count"] = np.broadcast_to(m.seen, data.d)
-                up = part if up is None else _merge(block, up, part)
-        assert up is not None  # there is at least one row
-        require_size(data, up["m2"])
+            m, product = data.local_product(block.astype(data.dtype, copy=False))
+        require_size(data, m.m2)
+        up = {"n": np.array(m.n), "rows": by_rows, "eps": eps, "mean": m.mean, "m2": m.m2, "product": product}
+        if "gaps" in arrays:
+            up["count"] = np.broadcast_to(m.seen, data.d)
+        if arrays["peaks"]:
+            up["peak"] = data.peak()
         # What the client remembers is of another frame, and maybe of another set of clients: it
         # starts afresh.
-        return {**up, "peak": data.peak()} if arrays["peaks"] else up, {}
+        return up, {}
 
     def inspect(self, state: OpeningState, reply: Arrays) -> None:
-        if odd := _odd(reply):
-            what, rule, got = odd
-            raise ProtocolError(what, must=rule, got=got, then="Check the client.")
+        if not reply["m2"].min(initial=0.0) >= 0.0:
+            raise ProtocolError(
+                "Squared deviations",
+                must="at least 0",
+                got="negative ones",
+                then=_CLIENT,
+            )
+        if "count" in reply and not ((reply["count"] >= 0) & (reply["count"] <= reply["n"])).all():
+            raise ProtocolError("The counts", must="between 0 and n", got="others", then=_CLIENT)
+        eps = float(reply["eps"])
+        if not 0.0 < eps <= _COARSEST:
+            raise ProtocolError("eps", must=f"above 0 and at most {_COARSEST:g}", got=eps, then=_CLIENT)
         if self.judged:
             check_opening(reply, _block(state, len(reply["mean"])), bits=self.bits)
 
     def merging(self, state: OpeningState) -> Merge:
         def merge(total: dict[str, Any] | None, client: int, reply: Arrays) -> dict[str, Any]:
-            if total is None:
-                said = {}
-            else:
-                said = total.get(_SAYINGS, {})
+            said = (total or {}).get(_SAYINGS, {})
             if self.judged:
                 said[client] = {name: reply[name] for name in SAID if name in reply}
-            return {**(reply if total is None else _both(state, total, reply)), _SAYINGS: said}
+            return {**_both(state, total, reply), _SAYINGS: said}
 
         return merge
 
     def server(self, state: OpeningState, total: dict[str, Any], answered: frozenset[int]) -> OpeningState:
         arrays = dict(total)
-        said = dict(arrays.pop(_SAYINGS, {}))
-        for client in said.keys() - answered:
-            del said[client]
+        said = {i: own for i, own in arrays.pop(_SAYINGS, {}).items() if i in answered}
         return replace(state, total=arrays, said=said)
 
     def status(self, state: OpeningState) -> Status | None:
-        if state.total is not None:
-            return ANSWERED
-        return None
+        return ended(state.total is not None)
 
     def finish(self, state: OpeningState, model: Model) -> Model:
         assert state.total is not None
-        total, n, names = state.total, int(state.total["n"]), model.feature_names
-        mean, squares = total["mean"], total["m2"]
-        fill = fill_of(total, names)
-        partial = bool(np.any(total.get("count", n) < n))
-        checks.at_most(model.n_components, n, len(mean))
-        block = _block(state, len(mean))
+        total, n, d = state.total, int(state.total["n"]), len(state.total["mean"])
+        checks.at_most(model.n_components, n, d)
+        frame = frame_of(total, model)
+        off = total["mean"] - frame.centre  # of the rows in the frame, the mean
+        squares = total["m2"] + n * off**2
+        require_variance(squares, np.abs(frame.centre), n, float(total["eps"]))
+        block = _block(state, d)
         product = total["product"].astype(np.float64)
-        scale = scale_of(model.scale, total, names, model.shared)
-        if not model.center:
-            squares = squares + n * mean**2
-        require_variance(squares, np.abs(mean) if model.center else np.zeros_like(mean), n, float(total["eps"]))
-        if not model.center:
-            product = product + n * np.outer(mean, mean @ block)
-        sizes = np.sqrt(squares / n)
-        if scale is not None:
-            squares = squares / scale**2
-            block, product = block * scale[:, None], product / scale[:, None]
-        offset = 0.0
-        if not model.center:
-            offset = n * float(np.sum((mean / (1.0 if scale is None else scale)) ** 2))
+        product = product + n * np.outer(off, off @ block)
+        if frame.scale is not None:
+            block, product = block * frame.scale[:, None], frame.unscale(product)
         Q, R = linalg.qr(block)
-        known = not partial and (R.size == 0 or np.linalg.cond(R) <= _KEEP)
-        frame = Frame(mean if model.center else None, scale, fill, own=model.missing == "own_mean")
+        whole = np.all(total.get("count", n) == n)
+        known = whole and (R.size == 0 or np.linalg.cond(R) <= _KEEP)
         return after_opening(
             model,
             frame=frame,
             claims={client: claim(said, frame) for client, said in state.said.items()},
             answers="rows" if total["rows"] > 0 else "fixed",
             n=n,
-            d=len(mean),
-            sizes=sizes,
+            d=d,
+            sizes=np.sqrt(squares / n),
             eps=float(total["eps"]),
-            trace=float(squares.sum()),
-            offset=offset,
+            trace=float(np.sum(squares / frame.divisor**2)),
+            offset=n * float(np.sum((off / frame.divisor) ** 2)),
             left={**model.left, **_sites(state)},
             basis=Q if known else linalg.orth(product),
             product=np.linalg.solve(R.T, product.T).T if known else None,
@@ -379,7 +366,7 @@ def adding(arrays: Arrays) -> Merge:
     """How answers to an opening's message come together before they are sent: those of a virtual node's clients."""
     seed, width = (int(arrays.get(name, 0)) for name in ("seed", "width"))
     state = OpeningState(seed, width, bool(arrays["peaks"]), "gaps" in arrays, arrays.get("block"))
-    return lambda total, client, reply: dict(reply) if total is None else _both(state, total, reply)
+    return lambda total, client, reply: _both(state, total, reply)
 
 
 def block_of(arrays: Arrays, d: int) -> Array:
@@ -403,50 +390,31 @@ def shape_of(arrays: Arrays, d: int | None) -> Shape:
     return d, None if d is None else min(int(arrays["width"]), d)
 
 
-def _odd(reply: Arrays) -> tuple[str, str, object] | None:
-    """What is wrong with figures that no rows can have: what, rule, what it is; or None."""
-    if not reply["m2"].min(initial=0.0) >= 0.0:
-        return "Squared deviations", "at least 0", "negative ones"
-    if "count" in reply and not ((reply["count"] >= 0) & (reply["count"] <= reply["n"])).all():
-        return "The counts", "between 0 and n", "others"
-    eps = float(reply["eps"])
-    if 0.0 < eps <= _COARSEST:
-        return None
-    return ("eps", f"above 0 and at most {_COARSEST:g}", eps)
-
-
 def _block(state: OpeningState, d: int) -> Array:
     return block_or_drawn(state.block, d, state.width, state.seed)
 
 
-def _both(state: OpeningState, a: Arrays, b: Arrays) -> Arrays:
-    both = _merge(_block(state, len(a["mean"])), a, b)
-    if state.peaks:
-        return {**both, "peak": np.maximum(a["peak"], b["peak"])}
-    return both
-
-
-def _merge(block: Array, a: Arrays, b: Arrays) -> Arrays:
-    """Two sets of rows, each centred by its own mean, as one set centred by the mean of both."""
+def _both(state: OpeningState, a: Arrays | None, b: Arrays) -> Arrays:
+    """The answers so far, if any, and one more, each centred by its own mean, as one by that of both."""
+    if a is None:
+        return dict(b)
     first = Moments(int(a["n"]), a["mean"], a["m2"], a.get("count"))
     second = Moments(int(b["n"]), b["mean"], b["m2"], b.get("count"))
     both = merge(first, second)
+    found = {"n": np.array(both.n), "mean": both.mean, "m2": both.m2}
+    for name in ("eps", "rows", "peak"):
+        if name in a:
+            found[name] = np.asarray(np.maximum(a[name], b[name]))
     e = b["mean"] - a["mean"]
     if both.count is not None:
+        found["count"] = both.count
         # no value has no mean
         seen = (a["count"] > 0) & (b["count"] > 0)
         e = np.where(seen, e, 0.0)
     weighted = float(a["n"]) * float(b["n"]) / both.n * e
-    between = np.dot(weighted[:, None], (e @ block)[None])
-    product = a["product"].astype(np.float64) + b["product"] + between
-    eps = np.asarray(np.maximum(a["eps"], b["eps"]))
-    if both.count is None:
-        count = {}
-    else:
-        count = {"count": both.count}
-    rows = np.asarray(np.maximum(a["rows"], b["rows"]))
-    said = {"n": np.array(both.n), "eps": eps, "mean": both.mean, "m2": both.m2, **count}
-    return {**said, "rows": rows, "product": product}
+    between = np.dot(weighted[:, None], (e @ _block(state, len(e)))[None])
+    found["product"] = a["product"].astype(np.float64) + b["product"] + between
+    return found
 
 
 @dataclass(frozen=True)

@@ -21,11 +21,11 @@ from typing import ClassVar, Final
 import numpy as np
 
 from flower_pca.base import linalg
-from flower_pca.base.history import ANSWERED, Status
+from flower_pca.base.history import Status
 from flower_pca.base.linalg import Array
 from flower_pca.core.kinds import BLOCK, Ask, Kind, Part
 from flower_pca.core.model import Model
-from flower_pca.core.stage import Arrays, Stage
+from flower_pca.core.stage import Arrays, Stage, ended
 from flower_pca.rows.local import LocalData
 
 CROSS: Final = "cross"  # by which name the model keeps Z'CZ
@@ -68,9 +68,7 @@ class Oblique(Stage[ObliqueState]):
         return replace(state, Y=total["Y"])
 
     def status(self, state: ObliqueState) -> Status | None:
-        if state.Y is None:
-            return None
-        return ANSWERED
+        return ended(state.Y is not None)
 
     def finish(self, state: ObliqueState, model: Model) -> Model:
         assert state.Y is not None
@@ -119,11 +117,9 @@ class RayleighRitz(Stage[RitzState]):
     products_only: ClassVar[bool] = True
 
     def start(self, model: Model) -> RitzState:
-        columns = model.columns
-        if model.beside is None:
+        columns, beside = model.columns, model.beside
+        if beside is None:
             beside = columns[:, :0]
-        else:
-            beside = model.beside
         return RitzState(columns, model.product, np.ascontiguousarray(beside), model.beside_product)
 
     def broadcast(self, state: RitzState) -> Arrays:
@@ -138,16 +134,12 @@ class RayleighRitz(Stage[RitzState]):
         return {"Y": data.matmat(arrays["Z"])}, memory
 
     def server(self, state: RitzState, total: Arrays, answered: frozenset[int]) -> RitzState:
-        p = state.Z.shape[1]
-        # as checkpoints do
-        halves = total["Y"][:, :p], total["Y"][:, p:]
-        Y, image = (np.ascontiguousarray(half) for half in halves)
+        # contiguous, as checkpoints have them
+        Y, image = map(np.ascontiguousarray, np.hsplit(total["Y"], [state.Z.shape[1]]))
         return replace(state, Y=Y, image=image)
 
     def status(self, state: RitzState) -> Status | None:
-        if state.Y is None:
-            return None
-        return ANSWERED
+        return ended(state.Y is not None)
 
     def finish(self, state: RitzState, model: Model) -> Model:
         assert state.Y is not None
@@ -157,13 +149,11 @@ class RayleighRitz(Stage[RitzState]):
         if k < len(values):
             model = replace(model, next_value=float(values[k]))
         elif state.image is not None and state.image.shape[1]:
-            following = float(state.beside[:, 0] @ state.image[:, 0])
-            model = replace(model, next_value=following)
+            model = replace(model, next_value=float(state.beside[:, 0] @ state.image[:, 0]))
         if model.sizes is None:
             return model
-        squares = model.n * (model.sizes / (1.0 if model.frame.scale is None else model.frame.scale)) ** 2
-        rest = _rest(squares, Z[:, :k], Y[:, :k])
-        return replace(model, rest=rest)
+        squares = model.n * (model.sizes / model.frame.divisor) ** 2
+        return replace(model, rest=_rest(squares, Z[:, :k], Y[:, :k]))
 
 
 def _rest(squares: Array, Z: Array, Y: Array) -> float:

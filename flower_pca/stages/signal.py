@@ -39,7 +39,7 @@ components above noise come out sooner than noise does.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Final
 
@@ -48,12 +48,12 @@ import numpy as np
 from flower_pca.base import labels, linalg
 from flower_pca.base.bits import signs
 from flower_pca.base.errors import DataError, ProtocolError, Setting, Words
-from flower_pca.base.history import ANSWERED, Status
+from flower_pca.base.history import Status
 from flower_pca.base.linalg import Array
 from flower_pca.core.algorithm import scaled_up
 from flower_pca.core.kinds import BLOCK, ROWS, Ask, Kind, Part, index
 from flower_pca.core.model import Model
-from flower_pca.core.stage import KEY, Arrays, Stage
+from flower_pca.core.stage import KEY, Arrays, Stage, ended
 from flower_pca.names.coding import source_of
 from flower_pca.rows.local import LocalData
 from flower_pca.stages.factors import Known, Span, Whole, give_back, weighed_basis
@@ -192,24 +192,13 @@ class Signal(Stage[SignalState]):
         bases = _bases(arrays, data.d)
         if "Z" in arrays:
             return _products(arrays, bases, data, memory)
-        key = memory[KEY].tobytes()
         draws = int(arrays["draws"])
-        whole = int(arrays["first"] == 0)
-        count = whole + len(bases) * draws
-        sums = np.zeros((count, data.d, data.d))
-        sources, width = _sources(data.names, data.d)
-        for number, block in enumerate(data.dense()):
-            X = np.asarray(block, dtype=np.float64)
-            if whole:
-                sums[0] += X.T @ X
-            for j, (weights, W) in enumerate(bases):
-                E = X * weights
-                E -= (E @ W) @ W.T
-                for draw in range(j * draws, (j + 1) * draws):
-                    F = E * _flips(key, number, draw, (len(E), width), sources)
-                    sums[whole + draw] += F.T @ F
-        tables = sums[:, *np.triu_indices(data.d)]
-        return {"tables": tables, "n": np.array(data.n)}, memory
+        known = int(arrays["first"] != 0)  # the rows as they are have been asked for before
+        sums = np.zeros((1 - known + len(bases) * draws, data.d, data.d))
+        for table, F in _flipped(bases, draws, data, memory[KEY].tobytes()):
+            if table >= known:
+                sums[table - known] += F.T @ F
+        return {"tables": sums[:, *np.triu_indices(data.d)], "n": np.array(data.n)}, memory
 
     def server(self, state: SignalState, total: Arrays, answered: frozenset[int]) -> SignalState:
         state = replace(state, messages=state.messages + 1)
@@ -219,20 +208,15 @@ class Signal(Stage[SignalState]):
         if state.values is None:
             C = _symmetric(tables[0], len(state.weights))
             values, V = linalg.eigh_descending(C)
-            state = replace(state, C=C, values=values, V=V)
-            tables = tables[1:]
-        bases = _bases_of(state)
+            state, tables = replace(state, C=C, values=values, V=V), tables[1:]
 
-        def noise(j: int) -> _Noise:
-            own = tables[j * DRAWS : (j + 1) * DRAWS]
-            return _Noise.of_tables(own, *bases[j], state.n)
+        def noise(j: int, weights: Array, W: Array) -> _Noise:
+            return _Noise.of_tables(tables[j * DRAWS : (j + 1) * DRAWS], weights, W, state.n)
 
         return _asking(_count(state, noise))
 
     def status(self, state: SignalState) -> Status | None:
-        if state.found:
-            return ANSWERED
-        return None
+        return ended(state.found)
 
     def finish(self, state: SignalState, model: Model) -> Model:
         if state.values is None:  # the number was found before the set of clients changed
@@ -254,9 +238,8 @@ class Signal(Stage[SignalState]):
         values = state.values[: V.shape[1]]
         if state.CV is not None:  # those that do not count were looked for beside the others
             values = np.sum(V * Y, axis=0)
-        messages = labels.count(state.messages, "message")
         left = {**model.left, THRESHOLDS: state.thresholds}
-        choices = {**model.choices, "components": f"{said} ({messages})"}
+        choices = {**model.choices, "components": f"{said} ({labels.count(state.messages, 'message')})"}
         residuals = linalg.column_norms(Y - V * values)
         return replace(model, n_components=k, basis=V, product=Y, residuals=residuals, left=left, choices=choices)
 
@@ -274,12 +257,18 @@ def _sources(names: Sequence[str] | None, d: int) -> tuple[Array, int]:
     return np.array([place[word] for word in words]), len(place)
 
 
-def _flips(key: bytes, block: int, draw: int, shape: tuple[int, int], sources: Array) -> Array:
-    """The signs of a block of rows in a draw."""
-    drawn = signs(key + f"{block} {draw}".encode(), shape)
-    if len(sources) == shape[1]:
-        return drawn
-    return np.asarray(drawn[:, sources])
+def _flipped(bases: list[tuple[Array, Array]], draws: int, data: LocalData, key: bytes) -> Iterator[tuple[int, Array]]:
+    """Blocks of rows, each as it is, for table 0, and as in every draw of each rank, for the tables after that."""
+    sources, width = _sources(data.names, data.d)
+    for number, block in enumerate(data.dense()):
+        X = np.asarray(block, dtype=np.float64)
+        yield 0, X
+        for j, (weights, W) in enumerate(bases):
+            E = X * weights
+            E -= (E @ W) @ W.T
+            for draw in range(j * draws, (j + 1) * draws):
+                drawn = signs(key + f"{number} {draw}".encode(), (len(E), width))
+                yield 1 + draw, E * (drawn if width == data.d else drawn[:, sources])
 
 
 def _pairs(d: int) -> int:
@@ -317,22 +306,17 @@ def _bases_of(state: SignalState) -> list[tuple[Array, Array]]:
     return _bases(asked, len(state.weights))
 
 
-def _count(state: SignalState, noise_of: Callable[[int], _Noise]) -> SignalState:
+def _count(state: SignalState, noise_of: Callable[[int, Array, Array], _Noise]) -> SignalState:
     """With the components that lie above the flipped tables of the ranks that were asked about."""
     assert state.values is not None
-    d, first, values = len(state.weights), state.first, state.values
-    k = state.counted
-    short = state.short
-    nothing = d * _ROUNDED * float(values[0])
-    if state.thresholds is None:
-        before = np.empty(0)
-    else:
-        before = state.thresholds
-    for j, (_, W) in enumerate(_bases_of(state)):
-        rank = first + j
+    k, short, values = state.counted, state.short, state.values
+    nothing = len(state.weights) * _ROUNDED * float(values[0])
+    before = np.empty(0) if state.thresholds is None else state.thresholds
+    for j, (weights, W) in enumerate(_bases_of(state)):
+        rank = state.first + j
         if rank < k + bool(short):  # a stronger one has let this one count as well
             continue
-        noise = noise_of(j)
+        noise = noise_of(j, weights, W)
         if short:
             assert state.V is not None
             itself = np.column_stack([W[:, -1], state.V[:, k]])
@@ -406,10 +390,9 @@ def _asking(state: SignalState) -> SignalState:
         return replace(state, thresholds=thresholds, found=True)
     if first >= most:  # there is no room for noise beside them
         return replace(state, counted=max(most, 1), found=True)
+    room = _RANKS
     if state.search is None:
         room = max(1, ROOM // (DRAWS * _pairs(d)))
-    else:
-        room = _RANKS
     ranks, C = range(first, first + min(room, most - first)), _covariance(state)
     made = [weighed_basis(C, rank) for rank in ranks]
     weights, W = (np.column_stack([pair[side] for pair in made]) for side in (0, 1))
@@ -467,10 +450,7 @@ def _rounds(d: int, width: int) -> int:
 def _searching(state: SignalState) -> SignalState:
     """At the first message about the ranks that are asked."""
     d, ranks = state.weights.shape
-    if state.V is None:
-        away = np.empty((d, 0))
-    else:
-        away = state.V[:, : state.counted]
+    away = np.empty((d, 0)) if state.V is None else state.V[:, : state.counted]
     seed = state.seed + state.messages + 1
     return replace(state, search=Lanczos.begin(_tables(ranks), _width(d, ranks), away, seed))
 
@@ -487,21 +467,17 @@ def _search(state: SignalState, search: Lanczos, total: Arrays) -> SignalState:
     products = scaled_up(total, "products", state.n)
     back, d = _back_of(state), len(products)
     by_table = products.reshape(d, len(back), search.width).transpose(1, 0, 2)
-    taken = by_table * back
-    rounds = search.Q.shape[2] // search.width
-    more = rounds < _rounds(d, search.width)
-    search = search.take(taken, more=more)
+    more = search.Q.shape[2] // search.width < _rounds(d, search.width)
+    search = search.take(by_table * back, more=more)
     if more:
         return replace(state, search=search)
     squares, found = scaled_up(total, "squares", state.n), search.values()
     state = _with_search(replace(state, search=search), search, squares, found[0])
     largest = found[1:, 0].reshape(-1, DRAWS)
-    gone = [W.shape[1] for _, W in _bases_of(state)]
 
-    def noise(j: int) -> _Noise:
-        weights = back[1 + j * DRAWS, :, 0]
-        usual = float(squares[j] @ weights**2) / d
-        return _Noise.of(largest[j], usual, gone[j], state.n)
+    def noise(j: int, weights: Array, W: Array) -> _Noise:
+        usual = float(squares[j] @ give_back(weights, W) ** 2) / d
+        return _Noise.of(largest[j], usual, W.shape[1], state.n)
 
     return _asking(_count(state, noise))
 
@@ -512,8 +488,7 @@ def _with_search(state: SignalState, search: Lanczos, squares: Array, beside: Ar
         values, V, CV, _ = linalg.rayleigh_ritz(search.Q[0], search.Y[0])
         # so many that directions of the next ranks are there
         return replace(state, values=values[:-_RANKS], V=V, CV=CV, diagonal=squares[0])
-    block, image = search.Q[0], search.Y[0]
-    values, V, CV = join(state.V, state.CV, block, image)
+    values, V, CV = join(state.V, state.CV, search.Q[0], search.Y[0])
     joined = np.append(values[: state.counted], beside)
     values = joined[: V.shape[1] - _RANKS]
     return replace(state, values=values, V=V, CV=CV)
@@ -528,27 +503,20 @@ def _products(
     tables = 1 + len(bases) * draws
     Z = arrays["Z"].astype(np.float64)
     if Z.shape[1] % tables:
-        rule, got = f"of columns for each of {tables} tables", Z.shape[1]
         raise ProtocolError(
             "The block of a message of signal",
-            must=rule,
-            got=got,
+            must=f"of columns for each of {tables} tables",
+            got=Z.shape[1],
             then="Check the sender.",
         )
     blocks = np.split(Z, tables, axis=1)
-    products = [np.zeros(blocks[0].shape) for _ in blocks]
+    products = [np.zeros(block.shape) for block in blocks]
     squares = np.zeros((len(bases), data.d))
-    sources, width = _sources(data.names, data.d)
-    for number, block in enumerate(data.dense()):
-        X = np.asarray(block, dtype=np.float64)
-        products[0] += X.T @ (X @ blocks[0])
-        for j, (weights, W) in enumerate(bases):
-            E = X * weights
-            E -= (E @ W) @ W.T
-            squares[j] += np.sum(E**2, axis=0)
-            for draw in range(j * draws, (j + 1) * draws):
-                F = E * _flips(key, number, draw, (len(E), width), sources)
-                products[1 + draw] += F.T @ (F @ blocks[1 + draw])
+    for table, F in _flipped(bases, draws, data, key):
+        products[table] += F.T @ (F @ blocks[table])
+        rank, draw = divmod(table - 1, draws)
+        if table and not draw:  # whatever the signs
+            squares[rank] += np.sum(F**2, axis=0)
     return {"products": np.hstack(products), "squares": squares, "n": np.array(data.n)}, memory
 
 
@@ -559,8 +527,7 @@ def _with_signs(arrays: Arrays, memory: Arrays) -> Arrays:
     """
     asked = hashlib.blake2b(digest_size=32)
     for name in ("weights", "W", "first", "draws"):
-        given = np.ascontiguousarray(arrays[name])
-        asked.update(f"{arrays[name].shape}".encode() + given.tobytes())
+        asked.update(f"{arrays[name].shape}".encode() + arrays[name].tobytes())
     tables = np.frombuffer(asked.digest(), dtype=np.uint64)
     if _SIGNS in memory and np.array_equal(memory.get(_TABLES, tables[:0]), tables):
         return memory

@@ -23,11 +23,11 @@ import numpy as np
 
 from flower_pca.base import checks, linalg
 from flower_pca.base.errors import DataError, ProtocolError
-from flower_pca.base.history import ANSWERED, Status
+from flower_pca.base.history import Status
 from flower_pca.base.linalg import Array
 from flower_pca.core.kinds import COUNT, FLAG, ROWS, VECTOR, Ask, Kind, Part
 from flower_pca.core.model import Model
-from flower_pca.core.stage import MOST_ROWS, Arrays, Stage
+from flower_pca.core.stage import MOST_ROWS, Arrays, Stage, ended
 from flower_pca.layers.noise import ClippedRows, noise_share
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
@@ -107,12 +107,11 @@ class PrivateOpening(Stage[PrivateOpeningState]):
         return {"moments": moments, "n": np.array(data.n)}, {}
 
     def inspect(self, state: PrivateOpeningState, reply: Arrays) -> None:
-        size = len(reply["moments"])
-        if size < 2:
+        if len(reply["moments"]) < 2:
             raise ProtocolError(
                 "The moments of an answer",
                 must="at least 2",
-                got=size,
+                got=len(reply["moments"]),
                 then="Check the client.",
             )
 
@@ -120,9 +119,7 @@ class PrivateOpening(Stage[PrivateOpeningState]):
         return replace(state, moments=total["moments"], clients=int(total["n"]))
 
     def status(self, state: PrivateOpeningState) -> Status | None:
-        if state.moments is None:
-            return None
-        return ANSWERED
+        return ended(state.moments is not None)
 
     def finish(self, state: PrivateOpeningState, model: Model) -> Model:
         assert state.moments is not None
@@ -140,10 +137,9 @@ class PrivateOpening(Stage[PrivateOpeningState]):
                 got=n,
                 then="Take more rows, or a larger epsilon.",
             )
+        mean = np.zeros(d)
         if state.sums:
             mean = v[1 : d + 1] * R / n
-        else:
-            mean = np.zeros(d)
         squares = v[1 + d * state.sums :] * R**2
         scale = None
         # a variance that the noise has all but swallowed counts as large as the noise
@@ -154,10 +150,8 @@ class PrivateOpening(Stage[PrivateOpeningState]):
         basis = linalg.random_basis(d, min(self.width, d), model.seed)
         if model.basis is not None:
             basis = linalg.orth(model.basis[:, : self.width] * (1.0 if scale is None else scale[:, None]))
-        moved = np.zeros(d)
-        if model.center:
-            moved = mean if scale is None else mean / scale
         frame = Frame(mean if model.center else None, scale)
+        moved = np.full(d, frame.centre / frame.divisor)
         if model.public.scale is not None:
             frame = _onto(model.public, mean)
         trace = max(float(squares.sum() - n * moved @ moved), 0.0)
@@ -170,12 +164,10 @@ def _onto(public: Frame, mean: Array) -> Frame:
     assert public.mean is not None
     assert public.scale is not None
     own = public.mean + public.scale * mean
-    # the mean with noise, which tells no more of a row than it does
     if public.fill is None:
-        fill = None
-    else:
-        fill = own
-    return replace(public, mean=own, fill=fill)
+        return replace(public, mean=own)
+    # the mean with noise, which tells no more of a row than it does
+    return replace(public, mean=own, fill=own)
 
 
 _LEAST: Final = 1e-150
@@ -216,18 +208,13 @@ class SummedOpening(Stage[SummedState]):
     width: int
 
     def start(self, model: Model) -> SummedState:
-        if model.basis is None:
-            width = self.width
-        else:
-            width = model.basis.shape[1]
-        return SummedState(model.seed, width, model.missing != "error", model.basis)
+        return SummedState(model.seed, self.width, model.missing != "error", model.basis)
 
     def broadcast(self, state: SummedState) -> Arrays:
+        asked = Opening(width=self.width).broadcast(_opened(state))
         if state.reference is None:
-            if state.gaps:
-                return {"gaps": np.array(True)}
-            return {}
-        return {"reference": state.reference, **_plain(self, state)}
+            return {name: a for name, a in asked.items() if name == "gaps"}
+        return {"reference": state.reference, **asked}
 
     @staticmethod
     def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
@@ -236,39 +223,33 @@ class SummedOpening(Stage[SummedState]):
         columns = Part((d,), Kind.COLUMNS)
         both = {"n": ROWS, "single": COUNT, "rows": COUNT, "sums": columns, "squares": columns}
         if "gaps" in arrays:
-            both |= {"count": Part((d,), Kind.COUNT)}
-        if "reference" not in arrays:
-            return both
-        return {**both, "product": Part(shape_of(arrays, d), Kind.LOCAL_PRODUCT)}
+            both["count"] = Part((d,), Kind.COUNT)
+        if "reference" in arrays:
+            both["product"] = Part(shape_of(arrays, d), Kind.LOCAL_PRODUCT)
+        return both
 
     @staticmethod
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
-        single, by_rows = data.dtype == np.float32, data.answers == "rows"
-        kind = {"single": np.array(int(single)), "rows": np.array(int(by_rows))}
         if set(arrays) <= {"gaps"}:
             if "gaps" not in arrays:
                 data.complete()
             with np.errstate(over="ignore", invalid="ignore"):
                 m = data.moments()
             opening.require_size(data, m.m2)
+            own, e = {"n": np.array(m.n), "m2": m.m2}, m.mean
             if "gaps" in arrays:
-                count = {"count": np.broadcast_to(m.seen, data.d)}
-            else:
-                count = {}
-            squares = m.m2 + m.seen * m.mean**2
-            sums = {"sums": m.seen * m.mean, "squares": squares}
-            return {"n": np.array(m.n), **kind, **sums, **count}, {}
-        own, _ = Opening.client(arrays, data, {})
-        e = own["mean"] - arrays["reference"]
-        seen = own.get("count", own["n"])
-        block = block_of(arrays, data.d)
-        product = own["product"].astype(np.float64) + _between(e, seen, block)
-        if "count" in own:
-            count = {"count": seen}
+                own["count"] = np.broadcast_to(m.seen, data.d)
         else:
-            count = {}
-        sums = {"sums": seen * e, "squares": own["m2"] + seen * e**2}
-        return {"n": own["n"], **kind, **sums, "product": product, **count}, {}
+            own, _ = Opening.client(arrays, data, {})
+            e = own["mean"] - arrays["reference"]
+        seen = own.get("count", own["n"])
+        up = {"n": own["n"], **precision_of(data), "sums": seen * e, "squares": own["m2"] + seen * e**2}
+        if "product" in own:
+            between = _between(e, seen, block_of(arrays, data.d))
+            up["product"] = own["product"].astype(np.float64) + between
+        if "count" in own:
+            up["count"] = seen
+        return up, {}
 
     def bounds(self, state: SummedState, model: Model) -> Mapping[str, Array | float]:
         counts = {"n": MOST_ROWS, "single": 1.0, "rows": 1.0, **({"count": MOST_ROWS} if state.gaps else {})}
@@ -278,9 +259,8 @@ class SummedOpening(Stage[SummedState]):
         # Of all clients together, doubled for rounding: |sum x| <= sqrt(n s), |X_j'XB| <= sqrt(s_j)
         # ||X|| ||B||.
         s = 2.0 * (state.squares + _LEAST)
-        length = float(np.linalg.norm(_block(state), axis=0).max(initial=0.0))
-        lengths = np.sqrt(s * s.sum())
-        product = lengths[:, None] * max(length, 1.0)
+        length = float(np.linalg.norm(_block(state), axis=0).max(initial=1.0))
+        product = np.sqrt(s * s.sum())[:, None] * length
         return {**counts, "sums": np.sqrt(s * 2.0 * state.n), "squares": s, "product": product}
 
     def server(self, state: SummedState, total: Arrays, answered: frozenset[int]) -> SummedState:
@@ -288,39 +268,42 @@ class SummedOpening(Stage[SummedState]):
         sums, squares = total["sums"], total["squares"]
         seen = np.rint(total["count"]) if state.gaps else n
         e = sums / np.maximum(seen, 1)
+        deviations = np.maximum(squares - seen * e**2, 0.0)
         if state.reference is None:
-            deviations = np.maximum(squares - seen * e**2, 0.0)
-            left = deviations + _SLACK * squares
-            return replace(state, n=n, reference=e, squares=left)
-        eps = np.finfo(np.float32 if total["single"] > 0 else np.float64).eps
-        if state.gaps:
-            count = {"count": np.asarray(seen)}
-        else:
-            count = {}
-        moments = {
+            return replace(state, n=n, reference=e, squares=deviations + _SLACK * squares)
+        merged = {
             "n": np.array(n),
             "rows": total["rows"],
-            "eps": np.array(eps, dtype=np.float64),
+            "eps": np.array(eps_of(total)),
             "mean": state.reference + e,
-            "m2": np.maximum(squares - seen * e**2, 0.0),
+            "m2": deviations,
+            "product": total["product"] - _between(e, seen, _block(state)),
         }
-        product = total["product"] - _between(e, seen, _block(state))
-        return replace(state, total={**moments, "product": product, **count})
+        if state.gaps:
+            merged["count"] = np.asarray(seen)
+        return replace(state, total=merged)
 
     def status(self, state: SummedState) -> Status | None:
-        if state.total is not None:
-            return ANSWERED
-        return None
+        return ended(state.total is not None)
 
     def finish(self, state: SummedState, model: Model) -> Model:
-        merged = OpeningState(state.seed, state.width, False, state.gaps, state.block, total=state.total)
-        return Opening(width=self.width).finish(merged, model)
+        return Opening(width=self.width).finish(_opened(state), model)
 
 
-def _plain(stage: SummedOpening, state: SummedState) -> Arrays:
-    """What the one-message opening would send."""
-    opened = OpeningState(state.seed, state.width, False, state.gaps, state.block)
-    return Opening(width=stage.width).broadcast(opened)
+def _opened(state: SummedState) -> OpeningState:
+    """The state of the one-message opening that would know as much."""
+    return OpeningState(state.seed, state.width, False, state.gaps, state.block, state.total)
+
+
+def precision_of(data: LocalData) -> Arrays:
+    """Whether a client's products are of single precision, and whether of rows: 1 or 0, as sums tell no more."""
+    single, by_rows = data.dtype == np.float32, data.answers == "rows"
+    return {"single": np.array(int(single)), "rows": np.array(int(by_rows))}
+
+
+def eps_of(total: Arrays) -> float:
+    """The precision of the coarsest client, as the sums of these say."""
+    return float(np.finfo(np.float32 if total["single"] > 0 else np.float64).eps)
 
 
 def _between(e: Array, seen: Array | int, block: Array) -> Array:

@@ -27,8 +27,7 @@ from flower_pca.core.layer import Layer
 from flower_pca.core.model import Model, Weights
 from flower_pca.core.stage import MARGIN, Arrays, Merge
 from flower_pca.rows.frame import Frame, Moments
-from flower_pca.stages import opening
-from flower_pca.stages.opening import Opening, OpeningState, block_of
+from flower_pca.stages.opening import Opening, OpeningState, block_of, frame_of
 
 
 @dataclass(frozen=True)
@@ -48,13 +47,9 @@ class MaxShare(Layer):
         return repr(self)
 
     def count(self, arrays: Arrays, client: int, model: Model) -> Arrays:
-        if model.counted is None:
-            weights = {}
-        else:
-            weights = model.counted.weights
-        if not weights:
+        if model.counted is None or not model.counted.weights:
             return arrays
-        weight = weights.get(client, self.share / MARGIN)
+        weight = model.counted.weights.get(client, self.share / MARGIN)
         return {name: weight * a for name, a in arrays.items()}
 
     def measure(self, model: Model) -> Model:
@@ -68,24 +63,17 @@ class MaxShare(Layer):
 
     def _scale(self, counted: Weights) -> str:
         """Who counts for less than its rows, in words."""
+        weights = sorted(counted.weights.items())
         largest = max(counted.weights.values(), default=1.0)
-        weights = counted.weights.items()
-        less = {i: w / largest for i, w in weights if w < largest}
-        if not less:
-            return f"max_share={self.share:g}: all clients count in full."
-        each = [f"client {i} counts {w:.2g} times" for i, w in sorted(less.items())]
-        named = ", ".join(each)
-        return f"max_share={self.share:g}: {named}."
+        less = [f"client {i} counts {w / largest:.2g} times" for i, w in weights if w < largest]
+        return f"max_share={self.share:g}: {', '.join(less) or 'all clients count in full'}."
 
     def _turn(self, counted: Weights, model: Model) -> str:
         """The bound on the turn: the sine is at most what a client is of the trace over the gap (Davis, Kahan 1970)."""
         if model.k >= model.d:
             return "there is nothing to turn the components to"
-        if model.gap > 0.0:
+        if counted.most * model.trace < model.gap:
             sine = counted.most * model.trace / model.gap
-        else:
-            sine = np.inf
-        if sine < 1.0:
             degrees = f"{np.rad2deg(np.arcsin(sine)):.2g} degrees"
             return f"no rows of one client turn the components by more than {degrees} (max_share={self.share:g})"
         part = f"{counted.most:.2g} of the squares, which one client may have"
@@ -111,24 +99,20 @@ class WeighingOpening(Opening):
 
     def merging(self, state: OpeningState) -> Merge:
         def merge(total: dict[str, Any] | None, client: int, reply: Arrays) -> dict[str, Any]:
-            first = {"mean": reply["mean"], _ANSWERS: {}}
-            known: dict[str, Any] = total or first
+            known: dict[str, Any] = total or {"mean": reply["mean"], _ANSWERS: {}}
             known[_ANSWERS][client] = reply
             return known
 
         return merge
 
     def server(self, state: OpeningState, total: dict[str, Any], answered: frozenset[int]) -> OpeningState:
-        replies = total[_ANSWERS].items()
-        answers = {i: reply for i, reply in replies if i in answered}
+        answers = {i: reply for i, reply in total[_ANSWERS].items() if i in answered}
         return replace(state, said=answers, total={})
 
     def finish(self, state: OpeningState, model: Model) -> Model:
         total, counted = self._together(state, model)
         found = super().finish(replace(state, total=total), model)
-        if not self.judged:
-            found = replace(found, claims={})
-        return replace(found, counted=counted)
+        return replace(found, counted=counted, claims=found.claims if self.judged else {})
 
     def _block(self, state: OpeningState, total: Arrays) -> Array:
         return block_of(self.broadcast(state), len(total["mean"]))
@@ -152,9 +136,7 @@ class _Answers:
     @classmethod
     def of(cls, answers: Mapping[int, Arrays]) -> _Answers:
         replies = tuple(answers.values())
-        n = np.array([float(reply["n"]) for reply in replies])
-        stacks = (np.stack([reply[name] for reply in replies]) for name in ("mean", "m2"))
-        mean, m2 = (stack.astype(np.float64) for stack in stacks)
+        n, mean, m2 = (np.stack([reply[name] for reply in replies]).astype(np.float64) for name in ("n", "mean", "m2"))
         counts = [reply.get("count", reply["n"]) for reply in replies]
         seen = np.stack([np.broadcast_to(count, mean.shape[1:]) for count in counts])
         return cls(tuple(answers), n, seen.astype(np.float64), mean, m2, replies)
@@ -162,20 +144,17 @@ class _Answers:
     @property
     def common(self) -> Arrays:
         """What is no sum: how many rows there are in all, and what holds for each client."""
-        coarsest, by_rows = (np.max([reply[name] for reply in self.replies]) for name in ("eps", "rows"))
-        n = np.array(int(self.n.sum()))
-        found = {"n": n, "eps": np.asarray(coarsest), "rows": np.asarray(by_rows)}
+        most = {name: np.asarray(np.max([reply[name] for reply in self.replies])) for name in ("eps", "rows")}
+        found = {"n": np.array(int(self.n.sum())), **most}
         if "count" in self.replies[0]:
             found["count"] = self.seen.sum(axis=0)
         return found
 
     def squares(self, frame: Frame) -> Array:
         """t_i, the sum of squares of each client's rows in a frame."""
-        found = []
-        for n, mean, m2, seen in zip(self.n, self.mean, self.m2, self.seen, strict=True):
-            moments = Moments(int(n), mean, m2, seen)
-            found.append(moments.sums(frame)[1].sum())
-        return np.array(found)
+        clients = zip(self.n, self.mean, self.m2, self.seen, strict=True)
+        moments = (Moments(int(n), mean, m2, seen) for n, mean, m2, seen in clients)
+        return np.array([rows.sums(frame)[1].sum() for rows in moments])
 
     def total(self, weights: Array) -> Arrays:
         """Mean and squared deviations of all rows, those of client i counted w_i times."""
@@ -183,8 +162,7 @@ class _Answers:
         rows = np.maximum(seen.sum(axis=0), np.finfo(float).tiny)
         mean = (seen * self.mean).sum(axis=0) / rows
         between = seen * (self.mean - mean) ** 2
-        m2 = weights @ self.m2 + between.sum(axis=0)
-        return {**self.common, "mean": mean, "m2": m2}
+        return {**self.common, "mean": mean, "m2": weights @ self.m2 + between.sum(axis=0)}
 
     def product(self, block: Array, mean: Array, weights: Array) -> Array:
         """C B about this mean: sum_i w_i (P_i + n_i e_i e_i'B), with e_i how far the client's own mean is from it."""
@@ -215,14 +193,14 @@ class CappedOpening(WeighingOpening):
         weights = by_rows
         for _ in range(_STEPS):
             total = answers.total(weights)
-            squares = by_rows * answers.squares(_frame(total, model))
+            squares = by_rows * answers.squares(frame_of(total, model))
             before, weights = weights, by_rows * cap(squares, self.share)
             if np.abs(weights - before).max() <= _STILL:
                 break
         weights = weights * (answers.n.sum() / float(weights @ answers.n))
         total = answers.total(weights)
         total["product"] = answers.product(self._block(state, total), total["mean"], weights)
-        squares = weights * answers.squares(_frame(total, model))
+        squares = weights * answers.squares(frame_of(total, model))
         rows = weights * answers.n / answers.n.sum()
         # Without a client the others' mean is another one: its part of that is at most r / (1 - r)
         # of its squares.
@@ -305,16 +283,3 @@ def cap(sizes: Array, share: float) -> Array:
         )
     positive = np.maximum(sizes, np.finfo(float).tiny)
     return np.asarray(np.minimum(1.0, most / positive))
-
-
-def _frame(total: Arrays, model: Model) -> Frame:
-    """The common frame that these sums make, its gaps filled."""
-    if model.center:
-        mean = total["mean"]
-    else:
-        mean = None
-    if "count" in total:
-        fill = total["mean"]
-    else:
-        fill = None
-    return Frame(mean, opening.scale_of(model.scale, total, model.feature_names, model.shared), fill)

@@ -115,7 +115,7 @@ def test_products_of_rows_far_from_zero_keep_the_digits_of_their_deviations(reus
     Z = np.linalg.qr(np.random.default_rng(5).standard_normal((30, 4)))[0].astype(data.dtype)
     exact = ((whole - mean).T @ ((whole - mean) @ Z)).astype(np.float64)
     assert np.abs(data.matmat(Z, reuse=reuse) - exact).max() <= room * np.abs(exact).max()
-    moments, product = next(data.products(Z))
+    moments, product = data.local_product(Z)
     about = (whole - whole.mean(axis=0)).astype(np.float64)
     assert np.abs(product - about.T @ (about @ Z)).max() <= room * np.abs(exact).max()
     assert np.allclose(moments.m2, (about**2).sum(axis=0), rtol=1e-13, atol=0.0)

@@ -60,7 +60,7 @@ def test_what_is_asked_of_statistics_is_what_rows_say(kind, n, frame):
     np.testing.assert_allclose(values, known[: len(values)], **bound)
     np.testing.assert_allclose(data.gram() @ V, V * values, rtol=0, atol=1e-11 * size)
     assert 0.9 * values[0] <= data.norm2() <= np.linalg.norm(F, 2) ** 2 * (1 + 1e-12) + bound["atol"]
-    moments, (pair,) = data.moments(), data.products(Z)
+    moments, pair = data.moments(), data.local_product(Z)
     np.testing.assert_allclose(moments.mean, X.mean(axis=0), rtol=1e-12, atol=1e-13)
     np.testing.assert_allclose(moments.m2, np.sum((X - X.mean(axis=0)) ** 2, axis=0), rtol=1e-10, atol=1e-11)
     about = X - X.mean(axis=0)
@@ -167,7 +167,7 @@ def test_large_sparse_rows_answer_as_small_ones_do(frame, monkeypatch):
     Z = np.linalg.qr(rng.standard_normal((8, 3)))[0]
     size = np.linalg.norm(small.matmat(Z))
     for of in (lambda data: data.matmat(Z), lambda data: data.squared_error(Z), lambda data: data.top(3)[1],
-               lambda data: data.norm2(), lambda data: data.moments().m2, lambda data: next(data.products(Z))[1],
+               lambda data: data.norm2(), lambda data: data.moments().m2, lambda data: data.local_product(Z)[1],
                lambda data: data.sketch(Z)[1](data.sketch(Z)[0])):  # fmt: skip
         np.testing.assert_allclose(of(big), of(small), rtol=0, atol=1e-6 * size)
     with pytest.raises(DataError, match="The columns of sparse rows of the client must be at most"):

@@ -10,7 +10,7 @@ import numpy as np
 
 from flower_pca.algorithms.robust import base, huber
 from flower_pca.algorithms.robust.attempt import moments
-from flower_pca.algorithms.robust.base import rows_with
+from flower_pca.algorithms.robust.base import in_own_units, rows_with
 from flower_pca.algorithms.robust.huber import Regression
 from flower_pca.algorithms.robust.proof import find_undetermined, once_more
 from flower_pca.base import linalg
@@ -85,10 +85,9 @@ class LowRank(Stage[LowRankState]):
         wide, p = arrays["U"].shape
         columns = Part((wide,), Kind.COUNT)
         # rows not determined, and bad as a whole
+        weak = {}
         if "cut" in arrays:
-            weak = {"weak": Part((2,), Kind.COUNT)}
-        else:
-            weak = {}
+            weak["weak"] = Part((2,), Kind.COUNT)
         return {"n": ROWS, **weak, "G": Part((p, p), Kind.SCORES), "far": columns, "taken": columns}
 
     def bounds(self, state: LowRankState, model: Model) -> Mapping[str, Array | float]:
@@ -133,26 +132,17 @@ class LowRank(Stage[LowRankState]):
     def own_results(memory: Arrays, data: LocalData) -> Arrays:
         if "U" not in memory:  # a client that was gone before the end
             return {}
-        V = memory["V"]
-        U = memory["U"]
-        lam = float(memory["lam"])
+        U, lam = memory["U"], float(memory["lam"])
         cut = float(memory.get("cut", np.inf))
-        L = V @ U.T
+        L = memory["V"] @ U.T
         gaps = base.unseen(data, seed=0, share=0.0).gaps
         R = np.concatenate(list(data.dense())) - L
         R.reshape(-1)[gaps] = 0.0  # there is nothing to be told from the low-rank part
         found = {}
         if np.isfinite(cut):
-            basis = linalg.orth(U)
-            weak, bad = find_undetermined(np.abs(R), basis, lam * cut, gaps)
+            weak, bad = find_undetermined(np.abs(R), linalg.orth(U), lam * cut, gaps)
             found = {"undetermined": weak, "bad_rows": bad}
-        S = huber.sparse(R, lam, cut)
-        if data.frame.scale is not None:
-            L = L * data.frame.scale
-            S = S * data.frame.scale
-        if data.frame.mean is not None:
-            L = L + data.frame.mean
-        return {"V": V, "L": L, "S": S, **found}
+        return {"V": memory["V"], **in_own_units(L, huber.sparse(R, lam, cut), data.frame), **found}
 
     def merging(self, state: LowRankState) -> Merge:
         if state.summed:
@@ -173,16 +163,11 @@ class LowRank(Stage[LowRankState]):
 
     def finish(self, state: LowRankState, model: Model) -> Model:
         assert state.total is not None
-        total, n = state.total, int(state.total["n"])
-        if "weak" in total:
-            weak = float(total["weak"][0])
-        else:
-            weak = 0.0
+        total, n, G = state.total, int(state.total["n"]), state.total["G"]
+        weak = float(total.get("weak", np.zeros(2))[0])
         # The rows that are not determined count as if they were like the others.
         if 0.0 < weak < n:
-            G = total["G"] * (n / (n - weak))
-        else:
-            G = total["G"]
+            G = G * (n / (n - weak))
         values, Z, Y, residuals = linalg.rayleigh_ritz(*moments(state.U, G))
         values = np.maximum(values, 0.0)
         outliers = total["far"].sum() / (n * model.d)
@@ -192,10 +177,9 @@ class LowRank(Stage[LowRankState]):
         if np.isfinite(state.cut):
             told |= {"cut": state.cut, "weak": total["weak"]}
         left = {name: np.array(value) for name, value in told.items()}
+        following: float | None = None
         if model.k < len(values):
-            following: float | None = float(values[model.k])
-        else:
-            following = None
+            following = float(values[model.k])
         return replace(
             model,
             n=n,
@@ -220,12 +204,9 @@ def _memory_of(arrays: Arrays, memory: Arrays) -> Array | None:
 
 def _solve(arrays: Arrays, X: Array, V: Array | None, gaps: Array) -> Array:
     """V of these rows for the last basis; from nothing at a node that has been started anew."""
-    U = arrays["U"]
-    lam = float(arrays["lam"])
-    rho = float(arrays["rho"])
-    cut = float(arrays.get("cut", np.inf))
+    U, cut = arrays["U"], float(arrays.get("cut", np.inf))
+    lam, rho, start = (float(arrays[name]) for name in ("lam", "rho", "sigma"))
     if V is None:
-        start = float(arrays["sigma"])
         V = huber.recover(X, U, start=start, lam=lam, rho=rho, cut=cut, out=gaps)
     else:
         V = Regression(U, lam, rho, cut).settle(X, V, gaps)
@@ -236,19 +217,10 @@ def _solve(arrays: Arrays, X: Array, V: Array | None, gaps: Array) -> Array:
 
 def _apart(total: Arrays | None, client: int, reply: Arrays) -> Arrays:
     """The sum of the answers; beside it clients' keys, rows, entries taken out, and far ones."""
-    counts = [reply["n"], np.sum(reply["taken"]), np.sum(reply["far"])]
-    line = np.array([counts], dtype=np.float64)
-    if total is None:
-        keys = np.empty(0, dtype=np.uint64)
-    else:
-        keys = total.pop(_KEYS)
-    if total is None:
-        lines = np.empty((0, 3))
-    else:
-        lines = total.pop(_CLIENTS)
-    clients, stacked = np.append(keys, np.uint64(client)), np.vstack([lines, line])
-    beside = {_KEYS: clients, _CLIENTS: stacked}
-    return {**add(total, client, reply), **beside}
+    sums = add(total, client, reply)
+    line = np.array([reply["n"], np.sum(reply["taken"]), np.sum(reply["far"])], dtype=np.float64)
+    keys = np.append(sums.get(_KEYS, np.empty(0, np.uint64)), np.uint64(client))
+    return {**sums, _KEYS: keys, _CLIENTS: np.vstack([sums.get(_CLIENTS, np.empty((0, 3))), line])}
 
 
 def _by_client(total: Arrays, d: int) -> Arrays:
@@ -256,6 +228,5 @@ def _by_client(total: Arrays, d: int) -> Arrays:
     if _KEYS not in total:
         return {}
     order, lines = np.argsort(total[_KEYS]), total[_CLIENTS]
-    entries = lines[:, :1] * d
-    shares = np.hstack([lines[:, :1], lines[:, 1:] / entries])
+    shares = np.hstack([lines[:, :1], lines[:, 1:] / (lines[:, :1] * d)])
     return {_KEYS: total[_KEYS][order], _CLIENTS: shares[order]}

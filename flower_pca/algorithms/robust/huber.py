@@ -15,6 +15,7 @@ from typing import Final
 
 import numpy as np
 
+from flower_pca.algorithms.robust.sizes import TINY
 from flower_pca.base.linalg import Array
 
 _PATH: Final = 0.8  # by which the threshold falls where no V is known to start from
@@ -23,8 +24,7 @@ _STEPS: Final = 3  # on each threshold of that path
 _FINAL: Final = 200  # at most, on the last one
 _SETTLED: Final = 1e-9  # relative change of V at which it is found
 _ROUNDING: Final = 10.0  # or so many roundings of the rows: in single precision V does not come to rest
-_EPS: Final = float(np.finfo(np.float64).eps)
-_TINY: Final = float(np.finfo(np.float64).tiny)
+EPS: Final = float(np.finfo(np.float64).eps)
 # times a threshold: a V that was found for more has lost its way, and is found anew
 LATE: Final = 2.0
 
@@ -102,8 +102,7 @@ class Regression:
         return np.asarray((pull - self._rho * V) @ self._inverse)
 
     def _residual(self, X: Array, V: Array, R: Array) -> Array:
-        scores, across = V.astype(X.dtype, copy=False), self._across.astype(X.dtype, copy=False)
-        np.matmul(scores, across, out=R)
+        np.matmul(V.astype(X.dtype, copy=False), self._across.astype(X.dtype, copy=False), out=R)
         return np.subtract(X, R, out=R)
 
 
@@ -123,10 +122,8 @@ class _Newest:
         if known is not None and known[0] is U and known[1] == rho:
             return known[2:]
         gram = U.T @ U
-        least = _EPS * float(gram.trace()) + _TINY
-        gram.flat[:: len(gram) + 1] += max(rho, least)
-        found = np.linalg.inv(gram)
-        self._known = U, rho, found, np.ascontiguousarray(U.T)
+        gram.flat[:: len(gram) + 1] += max(rho, EPS * float(gram.trace()) + TINY)
+        self._known = U, rho, np.linalg.inv(gram), np.ascontiguousarray(U.T)
         return self._known[2:]
 
 
@@ -142,25 +139,17 @@ def recover(
     for _ in range(_LONGEST):
         if threshold <= lam:
             break
+        ridge = 0.0
         if lam > 0.0:
             ridge = rho * threshold / lam
-        else:
-            ridge = 0.0
-        regression = Regression(U, threshold, ridge, cut)
-        V, _ = regression.steps(X, V, _STEPS, out)
+        V, _ = Regression(U, threshold, ridge, cut).steps(X, V, _STEPS, out)
         threshold = max(lam, _PATH * threshold)
     return Regression(U, lam, rho, cut).settle(X, V, out)
 
 
 def sparse(R: Array, lam: float, cut: float = np.inf) -> Array:
     """S for R = X - VU': every entry drawn towards zero by lam; those beyond the cut stay."""
-    R = np.asarray(R)
+    drawn = np.asarray(R - np.clip(R, -lam, lam))
     if np.isfinite(cut):
-        near = R - np.clip(R, -lam, lam)
-        return np.where(np.abs(R) > cut * lam, R, near)
-    return soft(R, lam)
-
-
-def soft(R: Array, lam: float) -> Array:
-    """What is left of every entry when it is drawn towards zero by lam."""
-    return np.asarray(R - np.clip(R, -lam, lam))
+        return np.where(np.abs(R) > cut * lam, R, drawn)
+    return drawn

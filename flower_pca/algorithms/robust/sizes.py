@@ -23,6 +23,7 @@ import numpy as np
 from flower_pca.base.linalg import Array
 from flower_pca.rows.local import LocalData
 
+TINY: Final = float(np.finfo(np.float64).tiny)  # in place of 0, where it is divided by
 _FINE: Final = 32  # bins of an octave
 _FINE_OCTAVES: Final = 60
 # of them above the root mean square: no median is more than half of one above it
@@ -44,8 +45,7 @@ def count_finely(data: LocalData, top: int) -> Array:
     counts = np.zeros(FINE_BINS)
     for X in data.dense():
         with np.errstate(divide="ignore"):
-            logarithms = np.log2(np.abs(X, dtype=np.float64))
-            places = np.floor(_FINE * logarithms) - before
+            places = np.floor(_FINE * np.log2(np.abs(X, dtype=np.float64))) - before
         whole = np.clip(places, 0, FINE_BINS - 1).astype(np.int64)
         counts += np.bincount(whole.ravel(), minlength=FINE_BINS)
     return counts
@@ -85,12 +85,9 @@ def count(R: Array, top: int) -> Array:
     half = 2 ** (8 * size - 1 - behind)
     places = np.ascontiguousarray(R).reshape(-1).view(f"u{size}") >> behind
     signed = np.bincount(places.view(f"i{size}"), minlength=2 * half)
-    sizes = signed[:half] + signed[half:]
-    below = np.concatenate([[0], np.cumsum(sizes)])
-    places = np.arange(BINS - 1) + 4 * (bias + top - _OCTAVES)
-    ends = np.clip(places, 0, half)
-    counts = np.diff(below[ends], prepend=0, append=below[-1])
-    return counts.astype(np.float64)
+    below = np.concatenate([[0], np.cumsum(signed[:half] + signed[half:])])
+    ends = np.clip(np.arange(BINS - 1) + 4 * (bias + top - _OCTAVES), 0, half)
+    return np.diff(below[ends], prepend=0, append=below[-1]).astype(np.float64)
 
 
 def scale(counts: Array, top: int) -> float:
@@ -101,10 +98,8 @@ def scale(counts: Array, top: int) -> float:
     s = np.inf
     for _ in range(_MOST):
         within = float(np.interp(_NEAR * s, _EDGES, below))
-        newer = _NORMAL * float(np.interp(within / 2.0, below, _EDGES))
-        settled = abs(newer - s) <= _SETTLED * newer
-        s = newer
-        if settled:
+        s, before = _NORMAL * float(np.interp(within / 2.0, below, _EDGES)), s
+        if abs(s - before) <= _SETTLED * s:
             break
     return s * 2.0**top
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Final, TypeVar
+from typing import Any, ClassVar, Final, Self, TypeVar
 
 import numpy as np
 
@@ -40,21 +40,31 @@ _VANISHED: Final = 1e-8
 
 
 @dataclass(frozen=True)
-class Start:
-    """The way to a first U: the blocks Q sent so far, their products with the projector average, the block to send."""
+class Blocks:
+    """Block Lanczos on a mean of projectors P: the blocks Q sent so far, their products PQ, the block to send."""
 
     Q: Array
     PQ: Array
     block: Array
     rounds: int = 0
 
+    def step(self, image: Array) -> tuple[Self, Array, Array, Array]:
+        """With P times the block, and the next one; Ritz values, vectors and residuals on all that were sent."""
+        Q, PQ = np.hstack([self.Q, self.block]), np.hstack([self.PQ, image])
+        values, ritz, _, residuals = linalg.rayleigh_ritz(Q, PQ)
+        block = linalg.independent(linalg.complement(linalg.complement(image, Q), Q), 1e-8)
+        following = replace(self, Q=Q, PQ=PQ, block=block, rounds=self.rounds + 1)
+        return following, values, ritz, residuals
+
+
+class Start(Blocks):
+    """The way to a first U, by what the clients' own top components span."""
+
     @staticmethod
     def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
         """What a client answers to a message with these arrays."""
-        if "B" not in arrays:
-            return {
-                "E": Part((d, None), Kind.COMPONENTS, own=True)
-            }  # fewer than asked for, where rows have not that rank
+        if "B" not in arrays:  # fewer than asked for, where rows have not that rank
+            return {"E": Part((d, None), Kind.COMPONENTS, own=True)}
         return {"w": NUMBER, "P": Part(arrays["B"].shape, Kind.ESTIMATE)}
 
     @staticmethod
@@ -65,20 +75,16 @@ class Start:
             w = weight(arrays, data)
         if "B" not in arrays:
             V, values = data.top(held_out.leading(arrays, data))
+            E = V.astype(np.float64)
             if arrays["scaled"]:
-                sizes: Any = np.sqrt(values / data.n)
-            else:
-                sizes = 1.0
-            E = V.astype(np.float64) * sizes
+                E = E * np.sqrt(values / data.n)
             return {"E": np.sqrt(w) * E}, memory
-        kept = (
-            "top" if held_out.AUTO in arrays else "E"
-        )  # E alone has all that the rows span, where that is less than k
+        # E alone has all that the rows span, where that is less than k
+        kept = "top" if held_out.AUTO in arrays else "E"
         E = memory.get(kept, np.empty((0, 0)))
         if len(E) != data.d:  # the first message, or a node that has lost its memory
             E = data.top(held_out.leading(arrays, data))[0].astype(np.float64)
-        image = w * (E @ (E.T @ arrays["B"]))
-        return {"w": np.array(w), "P": image}, {kept: E}
+        return {"w": np.array(w), "P": w * (E @ (E.T @ arrays["B"]))}, {kept: E}
 
 
 @dataclass(frozen=True)
@@ -126,11 +132,6 @@ class Probe:
             )
         return {"Vb": V @ (V.T @ b), "probed": np.array(1.0)}
 
-    @staticmethod
-    def none(b: Array) -> Arrays:
-        """The half of a client that has no say in it."""
-        return {"Vb": np.zeros(b.shape), "probed": np.array(0.0)}
-
     @property
     def ready(self) -> bool:
         """Whether its estimate has had the rounds that it needs."""
@@ -143,14 +144,9 @@ class Probe:
         none = np.empty((d, 0))
         return cls(b, b, none, none)
 
-    def skip(self) -> Probe:
-        """After a round in which nobody has answered it."""
-        return replace(self, steps=self.steps + 1)
-
     def step(self, Pb: Array) -> tuple[Probe, float]:
         """After a round, with the estimate of lambda_max; never above it, if own spaces stay."""
-        Q = np.hstack([self.Q, self.b])
-        PQ = np.hstack([self.PQ, Pb])
+        Q, PQ = np.hstack([self.Q, self.b]), np.hstack([self.PQ, Pb])
         values, ritz, images, _ = linalg.rayleigh_ritz(Q, PQ)
         best = linalg.orth(ritz[:, :1])
         rest = linalg.complement(images[:, :1], Q)
@@ -158,8 +154,7 @@ class Probe:
         if Q.shape[1] >= _LENGTH or length <= _VANISHED:
             none = Q[:, :0]
             return Probe(best, best, none, none, self.steps + 1), float(values[0])
-        following = Probe(rest / length, best, Q, PQ, self.steps + 1)
-        return following, float(values[0])
+        return Probe(rest / length, best, Q, PQ, self.steps + 1), float(values[0])
 
 
 @dataclass(frozen=True)
@@ -281,13 +276,10 @@ class Personalized(Iterative[S]):
         elif self.init == "projection" and held_out.SHARED in model.left:
             U = model.left[held_out.SHARED]
         else:
-            width = min(r + self.oversample, d)
-            block = linalg.random_basis(d, width, seed=model.seed + 1)
+            block = linalg.random_basis(d, min(r + self.oversample, d), seed=model.seed + 1)
             U = block[:, :r]
-            none = np.empty((d, 0))
-            if self.init == "random":
-                way = None
-            else:
+            if self.init != "random":
+                none = np.empty((d, 0))
                 way = Start(none, none, block if self.init == "projection" else none)
         probe = Probe.random(d, model.seed + 2)
         progress = Progress.begin(self.tol, model)
@@ -337,13 +329,12 @@ class Personalized(Iterative[S]):
         """The state after a round beyond the start, from its sums and the share that has answered."""
         weight = float(total["w"])
         mean = {name: np.asarray(a / weight) for name, a in total.items()}
-        probe = state.probe.skip()
-        theta = state.theta
         probed = float(total["probed"])
         if probed > 0.0:
             probe, overlap = state.probe.step(total["Vb"] / probed)
-            theta = 1.0 - overlap
-        return self.learn(replace(state, probe=probe, theta=theta), mean, share)
+            return self.learn(replace(state, probe=probe, theta=1.0 - overlap), mean, share)
+        probe = replace(state.probe, steps=state.probe.steps + 1)
+        return self.learn(replace(state, probe=probe), mean, share)
 
     def status(self, state: S) -> Status | None:
         status = super().status(state)
@@ -354,8 +345,10 @@ class Personalized(Iterative[S]):
         return status
 
     def metrics(self, state: S) -> dict[str, float]:
-        theta = {} if np.isnan(state.theta) else {"theta": state.theta}
-        return {**super().metrics(state), **theta}
+        metrics = super().metrics(state)
+        if np.isfinite(state.theta):
+            metrics["theta"] = state.theta
+        return metrics
 
     def leave(self, state: S, *, exact: bool, steps: int) -> Arrays:
         """What the closing stage needs to know."""
@@ -366,9 +359,8 @@ class Personalized(Iterative[S]):
     @property
     def by_client(self) -> Mapping[int | str, int] | None:
         """The numbers of own components by client, where they differ; else None."""
-        own = self.local_components
-        if isinstance(own, Mapping):
-            return own
+        if isinstance(self.local_components, Mapping):
+            return self.local_components
         return None
 
     def restart(self, model: Model) -> Array:
@@ -393,12 +385,11 @@ class Personalized(Iterative[S]):
     def _check_auto(self, word: str) -> None:
         what = f"local_components of {self.name}"
         if word != held_out.AUTO:
-            remedy = f"Write '{held_out.AUTO}', say."
             raise ConfigError(
                 what,
                 must=f"a whole number of at least 0, '{held_out.AUTO}', or a mapping from clients to such numbers",
                 got=repr(word),
-                then=remedy,
+                then=f"Write '{held_out.AUTO}', say.",
             )
         if self.init == "random" and self.given is None:
             raise ConfigError(
@@ -411,10 +402,9 @@ class Personalized(Iterative[S]):
     def _given_block(self, d: int, r: int) -> Array:
         U = np.array(self.given)
         if U.shape != (d, r) or not np.isfinite(U).all():
-            rule = f"{d} x {r} finite numbers, of rank {r}"
             raise ConfigError(
                 f"given of {self.name}",
-                must=rule,
+                must=f"{d} x {r} finite numbers, of rank {r}",
                 got=f"shape {U.shape}",
                 then="Give the transposed components of a result.",
             )
@@ -427,30 +417,19 @@ class Personalized(Iterative[S]):
         if self.init != "projection":
             every = np.hstack([reply["E"] for reply in total.values()])
             if not every.shape[1]:
-                rule, remedy = (
-                    "sent by at least one node",
-                    'Use init="projection", or let nodes agree by share_own=True.',
-                )
                 raise ProtocolError(
                     f"Components for init={self.init!r}",
-                    must=rule,
+                    must="sent by at least one node",
                     got="none",
-                    then=remedy,
+                    then='Use init="projection", or let nodes agree by share_own=True.',
                 )
-            U = linalg.leading(every, r)
-            return replace(state, U=U, start=None, progress=progress)
-        Q = np.hstack([way.Q, way.block])
-        P = total["P"] / float(total["w"])
-        PQ = np.hstack([way.PQ, P])
-        _, ritz, _, residuals = linalg.rayleigh_ritz(Q, PQ)
-        block = linalg.independent(linalg.complement(linalg.complement(P, Q), Q), 1e-8)
-        tried = way.rounds + 1 >= self.start_rounds
-        done = tried or residuals[:r].max() <= _CLEAR or block.shape[1] == 0
-        if done:
-            following = None
-        else:
-            following = Start(Q, PQ, block, way.rounds + 1)
-        return replace(state, U=linalg.orth(ritz[:, :r]), start=following, progress=progress)
+            return replace(state, U=linalg.leading(every, r), start=None, progress=progress)
+        following, _, ritz, residuals = way.step(total["P"] / float(total["w"]))
+        state = replace(state, U=linalg.orth(ritz[:, :r]), start=following, progress=progress)
+        tried = following.rounds >= self.start_rounds
+        if tried or residuals[:r].max() <= _CLEAR or following.block.shape[1] == 0:
+            return replace(state, start=None)
+        return state
 
 
 def weight(arrays: Arrays, data: LocalData) -> float:

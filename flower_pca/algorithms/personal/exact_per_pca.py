@@ -135,21 +135,17 @@ class ExactPerPCA(Personalized[ExactState]):
         steps = int(arrays["steps"])
         w = weight(arrays, data)
         own, chosen = held_out.number(arrays, data, memory)
+        span = deflation.WHOLE
         if steps:
             span = deflation.narrow(data, U.shape[1] + own, memory)
-        else:
-            span = None
-        start = memory.get(_warm(arrays))
+        # after a U that was given up, from the own components of the message before
+        start = memory.get("before" if arrays.get("back") else "V")
         V = deflation.own_basis(data, U, own, steps=steps, start=start, span=span)
-        SW = deflation.product(data, np.hstack([U, V]))
-        SU = SW[:, : U.shape[1]]
-        SV = SW[:, U.shape[1] :]
-        outside = SU - V @ (V.T @ SU)
+        SU, SV = np.hsplit(deflation.product(data, np.hstack([U, V])), [U.shape[1]])
         explained = np.sum(U * SU) + np.sum(V * SV)
-        up = {"Z": w * outside, "f": np.array(w * explained)}
-        counts = {"n": np.array(data.n), "w": np.array(w)}
-        up |= {**counts, **Probe.answer(V, arrays["b"])}
-        if span is None:
+        sums = {"Z": w * (SU - V @ (V.T @ SU)), "f": np.array(w * explained), "n": np.array(data.n)}
+        up = {**sums, "w": np.array(w), **Probe.answer(V, arrays["b"])}
+        if not steps:
             return up, chosen
         if start is None:
             start = V
@@ -167,48 +163,47 @@ class ExactPerPCA(Personalized[ExactState]):
         sums, total, share = state.sums.add(total)
         if sums.last is not None and (before is None or len(sums.last) > len(before)):
             # Not all are heard yet: U stays, lest it follow those that happened to be asked first.
-            U = state.known if state.bold else state.U
-            progress = state.progress.step(state.progress.error)
-            return replace(state, sums=sums, U=U, bold=False, secants=None, progress=progress)
+            return self._wait(replace(state, sums=sums))
         state = replace(state, sums=sums)
         if not sums.summed or share >= 1.0:
             return self.weigh(state, total, share)
         # The objective of those that answered cannot be held against that of all. What was bold has
         # not proved itself.
         if state.bold:
-            progress = state.progress.step(state.progress.error)
-            return replace(state, U=state.known, bold=False, secants=None, progress=progress)
+            return self._wait(state)
         return replace(self.weigh(state, total, share), secants=None)
+
+    def _wait(self, state: ExactState) -> ExactState:
+        """After a round that has nothing to say of U: back at the plain step, where it was bold."""
+        progress = state.progress.step(state.progress.error)
+        U = state.known if state.bold else state.U
+        return replace(state, U=U, bold=False, secants=None, progress=progress)
 
     def learn(self, state: ExactState, mean: Arrays, share: float) -> ExactState:
         Z, f = mean["Z"], float(mean["f"])
         if state.bold and f < state.best - _ROUNDING * abs(state.best):
             secants, progress = state.secants, state.progress.step(state.progress.error)
             if secants is not None and share >= 1.0:
-                secants = secants.with_try(state.U, Z)
+                secants = secants.with_try(Secants.begin(state.U, Z))
             state = replace(state, secants=secants, gains=state.gains.without(), progress=progress)
             return replace(state, U=state.known, bold=False, back=True)
-        size = float(np.linalg.norm(Z))
-        if size:
-            error = float(np.linalg.norm(linalg.complement(Z, state.U))) / size
-        else:
-            error = 0.0
+        off = float(np.linalg.norm(linalg.complement(Z, state.U)))
+        error = off / (float(np.linalg.norm(Z)) or 1.0)
         image, progress = linalg.polar(Z), state.progress.step(error, gain=f)
         state = replace(state, known=image, best=f, back=False, progress=progress)
         # Answers of absent clients are of an older U: what is said by them of the curvature leads
         # astray.
         if share < 1.0 or self.acceleration == "none":
             return replace(state, U=image, bold=False, secants=None, gains=Gains())
-        if state.secants is None:
-            secants = Secants.begin(state.U, Z)
-        else:
-            secants = state.secants.at_next(state.U, Z)
+        secants = Secants.begin(state.U, Z)
+        if state.secants is not None:
+            secants = state.secants.at_next(secants)
         ahead = secants.ahead(Z)
         if ahead is None:
             return replace(state, U=image, bold=False, secants=secants, gains=Gains())
         U, promise = ahead
-        turned = linalg.sin_theta(state.U, U)
-        gains = state.gains.add(f, secants.curvature(Z), promise, turned)
+        sine = linalg.sin_theta(state.U, U)
+        gains = state.gains.add(f, secants.curvature(Z), promise, sine)
         return replace(state, U=U, bold=True, secants=secants, gains=gains)
 
     def status(self, state: ExactState) -> Status | None:
@@ -222,22 +217,14 @@ class ExactPerPCA(Personalized[ExactState]):
         return Status(Outcome.SETTLED, f"{words}, after {rounds}")
 
     def metrics(self, state: ExactState) -> dict[str, float]:
+        metrics = super().metrics(state)
         if np.isfinite(state.best):
-            objective = {"objective": state.best}
-        else:
-            objective = {}
-        return {**super().metrics(state), **objective}
+            metrics["objective"] = state.best
+        return metrics
 
     def finish(self, state: ExactState, model: Model) -> Model:
+        U = state.U
         if np.isfinite(state.best):
             U = state.known
-        else:
-            U = state.U
-        return replace(model, basis=U, product=None, left=self.leave(state, exact=True, steps=self.local_steps))
-
-
-def _warm(arrays: Arrays) -> str:
-    """Which own components kept to start from: of the message before, or of the one before."""
-    if arrays.get("back"):
-        return "before"
-    return "V"
+        left = self.leave(state, exact=True, steps=self.local_steps)
+        return replace(model, basis=U, product=None, left=left)

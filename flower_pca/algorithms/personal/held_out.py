@@ -51,17 +51,15 @@ def clear(along: Array, noise: Array) -> Array:
 
 def last(found: Array) -> int:
     """How many directions there are up to the last clear one."""
-    places = np.flatnonzero(found)
-    return int(places.max(initial=-1)) + 1
+    return int(np.flatnonzero(found).max(initial=-1)) + 1
 
 
 def directions(parts: Sequence[Any], most: int) -> list[tuple[Any, Array]]:
     """Each part, held out, and leading directions of the others: so many, or half of all."""
     d = parts[0].d
     none = np.empty((d, 0))
-    most = min(most, d // 2)
     pairs = folds.splits(parts)
-    return [(held, deflation.own_basis(rest, none, most)) for held, rest in pairs]
+    return [(held, deflation.own_basis(rest, none, min(most, d // 2))) for held, rest in pairs]
 
 
 def residuals(found: Sequence[tuple[Any, Array]]) -> tuple[Array, Array]:
@@ -73,10 +71,9 @@ def residuals(found: Sequence[tuple[Any, Array]]) -> tuple[Array, Array]:
     along, left = [], []
     for held, V in found:
         squares = np.sum(V * held.matmat(V), axis=0) / held.n
-        residual = held.squares().sum() / held.n - np.cumsum(squares)
         along.append(squares)
-        columns_left = held.d - 1 - np.arange(len(squares))
-        left.append(residual / columns_left)
+        residual = held.squares().sum() / held.n - np.cumsum(squares)
+        left.append(residual / (held.d - 1 - np.arange(len(squares))))
     return _cut(along), _cut(left)
 
 
@@ -96,8 +93,7 @@ def by_column(parts: Sequence[FixedData], most: int) -> Array:
     for _ in range(_ROUNDS):
         even = [_WeightedRows(part, _inverse(np.sqrt(noise))) for part in parts]
         found = directions(even, most)
-        before = noise
-        noise = noise * _beside(found, last(clear(*residuals(found))))
+        noise, before = noise * _beside(found, last(clear(*residuals(found)))), noise
         if np.allclose(noise, before, rtol=_SETTLED):
             break
     return np.asarray(noise)
@@ -195,13 +191,12 @@ def number(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[int, Arrays
     U = arrays["U"]
     kept = {name: memory[name] for name in _KEPT if name in memory}
     if len(kept) < len(_KEPT) or kept["beside"].shape != U.shape:
-        most = min(U.shape[1] + asked, data.d)
-        counted, known = count(data, most)
+        counted, known = count(data, min(U.shape[1] + asked, data.d))
         kept = {"counted": np.array(counted), **known, "times": np.array(0)}
     if "beside" not in kept or (kept["times"] < _TIMES and linalg.sin_theta(kept["beside"], U) > _MOVED):
         own = int(kept["counted"]) - seen(data, U, kept)
-        chosen, times = min(max(own, 0), asked), kept["times"] + 1
-        kept |= {CHOSEN: np.array(chosen), "beside": U, "times": np.array(times)}
+        kept |= {CHOSEN: np.array(min(max(own, 0), asked)), "beside": U}
+        kept["times"] = np.array(kept["times"] + 1)
     return int(kept[CHOSEN]), kept
 
 
@@ -248,8 +243,7 @@ def seen(data: LocalData, U: Array, beside: Mapping[str, Array]) -> int:
     along, below = [], []
     for held, rest in folds.splits(fixed.parts(data)):
         Z = U @ linalg.eigh_descending(U.T @ rest.matmat(U))[1]
-        squares = np.sum(Z * held.matmat(Z), axis=0)
-        along.append(squares / held.n)
+        along.append(np.sum(Z * held.matmat(Z), axis=0) / held.n)
         below.append(beside["columns"] @ Z**2)
     least = np.maximum(beside["noise"][:, None], below)
     return int(np.sum(clear(np.array(along), least)))
@@ -268,13 +262,10 @@ def answer(chosen: Arrays) -> Array:
 def words(counts: Array) -> str:
     """What the sum of all answers says."""
     said = "Own components: chosen by each client from held-out parts of its rows"
-    clients = [int(n) for n in np.rint(counts[:-1])]
+    *clients, few = (int(n) for n in np.rint(counts))
     found = [f"{r} at {labels.count(n, 'client')}" for r, n in enumerate(clients) if n >= 1]
-    if few := int(np.rint(counts[-1])):
-        if few == 1:
-            have = "has"
-        else:
-            have = "have"
+    if few:
+        have = {1: "has"}.get(few, "have")
         lacking = f"{labels.count(few, 'client')} that {have} fewer than {folds.FEWEST} rows"
         found.append(f"{FEW} at {lacking}, too few to hold some out")
     if found:
@@ -284,12 +275,9 @@ def words(counts: Array) -> str:
 
 def largest(counts: Array) -> int:
     """The largest number that is known to have been chosen; what was allowed where none is."""
-    chosen = np.flatnonzero(np.rint(counts[:-1]) >= 1).tolist()
-    if np.rint(counts[-1]) >= 1:
-        few = [FEW]
-    else:
-        few = []
-    return max([*chosen, *few], default=len(counts) - 2)
+    chosen = [*range(len(counts) - 1), FEW]
+    there = [number for number, clients in zip(chosen, counts, strict=True) if round(clients) >= 1]
+    return max(there, default=len(counts) - 2)
 
 
 _SENDER: Final = "Check the sender."

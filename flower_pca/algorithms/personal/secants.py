@@ -20,7 +20,7 @@ what it is.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -49,14 +49,12 @@ class Gains:
 
     def add(self, objective: float, curvature: float, promise: float, sine: float) -> Gains:
         """After a round."""
-        curvatures = (*self.curvatures, curvature)[-_LATEST:]
-        newest = (*self.objectives, objective)[-_ROUNDS - 1 :]
-        return Gains(newest, curvatures, promise, sine)
+        objectives = (*self.objectives, objective)[-_ROUNDS - 1 :]
+        return Gains(objectives, (*self.curvatures, curvature)[-_LATEST:], promise, sine)
 
     def without(self) -> Gains:
         """After a round whose step was given up."""
-        again = (*self.objectives, *self.objectives[-1:])[-_ROUNDS - 1 :]
-        return Gains(again, self.curvatures, self.promise, self.sine)
+        return replace(self, objectives=(*self.objectives, *self.objectives[-1:])[-_ROUNDS - 1 :])
 
     def reason_to_end(self, tol: float) -> str:
         """Why there is no more to be had than this share of the objective; empty while there is."""
@@ -64,8 +62,7 @@ class Gains:
             return ""
         best, largest = self.objectives[-1], max(self.curvatures)
         gained = best - self.objectives[0]
-        spread = largest - min(self.curvatures)
-        agreed = spread <= _AGREED * abs(self.curvatures[-1])
+        agreed = largest - min(self.curvatures) <= _AGREED * abs(self.curvatures[-1])
         if max(gained, self.promise) > tol * abs(best) or largest >= 0.0 or not agreed:
             return ""
         rise = f"{gained / abs(best):.2g} of itself in {_ROUNDS} rounds, at most gain_tol={tol:.2g}"
@@ -94,8 +91,7 @@ class Secant:
     def bent(self) -> bool:
         """Whether the gradient falls along the step, as on the way to a maximum."""
         sizes = np.linalg.norm(self.s) * np.linalg.norm(self.y)
-        least = _BENT * float(sizes)
-        return float(np.sum(self.s * self.y)) > least
+        return float(np.sum(self.s * self.y)) > _BENT * float(sizes)
 
 
 @dataclass(frozen=True)
@@ -111,20 +107,18 @@ class Secants:
         """At the first point."""
         return cls(U, linalg.complement(Z, U))
 
-    def at_next(self, U: Array, Z: Array) -> Secants:
+    def at_next(self, here: Secants) -> Secants:
         """At the next point, with the pair that led there."""
-        turn = linalg.procrustes(self.U, U)
-        here = Secants.begin(U, Z)
+        turn = linalg.procrustes(self.U, here.U)
         carried = [Secant(here.tangent(pair.s @ turn), here.tangent(pair.y @ turn)) for pair in self.pairs]
-        step = here.tangent(U - self.U @ turn)
+        step = here.tangent(here.U - self.U @ turn)
         newest = Secant(step, here.tangent(self.G @ turn) - here.G)
         return here.with_pairs([*carried, newest])
 
-    def with_try(self, U: Array, Z: Array) -> Secants:
+    def with_try(self, there: Secants) -> Secants:
         """At the same point, with the pair that leads to one which was tried and given up."""
-        turn = linalg.procrustes(U, self.U)
-        there = Secants.begin(U, Z)
-        step = self.tangent(U @ turn - self.U)
+        turn = linalg.procrustes(there.U, self.U)
+        step = self.tangent(there.U @ turn - self.U)
         newest = Secant(step, self.G - self.tangent(there.G @ turn))
         return self.with_pairs([*self.pairs, newest])
 
@@ -142,15 +136,13 @@ class Secants:
         newest = bent[-1]
         plain = ((newest.y @ Q) / values) @ Q.T
         # Never shorter than the plain step, which is sure of its ground.
-        fallen = np.sum(newest.s * newest.y)
-        longer = max(float(fallen / np.sum(newest.y * plain)), 1.0)
+        longer = max(float(np.sum(newest.s * newest.y) / np.sum(newest.y * plain)), 1.0)
         step = longer * (((step @ Q) / values) @ Q.T)
         for pair, along in reversed(passed):
             off = float(np.sum(pair.y * step) / np.sum(pair.s * pair.y))
             step = step + (along - off) * pair.s
         step = step * min(1.0, _LONGEST / linalg.norm2(step))
-        promise = float(np.sum(step * self.G))
-        return linalg.polar(self.U + step), promise
+        return linalg.polar(self.U + step), float(np.sum(step * self.G))
 
     def curvature(self, Z: Array) -> float:
         """The largest curvature of the objective along the last steps, in those of a plain step.
@@ -180,4 +172,4 @@ class Secants:
     def with_pairs(self, pairs: list[Secant]) -> Secants:
         """With the newest of these pairs, but for steps of no length."""
         bent = tuple(pair for pair in pairs if np.any(pair.s))
-        return Secants(self.U, self.G, bent[-_PAIRS:])
+        return replace(self, pairs=bent[-_PAIRS:])

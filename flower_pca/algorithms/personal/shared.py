@@ -20,6 +20,7 @@ from typing import ClassVar, Final
 import numpy as np
 
 from flower_pca.algorithms.personal import held_out
+from flower_pca.algorithms.personal.base import Blocks
 from flower_pca.base import labels, linalg
 from flower_pca.base.errors import DataError
 from flower_pca.base.history import ANSWERED, Status
@@ -41,8 +42,8 @@ _SETTLED: Final = 0.1  # residuals of those that count, and of the next
 
 
 @dataclass(frozen=True)
-class SharedState:
-    """The blocks Q sent so far, their products with P, the block to send; what is known then.
+class SharedState(Blocks):
+    """The blocks sent so far, their products with P, the block to send; what is known then.
 
     Attributes:
         clients: How many clients have told.
@@ -51,10 +52,6 @@ class SharedState:
         found: Whether the number is known.
     """
 
-    Q: Array
-    PQ: Array
-    block: Array
-    rounds: int = 0
     clients: int = 0
     values: Array | None = None
     basis: Array | None = None
@@ -80,8 +77,7 @@ class Shared(Stage[SharedState]):
 
     def start(self, model: Model) -> SharedState:
         none = np.empty((model.d, 0))
-        width = min(_WIDTH, model.d)
-        block = linalg.random_basis(model.d, width, seed=model.seed + 1)
+        block = linalg.random_basis(model.d, min(_WIDTH, model.d), seed=model.seed + 1)
         return SharedState(none, none, block, found=held_out.SHARED in model.left)
 
     def broadcast(self, state: SharedState) -> Arrays:
@@ -101,9 +97,8 @@ class Shared(Stage[SharedState]):
             return {"P": np.zeros(B.shape), "clients": np.array(0.0)}, memory
         E = memory.get(_KEPT, np.empty((0, 0)))
         if len(E) != data.d:  # the first message, or a node that has lost its memory
-            most = min(MOST + held_out.MOST, data.d)
-            components = data.top(held_out.count(data, most)[0])[0]
-            E = components.astype(np.float64)
+            count, _ = held_out.count(data, min(MOST + held_out.MOST, data.d))
+            E = data.top(count)[0].astype(np.float64)
         up = {"P": E @ (E.T @ B), "clients": np.array(1.0)}
         return up, {**memory, _KEPT: E}
 
@@ -116,19 +111,11 @@ class Shared(Stage[SharedState]):
                 got=clients,
                 then="Name a number of components: of so few clients any two have much in common by chance.",
             )
-        P = total["P"] / clients
-        Q = np.hstack([state.Q, state.block])
-        PQ = np.hstack([state.PQ, P])
-        values, basis, _, residuals = linalg.rayleigh_ritz(Q, PQ)
-        block = linalg.independent(linalg.complement(linalg.complement(P, Q), Q), 1e-8)
+        state, values, basis, residuals = state.step(total["P"] / clients)
         first = slice(int(np.sum(values > CUT)) + 1)
-        allowed = np.minimum(_SETTLED, np.abs(values[first] - CUT))
-        settled = np.all(residuals[first] <= allowed)
-        found = bool(settled) or not block.shape[1] or state.rounds + 1 >= _ROUNDS
-        state = replace(state, rounds=state.rounds + 1, clients=clients, values=values, basis=basis, found=found)
-        if found:
-            return state
-        return replace(state, Q=Q, PQ=PQ, block=block)
+        settled = np.all(residuals[first] <= np.minimum(_SETTLED, np.abs(values[first] - CUT)))
+        found = bool(settled) or not state.block.shape[1] or state.rounds >= _ROUNDS
+        return replace(state, clients=clients, values=values, basis=basis, found=found)
 
     def status(self, state: SharedState) -> Status | None:
         if state.found:
@@ -140,8 +127,7 @@ class Shared(Stage[SharedState]):
             return model
         assert state.basis is not None
         values = state.values
-        above = int(np.sum(values > CUT))
-        r = min(above, MOST, model.d - 1)
+        r = min(int(np.sum(values > CUT)), MOST, model.d - 1)
         if not r:
             raise DataError(
                 "The shared components",
@@ -156,8 +142,8 @@ class Shared(Stage[SharedState]):
 
 def _words_of(values: Array, r: int, clients: int) -> str:
     """What counts, and what the first that does not is short of."""
-    found, of = labels.count(r, "shared component"), labels.count(clients, "client")
-    counted = f"{found}: of {of} {values[r - 1]:.0%} hold the last"
+    found = labels.count(r, "shared component")
+    counted = f"{found}: of {labels.count(clients, 'client')} {values[r - 1]:.0%} hold the last"
     if r < len(values):
         following = max(float(values[r]), 0.0)
         return f"{counted}, {following:.0%} the next, and {CUT:.0%} would have to"

@@ -108,13 +108,11 @@ class Outlook:
         # noise / n + (off / n)^2 is less from the larger root on
         most = self.columns * USUAL
         root = math.hypot(self.noise, 2.0 * self.off * math.sqrt(most))
-        twice_root = self.noise + root
-        least = math.ceil(twice_root / (2.0 * most)) + 2
+        least = math.ceil((self.noise + root) / (2.0 * most)) + 2
         sizes = f"{labels.count(self.columns, 'column')} at {labels.count(self.clients, 'client')}"
-        rule = f"at least {least:,} for {sizes}, as noise else hides all components"
         raise DataError(
             "The rows under this budget",
-            must=rule,
+            must=f"at least {least:,} for {sizes}, as noise else hides all components",
             got=f"{self.rows:,}",
             then="Take more rows or a larger epsilon, or share the noise out with mask=True.",
         )
@@ -222,7 +220,7 @@ def _least(holds: Callable[[float], bool]) -> float:
         if not low < middle < high:
             break
         if holds(middle):
-            low, high = (low, middle)
+            high = middle
         else:
-            low, high = (middle, high)
+            low = middle
     return high

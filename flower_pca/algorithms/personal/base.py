@@ -50,7 +50,8 @@ class Blocks:
 
     def step(self, image: Array) -> tuple[Self, Array, Array, Array]:
         """With P times the block, and the next one; Ritz values, vectors and residuals on all that were sent."""
-        Q, PQ = np.hstack([self.Q, self.block]), np.hstack([self.PQ, image])
+        Q = np.hstack([self.Q, self.block])
+        PQ = np.hstack([self.PQ, image])
         values, ritz, _, residuals = linalg.rayleigh_ritz(Q, PQ)
         block = linalg.independent(linalg.complement(linalg.complement(image, Q), Q), 1e-8)
         following = replace(self, Q=Q, PQ=PQ, block=block, rounds=self.rounds + 1)
@@ -84,7 +85,8 @@ class Start(Blocks):
         E = memory.get(kept, np.empty((0, 0)))
         if len(E) != data.d:  # the first message, or a node that has lost its memory
             E = data.top(held_out.leading(arrays, data))[0].astype(np.float64)
-        return {"w": np.array(w), "P": w * (E @ (E.T @ arrays["B"]))}, {kept: E}
+        image = w * (E @ (E.T @ arrays["B"]))
+        return {"w": np.array(w), "P": image}, {kept: E}
 
 
 @dataclass(frozen=True)
@@ -146,15 +148,18 @@ class Probe:
 
     def step(self, Pb: Array) -> tuple[Probe, float]:
         """After a round, with the estimate of lambda_max; never above it, if own spaces stay."""
-        Q, PQ = np.hstack([self.Q, self.b]), np.hstack([self.PQ, Pb])
+        Q = np.hstack([self.Q, self.b])
+        PQ = np.hstack([self.PQ, Pb])
         values, ritz, images, _ = linalg.rayleigh_ritz(Q, PQ)
         best = linalg.orth(ritz[:, :1])
         rest = linalg.complement(images[:, :1], Q)
         length = float(np.linalg.norm(rest))
         if Q.shape[1] >= _LENGTH or length <= _VANISHED:
             none = Q[:, :0]
-            return Probe(best, best, none, none, self.steps + 1), float(values[0])
-        return Probe(rest / length, best, Q, PQ, self.steps + 1), float(values[0])
+            following = Probe(best, best, none, none, self.steps + 1)
+        else:
+            following = Probe(rest / length, best, Q, PQ, self.steps + 1)
+        return following, float(values[0])
 
 
 @dataclass(frozen=True)
@@ -272,18 +277,32 @@ class Personalized(Iterative[S]):
         if model.restarts:
             U = linalg.orth(model.columns[:, :r])
         elif self.given is not None:
-            U = self._given_block(d, r)
+            U = np.array(self.given)
+            if U.shape != (d, r) or not np.isfinite(U).all():
+                raise ConfigError(
+                    f"given of {self.name}",
+                    must=f"{d} x {r} finite numbers, of rank {r}",
+                    got=f"shape {U.shape}",
+                    then="Give the transposed components of a result.",
+                )
+            U = linalg.orth(U)
         elif self.init == "projection" and held_out.SHARED in model.left:
             U = model.left[held_out.SHARED]
         else:
-            block = linalg.random_basis(d, min(r + self.oversample, d), seed=model.seed + 1)
+            width = min(r + self.oversample, d)
+            block = linalg.random_basis(d, width, seed=model.seed + 1)
             U = block[:, :r]
             if self.init != "random":
                 none = np.empty((d, 0))
                 way = Start(none, none, block if self.init == "projection" else none)
-        probe = Probe.random(d, model.seed + 2)
-        progress = Progress.begin(self.tol, model)
-        return self.first(PersonalState(U, way, probe, np.nan, progress), model)
+        common = PersonalState(
+            U,
+            way,
+            Probe.random(d, model.seed + 2),
+            theta=np.nan,
+            progress=Progress.begin(self.tol, model),
+        )
+        return self.first(common, model)
 
     def broadcast(self, state: S) -> Arrays:
         samples = {"samples": np.array(self.weights == "samples")}
@@ -305,8 +324,8 @@ class Personalized(Iterative[S]):
         # `collect` asks every client for its own components, and so does every start but those in
         # _SUMMED. And of answers that hang on a number, a sum in which one client has another one
         # is that client's.
-        alike = not isinstance(self.local_components, Mapping)
-        return alike and not self.collect and (self.given is not None or self.init in _SUMMED)
+        summed = self.given is not None or self.init in _SUMMED
+        return summed and not self.collect and self.by_client is None
 
     def bounds(self, state: S, model: Model) -> Mapping[str, Array | float]:
         w, _ = self.largest(model)
@@ -317,8 +336,8 @@ class Personalized(Iterative[S]):
     def largest(self, model: Model) -> tuple[float, float]:
         """How large w_i and w_i ||S_i|| can be: n_i S_i is X_i'X_i, and a client that comes later may bring more."""
         if self.weights == "samples":
-            return (MARGIN * model.n, MARGIN * model.trace)
-        return (1.0, _LATER * model.trace)
+            return MARGIN * model.n, MARGIN * model.trace
+        return 1.0, _LATER * model.trace
 
     def server(self, state: S, total: Any, answered: frozenset[int]) -> S:
         if state.start is not None:
@@ -352,9 +371,13 @@ class Personalized(Iterative[S]):
 
     def leave(self, state: S, *, exact: bool, steps: int) -> Arrays:
         """What the closing stage needs to know."""
-        numbers = {"exact": exact, "steps": steps, "collect": self.collect}
-        told = {name: np.array(value) for name, value in numbers.items()}
-        return {"b": state.probe.best, **self._each("own"), **told}
+        return {
+            "b": state.probe.best,
+            **self._each("own"),
+            "exact": np.array(exact),
+            "steps": np.array(steps),
+            "collect": np.array(self.collect),
+        }
 
     @property
     def by_client(self) -> Mapping[int | str, int] | None:
@@ -375,8 +398,8 @@ class Personalized(Iterative[S]):
         own = self.local_components
         if isinstance(own, str):
             most = min(beside + held_out.MOST, most or beside + held_out.MOST)
-            asked = {name: np.array(most), "own": np.array(most - beside)}
-            return {held_out.AUTO: np.array(True), **asked}
+            numbers = {name: np.array(most), "own": np.array(most - beside)}
+            return {held_out.AUTO: np.array(True), **numbers}
         if not isinstance(own, Mapping):
             return {name: np.array(min(beside + own, most or beside + own))}
         widths = {client: min(beside + r, most or beside + r) for client, r in own.items()}
@@ -399,17 +422,6 @@ class Personalized(Iterative[S]):
                 then='Use init="projection": own components are chosen beside U.',
             )
 
-    def _given_block(self, d: int, r: int) -> Array:
-        U = np.array(self.given)
-        if U.shape != (d, r) or not np.isfinite(U).all():
-            raise ConfigError(
-                f"given of {self.name}",
-                must=f"{d} x {r} finite numbers, of rank {r}",
-                got=f"shape {U.shape}",
-                then="Give the transposed components of a result.",
-            )
-        return linalg.orth(U)
-
     def _onwards(self, state: S, way: Start, total: Any) -> S:
         """One round nearer to the first U."""
         r = state.U.shape[1]
@@ -424,8 +436,10 @@ class Personalized(Iterative[S]):
                     then='Use init="projection", or let nodes agree by share_own=True.',
                 )
             return replace(state, U=linalg.leading(every, r), start=None, progress=progress)
-        following, _, ritz, residuals = way.step(total["P"] / float(total["w"]))
-        state = replace(state, U=linalg.orth(ritz[:, :r]), start=following, progress=progress)
+        image = total["P"] / float(total["w"])
+        following, _, ritz, residuals = way.step(image)
+        U = linalg.orth(ritz[:, :r])
+        state = replace(state, U=U, start=following, progress=progress)
         tried = following.rounds >= self.start_rounds
         if tried or residuals[:r].max() <= _CLEAR or following.block.shape[1] == 0:
             return replace(state, start=None)

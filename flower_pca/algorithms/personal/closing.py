@@ -87,11 +87,10 @@ class PersonalClosing(Stage[ClosingState]):
         V = _own_basis(arrays, data, memory, r)
         values, V, _, _ = linalg.rayleigh_ritz(V, deflation.product(data, V))
         V = linalg.fix_signs(V)
-        lost = data.squared_error(np.hstack([U, V]))
         up = {
             "Y": data.matmat(U).astype(np.float64),
             **Probe.answer(V, arrays["b"]),
-            "error": np.array(lost / data.n),
+            "error": np.array(data.squared_error(np.hstack([U, V])) / data.n),
             "clients": np.array(1.0),
         }
         if chosen:
@@ -145,9 +144,12 @@ class PersonalClosing(Stage[ClosingState]):
         collected = state.collected
         if collected is None:
             collected = _none_collected(state, 0)
-        error = np.asarray(state.total["error"] / clients)
-        theta = np.array(1.0 - overlap)
-        left = {**state.left, "theta": theta, "error": error, "collected": collected}
+        left = {
+            **state.left,
+            "theta": np.array(1.0 - overlap),
+            "error": np.asarray(state.total["error"] / clients),
+            "collected": collected,
+        }
         choices = model.choices
         if held_out.AUTO in left:
             counts = state.total[held_out.CHOSEN]

@@ -25,7 +25,8 @@ WHOLE: Final = np.empty((0, 0))  # the span of rows that have no fewer direction
 
 def product(data: LocalData, W: Array) -> Array:
     """SW = X'(XW) / n."""
-    return np.asarray(data.matmat(W, reuse=_STEPS).astype(np.float64) / data.n)
+    image = data.matmat(W, reuse=_STEPS).astype(np.float64)
+    return np.asarray(image / data.n)
 
 
 def feasible(V: Array, U: Array) -> Array:
@@ -102,8 +103,9 @@ def _by_rows(data: LocalData, U: Array, r: int) -> Array:
     D = X - (X @ U) @ U.T
     values, W = _leading(D @ D.T, r)
     eps = data.n * float(np.finfo(data.dtype).eps)
-    least = max(eps * values[0], eps**2 * float(np.sum(X * X)))
-    return linalg.orth(linalg.complement(D.T @ W[:, values > least], U))
+    squares = float(np.sum(X * X))
+    kept = values > max(eps * values[0], eps**2 * squares)
+    return linalg.orth(linalg.complement(D.T @ W[:, kept], U))
 
 
 def _by_columns(data: LocalData, U: Array, r: int) -> Array:
@@ -124,7 +126,8 @@ def _by_iteration(data: LocalData, U: Array, r: int) -> Array:
         if residuals[:r].max() <= _SETTLED * values[0]:
             break
         V = feasible(Y, U)
-    whole = max(float(np.sum(U * product(data, U))), 0.0) + float(values.sum())
+    shared = float(np.sum(U * product(data, U)))
+    whole = max(shared, 0.0) + float(values.sum())
     least = data.d * float(np.finfo(data.dtype).eps) * whole
     return V[:, :r][:, values[:r] > least]
 

@@ -58,8 +58,8 @@ def directions(parts: Sequence[Any], most: int) -> list[tuple[Any, Array]]:
     """Each part, held out, and leading directions of the others: so many, or half of all."""
     d = parts[0].d
     none = np.empty((d, 0))
-    pairs = folds.splits(parts)
-    return [(held, deflation.own_basis(rest, none, min(most, d // 2))) for held, rest in pairs]
+    most = min(most, d // 2)
+    return [(held, deflation.own_basis(rest, none, most)) for held, rest in folds.splits(parts)]
 
 
 def residuals(found: Sequence[tuple[Any, Array]]) -> tuple[Array, Array]:
@@ -73,7 +73,8 @@ def residuals(found: Sequence[tuple[Any, Array]]) -> tuple[Array, Array]:
         squares = np.sum(V * held.matmat(V), axis=0) / held.n
         along.append(squares)
         residual = held.squares().sum() / held.n - np.cumsum(squares)
-        left.append(residual / (held.d - 1 - np.arange(len(squares))))
+        columns_left = held.d - 1 - np.arange(len(squares))
+        left.append(residual / columns_left)
     return _cut(along), _cut(left)
 
 
@@ -93,7 +94,8 @@ def by_column(parts: Sequence[FixedData], most: int) -> Array:
     for _ in range(_ROUNDS):
         even = [_WeightedRows(part, _inverse(np.sqrt(noise))) for part in parts]
         found = directions(even, most)
-        noise, before = noise * _beside(found, last(clear(*residuals(found)))), noise
+        before = noise
+        noise = noise * _beside(found, last(clear(*residuals(found))))
         if np.allclose(noise, before, rtol=_SETTLED):
             break
     return np.asarray(noise)
@@ -105,16 +107,13 @@ def _guess(parts: Sequence[FixedData]) -> Array:
     variances = np.sum([part.squares() for part in parts], axis=0) / n
     if d > min(_ENOUGH * n, _REGRESSED):
         return np.asarray(variances)
-    C = folds.Together(parts).gram() / n
-    return _residual_variances(C, variances) * n / (n - d)
-
-
-def _residual_variances(S: Array, variances: Array) -> Array:
-    """What is left of each column after its regression on all others."""
     scale = _inverse(np.sqrt(variances))
-    S = S * scale * scale[:, None] + _RIDGE * np.eye(len(S))
+    C = folds.Together(parts).gram() / n
+    S = C * scale * scale[:, None] + _RIDGE * np.eye(d)
     constant = np.diag(1.0 * (scale == 0.0))
-    return np.asarray(variances / np.diag(np.linalg.inv(S + constant)))
+    # of each column, after its regression on all others
+    left = variances / np.diag(np.linalg.inv(S + constant))
+    return np.asarray(left * n / (n - d))
 
 
 def _beside(found: Sequence[tuple[Any, Array]], r: int) -> Array:
@@ -191,7 +190,8 @@ def number(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[int, Arrays
     U = arrays["U"]
     kept = {name: memory[name] for name in _KEPT if name in memory}
     if len(kept) < len(_KEPT) or kept["beside"].shape != U.shape:
-        counted, known = count(data, min(U.shape[1] + asked, data.d))
+        most = min(U.shape[1] + asked, data.d)
+        counted, known = count(data, most)
         kept = {"counted": np.array(counted), **known, "times": np.array(0)}
     if "beside" not in kept or (kept["times"] < _TIMES and linalg.sin_theta(kept["beside"], U) > _MOVED):
         own = int(kept["counted"]) - seen(data, U, kept)
@@ -243,7 +243,8 @@ def seen(data: LocalData, U: Array, beside: Mapping[str, Array]) -> int:
     along, below = [], []
     for held, rest in folds.splits(fixed.parts(data)):
         Z = U @ linalg.eigh_descending(U.T @ rest.matmat(U))[1]
-        along.append(np.sum(Z * held.matmat(Z), axis=0) / held.n)
+        squares = np.sum(Z * held.matmat(Z), axis=0)
+        along.append(squares / held.n)
         below.append(beside["columns"] @ Z**2)
     least = np.maximum(beside["noise"][:, None], below)
     return int(np.sum(clear(np.array(along), least)))

@@ -143,8 +143,12 @@ class PerPCA(Personalized[PerState]):
             return {"norm": Part(kind=Kind.EIGENVALUES)}
         if "k" in arrays:
             return Start.parts(arrays, d)
-        moved = Part(arrays["U"].shape, Kind.ESTIMATE)
-        return {"w": NUMBER, **Probe.parts(arrays), "M": moved, "f": MEAN_SQUARES}
+        return {
+            "w": NUMBER,
+            **Probe.parts(arrays),
+            "M": Part(arrays["U"].shape, Kind.ESTIMATE),
+            "f": MEAN_SQUARES,
+        }
 
     def merging(self, state: PerState) -> Merge:
         if state.norm:
@@ -190,10 +194,12 @@ class PerPCA(Personalized[PerState]):
         if V.shape != (data.d, min(own, data.d - U.shape[1])):
             seed = int(arrays["seed"]) + data.fingerprint()
             V = linalg.random_basis(data.d, own, seed=seed)
-        W = np.hstack([U, deflation.within(deflation.feasible(V, U), U, span)])
+        beside = deflation.within(deflation.feasible(V, U), U, span)
+        W = np.hstack([U, beside])
         G = deflation.product(data, W)
         U_i, V = _step(W, G, U.shape[1], arrays)
-        up = {"w": np.array(w), "M": w * U_i, "f": np.array(w * np.sum(W * G))}
+        explained = np.array(w * np.sum(W * G))
+        up = {"w": np.array(w), "M": w * U_i, "f": explained}
         return {**up, **Probe.answer(V, arrays["b"])}, {**chosen, "V": V, "narrow": span}
 
     def learn(self, state: PerState, mean: Arrays, share: float) -> PerState:

@@ -77,7 +77,8 @@ class Shared(Stage[SharedState]):
 
     def start(self, model: Model) -> SharedState:
         none = np.empty((model.d, 0))
-        block = linalg.random_basis(model.d, min(_WIDTH, model.d), seed=model.seed + 1)
+        width = min(_WIDTH, model.d)
+        block = linalg.random_basis(model.d, width, seed=model.seed + 1)
         return SharedState(none, none, block, found=held_out.SHARED in model.left)
 
     def broadcast(self, state: SharedState) -> Arrays:
@@ -97,7 +98,8 @@ class Shared(Stage[SharedState]):
             return {"P": np.zeros(B.shape), "clients": np.array(0.0)}, memory
         E = memory.get(_KEPT, np.empty((0, 0)))
         if len(E) != data.d:  # the first message, or a node that has lost its memory
-            count, _ = held_out.count(data, min(MOST + held_out.MOST, data.d))
+            most = min(MOST + held_out.MOST, data.d)
+            count, _ = held_out.count(data, most)
             E = data.top(count)[0].astype(np.float64)
         up = {"P": E @ (E.T @ B), "clients": np.array(1.0)}
         return up, {**memory, _KEPT: E}
@@ -113,8 +115,9 @@ class Shared(Stage[SharedState]):
             )
         state, values, basis, residuals = state.step(total["P"] / clients)
         first = slice(int(np.sum(values > CUT)) + 1)
-        settled = np.all(residuals[first] <= np.minimum(_SETTLED, np.abs(values[first] - CUT)))
-        found = bool(settled) or not state.block.shape[1] or state.rounds >= _ROUNDS
+        allowed = np.minimum(_SETTLED, np.abs(values[first] - CUT))
+        settled = bool(np.all(residuals[first] <= allowed))
+        found = settled or not state.block.shape[1] or state.rounds >= _ROUNDS
         return replace(state, clients=clients, values=values, basis=basis, found=found)
 
     def status(self, state: SharedState) -> Status | None:
@@ -127,7 +130,8 @@ class Shared(Stage[SharedState]):
             return model
         assert state.basis is not None
         values = state.values
-        r = min(int(np.sum(values > CUT)), MOST, model.d - 1)
+        above = int(np.sum(values > CUT))
+        r = min(above, MOST, model.d - 1)
         if not r:
             raise DataError(
                 "The shared components",
@@ -142,8 +146,8 @@ class Shared(Stage[SharedState]):
 
 def _words_of(values: Array, r: int, clients: int) -> str:
     """What counts, and what the first that does not is short of."""
-    found = labels.count(r, "shared component")
-    counted = f"{found}: of {labels.count(clients, 'client')} {values[r - 1]:.0%} hold the last"
+    found, of = labels.count(r, "shared component"), labels.count(clients, "client")
+    counted = f"{found}: of {of} {values[r - 1]:.0%} hold the last"
     if r < len(values):
         following = max(float(values[r]), 0.0)
         return f"{counted}, {following:.0%} the next, and {CUT:.0%} would have to"

@@ -124,7 +124,8 @@ class Rows:
 
     def size(self, first: Fit) -> float:
         """The mean square of a row less what is far from the medians: what its client's answers are divided by."""
-        return max(float(np.sum(self.cleared(first) ** 2)) / len(self.X), TINY)
+        squares = float(np.sum(self.cleared(first) ** 2))
+        return max(squares / len(self.X), TINY)
 
     def enough(self, components: int) -> bool:
         """Whether what is off so many components is no less than what is far."""
@@ -146,7 +147,8 @@ class Rows:
         T = np.zeros((len(self.X), W.shape[1]))
         far = np.zeros(self.X.shape, dtype=bool)
         for _ in range(_PROJECTED):
-            row = NORMAL * _sizes(((self.X - T @ W.T) / noise).T, self.gaps.T)
+            residuals = (self.X - T @ W.T) / noise
+            row = NORMAL * _sizes(residuals.T, self.gaps.T)
             limit = cut * np.maximum(row, 1.0)[:, None] * noise
             fit = self.judge(W, T, far, limit)
             T, far, before = self.less(fit).scores(W), fit.far, T
@@ -243,7 +245,8 @@ class TriplePCA(ExactPerPCA):
         SU = deflation.product(rows.less(fit), U)
         of_size_one = w / rows.size(first)
         gain = (rows.loss(first) - rows.loss(fit)) / data.n
-        sums = {"Z": of_size_one * (SU - V @ (V.T @ SU)), "f": np.array(of_size_one * gain)}
+        Z = of_size_one * (SU - V @ (V.T @ SU))
+        sums = {"Z": Z, "f": np.array(of_size_one * gain)}
         counts = {"n": np.array(data.n), "w": np.array(w)}
         return {**sums, **counts, **Probe.answer(V, arrays["b"])}, memory_of(fit)
 
@@ -298,7 +301,8 @@ class TriplePCA(ExactPerPCA):
 
 def settle(arrays: Arrays, rows: Rows, memory: Arrays) -> Fit:
     """What a client knows of its rows, after a message's steps for its U."""
-    own, steps, cut = int(arrays["own"]), int(arrays["inner"]), float(arrays["cut"])
+    own, steps = int(arrays["own"]), int(arrays["inner"])
+    cut = float(arrays["cut"])
     fit = recall(rows, memory)
     if fit is None:
         fit, steps = rows.begin(cut), _AFRESH * steps
@@ -365,11 +369,13 @@ class TripleClosing(PersonalClosing):
         few = not rows.enough(U.shape[1] + int(arrays["own"]))
         if few:
             arrays = {**arrays, "own": np.array(0)}
-            fit = rows.project(U, np.full(len(U), rows.least.max(initial=0.0)), cut)
+            noise = np.full(len(U), rows.least.max(initial=0.0))
+            fit = rows.project(U, noise, cut)
         else:
             fit = settle(arrays, rows, memory)
         clean = rows.less(fit)
-        up, found = PersonalClosing.client(arrays, clean, {"V": fit.W[:, U.shape[1] :]})
+        own = {"V": fit.W[:, U.shape[1] :]}
+        up, found = PersonalClosing.client(arrays, clean, own)
         V, noise, apart = found["V"], np.zeros(len(U)), False
         squares = clean.squared_error(U[:, :0])
         if not few:

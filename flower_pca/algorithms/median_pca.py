@@ -83,9 +83,11 @@ class MedianPCA(Average):
         if state.Z is None:
             return None
         assert isinstance(state, MedianState)
-        degrees = np.rad2deg(state.spread)
-        words = f"its one round was answered: the components of half of the clients lie within {degrees:.2g} degrees"
-        return Status(Outcome.ONE_SHOT, f"{words} of their median")
+        return Status(
+            Outcome.ONE_SHOT,
+            "its one round was answered: the components of half of the clients lie within "
+            f"{np.rad2deg(state.spread):.2g} degrees of their median",
+        )
 
 
 @dataclass(frozen=True)
@@ -167,15 +169,9 @@ class Medians(Stage[MediansState]):
         Z, Y = (np.ascontiguousarray(a[:, order]) for a in (Z, n * Y))
         values, residuals = n * values[order], n * residuals[order]
         known = replace(model, basis=Z, product=Y, values=values, residuals=residuals)
-        return replace(known, next_value=self._next(state, known))
-
-    def _next(self, state: MediansState, known: Model) -> float | None:
-        """The variance that follows the last one wanted, of all rows; None if it is not known."""
-        p = state.width
-        assert known.values is not None
+        following: float | None = None
         if known.k < p:
-            return float(known.values[known.k])
-        if state.moments is None or state.weights is None or state.Z.shape[1] == p:
-            return None
-        variances = state.moments[:, p, p]
-        return float(known.n * median(variances, state.weights))
+            following = float(values[known.k])
+        elif state.Z.shape[1] > p:
+            following = float(n * median(state.moments[:, p, p], state.weights))
+        return replace(known, next_value=following)

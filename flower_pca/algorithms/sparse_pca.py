@@ -154,15 +154,13 @@ class SparsePCA(Iterative[SparseState]):
         step = largest(G, sizes)
         left = linalg.column_norms(step - X * variances)
         first = max(float(variances[0]), np.finfo(float).tiny)
-        few = state.most <= self._sizes(Y).max()
         error = np.inf
-        if few:
+        if state.most <= self._sizes(Y).max():
             error = float(left.max()) / first
         lengths = linalg.column_norms(step)
         # nothing varies beside the components before
         gone = lengths <= _NOTHING * first
-        divisors = np.where(gone, 1.0, lengths)
-        block = np.where(gone, largest(X, sizes), step / divisors)
+        block = np.where(gone, largest(X, sizes), step / np.where(gone, 1.0, lengths))
         block = block / linalg.column_norms(block)
         progress = state.progress.step(error, rounds=rounds)
         return replace(state, block=block, Z=X, Y=Y, most=state.most // 2, progress=progress)

@@ -36,7 +36,8 @@ from flower_pca.base.linalg import Array
 def moments(U: Array, G: Array) -> tuple[Array, Array]:
     """An orthonormal basis Z of span(U), and L'L Z for L'L = U G U'."""
     Z, R = linalg.qr(U)
-    return Z, Z @ (R @ ((G + G.T) / 2) @ R.T)
+    inner = R @ ((G + G.T) / 2) @ R.T
+    return Z, Z @ inner
 
 
 def change(old: Array, new: Array, G: Array) -> float:
@@ -202,7 +203,8 @@ class Attempt:
 
     def rho(self, problem: Problem) -> float:
         """The ridge."""
-        rho = problem.ridge * self.lam * float(np.sqrt(max(problem.n, problem.d)))
+        longer = float(np.sqrt(max(problem.n, problem.d)))
+        rho = problem.ridge * self.lam * longer
         if self.noise > 0.0:
             return rho * _SOFTER
         return rho
@@ -228,7 +230,8 @@ class Attempt:
         if self.seen == 0.0 or self.hidden <= _AT_REST * problem.tol * problem.sigma or len(self.left) < directions:
             # there is no noise, or none that a basis at rest to tol could be told from
             return False
-        return self.left[directions - 1] > _STRUCTURE * problem.edge**2 / self.seen
+        least = _STRUCTURE * problem.edge**2 / self.seen
+        return self.left[directions - 1] > least
 
     def has_correlation(self, problem: Problem) -> bool:
         """Whether what is left is structured as correlated residuals are: in several directions, not mostly in one."""
@@ -256,7 +259,8 @@ class Attempt:
         s, t = self.spectrum, other.spectrum
         width = max(len(s), len(t))
         s, t = (np.pad(values, (0, width - len(values))) for values in (s, t))
-        moved = float(np.linalg.norm(s - t) / (np.linalg.norm(s) or 1.0))
+        size = np.linalg.norm(s) or 1.0
+        moved = float(np.linalg.norm(s - t) / size)
         return max(change(self.U, other.U, other.gram), moved)
 
 
@@ -291,7 +295,10 @@ def advance(
         squares = sizes.squares(counts[0], problem.top, attempt.lam, attempt.cut)
         now = _look(now, image, squares, seen=float(counts[0].sum()))
     if now.again and now.level > now.lam:
-        return _mending(now, problem, share)
+        factor = _SLOWLY
+        if now.level <= _LOW * problem.sigma:
+            factor = _FAST
+        return replace(now, level=max(now.level * factor**share, now.lam))
     if now.phase is Phase.NOISY:
         return _settle(now, problem, early)
     return _fall(now, problem, share, early)
@@ -321,25 +328,19 @@ def release(now: Attempt, columns: tuple[int, ...]) -> Attempt:
     return replace(now, again=columns, phase=Phase.NOISY, rounds=0, lefts=())
 
 
-def _mending(now: Attempt, problem: Problem, share: float) -> Attempt:
-    factor = _SLOWLY
-    if now.level <= _LOW * problem.sigma:
-        factor = _FAST
-    return replace(now, level=max(now.level * factor**share, now.lam))
-
-
 def _fall(now: Attempt, problem: Problem, share: float, early: bool) -> Attempt:
     course = (*now.course, (now.lam, now.hidden))
     floor = _floor(now, problem)
     # s_h when the threshold was so many rounds higher
-    least = now.lam / now.gamma**_BACK * (1.0 - 1e-9)
-    before = next((s for lam, s in reversed(course) if lam >= least), np.inf)
+    high = now.lam / now.gamma**_BACK * (1.0 - 1e-9)
+    before = next((s for lam, s in reversed(course) if lam >= high), np.inf)
     if problem.noise is None and now.hidden > max(_NEAR * now.lam, _STAYS * before):
         if now.hidden > MOST_NOISE * now.unit(problem):
             return replace(now, phase=Phase.LOST)
         return _with_noise(now, problem, max(_between(now), now.lam))
     if now.lam > floor:
-        return replace(now, lam=max(floor, now.lam * now.gamma**share), course=course)
+        lam = max(floor, now.lam * now.gamma**share)
+        return replace(now, lam=lam, course=course)
     if problem.noise:
         return _with_noise(now, problem, now.lam)
     rounds = now.rounds + 1
@@ -348,7 +349,8 @@ def _fall(now: Attempt, problem: Problem, share: float, early: bool) -> Attempt:
     if now.rowwise:  # once more in the rows' own units
         own = replace(now, rowwise=False, rounds=0)
         return replace(own, lam=_floor(own, problem))
-    r = int(np.sum(now.spectrum > _SPECTRUM * now.lam * problem.edge))
+    least = _SPECTRUM * now.lam * problem.edge
+    r = int(np.sum(now.spectrum > least))
     if r == 0:
         return replace(now, phase=Phase.LOST)
     return replace(_narrow_to(now, r), phase=Phase.PROVING)
@@ -385,7 +387,8 @@ def _settle(now: Attempt, problem: Problem, early: bool) -> Attempt:
 
 def rests(now: Attempt, problem: Problem) -> bool:
     """Whether the basis is at rest."""
-    return now.stop <= max(problem.tol, _ROUGH * now.noise / now.unit(problem))
+    rough = _ROUGH * now.noise / now.unit(problem)
+    return now.stop <= max(problem.tol, rough)
 
 
 def _stays(now: Attempt, problem: Problem) -> bool:
@@ -404,13 +407,8 @@ def widen(now: Attempt) -> Attempt:
     """With all columns back, to be proven so, from the V that clients have kept of them."""
     whole = now.whole
     assert whole is not None
-    return replace(
-        whole,
-        tag=now.tag + 1,
-        origin=whole.tag,
-        turn=np.eye(whole.p),
-        phase=Phase.PROVING,
-    )
+    turn = np.eye(whole.p)
+    return replace(whole, tag=now.tag + 1, origin=whole.tag, turn=turn, phase=Phase.PROVING)
 
 
 def _with_noise(now: Attempt, problem: Problem, s: float) -> Attempt:
@@ -429,8 +427,8 @@ def _narrow_to(now: Attempt, r: int) -> Attempt:
     # The factors share the singular values, so that neither step nor ridge favours one of them.
     root = np.sqrt(np.sqrt(np.maximum(values[:r], TINY)))
     W = W[:, :r]
-    U, turn = Q @ W * root, R.T @ W / root
-    return replace(now, U=U, G=np.diag(root**2), turn=turn, origin=now.tag, tag=now.tag + 1)
+    U, G, turn = Q @ W * root, np.diag(root**2), R.T @ W / root
+    return replace(now, U=U, G=G, turn=turn, origin=now.tag, tag=now.tag + 1)
 
 
 def _between(now: Attempt) -> float:

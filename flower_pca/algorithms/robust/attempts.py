@@ -157,8 +157,9 @@ class Book:
             book = replace(self, best=record)
         if attempt.probe or verdict.passes:
             return book
-        if attempt.G is not None:  # the rank, if the singular values have a clear gap
-            book = replace(book, p=min(gap(attempt.spectrum, _CLEAR) or self.p, self.p))
+        if attempt.G is not None:  # its rank, if the singular values have a clear gap
+            rank = gap(attempt.spectrum, _CLEAR) or self.p
+            book = replace(book, p=min(rank, self.p))
         if verdict.predicted and verdict.is_determined:
             book = replace(book, alike=(*self.alike, record)[:2])
         return book
@@ -191,8 +192,10 @@ class Book:
         if self.succeeds:
             return Status(Outcome.CONVERGED, "; ".join((words, *verdict.exceptions)))
         if self.agree and verdict.lacking:
-            note = f"structure of {verdict.structure:.1%} is left, as two attempts agree"
-            return Status(Outcome.CONVERGED, f"{words}; {note}")
+            return Status(
+                Outcome.CONVERGED,
+                f"{words}; structure of {verdict.structure:.1%} is left, as two attempts agree",
+            )
         if self.agree:
             return Status(Outcome.CONVERGED, f"{words}; two attempts agree on it")
         return Status(Outcome.STALLED, self._failure(verdict))
@@ -200,18 +203,28 @@ class Book:
     def _failure(self, verdict: Verdict) -> str:
         """Why no attempt is an answer."""
         if not verdict.predicted and verdict.fits_few:
-            near = f"no low-rank part of rank up to {self.k} has more than {verdict.clean:.0%} of the entries near it"
-            return f"{near}: too many outliers, or columns in units so unlike that scale='std' has to divide them"
+            return (
+                f"no low-rank part of rank up to {self.k} has more than {verdict.clean:.0%} of the "
+                "entries near it: too many outliers, or columns in units so unlike that "
+                "scale='std' has to divide them"
+            )
         if not verdict.predicted:
-            why = f"more noise than {MOST_NOISE:g} of an entry, too many outliers, or too few entries for the rank"
-            off = f"they are off by {verdict.error:.2g} of an ordinary entry"
-            return f"no low-rank part of rank up to {self.k} predicts hidden entries ({off}): {why}"
+            return (
+                f"no low-rank part of rank up to {self.k} predicts hidden entries (they are off by "
+                f"{verdict.error:.2g} of an ordinary entry): more noise than {MOST_NOISE:g} of an "
+                "entry, too many outliers, or too few entries for the rank"
+            )
         if verdict.lacking:
-            left = f"structure of {verdict.structure:.1%} is left of what should be noise"
-            return f"{left}, in {labels.count(self.count, 'attempt')}: ask for more components"
+            return (
+                f"structure of {verdict.structure:.1%} is left of what should be noise, in "
+                f"{labels.count(self.count, 'attempt')}: ask for more components"
+            )
         if verdict.free:
-            noise = f"{verdict.error:.2g} of an ordinary entry is left, and no other attempt agrees"
-            return f"a low-rank part of rank {verdict.rank} may have fitted outliers: {noise}. Ask for fewer components"
+            return (
+                f"a low-rank part of rank {verdict.rank} may have fitted outliers: "
+                f"{verdict.error:.2g} of an ordinary entry is left, and no other attempt agrees. "
+                "Ask for fewer components"
+            )
         named = [labels.count(len(verdict.columns), "column"), labels.count(verdict.rows, "row")]
         but = " and ".join(one for one in named if not one.startswith("0 "))
         return (
@@ -261,7 +274,8 @@ class ConsensusState:
     @property
     def last(self) -> bool:
         """Whether the coming message is the last one of a proof."""
-        return self.proving and (self.x is None or self.steps + 1 >= proof.STEPS)
+        ended = self.x is None or self.steps + 1 >= proof.STEPS
+        return self.proving and ended
 
     @property
     def proving(self) -> bool:

@@ -169,8 +169,11 @@ class Robust(Iterative[S]):
     def verify(self, model: Model) -> Status | None:
         sigma = float(model.left["sigma"])
         if model.trace <= _NOTHING * sigma**2 * model.n * model.d and sigma > 0.0:
-            words = "the low-rank part has collapsed to zero: the ridge rho is above the spectral norm of the rows"
-            return Status(Outcome.STALLED, f"{words} clipped at the threshold. Lower the ridge.")
+            return Status(
+                Outcome.STALLED,
+                "the low-rank part has collapsed to zero: the ridge rho is above the spectral norm "
+                "of the rows clipped at the threshold. Lower the ridge.",
+            )
         if model.status is None:
             return None
         return replace(model.status, words="; ".join((model.status.words, *exceptions(model))))
@@ -188,7 +191,8 @@ def exceptions(model: Model) -> list[str]:
         if bad:
             said[-1] += f" ({bad:.0f} bad as a whole)"
     if "clients" in model.left:
-        keys = model.left["keys"][model.left["clients"][:, 2] > _MOST]
+        entries = model.left["clients"][:, 2]
+        keys = model.left["keys"][entries > _MOST]
         said += [f"most entries are far at client {key}" for key in keys]
     return said
 
@@ -206,7 +210,8 @@ def scale_start(U: Array, sigma: float) -> Array:
 
     sigma is near sqrt(p) for factors of N(0, 1) entries, which keep their U so.
     """
-    return np.asarray(U * np.sqrt(sigma / np.sqrt(U.shape[1])))
+    each = np.sqrt(sigma / np.sqrt(U.shape[1]))
+    return np.asarray(U * each)
 
 
 def root_mean_square(model: Model) -> float:

@@ -140,9 +140,11 @@ class LowRank(Stage[LowRankState]):
         R.reshape(-1)[gaps] = 0.0  # there is nothing to be told from the low-rank part
         found = {}
         if np.isfinite(cut):
-            weak, bad = find_undetermined(np.abs(R), linalg.orth(U), lam * cut, gaps)
+            basis = linalg.orth(U)
+            weak, bad = find_undetermined(np.abs(R), basis, lam * cut, gaps)
             found = {"undetermined": weak, "bad_rows": bad}
-        return {"V": memory["V"], **in_own_units(L, huber.sparse(R, lam, cut), data.frame), **found}
+        S = huber.sparse(R, lam, cut)
+        return {"V": memory["V"], **in_own_units(L, S, data.frame), **found}
 
     def merging(self, state: LowRankState) -> Merge:
         if state.summed:
@@ -163,7 +165,8 @@ class LowRank(Stage[LowRankState]):
 
     def finish(self, state: LowRankState, model: Model) -> Model:
         assert state.total is not None
-        total, n, G = state.total, int(state.total["n"]), state.total["G"]
+        total, n = state.total, int(state.total["n"])
+        G = total["G"]
         weak = float(total.get("weak", np.zeros(2))[0])
         # The rows that are not determined count as if they were like the others.
         if 0.0 < weak < n:
@@ -218,9 +221,10 @@ def _solve(arrays: Arrays, X: Array, V: Array | None, gaps: Array) -> Array:
 def _apart(total: Arrays | None, client: int, reply: Arrays) -> Arrays:
     """The sum of the answers; beside it clients' keys, rows, entries taken out, and far ones."""
     sums = add(total, client, reply)
-    line = np.array([reply["n"], np.sum(reply["taken"]), np.sum(reply["far"])], dtype=np.float64)
+    counts = [reply["n"], np.sum(reply["taken"]), np.sum(reply["far"])]
     keys = np.append(sums.get(_KEYS, np.empty(0, np.uint64)), np.uint64(client))
-    return {**sums, _KEYS: keys, _CLIENTS: np.vstack([sums.get(_CLIENTS, np.empty((0, 3))), line])}
+    lines = np.vstack([sums.get(_CLIENTS, np.empty((0, 3))), np.array(counts, np.float64)])
+    return {**sums, _KEYS: keys, _CLIENTS: lines}
 
 
 def _by_client(total: Arrays, d: int) -> Arrays:
@@ -228,5 +232,6 @@ def _by_client(total: Arrays, d: int) -> Arrays:
     if _KEYS not in total:
         return {}
     order, lines = np.argsort(total[_KEYS]), total[_CLIENTS]
-    shares = np.hstack([lines[:, :1], lines[:, 1:] / (lines[:, :1] * d)])
+    entries = lines[:, :1] * d
+    shares = np.hstack([lines[:, :1], lines[:, 1:] / entries])
     return {_KEYS: total[_KEYS][order], _CLIENTS: shares[order]}

@@ -121,7 +121,7 @@ class Task:
         U, steps = self.arrays["U"], int(self.arrays["inner_steps"])
         lam, rho, cut = (self.number(name) for name in ("lam", "rho", "cut"))
         regression = Regression(U, lam, rho, cut)
-        resting = np.where(self.support[:, None], U, 0.0)
+        resting = np.where(self.levels[:, None] == 0.0, U, 0.0)
         Q = linalg.orth(resting)
         sums: Arrays = {}
         found = []
@@ -156,7 +156,8 @@ class Task:
             if bad.any():
                 V = np.where(bad[:, None], 0.0, V)
         C = self._pull(block, R, near, regression)
-        sums: Arrays = {"G": V.T @ V, "rest": C.T @ V.astype(C.dtype, copy=False)}
+        rest = C.T @ V.astype(C.dtype, copy=False)
+        sums: Arrays = {"G": V.T @ V, "rest": rest}
         if "Z" in self.arrays:
             Z = self.arrays["Z"].astype(C.dtype, copy=False)
             sums["image"] = C.T @ (C @ Z)
@@ -176,35 +177,42 @@ class Task:
         if level <= self.number("lam"):
             unseen |= np.abs(anew) > self.number("cut") * level
         C = regression.clip(R, block.out, near)
-        C[:, columns] = np.where(unseen, 0.0, np.clip(anew, -level, level))
+        clipped = np.clip(anew, -level, level)
+        C[:, columns] = np.where(unseen, 0.0, clipped)
         return C
 
     @functools.cached_property
     def again(self) -> tuple[Array, float]:
         """Columns that are found anew, which V does not rest on, and their threshold."""
-        levels = self.arrays.get("again", np.zeros(0))
-        return np.flatnonzero(levels), float(levels.max(initial=0.0))
+        return np.flatnonzero(self.levels), float(self.levels.max(initial=0.0))
 
     @property
-    def support(self) -> Array:
-        """On which columns V rests."""
-        there = np.ones(len(self.arrays["U"]), dtype=bool)
-        there[self.again[0]] = False
-        return there
+    def levels(self) -> Array:
+        """The thresholds of columns that are found anew; 0 for those that V rests on."""
+        return self.arrays.get("again", np.zeros(len(self.arrays["U"])))
 
     def _proof(self, block: Block, V: Array, R: Array, Q: Array) -> Arrays:
         """The sums of a proof."""
         clean = np.abs(R) <= self.number("cut") * self.number("lam")
         of_hidden = clean.reshape(-1)[block.hidden]
         clean &= ~block.unseen
-        x, even = self.arrays.get("block"), bool(self.arrays["even"])
-        return proof.answer(V, Q, clean, rested=self.support, hidden=of_hidden, seen=block.seen, x=x, even=even)
+        return proof.answer(
+            V,
+            Q,
+            clean,
+            rested=self.levels == 0.0,
+            hidden=of_hidden,
+            seen=block.seen,
+            x=self.arrays.get("block"),
+            even=bool(self.arrays["even"]),
+        )
 
     def blocks(self) -> Iterator[Block]:
         """The rows, block by block."""
         U, V, start = self.arrays["U"], self._memory_of(), 0
         beginning, lam, rho, cut = (self.number(name) for name in ("start", "lam", "rho", "cut"))
-        unseen = base.unseen(self.data, seed=int(self.arrays["seed"]), share=self.number("share"))
+        seed, share = int(self.arrays["seed"]), self.number("share")
+        unseen = base.unseen(self.data, seed=seed, share=share)
         for X in pieces(self.data):
             stop = start + len(X)
             gaps, places = unseen.of_rows(start, stop)
@@ -226,7 +234,8 @@ class Task:
     def _memory_of(self) -> Array | None:
         """V as it is remembered, if it is of this basis or can be turned to it, and has not missed some rounds."""
         for place in ("", _BEFORE):
-            V = self._turned(*(self.memory.get(place + name) for name in _REMEMBERED))
+            remembered = (self.memory.get(place + name) for name in _REMEMBERED)
+            V = self._turned(*remembered)
             if V is not None:
                 return V
         return None
@@ -246,10 +255,9 @@ class Task:
 
     def _before(self) -> Arrays:
         """V of the basis that this one was narrowed from: its other columns may come back."""
-        if "turn" not in self.arrays:
-            return {}
+        origin = int(self.arrays["origin"])
         for place in ("", _BEFORE):
-            if int(self.memory.get(place + "tag", -1)) == int(self.arrays["origin"]):
+            if "turn" in self.arrays and int(self.memory.get(place + "tag", -1)) == origin:
                 return {_BEFORE + name: self.memory[place + name] for name in _REMEMBERED}
         return {}
 
@@ -269,7 +277,8 @@ def row_sizes(X: Array, gaps: Array) -> Array:
         there.reshape(-1)[gaps] = np.nan
     known = np.where(np.all(np.isnan(there), axis=1, keepdims=True), 0.0, there)
     size = NORMAL * np.nanmedian(known, axis=1, keepdims=True)
-    size = np.where(size > 0.0, size, np.sqrt(np.nanmean(known**2, axis=1, keepdims=True)))
+    means = np.nanmean(known**2, axis=1, keepdims=True)
+    size = np.where(size > 0.0, size, np.sqrt(means))
     return np.asarray(np.where(size > 0.0, size, 1.0))
 
 
@@ -351,15 +360,15 @@ class ConsensusRPCA(Robust[ConsensusState]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if isinstance(self.noise, str) and self.noise != "auto":
+        if not isinstance(self.noise, str):
+            checks.number("noise of consensus_rpca", self.noise, least=0.0)
+        elif self.noise != "auto":
             raise ConfigError(
                 "noise of consensus_rpca",
                 must="'auto', or a number of at least 0",
                 got=repr(self.noise),
                 then="Leave it out to have it estimated.",
             )
-        if not isinstance(self.noise, str):
-            checks.number("noise of consensus_rpca", self.noise, least=0.0)
         checks.integer("restarts of consensus_rpca", self.restarts)
         checks.number(
             "gamma of consensus_rpca",
@@ -409,9 +418,8 @@ class ConsensusRPCA(Robust[ConsensusState]):
             levels = np.zeros(problem.d)
             levels[list(attempt.again)] = max(attempt.level, attempt.lam, TINY)
             blocks["again"] = levels
-        sent = {name: np.array(value) for name, value in numbers.items()}
-        there = {name: a for name, a in blocks.items() if a is not None}
-        return {"U": attempt.U, **sent, **there}
+        sent = {name: np.asarray(a) for name, a in {**numbers, **blocks}.items() if a is not None}
+        return {"U": attempt.U, **sent}
 
     @staticmethod
     def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
@@ -444,8 +452,10 @@ class ConsensusRPCA(Robust[ConsensusState]):
         # inverse at most.
         attempt = state.attempt
         s = attempt.lengths
-        inverse = float(np.max(s / np.maximum(s**2 + attempt.rho(state.problem), TINY)))
-        C = max(attempt.lam, attempt.level) * float(np.sqrt(model.n * model.d))
+        ridge = attempt.rho(state.problem)
+        inverse = float(np.max(s / np.maximum(s**2 + ridge, TINY)))
+        entries = float(np.sqrt(model.n * model.d))
+        C = max(attempt.lam, attempt.level) * entries
         V = float(s @ s if attempt.G is None else np.trace(attempt.G)) ** 0.5 + self.inner_steps * C * inverse
         # unknown where rows are, or were, in other units
         if attempt.units:
@@ -455,7 +465,8 @@ class ConsensusRPCA(Robust[ConsensusState]):
             M = float(model.n)
         if state.x is not None:
             image = M * float(linalg.column_norms(state.x.T).max())
-        sums = {"G": V**2, "B": V * (V * float(s[0]) + C), "F": M, "M": M, "image": image}
+        B = V * (V * float(s[0]) + C)
+        sums = {"G": V**2, "B": B, "F": M, "M": M, "image": image}
         counted = dict.fromkeys(("counts", "count"), float(model.n * model.d))
         most = {name: MARGIN * size for name, size in {**sums, **counted}.items()}
         bounds = {"n": MOST_ROWS, **most}

@@ -172,7 +172,8 @@ class DCFPCA(Robust[DCFState]):
         U, V, weight = arrays["U"], memory.get("V"), 1.0
         # the paper's start; of a stream of the node's own
         if V is None or V.shape != (data.n, U.shape[1]):
-            seed = int(arrays["seed"]) + zlib.crc32(next(data.dense())[0].tobytes())
+            first = next(data.dense())[0].tobytes()
+            seed = int(arrays["seed"]) + zlib.crc32(first)
             V = linalg.random_block(data.n, U.shape[1], seed)
         lam, rho, eta = (float(arrays[name]) for name in ("lam", "rho", "eta"))
         own = float(arrays["rho_row"]) * data.n
@@ -194,7 +195,8 @@ class DCFPCA(Robust[DCFState]):
 
     def server(self, state: DCFState, total: Arrays, answered: frozenset[int]) -> DCFState:
         if state.sigma is None:
-            sigma, U, progress = spread(total["counts"], state.rms), state.U, state.progress
+            sigma = spread(total["counts"], state.rms)
+            U, progress = state.U, state.progress
             if sigma == 0.0:  # nothing but zeros
                 progress = progress.step(0.0)
             # the paper's is of N(0, 1) entries
@@ -226,14 +228,16 @@ class DCFPCA(Robust[DCFState]):
         status, outliers = super().verify(model), float(model.left["outliers"])
         if outliers <= _MOST or status is None or not status.ok:
             return status
-        far = f"{outliers:.0%} of all entries lie far from the low-rank part"
-        remedy = "Use consensus_rpca, or ask for fewer components."
-        words = f"the rounds settled, but {far}: no low-rank part was found. {remedy}"
-        return Status(Outcome.STALLED, words)
+        return Status(
+            Outcome.STALLED,
+            f"the rounds settled, but {outliers:.0%} of all entries lie far from the low-rank "
+            "part: no low-rank part was found. Use consensus_rpca, or ask for fewer components.",
+        )
 
     def _weights(self, state: DCFState) -> tuple[float, float]:
         lam = self.threshold * (state.sigma or 0.0)
-        return lam, self.ridge * lam * float(np.sqrt(max(state.n, len(state.U))))
+        longer = float(np.sqrt(max(state.n, len(state.U))))
+        return lam, self.ridge * lam * longer
 
 
 def _check_step(before: Array, after: Array, eta: float) -> None:

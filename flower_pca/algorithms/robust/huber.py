@@ -102,7 +102,8 @@ class Regression:
         return np.asarray((pull - self._rho * V) @ self._inverse)
 
     def _residual(self, X: Array, V: Array, R: Array) -> Array:
-        np.matmul(V.astype(X.dtype, copy=False), self._across.astype(X.dtype, copy=False), out=R)
+        scores, across = V.astype(X.dtype, copy=False), self._across.astype(X.dtype, copy=False)
+        np.matmul(scores, across, out=R)
         return np.subtract(X, R, out=R)
 
 
@@ -122,7 +123,8 @@ class _Newest:
         if known is not None and known[0] is U and known[1] == rho:
             return known[2:]
         gram = U.T @ U
-        gram.flat[:: len(gram) + 1] += max(rho, EPS * float(gram.trace()) + TINY)
+        least = EPS * float(gram.trace()) + TINY
+        gram.flat[:: len(gram) + 1] += max(rho, least)
         self._known = U, rho, np.linalg.inv(gram), np.ascontiguousarray(U.T)
         return self._known[2:]
 
@@ -142,7 +144,8 @@ def recover(
         ridge = 0.0
         if lam > 0.0:
             ridge = rho * threshold / lam
-        V, _ = Regression(U, threshold, ridge, cut).steps(X, V, _STEPS, out)
+        regression = Regression(U, threshold, ridge, cut)
+        V, _ = regression.steps(X, V, _STEPS, out)
         threshold = max(lam, _PATH * threshold)
     return Regression(U, lam, rho, cut).settle(X, V, out)
 

@@ -42,7 +42,8 @@ def weak_rows(W: Array, Q: Array) -> Array:
     """Which rows their clean entries, 1 in W, do not determine."""
     r = Q.shape[1]
     if r <= EXACT:
-        return np.asarray(np.linalg.eigvalsh(symmetric(W @ pairs(Q), r))[:, 0] < LEAST)
+        matrices = symmetric(W @ pairs(Q), r)
+        return np.asarray(np.linalg.eigvalsh(matrices)[:, 0] < LEAST)
     x = np.repeat(linalg.random_block(1, r, SEED), len(W), axis=0)
     value = np.zeros(len(W))
     others = 1.0 - W
@@ -73,7 +74,8 @@ def find_undetermined(off: Array, Q: Array, far: float, gaps: Array) -> tuple[Ar
     clean = off <= far
     clean.reshape(-1)[gaps] = False
     W = clean.astype(np.float64)
-    seen = len(Q) - np.bincount(gaps // len(Q), minlength=len(off))
+    lacking = np.bincount(gaps // len(Q), minlength=len(off))
+    seen = len(Q) - lacking
     weak = unsound_rows(W, Q, seen)
     return np.flatnonzero(weak), np.flatnonzero(weak & bad_rows(W, seen))
 
@@ -92,13 +94,15 @@ def once_more(X: Array, V: Array, U: Array, out: Array, *, lam: float, rho: floa
     there = np.ones(X.shape, dtype=bool)
     there.reshape(-1)[out] = False
     clean = there & (np.abs(R) <= cut * lam)
-    weak = unsound_rows(clean.astype(np.float64), linalg.orth(U), there.sum(axis=1))
+    basis, seen = linalg.orth(U), there.sum(axis=1)
+    weak = unsound_rows(clean.astype(np.float64), basis, seen)
     rows = np.flatnonzero(weak & there.any(axis=1))
     if not len(rows):
         return V, R
     X, there = X[rows], there[rows]
     start = float(np.abs(X[there]).max())
-    anew = huber.recover(X, U, start=start, lam=lam, rho=0.0, cut=cut, out=np.flatnonzero(~there))
+    out = np.flatnonzero(~there)
+    anew = huber.recover(X, U, start=start, lam=lam, rho=0.0, cut=cut, out=out)
     left = X - anew @ U.T
     sizes = (np.where(there, np.abs(E), np.nan) for E in (R[rows], left))
     before, after = (np.nanmedian(size, axis=1) for size in sizes)
@@ -209,8 +213,10 @@ class Verdict:
             shown = ", ".join(str(j) for j in first) + ", ..." * more
             said.append(f"too few entries are clean of {labels.count(len(self.columns), 'column')} ({shown})")
         if self.structured:
-            left = f"structure of {self.structure:.1%} is left of it"
-            said.append(f"{left}, as residuals that are correlated leave it, or as more components would")
+            said.append(
+                f"structure of {self.structure:.1%} is left of it, as residuals that are "
+                "correlated leave it, or as more components would"
+            )
         return tuple(said)
 
     @property
@@ -258,7 +264,8 @@ def answer(
     rest = (clean & rested).astype(np.float64)
     weak = unsound_rows(rest, Q, seen)
     bad = weak & bad_rows(rest, seen)
-    count = np.array([clean.sum(), hidden.sum(), weak.sum(), bad.sum()], dtype=np.float64)
+    counts = [clean.sum(), hidden.sum(), weak.sum(), bad.sum()]
+    count = np.array(counts, dtype=np.float64)
     # What such a row has for V follows from its far entries: it would outweigh the others, and
     # columns would be taken for undetermined where they have nothing but it to lack.
     V = np.where(weak[:, None], 0.0, V)
@@ -335,4 +342,5 @@ def verdict(
 
 def _regular(G: Array) -> Array:
     least = huber.EPS * float(np.trace(G)) + TINY
-    return np.asarray((G + G.T) / 2.0 + least * np.eye(len(G)))
+    ridge = least * np.eye(len(G))
+    return np.asarray((G + G.T) / 2.0 + ridge)

@@ -45,7 +45,8 @@ def count_finely(data: LocalData, top: int) -> Array:
     counts = np.zeros(FINE_BINS)
     for X in data.dense():
         with np.errstate(divide="ignore"):
-            places = np.floor(_FINE * np.log2(np.abs(X, dtype=np.float64))) - before
+            logarithms = np.log2(np.abs(X, dtype=np.float64))
+            places = np.floor(_FINE * logarithms) - before
         whole = np.clip(places, 0, FINE_BINS - 1).astype(np.int64)
         counts += np.bincount(whole.ravel(), minlength=FINE_BINS)
     return counts
@@ -85,8 +86,10 @@ def count(R: Array, top: int) -> Array:
     half = 2 ** (8 * size - 1 - behind)
     places = np.ascontiguousarray(R).reshape(-1).view(f"u{size}") >> behind
     signed = np.bincount(places.view(f"i{size}"), minlength=2 * half)
-    below = np.concatenate([[0], np.cumsum(signed[:half] + signed[half:])])
-    ends = np.clip(np.arange(BINS - 1) + 4 * (bias + top - _OCTAVES), 0, half)
+    sizes = signed[:half] + signed[half:]
+    below = np.concatenate([[0], np.cumsum(sizes)])
+    places = np.arange(BINS - 1) + 4 * (bias + top - _OCTAVES)
+    ends = np.clip(places, 0, half)
     return np.diff(below[ends], prepend=0, append=below[-1]).astype(np.float64)
 
 
@@ -98,7 +101,8 @@ def scale(counts: Array, top: int) -> float:
     s = np.inf
     for _ in range(_MOST):
         within = float(np.interp(_NEAR * s, _EDGES, below))
-        s, before = _NORMAL * float(np.interp(within / 2.0, below, _EDGES)), s
+        before = s
+        s = _NORMAL * float(np.interp(within / 2.0, below, _EDGES))
         if abs(s - before) <= _SETTLED * s:
             break
     return s * 2.0**top

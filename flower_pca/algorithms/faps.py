@@ -126,11 +126,6 @@ def next_guard(guard: float, sines: tuple[float, ...], rounds: int) -> float:
     return min(_MOST, guard + (1.0 - guard) / 4.0)
 
 
-def newest(sines: tuple[float, ...], sine: float) -> tuple[float, ...]:
-    """With one step more, as many as the guard looks at."""
-    return (*sines, sine)[-2 * _EVERY :]
-
-
 def _outside(product: Callable[[Array], Array], Z: Array, v: Array) -> tuple[float, Array]:
     """d, by a few block power steps from v: never above the true one."""
     if not v.shape[1]:
@@ -343,7 +338,7 @@ class FAPS(Iterative[FAPSState]):
     def server(self, state: FAPSState, total: Arrays, answered: frozenset[int]) -> FAPSState:
         Z = linalg.orth(total["Y"])
         moved = state.movement.add(state.Z, linalg.spanning(total["Y"]))
-        sines = newest(state.sines, moved.newest)
+        sines = (*state.sines, moved.newest)[-2 * _EVERY :]  # as many as the guard looks at
         measure = moved.newest
         if state.papers:
             # steps get shorter as penalties grow, wherever they lead

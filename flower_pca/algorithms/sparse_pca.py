@@ -113,9 +113,6 @@ class SparsePCA(Iterative[SparseState]):
         started = replace(begun, block=Z[:, : model.k])
         return self._measure(started, Y[:, : model.k], rounds=0)
 
-    def rounds(self, state: SparseState) -> int:
-        return state.progress.rounds
-
     def broadcast(self, state: SparseState) -> Arrays:
         return {"Z": state.block}
 

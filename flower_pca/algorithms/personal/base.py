@@ -134,11 +134,6 @@ class Probe:
             )
         return {"Vb": V @ (V.T @ b), "probed": np.array(1.0)}
 
-    @property
-    def ready(self) -> bool:
-        """Whether its estimate has had the rounds that it needs."""
-        return self.steps >= _LENGTH
-
     @classmethod
     def random(cls, d: int, seed: int) -> Probe:
         """At the beginning."""
@@ -357,8 +352,8 @@ class Personalized(Iterative[S]):
 
     def status(self, state: S) -> Status | None:
         status = super().status(state)
-        # for theta to be told
-        early = np.any(self._each("own")["own"]) and not state.probe.ready
+        # the estimate of theta has not had the rounds that it needs
+        early = np.any(self._each("own")["own"]) and state.probe.steps < _LENGTH
         if status is not None and status.outcome is Outcome.CONVERGED and early:
             return None
         return status

@@ -275,14 +275,13 @@ class TriplePCA(ExactPerPCA):
 
     @staticmethod
     def _require_say(total: Arrays) -> None:
-        if float(total["w"]) > 0.0:
-            return
-        raise DataError(
-            "Rows",
-            must=f"{_ENOUGH} or more for each of the shared and own components, at one client at least",
-            got="fewer at all",
-            then="Ask for fewer components, or join sites.",
-        )
+        if not float(total["w"]) > 0.0:
+            raise DataError(
+                "Rows",
+                must=f"{_ENOUGH} or more for each of the shared and own components, at one client at least",
+                got="fewer at all",
+                then="Ask for fewer components, or join sites.",
+            )
 
     def leave(self, state: ExactState, *, exact: bool, steps: int) -> Arrays:
         return {**super().leave(state, exact=exact, steps=steps), **self._inner()}

@@ -66,14 +66,12 @@ class LowRank(Stage[LowRankState]):
     fixed_set: ClassVar[bool] = True
 
     def start(self, model: Model) -> LowRankState:
-        Z = model.columns
+        Z, left = model.columns, dict(model.left)
         # U itself, but for the last rounding, unless the frame has changed since
-        U = Z @ (Z.T @ model.left["U"])
-        left = dict(model.left)
+        U = Z @ (Z.T @ left.pop("U"))
         lam, rho, sigma = (float(left.pop(name)) for name in ("lam", "rho", "sigma"))
         cut = float(left.pop("cut", np.inf))
         tag = int(left.pop("tag", -1))
-        del left["U"]
         return LowRankState(U, lam, rho, sigma, cut, tag, summed=model.summed, told=left)
 
     def broadcast(self, state: LowRankState) -> Arrays:

@@ -322,11 +322,10 @@ class Medians(Stage[MediansState]):
         p, n = state.width, model.n
         span = state.Z[:, :p]
         image = state.Y[:, :p]
-        moments = state.moments[:, :p, :p]
         _, Z, Y, residuals = linalg.rayleigh_ritz(span, image)
         turn = span.T @ Z
         # each client's variances along Z
-        own = np.einsum("ji,njk,ki->ni", turn, moments, turn)
+        own = np.einsum("ji,njk,ki->ni", turn, state.moments[:, :p, :p], turn)
         values = np.maximum(median(own, state.weights), 0.0)
         order = np.argsort(-values, kind="stable")
         Z, Y = (np.ascontiguousarray(a[:, order]) for a in (Z, n * Y))

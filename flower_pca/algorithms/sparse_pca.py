@@ -149,11 +149,10 @@ class SparsePCA(Iterative[SparseState]):
         sizes = np.maximum(self._sizes(Y), state.most)
         G, variances = deflate(X, Y)
         step = largest(G, sizes)
-        left = linalg.column_norms(step - X * variances)
         first = max(float(variances[0]), np.finfo(float).tiny)
         error = np.inf
         if state.most <= self._sizes(Y).max():
-            error = float(left.max()) / first
+            error = float(linalg.column_norms(step - X * variances).max()) / first
         lengths = linalg.column_norms(step)
         # nothing varies beside the components before
         gone = lengths <= _NOTHING * first

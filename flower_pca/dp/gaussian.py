@@ -151,9 +151,8 @@ def _normals(count: int, bits: Bits) -> Array:
     more = bits(2 * int(rare.sum())).reshape(2, -1)
     uniform[rare] += more[0] * 2.0**-128 + more[1] * 2.0**-192 + _NEVER
     fraction = (words[1] >> np.uint64(11)) * 2.0**-53
-    angle = 2.0 * np.pi * fraction
     radius = np.sqrt(-2.0 * np.log(uniform))
-    return np.asarray(radius * np.cos(angle))
+    return np.asarray(radius * np.cos(2.0 * np.pi * fraction))
 
 
 def step_of(deviation: float) -> float:

@@ -369,8 +369,12 @@ def asked_share(says: Arrays, summed: int) -> float:
         got = "several numbers"
         if among.ndim == 0:
             got = f"{among}"
-        rule = f"from 1 to {summed}, the answers that nobody sees but together"
-        raise ProtocolError("The clients that share the noise", must=rule, got=got, then=_SENDER)
+        raise ProtocolError(
+            "The clients that share the noise",
+            must=f"from 1 to {summed}, the answers that nobody sees but together",
+            got=got,
+            then=_SENDER,
+        )
     return noise_share(std, int(among))
 
 

@@ -228,8 +228,11 @@ class Personalized(Iterative[S]):
         if isinstance(self.local_components, str):
             self._check_auto(self.local_components)
         elif not isinstance(self.local_components, int | np.integer):
-            numbers = apart.check(f"local_components of {self.name}", self.local_components)
-            object.__setattr__(self, "local_components", numbers)
+            object.__setattr__(
+                self,
+                "local_components",
+                apart.check(f"local_components of {self.name}", self.local_components),
+            )
         else:
             checks.integer(f"local_components of {self.name}", self.local_components)
         checks.choice(f"weights of {self.name}", self.weights, WEIGHTS)

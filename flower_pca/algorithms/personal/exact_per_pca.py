@@ -357,9 +357,9 @@ class ExactPerPCA(Personalized[ExactState]):
 
     def _wait(self, state: ExactState) -> ExactState:
         """After a round that has nothing to say of U: back at the plain step, where it was bold."""
-        progress = state.progress.step(state.progress.error)
-        U = state.known if state.bold else state.U
-        return replace(state, U=U, bold=False, secants=None, progress=progress)
+        if state.bold:
+            state = replace(state, U=state.known, bold=False)
+        return replace(state, secants=None, progress=state.progress.step(state.progress.error))
 
     def learn(self, state: ExactState, mean: Arrays, share: float) -> ExactState:
         Z, f = mean["Z"], float(mean["f"])
@@ -395,8 +395,10 @@ class ExactPerPCA(Personalized[ExactState]):
         words = state.gains.reason_to_end(self.gain_tol)
         if not words:
             return None
-        rounds = labels.count(state.progress.rounds, "round")
-        return Status(Outcome.SETTLED, f"{words}, after {rounds}")
+        return Status(
+            Outcome.SETTLED,
+            f"{words}, after {labels.count(state.progress.rounds, 'round')}",
+        )
 
     def metrics(self, state: ExactState) -> dict[str, float]:
         metrics = super().metrics(state)
@@ -408,5 +410,9 @@ class ExactPerPCA(Personalized[ExactState]):
         U = state.U
         if np.isfinite(state.best):
             U = state.known
-        left = self.leave(state, exact=True, steps=self.local_steps)
-        return replace(model, basis=U, product=None, left=left)
+        return replace(
+            model,
+            basis=U,
+            product=None,
+            left=self.leave(state, exact=True, steps=self.local_steps),
+        )

@@ -232,8 +232,12 @@ class PerPCA(Personalized[PerState]):
         return metrics
 
     def finish(self, state: PerState, model: Model) -> Model:
-        left = self.leave(state, exact=False, steps=0)
-        return replace(model, basis=state.U, product=None, left=left)
+        return replace(
+            model,
+            basis=state.U,
+            product=None,
+            left=self.leave(state, exact=False, steps=0),
+        )
 
 
 def _largest(total: float | None, client: int, reply: Arrays) -> float:

@@ -126,10 +126,10 @@ class Shared(Stage[SharedState]):
         return None
 
     def finish(self, state: SharedState, model: Model) -> Model:
-        if state.values is None:  # the number was found before the set of clients changed
+        values, basis = state.values, state.basis
+        # the number was found before the set of clients changed
+        if values is None or basis is None:
             return model
-        assert state.basis is not None
-        values = state.values
         above = int(np.sum(values > CUT))
         r = min(above, MOST, model.d - 1)
         if not r:
@@ -139,7 +139,7 @@ class Shared(Stage[SharedState]):
                 got=f"{values[0]:.0%} for the first",
                 then="Name a number of components.",
             )
-        left = {**model.left, held_out.SHARED: linalg.orth(state.basis[:, :r])}
+        left = {**model.left, held_out.SHARED: linalg.orth(basis[:, :r])}
         choices = {**model.choices, "components": _words_of(values, r, state.clients)}
         return replace(model, n_components=r, left=left, choices=choices)
 

@@ -12,7 +12,7 @@ from scipy.linalg import eigh
 from sklearn.datasets import load_digits
 
 from flower_pca import ExactPerPCA, PersonalResult, simulate
-from flower_pca.algorithms.personal.secants import Gains, Secant, Secants
+from flower_pca.algorithms.personal.exact_per_pca import Gains, Secant, Secants
 from flower_pca.base.history import Outcome
 
 

@@ -113,9 +113,9 @@ class Covariance(Algorithm[CovarianceState]):
         if state.C is None:
             return model
         values, V = linalg.eigh_descending(state.C)
-        width, k = state.width, model.n_components
-        if not isinstance(k, int):
-            width = fraction_rank(values, model.trace, k) or model.d
+        width = state.width
+        if not isinstance(model.n_components, int):
+            width = fraction_rank(values, model.trace, model.n_components) or model.d
         # with the one that follows, for the gap
         Z = V[:, : max(width, state.width) + 1]
         return replace(model, basis=Z, product=state.C @ Z, covariance=state.C)
@@ -126,8 +126,7 @@ class Covariance(Algorithm[CovarianceState]):
 
 def pack(C: Array) -> Array:
     """The diagonal and, times sqrt(2), the rest of the upper triangle: as long a vector as C in Frobenius norm."""
-    upper = np.triu_indices(len(C), 1)
-    off_diagonal = np.sqrt(2.0) * C[upper]
+    off_diagonal = np.sqrt(2.0) * C[np.triu_indices(len(C), 1)]
     return np.concatenate([np.diagonal(C), off_diagonal])
 
 
@@ -153,8 +152,10 @@ def beforehand(
     take noise it finds most, as it spends the budget on one message.
     """
     if isinstance(algorithm, Auto) and private and known and not over_air:
-        why = "auto took covariance, as a budget spent on one message finds more than one dealt out to several"
-        return Covariance(oversample=algorithm.narrow.oversample), {"algorithm": why}
+        return Covariance(oversample=algorithm.narrow.oversample), {
+            "algorithm": "auto took covariance, as a budget spent on one message finds more than "
+            "one dealt out to several"
+        }
     if not isinstance(algorithm, Krylov) or not (private or over_air):
         return algorithm, {}
     what = "over a channel"
@@ -205,15 +206,17 @@ class Auto(Krylov):
         one, of = d * (d + 1) // 2, "columns"
         if model.split is not None:
             of = "people"
-        sizes = f"one message, of {one:,} numbers for {d:,} {of}"
-        messages = labels.count(rounds, "message")
-        others = f"{messages}, of {many:,} numbers together, for tol={self.tol:g}"
-        expected = f"krylov is expected to take {others}"
-        both = f"after the opening covariance takes {sizes}, where {expected}"
+        sizes = f"message, of {one:,} numbers for {d:,} {of}"
         if rounds < 1:
-            why = "the first message, in which all algorithms are alike, is expected to answer all"
-            more = f"covariance would take one more {sizes.removeprefix('one ')}"
-            return self._krylov(model, f"auto took krylov, as {why}: {more}")
+            return self._krylov(
+                model,
+                "auto took krylov, as the first message, in which all algorithms are alike, is "
+                f"expected to answer all: covariance would take one more {sizes}",
+            )
+        both = (
+            f"after the opening covariance takes one {sizes}, where krylov is expected to take "
+            f"{labels.count(rounds, 'message')}, of {many:,} numbers together, for tol={self.tol:g}"
+        )
         refusals = (
             (rounds < 2 and not wide, "covariance would save no message"),
             (one > many, "that is fewer numbers"),
@@ -227,8 +230,10 @@ class Auto(Krylov):
         fewer = "it takes no more messages, and no more numbers"
         if rounds > 1:
             fewer = "that is fewer messages"
-        chosen = Covariance(oversample=self.narrow.oversample)
-        return chosen, f"auto took covariance, as {fewer}: {both}"
+        return (
+            Covariance(oversample=self.narrow.oversample),
+            f"auto took covariance, as {fewer}: {both}",
+        )
 
     def forecast(self, model: Model) -> tuple[int, int]:
         """Rounds that Krylov is expected to take after the opening, and numbers sent both ways."""
@@ -252,6 +257,4 @@ class Auto(Krylov):
     def _krylov(self, model: Model, why: str) -> tuple[Krylov, str]:
         """Krylov with blocks of the width that is asked for."""
         chosen, width = self.krylov.settle(model)
-        if width:
-            why = f"{why}; {width}"
-        return chosen, why
+        return chosen, "; ".join(filter(None, (why, width)))

@@ -20,7 +20,7 @@ from flower_pca.base.linalg import Array
 from flower_pca.core.algorithm import Algorithm
 from flower_pca.core.kinds import BLOCK, MATRIX, Ask, Kind, Part, index
 from flower_pca.core.model import Model
-from flower_pca.core.stage import Arrays, Merge, Stack, add, stack
+from flower_pca.core.stage import Arrays, Merge, add, stack
 from flower_pca.rows.local import LocalData
 
 
@@ -110,8 +110,12 @@ class DRSVD(Algorithm[DRSVDState]):
     def server(self, state: DRSVDState, total: Any, answered: frozenset[int]) -> DRSVDState:
         if state.step == 0:
             return replace(state, step=1, block=linalg.orth(total["G"]))
-        if state.step == 1:
-            return replace(state, step=2, parts=_split(total))
+        if state.step == 1:  # the orthonormal factor of all R_i, cut back into the clients' parts
+            factors = [reply["R"] for reply in total.values()]
+            Q, _ = linalg.qr(np.vstack(factors))
+            ends = np.cumsum([len(R) for R in factors])
+            parts = dict(zip(total, np.split(Q, ends[:-1]), strict=True))
+            return replace(state, step=2, parts=parts)
         B = total["B"]
         Z = linalg.leading(B, min(state.width + 1, len(B)))
         return replace(state, step=3, parts={}, Z=Z)
@@ -144,11 +148,3 @@ def _within_rank(R: Array, part: Array) -> Array:
     least = max(R.shape) * np.finfo(R.dtype).eps * s.max(initial=0.0)
     U = U[:, s > least]
     return np.asarray(U @ (U.T @ part))
-
-
-def _split(total: Stack) -> dict[int, Array]:
-    """The orthonormal factor of the stacked R_i, cut back into the clients' parts."""
-    stack = np.vstack([reply["R"] for reply in total.values()])
-    Q = linalg.qr(stack)[0]
-    ends = np.cumsum([len(reply["R"]) for reply in total.values()])
-    return dict(zip(total, np.split(Q, ends[:-1]), strict=True))

@@ -67,10 +67,9 @@ class Past:
     def after(self, Z: Array) -> Past:
         """With one block more: it is kept if its number is a power of two, and the last one kept is no longer near."""
         rounds = self.rounds + 1
-        if self.newer is None:
-            return Past(None, Z, rounds)
-        if rounds & (rounds - 1) or linalg.sin_theta(self.newer, Z) < _APART:
-            return Past(self.older, self.newer, rounds)
+        early = rounds & (rounds - 1)
+        if self.newer is not None and (early or linalg.sin_theta(self.newer, Z) < _APART):
+            return replace(self, rounds=rounds)
         return Past(self.newer, Z, rounds)
 
     def beside(self, Z: Array) -> Array | None:
@@ -92,20 +91,12 @@ _EVERY, _STUCK, _MOST = 20, 0.9, 0.99
 
 def answer(Z: Array, data: LocalData, memory: Arrays, *, steps: int, tol: float, guard: float) -> tuple[Arrays, Arrays]:
     """What a client sends, and keeps: X_i, W_i, and the columns that look for d."""
-
-    def product(V: Array) -> Array:
-        return data.matmat(V, reuse=4 * (steps + 1)).astype(np.float64)
-
+    product = _products(data, steps)
     # a newcomer, or a node that has lost its memory
     if memory.get("X", Z[:, :0]).shape != Z.shape:
-        CZ = product(Z)
         width = min(_OUTSIDE, len(Z) - Z.shape[1])
-        if width:
-            v = linalg.random_basis(len(Z), width, seed=0)
-        else:
-            v = Z[:, :0]
-        memory = {"X": Z, "W": Z @ (Z.T @ CZ) - CZ, "v": v}
-    X, W = memory["X"], memory["W"]
+        v = linalg.random_basis(len(Z), width, seed=0)
+        memory = {"X": Z, "W": _multiplier(product, Z), "v": v}
     d, v = _outside(product, Z, memory["v"])
     a, Q = linalg.eigh_descending(Z.T @ product(Z))
     a = np.maximum(a, 0.0)
@@ -117,13 +108,7 @@ def answer(Z: Array, data: LocalData, memory: Arrays, *, steps: int, tol: float,
     hold = (_HOLD + _HOLD_UNLIKE * unlike) / (1.0 - guard)
     weights = np.maximum(t * a, hold * (d - a))
     B = (Q * weights) @ Q.T
-    V = X
-    for _ in range(steps):
-        H = product(V) + X @ (W.T @ V)
-        H = H + W @ (X.T @ V) + Z @ (B @ (Z.T @ V))
-        V, before = linalg.orth(H), V
-        if tol > 0.0 and linalg.sin_theta(before, V) <= tol:
-            break
+    V = _solve(product, memory, lambda V: Z @ (B @ (Z.T @ V)), steps=steps, tol=tol)
     CV = product(V)
     A = V.T @ CV
     W = V @ A - CV
@@ -136,16 +121,9 @@ def next_guard(guard: float, sines: tuple[float, ...], rounds: int) -> float:
     """The guard after so many rounds, from the newest steps' sines: it rises while they stay."""
     if rounds % _EVERY or len(sines) < 2 * _EVERY:
         return guard
-    before = min(sines[-2 * _EVERY : -_EVERY])
-    now = min(sines[-_EVERY:])
-    if now <= _STUCK * before:
+    if min(sines[-_EVERY:]) <= _STUCK * min(sines[-2 * _EVERY : -_EVERY]):
         return guard
     return min(_MOST, guard + (1.0 - guard) / 4.0)
-
-
-def newest(sines: tuple[float, ...], sine: float) -> tuple[float, ...]:
-    """With one step more, as many as the guard looks at."""
-    return (*sines, sine)[-2 * _EVERY :]
 
 
 def _outside(product: Callable[[Array], Array], Z: Array, v: Array) -> tuple[float, Array]:
@@ -314,18 +292,20 @@ class FAPS(Iterative[FAPSState]):
         return PaperRule(self.beta_0, self.theta, self.mu)
 
     def start(self, model: Model) -> FAPSState:
-        begun, papers = Progress.begin(self.tol, model), self.penalty == "paper"
-        Z = model.power_start()
-        return FAPSState(Z, Movement(), begun, guarded=model.summed, papers=papers)
+        return FAPSState(
+            model.power_start(),
+            Movement(),
+            Progress.begin(self.tol, model),
+            guarded=model.summed,
+            papers=self.penalty == "paper",
+        )
 
     def broadcast(self, state: FAPSState) -> Arrays:
-        inner_tol = self.inner_tol or 0.0
-        numbers: dict[str, float] = {"inner_steps": self.inner_steps, "inner_tol": inner_tol}
+        numbers = {"inner_tol": self.inner_tol or 0.0, **self._rule.service}
         if not state.papers:
             numbers["guard"] = state.guard
-        numbers |= self._rule.service
         arrays = {name: np.array(value) for name, value in numbers.items()}
-        return {"Z": state.Z, **arrays}
+        return {"Z": state.Z, "inner_steps": np.array(self.inner_steps), **arrays}
 
     @staticmethod
     def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
@@ -341,23 +321,16 @@ class FAPS(Iterative[FAPSState]):
         steps = int(arrays["inner_steps"])
         tol = float(arrays["inner_tol"])
         if "guard" in arrays:
-            guard = float(arrays["guard"])
-            return answer(Z, data, memory, steps=steps, tol=tol, guard=guard)
-        rule = PaperRule.read(arrays)
+            return answer(Z, data, memory, steps=steps, tol=tol, guard=float(arrays["guard"]))
+        rule, product = PaperRule.read(arrays), _products(data, steps)
         # a newcomer, or a node that has lost its memory
         if memory.get("X", Z[:, :0]).shape != Z.shape or "beta" not in memory:
-            memory = _begin(Z, data, steps, beta_0=rule.beta_0)
-        V = X = memory["X"]
-        W = memory["W"]
-        distances = np.append(memory["distances"], linalg.projection_distance(X, Z))
+            first = np.array(rule.beta_0 * data.norm2())
+            memory = {"X": Z, "W": _multiplier(product, Z), "beta": first, "distances": np.empty(0)}
+        distances = np.append(memory["distances"], linalg.projection_distance(memory["X"], Z))
         beta, distances = rule.next(float(memory["beta"]), distances)
-        for _ in range(steps):
-            H = _products(data, V, steps) + X @ (W.T @ V)
-            H = H + W @ (X.T @ V) + beta * (Z @ (Z.T @ V))
-            V, before = linalg.orth(H), V
-            if tol > 0.0 and linalg.sin_theta(before, V) <= tol:
-                break
-        W = _multiplier(V, data, steps)
+        V = _solve(product, memory, lambda V: beta * (Z @ (Z.T @ V)), steps=steps, tol=tol)
+        W = _multiplier(product, V)
         along = V.T @ Z
         Y = beta * (V @ along) - V @ (W.T @ Z) - W @ along
         return {"Y": Y}, {"X": V, "W": W, "beta": np.array(beta), "distances": distances}
@@ -365,20 +338,26 @@ class FAPS(Iterative[FAPSState]):
     def server(self, state: FAPSState, total: Arrays, answered: frozenset[int]) -> FAPSState:
         Z = linalg.orth(total["Y"])
         moved = state.movement.add(state.Z, linalg.spanning(total["Y"]))
-        sines = newest(state.sines, moved.newest)
+        sines = (*state.sines, moved.newest)[-2 * _EVERY :]  # as many as the guard looks at
         measure = moved.newest
         if state.papers:
             # steps get shorter as penalties grow, wherever they lead
             measure = min(moved.remaining, 1.0)
         progress = state.progress.step(moved.remaining, measure)
-        guard, papers = 0.0, state.papers
+        state = replace(
+            state,
+            Z=Z,
+            movement=moved,
+            progress=progress,
+            sines=sines,
+            size=float(np.abs(total["Y"]).max()),
+            past=state.past.after(Z),
+        )
         if state.guarded:
-            guard = next_guard(state.guard, sines, progress.rounds)
-        elif not papers and progress.stale >= self.patience // 2:
-            papers, progress = True, replace(progress, best=np.inf, stale=0)
-        size = float(np.abs(total["Y"]).max())
-        past = state.past.after(Z)
-        return FAPSState(Z, moved, progress, guard, state.guarded, sines, size, past, papers)
+            return replace(state, guard=next_guard(state.guard, sines, progress.rounds))
+        if not state.papers and progress.stale >= self.patience // 2:
+            return replace(state, papers=True, progress=replace(progress, best=np.inf, stale=0))
+        return state
 
     def status(self, state: FAPSState) -> Status | None:
         return self._with_remedy(super().status(state))
@@ -396,8 +375,8 @@ class FAPS(Iterative[FAPSState]):
         if model.values is None or not 0 < model.k < model.d or not model.values[model.k - 1] > 0.0:
             return ""
         last = float(model.values[model.k - 1])
-        following = model.next_value
-        share = pace(last, following, penalty=self.beta_0 * float(model.values[0]))
+        penalty = self.beta_0 * float(model.values[0])
+        share = pace(last, model.next_value, penalty=penalty)
         if share >= 1.0:
             return ""
         return f"; with these eigenvalues faps is at best {share:.2g} times as fast as ssi: ssi and krylov are faster"
@@ -432,16 +411,36 @@ def pace(last: float, following: float | None, *, penalty: float) -> float:
     return float(np.log1p(gained) / np.log(ratio))
 
 
-def _products(data: LocalData, V: Array, steps: int) -> Array:
-    return data.matmat(V, reuse=4 * (steps + 1)).astype(np.float64)
+def _products(data: LocalData, steps: int) -> Callable[[Array], Array]:
+    """V to C_i V, of which a round with so many inner steps needs several."""
+
+    def product(V: Array) -> Array:
+        return data.matmat(V, reuse=4 * (steps + 1)).astype(np.float64)
+
+    return product
 
 
-def _multiplier(X: Array, data: LocalData, steps: int) -> Array:
+def _multiplier(product: Callable[[Array], Array], X: Array) -> Array:
     """W = -(I - XX') C X; the multiplier of the consensus is XW' + WX', which is never formed."""
-    CX = _products(data, X, steps)
+    CX = product(X)
     return np.asarray(X @ (X.T @ CX) - CX)
 
 
-def _begin(Z: Array, data: LocalData, steps: int, *, beta_0: float) -> Arrays:
-    beta = np.array(beta_0 * data.norm2())
-    return {"X": Z, "W": _multiplier(Z, data, steps), "beta": beta, "distances": np.empty(0)}
+def _solve(
+    product: Callable[[Array], Array],
+    memory: Arrays,
+    hold: Callable[[Array], Array],
+    *,
+    steps: int,
+    tol: float,
+) -> Array:
+    """The top eigenspace of H = C_i + XW' + WX' + the hold, by warm subspace iteration from X."""
+    V = X = memory["X"]
+    W = memory["W"]
+    for _ in range(steps):
+        H = product(V) + X @ (W.T @ V)
+        H = H + W @ (X.T @ V) + hold(V)
+        V, before = linalg.orth(H), V
+        if tol > 0.0 and linalg.sin_theta(before, V) <= tol:
+            break
+    return V

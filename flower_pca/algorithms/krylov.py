@@ -130,8 +130,10 @@ class Krylov(Iterative[KrylovState]):
             return self, ""
         own = self.width(model.n_components)
         if model.declined:
-            blocks = f"blocks of {labels.count(own, 'column')}"
-            return self.narrow, f"krylov took {blocks}, as a client declines wider ones. {model.declined}"
+            return self.narrow, (
+                f"krylov took blocks of {labels.count(own, 'column')}, as a client declines wider "
+                f"ones. {model.declined}"
+            )
         p = max(own, min(model.d, MESSAGE // (8 * model.d)))
         words = f"krylov took blocks of {labels.count(p, 'column')}, as wide as {MESSAGE // 1024} kB of a message allow"
         given: Any = {f.name: getattr(self, f.name) for f in fields(Krylov)}
@@ -223,9 +225,9 @@ class Krylov(Iterative[KrylovState]):
             error = np.inf
             last = float(values[k - 1])
             state = replace(state, warm=True, probe=(float(k), last))
-            block = self._fresh(state, Q, block)
+            block = self._fresh(state, Q, block, state.k + 2)
         elif block.shape[1] == 0 and not np.isfinite(error):  # invariant, but a fraction asks for more of the space
-            block = self._fresh(state, Q, block)
+            block = self._fresh(state, Q, block, state.k + 2)
         if Q.shape[1] + block.shape[1] > room:
             W = W[:, :some]
             Q = Q @ W
@@ -246,17 +248,17 @@ class Krylov(Iterative[KrylovState]):
         """
         if state.fraction is None or len(values) == len(state.Q):
             return True
+        last = float(values[k - 1])
+        moved = abs(state.probe[1] - last)
         bound = state.progress.tol * float(values[0])
-        hidden = state.trace - float(values.sum())
-        moved = abs(state.probe[1] - float(values[k - 1]))
         same = state.probe[0] == k and moved <= bound
-        return same or hidden <= float(values[k - 1])
+        return same or state.trace - float(values.sum()) <= last
 
     @staticmethod
-    def _fresh(state: KrylovState, Q: Array, block: Array) -> Array:
-        """The block, and as many random columns orthogonal to all that is known as have room."""
+    def _fresh(state: KrylovState, Q: Array, block: Array, most: int) -> Array:
+        """The block, and so many random columns orthogonal to all that is known, or as many as have room."""
         known = np.hstack([Q, block])
-        room = min(state.k + 2, len(Q) - known.shape[1])
+        room = min(most, len(Q) - known.shape[1])
         random = linalg.random_block(len(Q), room, state.seed + known.shape[1])
         columns = linalg.orth(linalg.complement(random, known))
         return np.hstack([block, linalg.orth(linalg.complement(columns, known))])
@@ -293,12 +295,7 @@ class WideKrylov(Krylov):
 
     def start(self, model: Model) -> KrylovState:
         state = super().start(model)
-        known = np.hstack([state.Q, state.block])
-        wanted = self.width(model.n_components) - state.block.shape[1]
-        room = min(wanted, model.d - known.shape[1])
-        if room <= 0 or state.block.shape[1] == 0:
+        more = self.width(model.n_components) - state.block.shape[1]
+        if more <= 0 or state.block.shape[1] == 0:
             return state
-        drawn = linalg.random_block(model.d, room, model.seed + known.shape[1])
-        random = linalg.complement(drawn, known)
-        wide = linalg.orth(linalg.complement(linalg.orth(random), known))
-        return replace(state, block=np.hstack([state.block, wide]))
+        return replace(state, block=self._fresh(state, state.Q, state.block, more))

@@ -1,7 +1,7 @@
 """LocalPower: several local power steps between two communications.
 
 Rounds with several steps stack the answers, align them with those of the client with most rows, and
-add them up (`_aligned`); rounds with one step are those of SSI (`_measured`). `q` says which kind
+add them up (`_align`); rounds with one step are those of SSI. `q` says which kind
 the coming round is of.
 """
 
@@ -95,8 +95,7 @@ class LocalPower(Iterative[LocalPowerState]):
 
     def broadcast(self, state: LocalPowerState) -> Arrays:
         steps = np.array(self.q(state))
-        aligned = np.array(self._stacks(state))
-        return {"Z": state.block, "steps": steps, "aligned": aligned}
+        return {"Z": state.block, "steps": steps, "aligned": np.array(self._stacks(state))}
 
     @staticmethod
     def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
@@ -128,7 +127,9 @@ class LocalPower(Iterative[LocalPowerState]):
 
     def server(self, state: LocalPowerState, total: Any, answered: frozenset[int]) -> LocalPowerState:
         if self.q(state) == 1:
-            return self._measure(state, scaled_up(total, "Y", state.n))
+            Y = scaled_up(total, "Y", state.n)
+            _, Z, CZ, progress = ritz_round(state.block, Y, state.k, state.progress)
+            return replace(state, block=linalg.orth(CZ), Z=Z, Y=CZ, progress=progress)
         if self._stacks(state):
             Y = self._align(total)
         else:
@@ -146,10 +147,6 @@ class LocalPower(Iterative[LocalPowerState]):
 
     def _stacks(self, state: LocalPowerState) -> bool:
         return self.q(state) > 1 and self.align != "none"
-
-    def _measure(self, state: LocalPowerState, Y: Array) -> LocalPowerState:
-        _, Z, CZ, progress = ritz_round(state.block, Y, state.k, state.progress)
-        return replace(state, block=linalg.orth(CZ), Z=Z, Y=CZ, progress=progress)
 
     def _align(self, answers: Stack) -> Array:
         """Sum C_i X_i O_i, aligned with the client that has most rows."""

@@ -113,9 +113,6 @@ class SparsePCA(Iterative[SparseState]):
         started = replace(begun, block=Z[:, : model.k])
         return self._measure(started, Y[:, : model.k], rounds=0)
 
-    def rounds(self, state: SparseState) -> int:
-        return state.progress.rounds
-
     def broadcast(self, state: SparseState) -> Arrays:
         return {"Z": state.block}
 
@@ -152,17 +149,14 @@ class SparsePCA(Iterative[SparseState]):
         sizes = np.maximum(self._sizes(Y), state.most)
         G, variances = deflate(X, Y)
         step = largest(G, sizes)
-        left = linalg.column_norms(step - X * variances)
         first = max(float(variances[0]), np.finfo(float).tiny)
-        few = state.most <= self._sizes(Y).max()
         error = np.inf
-        if few:
-            error = float(left.max()) / first
+        if state.most <= self._sizes(Y).max():
+            error = float(linalg.column_norms(step - X * variances).max()) / first
         lengths = linalg.column_norms(step)
         # nothing varies beside the components before
         gone = lengths <= _NOTHING * first
-        divisors = np.where(gone, 1.0, lengths)
-        block = np.where(gone, largest(X, sizes), step / divisors)
+        block = np.where(gone, largest(X, sizes), step / np.where(gone, 1.0, lengths))
         block = block / linalg.column_norms(block)
         progress = state.progress.step(error, rounds=rounds)
         return replace(state, block=block, Z=X, Y=Y, most=state.most // 2, progress=progress)

@@ -108,13 +108,11 @@ class Outlook:
         # noise / n + (off / n)^2 is less from the larger root on
         most = self.columns * USUAL
         root = math.hypot(self.noise, 2.0 * self.off * math.sqrt(most))
-        twice_root = self.noise + root
-        least = math.ceil(twice_root / (2.0 * most)) + 2
+        least = math.ceil((self.noise + root) / (2.0 * most)) + 2
         sizes = f"{labels.count(self.columns, 'column')} at {labels.count(self.clients, 'client')}"
-        rule = f"at least {least:,} for {sizes}, as noise else hides all components"
         raise DataError(
             "The rows under this budget",
-            must=rule,
+            must=f"at least {least:,} for {sizes}, as noise else hides all components",
             got=f"{self.rows:,}",
             then=Words("Take more rows or a larger epsilon, or share the noise out with ", Setting("mask", True), "."),
         )
@@ -153,9 +151,8 @@ def _normals(count: int, bits: Bits) -> Array:
     more = bits(2 * int(rare.sum())).reshape(2, -1)
     uniform[rare] += more[0] * 2.0**-128 + more[1] * 2.0**-192 + _NEVER
     fraction = (words[1] >> np.uint64(11)) * 2.0**-53
-    angle = 2.0 * np.pi * fraction
     radius = np.sqrt(-2.0 * np.log(uniform))
-    return np.asarray(radius * np.cos(angle))
+    return np.asarray(radius * np.cos(2.0 * np.pi * fraction))
 
 
 def step_of(deviation: float) -> float:
@@ -222,7 +219,7 @@ def _least(holds: Callable[[float], bool]) -> float:
         if not low < middle < high:
             break
         if holds(middle):
-            low, high = (low, middle)
+            high = middle
         else:
-            low, high = (middle, high)
+            low = middle
     return high

@@ -46,18 +46,29 @@ class AirChannel(Layer):
     gain_error: float = 0.0
 
     def __post_init__(self) -> None:
-        remedy = "Use 0 for a silent one."
-        checks.number("noise_std of the channel", self.noise_std, least=0.0, remedy=remedy)
+        checks.number(
+            "noise_std of the channel",
+            self.noise_std,
+            least=0.0,
+            remedy="Use 0 for a silent one.",
+        )
         checks.integer("seed of the channel", self.seed)
-        remedy = "Use 0 for perfect inversion."
-        checks.number("gain_error of the channel", self.gain_error, least=0.0, remedy=remedy)
-        if isinstance(self.gain, tuple):
-            gains = self.gain
-        else:
-            gains = (self.gain,)
+        checks.number(
+            "gain_error of the channel",
+            self.gain_error,
+            least=0.0,
+            remedy="Use 0 for perfect inversion.",
+        )
+        gains = self.gain
+        if not isinstance(gains, tuple):
+            gains = (gains,)
         for gain in gains:
-            remedy = "Use 1 for all clients."
-            checks.number("Every gain of the channel", gain, least=1e-12, remedy=remedy)
+            checks.number(
+                "Every gain of the channel",
+                gain,
+                least=1e-12,
+                remedy="Use 1 for all clients.",
+            )
         if not gains:
             raise ConfigError(
                 "The gains of the channel",
@@ -83,37 +94,32 @@ class AirChannel(Layer):
         return repr(self)
 
     def open(self, arrays: Arrays, *, number: int, position: int | None) -> Arrays:
-        if position is None:
-            return self._with_noise(arrays, number)
-        return self._fade(arrays, number, position)
+        """An answer as its channel passes it on; the sum with noise on its matrices, beside which all else travels."""
+        if position is not None:
+            return self._fade(arrays, number, position)
+        rng = np.random.default_rng([self.seed, number])
+        heard = dict(arrays)
+        for name in sorted(arrays):
+            if np.ndim(arrays[name]) == 2:
+                noise = rng.standard_normal(arrays[name].shape)
+                heard[name] = arrays[name] + self.noise_std * noise
+        return heard
 
     def _fade(self, arrays: Arrays, number: int, position: int) -> Arrays:
         """A client's answer as its channel passes it on; `position` among the clients' keys."""
-        gain = self._gain_of(position)
+        gain = self.gain
+        if isinstance(gain, tuple):
+            if position >= len(gain):
+                raise ConfigError(
+                    "The gains of the channel",
+                    must=f"at least {position + 1}",
+                    got=len(gain),
+                    then="Give one for each client, or one number for all.",
+                )
+            gain = gain[position]
         if self.gain_error == 0.0:
             return arrays
         rng = np.random.default_rng([self.seed, number, position])
         error = rng.standard_normal() * self.gain_error / gain
-        return {name: a * (1.0 + error) if a.ndim == 2 else a for name, a in arrays.items()}
-
-    def _gain_of(self, position: int) -> float:
-        if not isinstance(self.gain, tuple):
-            return self.gain
-        if position >= len(self.gain):
-            raise ConfigError(
-                "The gains of the channel",
-                must=f"at least {position + 1}",
-                got=len(self.gain),
-                then="Give one for each client, or one number for all.",
-            )
-        return self.gain[position]
-
-    def _with_noise(self, total: Arrays, number: int) -> Arrays:
-        """The sum with the noise of this message; what is no matrix travels beside it."""
-        rng = np.random.default_rng([self.seed, number])
-        heard = dict(total)
-        for name in sorted(total):
-            if np.ndim(total[name]) == 2:
-                noise = rng.standard_normal(total[name].shape)
-                heard[name] = total[name] + self.noise_std * noise
-        return heard
+        faded = {name: a * (1.0 + error) for name, a in arrays.items() if a.ndim == 2}
+        return {**arrays, **faded}

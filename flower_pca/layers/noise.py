@@ -124,9 +124,7 @@ class Budget(Layer):
     @property
     def reach(self) -> float:
         """The norm to which raw rows are clipped."""
-        if self.dp.reach is None:
-            return self.dp.clip
-        return self.dp.reach
+        return self.dp.reach or self.dp.clip
 
     def deviation(self, *, opening: bool) -> float:
         """The deviation of the noise on a message."""
@@ -169,8 +167,13 @@ class Budget(Layer):
                 got=f"{spent / budget:.3g} of it",
                 then="Start a new run with a budget of its own.",
             )
-        keeps = {**work.keeps, _SPENT: np.array(spent)}
-        return replace(work, data=ClippedRows(work.data, clip), memory=without_counts(work.memory), keeps=keeps)
+        return replace(
+            work,
+            data=ClippedRows(work.data, clip),
+            # what a client keeps beside the count of what it has told
+            memory={name: a for name, a in work.memory.items() if name != _SPENT},
+            keeps={**work.keeps, _SPENT: np.array(spent)},
+        )
 
     @staticmethod
     def seal(says: Arrays, work: Work, up: Arrays) -> Arrays:
@@ -179,14 +182,10 @@ class Budget(Layer):
         parts = work.stage.parts(work.arrays, work.data.d)
         if not work.trusts:
             share = _instruction(says)[1]
-        sealed = {}
-        for name, a in up.items():
-            # how many rows there are is told by nobody
-            if parts[name].kind.counts_rows:
-                sealed[name] = np.array(1)
-            else:
-                sealed[name] = add_noise(a, share, work.bits)
-        return sealed
+        rows = {name for name in up if parts[name].kind.counts_rows}
+        noisy = {name: add_noise(a, share, work.bits) for name, a in up.items() if name not in rows}
+        # how many rows there are is told by nobody
+        return {**dict.fromkeys(up, np.array(1)), **noisy}
 
     def divide(self, needed: int) -> Budget:
         """Those that a sum needs, less those that may collude, shall have the whole noise."""
@@ -217,7 +216,11 @@ class Budget(Layer):
     def waste(self, stage: str, algorithm: Algorithm[Any], why: str) -> tuple[Budget, Algorithm[Any]]:
         """The algorithm has as many rounds less as answers were given in vain: clients have spent what they told."""
         after = replace(self, lost=(*self.lost, stage))
-        rounds = after.rounds_left
+        frames, share = after.lost.count(self.opening), self.dp.frame_share
+        left = (1.0 - (1 + frames) * share) / (1.0 - share)
+        # what the budget has room for, beside the answers that gave no sum
+        room = left * self.rounds - (len(after.lost) - frames)
+        rounds = math.floor(room + _ROUNDING)
         if rounds < 1 or algorithm.fixed_set:
             raise NotEnoughNodes(
                 "A sum that costs privacy",
@@ -228,14 +231,6 @@ class Budget(Layer):
         if isinstance(algorithm, Iterative):
             algorithm = replace(algorithm, min_rounds=rounds, max_rounds=rounds)
         return after, algorithm
-
-    @property
-    def rounds_left(self) -> int:
-        """Rounds that the budget has room for, beside the answers that gave no sum."""
-        frames, share = self.lost.count(self.opening), self.dp.frame_share
-        left = (1.0 - (1 + frames) * share) / (1.0 - share)
-        room = left * self.rounds - (len(self.lost) - frames)
-        return math.floor(room + _ROUNDING)
 
     def reopen(self) -> None:
         raise NotEnoughNodes(
@@ -364,9 +359,23 @@ def noise_share(std: float, survivors: int) -> float:
 
 
 def asked_share(says: Arrays, summed: int) -> float:
-    """The deviation that a message asks a client to add, whose answer is seen in a sum of at least `summed` only."""
+    """The deviation that a message asks a client to add, whose answer is seen in a sum of at least `summed` only.
+
+    The noise is shared out among no more clients than are sure to be in the sum.
+    """
     _, std, _ = _instruction(says)
-    return noise_share(std, _among(says, summed))
+    among = says.get(_AMONG, np.array(1))
+    if among.ndim or among.dtype.kind not in "iu" or not 1 <= int(among) <= summed:
+        got = "several numbers"
+        if among.ndim == 0:
+            got = f"{among}"
+        raise ProtocolError(
+            "The clients that share the noise",
+            must=f"from 1 to {summed}, the answers that nobody sees but together",
+            got=got,
+            then=_SENDER,
+        )
+    return noise_share(std, int(among))
 
 
 def cost(says: Arrays) -> float:
@@ -381,27 +390,25 @@ def named_budget(says: Arrays) -> float:
     return _instruction(says)[2]
 
 
-def without_counts(memory: Arrays) -> Arrays:
-    """What a client keeps beside the count of what it has told."""
-    return {name: a for name, a in memory.items() if name != _SPENT}
-
-
 def _check_bounded(work: Work) -> None:
     """Require a stage, and matrices, of which a row of norm R changes the answer by at most R^2."""
     if not work.stage.bounded:
-        got, remedy = work.stage.name, "Use ssi, krylov or covariance."
         raise ProtocolError(
             "A stage with noise",
             must="one with bounded answers",
-            got=got,
-            then=remedy,
+            got=work.stage.name,
+            then="Use ssi, krylov or covariance.",
         )
     for name, Z in work.arrays.items():
         if Z.ndim == 0:
             continue
         if Z.ndim != 2:
-            got = labels.count(Z.ndim, "dimension")
-            raise ProtocolError(f"{name} with noise", must="a matrix", got=got, then=_SENDER)
+            raise ProtocolError(
+                f"{name} with noise",
+                must="a matrix",
+                got=labels.count(Z.ndim, "dimension"),
+                then=_SENDER,
+            )
         norm = linalg.norm2(np.asarray(Z, dtype=np.float64))
         if norm > 1.0 + _ROUNDING:
             raise ProtocolError(
@@ -414,11 +421,10 @@ def _check_bounded(work: Work) -> None:
 
 def _instruction(says: Arrays) -> tuple[float, float, float]:
     if strange := says.keys() - _SAID:
-        got = ", ".join(sorted(strange))[:100]
         raise ProtocolError(
             "What a message with noise says",
             must=f"made of {', '.join(sorted(_SAID))}",
-            got=got,
+            got=", ".join(sorted(strange))[:100],
             then=_SENDER,
         )
     if several := [name for name in says if np.ndim(says[name])]:
@@ -428,23 +434,12 @@ def _instruction(says: Arrays) -> tuple[float, float, float]:
             got=f"several in {', '.join(several)}",
             then=_SENDER,
         )
-    given = (says.get(name, np.nan) for name in (_CLIP, _NOISE, _BUDGET))
-    values = tuple(float(value) for value in given)
-    if not all(np.isfinite(value) and value > 0.0 for value in values):
-        rule = ", ".join(f"{NOISE}.{name}" for name in (_CLIP, _NOISE)) + f" and {NOISE}.{_BUDGET}, each above 0"
-        got = ", ".join(f"{value:g}" for value in values)
-        raise ProtocolError("What a message with noise says", must=rule, got=got, then=_SENDER)
-    return values[0], values[1], values[2]
-
-
-def _among(says: Arrays, summed: int) -> int:
-    """Among how many clients the noise is shared out: no more than are sure to be in the sum."""
-    among = says.get(_AMONG, np.array(1))
-    if among.ndim or among.dtype.kind not in "iu" or not 1 <= int(among) <= summed:
-        rule = f"from 1 to {summed}, the answers that nobody sees but together"
-        if among.ndim == 0:
-            got = f"{among}"
-        else:
-            got = "several numbers"
-        raise ProtocolError("The clients that share the noise", must=rule, got=got, then=_SENDER)
-    return int(among)
+    clip, std, budget = (float(says.get(name, np.nan)) for name in (_CLIP, _NOISE, _BUDGET))
+    if not all(np.isfinite(value) and value > 0.0 for value in (clip, std, budget)):
+        raise ProtocolError(
+            "What a message with noise says",
+            must=f"{NOISE}.{_CLIP}, {NOISE}.{_NOISE} and {NOISE}.{_BUDGET}, each above 0",
+            got=f"{clip:g}, {std:g}, {budget:g}",
+            then=_SENDER,
+        )
+    return clip, std, budget

@@ -65,10 +65,10 @@ class Precision(Layer):
         message = replace(message, layers=layers, size=partial(nbytes, bits=self.bits))
         if opening:
             return message
-        arrays = {name: self._block(a) for name, a in message.arrays.items()}
+        blocks = {name: round_to(a, self.bits) for name, a in message.arrays.items() if a.ndim == 2}
         room = model.trace / max(model.d, 1)
         frame = _frame_rows(message.frame, self.bits, n=model.n, room=room)
-        return replace(message, arrays=arrays, frame=frame)
+        return replace(message, arrays={**message.arrays, **blocks}, frame=frame)
 
     @staticmethod
     def seal(says: Arrays, work: Work, up: Arrays) -> Arrays:
@@ -78,13 +78,8 @@ class Precision(Layer):
         parts = work.stage.parts(work.arrays, work.data.d)
         if {"mean", "m2"} <= up.keys():  # of an opening
             up = _moments(up, bits)
-        rounded = {name for name in up if parts[name].kind.rounded}
-        return {name: round_to(a, bits) if name in rounded else a for name, a in up.items()}
-
-    def _block(self, a: Array) -> Array:
-        if a.ndim == 2:
-            return round_to(a, self.bits)
-        return a
+        rounded = {name: round_to(a, bits) for name, a in up.items() if parts[name].kind.rounded}
+        return {**up, **rounded}
 
 
 def bits_in(says: Arrays) -> int:
@@ -92,11 +87,10 @@ def bits_in(says: Arrays) -> int:
     bits = says.get(_BITS)
     known = bits is not None and len(says) == 1 and not bits.ndim and bits.dtype.kind in "iuf"
     if bits is None or not known or bits.item() not in FLOORS:
-        got = f"{bits}"[:50]
         raise ProtocolError(
             "The bits of numbers in a message",
             must=f"one of {', '.join(map(str, FLOORS))}",
-            got=got,
+            got=f"{bits}"[:50],
             then="Check the sender.",
         )
     return int(bits.item())
@@ -132,11 +126,7 @@ def unpack(arrays: Mapping[str, Array]) -> dict[str, Array]:
 
 def nbytes(arrays: Mapping[str, Array], bits: int) -> int:
     """What arrays take as they travel."""
-    if bits == 64:
-        travelling = arrays
-    else:
-        travelling = pack(arrays, bits)
-    return sum([a.nbytes for a in travelling.values()])
+    return sum(a.nbytes for a in pack(arrays, bits).values())
 
 
 def _pack(name: str, a: Array, bits: int) -> dict[str, Array]:
@@ -153,8 +143,7 @@ def _pack(name: str, a: Array, bits: int) -> dict[str, Array]:
 
 def _compress(a: Array, bits: int) -> tuple[Array, Array]:
     """Columns as numbers of so few bits, and exponents; an entry that rounds up to a power of two has the next one."""
-    largest = np.abs(a).max(axis=0, initial=0.0)
-    exponents = np.frexp(largest)[1] - _HIGH
+    exponents = np.frexp(np.abs(a).max(axis=0, initial=0.0))[1] - _HIGH
     small = _divide(a, exponents, bits)
     exponents = exponents + (np.abs(small).max(axis=0, initial=0.0) >= 2.0**_HIGH)
     return _divide(a, exponents, bits), exponents.astype(np.int16)
@@ -190,9 +179,8 @@ def _moments(up: Mapping[str, Array], bits: int) -> dict[str, Array]:
     """
     mean, squares = round_to(up["mean"], 32), round_to(up["m2"], 32)
     off = mean - up["mean"]
-    room = float(squares.mean()) if squares.size else 0.0
+    room = float(squares.sum()) / max(squares.size, 1)
     between = float(up["n"]) * float(off @ off)
-    small = between <= (_SHARE * FLOORS[bits]) ** 2 * room
-    if bits == 16 and small:
+    if bits == 16 and between <= (_SHARE * FLOORS[bits]) ** 2 * room:
         return {**up, "mean": mean, "m2": squares}
     return dict(up)

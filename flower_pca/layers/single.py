@@ -60,10 +60,9 @@ def require(what: str, numbers: Apart, names: Sequence[str]) -> None:
         at = names.index(client) if isinstance(client, str) and client in names else client
         if not isinstance(at, int) or at >= len(names):
             close = difflib.get_close_matches(str(client), [name for name in names if name], n=1)
+            remedy = "Leave it out."
             if close:
                 remedy = f"Did you mean {close[0]!r}?"
-            else:
-                remedy = "Leave it out."
             raise ConfigError(f"Every client in {what}", must=known, got=repr(client), then=remedy)
         if at in places:
             raise ConfigError(
@@ -114,8 +113,7 @@ class Single(Layer):
 
     @staticmethod
     def read(says: Arrays, work: Work) -> Work:
-        numbers = {name: _own_number(says, name, work.who) for name in _tables(says)}
-        own = {name: np.array(number) for name, number in numbers.items()}
+        own = {name: np.array(_own_number(says, name, work.who)) for name in _tables(says)}
         return replace(work, arrays=Message({**work.arrays, **own}))
 
 

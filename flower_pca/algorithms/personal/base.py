@@ -11,7 +11,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Final, TypeVar
+from typing import Any, ClassVar, Final, Self, TypeVar
 
 import numpy as np
 
@@ -40,21 +40,32 @@ _VANISHED: Final = 1e-8
 
 
 @dataclass(frozen=True)
-class Start:
-    """The way to a first U: the blocks Q sent so far, their products with the projector average, the block to send."""
+class Blocks:
+    """Block Lanczos on a mean of projectors P: the blocks Q sent so far, their products PQ, the block to send."""
 
     Q: Array
     PQ: Array
     block: Array
     rounds: int = 0
 
+    def step(self, image: Array) -> tuple[Self, Array, Array, Array]:
+        """With P times the block, and the next one; Ritz values, vectors and residuals on all that were sent."""
+        Q = np.hstack([self.Q, self.block])
+        PQ = np.hstack([self.PQ, image])
+        values, ritz, _, residuals = linalg.rayleigh_ritz(Q, PQ)
+        block = linalg.independent(linalg.complement(linalg.complement(image, Q), Q), 1e-8)
+        following = replace(self, Q=Q, PQ=PQ, block=block, rounds=self.rounds + 1)
+        return following, values, ritz, residuals
+
+
+class Start(Blocks):
+    """The way to a first U, by what the clients' own top components span."""
+
     @staticmethod
     def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
         """What a client answers to a message with these arrays."""
-        if "B" not in arrays:
-            return {
-                "E": Part((d, None), Kind.COMPONENTS, own=True)
-            }  # fewer than asked for, where rows have not that rank
+        if "B" not in arrays:  # fewer than asked for, where rows have not that rank
+            return {"E": Part((d, None), Kind.COMPONENTS, own=True)}
         return {"w": NUMBER, "P": Part(arrays["B"].shape, Kind.ESTIMATE)}
 
     @staticmethod
@@ -65,15 +76,12 @@ class Start:
             w = weight(arrays, data)
         if "B" not in arrays:
             V, values = data.top(held_out.leading(arrays, data))
+            E = V.astype(np.float64)
             if arrays["scaled"]:
-                sizes: Any = np.sqrt(values / data.n)
-            else:
-                sizes = 1.0
-            E = V.astype(np.float64) * sizes
+                E = E * np.sqrt(values / data.n)
             return {"E": np.sqrt(w) * E}, memory
-        kept = (
-            "top" if held_out.AUTO in arrays else "E"
-        )  # E alone has all that the rows span, where that is less than k
+        # E alone has all that the rows span, where that is less than k
+        kept = "top" if held_out.AUTO in arrays else "E"
         E = memory.get(kept, np.empty((0, 0)))
         if len(E) != data.d:  # the first message, or a node that has lost its memory
             E = data.top(held_out.leading(arrays, data))[0].astype(np.float64)
@@ -126,26 +134,12 @@ class Probe:
             )
         return {"Vb": V @ (V.T @ b), "probed": np.array(1.0)}
 
-    @staticmethod
-    def none(b: Array) -> Arrays:
-        """The half of a client that has no say in it."""
-        return {"Vb": np.zeros(b.shape), "probed": np.array(0.0)}
-
-    @property
-    def ready(self) -> bool:
-        """Whether its estimate has had the rounds that it needs."""
-        return self.steps >= _LENGTH
-
     @classmethod
     def random(cls, d: int, seed: int) -> Probe:
         """At the beginning."""
         b = linalg.random_basis(d, 1, seed)
         none = np.empty((d, 0))
         return cls(b, b, none, none)
-
-    def skip(self) -> Probe:
-        """After a round in which nobody has answered it."""
-        return replace(self, steps=self.steps + 1)
 
     def step(self, Pb: Array) -> tuple[Probe, float]:
         """After a round, with the estimate of lambda_max; never above it, if own spaces stay."""
@@ -157,8 +151,9 @@ class Probe:
         length = float(np.linalg.norm(rest))
         if Q.shape[1] >= _LENGTH or length <= _VANISHED:
             none = Q[:, :0]
-            return Probe(best, best, none, none, self.steps + 1), float(values[0])
-        following = Probe(rest / length, best, Q, PQ, self.steps + 1)
+            following = Probe(best, best, none, none, self.steps + 1)
+        else:
+            following = Probe(rest / length, best, Q, PQ, self.steps + 1)
         return following, float(values[0])
 
 
@@ -233,8 +228,11 @@ class Personalized(Iterative[S]):
         if isinstance(self.local_components, str):
             self._check_auto(self.local_components)
         elif not isinstance(self.local_components, int | np.integer):
-            numbers = apart.check(f"local_components of {self.name}", self.local_components)
-            object.__setattr__(self, "local_components", numbers)
+            object.__setattr__(
+                self,
+                "local_components",
+                apart.check(f"local_components of {self.name}", self.local_components),
+            )
         else:
             checks.integer(f"local_components of {self.name}", self.local_components)
         checks.choice(f"weights of {self.name}", self.weights, WEIGHTS)
@@ -277,21 +275,32 @@ class Personalized(Iterative[S]):
         if model.restarts:
             U = linalg.orth(model.columns[:, :r])
         elif self.given is not None:
-            U = self._given_block(d, r)
+            U = np.array(self.given)
+            if U.shape != (d, r) or not np.isfinite(U).all():
+                raise ConfigError(
+                    f"given of {self.name}",
+                    must=f"{d} x {r} finite numbers, of rank {r}",
+                    got=f"shape {U.shape}",
+                    then="Give the transposed components of a result.",
+                )
+            U = linalg.orth(U)
         elif self.init == "projection" and held_out.SHARED in model.left:
             U = model.left[held_out.SHARED]
         else:
             width = min(r + self.oversample, d)
             block = linalg.random_basis(d, width, seed=model.seed + 1)
             U = block[:, :r]
-            none = np.empty((d, 0))
-            if self.init == "random":
-                way = None
-            else:
+            if self.init != "random":
+                none = np.empty((d, 0))
                 way = Start(none, none, block if self.init == "projection" else none)
-        probe = Probe.random(d, model.seed + 2)
-        progress = Progress.begin(self.tol, model)
-        return self.first(PersonalState(U, way, probe, np.nan, progress), model)
+        common = PersonalState(
+            U,
+            way,
+            Probe.random(d, model.seed + 2),
+            theta=np.nan,
+            progress=Progress.begin(self.tol, model),
+        )
+        return self.first(common, model)
 
     def broadcast(self, state: S) -> Arrays:
         samples = {"samples": np.array(self.weights == "samples")}
@@ -313,8 +322,8 @@ class Personalized(Iterative[S]):
         # `collect` asks every client for its own components, and so does every start but those in
         # _SUMMED. And of answers that hang on a number, a sum in which one client has another one
         # is that client's.
-        alike = not isinstance(self.local_components, Mapping)
-        return alike and not self.collect and (self.given is not None or self.init in _SUMMED)
+        summed = self.given is not None or self.init in _SUMMED
+        return summed and not self.collect and self.by_client is None
 
     def bounds(self, state: S, model: Model) -> Mapping[str, Array | float]:
         w, _ = self.largest(model)
@@ -325,8 +334,8 @@ class Personalized(Iterative[S]):
     def largest(self, model: Model) -> tuple[float, float]:
         """How large w_i and w_i ||S_i|| can be: n_i S_i is X_i'X_i, and a client that comes later may bring more."""
         if self.weights == "samples":
-            return (MARGIN * model.n, MARGIN * model.trace)
-        return (1.0, _LATER * model.trace)
+            return MARGIN * model.n, MARGIN * model.trace
+        return 1.0, _LATER * model.trace
 
     def server(self, state: S, total: Any, answered: frozenset[int]) -> S:
         if state.start is not None:
@@ -337,38 +346,42 @@ class Personalized(Iterative[S]):
         """The state after a round beyond the start, from its sums and the share that has answered."""
         weight = float(total["w"])
         mean = {name: np.asarray(a / weight) for name, a in total.items()}
-        probe = state.probe.skip()
-        theta = state.theta
         probed = float(total["probed"])
         if probed > 0.0:
             probe, overlap = state.probe.step(total["Vb"] / probed)
-            theta = 1.0 - overlap
-        return self.learn(replace(state, probe=probe, theta=theta), mean, share)
+            return self.learn(replace(state, probe=probe, theta=1.0 - overlap), mean, share)
+        probe = replace(state.probe, steps=state.probe.steps + 1)
+        return self.learn(replace(state, probe=probe), mean, share)
 
     def status(self, state: S) -> Status | None:
         status = super().status(state)
-        # for theta to be told
-        early = np.any(self._each("own")["own"]) and not state.probe.ready
+        # the estimate of theta has not had the rounds that it needs
+        early = np.any(self._each("own")["own"]) and state.probe.steps < _LENGTH
         if status is not None and status.outcome is Outcome.CONVERGED and early:
             return None
         return status
 
     def metrics(self, state: S) -> dict[str, float]:
-        theta = {} if np.isnan(state.theta) else {"theta": state.theta}
-        return {**super().metrics(state), **theta}
+        metrics = super().metrics(state)
+        if np.isfinite(state.theta):
+            metrics["theta"] = state.theta
+        return metrics
 
     def leave(self, state: S, *, exact: bool, steps: int) -> Arrays:
         """What the closing stage needs to know."""
-        numbers = {"exact": exact, "steps": steps, "collect": self.collect}
-        told = {name: np.array(value) for name, value in numbers.items()}
-        return {"b": state.probe.best, **self._each("own"), **told}
+        return {
+            "b": state.probe.best,
+            **self._each("own"),
+            "exact": np.array(exact),
+            "steps": np.array(steps),
+            "collect": np.array(self.collect),
+        }
 
     @property
     def by_client(self) -> Mapping[int | str, int] | None:
         """The numbers of own components by client, where they differ; else None."""
-        own = self.local_components
-        if isinstance(own, Mapping):
-            return own
+        if isinstance(self.local_components, Mapping):
+            return self.local_components
         return None
 
     def restart(self, model: Model) -> Array:
@@ -383,8 +396,8 @@ class Personalized(Iterative[S]):
         own = self.local_components
         if isinstance(own, str):
             most = min(beside + held_out.MOST, most or beside + held_out.MOST)
-            asked = {name: np.array(most), "own": np.array(most - beside)}
-            return {held_out.AUTO: np.array(True), **asked}
+            numbers = {name: np.array(most), "own": np.array(most - beside)}
+            return {held_out.AUTO: np.array(True), **numbers}
         if not isinstance(own, Mapping):
             return {name: np.array(min(beside + own, most or beside + own))}
         widths = {client: min(beside + r, most or beside + r) for client, r in own.items()}
@@ -393,12 +406,11 @@ class Personalized(Iterative[S]):
     def _check_auto(self, word: str) -> None:
         what = f"local_components of {self.name}"
         if word != held_out.AUTO:
-            remedy = f"Write '{held_out.AUTO}', say."
             raise ConfigError(
                 what,
                 must=f"a whole number of at least 0, '{held_out.AUTO}', or a mapping from clients to such numbers",
                 got=repr(word),
-                then=remedy,
+                then=f"Write '{held_out.AUTO}', say.",
             )
         if self.init == "random" and self.given is None:
             raise ConfigError(
@@ -408,18 +420,6 @@ class Personalized(Iterative[S]):
                 then='Use init="projection": own components are chosen beside U.',
             )
 
-    def _given_block(self, d: int, r: int) -> Array:
-        U = np.array(self.given)
-        if U.shape != (d, r) or not np.isfinite(U).all():
-            rule = f"{d} x {r} finite numbers, of rank {r}"
-            raise ConfigError(
-                f"given of {self.name}",
-                must=rule,
-                got=f"shape {U.shape}",
-                then="Give the transposed components of a result.",
-            )
-        return linalg.orth(U)
-
     def _onwards(self, state: S, way: Start, total: Any) -> S:
         """One round nearer to the first U."""
         r = state.U.shape[1]
@@ -427,30 +427,21 @@ class Personalized(Iterative[S]):
         if self.init != "projection":
             every = np.hstack([reply["E"] for reply in total.values()])
             if not every.shape[1]:
-                rule, remedy = (
-                    "sent by at least one node",
-                    'Use init="projection", or let nodes agree by share_own=True.',
-                )
                 raise ProtocolError(
                     f"Components for init={self.init!r}",
-                    must=rule,
+                    must="sent by at least one node",
                     got="none",
-                    then=remedy,
+                    then='Use init="projection", or let nodes agree by share_own=True.',
                 )
-            U = linalg.leading(every, r)
-            return replace(state, U=U, start=None, progress=progress)
-        Q = np.hstack([way.Q, way.block])
-        P = total["P"] / float(total["w"])
-        PQ = np.hstack([way.PQ, P])
-        _, ritz, _, residuals = linalg.rayleigh_ritz(Q, PQ)
-        block = linalg.independent(linalg.complement(linalg.complement(P, Q), Q), 1e-8)
-        tried = way.rounds + 1 >= self.start_rounds
-        done = tried or residuals[:r].max() <= _CLEAR or block.shape[1] == 0
-        if done:
-            following = None
-        else:
-            following = Start(Q, PQ, block, way.rounds + 1)
-        return replace(state, U=linalg.orth(ritz[:, :r]), start=following, progress=progress)
+            return replace(state, U=linalg.leading(every, r), start=None, progress=progress)
+        image = total["P"] / float(total["w"])
+        following, _, ritz, residuals = way.step(image)
+        U = linalg.orth(ritz[:, :r])
+        state = replace(state, U=U, start=following, progress=progress)
+        tried = following.rounds >= self.start_rounds
+        if tried or residuals[:r].max() <= _CLEAR or following.block.shape[1] == 0:
+            return replace(state, start=None)
+        return state
 
 
 def weight(arrays: Arrays, data: LocalData) -> float:

@@ -87,17 +87,16 @@ class PersonalClosing(Stage[ClosingState]):
         V = _own_basis(arrays, data, memory, r)
         values, V, _, _ = linalg.rayleigh_ritz(V, deflation.product(data, V))
         V = linalg.fix_signs(V)
-        lost = data.squared_error(np.hstack([U, V]))
         up = {
             "Y": data.matmat(U).astype(np.float64),
             **Probe.answer(V, arrays["b"]),
-            "error": np.array(lost / data.n),
+            "error": np.array(data.squared_error(np.hstack([U, V])) / data.n),
             "clients": np.array(1.0),
         }
         if chosen:
             up[held_out.CHOSEN] = held_out.answer(chosen)
         if arrays["collect"]:
-            up = {**up, "V": V}
+            up["V"] = V
         return up, {"V": V, "variances": np.maximum(values, 0.0)}
 
     @staticmethod
@@ -120,14 +119,12 @@ class PersonalClosing(Stage[ClosingState]):
     def server(self, state: ClosingState, total: Any, answered: frozenset[int]) -> ClosingState:
         if not state.left["collect"]:
             return replace(state, total=total)
-        spaces = [reply.pop("V") for reply in ({**reply} for reply in total.values())]
-        widest = int(np.max(state.left["own"]))
-        collected = np.zeros((len(spaces), widest, len(state.U)))
-        for rows, V in zip(collected, spaces, strict=True):
+        replies = [{**reply} for reply in total.values()]
+        collected = _none_collected(state, len(replies))
+        for rows, reply in zip(collected, replies, strict=True):
+            V = reply.pop("V")
             rows[: V.shape[1]] = V.T
-        names = [name for name in next(iter(total.values())) if name != "V"]
-        replies = total.values()
-        sums = {name: np.asarray(sum(reply[name] for reply in replies)) for name in names}
+        sums = {name: np.asarray(sum(reply[name] for reply in replies)) for name in replies[0]}
         return replace(state, total=sums, collected=collected)
 
     def status(self, state: ClosingState) -> Status | None:
@@ -140,21 +137,19 @@ class PersonalClosing(Stage[ClosingState]):
         clients = float(state.total["clients"])
         probed = float(state.total["probed"])
         values, U, Y, residuals = linalg.rayleigh_ritz(state.U, state.total["Y"])
+        overlap = np.nan
         # of one among several it would be 0, and say nothing of the others
-        enough = probed >= min(2.0, clients)
-        if enough:
-            along = np.sum(state.left["b"] * state.total["Vb"])
-            overlap = float(along) / probed
-        else:
-            overlap = np.nan
-        error = np.asarray(state.total["error"] / clients)
-        left = {**state.left, "theta": np.array(1.0 - overlap), "error": error}
-        widest = int(np.max(state.left["own"]))
-        none = np.empty((0, widest, model.d))
-        if state.collected is None:
-            left["collected"] = none
-        else:
-            left["collected"] = state.collected
+        if probed >= min(2.0, clients):
+            overlap = float(np.sum(state.left["b"] * state.total["Vb"])) / probed
+        collected = state.collected
+        if collected is None:
+            collected = _none_collected(state, 0)
+        left = {
+            **state.left,
+            "theta": np.array(1.0 - overlap),
+            "error": np.asarray(state.total["error"] / clients),
+            "collected": collected,
+        }
         choices = model.choices
         if held_out.AUTO in left:
             counts = state.total[held_out.CHOSEN]
@@ -171,15 +166,18 @@ class PersonalClosing(Stage[ClosingState]):
         )
 
 
+def _none_collected(state: ClosingState, clients: int) -> Array:
+    """Room for the own components of so many clients."""
+    return np.zeros((clients, int(np.max(state.left["own"])), len(state.U)))
+
+
 def _own_basis(arrays: Arrays, data: LocalData, memory: Arrays, r: int) -> Array:
     """The client's own components beside the final U: exactly, or made feasible where the algorithm found them so."""
     U, steps = arrays["U"], int(arrays["steps"])
-    V = memory.get("V")
-    most = min(r, data.d - U.shape[1])
-    if arrays["exact"] and not steps:
-        span = None
-    else:
+    V, span = memory.get("V"), deflation.WHOLE
+    if steps or not arrays["exact"]:
         span = deflation.narrow(data, U.shape[1] + r, memory)
-    if not arrays["exact"] and V is not None and span is not None and not len(span) and V.shape == (data.d, most):
+    most = min(r, data.d - U.shape[1])
+    if not arrays["exact"] and not len(span) and V is not None and V.shape == (data.d, most):
         return deflation.feasible(V, U)
     return deflation.own_basis(data, U, r, steps=steps, start=V, span=span)

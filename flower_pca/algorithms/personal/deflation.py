@@ -20,6 +20,8 @@ _STEPS: Final = 200
 _SETTLED: Final = 1e-10
 _ROUNDING: Final = 1e-9  # of a direction, below which nothing of it is left beside U
 
+WHOLE: Final = np.empty((0, 0))  # the span of rows that have no fewer directions than are asked for
+
 
 def product(data: LocalData, W: Array) -> Array:
     """SW = X'(XW) / n."""
@@ -36,7 +38,7 @@ def feasible(V: Array, U: Array) -> Array:
 
 
 def narrow(data: LocalData, k: int, memory: Arrays) -> Array:
-    """A basis of what the rows span, d x rank, where that is fewer than k directions; else an array of shape (0, 0).
+    """A basis of what the rows span, d x rank, where that is fewer than k directions; else `WHOLE`.
 
     `memory` is what the client has kept: it is found once in a run, or taken from the start by
     projection.
@@ -44,12 +46,12 @@ def narrow(data: LocalData, k: int, memory: Arrays) -> Array:
     if "narrow" in memory and len(memory["narrow"]) in (0, data.d):
         return memory["narrow"]
     k = min(k, data.d)
-    E = memory.get("E", np.empty((0, 0)))
+    E = memory.get("E", WHOLE)
     if len(E) != data.d:
         E = data.top(k)[0].astype(np.float64)
     if E.shape[1] < k:
         return E
-    return np.empty((0, 0))
+    return WHOLE
 
 
 def within(V: Array, U: Array, span: Array) -> Array:
@@ -63,39 +65,36 @@ def within(V: Array, U: Array, span: Array) -> Array:
 
 
 def own_basis(
-    data: LocalData, U: Array, r: int, *, steps: int = 0, start: Array | None = None, span: Array | None = None
+    data: LocalData,
+    U: Array,
+    r: int,
+    *,
+    steps: int = 0,
+    start: Array | None = None,
+    span: Array = WHOLE,
 ) -> Array:
     """The leading eigenvectors of (I - UU')S(I - UU'), d x min(r, rank).
 
     By the Gram matrix of the shorter side: of the deflated rows (n < d), or of the columns, which
     is cached (d <= n); where neither fits, by subspace iteration on the rows. With `steps` above 0,
-    only so many power steps from `start`, within the `narrow` span of the rows.
+    only so many power steps V <- orth((I - UU')SV) from `start`, within the `narrow` span of the
+    rows.
     """
     r = min(r, data.d - U.shape[1])
     if r < 1:
         return np.empty((data.d, 0))
     if steps:
         if start is None or start.shape != (data.d, r):
-            V = linalg.random_basis(data.d, r, seed=0)
-        else:
-            V = start
-        V = _by_steps(data, U, V, steps)
-        if span is None:
-            return V
+            start = linalg.random_basis(data.d, r, seed=0)
+        V = feasible(start, U)
+        for _ in range(steps):
+            V = feasible(product(data, V), U)
         return within(V, U, span)
     if data.n < data.d and data.n <= _SIDE and data.n * data.d <= _HELD:
         return _by_rows(data, U, r)
     if data.d <= min(data.n, _SIDE):
         return _by_columns(data, U, r)
     return _by_iteration(data, U, r)
-
-
-def _by_steps(data: LocalData, U: Array, V: Array, steps: int) -> Array:
-    """So many steps V <- orth((I - UU')SV)."""
-    V = feasible(V, U)
-    for _ in range(steps):
-        V = feasible(product(data, V), U)
-    return V
 
 
 def _by_rows(data: LocalData, U: Array, r: int) -> Array:
@@ -106,9 +105,7 @@ def _by_rows(data: LocalData, U: Array, r: int) -> Array:
     eps = data.n * float(np.finfo(data.dtype).eps)
     squares = float(np.sum(X * X))
     kept = values > max(eps * values[0], eps**2 * squares)
-    if kept.any():
-        return linalg.orth(linalg.complement(D.T @ W[:, kept], U))
-    return np.empty((data.d, 0))
+    return linalg.orth(linalg.complement(D.T @ W[:, kept], U))
 
 
 def _by_columns(data: LocalData, U: Array, r: int) -> Array:
@@ -116,11 +113,8 @@ def _by_columns(data: LocalData, U: Array, r: int) -> Array:
     SU = S @ U
     half = U @ (SU.T - (U.T @ SU) @ U.T / 2.0)
     values, W = _leading(S - half - half.T, r)
-    eps = float(np.finfo(data.dtype).eps)
-    kept = values > data.d * eps * float(np.trace(S))
-    if kept.any():
-        return linalg.orth(linalg.complement(W[:, kept], U))
-    return np.empty((data.d, 0))
+    least = data.d * float(np.finfo(data.dtype).eps) * float(np.trace(S))
+    return linalg.orth(linalg.complement(W[:, values > least], U))
 
 
 def _by_iteration(data: LocalData, U: Array, r: int) -> Array:
@@ -142,7 +136,6 @@ def _leading(H: Array, r: int) -> tuple[Array, Array]:
     """The r largest eigenvalues of a symmetric matrix, largest first, and their vectors."""
     from scipy.linalg import eigh
 
-    n = len(H)
-    largest = (max(0, n - r), n - 1)
+    largest = (max(0, len(H) - r), len(H) - 1)
     values, vectors = eigh((H + H.T) / 2.0, subset_by_index=largest)
     return values[::-1], np.ascontiguousarray(vectors[:, ::-1])

@@ -4,6 +4,26 @@ A client keeps nothing but, with `local_steps`, a warm start. The server keeps s
 for clients that miss a round), and pairs of steps and gradients, by which `Secants` goes further
 than a plain step. A U so found has to prove itself: `learn` goes back to the plain one when the
 objective has fallen.
+
+Secants: L-BFGS on the Grassmann manifold, how an ascent goes on from the curvature its last steps
+show.
+
+The plain step of `ExactPerPCA`, polar(Z), is U + G(U'Z)^(-1) but for a rotation, G = (I - UU')Z the
+gradient: it takes U'Z for the curvature in all directions, which is too much, so that it never
+overshoots and is short where the objective is flat. Two points and their gradients say what the
+curvature between them is. The inverse of it that `Secants.ahead` multiplies G by agrees with the
+last such pairs, and is a multiple of that of the plain step beyond them (Nocedal 1980). Pairs are
+carried from point to point by rotation and projection.
+
+Pairs along which the gradient grows say nothing of where a maximum is; a step is taken without
+them. But they show that there is none yet: `Secants.curvature` is the largest there is along the
+last steps, above 0 on a saddle.
+
+Gains: the rule that ends a run by its objective: no more to be had, and no saddle.
+
+An objective that hardly rises may be that of a saddle, from which it rises again: there the
+curvature along the last steps is above 0, or on its way there. At a maximum it is below, and stays
+what it is.
 """
 
 from __future__ import annotations
@@ -17,7 +37,6 @@ import numpy as np
 from flower_pca.algorithms.cached import CachedSums
 from flower_pca.algorithms.personal import deflation, held_out
 from flower_pca.algorithms.personal.base import Personalized, PersonalState, Probe, Start, weight
-from flower_pca.algorithms.personal.secants import Gains, Secants
 from flower_pca.base import checks, labels, linalg
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.history import Outcome, Status
@@ -26,6 +45,162 @@ from flower_pca.core.kinds import FLAG, MEAN_SQUARES, NUMBER, ROWS, STEPS, Ask, 
 from flower_pca.core.model import Model
 from flower_pca.core.stage import MOST_ROWS, Arrays, Merge
 from flower_pca.rows.local import LocalData
+
+_ROUNDS: Final = 10  # in which the objective is to have hardly risen
+_LATEST: Final = 4  # curvatures that are to agree
+_AGREED: Final = 0.2  # of the newest one
+
+
+@dataclass(frozen=True)
+class Gains:
+    """The objective after each of the last rounds, and the curvatures that were seen in them.
+
+    Attributes:
+        promise: By how much the next step is to raise the objective.
+        sine: Of the largest angle by which that step turns the subspace.
+    """
+
+    objectives: tuple[float, ...] = ()
+    curvatures: tuple[float, ...] = ()
+    promise: float = np.inf
+    sine: float = np.inf
+
+    def add(self, objective: float, curvature: float, promise: float, sine: float) -> Gains:
+        """After a round."""
+        objectives = (*self.objectives, objective)[-_ROUNDS - 1 :]
+        return Gains(objectives, (*self.curvatures, curvature)[-_LATEST:], promise, sine)
+
+    def without(self) -> Gains:
+        """After a round whose step was given up."""
+        again = (*self.objectives, *self.objectives[-1:])[-_ROUNDS - 1 :]
+        return replace(self, objectives=again)
+
+    def reason_to_end(self, tol: float) -> str:
+        """Why there is no more to be had than this share of the objective; empty while there is."""
+        if len(self.objectives) <= _ROUNDS or len(self.curvatures) < _LATEST:
+            return ""
+        best, largest = self.objectives[-1], max(self.curvatures)
+        gained = best - self.objectives[0]
+        spread = largest - min(self.curvatures)
+        agreed = spread <= _AGREED * abs(self.curvatures[-1])
+        if max(gained, self.promise) > tol * abs(best) or largest >= 0.0 or not agreed:
+            return ""
+        return (
+            f"the objective has gained {gained / abs(best):.2g} of itself in {_ROUNDS} rounds, at "
+            f"most gain_tol={tol:.2g}, and bends down along all steps in them; the next step "
+            f"would turn the shared components by a sine of {self.sine:.2g}"
+        )
+
+
+_PAIRS: Final = 10
+# the least cosine between a step and what the gradient lost along it
+_BENT: Final = 1e-10
+_LONGEST: Final = 1.0  # tangent of the largest angle by which a step turns the subspace
+# of the plain step's largest curvature, below which there is none
+_VANISHED: Final = 1e-12
+# singular value of ten steps of length one, below which a direction is no step of its own
+_ALIKE: Final = 1e-2
+
+
+@dataclass(frozen=True)
+class Secant:
+    """A step s, and the part y of the gradient that was lost along it: d x r both, tangent at the newest point."""
+
+    s: Array
+    y: Array
+
+    @property
+    def bent(self) -> bool:
+        """Whether the gradient falls along the step, as on the way to a maximum."""
+        sizes = float(np.linalg.norm(self.s) * np.linalg.norm(self.y))
+        return float(np.sum(self.s * self.y)) > _BENT * sizes
+
+
+@dataclass(frozen=True)
+class Secants:
+    """The newest point U, the gradient G = (I - UU')Z there, and up to ten pairs, oldest first."""
+
+    U: Array
+    G: Array
+    pairs: tuple[Secant, ...] = ()
+
+    @classmethod
+    def begin(cls, U: Array, Z: Array) -> Secants:
+        """At the first point."""
+        return cls(U, linalg.complement(Z, U))
+
+    def at_next(self, here: Secants) -> Secants:
+        """At the next point, with the pair that led there."""
+        turn = linalg.procrustes(self.U, here.U)
+        carried = [Secant(here.tangent(pair.s @ turn), here.tangent(pair.y @ turn)) for pair in self.pairs]
+        step = here.tangent(here.U - self.U @ turn)
+        newest = Secant(step, here.tangent(self.G @ turn) - here.G)
+        return here.with_pairs([*carried, newest])
+
+    def with_try(self, there: Secants) -> Secants:
+        """At the same point, with the pair that leads to one which was tried and given up."""
+        turn = linalg.procrustes(there.U, self.U)
+        step = self.tangent(there.U @ turn - self.U)
+        newest = Secant(step, self.G - self.tangent(there.G @ turn))
+        return self.with_pairs([*self.pairs, newest])
+
+    def ahead(self, Z: Array) -> tuple[Array, float] | None:
+        """Where to go next, and how much the objective is to rise; None if no pair says so."""
+        bent = [pair for pair in self.pairs if pair.bent]
+        if not bent:
+            return None
+        values, Q = self._plain(Z)
+        step, passed = self.G, []
+        for pair in reversed(bent):
+            along = float(np.sum(pair.s * step) / np.sum(pair.s * pair.y))
+            step = step - along * pair.y
+            passed.append((pair, along))
+        newest = bent[-1]
+        plain = ((newest.y @ Q) / values) @ Q.T
+        # Never shorter than the plain step, which is sure of its ground.
+        fallen = np.sum(newest.s * newest.y)
+        longer = max(float(fallen / np.sum(newest.y * plain)), 1.0)
+        step = longer * (((step @ Q) / values) @ Q.T)
+        for pair, along in reversed(passed):
+            off = float(np.sum(pair.y * step) / np.sum(pair.s * pair.y))
+            step = step + (along - off) * pair.s
+        step = step * min(1.0, _LONGEST / linalg.norm2(step))
+        promise = float(np.sum(step * self.G))
+        return linalg.polar(self.U + step), promise
+
+    def curvature(self, Z: Array) -> float:
+        """The largest curvature of the objective along the last steps, in those of a plain step.
+
+        It is below 0 near a maximum, as far as these steps can tell: the largest Ritz value of the
+        Hessian.
+        """
+        values, Q = self._plain(Z)
+        roots, steps, fallen = np.sqrt(values), [], []
+        for pair in self.pairs:
+            step = (pair.s @ Q) * roots
+            length = float(np.linalg.norm(step))
+            steps.append((step / length).ravel())
+            fallen.append(((pair.y @ Q) / roots / length).ravel())
+        left, sizes, right = np.linalg.svd(np.stack(steps, axis=1), full_matrices=False)
+        apart = sizes > _ALIKE
+        # where they are not, rounding may leave a size of 0
+        H = -(left.T @ np.stack(fallen, axis=1) @ right.T / np.where(apart, sizes, 1.0))[np.ix_(apart, apart)]
+        return float(np.linalg.eigvalsh((H + H.T) / 2.0)[-1])
+
+    def _plain(self, Z: Array) -> tuple[Array, Array]:
+        """The eigenvalues and eigenvectors of U'Z, a plain step's curvature in all directions."""
+        values, Q = linalg.eigh_descending(self.U.T @ Z)
+        return np.maximum(values, _VANISHED * values[0]), Q
+
+    def tangent(self, A: Array) -> Array:
+        """(I - UU')A."""
+        return np.asarray(A - self.U @ (self.U.T @ A))
+
+    def with_pairs(self, pairs: list[Secant]) -> Secants:
+        """With the newest of these pairs, but for steps of no length."""
+        bent = tuple(pair for pair in pairs if np.any(pair.s))
+        return replace(self, pairs=bent[-_PAIRS:])
+
 
 ACCELERATIONS: Final = ("lbfgs", "none")
 _ROUNDING: Final = 1e-13  # relative; by which the objective may seem to fall
@@ -120,8 +295,13 @@ class ExactPerPCA(Personalized[ExactState]):
     def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
         if "k" in arrays:
             return Start.parts(arrays, d)
-        Z = Part(arrays["U"].shape, Kind.ESTIMATE)
-        return {"w": NUMBER, **Probe.parts(arrays), "n": ROWS, "Z": Z, "f": MEAN_SQUARES}
+        return {
+            "w": NUMBER,
+            **Probe.parts(arrays),
+            "n": ROWS,
+            "Z": Part(arrays["U"].shape, Kind.ESTIMATE),
+            "f": MEAN_SQUARES,
+        }
 
     def limits(self, model: Model) -> Mapping[str, Array | float]:
         # f to the last bit: it decides
@@ -135,21 +315,19 @@ class ExactPerPCA(Personalized[ExactState]):
         steps = int(arrays["steps"])
         w = weight(arrays, data)
         own, chosen = held_out.number(arrays, data, memory)
+        span = deflation.WHOLE
         if steps:
             span = deflation.narrow(data, U.shape[1] + own, memory)
-        else:
-            span = None
-        start = memory.get(_warm(arrays))
+        # after a U that was given up, from the own components of the message before
+        start = memory.get("before" if arrays.get("back") else "V")
         V = deflation.own_basis(data, U, own, steps=steps, start=start, span=span)
         SW = deflation.product(data, np.hstack([U, V]))
-        SU = SW[:, : U.shape[1]]
-        SV = SW[:, U.shape[1] :]
+        SU, SV = np.hsplit(SW, [U.shape[1]])
         outside = SU - V @ (V.T @ SU)
         explained = np.sum(U * SU) + np.sum(V * SV)
-        up = {"Z": w * outside, "f": np.array(w * explained)}
-        counts = {"n": np.array(data.n), "w": np.array(w)}
-        up |= {**counts, **Probe.answer(V, arrays["b"])}
-        if span is None:
+        sums = {"Z": w * outside, "f": np.array(w * explained), "n": np.array(data.n)}
+        up = {**sums, "w": np.array(w), **Probe.answer(V, arrays["b"])}
+        if not steps:
             return up, chosen
         if start is None:
             start = V
@@ -167,48 +345,47 @@ class ExactPerPCA(Personalized[ExactState]):
         sums, total, share = state.sums.add(total)
         if sums.last is not None and (before is None or len(sums.last) > len(before)):
             # Not all are heard yet: U stays, lest it follow those that happened to be asked first.
-            U = state.known if state.bold else state.U
-            progress = state.progress.step(state.progress.error)
-            return replace(state, sums=sums, U=U, bold=False, secants=None, progress=progress)
+            return self._wait(replace(state, sums=sums))
         state = replace(state, sums=sums)
         if not sums.summed or share >= 1.0:
             return self.weigh(state, total, share)
         # The objective of those that answered cannot be held against that of all. What was bold has
         # not proved itself.
         if state.bold:
-            progress = state.progress.step(state.progress.error)
-            return replace(state, U=state.known, bold=False, secants=None, progress=progress)
+            return self._wait(state)
         return replace(self.weigh(state, total, share), secants=None)
+
+    def _wait(self, state: ExactState) -> ExactState:
+        """After a round that has nothing to say of U: back at the plain step, where it was bold."""
+        if state.bold:
+            state = replace(state, U=state.known, bold=False)
+        return replace(state, secants=None, progress=state.progress.step(state.progress.error))
 
     def learn(self, state: ExactState, mean: Arrays, share: float) -> ExactState:
         Z, f = mean["Z"], float(mean["f"])
         if state.bold and f < state.best - _ROUNDING * abs(state.best):
-            secants, progress = state.secants, state.progress.step(state.progress.error)
+            secants = state.secants
             if secants is not None and share >= 1.0:
-                secants = secants.with_try(state.U, Z)
-            state = replace(state, secants=secants, gains=state.gains.without(), progress=progress)
-            return replace(state, U=state.known, bold=False, back=True)
-        size = float(np.linalg.norm(Z))
-        if size:
-            error = float(np.linalg.norm(linalg.complement(Z, state.U))) / size
-        else:
-            error = 0.0
+                secants = secants.with_try(Secants.begin(state.U, Z))
+            gains = state.gains.without()
+            return replace(self._wait(state), secants=secants, gains=gains, back=True)
+        off = float(np.linalg.norm(linalg.complement(Z, state.U)))
+        error = off / (float(np.linalg.norm(Z)) or 1.0)
         image, progress = linalg.polar(Z), state.progress.step(error, gain=f)
         state = replace(state, known=image, best=f, back=False, progress=progress)
         # Answers of absent clients are of an older U: what is said by them of the curvature leads
         # astray.
         if share < 1.0 or self.acceleration == "none":
             return replace(state, U=image, bold=False, secants=None, gains=Gains())
-        if state.secants is None:
-            secants = Secants.begin(state.U, Z)
-        else:
-            secants = state.secants.at_next(state.U, Z)
+        secants = Secants.begin(state.U, Z)
+        if state.secants is not None:
+            secants = state.secants.at_next(secants)
         ahead = secants.ahead(Z)
         if ahead is None:
             return replace(state, U=image, bold=False, secants=secants, gains=Gains())
         U, promise = ahead
-        turned = linalg.sin_theta(state.U, U)
-        gains = state.gains.add(f, secants.curvature(Z), promise, turned)
+        sine = linalg.sin_theta(state.U, U)
+        gains = state.gains.add(f, secants.curvature(Z), promise, sine)
         return replace(state, U=U, bold=True, secants=secants, gains=gains)
 
     def status(self, state: ExactState) -> Status | None:
@@ -218,26 +395,24 @@ class ExactPerPCA(Personalized[ExactState]):
         words = state.gains.reason_to_end(self.gain_tol)
         if not words:
             return None
-        rounds = labels.count(state.progress.rounds, "round")
-        return Status(Outcome.SETTLED, f"{words}, after {rounds}")
+        return Status(
+            Outcome.SETTLED,
+            f"{words}, after {labels.count(state.progress.rounds, 'round')}",
+        )
 
     def metrics(self, state: ExactState) -> dict[str, float]:
+        metrics = super().metrics(state)
         if np.isfinite(state.best):
-            objective = {"objective": state.best}
-        else:
-            objective = {}
-        return {**super().metrics(state), **objective}
+            metrics["objective"] = state.best
+        return metrics
 
     def finish(self, state: ExactState, model: Model) -> Model:
+        U = state.U
         if np.isfinite(state.best):
             U = state.known
-        else:
-            U = state.U
-        return replace(model, basis=U, product=None, left=self.leave(state, exact=True, steps=self.local_steps))
-
-
-def _warm(arrays: Arrays) -> str:
-    """Which own components kept to start from: of the message before, or of the one before."""
-    if arrays.get("back"):
-        return "before"
-    return "V"
+        return replace(
+            model,
+            basis=U,
+            product=None,
+            left=self.leave(state, exact=True, steps=self.local_steps),
+        )

@@ -51,8 +51,7 @@ def clear(along: Array, noise: Array) -> Array:
 
 def last(found: Array) -> int:
     """How many directions there are up to the last clear one."""
-    places = np.flatnonzero(found)
-    return int(places.max(initial=-1)) + 1
+    return int(np.flatnonzero(found).max(initial=-1)) + 1
 
 
 def directions(parts: Sequence[Any], most: int) -> list[tuple[Any, Array]]:
@@ -60,8 +59,7 @@ def directions(parts: Sequence[Any], most: int) -> list[tuple[Any, Array]]:
     d = parts[0].d
     none = np.empty((d, 0))
     most = min(most, d // 2)
-    pairs = folds.splits(parts)
-    return [(held, deflation.own_basis(rest, none, most)) for held, rest in pairs]
+    return [(held, deflation.own_basis(rest, none, most)) for held, rest in folds.splits(parts)]
 
 
 def residuals(found: Sequence[tuple[Any, Array]]) -> tuple[Array, Array]:
@@ -73,8 +71,8 @@ def residuals(found: Sequence[tuple[Any, Array]]) -> tuple[Array, Array]:
     along, left = [], []
     for held, V in found:
         squares = np.sum(V * held.matmat(V), axis=0) / held.n
-        residual = held.squares().sum() / held.n - np.cumsum(squares)
         along.append(squares)
+        residual = held.squares().sum() / held.n - np.cumsum(squares)
         columns_left = held.d - 1 - np.arange(len(squares))
         left.append(residual / columns_left)
     return _cut(along), _cut(left)
@@ -109,16 +107,13 @@ def _guess(parts: Sequence[FixedData]) -> Array:
     variances = np.sum([part.squares() for part in parts], axis=0) / n
     if d > min(_ENOUGH * n, _REGRESSED):
         return np.asarray(variances)
-    C = folds.Together(parts).gram() / n
-    return _residual_variances(C, variances) * n / (n - d)
-
-
-def _residual_variances(S: Array, variances: Array) -> Array:
-    """What is left of each column after its regression on all others."""
     scale = _inverse(np.sqrt(variances))
-    S = S * scale * scale[:, None] + _RIDGE * np.eye(len(S))
+    C = folds.Together(parts).gram() / n
+    S = C * scale * scale[:, None] + _RIDGE * np.eye(d)
     constant = np.diag(1.0 * (scale == 0.0))
-    return np.asarray(variances / np.diag(np.linalg.inv(S + constant)))
+    # of each column, after its regression on all others
+    left = variances / np.diag(np.linalg.inv(S + constant))
+    return np.asarray(left * n / (n - d))
 
 
 def _beside(found: Sequence[tuple[Any, Array]], r: int) -> Array:
@@ -200,8 +195,8 @@ def number(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[int, Arrays
         kept = {"counted": np.array(counted), **known, "times": np.array(0)}
     if "beside" not in kept or (kept["times"] < _TIMES and linalg.sin_theta(kept["beside"], U) > _MOVED):
         own = int(kept["counted"]) - seen(data, U, kept)
-        chosen, times = min(max(own, 0), asked), kept["times"] + 1
-        kept |= {CHOSEN: np.array(chosen), "beside": U, "times": np.array(times)}
+        kept |= {CHOSEN: np.array(min(max(own, 0), asked)), "beside": U}
+        kept["times"] = np.array(kept["times"] + 1)
     return int(kept[CHOSEN]), kept
 
 
@@ -268,13 +263,10 @@ def answer(chosen: Arrays) -> Array:
 def words(counts: Array) -> str:
     """What the sum of all answers says."""
     said = "Own components: chosen by each client from held-out parts of its rows"
-    clients = [int(n) for n in np.rint(counts[:-1])]
+    *clients, few = (int(n) for n in np.rint(counts))
     found = [f"{r} at {labels.count(n, 'client')}" for r, n in enumerate(clients) if n >= 1]
-    if few := int(np.rint(counts[-1])):
-        if few == 1:
-            have = "has"
-        else:
-            have = "have"
+    if few:
+        have = {1: "has"}.get(few, "have")
         lacking = f"{labels.count(few, 'client')} that {have} fewer than {folds.FEWEST} rows"
         found.append(f"{FEW} at {lacking}, too few to hold some out")
     if found:
@@ -284,12 +276,9 @@ def words(counts: Array) -> str:
 
 def largest(counts: Array) -> int:
     """The largest number that is known to have been chosen; what was allowed where none is."""
-    chosen = np.flatnonzero(np.rint(counts[:-1]) >= 1).tolist()
-    if np.rint(counts[-1]) >= 1:
-        few = [FEW]
-    else:
-        few = []
-    return max([*chosen, *few], default=len(counts) - 2)
+    chosen = [*range(len(counts) - 1), FEW]
+    there = [number for number, clients in zip(chosen, counts, strict=True) if round(clients) >= 1]
+    return max(there, default=len(counts) - 2)
 
 
 _SENDER: Final = "Check the sender."

@@ -23,7 +23,7 @@ from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays, Merge
 from flower_pca.rows.local import LocalData
 
-RETRACTIONS: Final = ("polar", "qr")
+RETRACTIONS: Final = {"polar": linalg.polar, "qr": linalg.orth}
 _STEP: Final = 0.5  # the first step, in multiples of 1 / max_i ||S_i||_2
 _LONGEST: Final = 16.0
 # what becomes of it after a round that has raised the objective, and after another
@@ -108,7 +108,7 @@ class PerPCA(Personalized[PerState]):
     def __post_init__(self) -> None:
         super().__post_init__()
         checks.integer(f"choice of {self.name}", self.choice, least=1, most=2)
-        checks.choice(f"retraction of {self.name}", self.retraction, RETRACTIONS)
+        checks.choice(f"retraction of {self.name}", self.retraction, tuple(RETRACTIONS))
         if self.step is not None:
             checks.number(f"step of {self.name}", self.step, least=1e-12, remedy="Leave it out.")
         if self.eta is not None:
@@ -127,15 +127,10 @@ class PerPCA(Personalized[PerState]):
             )
 
     def first(self, common: PersonalState, model: Model) -> PerState:
-        if self.step is None:
-            step = _STEP
-        else:
-            step = self.step
+        first = PerState(**vars(common), norm=0.0, seed=model.seed, step=self.step or _STEP)
         if self.eta is None:
-            norm = 0.0
-        else:
-            norm = 1.0
-        return PerState(**vars(common), norm=norm, seed=model.seed, step=step)
+            return first
+        return replace(first, norm=1.0)
 
     def broadcast(self, state: PerState) -> Arrays:
         if state.norm:
@@ -148,8 +143,12 @@ class PerPCA(Personalized[PerState]):
             return {"norm": Part(kind=Kind.EIGENVALUES)}
         if "k" in arrays:
             return Start.parts(arrays, d)
-        moved = Part(arrays["U"].shape, Kind.ESTIMATE)
-        return {"w": NUMBER, **Probe.parts(arrays), "M": moved, "f": MEAN_SQUARES}
+        return {
+            "w": NUMBER,
+            **Probe.parts(arrays),
+            "M": Part(arrays["U"].shape, Kind.ESTIMATE),
+            "f": MEAN_SQUARES,
+        }
 
     def merging(self, state: PerState) -> Merge:
         if state.norm:
@@ -163,13 +162,12 @@ class PerPCA(Personalized[PerState]):
         return replace(state, norm=total or 1.0, progress=progress)
 
     def ask(self, state: PerState) -> Arrays:
-        if self.eta is None:
-            eta = state.step / state.norm
-        else:
-            eta = self.eta
-        polar = np.array(self.retraction == "polar")
-        seed, choice = np.array(state.seed), np.array(self.choice)
-        return {"eta": np.array(eta), "choice": choice, "polar": polar, "seed": seed}
+        return {
+            "eta": np.array(self.eta or state.step / state.norm),
+            "choice": np.array(self.choice),
+            "polar": np.array(self.retraction == "polar"),
+            "seed": np.array(state.seed),
+        }
 
     def limits(self, model: Model) -> Mapping[str, Array | float]:
         w, wS = self.largest(model)
@@ -188,7 +186,6 @@ class PerPCA(Personalized[PerState]):
         if "k" in arrays:
             return Start.answer(arrays, data, memory)
         U = arrays["U"]
-        eta = float(arrays["eta"])
         w = weight(arrays, data)
         own, chosen = held_out.number(arrays, data, memory)
         V = memory.get("V", U[:, :0])
@@ -200,29 +197,18 @@ class PerPCA(Personalized[PerState]):
         beside = deflation.within(deflation.feasible(V, U), U, span)
         W = np.hstack([U, beside])
         G = deflation.product(data, W)
-        U_i, V = _step(W, G, eta, U.shape[1], arrays)
+        U_i, V = _step(W, G, U.shape[1], arrays)
         explained = np.array(w * np.sum(W * G))
         up = {"w": np.array(w), "M": w * U_i, "f": explained}
         return {**up, **Probe.answer(V, arrays["b"])}, {**chosen, "V": V, "narrow": span}
 
     def learn(self, state: PerState, mean: Arrays, share: float) -> PerState:
-        M = mean["M"]
-        if self.retraction == "polar":
-            U = linalg.polar(M)
-        else:
-            U = linalg.orth(M)
-        if self.eta is None:
-            step = state.step
-        else:
-            step = self.eta
+        M, f, before = mean["M"], float(mean["f"]), state.progress
+        U = RETRACTIONS[self.retraction](M)
         turned = float(np.linalg.norm(linalg.complement(M, state.U)))
-        error = turned / step / np.sqrt(max(U.shape[1], 1))
-        f = float(mean["f"])
-        # it has to rise again
-        if f >= state.objective:
-            before = state.progress
-        else:
-            before = replace(state.progress, gained=f)
+        error = turned / (self.eta or state.step) / np.sqrt(max(U.shape[1], 1))
+        if not f >= state.objective:  # it has to rise again
+            before = replace(before, gained=f)
         state = self._following(state, f)
         return replace(state, U=U, objective=f, progress=before.step(error, gain=f))
 
@@ -240,27 +226,31 @@ class PerPCA(Personalized[PerState]):
         return replace(state, step=step, longest=longest, peak=peak)
 
     def metrics(self, state: PerState) -> dict[str, float]:
-        objective = {"objective": state.objective} if state.objective else {}
-        return {**super().metrics(state), **objective}
+        metrics = super().metrics(state)
+        if state.objective:
+            metrics["objective"] = state.objective
+        return metrics
 
     def finish(self, state: PerState, model: Model) -> Model:
-        left = self.leave(state, exact=False, steps=0)
-        return replace(model, basis=state.U, product=None, left=left)
+        return replace(
+            model,
+            basis=state.U,
+            product=None,
+            left=self.leave(state, exact=False, steps=0),
+        )
 
 
 def _largest(total: float | None, client: int, reply: Arrays) -> float:
     return max(total or 0.0, float(reply["norm"]))
 
 
-def _step(W: Array, G: Array, eta: float, r: int, arrays: Arrays) -> tuple[Array, Array]:
+def _step(W: Array, G: Array, r: int, arrays: Arrays) -> tuple[Array, Array]:
+    eta = float(arrays["eta"])
     if int(arrays["choice"]) == 2:
         W = linalg.polar(W + eta * G)
         return W[:, :r], W[:, r:]
     WG = W.T @ G
     W = W + eta * (G - W @ (WG + WG.T) / 2.0)
-    V = W[:, r:]
     if arrays["polar"]:
-        own = linalg.polar(V)
-    else:
-        own = linalg.orth(V)
-    return W[:, :r], own
+        return W[:, :r], linalg.polar(W[:, r:])
+    return W[:, :r], linalg.orth(W[:, r:])

@@ -20,6 +20,7 @@ from typing import ClassVar, Final
 import numpy as np
 
 from flower_pca.algorithms.personal import held_out
+from flower_pca.algorithms.personal.base import Blocks
 from flower_pca.base import labels, linalg
 from flower_pca.base.errors import DataError
 from flower_pca.base.history import ANSWERED, Status
@@ -41,8 +42,8 @@ _SETTLED: Final = 0.1  # residuals of those that count, and of the next
 
 
 @dataclass(frozen=True)
-class SharedState:
-    """The blocks Q sent so far, their products with P, the block to send; what is known then.
+class SharedState(Blocks):
+    """The blocks sent so far, their products with P, the block to send; what is known then.
 
     Attributes:
         clients: How many clients have told.
@@ -51,10 +52,6 @@ class SharedState:
         found: Whether the number is known.
     """
 
-    Q: Array
-    PQ: Array
-    block: Array
-    rounds: int = 0
     clients: int = 0
     values: Array | None = None
     basis: Array | None = None
@@ -102,8 +99,8 @@ class Shared(Stage[SharedState]):
         E = memory.get(_KEPT, np.empty((0, 0)))
         if len(E) != data.d:  # the first message, or a node that has lost its memory
             most = min(MOST + held_out.MOST, data.d)
-            components = data.top(held_out.count(data, most)[0])[0]
-            E = components.astype(np.float64)
+            count, _ = held_out.count(data, most)
+            E = data.top(count)[0].astype(np.float64)
         up = {"P": E @ (E.T @ B), "clients": np.array(1.0)}
         return up, {**memory, _KEPT: E}
 
@@ -116,19 +113,12 @@ class Shared(Stage[SharedState]):
                 got=clients,
                 then="Name a number of components: of so few clients any two have much in common by chance.",
             )
-        P = total["P"] / clients
-        Q = np.hstack([state.Q, state.block])
-        PQ = np.hstack([state.PQ, P])
-        values, basis, _, residuals = linalg.rayleigh_ritz(Q, PQ)
-        block = linalg.independent(linalg.complement(linalg.complement(P, Q), Q), 1e-8)
+        state, values, basis, residuals = state.step(total["P"] / clients)
         first = slice(int(np.sum(values > CUT)) + 1)
         allowed = np.minimum(_SETTLED, np.abs(values[first] - CUT))
-        settled = np.all(residuals[first] <= allowed)
-        found = bool(settled) or not block.shape[1] or state.rounds + 1 >= _ROUNDS
-        state = replace(state, rounds=state.rounds + 1, clients=clients, values=values, basis=basis, found=found)
-        if found:
-            return state
-        return replace(state, Q=Q, PQ=PQ, block=block)
+        settled = bool(np.all(residuals[first] <= allowed))
+        found = settled or not state.block.shape[1] or state.rounds >= _ROUNDS
+        return replace(state, clients=clients, values=values, basis=basis, found=found)
 
     def status(self, state: SharedState) -> Status | None:
         if state.found:
@@ -136,10 +126,10 @@ class Shared(Stage[SharedState]):
         return None
 
     def finish(self, state: SharedState, model: Model) -> Model:
-        if state.values is None:  # the number was found before the set of clients changed
+        values, basis = state.values, state.basis
+        # the number was found before the set of clients changed
+        if values is None or basis is None:
             return model
-        assert state.basis is not None
-        values = state.values
         above = int(np.sum(values > CUT))
         r = min(above, MOST, model.d - 1)
         if not r:
@@ -149,7 +139,7 @@ class Shared(Stage[SharedState]):
                 got=f"{values[0]:.0%} for the first",
                 then="Name a number of components.",
             )
-        left = {**model.left, held_out.SHARED: linalg.orth(state.basis[:, :r])}
+        left = {**model.left, held_out.SHARED: linalg.orth(basis[:, :r])}
         choices = {**model.choices, "components": _words_of(values, r, state.clients)}
         return replace(model, n_components=r, left=left, choices=choices)
 

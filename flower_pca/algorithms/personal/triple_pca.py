@@ -33,6 +33,7 @@ from flower_pca.algorithms.personal.closing import ClosingState, PersonalClosing
 from flower_pca.algorithms.personal.exact_per_pca import ExactPerPCA, ExactState
 from flower_pca.algorithms.robust import base
 from flower_pca.algorithms.robust.base import NORMAL
+from flower_pca.algorithms.robust.sizes import TINY
 from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array, median
@@ -89,14 +90,12 @@ class Rows:
 
     def step(self, before: Fit, U: Array, own: int, cut: float, *, local_steps: int = 0) -> Fit:
         """Own components of the rows less what is far; their coordinates; what is far from both."""
-        clean = self.less(before)
-        V = before.W[:, U.shape[1] :]
+        clean, span = self.less(before), deflation.WHOLE
         if local_steps:
             span = deflation.narrow(clean, U.shape[1] + own, {})
-        else:
-            span = None
-        beside = deflation.own_basis(clean, U, own, steps=local_steps, start=V, span=span)
-        W = np.hstack([U, beside])
+        start = before.W[:, U.shape[1] :]
+        V = deflation.own_basis(clean, U, own, steps=local_steps, start=start, span=span)
+        W = np.hstack([U, V])
         T = clean.scores(W)
         return self.judge(W, T, before.far, cut * self.noise(W, T))
 
@@ -126,8 +125,7 @@ class Rows:
     def size(self, first: Fit) -> float:
         """The mean square of a row less what is far from the medians: what its client's answers are divided by."""
         squares = float(np.sum(self.cleared(first) ** 2))
-        mean = squares / len(self.X)
-        return max(mean, float(np.finfo(np.float64).tiny))
+        return max(squares / len(self.X), TINY)
 
     def enough(self, components: int) -> bool:
         """Whether what is off so many components is no less than what is far."""
@@ -145,7 +143,7 @@ class Rows:
 
     def project(self, W: Array, noise: Array, cut: float) -> Fit:
         """Coordinates of rows that the run has not seen, each by itself: its threshold falls as its residuals do."""
-        noise = np.maximum(noise, np.finfo(np.float64).tiny)
+        noise = np.maximum(noise, TINY)
         T = np.zeros((len(self.X), W.shape[1]))
         far = np.zeros(self.X.shape, dtype=bool)
         for _ in range(_PROJECTED):
@@ -235,25 +233,22 @@ class TriplePCA(ExactPerPCA):
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
         rows, cut = Rows.of(data), float(arrays["cut"])
         if "k" in arrays:
-            cleared, say = rows.less(rows.begin(cut)), rows.enough(int(arrays["k"]))
-            return Start.answer(arrays, cleared, memory, say=say)
+            say = rows.enough(int(arrays["k"]))
+            return Start.answer(arrays, rows.less(rows.begin(cut)), memory, say=say)
         U, w = arrays["U"], weight(arrays, data)
         if not rows.enough(U.shape[1] + int(arrays["own"])):
-            zero = np.array(0.0)
-            none = {"Z": np.zeros(U.shape), "f": zero, "w": zero, "n": np.array(data.n)}
-            return {**none, **Probe.none(arrays["b"])}, {"few": np.array(True)}
-        first = rows.begin(cut)
-        fit = settle(arrays, rows, memory)
-        clean = rows.less(fit)
+            none = dict.fromkeys(("f", "w", "probed"), np.array(0.0))
+            none |= {"Z": np.zeros(U.shape), "Vb": np.zeros(arrays["b"].shape)}
+            return {**none, "n": np.array(data.n)}, {"few": np.array(True)}
+        first, fit = rows.begin(cut), settle(arrays, rows, memory)
         V = fit.W[:, U.shape[1] :]
-        SU = deflation.product(clean, U)
-        size = rows.size(first)
+        SU = deflation.product(rows.less(fit), U)
+        of_size_one = w / rows.size(first)
         gain = (rows.loss(first) - rows.loss(fit)) / data.n
-        Z = w / size * (SU - V @ (V.T @ SU))
-        up = {"Z": Z, "f": np.array(w / size * gain)}
+        Z = of_size_one * (SU - V @ (V.T @ SU))
+        sums = {"Z": Z, "f": np.array(of_size_one * gain)}
         counts = {"n": np.array(data.n), "w": np.array(w)}
-        up |= {**counts, **Probe.answer(V, arrays["b"])}
-        return up, memory_of(fit)
+        return {**sums, **counts, **Probe.answer(V, arrays["b"])}, memory_of(fit)
 
     @staticmethod
     def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
@@ -280,14 +275,13 @@ class TriplePCA(ExactPerPCA):
 
     @staticmethod
     def _require_say(total: Arrays) -> None:
-        if float(total["w"]) > 0.0:
-            return
-        raise DataError(
-            "Rows",
-            must=f"{_ENOUGH} or more for each of the shared and own components, at one client at least",
-            got="fewer at all",
-            then="Ask for fewer components, or join sites.",
-        )
+        if not float(total["w"]) > 0.0:
+            raise DataError(
+                "Rows",
+                must=f"{_ENOUGH} or more for each of the shared and own components, at one client at least",
+                got="fewer at all",
+                then="Ask for fewer components, or join sites.",
+            )
 
     def leave(self, state: ExactState, *, exact: bool, steps: int) -> Arrays:
         return {**super().leave(state, exact=exact, steps=steps), **self._inner()}
@@ -306,15 +300,13 @@ class TriplePCA(ExactPerPCA):
 
 def settle(arrays: Arrays, rows: Rows, memory: Arrays) -> Fit:
     """What a client knows of its rows, after a message's steps for its U."""
-    U = arrays["U"]
-    own = int(arrays["own"])
-    steps = int(arrays["inner"])
+    own, steps = int(arrays["own"]), int(arrays["inner"])
     cut = float(arrays["cut"])
     fit = recall(rows, memory)
     if fit is None:
         fit, steps = rows.begin(cut), _AFRESH * steps
     for _ in range(steps):
-        fit = rows.step(fit, U, own, cut, local_steps=int(arrays["steps"]))
+        fit = rows.step(fit, arrays["U"], own, cut, local_steps=int(arrays["steps"]))
     return fit
 
 
@@ -358,12 +350,16 @@ class TripleClosing(PersonalClosing):
     @staticmethod
     def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
         wide = len(arrays["U"])
-        common = PersonalClosing.parts(arrays, d)
-        # of rows that nobody has made a claim on
-        Y = Part(arrays["U"].shape, Kind.ESTIMATE)
-        columns = {"taken": Part((wide,), Kind.COUNT), "noise": Part((wide,), Kind.MEAN_SQUARES)}
-        sums = Part((wide, 1), Kind.ESTIMATE)
-        return {**common, "Y": Y, **columns, "sums": sums, "squares": NUMBER, "few": COUNT, "apart": COUNT}
+        return {
+            **PersonalClosing.parts(arrays, d),
+            "Y": Part(arrays["U"].shape, Kind.ESTIMATE),  # of rows that nobody has made a claim on
+            "taken": Part((wide,), Kind.COUNT),
+            "noise": Part((wide,), Kind.MEAN_SQUARES),
+            "sums": Part((wide, 1), Kind.ESTIMATE),
+            "squares": NUMBER,
+            "few": COUNT,
+            "apart": COUNT,
+        }
 
     @staticmethod
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
@@ -379,21 +375,24 @@ class TripleClosing(PersonalClosing):
         clean = rows.less(fit)
         own = {"V": fit.W[:, U.shape[1] :]}
         up, found = PersonalClosing.client(arrays, clean, own)
-        noise = np.zeros(len(U))
+        V, noise, apart = found["V"], np.zeros(len(U)), False
+        squares = clean.squared_error(U[:, :0])
         if not few:
-            W = np.hstack([U, found["V"]])
+            W = np.hstack([U, V])
             T = clean.scores(W)
             noise = rows.noise(W, T)
             # in the end the threshold is the only rule
             fit = rows.judge(W, T, np.zeros_like(fit.far), cut * noise)
-        sums = rows.cleared(fit).sum(axis=0)[:, None]
-        up |= {"taken": fit.far.sum(axis=0), "noise": noise**2, "sums": sums}
-        squares = clean.squared_error(U[:, :0])
-        explained = squares - float(up["error"]) * data.n
-        own = found["V"].shape[1]
-        apart = not few and _is_apart(clean, U.shape[1], own, explained)
-        flags = {"few": np.array(float(few)), "apart": np.array(float(apart))}
-        up |= {"squares": np.array(squares), **flags}
+            explained = squares - float(up["error"]) * data.n
+            apart = _is_apart(clean, U.shape[1], V.shape[1], explained)
+        up |= {
+            "taken": fit.far.sum(axis=0),
+            "noise": noise**2,
+            "sums": rows.cleared(fit).sum(axis=0)[:, None],
+            "squares": np.array(squares),
+            "few": np.array(float(few)),
+            "apart": np.array(float(apart)),
+        }
         return up, {**found, **memory_of(fit)}
 
     @staticmethod
@@ -403,27 +402,30 @@ class TripleClosing(PersonalClosing):
         fit = recall(rows, memory)
         if not found or fit is None:
             return {}
-        S = np.where(fit.far, rows.X - fit.L, 0.0)
-        L: Array = fit.L
-        if data.frame.scale is not None:
-            L = L * data.frame.scale
-            S = S * data.frame.scale
-        if data.frame.mean is not None:
-            L = L + data.frame.mean
-        return {**found, "L": L, "S": S}
+        L = fit.L
+        S = np.where(fit.far, rows.X - L, 0.0)
+        return {**found, **base.in_own_units(L, S, data.frame)}
 
     def bounds(self, state: ClosingState, model: Model) -> Mapping[str, Array | float]:
-        sums = MARGIN * float(np.sqrt(model.n * model.trace))
-        columns = {"taken": 0.0, "noise": 0.0, "sums": sums}
-        return {**super().bounds(state, model), **columns, "squares": MARGIN * model.trace, "few": 1.0, "apart": 1.0}
+        return {
+            **super().bounds(state, model),
+            **dict.fromkeys(("taken", "noise"), 0.0),
+            "sums": MARGIN * float(np.sqrt(model.n * model.trace)),
+            "squares": MARGIN * model.trace,
+            **dict.fromkeys(("few", "apart"), 1.0),
+        }
 
     def finish(self, state: ClosingState, model: Model) -> Model:
         assert state.total is not None
         total, done = state.total, super().finish(state, model)
-        left = {**done.left, "taken": total["taken"] / model.n}
         few, clients = float(total["few"]), float(total["clients"])
-        left |= {"few": np.array([few, clients]), "apart": np.array([total["apart"], clients])}
-        left["noise"] = np.sqrt(total["noise"] / max(clients - few, 1.0))
+        left = {
+            **done.left,
+            "taken": total["taken"] / model.n,
+            "few": np.array([few, clients]),
+            "apart": np.array([total["apart"], clients]),
+            "noise": np.sqrt(total["noise"] / max(clients - few, 1.0)),
+        }
         # of the rows' mean what is far has no part
         offset = 0.0
         if not model.center:

@@ -28,6 +28,7 @@ from typing import Final
 import numpy as np
 
 from flower_pca.algorithms.robust import sizes
+from flower_pca.algorithms.robust.sizes import TINY
 from flower_pca.base import linalg
 from flower_pca.base.linalg import Array
 
@@ -48,40 +49,13 @@ def change(old: Array, new: Array, G: Array) -> float:
     return float(np.sqrt(max(off, 0.0) / whole))
 
 
-def spectrum(U: Array, G: Array) -> Array:
-    """The singular values of VU', largest first, for G = V'V."""
-    values = linalg.rayleigh_ritz(*moments(U, G))[0]
-    return np.asarray(np.sqrt(np.maximum(values, 0.0)))
-
-
 def gap(s: Array, least: float) -> int | None:
     """How many singular values come before the widest gap, if that is a ratio of `least`."""
-    s = np.maximum(s, np.finfo(np.float64).tiny)
+    s = np.maximum(s, TINY)
     ratios = s[:-1] / s[1:]
     if not len(ratios) or ratios.max() < least:
         return None
     return int(np.argmax(ratios)) + 1
-
-
-def apart(U: Array, G: Array, other: Array, others: Array) -> float:
-    """How far two low-rank parts are apart: the second's share off the first's columns, or of the singular values."""
-    s, t = spectrum(U, G), spectrum(other, others)
-    width = max(len(s), len(t))
-    s, t = (np.pad(values, (0, width - len(values))) for values in (s, t))
-    size = np.linalg.norm(s) or 1.0
-    moved = float(np.linalg.norm(s - t) / size)
-    return max(change(U, other, others), moved)
-
-
-def narrow(U: Array, G: Array, r: int) -> tuple[Array, Array, Array]:
-    """U and G of the r leading components, balanced, and T, from V to VT: U = QR <- QW sqrt(s)."""
-    Q, R = linalg.qr(U)
-    values, W = linalg.eigh_descending(R @ G @ R.T)
-    # The factors share the singular values, so that neither step nor ridge favours one of them.
-    tiny = np.finfo(np.float64).tiny
-    root = np.sqrt(np.sqrt(np.maximum(values[:r], tiny)))
-    W = W[:, :r]
-    return Q @ W * root, np.diag(root**2), R.T @ W / root
 
 
 @dataclass(frozen=True)
@@ -232,8 +206,14 @@ class Attempt:
         longer = float(np.sqrt(max(problem.n, problem.d)))
         rho = problem.ridge * self.lam * longer
         if self.noise > 0.0:
-            rho *= _SOFTER
+            return rho * _SOFTER
         return rho
+
+    def unit(self, problem: Problem) -> float:
+        """The size of an ordinary entry, as rows are seen now."""
+        if self.rowwise:
+            return 1.0
+        return problem.sigma
 
     def steps(self, most: int) -> int:
         """Steps of a client's inner problem, of so many.
@@ -263,10 +243,25 @@ class Attempt:
         return self.whole is not None and self.whole.hidden < _BETTER * self.hidden
 
     @property
+    def gram(self) -> Array:
+        """G, which there is once clients have answered."""
+        assert self.G is not None
+        return self.G
+
+    @property
     def spectrum(self) -> Array:
         """The singular values of VU', largest first."""
-        assert self.G is not None
-        return spectrum(self.U, self.G)
+        values = linalg.rayleigh_ritz(*moments(self.U, self.gram))[0]
+        return np.asarray(np.sqrt(np.maximum(values, 0.0)))
+
+    def apart(self, other: Attempt) -> float:
+        """How far the low-rank parts are apart: the other's share off these columns, or of the singular values."""
+        s, t = self.spectrum, other.spectrum
+        width = max(len(s), len(t))
+        s, t = (np.pad(values, (0, width - len(values))) for values in (s, t))
+        size = np.linalg.norm(s) or 1.0
+        moved = float(np.linalg.norm(s - t) / size)
+        return max(change(self.U, other.U, other.gram), moved)
 
 
 def advance(
@@ -287,14 +282,23 @@ def advance(
     """
     visible, hidden = (sizes.scale(c, problem.top) for c in counts)
     others = np.setdiff1d(np.arange(problem.d), attempt.again)
-    stop = change(attempt.U[others], U[others], G) / share
-    pulled = sizes.beyond(counts[0], problem.top, attempt.lam)
-    now = replace(attempt, U=U, G=G, visible=visible, hidden=hidden, stop=stop, pulled=pulled)
+    now = replace(
+        attempt,
+        U=U,
+        G=G,
+        visible=visible,
+        hidden=hidden,
+        stop=change(attempt.U[others], U[others], G) / share,
+        pulled=sizes.beyond(counts[0], problem.top, attempt.lam),
+    )
     if image is not None:
         squares = sizes.squares(counts[0], problem.top, attempt.lam, attempt.cut)
         now = _look(now, image, squares, seen=float(counts[0].sum()))
     if now.again and now.level > now.lam:
-        return _mending(now, problem, share)
+        factor = _SLOWLY
+        if now.level <= _LOW * problem.sigma:
+            factor = _FAST
+        return replace(now, level=max(now.level * factor**share, now.lam))
     if now.phase is Phase.NOISY:
         return _settle(now, problem, early)
     return _fall(now, problem, share, early)
@@ -304,19 +308,17 @@ def _look(now: Attempt, image: Array, squares: float, *, seen: float) -> Attempt
     """With what a step of the block has found of structure in what is left."""
     assert now.Z is not None
     values = linalg.eigh_descending(now.Z.T @ image)[0] / (squares or np.inf)
-    left = tuple(float(value) for value in values)
-    lefts = (*now.lefts, left[0])[-_EVERY - 1 :]
-    return replace(now, Z=linalg.orth(image), left=left, lefts=lefts, seen=seen)
+    lefts = (*now.lefts, float(values[0]))[-_EVERY - 1 :]
+    return replace(now, Z=linalg.orth(image), left=tuple(values.tolist()), lefts=lefts, seen=seen)
 
 
 def mend(now: Attempt, problem: Problem, columns: tuple[int, ...]) -> Attempt:
     """On the way to find these columns anew: they may have been taken in by far entries while all else was rough."""
     U = now.U.copy()
     U[list(columns)] = 0.0
+    phase = Phase.FALLING
     if now.noise > 0.0:
         phase = Phase.NOISY
-    else:
-        phase = Phase.FALLING
     level = max(_HIGH * problem.sigma, now.lam)
     return replace(now, U=U, phase=phase, again=columns, level=level, mended=True, rounds=0, lefts=())
 
@@ -326,23 +328,14 @@ def release(now: Attempt, columns: tuple[int, ...]) -> Attempt:
     return replace(now, again=columns, phase=Phase.NOISY, rounds=0, lefts=())
 
 
-def _mending(now: Attempt, problem: Problem, share: float) -> Attempt:
-    factor = _SLOWLY
-    if now.level <= _LOW * problem.sigma:
-        factor = _FAST
-    level = now.level * factor**share
-    return replace(now, level=max(level, now.lam))
-
-
 def _fall(now: Attempt, problem: Problem, share: float, early: bool) -> Attempt:
     course = (*now.course, (now.lam, now.hidden))
     floor = _floor(now, problem)
-    if problem.noise is None:
-        before = _before(course, now.lam / now.gamma**_BACK)
-    else:
-        before = None
-    if before is not None and now.hidden > max(_NEAR * now.lam, _STAYS * before):
-        if now.hidden > MOST_NOISE * _unit(now, problem):
+    # s_h when the threshold was so many rounds higher
+    high = now.lam / now.gamma**_BACK * (1.0 - 1e-9)
+    before = next((s for lam, s in reversed(course) if lam >= high), np.inf)
+    if problem.noise is None and now.hidden > max(_NEAR * now.lam, _STAYS * before):
+        if now.hidden > MOST_NOISE * now.unit(problem):
             return replace(now, phase=Phase.LOST)
         return _with_noise(now, problem, max(_between(now), now.lam))
     if now.lam > floor:
@@ -360,9 +353,7 @@ def _fall(now: Attempt, problem: Problem, share: float, early: bool) -> Attempt:
     r = int(np.sum(now.spectrum > least))
     if r == 0:
         return replace(now, phase=Phase.LOST)
-    if r < now.p:
-        now = _narrow_to(now, r)
-    return replace(now, phase=Phase.PROVING)
+    return replace(_narrow_to(now, r), phase=Phase.PROVING)
 
 
 def _settle(now: Attempt, problem: Problem, early: bool) -> Attempt:
@@ -396,7 +387,7 @@ def _settle(now: Attempt, problem: Problem, early: bool) -> Attempt:
 
 def rests(now: Attempt, problem: Problem) -> bool:
     """Whether the basis is at rest."""
-    rough = _ROUGH * now.noise / _unit(now, problem)
+    rough = _ROUGH * now.noise / now.unit(problem)
     return now.stop <= max(problem.tol, rough)
 
 
@@ -407,10 +398,9 @@ def _stays(now: Attempt, problem: Problem) -> bool:
     """
     if now.rowwise or len(now.lefts) <= _EVERY or not now.has_correlation(problem):
         return False
-    if now.stop > _CORRELATED * now.noise / problem.sigma:
-        return False
     # A basis that is still on its way takes structure in as it goes.
-    return now.lefts[-1] >= _STAYS_LEFT * now.lefts[0]
+    stays = now.lefts[-1] >= _STAYS_LEFT * now.lefts[0]
+    return stays and now.stop <= _CORRELATED * now.noise / problem.sigma
 
 
 def widen(now: Attempt) -> Attempt:
@@ -429,9 +419,15 @@ def _with_noise(now: Attempt, problem: Problem, s: float) -> Attempt:
 
 
 def _narrow_to(now: Attempt, r: int) -> Attempt:
-    """On the r leading components, U and V balanced: U = QR <- QW sqrt(s), V <- V R'W / sqrt(s)."""
-    assert now.G is not None
-    U, G, turn = narrow(now.U, now.G, r)
+    """On the r leading components if it has more, U and V balanced: U = QR <- QW sqrt(s), V <- V R'W / sqrt(s)."""
+    if r == now.p:
+        return now
+    Q, R = linalg.qr(now.U)
+    values, W = linalg.eigh_descending(R @ now.gram @ R.T)
+    # The factors share the singular values, so that neither step nor ridge favours one of them.
+    root = np.sqrt(np.sqrt(np.maximum(values[:r], TINY)))
+    W = W[:, :r]
+    U, G, turn = Q @ W * root, np.diag(root**2), R.T @ W / root
     return replace(now, U=U, G=G, turn=turn, origin=now.tag, tag=now.tag + 1)
 
 
@@ -442,19 +438,4 @@ def _between(now: Attempt) -> float:
 def _floor(now: Attempt, problem: Problem) -> float:
     """Where lam ends."""
     least = max(problem.noise or 0.0, problem.floor * problem.sigma)
-    return least / problem.sigma * _unit(now, problem)
-
-
-def _unit(now: Attempt, problem: Problem) -> float:
-    """The size of an ordinary entry, as rows are seen now."""
-    if now.rowwise:
-        return 1.0
-    return problem.sigma
-
-
-def _before(course: tuple[tuple[float, float], ...], lam: float) -> float | None:
-    """s_h when the threshold was lam."""
-    earlier = [s for threshold, s in course if threshold >= lam * (1.0 - 1e-9)]
-    if earlier:
-        return earlier[-1]
-    return None
+    return least / problem.sigma * now.unit(problem)

@@ -27,23 +27,21 @@ from typing import Any, Final
 import numpy as np
 
 from flower_pca.algorithms.cached import CachedSums
-from flower_pca.algorithms.robust import proof, sizes
+from flower_pca.algorithms.robust import proof
 from flower_pca.algorithms.robust.attempt import (
     MOST_NOISE,
     Attempt,
     Phase,
     Problem,
     advance,
-    apart,
     gap,
     mend,
     release,
-    rests,
-    spectrum,
     widen,
 )
 from flower_pca.algorithms.robust.base import scale_start
 from flower_pca.algorithms.robust.proof import Verdict
+from flower_pca.algorithms.robust.sizes import TINY
 from flower_pca.base import labels, linalg
 from flower_pca.base.history import Outcome, Status
 from flower_pca.base.linalg import Array
@@ -51,8 +49,8 @@ from flower_pca.core.algorithm import Progress
 
 GAMMA: Final = 0.9
 _SLOWER: Final = 0.95
-_PLAN: Final = (  # gamma, lam at first over sigma, and whether rows are divided
-    (GAMMA, 1.0, False),
+_PLAN: Final = (  # the least gamma, lam at first over sigma, and whether rows are divided
+    (0.0, 1.0, False),
     (_SLOWER, 1.0, False),
     (_SLOWER, 3.0, False),
     (_SLOWER, 1.0, True),
@@ -63,7 +61,6 @@ _PROBED: Final = 2  # attempts before a probe
 # gap of the singular values of a failed attempt that its rank is read off
 _CLEAR: Final = 100.0
 _SAME: Final = 1e-2  # relative distance of two low-rank parts that agree
-_TINY: Final = float(np.finfo(np.float64).tiny)
 _STREAM: Final = 2**61
 
 
@@ -110,9 +107,7 @@ class Book:
         if len(self.alike) < 2 or any(r.verdict.lacking and r.verdict.error > proof.SMALL for r in self.alike):
             return False
         one, other = (record.attempt for record in self.alike)
-        assert one.G is not None
-        assert other.G is not None
-        return apart(one.U, one.G, other.U, other.G) <= _SAME
+        return one.apart(other) <= _SAME
 
     @property
     def succeeds(self) -> bool:
@@ -120,30 +115,32 @@ class Book:
         if self.best is None:
             return False
         verdict = self.best.verdict
-        searched = verdict.single or self.best.attempt.mended
-        return verdict.passes or (verdict.nearly and searched)
+        return verdict.passes or (verdict.nearly and (verdict.single or self.best.attempt.mended))
 
     def begin(self, problem: Problem, U: Array, tag: int) -> tuple[Book, Attempt]:
         """The next attempt, from this block: as many columns as `columns` says."""
-        if self._probe_next(problem):
-            attempt = Attempt(U=U, lam=problem.sigma, start=problem.sigma, gamma=GAMMA, probe=True, tag=tag)
-            return replace(self, probed=True), attempt
-        gamma, factor, rowwise = self._next
-        # The first attempt falls as it was asked to, the others no faster than that.
-        if self.number:
-            gamma = max(gamma, self.gamma)
+        probe = self._probe_next(problem)
+        if probe:
+            book, gamma, factor, rowwise = replace(self, probed=True), GAMMA, 1.0, False
         else:
-            gamma = self.gamma
-        lam = factor * self.unit(problem)
-        attempt = Attempt(U=U, lam=lam, start=lam, gamma=gamma, rowwise=rowwise, units=rowwise, tag=tag)
-        return replace(self, number=self.number + 1), attempt
-
-    def unit(self, problem: Problem) -> float:
-        """The size of an ordinary entry in the next attempt: 1 where rows are divided by the size of their own."""
-        rowwise = self._next[2] and not self._probe_next(problem)
+            book = replace(self, number=self.number + 1)
+            gamma, factor, rowwise = _PLAN[min(self.number, len(_PLAN) - 1)]
+            # The first attempt falls as it was asked to, the others no faster than that.
+            gamma = max(gamma, self.gamma)
+        unit = problem.sigma
         if rowwise:
-            return 1.0
-        return problem.sigma
+            unit = 1.0
+        attempt = Attempt(
+            U=scale_start(U, unit),
+            lam=factor * unit,
+            start=factor * unit,
+            gamma=gamma,
+            rowwise=rowwise,
+            units=rowwise,
+            probe=probe,
+            tag=tag,
+        )
+        return book, attempt
 
     def columns(self, problem: Problem) -> int:
         """How many columns the next attempt has."""
@@ -153,20 +150,17 @@ class Book:
 
     def add(self, record: Record) -> Book:
         """With an attempt more that has ended."""
-        verdict = record.verdict
-        # it has more columns than were asked for: an answer only if it passes
-        if record.attempt.probe:
-            better = verdict.passes and self._better(verdict)
-            if better:
-                return replace(self, best=record)
-            return self
-        book = self
-        if self._better(verdict):
+        attempt, verdict, book = record.attempt, record.verdict, self
+        # a probe has more columns than were asked for: an answer only if it passes
+        better = self.best is None or verdict.order < self.best.verdict.order
+        if better and (verdict.passes or not attempt.probe):
             book = replace(self, best=record)
-        if not verdict.passes:
-            found = _rank(record.attempt) or self.p
-            book = replace(book, p=min(found, self.p))
-        if verdict.predicted and verdict.is_determined and not verdict.passes:
+        if attempt.probe or verdict.passes:
+            return book
+        if attempt.G is not None:  # its rank, if the singular values have a clear gap
+            rank = gap(attempt.spectrum, _CLEAR) or self.p
+            book = replace(book, p=min(rank, self.p))
+        if verdict.predicted and verdict.is_determined:
             book = replace(book, alike=(*self.alike, record)[:2])
         return book
 
@@ -182,12 +176,11 @@ class Book:
         """In which words a run ends that has tried all there is to try."""
         assert self.best is not None
         verdict, attempt = self.best.verdict, self.best.attempt
+        noise = "no dense noise was found"
         if attempt.noise:
             noise = f"dense noise of deviation {attempt.noise:.2g}"
-        else:
-            noise = "no dense noise was found"
-        end = f"after {labels.count(rounds, 'round')}"
-        words = f"{noise}; the low-rank part has rank {verdict.rank} of at most {self.k}, {end}"
+        rank = f"the low-rank part has rank {verdict.rank} of at most {self.k}"
+        words = f"{noise}; {rank}, after {labels.count(rounds, 'round')}"
         if self.succeeds and verdict.rank > self.k:
             return Status(
                 Outcome.STALLED,
@@ -199,8 +192,10 @@ class Book:
         if self.succeeds:
             return Status(Outcome.CONVERGED, "; ".join((words, *verdict.exceptions)))
         if self.agree and verdict.lacking:
-            note = f"structure of {verdict.structure:.1%} is left, as two attempts agree"
-            return Status(Outcome.CONVERGED, f"{words}; {note}")
+            return Status(
+                Outcome.CONVERGED,
+                f"{words}; structure of {verdict.structure:.1%} is left, as two attempts agree",
+            )
         if self.agree:
             return Status(Outcome.CONVERGED, f"{words}; two attempts agree on it")
         return Status(Outcome.STALLED, self._failure(verdict))
@@ -208,61 +203,45 @@ class Book:
     def _failure(self, verdict: Verdict) -> str:
         """Why no attempt is an answer."""
         if not verdict.predicted and verdict.fits_few:
-            near = f"no low-rank part of rank up to {self.k} has more than {verdict.clean:.0%} of the entries near it"
-            return f"{near}: too many outliers, or columns in units so unlike that scale='std' has to divide them"
+            return (
+                f"no low-rank part of rank up to {self.k} has more than {verdict.clean:.0%} of the "
+                "entries near it: too many outliers, or columns in units so unlike that "
+                "scale='std' has to divide them"
+            )
         if not verdict.predicted:
-            why = f"more noise than {MOST_NOISE:g} of an entry, too many outliers, or too few entries for the rank"
-            off = f"they are off by {verdict.error:.2g} of an ordinary entry"
-            return f"no low-rank part of rank up to {self.k} predicts hidden entries ({off}): {why}"
+            return (
+                f"no low-rank part of rank up to {self.k} predicts hidden entries (they are off by "
+                f"{verdict.error:.2g} of an ordinary entry): more noise than {MOST_NOISE:g} of an "
+                "entry, too many outliers, or too few entries for the rank"
+            )
         if verdict.lacking:
-            left = f"structure of {verdict.structure:.1%} is left of what should be noise"
-            return f"{left}, in {labels.count(self.count, 'attempt')}: ask for more components"
+            return (
+                f"structure of {verdict.structure:.1%} is left of what should be noise, in "
+                f"{labels.count(self.count, 'attempt')}: ask for more components"
+            )
         if verdict.free:
-            noise = f"{verdict.error:.2g} of an ordinary entry is left, and no other attempt agrees"
-            return f"a low-rank part of rank {verdict.rank} may have fitted outliers: {noise}. Ask for fewer components"
+            return (
+                f"a low-rank part of rank {verdict.rank} may have fitted outliers: "
+                f"{verdict.error:.2g} of an ordinary entry is left, and no other attempt agrees. "
+                "Ask for fewer components"
+            )
         named = [labels.count(len(verdict.columns), "column"), labels.count(verdict.rows, "row")]
         but = " and ".join(one for one in named if not one.startswith("0 "))
         return (
             f"a low-rank part of rank {verdict.rank} was found but for {but}, whose clean entries do not determine them"
         )
 
-    def _better(self, verdict: Verdict) -> bool:
-        return self.best is None or verdict.order < self.best.verdict.order
-
-    @property
-    def _next(self) -> tuple[float, float, bool]:
-        return _PLAN[min(self.number, len(_PLAN) - 1)]
-
     def _probe_next(self, problem: Problem) -> bool:
         if self.probed or self.number != _PROBED or self.best is None or self.restarts < _PROBED:
             return False
-        verdict = self.best.verdict
         room = 2 * self.k + 2 <= min(problem.n, problem.d) / 2
-        return room and (verdict.lacking or not verdict.predicted)
+        return room and (self.best.verdict.lacking or not self.best.verdict.predicted)
 
 
 def abandon(attempt: Attempt, problem: Problem) -> Record:
     """An attempt that was left at once."""
-    if attempt.rowwise:
-        unit = 1.0
-    else:
-        unit = problem.sigma
-    return Record(replace(attempt, phase=Phase.LOST), Verdict(rank=0, error=attempt.hidden / unit))
-
-
-def out_of_rounds(rounds: int) -> Status:
-    """The end of a run whose first attempt has used up its rounds."""
-    return Status(
-        Outcome.MAX_ROUNDS,
-        f"{labels.count(rounds, 'round')} were not enough for one attempt: nothing is proven. Raise max_rounds",
-    )
-
-
-def _rank(attempt: Attempt) -> int | None:
-    """The rank of a failed attempt, if its singular values have a clear gap."""
-    if attempt.G is None:
-        return None
-    return gap(spectrum(attempt.U, attempt.G), _CLEAR)
+    verdict = Verdict(rank=0, error=attempt.hidden / attempt.unit(problem))
+    return Record(replace(attempt, phase=Phase.LOST), verdict)
 
 
 @dataclass(frozen=True)
@@ -316,9 +295,8 @@ class ConsensusState:
         if self.attempt is not None:
             tag = self.attempt.tag + 1
             width = self.book.columns(problem)
-            U = np.array(linalg.random_block(problem.d, width, self.seed + _STREAM + tag))
-        start = scale_start(U, self.book.unit(problem))
-        book, attempt = self.book.begin(problem, start, tag)
+            U = linalg.random_block(problem.d, width, self.seed + _STREAM + tag)
+        book, attempt = self.book.begin(problem, U, tag)
         return replace(self, book=book, attempt=attempt, cache=replace(self.cache, last=None))
 
     def after_round(self, total: Any) -> ConsensusState:
@@ -326,9 +304,8 @@ class ConsensusState:
         before, problem = self.attempt, self.problem
         assert before is not None
         cache, sums, share = self.cache.add(total)
-        rho = max(before.rho(problem), _TINY)
-        G = sums["G"] + rho * np.eye(before.p)
-        U = np.linalg.solve(G, sums["B"].T).T
+        ridge = max(before.rho(problem), TINY) * np.eye(before.p)
+        U = np.linalg.solve(sums["G"] + ridge, sums["B"].T).T
         attempt = advance(
             before,
             problem,
@@ -341,18 +318,24 @@ class ConsensusState:
         )
         if (attempt.phase, attempt.tag) != (before.phase, before.tag):
             cache = replace(cache, last=None)
-        progress = self.progress.step(attempt.stop)
-        state = replace(self, attempt=attempt, cache=cache, progress=progress)
+        state = replace(
+            self,
+            attempt=attempt,
+            cache=cache,
+            progress=self.progress.step(attempt.stop),
+        )
         if attempt.phase is Phase.LOST:
             return state._end(abandon(attempt, problem))
         if attempt.phase is Phase.PROVING:
             return replace(state, x=proof.power_block(attempt), steps=0)
-        if state.progress.rounds < problem.most_rounds:
+        rounds = state.progress.rounds
+        if rounds < problem.most_rounds:
             return state
         if state.book.best is not None:
-            return replace(state, verdict=state.book.status(state.progress.rounds))
-        book = state.book.add(abandon(attempt, problem))
-        return replace(state, book=book, verdict=out_of_rounds(state.progress.rounds))
+            return replace(state, verdict=state.book.status(rounds))
+        many = f"{labels.count(rounds, 'round')} were not enough for one attempt"
+        end = Status(Outcome.MAX_ROUNDS, f"{many}: nothing is proven. Raise max_rounds")
+        return replace(state, book=state.book.add(abandon(attempt, problem)), verdict=end)
 
     def after_proof(self, total: Any) -> ConsensusState:
         """With the answers to a message of a proof."""
@@ -365,10 +348,8 @@ class ConsensusState:
             x, weak = proof.power_step(total["M"], self.x, total["image"])
             if not self.last:
                 return replace(self, attempt=attempt, x=x, steps=steps)
-        error = sizes.scale(total["counts"][1], problem.top)
         state = replace(self, x=None, steps=0)
-        resting = rests(attempt, problem)
-        verdict = proof.verdict(attempt, problem, total=total, weak=weak, error=error, rest=resting)
+        verdict = proof.verdict(attempt, problem, total=total, weak=weak)
         several = not verdict.single and len(verdict.columns) <= problem.d / 2
         if several and verdict.predicted and not attempt.mended:
             attempt = mend(attempt, problem, verdict.columns)

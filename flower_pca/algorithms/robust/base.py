@@ -28,7 +28,8 @@ from flower_pca.base.linalg import Array
 from flower_pca.core.algorithm import Iterating, Iterative
 from flower_pca.core.kinds import Ask, Kind, Part, index
 from flower_pca.core.model import Model
-from flower_pca.core.stage import MARGIN, Arrays
+from flower_pca.core.stage import Arrays
+from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
 
 # shares, and how many entries there should be at least
@@ -63,18 +64,10 @@ def unseen(data: LocalData, *, seed: int, share: float) -> Unseen:
     """What is not looked at of these rows; found once."""
     key: Any = ("unseen", seed, share)
     if key not in data.known:
-        data.known[key] = _draw(data, seed, share)
+        gaps, hidden = _gaps(data), _hidden(data, seed, share)
+        data.known[key] = Unseen(gaps, np.setdiff1d(hidden, gaps, assume_unique=True), data.d)
     found: Unseen = data.known[key]
     return found
-
-
-def _draw(data: LocalData, seed: int, share: float) -> Unseen:
-    gaps = _gaps(data)
-    if share > 0.0:
-        hidden = _hidden(data, seed, share)
-    else:
-        hidden = _NONE
-    return Unseen(gaps, np.setdiff1d(hidden, gaps, assume_unique=True), data.d)
 
 
 def _gaps(data: LocalData) -> Array:
@@ -88,14 +81,16 @@ def _gaps(data: LocalData) -> Array:
 
 
 def _hidden(data: LocalData, seed: int, share: float) -> Array:
+    if share <= 0.0:
+        return _NONE
     d = data.d
     of_column = np.random.PCG64(seed).random_raw(2 * d).reshape(2, d)
     rows, hidden = [], []
     for block in data.blocks():
         known = np.nan_to_num(block.astype(np.float64), nan=0.0)
         size = np.max(np.abs(known), axis=1, keepdims=True)
-        sizes = np.where(size > 0.0, size, 1.0)
-        whole = np.rint(known / sizes * _PARTS).astype(np.int64).view(np.uint64)
+        shares = known / np.where(size > 0.0, size, 1.0)
+        whole = np.rint(shares * _PARTS).astype(np.int64).view(np.uint64)
         rows.append(_mix(whole @ (of_column[0] | np.uint64(1))))
     row = np.concatenate(rows)
     row = _mix(row + _NEXT * _occurrence(row))
@@ -103,8 +98,7 @@ def _hidden(data: LocalData, seed: int, share: float) -> Array:
     step = max(1, 2**20 // d)
     for i in range(0, len(row), step):
         mixed = _mix(row[i : i + step, None] ^ of_column[1])
-        drawn = mixed < limit
-        hidden.append(np.flatnonzero(drawn) + i * d)
+        hidden.append(np.flatnonzero(mixed < limit) + i * d)
     return np.concatenate(hidden)
 
 
@@ -155,11 +149,10 @@ class Robust(Iterative[S]):
         super().__post_init__()
         checks.integer(f"inner_steps of {self.name}", self.inner_steps, least=1)
         if self.sigma is not None:
-            least = float(np.finfo(np.float64).tiny)
             checks.number(
                 f"sigma of {self.name}",
                 self.sigma,
-                least=least,
+                least=sizes.TINY,
                 remedy="Give the size of an entry.",
             )
 
@@ -176,12 +169,14 @@ class Robust(Iterative[S]):
     def verify(self, model: Model) -> Status | None:
         sigma = float(model.left["sigma"])
         if model.trace <= _NOTHING * sigma**2 * model.n * model.d and sigma > 0.0:
-            words = "the low-rank part has collapsed to zero: the ridge rho is above the spectral norm of the rows"
-            return Status(Outcome.STALLED, f"{words} clipped at the threshold. Lower the ridge.")
-        status = model.status
-        if status is None:
+            return Status(
+                Outcome.STALLED,
+                "the low-rank part has collapsed to zero: the ridge rho is above the spectral norm "
+                "of the rows clipped at the threshold. Lower the ridge.",
+            )
+        if model.status is None:
             return None
-        return replace(status, words="; ".join((status.words, *exceptions(model))))
+        return replace(model.status, words="; ".join((model.status.words, *exceptions(model))))
 
 
 def exceptions(model: Model) -> list[str]:
@@ -192,12 +187,9 @@ def exceptions(model: Model) -> list[str]:
     said = []
     rows, bad = model.left.get("weak", np.zeros(2))
     if rows:
+        said.append(f"too few entries are clean of {labels.count(round(float(rows)), 'row')}")
         if bad:
-            whole = f" ({bad:.0f} bad as a whole)"
-        else:
-            whole = ""
-        counted = labels.count(round(float(rows)), "row")
-        said.append(f"too few entries are clean of {counted}{whole}")
+            said[-1] += f" ({bad:.0f} bad as a whole)"
     if "clients" in model.left:
         entries = model.left["clients"][:, 2]
         keys = model.left["keys"][entries > _MOST]
@@ -236,14 +228,8 @@ def counts_message(rms: float) -> Arrays:
     return {"top": np.array(sizes.top(rms))}
 
 
-def counts_parts() -> Mapping[str, Part]:
-    """What it is answered by."""
-    return {"counts": Part((sizes.FINE_BINS,), Kind.COUNT)}
-
-
-def counts_bounds(model: Model) -> Mapping[str, Array | float]:
-    """How large the counts can be, of a client that has come later too."""
-    return {"counts": MARGIN * model.n * model.d}
+# what it is answered by
+COUNTS: Final[Mapping[str, Part]] = {"counts": Part((sizes.FINE_BINS,), Kind.COUNT)}
 
 
 def counts_reply(arrays: Arrays, data: LocalData) -> Arrays:
@@ -266,8 +252,19 @@ def spread(counts: Array, rms: float) -> float:
 
 def rows_with(V: Array | None, data: LocalData, p: int) -> Iterator[tuple[Array, Array | None]]:
     """The blocks of rows, each with its part of V; with None where no V has the right shape."""
-    known = V is not None and V.shape == (data.n, p)
+    if V is not None and V.shape != (data.n, p):
+        V = None
     start = 0
     for X in data.dense():
-        yield X, V[start : start + len(X)] if known and V is not None else None
+        yield X, None if V is None else V[start : start + len(X)]
         start += len(X)
+
+
+def in_own_units(L: Array, S: Array, frame: Frame) -> Arrays:
+    """The low-rank and the sparse part of rows in the frame, as the rows were: the mean belongs to the first."""
+    if frame.scale is not None:
+        L = L * frame.scale
+        S = S * frame.scale
+    if frame.mean is not None:
+        L = L + frame.mean
+    return {"L": L, "S": S}

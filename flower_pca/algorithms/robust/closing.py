@@ -10,7 +10,7 @@ import numpy as np
 
 from flower_pca.algorithms.robust import base, huber
 from flower_pca.algorithms.robust.attempt import moments
-from flower_pca.algorithms.robust.base import rows_with
+from flower_pca.algorithms.robust.base import in_own_units, rows_with
 from flower_pca.algorithms.robust.huber import Regression
 from flower_pca.algorithms.robust.proof import find_undetermined, once_more
 from flower_pca.base import linalg
@@ -66,14 +66,12 @@ class LowRank(Stage[LowRankState]):
     fixed_set: ClassVar[bool] = True
 
     def start(self, model: Model) -> LowRankState:
-        Z = model.columns
+        Z, left = model.columns, dict(model.left)
         # U itself, but for the last rounding, unless the frame has changed since
-        U = Z @ (Z.T @ model.left["U"])
-        left = dict(model.left)
+        U = Z @ (Z.T @ left.pop("U"))
         lam, rho, sigma = (float(left.pop(name)) for name in ("lam", "rho", "sigma"))
         cut = float(left.pop("cut", np.inf))
         tag = int(left.pop("tag", -1))
-        del left["U"]
         return LowRankState(U, lam, rho, sigma, cut, tag, summed=model.summed, told=left)
 
     def broadcast(self, state: LowRankState) -> Arrays:
@@ -85,10 +83,9 @@ class LowRank(Stage[LowRankState]):
         wide, p = arrays["U"].shape
         columns = Part((wide,), Kind.COUNT)
         # rows not determined, and bad as a whole
+        weak = {}
         if "cut" in arrays:
-            weak = {"weak": Part((2,), Kind.COUNT)}
-        else:
-            weak = {}
+            weak["weak"] = Part((2,), Kind.COUNT)
         return {"n": ROWS, **weak, "G": Part((p, p), Kind.SCORES), "far": columns, "taken": columns}
 
     def bounds(self, state: LowRankState, model: Model) -> Mapping[str, Array | float]:
@@ -133,11 +130,9 @@ class LowRank(Stage[LowRankState]):
     def own_results(memory: Arrays, data: LocalData) -> Arrays:
         if "U" not in memory:  # a client that was gone before the end
             return {}
-        V = memory["V"]
-        U = memory["U"]
-        lam = float(memory["lam"])
+        U, lam = memory["U"], float(memory["lam"])
         cut = float(memory.get("cut", np.inf))
-        L = V @ U.T
+        L = memory["V"] @ U.T
         gaps = base.unseen(data, seed=0, share=0.0).gaps
         R = np.concatenate(list(data.dense())) - L
         R.reshape(-1)[gaps] = 0.0  # there is nothing to be told from the low-rank part
@@ -147,12 +142,7 @@ class LowRank(Stage[LowRankState]):
             weak, bad = find_undetermined(np.abs(R), basis, lam * cut, gaps)
             found = {"undetermined": weak, "bad_rows": bad}
         S = huber.sparse(R, lam, cut)
-        if data.frame.scale is not None:
-            L = L * data.frame.scale
-            S = S * data.frame.scale
-        if data.frame.mean is not None:
-            L = L + data.frame.mean
-        return {"V": V, "L": L, "S": S, **found}
+        return {"V": memory["V"], **in_own_units(L, S, data.frame), **found}
 
     def merging(self, state: LowRankState) -> Merge:
         if state.summed:
@@ -174,15 +164,11 @@ class LowRank(Stage[LowRankState]):
     def finish(self, state: LowRankState, model: Model) -> Model:
         assert state.total is not None
         total, n = state.total, int(state.total["n"])
-        if "weak" in total:
-            weak = float(total["weak"][0])
-        else:
-            weak = 0.0
+        G = total["G"]
+        weak = float(total.get("weak", np.zeros(2))[0])
         # The rows that are not determined count as if they were like the others.
         if 0.0 < weak < n:
-            G = total["G"] * (n / (n - weak))
-        else:
-            G = total["G"]
+            G = G * (n / (n - weak))
         values, Z, Y, residuals = linalg.rayleigh_ritz(*moments(state.U, G))
         values = np.maximum(values, 0.0)
         outliers = total["far"].sum() / (n * model.d)
@@ -192,10 +178,9 @@ class LowRank(Stage[LowRankState]):
         if np.isfinite(state.cut):
             told |= {"cut": state.cut, "weak": total["weak"]}
         left = {name: np.array(value) for name, value in told.items()}
+        following: float | None = None
         if model.k < len(values):
-            following: float | None = float(values[model.k])
-        else:
-            following = None
+            following = float(values[model.k])
         return replace(
             model,
             n=n,
@@ -220,12 +205,9 @@ def _memory_of(arrays: Arrays, memory: Arrays) -> Array | None:
 
 def _solve(arrays: Arrays, X: Array, V: Array | None, gaps: Array) -> Array:
     """V of these rows for the last basis; from nothing at a node that has been started anew."""
-    U = arrays["U"]
-    lam = float(arrays["lam"])
-    rho = float(arrays["rho"])
-    cut = float(arrays.get("cut", np.inf))
+    U, cut = arrays["U"], float(arrays.get("cut", np.inf))
+    lam, rho, start = (float(arrays[name]) for name in ("lam", "rho", "sigma"))
     if V is None:
-        start = float(arrays["sigma"])
         V = huber.recover(X, U, start=start, lam=lam, rho=rho, cut=cut, out=gaps)
     else:
         V = Regression(U, lam, rho, cut).settle(X, V, gaps)
@@ -236,19 +218,11 @@ def _solve(arrays: Arrays, X: Array, V: Array | None, gaps: Array) -> Array:
 
 def _apart(total: Arrays | None, client: int, reply: Arrays) -> Arrays:
     """The sum of the answers; beside it clients' keys, rows, entries taken out, and far ones."""
+    sums = add(total, client, reply)
     counts = [reply["n"], np.sum(reply["taken"]), np.sum(reply["far"])]
-    line = np.array([counts], dtype=np.float64)
-    if total is None:
-        keys = np.empty(0, dtype=np.uint64)
-    else:
-        keys = total.pop(_KEYS)
-    if total is None:
-        lines = np.empty((0, 3))
-    else:
-        lines = total.pop(_CLIENTS)
-    clients, stacked = np.append(keys, np.uint64(client)), np.vstack([lines, line])
-    beside = {_KEYS: clients, _CLIENTS: stacked}
-    return {**add(total, client, reply), **beside}
+    keys = np.append(sums.get(_KEYS, np.empty(0, np.uint64)), np.uint64(client))
+    lines = np.vstack([sums.get(_CLIENTS, np.empty((0, 3))), np.array(counts, np.float64)])
+    return {**sums, _KEYS: keys, _CLIENTS: lines}
 
 
 def _by_client(total: Arrays, d: int) -> Arrays:

@@ -29,17 +29,17 @@ from flower_pca.algorithms.robust.attempt import Problem, moments
 from flower_pca.algorithms.robust.attempts import Book, ConsensusState
 from flower_pca.algorithms.robust.base import (
     COUNTING,
+    COUNTS,
     NORMAL,
     Robust,
-    counts_bounds,
     counts_message,
-    counts_parts,
     counts_reply,
     root_mean_square,
     spread,
     start_block,
 )
 from flower_pca.algorithms.robust.huber import Regression
+from flower_pca.algorithms.robust.sizes import TINY
 from flower_pca.base import checks, linalg
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.history import Status
@@ -119,35 +119,31 @@ class Task:
         """What the client says, and what it keeps."""
         # no steps once a proof is under way
         U, steps = self.arrays["U"], int(self.arrays["inner_steps"])
-        regression = Regression(U, self.number("lam"), self.number("rho"), self.number("cut"))
-        resting = np.where(self.support[:, None], U, 0.0)
+        lam, rho, cut = (self.number(name) for name in ("lam", "rho", "cut"))
+        regression = Regression(U, lam, rho, cut)
+        resting = np.where(self.levels[:, None] == 0.0, U, 0.0)
         Q = linalg.orth(resting)
-        sums, found = {"n": np.array(self.data.n)}, []
+        sums: Arrays = {}
+        found = []
         for block in self.blocks():
             if self.proving and steps:
                 V = regression.settle(block.X, block.V, block.out)
-            else:
-                V = block.V
-            V, R = regression.steps(block.X, V, steps, block.out)
-            if self.proving and steps:
-                lam, rho, cut = (self.number(name) for name in ("lam", "rho", "cut"))
-                V, R = proof.once_more(block.X, V, resting, block.out, lam=lam, rho=rho, cut=cut)
+                V, _ = regression.steps(block.X, V, steps, block.out)
+                V, _ = proof.once_more(block.X, V, resting, block.out, lam=lam, rho=rho, cut=cut)
                 R = block.X - V @ U.T
+            else:
+                V, R = regression.steps(block.X, block.V, steps, block.out)
             part = {"counts": block.count(R, int(self.arrays["top"]))}
             if self.proving:
                 part |= self._proof(block, V, R, Q)
             else:
                 part |= self._round(block, V, R, regression)
-            for name, a in part.items():
-                if name in sums:
-                    sums[name] = sums[name] + a
-                else:
-                    sums[name] = a.astype(np.float64)
+            sums = add(sums or None, 0, part)
             found.append(V * block.unit)
         if not self.proving:
             sums["B"] = U @ sums["G"] + sums.pop("rest")  # X - S = VU' + C
-        tag, lam = int(self.arrays["tag"]), self.number("lam")
-        memory = {"tag": np.array(tag), "lam": np.array(lam)}
+        memory = {"tag": np.array(int(self.arrays["tag"])), "lam": np.array(lam)}
+        sums["n"] = np.array(self.data.n)
         return sums, {"V": np.concatenate(found), **memory, **self._before()}
 
     def _round(self, block: Block, V: Array, R: Array, regression: Regression) -> Arrays:
@@ -188,47 +184,48 @@ class Task:
     @functools.cached_property
     def again(self) -> tuple[Array, float]:
         """Columns that are found anew, which V does not rest on, and their threshold."""
-        levels = self.arrays.get("again", np.zeros(0))
-        return np.flatnonzero(levels), float(levels.max(initial=0.0))
+        return np.flatnonzero(self.levels), float(self.levels.max(initial=0.0))
 
     @property
-    def support(self) -> Array:
-        """On which columns V rests."""
-        there = np.ones(len(self.arrays["U"]), dtype=bool)
-        there[self.again[0]] = False
-        return there
+    def levels(self) -> Array:
+        """The thresholds of columns that are found anew; 0 for those that V rests on."""
+        return self.arrays.get("again", np.zeros(len(self.arrays["U"])))
 
     def _proof(self, block: Block, V: Array, R: Array, Q: Array) -> Arrays:
         """The sums of a proof."""
-        residuals = R.reshape(-1)[block.hidden]
-        of_hidden = np.abs(residuals) <= self.number("cut") * self.number("lam")
         clean = np.abs(R) <= self.number("cut") * self.number("lam")
+        of_hidden = clean.reshape(-1)[block.hidden]
         clean &= ~block.unseen
-        x, even = self.arrays.get("block"), bool(self.arrays["even"])
-        return proof.answer(V, Q, clean, rested=self.support, hidden=of_hidden, seen=block.seen, x=x, even=even)
+        return proof.answer(
+            V,
+            Q,
+            clean,
+            rested=self.levels == 0.0,
+            hidden=of_hidden,
+            seen=block.seen,
+            x=self.arrays.get("block"),
+            even=bool(self.arrays["even"]),
+        )
 
     def blocks(self) -> Iterator[Block]:
         """The rows, block by block."""
-        U, start = self.arrays["U"], 0
+        U, V, start = self.arrays["U"], self._memory_of(), 0
+        beginning, lam, rho, cut = (self.number(name) for name in ("start", "lam", "rho", "cut"))
         seed, share = int(self.arrays["seed"]), self.number("share")
         unseen = base.unseen(self.data, seed=seed, share=share)
-        V, p = self._memory_of(), U.shape[1]
         for X in pieces(self.data):
             stop = start + len(X)
             gaps, places = unseen.of_rows(start, stop)
             rows_begin = np.arange(len(X))[:, None] * X.shape[1]
-            anew = (rows_begin + self.again[0]).ravel()
-            out = np.concatenate([gaps, places, anew])
+            out = np.concatenate([gaps, places, (rows_begin + self.again[0]).ravel()])
             unit = np.ones((len(X), 1))
             if self.arrays["rowwise"]:
                 unit = row_sizes(X, gaps)
                 X = (X / unit).astype(X.dtype, copy=False)
-            names = ("start", "lam", "rho", "cut")
-            beginning, lam, rho, cut = (self.number(name) for name in names)
             if V is not None:
                 first = V[start:stop] / unit
             elif lam >= beginning:  # at the start of an attempt
-                first = np.zeros((len(X), p))
+                first = np.zeros((len(X), U.shape[1]))
             else:  # late: the threshold's fall is made up for
                 first = huber.recover(X, U, start=beginning, lam=lam, rho=rho, cut=cut, out=out)
             yield Block(X, first, unit, out, gaps, places)
@@ -258,10 +255,9 @@ class Task:
 
     def _before(self) -> Arrays:
         """V of the basis that this one was narrowed from: its other columns may come back."""
-        if "turn" not in self.arrays:
-            return {}
+        origin = int(self.arrays["origin"])
         for place in ("", _BEFORE):
-            if int(self.memory.get(place + "tag", -1)) == int(self.arrays["origin"]):
+            if "turn" in self.arrays and int(self.memory.get(place + "tag", -1)) == origin:
                 return {_BEFORE + name: self.memory[place + name] for name in _REMEMBERED}
         return {}
 
@@ -291,7 +287,6 @@ _RIDGE: Final = 0.3
 _FLOOR: Final = 1e-6
 # multiples of the data's eps below which no residual can be told from rounding
 _EPS: Final = 32.0
-_TINY: Final = float(np.finfo(np.float64).tiny)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -365,15 +360,15 @@ class ConsensusRPCA(Robust[ConsensusState]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if isinstance(self.noise, str) and self.noise != "auto":
+        if not isinstance(self.noise, str):
+            checks.number("noise of consensus_rpca", self.noise, least=0.0)
+        elif self.noise != "auto":
             raise ConfigError(
                 "noise of consensus_rpca",
                 must="'auto', or a number of at least 0",
                 got=repr(self.noise),
                 then="Leave it out to have it estimated.",
             )
-        if not isinstance(self.noise, str):
-            checks.number("noise of consensus_rpca", self.noise, least=0.0)
         checks.integer("restarts of consensus_rpca", self.restarts)
         checks.number(
             "gamma of consensus_rpca",
@@ -421,26 +416,24 @@ class ConsensusRPCA(Robust[ConsensusState]):
         blocks = {"turn": attempt.turn, "block": state.x, "Z": None if state.proving else attempt.Z}
         if attempt.again:
             levels = np.zeros(problem.d)
-            levels[list(attempt.again)] = max(attempt.level, attempt.lam, _TINY)
+            levels[list(attempt.again)] = max(attempt.level, attempt.lam, TINY)
             blocks["again"] = levels
-        sent = {name: np.array(value) for name, value in numbers.items()}
-        there = {name: a for name, a in blocks.items() if a is not None}
-        return {"U": attempt.U, **sent, **there}
+        sent = {name: np.asarray(a) for name, a in {**numbers, **blocks}.items() if a is not None}
+        return {"U": attempt.U, **sent}
 
     @staticmethod
     def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
         if "U" not in arrays:
-            return counts_parts()
+            return COUNTS
         d, p = arrays["U"].shape
         counts = Part((2, sizes.BINS), Kind.COUNT)
         if arrays["proof"]:
             return {"counts": counts, **proof.parts(d, p, "block" in arrays)}
-        if "Z" in arrays:
-            left = {"image": Part(arrays["Z"].shape, Kind.ESTIMATE)}
-        else:
-            left = {}
         B, G = Part((d, p), Kind.ESTIMATE), Part((p, p), Kind.SCORES)
-        return {"n": ROWS, "B": B, "G": G, "counts": counts, **left}
+        known = {"n": ROWS, "B": B, "G": G, "counts": counts}
+        if "Z" in arrays:
+            known["image"] = Part(arrays["Z"].shape, Kind.ESTIMATE)
+        return known
 
     def merging(self, state: ConsensusState) -> Merge:
         if state.attempt is None or state.proving:
@@ -454,33 +447,29 @@ class ConsensusRPCA(Robust[ConsensusState]):
 
     def bounds(self, state: ConsensusState, model: Model) -> Mapping[str, Array | float]:
         if state.attempt is None:
-            return counts_bounds(model)
+            return super().bounds(state, model)
         # A step takes V to (VU' + C)U(U'U + rho I)^-1 with |C| <= lambda: V grows by |C| times that
         # inverse at most.
         attempt = state.attempt
         s = attempt.lengths
         ridge = attempt.rho(state.problem)
-        inverse = float(np.max(s / np.maximum(s**2 + ridge, _TINY)))
+        inverse = float(np.max(s / np.maximum(s**2 + ridge, TINY)))
         entries = float(np.sqrt(model.n * model.d))
         C = max(attempt.lam, attempt.level) * entries
         V = float(s @ s if attempt.G is None else np.trace(attempt.G)) ** 0.5 + self.inner_steps * C * inverse
         # unknown where rows are, or were, in other units
         if attempt.units:
             V = 0.0
-        if state.x is None:
-            x = 1.0
-        else:
-            x = float(linalg.column_norms(state.x.T).max())
+        image, M = C**2, V**2
         if attempt.noise == 0.0:
             M = float(model.n)
-        else:
-            M = V**2
-        most = {"B": MARGIN * V * (V * float(s[0]) + C), "F": MARGIN * M}
-        known = {"n": MOST_ROWS, "G": MARGIN * V**2, **most}
-        known |= {"M": MARGIN * M}
-        image = MARGIN * (M * x if state.proving else C**2)
-        counted = dict.fromkeys(("counts", "count"), MARGIN * model.n * model.d)
-        bounds = {**known, **counted, "image": image}
+        if state.x is not None:
+            image = M * float(linalg.column_norms(state.x.T).max())
+        B = V * (V * float(s[0]) + C)
+        sums = {"G": V**2, "B": B, "F": M, "M": M, "image": image}
+        counted = dict.fromkeys(("counts", "count"), float(model.n * model.d))
+        most = {name: MARGIN * size for name, size in {**sums, **counted}.items()}
+        bounds = {"n": MOST_ROWS, **most}
         return {name: bounds[name] for name in self.parts(self.broadcast(state), model.d)}
 
     @staticmethod
@@ -502,10 +491,9 @@ class ConsensusRPCA(Robust[ConsensusState]):
     def metrics(self, state: ConsensusState) -> dict[str, float]:
         if state.attempt is None:
             return {}
-        hidden_error = state.attempt.hidden / state.problem.sigma
-        measured = {"error": state.progress.error, "hidden": hidden_error}
-        finite = {k: v for k, v in measured.items() if np.isfinite(v)}
-        return {**finite, "lambda": state.attempt.lam}
+        hidden = state.attempt.hidden / state.problem.sigma
+        figures = {"error": state.progress.error, "hidden": hidden, "lambda": state.attempt.lam}
+        return {name: figure for name, figure in figures.items() if np.isfinite(figure)}
 
     def finish(self, state: ConsensusState, model: Model) -> Model:
         best = state.book.best
@@ -531,7 +519,6 @@ class ConsensusRPCA(Robust[ConsensusState]):
         if best is not None and ended:
             columns = np.array(best.verdict.columns, dtype=np.int64)
             numbers |= {"columns": columns, "hidden": best.verdict.error, "rank": best.verdict.rank}
-        told = {name: np.array(value) for name, value in numbers.items()}
-        left = {"U": U, **told}
+        left = {"U": U, **{name: np.array(value) for name, value in numbers.items()}}
         k = min(model.k, Z.shape[1])
         return replace(model, basis=Z, product=None, n_components=k, left=left)

@@ -16,10 +16,9 @@ import numpy as np
 
 from flower_pca.algorithms.robust.base import (
     COUNTING,
+    COUNTS,
     Robust,
-    counts_bounds,
     counts_message,
-    counts_parts,
     counts_reply,
     root_mean_square,
     rows_with,
@@ -126,10 +125,10 @@ class DCFPCA(Robust[DCFState]):
         checks.choice("step of dcf_pca", self.step, STEP_SIZES)
         checks.choice("init of dcf_pca", self.init, INITS)
         checks.choice("anneal of dcf_pca", self.anneal, (True, False, None))
-        positive = (("threshold", self.threshold), ("ridge", self.ridge), ("eta", self.eta))
-        for what, value in positive:
-            if value is not None:
-                checks.number(f"{what} of dcf_pca", value, least=1e-12)
+        checks.number("threshold of dcf_pca", self.threshold, least=1e-12)
+        checks.number("ridge of dcf_pca", self.ridge, least=1e-12)
+        if self.eta is not None:
+            checks.number("eta of dcf_pca", self.eta, least=1e-12)
 
     def start(self, model: Model) -> DCFState:
         if self.init == "random":
@@ -145,29 +144,24 @@ class DCFPCA(Robust[DCFState]):
         if state.sigma is None:
             return counts_message(state.rms)
         lam, rho = self._weights(state)
-        eta, anneal = self.eta, self.anneal
-        if eta is None:
-            eta = _ETA[self.step]
-        if anneal is None:
-            anneal = self.step == "paper"
-        if anneal:
+        eta = self.eta or _ETA[self.step]
+        if self.anneal or (self.anneal is None and self.step == "paper"):
             eta = eta / np.sqrt(state.progress.rounds + 1)
         numbers = {
             "lam": lam, "rho": rho, "rho_row": rho / state.n, "eta": eta, "scaled": self.step == "scaled",
             "steps": self.local_steps, "inner_steps": self.inner_steps, "seed": state.seed,
         }  # fmt: skip
-        sent = {name: np.array(value) for name, value in numbers.items()}
-        return {"U": state.U, **sent}
+        return {"U": state.U, **{name: np.array(value) for name, value in numbers.items()}}
 
     @staticmethod
     def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
         if "top" in arrays:
-            return counts_parts()
+            return COUNTS
         return {"U": Part(arrays["U"].shape, Kind.ESTIMATE), "weight": NUMBER, "reach": NUMBER}
 
     def bounds(self, state: DCFState, model: Model) -> Mapping[str, Array | float]:
         if state.sigma is None:
-            return counts_bounds(model)
+            return super().bounds(state, model)
         # On the edge of stability a step may make U ten thousand times longer.
         return {"U": 0.0, "weight": 0.0, "reach": 0.0}
 
@@ -188,8 +182,7 @@ class DCFPCA(Robust[DCFState]):
             for X, known in rows_with(V, data, U.shape[1]):
                 assert known is not None
                 part, R = regression.steps(X, known, int(arrays["inner_steps"]))
-                C = regression.clip(R)
-                gradient -= C.T @ part.astype(X.dtype, copy=False)
+                gradient -= regression.clip(R).T @ part.astype(X.dtype, copy=False)
                 parts.append(part)
             V = np.concatenate(parts)
             steep = linalg.norm2(V) ** 2 + own
@@ -203,26 +196,21 @@ class DCFPCA(Robust[DCFState]):
     def server(self, state: DCFState, total: Arrays, answered: frozenset[int]) -> DCFState:
         if state.sigma is None:
             sigma = spread(total["counts"], state.rms)
-            # nothing but zeros
-            if sigma > 0.0:
-                progress = state.progress
-            else:
-                progress = state.progress.step(0.0)
+            U, progress = state.U, state.progress
+            if sigma == 0.0:  # nothing but zeros
+                progress = progress.step(0.0)
             # the paper's is of N(0, 1) entries
             if self.step == "scaled":
-                U = scale_start(state.U, sigma)
-            else:
-                U = state.U
+                U = scale_start(U, sigma)
             return replace(state, U=U, sigma=sigma, progress=progress)
         U = total["U"] / float(total["weight"])
         step, size = np.linalg.norm(U - state.U), np.linalg.norm(U)
         moved = float(step) / (float(size) or 1.0)
         # of a step, as a share of the way to the minimum
         reach = float(total["reach"] / total["weight"])
+        error = np.inf
         if reach > 0.0:
             error = moved / min(1.0, reach)
-        else:
-            error = np.inf
         return replace(state, U=U, progress=state.progress.step(error))
 
     def status(self, state: DCFState) -> Status | None:
@@ -232,19 +220,19 @@ class DCFPCA(Robust[DCFState]):
 
     def finish(self, state: DCFState, model: Model) -> Model:
         lam, rho = self._weights(state)
-        numbers = {"lam": lam, "rho": rho, "sigma": state.sigma or 0.0}
-        told = {name: np.array(value) for name, value in numbers.items()}
-        left = {"U": state.U, **told}
+        sigma = np.array(state.sigma or 0.0)
+        left = {"U": state.U, "lam": np.array(lam), "rho": np.array(rho), "sigma": sigma}
         return replace(model, basis=linalg.orth(state.U), product=None, left=left)
 
     def verify(self, model: Model) -> Status | None:
         status, outliers = super().verify(model), float(model.left["outliers"])
         if outliers <= _MOST or status is None or not status.ok:
             return status
-        share = f"{outliers:.0%} of all entries"
-        words = f"the rounds settled, but {share} lie far from the low-rank part"
-        remedy = "Use consensus_rpca, or ask for fewer components."
-        return Status(Outcome.STALLED, f"{words}: no low-rank part was found. {remedy}")
+        return Status(
+            Outcome.STALLED,
+            f"the rounds settled, but {outliers:.0%} of all entries lie far from the low-rank "
+            "part: no low-rank part was found. Use consensus_rpca, or ask for fewer components.",
+        )
 
     def _weights(self, state: DCFState) -> tuple[float, float]:
         lam = self.threshold * (state.sigma or 0.0)

@@ -15,6 +15,7 @@ from typing import Final
 
 import numpy as np
 
+from flower_pca.algorithms.robust.sizes import TINY
 from flower_pca.base.linalg import Array
 
 _PATH: Final = 0.8  # by which the threshold falls where no V is known to start from
@@ -23,8 +24,7 @@ _STEPS: Final = 3  # on each threshold of that path
 _FINAL: Final = 200  # at most, on the last one
 _SETTLED: Final = 1e-9  # relative change of V at which it is found
 _ROUNDING: Final = 10.0  # or so many roundings of the rows: in single precision V does not come to rest
-_EPS: Final = float(np.finfo(np.float64).eps)
-_TINY: Final = float(np.finfo(np.float64).tiny)
+EPS: Final = float(np.finfo(np.float64).eps)
 # times a threshold: a V that was found for more has lost its way, and is found anew
 LATE: Final = 2.0
 
@@ -123,10 +123,9 @@ class _Newest:
         if known is not None and known[0] is U and known[1] == rho:
             return known[2:]
         gram = U.T @ U
-        least = _EPS * float(gram.trace()) + _TINY
+        least = EPS * float(gram.trace()) + TINY
         gram.flat[:: len(gram) + 1] += max(rho, least)
-        found = np.linalg.inv(gram)
-        self._known = U, rho, found, np.ascontiguousarray(U.T)
+        self._known = U, rho, np.linalg.inv(gram), np.ascontiguousarray(U.T)
         return self._known[2:]
 
 
@@ -142,10 +141,9 @@ def recover(
     for _ in range(_LONGEST):
         if threshold <= lam:
             break
+        ridge = 0.0
         if lam > 0.0:
             ridge = rho * threshold / lam
-        else:
-            ridge = 0.0
         regression = Regression(U, threshold, ridge, cut)
         V, _ = regression.steps(X, V, _STEPS, out)
         threshold = max(lam, _PATH * threshold)
@@ -154,13 +152,7 @@ def recover(
 
 def sparse(R: Array, lam: float, cut: float = np.inf) -> Array:
     """S for R = X - VU': every entry drawn towards zero by lam; those beyond the cut stay."""
-    R = np.asarray(R)
+    drawn = np.asarray(R - np.clip(R, -lam, lam))
     if np.isfinite(cut):
-        near = R - np.clip(R, -lam, lam)
-        return np.where(np.abs(R) > cut * lam, R, near)
-    return soft(R, lam)
-
-
-def soft(R: Array, lam: float) -> Array:
-    """What is left of every entry when it is drawn towards zero by lam."""
-    return np.asarray(R - np.clip(R, -lam, lam))
+        return np.where(np.abs(R) > cut * lam, R, drawn)
+    return drawn

@@ -15,14 +15,15 @@ eigenvalue is 1 less the least of G^-1 F_j.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
-from flower_pca.algorithms.robust import huber
-from flower_pca.algorithms.robust.attempt import MOST_NOISE, Attempt, Problem
+from flower_pca.algorithms.robust import huber, sizes
+from flower_pca.algorithms.robust.attempt import MOST_NOISE, Attempt, Problem, rests
+from flower_pca.algorithms.robust.sizes import TINY
 from flower_pca.base import labels, linalg
 from flower_pca.base.errors import ProtocolError
 from flower_pca.base.linalg import Array
@@ -43,14 +44,12 @@ def weak_rows(W: Array, Q: Array) -> Array:
     if r <= EXACT:
         matrices = symmetric(W @ pairs(Q), r)
         return np.asarray(np.linalg.eigvalsh(matrices)[:, 0] < LEAST)
-    drawn = np.array(linalg.random_block(1, r, SEED))
-    x = np.repeat(drawn, len(W), axis=0)
+    x = np.repeat(linalg.random_block(1, r, SEED), len(W), axis=0)
     value = np.zeros(len(W))
     others = 1.0 - W
     along = np.empty_like(W)
     for _ in range(STEPS):
-        lengths = np.linalg.norm(x, axis=1, keepdims=True)
-        x = x / np.maximum(lengths, np.finfo(np.float64).tiny)
+        x = x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), TINY)
         np.multiply(others, np.matmul(x, Q.T, out=along), out=along)
         image = along @ Q
         value, x = np.sum(x * image, axis=1), image
@@ -121,17 +120,9 @@ def pairs(A: Array) -> Array:
 
 def symmetric(packed: Array, r: int) -> Array:
     """The symmetric matrices that `pairs` are the upper halves of."""
-    full = np.empty((len(packed), r, r))
-    for i, start in _starts(r):
-        full[:, i, i:] = full[:, i:, i] = packed[:, start : start + r - i]
-    return full
-
-
-def _starts(r: int) -> Iterator[tuple[int, int]]:
-    start = 0
-    for i in range(r):
-        yield i, start
-        start += r - i
+    place = np.zeros((r, r), dtype=np.int64)
+    place[np.triu_indices(r)] = np.arange(packed.shape[1])
+    return packed.take(np.maximum(place, place.T), axis=1)
 
 
 _CLEAN: Final = 0.5  # share of visible entries
@@ -222,8 +213,10 @@ class Verdict:
             shown = ", ".join(str(j) for j in first) + ", ..." * more
             said.append(f"too few entries are clean of {labels.count(len(self.columns), 'column')} ({shown})")
         if self.structured:
-            left = f"structure of {self.structure:.1%} is left of it"
-            said.append(f"{left}, as residuals that are correlated leave it, or as more components would")
+            said.append(
+                f"structure of {self.structure:.1%} is left of it, as residuals that are "
+                "correlated leave it, or as more components would"
+            )
         return tuple(said)
 
     @property
@@ -278,8 +271,7 @@ def answer(
     V = np.where(weak[:, None], 0.0, V)
     G = V.T @ V
     if even:
-        lengths = np.linalg.norm(V, axis=1, keepdims=True)
-        V = V / np.maximum(lengths, np.finfo(np.float64).tiny)
+        V = V / np.maximum(np.linalg.norm(V, axis=1, keepdims=True), TINY)
     sums = {"count": count, "G": G, "M": V.T @ V}
     if x is None:
         return {**sums, "F": W.T @ pairs(V)}
@@ -288,9 +280,8 @@ def answer(
 
 def weak_columns(G: Array, F: Array) -> Array:
     """Which columns their clean entries do not determine, from matrices."""
-    r = len(G)
     root = np.linalg.cholesky(_regular(G))
-    half = np.linalg.solve(root, symmetric(F, r))
+    half = np.linalg.solve(root, symmetric(F, len(G)))
     values = np.linalg.eigvalsh(np.linalg.solve(root, np.swapaxes(half, 1, 2)))
     return np.asarray(values[:, 0] < LEAST)
 
@@ -298,21 +289,23 @@ def weak_columns(G: Array, F: Array) -> Array:
 def power_step(G: Array, x: Array, image: Array) -> tuple[Array, Array]:
     """A power step for every column, and which ones are not determined as far as it can be told."""
     G = _regular(G)
-    whole = np.sum(x * (x @ G), axis=1)
-    not_clean = np.sum(x * image, axis=1)
     # A column whose entries are all clean is 0 after a step: nothing of it is undetermined.
-    seen = np.maximum(whole, np.finfo(np.float64).tiny)
-    weak = 1.0 - not_clean / seen < LEAST_BOUND
+    seen = np.maximum(np.sum(x * (x @ G), axis=1), TINY)
+    weak = 1.0 - np.sum(x * image, axis=1) / seen < LEAST_BOUND
     after = np.linalg.solve(G, image.T).T
     squares = np.sum(after * (after @ G), axis=1, keepdims=True)
-    length = np.sqrt(np.maximum(squares, np.finfo(np.float64).tiny))
-    return after / length, weak
+    return after / np.sqrt(np.maximum(squares, TINY)), weak
 
 
 def verdict(
-    attempt: Attempt, problem: Problem, *, total: Mapping[str, Array], weak: Array, error: float, rest: bool
+    attempt: Attempt,
+    problem: Problem,
+    *,
+    total: Mapping[str, Array],
+    weak: Array,
 ) -> Verdict:
-    """What the last message of a proof comes to; `error`: how far hidden entries are off."""
+    """What the last message of a proof comes to."""
+    error = sizes.scale(total["counts"][1], problem.top)  # how far hidden entries are off
     seen, unseen = (float(c.sum()) for c in total["counts"])
     clean, clean_hidden, rows, bad = (float(c) for c in total["count"])
     columns = tuple(int(j) for j in np.flatnonzero(weak))
@@ -325,12 +318,9 @@ def verdict(
     predicted = near and share >= _CLEAN and clean_hidden >= (share - slack) * unseen
     several = error <= SMALL * problem.sigma and attempt.has_correlation(problem)
     freedoms = attempt.p * (problem.n + problem.d - attempt.p)
+    structure = 0.0
     if attempt.noise > 0.0:
         structure = attempt.left[0]
-    else:
-        structure = 0.0
-    few_rows, few_columns = rows <= _FEW_ROWS * problem.n, len(columns) <= _FEW_COLUMNS * problem.d
-    noisy, fitted = attempt.noise > SMALL * problem.sigma, freedoms > _FREE * clean
     return Verdict(
         rank=attempt.p,
         error=error / problem.sigma,
@@ -342,17 +332,15 @@ def verdict(
         columns=columns,
         rows=round(rows),
         bad_rows=round(bad),
-        few=few_rows and few_columns,
+        few=rows <= _FEW_ROWS * problem.n and len(columns) <= _FEW_COLUMNS * problem.d,
         single=len(columns) <= _SINGLE * problem.d,
-        free=noisy and fitted,
+        free=attempt.noise > SMALL * problem.sigma and freedoms > _FREE * clean,
         # Neither what is correlated nor a column that is not determined ever comes to rest.
-        rest=rest or several or bool(columns),
+        rest=rests(attempt, problem) or several or bool(columns),
     )
 
 
 def _regular(G: Array) -> Array:
-    numbers = np.finfo(np.float64)
-    eps, tiny = float(numbers.eps), float(numbers.tiny)
-    least = eps * float(np.trace(G)) + tiny
+    least = huber.EPS * float(np.trace(G)) + TINY
     ridge = least * np.eye(len(G))
     return np.asarray((G + G.T) / 2.0 + ridge)

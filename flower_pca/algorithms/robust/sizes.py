@@ -23,6 +23,7 @@ import numpy as np
 from flower_pca.base.linalg import Array
 from flower_pca.rows.local import LocalData
 
+TINY: Final = float(np.finfo(np.float64).tiny)  # in place of 0, where it is divided by
 _FINE: Final = 32  # bins of an octave
 _FINE_OCTAVES: Final = 60
 # of them above the root mean square: no median is more than half of one above it
@@ -89,8 +90,7 @@ def count(R: Array, top: int) -> Array:
     below = np.concatenate([[0], np.cumsum(sizes)])
     places = np.arange(BINS - 1) + 4 * (bias + top - _OCTAVES)
     ends = np.clip(places, 0, half)
-    counts = np.diff(below[ends], prepend=0, append=below[-1])
-    return counts.astype(np.float64)
+    return np.diff(below[ends], prepend=0, append=below[-1]).astype(np.float64)
 
 
 def scale(counts: Array, top: int) -> float:
@@ -101,10 +101,9 @@ def scale(counts: Array, top: int) -> float:
     s = np.inf
     for _ in range(_MOST):
         within = float(np.interp(_NEAR * s, _EDGES, below))
-        newer = _NORMAL * float(np.interp(within / 2.0, below, _EDGES))
-        settled = abs(newer - s) <= _SETTLED * newer
-        s = newer
-        if settled:
+        before = s
+        s = _NORMAL * float(np.interp(within / 2.0, below, _EDGES))
+        if abs(s - before) <= _SETTLED * s:
             break
     return s * 2.0**top
 

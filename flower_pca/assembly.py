@@ -101,11 +101,10 @@ def question(algorithm: str | Algorithm[Any] | Question, **asked: Any) -> Questi
     """
     if isinstance(algorithm, Question):
         if asked:
-            got = ", ".join(asked)
             raise ConfigError(
                 "The settings beside a Question",
                 must="left out",
-                got=got,
+                got=", ".join(asked),
                 then="Use dataclasses.replace to change them in the question.",
             )
         return check(algorithm)
@@ -263,8 +262,7 @@ def _cap(opening: Stage[Any], share: float) -> tuple[Stage[Any], list[Layer]]:
     if isinstance(opening, WeighingOpening):
         return replace(opening, share=share), []
     width, judged, bits = opening.width, opening.judged, opening.bits
-    capped = CappedOpening(width=width, judged=judged, bits=bits, share=share)
-    return capped, [MaxShare(share)]
+    return CappedOpening(width=width, judged=judged, bits=bits, share=share), [MaxShare(share)]
 
 
 def with_stage(asked: Question, stage: str) -> Question:
@@ -394,8 +392,10 @@ def standardizing(
     model = Model(n_components=1, center=True, scale="deviation", seed=0, missing=missing, summed=summed, wanted=names)
     roll = Roll(min_clients=min_clients, seed=0, summed=summed)
     asked = {"missing": missing, "min_clients": min_clients, "columns": None if names is None else list(names)}
-    made = Run((opening, Standardize()), model=model, roll=roll, result=Scaling, asked=asked)
-    return _under(masks, made)
+    return _under(
+        masks,
+        Run((opening, Standardize()), model=model, roll=roll, result=Scaling, asked=asked),
+    )
 
 
 def _under(masks: MaskedSums | None, made: Run) -> AnyRun:

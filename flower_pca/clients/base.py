@@ -65,9 +65,12 @@ def node_rows(data: Any, rules: Rules) -> LocalData | Stream:
     if rules.columns_of_words:
         rows = coding.of_node(rows, rules.columns_of_words, least=rules.min_rows, who=checks.NODE)
     rows = rows.quiet()
-    rows = replace(rows, site=rows.site if rules.share_names else "")
     # whether NaN may be says the message
-    return LocalData(rows, who=checks.NODE, missing=True)
+    return LocalData(
+        replace(rows, site=rows.site if rules.share_names else ""),
+        who=checks.NODE,
+        missing=True,
+    )
 
 
 def notice(data: LocalData | Stream, loaded: Any) -> None:
@@ -192,15 +195,21 @@ class PCAClient(NumPyClient):
         self._lots = Lots(data)
         if isinstance(data, Stream):
             if self._rules.max_epsilon is not None:
-                rule = "used with rows that stay the same"
-                remedy = "Leave it out, or serve rows at rest."
-                raise ConfigError("max_epsilon", must=rule, got="a Stream", then=remedy)
+                raise ConfigError(
+                    "max_epsilon",
+                    must="used with rows that stay the same",
+                    got="a Stream",
+                    then="Leave it out, or serve rows at rest.",
+                )
             data.min_rows = max(data.min_rows, self._rules.min_rows)
         for name in ("memory_dir", "output_dir"):
             if getattr(self._rules, name) is not None and context is None:
-                remedy = f"Write PCAClient(data, context=context, {name}=...)."
-                got = "no context"
-                raise ConfigError(name, must="used with the node's context", got=got, then=remedy)
+                raise ConfigError(
+                    name,
+                    must="used with the node's context",
+                    got="no context",
+                    then=f"Write PCAClient(data, context=context, {name}=...).",
+                )
         self._settle(context)
 
     def within(self, context: Context) -> PCAClient:

@@ -90,11 +90,12 @@ def require_cluster(address: str) -> None:
 
 
 def _no_cluster(address: str, why: str) -> ConfigError:
-    rule, remedy = (
-        "that of a Ray cluster which can be reached",
-        "Start one with ray start --head, or leave address out.",
+    return ConfigError(
+        "address",
+        must="that of a Ray cluster which can be reached",
+        got=f"{address}: {why}",
+        then="Start one with ray start --head, or leave address out.",
     )
-    return ConfigError("address", must=rule, got=f"{address}: {why}", then=remedy)
 
 
 def actors(engine: Ray) -> int:

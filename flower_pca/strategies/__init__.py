@@ -37,8 +37,11 @@ def _strategy(name: str) -> type[PCAStrategy]:
         parameters = {key: keywords.pop(key) for key in own if key in keywords}
         PCAStrategy.__init__(self, registry.make(stage.name, **parameters), **keywords)
 
-    members = {"name": stage.name, "__doc__": stage.__doc__, "__module__": __name__, "__init__": start}
-    return type(name, (PCAStrategy,), members)
+    return type(
+        name,
+        (PCAStrategy,),
+        {"name": stage.name, "__doc__": stage.__doc__, "__module__": __name__, "__init__": start},
+    )
 
 
 def __dir__() -> list[str]:

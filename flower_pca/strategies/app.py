@@ -7,7 +7,7 @@ it late.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from itertools import chain, count
 from logging import INFO
 from pathlib import Path
@@ -35,17 +35,25 @@ _WATCHED: Final = ("events", "live")
 
 def run(grid: Grid, context: Context) -> None:
     """Run the strategy that the run-config describes, and save its result as result.npz in the output folder."""
-    wanted = Path(str(context.run_config["output"])).expanduser()
+    config = context.run_config
+    wanted = Path(str(config["output"])).expanduser()
     folder = _free(wanted)
     settings = _settings(context)
     folder.mkdir(parents=True, exist_ok=True)
     if settings.get("checkpoint"):
         settings["checkpoint"] = folder / settings["checkpoint"]
     result: PCAResult | TrackingResult
-    if registry.tracks(str(context.run_config.get("algorithm", ""))):
+    if registry.tracks(str(config.get("algorithm", ""))):
         result = _result_of_tracker(grid, settings, context, folder)
     else:
-        _require_steps(context.run_config)
+        for what in _WATCHED:
+            if config.get(what):
+                raise ConfigError(
+                    what,
+                    must=f"left out with {config['algorithm']}",
+                    got=repr(config[what]),
+                    then="It is written of the steps of a tracker: leave it out.",
+                )
         result = PCAStrategy(**settings).fit(grid)
     if (folder / "result.npz").exists():  # of a run that has ended meanwhile
         folder = _free(wanted)
@@ -81,18 +89,6 @@ def _result_of_tracker(grid: Grid, settings: dict[str, Any], context: Context, f
         return _tracking(settings, context, on_step).fit(grid)
 
 
-def _require_steps(config: Mapping[str, Any]) -> None:
-    """Require that nothing is asked for that only a run of steps has."""
-    for what in _WATCHED:
-        if config.get(what):
-            raise ConfigError(
-                what,
-                must=f"left out with {config['algorithm']}",
-                got=repr(config[what]),
-                then="It is written of the steps of a tracker: leave it out.",
-            )
-
-
 def _tracking(settings: dict[str, Any], context: Context, on_step: Callable[[StepRecord], None]) -> TrackingStrategy:
     """The strategy of a tracker, with fewer parameters than PCAStrategy, and an interval."""
     config = context.run_config
@@ -117,10 +113,9 @@ def _settings(context: Context) -> dict[str, Any]:
     """The parameters of PCAStrategy in the run-config, hyphens in names and "" for None."""
     names = {name.replace("_", "-"): name for name in inspect.signature(PCAStrategy).parameters}
     given = {names[key]: value for key, value in context.run_config.items() if key in names}
+    settings = {name: None if value == "" else value for name, value in given.items()}
     each = context.run_config.get(EACH, 1)
     checks.integer(EACH, each, least=1, remedy="Use 1 for a client in each node.")
     if int(each) > 1:
-        hosted = {"hosted": context.run_config.get("shard-answers", "stacked")}
-    else:
-        hosted = {}
-    return {**{name: None if value == "" else value for name, value in given.items()}, **hosted}
+        settings["hosted"] = context.run_config.get("shard-answers", "stacked")
+    return settings

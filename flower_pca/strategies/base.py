@@ -57,9 +57,8 @@ class FlowerStrategy(Strategy, Generic[R]):
 
     def __init__(self, waits: Waits, checkpoint: str | os.PathLike[str] | None) -> None:
         self._waits = waits
-        if checkpoint is None:
-            self._checkpoint = None
-        else:
+        self._checkpoint: Path | None = None
+        if checkpoint is not None:
             self._checkpoint = Path(checkpoint)
         self._ready: AnyRun | None = None  # the first to be driven
         self._nodes: Nodes | None = None  # of the steps that a caller takes by hand
@@ -69,10 +68,9 @@ class FlowerStrategy(Strategy, Generic[R]):
     def _check_keywords(self, keywords: Mapping[str, object], known: Iterable[str]) -> None:
         """Refuse keywords neither `known` nor of the algorithm that the strategy is named after."""
         stage = registry.STAGES.get(getattr(self, "name", ""))
+        own: list[str] = []
         if stage:
-            own: list[str] = [f.name for f in fields(stage)]
-        else:
-            own = []
+            own = [f.name for f in fields(stage)]
         checks.parameters(type(self).__name__, keywords, [*known, *own])
 
     @abstractmethod
@@ -136,10 +134,9 @@ class FlowerStrategy(Strategy, Generic[R]):
         """
         outcome = _Outcome(evaluate_fn)
         made = self._begin(num_rounds=num_rounds, start=_start_of(initial_arrays))
-        if timeout is None:
-            waits = self._waits
-        else:
-            waits = replace(self._waits, round_timeout=timeout)
+        waits = self._waits
+        if timeout is not None:
+            waits = replace(waits, round_timeout=timeout)
         configs: dict[str, Mapping[str, Any]] = {"train": train_config or {}, wire.EVALUATE: evaluate_config or {}}
         outcome.result.arrays = arrays_of(self._run(_nodes(grid, made, waits, configs), outcome))
         return outcome.result
@@ -223,8 +220,7 @@ class FlowerStrategy(Strategy, Generic[R]):
         if self._asked is None or wire.kind(self._asked.stage) != kind:
             return []
         nodes.configs[kind] = dict(config)
-        compose = nodes.composer(self._asked)
-        return [compose(node) for node in nodes.carriers(self._asked)]
+        return list(map(nodes.composer(self._asked), nodes.carriers(self._asked)))
 
     def _aggregate(self, replies: Iterable[Message], kind: str) -> tuple[Driven, Round] | None:
         nodes, asked = self._nodes, self._asked
@@ -323,8 +319,9 @@ def arrays_of(result: PCAResult | TrackingResult | Scaling) -> ArrayRecord:
     if isinstance(result, Scaling):
         return records.with_names({"mean": result.mean_, "scale": result.scale_})
     if isinstance(result, TrackingResult):
-        steps = {"components": result.components_, "values": result.values_, "changes": result.changes_}
-        return records.with_names(steps)
+        return records.with_names(
+            {"components": result.components_, "values": result.values_, "changes": result.changes_},
+        )
     arrays = {
         "components": result.components_,
         "explained_variance": result.explained_variance_,

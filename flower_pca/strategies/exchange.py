@@ -201,12 +201,7 @@ class _Line:
 
     def _serve(self) -> None:
         while (call := self._calls.get()) is not None:
-            self._returned.put(_outcome(call))
-
-
-def _outcome(call: Callable[[], Iterable[Any]]) -> list[Any] | BaseException:
-    """What a call returns, or raises, for whoever has asked for it."""
-    try:
-        return list(call())
-    except BaseException as error:
-        return error
+            try:
+                self._returned.put(list(call()))
+            except BaseException as error:  # for whoever has asked for the call
+                self._returned.put(error)

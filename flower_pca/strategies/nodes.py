@@ -26,7 +26,7 @@ from logging import INFO, WARNING
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
-from flwr.app import Error, Message
+from flwr.app import Message
 from flwr.serverapp import Grid
 
 from flower_pca import wire
@@ -220,8 +220,8 @@ class Nodes:
         self.sites = {int(node): name for node, name in header["sites"].items()}
         self._keepers = set(header["keepers"])
         self._patience.speakers.update(self.lasting_keys)
-        messages = header.get("messages", header["history"])
-        log(INFO, "Going on from %s after %d messages", self.checkpoint, len(messages))
+        count = len(header.get("messages", header["history"]))
+        log(INFO, "Going on from %s after %d messages", self.checkpoint, count)
 
     def report(self, record: Round) -> None:
         """Log what a message came to; nodes are named as their operators know them."""
@@ -233,11 +233,9 @@ class Nodes:
 
     def _known_as(self, node: int) -> str:
         """What operators know a node by: what it has said, or else how it was registered."""
-        key = self.keys.get(node, _UNKNOWN)
-        if key == _UNKNOWN:
-            number = ""
-        else:
-            number = f"partition-id {key}"
+        number = ""
+        if node in self.lasting_keys:
+            number = f"partition-id {self.keys[node]}"
         called = self.sites.get(node) or number or self._called.get(node, "")
         if called:
             return f" ({harmless(called)})"
@@ -265,10 +263,9 @@ class Nodes:
         """From a node to the records of its message."""
         write: Callable[[int], Content] = partial(wire.write_request, message, **self.terms(message))
         if message.personal:
-            common = None
-        else:
-            common = write(message.to[0])
-        return lambda node: common or write(node)
+            return write
+        common = write(message.to[0])
+        return lambda node: common
 
     def terms(self, message: Broadcast) -> dict[str, Any]:
         """What nodes are told beside a message itself."""
@@ -290,10 +287,21 @@ class Nodes:
         return self.take(node, answer, message)
 
     def no_answer(self, node: int, reply: Message | str) -> Failure:
-        """The failure of a client without an answer: of one that is silent, or of Flower's error in its place."""
+        """The failure of a client without an answer: of one that is silent, or of Flower's error in its place.
+
+        Some errors mean that nobody is there to answer: that is silence.
+        """
         if isinstance(reply, str):
             return self._fail(node, self._silence(node, reply), silent=True)
-        return self._error(node, reply.error)
+        error = reply.error
+        if error.code == _CRASHED:
+            return self._fail(node, "the process of its ClientApp has died: it may lack memory", silent=True)
+        if error.code in EXPIRED:
+            waited = f"no answer within {self.waits.round_timeout:g} s"
+            why = self._silence(node, waited, "the process of its ClientApp may have died")
+            return self._fail(node, why, silent=True)
+        lines = (error.reason or "").strip().splitlines() or ["no reason given"]
+        return self._fail(node, f"error {error.code}: {harmless(lines[-1])}", silent=error.code == _GONE)
 
     def _silence(self, node: int, why: str, otherwise: str = "") -> str:
         """What is said of a silent node: one that has never spoken may not even begin."""
@@ -311,13 +319,12 @@ class Nodes:
         if answer.site:
             self.sites[node] = answer.site
         if answer.refusal is not None:
+            why = answer.refusal
             if answer.site:
                 why = f"{answer.site}: {answer.refusal}"
-            else:
-                why = answer.refusal
             return self.refuse(node, why, lasting=answer.lasting)
-        sets_up = message.stage == messages.STAGE and messages.inner_stage(message.arrays) is None
-        if not sets_up:
+        # a set-up of masks is none of a run's work
+        if message.stage != messages.STAGE or messages.inner_stage(message.arrays) is not None:
             self._patience.hear(node, counts=self._works)
         forgot = self._forgot(node, answer, message)
         return Reply(node, answer.number, answer.arrays, answer.heading, answer.site, answer.declines, forgot)
@@ -357,17 +364,6 @@ class Nodes:
         """Whether the message under way is of the work of a run with an opening: a failure there costs the others."""
         standing = self.run.standing
         return standing.opens and not standing.opening
-
-    def _error(self, node: int, error: Error) -> Failure:
-        """Flower's error in place of an answer. Some mean that nobody is there to answer: that is silence."""
-        if error.code == _CRASHED:
-            return self._fail(node, "the process of its ClientApp has died: it may lack memory", silent=True)
-        if error.code in EXPIRED:
-            waited = f"no answer within {self.waits.round_timeout:g} s"
-            why = self._silence(node, waited, "the process of its ClientApp may have died")
-            return self._fail(node, why, silent=True)
-        lines = (error.reason or "").strip().splitlines() or ["no reason given"]
-        return self._fail(node, f"error {error.code}: {harmless(lines[-1])}", silent=error.code == _GONE)
 
 
 def kind_of(message: Message) -> str:

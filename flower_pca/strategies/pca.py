@@ -22,7 +22,7 @@ from flower_pca.results.projection import Scaling
 from flower_pca.results.start import Start
 from flower_pca.stages.opening import Standardize as Stage
 from flower_pca.strategies.base import FlowerStrategy
-from flower_pca.strategies.waits import NODE_DEFAULTS, SUMMED, NodeKeywords, Waits, take_out
+from flower_pca.strategies.waits import COMPONENTS, NODE_DEFAULTS, SUMMED, NodeKeywords, Waits, take_out
 
 
 class ScalingKeywords(NodeKeywords, AskedScaling, total=False):
@@ -72,9 +72,6 @@ class Standardize(FlowerStrategy[Scaling]):
         )
 
 
-_COMPONENTS: Final = 2  # where the caller does not say
-
-
 class PCAKeywords(NodeKeywords, QuestionOptions, total=False):
     """What a strategy takes beside its algorithm: see `PCAStrategy`."""
 
@@ -83,7 +80,7 @@ class PCAKeywords(NodeKeywords, QuestionOptions, total=False):
 
 
 _ASKED: Final = {f.name: f.default for f in fields(Question)[1:]}
-PCA_DEFAULTS: Final = {**NODE_DEFAULTS, **_ASKED, "n_components": _COMPONENTS, "start": None, "fraction_train": None}
+PCA_DEFAULTS: Final = {**NODE_DEFAULTS, **_ASKED, "n_components": COMPONENTS, "start": None, "fraction_train": None}
 
 
 class PCAStrategy(FlowerStrategy[PCAResult]):
@@ -131,27 +128,33 @@ class PCAStrategy(FlowerStrategy[PCAResult]):
         fraction = keywords.pop("fraction_train", None)
         if fraction is not None:
             if "fraction" in keywords:
-                what = "fraction_train beside fraction"
-                raise ConfigError(what, must="left out", got=fraction, then="Keep one of them.")
+                raise ConfigError(
+                    "fraction_train beside fraction",
+                    must="left out",
+                    got=fraction,
+                    then="Keep one of them.",
+                )
             keywords["fraction"] = fraction
+        least = Waits.min_nodes
         if isinstance(algorithm, Question):
-            question = assembly.question(algorithm, **keywords)
-            waits = Waits.of(nodes, min_nodes=question.min_clients)
+            least = algorithm.min_clients
         else:
-            keywords.setdefault("n_components", _COMPONENTS)
-            question = assembly.question(algorithm, **keywords)
-            waits = Waits.of(nodes)
+            keywords.setdefault("n_components", COMPONENTS)
+        question = assembly.question(algorithm, **keywords)
+        waits = Waits.of(nodes, min_nodes=least)
         checkpoint = nodes.get("checkpoint")
         self.question = question = replace(question, min_clients=waits.min_nodes)
         question.check_checkpoint(checkpoint)
         if question.dp is not None and question.dp.noise_seed is not None:
-            remedy = "Leave it out; each node draws its noise from its operating system."
-            what = "noise_seed of dp at nodes"
-            raise ConfigError(what, must="None", got=question.dp.noise_seed, then=remedy)
+            raise ConfigError(
+                "noise_seed of dp at nodes",
+                must="None",
+                got=question.dp.noise_seed,
+                then="Leave it out; each node draws its noise from its operating system.",
+            )
         super().__init__(waits, checkpoint)
-        if start is None:
-            self._start = None
-        else:
+        self._start: Start | None = None
+        if start is not None:
             self._start = starts.components_of(start)
         self._check_run()
         if waits.hosted == SUMMED:

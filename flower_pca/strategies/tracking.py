@@ -20,10 +20,8 @@ from flower_pca.results.steps import TrackingResult
 from flower_pca.strategies.base import FlowerStrategy
 from flower_pca.strategies.exchange import log
 from flower_pca.strategies.nodes import Nodes
-from flower_pca.strategies.waits import NODE_DEFAULTS, SUMMED, NodeKeywords, Waits, take_out
+from flower_pca.strategies.waits import COMPONENTS, NODE_DEFAULTS, SUMMED, NodeKeywords, Waits, take_out
 from flower_pca.tracking.tracker import Tracker
-
-_COMPONENTS: Final = 2  # where the caller does not say
 
 
 class StepKeywords(NodeKeywords, AskedSteps, total=False):
@@ -33,7 +31,7 @@ class StepKeywords(NodeKeywords, AskedSteps, total=False):
     on_step: Callable[[StepRecord], None] | None
 
 
-_OWN: Final = {"n_components": _COMPONENTS, "interval": 0.0, "on_step": None}
+_OWN: Final = {"n_components": COMPONENTS, "interval": 0.0, "on_step": None}
 STEP_DEFAULTS: Final = {**NODE_DEFAULTS, **assembly.STEPS, **_OWN}
 
 
@@ -73,10 +71,14 @@ class TrackingStrategy(FlowerStrategy[TrackingResult]):
         waits = Waits.of(nodes, interval=interval)
         super().__init__(waits, checkpoint)
         self._tracker = registry.tracker(tracker)
-        keywords.setdefault("n_components", _COMPONENTS)
-        least = waits.min_nodes
+        keywords.setdefault("n_components", COMPONENTS)
         # what is left are settings of tracking alone
-        self._steps = partial(assembly.tracking, self._tracker, min_clients=least, **keywords)  # type: ignore[misc]
+        self._steps = partial(  # type: ignore[misc]
+            assembly.tracking,
+            self._tracker,
+            min_clients=waits.min_nodes,
+            **keywords,
+        )
         self._check_run()
         if self._waits.hosted == SUMMED:
             compatible.check(self._tracker, {"hosted": SUMMED}, registry.TRACKERS)

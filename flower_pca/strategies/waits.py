@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, TypedDict
+from typing import Any, Final, TypedDict, cast
 
 from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError
 
+COMPONENTS: Final = 2  # where the caller does not say
 SUMMED: Final = "summed"
 HOSTED: Final = (None, "stacked", SUMMED)
 FLOWERS_NAMES: Final = ("min_available_nodes", "min_train_nodes")  # of min_nodes
@@ -30,9 +31,8 @@ class NodeKeywords(TypedDict, total=False):
 
 def take_out(keywords: Any) -> NodeKeywords:
     """What a strategy's keywords say of nodes, taken out of these: the rest is what is asked."""
-    taken: Any = {name: keywords.pop(name) for name in NodeKeywords.__annotations__ if name in keywords}
-    found: NodeKeywords = taken
-    return found
+    taken = {name: keywords.pop(name) for name in NodeKeywords.__annotations__ if name in keywords}
+    return cast(NodeKeywords, taken)
 
 
 @dataclass(frozen=True, kw_only=True)

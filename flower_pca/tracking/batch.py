@@ -53,10 +53,7 @@ def respond(arrays: Arrays, data: Stream, memory: Arrays, complete: Complete) ->
     queue stands. A client that has lost them takes the batch anew.
     """
     step, lap = int(arrays["step"]), int(arrays["lap"])
-    if "at" in memory:
-        newest = memory["at"]
-    else:
-        newest = np.array([-1, 0])
+    newest = memory.get("at", np.array([-1, 0]))
     if "P" in arrays and not (arrays["P"].ndim == 2 and 0 < arrays["P"].shape[1] <= len(arrays["P"])):
         raise ProtocolError(
             "The basis of a message",
@@ -70,8 +67,7 @@ def respond(arrays: Arrays, data: Stream, memory: Arrays, complete: Complete) ->
         return {"rows": np.array(0)}, {}
     if newest[0] != step:
         memory = _next_batch(step, data, memory, pools=not {"P", "block"} & arrays.keys())
-    lacking = "columns" in arrays and "columns" not in memory
-    if "Y" in memory and (memory["at"][1] != lap or lacking):
+    if "Y" in memory and (memory["at"][1] != lap or "columns" in arrays.keys() - memory.keys()):
         completed = _complete_batch(arrays, data, memory["Y"], complete)
         memory = {**memory, **completed, "at": np.array([step, lap])}
     return _answer(arrays, memory, data.widest), memory
@@ -87,19 +83,15 @@ def _next_batch(step: int, data: Stream, memory: Arrays, *, pools: bool) -> Arra
     before = memory.get("Y")
     at, left = np.array([step, -1]), np.array(taken.left)
     memory = {"at": at, "left": left, "cursor": taken.cursor}
-    if before is not None and not (pools and np.nansum(before**2) > 0.0):
-        before = None
-    if before is None:
-        batch = taken.rows  # a copy that is its own already
-    elif taken.rows is None:
+    batch = taken.rows  # a copy that is its own already
+    if before is not None and pools and np.nansum(before**2) > 0.0:
+        memory["before"] = np.array(len(before))
+        if batch is not None:
+            require_columns(before.shape[1], batch.shape[1], data.who)
+            before = np.vstack([before, batch])
         batch = before
-    else:
-        require_columns(before.shape[1], taken.rows.shape[1], data.who)
-        batch = np.vstack([before, taken.rows])
     if batch is not None:
         memory["Y"] = batch
-    if before is not None:
-        memory["before"] = np.array(len(before))
     return memory
 
 
@@ -123,9 +115,8 @@ def resume(memory: Arrays, data: Stream) -> Arrays:
     taken = data.take(step, NO_CURSOR)
     before = int(memory.get("before", 0))
     kept = memory.get("Y", np.zeros((0, 0)))[before:]
-    if taken.rows is None:
-        rows = kept[:0]
-    else:
+    rows = kept[:0]
+    if taken.rows is not None:
         rows = taken.rows
     if not np.array_equal(rows, kept, equal_nan=True):
         raise ConfigError(
@@ -141,16 +132,12 @@ def _complete_batch(arrays: Arrays, data: Stream, Y: Array, complete: Complete) 
     Y0, gone = gaps.without(Y)
     energy = float(np.vdot(Y0, Y0))
     if "P" in arrays:
-        d = len(arrays["P"])
-    elif "d" in arrays:
-        d = int(arrays["d"])
-    else:
-        d = Y.shape[1]
-    require_columns(d, Y.shape[1], data.who)
-    if "P" not in arrays:
-        filled = Filling(Y0, np.zeros(Y.shape, dtype=bool), energy, 0)
-    else:
+        require_columns(len(arrays["P"]), Y.shape[1], data.who)
         filled = complete(arrays, Y0, gone, arrays["P"], None)
+    else:
+        if "d" in arrays:
+            require_columns(int(arrays["d"]), Y.shape[1], data.who)
+        filled = Filling(Y0, np.zeros(Y.shape, dtype=bool), energy, 0)
     _hand_back(data, int(arrays["step"]), filled, Y)
     found = np.count_nonzero(filled.found)
     counts = [len(Y), filled.misfit, energy, filled.deficient, found, len(gone)]
@@ -174,21 +161,19 @@ def require_columns(asked: int, own: int, who: str) -> None:
 def _answer(arrays: Arrays, memory: Arrays, widest: Widest | None) -> Arrays:
     """L'(L B), or (I - PP')L'(L (I - PP')B), and counts."""
     if "Y" not in memory:
-        none = {name: np.array(0.0) for name in COUNTS}
         # without rows of its own a client may not know how long they are
         d, width = shape_of(arrays)
         if d is None or width is None:
             S = np.zeros((0, int(arrays["width"])))
         else:
             S = np.zeros((d, width))
-        answer = {"S": S, **none, "left": memory["left"]}
+        answer = {"S": S, **{name: np.array(0.0) for name in COUNTS}, "left": memory["left"]}
         if "columns" in arrays:
             answer |= {name: np.zeros(len(arrays["P"])) for name in BY_COLUMN}
         return answer
     L = memory["L"]
-    if "block" in arrays:
-        B = arrays["block"]
-    else:
+    B = arrays.get("block")
+    if B is None:
         B = _draw(arrays, L, widest)
     outside = "outside" in arrays
     if outside:
@@ -196,8 +181,8 @@ def _answer(arrays: Arrays, memory: Arrays, widest: Widest | None) -> Arrays:
     S = L.T @ (L @ B)
     if outside:
         S = linalg.complement(S, arrays["P"])
-    counts = dict(zip(_MEASURED, memory["counts"], strict=True))
-    numbers = {name: np.array(value) for name, value in counts.items()}
+    counts = zip(_MEASURED, memory["counts"], strict=True)
+    numbers = {name: np.array(value) for name, value in counts}
     answer = {"S": S, **numbers, "left": memory["left"]}
     if "columns" in arrays:
         answer |= dict(zip(BY_COLUMN, memory["columns"], strict=True))
@@ -221,8 +206,7 @@ def shape_of(arrays: Arrays, d: int | None = None) -> Shape:
 
 
 def _draw(arrays: Arrays, L: Array, widest: Widest | None) -> Array:
-    d, seed = L.shape[1], int(arrays["seed"])
-    width = min(int(arrays["width"]), d)
+    width = min(int(arrays["width"]), L.shape[1])
     if widest is not None and width > widest(*L.shape):
         raise ProtocolError(
             "width of a message",
@@ -230,7 +214,7 @@ def _draw(arrays: Arrays, L: Array, widest: Widest | None) -> Array:
             got=width,
             then="Ask for fewer columns.",
         )
-    return linalg.random_basis(d, width, seed)
+    return linalg.random_basis(L.shape[1], width, int(arrays["seed"]))
 
 
 def _refine(arrays: Arrays, data: Stream, memory: Arrays, complete: Complete) -> None:
@@ -241,13 +225,9 @@ def _refine(arrays: Arrays, data: Stream, memory: Arrays, complete: Complete) ->
 
 
 def _hand_back(data: Stream, step: int, filled: Filling, Y: Array) -> None:
-    if not data.keeps:
-        return
-    if filled.found.any():
+    if data.keeps:
         outliers = np.where(filled.found, Y - filled.rows, 0.0)
-    else:
-        outliers = np.zeros_like(Y)
-    data.hand_back(step, Completion(filled.rows, outliers, filled.found, np.isnan(Y)))
+        data.hand_back(step, Completion(filled.rows, outliers, filled.found, np.isnan(Y)))
 
 
 def fault_of(reply: Arrays) -> str:
@@ -255,12 +235,8 @@ def fault_of(reply: Arrays) -> str:
     counts = {name: float(reply[name]) for name in COUNTS if name in reply}
     if min(counts.values(), default=0.0) < 0.0:
         return "at least 0"
-    if "S" in reply:
-        entries = counts["rows"] * len(reply["S"])
-    else:
-        entries = np.inf
-    more = counts.get("missing", 0.0) + counts.get("outliers", 0.0) > entries
-    if more:
+    more = counts.get("missing", 0.0) + counts.get("outliers", 0.0)
+    if "S" in reply and more > counts["rows"] * len(reply["S"]):
         return "of no more missing entries and outliers than its rows have entries"
     return ""
 
@@ -270,9 +246,8 @@ def with_each(merge: Merge) -> Merge:
 
     def merge_each(total: Any, client: int, reply: Arrays) -> Any:
         both = merge(total, client, reply)
-        if total is None:
-            each = {}
-        else:
+        each = {}
+        if total is not None:
             each = total["each"]
         each[client] = tuple(float(reply[name]) for name in COUNTS)
         return {**both, "each": each}

@@ -168,8 +168,7 @@ class Quiet:
             known = replace(self.learnt(value, None), waiting=(*self.waiting, now.number))
             return known._first(now)
         alarm = max(level + _MARGIN, now.floor, self._since_change)
-        changed = now.looks and value > alarm
-        if changed:
+        if now.looks and value > alarm:
             return Verdict(alarm, True), replace(self, after=np.array([value]))
         if now.since < now.pause // 2:
             return Verdict(alarm, False), self._anew()
@@ -226,10 +225,7 @@ class Quiet:
         alarm = max(level + _MARGIN, now.floor)
         judged, changes = list[int](), list[int]()
         for number, value in zip(self.waiting, self.quiet, strict=True):
-            if changes:
-                following = changes[-1] + now.pause
-            else:
-                following = now.pause
+            following = max(changes, default=0) + now.pause
             if number >= following:
                 judged.append(number)
             if number >= following and value > alarm:
@@ -282,9 +278,8 @@ class Watch(Quiet):
         """
         if self.bases and not outside:
             return self
-        bases = (basis, *self.bases)[:_OLDER]
         counts = (rows, *self.rows)[:_OLDER]
-        return replace(self, bases=bases, rows=counts, before=outside)
+        return replace(self, bases=(basis, *self.bases)[:_OLDER], rows=counts, before=outside)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -334,10 +329,7 @@ class Detector:
         if self.learns:
             alarm, watch = self._by_stream(watch, now)
             return alarm, watch.onward(now.basis, now.outside, now.rows)
-        if now.outside:
-            statistic = now.outside[0]
-        else:
-            statistic = None
+        statistic = next(iter(now.outside), None)
         if statistic is None or not (now.looks and self.detect):
             return Alarm(statistic, None, False), watch
         return Alarm(statistic, self.threshold, statistic >= (self.threshold or 0.0)), watch
@@ -364,6 +356,8 @@ class Detector:
 
 def outside(solver: Solver, bases: tuple[Array, ...]) -> tuple[float, ...]:
     """The largest eigenvalue outside of each of these subspaces, as the solver knows it."""
+    if not bases:
+        return ()
     vectors, values = solver.ritz_pairs()
     scaled = vectors * np.sqrt(np.maximum(values, 0.0))
     return tuple(linalg.norm2(linalg.complement(scaled, P)) ** 2 for P in bases)

@@ -151,8 +151,7 @@ def look(panel: Panel, batch: Batch, place: Place) -> tuple[Finding, Panel]:
     inside = [_inside(*one, size, batch.rows) for one, size in zip(parts, panel.sizes, strict=False)]
     falls, rises = tuple(one[0] for one in inside), tuple(one[1] for one in inside)
     left = [_squares_outside(*one, P) / batch.rows for one, P in zip(parts, batch.bases, strict=True)]
-    whole = min(len(panel.columns), len(panel.falls), len(inside)) == _BEFORE
-    if whole:
+    if min(len(panel.columns), len(panel.falls), len(inside)) == _BEFORE:
         up, down, returns = _apart(columns, panel)
         few = min(batch.rows, *panel.rows)
         rough = -2.0 * np.log(max(1.0 - np.sqrt(len(batch.values) / few), 0.1))
@@ -215,17 +214,15 @@ def _apart(columns: Array, panel: Panel) -> tuple[Array, Array, Array]:
     """
     newer = np.stack([columns, panel.columns[0]])
     older = np.stack(panel.columns[1:])
-    of_newer, of_older = newer[:, 1].min(axis=0), older[:, 1].min(axis=0)
-    entries = np.minimum(of_newer, of_older)
+    entries = np.concatenate([newer, older])[:, 1].min(axis=0)
     # there is no variance of one entry
     deviation = np.sqrt(2.0 / np.maximum(entries, 1.0))
     slack = np.where(entries > 1.0, 2.0 * deviation, np.inf)
-    low = older[:, 0].min(axis=0)
-    high = older[:, 0].max(axis=0)
-    rise, fall = newer[:, 0].min(axis=0) - high - slack, low - newer[:, 0].max(axis=0) - slack
     lowest = newer[:, 0].min(axis=0)
-    rise_of_all = np.fmin(rise, lowest - panel.been[1] - slack)
     highest = newer[:, 0].max(axis=0)
+    rise = lowest - older[:, 0].max(axis=0) - slack
+    fall = older[:, 0].min(axis=0) - highest - slack
+    rise_of_all = np.fmin(rise, lowest - panel.been[1] - slack)
     fall_of_all = np.fmin(fall, panel.been[0] - highest - slack)
     back = (rise > _LEAST["up"]) & (rise_of_all <= _LEAST["up"])
     back |= (fall > _LEAST["down"]) & (fall_of_all <= _LEAST["down"])
@@ -285,8 +282,7 @@ def _moving_sites(sites: Array, before: tuple[Array, ...]) -> Array:
     moves = np.maximum(up, down).max(axis=1)
     order = np.argsort(-moves, kind="stable")[:NAMED]
     least = max(_WORTH, _PART * float(moves[order[0]]))
-    enough = moves[order] >= least
-    return _in_line(np.array(there)[order[enough]])
+    return _in_line(np.array(there)[order[moves[order] >= least]])
 
 
 def _in_line(numbers: Array) -> Array:

@@ -131,11 +131,10 @@ class RobustTracking(Tracker):
             )
 
     def broadcast(self, state: TrackState) -> Arrays:
-        if self.smallest_outlier is None:
-            given = {}
-        else:
-            given = {"smallest": np.array(float(self.smallest_outlier))}
-        return {**super().broadcast(state), **given}
+        sent = super().broadcast(state)
+        if self.smallest_outlier is not None:
+            sent["smallest"] = np.array(float(self.smallest_outlier))
+        return sent
 
     @staticmethod
     def client(arrays: Arrays, data: Stream, memory: Arrays) -> tuple[Arrays, Arrays]:
@@ -149,9 +148,8 @@ def complete(arrays: Arrays, Y: Array, gone: Array, P: Array, found: Array | Non
         if "smallest" in arrays:
             smallest = np.full(len(Y), float(arrays["smallest"]))
         else:
-            squares = np.sum(Y**2, axis=1)
             counts = np.maximum(seen.sum(axis=1), 1)
-            smallest = _VIDEO * np.sqrt(squares / counts)
+            smallest = _VIDEO * np.sqrt(np.sum(Y**2, axis=1) / counts)
         S = modified_cs(P, Y, seen, _BALL * smallest)
         found = seen & (np.abs(S) > _SUPPORT * smallest[:, None])
     return st_miss.complete(arrays, Y, gone, P, found)

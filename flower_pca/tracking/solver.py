@@ -63,8 +63,7 @@ class Solver:
     @classmethod
     def by_power(cls, start: Array, *, r: int) -> Solver:
         """The power method from these r orthonormal columns."""
-        none = start[:, :0]
-        return cls(r, none, none, np.zeros((0, 0)), Power.of(start), start)
+        return replace(cls.krylov(start, r=r), power=Power.of(start))
 
     def step(self, S: Array, qr_every: int) -> Solver:
         """After S = C block (and noise, maybe)."""
@@ -123,17 +122,13 @@ class Solver:
         """
         if self.values is None or (self.power is not None and self.power.inside):
             return None
-        last = float(self.values[self.r - 1])
-        if len(self.values) > self.r:
-            following = float(self.values[-1])
-        else:
-            following = 0.0
         left = self.error
         if self.power is None:
             explained = float(self.values[: self.r].sum())
             beyond = max(squares - explained, 0.0) + self._noise
-            left *= min(beyond / max(last, _TINY), 1.0)
-        if self.stuck or left <= self._within(tol, last - following) or self.products >= products:
+            left *= min(beyond / max(float(self.values[self.r - 1]), _TINY), 1.0)
+        within = self._within(tol, _gap(self.values, self.r))
+        if self.stuck or left <= within or self.products >= products:
             return self.estimate()
         if self.power is None:
             return self._from_all(tol, squares)
@@ -152,9 +147,8 @@ class Solver:
         Z = self.CZ / np.where(full, values, 1.0)
         if not full.all():
             Z = np.where(full, Z, self.Z)
-        squares = np.einsum("ij,ij->j", Z, Z)
         # |Cz|^2 / z'Cz, half a power step beyond z'Cz
-        values = np.where(full, values * squares, values)
+        values = np.where(full, values * np.einsum("ij,ij->j", Z, Z), values)
         return linalg.polish(Z), np.sort(values)[::-1]
 
     def onward(self) -> Solver:
@@ -197,8 +191,7 @@ class Solver:
         if lacking > max(tol, 64.0 * _EPS) * squares:  # more than any gap allows
             return None
         values, V = linalg.eigh_descending(F.T @ F)
-        following = float(values[r]) if size > r else 0.0
-        gap = float(values[r - 1]) - following - lacking
+        gap = _gap(values, r) - lacking
         if lacking > self._within(tol, gap) * gap:
             return None
         V = F @ (V[:, :r] / np.sqrt(values[:r]))
@@ -217,12 +210,7 @@ class Solver:
         values, W = linalg.eigh_descending(T)
         V = W[:, :r]
         Z, CZ = Q @ V, CQ @ V
-        if len(values) > r:
-            following = float(values[r])
-        else:
-            following = 0.0
         rest = linalg.length(CZ - Z * values[:r])
-        error = rest / max(float(values[r - 1]) - following, _TINY)
         return replace(
             self,
             Q=Q,
@@ -234,8 +222,14 @@ class Solver:
             Z=Z,
             CZ=CZ,
             whole=(values, W),
-            error=error,
+            error=rest / max(_gap(values, r), _TINY),
         )
+
+
+def _gap(values: Array, r: int) -> float:
+    """Between the r-th of these values and the next, which is taken for 0 where it is not known."""
+    following = float(values[r]) if len(values) > r else 0.0
+    return float(values[r - 1]) - following
 
 
 def beside(P: Array, p: int, seed: int) -> Array:

@@ -64,10 +64,9 @@ class Step:
     @classmethod
     def of(cls, line: Array, r: int, *, monitored: bool = False) -> Step:
         """The step that `line` has written, of r components."""
+        more = 0
         if monitored:
             more = 1 + NAMED
-        else:
-            more = 0
         ends = np.cumsum([len(FIGURES), more, r])
         figures, change, values, basis = np.split(line, ends)
         figure = dict(zip(FIGURES, figures.tolist(), strict=True))
@@ -167,6 +166,12 @@ class TrackState:
         return len(self.solver.block)
 
     @property
+    def wants_columns(self) -> bool:
+        """Whether the message that is due asks for the figures of columns too."""
+        due = self.by_column is None and not self.closing
+        return due and self.panel is not None and self.P is not None
+
+    @property
     def number(self) -> int:
         """The number of the step under way, among those recorded."""
         return self.gone + len(self.record)
@@ -220,9 +225,8 @@ class TrackState:
         totals, seen = dict(self.totals), self.hindsight
         # Steps that were judged later were written down before: what is known of them now is laid
         # over it.
-        for number in seen.judged:
-            if number >= self.gone:
-                figures["level"][number - self.gone] = seen.level
+        judged = [number - self.gone for number in seen.judged if number >= self.gone]
+        figures["level"][judged] = seen.level
         kinds = np.array([step.kind for step in self.record])
         for number, kind in zip(seen.changes, seen.kinds, strict=True):
             if number >= self.gone:
@@ -329,10 +333,7 @@ def left_over(state: TrackState, solver: Solver) -> tuple[float, ...]:
     """What the batch has outside of the bases before: known at no cost in a Krylov space, else as a probe has told."""
     rows = state.sums["rows"]
     if solver.power is None:
-        if state.watch.bases:
-            older = outside(solver, state.watch.bases[1:])
-        else:
-            older = ()
+        older = outside(solver, state.watch.bases[1:])
         return tuple(value / rows for value in (solver.beyond, *older))
     if not state.watch.bases:
         return state.outside
@@ -403,10 +404,9 @@ def _in_hindsight(state: TrackState, alarm: Alarm, finding: Finding) -> Hindsigh
 def skip(state: TrackState) -> TrackState:
     """On to the next step, where no client has had anything to begin with: nothing is recorded of this one."""
     if state.last:
+        got = "none"
         if state.step:
             got = f"none in {labels.count(state.step + 1, 'step')}"
-        else:
-            got = "none"
         raise DataError(
             "The rows of a run of steps",
             must="there and not all zero",
@@ -414,9 +414,3 @@ def skip(state: TrackState) -> TrackState:
             then="Wait for rows before you start, or ask for more steps.",
         )
     return replace(state, step=state.step + 1, sums={}, clients=())
-
-
-def require(solver: Solver | None) -> Solver:
-    """The solver, where there must be one."""
-    assert solver is not None
-    return solver

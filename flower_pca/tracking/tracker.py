@@ -25,9 +25,19 @@ from flower_pca.tracking.batch import BY_COLUMN, COUNTS, add_aligned, fault_of, 
 from flower_pca.tracking.change import Detector, Watch
 from flower_pca.tracking.panel import Panel
 from flower_pca.tracking.solver import Solver, beside
-from flower_pca.tracking.state import TrackState, left_over, moment, monitor, probe_on, require, skip, step_of
+from flower_pca.tracking.state import TrackState, left_over, moment, monitor, probe_on, skip, step_of
 
 SOLVERS: Final = ("krylov", "power")
+# of the settings that are whole numbers
+_LEAST: Final = {
+    "reuse": 0,
+    "oversample": 0,
+    "update_length": 1,
+    "products": 1,
+    "first_products": 1,
+    "qr_every": 1,
+    "keep": 1,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,21 +110,16 @@ class Tracker(Stage[TrackState]):
         for what, value in {"refine": self.refine, "detect": self.detect, "monitor": self.monitor}.items():
             checks.choice(f"{what} of {self.name}", value, (True, False))
         checks.choice(f"solver of {self.name}", self.solver, SOLVERS)
-        for what in ("reuse", "oversample", "update_length", "products", "first_products", "qr_every", "keep"):
-            if what in ("reuse", "oversample"):
-                least = 0
-            else:
-                least = 1
+        for what, least in _LEAST.items():
             checks.integer(f"{what} of {self.name}", getattr(self, what), least=least)
         checks.number(f"tol of {self.name}", self.tol, least=0.0)
         if self.threshold is not None:
             checks.number(f"threshold of {self.name}", self.threshold, least=0.0)
         if self.monitor and not self._detector.learns:
-            rule, got = "given with detect=True, and without a threshold", repr(self.spec)
             raise ConfigError(
                 f"monitor of {self.name}",
-                must=rule,
-                got=got,
+                must="given with detect=True, and without a threshold",
+                got=repr(self.spec),
                 then="Add detect=True.",
             )
         checks.number(f"alarm_rate of {self.name}", self.alarm_rate, least=1e-9, most=0.1, remedy="Try 1e-3.")
@@ -128,28 +133,23 @@ class Tracker(Stage[TrackState]):
         if model.basis is None:
             return state
         if self._detector.learns:
-            watch = Watch(bases=(model.basis,), rows=(0,))
-        else:
-            watch = state.watch
+            state = replace(state, watch=Watch(bases=(model.basis,), rows=(0,)))
         solver, probe = self._beginning(model.basis, seed=seed + 1, lap=0, detecting=False)
-        return replace(state, watch=watch, solver=solver, probe=probe)
+        return replace(state, solver=solver, probe=probe)
 
     def broadcast(self, state: TrackState) -> Arrays:
         refine = np.array(int(self.refine))
         head = {"step": np.array(state.step), "lap": np.array(state.lap), "refine": refine}
         if state.P is not None:
-            head = {**head, "P": state.P}
-        if state.P is not None and state.panel is not None and state.by_column is None and not state.closing:
-            head = {**head, "columns": np.array(1)}
+            head["P"] = state.P
         if state.closing:
             return {**head, "closing": np.array(1)}
+        if state.wants_columns:
+            head["columns"] = np.array(1)
         if state.solver is None:
             if state.d:
-                told = {"d": np.array(state.d)}
-            else:
-                told = {}
-            seed, width = np.array(state.seed), np.array(self._width(state))
-            return {**head, **told, "seed": seed, "width": width}
+                head["d"] = np.array(state.d)
+            return {**head, "seed": np.array(state.seed), "width": np.array(self._width(state))}
         if state.probe is not None:
             return {**head, "block": state.probe.block, "outside": np.array(1)}
         return {**head, "block": state.solver.block}
@@ -159,17 +159,12 @@ class Tracker(Stage[TrackState]):
         if "closing" in arrays:
             return {"rows": COUNT}
         figures = {name: NUMBER if name in ("misfit", "energy") else COUNT for name in COUNTS}
+        parts = {"S": Part(shape_of(arrays, d), Kind.PRODUCT), **figures}
         if "columns" in arrays:
             long = (len(arrays["P"]),)
-            seen, sums, squares = BY_COLUMN
-            by_column = {
-                seen: Part(long, Kind.COUNT),
-                sums: Part(long, Kind.COLUMNS),
-                squares: Part(long, Kind.COLUMNS),
-            }
-        else:
-            by_column = {}
-        return {"S": Part(shape_of(arrays, d), Kind.PRODUCT), **figures, **by_column}
+            parts |= dict.fromkeys(BY_COLUMN, Part(long, Kind.COLUMNS))
+            parts[BY_COLUMN[0]] = Part(long, Kind.COUNT)
+        return parts
 
     def bounds(self, state: TrackState, model: Model) -> Mapping[str, Array | float]:
         """Of S once a product with the same rows has been heard; before that it can be anything, as counts can.
@@ -182,7 +177,7 @@ class Tracker(Stage[TrackState]):
         unknown = dict.fromkeys(("S", *COUNTS), 0.0)
         if state.closing:
             return {"rows": 0.0}
-        if state.panel is not None and state.P is not None and state.by_column is None:
+        if state.wants_columns:
             unknown |= dict.fromkeys(BY_COLUMN, 0.0)
         if solver is None or solver.values is None:
             return unknown
@@ -255,24 +250,23 @@ class Tracker(Stage[TrackState]):
             return self._restart(state, state.solver)
         if state.probe is not None:
             return probe_on(state, state.probe.step(S, 1))
-        return self._after_product(state, require(state.solver).step(S, self.qr_every))
+        assert state.solver is not None
+        return self._after_product(state, state.solver.step(S, self.qr_every))
 
     def status(self, state: TrackState) -> Status | None:
         if not state.ended:
             return None
+        why = "as many as asked for"
         if state.steps is None:
             why = "no client has more rows"
-        else:
-            why = "as many as asked for"
         return Status(Outcome.ONE_SHOT, f"{labels.count(self.rounds(state), 'step')}, {why}")
 
     def metrics(self, state: TrackState) -> dict[str, float]:
         solver = state.probe or state.solver
-        if solver is None:
-            error = np.inf
-        else:
-            error = solver.error
-        return {"step": float(state.step), **({"error": error} if np.isfinite(error) else {})}
+        metrics = {"step": float(state.step)}
+        if solver is not None and np.isfinite(solver.error):
+            metrics["error"] = solver.error
+        return metrics
 
     def finish(self, state: TrackState, model: Model) -> Model:
         return replace(model, basis=state.P, d=state.columns, left=state.figures() if state.ended else {})
@@ -325,10 +319,9 @@ class Tracker(Stage[TrackState]):
             if onward.block.shape[1]:
                 return replace(state, solver=onward)
         basis, values = found or solver.estimate()
+        outside = state.outside
         if state.lap == 0 and state.P is not None:
             outside = left_over(state, solver)
-        else:
-            outside = state.outside
         if state.lap < self.reuse:
             seed, lap = state.seed + state.step + 1, state.lap + 1
             solver, probe = self._beginning(basis, seed=seed, lap=lap, detecting=state.detecting)

@@ -337,8 +337,15 @@ def read_answer(
         site = ""
     if "refusal" in metrics:
         why = harmless(value_of(_ANSWER, metrics, "refusal", str))
-        lasting = bool(metrics.get(_LASTING, True))
-        return Answer(number, key, {}, num_examples, why, lasting, site=site)
+        return Answer(
+            number,
+            key,
+            {},
+            num_examples,
+            why,
+            bool(metrics.get(_LASTING, True)),
+            site=site,
+        )
     if kind == EVALUATE:
         names = value_of(_ANSWER, metrics, "names", str).split(",")
         return Answer(

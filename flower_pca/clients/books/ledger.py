@@ -215,8 +215,14 @@ class Account:
         else:
             admits = None
         shares = rules.trusted_keys is not None
-        peers, colluders = rules.min_peers, rules.max_colluders
-        return Demands(rules.identity, peers, colluders, admits, request.run, shares)
+        return Demands(
+            rules.identity,
+            rules.min_peers,
+            rules.max_colluders,
+            admits,
+            request.run,
+            shares,
+        )
 
     def lose(self) -> None:
         """Count a masked sum without an answer of this node's: to say so tells of it alone."""

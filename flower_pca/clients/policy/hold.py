@@ -17,6 +17,7 @@ import numpy as np
 from flwr.app import Context
 
 from flower_pca import registry, wire
+from flower_pca.base import labels
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.linalg import Array
 from flower_pca.clients.policy import limits
@@ -40,11 +41,8 @@ def check(data: LocalData, rules: Rules) -> None:
     if rules.rare_columns is True:
         return
     found = _find(data, rules.min_rows)
-    if data.names is None:
-        names = [f"column {i}" for i in found]
-    else:
-        names = [data.names[i] for i in found]
-    named = [name for name in names if name not in _exceptions(rules)]
+    names = labels.column_names(data.names, data.d)
+    named = [names[i] for i in found if names[i] not in _exceptions(rules)]
     if named:
         logging.getLogger("flwr").warning(
             "Fewer than min_rows=%d rows of this node have a value, or another than most, in %s (rare_columns).",
@@ -76,7 +74,7 @@ def _find(data: LocalData, least: int) -> list[int]:
         for start in range(0, data.d, _CHUNK):
             columns = slice(start, start + _CHUNK)
             part = np.concatenate([block[:, columns] for block in data.blocks()])
-            few = [j for j in range(part.shape[1]) if _tells_few(part[:, j], least)]
+            few = [j for j, column in enumerate(part.T) if _tells_few(column, least)]
             found += [start + j for j in few]
         data.known[key] = found
     places: list[int] = data.known[key]
@@ -84,10 +82,7 @@ def _find(data: LocalData, least: int) -> list[int]:
 
 
 def _tells_few(column: Array, least: int) -> bool:
-    if column.dtype.kind == "f":
-        there = column[~np.isnan(column)]
-    else:
-        there = column
+    there = column[column == column]  # NaN is not
     if len(there) < least:
         return len(there) > 0
     # A value that all but fewer than `least` have is the most frequent of any 2 least - 1 rows.
@@ -134,40 +129,41 @@ class Policy:
 
     def _check_algorithm(self, request: wire.Request) -> None:
         """What the message names, and the algorithms that its stage belongs to, must be served."""
+        inner = None
         if request.stage == messages.STAGE:
             inner = messages.inner_stage(request.arrays)
-        else:
-            inner = None
         stage = inner or request.stage
         owners, named = registry.owners(stage), set(request.algorithm.split("+"))
         asked = {*named, *(() if named & owners else owners), *({stage} & set(registry.BESIDE))}
         if named <= set(registry.ALONE) and limits.tells_products(stage, request):
-            rule = "an opening without a block"
             got = f"{stage} with one" if "opening" in stage else stage
-            remedy = "Check the sender."
-            raise RefusalError(f"A message of {request.algorithm}", must=rule, got=got, then=remedy)
+            raise RefusalError(
+                f"A message of {request.algorithm}",
+                must="an opening without a block",
+                got=got,
+                then="Check the sender.",
+            )
         if inner is not None:
-            # which `bare` makes the parts of an answer from
-            limits.check_arrays(request)
-        if inner is not None and limits.bare(stage, request.arrays):
-            rule, got = "a sum that shows nothing of a node's own results", stage
-            remedy = "Check the sender."
-            raise RefusalError("What is asked for under masks", must=rule, got=got, then=remedy)
+            limits.check_arrays(request)  # which `bare` makes the parts of an answer from
+            if limits.bare(stage, request.arrays):
+                raise RefusalError(
+                    "What is asked for under masks",
+                    must="a sum that shows nothing of a node's own results",
+                    got=stage,
+                    then="Check the sender.",
+                )
         unserved, stages = asked - self._served, registry.STAGES
         unnamed = sorted(name for name in unserved if name in everything() and stages[name].by_row)
         if unnamed and self._rules.allow is None:
             rule = "one whose answers compare no rows, or one that this node's operator has named"
-            remedy = "Ask the node's operator."
-            raise RefusalError("The algorithm", must=rule, got=", ".join(unnamed), then=remedy)
-        if asked - self._served:
+            raise RefusalError("The algorithm", must=rule, got=", ".join(unnamed), then=_OPERATOR)
+        if unserved:
             rule = f"one of those that this node serves ({', '.join(sorted(self._served))})"
-            got = ", ".join(sorted(asked - self._served))
-            raise RefusalError("The algorithm", must=rule, got=got, then="Ask the node's operator.")
+            raise RefusalError("The algorithm", must=rule, got=", ".join(sorted(unserved)), then=_OPERATOR)
 
     def _check_noise(self, request: wire.Request) -> None:
         """As much noise as the node insists on; but in a set-up of masks, which tells of no row."""
-        tells = request.stage != messages.STAGE or messages.inner_stage(request.arrays) is not None
-        if not tells:
+        if request.stage == messages.STAGE and messages.inner_stage(request.arrays) is None:
             return
         says = request.layers.get(NOISE)
         if says is not None and not self._rules.allow_noise:
@@ -180,8 +176,10 @@ class Policy:
         floor = self._rules.floor
         if floor is not None and (why := floor.refusal(says)) is not None:
             raise RefusalError(why)
-        most = self._rules.budget
-        if most is not None and noise.named_budget(says or {}) > most * (1.0 + _ROUNDING):
+        if says is None:
+            return
+        most, budget = self._rules.budget, noise.named_budget(says)
+        if most is not None and budget > most * (1.0 + _ROUNDING):
             rule = f"at most what max_epsilon={self._rules.max_epsilon:g} at {self._rules.max_delta:g} allows"
             raise RefusalError(
                 "The budget of a run at this node",
@@ -191,8 +189,7 @@ class Policy:
             )
         # Under noise rows are clipped, and compared so: with next to none, answers would tell
         # single rows.
-        loud = self._rules.answers != "rows" and says is not None
-        if loud and (budget := noise.named_budget(says or {})) > _LOUDEST:
+        if self._rules.answers != "rows" and budget > _LOUDEST:
             raise RefusalError(
                 "The budget of a run with noise at this node",
                 must=f"at most {_LOUDEST:g}, a sum of (clip^2 / noise)^2",
@@ -276,10 +273,9 @@ class Policy:
             )
         gaps = data.n - np.asarray(data.there().seen)
         if np.any((gaps > 0) & (gaps < self._rules.min_rows)):
-            least = self._rules.min_rows
             raise RefusalError(
                 "The gaps in a column of this node",
-                must=f"at least {least}, its min_rows, to be filled with means of others",
+                must=f"at least {self._rules.min_rows}, its min_rows, to be filled with means of others",
                 got="fewer",
                 then=remedy,
             )
@@ -290,12 +286,10 @@ class Policy:
             return up
         parts = registry.STAGES[request.stage].parts(request.arrays, d or None)
         shown = dict(up)
-        for name, a in up.items():
-            if parts[name].own:
-                if parts[name].open:
-                    shown[name] = a[:, :0]
-                else:
-                    shown[name] = np.zeros_like(a)
+        for name in (name for name in up if parts[name].own):
+            shown[name] = np.zeros_like(up[name])
+            if parts[name].open:
+                shown[name] = up[name][:, :0]
         return shown
 
     def declines(self, request: wire.Request, rows: LocalData | Stream) -> wire.Config:
@@ -303,12 +297,10 @@ class Policy:
         asked, most = request.alternative, self._rules.max_columns
         if asked and asked not in self._served:
             return {wire.DECLINES: f"it serves {', '.join(sorted(self._served))}"}
-        if asked and most is not None and isinstance(rows, LocalData) and most < rows.d:
+        if not asked or not isinstance(rows, LocalData):
+            return {}
+        if most is not None and most < rows.d:
             return {wire.DECLINES: f"its max_columns is {most}"}
-        if (
-            asked
-            and isinstance(rows, LocalData)
-            and not limits.has_room(request.stage, limits.rows_for_memory(rows.n, request), rows.d)
-        ):
+        if not limits.has_room(request.stage, limits.rows_for_memory(rows.n, request), rows.d):
             return {wire.DECLINES: f"it has no memory for all pairs of {rows.d} columns"}
         return {}

@@ -22,7 +22,6 @@ import numpy as np
 from flower_pca import answering, registry, wire
 from flower_pca.base import labels
 from flower_pca.base.errors import ProtocolError
-from flower_pca.base.linalg import Array
 from flower_pca.core.algorithm import Silent
 from flower_pca.core.kinds import MOST_STEPS, SMALLEST, Ask, Message
 from flower_pca.core.stage import Arrays, Stage
@@ -70,14 +69,12 @@ class Demand:
     def of(cls, request: wire.Request) -> Demand:
         """What this message asks."""
         masked = request.stage == messages.STAGE
+        stage = request.stage
         if masked:
             stage = messages.inner_stage(request.arrays) or ""
-        else:
-            stage = request.stage
+        asks: Mapping[str, Ask] = {}
         if stage in registry.STAGES:
             asks = registry.STAGES[stage].asks
-        else:
-            asks = {}
         arrays = Message(messages.plain(request.arrays) if masked else request.arrays)
         if SINGLE not in request.layers:
             return cls(stage, asks, arrays, frozenset(), masked)
@@ -85,11 +82,10 @@ class Demand:
 
         numbers, strange = single.tables(request.layers[SINGLE])
         if strange:
-            got = ", ".join(sorted(strange))[:100]
             raise ProtocolError(
                 "The numbers for single clients",
                 must="tables",
-                got=got,
+                got=", ".join(sorted(strange))[:100],
                 then=_SENDER,
             )
         return cls(stage, asks, Message({**arrays, **numbers}), frozenset(numbers), masked)
@@ -138,11 +134,10 @@ class Demand:
                     then="Ask for fewer columns.",
                 )
             if ask.by_column and d is not None and len(a) != d:
-                rule, got = f"of {len(a)} columns, as {name} of this message", d
                 raise ProtocolError(
                     "The rows of this node",
-                    must=rule,
-                    got=got,
+                    must=f"of {len(a)} columns, as {name} of this message",
+                    got=d,
                     then="Align the features first.",
                 )
             if ask.by_column and a.ndim == 2 and np.max(np.abs(a), initial=0.0) > LONGEST:
@@ -164,7 +159,7 @@ class Demand:
 
     def check_length(self, d: int | None) -> None:
         """Of a run over streams, how many columns it has had: unknown to a node without rows."""
-        for name in (name for name, ask in self.asks.items() if ask.counts_columns and name in self.arrays):
+        for name in (name for name in self.arrays if self.asks[name].counts_columns):
             asked = int(self.arrays[name])
             if d is not None:
                 require_columns(asked, d, Stream.WHO)
@@ -172,10 +167,9 @@ class Demand:
             width = min(max([1, *others]), asked)
             if d is None and 8 * _BLOCKS[self.masked] * asked * width > SPARE:
                 columns = labels.count(width, "column")
-                room = f"memory for {columns} of a product"
                 raise ProtocolError(
                     "The number of columns of a run",
-                    must=f"so few that a node which has seen no rows has {room}",
+                    must=f"so few that a node which has seen no rows has memory for {columns} of a product",
                     got=asked,
                     then=_SENDER,
                 )
@@ -206,12 +200,11 @@ class Demand:
 
 def check(request: wire.Request) -> None:
     """Refuse numbers that no strategy sends, before anything is made of them."""
-    for name, a in {**request.every, **_frame_arrays(request)}.items():
+    for name, a in {**request.every, **request.frame.arrays}.items():
         if a.dtype.kind not in "fiub" or not np.isfinite(a).all():
+            got = "NaN or infinite entries"
             if a.dtype.kind not in "fiub":
                 got = f"dtype {a.dtype}"
-            else:
-                got = "NaN or infinite entries"
             raise ProtocolError(
                 f"{name} of a message",
                 must="real and finite",
@@ -233,8 +226,7 @@ def check(request: wire.Request) -> None:
                 got="larger entries",
                 then=_SENDER,
             )
-    asked = Demand.of(request)
-    if asked.stage in _OPENINGS and request.frame.arrays:
+    if request.frame.arrays and Demand.of(request).stage in _OPENINGS:
         # An opening's products are of raw rows, whatever the frame: what follows from them must be
         # of raw rows too.
         raise ProtocolError(
@@ -249,11 +241,10 @@ def check_arrays(request: wire.Request) -> None:
     """Refuse arrays that the stage of the message does not name, or that are not what it says."""
     if request.stage == messages.STAGE:
         if strange := messages.strange(request.arrays):
-            got = ", ".join(strange)[:100]
             raise ProtocolError(
                 "The arrays of masks in a message",
                 must="those of masked sums",
-                got=got,
+                got=", ".join(strange)[:100],
                 then=_SENDER,
             )
         for name, ask in messages.SENT.items():
@@ -277,12 +268,11 @@ def check_sizes(request: wire.Request, d: int | None, n: int | None = None) -> N
     """
     _check_frame(request, d)
     asked = Demand.of(request)
-    if n is None:
-        known = None
-    else:
-        known = rows_for_memory(n, request)
+    known = None
     if n is None:
         asked.check_length(d)
+    else:
+        known = rows_for_memory(n, request)
     asked.check_sizes(d, known)
     if known is not None and d is not None and asked.takes_squares and not has_room(request.stage, known, d):
         raise ProtocolError(
@@ -350,14 +340,13 @@ def bare(stage: str, arrays: Arrays) -> bool:
     """
     if stage not in registry.STAGES or not adds_up(stage):
         return True
-    parts = registry.STAGES[stage].parts(
-        Message(messages.plain(arrays)), 1
-    )  # which sides are open is the same for all numbers of columns
+    # which sides are open is the same for all numbers of columns
+    parts = registry.STAGES[stage].parts(Message(messages.plain(arrays)), 1)
     return not parts or any(part.open or part.kind.single for part in parts.values())
 
 
 def _check_frame(request: wire.Request, d: int | None) -> None:
-    framed = _frame_arrays(request)
+    framed = request.frame.arrays
     for name, a in framed.items():
         if a.shape != (d,) or a.dtype.kind != "f":
             got = f"shape {a.shape} and dtype {a.dtype}"
@@ -376,9 +365,3 @@ def _check_frame(request: wire.Request, d: int | None) -> None:
             got="less",
             then=_SENDER,
         )
-
-
-def _frame_arrays(request: wire.Request) -> dict[str, Array]:
-    frame = request.frame
-    parts = (("mean", frame.mean), ("scale", frame.scale), ("fill", frame.fill))
-    return {name: a for name, a in parts if a is not None}

@@ -67,11 +67,10 @@ def weaker(rules: Rules) -> dict[str, str]:
     """What rules weaker than those of their profile leave open, by rule; nothing without one."""
     if not rules.profile:
         return {}
-    defaults = {f.name: f.default for f in fields(rules)}
     found = {}
     for name, words in _OPEN.items():
         own = getattr(rules, name)
-        set_by = SETS[rules.profile].get(name, defaults[name])
+        set_by = SETS[rules.profile].get(name, getattr(Rules, name))
         if own != set_by and not _stricter(name, own, set_by):
             found[name] = f"{name}={own} in place of {set_by} leaves open {words}."
     return found
@@ -92,12 +91,10 @@ def announce(rules: Rules, context: Context | None) -> None:
 def _stricter(name: str, own: Any, set_by: Any) -> bool:
     if name == "allow":
         return not comparing(own)
-    if name in ("share_names", "allow_noise"):
+    if name in ("share_names", "allow_noise", "rare_columns"):
         return own is False
     if name == "masked_only":
         return own is True
-    if name == "rare_columns":
-        return own is False
     if own is None:
         return False
     rises = name in _RISING and own > (set_by or 0)
@@ -106,8 +103,7 @@ def _stricter(name: str, own: Any, set_by: Any) -> bool:
 
 def comparing(names: Any) -> bool:
     """Whether one of these algorithms compares rows."""
+    listed = names
     if isinstance(names, str):
         listed = [names]
-    else:
-        listed = names
     return any(registry.STAGES[name].by_row for name in listed)

@@ -62,26 +62,27 @@ def chosen(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def check(name: str, *, min_rows: object, min_change: object, trusted: bool) -> None:
-    """Refuse rules that are no such profile."""
-    if name == "masked" and not trusted:
-        raise ConfigError(
-            "The profile masked",
-            must="used with trusted_keys",
-            got="none",
-            then="Give trusted_keys: without them a server can take part as another node, and unmask what this sends.",
-        )
-    if name in ("masked", "private"):
-        for rule, value in (("min_rows", min_rows), ("min_change", min_change)):
-            checks.integer(f"{rule} in the profile {name}", value, least=LOT)
-
-
-ANSWERS: Final = ("fixed", "rows")
-PENDING: Final = ("answer", "refuse")
 FILLS: Final = ("own_mean", "mean")
 ANY: Final = "any"  # of ways to prepare columns, and of runs over rows beside
-SPLITS: Final = (False, True, "std", "max_abs", ANY)
-_NEEDED: Final = ("min_rows", "min_peers")  # numbers that are never left out
+# of the numbers that are whole
+_LEAST: Final = {
+    "min_rows": 1,
+    "min_peers": 1,
+    "max_messages": 1,
+    "max_messages_ever": 1,
+    "max_columns": 1,
+    "max_groups": 1,
+    "max_colluders": 0,
+    "max_lost": 0,
+}
+_NEEDED: Final = ("min_rows", "min_peers", "max_colluders")  # numbers that are never left out
+_SWITCHES: Final = ("share_own", "masked_only", "single_masks", "share_names", "allow_noise")
+_CHOICES: Final[Mapping[str, tuple[Any, ...]]] = {
+    "pending": ("answer", "refuse"),
+    **dict.fromkeys(_SWITCHES, (True, False)),
+    "split_columns": (False, True, "std", "max_abs", ANY),
+    "answers": ("fixed", "rows"),
+}
 _UNSIGNED: Final = (
     "masked_only without trusted_keys: a server can take part in sums as another node, and one invented peer is enough "
     "to unmask what this node sends. Give trusted_keys against a server that is not honest."
@@ -269,64 +270,65 @@ class Rules:
         listed = everything()
         for name in [] if self.allow is None else sorted(self.services):
             if name not in listed:
-                remedy = checks.did_you_mean(name, listed)
                 known = ", ".join(listed)
-                what = "Every algorithm in allow"
-                raise ConfigError(what, must=f"one of {known}", got=repr(name), then=remedy)
-        for name in ("min_rows", "min_peers", "max_messages", "max_messages_ever", "max_columns", "max_groups"):
+                raise ConfigError(
+                    "Every algorithm in allow",
+                    must=f"one of {known}",
+                    got=repr(name),
+                    then=checks.did_you_mean(name, listed),
+                )
+        for name, least in _LEAST.items():
             if getattr(self, name) is not None or name in _NEEDED:
-                checks.integer(name, getattr(self, name), least=1)
-        checks.integer("max_colluders", self.max_colluders)
-        checks.choice("pending", self.pending, PENDING)
-        self._check_change()
-        if self.levels and not self.share_names:
-            rule = "left out without share_names, as they are names of columns"
-            remedy = "Leave one of them out."
-            raise ConfigError("levels of a node", must=rule, got=repr(self.levels), then=remedy)
-        if self.max_lost is not None:
-            checks.integer("max_lost", self.max_lost)
-        for name in ("share_own", "masked_only", "single_masks", "share_names", "allow_noise"):
-            checks.choice(name, getattr(self, name), (True, False))
-        checks.choice("split_columns", self.split_columns, SPLITS)
-        if self.data_name is not None and not _NAME.fullmatch(str(self.data_name)):
-            rule = "at most 64 letters, digits, hyphens and underscores"
-            remedy = 'Write "cohort-2024", say.'
-            raise ConfigError("data_name", must=rule, got=repr(self.data_name), then=remedy)
-        self._check_budget()
-        if (self.max_groups is not None or self.max_lost is not None) and self.trusted_keys is None:
-            remedy = "Give trusted_keys: without them a server can name whom it likes."
-            rule = "used with trusted_keys"
-            raise ConfigError("max_groups and max_lost", must=rule, got="none", then=remedy)
-        checks.choice("answers", self.answers, ANSWERS)
+                checks.integer(name, getattr(self, name), least=least)
+        checks.choices(self, _CHOICES)
         checks.choice("missing of a node", self.missing, FILLS)
+        if self.data_name is not None and not _NAME.fullmatch(str(self.data_name)):
+            raise ConfigError(
+                "data_name",
+                must="at most 64 letters, digits, hyphens and underscores",
+                got=repr(self.data_name),
+                then='Write "cohort-2024", say.',
+            )
         if self.noise_seed is not None:
             checks.integer("noise_seed", self.noise_seed, most=2**62)
-        _ = self.floor, self._constants
-        self._check_allowed_noise()
+        self._check_budget()
+        self._check_together()
         if self.masked_only and self.trusted_keys is None:
             logging.getLogger("flwr").warning(_UNSIGNED)
 
-    def _check_change(self) -> None:
-        if self.min_change is None:
-            return
-        checks.integer("min_change", self.min_change, least=self.min_rows)
-        if self.split_columns:
+    def _check_together(self) -> None:
+        """Refuse rules that do not go with one another, and constants for gaps that are none."""
+        if self.min_change is not None:
+            checks.integer("min_change", self.min_change, least=self.min_rows)
+        if self.min_change is not None and self.split_columns:
             raise ConfigError(
                 "min_change",
                 must="used without split_columns, whose runs tell the scores of each person",
                 got=f"split_columns={self.split_columns}",
                 then="Leave one of them out.",
             )
-
-    def _check_allowed_noise(self) -> None:
-        if self.allow_noise or self.floor is None:
-            return
-        raise ConfigError(
-            "allow_noise",
-            must="true beside min_noise, max_clip and max_epsilon, which ask for noise",
-            got="false",
-            then="Leave one of them out.",
-        )
+        if self.levels and not self.share_names:
+            raise ConfigError(
+                "levels of a node",
+                must="left out without share_names, as they are names of columns",
+                got=repr(self.levels),
+                then="Leave one of them out.",
+            )
+        if self.counts_groups and self.trusted_keys is None:
+            raise ConfigError(
+                "max_groups and max_lost",
+                must="used with trusted_keys",
+                got="none",
+                then="Give trusted_keys: without them a server can name whom it likes.",
+            )
+        _ = self._constants
+        if self.floor is not None and not self.allow_noise:
+            raise ConfigError(
+                "allow_noise",
+                must="true beside min_noise, max_clip and max_epsilon, which ask for noise",
+                got="false",
+                then="Leave one of them out.",
+            )
 
     def _check_budget(self) -> None:
         if self.max_epsilon is None and self.max_delta is None:
@@ -345,26 +347,33 @@ class Rules:
     def of(cls, rules: Rules | None, given: Mapping[str, Any]) -> Rules:
         """The rules, with those that are given by name in place of their own."""
         checks.parameters("the rules of a node", given, [f.name for f in fields(cls)])
-        if rules is None:
-            own = cls()
-        else:
-            own = rules
+        own = rules or cls()
         if not given:
             return own  # the same object has read its files already
         asked = {key: value for key, value in given.items() if key != "profile"}
         name = given.get("profile", own.profile)
         if "profile" in given:
-            set_before = {f.name: getattr(own, f.name) for f in fields(cls) if f.init}
-            defaults = {f.name: f.default for f in fields(cls)}
-            apart = {key: value for key, value in set_before.items() if value != defaults[key]}
+            of_own = {f.name: getattr(own, f.name) for f in fields(cls) if f.init}
+            apart = {key: value for key, value in of_own.items() if value != getattr(cls, key)}
             asked = chosen(str(name), {**apart, **asked})
         found = replace(own, **asked)
         if name:
             object.__setattr__(found, "profile", str(name))
-            trusted = found.trusted_keys is not None
-            least, change = found.min_rows, found.min_change
-            check(found.profile, min_rows=least, min_change=change, trusted=trusted)
+            found._check_profile()
         return found
+
+    def _check_profile(self) -> None:
+        """Refuse rules that are no such profile."""
+        if self.profile == "masked" and self.trusted_keys is None:
+            raise ConfigError(
+                "The profile masked",
+                must="used with trusted_keys",
+                got="none",
+                then="Give trusted_keys: without them a server can take part as another node, "
+                "and unmask what this sends.",
+            )
+        for rule in ("min_rows", "min_change") if self.profile in ("masked", "private") else ():
+            checks.integer(f"{rule} in the profile {self.profile}", getattr(self, rule), least=LOT)
 
     @classmethod
     def of_node_config(cls, config: Mapping[str, Any]) -> Rules:
@@ -375,8 +384,12 @@ class Rules:
         """
         names = {f.name.replace("_", "-"): f.name for f in fields(cls)}
         for key in config:
-            spelt = key.replace("_", "-").lower()
-            near = difflib.get_close_matches(spelt, names, n=1, cutoff=_NEAR)
+            near = difflib.get_close_matches(
+                key.replace("_", "-").lower(),
+                names,
+                n=1,
+                cutoff=_NEAR,
+            )
             if near and key not in names:
                 raise ConfigError(
                     "A rule of this node",
@@ -479,8 +492,7 @@ class Rules:
     @property
     def discreet(self) -> bool:
         """Whether a refusal never says what was found in the rows."""
-        bounds = (self.min_noise, self.max_clip, self.max_epsilon)
-        return self.masked_only or any(rule is not None for rule in bounds)
+        return self.masked_only or self.floor is not None
 
     @cached_property
     def identity(self) -> Identity | None:

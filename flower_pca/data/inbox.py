@@ -326,15 +326,13 @@ def _of_site(inbox: Inbox, site: str) -> Stream:
 
 def _site(file: Path) -> str:
     before, between, _ = file.stem.partition(_BETWEEN)
-    named = between and any(map(str.isalpha, before))
-    if named:
+    if between and any(map(str.isalpha, before)):
         return before
     return ""
 
 
 def _counts(file: Path) -> bool:
-    named = file.suffix.lower() in sources.ENDINGS and not file.name.startswith(".")
-    return named and file.is_file()
+    return sources.is_table(file) and file.is_file()
 
 
 def _digest(name: str) -> bytes:

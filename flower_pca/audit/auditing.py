@@ -92,7 +92,17 @@ class Audit:
     def table(self) -> str:
         """The client known best after each message, and how the components converge, as text."""
         course = {point.message: point for point in self.convergence}
-        heads = ("message", "stage", "client", "numbers", "least norm", "symmetric", "exact only", "angle", "pca sine")
+        heads = (
+            "message",
+            "stage",
+            "client",
+            "numbers",
+            "least norm",
+            "symmetric",
+            "exact only",
+            "angle",
+            "pca sine",
+        )
         lines = ["  ".join(f"{head:>10}" for head in heads)]
         for leak in self.worst():
             known = f"{leak.numbers / leak.unknowns:.1%}"
@@ -101,7 +111,14 @@ class Audit:
                 sine = f"{course[leak.message].sine:.1e}"
             else:
                 sine = "-"
-            cells = (leak.message, leak.stage[:10], leak.client, known, *(f"{e:.1e}" for e in errors), sine)
+            cells = (
+                leak.message,
+                leak.stage[:10],
+                leak.client,
+                known,
+                *(f"{e:.1e}" for e in errors),
+                sine,
+            )
             lines.append("  ".join(f"{cell:>10}" for cell in cells))
         if self.masked:
             who = "The server saw sums only."
@@ -121,7 +138,13 @@ class Audit:
         """Draw errors of the reconstruction and convergence of the components into an SVG or PNG; returns the path."""
         kind = style.suffix(path)
         drawn = style.figure(SIZE)
-        course(drawn.subplots(), self.worst(), self.convergence, algorithm=self.algorithm, masked=self.masked)
+        course(
+            drawn.subplots(),
+            self.worst(),
+            self.convergence,
+            algorithm=self.algorithm,
+            masked=self.masked,
+        )
         style.key(drawn)
         with files.replacing(path) as file:
             style.write(drawn, file, kind)

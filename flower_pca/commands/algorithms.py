@@ -69,7 +69,16 @@ def run_compare(given: argparse.Namespace) -> int:
         common.print_json(figures)
         sys.stderr.write(why)
         return 0
-    head = ["algorithm", "rounds", "messages", "bytes up", "bytes down", "seconds", "angle to pooled", "ended"]
+    head = [
+        "algorithm",
+        "rounds",
+        "messages",
+        "bytes up",
+        "bytes down",
+        "seconds",
+        "angle to pooled",
+        "ended",
+    ]
     common.table(head, list(map(_row, figures)), text=(0, 7))
     picture = output.words_of_picture("comparison.svg")
     sys.stdout.write(f"{why}Wrote comparison.csv, comparison.json {picture} to {place}\n")

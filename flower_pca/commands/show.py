@@ -23,7 +23,12 @@ _TURNING: Final = 5  # clients whose influence is listed
 # personalized runs.
 _LINES: Final = (
     "mean squared error",
-    *("entries taken out", "of all entries, far off", "taken out beyond", "size of an ordinary entry"),
+    *(
+        "entries taken out",
+        "of all entries, far off",
+        "taken out beyond",
+        "size of an ordinary entry",
+    ),
     *("own components of a client", "theta", "error with own components"),
 )
 

@@ -97,9 +97,8 @@ def folder(
     sizes = [int(part.shape[0]) for part in parts]
     labels_of_rows = {name: np.concatenate([table.beside[name] for table in tables]) for name in tables[0].beside}
     beside_rows = {**labels_of_rows, "file": np.repeat(np.array(names), sizes)}
-    origins = [table.origin for table in tables if table.origin]
-    origin = Origin(tuple(stretch for one in origins for stretch in one.stretches))
-    return Table(parts, tables[0].names, beside_rows, {}, str(place), origin, tuple(names))
+    stretches = chain.from_iterable(table.origin.stretches for table in tables if table.origin)
+    return Table(parts, tables[0].names, beside_rows, {}, str(place), Origin(tuple(stretches)), tuple(names))
 
 
 def parties(

@@ -42,10 +42,28 @@ from flower_pca.results.robust import RobustResult
 from flower_pca.results.start import Start
 from flower_pca.simulation import Ray, simulate
 
-_PASSED_ON: Final = ("center", "scale", "missing", "levels", "tol", "max_rounds", "mask", "dp", "backend", "checkpoint")
+_PASSED_ON: Final = (
+    "center",
+    "scale",
+    "missing",
+    "levels",
+    "tol",
+    "max_rounds",
+    "mask",
+    "dp",
+    "backend",
+    "checkpoint",
+)
 _FITTED: Final = (
-    *("components_", "explained_variance_", "explained_variance_ratio_", "singular_values_", "mean_", "scale_"),
-    *("noise_variance_", "n_components_", "n_samples_"),
+    "components_",
+    "explained_variance_",
+    "explained_variance_ratio_",
+    "singular_values_",
+    "mean_",
+    "scale_",
+    "noise_variance_",
+    "n_components_",
+    "n_samples_",
 )
 
 

@@ -241,7 +241,12 @@ def _checked_rows(estimator: Any, X: SiteRows, *, reset: bool, who: str, finite:
         return rows
     values = pick(X, list(known), who=who).values
     return check_array(
-        values, estimator=estimator, input_name="X", accept_sparse="csr", dtype=DTYPES, ensure_all_finite=finite
+        values,
+        estimator=estimator,
+        input_name="X",
+        accept_sparse="csr",
+        dtype=DTYPES,
+        ensure_all_finite=finite,
     )
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from flower_pca.base import errors, files, labels
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array
+from flower_pca.names import ids
 
 if TYPE_CHECKING:
     from flower_pca.results.pca import PCAResult
@@ -145,7 +146,8 @@ def row_labels(data: str, features: Sequence[str] | None) -> dict[str, list[str]
     names = {label: found[0] for label, found in called.items() if found}
     with suppress(ConfigError):  # of files whose columns cannot go beside the rows
         table = sources.table_with(data, features, beside=tuple(names.values()))
-    columns = {label: _texts(table.beside[name]) for label, name in names.items() if name in table.beside}
+    there = {label: table.beside[name] for label, name in names.items() if name in table.beside}
+    columns = {label: list(map(ids.printed, cells.tolist())) for label, cells in there.items()}
     if table.origin is not None:
         columns["file"] = [Path(part.file).name for part in table.origin.stretches for _ in range(part.n)]
     if table.sites:
@@ -166,11 +168,6 @@ def columns_beside(data: str, features: Sequence[str] | None) -> list[str]:
     return [name for name in sources.table_with(data, features).columns if name not in known]
 
 
-def _texts(values: Array) -> list[str]:
-    """Labels as they are printed, whole numbers without decimals."""
-    return [str(int(v) if isinstance(v, float) and v.is_integer() else v) for v in values.tolist()]
-
-
 def write_table(path: Path, head: Sequence[str], rows: Iterable[Sequence[object]], *, private: bool = True) -> None:
     """A csv file as R and spreadsheets read it; of persons, readable by its owner only."""
     text = io.StringIO(newline="")
@@ -183,12 +180,11 @@ def write_table(path: Path, head: Sequence[str], rows: Iterable[Sequence[object]
 
 def write_scores(result: ColumnsResult, folder: Path) -> list[str]:
     """Write the scores, with the ids of the rows where they are known; the name of the file."""
-    ids = result.row_ids_
     rows = [[f"{value:.17g}" for value in row] for row in result.scores_.tolist()]
     head = [*result.get_feature_names_out()]
-    if ids is not None:
+    if result.row_ids_ is not None:
         head = ["id", *head]
-        rows = [[id_, *row] for id_, row in zip(ids, rows, strict=True)]
+        rows = [[id_, *row] for id_, row in zip(result.row_ids_, rows, strict=True)]
     write_table(folder / _SCORES, head, rows)
     return [_SCORES]
 

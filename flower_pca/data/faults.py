@@ -102,10 +102,10 @@ class Site:
     def of(cls, site: SiteRows | LocalData, who: str) -> Site:
         """From rows as a source gives them, or as a client holds them."""
         if isinstance(site, LocalData):
-            return cls(site.site or who, site.plain().astype(np.float64), site.place)
-        rows = np.asarray(site.values, dtype=np.float64)
-        place = functools.partial("row {} (from 0 on)".format) if site.origin is None else site.origin.place
-        return cls(site.site or who, rows, place)
+            rows = site.plain().astype(np.float64)
+        else:
+            rows = np.asarray(site.values, dtype=np.float64)
+        return cls(site.site or who, rows, site.place)
 
     def first(self, n: int) -> Site:
         """The first n rows of it."""

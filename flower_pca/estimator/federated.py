@@ -27,7 +27,6 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_array, check_is_fitted
 
 from flower_pca.analysis import likelihood
-from flower_pca.analysis.likelihood import minka
 from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array
@@ -199,8 +198,7 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
                 then="Give what transform returns.",
             )
         along = scores * self._deviations() if self.whiten else scores
-        rows = self.result_.inverse_transform(along)
-        return rows.astype(scores.dtype, copy=False)
+        return self.result_.inverse_transform(along).astype(scores.dtype, copy=False)
 
     def score_samples(self, X: Any) -> Array:
         """The logarithm of the density at each row under probabilistic PCA, (n_samples,), in the data's own units.
@@ -312,11 +310,10 @@ def components_to_ask(n_components: Any, n: int, d: int, *, private: bool) -> An
     if n_components is not None and not estimated:
         return n_components
     if private:
-        got = repr(n_components)
         raise ConfigError(
             "n_components with dp",
             must="a whole number",
-            got=got,
+            got=repr(n_components),
             then="Name a number.",
         )
     if estimated and n < d:
@@ -333,7 +330,7 @@ def components_to_keep(result: PCAResult, n_components: Any) -> PCAResult:
     """What is kept of the run's result: the likeliest number of components, or all."""
     if n_components != _LIKELIEST:
         return result
-    return _first(result, minka(result.explained_variance_, result.n_samples_))
+    return _first(result, likelihood.minka(result.explained_variance_, result.n_samples_))
 
 
 def _first(result: PCAResult, k: int) -> PCAResult:
@@ -344,11 +341,9 @@ def _first(result: PCAResult, k: int) -> PCAResult:
     residuals = result.residuals_[:k]
     first, last, following = result.explained_variance_[[0, k - 1, k]]
     residual = float(np.linalg.norm(residuals))
-    gap = float(last - following) / (float(first) or 1.0)
+    gap, sine = float(last - following) / (float(first) or 1.0), None
     if gap > max(residual, 1e-12):
         sine = residual / gap
-    else:
-        sine = None
     return replace(
         result,
         components_=result.components_[:k],

@@ -15,6 +15,7 @@ from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.labels import clean
 from flower_pca.base.linalg import Array
 from flower_pca.data.table import Table, no_rows, take
+from flower_pca.names.ids import printed
 from flower_pca.names.sites import require_site
 
 CLIENTS: Final = 10  # how many there are, where nobody says
@@ -108,14 +109,7 @@ def sites(spec: str | None, beside: Mapping[str, Array], parts: Sequence[Array])
     if by.func is not by_column:
         return [""] * len(parts)
     values = _column(by, beside)
-    return [_site(values[part[0]]) if len(part) and len(np.unique(values[part])) == 1 else "" for part in parts]
-
-
-def _site(value: Any) -> str:
-    """What a site is called: a whole number without decimals."""
-    if isinstance(value, float) and value.is_integer():
-        return str(int(value))
-    return str(value)
+    return [printed(values[part[0]]) if len(part) and len(np.unique(values[part])) == 1 else "" for part in parts]
 
 
 def contiguous(n_rows: int, n_clients: int) -> list[Array]:

@@ -33,8 +33,7 @@ from flower_pca.base.linalg import Array
 from flower_pca.core.algorithm import Algorithm
 from flower_pca.core.settings import COUNTING, DP, MaskedSums
 from flower_pca.estimator import tables
-from flower_pca.names.coding import Coding
-from flower_pca.names.levels import AsGiven, ByLevels, read_levels
+from flower_pca.names.levels import AsGiven, Coding, read_levels
 from flower_pca.names.sites import SiteRows
 from flower_pca.results.pca import PCAResult
 from flower_pca.results.robust import RobustResult
@@ -231,7 +230,7 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         """How columns of words become columns of numbers; None where there are none."""
         if self.levels is None:
             return None
-        return ByLevels(read_levels(self.levels) or ())
+        return Coding(read_levels(self.levels) or ())
 
     @property
     def _n_features_out(self) -> int:

@@ -7,7 +7,7 @@ So levels travel, and are agreed on, as names of columns do, and all that works 
 numbers works with them.
 
     read_levels, plain_levels  what a caller asks for, and the same as plain values
-    ByLevels           the same as a `Coding`: what the columns become, and what sites agree on
+    Coding             the same of a run: what its columns become, and what sites agree on before
     levels_in          the levels of a column at a site
     code               a site's rows with indicators of its own levels; rare ones are not told apart
     new_columns        the columns that a run names, and the rows do not have as they are
@@ -190,13 +190,13 @@ def are_few(cells: Iterable[Any]) -> bool:
 
 
 @dataclass(frozen=True)
-class ByLevels:
+class Coding:
     """Columns of words as indicators of their levels: of each column, those listed, or None for those that there are.
 
     Columns of words that a run does not name come after those that it names.
     """
 
-    field: ClassVar[str] = "levels"
+    field: ClassVar[str] = "levels"  # of a question, which asks for it
 
     value: Levels
 
@@ -230,7 +230,7 @@ class ByLevels:
         there = list(names)
         return {word: list(map(level_of, indicators(there, word))) for word in self.words}
 
-    def union(self, sites: Sequence[Mapping[str, Iterable[str]]]) -> ByLevels:
+    def union(self, sites: Sequence[Mapping[str, Iterable[str]]]) -> Coding:
         """The levels of a run: those that the caller has listed, or those of all sites together."""
         found: list[tuple[str, tuple[str, ...]]] = []
         for column, some in self.value:
@@ -245,11 +245,11 @@ class ByLevels:
             if not some:
                 warn_of_alike(column, there)
             found.append((column, tuple(there)))
-        return ByLevels(tuple(found))
+        return Coding(tuple(found))
 
-    def of(self, value: Any) -> ByLevels:
+    def of(self, value: Any) -> Coding:
         """The levels that a file keeps."""
-        return ByLevels(read_levels(value) or ())
+        return Coding(read_levels(value) or ())
 
 
 # The rows of one site.

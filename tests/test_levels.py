@@ -328,10 +328,10 @@ def test_levels_that_only_capitals_and_spaces_tell_apart_are_pointed_out():
 )
 def test_spaces_and_hyphens_in_words_tell_no_levels_apart(found, pair):
     with pytest.warns(UserWarning, match=f"Levels of code, {pair}, differ"):
-        levels.ByLevels((("code", None),)).union([{"code": found}])
+        levels.Coding((("code", None),)).union([{"code": found}])
 
 
 @pytest.mark.parametrize("found", [["-1", "1"], ["Rh", "Rh-", "Rh+"], ["1-2", "12", "1 2"], ["-", "_"]])
 def test_a_minus_and_what_parts_numbers_tell_levels_apart(found):
-    made = levels.ByLevels((("code", None),)).union([{"code": found}]).new_columns  # a warning is an error
+    made = levels.Coding((("code", None),)).union([{"code": found}]).new_columns  # a warning is an error
     assert len(made) == len(found)

@@ -14,12 +14,13 @@ import csv
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import astuple, dataclass, fields
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from flower_pca import assembly, registry
+from flower_pca import assembly
 from flower_pca.audit.view import (
     CONDITIONS,
     Attack,
@@ -37,6 +38,7 @@ from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array
 from flower_pca.core.algorithm import Algorithm
 from flower_pca.core.drive import Driven, OnRound, drive
+from flower_pca.core.question import Question
 from flower_pca.core.stage import Arrays, Broadcast, Reply
 from flower_pca.plots import style
 from flower_pca.results.pca import PCAResult
@@ -75,11 +77,8 @@ class Audit:
 
     def worst(self) -> tuple[Leak, ...]:
         """Of every message, the client that is known best."""
-        best: dict[int, Leak] = {}
-        for leak in self.leaks:
-            if leak.message not in best or leak.error < best[leak.message].error:
-                best[leak.message] = leak
-        return tuple(best.values())
+        of_message = groupby(self.leaks, key=lambda leak: leak.message)
+        return tuple(min(leaks, key=lambda leak: leak.error) for _, leaks in of_message)
 
     def messages_to(self, error: float) -> int | None:
         """The first message looked at after which a client's C_i is known to this error, or None."""
@@ -91,17 +90,24 @@ class Audit:
 
     def table(self) -> str:
         """The client known best after each message, and how the components converge, as text."""
-        course = {point.message: point for point in self.convergence}
-        heads = ("message", "stage", "client", "numbers", "least norm", "symmetric", "exact only", "angle", "pca sine")
+        sines = {point.message: f"{point.sine:.1e}" for point in self.convergence}
+        heads = (
+            "message",
+            "stage",
+            "client",
+            "numbers",
+            "least norm",
+            "symmetric",
+            "exact only",
+            "angle",
+            "pca sine",
+        )
         lines = ["  ".join(f"{head:>10}" for head in heads)]
         for leak in self.worst():
             known = f"{leak.numbers / leak.unknowns:.1%}"
-            errors = (leak.minimum_norm, leak.symmetric, leak.exact, leak.angle)
-            if leak.message in course:
-                sine = f"{course[leak.message].sine:.1e}"
-            else:
-                sine = "-"
-            cells = (leak.message, leak.stage[:10], leak.client, known, *(f"{e:.1e}" for e in errors), sine)
+            errors = (f"{e:.1e}" for e in (leak.minimum_norm, leak.symmetric, leak.exact, leak.angle))
+            sine = sines.get(leak.message, "-")
+            cells = (leak.message, leak.stage[:10], leak.client, known, *errors, sine)
             lines.append("  ".join(f"{cell:>10}" for cell in cells))
         if self.masked:
             who = "The server saw sums only."
@@ -121,7 +127,13 @@ class Audit:
         """Draw errors of the reconstruction and convergence of the components into an SVG or PNG; returns the path."""
         kind = style.suffix(path)
         drawn = style.figure(SIZE)
-        course(drawn.subplots(), self.worst(), self.convergence, algorithm=self.algorithm, masked=self.masked)
+        course(
+            drawn.subplots(),
+            self.worst(),
+            self.convergence,
+            algorithm=self.algorithm,
+            masked=self.masked,
+        )
         style.key(drawn)
         with files.replacing(path) as file:
             style.write(drawn, file, kind)
@@ -155,24 +167,25 @@ def course(
     at = [leak.message for leak in worst]
     for (name, label), colour in zip(_CURVES, style.COLOURS, strict=False):
         errors = [max(getattr(leak, name), style.FLOOR) for leak in worst]
-        label = f"client, {label}"
-        style.log_curve(ax, at, errors, colour=colour, size=2.5, label=label, width=1.4)
+        style.log_curve(ax, at, errors, colour=colour, size=2.5, label=f"client, {label}", width=1.4)
     points = [point.message for point in convergence]
     kkt = [max(point.kkt, style.FLOOR) for point in convergence]
     ax.semilogy(points, kkt, "--", lw=1.4, color=style.INK, label="PCA, violation of optimality")
-    label = "client, guessed from the sum"
-    ax.axhline(worst[-1].guess, color=style.FAINT, lw=1.0, ls=":", label=label)
+    ax.axhline(
+        worst[-1].guess,
+        color=style.FAINT,
+        lw=1.0,
+        ls=":",
+        label="client, guessed from the sum",
+    )
+    title = f"What {algorithm} tells about a client"
     if masked:
-        summed = ", answers summed"
-    else:
-        summed = ""
-    style.tidy(ax, f"What {algorithm} tells about a client{summed}", "message", "relative error")
+        title += ", answers summed"
+    style.tidy(ax, title, "message", "relative error")
     ax.xaxis.set_major_locator(style.integers())
 
 
 _WIDEST: Final = 5000  # columns, of which square matrices are formed
-# messages up to which the attack is mounted after each; then after every tenth part more
-_EVERY: Final = 20
 
 
 @dataclass(frozen=True)
@@ -228,30 +241,52 @@ def audit(
     """
     checks.integer("n_components of an audit", n_components, least=1)
     checks.choice("masked", masked, (True, False))
-    chosen = registry.make(algorithm)
-    if tol is not None:
-        chosen = registry.make(chosen, tol=tol)
-    if max_rounds is not None:
-        chosen = registry.make(chosen, max_rounds=max_rounds)
-    if masked and not chosen.additive:
-        rule, remedy = "one whose clients' answers are only summed", "Use krylov, ssi or faps."
-        raise ConfigError("A masked algorithm", must=rule, got=chosen.spec, then=remedy)
-    question = assembly.question(chosen, n_components=n_components, center=center, scale=scale, seed=seed)
+    question = assembly.question(
+        algorithm,
+        n_components=n_components,
+        center=center,
+        scale=scale,
+        seed=seed,
+        tol=tol,
+        max_rounds=max_rounds,
+    )
+    if masked and not question.algorithm.additive:
+        raise ConfigError(
+            "A masked algorithm",
+            must="one whose clients' answers are only summed",
+            got=question.algorithm.spec,
+            then="Use krylov, ssi or faps.",
+        )
     data = clients_of(shards, missing=False)
-    if data[0].d > _WIDEST:
-        rule = f"at most {_WIDEST}"
-        raise DataError("The columns in an audit", must=rule, got=data[0].d, then="Take fewer.")
     checks.at_most(n_components, sum(c.n for c in data), data[0].d)
-    attacked = _attack(clients, len(data))
+    return _measured(question, data, _attack(clients, len(data)), masked=masked, on_round=on_round)
+
+
+def _measured(
+    question: Question,
+    data: Sequence[LocalData],
+    attacked: Sequence[int],
+    *,
+    masked: bool,
+    on_round: Callable[[Driven], None] | None,
+) -> Audit:
+    """What a run of these clients tells, at most, of those under attack."""
+    k, d = int(question.n_components), data[0].d
+    if d > _WIDEST:
+        raise DataError(
+            "The columns in an audit",
+            must=f"at most {_WIDEST}",
+            got=d,
+            then="Take fewer.",
+        )
     there = _Observer(data, range(len(data)) if masked else attacked)
     result: PCAResult = drive(assembly.run(question), there, watchers=[OnRound(there.after(on_round))])
-    records = there.records
     grams = {i: data[i].in_frame(result.frame).gram().astype(np.float64) for i in attacked}
     matrices = (grams[i] if i in grams else client.in_frame(result.frame).gram() for i, client in enumerate(data))
     C = sum(matrices, np.zeros(1))
-    leaks = _leaks(records, result.frame, grams, np.asarray(C) / len(data), n_components, masked)
-    course = _course(records, np.asarray(C), n_components)
-    return Audit(chosen.spec, data[0].d, len(data), n_components, masked, leaks, course, result)
+    leaks = _leaks(there.records, result.frame, grams, np.asarray(C) / len(data), k, masked)
+    course = _course(there.records, np.asarray(C), k)
+    return Audit(question.algorithm.spec, d, len(data), k, masked, leaks, course, result)
 
 
 def _attack(clients: Sequence[int] | None, n: int) -> list[int]:
@@ -310,31 +345,22 @@ def _leaks(
     for record in records:
         for i, view in views.items():
             seen[i].append(view.read(record.message, i, record.replies[i]))
-    if masked:
-        whole = [together(list(pairs)) for pairs in zip(*seen.values(), strict=True)]
-    else:
-        whole = []
+    if masked:  # the server takes the sums for any single client's: nothing tells one from another
+        sums = (together(list(pairs)) for pairs in zip(*seen.values(), strict=True))
+        shared = [pair and Pair(pair.Z, pair.Y / len(views), pair.exact) for pair in sums]
+        seen = dict.fromkeys(views, shared)
     leaks: list[Leak] = []
     for client, C in grams.items():
         everything, exact = Attack(d), Attack(d)
-        for position, pair in enumerate(_share(whole, len(views)) if masked else seen[client]):
+        for position, pair in enumerate(seen[client]):
             if pair is not None:
                 everything.learn(pair.Z, pair.Y)
                 if pair.exact:
                     exact.learn(pair.Z, pair.Y)
             if position in looked:
-                if masked:
-                    newest = None
-                else:
-                    newest = pair
-                message = records[position].message
+                message, newest = records[position].message, None if masked else pair
                 leaks.append(_leak(message, client, C, everything, exact, newest, guess, k))
     return tuple(sorted(leaks, key=lambda leak: (leak.message, leak.client)))
-
-
-def _share(whole: list[Pair | None], clients: int) -> list[Pair | None]:
-    """The sums, taken by the server for any single client's: nothing tells one from another."""
-    return [None if pair is None else Pair(pair.Z, pair.Y / clients, pair.exact) for pair in whole]
 
 
 def _leak(
@@ -355,12 +381,12 @@ def _leak(
         trust = CONDITIONS
     found = min(everything.solve(trust), key=lambda solution: _apart(symmetric(*solution), C))
     best = symmetric(*found)
-    diagonal = d  # which the opening has told beside the products
     return Leak(
         message=message.number + 1,
         stage=message.stage,
         client=client,
-        numbers=min(numbers(d, sure[0].shape[1]) + diagonal, d * (d + 1) // 2),
+        # and the diagonal, which the opening has told beside the products
+        numbers=min(numbers(d, sure[0].shape[1]) + d, d * (d + 1) // 2),
         unknowns=d * (d + 1) // 2,
         minimum_norm=_apart(minimum_norm(*found), C),
         symmetric=_apart(best, C),
@@ -372,10 +398,7 @@ def _leak(
 
 
 def _apart(Phi: Array, C: Array) -> float:
-    size = float(np.linalg.norm(C))
-    if size > 0.0:
-        return float(np.linalg.norm(Phi - C)) / size
-    return float(np.linalg.norm(Phi))
+    return float(np.linalg.norm(Phi - C)) / (float(np.linalg.norm(C)) or 1.0)
 
 
 def _angle(Phi: Array, C: Array, k: int) -> float:
@@ -394,21 +417,17 @@ def _outside(pair: Pair, C: Array) -> float | None:
     Z = linalg.orth(pair.Z)
     Y = linalg.complement(C @ pair.Z, Z)
     size = float(np.linalg.norm(Y))
-    whole = float(np.linalg.norm(C @ pair.Z))
-    if size > 1e-9 * whole:
+    if size > 1e-9 * float(np.linalg.norm(C @ pair.Z)):
         return float(np.linalg.norm(linalg.complement(pair.Y, Z) - Y)) / size
     return None
 
 
 def _looked_at(messages: int) -> set[int]:
-    """Every message at first, then ever fewer of them, and the last one."""
+    """Every message of the first twenty, then one after every tenth part more of them, and the last one."""
     chosen, position = {messages - 1}, 0
     while position < messages:
         chosen.add(position)
-        if position >= _EVERY - 1:
-            position += max(1, (position + 1) // 10)
-        else:
-            position += 1
+        position += max(1, (position + 1) // 10)
     return chosen
 
 
@@ -419,11 +438,9 @@ def _course(records: list[_Record], C: Array, k: int) -> tuple[Convergence, ...]
         if record.Z is not None:
             Z = linalg.orth(record.Z)
             kkt = float(np.linalg.norm(linalg.complement(C @ Z, Z)))
+            wide = np.pi / 2.0
             if Z.shape[1] >= k:
                 wide = linalg.principal_angles(Z, true)[-1]
-            else:
-                wide = np.pi / 2.0
-            sine = float(np.sin(wide))
             relative = kkt / (float(np.linalg.norm(C @ Z)) or size or 1.0)
-            course.append(Convergence(record.message.number + 1, sine, relative))
+            course.append(Convergence(record.message.number + 1, float(np.sin(wide)), relative))
     return tuple(course)

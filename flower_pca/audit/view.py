@@ -258,11 +258,8 @@ def together(pairs: list[Pair | None]) -> Pair | None:
 
 
 def _alike(sent: Arrays, up: Arrays) -> Pair | None:
-    for Z in sent.values():
-        for Y in up.values():
-            if Z.ndim == 2 and Z.shape == Y.shape:
-                return Pair(Z, Y, exact=False)
-    return None
+    pairs = ((Z, Y) for Z in sent.values() for Y in up.values() if Z.ndim == 2 and Z.shape == Y.shape)
+    return next((Pair(Z, Y, exact=False) for Z, Y in pairs), None)
 
 
 _COLUMNS: Final = 6  # of the small runs
@@ -270,14 +267,13 @@ _COLUMNS: Final = 6  # of the small runs
 
 def why_not(rules: Rules, name: str) -> str:
     """Why an algorithm is not served; "" if it is."""
-    stage = registry.STAGES[name]
     if name not in rules.services:
         if rules.allow is None:
             return "it compares rows, and is not named in allow"
         return "it is not named in allow"
     if rules.masked_only and not limits.adds_up(name):
         return "its answers are no sums, and masked_only is set"
-    if has_noise(rules) and not stage.bounded:
+    if has_noise(rules) and not registry.STAGES[name].bounded:
         return "noise cannot cover it, and the rules insist on noise"
     return ""
 
@@ -347,8 +343,7 @@ def _small_run(name: str, masked: bool, noised: bool, beside: str) -> assembly.A
         algorithm = registry.make(f"{name}({algorithm.additive_with})")
     if isinstance(algorithm, Iterative):
         algorithm = registry.make(algorithm, max_rounds=3)
-    exact = not noised
-    asked = assembly.question(algorithm, n_components=2, mask=masked, dp=budget, evaluate=exact)
+    asked = assembly.question(algorithm, n_components=2, mask=masked, dp=budget, evaluate=not noised)
     return assembly.run(assembly.with_stage(asked, beside))
 
 

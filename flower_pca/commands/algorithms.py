@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from flower_pca import registry
 from flower_pca.base import checks, errors, labels
-from flower_pca.commands import common
+from flower_pca.commands import common, output
 from flower_pca.core import compatible
 from flower_pca.core.stage import Stage
 
@@ -27,19 +27,26 @@ _DEFAULT: Final = "krylov,faps,ssi,local_power,uda"
 
 def add_compare(commands: Any) -> None:
     """Add the command to the parser."""
-    words = "run several algorithms on the same rows; write comparison.csv, .json and a picture"
-    parser = common.parser(commands, "compare", words, run_compare)
+    parser = common.parser(
+        commands,
+        "compare",
+        "run several algorithms on the same rows; write comparison.csv, .json and a picture",
+        run_compare,
+    )
     common.arguments_of_data(parser)
-    text = f'names or specs between commas: "krylov,faps(inner_steps=5),ssi" (default: {_DEFAULT}, without those'
-    text += " that would take a thousand rounds or more on these rows)"
-    parser.add_argument("--algorithms", metavar="SPECS", help=text)
+    parser.add_argument(
+        "--algorithms",
+        metavar="SPECS",
+        help=(
+            'names or specs between commas: "krylov,faps(inner_steps=5),ssi" '
+            f"(default: {_DEFAULT}, without those that would take a thousand rounds or more on these rows)"
+        ),
+    )
     common.argument_of_output(parser)
 
 
 def run_compare(given: argparse.Namespace) -> int:
     """Compare, write the files, print the table."""
-    from flower_pca import registry
-
     place = common.folder(given.out)
     specs = specs_in(_DEFAULT if given.algorithms is None else given.algorithms)
     for spec in specs:
@@ -53,41 +60,44 @@ def run_compare(given: argparse.Namespace) -> int:
     specs = [spec for spec in specs if spec not in left]
     courses = _courses(shards, specs, given, center)
     figures = [course.to_json() for course in courses]
-    picture = _write(courses, figures, place)
+    _write(courses, figures, place)
     why = ""
     if left:
-        each = [f"{spec} (about {labels.count(rounds, 'round')})" for spec, rounds in left.items()]
-        names = ", ".join(each)
+        names = ", ".join(f"{spec} (about {labels.count(rounds, 'round')})" for spec, rounds in left.items())
         why = f"Left out, as eigenvalues here are so close: {names}. Name them in --algorithms to run them.\n"
     if given.json:
         common.print_json(figures)
         sys.stderr.write(why)
         return 0
-    head = ["algorithm", "rounds", "messages", "bytes up", "bytes down", "seconds", "angle to pooled", "ended"]
-    rows = [[*_row(course)] for course in figures]
-    common.table(head, rows, text=(0, 7))
+    head = [
+        "algorithm",
+        "rounds",
+        "messages",
+        "bytes up",
+        "bytes down",
+        "seconds",
+        "angle to pooled",
+        "ended",
+    ]
+    common.table(head, list(map(_row, figures)), text=(0, 7))
+    picture = output.words_of_picture("comparison.svg")
     sys.stdout.write(f"{why}Wrote comparison.csv, comparison.json {picture} to {place}\n")
     return 0
 
 
-def _write(courses: Sequence[Any], figures: list[dict[str, Any]], place: Path) -> str:
-    """Write the files of a comparison; and what to say of the picture."""
-    drawn = errors.there("matplotlib")
+def _write(courses: Sequence[Any], figures: list[dict[str, Any]], place: Path) -> None:
+    """Write the files of a comparison."""
     with common.writing(place) as draft:
         (draft / "comparison.json").write_text(json.dumps(figures, indent=2), encoding="utf-8")
-        first = figures[0].items()
-        plain = [name for name, value in first if not isinstance(value, list)]
+        plain = [name for name, value in figures[0].items() if not isinstance(value, list)]
         with (draft / "comparison.csv").open("w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file)
             writer.writerow(plain)
             writer.writerows([course[name] for name in plain] for course in figures)
-        if drawn:
+        if errors.there("matplotlib"):
             from flower_pca.plots import course
 
             course.compare(courses, draft / "comparison.svg")
-    if drawn:
-        return "and comparison.svg"
-    return f"and no picture ({errors.lacking('matplotlib', 'to draw')})"
 
 
 def _courses(shards: list[Any], specs: list[str], given: argparse.Namespace, center: bool) -> tuple[Course, ...]:
@@ -126,14 +136,18 @@ def _left_out(shards: list[Any], specs: list[str], given: argparse.Namespace, ce
 
 def specs_in(text: str) -> list[str]:
     """The specs between those commas that are outside brackets and quotes."""
-    parts = re.findall(r"(?:[^,(]|\([^)]*\))+", text)
-    return [part.strip() for part in parts if part.strip()]
+    return [part.strip() for part in re.findall(r"(?:[^,(]|\([^)]*\))+", text) if part.strip()]
 
 
 def _row(course: dict[str, Any]) -> list[str]:
     counts = [f"{course[name]:,}" for name in ("rounds", "messages", "bytes_up", "bytes_down")]
-    seconds, angle = f"{course['seconds']:.3g}", f"{course['angle']:.2e}"
-    return [course["algorithm"], *counts, seconds, angle, course["outcome"]]
+    return [
+        course["algorithm"],
+        *counts,
+        f"{course['seconds']:.3g}",
+        f"{course['angle']:.2e}",
+        course["outcome"],
+    ]
 
 
 def add_listing(commands: Any) -> None:
@@ -153,13 +167,16 @@ def run_listing(given: argparse.Namespace) -> int:
         common.print_json(every)
         return 0
     for one in every:
-        values = [f"{name}={value!r}" for name, value in one["parameters"].items()]
-        parameters = ", ".join(values)
-        lines = [one["algorithm"], f"  {one['what']}", f"  parameters: {parameters}"]
-        heads = (("cost", "cost"), ("prefer it", "prefer"))
-        lines += [f"  {head}: {one[key]}" for head, key in heads]
-        lines += [f"  goes with: {', '.join(one['takes']) or 'neither mask nor dp, in its default form'}"]
-        sys.stdout.write("\n".join(lines) + "\n\n")
+        parameters = ", ".join(f"{name}={value!r}" for name, value in one["parameters"].items())
+        goes_with = ", ".join(one["takes"]) or "neither mask nor dp, in its default form"
+        sys.stdout.write(
+            f"{one['algorithm']}\n"
+            f"  {one['what']}\n"
+            f"  parameters: {parameters}\n"
+            f"  cost: {one['cost']}\n"
+            f"  prefer it: {one['prefer']}\n"
+            f"  goes with: {goes_with}\n\n"
+        )
     return 0
 
 

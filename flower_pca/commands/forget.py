@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
+from flower_pca.base import files
 from flower_pca.commands import common, trust
 
 _NOTHING: Final = "There is nothing to erase."
@@ -23,12 +24,24 @@ def add(commands: Any) -> None:
     from flower_pca.clients.books.erasure import HOLDS
 
     parser = common.parser(commands, "forget", "erase what a node keeps between runs, or a checkpoint", run)
-    text = "the node's --node-config, or a .toml file: memory-dir, output-dir, data-name and partition-id count"
-    parser.add_argument("rules", nargs="*", metavar="RULE", help=text)
-    text = "what to erase (default: all but the ledger)"
-    parser.add_argument("--what", choices=tuple(HOLDS), action="append", help=text)
-    text = "erase the checkpoint of a run, at whoever started it, and nothing of a node"
-    parser.add_argument("--checkpoint", type=Path, metavar="FILE", help=text)
+    parser.add_argument(
+        "rules",
+        nargs="*",
+        metavar="RULE",
+        help="the node's --node-config, or a .toml file: memory-dir, output-dir, data-name and partition-id count",
+    )
+    parser.add_argument(
+        "--what",
+        choices=tuple(HOLDS),
+        action="append",
+        help="what to erase (default: all but the ledger)",
+    )
+    parser.add_argument(
+        "--checkpoint",
+        type=Path,
+        metavar="FILE",
+        help="erase the checkpoint of a run, at whoever started it, and nothing of a node",
+    )
     parser.add_argument("--yes", action="store_true", help="erase it, instead of saying what would be erased")
 
 
@@ -55,11 +68,8 @@ def run(given: argparse.Namespace) -> int:
 
 def _checkpoint(given: argparse.Namespace) -> int:
     """The same of a checkpoint, with the steps of a tracker beside it."""
-    from flower_pca.base import files
-
     path = given.checkpoint.expanduser()
-    steps = path.with_name(f"{path.name}.steps")
-    both = [one for one in (path, steps) if one.is_file()]
+    both = [one for one in (path, path.with_name(f"{path.name}.steps")) if one.is_file()]
     found = [{"kind": "checkpoint", "path": str(one), "bytes": one.stat().st_size} for one in both]
     lines = [f"{one['path']}: the state of a run, {one['bytes']:,} bytes" for one in found]
     if given.yes and both:
@@ -77,13 +87,9 @@ def _tell(given: argparse.Namespace, found: list[dict[str, Any]], lines: list[st
     if not found:
         sys.stdout.write(f"{_NOTHING}\n")
         return
-    if given.yes:
-        head = "Erased:"
-    else:
-        head = "To be erased:"
-    if given.yes:
-        last = []
-    else:
-        last = [_FIRST]
     listed = [f"  {line}" for line in lines]
-    sys.stdout.write("\n".join([head, *listed, *remarks, *last]) + "\n")
+    if given.yes:
+        said = ["Erased:", *listed, *remarks]
+    else:
+        said = ["To be erased:", *listed, *remarks, _FIRST]
+    sys.stdout.write("\n".join(said) + "\n")

@@ -11,14 +11,23 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from flower_pca.base import files, labels
+from flower_pca.base import errors, files, labels
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array
+from flower_pca.names import ids
 
 if TYPE_CHECKING:
     from flower_pca.results.pca import PCAResult
     from flower_pca.results.personal import PersonalResult
     from flower_pca.vertical.result import ColumnsResult
+
+
+def words_of_picture(name: str) -> str:
+    """What to say of the picture beside other files: it is drawn where matplotlib is there."""
+    if errors.there("matplotlib"):
+        return f"and {name}"
+    return f"and no picture ({errors.lacking('matplotlib', 'to draw')})"
+
 
 _OWN_FILE: Final = "flower_pca-own-{}.npz"
 _KIND: Final = "own result"
@@ -42,13 +51,15 @@ def write_own(result: PCAResult, folder: Path, shards: Sequence[Any]) -> list[st
     from flower_pca.vertical.result import ColumnsResult
 
     for key, arrays in result.own.items():
+        header: dict[str, Any] = {
+            "algorithm": result.algorithm,
+            "site": result.site_names.get(key, ""),
+        }
         names = result.feature_names_in_
         if isinstance(result, ColumnsResult):
             names = result.loadings(key).feature_names_in_
-        about = {"algorithm": result.algorithm, "site": result.site_names.get(key, "")}
-        header = {**about, "columns": None if names is None else [str(name) for name in names]}
-        if isinstance(result, ColumnsResult):
-            header |= {"rows": getattr(shards[key], "ids", None)}
+            header["rows"] = getattr(shards[key], "ids", None)
+        header["columns"] = None if names is None else [str(name) for name in names]
         files.write(folder / _OWN_FILE.format(key), _KIND, header, arrays, private=True)
     return [_OWN_FILE.format(key) for key in result.own]
 
@@ -58,11 +69,10 @@ def require_personal(result: PCAResult, option: str) -> PersonalResult:
     from flower_pca.results.personal import PersonalResult
 
     if not isinstance(result, PersonalResult):
-        rule, got = "of a personalized run", f"a {type(result).__name__}"
         raise ConfigError(
             f"The result with {option}",
-            must=rule,
-            got=got,
+            must="of a personalized run",
+            got=f"a {type(result).__name__}",
             then=f"Leave {option} out.",
         )
     return result
@@ -80,30 +90,38 @@ def own_components(path: str, result: PCAResult) -> tuple[Array, str]:
     try:
         header, arrays = files.read(path, _KIND)
     except FileNotFoundError as error:
-        remedy = "Give a file that run --own, or a node, has written."
-        got = f"no file {path}"
-        raise DataError("The file of own components", must="there", got=got, then=remedy) from error
-    specs = (header.get("algorithm"), result.algorithm)
-    made, wanted = (str(name).partition("(")[0] for name in specs)
+        raise DataError(
+            "The file of own components",
+            must="there",
+            got=f"no file {path}",
+            then="Give a file that run --own, or a node, has written.",
+        ) from error
+    made, wanted = (str(spec).partition("(")[0] for spec in (header.get("algorithm"), result.algorithm))
+    remedy = "Give those of its run."
     if made != wanted:
-        rule = f"own components of {wanted}"
-        raise DataError(path, must=rule, got=f"those of {made}", then="Give those of its run.")
+        raise DataError(
+            path,
+            must=f"own components of {wanted}",
+            got=f"those of {made}",
+            then=remedy,
+        )
     columns, names = header.get("columns"), result.feature_names_in_
     there = OWN in arrays and arrays[OWN].shape[1:] == (result.n_features_in_,)
     others = columns is not None and names is not None and sorted(columns) != sorted(names)
     if not there or others:
-        rule, remedy = "own components for the columns of the result", "Give those of its run."
-        raise DataError(path, must=rule, got="others", then=remedy)
-    if len(arrays[OWN]) > (most := personal.local_components):
+        raise DataError(
+            path,
+            must="own components for the columns of the result",
+            got="others",
+            then=remedy,
+        )
+    own = arrays[OWN]
+    if len(own) > (most := personal.local_components):
         rule = f"at most {most} own components, as the run of the result has"
-        count = len(arrays[OWN])
-        raise DataError(path, must=rule, got=count, then="Give those of its run.")
-    if columns is None or names is None:
-        order = list(range(result.n_features_in_))
-    else:
-        order = [columns.index(n) for n in names]
-    site = str(header.get("site") or "")
-    return np.asarray(arrays[OWN][:, order]), site
+        raise DataError(path, must=rule, got=len(own), then=remedy)
+    if columns is not None and names is not None:
+        own = own[:, [columns.index(name) for name in names]]
+    return np.asarray(own), str(header.get("site") or "")
 
 
 _SCORES: Final = "scores.csv"
@@ -121,16 +139,17 @@ def row_labels(data: str, features: Sequence[str] | None) -> dict[str, list[str]
 
     spare = columns_beside(data, features)
     table = sources.table_with(data, features)
-    called = {"id": [name for name in spare if labels.is_called_identifier(name)]}
-    called["site"] = [name for name in spare if name.casefold() == "site"]
+    called = {
+        "id": [name for name in spare if labels.is_called_identifier(name)],
+        "site": [name for name in spare if name.casefold() == "site"],
+    }
     names = {label: found[0] for label, found in called.items() if found}
     with suppress(ConfigError):  # of files whose columns cannot go beside the rows
         table = sources.table_with(data, features, beside=tuple(names.values()))
-    there = {label: name for label, name in names.items() if name in table.beside}
-    columns = {label: _texts(table.beside[name]) for label, name in there.items()}
+    there = {label: table.beside[name] for label, name in names.items() if name in table.beside}
+    columns = {label: list(map(ids.printed, cells.tolist())) for label, cells in there.items()}
     if table.origin is not None:
-        stretches = table.origin.stretches
-        columns["file"] = [Path(part.file).name for part in stretches for _ in range(part.n)]
+        columns["file"] = [Path(part.file).name for part in table.origin.stretches for _ in range(part.n)]
     if table.sites:
         parts = zip(table.sites, table.parts, strict=True)
         columns["site"] = [site for site, part in parts for _ in range(part.shape[0])]
@@ -143,18 +162,10 @@ def columns_beside(data: str, features: Sequence[str] | None) -> list[str]:
 
     if features is None:
         return []
-    source = data
     if Path(data).expanduser().is_dir():
-        source = str(sources.files_of(data, "*")[1][0])
-    known = set(map(str, features))
-    columns = sources.table_with(source, features).columns
-    return [name for name in columns if name and name not in known]
-
-
-def _texts(values: Array) -> list[str]:
-    """Labels as they are printed, whole numbers without decimals."""
-    whole = [int(v) if isinstance(v, float) and v.is_integer() else v for v in values.tolist()]
-    return [str(value) for value in whole]
+        data = str(sources.files_of(data, "*")[1][0])
+    known = {"", *map(str, features)}
+    return [name for name in sources.table_with(data, features).columns if name not in known]
 
 
 def write_table(path: Path, head: Sequence[str], rows: Iterable[Sequence[object]], *, private: bool = True) -> None:
@@ -169,12 +180,11 @@ def write_table(path: Path, head: Sequence[str], rows: Iterable[Sequence[object]
 
 def write_scores(result: ColumnsResult, folder: Path) -> list[str]:
     """Write the scores, with the ids of the rows where they are known; the name of the file."""
-    ids = result.row_ids_
     rows = [[f"{value:.17g}" for value in row] for row in result.scores_.tolist()]
     head = [*result.get_feature_names_out()]
-    if ids is not None:
+    if result.row_ids_ is not None:
         head = ["id", *head]
-        rows = [[id_, *row] for id_, row in zip(ids, rows, strict=True)]
+        rows = [[id_, *row] for id_, row in zip(result.row_ids_, rows, strict=True)]
     write_table(folder / _SCORES, head, rows)
     return [_SCORES]
 
@@ -183,8 +193,7 @@ def write_loadings(result: PCAResult, folder: Path) -> list[str]:
     """Write the components, one line for each column of the data; the name of the file."""
     names = labels.column_names(result.feature_names_in_, result.n_features_in_)
     head = ["column", *(f"component_{i + 1}" for i in range(result.n_components_))]
-    weights = result.components_.T.tolist()
-    named = zip(names, weights, strict=True)
+    named = zip(names, result.components_.T.tolist(), strict=True)
     rows = [[name, *(f"{value:.17g}" for value in row)] for name, row in named]
     write_table(folder / _LOADINGS, head, rows, private=False)
     return [_LOADINGS]

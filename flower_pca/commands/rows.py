@@ -24,15 +24,27 @@ if TYPE_CHECKING:
 
 def add_transform(commands: Any) -> None:
     """Add the command to the parser."""
-    words = "write the coordinates of rows along the components of a run"
-    parser = common.parser(commands, "transform", words, run_transform)
+    parser = common.parser(
+        commands,
+        "transform",
+        "write the coordinates of rows along the components of a run",
+        run_transform,
+    )
     parser.add_argument("result", metavar="RESULT", help="the result.npz of a run; or the own file of a party")
     parser.add_argument("data", metavar="DATA", help="a path or a spec, as for run")
-    text = "also along the own components in this file, of a personalized run: as run --own, or a node, has written it"
     own = parser.add_mutually_exclusive_group()
-    own.add_argument("--own", metavar="FILE", help=text)
-    text = "also along own components found from these very rows: those of a client that the run has not known"
-    own.add_argument("--fit-own", action="store_true", help=text)
+    own.add_argument(
+        "--own",
+        metavar="FILE",
+        help=(
+            "also along the own components in this file, of a personalized run: as run --own, or a node, has written it"
+        ),
+    )
+    own.add_argument(
+        "--fit-own",
+        action="store_true",
+        help="also along own components found from these very rows: those of a client that the run has not known",
+    )
     common.argument_of_gaps(parser)
     parser.add_argument("-o", "--out", type=Path, required=True, metavar="FILE", help="a .npy or a .csv file")
 
@@ -45,9 +57,12 @@ def run_transform(given: argparse.Namespace) -> int:
     checks.parent("the scores", path)
     kind = path.suffix.lower()
     if kind not in (".npy", ".csv"):
-        rule = "one that ends in .npy or .csv"
-        remedy = "Write -o scores.npy."
-        raise ConfigError("The file for the scores", must=rule, got=path.name, then=remedy)
+        raise ConfigError(
+            "The file for the scores",
+            must="one that ends in .npy or .csv",
+            got=path.name,
+            then="Write -o scores.npy.",
+        )
     result: Any = _part(given) or common.result_of(given.result, missing=given.missing)
     rows = sources.make(given.data, result.feature_names_in_)
     client, site = None, ""
@@ -68,14 +83,12 @@ def run_transform(given: argparse.Namespace) -> int:
         names += [f"own_{j + 1}" for j in range(k - len(names))]
         beside = output.row_labels(given.data, result.feature_names_in_)
         numbers = ([f"{value:.17g}" for value in row] for row in scores.tolist())
-        numbered = enumerate(numbers)
-        lines = ([*(texts[i] for texts in beside.values()), *row] for i, row in numbered)
+        lines = ([*texts, *row] for *texts, row in zip(*beside.values(), numbers, strict=True))
         output.write_table(path, [*beside, *names], lines)
     if given.json:
         common.print_json({"rows": n, "components": k, "own_components": k - result.n_components_, "out": str(path)})
     else:
-        whose = _whose(result, given, site)
-        sys.stdout.write(f"Wrote {n:,} x {k} scores to {path}{whose}\n")
+        sys.stdout.write(f"Wrote {n:,} x {k} scores to {path}{_whose(result, given, site)}\n")
     return 0
 
 
@@ -86,7 +99,6 @@ def _part(given: argparse.Namespace) -> Any:
     with suppress(FileNotFoundError):  # of which another reader speaks
         if files.kind(given.result) == "own result":
             return ColumnsResult.part(given.result)
-        return None
     return None
 
 
@@ -96,18 +108,15 @@ def _whose(result: PCAResult, given: argparse.Namespace, site: str) -> str:
 
     if not isinstance(result, PersonalResult):
         return ""
-    k = result.n_components_
-    components = "component" if k == 1 else f"{k:,} components"
+    components = labels.count(result.n_components_, "component").removeprefix("1 ")
     shared = f": along the {components} that all clients share"
     if given.fit_own:
         return f"{shared}, and own ones found from these rows"
     if given.own is None:
         return f"{shared}; --own FILE adds those of a client, --fit-own those of these rows"
     if site:
-        own_ones = f"the own ones of {site}"
-    else:
-        own_ones = "a client's own"
-    return f"{shared}, and {own_ones} in {given.own}"
+        return f"{shared}, and the own ones of {site} in {given.own}"
+    return f"{shared}, and a client's own in {given.own}"
 
 
 _SHOWN: Final = 40  # lines of the table; the file has all
@@ -124,34 +133,67 @@ examples:
 
 def add_score(commands: Any) -> None:
     """Add the command to the parser."""
-    words = "score rows by T2 and SPE, and list those beyond the limits with the columns that are why"
-    parser = common.parser(commands, "score", words, run_score)
+    parser = common.parser(
+        commands,
+        "score",
+        "score rows by T2 and SPE, and list those beyond the limits with the columns that are why",
+        run_score,
+    )
     parser.epilog, parser.formatter_class = _EPILOG, argparse.RawDescriptionHelpFormatter
     parser.add_argument("result", metavar="RESULT", help="the result.npz of a run")
     parser.add_argument("data", metavar="DATA", help="a path or a spec, as for run; a folder is one of a file per site")
-    text = "whose row is whose: \"by_column('site')\", say (default: a folder's files, or a column of sites)"
-    parser.add_argument("--partition", metavar="SPEC", help=text)
-    text = f"the share of ordinary rows that keep to a limit, 0.99 or 99%% (default: {LEVEL:g})"
-    parser.add_argument("--level", type=common.share, default=LEVEL, metavar="P", help=text)
-    text = (
-        "limits from the rows of all clients (of a run with --monitor), or from theory (default: clients if they are)"
-    )
-    parser.add_argument("--limits", choices=SOURCES, help=text)
-    text = "DATA has the run's own rows, not new ones (limits from theory are then a little lower)"
-    parser.add_argument("--trained", action="store_true", help=text)
+    argument_of_sites(parser)
+    _arguments_of_limits(parser)
     parser.add_argument("--components", type=int, metavar="K", help="use the first K components (default: all)")
     parser.add_argument("--top", type=int, default=3, metavar="N", help="columns to name for each row (default: 3)")
     common.argument_of_gaps(parser)
     parser.add_argument("-o", "--out", type=Path, metavar="FILE", help="a .csv file for the scores of all rows")
     parser.add_argument("--picture", type=Path, metavar="FILE", help="an .svg or .png file for a picture of all rows")
-    text = "exit with 1 if a larger share of the rows than this, 0.05 or 5%%, is beyond a limit"
-    parser.add_argument("--most", type=common.share, metavar="SHARE", help=text)
+    parser.add_argument(
+        "--most",
+        type=common.share,
+        metavar="SHARE",
+        help="exit with 1 if a larger share of the rows than this, 0.05 or 5%%, is beyond a limit",
+    )
+
+
+def argument_of_sites(parser: argparse.ArgumentParser) -> None:
+    """--partition, of rows for a result."""
+    parser.add_argument(
+        "--partition",
+        metavar="SPEC",
+        help="whose row is whose: \"by_column('site')\", say (default: a folder's files, or a column of sites)",
+    )
+
+
+def _arguments_of_limits(parser: argparse.ArgumentParser) -> None:
+    """Which limits there are, and of whose rows."""
+    parser.add_argument(
+        "--level",
+        type=common.share,
+        default=LEVEL,
+        metavar="P",
+        help=f"the share of ordinary rows that keep to a limit, 0.99 or 99%% (default: {LEVEL:g})",
+    )
+    parser.add_argument(
+        "--limits",
+        choices=SOURCES,
+        help=(
+            "limits from the rows of all clients (of a run with --monitor), or from theory "
+            "(default: clients if they are)"
+        ),
+    )
+    parser.add_argument(
+        "--trained",
+        action="store_true",
+        help="DATA has the run's own rows, not new ones (limits from theory are then a little lower)",
+    )
 
 
 def run_score(given: argparse.Namespace) -> int:
     """Score, write the files, print the anomalies; 1 if there are more than `--most`."""
-    out = _file(given.out, (".csv",))
-    picture = _file(given.picture, (".svg", ".png"))
+    out = given.out and _file(given.out, (".csv",))
+    picture = given.picture and _file(given.picture, (".svg", ".png"))
     if given.most is not None:
         checks.number(
             "--most",
@@ -177,18 +219,14 @@ def run_score(given: argparse.Namespace) -> int:
         clients.spe_against_t2(scored, limits, picture)
         picture.chmod(0o600)  # it shows each row
     if given.json:
-        placed = [(a, places[a.site][a.row]) for a in found]
-        plain = [{**asdict(a), **dict(zip(_PLACE, place, strict=True))} for a, place in placed]
-        found_by_rows = {"rows": rows, "beyond": beyond, "limits": asdict(limits)}
-        common.print_json({**found_by_rows, "anomalies": plain})
+        plain = [{**asdict(a), **dict(zip(_PLACE, places[a.site][a.row], strict=True))} for a in found]
+        common.print_json({"rows": rows, "beyond": beyond, "limits": asdict(limits), "anomalies": plain})
     else:
         _print(found, places, limits, rows, beyond)
         sys.stdout.write(f"Sites are by the column {column}.\n" if column else "")
         wrote = [str(file) for file in (out, picture) if file is not None]
         sys.stdout.write(f"Wrote {' and '.join(wrote)}\n" if wrote else "")
-    if given.most is not None and beyond > given.most * rows:
-        return 1
-    return 0
+    return int(given.most is not None and beyond > given.most * rows)
 
 
 def sites_of(given: argparse.Namespace, result: PCAResult) -> tuple[dict[Any, Any], str]:
@@ -212,10 +250,9 @@ def _with_ids(data: str, result: PCAResult, beside: Sequence[str]) -> Any:
     """The rows with these columns beside them; and whose they are, where a column is called so."""
     from flower_pca.data import sources
 
-    named = result.feature_names_in_
     features = None
-    if named is not None:
-        features = named.tolist()
+    if result.feature_names_in_ is not None:
+        features = result.feature_names_in_.tolist()
     table = sources.table_with(data, features, beside=beside)
     called = [name for name in output.columns_beside(data, features) if labels.is_called_identifier(name)]
     with suppress(ConfigError):  # of files whose columns cannot go beside the rows
@@ -242,15 +279,17 @@ def _column_of_sites(data: str, table: Any, result: PCAResult) -> str:
     return next((name for name in texts if set(map(str, values[name].tolist())) <= known), "")
 
 
-def _file(path: Path | None, endings: Sequence[str]) -> Path | None:
+def _file(path: Path, endings: Sequence[str]) -> Path:
     """The file to write: what would keep it from being written is found first."""
-    if path is None:
-        return None
     place = path.expanduser().absolute()
     checks.parent(place.name, place)
     if place.suffix.lower() not in endings:
-        rule, remedy = f"one that ends in {' or '.join(endings)}", f"Write scores{endings[0]}."
-        raise ConfigError("The file for the scores", must=rule, got=place.name, then=remedy)
+        raise ConfigError(
+            "The file for the scores",
+            must=f"one that ends in {' or '.join(endings)}",
+            got=place.name,
+            then=f"Write scores{endings[0]}.",
+        )
     return place
 
 
@@ -278,34 +317,30 @@ def _places(rows: Any, n: int) -> list[tuple[str, str]]:
     ids, origin = getattr(rows, "ids", None), getattr(rows, "origin", None)
     files = [""] * n
     if origin is not None:
-        parts = [origin.some(slice(row, row + 1)) for row in range(n)]
-        files = [Path(part.file).name for part in parts]
+        files = [Path(origin.some(slice(row, row + 1)).file).name for row in range(n)]
     return [*zip(map(str, ids or [""] * n), files, strict=True)]
 
 
 def _print(found: Sequence[Anomaly], places: _Places, limits: Limits, rows: int, beyond: int) -> None:
     """The rows furthest beyond a limit, and how many there are."""
-    worst = sorted(found, key=lambda anomaly: -anomaly.value / anomaly.limit)
-    order = worst[:_SHOWN]
+    order = sorted(found, key=lambda anomaly: -anomaly.value / anomaly.limit)[:_SHOWN]
     if order:
-        placed = [places[a.site][a.row] for a in order]
-        whose = {name: [place[i] for place in placed] for i, name in enumerate(_PLACE)}
+        whose = {name: [places[a.site][a.row][i] for a in order] for i, name in enumerate(_PLACE)}
         known = {name: texts for name, texts in whose.items() if any(texts)}
         head = ["site", "row", *known, "statistic", "value", "limit", "largest contributions"]
         cells = [
             [f"{a.site}", f"{a.row}", *of_row, a.statistic, f"{a.value:.4g}", f"{a.limit:.4g}", a.because]
             for a, *of_row in zip(order, *known.values(), strict=True)
         ]
-        texts = (0, *range(2, len(known) + 3), len(head) - 1)
-        common.table(head, cells, text=texts)
+        common.table(head, cells, text=(0, *range(2, len(known) + 3), len(head) - 1))
     if len(found) > len(order):
         sys.stdout.write(f"and {len(found) - len(order):,} more; -o FILE.csv has all\n")
-    ordinary = f"of ordinary rows, {1.0 - limits.level:.3g} are beyond that of T2, and as many beyond that of SPE"
-    told = f"T2 {limits.t2:.4g}, SPE {limits.spe:.4g}, from {limits.words}"
     if beyond == 1:
         are = "is"
     else:
         are = "are"
-    counted = labels.count(rows, "row")
-    share = f"{beyond:,} of {counted} ({beyond / rows:.2%}) {are} beyond a limit"
-    sys.stdout.write(f"{share}; {ordinary}.\nLimits: {told}.\n")
+    sys.stdout.write(
+        f"{beyond:,} of {labels.count(rows, 'row')} ({beyond / rows:.2%}) {are} beyond a limit; of ordinary rows, "
+        f"{1.0 - limits.level:.3g} are beyond that of T2, and as many beyond that of SPE.\n"
+        f"Limits: T2 {limits.t2:.4g}, SPE {limits.spe:.4g}, from {limits.words}.\n"
+    )

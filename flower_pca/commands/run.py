@@ -8,61 +8,127 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from flower_pca.analysis import influence
 from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError
 from flower_pca.commands import common, output
 from flower_pca.commands.show import as_json, print_result
 from flower_pca.core.question import Question
-from flower_pca.core.settings import WIRES
+from flower_pca.core.settings import DP, WIRES
+from flower_pca.names import ranges
 from flower_pca.names.columns import names_in
-
-if TYPE_CHECKING:
-    from flower_pca.results.pca import PCAResult
+from flower_pca.results import saved
+from flower_pca.results.pca import PCAResult
 
 
 def add(commands: Any) -> None:
     """Add the command to the parser."""
-    words = "simulate a federation on one machine; write result.npz, history.csv and report.html"
-    parser = common.parser(commands, "run", words, run)
+    parser = common.parser(
+        commands,
+        "run",
+        "simulate a federation on one machine; write result.npz, history.csv and report.html",
+        run,
+    )
     common.arguments_of_data(parser)
     common.argument_of_algorithm(parser)
-    parser.add_argument("--evaluate", action="store_true", help="also measure the error of reconstruction")
-    text = "also count rows by T2 and SPE, for limits from all of them: see flower-pca score"
-    parser.add_argument("--monitor", action="store_true", help=text)
-    text = "also measure standard errors of loadings and variances"
-    parser.add_argument("--errors", action="store_true", help=text)
-    text = "measure what the components would be without each client by messages, as a deployment does; or not at all"
-    parser.add_argument("--influence", action=argparse.BooleanOptionalAction, help=f"{text} (default: from the rows)")
-    text = "the most that a client may count of all squares and of all rows, such as 0.1 or 10%%"
-    parser.add_argument("--max-share", metavar="SHARE", help=text)
-    text = "columns of words that become a column for each of their levels, with commas between them"
-    parser.add_argument("--levels", type=common.names, action="extend", metavar="COLUMNS", help=text)
-    text = 'noise against a budget, such as "dp(epsilon=1.0, delta=1e-6, clip=10.0)", for ssi, krylov, covariance'
-    parser.add_argument("--dp", metavar="SPEC", help=text)
-    text = 'with --dp, public ranges of the columns: "age=18..100,weight=30..200", or a file of lines age,18,100'
-    parser.add_argument("--ranges", metavar="RANGES", help=f"{text}; they are the columns of the run")
-    common.argument_of_masks(parser)
+    _arguments_of_figures(parser)
+    _arguments_of_privacy(parser)
     common.argument_of_split(parser)
-    text = 'bits that blocks and products travel with: "auto" for the fewest that --tol allows'
-    parser.add_argument("--wire", choices=WIRES, default="float64", help=f"{text} (default: float64)")
-    text = "a plain loop in this process, or Flower's engine with a virtual node per client (default: in_process)"
-    parser.add_argument("--backend", choices=("in_process", "ray"), default="in_process", help=text)
-    text = "keep the state here after every round; the same command then goes on after an interruption"
-    parser.add_argument("--checkpoint", type=Path, metavar="FILE", help=text)
-    text = "begin with the components of an earlier result: over nearly the same rows that saves messages"
-    parser.add_argument("--start", type=Path, metavar="RESULT", help=text)
-    text = "also write what belongs to each client, a file each: low-rank and sparse part, or own components"
-    parser.add_argument("--own", action="store_true", help=text)
+    _arguments_of_course(parser)
     common.argument_of_output(parser)
+
+
+def _arguments_of_figures(parser: argparse.ArgumentParser) -> None:
+    """What is measured beside the components."""
+    parser.add_argument("--evaluate", action="store_true", help="also measure the error of reconstruction")
+    parser.add_argument(
+        "--monitor",
+        action="store_true",
+        help="also count rows by T2 and SPE, for limits from all of them: see flower-pca score",
+    )
+    parser.add_argument(
+        "--errors",
+        action="store_true",
+        help="also measure standard errors of loadings and variances",
+    )
+    parser.add_argument(
+        "--influence",
+        action=argparse.BooleanOptionalAction,
+        help=(
+            "measure what the components would be without each client by messages, as a "
+            "deployment does; or not at all (default: from the rows)"
+        ),
+    )
+
+
+def _arguments_of_privacy(parser: argparse.ArgumentParser) -> None:
+    """What a client counts at most, columns of words, and what hides answers."""
+    parser.add_argument(
+        "--max-share",
+        metavar="SHARE",
+        help="the most that a client may count of all squares and of all rows, such as 0.1 or 10%%",
+    )
+    parser.add_argument(
+        "--levels",
+        type=common.names,
+        action="extend",
+        metavar="COLUMNS",
+        help="columns of words that become a column for each of their levels, with commas between them",
+    )
+    parser.add_argument(
+        "--dp",
+        metavar="SPEC",
+        help='noise against a budget, such as "dp(epsilon=1.0, delta=1e-6, clip=10.0)", for ssi, krylov, covariance',
+    )
+    parser.add_argument(
+        "--ranges",
+        metavar="RANGES",
+        help=(
+            'with --dp, public ranges of the columns: "age=18..100,weight=30..200", or a '
+            "file of lines age,18,100; they are the columns of the run"
+        ),
+    )
+    common.argument_of_masks(parser)
+
+
+def _arguments_of_course(parser: argparse.ArgumentParser) -> None:
+    """How messages travel, where the run takes place, where it begins and what it keeps."""
+    parser.add_argument(
+        "--wire",
+        choices=WIRES,
+        default="float64",
+        help='bits that blocks and products travel with: "auto" for the fewest that --tol allows (default: float64)',
+    )
+    parser.add_argument(
+        "--backend",
+        choices=("in_process", "ray"),
+        default="in_process",
+        help="a plain loop in this process, or Flower's engine with a virtual node per client (default: in_process)",
+    )
+    parser.add_argument(
+        "--checkpoint",
+        type=Path,
+        metavar="FILE",
+        help="keep the state here after every round; the same command then goes on after an interruption",
+    )
+    parser.add_argument(
+        "--start",
+        type=Path,
+        metavar="RESULT",
+        help="begin with the components of an earlier result: over nearly the same rows that saves messages",
+    )
+    parser.add_argument(
+        "--own",
+        action="store_true",
+        help="also write what belongs to each client, a file each: low-rank and sparse part, or own components",
+    )
 
 
 def run(given: argparse.Namespace) -> int:
     """Run, write the files, print the variances; 1 if the run ended short of its goal."""
     from flower_pca import assembly
-    from flower_pca.analysis import influence
-    from flower_pca.results.pca import PCAResult
     from flower_pca.simulation import simulate
 
     place = common.folder(given.out)
@@ -78,9 +144,12 @@ def run(given: argparse.Namespace) -> int:
         start = PCAResult.load(given.start)
     shards = common.clients_of(given)
     common.enough(question.mask, len(shards))
-    rows = sum(shard.shape[0] for shard in shards)
-    columns = shards[0].shape[1]
-    seen = assembly.outlook(question, rows=rows, columns=columns, clients=len(shards))
+    seen = assembly.outlook(
+        question,
+        rows=sum(shard.shape[0] for shard in shards),
+        columns=shards[0].shape[1],
+        clients=len(shards),
+    )
     if seen is not None:
         seen.require()
         sys.stderr.write(f"{seen}\n")
@@ -90,14 +159,13 @@ def run(given: argparse.Namespace) -> int:
         )
     if given.influence is None and influence.cheap(result, len(shards)):
         result = influence.of_rows(result, shards)
-    files = _write(result, shards, place, given)
+    *files, last = _write(result, shards, place, given)
     if given.json:
         common.print_json({**as_json(result), "clients": len(shards), "out": str(place)})
     else:
         print_result(result)
-        first = ", ".join(files[:-1])
-        sys.stdout.write(f"Wrote {first} and {files[-1]} to {place}\n")
-    return 0 if result.status.ok else 1
+        sys.stdout.write(f"Wrote {', '.join(files)} and {last} to {place}\n")
+    return int(not result.status.ok)
 
 
 @contextmanager
@@ -118,11 +186,9 @@ def _going_on(checkpoint: Path | None) -> Iterator[None]:
 def _write(result: PCAResult, shards: list[Any], place: Path, given: argparse.Namespace) -> list[str]:
     """Write the files of a result; and their names."""
     from flower_pca import report
-    from flower_pca.results import saved
     from flower_pca.vertical.result import ColumnsResult
 
     names = ["result.npz", "loadings.csv", "history.csv", "report.html"]
-    title = f"Principal components of {common.title(given.data)}"
     with saved.rescue(result), common.writing(place) as draft:
         result.save(draft / "result.npz")
         output.write_loadings(result, draft)
@@ -131,16 +197,18 @@ def _write(result: PCAResult, shards: list[Any], place: Path, given: argparse.Na
         if given.own:
             names += output.write_own(result, draft, shards)
         _history(result, draft / "history.csv")
-        rows = shards if given.split == "rows" else None
-        report.write(result, draft / "report.html", title=title, shards=rows)
+        report.write(
+            result,
+            draft / "report.html",
+            title=f"Principal components of {common.title(given.data)}",
+            shards=shards if given.split == "rows" else None,
+        )
     return names
 
 
 def _question(given: argparse.Namespace) -> Question:
     """What is asked; ranges make a budget whole that leaves the clip to them."""
     from flower_pca import assembly
-    from flower_pca.core.settings import DP
-    from flower_pca.names import ranges
 
     if given.ranges is None:
         budget = DP.of(given.dp)
@@ -186,5 +254,4 @@ def _history(result: PCAResult, path: Path) -> None:
         writer.writerow([*plain, "failed", *metrics])
         for record in records:
             numbers = [record["metrics"].get(name, "") for name in metrics]
-            named = [record[name] for name in plain]
-            writer.writerow([*named, len(record["failures"]), *numbers])
+            writer.writerow([*(record[name] for name in plain), len(record["failures"]), *numbers])

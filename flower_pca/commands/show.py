@@ -23,7 +23,12 @@ _TURNING: Final = 5  # clients whose influence is listed
 # personalized runs.
 _LINES: Final = (
     "mean squared error",
-    *("entries taken out", "of all entries, far off", "taken out beyond", "size of an ordinary entry"),
+    *(
+        "entries taken out",
+        "of all entries, far off",
+        "taken out beyond",
+        "size of an ordinary entry",
+    ),
     *("own components of a client", "theta", "error with own components"),
 )
 
@@ -54,9 +59,7 @@ def run(given: argparse.Namespace) -> int:
 
 def print_result(result: PCAResult) -> None:
     """The table of variances, and a few lines about the run."""
-    remarks = result.remarks()
-    bad = [remark.words for remark in facts.of_kind(remarks, "bad")]
-    sys.stdout.write("".join(f"{words}\n" for words in bad))
+    sys.stdout.write("".join(f"{remark.words}\n" for remark in facts.of_kind(result.remarks(), "bad")))
     heads, cells = result.listing(digits=6)
     common.table(heads, cells, text=(len(heads) - 1,))
     clients = labels.count(facts.clients(result.history), "client")
@@ -86,10 +89,10 @@ def print_rotation(rotation: Rotation | None) -> None:
 
 def _sites(result: PCAResult | TrackingResult) -> list[str]:
     """What the clients are called, where they have names."""
+    if not result.site_names:
+        return []
     names = [result.site_names[key] for key in sorted(result.site_names)]
-    if names:
-        return [f"{labels.noun(len(names), 'site')}: {enumeration(names)}"]
-    return []
+    return [f"{labels.noun(len(names), 'site')}: {enumeration(names)}"]
 
 
 def _limits(result: PCAResult) -> list[str]:
@@ -104,13 +107,10 @@ def _influence(result: PCAResult) -> list[str]:
     if not has_influence(result):
         return []
     found = influence(result)
-    named = [f"{one.name} {one.degrees}" for one in found[:_TURNING]]
-    most = ", ".join(named)
+    most = ", ".join(f"{one.name} {one.degrees}" for one in found[:_TURNING])
     if len(found) > _TURNING:
-        more = f", and {len(found) - _TURNING} less"
-    else:
-        more = ""
-    return [f"influence: without it the components turn by: {most}{more}", *warnings(result)]
+        most += f", and {len(found) - _TURNING} less"
+    return [f"influence: without it the components turn by: {most}", *warnings(result)]
 
 
 def _plain(one: Influence) -> dict[str, Any]:

@@ -12,9 +12,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flower_pca.base import labels
+from flower_pca import registry
+from flower_pca.base import checks, labels
+from flower_pca.base.errors import ConfigError
 from flower_pca.commands import common
 from flower_pca.names.columns import names_in
+from flower_pca.results import saved
 
 if TYPE_CHECKING:
     from flower_pca.data.inbox import Inbox
@@ -45,63 +48,139 @@ def add(commands: Any) -> None:
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    text = "rows in the order of time: a path, a folder of one file per client, or a spec; NaN is missing"
-    parser.add_argument("data", metavar="DATA", help=text)
-    text = "rows of a step, of all clients together; with --follow, those that it has at least (default there: 1)"
-    parser.add_argument("--batch", type=int, metavar="N", help=text)
-    text = "follow a folder without an end: files are batches as they arrive, by folders of sites, or by their names"
-    parser.add_argument("--follow", action="store_true", help=text)
-    text = "with --follow, seconds from one look into the folder to the next (default: 60)"
-    parser.add_argument("--interval", type=float, metavar="S", help=text)
-    text = "with --follow, names of all sites, with commas between them (default: those that are there at the start)"
-    parser.add_argument("--sites", metavar="NAMES", help=text)
-    parser.add_argument("--steps", type=int, metavar="T", help="steps to take at most (default: as there are rows)")
+    _add_rows(parser)
     common.arguments_of_columns(parser)
-    text = "components to follow, the columns of the basis"
-    parser.add_argument("--components", "--rank", dest="rank", type=int, required=True, metavar="R", help=text)
-    text = 'a tracker: st_miss, or a spec such as "robust_tracking(smallest_outlier=15)" (default: st_miss)'
-    parser.add_argument("--algorithm", default="st_miss", metavar="SPEC", help=text)
-    text = "to whom the rows of a step are dealt (default: a folder's files, else 1)"
-    parser.add_argument("--clients", type=int, metavar="K", help=text)
-    parser.add_argument("--detect", action="store_true", help="look for changes")
-    text = "the statistic that is a change (default: learnt from the rows)"
-    parser.add_argument("--threshold", type=float, metavar="W", help=text)
-    text = "alarms in a quiet step, where the threshold is learnt (default: 1e-3)"
-    parser.add_argument("--alarm-rate", type=float, metavar="P", help=text)
-    text = "say of a change what it is of, by columns and clients, and watch directions and columns too"
-    parser.add_argument("--monitor", action="store_true", help=text)
+    parser.add_argument(
+        "--components",
+        "--rank",
+        dest="rank",
+        type=int,
+        required=True,
+        metavar="R",
+        help="components to follow, the columns of the basis",
+    )
+    parser.add_argument(
+        "--algorithm",
+        default="st_miss",
+        metavar="SPEC",
+        help='a tracker: st_miss, or a spec such as "robust_tracking(smallest_outlier=15)" (default: st_miss)',
+    )
+    parser.add_argument(
+        "--clients",
+        type=int,
+        metavar="K",
+        help="to whom the rows of a step are dealt (default: a folder's files, else 1)",
+    )
+    _add_detection(parser)
     common.argument_of_masks(parser)
     _add_files(parser)
     parser.add_argument("--seed", type=int, default=0, help="seed of the server (default: 0)")
     parser.set_defaults(run=run)
 
 
+def _add_rows(parser: argparse.ArgumentParser) -> None:
+    """Where the rows of a step come from, and how many steps there are."""
+    parser.add_argument(
+        "data",
+        metavar="DATA",
+        help="rows in the order of time: a path, a folder of one file per client, or a spec; NaN is missing",
+    )
+    parser.add_argument(
+        "--batch",
+        type=int,
+        metavar="N",
+        help="rows of a step, of all clients together; with --follow, those that it has at least (default there: 1)",
+    )
+    parser.add_argument(
+        "--follow",
+        action="store_true",
+        help=(
+            "follow a folder without an end: files are batches as they arrive, by folders of sites, or by their names"
+        ),
+    )
+    parser.add_argument(
+        "--interval",
+        type=float,
+        metavar="S",
+        help="with --follow, seconds from one look into the folder to the next (default: 60)",
+    )
+    parser.add_argument(
+        "--sites",
+        metavar="NAMES",
+        help=(
+            "with --follow, names of all sites, with commas between them (default: those that are there at the start)"
+        ),
+    )
+    parser.add_argument("--steps", type=int, metavar="T", help="steps to take at most (default: as there are rows)")
+
+
+def _add_detection(parser: argparse.ArgumentParser) -> None:
+    """Whether changes are looked for, and what counts as one."""
+    parser.add_argument("--detect", action="store_true", help="look for changes")
+    parser.add_argument(
+        "--threshold",
+        type=float,
+        metavar="W",
+        help="the statistic that is a change (default: learnt from the rows)",
+    )
+    parser.add_argument(
+        "--alarm-rate",
+        type=float,
+        metavar="P",
+        help="alarms in a quiet step, where the threshold is learnt (default: 1e-3)",
+    )
+    parser.add_argument(
+        "--monitor",
+        action="store_true",
+        help="say of a change what it is of, by columns and clients, and watch directions and columns too",
+    )
+
+
 def _add_files(parser: argparse.ArgumentParser) -> None:
     """Where steps, the page, the state and the result are written to."""
-    text = "append a line of JSON to this file once a step is over"
-    parser.add_argument("--events", type=Path, metavar="FILE", help=text)
-    text = "draw where the run stands into this page, FILE.html, every few seconds; a browser loads it again by itself"
-    parser.add_argument("--live", type=Path, metavar="FILE", help=text)
-    text = "keep the state in this file after every message; a run that has come to its end removes it"
-    parser.add_argument("--checkpoint", type=Path, metavar="FILE", help=text)
-    text = "go on from the checkpoint, and append to the events; where there is no checkpoint yet, begin"
-    parser.add_argument("--resume", action="store_true", help=text)
-    text = "folder to write to (default: out)"
-    parser.add_argument("--out", type=Path, default=Path("out"), metavar="DIR", help=text)
+    parser.add_argument(
+        "--events",
+        type=Path,
+        metavar="FILE",
+        help="append a line of JSON to this file once a step is over",
+    )
+    parser.add_argument(
+        "--live",
+        type=Path,
+        metavar="FILE",
+        help=(
+            "draw where the run stands into this page, FILE.html, every few seconds; a browser loads it again by itself"
+        ),
+    )
+    parser.add_argument(
+        "--checkpoint",
+        type=Path,
+        metavar="FILE",
+        help="keep the state in this file after every message; a run that has come to its end removes it",
+    )
+    parser.add_argument(
+        "--resume",
+        action="store_true",
+        help="go on from the checkpoint, and append to the events; where there is no checkpoint yet, begin",
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path("out"),
+        metavar="DIR",
+        help="folder to write to (default: out)",
+    )
 
 
 def run(given: argparse.Namespace) -> int:
     """Print the table, and where basis and picture are."""
-    from flower_pca.base import checks
-
     _check(given)
     if given.steps is not None:
         checks.integer("--steps", given.steps, least=1)
     place, checkpoint = common.folder(given.out), _checkpoint(given)
     tracker = _tracker(given)
     title = f"The subspace of {common.title(given.data)}"
-    result = _result(given, tracker, checkpoint, title)
-    _write(result, tracker, place, title)
+    _write(_result(given, tracker, checkpoint, title), tracker, place, title)
     return 0
 
 
@@ -140,18 +219,17 @@ def _result(given: argparse.Namespace, tracker: Tracker, checkpoint: Path | None
         if isinstance(error, OSError):
             error.add_note(f"Mend that first. {remedy}".rstrip())
             raise
-        if not remedy and not (given.follow and newest):
+        if given.follow and newest:
+            sys.stderr.write(f"flower-pca: Ended after step {newest[-1].step}. {remedy}\n")
+            return newest[-1].result_so_far()
+        if not remedy:
             raise
-        if not (given.follow and newest):
-            raise KeyboardInterrupt(remedy) from None
-        sys.stderr.write(f"flower-pca: Ended after step {newest[-1].step}. {remedy}\n")
-        return newest[-1].result_so_far()
+        raise KeyboardInterrupt(remedy) from None
 
 
 def _write(result: TrackingResult, tracker: Tracker, place: Path, title: str) -> None:
     """Write the files of a result, and say what and where they are."""
     from flower_pca import report
-    from flower_pca.results import saved
 
     lines = [result.table(), str(result.status)]
     if tracker.detect:
@@ -166,9 +244,6 @@ def _write(result: TrackingResult, tracker: Tracker, place: Path, title: str) ->
 
 def _check(given: argparse.Namespace) -> None:
     """Refuse options that do not go together."""
-    from flower_pca.base import checks
-    from flower_pca.base.errors import ConfigError
-
     if given.batch is not None or not given.follow:
         checks.integer("--batch", given.batch, least=1)
     if given.clients is not None and given.follow:
@@ -191,9 +266,6 @@ def _check(given: argparse.Namespace) -> None:
 
 
 def _tracker(given: argparse.Namespace) -> Tracker:
-    from flower_pca import registry
-    from flower_pca.base.errors import ConfigError
-
     tracker = registry.tracker(given.algorithm)
     if given.detect:
         tracker = replace(tracker, detect=True)
@@ -203,9 +275,8 @@ def _tracker(given: argparse.Namespace) -> Tracker:
         "--monitor": given.monitor,
     }
     if any(of_changes.values()) and not tracker.detect:
-        what = " and ".join(option for option, there in of_changes.items() if there)
         raise ConfigError(
-            what,
+            " and ".join(option for option, there in of_changes.items() if there),
             must="given with --detect",
             got="no --detect",
             then="Add it: no change is looked for.",
@@ -264,8 +335,7 @@ def _end_on_signal() -> Iterator[None]:
 def _onwards(checkpoint: Path | None) -> str:
     if checkpoint is None or not checkpoint.exists():
         return ""
-    onwards = "the same command with --resume goes on from it"
-    return f"The state of the run is in {checkpoint}; {onwards}."
+    return f"The state of the run is in {checkpoint}; the same command with --resume goes on from it."
 
 
 def _say(words: str) -> None:
@@ -275,7 +345,6 @@ def _say(words: str) -> None:
 
 def _dealt(table: Table, given: argparse.Namespace) -> list[Any]:
     """A stream of every file of a folder, each with an equal part of a step; else by `deal`."""
-    from flower_pca.base.errors import ConfigError
     from flower_pca.data import partition
     from flower_pca.data.table import no_rows
     from flower_pca.rows.stream import Stream
@@ -309,9 +378,6 @@ def deal(rows: Any, batch: int, clients: int) -> list[list[Any]]:
 
 def _checkpoint(given: argparse.Namespace) -> Path | None:
     """Where the state is kept, if anywhere; nothing is begun over one that is there, and none goes on by mistake."""
-    from flower_pca.base import checks
-    from flower_pca.base.errors import ConfigError
-
     if given.checkpoint is None:
         if given.resume:
             raise ConfigError(
@@ -336,18 +402,15 @@ def _checkpoint(given: argparse.Namespace) -> Path | None:
 
 
 def _changes(result: TrackingResult, tracker: Tracker) -> str:
-    steps = result.changes_.tolist()
-    if steps:
+    if steps := result.changes_.tolist():
         changes, at = labels.noun(len(steps), "change"), labels.noun(len(steps), "step")
         return f"{changes} at {at} {', '.join(map(str, steps))}"
-    if not result.levels_:
-        if tracker.threshold is not None:
-            learnt = ""
-        else:
-            learnt = ", and after 20 quiet ones without --threshold"
-        first = labels.count(tracker.update_length, "step")
-        return f"no change was looked for in so few steps: that begins after {first}{learnt}"
-    return "no change"
+    if result.levels_:
+        return "no change"
+    words = f"no change was looked for in so few steps: that begins after {labels.count(tracker.update_length, 'step')}"
+    if tracker.threshold is None:
+        return f"{words}, and after 20 quiet ones without --threshold"
+    return words
 
 
 def _aloud(on_step: Callable[[StepRecord], None], newest: list[StepRecord]) -> Callable[[StepRecord], None]:
@@ -363,7 +426,6 @@ def _aloud(on_step: Callable[[StepRecord], None], newest: list[StepRecord]) -> C
 
 
 def _picture(result: TrackingResult, path: Path, place: Path) -> str:
-    from flower_pca.base.errors import ConfigError
     from flower_pca.plots.tracking import movement
 
     try:

@@ -11,9 +11,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
+from flower_pca import registry
 from flower_pca.base import errors, labels
 from flower_pca.base.errors import ConfigError
-from flower_pca.commands import common
+from flower_pca.commands import common, output
 
 # as a SuperNode reads its --node-config
 _PAIR: Final = re.compile(r"""(\S+?)=('[^']*'|"[^"]*"|\S+)""")
@@ -21,15 +22,23 @@ _PAIR: Final = re.compile(r"""(\S+?)=('[^']*'|"[^"]*"|\S+)""")
 
 def add_rules(commands: Any) -> None:
     """Add the command to the parser."""
-    words = "say what a node with given rules can be made to tell, and what they leave open"
-    parser = common.parser(commands, "rules", words, run_rules)
-    text = "as the node's --node-config: 'min-rows=50 masked-only=true', or a .toml file (default: none set)"
+    parser = common.parser(
+        commands,
+        "rules",
+        "say what a node with given rules can be made to tell, and what they leave open",
+        run_rules,
+    )
     parser.add_argument(
         "--profile",
         metavar="NAME",
         help="begin with the rules of this name: open, masked or private",
     )
-    parser.add_argument("rules", nargs="*", metavar="RULE", help=text)
+    parser.add_argument(
+        "rules",
+        nargs="*",
+        metavar="RULE",
+        help="as the node's --node-config: 'min-rows=50 masked-only=true', or a .toml file (default: none set)",
+    )
 
 
 def run_rules(given: argparse.Namespace) -> int:
@@ -54,16 +63,14 @@ def config(words: list[str]) -> dict[str, Any]:
         text = Path(words[0]).expanduser().read_text(encoding="utf-8")
     else:
         whole = " ".join(words)
-        left = _PAIR.sub("", whole).strip()
-        if left:
+        if left := _PAIR.sub("", whole).strip():
             raise ConfigError(
                 "Rules of a node",
                 must="given as key=value",
                 got=repr(left),
                 then="Write 'min-rows=50 masked-only=true'.",
             )
-        pairs = _PAIR.findall(whole)
-        text = "\n".join(f"{key} = {value}" for key, value in pairs)
+        text = "\n".join(f"{key} = {value}" for key, value in _PAIR.findall(whole))
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -77,8 +84,12 @@ def config(words: list[str]) -> dict[str, Any]:
 
 def add_audit(commands: Any) -> None:
     """Add the command to the parser."""
-    words = "measure what the server of a run learns about each client; write leaks.csv and a picture"
-    parser = common.parser(commands, "audit", words, run_audit)
+    parser = common.parser(
+        commands,
+        "audit",
+        "measure what the server of a run learns about each client; write leaks.csv and a picture",
+        run_audit,
+    )
     common.arguments_of_data(parser)
     common.argument_of_algorithm(parser)
     parser.add_argument("--masked", action="store_true", help="the server sees only sums, as under masks")
@@ -87,15 +98,17 @@ def add_audit(commands: Any) -> None:
 
 def run_audit(given: argparse.Namespace) -> int:
     """Run the audit, write the files, print the table."""
-    from flower_pca import registry
     from flower_pca.audit import audit
 
     place = common.folder(given.out)
     registry.make(given.algorithm)  # before the data is read, which may take long
     if given.missing != "error":
-        remedy = "Impute before the audit."
-        rule = '"error"'
-        raise ConfigError("missing in an audit", must=rule, got=repr(given.missing), then=remedy)
+        raise ConfigError(
+            "missing in an audit",
+            must='"error"',
+            got=repr(given.missing),
+            then="Impute before the audit.",
+        )
     with common.progress("starting") as on_round:
         found = audit(
             given.algorithm,
@@ -109,21 +122,19 @@ def run_audit(given: argparse.Namespace) -> int:
             max_rounds=given.max_rounds,
             on_round=on_round,
         )
-    drawn = errors.there("matplotlib")
     with common.writing(place) as draft:
         found.save(draft / "leaks.csv")
-        if drawn:
+        if errors.there("matplotlib"):
             found.picture(draft / "leak.svg")
     if given.json:
-        worst = [asdict(leak) for leak in found.worst()]
-        course = [asdict(point) for point in found.convergence]
-        common.print_json({"algorithm": found.algorithm, "masked": found.masked, "leaks": worst, "convergence": course})
+        plain = {
+            "algorithm": found.algorithm,
+            "masked": found.masked,
+            "leaks": [asdict(leak) for leak in found.worst()],
+        }
+        common.print_json({**plain, "convergence": [asdict(point) for point in found.convergence]})
         return 0
-    if drawn:
-        picture = "and leak.svg"
-    else:
-        picture = f"and no picture ({errors.lacking('matplotlib', 'to draw')})"
-    sys.stdout.write(f"{found.table()}\nWrote leaks.csv {picture} to {place}\n")
+    sys.stdout.write(f"{found.table()}\nWrote leaks.csv {output.words_of_picture('leak.svg')} to {place}\n")
     return 0
 
 
@@ -155,8 +166,7 @@ At each node:
 def add_keys(commands: Any) -> None:
     """Add the command to the parser."""
     words = "write TLS certificates and SuperNode keys for a federation, and say what to do with them"
-    about = f"{words[0].upper()}{words[1:]}."
-    keys = commands.add_parser("keys", help=words, description=about)
+    keys = commands.add_parser("keys", help=words, description=f"{words[0].upper()}{words[1:]}.")
     keys.add_argument("folder", type=Path, metavar="DIR", help="a new or empty folder")
     keys.add_argument("--nodes", type=int, required=True, metavar="N", help="how many SuperNodes")
     keys.add_argument(
@@ -176,33 +186,29 @@ def run_keys(given: argparse.Namespace) -> int:
 
     folder, nodes, hosts = given.folder, given.nodes, given.host
     wrote = keys.write(folder.expanduser().absolute(), nodes=nodes, hosts=hosts)
-    written = (wrote.ca, wrote.certificate, wrote.key)
-    ca, certificate, key = (shlex.quote(str(path)) for path in written)
-    if hosts:
-        host = hosts[0]
-    else:
-        host = keys.LOCAL[0]
+    ca, certificate, key = (shlex.quote(str(path)) for path in (wrote.ca, wrote.certificate, wrote.key))
+    host = (hosts or keys.LOCAL)[0]
     if ":" in host:
         host = f"[{host}]"
-    publics = [shlex.quote(str(public)) for public in wrote.publics]
-    register = [f"  flwr supernode register {public} pca" for public in publics]
+    register = [f"  flwr supernode register {shlex.quote(str(public))} pca" for public in wrote.publics]
     join = [
         f"  flower-supernode --superlink {host}:{_PORT} --port {_PORT + 1 + i} --root-certificates {ca} \\\n"
         f"    --auth-supernode-private-key {shlex.quote(str(node))} "
         f"--node-config 'partition-id={i} data=\"/path/to/rows.npy\"'"
         for i, node in enumerate(wrote.nodes)
     ]
-    words = _NEXT.format(
-        nodes=labels.count(nodes, "node"),
-        folder=folder,
-        port=_PORT,
-        host=host,
-        bind="0.0.0.0" if hosts else "127.0.0.1",
-        ca=ca,
-        certificate=certificate,
-        key=key,
-        register="\n".join(register),
-        join="\n".join(join),
+    sys.stdout.write(
+        _NEXT.format(
+            nodes=labels.count(nodes, "node"),
+            folder=folder,
+            port=_PORT,
+            host=host,
+            bind="0.0.0.0" if hosts else "127.0.0.1",
+            ca=ca,
+            certificate=certificate,
+            key=key,
+            register="\n".join(register),
+            join="\n".join(join),
+        )
     )
-    sys.stdout.write(words)
     return 0

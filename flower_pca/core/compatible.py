@@ -17,7 +17,7 @@ from flower_pca.base.errors import ConfigError, Setting, Words
 from flower_pca.core.algorithm import Iterative
 from flower_pca.core.settings import BITS, FLOORS
 from flower_pca.core.stage import Stage
-from flower_pca.names.levels import ByLevels
+from flower_pca.names.levels import Coding
 
 # the options that are on, by the names of a question's fields, with their values
 On: TypeAlias = Mapping[str, Any]
@@ -194,7 +194,7 @@ RULES: Final[tuple[Rule, ...]] = (
         "left out, as each party has columns of its own",
         "Name them where each party reads its table.",
     ),
-    Rule("levels", "hosted", _SUMMED, _STACKED, lambda levels: ByLevels(levels).is_known),
+    Rule("levels", "hosted", _SUMMED, _STACKED, lambda levels: Coding(levels).is_known),
     Rule("levels", "split", "left out, as each party codes columns of its own", "Code them where it reads its table."),
     Rule("fraction", "split", "1.0, as no other party has the columns of one that is not asked"),
     Rule("evaluate", "split", "False, as the variance left out says it exactly", "Read left_out_variance_."),

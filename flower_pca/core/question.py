@@ -21,9 +21,8 @@ from flower_pca.core import compatible
 from flower_pca.core.algorithm import Algorithm, Iterative
 from flower_pca.core.layer import Layer
 from flower_pca.core.settings import BITS, COUNTING, DP, WIRES, MaskedSums, fewest
-from flower_pca.names.coding import Coding
 from flower_pca.names.columns import enumeration, names_in
-from flower_pca.names.levels import AsGiven, ByLevels, Levels, plain_levels, read_levels
+from flower_pca.names.levels import AsGiven, Coding, Levels, plain_levels, read_levels
 
 SCALES: Final = (None, "std", "max_abs")
 MISSING: Final = ("error", "own_mean", "mean")
@@ -192,7 +191,7 @@ class Question:
         """How columns of words become columns of numbers; None where there are none."""
         if self.levels is None:
             return None
-        return ByLevels(self.levels)
+        return Coding(self.levels)
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -234,7 +233,7 @@ class Question:
 
     def with_coding(self, coding: Coding, columns: tuple[str, ...]) -> Question:
         """The question, of these columns, once it is known what its columns of words become."""
-        return replace(self, columns=columns, **{coding.field: coding.value})
+        return replace(self, columns=columns, levels=coding.value)
 
     def plain(self) -> dict[str, Any]:
         """As plain values, as the short form takes them. The seed of noise is left out: it could take the noise off."""

@@ -104,14 +104,17 @@ class Sheet:
     def _check_width(self, line: int, last: int, record: list[str]) -> None:
         if len(record) == self.width:
             return
-        what = f"Line {line} of {self.file}"
-        rule = f"of {labels.count(self.width, 'cell')}, as the first one"
         remedy = "Mend the line."
         if last > line:
             remedy = f"Close its quotation marks: it goes on to line {last}."
         elif len(record) > self.width > 0:
             remedy = "Mend the line, or take away what stands above the names."
-        raise DataError(what, must=rule, got=len(record), then=remedy)
+        raise DataError(
+            f"Line {line} of {self.file}",
+            must=f"of {labels.count(self.width, 'cell')}, as the first one",
+            got=len(record),
+            then=remedy,
+        )
 
     def line(self, row: int) -> int:
         """The line that a row is on."""
@@ -213,10 +216,7 @@ def _first_line(sheet: Sheet, lines: TextIO, header: bool | None) -> tuple[list[
     _require_separator(sheet.file, first, second, sheet.cells)
     _require_no_commas(sheet.file, first, second, sheet.cells)
     guessed = header is None and all(map(sheet.cells.number, first))
-    if header is None:
-        sheet.header = not guessed
-    else:
-        sheet.header = bool(header)
+    sheet.header = not guessed and header in (None, True)
     sheet.width = len(first)
     return first, guessed
 
@@ -237,12 +237,11 @@ def _clear(sheet: Sheet, lines: TextIO, places: Sequence[int], names: Sequence[s
     mark, remedy = ".", option(sheet.file, decimal=".")
     if "," in cell:
         mark, remedy = ",", option(sheet.file, sep=sheet.cells.sep, decimal=",")
-    place = f"{cell!r} in column {names[j]} (line {line})"
-    got = f"{place}, which may be {cell.replace(mark, '')} or {cell.replace(mark, '.')}"
+    values = f"{cell.replace(mark, '')} or {cell.replace(mark, '.')}"
     raise DataError(
         f"The numbers of {sheet.file}",
         must="clear about decimals and thousands",
-        got=got,
+        got=f"{cell!r} in column {names[j]} (line {line}), which may be {values}",
         then=f"{remedy}. Write thousands={mark!r} there, if it stands between thousands.",
     )
 
@@ -273,20 +272,11 @@ def _require_separator(file: Path, first: Sequence[str], second: Sequence[str], 
         split = len(first) == 1 and other in first[0]
         number = re.compile(rf"[-+.\d]*\d{re.escape(other)}[-+.\d]*")
         if other != cells.sep and (split or any(map(number.fullmatch, first))):
-            lines = (cells.sep.join(record).split(other) for record in (first, second))
-            cells_there = (cell for line in lines for cell in line)
-            comma = any(re.fullmatch(r"\s*[-+]?\d+,\d+\s*", cell) for cell in cells_there)
-            got = f"{cells.sep.join(first)!r} in the first line"
-            if comma:
+            remedy = option(file, sep=other)
+            cells_there = other.join(map(cells.sep.join, (first, second))).split(other)
+            if any(re.fullmatch(r"\s*[-+]?\d+,\d+\s*", cell) for cell in cells_there):
                 remedy = option(file, sep=other, decimal=",")
-            else:
-                remedy = option(file, sep=other)
-            raise DataError(
-                f"What stands between two cells of {file}",
-                must=repr(cells.sep),
-                got=got,
-                then=f"{remedy}, or leave sep out.",
-            )
+            raise _other_separator(file, first, cells, f"{remedy}, or leave sep out.")
 
 
 def _require_no_commas(file: Path, first: Sequence[str], second: Sequence[str], cells: Cells) -> None:
@@ -296,14 +286,16 @@ def _require_no_commas(file: Path, first: Sequence[str], second: Sequence[str], 
     count = second[0].count(",")
     # one alone may stand before decimals
     if first[0].count(",") == count > int(cells.decimal == ","):
-        remedy = f"{option(file, sep=',')}, or leave sep and decimal out."
-        what = f"What stands between two cells of {file}"
-        raise DataError(
-            what,
-            must=repr(cells.sep),
-            got=f"{first[0]!r} in the first line",
-            then=remedy,
-        )
+        raise _other_separator(file, first, cells, f"{option(file, sep=',')}, or leave sep and decimal out.")
+
+
+def _other_separator(file: Path, first: Sequence[str], cells: Cells, then: str) -> DataError:
+    return DataError(
+        f"What stands between two cells of {file}",
+        must=repr(cells.sep),
+        got=f"{cells.sep.join(first)!r} in the first line",
+        then=then,
+    )
 
 
 def _numbers(sheet: Sheet, lines: TextIO, places: list[int]) -> Array | None:
@@ -320,7 +312,14 @@ def _numbers(sheet: Sheet, lines: TextIO, places: list[int]) -> Array | None:
             with warnings.catch_warnings():
                 # about a file without rows, which is LocalData's matter
                 warnings.simplefilter("ignore", UserWarning)
-                return np.loadtxt(lines, delimiter=sheet.cells.sep, comments=None, quotechar='"', ndmin=2, usecols=used)
+                return np.loadtxt(
+                    lines,
+                    delimiter=sheet.cells.sep,
+                    comments=None,
+                    quotechar='"',
+                    ndmin=2,
+                    usecols=used,
+                )
         except UnicodeError:
             raise
         except ValueError:
@@ -361,4 +360,7 @@ def _warn_of_tail(sheet: Sheet) -> None:
     place, are = f"Line {first}", "holds"
     if last > first:
         place, are = f"Lines {first} to {last}", "hold"
-    warnings.warn(f"{place} of {sheet.file} {are} separators only, as Excel leaves them: no rows.", stacklevel=4)
+    warnings.warn(
+        f"{place} of {sheet.file} {are} separators only, as Excel leaves them: no rows.",
+        stacklevel=4,
+    )

@@ -23,6 +23,7 @@ import codecs
 import csv as tables
 import itertools
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -53,7 +54,12 @@ _NUMBERS: Final = {  # how a number is written, and what that says of its marks
     "decimals have commas": re.compile(r"\d*,\d*(e[-+]?\d+)?", re.IGNORECASE),
     "whole": re.compile(r"\d{1,3}"),
 }
-_CLEAR: Final = {"thousands have points", "thousands have commas", "decimals have points", "decimals have commas"}
+_CLEAR: Final = {
+    "thousands have points",
+    "thousands have commas",
+    "decimals have points",
+    "decimals have commas",
+}
 
 
 @dataclass(frozen=True)
@@ -196,7 +202,7 @@ class Marks:
     """
 
     first: dict[str, tuple[str, int, int]] = field(default_factory=dict)
-    columns: dict[str, set[int]] = field(default_factory=dict)
+    columns: defaultdict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
 
     @classmethod
     def of(cls, records: Iterable[Sequence[str]]) -> Marks:
@@ -215,7 +221,7 @@ class Marks:
         for kind, written in _NUMBERS.items():
             if written.fullmatch(digits):
                 self.first.setdefault(kind, (cell.strip(), line, place))
-                self.columns.setdefault(kind, set()).add(place)
+                self.columns[kind].add(place)
                 return
 
     def __contains__(self, kind: str) -> bool:
@@ -241,10 +247,8 @@ class Marks:
             return None
         if "either, by a comma" in self:
             return self.first["either, by a comma"]
-        dotted = self.columns.get("either, by a point", set())
-        beside_whole = dotted & self.columns.get("whole", set())
         # In a file of commas all numbers may well have three decimals; 950 above 1.008 says no.
-        if sep == "," and not beside_whole:
+        if sep == "," and not self.columns["either, by a point"] & self.columns["whole"]:
             return None
         return self.first.get("either, by a point")
 
@@ -272,17 +276,15 @@ def require_clear(file: Path, first: Sequence[str], below: Iterable[Sequence[str
         beside, got = (), "an empty cell and "
     what = _whole(codes, beside)
     if not what:
-        alike = [line for line in (second, *more) if len(line) == len(first)]
-        lines = [line[index:] for line in alike]
+        lines = [line[index:] for line in (second, *more) if len(line) == len(first)]
         what = _unlike(_numbers([codes], cells)[0], _numbers(lines, cells))
     if what:
         got += what.format(", ".join(codes[:3]))
-        write = f"Write csv(path={str(file)!r}, header=True) or header=False"
         raise DataError(
             f"The first line of {file}",
             must="clearly names, or clearly values",
             got=got,
-            then=f"{write}; of a folder, folder(..., header=True).",
+            then=f"Write csv(path={str(file)!r}, header=True) or header=False; of a folder, folder(..., header=True).",
         )
 
 
@@ -305,8 +307,7 @@ def _unlike(first: Array, rows: Array) -> str:
     n, d = rows.shape
     if n < _FEWEST or not np.isfinite(first).all():
         return ""
-    orders = {"go up": (_up, 5), "go down": (_down, 5), "go in equal steps": (_even, 3)}
-    for words, (has, fewest) in orders.items():
+    for words, has, fewest in (("go up", _up, 5), ("go down", _down, 5), ("go in equal steps", _even, 3)):
         if n >= _MANY:
             fewest = 3
         if d >= fewest and has(first[None])[0] and has(rows).mean() <= _RARE:
@@ -338,8 +339,7 @@ def _even(rows: Array) -> Array:
 
 def _numbers(lines: Sequence[Sequence[str]], cells: Cells) -> Array:
     """The cells as numbers; NaN of gaps, and of those that are none."""
-    number, value = cells.number, cells.value
-    values = [[value(cell) if number(cell) else np.nan for cell in line] for line in lines]
+    values = [[cells.value(cell) if cells.number(cell) else np.nan for cell in line] for line in lines]
     return np.array(values, dtype=np.float64).reshape(len(lines), -1)
 
 
@@ -372,8 +372,7 @@ def text_of(file: Path, encoding: str | None) -> Iterator[TextIO]:
             yield lines
     except UnicodeError as error:
         got = _place(file, used) or f"bytes that are none ({getattr(error, 'reason', error)})"
-        other = _OTHER.get(used, "latin-1")
-        remedy = f"{option(file, encoding=other)}, or the encoding that it has."
+        remedy = f"{option(file, encoding=_OTHER.get(used, 'latin-1'))}, or the encoding that it has."
         raise DataError(
             f"The data file {file}",
             must=f"text in {_words(used)}",
@@ -438,12 +437,11 @@ def _place(file: Path, used: str) -> str:
     """The first byte that is none of this encoding, and its line; "" where lines cannot be told before decoding."""
     if "16" in used or "32" in used:
         return ""
-    # The mark counts as a letter here, so that bytes of the first line keep their places.
-    codec = used.removesuffix("-sig")
     with file.open("rb") as raw:
         for number, line in enumerate(raw, 1):
             try:
-                line.decode(codec)
+                # The mark counts as a letter here, so that bytes of the first line keep their places.
+                line.decode(used.removesuffix("-sig"))
             except UnicodeError as error:
                 at = getattr(error, "start", 0)
                 return f"the byte 0x{line[at]:02x} in line {number} (byte {at + 1} of it)"

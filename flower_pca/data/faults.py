@@ -15,6 +15,7 @@ from __future__ import annotations
 import functools
 import re
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -50,7 +51,8 @@ _REPEATED: Final = [sign * digit * (10.0**k - 1) / 9 for digit in (7, 8, 9) for 
 # that files write for a gap
 _CODES: Final = np.array([*np.rint(_REPEATED), -1.0, -9.0, 99.9, 999.9, -99.9, -32768.0, 2.0**31 - 1])
 _TIME: Final = re.compile(
-    r"dat(e|um)|time|zeit|\btag\b|\bday\b|birth|geburt|admission|admitted|aufnahme|dob", re.IGNORECASE
+    r"dat(e|um)|time|zeit|\btag\b|\bday\b|birth|geburt|admission|admitted|aufnahme|dob",
+    re.IGNORECASE,
 )
 # columns beyond which they are wave lengths, genes or pixels, and some look odd by accident
 _WIDE: Final = 500
@@ -102,10 +104,10 @@ class Site:
     def of(cls, site: SiteRows | LocalData, who: str) -> Site:
         """From rows as a source gives them, or as a client holds them."""
         if isinstance(site, LocalData):
-            return cls(site.site or who, site.plain().astype(np.float64), site.place)
-        rows = np.asarray(site.values, dtype=np.float64)
-        place = functools.partial("row {} (from 0 on)".format) if site.origin is None else site.origin.place
-        return cls(site.site or who, rows, place)
+            rows = site.plain().astype(np.float64)
+        else:
+            rows = np.asarray(site.values, dtype=np.float64)
+        return cls(site.site or who, rows, site.place)
 
     def first(self, n: int) -> Site:
         """The first n rows of it."""
@@ -134,24 +136,26 @@ class Look:
     Attributes:
         sites: The sites.
         columns: What their columns are called.
-        in_order: Of each site the values of each column, ascending, gaps last.
-        seen: How many values each column has at each site, sites x d.
     """
 
     sites: Sequence[Site]
     columns: Sequence[str]
-    in_order: Sequence[Array]
-    seen: Array
 
     @classmethod
-    def of(cls, sites: Sequence[Site], columns: Sequence[str]) -> Look:
-        """A look at these sites."""
-        in_order, seen = [], []
-        for site in sites:
-            values = np.sort(site.rows, axis=0)
-            in_order.append(values)
-            seen.append(len(values) - np.isnan(values).sum(axis=0))
-        return cls(sites, columns, in_order, np.stack(seen))
+    def of(cls, tables: Sequence[SiteRows | LocalData], names: Sequence[str] | None) -> Look:
+        """A look at the rows of these sites; an empty batch of a stream has none to look at."""
+        sites = [Site.of(table, f"client {i}") for i, table in enumerate(tables) if _shape_of(table)[0]]
+        return cls(sites, _columns(names, sites[0].rows.shape[1]))
+
+    @functools.cached_property
+    def in_order(self) -> list[Array]:
+        """Of each site the values of each column, ascending, gaps last."""
+        return [np.sort(site.rows, axis=0) for site in self.sites]
+
+    @functools.cached_property
+    def seen(self) -> Array:
+        """How many values each column has at each site, sites x d."""
+        return np.stack([len(values) - np.isnan(values).sum(axis=0) for values in self.in_order])
 
     @functools.cached_property
     def low(self) -> Array:
@@ -189,22 +193,11 @@ def find(
         names: Names of the columns; those of the first site, if left out.
         most: How many entries are looked at.
     """
-    sizes, entries = [], 0
-    dense = True
-    for i, table in enumerate(tables):
-        n, d, sparse = _shape_of(table)
-        sizes.append((table.site or f"client {i}", n))
-        entries += n * d
-        dense = dense and not sparse
-    few = _few(sizes)
-    if not dense or not 0 < entries <= most:
-        return tuple(few)
-    look = Look.of(
-        [Site.of(table, f"client {i}") for i, table in enumerate(tables)],
-        _columns(tables[0].names if names is None else names, d),
-    )
-    found = [few, *_of_kinds(look, _OF_ROWS, _OF_COLUMNS)]
-    return tuple(chain.from_iterable(map(_shorten, filter(None, found))))
+    found = [_few(tables)]
+    if _can_be_looked_at(tables, most):
+        look = Look.of(tables, tables[0].names if names is None else names)
+        found += _of_kinds(look, _OF_ROWS, _OF_COLUMNS)
+    return tuple(chain.from_iterable(map(_shorten, found)))
 
 
 def find_in_stream(tables: Sequence[SiteRows]) -> tuple[str, ...]:
@@ -212,16 +205,16 @@ def find_in_stream(tables: Sequence[SiteRows]) -> tuple[str, ...]:
 
     So they are about values that stand for a gap, and lines of totals.
     """
-    sizes = [_shape_of(table) for table in tables]
-    if any(sparse for _, _, sparse in sizes) or not 0 < sum(n * d for n, d, _ in sizes) <= CHEAP:
+    if not _can_be_looked_at(tables, CHEAP):
         return ()
-    numbered = enumerate(tables)
-    sites = [Site.of(table, f"client {i}") for i, table in numbered if len(table)]
-    columns = _columns(tables[0].names, sites[0].rows.shape[1])
-    look = Look.of(sites, columns)
-    found = _of_kinds(look, (_totals,), (_sentinels, _zeros))
-    shortened = chain.from_iterable(map(_shorten, filter(None, found)))
-    return tuple([hint.replace(_AS_MEAN, "") for hint in shortened])
+    found = _of_kinds(Look.of(tables, tables[0].names), (_totals,), (_sentinels, _zeros))
+    return tuple(hint.replace(_AS_MEAN, "") for hint in chain.from_iterable(map(_shorten, found)))
+
+
+def _can_be_looked_at(tables: Sequence[SiteRows | LocalData], most: int) -> bool:
+    """Whether all rows are dense, and have at least one entry together and at most so many."""
+    shapes = [_shape_of(table) for table in tables]
+    return not any(sparse for _, _, sparse in shapes) and 0 < sum(n * d for n, d, _ in shapes) <= most
 
 
 def _of_kinds(look: Look, of_rows: Sequence[_Kind], of_columns: Sequence[_Kind]) -> list[list[str]]:
@@ -229,14 +222,11 @@ def _of_kinds(look: Look, of_rows: Sequence[_Kind], of_columns: Sequence[_Kind])
     with np.errstate(all="ignore"), warnings.catch_warnings():
         # what cannot be told of a column compares NaN, which is false
         warnings.simplefilter("ignore", RuntimeWarning)
-        found: list[list[str]] = []
-        for kind in of_rows:
-            found.append(list(kind(look)))
+        found = [list(kind(look)) for kind in of_rows]
         if len(look.columns) <= _WIDE:
             if any(found):
-                look = Look.of(_rest(look.sites), look.columns)
-            for kind in of_columns:
-                found.append(list(kind(look)))
+                look = Look(_rest(look.sites), look.columns)
+            found += [list(kind(look)) for kind in of_columns]
     return found
 
 
@@ -263,10 +253,11 @@ def _shorten(sentences: list[str]) -> list[str]:
     return [*sentences[: _SAID - 1], Words(first, f" And {more} of this kind.")]
 
 
-def _few(sizes: Sequence[tuple[str, int]]) -> list[str]:
+def _few(tables: Sequence[SiteRows | LocalData]) -> list[str]:
     """Sites of so few rows that their sums are nearly the rows themselves."""
+    sizes = ((table.site or f"client {i}", _shape_of(table)[0]) for i, table in enumerate(tables))
     few = [f"{who} has {labels.count(n, 'row')}" for who, n in sizes if n <= _FEW]
-    if not few or len(sizes) < 2:
+    if not few or len(tables) < 2:
         return []
     if len(few) > _SAID:
         more = len(few) - _SAID + 1
@@ -297,11 +288,15 @@ def _sentinels(look: Look) -> Iterator[str]:
     """Values such as -999, further from all others of their column than these are apart."""
     for j in np.flatnonzero(np.isin(look.low, _CODES) | np.isin(look.high, _CODES)).tolist():
         for code in _codes_of(np.sort(look.values(j))):
-            where = [(site, np.flatnonzero(site.rows[:, j] == code)) for site in look.sites]
-            site, rows = next((site, rows) for site, rows in where if len(rows))
-            count = labels.count(sum(len(rows) for _, rows in where), "time")
-            what = f"{_capital(look.columns[j])} holds {code:g} {count}, far from all other values"
-            yield Words(f"{what}: {_first(site, rows)}. ", _GAP)
+            yield _no_measurement(look, j, code, "far from all other values")
+
+
+def _no_measurement(look: Look, j: int, value: float, why: str) -> str:
+    """What is said of a value in a column that stands for a gap, as it seems."""
+    where = [(site, np.flatnonzero(site.rows[:, j] == value)) for site in look.sites]
+    first = next(site.place(int(rows[0])) for site, rows in where if len(rows))
+    count = labels.count(sum(len(rows) for _, rows in where), "time")
+    return Words(f"{_capital(look.columns[j])} holds {value:g} {count}, {why}: the first is {first}. ", _GAP)
 
 
 def _codes_of(values: Array) -> list[float]:
@@ -338,15 +333,7 @@ def _zeros(look: Look) -> Iterator[str]:
             continue
         lower, middle, upper = np.quantile(rest, [0.25, 0.5, 0.75])
         if rest.min() > max(0.3 * middle, upper - lower):
-            where = [(site, np.flatnonzero(site.rows[:, j] == 0.0)) for site in look.sites]
-            site, rows = next((site, rows) for site, rows in where if len(rows))
-            count = labels.count(len(values) - len(rest), "time")
-            what = f"{_capital(look.columns[j])} holds 0 {count}, and no other value below {rest.min():g}"
-            yield Words(f"{what}: {_first(site, rows)}. ", _GAP)
-
-
-def _first(site: Site, rows: Array) -> str:
-    return f"the first is {site.place(int(rows[0]))}"
+            yield _no_measurement(look, j, 0.0, f"and no other value below {rest.min():g}")
 
 
 def _dates(look: Look) -> Iterator[str]:
@@ -363,8 +350,8 @@ def _dates(look: Look) -> Iterator[str]:
         if _TIME.search(columns[j].removeprefix("column ")):
             yield _date(columns[j], "days as Excel counts them")
     for j in np.flatnonzero(varies & (least >= 9.4e8) & (most <= 2.2e9)).tolist():
-        values = np.concatenate([site.rows[:, j] for site in look.sites])
-        if (values == np.rint(values))[~np.isnan(values)].all():
+        values = look.values(j)
+        if (values == np.rint(values)).all():
             yield _date(columns[j], "times in seconds since 1970")
 
 
@@ -380,24 +367,21 @@ def _twins(look: Look) -> Iterator[str]:
     rows = np.concatenate([site.rows[:, measures] for site in look.sites])
     few = rows[:: -(-len(rows) // 2000)]
     centred = few - few.mean(axis=0)
-    sizes = np.sqrt((centred**2).sum(axis=0))
-    scaled = centred / sizes
+    scaled = centred / np.sqrt((centred**2).sum(axis=0))
     alike = np.abs(scaled.T @ scaled) > 1.0 - 1e-12
     for i, j in np.argwhere(np.triu(alike, 1)).tolist():
-        same = np.array_equal(rows[:, i], rows[:, j])
         what = "is the same, in another unit, as"
-        if same:
+        if np.array_equal(rows[:, i], rows[:, j]):
             what = "holds the same values as"
         one, other = look.columns[measures[j]], look.columns[measures[i]]
-        pair = f"{_capital(one)} {what} {other}"
-        yield f"{pair}. Leave one of them out: together they count twice."
+        yield f"{_capital(one)} {what} {other}. Leave one of them out: together they count twice."
 
 
 def _totals(look: Look) -> Iterator[str]:
     """A last line that is the sum or the mean of those above, as spreadsheets have it."""
     for i, (n, what) in _lines_of_totals(look.sites).items():
-        place = look.sites[i].place(n)
-        yield f"{_capital(place)} is the {what} of the lines above it, and no row of its own. Take it out."
+        place = _capital(look.sites[i].place(n))
+        yield f"{place} is the {what} of the lines above it, and no row of its own. Take it out."
 
 
 def _lines_of_totals(sites: Sequence[Site]) -> dict[int, tuple[int, str]]:
@@ -414,8 +398,7 @@ def _lines_of_totals(sites: Sequence[Site]) -> dict[int, tuple[int, str]]:
     whose, tables = zip(*ends, strict=True)
     for k in np.flatnonzero(_look_like_totals(tables)).tolist():
         i, rows = whose[k], tables[k]
-        what = _sum_or_mean(rows[-1], rows[:-1], 2 * len(sites))
-        if what:
+        if what := _sum_or_mean(rows[-1], rows[:-1], 2 * len(sites)):
             found[i] = (len(rows) - 1, what)
     return dict(sorted(found.items()))
 
@@ -431,17 +414,12 @@ def _rest(sites: Sequence[Site]) -> list[Site]:
 
 def _look_like_totals(tables: Sequence[Array]) -> Array:
     """Whether the last line of each has a number that is the sum or mean of those above it."""
-    lasts, totals, counts, firsts, sizes = [], [], [], [], []
-    for rows in tables:
-        above = rows[:-1]
-        lasts.append(rows[-1])
-        totals.append(np.nansum(above, axis=0))
-        counts.append((~np.isnan(above)).sum(axis=0))
-        firsts.append(rows[:_LEAST])
-        sizes.append(len(rows))
-    last, total = np.stack(lasts), np.stack(totals)
+    last = np.stack([rows[-1] for rows in tables])
+    total = np.stack([np.nansum(rows[:-1], axis=0) for rows in tables])
+    counts = [(~np.isnan(rows[:-1])).sum(axis=0) for rows in tables]
     mean = total / np.maximum(counts, 1)
-    rounding = _rounding(last) + _off(np.stack(firsts), np.array(sizes)[:, None])
+    sizes = np.array([[len(rows)] for rows in tables])
+    rounding = _rounding(last) + _off(np.stack([rows[:_LEAST] for rows in tables]), sizes)
     slack = rounding + 1e-8 * np.abs(total)
     near = (np.abs(last - total) <= slack) | (np.abs(last - mean) <= slack)
     return np.asarray(near.any(axis=1))
@@ -509,9 +487,7 @@ def _doubles(look: Look) -> Iterator[str]:
         return
     looked_at = zip(sites, look.different, strict=True)
     telling = [_tells_rows_apart(site, different) for site, different in looked_at]
-    pairs: dict[tuple[int, int], int] = {}
-    for first, second in zip(whose[order][again].tolist(), whose[order][again + 1].tolist(), strict=True):
-        pairs[first, second] = pairs.get((first, second), 0) + 1
+    pairs = Counter(zip(whose[order][again].tolist(), whose[order][again + 1].tolist(), strict=True))
     for (i, j), count in pairs.items():
         one, other = sites[i], sites[j]
         if i != j and np.array_equal(one.marks, other.marks) and len(np.unique(one.marks)) > _FEW:
@@ -520,14 +496,10 @@ def _doubles(look: Look) -> Iterator[str]:
             row = int(np.flatnonzero(np.isin(other.marks, one.marks))[0])
             where = f"of {other.who} are rows of {one.who} as well, and are"
             if i == j:
-                row = _first_repeated(one.marks)
+                _, first = np.unique(one.marks, return_index=True)
+                row = int(np.setdiff1d(np.arange(len(one.marks)), first)[0])
                 where = f"of {other.who} are"
             yield f"{labels.count(count, 'row')} {where} there twice: the first is {other.place(row)}. Take them out."
-
-
-def _first_repeated(marks: Array) -> int:
-    _, first = np.unique(marks, return_index=True)
-    return int(np.setdiff1d(np.arange(len(marks)), first)[0])
 
 
 def _tells_rows_apart(site: Site, different: Array) -> bool:
@@ -605,16 +577,14 @@ def _odd_units(
         for j, words in odd.items():
             here, there = levels[i, 1, j], usual[1, j]
             place = f"its {middle} is {here:.4g}, against {there:.4g} at {others}, {words}"
-            column = _capital(columns[j])
-            yield f"{column} looks as if {sites[i]} had other units: {place}. Convert it."
+            yield f"{_capital(columns[j])} looks as if {sites[i]} had other units: {place}. Convert it."
 
 
 def _alone(levels: Array) -> Array:
     """Which columns lie at a site apart from all others, which lie together, sites x d."""
     if len(levels) > _SITES:
         usual = np.nanmedian(levels, axis=0)
-        above, below = levels[:, 0] > usual[2], levels[:, 2] < usual[0]
-        apart = above | below
+        apart = (levels[:, 0] > usual[2]) | (levels[:, 2] < usual[0])
         return np.asarray(apart & (apart.sum(axis=0) == 1))
     above = levels[:, None, 0] > levels[None, :, 2]
     apart = (above | above.swapaxes(0, 1)).sum(axis=1)  # from how many others

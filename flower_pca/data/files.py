@@ -14,7 +14,6 @@ from flower_pca.base.labels import clean
 from flower_pca.base.linalg import Array
 from flower_pca.data.table import Table, chosen, reading, texts, with_ids
 from flower_pca.names.columns import Columns, no_numbers
-from flower_pca.names.sites import Origin
 
 # of arrays that name the columns of the others
 _NAMES: Final = ("feature_names", "columns")
@@ -24,8 +23,7 @@ def npy(*, path: str) -> Table:
     """An array saved by numpy.save, memory-mapped."""
     with reading(path, "an array saved by numpy.save") as file:
         rows = np.lib.format.open_memmap(file, mode="r")
-    origin = Origin.of(file, len(rows) if rows.ndim else 0)
-    return Table((rows,), source=str(file), origin=origin)
+    return Table.of_file(file, rows)
 
 
 def npz(*, path: str, key: str = "X", beside: Sequence[str] = (), ids: str | None = None) -> Table:
@@ -40,36 +38,39 @@ def npz(*, path: str, key: str = "X", beside: Sequence[str] = (), ids: str | Non
         file.open("rb") as raw,
         np.load(raw) as archive,
     ):
-        names = ", ".join(archive)
-        if key not in archive:
-            remedy = f"Write npz(path={path!r}, key={next(iter(archive), '...')!r})."
-            rule = f"one of {names}"
-            raise ConfigError(f"The key of {file}", must=rule, got=repr(key), then=remedy)
+        remedy = f"Write npz(path={path!r}, key={next(iter(archive), '...')!r})."
+        _require_member(archive, f"The key of {file}", key, remedy)
         beside = with_ids(beside, ids)
         for name in texts("beside", beside):
-            if name not in archive:
-                remedy = checks.did_you_mean(name, archive)
-                rule = f"one of {names}"
-                raise ConfigError(f"A column of {file}", must=rule, got=repr(name), then=remedy)
+            _require_member(archive, f"A column of {file}", name, checks.did_you_mean(name, archive))
         rows = np.asarray(archive[key])
         columns = {name: np.asarray(archive[name]) for name in beside}
-        found = [name for name in _NAMES if name in archive and name != key]
-        if found:
-            named = tuple(np.asarray(archive[found[0]]).tolist())
-        else:
-            named = ()
+        of_names = next((name for name in _NAMES if name in archive and name != key), "")
+        named: tuple[str, ...] = ()
+        if of_names:
+            named = tuple(np.asarray(archive[of_names]).tolist())
     for name, column in columns.items():
         if column.shape != rows.shape[:1]:
-            rule = f"{labels.count(len(rows), 'value')}, one for each row"
-            got = f"shape {column.shape}"
-            raise DataError(f"{name} of {file}", must=rule, got=got, then="Choose another column.")
+            raise DataError(
+                f"{name} of {file}",
+                must=f"{labels.count(len(rows), 'value')}, one for each row",
+                got=f"shape {column.shape}",
+                then="Choose another column.",
+            )
     if named and (rows.ndim != 2 or len(named) != rows.shape[1]):
-        rule, got = f"{rows.shape[-1]}, one for each column", f"{len(named)}"
-        remedy = "Name each column, or leave them out."
-        raise DataError(f"{found[0]} of {file}", must=rule, got=got, then=remedy)
-    origin = Origin.of(file, len(rows) if rows.ndim else 0)
-    spelt = Columns(named, str(file)).names
-    return Table((rows,), spelt, columns, {}, str(file), origin).with_ids(ids)
+        raise DataError(
+            f"{of_names} of {file}",
+            must=f"{rows.shape[-1]}, one for each column",
+            got=len(named),
+            then="Name each column, or leave them out.",
+        )
+    return Table.of_file(file, rows, Columns(named, str(file)).names, columns, ids=ids)
+
+
+def _require_member(archive: Any, what: str, name: str, then: str) -> None:
+    """Refuse the name of an array that is not in a file of several."""
+    if name not in archive:
+        raise ConfigError(what, must=f"one of {', '.join(archive)}", got=repr(name), then=then)
 
 
 def sparse(*, path: str) -> Table:
@@ -78,9 +79,7 @@ def sparse(*, path: str) -> Table:
 
     with reading(path, "saved by scipy.sparse.save_npz") as file, file.open("rb") as raw:
         loaded: Any = load_npz(raw)
-        rows = loaded.tocsr()
-    origin = Origin.of(file, rows.shape[0])
-    return Table((rows,), source=str(file), origin=origin)
+    return Table.of_file(file, loaded.tocsr())
 
 
 def svmlight(*, path: str, features: int | None = None) -> Table:
@@ -97,8 +96,7 @@ def svmlight(*, path: str, features: int | None = None) -> Table:
         from sklearn.datasets import load_svmlight_file
     with reading(path, 'lines of "label index:value ..."') as file, file.open("rb") as raw:
         rows, labels = load_svmlight_file(raw, n_features=features)
-    origin = Origin.of(file, rows.shape[0])
-    return Table((rows,), (), {"y": labels}, {}, str(file), origin)
+    return Table.of_file(file, rows, beside={"y": labels})
 
 
 def npz_or_sparse(*, path: str, beside: Sequence[str] = ()) -> Table:
@@ -135,7 +133,12 @@ def parquet(
         spelt = {name: told[names.index(name)] for name in wanted}
         table = source.read(columns=list(spelt.values()))
         kinds = {name: table.schema.field(spelt[name]).type for name in features}
-        number = (pa.types.is_floating, pa.types.is_integer, pa.types.is_boolean, pa.types.is_decimal)
+        number = (
+            pa.types.is_floating,
+            pa.types.is_integer,
+            pa.types.is_boolean,
+            pa.types.is_decimal,
+        )
         bad = {
             name: f"{kind} in column {name}"
             for name, kind in kinds.items()
@@ -150,11 +153,9 @@ def parquet(
         kind = np.float32 if single and features else np.float64
         rows = np.empty((table.num_rows, len(features)), dtype=kind)
         for j, name in enumerate(features):
-            column = table[spelt[name]].cast(pa.float64(), safe=False)
-            rows[:, j] = column.to_numpy()
+            rows[:, j] = table[spelt[name]].cast(pa.float64(), safe=False).to_numpy()
         values = {name: _decode(table[spelt[name]]) for name in apart if name}
-    origin = Origin.of(file, len(rows))
-    return Table((rows,), features, values, words, str(file), origin).with_ids(ids)
+    return Table.of_file(file, rows, features, values, words, ids=ids)
 
 
 def _decode(column: Any) -> Array:

@@ -111,9 +111,7 @@ class Batch:
         """The rows of a site, None where it has none; columns in the order of its first file."""
         parts = self.rows.get(site, [])
         if len(parts) < 2:
-            if parts:
-                return parts[0]
-            return None
+            return next(iter(parts), None)
         names = parts[0].names
         values = [np.asarray(part.values) for part in parts]
         if names is not None:
@@ -206,9 +204,8 @@ class Inbox:
         while not self._closed.is_set():
             ready = self._ready(known)
             for site, file in ready.items():
-                name = self._name(file)
                 if self._read(batch, site, file):
-                    known.add(_digest(name))
+                    known.add(_digest(self._name(file)))
             if batch.size >= self._batch:
                 self._heading = batch.heading
                 return batch
@@ -238,8 +235,7 @@ class Inbox:
             values = rows_with_gaps(found.rows, str(file))
         if not len(values):
             raise no_rows(file)
-        rows = replace(found.site_rows(values), names=found.names or None)
-        for hint in faults.find_in_stream([rows]):
+        for hint in faults.find_in_stream([replace(found.site_rows(values), names=found.names or None)]):
             self._say(f"hint: {hint}")
         return SiteRows(values, found.names or None)
 
@@ -257,7 +253,10 @@ class Inbox:
             if _digest(name) in known or self._refused.get(name) == state:
                 continue
             if site not in self.sites:
-                self._once(f"{name} is of {site}, which was no site when the run began: its files are left.", site)
+                self._once(
+                    f"{name} is of {site}, which was no site when the run began: its files are left.",
+                    site,
+                )
             elif self._looked.get(name) == state or found.st_mtime + self._interval < now:
                 ready.setdefault(site, file)
         self._looked = looked
@@ -268,8 +267,7 @@ class Inbox:
     def _files(self) -> Iterator[tuple[str, Path]]:
         """The files that may be read, by their names in order, each with its site."""
         try:
-            there = sorted(self._path.iterdir(), key=sources.natural)
-            for place in there:
+            for place in sorted(self._path.iterdir(), key=sources.natural):
                 if place.name.startswith("."):
                     continue
                 if place.is_dir():
@@ -278,11 +276,13 @@ class Inbox:
                 elif _counts(place):
                     yield _site(place), place
         except OSError as error:  # a share that is gone for a while
-            self._once(f"The folder {self._path} cannot be read: {error.strerror}. The run waits for it.", "")
+            self._once(
+                f"The folder {self._path} cannot be read: {error.strerror}. The run waits for it.",
+                "",
+            )
 
     def _sites_there(self) -> tuple[str, ...]:
-        places = [p for p in self._path.iterdir() if p.is_dir()]
-        folders = [p.name for p in places if not p.name.startswith(".")]
+        folders = [p.name for p in self._path.iterdir() if p.is_dir() and not p.name.startswith(".")]
         with_files = {site for site, _ in self._files()}
         sites = tuple(sorted({*folders, *with_files}))
         if not sites:
@@ -326,15 +326,13 @@ def _of_site(inbox: Inbox, site: str) -> Stream:
 
 def _site(file: Path) -> str:
     before, between, _ = file.stem.partition(_BETWEEN)
-    named = between and any(map(str.isalpha, before))
-    if named:
+    if between and any(map(str.isalpha, before)):
         return before
     return ""
 
 
 def _counts(file: Path) -> bool:
-    named = file.suffix.lower() in sources.ENDINGS and not file.name.startswith(".")
-    return named and file.is_file()
+    return sources.is_table(file) and file.is_file()
 
 
 def _digest(name: str) -> bytes:

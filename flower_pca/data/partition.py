@@ -15,9 +15,11 @@ from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.labels import clean
 from flower_pca.base.linalg import Array
 from flower_pca.data.table import Table, no_rows, take
+from flower_pca.names.ids import printed
 from flower_pca.names.sites import require_site
 
 CLIENTS: Final = 10  # how many there are, where nobody says
+_PLAIN: Final = "contiguous"  # the partition, likewise
 
 
 def make(
@@ -65,8 +67,7 @@ def column(spec: str) -> str | None:
     deal = _bound(spec)
     if deal.func not in BY_COLUMN:
         return None
-    default = inspect.signature(deal.func).parameters["column"].default
-    return clean(str(deal.keywords.get("column", default)))
+    return clean(str(_named(deal)))
 
 
 def deal(table: Table, spec: str | None = None, n_clients: int | None = None) -> list[Any]:
@@ -97,31 +98,18 @@ def deal(table: Table, spec: str | None = None, n_clients: int | None = None) ->
     place = None
     if table.origin is not None:
         place = table.origin.place
-    n, how = int(rows.shape[0]), spec or "contiguous"
-    parts = make(how, n, n_clients, beside=table.beside, place=place)
-    named = sites(spec, table.beside, parts)
-    dealt = zip(parts, named, strict=True)
-    there = [(part, site) for part, site in dealt if len(part)]
-    return [table.site_rows(take(rows, part), part, site) for part, site in there]
+    parts = make(spec or _PLAIN, rows.shape[0], n_clients, beside=table.beside, place=place)
+    dealt = zip(parts, sites(spec, table.beside, parts), strict=True)
+    return [table.site_rows(take(rows, part), part, site) for part, site in dealt if len(part)]
 
 
 def sites(spec: str | None, beside: Mapping[str, Array], parts: Sequence[Array]) -> list[str]:
     """The names of the clients, where a column names them; else "" for each."""
-    if spec is None:
-        by = None
-    else:
-        by = _bound(spec)
-    if by is None or by.func is not by_column:
+    by = _bound(spec or _PLAIN)
+    if by.func is not by_column:
         return [""] * len(parts)
     values = _column(by, beside)
-    return [_site(values[part[0]]) if len(part) and len(np.unique(values[part])) == 1 else "" for part in parts]
-
-
-def _site(value: Any) -> str:
-    """What a site is called: a whole number without decimals."""
-    if isinstance(value, float) and value.is_integer():
-        return str(int(value))
-    return str(value)
+    return [printed(values[part[0]]) if len(part) and len(np.unique(values[part])) == 1 else "" for part in parts]
 
 
 def contiguous(n_rows: int, n_clients: int) -> list[Array]:
@@ -259,29 +247,24 @@ def _codes(values: Array) -> Array:
 
 
 def _bound(spec: str) -> partial[list[Array]]:
-    rule = 'a name, or a spec such as "iid(seed=1)"'
-    bound = specs.bind(spec, PARTITIONS, what="The partition", rule=rule)
-    if isinstance(bound, partial):
-        return bound
-    return partial(bound)
+    return partial(specs.bind(spec, PARTITIONS, what="The partition", rule='a name, or a spec such as "iid(seed=1)"'))
+
+
+def _named(deal: partial[list[Array]]) -> Any:
+    """The column that a partition deals by, as it is given or by default."""
+    return inspect.signature(deal).parameters["column"].default
 
 
 def _column(deal: partial[list[Array]], beside: Mapping[str, Array]) -> Array:
-    name = deal.keywords.get("column", inspect.signature(deal.func).parameters["column"].default)
-    kind = deal.func.__name__
+    name, kind = _named(deal), deal.func.__name__
     if isinstance(name, str):
         name = clean(name)
-    if name not in beside:
-        if beside:
-            rule = f"one of {', '.join(beside)}"
-        else:
-            rule = "one that the data has beside its rows"
-        if beside:
-            remedy = f"Write {kind}(..., column='...')."
-        else:
-            remedy = "Use data with such a column, or iid."
-        raise ConfigError(f"The column of {kind}", must=rule, got=repr(name), then=remedy)
-    return np.asarray(beside[name])
+    if name in beside:
+        return np.asarray(beside[name])
+    rule, remedy = "one that the data has beside its rows", "Use data with such a column, or iid."
+    if beside:
+        rule, remedy = f"one of {', '.join(beside)}", f"Write {kind}(..., column='...')."
+    raise ConfigError(f"The column of {kind}", must=rule, got=repr(name), then=remedy)
 
 
 def _natural(deal: partial[list[Array]], values: Array | None) -> int:

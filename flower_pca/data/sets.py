@@ -14,7 +14,7 @@ from flower_pca.base.errors import ConfigError, DataError, needing
 from flower_pca.base.labels import clean
 from flower_pca.base.linalg import Array
 from flower_pca.data.partition import sizes_by_weight
-from flower_pca.data.table import Table, chosen
+from flower_pca.data.table import Table, chosen, in_one_line
 from flower_pca.names.columns import no_numbers
 
 _BUNDLED: Final = ("breast_cancer", "diabetes", "digits", "iris", "linnerud", "wine")
@@ -61,10 +61,12 @@ def hugging_face(
             federated = FederatedDataset(dataset=name, subset=subset, partitioners={split: 1}, shuffle=False)
             loaded = federated.load_split(split)
     except (OSError, ValueError, RuntimeError, KeyError) as error:
-        got = " ".join(f"{type(error).__name__}: {error}".split()).rstrip(".")
-        remedy = "Check its name, the split and the connection."
-        rule = "one that can be loaded"
-        raise DataError(f"The data set {name}", must=rule, got=got, then=remedy) from error
+        raise DataError(
+            f"The data set {name}",
+            must="one that can be loaded",
+            got=in_one_line(error),
+            then="Check its name, the split and the connection.",
+        ) from error
     names = [clean(column) for column in loaded.column_names]
     features, apart, words = chosen(name, names, columns, beside)
     if words:
@@ -80,8 +82,7 @@ def hugging_face(
     }
     if bad:
         raise no_numbers(name, bad)
-    kinds = loaded.select_columns([spelt[column] for column in apart]).with_format(None)
-    read = kinds[:]
+    read = loaded.select_columns([spelt[column] for column in apart]).with_format(None)[:]
     values = {column: np.asarray(read[spelt[column]]) for column in apart}
     single = all(block.shape[1] == 1 for block in blocks.values())
     return Table((np.hstack(list(blocks.values())),), features if single else (), values)
@@ -109,6 +110,10 @@ def arithmetic(*, n: int = 2000, d: int = 100, kappa: float = 100.0, seed: int =
     """Rows whose singular values fall evenly to 1/kappa: s_j = 1 - (j-1)/(d-1) (1 - 1/kappa)."""
     checks.number("kappa", kappa, least=1.0, most=1e15, remedy="Use 100.")
     return _with(n, d, lambda j: 1.0 - j / max(d - 1, 1) * (1.0 - 1.0 / kappa), seed)
+
+
+# amounts of unlikeness
+_MOST: Final = {"means": 1e6, "sizes": 20.0, "spectra": 1.0, "tilt": 1e6}
 
 
 def synthetic(
@@ -142,15 +147,15 @@ def synthetic(
     for what, value in {"n": n, "d": d, "clients": clients}.items():
         checks.integer(what, value, least=1)
     checks.integer("seed", seed)
-    amounts = (("means", means, 1e6), ("sizes", sizes, 20.0), ("spectra", spectra, 1.0))
-    for what, amount, most in amounts:
-        remedy = "Use 0 for clients that are alike."
-        checks.number(what, amount, least=0.0, most=most, remedy=remedy)
-    checks.number("tilt", tilt, least=0.0, most=1e6, remedy="Use 0 for clients that are alike.")
+    for what, amount in {"means": means, "sizes": sizes, "spectra": spectra, "tilt": tilt}.items():
+        checks.number(what, amount, least=0.0, most=_MOST[what], remedy="Use 0 for clients that are alike.")
     if n < clients:
-        remedy = "Use fewer clients."
-        rule = f"at least {clients}, one row for each client"
-        raise ConfigError("n", must=rule, got=n, then=remedy)
+        raise ConfigError(
+            "n",
+            must=f"at least {clients}, one row for each client",
+            got=n,
+            then="Use fewer clients.",
+        )
     rng = np.random.default_rng(seed)
     common = np.linalg.qr(rng.standard_normal((d, d)))[0]
     weights = 1.0 / np.arange(1, clients + 1) ** float(sizes)

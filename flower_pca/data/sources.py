@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
@@ -72,11 +73,16 @@ def folder(
         without: Names of files to leave out, which may hold anything, or patterns; without their
             endings.
     """
-    given = {"sep": sep, "header": header, "decimal": decimal, "thousands": thousands, "encoding": encoding}
-    apart = tuple(name for name in texts("beside", beside) if name != "file")
-    options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    more = (("columns", columns), ("beside", apart))
-    options |= {name: value for name, value in more if value}
+    given: dict[str, Any] = {
+        "sep": sep,
+        "header": header,
+        "decimal": decimal,
+        "thousands": thousands,
+        "encoding": encoding,
+        "columns": columns or None,
+        "beside": [name for name in texts("beside", beside) if name != "file"] or None,
+    }
+    options = {name: value for name, value in given.items() if value is not None}
     place, files = files_of(path, pattern, texts("without", without))
     tables = _tables(files, options, texts("drop", drop))
     usual = usual_table(tables)
@@ -91,9 +97,8 @@ def folder(
     sizes = [int(part.shape[0]) for part in parts]
     labels_of_rows = {name: np.concatenate([table.beside[name] for table in tables]) for name in tables[0].beside}
     beside_rows = {**labels_of_rows, "file": np.repeat(np.array(names), sizes)}
-    origins = [table.origin for table in tables if table.origin]
-    origin = Origin(tuple(stretch for one in origins for stretch in one.stretches))
-    return Table(parts, tables[0].names, beside_rows, {}, str(place), origin, tuple(names))
+    stretches = chain.from_iterable(table.origin.stretches for table in tables if table.origin)
+    return Table(parts, tables[0].names, beside_rows, {}, str(place), Origin(tuple(stretches)), tuple(names))
 
 
 def parties(
@@ -116,7 +121,7 @@ def parties(
     """
     with private():
         load = _source(spec)
-        if isinstance(load, partial) and load.func is folder:
+        if load.func is folder:
             given = {name: value for name, value in load.keywords.items() if value is not None}
             path, pattern = given.pop("path"), given.pop("pattern", "*")
             drop = (*given.pop("drop", ()), *drop)
@@ -129,7 +134,7 @@ def parties(
                     got=clients,
                     then="Leave it out.",
                 )
-            return list(found)
+            return found
         if ids is not None:
             if "ids" not in inspect.signature(load).parameters:
                 raise ConfigError(
@@ -178,33 +183,22 @@ def make(spec: str, needed: Sequence[str] | None = None, *, words: Sequence[str]
         found = table(spec, words=words)
     else:
         found = table_with(spec, needed)
-    named = found.names or found.text or found.texts or found.ids is not None
-    if named:
+    if found.names or found.text or found.texts or found.ids is not None:
         return found.site_rows(found.rows)
     return found.rows
 
 
 def is_random(spec: str) -> bool:
     """Whether these rows are drawn from a seed, and no file is read for them."""
-    load = _source(spec)
-    return getattr(load, "func", load) in DRAWN
+    return _source(spec).func in DRAWN
 
 
 def size_drawn(spec: str) -> int:
     """How many numbers are drawn at most: of the rows, or of the directions of all clients."""
-    load = _source(spec)
-    if isinstance(load, partial):
-        source = load.func
-    else:
-        source = load
-    known = inspect.signature(source).parameters
-    given = {name: parameter.default for name, parameter in known.items()}
-    if isinstance(load, partial):
-        given |= load.keywords
-    n, d, clients = (given.get(name, 1) for name in ("n", "d", "clients"))
+    known = inspect.signature(_source(spec)).parameters
+    given = [known[name].default if name in known else 1 for name in ("n", "d", "clients")]
     # others are refused by name
-    sizes = [size if isinstance(size, int) else 0 for size in (n, d, clients)]
-    rows, columns, sites = sizes
+    rows, columns, sites = (size if isinstance(size, int) else 0 for size in given)
     return max(rows * columns, sites * columns**2)
 
 
@@ -229,14 +223,12 @@ def table(
             `names.coding`.
     """
     if words:
-        plain = columns
-        if columns is not None:
-            plain = [name for name in columns if name not in words]
+        plain = columns and [name for name in columns if name not in words]
         whole = table(spec, beside=(*beside, *words), columns=plain, drop=drop, without=without)
         return whole.with_words(tuple(words))
     with private():
         load = _source(spec)
-        if isinstance(load, partial) and load.func is folder:
+        if load.func is folder:
             drop = (*load.keywords.get("drop", ()), *drop)
             without = (*load.keywords.get("without", ()), *without)
             load, drop = partial(load, drop=drop, without=without), ()
@@ -250,59 +242,50 @@ def table_with(spec: str, needed: Sequence[str] | None, *, beside: Sequence[str]
     So what a run of some columns has read can be read again, without a word of the columns that it
     has left out.
     """
-    words = _words_of(needed)
+    if needed is None:
+        return table(spec, beside=beside)
+    names = tuple(map(str, needed))
+    # the columns of words that columns such as ward=surgery are made of
+    words = tuple(dict.fromkeys(filter(None, map(source_of, names))))
     if words:
         with suppress(ConfigError):  # of a file without such columns, which has those that are needed
-            return _with_words(spec, () if needed is None else needed, words, beside)
-    try:
-        return table(spec, beside=beside)
-    except DataError:
-        if needed is None:
-            raise
-        return table(spec, beside=beside, columns=tuple(map(str, needed)))
+            return _of_all_or(spec, [name for name in names if not source_of(name)], beside, words)
+    return _of_all_or(spec, names, beside)
 
 
-def _with_words(spec: str, needed: Sequence[str], words: Sequence[str], beside: Sequence[str]) -> Table:
-    """The same of a file with columns of words, which make some of those that are needed."""
-    names = (str(name) for name in needed)
-    plain = tuple(name for name in names if source_of(name) not in words)
+def _of_all_or(spec: str, names: Sequence[str], beside: Sequence[str], words: Sequence[str] = ()) -> Table:
+    """All columns of a table; those of these names, if others are of no use."""
     try:
         return table(spec, beside=beside, words=words)
     except DataError:
-        if not plain:
+        if not names:
             raise
-        return table(spec, beside=beside, words=words, columns=plain)
-
-
-def _words_of(needed: Sequence[str] | None) -> tuple[str, ...]:
-    """The columns of words that columns such as ward=surgery are made of."""
-    sources = (source_of(str(name)) for name in (() if needed is None else needed))
-    return tuple(dict.fromkeys(filter(None, sources)))
+        return table(spec, beside=beside, words=words, columns=names)
 
 
 def _load(
-    load: Callable[..., Table],
+    load: partial[Table],
     spec: str,
     beside: tuple[str, ...],
     columns: Sequence[str] | None,
-    drop: Sequence[str] = (),
+    drop: Sequence[str],
 ) -> Table:
-    if isinstance(load, partial):
-        given = load.keywords
-    else:
-        given = {}
-    if columns is not None and "columns" in inspect.signature(load).parameters and given.get("columns") is None:
+    known = inspect.signature(load).parameters
+    if columns is not None and "columns" in known and known["columns"].default is None:
         load = partial(load, columns=tuple(columns))
-    if beside and "beside" in inspect.signature(load).parameters:
-        already = given.get("beside", ())
-        more = tuple(name for name in beside if name not in already)
+    if beside and "beside" in known:
+        already = known["beside"].default
         if isinstance(already, list | tuple):
-            load = partial(load, beside=(*already, *more))
-    loaded: Table = load()
+            load = partial(load, beside=(*already, *(name for name in beside if name not in already)))
+    loaded = load()
     for part in loaded.parts:
         if part.ndim != 2:
-            got, remedy = labels.count(part.ndim, "dimension"), "A vector becomes x[:, None]."
-            raise DataError(f"The data of {spec}", must="a table", got=got, then=remedy)
+            raise DataError(
+                f"The data of {spec}",
+                must="a table",
+                got=labels.count(part.ndim, "dimension"),
+                then="A vector becomes x[:, None].",
+            )
     require_matches(_DROPPED, loaded.columns, drop)
     loaded = loaded.without(matching(loaded.columns, drop))
     if columns is None:
@@ -310,7 +293,7 @@ def _load(
     return loaded.pick(tuple(columns))
 
 
-def _source(spec: str) -> Callable[..., Table]:
+def _source(spec: str) -> partial[Table]:
     if isinstance(spec, str):
         ending = Path(spec).suffix.lower()
         if spec not in SOURCES and Path(spec).expanduser().is_dir():
@@ -318,17 +301,16 @@ def _source(spec: str) -> Callable[..., Table]:
         if ending in ENDINGS:
             return partial(ENDINGS[ending], path=spec)
         if ending in _SEPARATORS or ending in _OTHERS:
-            csv_of = f"csv(path={spec!r}, sep={_SEPARATORS.get(ending)!r})"
-            text = f"Write {csv_of} if it is a table of text."
-            remedy, rule = _OTHERS.get(ending, text), f"one of {', '.join(ENDINGS)}"
-            raise ConfigError("The ending of a data file", must=rule, got=spec, then=remedy)
+            text = f"Write csv(path={spec!r}, sep={_SEPARATORS.get(ending)!r}) if it is a table of text."
+            raise ConfigError(
+                "The ending of a data file",
+                must=f"one of {', '.join(ENDINGS)}",
+                got=spec,
+                then=_OTHERS.get(ending, text),
+            )
     endings = ", ".join(ENDINGS)
-    return specs.bind(
-        spec,
-        SOURCES,
-        what="The data source",
-        rule=f"a name, a folder, a path that ends in {endings}, or a spec such as \"npz(path='x.npz', key='X')\"",
-    )
+    rule = f"a name, a folder, a path that ends in {endings}, or a spec such as \"npz(path='x.npz', key='X')\""
+    return partial(specs.bind(spec, SOURCES, what="The data source", rule=rule))
 
 
 _DROPPED: Final = "The columns to leave out"
@@ -343,8 +325,7 @@ def _parties_of_folder(
     wanted, remedy = dict(options), _IDS
     if ids is not None:
         wanted, remedy = {"ids": ids, **options}, Words()
-    tables = _tables(files, wanted, drop, then=remedy)
-    pairs = zip(tables, _sites(files), strict=True)
+    pairs = zip(_tables(files, wanted, drop, then=remedy), _sites(files), strict=True)
     return [table.site_rows(table.rows, site=site) for table, site in pairs]
 
 
@@ -353,14 +334,12 @@ def files_of(path: str, pattern: str, without: Sequence[str] = ()) -> tuple[Path
     with reading(path, "a folder with one file per client") as place:
         if not place.is_dir():
             raise (NotADirectoryError if place.exists() else FileNotFoundError)(str(place))
-        readable = [f for f in place.glob(str(pattern)) if f.suffix.lower() in ENDINGS]
-        found = [f for f in readable if not f.name.startswith(".")]
-        files = sorted((file for file in found if file.is_file()), key=natural)
+        found = [f for f in place.glob(str(pattern)) if is_table(f) and f.is_file()]
+        files = sorted(found, key=natural)
     pairs = zip(files, _sites(files), strict=True)
-    names = [(file.stem, file.name, site) for file, site in pairs]
-    require_matches("The sites to leave out", [name for known in names for name in known], without)
-    spelt = zip(files, names, strict=True)
-    files = [file for file, known in spelt if not matching(known, without)]
+    names = {file: (file.stem, file.name, site) for file, site in pairs}
+    require_matches("The sites to leave out", chain.from_iterable(names.values()), without)
+    files = [file for file, known in names.items() if not matching(known, without)]
     if not files:
         rule = f"one with files that match {pattern!r} and end in {', '.join(ENDINGS)}"
         remedy, below = "Check the folder.", f"*/{pattern}"
@@ -433,6 +412,11 @@ def like(first: Table, table: Table, one: Path, other: Path) -> Table:
     raise own.mismatch(str(other), others, one.name).error(DataError)
 
 
+def is_table(file: Path) -> bool:
+    """Whether a file is one of rows, by its name."""
+    return file.suffix.lower() in ENDINGS and not file.name.startswith(".")
+
+
 def natural(file: Path) -> list[Any]:
     """client2 before client10; of files that are called alike, by their folders."""
     return [
@@ -465,14 +449,9 @@ class Arrivals:
 
     def after(self, cursor: bytes) -> tuple[Any, bytes, int]:
         """The batch in the first file whose name comes after the cursor, that name, and how many more there are."""
-        counted = [p for p in self._path.iterdir() if self._counts(p)]
-        names = sorted(p.name.encode() for p in counted)
+        names = sorted(path.name.encode() for path in self._path.iterdir() if is_table(path))
         waiting = [name for name in names if name > cursor]
         if not waiting:
             return None, cursor, 0
         newest = waiting[0]
         return make(str(self._path / newest.decode())), newest, len(waiting) - 1
-
-    @staticmethod
-    def _counts(path: Path) -> bool:
-        return path.suffix.lower() in ENDINGS and not path.name.startswith(".")

@@ -58,13 +58,17 @@ def reading(path: object, rule: str) -> Iterator[Path]:
     except (ConfigError, DataError):
         raise
     except (OSError, ValueError, TypeError, KeyError, EOFError, zipfile.BadZipFile, csv.Error) as error:
-        got = " ".join(f"{type(error).__name__}: {error}".split()).rstrip(".")
         raise DataError(
             what,
             must=rule,
-            got=got,
+            got=in_one_line(error),
             then="Check the file, or name another source.",
         ) from error
+
+
+def in_one_line(error: Exception) -> str:
+    """What another package says is wrong, and its kind."""
+    return " ".join(f"{type(error).__name__}: {error}".split()).rstrip(".")
 
 
 def no_rows(file: object) -> DataError:
@@ -127,39 +131,36 @@ def chosen(
     If no features are chosen, all are that are not beside, and have a name of their own.
     """
     apart = texts("beside", beside)
-    twice = [name for name, count in Counter(names).items() if name and count > 1]
-    unfit = {name: double(name) for name in twice}
+    unfit = {name: double(name) for name, count in Counter(names).items() if name and count > 1}
     if "" in names and "" not in apart:
         places = [j for j, name in enumerate(names) if not name]
         unfit[""] = nameless(places, len(names))
-    every = tuple(name for name in names if name not in apart and name not in unfit)
-    if columns is None:
-        features = every
-    else:
+    features = tuple(name for name in names if name not in apart and name not in unfit)
+    if columns is not None:
         features = texts("columns", columns)
     for name in (*features, *apart):
         if name in unfit:
             raise no_numbers(file, {name: unfit[name]})
         if name not in names:
-            near, known = unlike([name], names), [name for name in names if name]
-            counted = known == [str(j + 1) for j in range(len(names))]
-            if counted:
-                other = f"They have no names: they are 1 to {len(names)}."
-            else:
-                other = "Name others, or mend the file."
-            if near:
-                remedy = f"{near}."
-            else:
-                remedy = checks.did_you_mean(name, known, other)
             raise ConfigError(
                 f"The columns of {file}",
                 must="there, for all that are asked for",
                 got=f"none called {name!r}",
-                then=remedy,
+                then=_instead(name, names),
             )
     if columns is None and not features and unfit:
         raise no_numbers(file, unfit)
     return features, apart, {} if columns is not None else unfit
+
+
+def _instead(name: str, names: Sequence[str]) -> str:
+    """What to do about a name that is none of these."""
+    if near := unlike([name], names):
+        return f"{near}."
+    other = "Name others, or mend the file."
+    if list(names) == [str(j + 1) for j in range(len(names))]:
+        other = f"They have no names: they are 1 to {len(names)}."
+    return checks.did_you_mean(name, list(filter(None, names)), other)
 
 
 @dataclass(frozen=True, eq=False)
@@ -192,6 +193,21 @@ class Table:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "names", tuple(map(clean, self.names)))
+
+    @classmethod
+    def of_file(
+        cls,
+        file: Path,
+        rows: Any,
+        names: tuple[str, ...] = (),
+        beside: Mapping[str, Array] | None = None,
+        words: Mapping[str, str] | None = None,
+        *,
+        ids: str | None = None,
+    ) -> Table:
+        """All rows of one file; `ids` names the column beside them that says whose they are."""
+        origin = Origin.of(file, sum(rows.shape[:1]))
+        return cls((rows,), names, beside or {}, words or {}, str(file), origin).with_ids(ids)
 
     @property
     def rows(self) -> Any:
@@ -239,8 +255,6 @@ class Table:
 
     def with_words(self, columns: Collection[str]) -> Table:
         """The same, with these columns beside the rows as words, for others to be made of them."""
-        if not columns:
-            return self
         beside = {name: cells for name, cells in self.beside.items() if name not in columns}
         return replace(self, beside=beside, texts={name: self.beside[name] for name in columns})
 
@@ -263,24 +277,19 @@ class Table:
         """Some of the rows, at this index among all, with what belongs to them; as they are, where nothing does."""
         if not (self.names or site or self.texts) and self.origin is None and self.ids is None:
             return values
-        if self.origin is None or index is None:
-            origin = self.origin
-        else:
-            origin = self.origin.some(index)
-        if origin is None:
-            source = self.source
-        else:
-            source = origin.file or self.source
-        if self.ids is None or index is None:
-            known = self.ids
-        else:
-            known = tuple(np.array(self.ids, dtype=object)[index])
-        cells_of = self.texts.items()
-        texts = {name: cells if index is None else cells[index] for name, cells in cells_of}
-        names = self.names or None
-        if texts:
-            names = self.names
-        return SiteRows(values, names, self.words, source, site, origin, known, texts)
+        table = self
+        if index is not None:
+            table = replace(
+                self,
+                origin=self.origin and self.origin.some(index),
+                ids=self.ids and tuple(np.array(self.ids, dtype=object)[index]),
+                texts={name: cells[index] for name, cells in self.texts.items()},
+            )
+        source = (table.origin and table.origin.file) or self.source
+        names: tuple[str, ...] | None = self.names
+        if not self.texts:
+            names = names or None
+        return SiteRows(values, names, self.words, source, site, table.origin, table.ids, table.texts)
 
 
 def take(rows: Any, index: Array) -> Any:

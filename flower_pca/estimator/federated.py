@@ -27,25 +27,41 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_array, check_is_fitted
 
 from flower_pca.analysis import likelihood
-from flower_pca.analysis.likelihood import minka
 from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array
 from flower_pca.core.algorithm import Algorithm
 from flower_pca.core.settings import COUNTING, DP, MaskedSums
 from flower_pca.estimator import tables
-from flower_pca.names.coding import Coding
-from flower_pca.names.levels import AsGiven, ByLevels, read_levels
+from flower_pca.names.levels import AsGiven, Coding, read_levels
 from flower_pca.names.sites import SiteRows
 from flower_pca.results.pca import PCAResult
 from flower_pca.results.robust import RobustResult
 from flower_pca.results.start import Start
 from flower_pca.simulation import Ray, simulate
 
-_PASSED_ON: Final = ("center", "scale", "missing", "levels", "tol", "max_rounds", "mask", "dp", "backend", "checkpoint")
+_PASSED_ON: Final = (
+    "center",
+    "scale",
+    "missing",
+    "levels",
+    "tol",
+    "max_rounds",
+    "mask",
+    "dp",
+    "backend",
+    "checkpoint",
+)
 _FITTED: Final = (
-    *("components_", "explained_variance_", "explained_variance_ratio_", "singular_values_", "mean_", "scale_"),
-    *("noise_variance_", "n_components_", "n_samples_"),
+    "components_",
+    "explained_variance_",
+    "explained_variance_ratio_",
+    "singular_values_",
+    "mean_",
+    "scale_",
+    "noise_variance_",
+    "n_components_",
+    "n_samples_",
 )
 
 
@@ -181,8 +197,7 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
                 then="Give what transform returns.",
             )
         along = scores * self._deviations() if self.whiten else scores
-        rows = self.result_.inverse_transform(along)
-        return rows.astype(scores.dtype, copy=False)
+        return self.result_.inverse_transform(along).astype(scores.dtype, copy=False)
 
     def score_samples(self, X: Any) -> Array:
         """The logarithm of the density at each row under probabilistic PCA, (n_samples,), in the data's own units.
@@ -215,7 +230,7 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         """How columns of words become columns of numbers; None where there are none."""
         if self.levels is None:
             return None
-        return ByLevels(read_levels(self.levels) or ())
+        return Coding(read_levels(self.levels) or ())
 
     @property
     def _n_features_out(self) -> int:
@@ -294,11 +309,10 @@ def components_to_ask(n_components: Any, n: int, d: int, *, private: bool) -> An
     if n_components is not None and not estimated:
         return n_components
     if private:
-        got = repr(n_components)
         raise ConfigError(
             "n_components with dp",
             must="a whole number",
-            got=got,
+            got=repr(n_components),
             then="Name a number.",
         )
     if estimated and n < d:
@@ -315,7 +329,7 @@ def components_to_keep(result: PCAResult, n_components: Any) -> PCAResult:
     """What is kept of the run's result: the likeliest number of components, or all."""
     if n_components != _LIKELIEST:
         return result
-    return _first(result, minka(result.explained_variance_, result.n_samples_))
+    return _first(result, likelihood.minka(result.explained_variance_, result.n_samples_))
 
 
 def _first(result: PCAResult, k: int) -> PCAResult:
@@ -326,11 +340,9 @@ def _first(result: PCAResult, k: int) -> PCAResult:
     residuals = result.residuals_[:k]
     first, last, following = result.explained_variance_[[0, k - 1, k]]
     residual = float(np.linalg.norm(residuals))
-    gap = float(last - following) / (float(first) or 1.0)
+    gap, sine = float(last - following) / (float(first) or 1.0), None
     if gap > max(residual, 1e-12):
         sine = residual / gap
-    else:
-        sine = None
     return replace(
         result,
         components_=result.components_[:k],

@@ -20,7 +20,7 @@ from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.labels import clean, count, is_gap
 from flower_pca.names.coding import Coding
 from flower_pca.names.columns import Columns, Heading, names_in, no_numbers, usual_place
-from flower_pca.names.sites import SiteRows
+from flower_pca.names.sites import SiteRows, text_of_label
 
 DTYPES: Final = (np.float64, np.float32)
 
@@ -44,9 +44,8 @@ def shards(estimator: Any, X: Any, sites: Any) -> list[SiteRows]:
     names = getattr(estimator, "feature_names_in_", None)
     if estimator._coding is not None:
         return [replace(part, site=whose.get(i, part.site)) for i, part in enumerate(parts)]
-    if names is None:
-        texts = None
-    else:
+    texts = None
+    if names is not None:
         texts = Columns(tuple(map(clean, names)), "X").names
     return [SiteRows(part, texts, site=whose.get(i, "")) for i, part in enumerate(parts)]
 
@@ -77,8 +76,7 @@ def several(X: Any) -> tuple[list[Any], dict[int, str]] | None:
         tables = []
     if not tables or any(len(getattr(table, "shape", ())) != 2 for table in tables):
         return None
-    named = {i: table for i, table in enumerate(tables) if isinstance(table, SiteRows)}
-    own = {i: table.site for i, table in named.items() if table.site}
+    own = {i: table.site for i, table in enumerate(tables) if isinstance(table, SiteRows) and table.site}
     return tables, {i: str(site) for i, site in enumerate(X)} if isinstance(X, Mapping) else own
 
 
@@ -129,11 +127,10 @@ def labels(table: Any) -> list[Any] | None:
         if table.names is None:
             return None
         return [*table.names, *table.words]
-    if hasattr(table, "columns") and hasattr(table, "to_numpy"):
-        found = list(table.columns)
-    else:
-        found = None
-    if found == list(range(len(found or ()))):
+    if not (hasattr(table, "columns") and hasattr(table, "to_numpy")):
+        return None
+    found = list(table.columns)
+    if found == list(range(len(found))):
         return None
     return found
 
@@ -143,13 +140,12 @@ def pick(table: Any, names: Sequence[str] | None, *, who: str) -> Any:
     known = labels(table)
     if known is None:
         return table
-    texts = ["/".join(map(str, label)) if isinstance(label, tuple) else str(label) for label in known]
+    texts = list(map(text_of_label, known))
     own = Columns(tuple(texts), who)
     if isinstance(table, SiteRows):
         if names is None:
             return table
-        here = Columns(table.names or (), who)
-        places = here.places(names, table.words)
+        places = Columns(table.names or (), who).places(names, table.words)
         return SiteRows(table.values[:, places], tuple(names), site=table.site)
     if 0 < sum(isinstance(label, str) for label in known) < len(known):
         SiteRows.of(table, who=who)  # which says so
@@ -200,12 +196,11 @@ def _with_words(
 ) -> SiteRows:
     """The rows with what stands in their columns of words, which the run codes, and checks as it does all rows."""
     if labels(X) is None:
-        remedy = f"Give data frames, or leave {coding.field} out."
         raise ConfigError(
             coding.field,
             must="of tables with names",
             got=f"a {type(X).__name__} without",
-            then=remedy,
+            then=f"Give data frames, or leave {coding.field} out.",
         )
     X = pick(X, None, who=who)
     if reset:
@@ -240,7 +235,12 @@ def _checked_rows(estimator: Any, X: SiteRows, *, reset: bool, who: str, finite:
         return rows
     values = pick(X, list(known), who=who).values
     return check_array(
-        values, estimator=estimator, input_name="X", accept_sparse="csr", dtype=DTYPES, ensure_all_finite=finite
+        values,
+        estimator=estimator,
+        input_name="X",
+        accept_sparse="csr",
+        dtype=DTYPES,
+        ensure_all_finite=finite,
     )
 
 
@@ -259,10 +259,9 @@ def _explain(X: Any, error: Exception, who: str, *, gaps: bool) -> None:
     if rows.words:
         raise no_numbers(who, rows.words, file=False) from error
     if getattr(rows.values, "dtype", np.dtype(object)).kind == "f":
-        if hasattr(rows.values, "toarray"):
-            values = rows.values.toarray()
-        else:
-            values = rows.values
+        values = rows.values
+        if hasattr(values, "toarray"):
+            values = values.toarray()
         if gaps:
             values = np.nan_to_num(values, posinf=np.inf, neginf=-np.inf)
         finite(who, [values], names=rows.names)

@@ -17,48 +17,12 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any
 
 from flower_pca.names import levels
 from flower_pca.names.columns import enumeration
+from flower_pca.names.levels import Coding as Coding
 from flower_pca.names.sites import SiteRows
-
-
-class Coding(Protocol):
-    """How columns of words become columns of numbers, as a run asks: `levels.ByLevels` is one."""
-
-    field: ClassVar[str]  # of a question, which asks for it
-
-    @property
-    def value(self) -> Any:
-        """What the question holds there."""
-
-    @property
-    def words(self) -> tuple[str, ...]:
-        """The columns of words."""
-
-    @property
-    def new_columns(self) -> tuple[str, ...]:
-        """The columns that are made, which are divided by the root of their share."""
-
-    @property
-    def is_known(self) -> bool:
-        """Whether it is known what all columns become, so that nobody has to be asked."""
-
-    def spread(self, columns: Iterable[str]) -> tuple[str, ...]:
-        """The columns of a run, with what columns of words become in the place of these, or after all others."""
-
-    def values_at(self, rows: SiteRows, who: str) -> Mapping[str, Iterable[str]]:
-        """What a site has in each of the columns of words."""
-
-    def values_among(self, names: Iterable[str]) -> Mapping[str, Iterable[str]]:
-        """The same, of a site whose columns are called so."""
-
-    def union(self, sites: Sequence[Mapping[str, Iterable[str]]]) -> Self:
-        """The coding that these sites agree on, which is known."""
-
-    def of(self, value: Any) -> Self:
-        """The same with what a file keeps of a question's field."""
 
 
 def source_of(name: str) -> str:
@@ -98,5 +62,5 @@ def hints_of_words(cells: Mapping[str, Sequence[Any]], where: str) -> list[str]:
     named = shlex.quote(",".join(usable))
     return [
         f"Few words stand in {enumeration(usable)} of {where}. "
-        f"With --{levels.ByLevels.field} {named} each of these becomes a column of its own."
+        f"With --{Coding.field} {named} each of these becomes a column of its own."
     ]

@@ -182,8 +182,7 @@ class Heading:
         count = plain[_COUNT]
         known = plain.get(_DIGEST, "")
         names = read_names("An answer", plain)
-        counted = isinstance(count, int) and count >= 0
-        right = counted and isinstance(known, str) and len(known) <= LONGEST
+        right = isinstance(count, int) and count >= 0 and isinstance(known, str) and len(known) <= LONGEST
         if not right or (names is not None and (len(names) != count or digest(names) != known)):
             raise ProtocolError(
                 "The columns of an answer",
@@ -317,8 +316,9 @@ def read_names(who: str, plain: Mapping[str, Any]) -> tuple[str, ...] | None:
     texts = isinstance(names, list) and all(isinstance(name, str) and 0 < len(name) <= LONGEST for name in names)
     odd = bool(texts) and any(name != clean(name) for name in names)
     if not texts or not names or len(set(names)) < len(names) or odd:
-        form = ", in normal form (NFC) and without control characters"
-        rule = f"different names of at most {LONGEST} characters{form if odd else ''}"
+        rule = f"different names of at most {LONGEST} characters"
+        if odd:
+            rule = f"{rule}, in normal form (NFC) and without control characters"
         raise ProtocolError(
             f"The columns of {who.lower()}",
             must=rule,
@@ -333,14 +333,9 @@ def difference(names: Sequence[str], others: Sequence[str]) -> str:
     here, there = set(names), set(others)
     absent = [name for name in others if name not in here]
     beyond = [name for name in names if name not in there]
-    parts = []
-    if absent:
-        parts.append(f"without {enumeration(map(repr, absent))}")
-    if beyond:
-        parts.append(f"with, beyond them, {enumeration(map(repr, beyond))}")
-    words = " and ".join(parts)
-    near = unlike(absent, beyond)
-    if near:
+    parts = {"without": absent, "with, beyond them,": beyond}
+    words = " and ".join(f"{how} {enumeration(map(repr, some))}" for how, some in parts.items() if some)
+    if near := unlike(absent, beyond):
         return f"{words} ({near})"
     return words
 
@@ -351,7 +346,7 @@ def no_numbers(who: object, words: Mapping[str, str], *, file: bool = True) -> D
     They hold no numbers, have no name, or share one with others. Only readers of a `file` can keep
     columns apart.
     """
-    what, got = f"The columns of {who}", enumeration(words.values())
+    what = f"The columns of {who}"
     if odd := [bad for name, bad in words.items() if is_nameless(name, bad)]:
         if "" in words and len(odd) == 1:
             apart = Words(" ", Reading("beside", [""]), ", or")
@@ -362,7 +357,6 @@ def no_numbers(who: object, words: Mapping[str, str], *, file: bool = True) -> D
             without = Words("Leave it out ", Reading("beside", [""]), ", name the others with ", _LISTED)
             remedy = without + ", or write the file without it."
         return DataError(what, must="named differently", got=enumeration(odd), then=remedy)
-    decimal = any(re.search(r"'[-+]?\d*,\d+'", word) for word in words.values())
     between = {found[1] for word in words.values() if (found := re.search(r"['\"][-+]?\d{1,3}([., '])\d{3}\b", word))}
     if file:
         remedy = Words("Choose others with ", _LISTED, ", ", Apart(tuple(words)), ", or encode them.")
@@ -370,11 +364,11 @@ def no_numbers(who: object, words: Mapping[str, str], *, file: bool = True) -> D
         remedy = _OTHERS
     if all(word.endswith(_AMONG) for word in words.values()):
         remedy = "Mend such cells, or empty them where they stand for a gap. " + remedy
-    if decimal:
+    if any(re.search(r"'[-+]?\d*,\d+'", word) for word in words.values()):
         remedy = Words("Read decimal commas ", Reading("decimal", ","), ". ", remedy)
     if between:
         remedy = Words("Read what stands between thousands ", Reading("thousands", min(between)), ". ", remedy)
-    return DataError(what, must="numbers", got=got, then=remedy)
+    return DataError(what, must="numbers", got=enumeration(words.values()), then=remedy)
 
 
 def among(words: str, *, bad: int, of: int) -> str:
@@ -398,15 +392,12 @@ def names_in(columns: Any) -> tuple[str, ...] | None:
     """
     if columns is None:
         return None
+    given: Any = columns
     if isinstance(columns, str):
-        given: Any = columns.split(",")
-    else:
-        given = columns
+        given = columns.split(",")
+    names: tuple[Any, ...] = ()
     if isinstance(given, list | tuple | np.ndarray):
-        names = tuple(given)
-    else:
-        names = ()
-    names = tuple(clean(name) if isinstance(name, str) else name for name in names)
+        names = tuple(clean(name) if isinstance(name, str) else name for name in given)
     if not names or not all(isinstance(name, str) and name for name in names):
         raise ConfigError(
             "columns",

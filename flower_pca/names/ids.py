@@ -46,11 +46,9 @@ def order(ids: Sequence[str], who: str) -> Array:
             )
         twice = [name for name, count in Counter(ids).items() if count > 1]
         if twice:
-            shown = ", ".join(map(double, twice[:_LISTED]))
-            if len(twice) <= _LISTED:
-                got = shown
-            else:
-                got = f"{shown} and {len(twice) - _LISTED} more"
+            got = ", ".join(map(double, twice[:_LISTED]))
+            if len(twice) > _LISTED:
+                got = f"{got} and {len(twice) - _LISTED} more"
             raise DataError(
                 what,
                 must="different ones",
@@ -77,7 +75,7 @@ def digest(ids: Iterable[str], salt: str) -> str:
 
 def mismatch(own: tuple[int, str], others: tuple[int, str]) -> tuple[str, str, str]:
     """Why a party's people, by number and digest, will not do: rule, what it has, remedy."""
-    rule, got = _count(*others), _count(*own)
+    got = _count(*own)
     if bool(own[1]) != bool(others[1]):
         remedy = "Give all parties ids of their rows, or none."
     elif own[1]:
@@ -86,7 +84,7 @@ def mismatch(own: tuple[int, str], others: tuple[int, str]) -> tuple[str, str, s
         remedy = "Keep the rows of the same people at every party, with ids that are spelt alike."
     else:
         remedy = "Keep the rows of the same people at every party, in the same order; or give ids."
-    return f"those of the run, {rule}", got, remedy
+    return f"those of the run, {_count(*others)}", got, remedy
 
 
 def _count(count: int, digest: str) -> str:
@@ -95,14 +93,19 @@ def _count(count: int, digest: str) -> str:
     return f"{count:,} without ids"
 
 
+def printed(value: Any) -> str:
+    """A label as it is printed: a whole number without decimals, which it has in a column with gaps."""
+    if isinstance(value, float | np.floating) and float(value).is_integer():
+        return str(int(value))
+    return str(value)
+
+
 def _text(value: Any) -> str:
     if type(value) is int:  # as most indices are, which runs over rows do not look at
         return str(value)
     if value is None or value != value:
         return ""
-    if isinstance(value, float | np.floating) and float(value).is_integer():
-        return str(int(value))
-    text = str(value)
+    text = printed(value)
     if text.isascii() and text.isalnum():
         return text
     return clean(text)

@@ -7,7 +7,7 @@ So levels travel, and are agreed on, as names of columns do, and all that works 
 numbers works with them.
 
     read_levels, plain_levels  what a caller asks for, and the same as plain values
-    ByLevels           the same as a `Coding`: what the columns become, and what sites agree on
+    Coding             the same of a run: what its columns become, and what sites agree on before
     levels_in          the levels of a column at a site
     code               a site's rows with indicators of its own levels; rare ones are not told apart
     new_columns        the columns that a run names, and the rows do not have as they are
@@ -26,6 +26,7 @@ import warnings
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any, ClassVar, Final, TypeAlias
 
 import numpy as np
@@ -34,6 +35,7 @@ from flower_pca.base.errors import ConfigError, DataError, Setting, Words
 from flower_pca.base.labels import clean, is_gap
 from flower_pca.base.linalg import Array
 from flower_pca.names.columns import LONGEST, doubles, enumeration
+from flower_pca.names.ids import printed
 from flower_pca.names.sites import SiteRows
 
 AsGiven: TypeAlias = "str | Sequence[str] | Mapping[str, Sequence[str] | None]"
@@ -146,10 +148,7 @@ def indicator(column: str, level: str) -> str:
 
 def column_of(name: str) -> str:
     """The column of words that an indicator of this name is of; "" if it can be none."""
-    column, sign, _ = name.partition(SIGN)
-    if sign:
-        return column
-    return ""
+    return name[: max(name.find(SIGN), 0)]
 
 
 def level_of(name: str) -> str:
@@ -169,8 +168,12 @@ def warn_of_alike(column: str, levels: Iterable[str]) -> None:
         spelt.setdefault(_BETWEEN.sub("", level).casefold(), []).append(level)
     alike = next((several for several in spelt.values() if len(several) > 1), None)
     if alike:
-        words = f"Levels of {column}, {enumeration(alike)}, differ in capitals, spaces or hyphens only."
-        warnings.warn(f"{words} If they are one, write them alike, and run again.", UserWarning, stacklevel=3)
+        warnings.warn(
+            f"Levels of {column}, {enumeration(alike)}, differ in capitals, spaces or hyphens only. "
+            "If they are one, write them alike, and run again.",
+            UserWarning,
+            stacklevel=3,
+        )
 
 
 def in_order(levels: Iterable[str]) -> tuple[str, ...]:
@@ -180,30 +183,26 @@ def in_order(levels: Iterable[str]) -> tuple[str, ...]:
 
 def text_of(value: Any) -> str | None:
     """A cell as a level; None if nothing is in it."""
-    if isinstance(value, float | np.floating) and float(value).is_integer():
-        value = int(value)  # a code, which a table with gaps has as 1.0
     if is_gap(value):
         return None
-    return clean(str(value)) or None
+    return clean(printed(value)) or None  # a code, which a table with gaps has as 1.0
 
 
 def are_few(cells: Iterable[Any]) -> bool:
     """Whether cells are words, each in two rows on average at least, and mostly no numbers."""
     there = [cell for cell in map(text_of, cells) if cell is not None]
     words = [cell for cell in there if not _NUMBER.fullmatch(cell)]
-    if 2 * len(words) <= len(there):
-        return False
-    return 2 * len(set(there)) <= len(there)
+    return 2 * len(words) > len(there) >= 2 * len(set(there))
 
 
 @dataclass(frozen=True)
-class ByLevels:
+class Coding:
     """Columns of words as indicators of their levels: of each column, those listed, or None for those that there are.
 
     Columns of words that a run does not name come after those that it names.
     """
 
-    field: ClassVar[str] = "levels"
+    field: ClassVar[str] = "levels"  # of a question, which asks for it
 
     value: Levels
 
@@ -225,9 +224,7 @@ class ByLevels:
     def spread(self, columns: Iterable[str]) -> tuple[str, ...]:
         """The columns of a run whose levels are known: each column of words becomes the indicators of its levels."""
         known = {name: [indicator(name, level) for level in some or ()] for name, some in self.value}
-        found: list[str] = []
-        for name in (*columns, *known):
-            found += known.get(name, [name])
+        found = chain.from_iterable(known.get(name, [name]) for name in (*columns, *known))
         return tuple(dict.fromkeys(found))
 
     def values_at(self, rows: SiteRows, who: str) -> dict[str, tuple[str, ...]]:
@@ -239,7 +236,7 @@ class ByLevels:
         there = list(names)
         return {word: list(map(level_of, indicators(there, word))) for word in self.words}
 
-    def union(self, sites: Sequence[Mapping[str, Iterable[str]]]) -> ByLevels:
+    def union(self, sites: Sequence[Mapping[str, Iterable[str]]]) -> Coding:
         """The levels of a run: those that the caller has listed, or those of all sites together."""
         found: list[tuple[str, tuple[str, ...]]] = []
         for column, some in self.value:
@@ -254,11 +251,11 @@ class ByLevels:
             if not some:
                 warn_of_alike(column, there)
             found.append((column, tuple(there)))
-        return ByLevels(tuple(found))
+        return Coding(tuple(found))
 
-    def of(self, value: Any) -> ByLevels:
+    def of(self, value: Any) -> Coding:
         """The levels that a file keeps."""
-        return ByLevels(read_levels(value) or ())
+        return Coding(read_levels(value) or ())
 
 
 # The rows of one site.
@@ -266,23 +263,27 @@ class ByLevels:
 
 def texts(rows: SiteRows, column: str, who: str = "the rows") -> list[str | None]:
     """What stands in each row of a column: of words, or of numbers that are codes."""
-    names = rows.names or ()
     if column in rows.texts:
-        cells: Any = rows.texts[column].tolist()
-    elif column in names:
-        part = rows.values[:, [names.index(column)]]
-        if hasattr(part, "toarray"):
-            part = part.toarray()
-        cells = np.asarray(part)[:, 0].tolist()
+        cells = rows.texts[column]
+    elif column in (rows.names or ()):
+        cells = _dense(rows, [column])[:, 0]
     else:
-        got = f"none called {column!r} whose words are known"
         raise DataError(
             f"The columns of {rows.source or rows.site or who}",
             must="there, for all whose levels are asked for",
-            got=got,
+            got=f"none called {column!r} whose words are known",
             then="Check levels.",
         )
-    return [text_of(cell) for cell in cells]
+    return list(map(text_of, cells.tolist()))
+
+
+def _dense(rows: SiteRows, names: Iterable[str]) -> Array:
+    """Columns of the rows, by name."""
+    known = rows.names or ()
+    part = rows.values[:, [known.index(name) for name in names]]
+    if hasattr(part, "toarray"):
+        part = part.toarray()
+    return np.asarray(part)
 
 
 def levels_in(rows: SiteRows, column: str, who: str = "the rows") -> tuple[str, ...]:
@@ -290,9 +291,8 @@ def levels_in(rows: SiteRows, column: str, who: str = "the rows") -> tuple[str, 
     cells = texts(rows, column, who)
     found = in_order(cell for cell in cells if cell is not None)
     if len(found) > 1 and len(found) == len(cells):
-        what = f"The levels of column {column} of {rows.source or rows.site or who}"
         raise DataError(
-            what,
+            f"The levels of column {column} of {rows.source or rows.site or who}",
             must="shared by several rows",
             got="one for each row",
             then="Leave it out: it looks like an identifier.",
@@ -316,11 +316,14 @@ def code(rows: SiteRows, columns: Iterable[str], *, least: int, who: str = "the 
         for level in in_order(cell for cell in cells if cell is not None):
             parts[indicator(column, level)] = _ones(cells, {level})
     spare = {name: words for name, words in rows.words.items() if name not in columns}
+    return replace(beside(_less(rows, columns), parts), words=spare, texts={}, coded=tuple(columns))
+
+
+def _less(rows: SiteRows, columns: Iterable[str]) -> SiteRows:
+    """The rows without these columns."""
     names = rows.names or ()
-    kept = [j for j, name in enumerate(names) if name not in columns]
-    values, left = rows.values[:, kept], tuple(names[j] for j in kept)
-    rows = replace(rows, values=values, names=left)
-    return replace(beside(rows, parts), words=spare, texts={}, coded=tuple(columns))
+    left = [j for j, name in enumerate(names) if name not in columns]
+    return replace(rows, values=rows.values[:, left], names=tuple(names[j] for j in left))
 
 
 def _told_apart(cells: list[str | None], least: int) -> list[str | None]:
@@ -338,18 +341,15 @@ def _told_apart(cells: list[str | None], least: int) -> list[str | None]:
 
 def _ones(cells: Iterable[str | None], levels: set[str]) -> Array:
     """1 where a cell has one of the levels, 0 where it has another, NaN where it has none."""
-    known = [np.nan if cell is None else float(cell in levels) for cell in cells]
-    return np.array(known)
+    return np.array([np.nan if cell is None else float(cell in levels) for cell in cells])
 
 
 def beside(rows: SiteRows, parts: Mapping[str, Array]) -> SiteRows:
     """The rows with more columns, in place of those that have the same names."""
-    kept = [j for j, name in enumerate(rows.names or ()) if name not in parts]
-    names = (*((rows.names or ())[j] for j in kept), *parts)
     if not parts:
         return rows
-    rows = replace(rows, names=names, made=rows.made | {*parts})
-    values = rows.values[:, kept]
+    others = _less(rows, parts)
+    values = others.values
     more = np.column_stack(list(parts.values()))
     if values.dtype.kind == "f":
         more = more.astype(values.dtype)
@@ -357,8 +357,10 @@ def beside(rows: SiteRows, parts: Mapping[str, Array]) -> SiteRows:
         from scipy import sparse
 
         both: list[Any] = [values, sparse.csr_array(more)]
-        return replace(rows, values=sparse.csr_array(sparse.hstack(both)))
-    return replace(rows, values=np.hstack([values, more]))
+        values = sparse.csr_array(sparse.hstack(both))
+    else:
+        values = np.hstack([values, more])
+    return replace(others, values=values, names=(*(others.names or ()), *parts), made=rows.made | {*parts})
 
 
 def new_columns(rows: SiteRows, wanted: Sequence[str], who: str = "the rows") -> dict[str, Array]:
@@ -385,15 +387,11 @@ def new_columns(rows: SiteRows, wanted: Sequence[str], who: str = "the rows") ->
 def _of_texts(rows: SiteRows, column: str, names: list[str], who: str) -> dict[str, Array]:
     """Indicators of words."""
     levels, cells = list(map(level_of, names)), texts(rows, column, who)
-    known = [(i, cell) for i, cell in enumerate(cells) if cell is not None]
-    strange = [(i, cell) for i, cell in known if cell not in levels]
+    strange = [(i, cell) for i, cell in enumerate(cells) if cell is not None and cell not in levels]
     if strange and OTHER not in levels:
         row, level = strange[0]
-        place = f"row {row} (from 0 on)"
-        if rows.origin is not None:
-            place = rows.origin.place(row)
         where = rows.source or rows.site or who
-        raise _unknown(f"column {column} of {where}", levels, f"{level!r} in {place}")
+        raise _unknown(f"column {column} of {where}", levels, f"{level!r} in {rows.place(row)}")
     into = {OTHER, *(str(cell) for _, cell in strange)}
     return {indicator(column, level): _ones(cells, into if level == OTHER else {level}) for level in levels}
 
@@ -409,8 +407,7 @@ def _of_coded(rows: SiteRows, column: str, names: list[str], who: str) -> dict[s
     if left and rest not in names:
         got = enumeration(map(repr, map(level_of, left)))
         raise _unknown(f"column {column} of {who}", list(map(level_of, names)), got)
-    lacking = [name for name in names if name not in there]
-    found = {name: _sum(rows, there[:1]) * 0.0 for name in lacking}
+    found = {name: _sum(rows, there[:1]) * 0.0 for name in names if name not in there}
     if left:
         found[rest] = _sum(rows, [*left, *(name for name in there if name == rest)])
     return found
@@ -419,11 +416,7 @@ def _of_coded(rows: SiteRows, column: str, names: list[str], who: str) -> dict[s
 def _sum(rows: SiteRows, names: Sequence[str]) -> Array:
     if not names:  # no row has a value
         return np.full(len(rows), np.nan)
-    known = rows.names or ()
-    part = rows.values[:, [known.index(name) for name in names]]
-    if hasattr(part, "toarray"):
-        part = part.toarray()
-    return np.asarray(np.sum(part, axis=1, dtype=np.float64))
+    return np.asarray(np.sum(_dense(rows, names), axis=1, dtype=np.float64))
 
 
 def _unknown(where: str, levels: Sequence[str], got: str) -> DataError:

@@ -164,20 +164,16 @@ class SiteRows:
     def __post_init__(self) -> None:
         if self.names is not None:
             object.__setattr__(self, "names", tuple(clean(n) if isinstance(n, str) else n for n in self.names))
-        if self.site:
-            object.__setattr__(self, "site", clean(self.site))
-        if self.words:
-            object.__setattr__(self, "words", {clean(name): what for name, what in self.words.items()})
-        if self.texts:
-            object.__setattr__(self, "texts", {clean(name): cells for name, cells in self.texts.items()})
+        object.__setattr__(self, "site", clean(self.site))
+        object.__setattr__(self, "words", {clean(name): what for name, what in self.words.items()})
+        object.__setattr__(self, "texts", {clean(name): cells for name, cells in self.texts.items()})
         if self.ids is not None:
             object.__setattr__(self, "ids", ids.texts(self.ids))
             if len(self.ids) != len(self):
-                got = f"{len(self.ids)} for {labels.count(len(self), 'row')}"
                 raise DataError(
                     "The ids of rows",
                     must="one for each row",
-                    got=got,
+                    got=f"{len(self.ids)} for {labels.count(len(self), 'row')}",
                     then="Give as many as there are rows.",
                 )
 
@@ -192,8 +188,7 @@ class SiteRows:
         if hasattr(X, "collect_schema") and hasattr(X, "collect"):
             X = X.collect()
         # of pandas, polars and their like
-        frame = hasattr(X, "columns") and hasattr(X, "to_numpy")
-        if frame:
+        if hasattr(X, "columns") and hasattr(X, "to_numpy"):
             return _of_frame(X, who, site)
         return cls(X, site=site)
 
@@ -203,6 +198,12 @@ class SiteRows:
             return self
         words = {name: bad if is_nameless(name, bad) else f"text in column {name}" for name, bad in self.words.items()}
         return replace(self, words=words, source="", origin=None, texts={})
+
+    def place(self, row: int) -> str:
+        """Where a row is, in words."""
+        if self.origin is None:
+            return f"row {row} (from 0 on)"
+        return self.origin.place(row)
 
     def whole(self, who: str = "the rows") -> SiteRows:
         """The same, if all columns hold numbers."""
@@ -235,10 +236,7 @@ class SiteRows:
             values = self.values.tocsr()
         else:
             values = np.asanyarray(self.values)
-        if self.ids is None:
-            known = None
-        else:
-            known = tuple(np.array(self.ids, dtype=object)[rows])
+        known = self.ids and tuple(np.array(self.ids, dtype=object)[rows])
         texts = {name: np.asarray(cells, dtype=object)[rows] for name, cells in self.texts.items()}
         origin = self.origin and self.origin.some(rows)
         return replace(self, values=values[rows], origin=origin, ids=known, texts=texts)
@@ -267,11 +265,10 @@ def _of_frame(frame: Any, who: str, site: str) -> SiteRows:
             then="Rename the others.",
         )
     # else one would give several columns
-    unique = Columns(tuple(clean(_text(name)) for name in names), who).names
+    unique = Columns(tuple(clean(text_of_label(name)) for name in names), who).names
     parts = {text: _numbers(frame[name]) for text, name in zip(unique, names, strict=True)}
-    bad = {name: part for name, part in parts.items() if not isinstance(part, np.ndarray)}
-    words = {name: f"{part!r} in column {name}" for name, part in bad.items()}
     kept = {name: part for name, part in parts.items() if isinstance(part, np.ndarray)}
+    words = {name: f"{part!r} in column {name}" for name, part in parts.items() if name not in kept}
     if not parts:
         with private():
             raise no_numbers(who, words, file=False)
@@ -292,10 +289,10 @@ def _index(frame: Any) -> tuple[Any, ...] | None:
     found = index.tolist()
     if found == list(range(len(found))):
         return None
-    return tuple(_text(label) if isinstance(label, tuple) else label for label in found)
+    return tuple(text_of_label(label) if isinstance(label, tuple) else label for label in found)
 
 
-def _text(name: Any) -> str:
+def text_of_label(name: Any) -> str:
     """A label as text: a year or a code as it is printed, several parts with slashes between."""
     if isinstance(name, tuple):
         return "/".join(map(str, name))

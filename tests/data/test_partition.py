@@ -6,7 +6,7 @@ from cases import every
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flower_pca.data.partition import PARTITIONS, column, deal, make, sizes_by_weight
+from flower_pca.data.partition import PARTITIONS, column, deal, make, sites, sizes_by_weight
 from flower_pca.data.table import Table
 
 SPECS = {
@@ -136,6 +136,12 @@ def test_by_column_is_one_client_for_each_value():
     sites = np.array(["Ulm", "Bonn", "Ulm", "Jena", "Bonn", "Ulm"])
     parts = make("by_column('site')", 6, beside={"site": sites})
     assert [part.tolist() for part in parts] == [[1, 4], [3], [0, 2, 5]]
+
+
+@every("dtype", [int, np.float32, np.float64])
+def test_a_site_of_a_column_of_numbers_is_called_without_decimals(dtype):
+    parts = make("by_column('site')", 4, beside={"site": np.array([10, 7, 7, 10], dtype)})
+    assert sites("by_column('site')", {"site": np.array([10, 7, 7, 10], dtype)}, parts) == ["7", "10"]
 
 
 def test_the_number_of_clients_where_nobody_says_it():

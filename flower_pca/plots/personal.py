@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -15,10 +15,6 @@ from flower_pca.base.labels import client_name
 from flower_pca.base.linalg import Array
 from flower_pca.plots import clients, style
 from flower_pca.results.personal import Parts, PersonalResult
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 _MOST: Final = 12  # pictures beside each other
 _COLUMNS: Final = ("rows", "shared", "own", "rest")
@@ -63,7 +59,7 @@ def client_map(
     return style.save(figure, path)
 
 
-def between(drawn: Figure, result: PersonalResult) -> None:
+def between(drawn: style.Figure, result: PersonalResult) -> None:
     """The distance of each client's own components from those of each other one."""
     keys, own = spaces(result)
     ax = drawn.subplots()
@@ -81,14 +77,14 @@ def between(drawn: Figure, result: PersonalResult) -> None:
     ax.set(xlabel="", ylabel="", xlim=(-0.5, end), ylim=(end, -0.5))
 
 
-def plane(drawn: Figure, result: PersonalResult) -> None:
+def plane(drawn: style.Figure, result: PersonalResult) -> None:
     """The clients as points, as far from each other as their own components are."""
     keys, own = spaces(result)
     points = embed(distances(own), dimensions=2)
     _plane(drawn.subplots(), points, _names(result, keys), np.zeros(len(own), dtype=int))
 
 
-def own_first(drawn: Figure, result: PersonalResult) -> None:
+def own_first(drawn: style.Figure, result: PersonalResult) -> None:
     """What the columns weigh in each client's first own component; nothing without one."""
     keys, own = spaces(result)
     style.draw(
@@ -102,7 +98,7 @@ def own_first(drawn: Figure, result: PersonalResult) -> None:
     )
 
 
-def errors(drawn: Figure, result: PersonalResult, shards: Sequence[Any]) -> None:
+def errors(drawn: style.Figure, result: PersonalResult, shards: Sequence[Any]) -> None:
     """The error of each client's rows, with the shared components alone and with its own."""
     found = shares(result, shards)
     assert found is not None
@@ -111,7 +107,7 @@ def errors(drawn: Figure, result: PersonalResult, shards: Sequence[Any]) -> None
     clients.pairs(drawn, pairs, names, title="Reconstruction error", words="mean squared error of a row")
 
 
-def split(drawn: Figure, result: PersonalResult, shards: Sequence[Any]) -> None:
+def split(drawn: style.Figure, result: PersonalResult, shards: Sequence[Any]) -> None:
     """How much of each client's rows is shared, its own, and neither, in mean squares."""
     found = shares(result, shards)
     assert found is not None
@@ -133,7 +129,7 @@ def _names(result: PersonalResult, keys: Sequence[str | int]) -> list[str]:
     return [key if isinstance(key, str) else client_name(result.site_names, key) for key in keys]
 
 
-def _matrix(ax: Axes, rho: Array, order: Array, words: str) -> None:
+def _matrix(ax: style.Axes, rho: Array, order: Array, words: str) -> None:
     ordered = rho[np.ix_(order, order)]
     image = ax.imshow(ordered, cmap=style.scale("share"), vmin=0.0, vmax=1.0, interpolation="nearest")
     style.tidy(ax, "Distance of own components", words, "client", grid="")
@@ -142,7 +138,7 @@ def _matrix(ax: Axes, rho: Array, order: Array, words: str) -> None:
     style.colorbar(ax, image, "0 alike, 1 at right angles")
 
 
-def _plane(ax: Axes, points: Array, names: Sequence[str], group: Array) -> None:
+def _plane(ax: style.Axes, points: Array, names: Sequence[str], group: Array) -> None:
     colours = style.curves(int(group.max(initial=0)) + 1)
     of_group = [colours[g] for g in group]
     ax.scatter(points[:, 0], points[:, 1], c=of_group, s=34, edgecolors=style.WHITE)

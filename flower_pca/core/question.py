@@ -136,22 +136,18 @@ class Question:
         plain = {"seed": int(self.seed), "fraction": float(fraction), "max_share": max_share}
         plain["columns"] = self._columns_with_ranges(names_in(self.columns))
         if self.levels is not None:
-            plain["levels"] = self._read_levels()
+            if self.center is False:
+                raise ConfigError(
+                    "center with levels",
+                    must="True",
+                    got="False",
+                    then="Leave center out: what is divided by the root of a share is what differs from that share.",
+                )
+            plain["levels"] = read_levels(self.levels)
         if self.n_components not in COUNTING:
             plain["n_components"] = checks.components(self.n_components, words=COUNTING)
         for name, value in plain.items():
             object.__setattr__(self, name, value)
-
-    def _read_levels(self) -> Levels | None:
-        """The columns of words, each with its levels where these are known."""
-        if self.center is False:
-            raise ConfigError(
-                "center with levels",
-                must="True",
-                got="False",
-                then="Leave center out: what is divided by the root of a share is what differs from that share.",
-            )
-        return read_levels(self.levels)
 
     def _columns_with_ranges(self, columns: tuple[str, ...] | None) -> tuple[str, ...] | None:
         """The columns that are named; where a budget has ranges, those of all that take part."""

@@ -21,8 +21,7 @@ from typing import Any, Final, Protocol
 
 import numpy as np
 
-from flower_pca.base import checks, labels
-from flower_pca.base import spec as specs
+from flower_pca.base import checks, labels, spec
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.history import History
 from flower_pca.base.linalg import Array
@@ -107,7 +106,7 @@ class MaskedSums:
             mask = mask.lower() == "true"
         if mask is None or isinstance(mask, bool | np.bool_):
             return cls() if mask else None
-        return specs.bind(
+        return spec.bind(
             mask,
             {"masks": cls, "MaskedSums": cls},
             what="mask",
@@ -220,7 +219,7 @@ class DP:
         """From an instance, or a string such as "dp(epsilon=1.0, delta=1e-6, clip=10.0)" with `more`; None for None."""
         if given is None or isinstance(given, cls):
             return given
-        return specs.bind(
+        return spec.bind(
             given,
             {"dp": cls, "DP": cls},
             what="dp",
@@ -287,10 +286,7 @@ class Certainty:
     @property
     def in_words(self) -> str:
         """The share of all components together, for a sentence."""
-        share = labels.bounds(self.together[-1])
-        if share == "unknown":
-            return "an unknown share"
-        return share
+        return labels.bounds(self.together[-1]).replace("unknown", "an unknown share")
 
     def __str__(self) -> str:
         numbers = range(1, len(self.signal) + 1)
@@ -301,7 +297,7 @@ class Certainty:
             f"Alone it can give a component a variance of {self.floor:.2g}.",
         ]
         if clear:
-            times = labels.series([_number(self.signal[j - 1]) for j in clear])
+            times = labels.series([f"{ratio:.{int(ratio < 10.0)}f}" for ratio in self.signal if ratio > 1.0])
             verb = "has" if len(clear) == 1 else "have"
             said.append(f"{_components(clear)} {verb} {times} times as much.")
         if rest:
@@ -436,7 +432,3 @@ def _measured_mean(result: Spending, halves: public.Ranges) -> Array:
 def _components(numbers: list[int]) -> str:
     word = labels.noun(len(numbers), "Component")
     return f"{word} {labels.series([str(j) for j in numbers])}"
-
-
-def _number(ratio: float) -> str:
-    return f"{ratio:.{int(ratio < 10.0)}f}"

@@ -23,13 +23,12 @@ from flower_pca.plots import course, style
 from flower_pca.report import html, pages
 from flower_pca.results.pca import PCAResult
 from flower_pca.results.robust import RobustResult
-from flower_pca.results.steps import TrackingResult
 
 _COURSE: Final = ("convergence", "traffic")  # pictures of the run, not of what it found
 
 
 def write(
-    result: PCAResult | TrackingResult,
+    result: plots.Result,
     path: str | os.PathLike[str],
     *,
     title: str,
@@ -54,13 +53,22 @@ def write(
     if isinstance(result, RobustResult) and rows is not None:
         result = with_parts(result, rows)  # once, for all tables and pictures
     every = _names(result, rows)
+    course_pictures = [what for what in every if what in _COURSE]
     parts = [
         *_first(result, rows),
         html.section("What was found", pictures(result, rows, [what for what in every if what not in _COURSE])),
         html.facts(fact for fact in result.facts() if not fact.run),
         *pages.of(result, rows),
         *pages.of_rotation(rotation),
-        html.fold("How the run went", *_course(result, rows, [what for what in every if what in _COURSE])),
+        html.fold(
+            "How the run went",
+            html.paragraph(course.summary(result), "how"),
+            html.remarks(result.remarks(), "good", "plain"),
+            html.facts(fact for fact in result.facts() if fact.run),
+            pictures(result, rows, course_pictures) if course_pictures else "",
+            pages.messages(result.history),
+            pages.failures(result.history, result.site_names),
+        ),
         f"<footer>flower_pca {__version__} &middot; {result.algorithm} &middot; seed {result.seed}</footer>\n",
     ]
     with files.replacing(path, private=True) as file:  # it shows scores of rows
@@ -68,16 +76,14 @@ def write(
     return Path(path)
 
 
-def _names(result: PCAResult | TrackingResult, shards: Sequence[Any] | None) -> list[str]:
+def _names(result: plots.Result, shards: Sequence[Any] | None) -> list[str]:
     """The pictures that tell of a result; none without matplotlib."""
     if errors.there("matplotlib"):
         return list(plots.telling(result, shards))
     return []
 
 
-def pictures(
-    result: PCAResult | TrackingResult, shards: Sequence[Any] | None, chosen: Sequence[str] | None = None
-) -> str:
+def pictures(result: plots.Result, shards: Sequence[Any] | None, chosen: Sequence[str] | None = None) -> str:
     """These pictures, or all that tell of a result; without matplotlib, that it is not there."""
     if not errors.there("matplotlib"):
         return html.paragraph(str(errors.lacking("matplotlib", "to draw")), "how")
@@ -93,7 +99,7 @@ def pictures(
     return ""
 
 
-def _first(result: PCAResult | TrackingResult, shards: Sequence[Any] | None) -> list[str]:
+def _first(result: plots.Result, shards: Sequence[Any] | None) -> list[str]:
     """What a reader has to know first: bad news, what was found, and warnings."""
     remarks = result.remarks()
     if isinstance(result, PCAResult):
@@ -107,16 +113,4 @@ def _first(result: PCAResult | TrackingResult, shards: Sequence[Any] | None) -> 
         *(html.paragraph(words, "ended") for words in far),
         *pages.words(result, shards),
         pages.named_sites(result),
-    ]
-
-
-def _course(result: PCAResult | TrackingResult, shards: Sequence[Any] | None, chosen: Sequence[str]) -> list[str]:
-    """How the run went: why it ended, what it chose, what was sent, and who was left out."""
-    return [
-        html.paragraph(course.summary(result), "how"),
-        html.remarks(result.remarks(), "good", "plain"),
-        html.facts(fact for fact in result.facts() if fact.run),
-        pictures(result, shards, chosen) if chosen else "",
-        pages.messages(result.history),
-        pages.failures(result.history, result.site_names),
     ]

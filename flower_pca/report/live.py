@@ -206,14 +206,10 @@ def _clients(record: StepRecord) -> str:
             *_shares(own),
             html.figure(own.residual, ".1e", "none"),
         ]
-        for key, own in sorted(record.clients.items(), key=_least_rows)
+        # those without rows first, as a table shows the first and the last of many
+        for key, own in sorted(record.clients.items(), key=lambda client: (client[1].rows > 0, client[0]))
     ]
     return html.table(f"Clients in step {record.step}", _CLIENTS, rows, words=[0])
-
-
-def _least_rows(client: tuple[int, ClientStep]) -> tuple[bool, int]:
-    """Those without rows first, as a table shows the first and the last of many."""
-    return client[1].rows > 0, client[0]
 
 
 def _shares(of: StepRecord | ClientStep) -> list[str]:

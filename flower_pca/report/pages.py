@@ -14,7 +14,7 @@ large it was.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import numpy as np
 
@@ -29,7 +29,7 @@ from flower_pca.analysis.rotation import Rotation
 from flower_pca.base import labels
 from flower_pca.base.history import History, Round
 from flower_pca.base.linalg import Array
-from flower_pca.plots import clients
+from flower_pca.plots import Result, Shards, clients
 from flower_pca.report import html
 from flower_pca.results import facts
 from flower_pca.results.pca import PCAResult
@@ -159,9 +159,6 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun}s are"
 
 
-Result: TypeAlias = PCAResult | TrackingResult
-Shards: TypeAlias = Sequence[Any] | None
-
 _WITHOUT_NOISE: Final = (
     "The table of clients, and the pictures of their scores and errors, are made from the clients' own rows. They have "
     "no noise on them. The privacy budget does not cover them: leave them out of what is handed on."
@@ -237,7 +234,19 @@ def named_sites(result: Result) -> str:
 def messages(history: History) -> str:
     """A line for each message."""
     head = ["no.", "stage", "error", "answered", "up", "down", "seconds"]
-    return html.table("Messages", head, [_message(record) for record in history], words=[1])
+    rows = [
+        [
+            f"{record.number + 1}",
+            record.stage,
+            html.figure(record.metrics.get("error"), ".1e"),
+            f"{record.answered:,}/{record.asked:,}",
+            labels.size(record.bytes_up),
+            labels.size(record.bytes_down),
+            f"{record.seconds:.2g}",
+        ]
+        for record in history
+    ]
+    return html.table("Messages", head, rows, words=[1])
 
 
 def failures(history: History, names: Mapping[int, str]) -> str:
@@ -333,15 +342,3 @@ def _influence(result: PCAResult) -> list[str]:
         for one in influence(result)
     ]
     return [html.table("What each client does to the components", head, lines, words=[0, 5])]
-
-
-def _message(record: Round) -> list[str]:
-    return [
-        f"{record.number + 1}",
-        record.stage,
-        html.figure(record.metrics.get("error"), ".1e"),
-        f"{record.answered:,}/{record.asked:,}",
-        labels.size(record.bytes_up),
-        labels.size(record.bytes_down),
-        f"{record.seconds:.2g}",
-    ]

@@ -259,8 +259,11 @@ class Events:
 
     def __call__(self, record: StepRecord) -> None:
         """After a step."""
-        if record.step <= self._newest:
-            self._require_told(record)
+        if record.step <= self._newest:  # the step's line must be that of the same step
+            same = (event for event in self._told if event["step"] == record.step)
+            event: dict[str, Any] = next(same, {})
+            if any(event.get(name) != getattr(record, name) for name in _SAME):
+                raise self._strange(f"another step {record.step}")
             return
         if self._newest >= 0 and record.step > self._newest + 1:
             raise self._strange(f"up to step {self._newest}, before step {record.step}")
@@ -298,13 +301,6 @@ class Events:
         except (ValueError, KeyError, TypeError) as error:
             raise self._strange("a line that is no step") from error
         return event
-
-    def _require_told(self, record: StepRecord) -> None:
-        """Require that the step's line is that of the same step."""
-        same = (event for event in self._told if event["step"] == record.step)
-        event: dict[str, Any] = next(same, {})
-        if any(event.get(name) != getattr(record, name) for name in _SAME):
-            raise self._strange(f"another step {record.step}")
 
     def _strange(self, got: str) -> DataError:
         return DataError(

@@ -324,7 +324,13 @@ _TABLE: Final = {
         by_column=True,
     ),
     # The largest |x| of each column: an entry of a row, which no other figure says anything of.
-    "PEAKS": Kind("peaks", "one true entry of each column", bound=_of_columns, by_column=True, single=True),
+    "PEAKS": Kind(
+        "peaks",
+        "one true entry of each column",
+        bound=_of_columns,
+        by_column=True,
+        single=True,
+    ),
     # Count, sums and squares of clipped rows in one vector.
     "MOMENTS": Kind("moments", "the count, sums and squares of clipped rows"),
     # C_i Z, with Z the array that the part names as the one that it is made with.
@@ -414,7 +420,11 @@ _TABLE: Final = {
         "estimate", "a d x p matrix made of C or of its rows, step by step", bound=None, within_trace=True, rounded=True
     ),
     # p x p, second moments of coordinates in the basis.
-    "SCORES": Kind("scores", "second moments of its rows' coordinates in a basis of the server's", bound=None),
+    "SCORES": Kind(
+        "scores",
+        "second moments of its rows' coordinates in a basis of the server's",
+        bound=None,
+    ),
     # A client's own components, beside those that all share.
     "COMPONENTS": Kind(
         "components",

@@ -114,7 +114,12 @@ class Question:
     max_share: float | None = None
 
     def __post_init__(self) -> None:
-        for name, kind in {"algorithm": Algorithm, "mask": MaskedSums, "dp": DP, "channel": Layer}.items():
+        for name, kind in {
+            "algorithm": Algorithm,
+            "mask": MaskedSums,
+            "dp": DP,
+            "channel": Layer,
+        }.items():
             given = getattr(self, name)
             if not isinstance(given, kind) and (given is not None or name == "algorithm"):
                 raise ConfigError(
@@ -235,7 +240,11 @@ class Question:
     def plain(self) -> dict[str, Any]:
         """As plain values, as the short form takes them. The seed of noise is left out: it could take the noise off."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}
-        settings = {"mask": self.mask, "channel": self.channel, "dp": self.dp and replace(self.dp, noise_seed=None)}
+        settings = {
+            "mask": self.mask,
+            "channel": self.channel,
+            "dp": self.dp and replace(self.dp, noise_seed=None),
+        }
         values |= {name: given and repr(given) for name, given in settings.items()}
         values["algorithm"] = self.algorithm.spec
         if self.columns is not None:

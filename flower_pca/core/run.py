@@ -80,7 +80,13 @@ class Run:
         place, state = int(roll.opens), stages[0].start(model)
         while place + 1 < len(stages) and not isinstance(stages[place], Algorithm):
             place += 1
-        self.standing = Standing(stages=tuple(stages), model=model, state=state, place=place, opens=roll.opens)
+        self.standing = Standing(
+            stages=tuple(stages),
+            model=model,
+            state=state,
+            place=place,
+            opens=roll.opens,
+        )
         self.roll, self.layers = roll, tuple(layers)
         self._asked = dict(asked or {})
         self._result = result
@@ -201,7 +207,12 @@ class Run:
         state, history = self.standing.state, in_brief(self.history)
         if steps and isinstance(state, Recorder) and state.record:
             arrays["steps"] = state.lines(len(state.record))
-        header = {"layout": LAYOUT, "run": self._identity(), "asked": self._asked, "history": history}
+        header = {
+            "layout": LAYOUT,
+            "run": self._identity(),
+            "asked": self._asked,
+            "history": history,
+        }
         return {**header, "roll": self.roll.to_json(), **self.standing.to_json(arrays)}, arrays
 
     def restore(self, header: Mapping[str, Any], arrays: dict[str, Array]) -> None:
@@ -237,7 +248,12 @@ class Run:
     @property
     def deviation_of_one(self) -> float:
         """The deviation of the noise that each client adds to its answer; 0 for none."""
-        deviations = (layer.deviation_of_one(opening=self.standing.opening) for layer in self.layers)
+        deviations = (
+            layer.deviation_of_one(
+                opening=self.standing.opening,
+            )
+            for layer in self.layers
+        )
         return max(deviations, default=0.0)
 
     def settle(self, *, heading: Heading, needed: int) -> Broadcast:
@@ -278,7 +294,7 @@ class Run:
         return result
 
     def _identity(self) -> dict[str, Any]:
-        """What a checkpoint and the run that goes on from it have in common, as it was before the first message."""
+        """What a checkpoint and the run that goes on from it have in common, as it was at first."""
         now, model, roll = self.standing, self._model, self.roll
         stages: list[Any] = list(now.stages)
         if now.chooser is not None:

@@ -16,7 +16,7 @@ from flower_pca.base.errors import ConfigError
 from flower_pca.base.history import History, Status
 from flower_pca.base.linalg import Array
 from flower_pca.core.model import Model
-from flower_pca.core.settings import Certainty, Spent, certainty
+from flower_pca.core.settings import DP, Certainty, Spent, certainty
 from flower_pca.results import facts, saved
 from flower_pca.results.facts import Fact, Listing, Remark
 from flower_pca.results.matching import in_order, match, means
@@ -177,7 +177,16 @@ class PCAResult:
         """Bounds, all that can be said of variances that noise lies on; None of a run without a privacy budget."""
         if self.privacy is None:
             return None
-        return certainty(self)
+        return certainty(
+            self.privacy,
+            DP.of(self.asked.get("dp")),
+            self.frame,
+            rows=self.n_samples_,
+            columns=self.n_features_in_,
+            answered=facts.clients(self.history),
+            variances=self.explained_variance_,
+            total=self.total_variance_,
+        )
 
     @property
     def singular_values_(self) -> Array:
@@ -291,7 +300,13 @@ class PCAResult:
         there = {name: getattr(self, name) for name in self._ARRAYS}
         arrays = {name: a for name, a in there.items() if a is not None}
         # scores are of persons
-        return files.write(path, "result", saved.header(self, self._NUMBERS), arrays, private="scores_" in arrays)
+        return files.write(
+            path,
+            "result",
+            saved.header(self, self._NUMBERS),
+            arrays,
+            private="scores_" in arrays,
+        )
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> PCAResult:
@@ -493,7 +508,9 @@ class PCAResult:
             found.append(Fact("", "largest residual", None, f"{residual:.1e}", run=True))
         if self.is_pooled and sine is not None:
             words = "at most about" if private else "about"
-            found.append(Fact("", f"sine of the angle left, {words}", None, f"{sine:.1e}", run=True))
+            found.append(
+                Fact("", f"sine of the angle left, {words}", None, f"{sine:.1e}", run=True),
+            )
         if mse is None:
             return [*found, facts.plain("mse", None)]
         return [*found, Fact("mse", "mean squared error", mse, f"{mse:.4g}")]

@@ -144,7 +144,13 @@ def _record(
 ) -> StepRecord:
     d, known = len(step.basis), {i: known_as(i) for i in state.each}
     counts = {i: dict(zip(COUNTS, each, strict=True)) for i, each in state.each.items()}
-    clients = {key: ClientStep(**_shares(counts[i], d), site=site) for i, (key, site) in known.items()}
+    clients = {
+        key: ClientStep(
+            **_shares(counts[i], d),
+            site=site,
+        )
+        for i, (key, site) in known.items()
+    }
     changes, cause = _changes(state, step), None
     names = labels.column_names(run.standing.model.feature_names, d)
     sites = {client: site or f"client {key}" for client, (key, site) in known.items()}

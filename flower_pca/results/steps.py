@@ -281,7 +281,10 @@ class TrackingResult:
             Fact("", "changes", None, f"{totals['changed']:,}"),
             Fact("", "entries taken for outliers", None, f"{totals['outliers']:,}"),
             Fact("", "rows with too many gaps", None, f"{totals['deficient']:,}"),
-            facts.plain("largest_weights", [facts.weights(row, names) for row in self.components_[-1]]),
+            facts.plain(
+                "largest_weights",
+                [facts.weights(row, names) for row in self.components_[-1]],
+            ),
             *facts.of_messages(self.history),
             facts.of_answers(masked=bool(self.asked.get("mask"))),
             facts.plain("seed", self.seed),
@@ -293,7 +296,9 @@ class TrackingResult:
         rows, steps = labels.count(totals["rows"], "row"), labels.count(totals["steps"], "step")
         said = [f"{rows} in {steps}, at {labels.count(facts.clients(self.history), 'client')}."]
         if changes := [f"{step}" for step in self.changes_]:
-            said.append(f"A change was declared at {labels.noun(len(changes), 'step')} {', '.join(changes)}.")
+            said.append(
+                f"A change was declared at {labels.noun(len(changes), 'step')} {', '.join(changes)}.",
+            )
         for step, cause in self.causes_.items():
             said.append(f"Step {step}: {in_words(cause, names, self.site_names)}")
         for j, row in enumerate(self.components_[-1][: facts.FOUND], 1):

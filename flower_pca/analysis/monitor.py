@@ -115,7 +115,12 @@ class Monitor:
                 then="Score against a result without a budget.",
             )
         if n_components is not None:
-            checks.integer("n_components of a Monitor", n_components, least=1, most=result.n_components_)
+            checks.integer(
+                "n_components of a Monitor",
+                n_components,
+                least=1,
+                most=result.n_components_,
+            )
         # which a run has not whose clients keep their loadings
         self._result, _ = result, result.frame
         axes, variances = result.axes

@@ -252,7 +252,14 @@ def _beside(names: Sequence[str]) -> str:
     return "" if names else "client"
 
 
-def bars(drawn: style.Figure, values: Array, names: list[str], *, title: str, words: str) -> style.Axes:
+def bars(
+    drawn: style.Figure,
+    values: Array,
+    names: list[str],
+    *,
+    title: str,
+    words: str,
+) -> style.Axes:
     """A bar for each client."""
     ax, bar, side = start(drawn, names, tall=max(2.2, 1.1 + 0.26 * len(names)))
     bar(range(len(values)), values, style.sized(len(values), 0.62, 0.9), color=style.BAR)
@@ -261,7 +268,14 @@ def bars(drawn: style.Figure, values: Array, names: list[str], *, title: str, wo
     return ax
 
 
-def pairs(drawn: style.Figure, values: Mapping[str, Array], names: list[str], *, title: str, words: str) -> None:
+def pairs(
+    drawn: style.Figure,
+    values: Mapping[str, Array],
+    names: list[str],
+    *,
+    title: str,
+    words: str,
+) -> None:
     """Two bars for each client, one above the other, or side by side without room for names."""
     count = len(next(iter(values.values())))
     ax, bar, _ = start(drawn, names, tall=max(2.4, 1.4 + 0.4 * count))
@@ -288,7 +302,14 @@ def rows(shards: Sequence[Any]) -> list[int]:
     return [shard.shape[0] if hasattr(shard, "shape") else len(shard) for shard in shards]
 
 
-def _cloud(ax: style.Axes, points: Array, client: Array, count: int, *, bar: list[str] | None) -> None:
+def _cloud(
+    ax: style.Axes,
+    points: Array,
+    client: Array,
+    count: int,
+    *,
+    bar: list[str] | None,
+) -> None:
     """Points in their clients' colours; with a bar of which these are, by name or number."""
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import ListedColormap, Normalize
@@ -354,7 +375,13 @@ def by_client(drawn: style.Figure, result: RobustResult, shards: Sequence[Any] |
     told = result.clients_
     share = _entries(result, shards).by_client if told is None else told[:, 1]
     names = names_of(result, range(len(share)))
-    ax = bars(drawn, share, names, title="Entries taken out, by client", words="share of the entries")
+    ax = bars(
+        drawn,
+        share,
+        names,
+        title="Entries taken out, by client",
+        words="share of the entries",
+    )
     style.percent(ax, axis=side_of(names))
 
 

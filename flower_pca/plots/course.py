@@ -135,7 +135,13 @@ def compare(courses: Sequence[Course], path: str | os.PathLike[str]) -> Path:
     # colours that are much alike are told apart by dashes too
     dashes = itertools.cycle(("-", "--", ":") if len(courses) > len(style.COLOURS) else ("-",))
     every = [np.maximum(np.array(course.angles), style.FLOOR) for course in courses]
-    for course, angles, colour, dash in zip(courses, every, style.curves(len(courses)), dashes, strict=False):
+    for course, angles, colour, dash in zip(
+        courses,
+        every,
+        style.curves(len(courses)),
+        dashes,
+        strict=False,
+    ):
         size = style.sized(len(angles), 4.0, 0.0)
         for ax, place in ((left, course.messages), (right, course.traffic)):
             style.log_curve(ax, place, angles, colour=colour, size=size, label=course.algorithm, width=1.7, dash=dash)

@@ -119,7 +119,13 @@ def split(drawn: style.Figure, result: PersonalResult, shards: Sequence[Any]) ->
     for (word, part), colour in zip(parts.items(), (style.PLUS, style.COLOURS[5], style.FAINT), strict=True):
         bar(range(count), part / whole, thick, before, color=colour, label=word)
         before = before + part / whole
-    clients.tidy(ax, count, names, title="What rows consist of", words="share of the mean square of a row")
+    clients.tidy(
+        ax,
+        count,
+        names,
+        title="What rows consist of",
+        words="share of the mean square of a row",
+    )
     style.percent(ax, axis=side)
     ax.set(**{f"{side}lim": (0.0, 1.0)})
     style.key(drawn, ncols=3)
@@ -131,7 +137,13 @@ def _names(result: PersonalResult, keys: Sequence[str | int]) -> list[str]:
 
 def _matrix(ax: style.Axes, rho: Array, order: Array, words: str) -> None:
     ordered = rho[np.ix_(order, order)]
-    image = ax.imshow(ordered, cmap=style.scale("share"), vmin=0.0, vmax=1.0, interpolation="nearest")
+    image = ax.imshow(
+        ordered,
+        cmap=style.scale("share"),
+        vmin=0.0,
+        vmax=1.0,
+        interpolation="nearest",
+    )
     style.tidy(ax, "Distance of own components", words, "client", grid="")
     ax.xaxis.set_major_locator(style.integers())
     ax.yaxis.set_major_locator(style.integers())
@@ -143,7 +155,14 @@ def _plane(ax: style.Axes, points: Array, names: Sequence[str], group: Array) ->
     of_group = [colours[g] for g in group]
     ax.scatter(points[:, 0], points[:, 1], c=of_group, s=34, edgecolors=style.WHITE)
     for word, place in zip(map(style.name_of, names), points, strict=False):
-        mark = ax.annotate(word, place, xytext=(4, 4), textcoords="offset points", fontsize=8, color=style.INK)
+        mark = ax.annotate(
+            word,
+            place,
+            xytext=(4, 4),
+            textcoords="offset points",
+            fontsize=8,
+            color=style.INK,
+        )
         mark.set_fontfamily(style.family(word))
     ax.set_aspect("equal", adjustable="datalim")
     ax.margins(0.16)
@@ -177,7 +196,13 @@ def pictures(parts: Sequence[Parts], path: str | os.PathLike[str], *, shape: tup
     for axes, line in zip(figure.subplots(len(lines), 4, squeeze=False), lines, strict=True):
         reach = float(np.abs(line).max()) or 1.0
         for ax, part in zip(axes, line.reshape(4, *shape), strict=True):
-            ax.imshow(part, cmap=style.scale("signed"), vmin=-reach, vmax=reach, interpolation="nearest")
+            ax.imshow(
+                part,
+                cmap=style.scale("signed"),
+                vmin=-reach,
+                vmax=reach,
+                interpolation="nearest",
+            )
             ax.set_axis_off()
     for ax, title in zip(figure.axes[:4], _COLUMNS, strict=True):
         ax.set_title(title, fontsize=10.5, color=style.INK)

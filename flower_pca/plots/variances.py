@@ -50,7 +50,12 @@ def enough(result: PCAResult) -> bool:
     return result.n_components_ <= PANELS and result.n_features_in_ <= BARS
 
 
-def _panels(drawn: style.Figure, components: Array, names: list[str], errors: Array | None = None) -> None:
+def _panels(
+    drawn: style.Figure,
+    components: Array,
+    names: list[str],
+    errors: Array | None = None,
+) -> None:
     off = facts.INTERVAL * (np.zeros_like(components) if errors is None else errors)
     shown, most = min(len(components), PANELS), min(components.shape[1], BARS)
     across = min(shown, 2)
@@ -72,7 +77,15 @@ def _panels(drawn: style.Figure, components: Array, names: list[str], errors: Ar
     drawn.supxlabel(words, fontsize=9.5, color=style.INK)
 
 
-def one(ax: style.Axes, row: Array, names: list[str], title: str, *, reach: float, off: Array | None = None) -> None:
+def one(
+    ax: style.Axes,
+    row: Array,
+    names: list[str],
+    title: str,
+    *,
+    reach: float,
+    off: Array | None = None,
+) -> None:
     """The columns that weigh most in one component, and how far each may be `off`."""
     order = labels.leading(row, BARS)
     colours = np.where(row[order] > 0, style.PLUS, style.MINUS).tolist()

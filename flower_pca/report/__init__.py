@@ -52,23 +52,22 @@ def write(
     rows = plots.values(shards)
     if isinstance(result, RobustResult) and rows is not None:
         result = with_parts(result, rows)  # once, for all tables and pictures
+    remarks, far = result.remarks(), list[str]()
+    if isinstance(result, PCAResult):
+        far = warnings(result)
     every = _names(result, rows)
-    course_pictures = [what for what in every if what in _COURSE]
     parts = [
-        *_first(result, rows),
+        html.remarks(remarks, "bad"),
+        html.paragraph(" ".join(result.findings()), "lead"),
+        html.remarks(remarks, "warn"),
+        *(html.paragraph(words, "ended") for words in far),
+        *pages.words(result, rows),
+        pages.named_sites(result),
         html.section("What was found", pictures(result, rows, [what for what in every if what not in _COURSE])),
         html.facts(fact for fact in result.facts() if not fact.run),
         *pages.of(result, rows),
         *pages.of_rotation(rotation),
-        html.fold(
-            "How the run went",
-            html.paragraph(course.summary(result), "how"),
-            html.remarks(result.remarks(), "good", "plain"),
-            html.facts(fact for fact in result.facts() if fact.run),
-            pictures(result, rows, course_pictures) if course_pictures else "",
-            pages.messages(result.history),
-            pages.failures(result.history, result.site_names),
-        ),
+        html.fold("How the run went", *_course(result, rows, [what for what in every if what in _COURSE])),
         f"<footer>flower_pca {__version__} &middot; {result.algorithm} &middot; seed {result.seed}</footer>\n",
     ]
     with files.replacing(path, private=True) as file:  # it shows scores of rows
@@ -83,7 +82,11 @@ def _names(result: plots.Result, shards: Sequence[Any] | None) -> list[str]:
     return []
 
 
-def pictures(result: plots.Result, shards: Sequence[Any] | None, chosen: Sequence[str] | None = None) -> str:
+def pictures(
+    result: plots.Result,
+    shards: Sequence[Any] | None,
+    chosen: Sequence[str] | None = None,
+) -> str:
     """These pictures, or all that tell of a result; without matplotlib, that it is not there."""
     if not errors.there("matplotlib"):
         return html.paragraph(str(errors.lacking("matplotlib", "to draw")), "how")
@@ -99,18 +102,13 @@ def pictures(result: plots.Result, shards: Sequence[Any] | None, chosen: Sequenc
     return ""
 
 
-def _first(result: plots.Result, shards: Sequence[Any] | None) -> list[str]:
-    """What a reader has to know first: bad news, what was found, and warnings."""
-    remarks = result.remarks()
-    if isinstance(result, PCAResult):
-        far = warnings(result)
-    else:
-        far = []
+def _course(result: plots.Result, shards: Sequence[Any] | None, chosen: Sequence[str]) -> list[str]:
+    """How the run went: why it ended, what it chose, what was sent, and who was left out."""
     return [
-        html.remarks(remarks, "bad"),
-        html.paragraph(" ".join(result.findings()), "lead"),
-        html.remarks(remarks, "warn"),
-        *(html.paragraph(words, "ended") for words in far),
-        *pages.words(result, shards),
-        pages.named_sites(result),
+        html.paragraph(course.summary(result), "how"),
+        html.remarks(result.remarks(), "good", "plain"),
+        html.facts(fact for fact in result.facts() if fact.run),
+        pictures(result, shards, chosen) if chosen else "",
+        pages.messages(result.history),
+        pages.failures(result.history, result.site_names),
     ]

@@ -471,11 +471,10 @@ def check(reply: Reply, sent: Broadcast, answered: Collection[int]) -> None:
             then="It was not counted.",
         )
     if reply.number != sent.number:
-        got = f"one to message {reply.number}"
         raise UnawaitedError(
             what,
             must=f"one to message {sent.number}",
-            got=got,
+            got=f"one to message {reply.number}",
             then="It came late.",
         )
     if reply.client in answered:

@@ -320,8 +320,7 @@ class Standing:
         chosen, why = chooser.settle(self.model)
         model = replace(self.model, choices={**self.model.choices, **({"algorithm": why} if why else {})})
         before, behind = self.stages[: self.place], self.stages[self.place + 1 :]
-        stages = (*before, chosen, *behind)
-        return replace(self, stages=stages, chooser=chooser, model=model)
+        return replace(self, stages=(*before, chosen, *behind), chooser=chooser, model=model)
 
     def to_json(self, arrays: dict[str, Array]) -> dict[str, Any]:
         """As plain values; arrays go into `arrays`."""

@@ -158,8 +158,8 @@ def _facets(drawn: style.Figure, result: PCAResult, parts: list[Array], title: s
     descending = np.argsort(-np.linalg.norm(middles, axis=1), kind="stable")
     furthest = np.sort(descending[: _PANELS[0] * _PANELS[1]])
     drawn.set_size_inches(style.SINGLE[0], 4.6)
-    panels = drawn.subplots(*_PANELS, sharex=True, sharey=True).ravel()
-    for ax, i in zip(panels, furthest, strict=False):
+    panels = drawn.subplots(*_PANELS, sharex=True, sharey=True)
+    for ax, i in zip(panels.flat, furthest, strict=False):
         ax.scatter(*every.T, s=2, lw=0, alpha=0.35, c=style.FAINT, rasterized=True)
         many = len(parts[i]) > _VECTOR
         ax.scatter(*parts[i].T, s=6, lw=0, c=style.MINUS, rasterized=many)
@@ -361,8 +361,7 @@ def _columns(drawn: style.Figure, result: RobustResult, share: Array, title: str
     if len(order) < len(share):
         title = f"{title}, the {len(order)} of {len(share):,} columns with most"
     named = [names[j] for j in order]
-    ax = bars(drawn, share[order], named, title=title, words="share of the entries")
-    style.percent(ax, axis="x")
+    style.percent(bars(drawn, share[order], named, title=title, words="share of the entries"), axis="x")
 
 
 def far(drawn: style.Figure, result: RobustResult) -> None:
@@ -402,8 +401,8 @@ def where(drawn: style.Figure, result: RobustResult, shards: Sequence[Any] | Non
 def sizes(drawn: style.Figure, result: RobustResult, shards: Sequence[Any] | None) -> None:
     """The two parts of each client's rows side by side."""
     known = _entries(result, shards)
-    names = names_of(result, range(len(known.clients)))
     parts = {"low-rank part": known.low_rank, "sparse part": known.sparse}
+    names = names_of(result, range(len(known.clients)))
     pairs(drawn, parts, names, title="Size of the two parts", words="root mean square of an entry")
 
 

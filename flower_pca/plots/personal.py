@@ -102,9 +102,13 @@ def errors(drawn: style.Figure, result: PersonalResult, shards: Sequence[Any]) -
     """The error of each client's rows, with the shared components alone and with its own."""
     found = shares(result, shards)
     assert found is not None
-    pairs = {"with own components": found.rest, "shared components only": found.without}
-    names = clients.names_of(result, found.clients)
-    clients.pairs(drawn, pairs, names, title="Reconstruction error", words="mean squared error of a row")
+    clients.pairs(
+        drawn,
+        {"with own components": found.rest, "shared components only": found.without},
+        clients.names_of(result, found.clients),
+        title="Reconstruction error",
+        words="mean squared error of a row",
+    )
 
 
 def split(drawn: style.Figure, result: PersonalResult, shards: Sequence[Any]) -> None:

@@ -247,7 +247,6 @@ def named_sites(result: Result) -> str:
 
 def messages(history: History) -> str:
     """A line for each message."""
-    head = ["no.", "stage", "error", "answered", "up", "down", "seconds"]
     rows = [
         [
             f"{record.number + 1}",
@@ -260,6 +259,7 @@ def messages(history: History) -> str:
         ]
         for record in history
     ]
+    head = ("no.", "stage", "error", "answered", "up", "down", "seconds")
     return html.table("Messages", head, rows, words=[1])
 
 

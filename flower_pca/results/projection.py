@@ -299,8 +299,8 @@ class Scaling(Packet):
             self.fill_,
             names=labels.tuple_of(self.feature_names_in_),
         )
-        data = match(X, frame, self.n_features_in_, digest=self.feature_digest)
-        return np.concatenate(list(data.dense()))
+        rows = match(X, frame, self.n_features_in_, digest=self.feature_digest).dense()
+        return np.concatenate(list(rows))
 
     def inverse_transform(self, X: Any) -> Array:
         """Rows in the data's own units, (n, d), that `transform` makes these of."""

@@ -37,8 +37,8 @@ def with_keys(result: R, keys: Mapping[int, int]) -> R:
             replaced = [keys.get(int(key), int(key)) for key in before]
             new = np.array(replaced, dtype=np.uint64)
             order = np.argsort(new)
-            in_order = {named: new[order], lines: getattr(result, lines)[order]}
-            result = dataclasses.replace(result, **in_order)  # type: ignore[type-var]
+            in_order = getattr(result, lines)[order]
+            result = dataclasses.replace(result, **{named: new[order], lines: in_order})  # type: ignore[type-var]
     return result
 
 

@@ -24,7 +24,7 @@ from flower_pca import (
 )
 from flower_pca.base import files, linalg
 from flower_pca.clients import client_app
-from flower_pca.results.record import ClientStep, Events, StepRecord
+from flower_pca.results.record import ClientStep, Events, StepRecord, _shares
 
 D, R, STEPS = 10, 2, 6
 pytestmark = pytest.mark.usefixtures("lines")
@@ -352,3 +352,9 @@ def test_a_client_that_tells_nonsense_spoils_no_line(lie, words, lines, tmp_path
     found = [json.loads(line) for line in (tmp_path / "e.jsonl").read_text().splitlines()]
     assert [event["step"] for event in found] == list(range(STEPS))
     assert words or found[-1]["clients"]["1"]["residual"] is None
+
+
+def test_a_client_that_tells_nonsense_has_no_residual():
+    for misfit in (-1.0, np.nan, np.inf):
+        counts = {"rows": 2, "missing": 0, "outliers": 0, "misfit": misfit, "energy": 1.0}
+        assert _shares(counts, 3)["residual"] is None

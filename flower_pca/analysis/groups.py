@@ -10,7 +10,6 @@ import numpy as np
 
 from flower_pca.algorithms.personal.closing import OWN
 from flower_pca.base import checks, errors
-from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array, eigh_descending
 from flower_pca.results.personal import PersonalResult
 
@@ -30,7 +29,7 @@ def distances(own: Sequence[Array]) -> Array:
     own = [np.atleast_2d(np.asarray(rows, dtype=np.float64)) for rows in own]
     if not own or len({rows.shape[1] for rows in own}) != 1:
         got = f"{sorted({rows.shape[1] for rows in own})} features" if own else "none"
-        raise DataError(
+        raise errors.DataError(
             "The own components",
             must="those of at least one client, alike in features",
             got=got,
@@ -83,7 +82,7 @@ def clusters(rho: Array, n_clusters: int, *, seed: int = 0) -> Array:
 def _square(rho: Array) -> Array:
     rho = np.asarray(rho, dtype=np.float64)
     if rho.ndim != 2 or rho.shape[0] != rho.shape[1] or not np.allclose(rho, rho.T, atol=1e-12):
-        raise ConfigError(
+        raise errors.ConfigError(
             "rho",
             must="a symmetric matrix",
             got=f"shape {rho.shape}",

@@ -19,19 +19,19 @@ least of all that the totals allow.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 
-from flower_pca.base import checks, labels
+from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError, Setting, Words
 from flower_pca.base.linalg import Array
 from flower_pca.names.sites import SiteRows
+from flower_pca.results.facts import names_of
 from flower_pca.results.pca import PCAResult
 from flower_pca.stages import histograms
-from flower_pca.stages.histograms import ROUNDING, distances
 
 LEVEL: Final = 0.99
 SOURCES: Final = ("clients", "theory")
@@ -115,7 +115,12 @@ class Monitor:
                 then="Score against a result without a budget.",
             )
         if n_components is not None:
-            checks.integer("n_components of a Monitor", n_components, least=1, most=result.n_components_)
+            checks.integer(
+                "n_components of a Monitor",
+                n_components,
+                least=1,
+                most=result.n_components_,
+            )
         # which a run has not whose clients keep their loadings
         self._result, _ = result, result.frame
         axes, variances = result.axes
@@ -139,7 +144,7 @@ class Monitor:
 
     def score(self, X: Any) -> RowScores:
         """T2 and SPE of the rows of X, (n, d): an array, or whatever `transform` takes."""
-        parts = [distances(block, self._Z, self._variances) for block in self._blocks(X)]
+        parts = [histograms.distances(block, self._Z, self._variances) for block in self._blocks(X)]
         return RowScores(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
     def contributions(self, X: Any) -> tuple[Array, Array]:
@@ -197,9 +202,9 @@ class Monitor:
         return [found for site, X in sites.items() for found in self._beyond(site, X, limits, top)]
 
     def _beyond(self, site: Any, X: Any, limits: Limits, top: int) -> Iterator[Anomaly]:
-        start, names = 0, self._names
+        start, names = 0, names_of(self._result)
         for block in self._blocks(X):
-            scored = RowScores(*distances(block, self._Z, self._variances))
+            scored = RowScores(*histograms.distances(block, self._Z, self._variances))
             rows = np.flatnonzero(scored.beyond(limits))
             t2, spe = self._contributions(block[rows])
             for i, row in enumerate(rows):
@@ -219,10 +224,6 @@ class Monitor:
         return (np.asarray(block, dtype=np.float64) for block in self._result._data(X).dense())
 
     @property
-    def _names(self) -> Sequence[str]:
-        return labels.column_names(self._result.feature_names_in_, self._result.n_features_in_)
-
-    @property
     def _counts(self) -> Array | None:
         """The histograms, which are of all components of the result."""
         return self._result.histograms_ if self._k == self._all else None
@@ -235,7 +236,7 @@ class Monitor:
     @property
     def _floor(self) -> float:
         """What rounding leaves of a row, and more: where nothing is left out, SPE is beyond it for other reasons."""
-        return ROUNDING * float(self._result.total_variance_)
+        return histograms.ROUNDING * float(self._result.total_variance_)
 
     def _theory(self, level: float, *, trained: bool) -> Limits:
         from scipy import special

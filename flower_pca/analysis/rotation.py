@@ -48,7 +48,7 @@ from flower_pca.base import checks, labels, spec
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.linalg import Array
 from flower_pca.names.coding import source_of
-from flower_pca.results.facts import Listing
+from flower_pca.results.facts import Listing, plain_names
 from flower_pca.results.pca import PCAResult
 from flower_pca.results.steps import TrackingResult
 
@@ -184,26 +184,24 @@ class Rotation:
     @property
     def words(self) -> str:
         """What is to be known of them, in a few sentences."""
-        said = [
-            f"Rotated by {self.method}: together they hold what the components hold,",
-            "but none of them is the direction of most variance.",
-        ]
+        scores = "Their scores do not correlate, and have variance 1."
         if self.oblique:
-            said.append(f"Their scores correlate: {self._pairs()}.")
-        else:
-            said.append("Their scores do not correlate, and have variance 1.")
-        return " ".join([*said, *self._units()])
+            scores = f"Their scores correlate: {self._pairs()}."
+        return (
+            f"Rotated by {self.method}: together they hold what the components hold, "
+            f"but none of them is the direction of most variance. {scores} {self._units()}"
+        )
 
-    def _units(self) -> list[str]:
+    def _units(self) -> str:
         """What the columns are counted in, of which these are loadings."""
         scale = self.result.asked.get("scale")
         if self.feature_names is not None and any(map(source_of, map(str, self.feature_names))):
-            return ["Loadings are of columns as the run has scaled them, those made of words by their shares."]
+            return "Loadings are of columns as the run has scaled them, those made of words by their shares."
         if scale == "std" and self.result.centered and not self.oblique:
-            return ["Loadings are correlations of columns and scores, as columns have variance 1."]
+            return "Loadings are correlations of columns and scores, as columns have variance 1."
         if scale is not None:
-            return [f"Loadings are of columns divided by {_DIVISORS[scale]}."]
-        return ["Loadings are in the units of the columns."]
+            return f"Loadings are of columns divided by {_DIVISORS[scale]}."
+        return "Loadings are in the units of the columns."
 
     def _pairs(self) -> str:
         """The correlations of scores that are largest in size."""
@@ -237,11 +235,10 @@ class Rotation:
 
     def as_json(self) -> dict[str, Any]:
         """All of it but the result, as plain values."""
-        names = self.feature_names
         return {
             "method": self.method,
             "names": self.get_feature_names_out().tolist(),
-            "feature_names": None if names is None else [str(name) for name in names],
+            "feature_names": plain_names(self.result),
             "loadings": self.loadings.tolist(),
             "matrix": self.matrix.tolist(),
             "correlations": self.correlations.tolist(),

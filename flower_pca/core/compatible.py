@@ -230,7 +230,8 @@ def check(stage: Stage[Any], on: On, listed: Listed) -> None:
     for options, wanted in NEEDS:
         if set(options) <= on.keys() and not wanted.holds(stage):
             where = Words.series(" and ", [WORDS[option] for option in options])
-            require(Words("The algorithm ", where), stage, wanted, _going_with(on, listed), listed)
+            best = (name for name, kind in listed.items() if not missing(kind(), *on))
+            require(Words("The algorithm ", where), stage, wanted, best, listed)
     check_options(on)
     _check_numbers(stage, on)
 
@@ -239,7 +240,7 @@ def require(what: str, stage: Stage[Any], wanted: Property, best: Iterator[str],
     """Require a property of an algorithm, in a sentence that names those that have it."""
     if wanted.holds(stage):
         return
-    have = ", ".join(_having(wanted, listed))
+    have = ", ".join(filter(None, (_variant(kind, wanted) for kind in listed.values())))
     if own := _variant(type(stage), wanted):
         remedy = f"Use {own}, with its other parameters as they usually are."
     else:
@@ -320,11 +321,6 @@ def _check_numbers(stage: Stage[Any], on: On) -> None:
         )
 
 
-def _having(wanted: Property, listed: Listed) -> Iterator[str]:
-    """The algorithms that have a property, each with the parameters that it needs to."""
-    return filter(None, (_variant(kind, wanted) for kind in listed.values()))
-
-
 def _variant(kind: type[Stage[Any]], wanted: Property) -> str:
     """An algorithm's spec with the property; "" if it has none."""
     if wanted.holds(kind()):
@@ -332,8 +328,3 @@ def _variant(kind: type[Stage[Any]], wanted: Property) -> str:
     if wanted is ADDITIVE and kind.additive_with:
         return f"{kind.name}({kind.additive_with})"
     return ""
-
-
-def _going_with(on: On, listed: Listed) -> Iterator[str]:
-    """The algorithms that go with all these options."""
-    return (name for name, kind in listed.items() if not missing(kind(), *on))

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 from flower_pca.base import files
-from flower_pca.base.files import Recorder, Trail
 from flower_pca.base.history import History, Round
 from flower_pca.base.linalg import Array
 from flower_pca.core.roll import Roll
@@ -200,12 +199,12 @@ def drive(
 
 def _drive_with_checkpoint(run: Driven, transport: Transport, path: Path, watchers: Sequence[Watcher]) -> Any:
     """Likewise, with the state of run and transport in a file until the run is finished."""
-    trail = Trail(path)
+    trail = files.Trail(path)
     if path.exists():
         header, arrays = files.read(path, transport.kind, private=True)
         state = run.standing.state
         with files.refuse_others(path, transport.kind):
-            if isinstance(state, Recorder):
+            if isinstance(state, files.Recorder):
                 arrays |= trail.read(header, state.keep)
             transport.resume(header, arrays)
             run.restore(header, arrays)

@@ -198,37 +198,12 @@ def _lengths(a: Array) -> Array:
     return np.asarray(np.sqrt(np.einsum("ij,ij->j", a, a)))
 
 
-def _entries(a: Array) -> Array:
-    return np.abs(a)
-
-
-def _frobenius(a: Array) -> Array:
-    return np.asarray(np.linalg.norm(a))
-
-
-def _total(a: Array) -> Array:
-    return np.asarray(np.abs(a).sum())
-
-
-def _counts(a: Array) -> Array:
-    return np.where(a >= 0.0, a, np.inf)
-
-
-def _bins(a: Array) -> Array:
-    positive = (a >= 0.0).all(axis=-1)
-    return np.where(positive, a.sum(axis=-1), np.inf)
-
-
 def _squares(reach: Reach) -> float:
     return reach.squares
 
 
 def _of_columns(reach: Reach) -> float:
     return max(reach.squares, float(np.sqrt(reach.n * reach.squares)))
-
-
-def _unknown(reach: Reach) -> float:
-    return np.inf
 
 
 class Reading(Enum):
@@ -272,8 +247,8 @@ class Kind:
 
     name: str
     tells: str
-    size: Size = _entries
-    bound: Bound | None = _unknown
+    size: Size = np.abs
+    bound: Bound | None = lambda reach: np.inf
     counts_rows: bool = False
     whole: bool = False
     by_column: bool = False
@@ -315,7 +290,7 @@ _TABLE: Final = {
     "COUNT": Kind(
         "count",
         "counts of clients, or of entries of some size",
-        size=_counts,
+        size=lambda a: np.where(a >= 0.0, a, np.inf),
         bound=lambda reach: max(1.0, float(reach.n) * reach.d),
         whole=True,
     ),
@@ -323,7 +298,7 @@ _TABLE: Final = {
     "DISTANCES": Kind(
         "distances",
         "how many of its rows lie how far from a basis of the server's",
-        size=_bins,
+        size=lambda a: np.where((a >= 0.0).all(axis=-1), a.sum(axis=-1), np.inf),
         bound=lambda reach: float(reach.n),
         whole=True,
     ),
@@ -349,7 +324,13 @@ _TABLE: Final = {
         by_column=True,
     ),
     # The largest |x| of each column: an entry of a row, which no other figure says anything of.
-    "PEAKS": Kind("peaks", "one true entry of each column", bound=_of_columns, by_column=True, single=True),
+    "PEAKS": Kind(
+        "peaks",
+        "one true entry of each column",
+        bound=_of_columns,
+        by_column=True,
+        single=True,
+    ),
     # Count, sums and squares of clipped rows in one vector.
     "MOMENTS": Kind("moments", "the count, sums and squares of clipped rows"),
     # C_i Z, with Z the array that the part names as the one that it is made with.
@@ -395,7 +376,7 @@ _TABLE: Final = {
     "GRAM": Kind(
         "gram",
         "all of C at once",
-        size=_frobenius,
+        size=lambda a: np.asarray(np.linalg.norm(a)),
         bound=_squares,
         square=True,
         rounded=True,
@@ -409,7 +390,7 @@ _TABLE: Final = {
     "EIGENVALUES": Kind(
         "eigenvalues",
         "the leading eigenvalues of C",
-        size=_total,
+        size=lambda a: np.asarray(np.abs(a).sum()),
         bound=lambda reach: reach.squares / reach.least,
         single=True,
     ),
@@ -439,7 +420,11 @@ _TABLE: Final = {
         "estimate", "a d x p matrix made of C or of its rows, step by step", bound=None, within_trace=True, rounded=True
     ),
     # p x p, second moments of coordinates in the basis.
-    "SCORES": Kind("scores", "second moments of its rows' coordinates in a basis of the server's", bound=None),
+    "SCORES": Kind(
+        "scores",
+        "second moments of its rows' coordinates in a basis of the server's",
+        bound=None,
+    ),
     # A client's own components, beside those that all share.
     "COMPONENTS": Kind(
         "components",

@@ -113,7 +113,12 @@ class Question:
     max_share: float | None = None
 
     def __post_init__(self) -> None:
-        for name, kind in {"algorithm": Algorithm, "mask": MaskedSums, "dp": DP, "channel": Layer}.items():
+        for name, kind in {
+            "algorithm": Algorithm,
+            "mask": MaskedSums,
+            "dp": DP,
+            "channel": Layer,
+        }.items():
             given = getattr(self, name)
             if not isinstance(given, kind) and (given is not None or name == "algorithm"):
                 raise ConfigError(
@@ -135,22 +140,18 @@ class Question:
         plain = {"seed": int(self.seed), "fraction": float(fraction), "max_share": max_share}
         plain["columns"] = self._columns_with_ranges(names_in(self.columns))
         if self.levels is not None:
-            plain["levels"] = self._read_levels()
+            if self.center is False:
+                raise ConfigError(
+                    "center with levels",
+                    must="True",
+                    got="False",
+                    then="Leave center out: what is divided by the root of a share is what differs from that share.",
+                )
+            plain["levels"] = read_levels(self.levels)
         if self.n_components not in COUNTING:
             plain["n_components"] = checks.components(self.n_components, words=COUNTING)
         for name, value in plain.items():
             object.__setattr__(self, name, value)
-
-    def _read_levels(self) -> Levels | None:
-        """The columns of words, each with its levels where these are known."""
-        if self.center is False:
-            raise ConfigError(
-                "center with levels",
-                must="True",
-                got="False",
-                then="Leave center out: what is divided by the root of a share is what differs from that share.",
-            )
-        return read_levels(self.levels)
 
     def _columns_with_ranges(self, columns: tuple[str, ...] | None) -> tuple[str, ...] | None:
         """The columns that are named; where a budget has ranges, those of all that take part."""
@@ -238,7 +239,11 @@ class Question:
     def plain(self) -> dict[str, Any]:
         """As plain values, as the short form takes them. The seed of noise is left out: it could take the noise off."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}
-        settings = {"mask": self.mask, "channel": self.channel, "dp": self.dp and replace(self.dp, noise_seed=None)}
+        settings = {
+            "mask": self.mask,
+            "channel": self.channel,
+            "dp": self.dp and replace(self.dp, noise_seed=None),
+        }
         values |= {name: given and repr(given) for name, given in settings.items()}
         values["algorithm"] = self.algorithm.spec
         if self.columns is not None:

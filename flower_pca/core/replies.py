@@ -133,9 +133,12 @@ class Judge:
             parts: What the answer is made of.
             sent: The message that it has got.
         """
-        model = self.model
-        known = model.claims.get(client)
-        own = known or Claim(int(MARGIN * model.n), MARGIN * model.trace)
+        known = self.model.claims.get(client)
+        if known is None:
+            own, least = Claim(int(MARGIN * self.model.n), MARGIN * self.model.trace), 1
+            rows = f"{MARGIN:g} times all rows together"
+        else:
+            own, least, rows = known, known.n, "its own rows"
         of_stage: dict[str, Any] | None = None
         for name, part in parts.items():
             if part.kind.counts_rows:
@@ -150,31 +153,19 @@ class Judge:
                 continue
             size = part.kind.size(np.asarray(up[name], dtype=np.float64))
             if part.kind.bound is not None:
-                most = part.kind.bound(self._reach(part, sent, parts, own, known))
+                lengths = functools.partial(self._lengths, part, sent, parts)
+                most = part.kind.bound(Reach(own.n, least, own.squares, self.model.d, lengths))
             else:
                 if of_stage is None:
                     of_stage = self._of_stage(own)
                 most = of_stage.get(name, np.inf)
             if (size > (1.0 + _SLACK) * most).any():
-                if known is not None:
-                    rows = "its own rows"
-                else:
-                    rows = f"{MARGIN:g} times all rows together"
                 raise ProtocolError(
                     f"The answer of client {client}, {name},",
                     must=f"as small as {rows} allow",
                     got="larger entries",
                     then=_REMEDY,
                 )
-
-    def _reach(self, part: Part, sent: Arrays, parts: Mapping[str, Part], own: Claim, known: Claim | None) -> Reach:
-        """What the bound of a part's kind follows from."""
-        if known is None:
-            least = 1
-        else:
-            least = own.n
-        lengths = functools.partial(self._lengths, part, sent, parts)
-        return Reach(own.n, least, own.squares, self.model.d, lengths)
 
     def _of_stage(self, own: Claim) -> dict[str, Any]:
         """What parts are at most by the stage's bounds for these rows alone; inf without one."""
@@ -473,12 +464,26 @@ def check(reply: Reply, sent: Broadcast, answered: Collection[int]) -> None:
     """Raise ProtocolError, naming the client, unless this is its one answer to the message sent."""
     what = f"The answer of client {reply.client}"
     if reply.client not in sent.asked:
-        raise UnawaitedError(what, must="asked for", got="one of a client not asked", then="It was not counted.")
+        raise UnawaitedError(
+            what,
+            must="asked for",
+            got="one of a client not asked",
+            then="It was not counted.",
+        )
     if reply.number != sent.number:
-        got = f"one to message {reply.number}"
-        raise UnawaitedError(what, must=f"one to message {sent.number}", got=got, then="It came late.")
+        raise UnawaitedError(
+            what,
+            must=f"one to message {sent.number}",
+            got=f"one to message {reply.number}",
+            then="It came late.",
+        )
     if reply.client in answered:
-        raise UnawaitedError(what, must="a single one", got="another one", then="It was not counted.")
+        raise UnawaitedError(
+            what,
+            must="a single one",
+            got="another one",
+            then="It was not counted.",
+        )
 
 
 def check_arrays(reply: Reply, expected: Mapping[str, Part]) -> None:

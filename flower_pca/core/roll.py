@@ -156,7 +156,11 @@ class Roll:
             fit = tuple(client for client in here if client not in self.unfit)
         if call is Call.SAMPLE and fit:
             size = max(1, round(self.fraction * len(fit)))
-            turn = _in_turn(len(fit), size, number, self.seed)
+            # in random orders, each of which goes round until all were taken alike
+            samples = len(fit) // math.gcd(len(fit), size)
+            order = np.random.default_rng([self.seed, number // samples]).permutation(len(fit))
+            first = number % samples * size
+            turn = order.take(range(first, first + size), mode="wrap")
             return tuple(fit[i] for i in sorted(turn))
         return fit
 
@@ -285,11 +289,3 @@ class Roll:
                 then="Look at these clients.",
             )
         return replace(self, silent=silent)
-
-
-def _in_turn(count: int, size: int, number: int, seed: int) -> list[int]:
-    """Which `size` of so many a sample takes: in random orders, each of which goes round until all were taken alike."""
-    samples = count // math.gcd(count, size)
-    order = np.random.default_rng([seed, number // samples]).permutation(count)
-    first = number % samples * size
-    return [int(order[(first + i) % count]) for i in range(size)]

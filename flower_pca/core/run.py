@@ -59,6 +59,12 @@ class Run:
         result: The class of its result.
         layers: What lies over messages and answers, in the order in which the server lays it on.
         asked: The question as plain values, which checkpoint and result keep.
+
+    Attributes:
+        standing: The stage under way, its state, and what can be said of the message that it asks.
+        roll: Who counts.
+        layers: What lies over messages and answers.
+        history: The rounds so far.
     """
 
     def __init__(
@@ -74,48 +80,34 @@ class Run:
         place, state = int(roll.opens), stages[0].start(model)
         while place + 1 < len(stages) and not isinstance(stages[place], Algorithm):
             place += 1
-        self._standing = Standing(stages=tuple(stages), model=model, state=state, place=place, opens=roll.opens)
-        self._roll, self._layers = roll, tuple(layers)
+        self.standing = Standing(
+            stages=tuple(stages),
+            model=model,
+            state=state,
+            place=place,
+            opens=roll.opens,
+        )
+        self.roll, self.layers = roll, tuple(layers)
         self._asked = dict(asked or {})
         self._result = result
         self._model = model
-        self._history, self._began = History(limit=None if roll.opens else NEWEST), 0.0
+        self.history, self._began = History(limit=None if roll.opens else NEWEST), 0.0
         self._sent: Broadcast | None = None
         self._total: Any = None  # of a message that some clients are asked once more
 
     @property
     def algorithm(self) -> Any:
         """The stage that the run is named after: an Algorithm, or a tracker."""
-        return self._standing.algorithm
-
-    @property
-    def standing(self) -> Standing:
-        """The stage under way, its state, and what can be said of the message that it asks."""
-        return self._standing
-
-    @property
-    def roll(self) -> Roll:
-        """Who counts."""
-        return self._roll
-
-    @property
-    def layers(self) -> tuple[Layer, ...]:
-        """What lies over messages and answers."""
-        return self._layers
-
-    @property
-    def history(self) -> History:
-        """The rounds so far."""
-        return self._history
+        return self.standing.algorithm
 
     @property
     def is_finished(self) -> bool:
         """Whether the result is ready."""
-        return self._standing.is_finished
+        return self.standing.is_finished
 
     def estimate(self) -> Array | None:
         """The basis if the run ended now; None before there is one. See `Standing.estimate`."""
-        return self._standing.estimate(whole=self._whole)
+        return self.standing.estimate(whole=self._whole)
 
     def pending(self, present: Iterable[int]) -> Broadcast | None:
         """The message to send to clients among `present`, the reachable ones; None at the end.
@@ -123,31 +115,31 @@ class Run:
         The order of `present` is the order of the clients' keys: it decides which ones a fraction
         samples.
         """
-        if self._standing.is_finished:
+        if self.standing.is_finished:
             return None
-        here, fraction = self._roll.present(present), self._roll.fraction
-        while not (now := self._standing).is_finished:
-            if self._roll.lost:
-                for layer in self._layers:
+        here, fraction = self.roll.present(present), self.roll.fraction
+        while not (now := self.standing).is_finished:
+            if self.roll.lost:
+                for layer in self.layers:
                     layer.reopen()
-                self._standing = now.restart(self._roll, whole=self._whole)
-                self._roll = self._roll.reopen()
+                self.standing = now.restart(self.roll, whole=self._whole)
+                self.roll = self.roll.reopen()
             elif (status := now.stage.status(now.state)) is not None:
-                self._standing = now.leave(status, here, self._roll, self._layers)
-            elif to := self._roll.audience(
+                self.standing = now.leave(status, here, self.roll, self.layers)
+            elif to := self.roll.audience(
                 now.call(fraction=fraction),
                 here,
-                number=len(self._history.of(now.stage.name)) if fraction < 1.0 else 0,
+                number=len(self.history.of(now.stage.name)) if fraction < 1.0 else 0,
             ):
                 self._sent, self._began = self._message(to), time.perf_counter()
                 return self._sent
-            elif self._roll.awaited and now.opening:
+            elif self.roll.awaited and now.opening:
                 # those that failed it are not there to be asked again
-                came = self._roll.came
-                self._roll = self._roll.complete(now.call(fraction=fraction), came)
+                came = self.roll.came
+                self.roll = self.roll.complete(now.call(fraction=fraction), came)
                 self._complete(self._total, came)
             else:
-                self._roll = self._roll.lose()
+                self.roll = self.roll.lose()
         return None
 
     def advance(self, replies: Iterable[Reply | Sum | Failure]) -> Round:
@@ -159,20 +151,20 @@ class Run:
         """
         if (sent := self._sent) is None:
             raise RuntimeError("advance() takes the answers to a message of pending()")
-        now = self._standing
-        call = now.call(fraction=self._roll.fraction)
-        tally = Tally(now.stage, now.state, sent, now.model, layers=self._layers)
-        if self._roll.awaited:
-            tally.resume(self._total, self._roll.came)
+        now = self.standing
+        call = now.call(fraction=self.roll.fraction)
+        tally = Tally(now.stage, now.state, sent, now.model, layers=self.layers)
+        if self.roll.awaited:
+            tally.resume(self._total, self.roll.came)
         got = tally.collect(replies)
-        self._standing = now.with_heading(got.heading, got.declined)
+        self.standing = now.with_heading(got.heading, got.declined)
         if got.notes:
             self.mark_loss()
         if got.failures or got.banned:
-            self._roll = self._roll.fail(got.banned, got.why)
+            self.roll = self.roll.fail(got.banned, got.why)
         # asked once only, it gets a chance by the next opening
         spare = now.model.summed and now.model.restarts == 0
-        self._roll, verdict = self._roll.take(call, got.answered, asked=sent.to, spare=spare)
+        self.roll, verdict = self.roll.take(call, got.answered, asked=sent.to, spare=spare)
         if verdict is Verdict.AGAIN:
             self._total = got.total
         else:
@@ -181,42 +173,47 @@ class Run:
         if verdict is Verdict.COMPLETE:
             try:
                 self._complete(got.total, got.answered)
-                metrics = now.stage.metrics(self._standing.state)
+                metrics = now.stage.metrics(self.standing.state)
                 # who has answered last may go
-                if (status := self._standing.over) is not None:
-                    self._standing = self._standing.leave(status, (), self._roll, self._layers)
+                if (status := self.standing.over) is not None:
+                    self.standing = self.standing.leave(status, (), self.roll, self.layers)
             except np.linalg.LinAlgError as error:
                 raise unusable(error) from error
         record = got.record(sent, seconds=time.perf_counter() - self._began, metrics=metrics)
-        self._history, self._sent = self._history.add(record), None
+        self.history, self._sent = self.history.add(record), None
         return record
 
     def readmit(self, clients: Iterable[int]) -> None:
         """Ask these again although they were left out: they have been started anew."""
-        self._roll = self._roll.readmit(clients)
+        self.roll = self.roll.readmit(clients)
 
     def result(self) -> Any:
         """The result of a finished run: of the class that the algorithm names."""
-        if not self._standing.is_finished:
+        if not self.standing.is_finished:
             raise RuntimeError("the run is not finished: pending() still returns messages")
-        return self._result_of(self._standing.model)
+        return self._result_of(self.standing.model)
 
     def result_so_far(self) -> Any:
         """Of a run of steps, the result of those that are over; None before the first, and of a run without steps."""
         if self.is_finished:
             return self.result()
-        if not isinstance(state := self._standing.state, Recorder) or not state.record:
+        if not isinstance(state := self.standing.state, Recorder) or not state.record:
             return None
-        return self._result_of(replace(self._standing.model_now(whole=True), left=state.figures()))
+        return self._result_of(replace(self.standing.model_now(whole=True), left=state.figures()))
 
     def checkpoint(self, *, steps: bool = True) -> tuple[dict[str, Any], dict[str, Array]]:
         """All that a new run of the same arguments needs to go on: header, arrays; steps, if not kept by a `Trail`."""
         arrays: dict[str, Array] = {}
-        state, history = self._standing.state, in_brief(self._history)
+        state, history = self.standing.state, in_brief(self.history)
         if steps and isinstance(state, Recorder) and state.record:
             arrays["steps"] = state.lines(len(state.record))
-        header = {"layout": LAYOUT, "run": self._identity(), "asked": self._asked, "history": history}
-        return {**header, "roll": self._roll.to_json(), **self._standing.to_json(arrays)}, arrays
+        header = {
+            "layout": LAYOUT,
+            "run": self._identity(),
+            "asked": self._asked,
+            "history": history,
+        }
+        return {**header, "roll": self.roll.to_json(), **self.standing.to_json(arrays)}, arrays
 
     def restore(self, header: Mapping[str, Any], arrays: dict[str, Array]) -> None:
         """Go on where `checkpoint` was taken. A half-answered round is asked again as a whole."""
@@ -235,15 +232,15 @@ class Run:
                 got=Words("one of ", Words.series(", ", others)),
                 then="Repeat that run's arguments, or choose another checkpoint.",
             )
-        there = self._standing.restore(header, arrays)
+        there = self.standing.restore(header, arrays)
         if isinstance(there.state, Recorder):
-            model = replace(there.model, steps=self._standing.model.steps)
+            model = replace(there.model, steps=self.standing.model.steps)
             state, steps = there.state.until(model.steps), arrays.get("steps")
             if steps is not None:
                 state = state.recall(steps)
             there = replace(there, state=state, model=model)
-        self._history = replace(History.from_json(header["history"]), limit=self._history.limit)
-        self._standing, self._roll = there, self._roll.restore(header["roll"])
+        self.history = replace(History.from_json(header["history"]), limit=self.history.limit)
+        self.standing, self.roll = there, self.roll.restore(header["roll"])
         self._total = self._sent = None
 
     # What masks do to the message under way.
@@ -251,56 +248,61 @@ class Run:
     @property
     def deviation_of_one(self) -> float:
         """The deviation of the noise that each client adds to its answer; 0 for none."""
-        deviations = (layer.deviation_of_one(opening=self._standing.opening) for layer in self._layers)
+        deviations = (
+            layer.deviation_of_one(
+                opening=self.standing.opening,
+            )
+            for layer in self.layers
+        )
         return max(deviations, default=0.0)
 
     def settle(self, *, heading: Heading, needed: int) -> Broadcast:
         """The message, once the clients are known to have these columns, and their sum to need so many of them."""
         assert self._sent is not None
-        self._standing = self._standing.with_heading(heading if heading.count else None)
-        state = self._standing.state
+        self.standing = self.standing.with_heading(heading if heading.count else None)
+        state = self.standing.state
         if isinstance(state, NeedsWidth):
             state = state.of_columns(heading.count)
-        self._layers = tuple(layer.divide(needed) for layer in self._layers)
-        for layer in self._layers:
+        self.layers = tuple(layer.divide(needed) for layer in self.layers)
+        for layer in self.layers:
             state = layer.inform(state)
-        self._standing = replace(self._standing, state=state)
+        self.standing = replace(self.standing, state=state)
         self._sent = self._message(self._sent.to)
         return self._sent
 
     def mark_loss(self) -> None:
         """Clients have lost what they keep of the run."""
-        self._standing = self._standing.after_loss()
+        self.standing = self.standing.after_loss()
 
     def waste(self, why: str) -> None:
         """Clients have answered the message, but the sum of their answers cannot be had."""
         assert self._sent is not None
         left, allowed = list[Layer](), self.algorithm
-        for layer in self._layers:
+        for layer in self.layers:
             layer, allowed = layer.waste(self._sent.stage, allowed, why)
             left.append(layer)
-        before = self._standing.stages
+        before = self.standing.stages
         stages = tuple(allowed if stage is self.algorithm else stage for stage in before)
-        self._standing, self._layers = replace(self._standing, stages=stages), tuple(left)
+        self.standing, self.layers = replace(self.standing, stages=stages), tuple(left)
 
     def _result_of(self, model: Model) -> Any:
-        spec = self._standing.algorithm.spec
-        result = self._result.of(model, algorithm=spec, history=self._history, asked=self._asked)
-        for layer in self._layers:
-            stages = [r.stage for r in self._history if r.answered]
-            result = layer.price(result, stages, shared=self._roll.summed)
+        spec = self.standing.algorithm.spec
+        result = self._result.of(model, algorithm=spec, history=self.history, asked=self._asked)
+        for layer in self.layers:
+            stages = [r.stage for r in self.history if r.answered]
+            result = layer.price(result, stages, shared=self.roll.summed)
         return result
 
     def _identity(self) -> dict[str, Any]:
-        """What a checkpoint and the run that goes on from it have in common, as it was before the first message."""
-        now, model, roll = self._standing, self._model, self._roll
+        """What a checkpoint and the run that goes on from it have in common, as it was at first."""
+        now, model, roll = self.standing, self._model, self.roll
         stages: list[Any] = list(now.stages)
         if now.chooser is not None:
             stages[now.place] = now.chooser
         return {
             "stages": [stage.spec for stage in stages],
             "fraction": roll.fraction,
-            "layers": [layer.mark for layer in self._layers if layer.mark],
+            "layers": [layer.mark for layer in self.layers if layer.mark],
             "masked": roll.summed,
             **{name: getattr(model, name) for name in _IDENTITY},
             "wanted": None if model.wanted is None else list(model.wanted),
@@ -309,11 +311,11 @@ class Run:
     @property
     def _whole(self) -> bool:
         """Whether the newest round counts as one of all clients: under a budget nothing mends it."""
-        return self._roll.whole or any(map(is_binding, self._layers))
+        return self.roll.whole or any(map(is_binding, self.layers))
 
     def _message(self, to: tuple[int, ...]) -> Broadcast:
         """The message that is due, to these, with all layers over it."""
-        now = self._standing
+        now = self.standing
         model, stage, opening = now.model, now.stage, now.opening
         frame = model.frame
         # it speaks of raw rows, or of what is public: the frame is what it asks for
@@ -323,14 +325,14 @@ class Run:
         if personal:
             personal = {client: personal[client] for client in to if client in personal}
         arrays, frame = stage.broadcast(now.state), frame.with_names(model.wanted, model.split)
-        message = Broadcast(stage.name, self._history.count, arrays, frame, to, personal)
-        for layer in self._layers:
+        message = Broadcast(stage.name, self.history.count, arrays, frame, to, personal)
+        for layer in self.layers:
             message = layer.ask(message, model, opening=opening)
         return message
 
     def _complete(self, total: Any, came: frozenset[int]) -> None:
         """Hand a round that nobody is awaited for any more to the stage."""
-        self._standing = self._standing.take(total, came)
-        if self._roll.summed and not self._roll.whole and not self._standing.sums_suffice:
+        self.standing = self.standing.take(total, came)
+        if self.roll.summed and not self.roll.whole and not self.standing.sums_suffice:
             # it could go on without some clients, but not by sums
-            self._roll = self._roll.lose()
+            self.roll = self.roll.lose()

@@ -15,19 +15,17 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 import numpy as np
 
-from flower_pca.base import checks, labels
-from flower_pca.base import spec as specs
+from flower_pca.base import checks, labels, spec
 from flower_pca.base.errors import ConfigError
-from flower_pca.base.history import History
 from flower_pca.base.linalg import Array
 from flower_pca.dp import gaussian
 from flower_pca.names import ranges as public
+from flower_pca.rows.frame import Frame
 
 BITS: Final = {"float64": 64, "float32": 32, "float16": 16}
 WIRES: Final = ("auto", *BITS)
@@ -83,11 +81,22 @@ class MaskedSums:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "threshold", checks.share(self.threshold))
-        checks.number("threshold of the masks", self.threshold, least=0.5, most=0.99, remedy="Use 0.5.")
+        checks.number(
+            "threshold of the masks",
+            self.threshold,
+            least=0.5,
+            most=0.99,
+            remedy="Use 0.5.",
+        )
         if self.bound is not None:
             checks.number("bound of the masks", self.bound, least=1e-300, remedy="Leave it out.")
         if self.neighbours is not None:
-            checks.integer("neighbours of the masks", self.neighbours, least=2, remedy="Leave it out.")
+            checks.integer(
+                "neighbours of the masks",
+                self.neighbours,
+                least=2,
+                remedy="Leave it out.",
+            )
             if self.neighbours % 2:
                 raise ConfigError(
                     "neighbours of the masks",
@@ -107,7 +116,7 @@ class MaskedSums:
             mask = mask.lower() == "true"
         if mask is None or isinstance(mask, bool | np.bool_):
             return cls() if mask else None
-        return specs.bind(
+        return spec.bind(
             mask,
             {"masks": cls, "MaskedSums": cls},
             what="mask",
@@ -185,7 +194,11 @@ class DP:
     def __post_init__(self) -> None:
         if self.ranges is not None:
             object.__setattr__(self, "ranges", public.of(self.ranges))
-            object.__setattr__(self, "clip", self.clip or gaussian.usual_clip(len(self.public_ranges)))
+            object.__setattr__(
+                self,
+                "clip",
+                self.clip or gaussian.usual_clip(len(self.public_ranges)),
+            )
         checks.number(
             "clip of dp",
             self.clip,
@@ -220,7 +233,7 @@ class DP:
         """From an instance, or a string such as "dp(epsilon=1.0, delta=1e-6, clip=10.0)" with `more`; None for None."""
         if given is None or isinstance(given, cls):
             return given
-        return specs.bind(
+        return spec.bind(
             given,
             {"dp": cls, "DP": cls},
             what="dp",
@@ -287,10 +300,7 @@ class Certainty:
     @property
     def in_words(self) -> str:
         """The share of all components together, for a sentence."""
-        share = labels.bounds(self.together[-1])
-        if share == "unknown":
-            return "an unknown share"
-        return share
+        return labels.bounds(self.together[-1]).replace("unknown", "an unknown share")
 
     def __str__(self) -> str:
         numbers = range(1, len(self.signal) + 1)
@@ -301,7 +311,9 @@ class Certainty:
             f"Alone it can give a component a variance of {self.floor:.2g}.",
         ]
         if clear:
-            times = labels.series([_number(self.signal[j - 1]) for j in clear])
+            times = labels.series(
+                [f"{ratio:.{int(ratio < 10.0)}f}" for ratio in self.signal if ratio > 1.0],
+            )
             verb = "has" if len(clear) == 1 else "have"
             said.append(f"{_components(clear)} {verb} {times} times as much.")
         if rest:
@@ -310,74 +322,43 @@ class Certainty:
         return " ".join(said)
 
 
-class Spending(Protocol):
-    """What `certainty` reads of a result: a `PCAResult` is one."""
+def certainty(
+    spent: Spent,
+    dp: DP | None,
+    frame: Frame,
+    *,
+    rows: int,
+    columns: int,
+    answered: int,
+    variances: Array,
+    total: float,
+) -> Certainty:
+    """What can be said of the variances of a run with noise.
 
-    @property
-    def privacy(self) -> Spent | None:
-        """What the run has cost; None without a budget."""
-
-    @property
-    def asked(self) -> Mapping[str, Any]:
-        """The question, as plain values."""
-
-    @property
-    def history(self) -> History:
-        """The rounds."""
-
-    @property
-    def centered(self) -> bool:
-        """Whether the mean was subtracted."""
-
-    @property
-    def n_samples_(self) -> int:
-        """Rows."""
-
-    @property
-    def n_features_in_(self) -> int:
-        """Columns."""
-
-    @property
-    def explained_variance_(self) -> Array:
-        """Of each component."""
-
-    @property
-    def total_variance_(self) -> float:
-        """Of all rows."""
-
-    @property
-    def mean_(self) -> Array:
-        """Of each column."""
-
-    @property
-    def scale_(self) -> Array | None:
-        """What each column was divided by."""
-
-    @property
-    def feature_names_in_(self) -> Array | None:
-        """The columns' names."""
-
-
-def certainty(result: Spending) -> Certainty | None:
-    """What can be said of the variances of a result; None of a run without noise."""
-    if result.privacy is None:
-        return None
-    spent, dp = result.privacy, DP.of(result.asked.get("dp"))
-    rows, most = max(result.n_samples_ - 1, 1), max(record.answered for record in result.history)
-    added = np.sqrt(most / spent.among)
-    columns = np.sqrt(2.0 * result.n_features_in_) + 1.0
+    Args:
+        spent: What the run has cost.
+        dp: Its budget, where that is known.
+        frame: Mean and scale of its result.
+        rows: How many it was of.
+        columns: Likewise.
+        answered: How many clients have answered together, at most.
+        variances: Of each component.
+        total: Of all columns.
+    """
+    degrees = max(rows - 1, 1)
+    added = np.sqrt(answered / spent.among)
     reach = (None if dp is None else dp.reach) or spent.clip
-    halves = () if dp is None else dp.public_ranges  # ranges, which nobody has measured
-    floor = float(added * spent.noise * columns / rows)
-    floor += _off_centre(result, added * spent.frame_noise, reach, halves)
-    doubt = _DEVIATIONS * _total_noise(result, added * spent.frame_noise, reach, halves) / rows
-    values, total = result.explained_variance_, result.total_variance_
-    number = np.arange(1, len(values) + 1)
+    frame = _as_measured(frame, dp)
+    floor = float(added * spent.noise * (np.sqrt(2.0 * columns) + 1.0) / degrees)
+    if frame.mean is not None:
+        floor += _off_centre(frame.scale, added * spent.frame_noise, reach * degrees, columns)
+    doubt = _DEVIATIONS * _total_noise(frame, added * spent.frame_noise, reach, columns) / degrees
+    number = np.arange(1, len(variances) + 1)
     return Certainty(
         floor=floor,
-        shares=_bounds(values, floor, total, doubt),
-        together=_bounds(values.cumsum(), floor * number, total, doubt),
-        signal=values / floor,
+        shares=_bounds(variances, floor, total, doubt),
+        together=_bounds(variances.cumsum(), floor * number, total, doubt),
+        signal=variances / floor,
     )
 
 
@@ -391,52 +372,41 @@ def _bounds(values: Array, floor: float | Array, total: float, doubt: float) -> 
     return np.stack([np.minimum(low, 1.0), np.maximum(high, low)], axis=1)
 
 
-def _divisors(result: Spending, halves: public.Ranges) -> Array | None:
-    """What columns were divided by that had been measured; None for nothing."""
-    return None if halves else result.scale_
+def _as_measured(frame: Frame, dp: DP | None) -> Frame:
+    """The frame in the units in which it was measured; halves of public ranges nobody has measured."""
+    if dp is None or not dp.public_ranges:
+        return frame
+    assert frame.mean is not None
+    assert frame.names is not None
+    middles, halves = public.halves(dp.public_ranges, frame.names)
+    return replace(frame, mean=(frame.mean - middles) / halves, scale=None)
 
 
-def _off_centre(result: Spending, deviation: float, reach: float, halves: public.Ranges) -> float:
-    """What noise on the mean alone gives a component: all rows stand beside it by the same step."""
-    if not result.centered:
-        return 0.0
-    degrees = max(result.n_samples_ - 1, 1)
-    step = np.sqrt(3.0) * deviation / (reach * degrees)
-    turned = (step * gaussian.longest(result.n_features_in_)) ** 2
-    divisors = _divisors(result, halves)
-    return float(turned if divisors is None else turned * np.mean(divisors**-2.0))
+def _off_centre(scale: Array | None, deviation: float, reach: float, d: int) -> float:
+    """What noise on the mean alone gives a component: all rows stand beside it by the same step.
+
+    `reach`: how far all of them together reach.
+    """
+    step = np.sqrt(3.0) * deviation / reach
+    turned = (step * gaussian.longest(d)) ** 2
+    return float(turned if scale is None else turned * np.mean(scale**-2.0))
 
 
-def _total_noise(result: Spending, deviation: float, reach: float, halves: public.Ranges) -> float:
+def _total_noise(frame: Frame, deviation: float, reach: float, d: int) -> float:
     """The deviation of the sum of squares in the frame, from that of the first numbers."""
-    divisors = _divisors(result, halves)
-    sums = result.centered or divisors is not None
-    columns, squares, mean = np.ones(result.n_features_in_), 1.0, 0.0
-    if divisors is not None:
-        columns = 1.0 / divisors**2
-    if divisors is not None or not sums:
+    sums = frame.mean is not None or frame.scale is not None
+    columns, squares, mean = np.ones(d), 1.0, 0.0
+    if frame.scale is not None:
+        columns = 1.0 / frame.scale**2
+    if frame.scale is not None or not sums:
         squares = float(np.linalg.norm(columns))
-    if result.centered:
-        mean = float(np.linalg.norm(_measured_mean(result, halves) * columns))
+    if frame.mean is not None:
+        mean = float(np.linalg.norm(frame.mean * columns))
     # on a number of the moments, times reach squared
     unit = deviation * np.sqrt(3.0 if sums else 2.0)
     return float(unit * np.hypot(squares, 2.0 * mean / reach))
 
 
-def _measured_mean(result: Spending, halves: public.Ranges) -> Array:
-    """The mean in the units in which it was measured."""
-    if not halves:
-        return np.asarray(result.mean_)
-    assert result.feature_names_in_ is not None
-    names = [str(name) for name in result.feature_names_in_]
-    middles, sizes = public.halves(halves, names)
-    return np.asarray((result.mean_ - middles) / sizes)
-
-
 def _components(numbers: list[int]) -> str:
     word = labels.noun(len(numbers), "Component")
     return f"{word} {labels.series([str(j) for j in numbers])}"
-
-
-def _number(ratio: float) -> str:
-    return f"{ratio:.{int(ratio < 10.0)}f}"

@@ -10,20 +10,17 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from flower_pca.analysis import groups
 from flower_pca.analysis.influence import has_influence
 from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError, Setting, Words
-from flower_pca.plots import clients, course, personal, robust, style, tracking, variances
+from flower_pca.plots import clients, course, personal, style, tracking, variances
 from flower_pca.results.pca import PCAResult
 from flower_pca.results.personal import PersonalResult
 from flower_pca.results.robust import RobustResult
 from flower_pca.results.steps import TrackingResult
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 Result: TypeAlias = PCAResult | TrackingResult
 Shards: TypeAlias = Sequence[Any] | None
@@ -148,19 +145,19 @@ PICTURES: Final[dict[str, Picture]] = {
         clients.errors, "What the components leave of a row, on average over each client's rows.", need=ROWS
     ),
     "far": Picture(
-        robust.far, "The share of each column's entries that were furthest off, at all clients.", of=RobustResult
+        clients.far, "The share of each column's entries that were furthest off, at all clients.", of=RobustResult
     ),
     "taken_by_column": Picture(
-        robust.by_column, "How many entries of each column something was taken out of.", of=RobustResult
+        clients.by_column, "How many entries of each column something was taken out of.", of=RobustResult
     ),
     "taken_by_client": Picture(
-        robust.by_client, "How many entries of each client something was taken out of.", of=RobustResult, need=TAKEN
+        clients.by_client, "How many entries of each client something was taken out of.", of=RobustResult, need=TAKEN
     ),
     "taken": Picture(
-        robust.where, "Which columns entries were taken out of, client by client.", of=RobustResult, need=PARTS
+        clients.where, "Which columns entries were taken out of, client by client.", of=RobustResult, need=PARTS
     ),
     "sizes": Picture(
-        robust.sizes, "How large an entry of the low-rank and of the sparse part is.", of=RobustResult, need=PARTS
+        clients.sizes, "How large an entry of the low-rank and of the sparse part is.", of=RobustResult, need=PARTS
     ),
     "split": Picture(
         personal.split, "What lies along shared components, along own ones, and along neither.",
@@ -246,7 +243,7 @@ def draw(result: Result, what: str, path: str | os.PathLike[str], *, shards: Sha
     return style.save(figure(result, what, shards=values(shards)), path)
 
 
-def figure(result: Result, what: str, *, shards: Shards = None) -> Figure:
+def figure(result: Result, what: str, *, shards: Shards = None) -> style.Figure:
     """One of PICTURES, as a figure of matplotlib."""
     picture, drawn = PICTURES[what], style.figure()
     if (need := picture.need) is not None and not need.there(result, shards):

@@ -2,6 +2,9 @@
 
 A picture of monitored rows: SPE against T2, with their limits; the rows beyond in the colours of
 their sites.
+
+Pictures of a robust run: what it has taken out of which columns and clients, and how large its two
+parts are.
 """
 
 from __future__ import annotations
@@ -9,23 +12,21 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 
 from flower_pca.analysis import sites
 from flower_pca.analysis.influence import influence
 from flower_pca.analysis.monitor import Limits, RowScores
+from flower_pca.analysis.outliers import TakenOut, taken_out
 from flower_pca.base import labels
 from flower_pca.base.linalg import Array
 from flower_pca.names.sites import SiteRows
 from flower_pca.plots import style
 from flower_pca.results import facts
 from flower_pca.results.pca import PCAResult
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+from flower_pca.results.robust import RobustResult
 
 _SIZE: Final = (6.4, 4.4)
 _POINTS: Final = 6000  # rows that a cloud shows; more hide one another
@@ -75,7 +76,7 @@ def spe_against_t2(scored: Mapping[Any, RowScores], limits: Limits, path: str | 
     return style.save(figure, path)
 
 
-def _within(ax: Axes, points: Any) -> None:
+def _within(ax: style.Axes, points: Any) -> None:
     step = max(1, -(-len(points) // _POINTS))
     many = len(points) > _VECTOR
     x, y = points[::step].T
@@ -101,7 +102,7 @@ def own_scores(result: PCAResult) -> Array | None:
     return found
 
 
-def scores(drawn: Figure, result: PCAResult, shards: Sequence[Any] | None) -> None:
+def scores(drawn: style.Figure, result: PCAResult, shards: Sequence[Any] | None) -> None:
     """Rows along the first two components: in the colours of their clients, with the columns that
     pull them; of many clients those furthest off, each before all rows. Of a single component, one
     strip per client.
@@ -125,7 +126,7 @@ def scores(drawn: Figure, result: PCAResult, shards: Sequence[Any] | None) -> No
         _biplot(drawn, result, parts, title)
 
 
-def _biplot(drawn: Figure, result: PCAResult, parts: list[Array], title: str) -> None:
+def _biplot(drawn: style.Figure, result: PCAResult, parts: list[Array], title: str) -> None:
     """All rows in one cloud, and arrows for the columns that weigh most."""
     points, client = _shuffle(parts)
     ax = drawn.subplots()
@@ -148,7 +149,7 @@ def _biplot(drawn: Figure, result: PCAResult, parts: list[Array], title: str) ->
         ax.text(x, y, name, fontsize=7.5, color=style.INK, ha=side, va="center", fontfamily=family)
 
 
-def _facets(drawn: Figure, result: PCAResult, parts: list[Array], title: str) -> None:
+def _facets(drawn: style.Figure, result: PCAResult, parts: list[Array], title: str) -> None:
     """A panel for each of the clients whose middle lies furthest off, before those of all."""
     every = np.concatenate(parts)
     spread = every.std(axis=0)
@@ -157,8 +158,8 @@ def _facets(drawn: Figure, result: PCAResult, parts: list[Array], title: str) ->
     descending = np.argsort(-np.linalg.norm(middles, axis=1), kind="stable")
     furthest = np.sort(descending[: _PANELS[0] * _PANELS[1]])
     drawn.set_size_inches(style.SINGLE[0], 4.6)
-    panels = drawn.subplots(*_PANELS, sharex=True, sharey=True).ravel()
-    for ax, i in zip(panels, furthest, strict=False):
+    panels = drawn.subplots(*_PANELS, sharex=True, sharey=True)
+    for ax, i in zip(panels.flat, furthest, strict=False):
         ax.scatter(*every.T, s=2, lw=0, alpha=0.35, c=style.FAINT, rasterized=True)
         many = len(parts[i]) > _VECTOR
         ax.scatter(*parts[i].T, s=6, lw=0, c=style.MINUS, rasterized=many)
@@ -172,7 +173,7 @@ def _facets(drawn: Figure, result: PCAResult, parts: list[Array], title: str) ->
     drawn.supylabel("component 2", fontsize=9.5, color=style.INK)
 
 
-def _strips(drawn: Figure, result: PCAResult, parts: list[Array], title: str) -> None:
+def _strips(drawn: style.Figure, result: PCAResult, parts: list[Array], title: str) -> None:
     """A strip for each client."""
     score, client = _shuffle(parts)
     height = client + np.random.default_rng(1).uniform(-0.3, 0.3, len(client))
@@ -195,7 +196,7 @@ def _shuffle(parts: list[Array]) -> tuple[Array, Array]:
     return points[order], client[order]
 
 
-def means(drawn: Figure, result: PCAResult, shards: Sequence[Any]) -> None:
+def means(drawn: style.Figure, result: PCAResult, shards: Sequence[Any]) -> None:
     """How far each client's mean of a column lies from that of all, in deviations of all."""
     found = sites.of(result, shards, few=_MAPPED)
     shown = found.order[:_MAPPED]
@@ -210,7 +211,7 @@ def means(drawn: Figure, result: PCAResult, shards: Sequence[Any]) -> None:
     )
 
 
-def errors(drawn: Figure, result: PCAResult, shards: Sequence[Any]) -> None:
+def errors(drawn: style.Figure, result: PCAResult, shards: Sequence[Any]) -> None:
     """A bar for each client, and a line for all rows together."""
     each = errors_of(result, shards)
     overall = float(np.average(each, weights=rows(shards)))
@@ -226,7 +227,9 @@ def side_of(names: Sequence[str]) -> Literal["x", "y"]:
     return "x" if 0 < len(names) <= NAMED else "y"
 
 
-def start(drawn: Figure, names: Sequence[str], *, tall: float) -> tuple[Axes, Callable[..., Any], Literal["x", "y"]]:
+def start(
+    drawn: style.Figure, names: Sequence[str], *, tall: float
+) -> tuple[style.Axes, Callable[..., Any], Literal["x", "y"]]:
     """Axes for a bar of each client, what draws such bars, and along which axis; so tall where each has its name."""
     side = side_of(names)
     if side == "x":
@@ -235,7 +238,7 @@ def start(drawn: Figure, names: Sequence[str], *, tall: float) -> tuple[Axes, Ca
     return ax, ax.barh if side == "x" else ax.bar, side
 
 
-def tidy(ax: Axes, count: int, names: Sequence[str], *, title: str, words: str) -> None:
+def tidy(ax: style.Axes, count: int, names: Sequence[str], *, title: str, words: str) -> None:
     """What so many bars are of: each with its name while they are few; else some with names, or by number."""
     if side_of(names) == "x":
         style.tidy(ax, title, words, "", grid="x")
@@ -249,7 +252,14 @@ def _beside(names: Sequence[str]) -> str:
     return "" if names else "client"
 
 
-def bars(drawn: Figure, values: Array, names: list[str], *, title: str, words: str) -> Axes:
+def bars(
+    drawn: style.Figure,
+    values: Array,
+    names: list[str],
+    *,
+    title: str,
+    words: str,
+) -> style.Axes:
     """A bar for each client."""
     ax, bar, side = start(drawn, names, tall=max(2.2, 1.1 + 0.26 * len(names)))
     bar(range(len(values)), values, style.sized(len(values), 0.62, 0.9), color=style.BAR)
@@ -258,7 +268,14 @@ def bars(drawn: Figure, values: Array, names: list[str], *, title: str, words: s
     return ax
 
 
-def pairs(drawn: Figure, values: Mapping[str, Array], names: list[str], *, title: str, words: str) -> None:
+def pairs(
+    drawn: style.Figure,
+    values: Mapping[str, Array],
+    names: list[str],
+    *,
+    title: str,
+    words: str,
+) -> None:
     """Two bars for each client, one above the other, or side by side without room for names."""
     count = len(next(iter(values.values())))
     ax, bar, _ = start(drawn, names, tall=max(2.4, 1.4 + 0.4 * count))
@@ -285,7 +302,14 @@ def rows(shards: Sequence[Any]) -> list[int]:
     return [shard.shape[0] if hasattr(shard, "shape") else len(shard) for shard in shards]
 
 
-def _cloud(ax: Axes, points: Array, client: Array, count: int, *, bar: list[str] | None) -> None:
+def _cloud(
+    ax: style.Axes,
+    points: Array,
+    client: Array,
+    count: int,
+    *,
+    bar: list[str] | None,
+) -> None:
     """Points in their clients' colours; with a bar of which these are, by name or number."""
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import ListedColormap, Normalize
@@ -312,7 +336,7 @@ def _cloud(ax: Axes, points: Array, client: Array, count: int, *, bar: list[str]
         drawn.ax.yaxis.set_major_locator(style.integers())
 
 
-def angles(drawn: Figure, result: PCAResult) -> None:
+def angles(drawn: style.Figure, result: PCAResult) -> None:
     """A bar for each client, in degrees, the largest first; in another colour if far off."""
     found = influence(result)
     names = names_of(result, [one.client for one in found])
@@ -321,3 +345,68 @@ def angles(drawn: Figure, result: PCAResult) -> None:
     for bar, one in zip(ax.patches, found, strict=True):
         if one.far:
             bar.set_facecolor(style.MINUS)
+
+
+_COLUMNS: Final = 20  # columns that have a bar
+
+
+def by_column(drawn: style.Figure, result: RobustResult) -> None:
+    """A bar for each column, that with the largest share first."""
+    _columns(drawn, result, result.taken_share_, "Entries taken out, by column")
+
+
+def _columns(drawn: style.Figure, result: RobustResult, share: Array, title: str) -> None:
+    order = np.argsort(-share, kind="stable")[:_COLUMNS]
+    names = facts.names_of(result)
+    if len(order) < len(share):
+        title = f"{title}, the {len(order)} of {len(share):,} columns with most"
+    named = [names[j] for j in order]
+    style.percent(bars(drawn, share[order], named, title=title, words="share of the entries"), axis="x")
+
+
+def far(drawn: style.Figure, result: RobustResult) -> None:
+    """A bar for each column, of the entries furthest off: what any run's server knows."""
+    _columns(drawn, result, result.far_share_, "Far entries, by column")
+
+
+def by_client(drawn: style.Figure, result: RobustResult, shards: Sequence[Any] | None) -> None:
+    """A bar for each client."""
+    told = result.clients_
+    share = _entries(result, shards).by_client if told is None else told[:, 1]
+    names = names_of(result, range(len(share)))
+    ax = bars(
+        drawn,
+        share,
+        names,
+        title="Entries taken out, by client",
+        words="share of the entries",
+    )
+    style.percent(ax, axis=side_of(names))
+
+
+def where(drawn: style.Figure, result: RobustResult, shards: Sequence[Any] | None) -> None:
+    """The share of each column at each client."""
+    known = _entries(result, shards)
+    style.draw(
+        drawn,
+        known.share,
+        columns=result.feature_names_in_,
+        others=[labels.client_name(result.site_names, key) for key in known.clients],
+        title="Entries taken out",
+        label="share of the entries",
+        kind="share",
+    )
+
+
+def sizes(drawn: style.Figure, result: RobustResult, shards: Sequence[Any] | None) -> None:
+    """The two parts of each client's rows side by side."""
+    known = _entries(result, shards)
+    parts = {"low-rank part": known.low_rank, "sparse part": known.sparse}
+    names = names_of(result, range(len(known.clients)))
+    pairs(drawn, parts, names, title="Size of the two parts", words="root mean square of an entry")
+
+
+def _entries(result: RobustResult, shards: Sequence[Any] | None) -> TakenOut:
+    known = taken_out(result, shards)
+    assert known is not None
+    return known

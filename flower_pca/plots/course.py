@@ -9,7 +9,7 @@ import itertools
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final, Protocol
 
 import numpy as np
 
@@ -19,10 +19,6 @@ from flower_pca.plots import style, tracking, variances
 from flower_pca.results.pca import PCAResult
 from flower_pca.results.steps import TrackingResult
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
 _UNITS: Final = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "bytes"))
 
 
@@ -31,12 +27,12 @@ def iterates(history: History) -> bool:
     return sum("error" in record.metrics for record in history) > 1
 
 
-def convergence(drawn: Figure, result: PCAResult) -> None:
+def convergence(drawn: style.Figure, result: PCAResult) -> None:
     """The error after each message; of a run of one, the true residuals of its components."""
     along(drawn.subplots(), result)
 
 
-def along(ax: Axes, result: PCAResult) -> None:
+def along(ax: style.Axes, result: PCAResult) -> None:
     """The same on axes that are there."""
     if not iterates(result.history):
         _residuals(ax, result)
@@ -49,7 +45,7 @@ def along(ax: Axes, result: PCAResult) -> None:
         style.legend(ax)
 
 
-def traffic(drawn: Figure, result: PCAResult) -> None:
+def traffic(drawn: style.Figure, result: PCAResult) -> None:
     """The error against what has been sent so far, both ways; of a run that does not iterate, each message's bytes."""
     ax, history = drawn.subplots(), result.history
     sent = np.cumsum([record.bytes_up + record.bytes_down for record in history], dtype=float)
@@ -69,7 +65,7 @@ def traffic(drawn: Figure, result: PCAResult) -> None:
         style.legend(ax)
 
 
-def _curve(ax: Axes, history: History, place: np.ndarray[Any, Any]) -> None:
+def _curve(ax: style.Axes, history: History, place: np.ndarray[Any, Any]) -> None:
     numbered = enumerate(history)
     measured = np.array([i for i, record in numbered if "error" in record.metrics])
     error = np.maximum([history[i].metrics["error"] for i in measured], style.FLOOR)
@@ -83,7 +79,7 @@ def _curve(ax: Axes, history: History, place: np.ndarray[Any, Any]) -> None:
     style.decades(ax, error)
 
 
-def _residuals(ax: Axes, result: PCAResult) -> None:
+def _residuals(ax: style.Axes, result: PCAResult) -> None:
     number = np.arange(1, result.n_components_ + 1)
     residual = np.maximum(result.residuals_, style.FLOOR)
     size = style.sized(len(number), 6, 3)
@@ -93,7 +89,7 @@ def _residuals(ax: Axes, result: PCAResult) -> None:
     style.tidy(ax, "Residuals", "component", "true residual / first eigenvalue")
 
 
-def _bytes(ax: Axes, history: History) -> None:
+def _bytes(ax: style.Axes, history: History) -> None:
     number = np.arange(1, len(history) + 1)
     down = np.array([record.bytes_down for record in history], dtype=float)
     up = np.array([record.bytes_up for record in history], dtype=float)
@@ -139,7 +135,13 @@ def compare(courses: Sequence[Course], path: str | os.PathLike[str]) -> Path:
     # colours that are much alike are told apart by dashes too
     dashes = itertools.cycle(("-", "--", ":") if len(courses) > len(style.COLOURS) else ("-",))
     every = [np.maximum(np.array(course.angles), style.FLOOR) for course in courses]
-    for course, angles, colour, dash in zip(courses, every, style.curves(len(courses)), dashes, strict=False):
+    for course, angles, colour, dash in zip(
+        courses,
+        every,
+        style.curves(len(courses)),
+        dashes,
+        strict=False,
+    ):
         size = style.sized(len(angles), 4.0, 0.0)
         for ax, place in ((left, course.messages), (right, course.traffic)):
             style.log_curve(ax, place, angles, colour=colour, size=size, label=course.algorithm, width=1.7, dash=dash)
@@ -158,7 +160,7 @@ _SIZE: Final = (13.0, 4.0)
 _PANELS: Final = 2  # components with bars of their own
 
 
-def figure(result: PCAResult | TrackingResult) -> Figure:
+def figure(result: PCAResult | TrackingResult) -> style.Figure:
     """Pictures under a line that sums up the run: variances, leading components, course; of steps, their curves."""
     if isinstance(result, TrackingResult):
         drawn = tracking.overview(result)

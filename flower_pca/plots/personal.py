@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -15,10 +15,6 @@ from flower_pca.base.labels import client_name
 from flower_pca.base.linalg import Array
 from flower_pca.plots import clients, style
 from flower_pca.results.personal import Parts, PersonalResult
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 _MOST: Final = 12  # pictures beside each other
 _COLUMNS: Final = ("rows", "shared", "own", "rest")
@@ -63,7 +59,7 @@ def client_map(
     return style.save(figure, path)
 
 
-def between(drawn: Figure, result: PersonalResult) -> None:
+def between(drawn: style.Figure, result: PersonalResult) -> None:
     """The distance of each client's own components from those of each other one."""
     keys, own = spaces(result)
     ax = drawn.subplots()
@@ -81,14 +77,14 @@ def between(drawn: Figure, result: PersonalResult) -> None:
     ax.set(xlabel="", ylabel="", xlim=(-0.5, end), ylim=(end, -0.5))
 
 
-def plane(drawn: Figure, result: PersonalResult) -> None:
+def plane(drawn: style.Figure, result: PersonalResult) -> None:
     """The clients as points, as far from each other as their own components are."""
     keys, own = spaces(result)
     points = embed(distances(own), dimensions=2)
     _plane(drawn.subplots(), points, _names(result, keys), np.zeros(len(own), dtype=int))
 
 
-def own_first(drawn: Figure, result: PersonalResult) -> None:
+def own_first(drawn: style.Figure, result: PersonalResult) -> None:
     """What the columns weigh in each client's first own component; nothing without one."""
     keys, own = spaces(result)
     style.draw(
@@ -102,16 +98,20 @@ def own_first(drawn: Figure, result: PersonalResult) -> None:
     )
 
 
-def errors(drawn: Figure, result: PersonalResult, shards: Sequence[Any]) -> None:
+def errors(drawn: style.Figure, result: PersonalResult, shards: Sequence[Any]) -> None:
     """The error of each client's rows, with the shared components alone and with its own."""
     found = shares(result, shards)
     assert found is not None
-    pairs = {"with own components": found.rest, "shared components only": found.without}
-    names = clients.names_of(result, found.clients)
-    clients.pairs(drawn, pairs, names, title="Reconstruction error", words="mean squared error of a row")
+    clients.pairs(
+        drawn,
+        {"with own components": found.rest, "shared components only": found.without},
+        clients.names_of(result, found.clients),
+        title="Reconstruction error",
+        words="mean squared error of a row",
+    )
 
 
-def split(drawn: Figure, result: PersonalResult, shards: Sequence[Any]) -> None:
+def split(drawn: style.Figure, result: PersonalResult, shards: Sequence[Any]) -> None:
     """How much of each client's rows is shared, its own, and neither, in mean squares."""
     found = shares(result, shards)
     assert found is not None
@@ -123,7 +123,13 @@ def split(drawn: Figure, result: PersonalResult, shards: Sequence[Any]) -> None:
     for (word, part), colour in zip(parts.items(), (style.PLUS, style.COLOURS[5], style.FAINT), strict=True):
         bar(range(count), part / whole, thick, before, color=colour, label=word)
         before = before + part / whole
-    clients.tidy(ax, count, names, title="What rows consist of", words="share of the mean square of a row")
+    clients.tidy(
+        ax,
+        count,
+        names,
+        title="What rows consist of",
+        words="share of the mean square of a row",
+    )
     style.percent(ax, axis=side)
     ax.set(**{f"{side}lim": (0.0, 1.0)})
     style.key(drawn, ncols=3)
@@ -133,21 +139,34 @@ def _names(result: PersonalResult, keys: Sequence[str | int]) -> list[str]:
     return [key if isinstance(key, str) else client_name(result.site_names, key) for key in keys]
 
 
-def _matrix(ax: Axes, rho: Array, order: Array, words: str) -> None:
+def _matrix(ax: style.Axes, rho: Array, order: Array, words: str) -> None:
     ordered = rho[np.ix_(order, order)]
-    image = ax.imshow(ordered, cmap=style.scale("share"), vmin=0.0, vmax=1.0, interpolation="nearest")
+    image = ax.imshow(
+        ordered,
+        cmap=style.scale("share"),
+        vmin=0.0,
+        vmax=1.0,
+        interpolation="nearest",
+    )
     style.tidy(ax, "Distance of own components", words, "client", grid="")
     ax.xaxis.set_major_locator(style.integers())
     ax.yaxis.set_major_locator(style.integers())
     style.colorbar(ax, image, "0 alike, 1 at right angles")
 
 
-def _plane(ax: Axes, points: Array, names: Sequence[str], group: Array) -> None:
+def _plane(ax: style.Axes, points: Array, names: Sequence[str], group: Array) -> None:
     colours = style.curves(int(group.max(initial=0)) + 1)
     of_group = [colours[g] for g in group]
     ax.scatter(points[:, 0], points[:, 1], c=of_group, s=34, edgecolors=style.WHITE)
     for word, place in zip(map(style.name_of, names), points, strict=False):
-        mark = ax.annotate(word, place, xytext=(4, 4), textcoords="offset points", fontsize=8, color=style.INK)
+        mark = ax.annotate(
+            word,
+            place,
+            xytext=(4, 4),
+            textcoords="offset points",
+            fontsize=8,
+            color=style.INK,
+        )
         mark.set_fontfamily(style.family(word))
     ax.set_aspect("equal", adjustable="datalim")
     ax.margins(0.16)
@@ -181,7 +200,13 @@ def pictures(parts: Sequence[Parts], path: str | os.PathLike[str], *, shape: tup
     for axes, line in zip(figure.subplots(len(lines), 4, squeeze=False), lines, strict=True):
         reach = float(np.abs(line).max()) or 1.0
         for ax, part in zip(axes, line.reshape(4, *shape), strict=True):
-            ax.imshow(part, cmap=style.scale("signed"), vmin=-reach, vmax=reach, interpolation="nearest")
+            ax.imshow(
+                part,
+                cmap=style.scale("signed"),
+                vmin=-reach,
+                vmax=reach,
+                interpolation="nearest",
+            )
             ax.set_axis_off()
     for ax, title in zip(figure.axes[:4], _COLUMNS, strict=True):
         ax.set_title(title, fontsize=10.5, color=style.INK)

@@ -22,14 +22,14 @@ from typing import IO, TYPE_CHECKING, Any, Final, Literal
 import numpy as np
 
 from flower_pca.base import errors, files, labels
-from flower_pca.base.errors import ConfigError
 from flower_pca.base.linalg import Array
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+    # others call these style.Axes and style.Figure
+    from matplotlib.axes import Axes as Axes
     from matplotlib.axis import Axis
     from matplotlib.colors import Colormap
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure as Figure
     from matplotlib.ticker import Locator
 
 INK: Final = "#2b303a"
@@ -65,7 +65,7 @@ def suffix(path: str | os.PathLike[str]) -> str:
     """The format that a file's name asks for."""
     ending = Path(path).suffix.lower().removeprefix(".")
     if ending not in _FORMATS:
-        raise ConfigError(
+        raise errors.ConfigError(
             "The name of a picture",
             must="one that ends in .svg or .png",
             got=repr(str(path)),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,10 +12,6 @@ from flower_pca.base import labels
 from flower_pca.base.linalg import Array
 from flower_pca.plots import style
 from flower_pca.results.steps import TrackingResult
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 
 def movement(result: TrackingResult, path: str | os.PathLike[str], *, truth: Array | None = None) -> Path:
@@ -41,7 +36,7 @@ def movement(result: TrackingResult, path: str | os.PathLike[str], *, truth: Arr
     return style.save(drawn, path)
 
 
-def overview(result: TrackingResult) -> Figure:
+def overview(result: TrackingResult) -> style.Figure:
     """The curves side by side under a line that sums up the run; without their key."""
     panels = [movement_panel, fit_panel, *([statistic] if result.statistics_ else [])]
     drawn = style.figure((5.0 * len(panels), 4.2))
@@ -57,10 +52,12 @@ def summary(result: TrackingResult) -> str:
     return f"{labels.count(result.totals_['steps'], 'step')}  ·  {size}  ·  {result.algorithm}"
 
 
-def alone(panel: Callable[[Axes, TrackingResult], None]) -> Callable[[Figure, TrackingResult], None]:
+def alone(
+    panel: Callable[[style.Axes, TrackingResult], None],
+) -> Callable[[style.Figure, TrackingResult], None]:
     """A panel as a picture of its own."""
 
-    def draw(drawn: Figure, result: TrackingResult) -> None:
+    def draw(drawn: style.Figure, result: TrackingResult) -> None:
         panel(drawn.subplots(), result)
         if len(result.changes_):
             style.key(drawn)
@@ -68,19 +65,19 @@ def alone(panel: Callable[[Axes, TrackingResult], None]) -> Callable[[Figure, Tr
     return draw
 
 
-def movement_panel(ax: Axes, result: TrackingResult) -> None:
+def movement_panel(ax: style.Axes, result: TrackingResult) -> None:
     """The sine of the largest angle between the bases of a step and the one before."""
     _curve(ax, _numbers(result)[1:], result.movement_[1:], 0, "movement from step to step")
     _steps(ax, result, "Movement of the subspace", "sine of the largest angle")
 
 
-def fit_panel(ax: Axes, result: TrackingResult) -> None:
+def fit_panel(ax: style.Axes, result: TrackingResult) -> None:
     """How badly the basis before fits each batch."""
     _curve(ax, _numbers(result), result.residuals_, 2, "part of a batch that the old basis leaves")
     _steps(ax, result, "What the old basis leaves of a batch", "relative norm")
 
 
-def statistic(ax: Axes, result: TrackingResult) -> None:
+def statistic(ax: style.Axes, result: TrackingResult) -> None:
     """What a change is told by, where it is known."""
     known = np.array(sorted(result.statistics_))
     values = np.array([result.statistics_[int(j)] for j in known])
@@ -91,7 +88,7 @@ def statistic(ax: Axes, result: TrackingResult) -> None:
     _steps(ax, result, "Statistic of a change", "squared units of the data")
 
 
-def sizes(drawn: Figure, result: TrackingResult) -> None:
+def sizes(drawn: style.Figure, result: TrackingResult) -> None:
     """The mean square of a batch along each component, where the step had rows enough."""
     ax, steps = drawn.subplots(), _numbers(result)
     values = result.values_ / np.maximum(result.rows_, 1)[:, None]
@@ -104,20 +101,27 @@ def sizes(drawn: Figure, result: TrackingResult) -> None:
     style.key(drawn, ncols=3)
 
 
-def outliers(drawn: Figure, result: TrackingResult) -> None:
+def outliers(drawn: style.Figure, result: TrackingResult) -> None:
     """The entries of each step that were taken for outliers."""
     ax = drawn.subplots()
     ax.bar(_numbers(result), result.outliers_, width=0.7, color=style.MINUS)
     _steps(ax, result, "Entries taken for outliers", "entries of a batch", label=False)
 
 
-def _curve(ax: Axes, x: Array, y: Array, colour: int, label: str) -> None:
+def _curve(ax: style.Axes, x: Array, y: Array, colour: int, label: str) -> None:
     size = style.sized(len(x), 4.0, 2.0)
     heights = np.maximum(y, style.FLOOR)
     style.log_curve(ax, x, heights, colour=style.COLOURS[colour], size=size, label=label)
 
 
-def _steps(ax: Axes, result: TrackingResult, title: str, words: str, *, label: bool = True) -> None:
+def _steps(
+    ax: style.Axes,
+    result: TrackingResult,
+    title: str,
+    words: str,
+    *,
+    label: bool = True,
+) -> None:
     style.events(ax, result.changes_, "change" if label else None)
     style.tidy(ax, title, "step", words)
     ax.set_xlim(result.first_ - 0.6, result.first_ + result.steps - 0.4)

@@ -5,7 +5,7 @@ What the columns weigh in the components: bars, largest first; of the heaviest w
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -14,30 +14,25 @@ from flower_pca.base.linalg import Array
 from flower_pca.core.settings import Certainty
 from flower_pca.plots import style
 from flower_pca.results import facts
-from flower_pca.results.facts import INTERVAL
 from flower_pca.results.pca import PCAResult
 from flower_pca.results.steps import TrackingResult
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 PANELS: Final = 6  # components that have bars of their own
 BARS: Final = 8  # columns that have one in each
 _FARTHEST: Final = 1.2  # where whiskers end that are longer
 
 
-def bars(drawn: Figure, result: PCAResult) -> None:
+def bars(drawn: style.Figure, result: PCAResult) -> None:
     """For each component the columns that weigh most, largest first."""
     _panels(drawn, result.components_, facts.names_of(result), result.loading_errors_)
 
 
-def last(drawn: Figure, result: TrackingResult) -> None:
+def last(drawn: style.Figure, result: TrackingResult) -> None:
     """The same of the basis that the last step has left."""
     _panels(drawn, result.components_[-1], facts.names_of(result))
 
 
-def heatmap(drawn: Figure, result: PCAResult) -> None:
+def heatmap(drawn: style.Figure, result: PCAResult) -> None:
     """Every weight at once."""
     style.draw(
         drawn,
@@ -55,8 +50,13 @@ def enough(result: PCAResult) -> bool:
     return result.n_components_ <= PANELS and result.n_features_in_ <= BARS
 
 
-def _panels(drawn: Figure, components: Array, names: list[str], errors: Array | None = None) -> None:
-    off = INTERVAL * (np.zeros_like(components) if errors is None else errors)
+def _panels(
+    drawn: style.Figure,
+    components: Array,
+    names: list[str],
+    errors: Array | None = None,
+) -> None:
+    off = facts.INTERVAL * (np.zeros_like(components) if errors is None else errors)
     shown, most = min(len(components), PANELS), min(components.shape[1], BARS)
     across = min(shown, 2)
     down = -(-shown // across)
@@ -77,7 +77,15 @@ def _panels(drawn: Figure, components: Array, names: list[str], errors: Array | 
     drawn.supxlabel(words, fontsize=9.5, color=style.INK)
 
 
-def one(ax: Axes, row: Array, names: list[str], title: str, *, reach: float, off: Array | None = None) -> None:
+def one(
+    ax: style.Axes,
+    row: Array,
+    names: list[str],
+    title: str,
+    *,
+    reach: float,
+    off: Array | None = None,
+) -> None:
     """The columns that weigh most in one component, and how far each may be `off`."""
     order = labels.leading(row, BARS)
     colours = np.where(row[order] > 0, style.PLUS, style.MINUS).tolist()
@@ -100,7 +108,7 @@ _GUIDES: Final = (0.5, 0.8, 0.9, 0.95, 0.99)
 _VALUED: Final = 8  # bars up to which every one has its value
 
 
-def scree(drawn: Figure, result: PCAResult) -> None:
+def scree(drawn: style.Figure, result: PCAResult) -> None:
     """A bar for the share of each component; with noise, how far the share can be off."""
     ax, known = drawn.subplots(), result.certainty
     ratio = result.explained_variance_ratio_
@@ -121,7 +129,7 @@ def scree(drawn: Figure, result: PCAResult) -> None:
     style.tidy(ax, "Variance of each component", below, _share_of(result))
 
 
-def cumulative(drawn: Figure, result: PCAResult) -> None:
+def cumulative(drawn: style.Figure, result: PCAResult) -> None:
     """The share of the first components together, and where it passes the usual marks; with noise, its bounds."""
     ax, known = drawn.subplots(), result.certainty
     together = result.explained_variance_ratio_.cumsum()
@@ -147,7 +155,7 @@ def cumulative(drawn: Figure, result: PCAResult) -> None:
     style.tidy(ax, "Variance of the first components together", below, _share_of(result))
 
 
-def both(ax: Axes, result: PCAResult) -> None:
+def both(ax: style.Axes, result: PCAResult) -> None:
     """Scree and cumulative variance in one, for the overview; with noise, bounds on both."""
     ratio, known, below = result.explained_variance_ratio_, result.certainty, "component"
     number = np.arange(1, len(ratio) + 1)
@@ -172,7 +180,7 @@ def _share_of(result: PCAResult) -> str:
     return f"share of {result.variance_of}"
 
 
-def _following(ax: Axes, result: PCAResult) -> str:
+def _following(ax: style.Axes, result: PCAResult) -> str:
     """Between what the next component has: at least the mean of those left out, at most the last one's or all of it."""
     k, least = result.n_components_, result.noise_variance_
     most = min(float(result.explained_variance_[-1]), result.left_out_variance_)
@@ -184,7 +192,7 @@ def _following(ax: Axes, result: PCAResult) -> str:
     return f"component; component {k + 1} lies within the line"
 
 
-def _bars(ax: Axes, result: PCAResult) -> Any:
+def _bars(ax: style.Axes, result: PCAResult) -> Any:
     """A bar for the share of each component; with noise, its bounds as well."""
     ratio, known = result.explained_variance_ratio_, result.certainty
     number = np.arange(1, len(ratio) + 1)
@@ -205,10 +213,10 @@ def _off(result: PCAResult) -> Array:
     """How far the variance of each component may be off, as a share of the total variance."""
     if result.variance_errors_ is None:
         return np.zeros(result.n_components_)
-    return np.asarray(INTERVAL * result.variance_errors_ / (result.total_variance_ or 1.0))
+    return np.asarray(facts.INTERVAL * result.variance_errors_ / (result.total_variance_ or 1.0))
 
 
-def _band(ax: Axes, known: Certainty) -> None:
+def _band(ax: style.Axes, known: Certainty) -> None:
     """Between the bounds on the share of the first components together."""
     bounds, places = known.together, np.arange(1.0, len(known.together) + 1)
     if len(bounds) == 1:
@@ -223,7 +231,7 @@ def _marks(together: np.ndarray[Any, Any]) -> dict[float, int]:
     return {guide: count for guide, count in first.items() if count not in [first[g] for g in first if g > guide]}
 
 
-def _total(ax: Axes, together: np.ndarray[Any, Any]) -> None:
+def _total(ax: style.Axes, together: np.ndarray[Any, Any]) -> None:
     ax.annotate(
         f"{together[-1]:.1%}",
         (len(together), together[-1]),

@@ -23,13 +23,12 @@ from flower_pca.plots import course, style
 from flower_pca.report import html, pages
 from flower_pca.results.pca import PCAResult
 from flower_pca.results.robust import RobustResult
-from flower_pca.results.steps import TrackingResult
 
 _COURSE: Final = ("convergence", "traffic")  # pictures of the run, not of what it found
 
 
 def write(
-    result: PCAResult | TrackingResult,
+    result: plots.Result,
     path: str | os.PathLike[str],
     *,
     title: str,
@@ -53,9 +52,17 @@ def write(
     rows = plots.values(shards)
     if isinstance(result, RobustResult) and rows is not None:
         result = with_parts(result, rows)  # once, for all tables and pictures
+    remarks, far = result.remarks(), list[str]()
+    if isinstance(result, PCAResult):
+        far = warnings(result)
     every = _names(result, rows)
     parts = [
-        *_first(result, rows),
+        html.remarks(remarks, "bad"),
+        html.paragraph(" ".join(result.findings()), "lead"),
+        html.remarks(remarks, "warn"),
+        *(html.paragraph(words, "ended") for words in far),
+        *pages.words(result, rows),
+        pages.named_sites(result),
         html.section("What was found", pictures(result, rows, [what for what in every if what not in _COURSE])),
         html.facts(fact for fact in result.facts() if not fact.run),
         *pages.of(result, rows),
@@ -68,7 +75,7 @@ def write(
     return Path(path)
 
 
-def _names(result: PCAResult | TrackingResult, shards: Sequence[Any] | None) -> list[str]:
+def _names(result: plots.Result, shards: Sequence[Any] | None) -> list[str]:
     """The pictures that tell of a result; none without matplotlib."""
     if errors.there("matplotlib"):
         return list(plots.telling(result, shards))
@@ -76,7 +83,9 @@ def _names(result: PCAResult | TrackingResult, shards: Sequence[Any] | None) -> 
 
 
 def pictures(
-    result: PCAResult | TrackingResult, shards: Sequence[Any] | None, chosen: Sequence[str] | None = None
+    result: plots.Result,
+    shards: Sequence[Any] | None,
+    chosen: Sequence[str] | None = None,
 ) -> str:
     """These pictures, or all that tell of a result; without matplotlib, that it is not there."""
     if not errors.there("matplotlib"):
@@ -93,24 +102,7 @@ def pictures(
     return ""
 
 
-def _first(result: PCAResult | TrackingResult, shards: Sequence[Any] | None) -> list[str]:
-    """What a reader has to know first: bad news, what was found, and warnings."""
-    remarks = result.remarks()
-    if isinstance(result, PCAResult):
-        far = warnings(result)
-    else:
-        far = []
-    return [
-        html.remarks(remarks, "bad"),
-        html.paragraph(" ".join(result.findings()), "lead"),
-        html.remarks(remarks, "warn"),
-        *(html.paragraph(words, "ended") for words in far),
-        *pages.words(result, shards),
-        pages.named_sites(result),
-    ]
-
-
-def _course(result: PCAResult | TrackingResult, shards: Sequence[Any] | None, chosen: Sequence[str]) -> list[str]:
+def _course(result: plots.Result, shards: Sequence[Any] | None, chosen: Sequence[str]) -> list[str]:
     """How the run went: why it ended, what it chose, what was sent, and who was left out."""
     return [
         html.paragraph(course.summary(result), "how"),

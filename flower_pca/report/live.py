@@ -167,25 +167,33 @@ def _ending(newest: StepRecord | None, error: BaseException | None) -> str:
         if newest is None:
             return "The run has ended."
         return f"The run has ended: {newest.result_so_far().status.words}."
-    if newest is None:
-        last = "before a step was over"
-    else:
-        last = f"after step {newest.step}"
+    last = "before a step was over" if newest is None else f"after step {newest.step}"
     if isinstance(error, FlowerPCAError):
         return f"The run has ended {last}. {error}"
     if isinstance(error, KeyboardInterrupt):
-        why = "it was interrupted"
-    else:
-        why = f"{type(error).__name__}: {error}"
-    return f"The run has ended {last}: {why}."
+        return f"The run has ended {last}: it was interrupted."
+    return f"The run has ended {last}: {type(error).__name__}: {error}."
 
 
 def _parts(record: StepRecord, alarms: Sequence[str]) -> list[str]:
     """The newest step and its clients, and what a report has of all steps that are kept."""
     result = record.result_so_far()
-    newest = [("rows of this step", f"{record.rows:,}"), *zip(_CLIENTS[2:4], _shares(record), strict=True)]
+    newest = [
+        ("rows of this step", f"{record.rows:,}"),
+        *zip(_CLIENTS[2:4], _shares(record), strict=True),
+    ]
     shown = {"statistic": ".3g", "level": ".3g", "movement": ".1e", "residual": ".1e"}
-    newest += [(name, html.figure(getattr(record, name), form, "none")) for name, form in shown.items()]
+    newest += [
+        (
+            name,
+            html.figure(
+                getattr(record, name),
+                form,
+                "none",
+            ),
+        )
+        for name, form in shown.items()
+    ]
     return [
         html.facts(Fact("", words, None, text) for words, text in newest),
         html.section("Alarms", *(html.paragraph(words, "ended") for words in alarms)),
@@ -206,14 +214,13 @@ def _clients(record: StepRecord) -> str:
             *_shares(own),
             html.figure(own.residual, ".1e", "none"),
         ]
-        for key, own in sorted(record.clients.items(), key=_least_rows)
+        # those without rows first, as a table shows the first and the last of many
+        for key, own in sorted(
+            record.clients.items(),
+            key=lambda client: (client[1].rows > 0, client[0]),
+        )
     ]
     return html.table(f"Clients in step {record.step}", _CLIENTS, rows, words=[0])
-
-
-def _least_rows(client: tuple[int, ClientStep]) -> tuple[bool, int]:
-    """Those without rows first, as a table shows the first and the last of many."""
-    return client[1].rows > 0, client[0]
 
 
 def _shares(of: StepRecord | ClientStep) -> list[str]:

@@ -14,7 +14,7 @@ large it was.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import numpy as np
 
@@ -29,7 +29,7 @@ from flower_pca.analysis.rotation import Rotation
 from flower_pca.base import labels
 from flower_pca.base.history import History, Round
 from flower_pca.base.linalg import Array
-from flower_pca.plots import clients
+from flower_pca.plots import Result, Shards, clients
 from flower_pca.report import html
 from flower_pca.results import facts
 from flower_pca.results.pca import PCAResult
@@ -74,8 +74,20 @@ def robust_tables(result: RobustResult, shards: Sequence[Any] | None) -> list[st
     taken = dict(zip(known.clients, known.by_client, strict=True))
     taken |= {key: share for key, (_, share, _) in _by_key(result).items()}
     rows = [
-        [labels.client_name(result.site_names, key), f"{n:,}", f"{taken[key]:.2%}", f"{low:.4g}", f"{sparse:.4g}"]
-        for key, n, low, sparse in zip(known.clients, known.rows, known.low_rank, known.sparse, strict=True)
+        [
+            labels.client_name(result.site_names, key),
+            f"{n:,}",
+            f"{taken[key]:.2%}",
+            f"{low:.4g}",
+            f"{sparse:.4g}",
+        ]
+        for key, n, low, sparse in zip(
+            known.clients,
+            known.rows,
+            known.low_rank,
+            known.sparse,
+            strict=True,
+        )
     ]
     if shards is not None:
         head.append("mean squared error of a row, far entries included")
@@ -128,7 +140,9 @@ def personal_words(result: PersonalResult) -> list[str]:
             told = f"Theta is {result.theta_:.2g}, away from 0: shared and own components can be told apart."
         said.append(told)
         if not result.own:
-            said.append("The own components stay with the clients: this page was made without them.")
+            said.append(
+                "The own components stay with the clients: this page was made without them.",
+            )
     return [html.paragraph(" ".join(said), "said")]
 
 
@@ -158,9 +172,6 @@ def _count(number: int, noun: str) -> str:
         return f"{number} {noun} is"
     return f"{number} {noun}s are"
 
-
-Result: TypeAlias = PCAResult | TrackingResult
-Shards: TypeAlias = Sequence[Any] | None
 
 _WITHOUT_NOISE: Final = (
     "The table of clients, and the pictures of their scores and errors, are made from the clients' own rows. They have "
@@ -236,8 +247,20 @@ def named_sites(result: Result) -> str:
 
 def messages(history: History) -> str:
     """A line for each message."""
-    head = ["no.", "stage", "error", "answered", "up", "down", "seconds"]
-    return html.table("Messages", head, [_message(record) for record in history], words=[1])
+    rows = [
+        [
+            f"{record.number + 1}",
+            record.stage,
+            html.figure(record.metrics.get("error"), ".1e"),
+            f"{record.answered:,}/{record.asked:,}",
+            labels.size(record.bytes_up),
+            labels.size(record.bytes_down),
+            f"{record.seconds:.2g}",
+        ]
+        for record in history
+    ]
+    head = ("no.", "stage", "error", "answered", "up", "down", "seconds")
+    return html.table("Messages", head, rows, words=[1])
 
 
 def failures(history: History, names: Mapping[int, str]) -> str:
@@ -267,7 +290,14 @@ def _clients(result: PCAResult, shards: Shards) -> list[str]:
     order = np.arange(len(errors))
     if len(errors) > html.SHOWN:
         order = np.argsort(-errors, kind="stable")[: html.SHOWN]
-    rows = [[labels.client_name(result.site_names, int(i)), f"{sizes[i]:,}", f"{errors[i]:.4g}"] for i in order]
+    rows = [
+        [
+            labels.client_name(result.site_names, int(i)),
+            f"{sizes[i]:,}",
+            f"{errors[i]:.4g}",
+        ]
+        for i in order
+    ]
     title = facts.heading("Clients", len(order), len(errors), "with the largest error")
     table = html.table(title, ["client", "rows", "mean squared error of a row"], rows, words=[0])
     if result.privacy is not None:
@@ -333,15 +363,3 @@ def _influence(result: PCAResult) -> list[str]:
         for one in influence(result)
     ]
     return [html.table("What each client does to the components", head, lines, words=[0, 5])]
-
-
-def _message(record: Round) -> list[str]:
-    return [
-        f"{record.number + 1}",
-        record.stage,
-        html.figure(record.metrics.get("error"), ".1e"),
-        f"{record.answered:,}/{record.asked:,}",
-        labels.size(record.bytes_up),
-        labels.size(record.bytes_down),
-        f"{record.seconds:.2g}",
-    ]

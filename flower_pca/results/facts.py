@@ -101,10 +101,7 @@ def of_messages(history: History) -> list[Fact]:
 
 def of_answers(*, masked: bool) -> Fact:
     """Who has seen the answer of a single client."""
-    if masked:
-        text = "seen in sums only"
-    else:
-        text = "seen by the server"
+    text = "seen in sums only" if masked else "seen by the server"
     return Fact("", "answers of a client", None, text, run=True)
 
 

@@ -120,7 +120,10 @@ def _check(rows: SiteRows, names: tuple[str, ...], wanted: tuple[str, ...] | Non
     if wanted is None:
         own = Heading.of_names(names, len(names))
         if own.digest != known:
-            raise own.mismatch(_WHO, Heading(len(names), known), "the result").error(ConfigError, _FEATURES)
+            raise own.mismatch(_WHO, Heading(len(names), known), "the result").error(
+                ConfigError,
+                _FEATURES,
+            )
         return
     if len(wanted) > 1:
         rule = f"the {len(wanted)} of the result, by name"

@@ -16,7 +16,7 @@ from flower_pca.base.errors import ConfigError
 from flower_pca.base.history import History, Status
 from flower_pca.base.linalg import Array
 from flower_pca.core.model import Model
-from flower_pca.core.settings import Certainty, Spent, certainty
+from flower_pca.core.settings import DP, Certainty, Spent, certainty
 from flower_pca.results import facts, saved
 from flower_pca.results.facts import Fact, Listing, Remark
 from flower_pca.results.matching import in_order, match, means
@@ -177,7 +177,16 @@ class PCAResult:
         """Bounds, all that can be said of variances that noise lies on; None of a run without a privacy budget."""
         if self.privacy is None:
             return None
-        return certainty(self)
+        return certainty(
+            self.privacy,
+            DP.of(self.asked.get("dp")),
+            self.frame,
+            rows=self.n_samples_,
+            columns=self.n_features_in_,
+            answered=facts.clients(self.history),
+            variances=self.explained_variance_,
+            total=self.total_variance_,
+        )
 
     @property
     def singular_values_(self) -> Array:
@@ -291,7 +300,13 @@ class PCAResult:
         there = {name: getattr(self, name) for name in self._ARRAYS}
         arrays = {name: a for name, a in there.items() if a is not None}
         # scores are of persons
-        return files.write(path, "result", saved.header(self, self._NUMBERS), arrays, private="scores_" in arrays)
+        return files.write(
+            path,
+            "result",
+            saved.header(self, self._NUMBERS),
+            arrays,
+            private="scores_" in arrays,
+        )
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> PCAResult:
@@ -364,22 +379,16 @@ class PCAResult:
         """Sentences on what was found: how much the components hold, and of which columns."""
         clients = labels.count(facts.clients(self.history), "client")
         said = [f"{self._rows} rows of {self._columns} at {clients}."]
-        known, k = self.certainty, self.n_components_
+        known, k, ratio = self.certainty, self.n_components_, self.explained_variance_ratio_
+        together, shares = f"{ratio.sum():.1%}", [f", {share:.1%}" for share in ratio]
         if known is not None:
-            together = known.in_words
-        else:
-            together = f"{self.explained_variance_ratio_.sum():.1%}"
+            together, shares = known.in_words, [""] * k
         held = f"{labels.count(k, 'component')} {'holds' if k == 1 else 'hold'}"
         said.append(f"{held} {together} of {self.variance_of}.")
         names = facts.names_of(self)
         for j, weights in enumerate(self.components_[: facts.FOUND if names else 0]):
-            if known is None:
-                share = f", {self.explained_variance_ratio_[j]:.1%}"
-            elif known.signal[j] > 1.0:
-                share = ""
-            else:
-                continue
-            said.append(f"Component {j + 1}{share}: {facts.columns_of(weights, names)}.")
+            if known is None or known.signal[j] > 1.0:
+                said.append(f"Component {j + 1}{shares[j]}: {facts.columns_of(weights, names)}.")
         return said
 
     def remarks(self) -> list[Remark]:
@@ -398,32 +407,28 @@ class PCAResult:
         may be noise. Where components are not those of the rows' covariance, nothing is said of
         what they leave of its equation.
         """
-        known = self.certainty
-        variances, shares = self.explained_variance_, self.explained_variance_ratio_
+        known, shares = self.certainty, self.explained_variance_ratio_
         if known is None:
-            heads = ["component", "variance", self.share_head, "together"]
-            cells = [
-                [f"{variance:.{digits}g}", f"{share:.2%}", f"{together:.2%}"]
-                for variance, share, together in zip(variances, shares, shares.cumsum(), strict=True)
-            ]
+            columns = {
+                self.share_head: [f"{share:.2%}" for share in shares],
+                "together": [f"{together:.2%}" for together in shares.cumsum()],
+            }
         else:
-            heads = ["component", "variance", "of that, noise up to", "share", "together"]
-            cells = [
-                [f"{variance:.3g}", f"{part:.0%}", labels.bounds(share), labels.bounds(together)]
-                for variance, part, share, together in zip(
-                    variances, known.noise_share, known.shares, known.together, strict=True
-                )
-            ]
+            digits = 3
+            columns = {
+                "of that, noise up to": [f"{part:.0%}" for part in known.noise_share],
+                "share": list(map(labels.bounds, known.shares)),
+                "together": list(map(labels.bounds, known.together)),
+            }
+        sizes = [f"{variance:.{digits}g}" for variance in self.explained_variance_]
         if self.variance_errors_ is not None:
-            sized = facts.with_errors([line[0] for line in cells], self.variance_errors_)
-            cells = [[size, *line[1:]] for size, line in zip(sized, cells, strict=True)]
+            sizes = facts.with_errors(sizes, self.variance_errors_)
         if known is None and self.is_pooled:
-            heads.append("residual")
-            residuals = [f"{residual:.1e}" for residual in self.residuals_]
-            cells = [[*line, residual] for line, residual in zip(cells, residuals, strict=True)]
-        pairs = zip(cells, self._heaviest(facts.names_of(self)), strict=True)
-        lines = [[f"{j}", *line, words] for j, (line, words) in enumerate(pairs, 1)]
-        return Listing([*heads, "largest weights"], lines)
+            columns["residual"] = [f"{residual:.1e}" for residual in self.residuals_]
+        columns["largest weights"] = self._heaviest(facts.names_of(self))
+        numbers = [f"{j}" for j in range(1, len(sizes) + 1)]
+        lines = [list(line) for line in zip(numbers, sizes, *columns.values(), strict=True)]
+        return Listing(["component", "variance", *columns], lines)
 
     def _heaviest(self, names: Sequence[str]) -> list[str]:
         """Of each component the columns that weigh most, with errors where these are known."""
@@ -457,10 +462,7 @@ class PCAResult:
 
     @property
     def _frame_in_words(self) -> str:
-        if self.centered:
-            centred = "centred"
-        else:
-            centred = "not centred"
+        centred = "centred" if self.centered else "not centred"
         if self.scale_ is None:
             return centred
         return f"{centred}, scaled"
@@ -506,7 +508,9 @@ class PCAResult:
             found.append(Fact("", "largest residual", None, f"{residual:.1e}", run=True))
         if self.is_pooled and sine is not None:
             words = "at most about" if private else "about"
-            found.append(Fact("", f"sine of the angle left, {words}", None, f"{sine:.1e}", run=True))
+            found.append(
+                Fact("", f"sine of the angle left, {words}", None, f"{sine:.1e}", run=True),
+            )
         if mse is None:
             return [*found, facts.plain("mse", None)]
         return [*found, Fact("mse", "mean squared error", mse, f"{mse:.4g}")]

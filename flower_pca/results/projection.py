@@ -53,7 +53,10 @@ class Packet:
     def to_bytes(self) -> bytes:
         """All of it as bytes, which `from_bytes` reads again: numpy's format, no pickles."""
         counts = {name: getattr(self, name) for name in self.counts}
-        names = {"feature_names": labels.tuple_of(self.feature_names_in_), "feature_digest": self.feature_digest}
+        names = {
+            "feature_names": labels.tuple_of(self.feature_names_in_),
+            "feature_digest": self.feature_digest,
+        }
         return files.to_bytes(self.kind, {**counts, **names}, self._arrays())
 
     def _arrays(self) -> dict[str, Array]:
@@ -191,7 +194,12 @@ class Projection(Packet):
 
     def in_frame(self, X: Any) -> LocalData:
         """The rows of X less the mean, divided by the scale, columns in the order of these."""
-        frame = Frame(self.mean_, self.scale_, self.fill_, names=labels.tuple_of(self.feature_names_in_))
+        frame = Frame(
+            self.mean_,
+            self.scale_,
+            self.fill_,
+            names=labels.tuple_of(self.feature_names_in_),
+        )
         return match(X, frame, self.n_features_in_, digest=self.feature_digest)
 
     def transform(self, X: Any) -> Array:
@@ -285,9 +293,14 @@ class Scaling(Packet):
 
         Columns are matched by name as by `PCAResult.transform`.
         """
-        frame = Frame(self.mean_, self.scale_, self.fill_, names=labels.tuple_of(self.feature_names_in_))
-        data = match(X, frame, self.n_features_in_, digest=self.feature_digest)
-        return np.concatenate(list(data.dense()))
+        frame = Frame(
+            self.mean_,
+            self.scale_,
+            self.fill_,
+            names=labels.tuple_of(self.feature_names_in_),
+        )
+        rows = match(X, frame, self.n_features_in_, digest=self.feature_digest).dense()
+        return np.concatenate(list(rows))
 
     def inverse_transform(self, X: Any) -> Array:
         """Rows in the data's own units, (n, d), that `transform` makes these of."""

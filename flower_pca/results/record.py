@@ -144,7 +144,13 @@ def _record(
 ) -> StepRecord:
     d, known = len(step.basis), {i: known_as(i) for i in state.each}
     counts = {i: dict(zip(COUNTS, each, strict=True)) for i, each in state.each.items()}
-    clients = {key: ClientStep(**_shares(counts[i], d), site=site) for i, (key, site) in known.items()}
+    clients = {
+        key: ClientStep(
+            **_shares(counts[i], d),
+            site=site,
+        )
+        for i, (key, site) in known.items()
+    }
     changes, cause = _changes(state, step), None
     names = labels.column_names(run.standing.model.feature_names, d)
     sites = {client: site or f"client {key}" for client, (key, site) in known.items()}
@@ -259,8 +265,11 @@ class Events:
 
     def __call__(self, record: StepRecord) -> None:
         """After a step."""
-        if record.step <= self._newest:
-            self._require_told(record)
+        if record.step <= self._newest:  # the step's line must be that of the same step
+            same = (event for event in self._told if event["step"] == record.step)
+            event: dict[str, Any] = next(same, {})
+            if any(event.get(name) != getattr(record, name) for name in _SAME):
+                raise self._strange(f"another step {record.step}")
             return
         if self._newest >= 0 and record.step > self._newest + 1:
             raise self._strange(f"up to step {self._newest}, before step {record.step}")
@@ -298,13 +307,6 @@ class Events:
         except (ValueError, KeyError, TypeError) as error:
             raise self._strange("a line that is no step") from error
         return event
-
-    def _require_told(self, record: StepRecord) -> None:
-        """Require that the step's line is that of the same step."""
-        same = (event for event in self._told if event["step"] == record.step)
-        event: dict[str, Any] = next(same, {})
-        if any(event.get(name) != getattr(record, name) for name in _SAME):
-            raise self._strange(f"another step {record.step}")
 
     def _strange(self, got: str) -> DataError:
         return DataError(

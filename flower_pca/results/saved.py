@@ -11,7 +11,6 @@ import re
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -38,24 +37,22 @@ def with_keys(result: R, keys: Mapping[int, int]) -> R:
             replaced = [keys.get(int(key), int(key)) for key in before]
             new = np.array(replaced, dtype=np.uint64)
             order = np.argsort(new)
-            in_order = {named: new[order], lines: getattr(result, lines)[order]}
-            result = replace(result, **in_order)  # type: ignore[type-var]
+            in_order = getattr(result, lines)[order]
+            result = dataclasses.replace(result, **{named: new[order], lines: in_order})  # type: ignore[type-var]
     return result
 
 
 def header(result: Any, numbers: Sequence[str]) -> dict[str, Any]:
     """What is known of a result beside its arrays, as plain values."""
     return {
-        **{name: getattr(result, name) for name in (*numbers, "asked")},
+        **{name: getattr(result, name) for name in numbers},
         "class": type(result).__name__,
         "module": type(result).__module__,
-        "status": [result.status.outcome.value, result.status.words],
-        "privacy": None if result.privacy is None else asdict(result.privacy),
-        **names_of(result),
+        "privacy": None if result.privacy is None else dataclasses.asdict(result.privacy),
         "choices": list(result.choices),
         "hints": list(result.hints),
         "settings": [Words(hint).settings for hint in result.hints],
-        "history": result.history.to_json(),
+        **of_run(result),
     }
 
 
@@ -106,18 +103,25 @@ def _import_results(named: str) -> None:
             importlib.import_module(named)
 
 
-def names_of(result: Any) -> dict[str, Any]:
-    """The names of columns and sites of a result, as plain values."""
+def of_run(result: Any) -> dict[str, Any]:
+    """What results of all kinds have of their run: the question, how it went, and names; as plain values."""
     return {
+        "asked": result.asked,
+        "status": [result.status.outcome.value, result.status.words],
+        "history": result.history.to_json(),
         "feature_names": labels.tuple_of(result.feature_names_in_),
         "feature_digest": result.feature_digest,
         "site_names": {str(key): name for key, name in result.site_names.items()},
     }
 
 
-def names_from(header: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields that `names_of` has taken apart."""
+def from_run(header: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields that `of_run` has taken apart."""
+    outcome, words = header["status"]
     return {
+        "asked": header.get("asked", {}),
+        "status": Status(Outcome(outcome), words),
+        "history": History.from_json(header["history"]),
         "feature_names_in_": labels.array_of(header.get("feature_names")),
         "feature_digest": header.get("feature_digest", ""),
         "site_names": {int(key): name for key, name in header.get("site_names", {}).items()},
@@ -143,17 +147,14 @@ def fields(
             got=f"one without {', '.join(sorted(missing))}",
             then="Save it again.",
         )
-    (outcome, words), spent = header["status"], header.get("privacy")
+    spent = header.get("privacy")
     return {
         **{name: arrays.get(name) for name in names},
         **{name: header[name] for name in numbers},
-        "status": Status(Outcome(outcome), words),
-        "history": History.from_json(header["history"]),
-        "asked": header.get("asked", {}),
         "choices": tuple(header.get("choices", ())),
         "hints": _hints(header),
         "privacy": None if spent is None else Spent(**spent),
-        **names_from(header),
+        **from_run(header),
     }
 
 

@@ -116,7 +116,8 @@ class TrackingResult:
         left, names = model.left, labels.array_of(model.feature_names)
         first = int(left["gone"])
         status = model.status or Status(Outcome.ONE_SHOT, "the run goes on")
-        advice = _advice(left, labels.column_names(names, len(left["bases"][-1])))
+        shown = labels.column_names(names, len(left["bases"][-1]))
+        advice = [*_stuck(left, shown), *_narrow(left), *_of_watch(left)]
         return cls(
             components_=np.stack([np.ascontiguousarray(linalg.fix_signs(P).T) for P in left["bases"]]),
             **{f"{name}_": left[name] for name in ("values", "rows", "deficient", "outliers", "missing")},  # type: ignore[arg-type]
@@ -206,11 +207,11 @@ class TrackingResult:
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the result as an npz with a JSON header; returns the path."""
-        header = {name: getattr(self, name) for name in (*_HEADER, "asked")} | saved.names_of(self)
+        header = {name: getattr(self, name) for name in _HEADER} | saved.of_run(self)
         if self.causes_:
             header["causes_"] = dict(self.causes_)
-        header |= {"status": [self.status.outcome.value, self.status.words], "history": self.history.to_json()}
-        return files.write(path, "tracking result", header, {name: getattr(self, name) for name in _ARRAYS})
+        arrays = {name: getattr(self, name) for name in _ARRAYS}
+        return files.write(path, "tracking result", header, arrays)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> TrackingResult:
@@ -224,7 +225,6 @@ class TrackingResult:
                 then="Save it again.",
             )
         with files.refuse_others(path, "tracking result"):
-            outcome, words = header["status"]
             return cls(
                 **{name: arrays[name] for name in _ARRAYS},  # type: ignore[arg-type]
                 statistics_={int(step): value for step, value in header["statistics_"].items()},
@@ -233,11 +233,8 @@ class TrackingResult:
                 totals_=header["totals_"],
                 algorithm=header["algorithm"],
                 seed=header["seed"],
-                status=Status(Outcome(outcome), words),
-                history=History.from_json(header["history"]),
-                asked=header.get("asked", {}),
                 causes_={int(step): cause for step, cause in header.get("causes_", {}).items()},
-                **saved.names_from(header),
+                **saved.from_run(header),
             )
 
     def plot(self, what: str, path: str | os.PathLike[str]) -> Path:
@@ -284,7 +281,10 @@ class TrackingResult:
             Fact("", "changes", None, f"{totals['changed']:,}"),
             Fact("", "entries taken for outliers", None, f"{totals['outliers']:,}"),
             Fact("", "rows with too many gaps", None, f"{totals['deficient']:,}"),
-            facts.plain("largest_weights", [facts.weights(row, names) for row in self.components_[-1]]),
+            facts.plain(
+                "largest_weights",
+                [facts.weights(row, names) for row in self.components_[-1]],
+            ),
             *facts.of_messages(self.history),
             facts.of_answers(masked=bool(self.asked.get("mask"))),
             facts.plain("seed", self.seed),
@@ -296,7 +296,9 @@ class TrackingResult:
         rows, steps = labels.count(totals["rows"], "row"), labels.count(totals["steps"], "step")
         said = [f"{rows} in {steps}, at {labels.count(facts.clients(self.history), 'client')}."]
         if changes := [f"{step}" for step in self.changes_]:
-            said.append(f"A change was declared at {labels.noun(len(changes), 'step')} {', '.join(changes)}.")
+            said.append(
+                f"A change was declared at {labels.noun(len(changes), 'step')} {', '.join(changes)}.",
+            )
         for step, cause in self.causes_.items():
             said.append(f"Step {step}: {in_words(cause, names, self.site_names)}")
         for j, row in enumerate(self.components_[-1][: facts.FOUND], 1):
@@ -394,11 +396,6 @@ def _causes(left: Mapping[str, Array], first: int) -> dict[int, Cause]:
 def _totals(left: Mapping[str, Array]) -> dict[str, int]:
     total = "total."
     return {name.removeprefix(total): int(value) for name, value in left.items() if name.startswith(total)}
-
-
-def _advice(left: Mapping[str, Array], names: Sequence[str]) -> list[str]:
-    """Sentences about the newest steps: none where all is well."""
-    return [*_stuck(left, names), *_narrow(left), *_of_watch(left)]
 
 
 def _stuck(left: Mapping[str, Array], names: Sequence[str]) -> list[str]:

@@ -26,8 +26,7 @@ from flower_pca.results.pca import PCAResult
 from flower_pca.results.record import StepRecord
 from flower_pca.results.steps import TrackingResult
 from flower_pca.strategies.exchange import log
-from flower_pca.strategies.pca import PCAStrategy
-from flower_pca.strategies.tracking import TrackingStrategy
+from flower_pca.strategies.pca import PCAStrategy, TrackingStrategy
 
 # files of the output folder that a tracker's steps are written to
 _WATCHED: Final = ("events", "live")

@@ -253,9 +253,8 @@ class Ready:
         self._load, self._rules, self._keywords = load, rules, keywords
         # Rules that are the same for all nodes are checked here, and the files they name are read
         # once.
-        if callable(rules):
-            self._shared = None
-        else:
+        self._shared: Rules | None = None
+        if not callable(rules):
             self._shared = Rules.of(rules, keywords)
         self._clients: OrderedDict[object, PCAClient] = OrderedDict()
 
@@ -293,10 +292,9 @@ class Ready:
 
     def refuse(self, error: Exception, kind: str, config: wire.Config, context: Context) -> Returned:
         """What a node returns that has no client to answer."""
+        first: Any = []
         if kind == wire.EVALUATE:
-            first: Any = 0.0
-        else:
-            first = []
+            first = 0.0
         return first, 0, refusal(error, config, _key(context), discreet=self._discreet(context))
 
     def _rules_of(self, context: Context) -> Rules:

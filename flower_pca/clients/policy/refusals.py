@@ -68,14 +68,10 @@ def _place(error: Exception) -> str:
 
 def _kind(error: Exception) -> str:
     """What an error is called; of the system's also what its number says, which names no file."""
-    if isinstance(error, OSError):
-        number = error.errno
-    else:
-        number = None
     # somebody's own code may have made it of other things
-    if not isinstance(number, int):
-        return type(error).__name__
-    return f"{type(error).__name__}: {os.strerror(number)}"
+    if isinstance(error, OSError) and isinstance(error.errno, int):
+        return f"{type(error).__name__}: {os.strerror(error.errno)}"
+    return type(error).__name__
 
 
 def refusal(
@@ -88,18 +84,14 @@ def refusal(
     number = config.get("number")
     names = str(config.get("names", "")).split(",")
     text = words_for_server(error, discreet=discreet or quiet(config.get("stage"), names))
-    lasting = _lasting(error, masked=config.get("stage") == messages.STAGE)
+    # Further messages of the run are refused too, where a rule forbids it or it has cost the node
+    # something. Under masks, where rules say who may be summed with whom, so is all that a set-up
+    # or its keys are refused for.
+    for_good: tuple[type[Exception], ...] = (RefusalError, messages.SpentError)
+    if config.get("stage") == messages.STAGE:
+        for_good = (*for_good, ProtocolError)
     asked = number if isinstance(number, int) else -1
-    return wire.refusal(text, asked, key, about, lasting=lasting)
-
-
-def _lasting(error: Exception, *, masked: bool) -> bool:
-    """Whether further messages of the run are refused too: what a rule forbids, and what has cost the node something.
-
-    Under masks, where rules say who may be summed with whom, so is all that a set-up or its keys
-    are refused for.
-    """
-    return isinstance(error, (RefusalError, messages.SpentError)) or (masked and isinstance(error, ProtocolError))
+    return wire.refusal(text, asked, key, about, lasting=isinstance(error, for_good))
 
 
 @contextmanager

@@ -119,14 +119,14 @@ class Bar:
             self._handle.update(page)
 
 
+@dataclass(frozen=True)
 class _Html:
     """Text that a notebook shows as HTML."""
 
-    def __init__(self, text: str) -> None:
-        self._text = text
+    text: str
 
     def _repr_html_(self) -> str:
-        return self._text
+        return self.text
 
 
 def _line(reached: float, words: str) -> str:

@@ -111,15 +111,13 @@ def require_alive(reason: str | None) -> None:
 
     Flower would go on to give messages to it, and have them come back at once.
     """
-    died = _DIED.search(reason or "")
-    if died is None:
-        return
-    raise NotEnoughNodes(
-        "The workers of Ray",
-        must="all alive",
-        got=f"one that died ({_worker(reason or '')})",
-        then="It may lack memory: take fewer clients_per_node, or more num_cpus_per_client.",
-    )
+    if reason and _DIED.search(reason):
+        raise NotEnoughNodes(
+            "The workers of Ray",
+            must="all alive",
+            got=f"one that died ({_worker(reason)})",
+            then="It may lack memory: take fewer clients_per_node, or more num_cpus_per_client.",
+        )
 
 
 def _worker(reason: str) -> str:
@@ -154,8 +152,10 @@ def everywhere(function: Callable[..., Any], *args: Any) -> dict[str, Any]:
 
     asked = {}
     for node in machines():
-        there = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
-        task = ray.remote(function).options(num_cpus=0, scheduling_strategy=there)
+        task = ray.remote(function).options(
+            num_cpus=0,
+            scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False),
+        )
         asked[f"{node['NodeManagerHostname']} ({node['NodeID'][:8]})"] = task.remote(*args)
     gone = ray.exceptions
     try:
@@ -364,9 +364,8 @@ def _array(place: dict[str, Any], pack: Array | None) -> Array:
     dtype = np.dtype(place["dtype"])
     shape = tuple(place["shape"])
     offset = int(place["offset"])
-    if place["filename"] is None:
-        whole = pack
-    else:
+    whole = pack
+    if place["filename"] is not None:
         whole = _map(place["filename"])
     if whole is None:  # all arrays of the pack are empty
         return np.empty(shape, dtype)

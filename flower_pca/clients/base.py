@@ -411,10 +411,9 @@ class PCAClient(NumPyClient):
         return ""
 
     def _rows(self) -> LocalData | Stream:
-        self._lots.data = node_rows(self._lots.data, self._rules)
+        rows = self._lots.data = node_rows(self._lots.data, self._rules)
         # then rows are answered from as they are given
         if self._rules.min_change is None:
-            rows: LocalData | Stream = self._lots.data
             return rows
         return self._lots.settle(self._rules, self._context)
 

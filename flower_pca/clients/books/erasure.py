@@ -92,8 +92,11 @@ class Shelf:
             # rows is a fault.
             if "rows" in kinds and "ledger" not in kinds and self.ledger.exists():
                 ledger.forget_versions(self.ledger)
-            for item in items:
-                _remove(item.path)
+            for path in (item.path for item in items):
+                if path.is_dir() and not path.is_symlink():
+                    shutil.rmtree(path)
+                else:
+                    path.unlink(missing_ok=True)
 
     def _paths(self, kind: str) -> Iterator[Path]:
         rules, key = self.rules, "*" if self.partition is None else self.partition
@@ -125,10 +128,3 @@ def _lock(locks: ExitStack, path: Path) -> None:
             got="one that is",
             then="Stop the node, or wait for the end of its run.",
         ) from error
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)

@@ -44,7 +44,6 @@ from flower_pca.tracking import batch
 
 _LOG: Final = logging.getLogger("flower_pca")
 _EVERY: Final = 0.2  # seconds between two pictures of the bar
-_KERNEL: Final = "ZMQInteractiveShell"  # IPython's shell behind a notebook
 
 
 class Watch(Watcher):
@@ -84,7 +83,7 @@ class Watch(Watcher):
 def in_notebook() -> bool:
     """Whether this process is the kernel of a notebook."""
     there = getattr(sys.modules.get("IPython"), "get_ipython", None)
-    return there is not None and type(there()).__name__ == _KERNEL
+    return there is not None and type(there()).__name__ == "ZMQInteractiveShell"
 
 
 def share(run: Driven) -> float | None:

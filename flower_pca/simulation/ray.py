@@ -28,9 +28,6 @@ if TYPE_CHECKING:
 
 B = TypeVar("B")  # what comes back from clients
 
-# larger messages take a detour through Ray's object store
-_DIRECT: Final = "RAY_max_direct_call_object_size"
-_DIRECT_BYTES: Final = 2**20
 _START: Final = 300.0  # seconds for all virtual nodes to register
 
 
@@ -210,7 +207,8 @@ def _quiet() -> Iterator[None]:
 def _environment() -> Iterator[None]:
     """Let messages of our size pass between processes directly; leave the environment as it was."""
     before = dict(os.environ)
-    os.environ.setdefault(_DIRECT, str(_DIRECT_BYTES))
+    # larger messages take a detour through Ray's object store
+    os.environ.setdefault("RAY_max_direct_call_object_size", str(2**20))
     try:
         yield
     finally:

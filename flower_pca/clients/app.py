@@ -108,8 +108,6 @@ Given: TypeAlias = Rules | Callable[[Context], Rules] | None
 Hosts: TypeAlias = Callable[[Context], Sequence[int]]
 Returned: TypeAlias = tuple[Any, int, wire.Config]  # by a client's fit or evaluate
 
-# Flower's name of the functions that plain train and evaluate messages go to
-DEFAULT: Final = "default"
 # record of a node's state: its log has what there is to say of its rows
 _HINTS: Final = "flower-pca.hints"
 _CACHED: Final = 8  # nodes of one process that are kept ready
@@ -137,7 +135,8 @@ def client_app(
             `Rules`.
     """
     app = ClientApp()
-    register(app, load, action=DEFAULT, rules=rules, hosts=hosts, mods=mods, **keywords)
+    # Flower's name of the functions that plain train and evaluate messages go to
+    register(app, load, action="default", rules=rules, hosts=hosts, mods=mods, **keywords)
     return app
 
 

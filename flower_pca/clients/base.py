@@ -334,13 +334,6 @@ class PCAClient(NumPyClient):
                 self._store.save(Memory(request.run, request.number, {}, error.kept))
             raise
 
-    @property
-    def _grain(self) -> Grain:
-        seed = self._rules.noise_seed
-        if seed is None:
-            return system_grain
-        return functools.partial(seeded_grain, seed, max(self._key, 0))
-
     def _keep(self, request: wire.Request, before: Arrays, after: Arrays) -> None:
         """Keep what the next message needs; under masks nothing from before."""
         if not (after or before):
@@ -400,6 +393,9 @@ class PCAClient(NumPyClient):
                 path=statistics,
                 gaps=rules.missing == "mean",
             )
+        self._grain: Grain = system_grain
+        if rules.noise_seed is not None:
+            self._grain = functools.partial(seeded_grain, rules.noise_seed, max(self._key, 0))
         self._policy = Policy(rules, served=self._served, context=context)
         self._account = Account(rules, context=context)
 

@@ -45,12 +45,12 @@ OWN: Final = "flower_pca-own-{}.npz"
 
 def ledger_file(folder: str | os.PathLike[str] | None, data: str) -> Path:
     """Where a node keeps what it has told of this data; without a folder, its user's home."""
-    return _place(home() if folder is None else folder, LEDGER, data)
+    return _place(folder, LEDGER, data)
 
 
 def rows_file(folder: str | os.PathLike[str] | None, data: str) -> Path:
     """Where it keeps the rows that it has released, which are beside their ledger."""
-    return _place(home() if folder is None else folder, ROWS, data)
+    return _place(folder, ROWS, data)
 
 
 def fixed_file(folder: str | os.PathLike[str], key: int) -> Path:
@@ -145,12 +145,10 @@ def remove(path: Path) -> None:
         path.unlink()
 
 
-def home() -> Path:
-    """Where a node without memory_dir keeps its ledger, wherever Flower's own state lies."""
-    return Path.home() / HOME
-
-
-def _place(folder: str | os.PathLike[str], name: str, *keys: object) -> Path:
+def _place(folder: str | os.PathLike[str] | None, name: str, *keys: object) -> Path:
+    """In a folder of the node's; without one, in its user's home, wherever Flower's own state lies."""
+    if folder is None:
+        folder = Path.home() / HOME
     return Path(folder).expanduser() / name.format(*keys)
 
 

@@ -25,7 +25,7 @@ from flower_pca import registry, wire
 from flower_pca.base import files, labels
 from flower_pca.base.errors import FlowerPCAError
 from flower_pca.clients.books import folders
-from flower_pca.clients.policy.refusals import RefusalError
+from flower_pca.clients.policy.refusals import OPERATOR, RefusalError
 from flower_pca.clients.policy.rules import Rules
 from flower_pca.core.kinds import Message
 from flower_pca.core.stage import Arrays
@@ -36,7 +36,6 @@ from flower_pca.rows.local import LocalData
 from flower_pca.rows.stream import Stream
 
 _ROUNDING: Final = 1e-9  # of budgets that are added up
-_OPERATOR: Final = "Ask the node's operator."
 _KIND: Final = "ledger of a node"
 
 
@@ -192,7 +191,7 @@ class Account:
                     "The messages to this node",
                     must=f"at most {most}: that is its max_messages_ever",
                     got="one more",
-                    then=_OPERATOR,
+                    then=OPERATOR,
                 )
             book.answered += 1
 
@@ -250,7 +249,7 @@ class Account:
                 "The epsilon that this node spends on its rows",
                 must=rule,
                 got="more with this message",
-                then=_OPERATOR,
+                then=OPERATOR,
             )
 
     def _weigh_columns(
@@ -277,7 +276,7 @@ class Account:
                 "The columns of numbers that leave this node",
                 must=f"at most {most}: that is its max_columns",
                 got=f"{book.columns} with this message",
-                then=_OPERATOR,
+                then=OPERATOR,
             )
 
 

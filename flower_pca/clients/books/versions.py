@@ -36,7 +36,7 @@ from flower_pca.base.errors import FlowerPCAError
 from flower_pca.base.linalg import Array
 from flower_pca.clients.books import folders
 from flower_pca.clients.books.ledger import Ledger, open_ledger
-from flower_pca.clients.policy.refusals import RefusalError
+from flower_pca.clients.policy.refusals import OPERATOR, RefusalError
 from flower_pca.clients.policy.rules import Rules
 from flower_pca.names import coding
 from flower_pca.names.sites import SiteRows
@@ -46,7 +46,6 @@ from flower_pca.rows.stream import Stream
 _KIND: Final = "released rows of a node"
 _CHUNK: Final = 64  # columns that are compared at a time
 _RUNS: Final = 64  # whose version is remembered
-_OPERATOR: Final = "Ask the node's operator."
 _STREAM: Final = "min_change does not hold for a Stream: what each batch tells is told as it comes."
 
 
@@ -173,7 +172,7 @@ class Lots:
                 "The rows of this node",
                 must=f"those that it has answered from, or at least {rules.min_change} apart: its pending is refuse",
                 got="others, but fewer",
-                then=_OPERATOR,
+                then=OPERATOR,
             )
         rows: LocalData | Stream = self.data
         return rows

@@ -7,11 +7,14 @@ import os
 import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import Final
 
 from flower_pca import wire
 from flower_pca.base.errors import DataError, FlowerPCAError, ProtocolError, harmless, sentence
 from flower_pca.layers import NOISE
 from flower_pca.masking import messages
+
+OPERATOR: Final = "Ask the node's operator."  # who alone can change what a rule forbids
 
 
 class RefusalError(FlowerPCAError):
@@ -38,7 +41,7 @@ def words_for_server(error: Exception, *, discreet: bool) -> str:
             "This node",
             "able to answer",
             f"an error ({_kind(error)}), which its own log has",
-            "Ask the node's operator.",
+            OPERATOR,
         )
     if error.private:
         in_one_line = text.replace("\n", " ")
@@ -47,7 +50,7 @@ def words_for_server(error: Exception, *, discreet: bool) -> str:
             "The rows and the rules of this node",
             "readable, as its operator has named them",
             "an error, which its own log has",
-            "Ask the node's operator.",
+            OPERATOR,
         )
     text = harmless(text)  # names of the server's stand in it
     log.warning("This node does not answer: %s", text)

@@ -13,7 +13,7 @@ import numpy as np
 
 from benchmarks import table
 from flower_pca import track
-from flower_pca.tracking.robust_tracking import modified_cs
+from flower_pca.tracking.st_miss import modified_cs
 from sims.over_air import moving, trackers
 from sims.over_air.moving import Array
 

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from flower_pca.simulation import from_frame as from_frame
     from flower_pca.simulation import simulate as simulate
     from flower_pca.simulation import track as track
-    from flower_pca.tracking.robust_tracking import RobustTracking as RobustTracking
+    from flower_pca.tracking.st_miss import RobustTracking as RobustTracking
     from flower_pca.tracking.st_miss import STMiss as STMiss
     from flower_pca.vertical.result import ColumnsResult as ColumnsResult
 

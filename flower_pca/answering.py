@@ -77,13 +77,20 @@ def answer(
 
 def _answer(work: Work, says: Sayings, fixed: Source | None, grain: Grain) -> tuple[Arrays, Arrays]:
     """The answer to a message of a stage, and what is kept for it."""
+    on: list[type[Layer]] = []
     if says:
         on = _layers_of(says)
-    else:
-        on = []
     tracks = work.stage.name in registry.TRACKERS
     if isinstance(work.data, Stream) != tracks:
-        raise _other_data(work.stage.name, tracks=tracks)
+        rule, got = "rows at rest", "a Stream"
+        if tracks:
+            rule, got = got, rule
+        raise ProtocolError(
+            f"The data for {work.stage.name}",
+            must=rule,
+            got=got,
+            then="Serve Stream(rows, batch=60) to trackers, and rows to the others.",
+        )
     if work.stage.draws:
         work = replace(work, memory={**work.memory, KEY: _key(work, grain)})
     for layer in on:
@@ -113,10 +120,9 @@ def _without_rows(work: Work, fixed: Source, *, by_row: bool) -> tuple[Arrays, A
     Words of ours say what it cannot answer: numpy's own warnings would tell of the rows.
     """
     with np.errstate(all="ignore"):
-        if by_row or work.stage.by_row:
-            data = work.data
-        else:
-            data = fixed(work.data)
+        data = work.data
+        if not (by_row or work.stage.by_row):
+            data = fixed(data)
         up, after = work.stage.client(work.arrays, data, work.memory)
     require_finite(up)
     return up, after
@@ -146,19 +152,6 @@ def stage_of(name: str) -> type[Stage[Any]]:
             got=repr(name),
             then="Install the same flower_pca everywhere.",
         ) from None
-
-
-def _other_data(stage: str, *, tracks: bool) -> ProtocolError:
-    """The error where a tracker meets rows at rest, or another stage a stream."""
-    rule, got = "rows at rest", "a Stream"
-    if tracks:
-        rule, got = got, rule
-    return ProtocolError(
-        f"The data for {stage}",
-        must=rule,
-        got=got,
-        then="Serve Stream(rows, batch=60) to trackers, and rows to the others.",
-    )
 
 
 def own_results(stage: str, memory: Arrays, data: Any) -> Arrays:

@@ -98,10 +98,9 @@ def _check_dealt(node: Mapping[str, Any], asked: str) -> None:
     """Whether a node may play its part of the run's rows. A real one has files of its own."""
     parts = {"partition-id", "num-partitions"} <= node.keys()
     if not parts or not (_in_simulation() or sources.is_random(asked)):
-        names = "data, or partition-id and num-partitions of rows that are drawn from a seed"
         raise ConfigError(
             "The node-config of this node",
-            must=f"one with {names}",
+            must="one with data, or partition-id and num-partitions of rows that are drawn from a seed",
             got="neither",
             then="Start the SuperNode with --node-config 'data=\"/path/x.npy\"'.",
         )
@@ -148,9 +147,6 @@ def _hosts(context: Context) -> range:
     each = _each(context)
     if each > 1:
         first = int(context.node_config["partition-id"]) * each
-    else:
-        first = 0
-    if each > 1:
         return range(first, first + each)
     return range(0)
 

@@ -199,9 +199,10 @@ def run(asked: Question, *, judged: bool = True, start: Start | None = None) -> 
     if asked.max_share is not None:
         opening, capping = _cap(opening, asked.max_share)
         layers += capping
+    later = [registry.STAGES[name]() for name in registry.AFTER if getattr(asked, name)]
     summed = asked.mask is not None
     made = Run(
-        (opening, *_counting(asked), algorithm, entry.closing(), *_later(asked)),
+        (opening, *_counting(asked), algorithm, entry.closing(), *later),
         model=_model(asked, algorithm, choices, start),
         roll=Roll(min_clients=asked.min_clients, fraction=asked.fraction, seed=asked.seed, summed=summed),
         result=entry.result,
@@ -280,11 +281,6 @@ def _counting(asked: Question) -> list[Stage[Any]]:
     if isinstance(asked.n_components, str):
         return [registry.COUNTING[asked.n_components]()]
     return []
-
-
-def _later(asked: Question) -> list[Stage[Any]]:
-    """What follows the closing stage, if it is asked for."""
-    return [registry.STAGES[name]() for name in registry.AFTER if getattr(asked, name)]
 
 
 def _model(asked: Question, algorithm: Algorithm[Any], choices: dict[str, str], start: Start | None) -> Model:

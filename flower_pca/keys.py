@@ -99,10 +99,9 @@ def _vacant(target: Path) -> None:
     if target.is_dir() and not any(target.iterdir()):
         return
     if target.exists() or target.is_symlink():
+        got = f"{target}, which is a file"
         if target.is_dir():
             got = f"{target}, which has files in it"
-        else:
-            got = f"{target}, which is a file"
         raise ConfigError(
             "The folder for keys",
             must="new or empty",

@@ -110,7 +110,6 @@ class _Line:
 
 
 _ROBUST: Final = ("low_rank", "results.robust:RobustResult")
-_MEDIAN: Final = ("medians", "results.robust:MedianResult", "stages.weighing:MedianOpening")
 _PERSONAL: Final = ("personal", "results.personal:PersonalResult")
 _LINES: Final = {
     "krylov": _Line("algorithms.krylov:Krylov"),
@@ -122,7 +121,12 @@ _LINES: Final = {
     "dr_svd": _Line("algorithms.dr_svd:DRSVD"),
     "dist_pca": _Line("algorithms.one_shot:DistPCA"),
     "fed_oapm": _Line("algorithms.fed_oapm:FedOAPM"),
-    "median_pca": _Line("algorithms.one_shot:MedianPCA", *_MEDIAN),
+    "median_pca": _Line(
+        "algorithms.one_shot:MedianPCA",
+        "medians",
+        "results.robust:MedianResult",
+        "stages.weighing:MedianOpening",
+    ),
     "covariance": _Line("algorithms.covariance:Covariance"),
     "sparse_pca": _Line("algorithms.sparse_pca:SparsePCA", "oblique"),
     "dcf_pca": _Line("algorithms.robust.dcf_pca:DCFPCA", *_ROBUST),
@@ -133,7 +137,7 @@ _LINES: Final = {
 }
 _TRACKERS: Final = {
     "st_miss": "tracking.st_miss:STMiss",
-    "robust_tracking": "tracking.robust_tracking:RobustTracking",
+    "robust_tracking": "tracking.st_miss:RobustTracking",
 }
 _BESIDE: Final = {"monitor": "stages.histograms:Histograms", "errors": "stages.errors:Errors"}
 # Stages that may follow the closing one, by the field of a question that asks for them, in their
@@ -156,13 +160,6 @@ _OTHERS: Final = {
     "low_rank": "algorithms.robust.closing:LowRank",
     "personal": "algorithms.personal.closing:PersonalClosing",
     "triple": "algorithms.personal.triple_pca:TripleClosing",
-}
-# in the order in which a client reads a message; it seals its answer in the other
-_LAYERS: Final = {
-    WIRE: "layers.precision:Precision",
-    SINGLE: "layers.single:Single",
-    NOISE: "layers.noise:Budget",
-    PARTIES: "vertical.rows:PartyCounts",
 }
 _PLACES: Final = {
     **{name: line.at for name, line in _LINES.items()},
@@ -187,7 +184,15 @@ ALONE: Final[MutableMapping[str, type[Stage[Any]]]] = classes(_ALONE)
 # Of one of the algorithms: no message is of a chooser.
 CHOOSERS: Final[MutableMapping[str, type[Algorithm[Any]]]] = classes({"auto": "algorithms.covariance:Auto"})
 STAGES: Final[MutableMapping[str, type[Stage[Any]]]] = classes(_PLACES)
-LAYERS: Final[Mapping[str, type[Layer]]] = classes(_LAYERS)
+# in the order in which a client reads a message; it seals its answer in the other
+LAYERS: Final[Mapping[str, type[Layer]]] = classes(
+    {
+        WIRE: "layers.precision:Precision",
+        SINGLE: "layers.single:Single",
+        NOISE: "layers.noise:Budget",
+        PARTIES: "vertical.rows:PartyCounts",
+    }
+)
 
 # By the name of a closing stage, the algorithms whose runs end with it: known without importing
 # either.
@@ -214,11 +219,8 @@ def register(
 
 def public() -> Mapping[str, type[Stage[Any]]]:
     """Algorithms and trackers by the names of their classes, which the package shows."""
-    return Late({_class_name(name): partial(_stage, name) for name in (*ALGORITHMS, *TRACKERS)})
-
-
-def _stage(name: str) -> type[Stage[Any]]:
-    return STAGES[name]
+    names = (*ALGORITHMS, *TRACKERS)
+    return Late({_class_name(name): partial(STAGES.__getitem__, name) for name in names})
 
 
 def _class_name(stage: str) -> str:
@@ -230,11 +232,6 @@ def _class_name(stage: str) -> str:
 def closing(algorithm: Algorithm[Any]) -> type[Stage[Any]]:
     """The stage that ends an algorithm's run."""
     return entry(type(algorithm)).closing
-
-
-def result(algorithm: Algorithm[Any]) -> ResultClass:
-    """What the result of an algorithm's run is."""
-    return entry(type(algorithm)).result
 
 
 def leaves_own(algorithm: Algorithm[Any]) -> bool:

@@ -7,8 +7,8 @@ from cases import paired
 
 from flower_pca import AirChannel, RobustTracking, STMiss, Stream, TrackingResult, track
 from flower_pca.base.errors import ConfigError
-from flower_pca.tracking.robust_tracking import modified_cs
 from flower_pca.tracking.solver import beside
+from flower_pca.tracking.st_miss import modified_cs
 from sims.over_air import moving, trackers
 
 pytestmark = pytest.mark.slow

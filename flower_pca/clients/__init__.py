@@ -21,10 +21,9 @@ __all__ += sorted(f"{name}{_SUFFIX}" for name in registry.public())
 
 
 def __getattr__(name: str) -> Any:
+    stage = None
     if name.endswith(_SUFFIX):
         stage = registry.public().get(name.removesuffix(_SUFFIX))
-    else:
-        stage = None
     if stage is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     members = {"algorithms": (stage.name,), "__doc__": f"Serves {stage.name} only.", "__module__": __name__}

@@ -108,8 +108,6 @@ Given: TypeAlias = Rules | Callable[[Context], Rules] | None
 Hosts: TypeAlias = Callable[[Context], Sequence[int]]
 Returned: TypeAlias = tuple[Any, int, wire.Config]  # by a client's fit or evaluate
 
-# Flower's name of the functions that plain train and evaluate messages go to
-DEFAULT: Final = "default"
 # record of a node's state: its log has what there is to say of its rows
 _HINTS: Final = "flower-pca.hints"
 _CACHED: Final = 8  # nodes of one process that are kept ready
@@ -137,7 +135,8 @@ def client_app(
             `Rules`.
     """
     app = ClientApp()
-    register(app, load, action=DEFAULT, rules=rules, hosts=hosts, mods=mods, **keywords)
+    # Flower's name of the functions that plain train and evaluate messages go to
+    register(app, load, action="default", rules=rules, hosts=hosts, mods=mods, **keywords)
     return app
 
 
@@ -253,9 +252,8 @@ class Ready:
         self._load, self._rules, self._keywords = load, rules, keywords
         # Rules that are the same for all nodes are checked here, and the files they name are read
         # once.
-        if callable(rules):
-            self._shared = None
-        else:
+        self._shared: Rules | None = None
+        if not callable(rules):
             self._shared = Rules.of(rules, keywords)
         self._clients: OrderedDict[object, PCAClient] = OrderedDict()
 
@@ -293,10 +291,9 @@ class Ready:
 
     def refuse(self, error: Exception, kind: str, config: wire.Config, context: Context) -> Returned:
         """What a node returns that has no client to answer."""
+        first: Any = []
         if kind == wire.EVALUATE:
-            first: Any = 0.0
-        else:
-            first = []
+            first = 0.0
         return first, 0, refusal(error, config, _key(context), discreet=self._discreet(context))
 
     def _rules_of(self, context: Context) -> Rules:

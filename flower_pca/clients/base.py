@@ -83,9 +83,8 @@ def notice(data: LocalData | Stream, loaded: Any) -> None:
     if not isinstance(data, LocalData):
         return
     said = labels.hints_of_identifiers(labels.find_identifiers([data], data.names), data.names)
-    if isinstance(loaded, LocalData):
-        whole = loaded
-    else:
+    whole = loaded
+    if not isinstance(loaded, LocalData):
         whole = LocalData(loaded, who=checks.NODE, missing=True)
     for hint in (*said, *faults.find([whole], most=faults.CHEAP)):
         logging.getLogger("flwr").warning("Of this node's rows: %s", hint)
@@ -150,7 +149,7 @@ def about(data: LocalData | Stream, request: wire.Request, rules: Rules, site: s
         heading = data.arrange(wanted).heading
     if heading is not None and not (rules.share_names and request.asks_names):
         heading = heading.quiet()
-    return {**({wire.SITE: site} if site else {}), **({} if heading is None else heading.plain())}
+    return {wire.SITE: site, **({} if heading is None else heading.plain())}
 
 
 class PCAClient(NumPyClient):
@@ -184,11 +183,8 @@ class PCAClient(NumPyClient):
         # the class may name them itself
         named, allowed = frozenset(self.algorithms), self._rules.services
         self._served = named or allowed
-        if self._rules.allow is not None:
-            if named:
-                self._served = allowed & (named | set(registry.BESIDE))
-            else:
-                self._served = allowed
+        if named and self._rules.allow is not None:
+            self._served = allowed & (named | set(registry.BESIDE))
         _ = self._rules.identity  # key files that cannot be used are refused now
         if self._rules.profile:
             promises.announce(self._rules, context)
@@ -250,12 +246,14 @@ class PCAClient(NumPyClient):
         """What a server may know before a run: columns, algorithms served, layout, version."""
         data = self._rows()
         there = set(registry.TRACKERS) if isinstance(data, Stream) else set(registry.ALGORITHMS)
-        served = sorted(self._served & there)
+        columns = data.d or 0
         if node.only_columns(self._rules):
-            told = 0
-        else:
-            told = data.d or 0
-        return {"n_features": told, "algorithms": ",".join(served), **wire.SPOKEN}
+            columns = 0
+        return {
+            "n_features": columns,
+            "algorithms": ",".join(sorted(self._served & there)),
+            **wire.SPOKEN,
+        }
 
     def _answer(self, request: wire.Request) -> tuple[Arrays, int, wire.Config]:
         """The answer to a message, the number of rows that it is told to come from, and what is said of memory."""
@@ -279,10 +277,9 @@ class PCAClient(NumPyClient):
         self._keep_own(request, data, after)
         # Under masks clients say which messages their memory has come from, and say nothing else of
         # it.
+        memory: wire.Config = {}
         if request.stage != messages.STAGE:
             memory = wire.write_memory(before, after)
-        else:
-            memory = {}
         return up, _examples(request, data, up), memory
 
     def _admit(self, request: wire.Request) -> None:
@@ -309,16 +306,11 @@ class PCAClient(NumPyClient):
         return data
 
     def _recall(self, request: wire.Request) -> Arrays:
-        if self._store is None:
-            memory = Memory()
-        else:
+        memory = Memory()
+        if self._store is not None:
             memory = self._store.load(request.run)
-        # what has been told is told, whichever message comes again
-        if NOISE in request.layers:
-            if memory.run == request.run:
-                return dict(memory.after or {})
-            return {}
-        if request.stage == messages.STAGE:
+        # what has been told with noise is told, whichever message comes again
+        if NOISE in request.layers or request.stage == messages.STAGE:
             return memory.newest(request.run)
         return memory.at(request.run, request.number)
 
@@ -342,13 +334,6 @@ class PCAClient(NumPyClient):
                 self._store.save(Memory(request.run, request.number, {}, error.kept))
             raise
 
-    @property
-    def _grain(self) -> Grain:
-        seed = self._rules.noise_seed
-        if seed is None:
-            return system_grain
-        return functools.partial(seeded_grain, seed, max(self._key, 0))
-
     def _keep(self, request: wire.Request, before: Arrays, after: Arrays) -> None:
         """Keep what the next message needs; under masks nothing from before."""
         if not (after or before):
@@ -365,34 +350,34 @@ class PCAClient(NumPyClient):
 
     def _keep_own(self, request: wire.Request, data: LocalData | Stream, after: Arrays) -> None:
         """Leave the node what the algorithm gives the node itself, if it has said where."""
-        masked = request.stage == messages.STAGE
-        # none in the set-up of masks
-        if masked:
-            stage = messages.inner_stage(request.arrays)
-        else:
-            stage = request.stage
+        stage: str | None = request.stage
+        if stage == messages.STAGE:
+            stage = messages.inner_stage(request.arrays)  # none in a set-up
         if self._own_file is None or stage is None:
             return
         if own := answering.own_results(stage, messages.plain(after), data):
             header = {"algorithm": request.algorithm, "run": request.run, **node.names_of(data)}
             with folders.lock(self._own_file):
-                place = folders.own_place(self._own_file, request.algorithm)
-                files.write(place, "own result", header, own, private=True)
+                files.write(
+                    folders.own_place(self._own_file, request.algorithm),
+                    "own result",
+                    header,
+                    own,
+                    private=True,
+                )
 
     def _settle(self, context: Context | None) -> None:
         """Find out from the context who the node is, and where it keeps what it keeps."""
         self._context = context
         rules = self._rules
-        partition = None if context is None else context.node_config.get("partition-id")
-        if partition is None:
-            self._key = wire.NO_KEY
-        else:
-            self._key = int(partition)
+        self._key, self._name = wire.NO_KEY, ""
         self._store: StateStore | FileStore | None = None
         self._own_file: Path | None = None
         statistics: Path | None = None
         if context is not None:
             who = folders.key_of(context)
+            self._key = int(context.node_config.get("partition-id", wire.NO_KEY))
+            self._name = str(context.node_config.get("name", ""))
             self._store = StateStore(context.state)
             if rules.memory_dir is not None:
                 self._store = FileStore(rules.memory_dir, who)
@@ -403,12 +388,14 @@ class PCAClient(NumPyClient):
                     self._lots.data.write_to(self._own_file.with_suffix(""))
         self._fixed: Callable[[LocalData], FixedData] | None = None
         if rules.answers == "fixed":
-            gaps = rules.missing == "mean"
-            self._fixed = functools.partial(FixedData.of, path=statistics, gaps=gaps)
-        if context is None:
-            self._name = ""
-        else:
-            self._name = str(context.node_config.get("name", ""))
+            self._fixed = functools.partial(
+                FixedData.of,
+                path=statistics,
+                gaps=rules.missing == "mean",
+            )
+        self._grain: Grain = system_grain
+        if rules.noise_seed is not None:
+            self._grain = functools.partial(seeded_grain, rules.noise_seed, max(self._key, 0))
         self._policy = Policy(rules, served=self._served, context=context)
         self._account = Account(rules, context=context)
 
@@ -420,19 +407,15 @@ class PCAClient(NumPyClient):
         return ""
 
     def _rows(self) -> LocalData | Stream:
-        self._lots.data = node_rows(self._lots.data, self._rules)
+        rows = self._lots.data = node_rows(self._lots.data, self._rules)
         # then rows are answered from as they are given
         if self._rules.min_change is None:
-            rows: LocalData | Stream = self._lots.data
             return rows
         return self._lots.settle(self._rules, self._context)
 
     def _refuse(self, error: Exception, config: wire.Config) -> wire.Config:
-        if self._site:
-            own: wire.Config = {wire.SITE: self._site}
-        else:
-            own = {}
-        return refusal(error, config, self._key, discreet=self._rules.discreet, about=own)
+        about: wire.Config = {wire.SITE: self._site}
+        return refusal(error, config, self._key, discreet=self._rules.discreet, about=about)
 
 
 def _examples(request: wire.Request, data: LocalData | Stream, up: Arrays) -> int:

@@ -44,7 +44,6 @@ from flower_pca.tracking import batch
 
 _LOG: Final = logging.getLogger("flower_pca")
 _EVERY: Final = 0.2  # seconds between two pictures of the bar
-_KERNEL: Final = "ZMQInteractiveShell"  # IPython's shell behind a notebook
 
 
 class Watch(Watcher):
@@ -84,15 +83,14 @@ class Watch(Watcher):
 def in_notebook() -> bool:
     """Whether this process is the kernel of a notebook."""
     there = getattr(sys.modules.get("IPython"), "get_ipython", None)
-    return there is not None and type(there()).__name__ == _KERNEL
+    return there is not None and type(there()).__name__ == "ZMQInteractiveShell"
 
 
 def share(run: Driven) -> float | None:
     """How far the algorithm's error has come to its tolerance, in [0, 1]; None: says nothing."""
     stage, metrics = run.algorithm, run.history[-1].metrics
-    if run.is_finished or run.standing.stage is not stage or not isinstance(stage, Iterative) or "error" not in metrics:
-        return None
-    if not 0.0 < stage.tol < 1.0:
+    at_it = not run.is_finished and run.standing.stage is stage
+    if not (at_it and isinstance(stage, Iterative) and "error" in metrics and 0.0 < stage.tol < 1.0):
         return None
     error = max(metrics["error"], stage.tol)
     return min(max(math.log(min(error, 1.0)) / math.log(stage.tol), 0.0), 1.0)
@@ -119,14 +117,14 @@ class Bar:
             self._handle.update(page)
 
 
+@dataclass(frozen=True)
 class _Html:
     """Text that a notebook shows as HTML."""
 
-    def __init__(self, text: str) -> None:
-        self._text = text
+    text: str
 
     def _repr_html_(self) -> str:
-        return self._text
+        return self.text
 
 
 def _line(reached: float, words: str) -> str:

@@ -217,19 +217,16 @@ def pooled_eigenpairs(
         divisor = np.sqrt(total.m2 / total.seen)
     elif scale == "max_abs":
         divisor = np.max([client.peak() for client in clients], axis=0)
-    if divisor is None:
-        divisor = None
-    else:
+    if divisor is not None:
         divisor = np.where(divisor > 0.0, divisor, 1.0)
     frame = Frame(total.mean if center else None, divisor, None if missing == "error" else total.mean, own=own.own)
     d = clients[0].d
     if d <= _GRAM:
         C = sum((client.in_frame(frame, keep=False).gram() for client in clients), np.zeros((d, d)))
         return linalg.eigh_descending(C)
+    k = min(total.n, d)
     if isinstance(n_components, int):
-        k = min(n_components + 2, total.n, d)
-    else:
-        k = min(total.n, d)
+        k = min(k, n_components + 2)
     V, values = (
         LocalData(Table(tuple(client.plain() for client in clients)).rows, missing=missing == "mean")
         .in_frame(frame)

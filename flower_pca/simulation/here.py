@@ -170,7 +170,8 @@ def _in_order(question: Question, sites: list[SiteRows]) -> tuple[Question, list
 def _require_clients(question: Question, sites: Sequence[SiteRows]) -> list[LocalData]:
     """The clients, if what is asked can be had of them."""
     clients = rows_of(sites, missing=question.missing != "error", columns=question.columns)
-    checks.at_most(question.n_components, sum([client.n for client in clients]), clients[0].d)
+    rows, d = sum([client.n for client in clients]), clients[0].d
+    checks.at_most(question.n_components, rows, d)
     algorithm = question.algorithm
     if isinstance(algorithm, Telling) and algorithm.by_client is not None:
         from flower_pca.layers import single
@@ -181,17 +182,12 @@ def _require_clients(question: Question, sites: Sequence[SiteRows]) -> list[Loca
             [client.site for client in clients],
         )
     if question.dp is not None:
-        _foresee(question, clients)
-    return clients
-
-
-def _foresee(question: Question, clients: Sequence[LocalData]) -> None:
-    """Say what a budget leaves to be seen, before any of it is spent; and refuse one under which that is nothing."""
-    rows = sum(client.n for client in clients)
-    seen = assembly.outlook(question, rows=rows, columns=clients[0].d, clients=len(clients))
-    if seen is not None:
+        # of what a budget leaves to be seen, before any of it is spent
+        seen = assembly.outlook(question, rows=rows, columns=d, clients=len(clients))
+        assert seen is not None
         seen.require()
         _LOG.info("%s", seen)
+    return clients
 
 
 def _words(question: Question, clients: Sequence[LocalData]) -> str:
@@ -306,10 +302,9 @@ def track(
 
 def _streams(streams: Any, batch: int | None) -> list[Stream]:
     if not isinstance(streams, list | tuple) or len(streams) == 0:
+        got = "none"
         if not isinstance(streams, list | tuple):
             got = f"a {type(streams).__name__}"
-        else:
-            got = "none"
         raise DataError(
             "streams",
             must="a list, one per client",
@@ -323,10 +318,7 @@ def _streams(streams: Any, batch: int | None) -> list[Stream]:
                 source.who = f"client {i}"
             made.append(source)
         else:
-            if hasattr(source, "shape"):
-                length = batch
-            else:
-                length = None
+            length = batch if hasattr(source, "shape") else None
             made.append(Stream(source, batch=length, who=f"client {i}"))
     return made
 

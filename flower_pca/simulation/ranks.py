@@ -82,9 +82,7 @@ def alternatives(
     """
     result, r1, r2 = _personal(result), result.n_components_, result.local_components
     names, digest = labels.tuple_of(result.feature_names_in_), result.feature_digest
-    if test is None:
-        test = None
-    else:
+    if test is not None:
         test = [arrange(X, names, digest) for X in test]
     shards = [arrange(X, names, digest) for X in shards]
     if len(result.own) < len(shards):

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from flower_pca.base import errors, files
 from flower_pca.base.errors import ConfigError, NotEnoughNodes, Setting, Words
@@ -24,11 +24,10 @@ from flower_pca.simulation.shards import Place, actors, place_shards, require_al
 
 if TYPE_CHECKING:
     from flower_pca.strategies import TrackingStrategy
-    from flower_pca.strategies.base import FlowerStrategy
+    from flower_pca.strategies.base import FlowerStrategy, R
 
-# larger messages take a detour through Ray's object store
-_DIRECT: Final = "RAY_max_direct_call_object_size"
-_DIRECT_BYTES: Final = 2**20
+B = TypeVar("B")  # what comes back from clients
+
 _START: Final = 300.0  # seconds for all virtual nodes to register
 
 
@@ -53,8 +52,7 @@ def run(question: Question, shards: Sequence[Any], public: Collection[int], cond
     )
     rules: dict[str, Any] = {"answers": conduct.answers, "noise_seed": question.seed}
     found, own = _simulate(strategy, shards, back, conduct.engine, conduct.on_round, rules)
-    result: PCAResult = replace(found, own=own)
-    return result
+    return replace(found, own=own)
 
 
 def track(
@@ -81,9 +79,7 @@ def track(
             stream.take_over(own_file(output, i).with_suffix(""))
 
     made = strategy(min_nodes=len(streams), node_timeout=_START, hosted=engine.hosted)
-    found, _ = _simulate(made, streams, back, engine, on_round, {"noise_seed": seed})
-    result: TrackingResult = found
-    return result
+    return _simulate(made, streams, back, engine, on_round, {"noise_seed": seed})[0]
 
 
 def _require_ray() -> None:
@@ -91,19 +87,14 @@ def _require_ray() -> None:
         raise errors.lacking("Ray", Words("for ", Setting("backend", "ray")))
 
 
-def _config(engine: Ray) -> dict[str, Any]:
-    """The settings as Flower wants them; the session of Ray is open by then."""
-    return {"client_resources": {"num_cpus": engine.num_cpus_per_client, "num_gpus": 0.0}}
-
-
 def _simulate(
-    strategy: FlowerStrategy[Any],
+    strategy: FlowerStrategy[R],
     shards: Sequence[Any],
-    back: Callable[[Path], Any],
+    back: Callable[[Path], B],
     engine: Ray,
     on_round: Callable[[Any], None] | None,
     rules: dict[str, Any],
-) -> tuple[Any, Any]:
+) -> tuple[R, B]:
     """The strategy's result, and what `back` makes of what the clients have left in a folder."""
     with _quiet(), _environment(), session(engine):
         each = engine.each(len(shards), actors(engine))
@@ -115,18 +106,18 @@ def _simulate(
 
 
 def _run(
-    strategy: FlowerStrategy[Any],
+    strategy: FlowerStrategy[R],
     clients: int,
     where: Place,
     engine: Ray,
     on_round: Callable[[Any], None] | None,
     rules: dict[str, Any],
-) -> list[Any]:
+) -> list[R]:
     """The result, if there is one."""
     from flwr.serverapp import ServerApp
     from flwr.simulation import run_simulation
 
-    results: list[Any] = []
+    results: list[R] = []
     stopped = threading.Event()
     server = ServerApp()
 
@@ -146,7 +137,9 @@ def _run(
 
     try:
         nodes = -(-clients // where.packs.each)
-        run_simulation(server, _app(where, clients, engine, rules), nodes, backend_config=_config(engine))
+        resources = {"num_cpus": engine.num_cpus_per_client, "num_gpus": 0.0}
+        config: Any = {"client_resources": resources}
+        run_simulation(server, _app(where, clients, engine, rules), nodes, backend_config=config)
     except BaseException:
         stopped.set()
         raise
@@ -214,7 +207,8 @@ def _quiet() -> Iterator[None]:
 def _environment() -> Iterator[None]:
     """Let messages of our size pass between processes directly; leave the environment as it was."""
     before = dict(os.environ)
-    os.environ.setdefault(_DIRECT, str(_DIRECT_BYTES))
+    # larger messages take a detour through Ray's object store
+    os.environ.setdefault("RAY_max_direct_call_object_size", str(2**20))
     try:
         yield
     finally:

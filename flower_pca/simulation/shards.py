@@ -44,8 +44,10 @@ _HELLO: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0
 _SETTINGS: Final = 4  # the kind of frame that answers it
 _ADDRESS: Final = re.compile(r"(?:ray://)?\[?(?P<host>[^\[\]/]+?)\]?:(?P<port>\d+)")
 
-_DEATHS: Final = "ActorDied|ActorUnavailable|RayActor|WorkerCrashed|NodeDied|OutOfMemory"
-_DIED: Final = re.compile(rf"ray\.exceptions\.({_DEATHS})Error")
+_DIED: Final = re.compile(
+    r"ray\.exceptions\."
+    r"(ActorDied|ActorUnavailable|RayActor|WorkerCrashed|NodeDied|OutOfMemory)Error"
+)
 _ACTOR: Final = re.compile(r"\b[Aa]ctor ([0-9a-f]{8,})\b")
 _ABOUT: Final = re.compile(r"\b(actor_id|pid|ip): ?([0-9a-fA-F.:]+)")
 
@@ -111,15 +113,13 @@ def require_alive(reason: str | None) -> None:
 
     Flower would go on to give messages to it, and have them come back at once.
     """
-    died = _DIED.search(reason or "")
-    if died is None:
-        return
-    raise NotEnoughNodes(
-        "The workers of Ray",
-        must="all alive",
-        got=f"one that died ({_worker(reason or '')})",
-        then="It may lack memory: take fewer clients_per_node, or more num_cpus_per_client.",
-    )
+    if reason and _DIED.search(reason):
+        raise NotEnoughNodes(
+            "The workers of Ray",
+            must="all alive",
+            got=f"one that died ({_worker(reason)})",
+            then="It may lack memory: take fewer clients_per_node, or more num_cpus_per_client.",
+        )
 
 
 def _worker(reason: str) -> str:
@@ -154,8 +154,10 @@ def everywhere(function: Callable[..., Any], *args: Any) -> dict[str, Any]:
 
     asked = {}
     for node in machines():
-        there = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
-        task = ray.remote(function).options(num_cpus=0, scheduling_strategy=there)
+        task = ray.remote(function).options(
+            num_cpus=0,
+            scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False),
+        )
         asked[f"{node['NodeManagerHostname']} ({node['NodeID'][:8]})"] = task.remote(*args)
     gone = ray.exceptions
     try:
@@ -220,10 +222,10 @@ class Folder(Packs):
 
     def save(self, shards: Sequence[Any]) -> Folder:
         """The same, with these shards in it."""
-        for number, some in enumerate(_divide(shards, self.each)):
-            text, arrays, _ = pack_of(some)
-            self._text(number).write_text(text)
-            with open(self._bytes(number), "wb") as file:
+        for number, first in enumerate(range(0, len(shards), self.each)):
+            text, arrays, _ = pack_of(shards[first : first + self.each])
+            (self.path / f"{number}.json").write_text(text)
+            with open(self.path / f"{number}.rows", "wb") as file:
                 for offset, a in arrays:
                     file.seek(offset)
                     a.tofile(file)
@@ -231,14 +233,9 @@ class Folder(Packs):
 
     def pack(self, number: int) -> tuple[str, Array | None]:
         """A pack: what is where, and the bytes."""
-        file = self._bytes(number)
-        return self._text(number).read_text(), _map(str(file)) if file.stat().st_size else None
-
-    def _text(self, number: int) -> Path:
-        return self.path / f"{number}.json"
-
-    def _bytes(self, number: int) -> Path:
-        return self.path / f"{number}.rows"
+        file = self.path / f"{number}.rows"
+        text = file.with_suffix(".json").read_text()
+        return text, _map(str(file)) if file.stat().st_size else None
 
 
 @dataclass(frozen=True)
@@ -315,10 +312,6 @@ def _describe(shard: Any, names: dict[str, int]) -> tuple[dict[str, Any], list[A
     return {**entry, "kind": "sparse", "shape": list(csr.shape)}, [csr.data, csr.indices, csr.indptr]
 
 
-def _divide(shards: Sequence[Any], each: int) -> Iterator[Sequence[Any]]:
-    return (shards[first : first + each] for first in range(0, len(shards), each))
-
-
 class Ready:
     """What a process keeps ready: what was used last, up to that much room."""
 
@@ -364,9 +357,8 @@ def _array(place: dict[str, Any], pack: Array | None) -> Array:
     dtype = np.dtype(place["dtype"])
     shape = tuple(place["shape"])
     offset = int(place["offset"])
-    if place["filename"] is None:
-        whole = pack
-    else:
+    whole = pack
+    if place["filename"] is not None:
         whole = _map(place["filename"])
     if whole is None:  # all arrays of the pack are empty
         return np.empty(shape, dtype)
@@ -429,17 +421,10 @@ def place_shards(shards: Sequence[Any], each: int) -> Iterator[Place]:
         if len(machines()) == 1 or all(everywhere(_sees, place).values()):
             yield Place(Folder(Path(place), each).save(shards), Path(place).name, place)
             return
-        files = {file: _mark(file) for shard in shards if (file := _file(shard)) is not None}
+        mapped = filter(None, (place_of(getattr(shard, "values", shard)) for shard in shards))
+        files = {there["filename"]: _mark(there["filename"]) for there in mapped}
         common = set(files).intersection(*everywhere(_same, files).values())
         yield Place(Store.of(shards, each, seen=common.__contains__), Path(place).name, None)
-
-
-def _file(shard: Any) -> str | None:
-    """The file that a shard is mapped from."""
-    place = place_of(getattr(shard, "values", shard))
-    if place is None:
-        return None
-    return str(place["filename"])
 
 
 def _mark(file: str) -> tuple[int, int] | None:

@@ -132,20 +132,13 @@ def _column(frame: Any, by: Any) -> tuple[Any, Array]:
 
 def _each(frame: Any, by: Any, n: int) -> Array:
     """A site for each of n rows."""
-    several = isinstance(by, Iterable) and not isinstance(by, dict | set | bytes)
-    if several:
+    whose = np.empty(())
+    if isinstance(by, Iterable) and not isinstance(by, dict | set | bytes):
         whose = np.asarray(by.to_numpy() if hasattr(by, "to_numpy") else list(by))
-    else:
-        whose = np.empty(())
     if whose.ndim != 1 or len(whose) != n:
-        if hasattr(by, "shape"):
-            shape = f" of shape {by.shape}"
-        else:
-            shape = ""
+        got = f"a {_kind(by)}"
         if whose.ndim == 1:
             got = labels.count(len(whose), "site")
-        else:
-            got = f"a {type(by).__name__}{shape}"
         raise ConfigError(
             "by",
             must=f"the name of a column, or the site of each of the {n:,} rows",
@@ -164,6 +157,11 @@ def _each(frame: Any, by: Any, n: int) -> Array:
     return whose
 
 
+def _kind(given: Any) -> str:
+    """What was given in place of rows or sites: its type, and its shape if it has one."""
+    return type(given).__name__ + (f" of shape {given.shape}" if hasattr(given, "shape") else "")
+
+
 def _unknown(by: Any, names: list[Any]) -> ConfigError:
     rule = "a column of the table" + (f", such as {enumeration(map(str, names))}" if names else "")
     return ConfigError("by", must=rule, got=repr(by), then="Name the sites' column, or give the site of each row.")
@@ -179,7 +177,7 @@ def sites_of(shards: Any) -> list[SiteRows]:
         return [SiteRows.of(X, who=str(site), site=str(site)) for site, X in shards.items()]
     several = isinstance(shards, list | tuple) or (isinstance(shards, np.ndarray) and shards.ndim == 3)
     if not several or len(shards) == 0:
-        got = type(shards).__name__ + (f" of shape {shards.shape}" if hasattr(shards, "shape") else "")
+        got = _kind(shards)
         if several:
             got = "none"
         raise DataError(
@@ -246,8 +244,7 @@ def handed_over(private: Collection[int], n_clients: int) -> list[int]:
             most=n_clients - 1,
             remedy="Give positions in shards.",
         )
-    hidden = frozenset(private)
-    return [client for client in range(n_clients) if client not in hidden]
+    return sorted({*range(n_clients)} - {*private})
 
 
 def looked_at(result: PCAResult, clients: Sequence[LocalData], frame: Frame) -> PCAResult:
@@ -258,10 +255,7 @@ def looked_at(result: PCAResult, clients: Sequence[LocalData], frame: Frame) -> 
     """
     if result.privacy is not None:  # nothing else is said of rows then
         return result
-    files = list[str]()
-    for client in clients:
-        files += client.headerless
-    lines = labels.hints_of_first_lines(files)
+    lines = labels.hints_of_first_lines([file for client in clients for file in client.headerless])
     names = labels.tuple_of(result.feature_names_in_)
     found = labels.find_identifiers(clients, names)
     most = faults.CHEAP

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from flower_pca import registry
 from flower_pca.strategies.base import arrays_of
-from flower_pca.strategies.pca import PCAStrategy, Standardize
-from flower_pca.strategies.tracking import TrackingStrategy
+from flower_pca.strategies.pca import PCAStrategy, Standardize, TrackingStrategy
 
 if TYPE_CHECKING:
     from flower_pca.strategies.named import *  # noqa: F403

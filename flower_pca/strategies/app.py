@@ -26,8 +26,7 @@ from flower_pca.results.pca import PCAResult
 from flower_pca.results.record import StepRecord
 from flower_pca.results.steps import TrackingResult
 from flower_pca.strategies.exchange import log
-from flower_pca.strategies.pca import PCAStrategy
-from flower_pca.strategies.tracking import TrackingStrategy
+from flower_pca.strategies.pca import PCAStrategy, TrackingStrategy
 
 # files of the output folder that a tracker's steps are written to
 _WATCHED: Final = ("events", "live")
@@ -76,16 +75,12 @@ def _free(wanted: Path) -> Path:
 
 def _result_of_tracker(grid: Grid, settings: dict[str, Any], context: Context, folder: Path) -> TrackingResult:
     """The result of a tracker's run, whose steps are written into files of the output folder as the run-config says."""
-
-    def file(what: str) -> Path | None:
-        name = str(context.run_config.get(what, ""))
-        if not name:
-            return None
-        return folder / name
-
+    names = {what: str(context.run_config.get(what, "")) for what in _WATCHED}
+    paths = {what: folder / name for what, name in names.items() if name}
     resume = bool(settings.get("checkpoint")) and Path(settings["checkpoint"]).exists()
     title = f"Steps of {settings['algorithm']}"
-    with watching(events=file("events"), live=file("live"), title=title, resume=resume) as on_step:
+    events, live = paths.get("events"), paths.get("live")
+    with watching(events=events, live=live, title=title, resume=resume) as on_step:
         return _tracking(settings, context, on_step).fit(grid)
 
 

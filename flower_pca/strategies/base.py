@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import fields, replace
+from dataclasses import dataclass, field, fields, replace
 from logging import INFO, WARNING
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
@@ -237,6 +237,7 @@ class FlowerStrategy(Strategy, Generic[R]):
         return nodes.run, record
 
 
+@dataclass
 class _Outcome(Watcher):
     """Flower's Result of a run, which grows with every message.
 
@@ -244,9 +245,8 @@ class _Outcome(Watcher):
         evaluate_fn: The caller's, called with the components after every message.
     """
 
-    def __init__(self, evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None) -> None:
-        self.result = Result()
-        self._evaluate = evaluate_fn
+    evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None
+    result: Result = field(default_factory=Result)
 
     def after_message(self, run: Driven) -> None:
         record = run.history[-1]
@@ -255,9 +255,9 @@ class _Outcome(Watcher):
             metrics = self.result.evaluate_metrics_clientapp
         if record.metrics:
             metrics[record.number] = records.figures(record.metrics)
-        if self._evaluate is None or (arrays := _components(run)) is None:
+        if self.evaluate_fn is None or (arrays := _components(run)) is None:
             return
-        figures = self._evaluate(record.number, arrays)
+        figures = self.evaluate_fn(record.number, arrays)
         if figures is not None:
             self.result.evaluate_metrics_serverapp[record.number] = figures
 

@@ -10,8 +10,14 @@ from typing import Any, Unpack
 
 from flower_pca import registry
 from flower_pca.base.spec import spelt_out
-from flower_pca.strategies.pca import PCA_DEFAULTS, PCAKeywords, PCAStrategy
-from flower_pca.strategies.tracking import STEP_DEFAULTS, StepKeywords, TrackingStrategy
+from flower_pca.strategies.pca import (
+    PCA_DEFAULTS,
+    STEP_DEFAULTS,
+    PCAKeywords,
+    PCAStrategy,
+    StepKeywords,
+    TrackingStrategy,
+)
 
 
 class Krylov(PCAStrategy):

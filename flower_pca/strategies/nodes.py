@@ -298,8 +298,11 @@ class Nodes:
             return self._fail(node, "the process of its ClientApp has died: it may lack memory", silent=True)
         if error.code in EXPIRED:
             waited = f"no answer within {self.waits.round_timeout:g} s"
-            why = self._silence(node, waited, "the process of its ClientApp may have died")
-            return self._fail(node, why, silent=True)
+            return self._fail(
+                node,
+                self._silence(node, waited, "the process of its ClientApp may have died"),
+                silent=True,
+            )
         lines = (error.reason or "").strip().splitlines() or ["no reason given"]
         return self._fail(node, f"error {error.code}: {harmless(lines[-1])}", silent=error.code == _GONE)
 

@@ -10,10 +10,8 @@ from typing import Any, Final, TypedDict, cast
 from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError
 
-COMPONENTS: Final = 2  # where the caller does not say
 SUMMED: Final = "summed"
-HOSTED: Final = (None, "stacked", SUMMED)
-FLOWERS_NAMES: Final = ("min_available_nodes", "min_train_nodes")  # of min_nodes
+_FLOWERS: Final = ("min_available_nodes", "min_train_nodes")  # names of min_nodes
 
 
 class NodeKeywords(TypedDict, total=False):
@@ -67,12 +65,12 @@ class Waits:
                 got=repr(self.action),
                 then='Use "pca".',
             )
-        checks.choice("hosted", self.hosted, HOSTED)
+        checks.choice("hosted", self.hosted, (None, "stacked", SUMMED))
 
     @classmethod
     def of(cls, keywords: Mapping[str, Any], *, min_nodes: int = 2, interval: float = 0.0) -> Waits:
         """Those among the keywords of a strategy; `min_nodes` is how many nodes there have to be if none says it."""
-        least = [keywords[name] for name in FLOWERS_NAMES if keywords.get(name) is not None]
+        least = [keywords[name] for name in _FLOWERS if keywords.get(name) is not None]
         given = keywords.get("min_nodes")
         if least and given is not None:
             raise ConfigError(

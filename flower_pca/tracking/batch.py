@@ -62,7 +62,10 @@ def respond(arrays: Arrays, data: Stream, memory: Arrays, complete: Complete) ->
             then="Check the sender.",
         )
     if arrays["refine"] and "P" in arrays and newest[0] == step - 1 and "found" in memory:
-        _refine(arrays, data, memory, complete)
+        # the batch of the step before again, with the basis found from it; its outliers stay
+        Y = memory["Y"]
+        again = complete(arrays, *gaps.without(Y), arrays["P"], memory["found"])
+        _hand_back(data, int(newest[0]), again, Y)
     if "closing" in arrays:
         return {"rows": np.array(0)}, {}
     if newest[0] != step:
@@ -215,13 +218,6 @@ def _draw(arrays: Arrays, L: Array, widest: Widest | None) -> Array:
             then="Ask for fewer columns.",
         )
     return linalg.random_basis(L.shape[1], width, int(arrays["seed"]))
-
-
-def _refine(arrays: Arrays, data: Stream, memory: Arrays, complete: Complete) -> None:
-    """The batch of the step before again, with the basis found from it; its outliers stay."""
-    Y = memory["Y"]
-    completed = complete(arrays, *gaps.without(Y), arrays["P"], memory["found"])
-    _hand_back(data, int(memory["at"][0]), completed, Y)
 
 
 def _hand_back(data: Stream, step: int, filled: Filling, Y: Array) -> None:

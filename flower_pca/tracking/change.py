@@ -283,25 +283,19 @@ class Watch(Quiet):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Moment:
+class Moment(Place):
     """A step that is over, as a detector sees it.
 
     Attributes:
-        number: Of the step.
         outside: What its batch has outside of the bases before, newest first.
         basis: The one that it ends with; rows: those of its batch.
         size: The mean square of a row.
-        looks: Whether a change is looked for.
-        since: Steps since the last one.
     """
 
-    number: int
     outside: tuple[float, ...]
     basis: Array
     rows: int
     size: float
-    looks: bool
-    since: int
 
 
 @dataclass(frozen=True)
@@ -317,12 +311,6 @@ class Detector:
     def learns(self) -> bool:
         """Whether the level of an alarm comes from the stream."""
         return self.detect and self.threshold is None
-
-    def place(self, now: Moment) -> Place:
-        """Where the stream stands."""
-        return Place(
-            number=now.number, looks=now.looks, since=now.since, rate=self.alarm_rate, pause=self.update_length
-        )
 
     def judge(self, watch: Watch, now: Moment) -> tuple[Alarm, Watch]:
         """Whether a step is a change, and what is known of a quiet stream after it."""
@@ -341,7 +329,7 @@ class Detector:
         nothing, usual = _NOTHING * now.size, watch.usual(now.rows)
         tiny = max(nothing, np.finfo(float).tiny)
         value = float(np.log(max(statistic, 0.0) + tiny)) - usual
-        verdict, watch = watch.judge(value, self.place(now))
+        verdict, watch = watch.judge(value, now)
         if verdict.level is None:
             return Alarm(statistic, None, False), watch
         limit = float(np.exp(verdict.level + usual)) - nothing

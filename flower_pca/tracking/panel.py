@@ -166,9 +166,6 @@ def look(panel: Panel, batch: Batch, place: Place) -> tuple[Finding, Panel]:
             _moving_sites(sites, panel.sites),
         ]
         finding = Finding(finding.kind, np.concatenate(named), finding.earlier)
-    before = np.zeros(0)
-    if len(left) > 1:
-        before = left[1]
     return finding, Panel(
         columns=(columns, *panel.columns)[:_BEFORE],
         been=_been(panel),
@@ -179,7 +176,7 @@ def look(panel: Panel, batch: Batch, place: Place) -> tuple[Finding, Panel]:
         clients=clients,
         falls=falls,
         rises=rises,
-        outside=before,
+        outside=next(iter(left[1:]), np.zeros(0)),
         levels=levels,
     )
 

@@ -99,13 +99,12 @@ class Solver:
 
     def ritz_pairs(self) -> tuple[Array, Array]:
         """All Ritz vectors that there are, and their values."""
-        if self.power is not None:
-            assert self.values is not None
-            assert self.Z is not None
-            return self.Z, self.values
-        assert self.whole is not None
-        values, W = self.whole
-        return self.Q @ W, values
+        if self.whole is not None:
+            values, W = self.whole
+            return self.Q @ W, values
+        assert self.values is not None
+        assert self.Z is not None
+        return self.Z, self.values
 
     @property
     def inside(self) -> float:
@@ -127,11 +126,11 @@ class Solver:
             explained = float(self.values[: self.r].sum())
             beyond = max(squares - explained, 0.0) + self._noise
             left *= min(beyond / max(float(self.values[self.r - 1]), _TINY), 1.0)
-        within = self._within(tol, _gap(self.values, self.r))
+        within = _within(self.values, tol, _gap(self.values, self.r))
         if self.stuck or left <= within or self.products >= products:
             return self.estimate()
-        if self.power is None:
-            return self._from_all(tol, squares)
+        if self.whole is not None:
+            return self._from_all(*self.whole, tol=tol, squares=squares)
         return None
 
     def estimate(self) -> tuple[Array, Array]:
@@ -167,20 +166,13 @@ class Solver:
         skew = float(np.linalg.norm(self.T - self.T.T))
         return skew + _EPS * float(np.trace(self.T))
 
-    def _within(self, tol: float, gap: float) -> float:
-        assert self.values is not None
-        rounding = 64.0 * _EPS * float(self.values[0])
-        return max(tol, rounding / max(gap, _TINY))
-
-    def _from_all(self, tol: float, squares: float) -> tuple[Array, Array] | None:
+    def _from_all(self, values: Array, W: Array, *, tol: float, squares: float) -> tuple[Array, Array] | None:
         """The basis and values from all products at once, where those tell C well enough; or None.
 
         F F' = CQ T^+ QC is what the rows have in the span of LQ, and all of C once that is as large
         as there are rows. What it lacks is positive, so no larger than what its trace lacks; that
         over the gap bounds the sine.
         """
-        assert self.whole is not None
-        values, W = self.whole
         full = values > _NULL * max(float(values[0]), _TINY)
         r, size = self.r, np.count_nonzero(full)
         if size < r:
@@ -190,12 +182,12 @@ class Solver:
         lacking = abs(squares - float(np.vdot(F, F))) + self._noise
         if lacking > max(tol, 64.0 * _EPS) * squares:  # more than any gap allows
             return None
-        values, V = linalg.eigh_descending(F.T @ F)
-        gap = _gap(values, r) - lacking
-        if lacking > self._within(tol, gap) * gap:
+        exact, V = linalg.eigh_descending(F.T @ F)
+        gap = _gap(exact, r) - lacking
+        if lacking > _within(values, tol, gap) * gap:
             return None
-        V = F @ (V[:, :r] / np.sqrt(values[:r]))
-        return linalg.polish(V), values[:r]
+        V = F @ (V[:, :r] / np.sqrt(exact[:r]))
+        return linalg.polish(V), exact[:r]
 
     def _extend(self, S: Array) -> Solver:
         r, new = self.r, self.block.T @ S
@@ -224,6 +216,12 @@ class Solver:
             whole=(values, W),
             error=rest / max(_gap(values, r), _TINY),
         )
+
+
+def _within(values: Array, tol: float, gap: float) -> float:
+    """The error that is small enough: tol, or what rounding leaves, which is more for a small gap."""
+    rounding = 64.0 * _EPS * float(values[0])
+    return max(tol, rounding / max(gap, _TINY))
 
 
 def _gap(values: Array, r: int) -> float:

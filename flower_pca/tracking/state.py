@@ -341,7 +341,7 @@ def left_over(state: TrackState, solver: Solver) -> tuple[float, ...]:
     return tuple(max(pair) for pair in zip(state.outside, known, strict=False))
 
 
-def moment(state: TrackState, basis: Array, beyond: tuple[float, ...]) -> Moment:
+def moment(state: TrackState, detector: Detector, basis: Array, beyond: tuple[float, ...]) -> Moment:
     """The step that ends with this basis, as a detector sees it."""
     rows = int(state.sums["rows"])
     return Moment(
@@ -352,11 +352,13 @@ def moment(state: TrackState, basis: Array, beyond: tuple[float, ...]) -> Moment
         size=state.sums["energy"] / max(rows, 1),
         looks=state.detecting,
         since=state.since,
+        rate=detector.alarm_rate,
+        pause=detector.update_length,
     )
 
 
 def monitor(
-    state: TrackState, detector: Detector, alarm: Alarm, now: Moment, solver: Solver | None, values: Array
+    state: TrackState, alarm: Alarm, now: Moment, solver: Solver | None, values: Array
 ) -> tuple[Alarm, Finding, Panel | None]:
     """The alarm with what columns and directions say beside it, and what is known of these after the step."""
     if state.panel is None:
@@ -373,7 +375,7 @@ def monitor(
             rows=now.rows,
             each=state.each,
         )
-        finding, panel = look(panel, batch, detector.place(now))
+        finding, panel = look(panel, batch, now)
     kind = finding.kind
     if alarm.changed:
         kind |= SPE

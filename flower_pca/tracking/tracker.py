@@ -336,9 +336,9 @@ class Tracker(Stage[TrackState]):
         outside: tuple[float, ...],
         solver: Solver | None = None,
     ) -> TrackState:
-        now = moment(state, basis, outside)
+        now = moment(state, self._detector, basis, outside)
         alarm, watch = self._detector.judge(state.watch, now)
-        alarm, finding, panel = monitor(state, self._detector, alarm, now, solver, values)
+        alarm, finding, panel = monitor(state, alarm, now, solver, values)
         since = state.since + 1
         if alarm.changed:
             since = 1

@@ -100,6 +100,13 @@ def kind(stage: str) -> str:
     return "train"
 
 
+def _verb(kind: str) -> str:
+    """What Flower calls the work of such a message in the names of its records."""
+    if kind == EVALUATE:
+        return EVALUATE
+    return "fit"
+
+
 def write_request(
     message: Broadcast,
     client: int,
@@ -112,9 +119,7 @@ def write_request(
 ) -> RecordDict:
     """The records of a message for one client; `extra` is the caller's own configuration."""
     arrays = dict(message.arrays_for(client))
-    for name, part in _FRAME.items():
-        if (array := getattr(message.frame, part)) is not None:
-            arrays[name] = array
+    arrays |= {f"frame.{part}": a for part, a in message.frame.arrays.items()}
     if message.layers:
         arrays = {**_pack(arrays, message.layers), **flat(message.layers)}
     if message.frame.own:
@@ -134,18 +139,15 @@ def write_request(
         config[COLUMNS] = json.dumps(message.frame.names)
     if message.frame.split is not None:
         config.update(message.frame.split.plain())
-    ins, content = "evaluateins" if message.stage == EVALUATE else "fitins", RecordDict()
-    records.put_arrays(content, f"{ins}.parameters", arrays.values())
-    records.put_values(content, f"{ins}.config", records.without_empty(config))
+    verb, content = _verb(message.stage), RecordDict()
+    records.put_arrays(content, f"{verb}ins.parameters", arrays.values())
+    records.put_values(content, f"{verb}ins.config", records.without_empty(config))
     return content
 
 
 def open_request(content: RecordDict, kind: str) -> tuple[list[Array], Config]:
     """The parameters and the config that Flower would hand to a NumPyClient's fit or evaluate."""
-    if kind == EVALUATE:
-        ins = "evaluateins"
-    else:
-        ins = "fitins"
+    ins = f"{_verb(kind)}ins"
     arrays, configs = content.array_records, content.config_records
     if f"{ins}.parameters" not in arrays or f"{ins}.config" not in configs:
         rule, got = f"made of {ins}.parameters and .config", ", ".join(sorted(content)) or "nothing"
@@ -256,7 +258,7 @@ def refusal(reason: str, number: int, key: int, about: Config | None = None, *, 
 
 def write_reply(kind: str, first: Any, num_examples: int, metrics: Config) -> RecordDict:
     """The records that Flower would make of what fit or evaluate returned."""
-    res, content = _result(kind), RecordDict()
+    res, content = f"{_verb(kind)}res", RecordDict()
     records.put_values(content, f"{res}.metrics", metrics)
     content.metric_records[f"{res}.num_examples"] = MetricRecord({"num_examples": num_examples})
     if kind == EVALUATE:
@@ -269,14 +271,7 @@ def write_reply(kind: str, first: Any, num_examples: int, metrics: Config) -> Re
 
 def is_reply(content: RecordDict, kind: str) -> bool:
     """Whether it holds what a single client answers, or says."""
-    return f"{_result(kind)}.metrics" in content.config_records
-
-
-def _result(kind: str) -> str:
-    """What Flower calls the records of an answer to a message of this kind."""
-    if kind == EVALUATE:
-        return "evaluateres"
-    return "fitres"
+    return f"{_verb(kind)}res.metrics" in content.config_records
 
 
 def as_config(values: object) -> Config:
@@ -309,7 +304,7 @@ def write_query() -> RecordDict:
 
 def read_reply(content: RecordDict, kind: str) -> Answer:
     """A client's answer in the records of its reply."""
-    res = _result(kind)
+    res = f"{_verb(kind)}res"
     if f"{res}.metrics" not in content.config_records or f"{res}.num_examples" not in content.metric_records:
         got = ", ".join(sorted(content)) or "nothing"
         raise ProtocolError(
@@ -331,10 +326,9 @@ def read_answer(
     check_spoken(_ANSWER, metrics, "another client", newest=VERSION)
     number = value_of(_ANSWER, metrics, "number", int)
     key = value_of(_ANSWER, metrics, "key", int)
+    site = ""
     if SITE in metrics:
         site = harmless(value_of(_ANSWER, metrics, SITE, str))[:LONGEST]
-    else:
-        site = ""
     if "refusal" in metrics:
         why = harmless(value_of(_ANSWER, metrics, "refusal", str))
         return Answer(
@@ -352,10 +346,9 @@ def read_answer(
             number, key, {n: np.array(value_of(_ANSWER, metrics, n, int, float)) for n in names}, num_examples
         )
     arrays = _unpack(by_name(_ANSWER, parameters(), metrics))
+    declines = ""
     if DECLINES in metrics:
         declines = harmless(value_of(_ANSWER, metrics, DECLINES, str))
-    else:
-        declines = ""
     recalls = bool(metrics.get(_RECALLS, False))
     keeps = bool(metrics.get(_KEEPS, False))
     heading = Heading.of(metrics)

@@ -66,10 +66,9 @@ def read_array(array: FlowerArray) -> Array:
 
 def by_name(who: str, arrays: Sequence[Array], config: Mapping[str, Any]) -> Arrays:
     """Arrays by the names that a config lists."""
+    text = ""
     if "names" in config:
         text = value_of(who, config, "names", str)
-    else:
-        text = ""
     if len(text) > _NAMES:
         raise ProtocolError(
             who,
@@ -77,10 +76,9 @@ def by_name(who: str, arrays: Sequence[Array], config: Mapping[str, Any]) -> Arr
             got=len(text),
             then="Check it.",
         )
+    names = list[str]()
     if text:
         names = text.split(",")
-    else:
-        names = []
     if max(map(len, names), default=0) > _WORD or not text.isprintable():
         raise ProtocolError(
             who,
@@ -99,10 +97,9 @@ def check_spoken(who: str, config: Mapping[str, Any], stranger: str, *, newest: 
     layout, version = config.get(LAYOUT_KEY), config.get(VERSION_KEY)
     if layout == LAYOUT and version == VERSION:
         return
+    got = f"layout {layout} and flower_pca {version or 'before 0.1'}"
     if layout is None:
         got = f"that of {stranger}"
-    else:
-        got = f"layout {layout} and flower_pca {version or 'before 0.1'}"
     remedy = f"Install flower_pca {newest} everywhere."
     raise ProtocolError(
         who,
@@ -117,9 +114,8 @@ def value_of(who: str, config: Mapping[str, Any], name: str, *wanted: type[Any])
     value = config.get(name)
     if not isinstance(value, wanted) or isinstance(value, bool):
         kinds = " or ".join(kind.__name__ for kind in wanted)
-        if value is None:
-            got = "none"
-        else:
+        got = "none"
+        if value is not None:
             got = harmless(f"{name}={value!r}")
         raise ProtocolError(who, must=f"one with {name} ({kinds})", got=got, then=SENDER)
     return value

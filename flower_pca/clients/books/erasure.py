@@ -6,7 +6,6 @@ go, it forgets which version they were, so that those given next are a first ver
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -67,13 +66,7 @@ class Shelf:
     @property
     def data(self) -> str:
         """What its data is called in the names of files."""
-        if self.partition is None:
-            node = "node"
-        else:
-            node = str(self.partition)
-        if self.rules.data_name is None:
-            return node
-        return f"data-{self.rules.data_name}"
+        return folders.data_of(self.rules.data_name, self.partition)
 
     @property
     def ledger(self) -> Path:
@@ -94,47 +87,40 @@ class Shelf:
         with ExitStack() as locks:
             for path in {self.ledger, *(item.path for item in items)}:
                 if path.is_file():
-                    locks.enter_context(_alone(path))
+                    _lock(locks, path)
             # First of the two: rows without a version are a first version, a version without its
             # rows is a fault.
             if "rows" in kinds and "ledger" not in kinds and self.ledger.exists():
                 ledger.forget_versions(self.ledger)
-            for item in items:
-                _remove(item.path)
+            for path in (item.path for item in items):
+                if path.is_dir() and not path.is_symlink():
+                    shutil.rmtree(path)
+                else:
+                    path.unlink(missing_ok=True)
 
     def _paths(self, kind: str) -> Iterator[Path]:
         rules, key = self.rules, "*" if self.partition is None else self.partition
-        if kind in ("rows", "ledger"):
-            if kind == "ledger":
-                path = self.ledger
-            else:
-                path = folders.rows_file(rules.memory_dir, self.data)
-            yield from _there(path.parent, path.name)
-        elif kind == "own":
-            yield from _there(rules.output_dir, folders.OWN.format(key))
-            # of a second algorithm
-            yield from _there(rules.output_dir, folders.OWN.format(f"{key}-*"))
-            # of a stream, step by step
-            yield from _there(rules.output_dir, Path(folders.OWN.format(key)).stem)
-        else:
-            if kind == "statistics":
-                name = folders.FIXED.format(key)
-            else:
-                name = folders.MEMORY.format(key, "*")
-            yield from _there(rules.memory_dir, name)
+        rows = folders.rows_file(rules.memory_dir, self.data)
+        own = folders.OWN.format(key)
+        # the second of another algorithm, the third of a stream, step by step
+        owns = (own, folders.OWN.format(f"{key}-*"), Path(own).stem)
+        places = {
+            "runs": (rules.memory_dir, [folders.MEMORY.format(key, "*")]),
+            "statistics": (rules.memory_dir, [folders.FIXED.format(key)]),
+            "own": (rules.output_dir, owns),
+            "rows": (rows.parent, [rows.name]),
+            "ledger": (self.ledger.parent, [self.ledger.name]),
+        }
+        folder, patterns = places[kind]
+        if folder is not None:
+            for pattern in patterns:
+                yield from sorted(Path(folder).expanduser().glob(pattern))
 
 
-def _there(folder: str | os.PathLike[str] | None, pattern: str) -> list[Path]:
-    if folder is None:
-        return []
-    return sorted(Path(folder).expanduser().glob(pattern))
-
-
-def _alone(path: Path) -> ExitStack:
-    """The lock of a file, if no process of the node has it."""
-    stack = ExitStack()
+def _lock(locks: ExitStack, path: Path) -> None:
+    """Have the lock of a file among these, if no process of the node has it."""
     try:
-        stack.enter_context(files.lock(path, wait=False))
+        locks.enter_context(files.lock(path, wait=False))
     except ConfigError as error:
         raise ConfigError(
             f"{path.name} of this node",
@@ -142,11 +128,3 @@ def _alone(path: Path) -> ExitStack:
             got="one that is",
             then="Stop the node, or wait for the end of its run.",
         ) from error
-    return stack
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)

@@ -43,19 +43,14 @@ HOME: Final = ".flower_pca"
 OWN: Final = "flower_pca-own-{}.npz"
 
 
-def memory_file(folder: str | os.PathLike[str], key: int, run: str) -> Path:
-    """Where the node with this partition-id (or node id, if it has none) keeps what it has to remember of a run."""
-    return Path(folder).expanduser() / MEMORY.format(key, run)
-
-
 def ledger_file(folder: str | os.PathLike[str] | None, data: str) -> Path:
     """Where a node keeps what it has told of this data; without a folder, its user's home."""
-    return _place(home() if folder is None else folder, LEDGER, data)
+    return _place(folder, LEDGER, data)
 
 
 def rows_file(folder: str | os.PathLike[str] | None, data: str) -> Path:
     """Where it keeps the rows that it has released, which are beside their ledger."""
-    return _place(home() if folder is None else folder, ROWS, data)
+    return _place(folder, ROWS, data)
 
 
 def fixed_file(folder: str | os.PathLike[str], key: int) -> Path:
@@ -76,19 +71,24 @@ def own_place(path: Path, algorithm: str) -> Path:
         header, _ = files.read(path, "own result", private=True)
     except DataError:
         header = {}
-    beside = path.with_name(f"{path.stem}-{algorithm}{path.suffix}")
     if header.get("algorithm") == algorithm:
         return path
-    return beside
+    return path.with_name(f"{path.stem}-{algorithm}{path.suffix}")
 
 
 def key_of(context: Context) -> int:
     """The number of a node that its files bear: its partition-id, or its node id if it has none."""
-    partition = context.node_config.get("partition-id")
-    return int(context.node_id if partition is None else partition)
+    return int(context.node_config.get("partition-id", context.node_id))
 
 
-def data_of(name: str | None, context: Context | None) -> str:
+def partition_of(context: Context | None) -> int | None:
+    """The partition-id of a node; None if it has none."""
+    if context is None or "partition-id" not in context.node_config:
+        return None
+    return int(context.node_config["partition-id"])
+
+
+def data_of(name: str | None, partition: int | None) -> str:
     """What a node's data is called in names of files about all runs: by no server.
 
     By the name that its operator gives, else by its partition-id. The node id is the server's to
@@ -96,13 +96,9 @@ def data_of(name: str | None, context: Context | None) -> str:
     """
     if name is not None:
         return f"data-{name}"
-    if context is None:
-        partition = None
-    else:
-        partition = context.node_config.get("partition-id")
     if partition is None:
         return "node"
-    return str(int(partition))
+    return str(partition)
 
 
 def folder_of(path: Path) -> None:
@@ -110,34 +106,27 @@ def folder_of(path: Path) -> None:
     try:
         files.make_folder(path.parent)
     except OSError as error:
-        got = f"{path.parent} ({error.strerror})"
-        remedy = "Name another, or let the user of this process make it."
         with private():
             raise ConfigError(
                 "The folder of what a node keeps",
                 must="possible",
-                got=got,
-                then=remedy,
+                got=f"{path.parent} ({error.strerror})",
+                then="Name another, or let the user of this process make it.",
             ) from error
     # a ledger that somebody puts aside has told nothing
     if files.free_for_all(path.parent):
-        rule = "one that not all users may write to"
-        remedy = "Name a folder in it, which is then made for its owner."
         with private():
             raise ConfigError(
                 "The folder of what a node keeps",
-                must=rule,
+                must="one that not all users may write to",
                 got=f"{path.parent}",
-                then=remedy,
+                then="Name a folder in it, which is then made for its owner.",
             )
 
 
 @contextlib.contextmanager
-def lock(path: Path | None) -> Iterator[None]:
-    """Keep other processes from this file until the end; None stands for no file."""
-    if path is None:
-        yield
-        return
+def lock(path: Path) -> Iterator[None]:
+    """Keep other processes from this file until the end."""
     if files.fcntl is None:
         raise ConfigError(
             "What a node keeps",
@@ -156,13 +145,11 @@ def remove(path: Path) -> None:
         path.unlink()
 
 
-def home() -> Path:
-    """Where a node without memory_dir keeps its ledger, wherever Flower's own state lies."""
-    return Path.home() / HOME
-
-
-def _place(folder: str | os.PathLike[str], name: str, key: object) -> Path:
-    return Path(folder).expanduser() / name.format(key)
+def _place(folder: str | os.PathLike[str] | None, name: str, *keys: object) -> Path:
+    """In a folder of the node's; without one, in its user's home, wherever Flower's own state lies."""
+    if folder is None:
+        folder = Path.home() / HOME
+    return Path(folder).expanduser() / name.format(*keys)
 
 
 _ARRAYS: Final = "flower_pca.memory"
@@ -251,11 +238,12 @@ class FileStore:
     """
 
     def __init__(self, folder: str | os.PathLike[str], node: int) -> None:
-        self._folder, self._node = folder, node
+        self._folder, self._node = Path(folder).expanduser(), node
 
     def file(self, run: str) -> Path:
         """Where the memory of a run is. Its name is the server's, and so is no name of a file."""
-        return memory_file(self._folder, self._node, hashlib.blake2s(run.encode(), digest_size=8).hexdigest())
+        digest = hashlib.blake2s(run.encode(), digest_size=8).hexdigest()
+        return _place(self._folder, MEMORY, self._node, digest)
 
     def alone(self, run: str) -> AbstractContextManager[None]:
         """Until the end, no other process of the node loads or saves the memory of this run."""
@@ -286,9 +274,8 @@ class FileStore:
 
     def _ages(self) -> dict[Path, int]:
         """When the file of each run was written, in nanoseconds of the machine's clock."""
-        folder = memory_file(self._folder, self._node, "").parent
         ages: dict[Path, int] = {}
-        for path in folder.glob(MEMORY.format(self._node, "*")):
+        for path in self._folder.glob(MEMORY.format(self._node, "*")):
             # another process has removed it
             with contextlib.suppress(FileNotFoundError):
                 ages[path] = path.stat().st_mtime_ns

@@ -25,18 +25,17 @@ from flower_pca import registry, wire
 from flower_pca.base import files, labels
 from flower_pca.base.errors import FlowerPCAError
 from flower_pca.clients.books import folders
-from flower_pca.clients.policy.refusals import RefusalError
+from flower_pca.clients.policy.refusals import OPERATOR, RefusalError
 from flower_pca.clients.policy.rules import Rules
 from flower_pca.core.kinds import Message
 from flower_pca.core.stage import Arrays
 from flower_pca.layers import NOISE, noise
 from flower_pca.masking import messages
-from flower_pca.masking.messages import Demands
+from flower_pca.masking.messages import Admit, Demands
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.stream import Stream
 
 _ROUNDING: Final = 1e-9  # of budgets that are added up
-_OPERATOR: Final = "Ask the node's operator."
 _KIND: Final = "ledger of a node"
 
 
@@ -178,7 +177,7 @@ class Account:
 
     def __init__(self, rules: Rules, *, context: Context | None = None) -> None:
         self._rules = rules
-        data = folders.data_of(rules.data_name, context)
+        data = folders.data_of(rules.data_name, folders.partition_of(context))
         self._path = folders.ledger_file(rules.memory_dir, data)
 
     def count(self) -> None:
@@ -192,36 +191,32 @@ class Account:
                     "The messages to this node",
                     must=f"at most {most}: that is its max_messages_ever",
                     got="one more",
-                    then=_OPERATOR,
+                    then=OPERATOR,
                 )
             book.answered += 1
 
     def demands(self, request: wire.Request) -> Demands:
         """What the node asks of those that it is summed with."""
         rules = self._rules
-        named = rules.trusted_keys is not None and rules.keeps_ledger
+        named = rules.trusted_keys is not None
+        admits: Admit | None = None
 
         def admit(present: frozenset[bytes], /, *, told: bool) -> None:
             with open_ledger(self._path) as book:
-                # a sum that is not told yet is only asked about
-                if told:
-                    asked = book
-                else:
+                asked = book
+                if not told:  # a sum that is not told yet is only asked about
                     asked = copy.deepcopy(book)
                 asked.admit(present, most=rules.group_limits)
 
-        if named:
+        if named and rules.keeps_ledger:
             admits = admit
-        else:
-            admits = None
-        shares = rules.trusted_keys is not None
         return Demands(
             rules.identity,
             rules.min_peers,
             rules.max_colluders,
             admits,
             request.run,
-            shares,
+            named,
         )
 
     def lose(self) -> None:
@@ -235,11 +230,9 @@ class Account:
         if not self._rules.keeps_ledger:
             return
         with open_ledger(self._path) as book:
-            masked = request.stage == messages.STAGE
-            if masked:
+            stage: str | None = request.stage
+            if stage == messages.STAGE:
                 stage = messages.inner_stage(request.arrays)
-            else:
-                stage = request.stage
             # a set-up of masks and an unmasking tell nothing of these
             if stage is not None:
                 self._weigh_noise(book, request)
@@ -256,7 +249,7 @@ class Account:
                 "The epsilon that this node spends on its rows",
                 must=rule,
                 got="more with this message",
-                then=_OPERATOR,
+                then=OPERATOR,
             )
 
     def _weigh_columns(
@@ -277,14 +270,13 @@ class Account:
         else:
             sizes = {name: up[name].size for name in parts}
         told = [size for name, size in sizes.items() if size > 1 or not parts[name].kind.whole]
-        numbers = sum(told)
-        book.columns += -(-numbers // d)
+        book.columns += -(-sum(told) // d)
         if book.columns > most:
             raise RefusalError(
                 "The columns of numbers that leave this node",
                 must=f"at most {most}: that is its max_columns",
                 got=f"{book.columns} with this message",
-                then=_OPERATOR,
+                then=OPERATOR,
             )
 
 

@@ -36,7 +36,7 @@ from flower_pca.base.errors import FlowerPCAError
 from flower_pca.base.linalg import Array
 from flower_pca.clients.books import folders
 from flower_pca.clients.books.ledger import Ledger, open_ledger
-from flower_pca.clients.policy.refusals import RefusalError
+from flower_pca.clients.policy.refusals import OPERATOR, RefusalError
 from flower_pca.clients.policy.rules import Rules
 from flower_pca.names import coding
 from flower_pca.names.sites import SiteRows
@@ -46,7 +46,6 @@ from flower_pca.rows.stream import Stream
 _KIND: Final = "released rows of a node"
 _CHUNK: Final = 64  # columns that are compared at a time
 _RUNS: Final = 64  # whose version is remembered
-_OPERATOR: Final = "Ask the node's operator."
 _STREAM: Final = "min_change does not hold for a Stream: what each batch tells is told as it comes."
 
 
@@ -111,10 +110,9 @@ def read(rules: Rules, name: str) -> Version | None:
         header, arrays = files.read(path, _KIND, private=True)
         columns, names = tuple(map(str, header["columns"])), header["names"]
         before = tuple(arrays[f"before.{i}"] for i in range(len(columns)))
-        values = _values(header, arrays)
         coded = tuple(map(str, header.get("coded", ())))
         listed = None if names is None else tuple(names)
-        rows = SiteRows(values, listed, header["words"], coded=coded)
+        rows = SiteRows(_values(header, arrays), listed, header["words"], coded=coded)
         data = LocalData(rows, who=checks.NODE, missing=True)
         key = bytes.fromhex(header["key"])
         whole = bytes.fromhex(header["whole"])
@@ -166,7 +164,7 @@ class Lots:
                 self._number = 1
                 logging.getLogger("flwr").warning(_STREAM)
             else:
-                name = folders.data_of(rules.data_name, context)
+                name = folders.data_of(rules.data_name, folders.partition_of(context))
                 with open_ledger(folders.ledger_file(rules.memory_dir, name)) as book:
                     self._settle(rules, rules.min_change, name, book)
         if self._pending:
@@ -174,7 +172,7 @@ class Lots:
                 "The rows of this node",
                 must=f"those that it has answered from, or at least {rules.min_change} apart: its pending is refuse",
                 got="others, but fewer",
-                then=_OPERATOR,
+                then=OPERATOR,
             )
         rows: LocalData | Stream = self.data
         return rows
@@ -184,8 +182,8 @@ class Lots:
         if rules.min_change is None or run in self._runs or isinstance(self.data, Stream):
             return
         named = hashlib.blake2s(run.encode(), digest_size=8).hexdigest()
-        path = folders.ledger_file(rules.memory_dir, folders.data_of(rules.data_name, context))
-        with open_ledger(path) as book:
+        name = folders.data_of(rules.data_name, folders.partition_of(context))
+        with open_ledger(folders.ledger_file(rules.memory_dir, name)) as book:
             began = book.runs.pop(named, self._number)
             book.runs[named] = began  # at the end, as the newest
             book.runs = dict(list(book.runs.items())[-_RUNS:])
@@ -234,10 +232,9 @@ class Lots:
             version.write(rules, name)
             return version
         self._pending = rules.pending == "refuse"
+        goes = "answers from these"
         if self._pending:
             goes = "refuses"
-        else:
-            goes = "answers from these"
         logging.getLogger("flwr").warning(
             "%s of this node differ from those that it has answered from, fewer than its min_change, %s: it %s.",
             labels.count(few, "row"),
@@ -250,8 +247,7 @@ class Lots:
 def fewest(given: LocalData, had: Version, digests: Array) -> int:
     """In how many rows the given ones differ from what was released, where that is fewest: a server can look there."""
     own, pairs = _columns(given), zip(had.before, had.columns, strict=True)
-    rest = [d for d, columns in pairs if columns == own]
-    counts = [difference(digests, before) for before in rest]
+    counts = [difference(digests, before) for before, columns in pairs if columns == own]
     here, there = common(given, had.data)
     if here:
         still = hardly(given, had.data, here, there, least=max(counts, default=given.n))

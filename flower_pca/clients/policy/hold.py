@@ -21,7 +21,7 @@ from flower_pca.base import labels
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.linalg import Array
 from flower_pca.clients.policy import limits
-from flower_pca.clients.policy.refusals import RefusalError
+from flower_pca.clients.policy.refusals import OPERATOR, RefusalError
 from flower_pca.clients.policy.rules import Rules, everything
 from flower_pca.core.stage import Arrays
 from flower_pca.layers import NOISE, SINGLE, noise
@@ -98,7 +98,6 @@ def _tells_few(column: Array, least: int) -> bool:
 _ANSWERED: Final = "flower_pca.answered"
 _ROUNDING: Final = 1e-9  # of budgets that are added up
 _LOUDEST: Final = 256.0  # of a run's budget in a node's eyes: epsilon of about 200
-_OPERATOR: Final = "Ask the node's operator."
 
 
 class Policy:
@@ -156,10 +155,10 @@ class Policy:
         unnamed = sorted(name for name in unserved if name in everything() and stages[name].by_row)
         if unnamed and self._rules.allow is None:
             rule = "one whose answers compare no rows, or one that this node's operator has named"
-            raise RefusalError("The algorithm", must=rule, got=", ".join(unnamed), then=_OPERATOR)
+            raise RefusalError("The algorithm", must=rule, got=", ".join(unnamed), then=OPERATOR)
         if unserved:
             rule = f"one of those that this node serves ({', '.join(sorted(self._served))})"
-            raise RefusalError("The algorithm", must=rule, got=", ".join(sorted(unserved)), then=_OPERATOR)
+            raise RefusalError("The algorithm", must=rule, got=", ".join(sorted(unserved)), then=OPERATOR)
 
     def _check_noise(self, request: wire.Request) -> None:
         """As much noise as the node insists on; but in a set-up of masks, which tells of no row."""
@@ -185,7 +184,7 @@ class Policy:
                 "The budget of a run at this node",
                 must=rule,
                 got="more",
-                then=_OPERATOR,
+                then=OPERATOR,
             )
         # Under noise rows are clipped, and compared so: with next to none, answers would tell
         # single rows.
@@ -254,7 +253,7 @@ class Policy:
                 "The missing values of this node",
                 must="none in a run with noise, or in columns for which its gap_values has constants",
                 got="others",
-                then=_OPERATOR,
+                then=OPERATOR,
             )
         return replace(request.frame, fill=np.nan_to_num(constants), own=False)
 

@@ -7,11 +7,14 @@ import os
 import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import Final
 
 from flower_pca import wire
 from flower_pca.base.errors import DataError, FlowerPCAError, ProtocolError, harmless, sentence
 from flower_pca.layers import NOISE
 from flower_pca.masking import messages
+
+OPERATOR: Final = "Ask the node's operator."  # who alone can change what a rule forbids
 
 
 class RefusalError(FlowerPCAError):
@@ -38,7 +41,7 @@ def words_for_server(error: Exception, *, discreet: bool) -> str:
             "This node",
             "able to answer",
             f"an error ({_kind(error)}), which its own log has",
-            "Ask the node's operator.",
+            OPERATOR,
         )
     if error.private:
         in_one_line = text.replace("\n", " ")
@@ -47,7 +50,7 @@ def words_for_server(error: Exception, *, discreet: bool) -> str:
             "The rows and the rules of this node",
             "readable, as its operator has named them",
             "an error, which its own log has",
-            "Ask the node's operator.",
+            OPERATOR,
         )
     text = harmless(text)  # names of the server's stand in it
     log.warning("This node does not answer: %s", text)
@@ -68,14 +71,10 @@ def _place(error: Exception) -> str:
 
 def _kind(error: Exception) -> str:
     """What an error is called; of the system's also what its number says, which names no file."""
-    if isinstance(error, OSError):
-        number = error.errno
-    else:
-        number = None
     # somebody's own code may have made it of other things
-    if not isinstance(number, int):
-        return type(error).__name__
-    return f"{type(error).__name__}: {os.strerror(number)}"
+    if isinstance(error, OSError) and isinstance(error.errno, int):
+        return f"{type(error).__name__}: {os.strerror(error.errno)}"
+    return type(error).__name__
 
 
 def refusal(
@@ -88,18 +87,14 @@ def refusal(
     number = config.get("number")
     names = str(config.get("names", "")).split(",")
     text = words_for_server(error, discreet=discreet or quiet(config.get("stage"), names))
-    lasting = _lasting(error, masked=config.get("stage") == messages.STAGE)
+    # Further messages of the run are refused too, where a rule forbids it or it has cost the node
+    # something. Under masks, where rules say who may be summed with whom, so is all that a set-up
+    # or its keys are refused for.
+    for_good: tuple[type[Exception], ...] = (RefusalError, messages.SpentError)
+    if config.get("stage") == messages.STAGE:
+        for_good = (*for_good, ProtocolError)
     asked = number if isinstance(number, int) else -1
-    return wire.refusal(text, asked, key, about, lasting=lasting)
-
-
-def _lasting(error: Exception, *, masked: bool) -> bool:
-    """Whether further messages of the run are refused too: what a rule forbids, and what has cost the node something.
-
-    Under masks, where rules say who may be summed with whom, so is all that a set-up or its keys
-    are refused for.
-    """
-    return isinstance(error, (RefusalError, messages.SpentError)) or (masked and isinstance(error, ProtocolError))
+    return wire.refusal(text, asked, key, about, lasting=isinstance(error, for_good))
 
 
 @contextmanager

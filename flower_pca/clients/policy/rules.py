@@ -62,7 +62,6 @@ def chosen(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-FILLS: Final = ("own_mean", "mean")
 ANY: Final = "any"  # of ways to prepare columns, and of runs over rows beside
 # of the numbers that are whole
 _LEAST: Final = {
@@ -76,10 +75,13 @@ _LEAST: Final = {
     "max_lost": 0,
 }
 _NEEDED: Final = ("min_rows", "min_peers", "max_colluders")  # numbers that are never left out
-_SWITCHES: Final = ("share_own", "masked_only", "single_masks", "share_names", "allow_noise")
 _CHOICES: Final[Mapping[str, tuple[Any, ...]]] = {
     "pending": ("answer", "refuse"),
-    **dict.fromkeys(_SWITCHES, (True, False)),
+    "share_own": (True, False),
+    "masked_only": (True, False),
+    "single_masks": (True, False),
+    "share_names": (True, False),
+    "allow_noise": (True, False),
     "split_columns": (False, True, "std", "max_abs", ANY),
     "answers": ("fixed", "rows"),
 }
@@ -281,7 +283,7 @@ class Rules:
             if getattr(self, name) is not None or name in _NEEDED:
                 checks.integer(name, getattr(self, name), least=least)
         checks.choices(self, _CHOICES)
-        checks.choice("missing of a node", self.missing, FILLS)
+        checks.choice("missing of a node", self.missing, ("own_mean", "mean"))
         if self.data_name is not None and not _NAME.fullmatch(str(self.data_name)):
             raise ConfigError(
                 "data_name",

@@ -355,6 +355,17 @@ def after_opening(model: Model, **known: Any) -> Model:
     return replace(model, **{**dict.fromkeys(gone), **known})
 
 
+def precision_of(data: LocalData) -> Arrays:
+    """Whether a client's products are of single precision, and whether of rows: 1 or 0, as sums tell no more."""
+    single, by_rows = data.dtype == np.float32, data.answers == "rows"
+    return {"single": np.array(int(single)), "rows": np.array(int(by_rows))}
+
+
+def eps_of(total: Arrays) -> float:
+    """The precision of the coarsest client, as the sums of these say."""
+    return float(np.finfo(np.float32 if total["single"] > 0 else np.float64).eps)
+
+
 def adding(arrays: Arrays) -> Merge:
     """How answers to an opening's message come together before they are sent: those of a virtual node's clients."""
     seed, width = (int(arrays.get(name, 0)) for name in ("seed", "width"))

@@ -32,7 +32,7 @@ from flower_pca.layers.noise import ClippedRows, noise_share
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
 from flower_pca.stages import opening
-from flower_pca.stages.opening import Opening, OpeningState, block_of, block_or_drawn, shape_of
+from flower_pca.stages.opening import Opening, OpeningState, block_of, block_or_drawn, eps_of, precision_of, shape_of
 
 
 @dataclass(frozen=True)
@@ -211,10 +211,9 @@ class SummedOpening(Stage[SummedState]):
         return SummedState(model.seed, self.width, model.missing != "error", model.basis)
 
     def broadcast(self, state: SummedState) -> Arrays:
-        asked = Opening(width=self.width).broadcast(_opened(state))
         if state.reference is None:
-            return {name: a for name, a in asked.items() if name == "gaps"}
-        return {"reference": state.reference, **asked}
+            return {"gaps": np.array(True)} if state.gaps else {}
+        return {"reference": state.reference, **Opening(width=self.width).broadcast(_opened(state))}
 
     @staticmethod
     def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
@@ -293,17 +292,6 @@ class SummedOpening(Stage[SummedState]):
 def _opened(state: SummedState) -> OpeningState:
     """The state of the one-message opening that would know as much."""
     return OpeningState(state.seed, state.width, False, state.gaps, state.block, state.total)
-
-
-def precision_of(data: LocalData) -> Arrays:
-    """Whether a client's products are of single precision, and whether of rows: 1 or 0, as sums tell no more."""
-    single, by_rows = data.dtype == np.float32, data.answers == "rows"
-    return {"single": np.array(int(single)), "rows": np.array(int(by_rows))}
-
-
-def eps_of(total: Arrays) -> float:
-    """The precision of the coarsest client, as the sums of these say."""
-    return float(np.finfo(np.float32 if total["single"] > 0 else np.float64).eps)
 
 
 def _between(e: Array, seen: Array | int, block: Array) -> Array:

@@ -133,15 +133,16 @@ def write_reply(kind: str, answers: Iterable[Delivery]) -> Content:
         alike.setdefault((look, answer.metrics.get("names", "")), []).append(answer)
     content = Content()
     for number, ((look, _), group) in enumerate(alike.items()):
-        beside: dict[str, Any] = {
+        by_columns = [by for _, _, by in look]
+        beside = {
             _PLAYED: [answer.client for answer in group],
             "num_examples": [answer.num_examples for answer in group],
             "metrics": json.dumps([answer.metrics for answer in group]),
-            "by_columns": [by for _, _, by in look],
+            "by_columns": by_columns,
         }
         records.put_values(content, f"{_HOSTED}.{number}", beside)
         every = ([answer.first[i] for answer in group] for i in range(len(look)))
-        stacks = [_stack(arrays, by) for arrays, by in zip(every, beside["by_columns"], strict=True)]
+        stacks = [_stack(arrays, by) for arrays, by in zip(every, by_columns, strict=True)]
         records.put_arrays(content, f"{_HOSTED}.{number}.{_ARRAYS}", stacks)
     return content
 
@@ -189,7 +190,8 @@ def _read(read: Callable[[], wire.Answer]) -> wire.Answer | ProtocolError:
 def write_sum(added: NodeSum) -> Content:
     """The records of the sum of the answers of a node's clients."""
     content = Content()
-    beside: dict[str, Any] = {_FAILURES: json.dumps(added.failures), _SITES: json.dumps(added.sites)}
+    failures, sites = json.dumps(added.failures), json.dumps(added.sites)
+    beside: dict[str, Any] = {_FAILURES: failures, _SITES: sites}
     if (total := added.sum) is not None:
         beside |= {_PLAYED: list(total.clients), "number": total.number, "nbytes": total.nbytes}
         beside |= {_NAMES: ",".join(total.arrays), "declined": total.declined}

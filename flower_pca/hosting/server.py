@@ -76,8 +76,8 @@ class Hosts(Nodes):
         except ProtocolError as error:
             answers = [self.take(client, error, message) for client in clients]
         if message.stage == Opening.name:
-            came = [answer.arrays for answer in answers if not isinstance(answer, Failure)]
-            self._said[node] = [{name: arrays[name] for name in SAID if name in arrays} for arrays in came]
+            told = [answer.arrays for answer in answers if not isinstance(answer, Failure)]
+            self._said[node] = [{name: arrays[name] for name in SAID if name in arrays} for arrays in told]
         yield from answers
 
     def writer(self, message: Broadcast) -> Callable[[int], Content]:
@@ -152,7 +152,8 @@ class Hosts(Nodes):
         now, first = self.run.standing, total.clients[0]
         many = len(self._hosts[self._homes[first]])
         claims = [claim(arrays, now.model.frame) for arrays in said]
-        rows, squares = sum(c.n for c in claims), sum(c.squares for c in claims)
+        rows = sum(c.n for c in claims)
+        squares = sum(c.squares for c in claims)
         mean = Claim(-(-rows // many), squares / many)
         judge = Judge(now.stage, now.state, replace(now.model, claims={first: mean}))
         judge.check(first, {name: a / many for name, a in total.arrays.items()}, parts, message.arrays)

@@ -62,7 +62,8 @@ class Layout:
         elif masks.bound is not None and not standing.opening:
             # A caller can judge entries of products; nobody can those of counts, or figures of a
             # batch.
-            sized = {n for n, p in parts.items() if not p.kind.whole and (standing.opens or p.shape)}
+            unsure = {n: p for n, p in parts.items() if not p.kind.whole}
+            sized = {n for n, p in unsure.items() if standing.opens or p.shape}
             bounds = {**bounds, **dict.fromkeys(sized, masks.bound)}
         elif _knows_squares(run, message):
             bounds = {**bounds, **_tight(run, message, parts)}
@@ -220,7 +221,8 @@ def accept(
         # Their masks do not cancel: like those of one that drops out, they are found again.
         for client in strays(got.answers):
             del got.answers[client]
-            got.failures[client] = Failure(client, why(client, "It is out of this sum, and all begin afresh."))
+            reason = why(client, "It is out of this sum, and all begin afresh.")
+            got.failures[client] = Failure(client, reason)
     return got
 
 
@@ -235,9 +237,15 @@ def _check(
             got="lost, or of an older set-up",
             then="Wait.",
         )
-    shapes: dict[str, Shape] = {"mask.exchange": (KEY,), "mask.key": (KEY,), "mask.d": (), "mask.past": (DIGEST,)}
     # who does not sign sends none
-    shapes["mask.signature"] = (SIGNATURE if reply.arrays.get("mask.signature", raw(b"")).size else 0,)
+    width = SIGNATURE if reply.arrays.get("mask.signature", raw(b"")).size else 0
+    shapes: dict[str, Shape] = {
+        "mask.exchange": (KEY,),
+        "mask.key": (KEY,),
+        "mask.d": (),
+        "mask.past": (DIGEST,),
+        "mask.signature": (width,),
+    }
     if group is not None and reply.client in sent.asked:
         shapes = {**group.answer_shapes(phase, reply.client, length)}
     check_reply(reply, sent, answers)

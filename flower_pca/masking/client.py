@@ -134,7 +134,8 @@ def _ask_stage(
 
 def _keys(arrays: Arrays, data: LocalData | Stream, demands: Demands, *, past: bytes) -> tuple[Arrays, Secrets]:
     setup, single = arrays["mask.setup"], messages.single(arrays)
-    require("The name of a set-up", f"{SEED} bytes", setup.shape == (SEED,) and setup.dtype == np.uint8)
+    right = setup.shape == (SEED,) and setup.dtype == np.uint8
+    require("The name of a set-up", f"{SEED} bytes", right)
     exchange, own = primitives.fresh(), _seeds(2 - single)
     keys = primitives.public(exchange), primitives.public(own[-SEED:])
     signature = demands.sign(messages.publication(setup.tobytes(), *keys))
@@ -150,7 +151,8 @@ def _keys(arrays: Arrays, data: LocalData | Stream, demands: Demands, *, past: b
         "mask.signature": raw(signature),
         "mask.past": raw(past),
     }
-    none, zero = np.empty(0, dtype=np.uint8), np.array(0)
+    none = np.empty(0, dtype=np.uint8)
+    zero = np.array(0)
     made = (raw(exchange), np.array(int(Phase.SHARES)), zero, raw(own), zero, zero, *(none,) * 8)
     return up, Secrets(setup, np.array(single), *made, past=raw(past))
 
@@ -197,7 +199,8 @@ def _admit(arrays: Arrays, secrets: Secrets, demands: Demands) -> Secrets:
     # the last sum was unmasked without this client
     if int(secrets.step) == Phase.UNMASK:
         secrets = _onwards(secrets)
-    _expect(secrets, int(secrets.step) == Phase.UPLOAD and number == int(secrets.number))
+    due = int(secrets.step) == Phase.UPLOAD and number == int(secrets.number)
+    _expect(secrets, due)
     peers, keys = _distinct(arrays["mask.peers"]), texts(arrays["mask.keys"])
     needed = int(secrets.needed)
     known = set(secrets.peers.tolist())
@@ -218,9 +221,11 @@ def _admit(arrays: Arrays, secrets: Secrets, demands: Demands) -> Secrets:
 def _upload(arrays: Arrays, secrets: Secrets, y: Array, newest: bytes) -> tuple[Arrays, Secrets]:
     number, peers = int(secrets.number), secrets.holders.tolist()
     y = _masked(y, secrets, number, peers, texts(arrays["mask.keys"]), newest)
-    sealed, kept, key = letters.deal(secrets, number + 1, _seeds(secrets.kinds), peers)
+    seeds = _seeds(secrets.kinds)
+    sealed, kept, key = letters.deal(secrets, number + 1, seeds, peers)
     secrets = replace(secrets, step=np.array(int(Phase.UNMASK)), coming=raw(kept))
-    return {"mask.y": y, "mask.shares": sealed, "mask.key": raw(key), "mask.past": raw(newest)}, secrets
+    up = {"mask.y": y, "mask.shares": sealed, "mask.key": raw(key), "mask.past": raw(newest)}
+    return up, secrets
 
 
 def _unmask(arrays: Arrays, secrets: Secrets, demands: Demands) -> tuple[Arrays, Secrets]:
@@ -244,7 +249,8 @@ def _unmask(arrays: Arrays, secrets: Secrets, demands: Demands) -> tuple[Arrays,
 def _onwards(secrets: Secrets) -> Secrets:
     """After a sum: its secrets are gone, those of the next take their place."""
     none = np.empty(0, dtype=np.uint8)
-    step, number = np.array(int(Phase.UPLOAD)), np.array(int(secrets.number) + 1)
+    step = np.array(int(Phase.UPLOAD))
+    number = np.array(int(secrets.number) + 1)
     return replace(secrets, step=step, number=number, own=secrets.coming, coming=none, holders=none, held=none)
 
 

@@ -47,7 +47,8 @@ def size(shapes: Mapping[str, tuple[int, ...]], bounds: Mapping[str, Array]) -> 
     """How many numbers mod 2^64 arrays of these shapes take."""
     words = 0
     for name, shape in shapes.items():
-        words += math.prod(shape) if bounds[name].all() else math.prod(shape) * _WORDS
+        each = 1 if bounds[name].all() else _WORDS
+        words += math.prod(shape) * each
     return words
 
 
@@ -63,7 +64,8 @@ def bound_with_noise(deviation: float, clients: int) -> float:
 def bounds_with_noise(parts: Mapping[str, Part], deviation: float, clients: int) -> Arrays:
     """The bounds of an answer with such noise; for the number of rows 1, as it counts clients."""
     bound = bound_with_noise(deviation, clients)
-    return {name: np.array(1.0 if part.kind.counts_rows else bound) for name, part in parts.items()}
+    most = {name: 1.0 if part.kind.counts_rows else bound for name, part in parts.items()}
+    return {name: np.array(one) for name, one in most.items()}
 
 
 def encode(
@@ -74,7 +76,8 @@ def encode(
 ) -> Array:
     """One client's arrays, by names in order, as numbers mod 2^64, with noise of these bits."""
     names = sorted(arrays)
-    return np.concatenate([_words(n, arrays[n], bounds[n], clients, bits) for n in names])
+    words = [_words(n, arrays[n], bounds[n], clients, bits) for n in names]
+    return np.concatenate(words)
 
 
 def decode(
@@ -225,7 +228,8 @@ def _values(words: Array, shape: tuple[int, ...], bound: Array, clients: int) ->
         )
     if bound.all():
         kept = np.where(np.abs(words) <= grain, 0, words).reshape(shape)
-        return np.asarray(np.ldexp(kept.astype(np.float64), -_exponents(bound, clients)))
+        steps = kept.astype(np.float64)
+        return np.asarray(np.ldexp(steps, -_exponents(bound, clients)))
     parts = words.reshape(_WORDS, -1)
     whole = [0] * parts.shape[1]
     for part in parts:

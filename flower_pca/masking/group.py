@@ -120,7 +120,8 @@ class Group:
         published, self._next = self._next, {}
         for client, arrays in answers.items():
             i = self.position[client]
-            self._publish(i, published[i].key, self._neighbours[i], arrays["mask.shares"])
+            key = published[i].key
+            self._publish(i, key, self._neighbours[i], arrays["mask.shares"])
             self._agreed[i] = arrays["mask.agreed"].tobytes()
 
     def begin(self, clients: Iterable[int]) -> None:
@@ -148,12 +149,14 @@ class Group:
             i = self.position[client]
             self._uploads[i] = arrays["mask.y"]
             self._course = arrays["mask.past"].tobytes()
-            self._publish(i, arrays["mask.key"].tobytes(), self._peers[i], arrays["mask.shares"])
+            key = arrays["mask.key"].tobytes()
+            self._publish(i, key, self._peers[i], arrays["mask.shares"])
         self._check("The clients that have uploaded", self._uploads)
         self._fates = {}
         for i, peers in self._peers.items():
+            survived = [j for j in peers if j in self._uploads]
             dropped = [j for j in peers if j not in self._uploads]
-            self._fates[i] = [j for j in peers if j in self._uploads], dropped
+            self._fates[i] = survived, dropped
 
     def unmask_message(self, client: int) -> Arrays:
         """Who of a client's peers has survived, and who has not."""
@@ -236,7 +239,8 @@ class Group:
         return primitives.combine(sorted(there)[: self._needed])
 
     def _publish(self, i: int, key: bytes, peers: list[int], sealed: Array) -> None:
-        self._next[i] = PublicKey(key, dict(zip(peers, texts(sealed), strict=True)))
+        letters = dict(zip(peers, texts(sealed), strict=True))
+        self._next[i] = PublicKey(key, letters)
 
     def _owners(self, i: int) -> dict[str, list[int]]:
         """Whose shares of a self-mask, and whose of a mask key, a client is asked for."""

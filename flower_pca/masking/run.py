@@ -136,9 +136,8 @@ class Masked(Around):
         self._watch(got)
         if self._group is None and got.answers:
             self._heading = got.heading
-        for client in self._taking_part:
-            if client not in got.answers:
-                self._dropped[client] = got.failures.setdefault(client, Failure(client, "it was not there"))
+        for client in [client for client in self._taking_part if client not in got.answers]:
+            self._dropped[client] = got.failures.setdefault(client, Failure(client, "it was not there"))
         self._taking_part = tuple([client for client in self._taking_part if client in got.answers])
         try:
             metrics = self._next(sent, got.answers)
@@ -159,7 +158,8 @@ class Masked(Around):
             self._keepers = (self._keepers | (begun & came)) & self._begun
         if not got.notes:
             return
-        if any(got.answers[client]["mask.past"].tobytes() == NOTHING for client in self._keepers & got.answers.keys()):
+        pasts = {client: said["mask.past"].tobytes() for client, said in got.answers.items()}
+        if any(pasts.get(client) == NOTHING for client in self._keepers):
             self._run.mark_loss()
         self._begun = self._keepers = frozenset()  # all begin afresh
 
@@ -206,7 +206,8 @@ class Masked(Around):
         number = {"mask.number": np.array(group.number)}
         if self._phase == Phase.UNMASK:
             return number, {client: group.unmask_message(client) for client in to}
-        stage, clients = messages.raw(carried.stage.encode()), np.array(self._layout.clients)
+        stage = messages.raw(carried.stage.encode())
+        clients = np.array(self._layout.clients)
         about = {"mask.stage": stage, "mask.clients": clients, **number, **self._layout.limits()}
         return {**carried.arrays, **about}, {client: group.upload_message(client) for client in to}
 

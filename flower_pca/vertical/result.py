@@ -53,7 +53,8 @@ def run(question: Question, algorithm: Algorithm[Any], choices: dict[str, str]) 
         split=Split(question.centered, question.scale, gaps, secrets.token_hex(16)),
     )
     roll = Roll(min_clients=question.min_clients, seed=question.seed, summed=summed, everyone=True)
-    stages = (ColumnsOpening(width=algorithm.width(question.begins)), algorithm, RayleighRitz(), Loadings())
+    opening = ColumnsOpening(width=algorithm.width(question.begins))
+    stages = (opening, algorithm, RayleighRitz(), Loadings())
     return Run(stages, model=model, roll=roll, result=ColumnsResult, layers=[PartyCounts()], asked=question.plain())
 
 
@@ -141,7 +142,8 @@ class ColumnsResult(PCAResult):
         if len(set(every)) == len(every):
             return labels.texts(every)
         sites = (labels.client_name(self.site_names, party) for party in names)
-        return labels.texts([f"{site}/{name}" for site, part in zip(sites, parts, strict=True) for name in part])
+        pairs = zip(sites, parts, strict=True)
+        return labels.texts([f"{site}/{name}" for site, part in pairs for name in part])
 
     @staticmethod
     def part(path: str | os.PathLike[str]) -> Projection:

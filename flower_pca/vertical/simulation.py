@@ -69,7 +69,8 @@ class Parties:
         sites = [rows.whole(f"client {i}") for i, rows in enumerate(sites_of(shards))]
         tables = [LocalData(rows, who=f"client {i}", missing=True) for i, rows in enumerate(sites)]
         _require_same(tables)
-        checks.at_most(question.n_components, tables[0].n, sum(table.d for table in tables))
+        d = sum(table.d for table in tables)
+        checks.at_most(question.n_components, tables[0].n, d)
         gaps = question.missing != "error"
         if not gaps:
             for table in tables:

@@ -20,7 +20,7 @@ from flower_pca.base.history import Status
 from flower_pca.base.linalg import Array
 from flower_pca.core.kinds import BLOCK, COUNT, ROWS, VALUES, Ask, Kind, Part
 from flower_pca.core.model import Claim, Model
-from flower_pca.core.stage import MOST_ROWS, Arrays, Merge, Stage, add, ended, stack
+from flower_pca.core.stage import MOST_ROWS, Arrays, Merge, Stage, add, end_if, stack
 from flower_pca.rows.frame import Frame
 from flower_pca.stages.opening import after_opening, block_or_drawn, eps_of, precision_of
 from flower_pca.vertical.rows import PartyColumns
@@ -93,7 +93,7 @@ class ColumnsOpening(Stage[ColumnsState]):
         return replace(state, total=sums, said=said)
 
     def status(self, state: ColumnsState) -> Status | None:
-        return ended(state.total is not None)
+        return end_if(state.total is not None)
 
     def finish(self, state: ColumnsState, model: Model) -> Model:
         assert state.total is not None
@@ -182,7 +182,7 @@ class Loadings(Stage[LoadingsState]):
         return replace(state, done=True)
 
     def status(self, state: LoadingsState) -> Status | None:
-        return ended(state.done)
+        return end_if(state.done)
 
     def finish(self, state: LoadingsState, model: Model) -> Model:
         return model

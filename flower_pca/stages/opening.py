@@ -74,6 +74,7 @@ def frame_of(total: Arrays, model: Model) -> Frame:
         fill, bad = mean, total["count"] == 0
         what, rule = "Every column of rows with gaps", "there at some client"
         _refuse(what, rule, "empty", bad, "Drop them.", names)
+    checks.at_most(model.n_components, int(total["n"]), len(mean))
     scale = scale_of(model.scale, total, names, model.shared)
     return Frame(mean if model.center else None, scale, fill, own=model.missing == "own_mean")
 
@@ -305,7 +306,6 @@ class Opening(Stage[OpeningState]):
         assert state.total is not None
         total = state.total
         n, d = int(total["n"]), len(total["mean"])
-        checks.at_most(model.n_components, n, d)
         frame = frame_of(total, model)
         off = total["mean"] - frame.centre  # of the rows in the frame, the mean
         squares = total["m2"] + n * off**2

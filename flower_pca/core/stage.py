@@ -296,8 +296,8 @@ class Stage(ABC, Generic[S]):
         return self.name
 
 
-def ended(answered: bool) -> Status | None:
-    """The status of a stage that takes as many messages as it takes: over once they are answered."""
+def end_if(answered: bool) -> Status | None:
+    """The status of a stage that is over once all its messages have been answered."""
     if answered:
         return ANSWERED
     return None

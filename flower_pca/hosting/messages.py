@@ -128,11 +128,9 @@ def write_reply(kind: str, answers: Iterable[Delivery]) -> Content:
     """The records of the answers of a node's clients."""
     alike: dict[Any, list[Delivery]] = {}
     for answer in answers:
-        look: tuple[Any, ...] = ()
-        if kind != wire.EVALUATE:
-            look = tuple((a.shape, a.dtype.str, _by_columns(a)) for a in answer.first)
-        names = answer.metrics.get("names", "")
-        alike.setdefault((look, names), []).append(answer)
+        arrays = () if kind == wire.EVALUATE else answer.first
+        look = tuple((a.shape, a.dtype.str, _by_columns(a)) for a in arrays)
+        alike.setdefault((look, answer.metrics.get("names", "")), []).append(answer)
     content = Content()
     for number, ((look, _), group) in enumerate(alike.items()):
         by_columns = [by for _, _, by in look]
@@ -143,7 +141,7 @@ def write_reply(kind: str, answers: Iterable[Delivery]) -> Content:
             "by_columns": by_columns,
         }
         records.put_values(content, f"{_HOSTED}.{number}", beside)
-        every = [[answer.first[i] for answer in group] for i in range(len(look))]
+        every = ([answer.first[i] for answer in group] for i in range(len(look)))
         stacks = [_stack(arrays, by) for arrays, by in zip(every, by_columns, strict=True)]
         records.put_arrays(content, f"{_HOSTED}.{number}.{_ARRAYS}", stacks)
     return content
@@ -158,10 +156,7 @@ def read_reply(content: Content, kind: str, clients: Sequence[int]) -> dict[int,
     for name in content.config_records:
         try:
             for client, read in _members(content, name, kind):
-                if client in found:
-                    found[client] = TWICE
-                else:
-                    found[client] = _read(read)
+                found[client] = TWICE if client in found else _read(read)
         except ProtocolError as error:
             lacking = error
     return {client: found.get(client, lacking) for client in clients}
@@ -174,8 +169,7 @@ def _members(content: Content, name: str, kind: str) -> Iterator[tuple[int, Call
     by_columns, metrics = _list_of(group, "by_columns", bool), _json(group, "metrics", list)
     stacks = records.arrays_in(content, f"{name}.{_ARRAYS}")
     alike = all(a.ndim > 0 and len(a) == len(clients) for a in stacks)
-    right = len(stacks) == len(by_columns) and alike
-    if not right or not len(clients) == len(examples) == len(metrics):
+    if not alike or len(stacks) != len(by_columns) or not len(clients) == len(examples) == len(metrics):
         raise ProtocolError(_ANSWER, must="of one part for each client", got="others", then=_CHECK)
     for i, client in enumerate(clients):
         arrays = [_single(a, i, by) for a, by in zip(stacks, by_columns, strict=True)]
@@ -201,9 +195,7 @@ def write_sum(added: NodeSum) -> Content:
     if (total := added.sum) is not None:
         beside |= {_PLAYED: list(total.clients), "number": total.number, "nbytes": total.nbytes}
         beside |= {_NAMES: ",".join(total.arrays), "declined": total.declined}
-        if total.heading is None:
-            beside |= {}
-        else:
+        if total.heading is not None:
             beside |= total.heading.plain()
         records.put_arrays(content, _ARRAYS, total.arrays.values())
     records.put_values(content, _SUMMED, records.without_empty(beside))

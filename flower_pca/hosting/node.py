@@ -6,7 +6,7 @@ added up once each answer has been checked as a server checks it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, TypeAlias
 
 from flwr.app import Context
@@ -14,9 +14,8 @@ from flwr.app import Context
 from flower_pca import registry, wire
 from flower_pca.base.errors import ProtocolError
 from flower_pca.base.linalg import Array
-from flower_pca.core.kinds import Part
 from flower_pca.core.replies import check_arrays, declined_by, name_of
-from flower_pca.core.stage import Merge, Reply, Sum, add
+from flower_pca.core.stage import Reply, Sum, add
 from flower_pca.hosting import messages as hosted
 from flower_pca.hosting.messages import Delivery, NodeSum
 from flower_pca.masking import messages as masks
@@ -53,7 +52,9 @@ def _answers(
     _check(hosted.clients_of(content), clients)
     states = _states(context)
     for client, parameters, config in hosted.read_request(content, kind):
-        own = _context(context, client, states.get(client, Content()))
+        node = {**context.node_config, "partition-id": client}
+        state = states.get(client, Content())
+        own = Context(context.run_id, context.node_id, node, state, context.run_config)
         yield Delivery(client, *answer(kind, parameters, config, own))
         context.state.update({f"{client}{_OF}{name}": record for name, record in own.state.items()})
 
@@ -81,12 +82,6 @@ def _states(context: Context) -> dict[int, Content]:
     return states
 
 
-def _context(context: Context, client: int, state: Content) -> Context:
-    """The client's own context."""
-    config = {**context.node_config, "partition-id": client}
-    return Context(context.run_id, context.node_id, config, state, context.run_config)
-
-
 def add_up(request: wire.Request, kind: str, answers: Iterable[Delivery]) -> NodeSum:
     """What answers to a message come to; one at a time, so that memory does not grow."""
     total: Any = None
@@ -105,7 +100,8 @@ def add_up(request: wire.Request, kind: str, answers: Iterable[Delivery]) -> Nod
                 failures[client] = answer.refusal, answer.lasting
                 continue
             if total is None:  # a client has taken the message for one that it can work on
-                parts, merge = _parts_of(request), _merge_of(request)
+                parts = registry.STAGES[request.stage].parts(request.arrays, None)
+                merge = opening.adding(request.arrays) if request.stage == opening.Opening.name else add
             reply = Reply(client, answer.number, answer.arrays, answer.heading, answer.site, answer.declines)
             check_arrays(reply, parts)
             if heading is not None and reply.heading is not None and not reply.heading.like(heading):
@@ -114,26 +110,13 @@ def add_up(request: wire.Request, kind: str, answers: Iterable[Delivery]) -> Nod
         except ProtocolError as error:
             failures[client] = str(error), True
             continue
-        if heading is None:
-            heading = reply.heading
-        else:
-            heading = heading.fuller(reply.heading)
+        heading = reply.heading if heading is None else heading.fuller(reply.heading)
         clients.append(client)
         nbytes += sum(a.nbytes for a in reply.arrays.values())
         declined = declined or declined_by(reply)
     if total is None:
         return NodeSum(None, failures, sites)
     return NodeSum(Sum(tuple(clients), request.number, total, declined, heading, nbytes), failures, sites)
-
-
-def _parts_of(request: wire.Request) -> Mapping[str, Part]:
-    return registry.STAGES[request.stage].parts(request.arrays, None)
-
-
-def _merge_of(request: wire.Request) -> Merge:
-    if request.stage == opening.Opening.name:
-        return opening.adding(request.arrays)
-    return add
 
 
 def _read(kind: str, returned: Delivery) -> wire.Answer:

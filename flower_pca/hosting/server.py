@@ -159,9 +159,7 @@ class Hosts(Nodes):
         judge.check(first, {name: a / many for name, a in total.arrays.items()}, parts, message.arrays)
 
     def _known_as(self, node: int) -> str:
-        if node not in self.sites:
-            return ""
-        return f" ({self.sites[node]})"
+        return f" ({self.sites[node]})" if node in self.sites else ""
 
     def _clients(self, node: int, message: Broadcast) -> list[int]:
         return [client for client in self._hosts[node] if client in message.asked]
@@ -173,8 +171,7 @@ class Hosts(Nodes):
         def query(node: int) -> Message:
             return Message(wire.write_query(), node, kind, ttl=ttl)
 
-        asked = exchange(self.grid, nodes, query, timeout=ttl)
-        for node, reply in asked:
+        for node, reply in exchange(self.grid, nodes, query, timeout=ttl):
             if isinstance(reply, str) or reply.has_error():
                 self._miss(node, reply)
                 continue
@@ -198,9 +195,8 @@ class Hosts(Nodes):
 
     def _miss(self, node: int, reply: Message | str) -> None:
         """A node has not said which clients it hosts: asked again, but not after two silences."""
-        if isinstance(reply, str):
-            why, waited = reply, True
-        else:
+        why, waited = str(reply), True
+        if not isinstance(reply, str):
             why, waited = f"error {reply.error.code}", reply.error.code in EXPIRED
         self._unknown[node] = why
         if waited and self._meetings.fail(node, silent=True, counts=False):

@@ -95,17 +95,14 @@ def _knows_squares(run: Run, message: Broadcast) -> bool:
 
 def _tight(run: Run, message: Broadcast, parts: Mapping[str, Part]) -> dict[str, float]:
     """Bounds of products with the opening's rows: the trace times the block's longest column."""
-    most = _TIGHT * run.standing.model.trace
-    products = {name: part for name, part in parts.items() if part.kind.product}
-    return {name: most * _longest(message, part) for name, part in products.items()}
-
-
-def _longest(message: Broadcast, part: Part) -> float:
-    """The longest column of the block that a product is made with; of a client's own, 1."""
-    if part.kind.own_block:
-        return 1.0
-    block = np.asarray(part.block(message.arrays), dtype=np.float64)
-    return float(linalg.column_norms(block).max(initial=0.0)) or 1.0
+    bounds = {}
+    for name, part in parts.items():
+        if part.kind.product:
+            bounds[name] = _TIGHT * run.standing.model.trace
+            if not part.kind.own_block:  # whose columns are of length 1
+                block = np.asarray(part.block(message.arrays), dtype=np.float64)
+                bounds[name] *= float(linalg.column_norms(block).max(initial=0.0)) or 1.0
+    return bounds
 
 
 def hidden_shapes(parts: Mapping[str, Part]) -> dict[str, tuple[int, ...]]:
@@ -124,12 +121,15 @@ def hidden_shapes(parts: Mapping[str, Part]) -> dict[str, tuple[int, ...]]:
 def require_sum(run: Run, message: Broadcast) -> None:
     """Refuse a message that no sum can answer, or of more clients than fixed point has room for."""
     if not run.standing.sums_suffice or message.personal:
-        remedy = "Choose settings of it that need sums only, or leave the masks out."
-        rule = "a sum, at every message"
-        got = "one that the server must have from each client"
+        rule, got = "a sum, at every message", "one that the server must have from each client"
         if message.personal:
             rule, got = f"{rule}, and the same of all clients", "one of its own for each"
-        raise ConfigError(f"What {run.algorithm.spec} asks for", must=rule, got=got, then=remedy)
+        raise ConfigError(
+            f"What {run.algorithm.spec} asks for",
+            must=rule,
+            got=got,
+            then="Choose settings of it that need sums only, or leave the masks out.",
+        )
     if len(message.to) > fixed.MOST_CLIENTS:
         raise ConfigError(
             "The clients under masks",
@@ -156,9 +156,10 @@ class Acceptance:
 
     def explain(self, error: NotEnoughNodes) -> NotEnoughNodes:
         """The error that too few answers have led to, with the first that is missing."""
-        for client, failure in self.failures.items():
-            return NotEnoughNodes(f"{error} The first that is missing, {client}: {failure.reason}")
-        return NotEnoughNodes(str(error))
+        first = next(iter(self.failures.values()), None)
+        if first is None:
+            return NotEnoughNodes(str(error))
+        return NotEnoughNodes(f"{error} The first that is missing, {first.client}: {first.reason}")
 
     def record(self, sent: Broadcast, stage: str, *, seconds: float, metrics: dict[str, float]) -> Round:
         """The entry of the history."""
@@ -237,14 +238,16 @@ def _check(
             then="Wait.",
         )
     # who does not sign sends none
-    if reply.arrays.get("mask.signature", raw(b"")).size:
-        width = SIGNATURE
-    else:
-        width = 0
-    shapes: Mapping[str, Shape] = {"mask.exchange": (KEY,), "mask.key": (KEY,), "mask.d": (), "mask.past": (DIGEST,)}
-    shapes = {**shapes, "mask.signature": (width,)}
+    width = SIGNATURE if reply.arrays.get("mask.signature", raw(b"")).size else 0
+    shapes: dict[str, Shape] = {
+        "mask.exchange": (KEY,),
+        "mask.key": (KEY,),
+        "mask.d": (),
+        "mask.past": (DIGEST,),
+        "mask.signature": (width,),
+    }
     if group is not None and reply.client in sent.asked:
-        shapes = group.answer_shapes(phase, reply.client, length)
+        shapes = {**group.answer_shapes(phase, reply.client, length)}
     check_reply(reply, sent, answers)
     check_arrays(reply, {name: Part(shape) for name, shape in shapes.items()})
     for name, a in reply.arrays.items():
@@ -266,9 +269,6 @@ def outvote(replies: Iterable[Reply], known: Heading) -> tuple[Heading, dict[int
     came = {reply.client: reply for reply in replies if int(reply.arrays["mask.d"])}
     counts = {i: int(reply.arrays["mask.d"]) for i, reply in came.items()}
     said = {i: replace(reply.heading or Heading(0), count=counts[i]) for i, reply in came.items()}
-    if known.count:
-        run = known
-    else:
-        run = majority(said.values())
+    run = known if known.count else majority(said.values())
     others = {i: heading for i, heading in said.items() if not heading.like(run)}
     return run, {i: str(heading.mismatch(name_of(came[i]), run)) for i, heading in others.items()}

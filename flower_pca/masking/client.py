@@ -238,8 +238,7 @@ def _unmask(arrays: Arrays, secrets: Secrets, demands: Demands) -> tuple[Arrays,
     require("The survivors of a sum", f"at least {needed}", len(survived) + 1 >= needed)
     _agree(secrets, survived, demands, told=True)
     held = dict(zip(secrets.holders.tolist(), texts(secrets.held), strict=True))
-    shares = [held[peer][-SEED:] for peer in dropped]
-    up = {"mask.keys": rows(shares, SEED)}
+    up = {"mask.keys": rows([held[peer][-SEED:] for peer in dropped], SEED)}
     if not secrets.single:
         own = secrets.own.tobytes()[2 * SEED : 3 * SEED]
         selves = [held[peer][:SEED] for peer in survived]

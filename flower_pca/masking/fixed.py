@@ -47,10 +47,8 @@ def size(shapes: Mapping[str, tuple[int, ...]], bounds: Mapping[str, Array]) -> 
     """How many numbers mod 2^64 arrays of these shapes take."""
     words = 0
     for name, shape in shapes.items():
-        if bounds[name].all():
-            words += math.prod(shape)
-        else:
-            words += math.prod(shape) * _WORDS
+        each = 1 if bounds[name].all() else _WORDS
+        words += math.prod(shape) * each
     return words
 
 
@@ -90,16 +88,11 @@ def decode(
     whole: Collection[str] = (),
 ) -> Arrays:
     """The sums of arrays of these shapes over so many clients; `whole`: of whole numbers."""
-    arrays, start = {}, 0
-    signed = total.view(np.int64)
+    arrays, rest = {}, total.view(np.int64)
     for name in sorted(shapes):
-        stop = start + size({name: shapes[name]}, bounds)
-        own = signed[start:stop]
+        own, rest = np.split(rest, [size({name: shapes[name]}, bounds)])
         values = _values(own, shapes[name], bounds[name], clients)
-        if name in whole:
-            values = np.rint(values)
-        arrays[name] = values
-        start = stop
+        arrays[name] = np.rint(values) if name in whole else values
     return arrays
 
 
@@ -169,42 +162,34 @@ def _exponents(bound: Array, clients: int) -> Array:
 
 def _words(name: str, a: Array, bound: Array, clients: int, bits: Bits) -> Array:
     a = np.asarray(a, dtype=np.float64)
-    wide, limit = not bound.all(), bound
-    if wide:
-        limit = _WIDEST
+    wide = not bound.all()
+    limit = _WIDEST if wide else bound
     if not (np.abs(a) <= limit).all():  # nor is NaN
-        what, got = f"Every entry of {name} of this client", "a larger one"
         raise DataError(
-            what,
+            f"Every entry of {name} of this client",
             must=f"finite and at most {float(np.max(limit)):.3g}, the bound of the masks, in size",
-            got=got,
+            got="a larger one",
             then="Nothing was sent. Scale the data, or give MaskedSums a larger bound.",
         )
     if wide:
         steps = np.ldexp(a, _FRACTION).ravel()
         rest = np.floor(steps)
         return _spread(rest, _blur(steps, rest, bits), clients)
-    whole = np.empty(a.size, dtype=np.int64)
-    exponents, rows = _exponents(bound, clients), _rows(a)
-    if exponents.ndim == 0:
-        every = None
-    else:
-        every = _rows(np.broadcast_to(exponents, a.shape))
+    rows = _rows(a)
+    whole = np.empty(rows.shape, dtype=np.int64)
+    exponents = np.broadcast_to(_exponents(bound, clients), a.shape).reshape(rows.shape)
     few = max(1, _AT_ONCE // max(rows.shape[1], 1))
     for start in range(0, len(rows), few):
-        part = rows[start : start + few]
-        steps = np.ldexp(part, exponents if every is None else every[start : start + few])
+        part = slice(start, start + few)
+        steps = np.ldexp(rows[part], exponents[part])
         rest = np.floor(steps)
-        part_of = whole[start * rows.shape[1] :][: part.size]
-        place = part_of.reshape(part.shape)
-        np.add(rest.astype(np.int64), _blur(steps, rest, bits), out=place)
-    return whole.view(np.uint64)
+        np.add(rest.astype(np.int64), _blur(steps, rest, bits), out=whole[part])
+    return whole.ravel().view(np.uint64)
 
 
 def _rows(a: Array) -> Array:
     a = np.atleast_1d(a)
-    shape = a.shape
-    return a.reshape(math.prod(shape[:-1]), shape[-1])
+    return a.reshape(math.prod(a.shape[:-1]), a.shape[-1])
 
 
 def _blur(steps: Array, rest: Array, bits: Bits) -> Array:
@@ -242,13 +227,13 @@ def _values(words: Array, shape: tuple[int, ...], bound: Array, clients: int) ->
             then="A client has sent other shares than it should, or has been asked another thing.",
         )
     if bound.all():
-        kept = np.where(np.abs(words) <= grain, 0, words)
-        words = kept.reshape(shape).astype(np.float64)
-        return np.asarray(np.ldexp(words, -_exponents(bound, clients)))
+        kept = np.where(np.abs(words) <= grain, 0, words).reshape(shape)
+        steps = kept.astype(np.float64)
+        return np.asarray(np.ldexp(steps, -_exponents(bound, clients)))
     parts = words.reshape(_WORDS, -1)
     whole = [0] * parts.shape[1]
     for part in parts:
         limbs = zip(whole, part, strict=True)
         whole = [(high << _BITS) + int(low) for high, low in limbs]
-    whole = [value * (abs(value) > grain) for value in whole]
-    return np.array([math.ldexp(value, -_FRACTION) for value in whole]).reshape(shape)
+    values = [math.ldexp(value * (abs(value) > grain), -_FRACTION) for value in whole]
+    return np.array(values).reshape(shape)

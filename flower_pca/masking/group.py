@@ -40,7 +40,7 @@ class Group:
         if len(answers) < least:
             rule, got = f"at least {least}", len(answers)
             if asked > 1:
-                rule = f"{rule} of the {asked} asked"
+                rule += f" of the {asked} asked"
             raise NotEnoughNodes(
                 "The clients of a masked sum",
                 must=rule,
@@ -117,11 +117,10 @@ class Group:
 
     def take_shares(self, answers: Mapping[int, Arrays]) -> None:
         """The answers to it. Who has not given one is out of the set-up."""
-        for i in set(self._next) - {self.position[client] for client in answers}:
-            del self._next[i]
+        published, self._next = self._next, {}
         for client, arrays in answers.items():
             i = self.position[client]
-            key = self._next[i].key
+            key = published[i].key
             self._publish(i, key, self._neighbours[i], arrays["mask.shares"])
             self._agreed[i] = arrays["mask.agreed"].tobytes()
 
@@ -153,7 +152,11 @@ class Group:
             key = arrays["mask.key"].tobytes()
             self._publish(i, key, self._peers[i], arrays["mask.shares"])
         self._check("The clients that have uploaded", self._uploads)
-        self._fates = {i: self._fates_of(peers) for i, peers in self._peers.items()}
+        self._fates = {}
+        for i, peers in self._peers.items():
+            survived = [j for j in peers if j in self._uploads]
+            dropped = [j for j in peers if j not in self._uploads]
+            self._fates[i] = survived, dropped
 
     def unmask_message(self, client: int) -> Arrays:
         """Who of a client's peers has survived, and who has not."""
@@ -226,10 +229,7 @@ class Group:
             context = messages.pair(self.setup, self._course, self.number, *pair)
             common = primitives.agree(private, self._now[j].key)
             mask = primitives.stream(primitives.derive(common, context), length)
-            if i > j:
-                rest = rest + mask
-            else:
-                rest = rest - mask
+            (np.add if i > j else np.subtract)(rest, mask, out=rest)
         return rest
 
     def _secret(self, shares: Mapping[tuple[str, int], list[tuple[int, bytes]]], kind: str, i: int) -> bytes:
@@ -241,12 +241,6 @@ class Group:
     def _publish(self, i: int, key: bytes, peers: list[int], sealed: Array) -> None:
         letters = dict(zip(peers, texts(sealed), strict=True))
         self._next[i] = PublicKey(key, letters)
-
-    def _fates_of(self, peers: list[int]) -> tuple[list[int], list[int]]:
-        fates: tuple[list[int], list[int]] = ([], [])
-        for j in peers:
-            fates[j not in self._uploads].append(j)
-        return fates
 
     def _owners(self, i: int) -> dict[str, list[int]]:
         """Whose shares of a self-mask, and whose of a mask key, a client is asked for."""
@@ -276,7 +270,7 @@ def graph(clients: int, degree: int) -> list[list[int]]:
     neighbours: list[list[int]] = [[]] * clients
     for place, i in enumerate(order):
         places = [(place + step) % clients for step in near]
-        neighbours[i] = sorted(int(order[one]) for one in places)
+        neighbours[i] = sorted(order[places].tolist())
     return neighbours
 
 

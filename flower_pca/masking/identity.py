@@ -57,13 +57,10 @@ class Identity:
             ConfigError: If a file cannot be used; or if the others, who know the same list, would
                 refuse this node.
         """
-        if sign_key is None:
-            key = None
-        else:
+        key = trusted = None
+        if sign_key is not None:
             key = _private(_path("sign_key", sign_key))
-        if trusted_keys is None:
-            trusted = None
-        else:
+        if trusted_keys is not None:
             trusted = dict(_trusted_lines(_path("trusted_keys", trusted_keys)))
         if key is not None and trusted is not None and (own := name(key.public_key())) not in trusted:
             raise ConfigError(
@@ -89,10 +86,9 @@ class Identity:
         if self.trusted is None:
             return {}
         names: dict[int, bytes] = {}
-        if self.key is None:
-            seen = set()
-        else:
-            seen = {name(self.key.public_key())}
+        seen = set[bytes]()
+        if self.key is not None:
+            seen.add(name(self.key.public_key()))
         for peer, text in published.items():
             signature = signatures.get(peer, b"")
             signer = signature[:NAME]

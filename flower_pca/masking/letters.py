@@ -171,8 +171,7 @@ def text(arrays: Arrays, setup: bytes, run: str, mine: bytes) -> bytes:
 
     Where each has few neighbours, the message names the others as well.
     """
-    near = {mine, *texts(arrays["mask.exchanges"])}
-    members = near
+    members = near = {mine, *texts(arrays["mask.exchanges"])}
     if "mask.members" in arrays:
         members = set(texts(arrays["mask.members"]))
     require("The members of a set-up", "all of its peers, and this client", near <= members)

@@ -58,10 +58,10 @@ def counting(own: Arrays, past: bytes, stage: str) -> Arrays:
     if past != NOTHING or not _remembers(stage):
         return own
     rest = _of_stage(own)
-    layers = {name: a for name, a in own.items() if name not in rest}
-    if stage not in registry.TRACKERS:
-        return layers
-    return {**layers, **batch.lasting(rest)}
+    counted = {name: a for name, a in own.items() if name not in rest}
+    if stage in registry.TRACKERS:
+        counted |= batch.lasting(rest)
+    return counted
 
 
 def onwards(own: Arrays, past: bytes, newest: bytes, stage: str) -> bytes:
@@ -78,7 +78,7 @@ def strays(answers: Mapping[int, Arrays]) -> tuple[int, ...]:
     courses = {client: arrays["mask.past"].tobytes() for client, arrays in answers.items()}
     votes = Counter(courses.values())
     most = max(votes, key=votes.__getitem__, default=NOTHING)
-    return tuple(client for client, told in courses.items() if told != most)
+    return tuple(client for client, course in courses.items() if course != most)
 
 
 def why(client: int, then: str) -> str:
@@ -222,8 +222,8 @@ def statement(arrays: Mapping[str, Array], frame: Frame) -> bytes:
         elif (a := getattr(frame, f.name)) is not None:  # frames that are the same by Frame.same have one digest
             asked[f"frame.{f.name}"] = np.asarray(a, dtype=np.float64) + 0.0
     total = sha256()
-    for name, a in sorted(asked.items()):
-        a = np.asarray(a)
+    for name, given in sorted(asked.items()):
+        a = np.asarray(given)
         # which is all of it that travels
         by_columns = a.flags.f_contiguous and not a.flags.c_contiguous
         about = f"{name} {a.dtype.str} {a.shape} {by_columns}"
@@ -251,10 +251,7 @@ def envelope(setup: bytes, number: int, sender: int, receiver: int) -> bytes:
 
 
 def _numbers(*numbers: int) -> bytes:
-    text = b""
-    for number in numbers:
-        text += int(number).to_bytes(8, "big")  # a message may bring it as 3.0
-    return text
+    return np.array(numbers, dtype=">u8").tobytes()  # a message may bring 3 as 3.0
 
 
 class Admit(Protocol):
@@ -307,10 +304,8 @@ class Demands:
 
         `told` says that the server learns this sum from what the node answers now.
         """
-        if self.admit is None:
-            return
-        present = frozenset(name for name in names if any(name))
-        if present:
+        present = frozenset(filter(any, names))
+        if self.admit is not None and present:
             self.admit(present, told=told)
 
     def sharers(self, summed: int) -> int:

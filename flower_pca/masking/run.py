@@ -114,17 +114,15 @@ class Masked(Around):
             if self._carried is None:
                 return None
             self._begin(self._carried)
-        reached = set(here)
+        reached, carried = set(here), self._carried
         to = tuple([client for client in self._taking_part if client in reached])
-        common, personal = self._compose(self._carried, to)
+        common, personal = self._compose(carried, to)
         common = {"mask.step": np.array(int(self._phase)), "mask.setup": self._setup, **common}
-        message = Broadcast(messages.STAGE, self._history.count, common, self._carried.frame.bare, to, personal)
+        message = Broadcast(messages.STAGE, self._history.count, common, carried.frame.bare, to, personal)
         if self._phase == Phase.UPLOAD:
-            carried = self._carried
             message = replace(message, frame=carried.frame, layers=carried.layers, size=carried.size)
-        self._sent = message
-        self._began = time.perf_counter()
-        return self._sent
+        self._sent, self._began = message, time.perf_counter()
+        return message
 
     def advance(self, replies: Iterable[Reply | Sum | Failure]) -> Round:
         """Take the answers to the message of the protocol, all at once, and move on."""
@@ -132,19 +130,15 @@ class Masked(Around):
             raise RuntimeError("advance() takes the answers to a message of pending()")
         sent, label = self._sent, _LABELS.get(self._phase, self._carried.stage)
         known = self._run.standing.model.heading or Heading(self._run.standing.columns)
-        if self._phase == Phase.UPLOAD:
-            length = self._layout.size
-        else:
-            length = 0
+        length = self._layout.size if self._phase == Phase.UPLOAD else 0
         got = accept(sent, replies, group=self._group, phase=self._phase, length=length, heading=known)
         self._declined = self._declined or got.declined
         self._watch(got)
         if self._group is None and got.answers:
             self._heading = got.heading
-        there = tuple([client for client in self._taking_part if client in got.answers])
         for client in [client for client in self._taking_part if client not in got.answers]:
             self._dropped[client] = got.failures.setdefault(client, Failure(client, "it was not there"))
-        self._taking_part = there
+        self._taking_part = tuple([client for client in self._taking_part if client in got.answers])
         try:
             metrics = self._next(sent, got.answers)
         except NotEnoughNodes as error:
@@ -158,26 +152,22 @@ class Masked(Around):
         standing = self._run.standing
         if self._phase == Phase.UPLOAD:
             begun, came = self._begun, frozenset(got.answers)
-            if standing.role is Role.ALGORITHM:
-                self._begun = came | begun
-            else:
-                self._begun = frozenset()
+            self._begun = came | begun if standing.role is Role.ALGORITHM else frozenset()
             # After an algorithm's first message, which may be of counts, clients need not keep
             # anything.
             self._keepers = (self._keepers | (begun & came)) & self._begun
         if not got.notes:
             return
         pasts = {client: said["mask.past"].tobytes() for client, said in got.answers.items()}
-        forgetful = [client for client, past in pasts.items() if past == NOTHING]
-        if self._keepers.intersection(forgetful):
+        if any(pasts.get(client) == NOTHING for client in self._keepers):
             self._run.mark_loss()
         self._begun = self._keepers = frozenset()  # all begin afresh
 
     def checkpoint(self, *, steps: bool = True) -> tuple[dict[str, Any], dict[str, Array]]:
         """The state between two sums; one on its way is asked for again, after a new set-up."""
         header, arrays = self._run.checkpoint(steps=steps)
-        told = in_brief(self._history)
-        return {**header, "messages": told, "mask_keepers": sorted(self._keepers)}, arrays
+        header |= {"messages": in_brief(self._history), "mask_keepers": sorted(self._keepers)}
+        return header, arrays
 
     def restore(self, header: Mapping[str, Any], arrays: dict[str, Array]) -> None:
         """Go on where `checkpoint` was taken."""
@@ -195,10 +185,8 @@ class Masked(Around):
         if group is not None and group.ready.issuperset(message.to) and not (sampled and group.lacks(message.to)):
             self._ask(group)
         else:
-            self._group = None
-            self._setup = identity()
-            self._phase = Phase.KEYS
-            self._heard = frozenset()
+            self._group, self._heard = None, frozenset()
+            self._setup, self._phase = identity(), Phase.KEYS
 
     def _ask(self, group: Group) -> None:
         """Begin the upload: all that can be known of this sum before it is asked for is settled."""
@@ -221,8 +209,7 @@ class Masked(Around):
         stage = messages.raw(carried.stage.encode())
         clients = np.array(self._layout.clients)
         about = {"mask.stage": stage, "mask.clients": clients, **number, **self._layout.limits()}
-        personal = {client: group.upload_message(client) for client in to}
-        return {**carried.arrays, **about}, personal
+        return {**carried.arrays, **about}, {client: group.upload_message(client) for client in to}
 
     def _invitation(self) -> Arrays:
         """What a set-up begins with. Streams that have no rows yet are told how many columns the others have."""

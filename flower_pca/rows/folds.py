@@ -52,4 +52,5 @@ class Together:
 def splits(parts: Sequence[Any]) -> list[tuple[Any, Any]]:
     """Each part, and the others together."""
     places = range(len(parts))
-    return [(parts[i], Together([parts[j] for j in places if j != i])) for i in places]
+    others = ([part for j, part in enumerate(parts) if j != i] for i in places)
+    return [(part, Together(rest)) for part, rest in zip(parts, others, strict=True)]

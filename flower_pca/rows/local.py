@@ -378,7 +378,8 @@ class Less:
             self._gap = frame.fill - self._mean
             if not self._gap.any():  # as the mean itself is the fill, mostly
                 self._gap = 0.0
-        self.rest = Frame(None if dtype == np.float64 else frame.mean - self._mean, frame.scale)
+        rest = None if dtype == np.float64 else frame.mean - self._mean
+        self.rest = Frame(rest, frame.scale)
         self._keep = kept
         self._parts: list[Array] = []
 

@@ -297,7 +297,8 @@ def _source(data: StoredRows, path: Path | None, gaps: bool) -> Source:
     whole = WholeRows(data.storage, there.mean, data.who)
     seen = np.broadcast_to(np.asarray(there.seen, dtype=np.float64), data.d)
     m2 = np.maximum(whole.squares - data.n * whole.mean**2, 0.0)
-    none, rest = np.empty(0, dtype=np.int64), np.zeros(data.d)
+    none = np.empty(0, dtype=np.int64)
+    rest = np.zeros(data.d)
     return Statistics(data.n, whole.mean, seen, data.peak(), none, m2, rest), whole.product
 
 

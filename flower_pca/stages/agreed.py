@@ -26,7 +26,7 @@ from flower_pca.core.algorithm import Silent
 from flower_pca.core.drive import Around, Driven
 from flower_pca.core.model import Model
 from flower_pca.core.run import Run
-from flower_pca.core.stage import Broadcast, Failure, Reply, Sum, ended
+from flower_pca.core.stage import Broadcast, Failure, Reply, Sum, end_if
 from flower_pca.names.coding import Coding, source_of
 from flower_pca.names.columns import Heading, majority
 
@@ -57,7 +57,7 @@ class Naming(Silent[NamingState]):
         return NamingState(answered=True)
 
     def status(self, state: NamingState) -> Status | None:
-        return ended(state.answered)
+        return end_if(state.answered)
 
 
 @final

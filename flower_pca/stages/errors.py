@@ -49,7 +49,7 @@ from flower_pca.base.history import Status
 from flower_pca.base.linalg import Array
 from flower_pca.core.kinds import BLOCK, MATRIX, ROWS, VALUES, VECTOR, Ask, Kind, Part, number
 from flower_pca.core.model import Model
-from flower_pca.core.stage import Arrays, Stage, ended
+from flower_pca.core.stage import Arrays, Stage, end_if
 from flower_pca.rows.local import LocalData
 
 ERRORS: Final = Kind("errors", "sums of squares of how far its rows move components of the server's", bound=None)
@@ -182,7 +182,8 @@ class Errors(Stage[ErrorsState]):
             )
 
     def server(self, state: ErrorsState, total: Arrays, answered: frozenset[int]) -> ErrorsState:
-        sums = {name: np.maximum(total[name], 0.0) for name in (*_WITHIN, *_BETWEEN)}
+        names = (*_WITHIN, *_BETWEEN)
+        sums = {name: np.maximum(total[name], 0.0) for name in names}
         return replace(
             state,
             rows=float(total["n"]),
@@ -194,7 +195,7 @@ class Errors(Stage[ErrorsState]):
         )
 
     def status(self, state: ErrorsState) -> Status | None:
-        return ended(state.loadings is not None)
+        return end_if(state.loadings is not None)
 
     def finish(self, state: ErrorsState, model: Model) -> Model:
         assert state.loadings is not None
@@ -205,7 +206,8 @@ class Errors(Stage[ErrorsState]):
         sizes = state.values[: state.k + 1] / max(model.n - 1, 1)
         loadings = np.sqrt(more * state.loadings.T)
         variances = np.sqrt(more * state.variances) * sizes
-        found, said = [loadings, variances[: state.k]], _not_told_apart(sizes, variances)
+        found = [loadings, variances[: state.k]]
+        said = _not_told_apart(sizes, variances)
         if state.sites > 1:
             more *= state.sites / (state.sites - 1)
             site_loadings = np.sqrt(more * state.site_loadings.T)
@@ -259,7 +261,8 @@ def _sum(arrays: Arrays, data: LocalData) -> tuple[Arrays, Arrays]:
     W = arrays["W"].astype(np.float64)
     sizes, share = arrays["sizes"], float(arrays["share"])
     shape = (len(W), len(arrays["gaps"]))
-    sums, squares = ({"loadings": np.zeros(shape), "variances": np.zeros(len(sizes))} for _ in ("sums", "squares"))
+    sums = {"loadings": np.zeros(shape), "variances": np.zeros(len(sizes))}
+    squares = {"loadings": np.zeros(shape), "variances": np.zeros(len(sizes))}
     measured = W[:, : len(sizes)]
     inverse = np.divide(1.0, sizes, out=np.zeros(len(sizes)), where=sizes > 0.0)
     for block in data.dense():

@@ -28,7 +28,7 @@ from flower_pca.base.history import Status
 from flower_pca.base.linalg import Array
 from flower_pca.core.kinds import BLOCK, POSITIVE, ROWS, VALUES, Ask, Kind, Part
 from flower_pca.core.model import Model
-from flower_pca.core.stage import MOST_ROWS, Arrays, Stage, ended
+from flower_pca.core.stage import MOST_ROWS, Arrays, Stage, end_if
 from flower_pca.rows.local import LocalData
 
 
@@ -71,7 +71,7 @@ class Evaluate(Stage[EvaluateState]):
         return replace(state, mse=float(total["squares"]) / float(total["n"]))
 
     def status(self, state: EvaluateState) -> Status | None:
-        return ended(state.mse is not None)
+        return end_if(state.mse is not None)
 
     def metrics(self, state: EvaluateState) -> dict[str, float]:
         return {} if state.mse is None else {"mse": state.mse}
@@ -107,8 +107,9 @@ def meaningful(variances: Array) -> int:
 def count(values: Array) -> Array:
     """How many of the values, which are 1 on average, lie in each bin."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        places = np.nan_to_num(np.floor(FINE * np.log2(values)) + _BELOW + 1, nan=0.0)
-    places = np.clip(places, 0, BINS - 1).astype(np.int64)
+        places = np.floor(FINE * np.log2(values)) + _BELOW + 1
+    numbers = np.nan_to_num(places, nan=0.0)
+    places = np.clip(numbers, 0, BINS - 1).astype(np.int64)
     return np.bincount(places, minlength=BINS).astype(np.float64)
 
 
@@ -188,7 +189,7 @@ class Histograms(Stage[HistogramsState]):
         return replace(state, counts=total["counts"])
 
     def status(self, state: HistogramsState) -> Status | None:
-        return ended(state.counts is not None)
+        return end_if(state.counts is not None)
 
     def finish(self, state: HistogramsState, model: Model) -> Model:
         return replace(model, histograms=state.counts)

@@ -34,7 +34,7 @@ from flower_pca.base.history import Status
 from flower_pca.base.linalg import Array
 from flower_pca.core.kinds import BLOCK, ROWS, Ask, Kind, Part
 from flower_pca.core.model import Model
-from flower_pca.core.stage import Arrays, Merge, Stack, Stage, ended, stack
+from flower_pca.core.stage import Arrays, Merge, Stack, Stage, end_if, stack
 from flower_pca.rows.local import LocalData
 
 # What is known of the result without a client, and of its columns.
@@ -101,7 +101,8 @@ class Influence(Stage[InfluenceState]):
     fixed_set: ClassVar[bool] = True
 
     def start(self, model: Model) -> InfluenceState:
-        Z, known = model.columns[:, : model.k], [model.columns]
+        Z = model.columns[:, : model.k]
+        known = [model.columns]
         if model.beside is not None:
             known.append(model.beside)
         W = linalg.orth(np.hstack(known))
@@ -157,7 +158,7 @@ class Influence(Stage[InfluenceState]):
         return replace(state, found=found, W=W, newest=block.shape[1])
 
     def status(self, state: InfluenceState) -> Status | None:
-        return ended(state.done)
+        return end_if(state.done)
 
     def finish(self, state: InfluenceState, model: Model) -> Model:
         assert state.found is not None
@@ -195,7 +196,8 @@ def _judge(status: Status | None, state: InfluenceState) -> Status | None:
     order = [int(i) for i in np.argsort(-found["angle"]) if far[i]]
     if not order:
         return status
-    named = [f"client {state.clients[i]} turns it by {degrees[i]:.2g} degrees" for i in order[:_NAMED]]
+    named = [f"client {state.clients[i]} turns it by {degrees[i]:.2g} degrees" for i in order]
+    named = named[:_NAMED]
     if len(order) > _NAMED:
         named.append(f"{len(order) - _NAMED} more clients likewise")
     words = ", ".join(named)
@@ -213,7 +215,8 @@ def _without(table: _Table) -> tuple[Array, list[Array]]:
         if left == 0:
             continue
         angle, doubt, explained, _, turn = _turn(table.state.W, table.state.Z, image, trace)
-        line[1:5] = angle, doubt, explained, trace / max(left - 1, 1)
+        variance = trace / max(left - 1, 1)
+        line[1:5] = angle, doubt, explained, variance
         if doubt > _SURE:
             turns.append(turn)
     if len(lines) > 1:
@@ -232,7 +235,7 @@ def _by_others(table: _Table, lines: Array) -> Array:
 
 @dataclass(frozen=True)
 class _Table:
-    """What the clients have answered, by their order, and what all of it comes to, of which single ones are taken away.
+    """What the clients have answered, by their order, and what is left of it without single ones.
 
     Attributes:
         state: The basis, the components, and the frame's origin.
@@ -284,7 +287,8 @@ def _chance(table: _Table, i: int) -> float:
         fewer, image, trace = table.without(i, j)
         if rows[j] > 0 and fewer > 0:
             angle, doubt, *_ = _turn(state.W, ritz, image, trace)
-            found.append((angle + doubt) / np.sqrt(rows[j] / fewer))
+            share = np.sqrt(rows[j] / fewer)
+            found.append((angle + doubt) / share)
     share = float(np.sqrt(rows[i] / rows.sum()))
     return _APART * share * float(np.median(found or [np.inf]))
 
@@ -318,10 +322,12 @@ def _oddest(table: _Table) -> Array:
     """Of each client the column by which it differs most from the others; how many times as far out its values lie
     there as those of all others; and how many times the most that chance explains it differs.
     """
-    n, sums, squares = table.rows[:, None], table.sums, table.squares
+    n = table.rows[:, None]
+    sums, squares = table.sums, table.squares
     rest = np.maximum(table.rows.sum() - n, 1.0)
     mean = (sums.sum(axis=0) - sums) / rest  # of the others
-    usual = np.maximum((squares.sum(axis=0) - squares) / rest - mean**2, 0.0)
+    others = squares.sum(axis=0) - squares
+    usual = np.maximum(others / rest - mean**2, 0.0)
     rounding = (_STILL * (np.abs(mean) + np.abs(table.state.origin))) ** 2
     about = squares / n - 2.0 * mean * sums / n + mean**2
     out = np.maximum(about, 0.0)
@@ -354,7 +360,8 @@ def _means(table: _Table, mean: Array, variance: Array) -> Array:
     for middle, unsure in ((mean, 1.0 + n / size), (np.median(sums / n, axis=0), 1.0)):
         off = sums - n * middle
         about = table.squares - 2.0 * middle * sums + n * middle**2
-        positive = np.maximum(np.maximum(about, n * variance), np.finfo(float).tiny)
+        least = np.maximum(about, n * variance)
+        positive = np.maximum(least, np.finfo(float).tiny)
         found.append(off**2 / (positive * unsure))
     return np.asarray(np.minimum(*found) / most)
 

@@ -27,7 +27,7 @@ from flower_pca.core.algorithm import Silent
 from flower_pca.core.kinds import BLOCK, COUNT, FLAG, NUMBER, ROWS, SEED, WIDTH, Ask, Kind, Part, Shape
 from flower_pca.core.model import Model
 from flower_pca.core.replies import check_opening, claim
-from flower_pca.core.stage import Arrays, Merge, Stage, ended
+from flower_pca.core.stage import Arrays, Merge, Stage, end_if
 from flower_pca.rows.frame import Frame, Moments, merge
 from flower_pca.rows.local import LocalData
 
@@ -67,12 +67,14 @@ def require_size(data: Any, squares: Array) -> None:
 
 
 def frame_of(total: Arrays, model: Model) -> Frame:
-    """The common frame that these sums make; missing values become the mean of those that are there."""
+    """The common frame that these sums make; the mean of what is there fills gaps."""
     mean, names = total["mean"], model.feature_names
     fill = None
     if "count" in total:
         fill, bad = mean, total["count"] == 0
-        _refuse("Every column of rows with gaps", "there at some client", "empty", bad, "Drop ", ".", names)
+        what, rule = "Every column of rows with gaps", "there at some client"
+        _refuse(what, rule, "empty", bad, "Drop ", ".", names)
+    checks.at_most(model.n_components, int(total["n"]), len(mean))
     scale = scale_of(model.scale, total, names, model.shared)
     return Frame(mean if model.center else None, scale, fill, own=model.missing == "own_mean")
 
@@ -264,7 +266,8 @@ class Opening(Stage[OpeningState]):
         with np.errstate(over="ignore", invalid="ignore"):
             m, product = data.local_product(block.astype(data.dtype, copy=False))
         require_size(data, m.m2)
-        up = {"n": np.array(m.n), "rows": by_rows, "eps": eps, "mean": m.mean, "m2": m.m2, "product": product}
+        up = {"n": np.array(m.n), "rows": by_rows, "eps": eps, "mean": m.mean, "m2": m.m2}
+        up["product"] = product
         if "gaps" in arrays:
             up["count"] = np.broadcast_to(m.seen, data.d)
         if arrays["peaks"]:
@@ -304,12 +307,12 @@ class Opening(Stage[OpeningState]):
         return replace(state, total=arrays, said=said)
 
     def status(self, state: OpeningState) -> Status | None:
-        return ended(state.total is not None)
+        return end_if(state.total is not None)
 
     def finish(self, state: OpeningState, model: Model) -> Model:
         assert state.total is not None
-        total, n, d = state.total, int(state.total["n"]), len(state.total["mean"])
-        checks.at_most(model.n_components, n, d)
+        total = state.total
+        n, d = int(total["n"]), len(total["mean"])
         frame = frame_of(total, model)
         off = total["mean"] - frame.centre  # of the rows in the frame, the mean
         squares = total["m2"] + n * off**2
@@ -318,7 +321,8 @@ class Opening(Stage[OpeningState]):
         product = total["product"].astype(np.float64)
         product = product + n * np.outer(off, off @ block)
         if frame.scale is not None:
-            block, product = block * frame.scale[:, None], frame.unscale(product)
+            block = block * frame.scale[:, None]
+            product = frame.unscale(product)
         Q, R = linalg.qr(block)
         whole = np.all(total.get("count", n) == n)
         known = whole and (R.size == 0 or np.linalg.cond(R) <= _KEEP)
@@ -362,6 +366,17 @@ def after_opening(model: Model, **known: Any) -> Model:
     return replace(model, **{**dict.fromkeys(gone), **known})
 
 
+def precision_of(data: LocalData) -> Arrays:
+    """Whether products are of single precision, and whether of rows: 1 or 0, for sums."""
+    single, by_rows = data.dtype == np.float32, data.answers == "rows"
+    return {"single": np.array(int(single)), "rows": np.array(int(by_rows))}
+
+
+def eps_of(total: Arrays) -> float:
+    """The precision of the coarsest client, as the sums of these say."""
+    return float(np.finfo(np.float32 if total["single"] > 0 else np.float64).eps)
+
+
 def adding(arrays: Arrays) -> Merge:
     """How answers to an opening's message come together before they are sent: those of a virtual node's clients."""
     seed, width = (int(arrays.get(name, 0)) for name in ("seed", "width"))
@@ -395,7 +410,7 @@ def _block(state: OpeningState, d: int) -> Array:
 
 
 def _both(state: OpeningState, a: Arrays | None, b: Arrays) -> Arrays:
-    """The answers so far, if any, and one more, each centred by its own mean, as one by that of both."""
+    """The answers so far, if any, and one more: each by its own mean, both by their common one."""
     if a is None:
         return dict(b)
     first = Moments(int(a["n"]), a["mean"], a["m2"], a.get("count"))
@@ -412,7 +427,8 @@ def _both(state: OpeningState, a: Arrays | None, b: Arrays) -> Arrays:
         seen = (a["count"] > 0) & (b["count"] > 0)
         e = np.where(seen, e, 0.0)
     weighted = float(a["n"]) * float(b["n"]) / both.n * e
-    between = np.dot(weighted[:, None], (e @ _block(state, len(e)))[None])
+    along = e @ _block(state, len(e))
+    between = np.dot(weighted[:, None], along[None])
     found["product"] = a["product"].astype(np.float64) + b["product"] + between
     return found
 

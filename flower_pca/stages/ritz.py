@@ -25,7 +25,7 @@ from flower_pca.base.history import Status
 from flower_pca.base.linalg import Array
 from flower_pca.core.kinds import BLOCK, Ask, Kind, Part
 from flower_pca.core.model import Model
-from flower_pca.core.stage import Arrays, Stage, ended
+from flower_pca.core.stage import Arrays, Stage, end_if
 from flower_pca.rows.local import LocalData
 
 CROSS: Final = "cross"  # by which name the model keeps Z'CZ
@@ -68,7 +68,7 @@ class Oblique(Stage[ObliqueState]):
         return replace(state, Y=total["Y"])
 
     def status(self, state: ObliqueState) -> Status | None:
-        return ended(state.Y is not None)
+        return end_if(state.Y is not None)
 
     def finish(self, state: ObliqueState, model: Model) -> Model:
         assert state.Y is not None
@@ -139,7 +139,7 @@ class RayleighRitz(Stage[RitzState]):
         return replace(state, Y=Y, image=image)
 
     def status(self, state: RitzState) -> Status | None:
-        return ended(state.Y is not None)
+        return end_if(state.Y is not None)
 
     def finish(self, state: RitzState, model: Model) -> Model:
         assert state.Y is not None

@@ -53,7 +53,7 @@ from flower_pca.base.linalg import Array
 from flower_pca.core.algorithm import scaled_up
 from flower_pca.core.kinds import BLOCK, ROWS, Ask, Kind, Part, index
 from flower_pca.core.model import Model
-from flower_pca.core.stage import KEY, Arrays, Stage, ended
+from flower_pca.core.stage import KEY, Arrays, Stage, end_if
 from flower_pca.names.coding import source_of
 from flower_pca.rows.local import LocalData
 from flower_pca.stages.factors import Known, Span, Whole, give_back, weighed_basis
@@ -195,10 +195,11 @@ class Signal(Stage[SignalState]):
         draws = int(arrays["draws"])
         known = int(arrays["first"] != 0)  # the rows as they are have been asked for before
         sums = np.zeros((1 - known + len(bases) * draws, data.d, data.d))
-        for table, F in _flipped(bases, draws, data, memory[KEY].tobytes()):
+        for table, F in _flips(bases, draws, data, key=memory[KEY].tobytes()):
             if table >= known:
                 sums[table - known] += F.T @ F
-        return {"tables": sums[:, *np.triu_indices(data.d)], "n": np.array(data.n)}, memory
+        tables = sums[:, *np.triu_indices(data.d)]
+        return {"tables": tables, "n": np.array(data.n)}, memory
 
     def server(self, state: SignalState, total: Arrays, answered: frozenset[int]) -> SignalState:
         state = replace(state, messages=state.messages + 1)
@@ -208,15 +209,17 @@ class Signal(Stage[SignalState]):
         if state.values is None:
             C = _symmetric(tables[0], len(state.weights))
             values, V = linalg.eigh_descending(C)
-            state, tables = replace(state, C=C, values=values, V=V), tables[1:]
+            state = replace(state, C=C, values=values, V=V)
+            tables = tables[1:]
 
         def noise(j: int, weights: Array, W: Array) -> _Noise:
-            return _Noise.of_tables(tables[j * DRAWS : (j + 1) * DRAWS], weights, W, state.n)
+            own = tables[j * DRAWS : (j + 1) * DRAWS]
+            return _Noise.of_tables(own, weights, W, state.n)
 
         return _asking(_count(state, noise))
 
     def status(self, state: SignalState) -> Status | None:
-        return ended(state.found)
+        return end_if(state.found)
 
     def finish(self, state: SignalState, model: Model) -> Model:
         if state.values is None:  # the number was found before the set of clients changed
@@ -239,7 +242,8 @@ class Signal(Stage[SignalState]):
         if state.CV is not None:  # those that do not count were looked for beside the others
             values = np.sum(V * Y, axis=0)
         left = {**model.left, THRESHOLDS: state.thresholds}
-        choices = {**model.choices, "components": f"{said} ({labels.count(state.messages, 'message')})"}
+        messages = labels.count(state.messages, "message")
+        choices = {**model.choices, "components": f"{said} ({messages})"}
         residuals = linalg.column_norms(Y - V * values)
         return replace(model, n_components=k, basis=V, product=Y, residuals=residuals, left=left, choices=choices)
 
@@ -257,8 +261,14 @@ def _sources(names: Sequence[str] | None, d: int) -> tuple[Array, int]:
     return np.array([place[word] for word in words]), len(place)
 
 
-def _flipped(bases: list[tuple[Array, Array]], draws: int, data: LocalData, key: bytes) -> Iterator[tuple[int, Array]]:
-    """Blocks of rows, each as it is, for table 0, and as in every draw of each rank, for the tables after that."""
+def _flips(
+    bases: Sequence[tuple[Array, Array]],
+    draws: int,
+    data: LocalData,
+    *,
+    key: bytes,
+) -> Iterator[tuple[int, Array]]:
+    """Blocks of rows by table: as they are, for the first, and as in every draw of each rank."""
     sources, width = _sources(data.names, data.d)
     for number, block in enumerate(data.dense()):
         X = np.asarray(block, dtype=np.float64)
@@ -467,7 +477,8 @@ def _search(state: SignalState, search: Lanczos, total: Arrays) -> SignalState:
     products = scaled_up(total, "products", state.n)
     back, d = _back_of(state), len(products)
     by_table = products.reshape(d, len(back), search.width).transpose(1, 0, 2)
-    more = search.Q.shape[2] // search.width < _rounds(d, search.width)
+    rounds = search.Q.shape[2] // search.width
+    more = rounds < _rounds(d, search.width)
     search = search.take(by_table * back, more=more)
     if more:
         return replace(state, search=search)
@@ -488,7 +499,8 @@ def _with_search(state: SignalState, search: Lanczos, squares: Array, beside: Ar
         values, V, CV, _ = linalg.rayleigh_ritz(search.Q[0], search.Y[0])
         # so many that directions of the next ranks are there
         return replace(state, values=values[:-_RANKS], V=V, CV=CV, diagonal=squares[0])
-    values, V, CV = join(state.V, state.CV, search.Q[0], search.Y[0])
+    block, image = search.Q[0], search.Y[0]
+    values, V, CV = join(state.V, state.CV, block, image)
     joined = np.append(values[: state.counted], beside)
     values = joined[: V.shape[1] - _RANKS]
     return replace(state, values=values, V=V, CV=CV)
@@ -512,7 +524,7 @@ def _products(
     blocks = np.split(Z, tables, axis=1)
     products = [np.zeros(block.shape) for block in blocks]
     squares = np.zeros((len(bases), data.d))
-    for table, F in _flipped(bases, draws, data, key):
+    for table, F in _flips(bases, draws, data, key=key):
         products[table] += F.T @ (F @ blocks[table])
         rank, draw = divmod(table - 1, draws)
         if table and not draw:  # whatever the signs

@@ -27,12 +27,12 @@ from flower_pca.base.history import Status
 from flower_pca.base.linalg import Array
 from flower_pca.core.kinds import COUNT, FLAG, ROWS, VECTOR, Ask, Kind, Part
 from flower_pca.core.model import Model
-from flower_pca.core.stage import MOST_ROWS, Arrays, Stage, ended
+from flower_pca.core.stage import MOST_ROWS, Arrays, Stage, end_if
 from flower_pca.layers.noise import ClippedRows, noise_share
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
 from flower_pca.stages import opening
-from flower_pca.stages.opening import Opening, OpeningState, block_of, block_or_drawn, shape_of
+from flower_pca.stages.opening import Opening, OpeningState, block_of, block_or_drawn, eps_of, precision_of, shape_of
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ class PrivateOpening(Stage[PrivateOpeningState]):
         return replace(state, moments=total["moments"], clients=int(total["n"]))
 
     def status(self, state: PrivateOpeningState) -> Status | None:
-        return ended(state.moments is not None)
+        return end_if(state.moments is not None)
 
     def finish(self, state: PrivateOpeningState, model: Model) -> Model:
         assert state.moments is not None
@@ -211,10 +211,9 @@ class SummedOpening(Stage[SummedState]):
         return SummedState(model.seed, self.width, model.missing != "error", model.basis)
 
     def broadcast(self, state: SummedState) -> Arrays:
-        asked = Opening(width=self.width).broadcast(_opened(state))
         if state.reference is None:
-            return {name: a for name, a in asked.items() if name == "gaps"}
-        return {"reference": state.reference, **asked}
+            return {"gaps": np.array(True)} if state.gaps else {}
+        return {"reference": state.reference, **Opening(width=self.width).broadcast(_in_one(state))}
 
     @staticmethod
     def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
@@ -236,7 +235,8 @@ class SummedOpening(Stage[SummedState]):
             with np.errstate(over="ignore", invalid="ignore"):
                 m = data.moments()
             opening.require_size(data, m.m2)
-            own, e = {"n": np.array(m.n), "m2": m.m2}, m.mean
+            own = {"n": np.array(m.n), "m2": m.m2}
+            e = m.mean
             if "gaps" in arrays:
                 own["count"] = np.broadcast_to(m.seen, data.d)
         else:
@@ -284,26 +284,15 @@ class SummedOpening(Stage[SummedState]):
         return replace(state, total=merged)
 
     def status(self, state: SummedState) -> Status | None:
-        return ended(state.total is not None)
+        return end_if(state.total is not None)
 
     def finish(self, state: SummedState, model: Model) -> Model:
-        return Opening(width=self.width).finish(_opened(state), model)
+        return Opening(width=self.width).finish(_in_one(state), model)
 
 
-def _opened(state: SummedState) -> OpeningState:
+def _in_one(state: SummedState) -> OpeningState:
     """The state of the one-message opening that would know as much."""
     return OpeningState(state.seed, state.width, False, state.gaps, state.block, state.total)
-
-
-def precision_of(data: LocalData) -> Arrays:
-    """Whether a client's products are of single precision, and whether of rows: 1 or 0, as sums tell no more."""
-    single, by_rows = data.dtype == np.float32, data.answers == "rows"
-    return {"single": np.array(int(single)), "rows": np.array(int(by_rows))}
-
-
-def eps_of(total: Arrays) -> float:
-    """The precision of the coarsest client, as the sums of these say."""
-    return float(np.finfo(np.float32 if total["single"] > 0 else np.float64).eps)
 
 
 def _between(e: Array, seen: Array | int, block: Array) -> Array:

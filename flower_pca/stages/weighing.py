@@ -136,7 +136,8 @@ class _Answers:
     @classmethod
     def of(cls, answers: Mapping[int, Arrays]) -> _Answers:
         replies = tuple(answers.values())
-        n, mean, m2 = (np.stack([reply[name] for reply in replies]).astype(np.float64) for name in ("n", "mean", "m2"))
+        stacks = (np.stack([reply[name] for reply in replies]) for name in ("n", "mean", "m2"))
+        n, mean, m2 = (stack.astype(np.float64) for stack in stacks)
         counts = [reply.get("count", reply["n"]) for reply in replies]
         seen = np.stack([np.broadcast_to(count, mean.shape[1:]) for count in counts])
         return cls(tuple(answers), n, seen.astype(np.float64), mean, m2, replies)
@@ -144,8 +145,9 @@ class _Answers:
     @property
     def common(self) -> Arrays:
         """What is no sum: how many rows there are in all, and what holds for each client."""
-        most = {name: np.asarray(np.max([reply[name] for reply in self.replies])) for name in ("eps", "rows")}
-        found = {"n": np.array(int(self.n.sum())), **most}
+        coarsest, by_rows = (np.max([reply[name] for reply in self.replies]) for name in ("eps", "rows"))
+        n = np.array(int(self.n.sum()))
+        found = {"n": n, "eps": np.asarray(coarsest), "rows": np.asarray(by_rows)}
         if "count" in self.replies[0]:
             found["count"] = self.seen.sum(axis=0)
         return found

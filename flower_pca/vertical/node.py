@@ -26,38 +26,54 @@ _OPERATOR: Final = "Ask the node's operator."
 
 def check(request: wire.Request, rules: Rules) -> None:
     """Refuse a message about columns that the node's rule or the layout does not allow."""
-    if request.stage == messages.STAGE:
+    stage: str | None = request.stage
+    if stage == messages.STAGE:
         stage = messages.inner_stage(request.arrays)
-    else:
-        stage = request.stage
     split = request.frame.split
     if split is None:
         _check_rows(stage, rules)
         return
     if not rules.split_columns:
-        rule, got = "allowed by this node's rules: split_columns is not set", "one"
-        what = "A run whose parties hold different columns"
-        raise RefusalError(what, must=rule, got=got, then=_OPERATOR)
+        raise RefusalError(
+            "A run whose parties hold different columns",
+            must="allowed by this node's rules: split_columns is not set",
+            got="one",
+            then=_OPERATOR,
+        )
     if stage is not None and not _serves(stage):
-        rule = f"one of {', '.join(sorted(filter(_serves, registry.STAGES)))}"
-        what = "The stage of a message about columns"
-        raise ProtocolError(what, must=rule, got=stage, then=_SENDER)
-    if request.frame.arrays or request.frame.names is not None or request.frame.own:
-        rule = "none, as the node centres and scales its own columns"
-        what = "The frame of a message about columns"
-        raise ProtocolError(what, must=rule, got="one", then=_SENDER)
-    if NOISE in request.layers:
-        rule = "without noise, which hides no person there"
-        got = "one that asks for it"
-        raise ProtocolError("A message about columns", must=rule, got=got, then=_SENDER)
-    if rules.split_columns is True:
-        scale = None
-    else:
-        scale = rules.split_columns
+        raise ProtocolError(
+            "The stage of a message about columns",
+            must=f"one of {', '.join(sorted(filter(_serves, registry.STAGES)))}",
+            got=stage,
+            then=_SENDER,
+        )
+    _check_layout(request)
+    scale = None if rules.split_columns is True else rules.split_columns
     if scale not in (ANY, split.scale):
-        rule = f"{scale}: that is its split_columns, as two scales together tell the columns"
-        what = "The scale of columns at this node"
-        raise RefusalError(what, must=rule, got=str(split.scale), then=_OPERATOR)
+        raise RefusalError(
+            "The scale of columns at this node",
+            must=f"{scale}: that is its split_columns, as two scales together tell the columns",
+            got=str(split.scale),
+            then=_OPERATOR,
+        )
+
+
+def _check_layout(request: wire.Request) -> None:
+    """Refuse a frame, or noise, in a message about columns."""
+    if request.frame.arrays or request.frame.names is not None or request.frame.own:
+        raise ProtocolError(
+            "The frame of a message about columns",
+            must="none, as the node centres and scales its own columns",
+            got="one",
+            then=_SENDER,
+        )
+    if NOISE in request.layers:
+        raise ProtocolError(
+            "A message about columns",
+            must="without noise, which hides no person there",
+            got="one that asks for it",
+            then=_SENDER,
+        )
 
 
 def _check_rows(stage: str | None, rules: Rules) -> None:

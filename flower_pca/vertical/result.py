@@ -141,7 +141,7 @@ class ColumnsResult(PCAResult):
         every = [name for part in parts for name in part]
         if len(set(every)) == len(every):
             return labels.texts(every)
-        sites = [labels.client_name(self.site_names, party) for party in names]
+        sites = (labels.client_name(self.site_names, party) for party in names)
         pairs = zip(sites, parts, strict=True)
         return labels.texts([f"{site}/{name}" for site, part in pairs for name in part])
 
@@ -187,18 +187,14 @@ class ColumnsResult(PCAResult):
         Args:
             party: Its number, or the name of its site.
         """
-        numbers = {name: number for number, name in self.site_names.items()}
-        if isinstance(party, str):
-            number = numbers.get(party, party)
-        else:
-            number = party
+        numbers: dict[int | str, int] = {name: number for number, name in self.site_names.items()}
+        number = numbers.get(party, party)
         spans = {int(known): span for known, span in self.spans_.items()}
         if number not in spans:
-            known = [labels.client_name(self.site_names, int(client)) for client in self.spans_]
-            there = ", ".join(known) or "none"
+            known = ", ".join(labels.client_name(self.site_names, client) for client in spans)
             raise ConfigError(
                 "The party",
-                must=f"one whose loadings are at hand ({there})",
+                must=f"one whose loadings are at hand ({known or 'none'})",
                 got=repr(party),
                 then="A party has its own in the file that its node has written.",
             )
@@ -240,8 +236,7 @@ class ColumnsResult(PCAResult):
             return np.asarray(np.sum(parts, axis=0))
         orders = [order(table.ids or (), "the rows given") for table in tables]
         ordered = [part[places] for part, places in zip(parts, orders, strict=True)]
-        total = np.sum(ordered, axis=0)
-        return np.asarray(total[np.argsort(orders[0])])
+        return np.asarray(np.sum(ordered, axis=0)[np.argsort(orders[0])])
 
     @property
     def _columns(self) -> str:
@@ -266,10 +261,9 @@ class ColumnsResult(PCAResult):
     def _names_of(self, party: int, names: Array) -> Array:
         """Names of a party's columns as it has them, without its own name before all."""
         before = f"{labels.client_name(self.site_names, party)}/"
-        texts = [str(name) for name in names]
-        if all(name.startswith(before) for name in texts):
-            texts = [name.removeprefix(before) for name in texts]
-        return labels.texts(texts)
+        if all(str(name).startswith(before) for name in names):
+            return labels.texts([str(name).removeprefix(before) for name in names])
+        return labels.texts([str(name) for name in names])
 
     @property
     def frame(self) -> Frame:

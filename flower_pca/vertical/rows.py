@@ -25,13 +25,13 @@ from flower_pca.names import ids
 from flower_pca.names.columns import Heading
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
+from flower_pca.stages.opening import in_brief
 from flower_pca.vertical.split import Split
 
 _CONSTANT: Final = 8.0  # a deviation within so many roundings of the mean is none
 _LEAST: Final = 1e-145  # the square of what is smaller has lost its digits
 # of sums of squares
 _LARGEST: Final = {np.dtype(np.float64): 1e139, np.dtype(np.float32): 1e37}
-_NAMED: Final = 10  # columns that a message names
 
 
 class PartyColumns(LocalData):
@@ -49,9 +49,8 @@ class PartyColumns(LocalData):
 
     def __init__(self, table: LocalData, split: Split) -> None:
         self.table, self.split = table, split
-        if table.ids is None:
-            self.order = None
-        else:
+        self.order = np.arange(table.n)
+        if table.ids is not None:
             self.order = ids.order(table.ids, table.who)
         self.column_frame = _column_frame(table, split)
         framed = table.in_frame(self.column_frame, keep=False)
@@ -78,17 +77,16 @@ class PartyColumns(LocalData):
     @property
     def row_ids(self) -> tuple[str, ...] | None:
         """The ids of the people, in the order of the run; None where rows go by position."""
-        if self.order is None or self.table.ids is None:
+        if self.table.ids is None:
             return None
         return tuple(self.table.ids[i] for i in self.order)
 
     @functools.cached_property
     def heading(self) -> Heading:
         """How many people there are, and the digest of their ids."""
-        people = self.row_ids
-        if people is None:
+        if self.row_ids is None:
             return Heading(self.d, people=True)
-        return Heading(self.d, ids.digest(people, self.split.salt), people=True)
+        return Heading(self.d, ids.digest(self.row_ids, self.split.salt), people=True)
 
     @property
     def squares(self) -> Array:
@@ -119,17 +117,12 @@ class PartyColumns(LocalData):
         """
         sizes = np.sqrt(np.maximum(values, 0.0))
         rounding = np.sqrt(len(U) * np.finfo(np.float64).eps)
-        floor = rounding * sizes.max(initial=0.0)
-        divisors = np.where(sizes > floor, sizes, np.inf)
+        divisors = np.where(sizes > rounding * sizes.max(initial=0.0), sizes, np.inf)
         loadings = self.scores(U).astype(np.float64) / divisors
-        if self.order is None:
-            back = np.arange(self.d)
-        else:
-            back = np.argsort(self.order)
         return {
             "components": np.ascontiguousarray(loadings.T),
             "explained_variance": values / max(self.d - 1, 1),
-            "scores": (U * sizes)[back],
+            "scores": (U * sizes)[np.argsort(self.order)],
             **self.column_frame.arrays,
         }
 
@@ -145,19 +138,13 @@ class PartyCounts(Layer):
 
     @staticmethod
     def seal(says: Arrays, work: Work, up: Arrays) -> Arrays:
-        if "n" in up:
-            return {**up, "n": np.array(1)}
-        return up
+        return {**up, "n": np.array(1)} if "n" in up else up
 
 
-def _transpose(framed: LocalData, order: Array | None) -> Array:
+def _transpose(framed: LocalData, order: Array) -> Array:
     """Framed rows as columns, in this order of the people: one copy, written by blocks."""
     columns = np.empty((framed.d, framed.n), dtype=framed.dtype)
-    start = 0
-    if order is None:
-        places = np.arange(framed.n)
-    else:
-        places = np.argsort(order)
+    places, start = np.argsort(order), 0
     for block in framed.dense():
         columns[:, places[start : start + len(block)]] = block.T
         start += len(block)
@@ -172,15 +159,12 @@ def _column_frame(table: LocalData, split: Split) -> Frame:
     with private():
         _refuse(table, "there", "no value at all", np.asarray(there.seen) == 0, "Leave it out.")
         scale = _scale(table, split)
+    frame = Frame(scale=scale, names=table.names)
     if split.center:
-        mean = there.mean
-    else:
-        mean = None
+        frame = replace(frame, mean=there.mean)
     if split.gaps:
-        fill = there.mean
-    else:
-        fill = None
-    return Frame(mean, scale, fill, names=table.names)
+        frame = replace(frame, fill=there.mean)
+    return frame
 
 
 def _scale(table: LocalData, split: Split) -> Array | None:
@@ -211,10 +195,5 @@ def _refuse(table: LocalData, rule: str, kind: str, bad: Array, remedy: str) -> 
     columns = np.flatnonzero(np.broadcast_to(bad, table.d))
     if len(columns):
         names = labels.column_names(table.names, table.d)
-        if len(columns) > _NAMED:
-            more = f" and {len(columns) - _NAMED} more"
-        else:
-            more = ""
-        first = ", ".join(names[j] for j in columns[:_NAMED])
-        got = f"{kind} in {first}{more}"
+        got = f"{kind} in {in_brief([names[j] for j in columns])}"
         raise DataError(f"Every column of {table.who}", must=rule, got=got, then=remedy)

@@ -42,10 +42,7 @@ def simulate(question: Question, shards: Any, conduct: Conduct, *, private: Coll
     result: Any
     own: dict[int, dict[str, Array]]
     if conduct.engine is None:
-        if conduct.answers == "rows":
-            source = None
-        else:
-            source = FixedData.of
+        source = None if conduct.answers == "rows" else FixedData.of
         there = Shards(parties.columns, seed=question.seed, source=source)
         run = assembly.run(question, judged=False, start=conduct.start)
         result = drive(run, there, checkpoint=conduct.checkpoint, watchers=[watch])
@@ -69,10 +66,8 @@ class Parties:
     @classmethod
     def of(cls, shards: Any, question: Question) -> Parties:
         """Those of a simulation; DataError, naming the party, if the people are not the same."""
-        given = enumerate(sites_of(shards))
-        sites = [rows.whole(f"client {i}") for i, rows in given]
-        numbered = enumerate(sites)
-        tables = [LocalData(rows, who=f"client {i}", missing=True) for i, rows in numbered]
+        sites = [rows.whole(f"client {i}") for i, rows in enumerate(sites_of(shards))]
+        tables = [LocalData(rows, who=f"client {i}", missing=True) for i, rows in enumerate(sites)]
         _require_same(tables)
         d = sum(table.d for table in tables)
         checks.at_most(question.n_components, tables[0].n, d)
@@ -81,14 +76,16 @@ class Parties:
             for table in tables:
                 table.require_whole()
         split = Split(question.centered, question.scale, gaps, "simulated")
-        columns = tuple(PartyColumns(table, split) for table in tables)
-        first = columns[0]
-        for party in columns:
+        first, *others = columns = tuple(PartyColumns(table, split) for table in tables)
+        for party in others:
             if party.row_ids != first.row_ids:
                 unlike = difference(party.row_ids or (), first.row_ids or ())
-                what = f"The ids of the rows of {party.who}"
-                rule = f"those of {first.who}"
-                raise DataError(what, must=rule, got=f"{party.d:,}, {unlike}", then=_SAME)
+                raise DataError(
+                    f"The ids of the rows of {party.who}",
+                    must=f"those of {first.who}",
+                    got=f"{party.d:,}, {unlike}",
+                    then=_SAME,
+                )
         return cls(columns)
 
     def __str__(self) -> str:
@@ -131,10 +128,7 @@ def _require_same(tables: Sequence[LocalData]) -> None:
     first = tables[0]
     for table in tables:
         if (table.ids is None) != (first.ids is None):
-            if first.ids is None:
-                with_ids, without = (table, first)
-            else:
-                with_ids, without = (first, table)
+            with_ids, without = (table, first) if first.ids is None else (first, table)
             raise DataError(
                 "The ids of the rows",
                 must="given by all parties, or by none",
@@ -142,9 +136,9 @@ def _require_same(tables: Sequence[LocalData]) -> None:
                 then="Give them as the index of a data frame, or as ids of a file.",
             )
         if table.n != first.n:
-            if table.ids is None:
-                then = _ALIGN
-            else:
-                then = _SAME
-            rule = f"{first.n:,}, as at {first.who}"
-            raise DataError(f"The rows of {table.who}", must=rule, got=table.n, then=then)
+            raise DataError(
+                f"The rows of {table.who}",
+                must=f"{first.n:,}, as at {first.who}",
+                got=table.n,
+                then=_ALIGN if table.ids is None else _SAME,
+            )

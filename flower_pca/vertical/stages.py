@@ -20,9 +20,9 @@ from flower_pca.base.history import Status
 from flower_pca.base.linalg import Array
 from flower_pca.core.kinds import BLOCK, COUNT, ROWS, VALUES, Ask, Kind, Part
 from flower_pca.core.model import Claim, Model
-from flower_pca.core.stage import MOST_ROWS, Arrays, Merge, Stage, add, ended, stack
+from flower_pca.core.stage import MOST_ROWS, Arrays, Merge, Stage, add, end_if, stack
 from flower_pca.rows.frame import Frame
-from flower_pca.stages.opening import after_opening, block_or_drawn
+from flower_pca.stages.opening import after_opening, block_or_drawn, eps_of, precision_of
 from flower_pca.vertical.rows import PartyColumns
 
 
@@ -54,11 +54,7 @@ class ColumnsOpening(Stage[ColumnsState]):
     width: int
 
     def start(self, model: Model) -> ColumnsState:
-        if model.basis is None:
-            width = self.width
-        else:
-            width = model.basis.shape[1]
-        return ColumnsState(model.seed, width, model.summed, model.basis)
+        return ColumnsState(model.seed, self.width, model.summed, model.basis)
 
     def broadcast(self, state: ColumnsState) -> Arrays:
         return {}
@@ -70,9 +66,7 @@ class ColumnsOpening(Stage[ColumnsState]):
     @staticmethod
     def client(arrays: Arrays, data: PartyColumns, memory: Arrays) -> tuple[Arrays, Arrays]:
         squares = data.squared_error(np.zeros((data.d, 1)))
-        single, by_rows = data.dtype == np.float32, data.answers == "rows"
-        kind = {"single": np.array(int(single)), "rows": np.array(int(by_rows))}
-        return {"n": np.array(data.n), **kind, "squares": np.array(squares)}, {}
+        return {"n": np.array(data.n), **precision_of(data), "squares": np.array(squares)}, {}
 
     def bounds(self, state: ColumnsState, model: Model) -> Mapping[str, Array | float]:
         return {"n": MOST_ROWS, "single": 1.0, "rows": 1.0, "squares": 0.0}
@@ -99,7 +93,7 @@ class ColumnsOpening(Stage[ColumnsState]):
         return replace(state, total=sums, said=said)
 
     def status(self, state: ColumnsState) -> Status | None:
-        return ended(state.total is not None)
+        return end_if(state.total is not None)
 
     def finish(self, state: ColumnsState, model: Model) -> Model:
         assert state.total is not None
@@ -124,7 +118,7 @@ class ColumnsOpening(Stage[ColumnsState]):
             d=people,
             clients=round(float(total["n"])),
             sizes=None,
-            eps=float(np.finfo(np.float32 if total["single"] > 0 else np.float64).eps),
+            eps=eps_of(total),
             trace=trace,
             basis=linalg.orth(block),
             product=None,
@@ -188,7 +182,7 @@ class Loadings(Stage[LoadingsState]):
         return replace(state, done=True)
 
     def status(self, state: LoadingsState) -> Status | None:
-        return ended(state.done)
+        return end_if(state.done)
 
     def finish(self, state: LoadingsState, model: Model) -> Model:
         return model

@@ -14,7 +14,7 @@ NAMED = [[0, 0], [0, 0, 0, 1], [1, 0, 1], [0.0, 1.0], [False, True], ["0", "1"],
 @pytest.mark.parametrize("named", NAMED)
 def test_clients_of_a_message_are_hosted_ones_each_once(named, hosted, monkeypatch):
     """One that is named twice would answer twice from what it kept before: two noises, say, and one message counted."""
-    monkeypatch.setattr(LocalData, "products", None)
+    monkeypatch.setattr(LocalData, "local_product", None)
     monkeypatch.setattr(LocalData, "moments", None)
 
     def changed(message):

@@ -222,6 +222,6 @@ def test_what_is_counted_of_a_node_is_read_off_the_statistics_too(masked, tmp_pa
 
     before = asked()
     statistics.ready.clear()
-    for name in ("moments", "there", "blocks", "dense", "matmat", "products"):
+    for name in ("moments", "there", "blocks", "dense", "matmat", "local_product"):
         monkeypatch.setattr(LocalData, name, Sealed.__array__)
     assert asked().shape == before.shape

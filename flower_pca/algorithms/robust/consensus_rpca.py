@@ -282,7 +282,6 @@ def row_sizes(X: Array, gaps: Array) -> Array:
     return np.asarray(np.where(size > 0.0, size, 1.0))
 
 
-_RIDGE: Final = 0.3
 # of sigma: where the threshold ends if there is no noise, or at tol
 _FLOOR: Final = 1e-6
 # multiples of the data's eps below which no residual can be told from rounding
@@ -353,7 +352,7 @@ class ConsensusRPCA(Robust[ConsensusState]):
     }
 
     gamma: float = attempts.GAMMA
-    ridge: float = _RIDGE
+    ridge: float = 0.3
     noise: float | str = "auto"
     restarts: int = attempts.RESTARTS
     patience: int = 300

@@ -37,8 +37,6 @@ from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays
 from flower_pca.rows.local import LocalData
 
-STEP_SIZES: Final = ("paper", "scaled")
-INITS: Final = ("random", "opening")
 _LONGEST: Final = 1e4
 _MOST: Final = 0.5  # share of outliers above which no low-rank part has been found
 _ETA: Final = {"paper": 0.05, "scaled": 1.0}
@@ -122,8 +120,8 @@ class DCFPCA(Robust[DCFState]):
     def __post_init__(self) -> None:
         super().__post_init__()
         checks.integer("local_steps of dcf_pca", self.local_steps, least=1)
-        checks.choice("step of dcf_pca", self.step, STEP_SIZES)
-        checks.choice("init of dcf_pca", self.init, INITS)
+        checks.choice("step of dcf_pca", self.step, tuple(_ETA))
+        checks.choice("init of dcf_pca", self.init, ("random", "opening"))
         checks.choice("anneal of dcf_pca", self.anneal, (True, False, None))
         checks.number("threshold of dcf_pca", self.threshold, least=1e-12)
         checks.number("ridge of dcf_pca", self.ridge, least=1e-12)

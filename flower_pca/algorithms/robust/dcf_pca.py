@@ -187,7 +187,15 @@ class DCFPCA(Robust[DCFState]):
             if arrays["scaled"]:
                 weight = steep
             before, U = U, U - eta / weight * gradient
-            _check_step(before, U, eta)
+            size, grown = float(np.linalg.norm(before)), float(np.linalg.norm(U))
+            # longer than that, a step is not one of the edge of stability any more
+            if not grown <= _LONGEST * size:
+                raise DataError(
+                    "The step of dcf_pca",
+                    must="one that the factor survives",
+                    got=f"eta={eta:g}, which makes it {grown / size:.0e} times longer",
+                    then='Use step="scaled", or another scale.',
+                )
         up = {"U": weight * U, "weight": np.array(weight), "reach": np.array(eta * steep)}
         return up, {"V": V}
 
@@ -236,16 +244,3 @@ class DCFPCA(Robust[DCFState]):
         lam = self.threshold * (state.sigma or 0.0)
         longer = float(np.sqrt(max(state.n, len(state.U))))
         return lam, self.ridge * lam * longer
-
-
-def _check_step(before: Array, after: Array, eta: float) -> None:
-    """A step that makes the factor so much longer is not one of the edge of stability any more."""
-    size = float(np.linalg.norm(before))
-    grown = float(np.linalg.norm(after))
-    if not grown <= _LONGEST * size:
-        raise DataError(
-            "The step of dcf_pca",
-            must="one that the factor survives",
-            got=f"eta={eta:g}, which makes it {grown / size:.0e} times longer",
-            then='Use step="scaled", or another scale.',
-        )

@@ -81,13 +81,15 @@ def test_the_guard_rises_where_steps_no_longer_fall_and_only_under_masks() -> No
     assert faps.next_guard(0.25, still, 60) == 0.4375
     assert faps.next_guard(0.0, still, 41) == 0.0
     assert faps.next_guard(0.985, still, 80) == pytest.approx(0.98875)
-    assert faps.newest(still, 0.2) == (*still[1:], 0.2)
     algorithm, model = make(MEASURED), _six_columns()
     states = [algorithm.start(model), algorithm.start(_six_columns(summed=True))]
     turning = np.random.default_rng(0).standard_normal((40, 6, 2))
     for Y in turning:
         states = [algorithm.server(state, {"Y": Y}, frozenset()) for state in states]
     assert [float(algorithm.broadcast(state)["guard"]) for state in states] == [0.0, 0.25]
+    after = algorithm.server(states[0], {"Y": turning[0]}, frozenset())
+    assert len(states[0].sines) == len(still)
+    assert after.sines == (*states[0].sines[1:], after.movement.newest)
 
 
 def _six_columns(summed: bool = False) -> Any:

@@ -141,7 +141,6 @@ def _outside(product: Callable[[Array], Array], Z: Array, v: Array) -> tuple[flo
     return max(float(values[0]), 0.0), v
 
 
-PENALTIES: Final = ("paper", "measured")
 _BETA_0: Final = (1e-6, 100.0)  # the first penalty, at least and at most
 _WINDOW: Final = 5  # rounds after which the paper's penalty may grow
 
@@ -275,7 +274,7 @@ class FAPS(Iterative[FAPSState]):
         checks.integer("inner_steps of faps", self.inner_steps, least=1)
         if self.inner_tol is not None:
             checks.number("inner_tol of faps", self.inner_tol, least=0.0)
-        checks.choice("penalty of faps", self.penalty, PENALTIES)
+        checks.choice("penalty of faps", self.penalty, ("paper", "measured"))
         checks.number("beta_0 of faps", self.beta_0, least=_BETA_0[0], most=_BETA_0[1], remedy="Try 0.15.")
         checks.number("theta of faps", self.theta, least=0.0, most=1.0, remedy="Try 0.1.")
         checks.number("mu of faps", self.mu, least=0.0, most=1.0, remedy="Try 0.01.")

@@ -21,8 +21,6 @@ from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays, Merge, Stack, add, stack
 from flower_pca.rows.local import LocalData
 
-_ALIGNMENTS = ("procrustes", "sign", "none")
-
 
 @dataclass(frozen=True)
 class LocalPowerState:
@@ -76,7 +74,7 @@ class LocalPower(Iterative[LocalPowerState]):
     def __post_init__(self) -> None:
         super().__post_init__()
         checks.integer("local_steps of local_power", self.local_steps, least=1)
-        checks.choice("align of local_power", self.align, _ALIGNMENTS)
+        checks.choice("align of local_power", self.align, ("procrustes", "sign", "none"))
         checks.choice("decay of local_power", self.decay, (True, False))
         checks.integer("halve_every of local_power", self.halve_every, least=1)
 

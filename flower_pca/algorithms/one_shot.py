@@ -94,7 +94,10 @@ class Average(Algorithm[OneShotState]):
         return stack
 
     def server(self, state: OneShotState, total: Stack, answered: frozenset[int]) -> OneShotState:
-        stack = linalg.side_by_side(_weigh(reply) for reply in total.values())
+        blocks = (reply["V"] for reply in total.values())
+        if self.weighted:
+            blocks = (reply["V"] * np.sqrt(reply["S"]) for reply in total.values())
+        stack = linalg.side_by_side(blocks)
         beside = stack.shape[1] > state.width and len(stack) > state.width
         return replace(state, Z=linalg.leading(stack, state.width + beside))
 
@@ -178,12 +181,6 @@ class DistPCA(Average):
     def start(self, model: Model) -> OneShotState:
         state = super().start(model)
         return replace(state, rank=min(max(self.local_components or 0, state.width), model.d))
-
-
-def _weigh(reply: Arrays) -> Array:
-    if "S" not in reply:
-        return reply["V"]
-    return np.asarray(reply["V"] * np.sqrt(reply["S"]))
 
 
 @dataclass(frozen=True)

@@ -126,21 +126,18 @@ class Budget(Layer):
         """The norm to which raw rows are clipped."""
         return self.dp.reach or self.dp.clip
 
-    def deviation(self, *, opening: bool) -> float:
-        """The deviation of the noise on a message."""
+    def _terms(self, opening: bool) -> tuple[float, float]:
+        """The norm to which rows are clipped for a message, and the deviation of the noise on it."""
         if opening:
-            return self.frame_noise
-        return self.noise
+            return self.reach, self.frame_noise
+        return self.dp.clip, self.noise
 
     def deviation_of_one(self, *, opening: bool) -> float:
-        return noise_share(self.deviation(opening=opening), self.among or 1)
+        return noise_share(self._terms(opening)[1], self.among or 1)
 
     def ask(self, message: Broadcast, model: Model, *, opening: bool) -> Broadcast:
-        if opening:
-            clip = self.reach
-        else:
-            clip = self.dp.clip
-        says = instruction(clip=clip, std=self.deviation(opening=opening), budget=self.budget)
+        clip, std = self._terms(opening)
+        says = instruction(clip=clip, std=std, budget=self.budget)
         if self.among:
             says |= sharing(self.among)
         return replace(message, layers={**message.layers, NOISE: says})

@@ -27,9 +27,6 @@ from flower_pca.core.stage import MARGIN, Arrays, Merge, add, stack
 from flower_pca.layers import single as apart
 from flower_pca.rows.local import LocalData
 
-INITS: Final = ("projection", "upload", "qu", "random")
-WEIGHTS: Final = ("equal", "samples")
-_SUMMED: Final = ("projection", "random")
 # times the sum of squares of all clients: a client's mean square, rarely near that sum at all
 _LATER: Final = 4.0
 # residual of the projector average's wanted eigenvectors at which the start is good enough
@@ -235,8 +232,8 @@ class Personalized(Iterative[S]):
             )
         else:
             checks.integer(f"local_components of {self.name}", self.local_components)
-        checks.choice(f"weights of {self.name}", self.weights, WEIGHTS)
-        checks.choice(f"init of {self.name}", self.init, INITS)
+        checks.choice(f"weights of {self.name}", self.weights, ("equal", "samples"))
+        checks.choice(f"init of {self.name}", self.init, ("projection", "upload", "qu", "random"))
         checks.integer(f"start_rounds of {self.name}", self.start_rounds, least=1)
         checks.choice(f"collect of {self.name}", self.collect, (True, False))
         if self.given is not None:
@@ -319,10 +316,10 @@ class Personalized(Iterative[S]):
 
     @property
     def additive(self) -> bool:
-        # `collect` asks every client for its own components, and so does every start but those in
-        # _SUMMED. And of answers that hang on a number, a sum in which one client has another one
-        # is that client's.
-        summed = self.given is not None or self.init in _SUMMED
+        # `collect` asks every client for its own components, and so does every start but these. And
+        # of answers that hang on a number, a sum in which one client has another one is that
+        # client's.
+        summed = self.given is not None or self.init in ("projection", "random")
         return summed and not self.collect and self.by_client is None
 
     def bounds(self, state: S, model: Model) -> Mapping[str, Array | float]:

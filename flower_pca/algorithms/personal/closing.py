@@ -120,7 +120,7 @@ class PersonalClosing(Stage[ClosingState]):
         if not state.left["collect"]:
             return replace(state, total=total)
         replies = [{**reply} for reply in total.values()]
-        collected = _none_collected(state, len(replies))
+        collected = _room(state, len(replies))
         for rows, reply in zip(collected, replies, strict=True):
             V = reply.pop("V")
             rows[: V.shape[1]] = V.T
@@ -143,7 +143,7 @@ class PersonalClosing(Stage[ClosingState]):
             overlap = float(np.sum(state.left["b"] * state.total["Vb"])) / probed
         collected = state.collected
         if collected is None:
-            collected = _none_collected(state, 0)
+            collected = _room(state, 0)
         left = {
             **state.left,
             "theta": np.array(1.0 - overlap),
@@ -166,7 +166,7 @@ class PersonalClosing(Stage[ClosingState]):
         )
 
 
-def _none_collected(state: ClosingState, clients: int) -> Array:
+def _room(state: ClosingState, clients: int) -> Array:
     """Room for the own components of so many clients."""
     return np.zeros((clients, int(np.max(state.left["own"])), len(state.U)))
 

@@ -202,7 +202,6 @@ class Secants:
         return replace(self, pairs=bent[-_PAIRS:])
 
 
-ACCELERATIONS: Final = ("lbfgs", "none")
 _ROUNDING: Final = 1e-13  # relative; by which the objective may seem to fall
 
 
@@ -271,7 +270,7 @@ class ExactPerPCA(Personalized[ExactState]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        checks.choice(f"acceleration of {self.name}", self.acceleration, ACCELERATIONS)
+        checks.choice(f"acceleration of {self.name}", self.acceleration, ("lbfgs", "none"))
         checks.integer(f"local_steps of {self.name}", self.local_steps)
         checks.number(f"gain_tol of {self.name}", self.gain_tol, least=0.0, remedy="Try 1e-5.")
         if self.gain_tol and self.acceleration == "none":

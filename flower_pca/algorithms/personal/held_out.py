@@ -210,7 +210,7 @@ def require_room(own: int, *, full: bool = False) -> None:
             "The own components that a client chooses",
             must=f"up to {MOST}",
             got=own,
-            then=_SENDER,
+            then="Check the sender.",
         )
 
 
@@ -271,7 +271,7 @@ def words(counts: Array) -> str:
         found.append(f"{FEW} at {lacking}, too few to hold some out")
     if found:
         return f"{said}: {', '.join(found)}"
-    return f"{said}; {_UNTOLD}"
+    return f"{said}; how many is told by nodes that agree by share_own, or under masks"
 
 
 def largest(counts: Array) -> int:
@@ -281,6 +281,4 @@ def largest(counts: Array) -> int:
     return max(there, default=len(counts) - 2)
 
 
-_SENDER: Final = "Check the sender."
 _KEPT: Final[tuple[str, ...]] = (CHOSEN, "counted", "noise", "columns", "beside", "times")
-_UNTOLD: Final = "how many is told by nodes that agree by share_own, or under masks"

@@ -35,7 +35,6 @@ SHARED: Final = "shared"  # the number of components that asks for it
 CUT: Final = 0.75
 MOST: Final = 10  # shared components that are looked for
 FEWEST: Final = 3  # clients, of which any two have much in common by chance
-_WIDTH: Final = MOST + 2
 _ROUNDS: Final = 6
 _KEPT: Final = "clear"  # in a client's memory, its E
 _SETTLED: Final = 0.1  # residuals of those that count, and of the next
@@ -77,7 +76,7 @@ class Shared(Stage[SharedState]):
 
     def start(self, model: Model) -> SharedState:
         none = np.empty((model.d, 0))
-        width = min(_WIDTH, model.d)
+        width = min(MOST + 2, model.d)
         block = linalg.random_basis(model.d, width, seed=model.seed + 1)
         return SharedState(none, none, block, found=held_out.SHARED in model.left)
 

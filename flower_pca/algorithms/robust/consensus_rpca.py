@@ -233,24 +233,17 @@ class Task:
 
     def _memory_of(self) -> Array | None:
         """V as it is remembered, if it is of this basis or can be turned to it, and has not missed some rounds."""
+        n, p = self.data.n, self.arrays["U"].shape[1]
+        turn, origin = self.arrays.get("turn"), int(self.arrays["origin"])
+        late = huber.LATE * self.number("lam")
         for place in ("", _BEFORE):
-            remembered = (self.memory.get(place + name) for name in _REMEMBERED)
-            V = self._turned(*remembered)
-            if V is not None:
+            V, tag, lam = (self.memory.get(place + name) for name in _REMEMBERED)
+            if V is None or tag is None or lam is None or len(V) != n or float(lam) > late:
+                continue
+            if tag == int(self.arrays["tag"]) and V.shape[1] == p:
                 return V
-        return None
-
-    def _turned(self, V: Array | None, tag: Array | None, lam: Array | None) -> Array | None:
-        """V for this basis."""
-        if V is None or tag is None or lam is None or len(V) != self.data.n:
-            return None
-        if float(lam) > huber.LATE * self.number("lam"):
-            return None
-        p, turn = self.arrays["U"].shape[1], self.arrays.get("turn")
-        if tag == int(self.arrays["tag"]) and V.shape[1] == p:
-            return V
-        if turn is not None and tag == int(self.arrays["origin"]) and turn.shape == (V.shape[1], p):
-            return np.asarray(V @ turn)
+            if turn is not None and tag == origin and turn.shape == (V.shape[1], p):
+                return np.asarray(V @ turn)
         return None
 
     def _before(self) -> Arrays:
@@ -282,7 +275,6 @@ def row_sizes(X: Array, gaps: Array) -> Array:
     return np.asarray(np.where(size > 0.0, size, 1.0))
 
 
-_RIDGE: Final = 0.3
 # of sigma: where the threshold ends if there is no noise, or at tol
 _FLOOR: Final = 1e-6
 # multiples of the data's eps below which no residual can be told from rounding
@@ -353,7 +345,7 @@ class ConsensusRPCA(Robust[ConsensusState]):
     }
 
     gamma: float = attempts.GAMMA
-    ridge: float = _RIDGE
+    ridge: float = 0.3
     noise: float | str = "auto"
     restarts: int = attempts.RESTARTS
     patience: int = 300

@@ -37,8 +37,6 @@ from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays
 from flower_pca.rows.local import LocalData
 
-STEP_SIZES: Final = ("paper", "scaled")
-INITS: Final = ("random", "opening")
 _LONGEST: Final = 1e4
 _MOST: Final = 0.5  # share of outliers above which no low-rank part has been found
 _ETA: Final = {"paper": 0.05, "scaled": 1.0}
@@ -122,8 +120,8 @@ class DCFPCA(Robust[DCFState]):
     def __post_init__(self) -> None:
         super().__post_init__()
         checks.integer("local_steps of dcf_pca", self.local_steps, least=1)
-        checks.choice("step of dcf_pca", self.step, STEP_SIZES)
-        checks.choice("init of dcf_pca", self.init, INITS)
+        checks.choice("step of dcf_pca", self.step, tuple(_ETA))
+        checks.choice("init of dcf_pca", self.init, ("random", "opening"))
         checks.choice("anneal of dcf_pca", self.anneal, (True, False, None))
         checks.number("threshold of dcf_pca", self.threshold, least=1e-12)
         checks.number("ridge of dcf_pca", self.ridge, least=1e-12)
@@ -189,7 +187,15 @@ class DCFPCA(Robust[DCFState]):
             if arrays["scaled"]:
                 weight = steep
             before, U = U, U - eta / weight * gradient
-            _check_step(before, U, eta)
+            size, grown = float(np.linalg.norm(before)), float(np.linalg.norm(U))
+            # longer than that, a step is not one of the edge of stability any more
+            if not grown <= _LONGEST * size:
+                raise DataError(
+                    "The step of dcf_pca",
+                    must="one that the factor survives",
+                    got=f"eta={eta:g}, which makes it {grown / size:.0e} times longer",
+                    then='Use step="scaled", or another scale.',
+                )
         up = {"U": weight * U, "weight": np.array(weight), "reach": np.array(eta * steep)}
         return up, {"V": V}
 
@@ -238,16 +244,3 @@ class DCFPCA(Robust[DCFState]):
         lam = self.threshold * (state.sigma or 0.0)
         longer = float(np.sqrt(max(state.n, len(state.U))))
         return lam, self.ridge * lam * longer
-
-
-def _check_step(before: Array, after: Array, eta: float) -> None:
-    """A step that makes the factor so much longer is not one of the edge of stability any more."""
-    size = float(np.linalg.norm(before))
-    grown = float(np.linalg.norm(after))
-    if not grown <= _LONGEST * size:
-        raise DataError(
-            "The step of dcf_pca",
-            must="one that the factor survives",
-            got=f"eta={eta:g}, which makes it {grown / size:.0e} times longer",
-            then='Use step="scaled", or another scale.',
-        )

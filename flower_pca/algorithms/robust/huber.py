@@ -11,7 +11,7 @@ objective of a fixed lam never rises.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import ClassVar, Final
 
 import numpy as np
 
@@ -36,12 +36,24 @@ class Regression:
     all.
     """
 
+    # U, rho, (U'U + rho I)^-1 and U' of the newest basis: clients of one process get the same
+    # array. It is known by the array, which nobody writes to, and not by its numbers, so that
+    # looking is free.
+    _newest: ClassVar[tuple[Array, float, Array, Array] | None] = None
+
     def __init__(self, U: Array, lam: float, rho: float, cut: float = np.inf) -> None:
         self._U = U
         self._lam = lam
         self._rho = rho
         self._far = cut * lam
-        self._inverse, self._across = _newest.of(U, rho)
+        newest = Regression._newest
+        if newest is None or newest[0] is not U or newest[1] != rho:
+            gram = U.T @ U
+            least = EPS * float(gram.trace()) + TINY
+            gram.flat[:: len(gram) + 1] += max(rho, least)
+            # U' with its rows one behind the other, as products read it
+            newest = Regression._newest = U, rho, np.linalg.inv(gram), np.ascontiguousarray(U.T)
+        self._inverse, self._across = newest[2:]
 
     def steps(self, X: Array, V: Array, number: int, out: Array | None = None) -> tuple[Array, Array]:
         """V after so many steps V += (CU - rho V)(U'U + rho I)^-1, and X - VU' at it.
@@ -105,31 +117,6 @@ class Regression:
         scores, across = V.astype(X.dtype, copy=False), self._across.astype(X.dtype, copy=False)
         np.matmul(scores, across, out=R)
         return np.subtract(X, R, out=R)
-
-
-class _Newest:
-    """(U'U + rho I)^-1 and U' of the newest basis: clients of one process get the same array.
-
-    It is known by the array, which nobody writes to, and not by its numbers, so that looking is
-    free.
-    """
-
-    def __init__(self) -> None:
-        self._known: tuple[Array, float, Array, Array] | None = None
-
-    def of(self, U: Array, rho: float) -> tuple[Array, Array]:
-        """Those of U and rho; U' with its rows one behind the other, as products read it."""
-        known = self._known
-        if known is not None and known[0] is U and known[1] == rho:
-            return known[2:]
-        gram = U.T @ U
-        least = EPS * float(gram.trace()) + TINY
-        gram.flat[:: len(gram) + 1] += max(rho, least)
-        self._known = U, rho, np.linalg.inv(gram), np.ascontiguousarray(U.T)
-        return self._known[2:]
-
-
-_newest: Final = _Newest()
 
 
 def recover(

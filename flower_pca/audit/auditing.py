@@ -391,7 +391,7 @@ def _leak(
         minimum_norm=_apart(minimum_norm(*found), C),
         symmetric=_apart(best, C),
         exact=_apart(symmetric(*sure), C),
-        angle=_angle(best, C, k),
+        angle=float(linalg.principal_angles(_top(best, k), _top(C, k))[-1]),
         outside=None if newest is None else _outside(newest, C),
         guess=_apart(guess, C),
     )
@@ -399,10 +399,6 @@ def _leak(
 
 def _apart(Phi: Array, C: Array) -> float:
     return float(np.linalg.norm(Phi - C)) / (float(np.linalg.norm(C)) or 1.0)
-
-
-def _angle(Phi: Array, C: Array, k: int) -> float:
-    return float(linalg.principal_angles(_top(Phi, k), _top(C, k))[-1])
 
 
 def _top(H: Array, k: int) -> Array:

@@ -14,7 +14,7 @@ from flower_pca.analysis import influence
 from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError
 from flower_pca.commands import common, output
-from flower_pca.commands.show import as_json, print_result
+from flower_pca.commands.results import as_json, print_result
 from flower_pca.core.question import Question
 from flower_pca.core.settings import DP, WIRES
 from flower_pca.names import ranges

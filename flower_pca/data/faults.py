@@ -44,7 +44,6 @@ _OFTEN: Final = 900.0
 _NEARER: Final = 0.25  # of the spread of the others, which only one negative value that is there again is away from
 _SITES: Final = 30  # beyond them one site hardly changes the median of all
 _AS_MEAN: Final = ' and use missing="mean"'
-_GAP: Final = f"If it stands for a gap, empty the cell{_AS_MEAN}."
 _REPEATED: Final = [sign * digit * (10.0**k - 1) / 9 for digit in (7, 8, 9) for k in range(2, 7) for sign in (1, -1)]
 # that files write for a gap
 _CODES: Final = np.array([*np.rint(_REPEATED), -1.0, -9.0, 99.9, 999.9, -99.9, -32768.0, 2.0**31 - 1])
@@ -143,7 +142,11 @@ class Look:
     def of(cls, tables: Sequence[SiteRows | LocalData], names: Sequence[str] | None) -> Look:
         """A look at the rows of these sites; an empty batch of a stream has none to look at."""
         sites = [Site.of(table, f"client {i}") for i, table in enumerate(tables) if _shape_of(table)[0]]
-        return cls(sites, _columns(names, sites[0].rows.shape[1]))
+        if names is None:
+            columns = list(map("column {}".format, range(sites[0].rows.shape[1])))
+        else:
+            columns = [f"column {str(name).removeprefix('column ')}" for name in names]
+        return cls(sites, columns)
 
     @functools.cached_property
     def in_order(self) -> list[Array]:
@@ -235,13 +238,6 @@ def _shape_of(table: SiteRows | LocalData) -> tuple[int, int, bool]:
     return len(table), table.shape[1], hasattr(table.values, "tocsr")
 
 
-def _columns(names: Sequence[str] | None, count: int) -> list[str]:
-    """What columns are called in a sentence."""
-    if names is None:
-        return list(map("column {}".format, range(count)))
-    return [f"column {str(name).removeprefix('column ')}" for name in names]
-
-
 def _shorten(sentences: list[str]) -> list[str]:
     beyond = len(sentences) - _SAID
     if beyond <= 0:
@@ -294,7 +290,8 @@ def _no_measurement(look: Look, j: int, value: float, why: str) -> str:
     where = [(site, np.flatnonzero(site.rows[:, j] == value)) for site in look.sites]
     first = next(site.place(int(rows[0])) for site, rows in where if len(rows))
     count = labels.count(sum(len(rows) for _, rows in where), "time")
-    return f"{_capital(look.columns[j])} holds {value:g} {count}, {why}: the first is {first}. {_GAP}"
+    what = f"{_capital(look.columns[j])} holds {value:g} {count}, {why}"
+    return f"{what}: the first is {first}. If it stands for a gap, empty the cell{_AS_MEAN}."
 
 
 def _codes_of(values: Array) -> list[float]:

@@ -221,9 +221,8 @@ def by_column(ids: Array, n_clients: int, *, column: str) -> list[Array]:
             got=n_clients,
             then="Leave it out.",
         )
-    order = np.argsort(codes, kind="stable")
     ends = np.cumsum(np.bincount(codes, minlength=found))
-    return np.split(order, ends[:-1])
+    return np.split(np.argsort(codes, kind="stable"), ends[:-1])
 
 
 def sizes_by_weight(n_rows: int, weights: Array) -> Array:

@@ -35,12 +35,8 @@ E = TypeVar("E", bound=FlowerPCAError)
 _COUNT, _DIGEST, _PEOPLE = "columns.count", "columns.digest", "columns.people"
 LONGEST: Final = 200  # characters of a name that is told
 _MOST: Final = 20  # names that a message lists
-_NAME: Final = "Name the columns of the run (columns=[...]), or align the files."
 _AMONG: Final = " among numbers"
 _RARE: Final = 20  # one cell in so many is a slip; more make a column of words
-_OTHERS: Final = "Choose others with columns=[...], or encode them."
-# of files
-_APART: Final = "Choose others with columns=[...], keep these apart with beside=[...], or encode them."
 
 
 @dataclass(frozen=True)
@@ -219,7 +215,7 @@ class Heading:
         if self.names is None or others.names is None:
             return "Align the features first."
         if set(self.names) > set(others.names):
-            return _NAME
+            return "Name the columns of the run (columns=[...]), or align the files."
         return "Align the files."
 
 
@@ -348,10 +344,9 @@ def no_numbers(who: object, words: Mapping[str, str], *, file: bool = True) -> D
             remedy = "Leave it out with beside=[''], name the others with columns=[...], or write the file without it."
         return DataError(what, must="named differently", got=enumeration(odd), then=remedy)
     between = {found[1] for word in words.values() if (found := re.search(r"['\"][-+]?\d{1,3}([., '])\d{3}\b", word))}
+    remedy = "Choose others with columns=[...], or encode them."
     if file:
-        remedy = _APART
-    else:
-        remedy = _OTHERS
+        remedy = "Choose others with columns=[...], keep these apart with beside=[...], or encode them."
     if all(word.endswith(_AMONG) for word in words.values()):
         remedy = f"Mend such cells, or empty them where they stand for a gap. {remedy}"
     if any(re.search(r"'[-+]?\d*,\d+'", word) for word in words.values()):

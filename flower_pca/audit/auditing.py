@@ -398,7 +398,8 @@ def _leak(
 
 
 def _apart(Phi: Array, C: Array) -> float:
-    return float(np.linalg.norm(Phi - C)) / (float(np.linalg.norm(C)) or 1.0)
+    size = float(np.linalg.norm(C)) or 1.0
+    return float(np.linalg.norm(Phi - C)) / size
 
 
 def _top(H: Array, k: int) -> Array:

@@ -258,8 +258,11 @@ def together(pairs: list[Pair | None]) -> Pair | None:
 
 
 def _alike(sent: Arrays, up: Arrays) -> Pair | None:
-    pairs = ((Z, Y) for Z in sent.values() for Y in up.values() if Z.ndim == 2 and Z.shape == Y.shape)
-    return next((Pair(Z, Y, exact=False) for Z, Y in pairs), None)
+    for Z in sent.values():
+        for Y in up.values():
+            if Z.ndim == 2 and Z.shape == Y.shape:
+                return Pair(Z, Y, exact=False)
+    return None
 
 
 _COLUMNS: Final = 6  # of the small runs

@@ -58,7 +58,8 @@ def run_compare(given: argparse.Namespace) -> int:
     _write(courses, figures, place)
     why = ""
     if left:
-        names = ", ".join(f"{spec} (about {labels.count(rounds, 'round')})" for spec, rounds in left.items())
+        each = [f"{spec} (about {labels.count(rounds, 'round')})" for spec, rounds in left.items()]
+        names = ", ".join(each)
         why = f"Left out, as eigenvalues here are so close: {names}. Name them in --algorithms to run them.\n"
     if given.json:
         common.print_json(figures)
@@ -166,14 +167,8 @@ def run_listing(given: argparse.Namespace) -> int:
     for one in every:
         parameters = ", ".join(f"{name}={value!r}" for name, value in one["parameters"].items())
         goes_with = ", ".join(one["takes"]) or "neither mask nor dp, in its default form"
-        sys.stdout.write(
-            f"{one['algorithm']}\n"
-            f"  {one['what']}\n"
-            f"  parameters: {parameters}\n"
-            f"  cost: {one['cost']}\n"
-            f"  prefer it: {one['prefer']}\n"
-            f"  goes with: {goes_with}\n\n"
-        )
+        sys.stdout.write(f"{one['algorithm']}\n  {one['what']}\n  parameters: {parameters}\n")
+        sys.stdout.write(f"  cost: {one['cost']}\n  prefer it: {one['prefer']}\n  goes with: {goes_with}\n\n")
     return 0
 
 

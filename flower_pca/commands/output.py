@@ -96,7 +96,8 @@ def own_components(path: str, result: PCAResult) -> tuple[Array, str]:
             got=f"no file {path}",
             then="Give a file that run --own, or a node, has written.",
         ) from error
-    made, wanted = (str(spec).partition("(")[0] for spec in (header.get("algorithm"), result.algorithm))
+    specs = (header.get("algorithm"), result.algorithm)
+    made, wanted = (str(spec).partition("(")[0] for spec in specs)
     remedy = "Give those of its run."
     if made != wanted:
         raise DataError(

@@ -70,7 +70,8 @@ def run_show(given: argparse.Namespace) -> int:
 
 def print_result(result: PCAResult) -> None:
     """The table of variances, and a few lines about the run."""
-    sys.stdout.write("".join(f"{remark.words}\n" for remark in facts.of_kind(result.remarks(), "bad")))
+    bad = [remark.words for remark in facts.of_kind(result.remarks(), "bad")]
+    sys.stdout.write("".join(f"{words}\n" for words in bad))
     heads, cells = result.listing(digits=6)
     common.table(heads, cells, text=(len(heads) - 1,))
     clients = labels.count(facts.clients(result.history), "client")

@@ -144,12 +144,8 @@ def run(given: argparse.Namespace) -> int:
         start = PCAResult.load(given.start)
     shards = common.clients_of(given)
     common.enough(question.mask, len(shards))
-    seen = assembly.outlook(
-        question,
-        rows=sum(shard.shape[0] for shard in shards),
-        columns=shards[0].shape[1],
-        clients=len(shards),
-    )
+    rows, columns = sum(shard.shape[0] for shard in shards), shards[0].shape[1]
+    seen = assembly.outlook(question, rows=rows, columns=columns, clients=len(shards))
     if seen is not None:
         seen.require()
         sys.stderr.write(f"{seen}\n")
@@ -197,12 +193,9 @@ def _write(result: PCAResult, shards: list[Any], place: Path, given: argparse.Na
         if given.own:
             names += output.write_own(result, draft, shards)
         _history(result, draft / "history.csv")
-        report.write(
-            result,
-            draft / "report.html",
-            title=f"Principal components of {common.title(given.data)}",
-            shards=shards if given.split == "rows" else None,
-        )
+        title = f"Principal components of {common.title(given.data)}"
+        rows = shards if given.split == "rows" else None
+        report.write(result, draft / "report.html", title=title, shards=rows)
     return names
 
 
@@ -254,4 +247,5 @@ def _history(result: PCAResult, path: Path) -> None:
         writer.writerow([*plain, "failed", *metrics])
         for record in records:
             numbers = [record["metrics"].get(name, "") for name in metrics]
-            writer.writerow([*(record[name] for name in plain), len(record["failures"]), *numbers])
+            named = [record[name] for name in plain]
+            writer.writerow([*named, len(record["failures"]), *numbers])

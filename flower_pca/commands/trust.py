@@ -188,7 +188,8 @@ def run_keys(given: argparse.Namespace) -> int:
 
     folder, nodes, hosts = given.folder, given.nodes, given.host
     wrote = keys.write(folder.expanduser().absolute(), nodes=nodes, hosts=hosts)
-    ca, certificate, key = (shlex.quote(str(path)) for path in (wrote.ca, wrote.certificate, wrote.key))
+    written = (wrote.ca, wrote.certificate, wrote.key)
+    ca, certificate, key = (shlex.quote(str(path)) for path in written)
     host = (hosts or keys.LOCAL)[0]
     if ":" in host:
         host = f"[{host}]"

@@ -109,12 +109,8 @@ class Sheet:
             remedy = f"Close its quotation marks: it goes on to line {last}."
         elif len(record) > self.width > 0:
             remedy = "Mend the line, or take away what stands above the names."
-        raise DataError(
-            f"Line {line} of {self.file}",
-            must=f"of {labels.count(self.width, 'cell')}, as the first one",
-            got=len(record),
-            then=remedy,
-        )
+        rule = f"of {labels.count(self.width, 'cell')}, as the first one"
+        raise DataError(f"Line {line} of {self.file}", must=rule, got=len(record), then=remedy)
 
     def line(self, row: int) -> int:
         """The line that a row is on."""
@@ -237,11 +233,12 @@ def _clear(sheet: Sheet, lines: TextIO, places: Sequence[int], names: Sequence[s
     mark, remedy = ".", option(sheet.file, decimal=".")
     if "," in cell:
         mark, remedy = ",", option(sheet.file, sep=sheet.cells.sep, decimal=",")
-    values = f"{cell.replace(mark, '')} or {cell.replace(mark, '.')}"
+    place = f"{cell!r} in column {names[j]} (line {line})"
+    got = f"{place}, which may be {cell.replace(mark, '')} or {cell.replace(mark, '.')}"
     raise DataError(
         f"The numbers of {sheet.file}",
         must="clear about decimals and thousands",
-        got=f"{cell!r} in column {names[j]} (line {line}), which may be {values}",
+        got=got,
         then=f"{remedy}. Write thousands={mark!r} there, if it stands between thousands.",
     )
 

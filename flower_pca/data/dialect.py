@@ -336,7 +336,8 @@ def _even(rows: Array) -> Array:
 
 def _numbers(lines: Sequence[Sequence[str]], cells: Cells) -> Array:
     """The cells as numbers; NaN of gaps, and of those that are none."""
-    values = [[cells.value(cell) if cells.number(cell) else np.nan for cell in line] for line in lines]
+    number, value = cells.number, cells.value
+    values = [[value(cell) if number(cell) else np.nan for cell in line] for line in lines]
     return np.array(values, dtype=np.float64).reshape(len(lines), -1)
 
 

@@ -141,7 +141,8 @@ class Look:
     @classmethod
     def of(cls, tables: Sequence[SiteRows | LocalData], names: Sequence[str] | None) -> Look:
         """A look at the rows of these sites; an empty batch of a stream has none to look at."""
-        sites = [Site.of(table, f"client {i}") for i, table in enumerate(tables) if _shape_of(table)[0]]
+        numbered = [(i, table) for i, table in enumerate(tables) if _shape_of(table)[0]]
+        sites = [Site.of(table, f"client {i}") for i, table in numbered]
         if names is None:
             columns = list(map("column {}".format, range(sites[0].rows.shape[1])))
         else:
@@ -215,7 +216,8 @@ def find_in_stream(tables: Sequence[SiteRows]) -> tuple[str, ...]:
 def _can_be_looked_at(tables: Sequence[SiteRows | LocalData], most: int) -> bool:
     """Whether all rows are dense, and have at least one entry together and at most so many."""
     shapes = [_shape_of(table) for table in tables]
-    return not any(sparse for _, _, sparse in shapes) and 0 < sum(n * d for n, d, _ in shapes) <= most
+    entries = sum(n * d for n, d, _ in shapes)
+    return 0 < entries <= most and not any(sparse for _, _, sparse in shapes)
 
 
 def _of_kinds(look: Look, of_rows: Sequence[_Kind], of_columns: Sequence[_Kind]) -> list[list[str]]:
@@ -414,7 +416,8 @@ def _look_like_totals(tables: Sequence[Array]) -> Array:
     counts = [(~np.isnan(rows[:-1])).sum(axis=0) for rows in tables]
     mean = total / np.maximum(counts, 1)
     sizes = np.array([[len(rows)] for rows in tables])
-    rounding = _rounding(last) + _off(np.stack([rows[:_LEAST] for rows in tables]), sizes)
+    first = np.stack([rows[:_LEAST] for rows in tables])
+    rounding = _rounding(last) + _off(first, sizes)
     slack = rounding + 1e-8 * np.abs(total)
     near = (np.abs(last - total) <= slack) | (np.abs(last - mean) <= slack)
     return np.asarray(near.any(axis=1))
@@ -482,7 +485,8 @@ def _doubles(look: Look) -> Iterator[str]:
         return
     looked_at = zip(sites, look.different, strict=True)
     telling = [_tells_rows_apart(site, different) for site, different in looked_at]
-    pairs = Counter(zip(whose[order][again].tolist(), whose[order][again + 1].tolist(), strict=True))
+    owners = whose[order]
+    pairs = Counter(zip(owners[again].tolist(), owners[again + 1].tolist(), strict=True))
     for (i, j), count in pairs.items():
         one, other = sites[i], sites[j]
         if i != j and np.array_equal(one.marks, other.marks) and len(np.unique(one.marks)) > _FEW:
@@ -579,7 +583,8 @@ def _alone(levels: Array) -> Array:
     """Which columns lie at a site apart from all others, which lie together, sites x d."""
     if len(levels) > _SITES:
         usual = np.nanmedian(levels, axis=0)
-        apart = (levels[:, 0] > usual[2]) | (levels[:, 2] < usual[0])
+        above, below = levels[:, 0] > usual[2], levels[:, 2] < usual[0]
+        apart = above | below
         return np.asarray(apart & (apart.sum(axis=0) == 1))
     above = levels[:, None, 0] > levels[None, :, 2]
     apart = (above | above.swapaxes(0, 1)).sum(axis=1)  # from how many others

@@ -51,12 +51,11 @@ def npz(*, path: str, key: str = "X", beside: Sequence[str] = (), ids: str | Non
             named = tuple(np.asarray(archive[of_names]).tolist())
     for name, column in columns.items():
         if column.shape != rows.shape[:1]:
-            raise DataError(
-                f"{name} of {file}",
-                must=f"{labels.count(len(rows), 'value')}, one for each row",
-                got=f"shape {column.shape}",
-                then="Choose another column.",
+            rule, got = (
+                f"{labels.count(len(rows), 'value')}, one for each row",
+                f"shape {column.shape}",
             )
+            raise DataError(f"{name} of {file}", must=rule, got=got, then="Choose another column.")
     if named and (rows.ndim != 2 or len(named) != rows.shape[1]):
         raise DataError(
             f"{of_names} of {file}",
@@ -153,7 +152,8 @@ def parquet(
         kind = np.float32 if single and features else np.float64
         rows = np.empty((table.num_rows, len(features)), dtype=kind)
         for j, name in enumerate(features):
-            rows[:, j] = table[spelt[name]].cast(pa.float64(), safe=False).to_numpy()
+            column = table[spelt[name]].cast(pa.float64(), safe=False)
+            rows[:, j] = column.to_numpy()
         values = {name: _decode(table[spelt[name]]) for name in apart if name}
     return Table.of_file(file, rows, features, values, words, ids=ids)
 

@@ -281,7 +281,8 @@ class Inbox:
             )
 
     def _sites_there(self) -> tuple[str, ...]:
-        folders = [p.name for p in self._path.iterdir() if p.is_dir() and not p.name.startswith(".")]
+        places = [p for p in self._path.iterdir() if p.is_dir()]
+        folders = [p.name for p in places if not p.name.startswith(".")]
         with_files = {site for site, _ in self._files()}
         sites = tuple(sorted({*folders, *with_files}))
         if not sites:

@@ -169,7 +169,8 @@ class Heading:
         count = plain[_COUNT]
         known = plain.get(_DIGEST, "")
         names = read_names("An answer", plain)
-        right = isinstance(count, int) and count >= 0 and isinstance(known, str) and len(known) <= LONGEST
+        counted = isinstance(count, int) and count >= 0
+        right = counted and isinstance(known, str) and len(known) <= LONGEST
         if not right or (names is not None and (len(names) != count or digest(names) != known)):
             raise ProtocolError(
                 "The columns of an answer",

@@ -354,7 +354,8 @@ def beside(rows: SiteRows, parts: Mapping[str, Array]) -> SiteRows:
         values = sparse.csr_array(sparse.hstack(both))
     else:
         values = np.hstack([values, more])
-    return replace(others, values=values, names=(*(others.names or ()), *parts), made=rows.made | {*parts})
+    names = (*(others.names or ()), *parts)
+    return replace(others, values=values, names=names, made=rows.made | {*parts})
 
 
 def new_columns(rows: SiteRows, wanted: Sequence[str], who: str = "the rows") -> dict[str, Array]:
@@ -381,7 +382,8 @@ def new_columns(rows: SiteRows, wanted: Sequence[str], who: str = "the rows") ->
 def _of_texts(rows: SiteRows, column: str, names: list[str], who: str) -> dict[str, Array]:
     """Indicators of words."""
     levels, cells = list(map(level_of, names)), texts(rows, column, who)
-    strange = [(i, cell) for i, cell in enumerate(cells) if cell is not None and cell not in levels]
+    known = [(i, cell) for i, cell in enumerate(cells) if cell is not None]
+    strange = [(i, cell) for i, cell in known if cell not in levels]
     if strange and OTHER not in levels:
         row, level = strange[0]
         where = rows.source or rows.site or who

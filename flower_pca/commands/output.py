@@ -126,7 +126,6 @@ def own_components(path: str, result: PCAResult) -> tuple[Array, str]:
 
 
 _SCORES: Final = "scores.csv"
-_LOADINGS: Final = "loadings.csv"
 
 
 def row_labels(data: str, features: Sequence[str] | None) -> dict[str, list[str]]:
@@ -190,11 +189,10 @@ def write_scores(result: ColumnsResult, folder: Path) -> list[str]:
     return [_SCORES]
 
 
-def write_loadings(result: PCAResult, folder: Path) -> list[str]:
-    """Write the components, one line for each column of the data; the name of the file."""
+def write_loadings(result: PCAResult, path: Path) -> None:
+    """Write the components, one line for each column of the data."""
     names = labels.column_names(result.feature_names_in_, result.n_features_in_)
     head = ["column", *(f"component_{i + 1}" for i in range(result.n_components_))]
     named = zip(names, result.components_.T.tolist(), strict=True)
     rows = [[name, *(f"{value:.17g}" for value in row)] for name, row in named]
-    write_table(folder / _LOADINGS, head, rows, private=False)
-    return [_LOADINGS]
+    write_table(path, head, rows, private=False)

@@ -15,7 +15,6 @@ import numpy as np
 from flower_pca.analysis.monitor import LEVEL, SOURCES, Anomaly, Limits, Monitor, RowScores
 from flower_pca.base import checks, files, labels
 from flower_pca.base.errors import ConfigError
-from flower_pca.base.labels import clean
 from flower_pca.commands import common, output
 
 if TYPE_CHECKING:
@@ -268,7 +267,7 @@ def _column_of_sites(data: str, table: Any, result: PCAResult) -> str:
 
     features = set[str]()
     if result.feature_names_in_ is not None:
-        features = {clean(str(name)) for name in result.feature_names_in_}
+        features = {labels.clean(str(name)) for name in result.feature_names_in_}
     beside = [name for name in (*table.words, *table.names) if features and name and name not in features]
     if called := [name for name in beside if name.casefold() == "site"]:
         return str(called[0])

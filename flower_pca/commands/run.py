@@ -136,12 +136,10 @@ def run(given: argparse.Namespace) -> int:
     if given.own:
         output.require_own(question.algorithm, given.split)
     given.columns, given.words = question.columns, question.words
-    checkpoint = start = None
-    if given.checkpoint is not None:
-        checkpoint = given.checkpoint.expanduser().absolute()
+    checkpoint = given.checkpoint and given.checkpoint.expanduser().absolute()
+    if checkpoint is not None:
         checks.parent("the checkpoint", checkpoint)
-    if given.start is not None:
-        start = PCAResult.load(given.start)
+    start = given.start and PCAResult.load(given.start)
     shards = common.clients_of(given)
     common.enough(question.mask, len(shards))
     rows, columns = sum(shard.shape[0] for shard in shards), shards[0].shape[1]
@@ -187,7 +185,7 @@ def _write(result: PCAResult, shards: list[Any], place: Path, given: argparse.Na
     names = ["result.npz", "loadings.csv", "history.csv", "report.html"]
     with saved.rescue(result), common.writing(place) as draft:
         result.save(draft / "result.npz")
-        output.write_loadings(result, draft)
+        output.write_loadings(result, draft / "loadings.csv")
         if isinstance(result, ColumnsResult):
             names += output.write_scores(result, draft)
         if given.own:

@@ -23,7 +23,6 @@ import numpy as np
 
 from flower_pca.base import checks, labels
 from flower_pca.base.errors import DataError
-from flower_pca.base.labels import clean
 from flower_pca.base.linalg import Array
 from flower_pca.data.dialect import (
     SAMPLE,
@@ -157,7 +156,7 @@ def csv(
     with reading(path, "text with commas") as file, text_of(file, encoding) as lines:
         sheet = _sheet(file, lines, encoding, sep, decimal, thousands)
         first, guessed = _first_line(sheet, lines, header)
-        names = [clean(cell) for cell in first] if sheet.header else [str(j + 1) for j in range(len(first))]
+        names = [labels.clean(cell) for cell in first] if sheet.header else [str(j + 1) for j in range(len(first))]
         beside = with_ids(beside, ids)
         features, apart, words = chosen(file, names, columns, beside) if first else ((), (), {})
         place = {name: j for j, name in reversed([*enumerate(names)])}  # of a name that is there twice the first

@@ -10,7 +10,6 @@ import numpy as np
 
 from flower_pca.base import checks, labels
 from flower_pca.base.errors import ConfigError, DataError, needing
-from flower_pca.base.labels import clean
 from flower_pca.base.linalg import Array
 from flower_pca.data.table import Table, chosen, reading, texts, with_ids
 from flower_pca.names.columns import Columns, no_numbers
@@ -125,7 +124,7 @@ def parquet(
     with reading(path, "a parquet file") as file, file.open("rb") as raw:
         source = pq.ParquetFile(raw)
         told = source.schema_arrow.names
-        names = [clean(name) for name in told]
+        names = [labels.clean(name) for name in told]
         features, apart, words = chosen(file, names, columns, with_ids(beside, ids))
         # as the file has it
         wanted = [name for name in (*features, *apart) if name]

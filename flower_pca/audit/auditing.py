@@ -258,7 +258,6 @@ def audit(
             then="Use krylov, ssi or faps.",
         )
     data = clients_of(shards, missing=False)
-    checks.at_most(n_components, sum(c.n for c in data), data[0].d)
     return _measured(question, data, _attack(clients, len(data)), masked=masked, on_round=on_round)
 
 
@@ -279,6 +278,7 @@ def _measured(
             got=d,
             then="Take fewer.",
         )
+    checks.at_most(k, sum(c.n for c in data), d)
     there = _Observer(data, range(len(data)) if masked else attacked)
     result: PCAResult = drive(assembly.run(question), there, watchers=[OnRound(there.after(on_round))])
     grams = {i: data[i].in_frame(result.frame).gram().astype(np.float64) for i in attacked}

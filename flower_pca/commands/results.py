@@ -64,7 +64,10 @@ def run_show(given: argparse.Namespace) -> int:
         common.print_json(as_json(result, rotation))
     else:
         print_result(result)
-        print_rotation(rotation)
+        if rotation is not None:
+            heads, cells = rotation.listing(digits=6)
+            common.table(heads, cells, text=(0, len(heads) - 1))
+            sys.stdout.write(f"{rotation.words}\n")
     return 0
 
 
@@ -88,15 +91,6 @@ def print_result(result: PCAResult) -> None:
         *(f"hint: {common.spoken(hint)}" for hint in result.hints),
     ]
     sys.stdout.write("\n".join(lines) + "\n")
-
-
-def print_rotation(rotation: Rotation | None) -> None:
-    """The table of the rotated components, if they are wanted, and what is to be known of them."""
-    if rotation is None:
-        return
-    heads, cells = rotation.listing(digits=6)
-    common.table(heads, cells, text=(0, len(heads) - 1))
-    sys.stdout.write(f"{rotation.words}\n")
 
 
 def _sites(result: PCAResult | TrackingResult) -> list[str]:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -16,9 +16,7 @@ from flower_pca.analysis.monitor import LEVEL, SOURCES, Anomaly, Limits, Monitor
 from flower_pca.base import checks, files, labels
 from flower_pca.base.errors import ConfigError
 from flower_pca.commands import common, output
-
-if TYPE_CHECKING:
-    from flower_pca.results.pca import PCAResult
+from flower_pca.results.pca import PCAResult
 
 
 def add_transform(commands: Any) -> None:

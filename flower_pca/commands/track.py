@@ -266,8 +266,7 @@ def _check(given: argparse.Namespace) -> None:
 
 def _tracker(given: argparse.Namespace) -> Tracker:
     tracker = registry.tracker(given.algorithm)
-    if given.detect:
-        tracker = replace(tracker, detect=True)
+    tracker = replace(tracker, detect=tracker.detect or given.detect)
     of_changes = {
         "--threshold": given.threshold is not None,
         "--alarm-rate": given.alarm_rate is not None,
@@ -284,9 +283,7 @@ def _tracker(given: argparse.Namespace) -> Tracker:
         tracker = replace(tracker, threshold=given.threshold)
     if given.alarm_rate is not None:
         tracker = replace(tracker, alarm_rate=given.alarm_rate)
-    if given.monitor:
-        tracker = replace(tracker, monitor=True)
-    return tracker
+    return replace(tracker, monitor=tracker.monitor or given.monitor)
 
 
 def _inbox(given: argparse.Namespace) -> Inbox:

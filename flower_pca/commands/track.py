@@ -290,9 +290,12 @@ def _inbox(given: argparse.Namespace) -> Inbox:
     """The folder to follow; what is said of its files goes to standard error at once."""
     from flower_pca.data.inbox import Inbox
 
+    interval = 60.0
+    if given.interval is not None:
+        interval = given.interval
     return Inbox(
         given.data,
-        interval=given.interval or 60.0,
+        interval=interval,
         batch=given.batch or 1,
         sites=names_in(given.sites) or (),
         columns=names_in(given.columns),

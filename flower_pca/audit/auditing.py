@@ -258,10 +258,10 @@ def audit(
             then="Use krylov, ssi or faps.",
         )
     data = clients_of(shards, missing=False)
-    return _measured(question, data, _attack(clients, len(data)), masked=masked, on_round=on_round)
+    return _measure(question, data, _attack(clients, len(data)), masked=masked, on_round=on_round)
 
 
-def _measured(
+def _measure(
     question: Question,
     data: Sequence[LocalData],
     attacked: Sequence[int],

@@ -147,7 +147,7 @@ def row_labels(data: str, features: Sequence[str] | None) -> dict[str, list[str]
     with suppress(ConfigError):  # of files whose columns cannot go beside the rows
         table = sources.table_with(data, features, beside=tuple(names.values()))
     there = {label: table.beside[name] for label, name in names.items() if name in table.beside}
-    columns = {label: list(map(ids.printed, cells.tolist())) for label, cells in there.items()}
+    columns = {label: list(map(ids.as_text, cells.tolist())) for label, cells in there.items()}
     if table.origin is not None:
         columns["file"] = [Path(part.file).name for part in table.origin.stretches for _ in range(part.n)]
     if table.sites:

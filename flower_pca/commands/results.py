@@ -113,7 +113,8 @@ def _influence(result: PCAResult) -> list[str]:
     if not has_influence(result):
         return []
     found = influence(result)
-    most = ", ".join(f"{one.name} {one.degrees}" for one in found[:_TURNING])
+    each = [f"{one.name} {one.degrees}" for one in found[:_TURNING]]
+    most = ", ".join(each)
     if len(found) > _TURNING:
         most += f", and {len(found) - _TURNING} less"
     return [f"influence: without it the components turn by: {most}", *warnings(result)]

@@ -322,7 +322,8 @@ def _places(rows: Any, n: int) -> list[tuple[str, str]]:
 
 def _print(found: Sequence[Anomaly], places: _Places, limits: Limits, rows: int, beyond: int) -> None:
     """The rows furthest beyond a limit, and how many there are."""
-    order = sorted(found, key=lambda anomaly: -anomaly.value / anomaly.limit)[:_SHOWN]
+    worst = sorted(found, key=lambda anomaly: -anomaly.value / anomaly.limit)
+    order = worst[:_SHOWN]
     if order:
         placed = [places[a.site][a.row] for a in order]
         whose = {name: [place[i] for place in placed] for i, name in enumerate(_PLACE)}

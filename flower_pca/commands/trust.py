@@ -129,12 +129,10 @@ def run_audit(given: argparse.Namespace) -> int:
         if errors.there("matplotlib"):
             found.picture(draft / "leak.svg")
     if given.json:
-        plain = {
-            "algorithm": found.algorithm,
-            "masked": found.masked,
-            "leaks": [asdict(leak) for leak in found.worst()],
-        }
-        common.print_json({**plain, "convergence": [asdict(point) for point in found.convergence]})
+        worst = [asdict(leak) for leak in found.worst()]
+        course = [asdict(point) for point in found.convergence]
+        plain = {"algorithm": found.algorithm, "masked": found.masked, "leaks": worst}
+        common.print_json({**plain, "convergence": course})
         return 0
     sys.stdout.write(f"{found.table()}\nWrote leaks.csv {output.words_of_picture('leak.svg')} to {place}\n")
     return 0

@@ -273,7 +273,8 @@ def require_clear(file: Path, first: Sequence[str], below: Iterable[Sequence[str
         beside, got = (), "an empty cell and "
     what = _whole(codes, beside)
     if not what:
-        lines = [line[index:] for line in (second, *more) if len(line) == len(first)]
+        alike = [line for line in (second, *more) if len(line) == len(first)]
+        lines = [line[index:] for line in alike]
         what = _unlike(_numbers([codes], cells)[0], _numbers(lines, cells))
     if what:
         got += what.format(", ".join(codes[:3]))

@@ -290,7 +290,8 @@ def _sentinels(look: Look) -> Iterator[str]:
 def _no_measurement(look: Look, j: int, value: float, why: str) -> str:
     """What is said of a value in a column that stands for a gap, as it seems."""
     where = [(site, np.flatnonzero(site.rows[:, j] == value)) for site in look.sites]
-    first = next(site.place(int(rows[0])) for site, rows in where if len(rows))
+    site, rows = next((site, rows) for site, rows in where if len(rows))
+    first = site.place(int(rows[0]))
     count = labels.count(sum(len(rows) for _, rows in where), "time")
     what = f"{_capital(look.columns[j])} holds {value:g} {count}, {why}"
     return f"{what}: the first is {first}. If it stands for a gap, empty the cell{_AS_MEAN}."

@@ -35,7 +35,7 @@ from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.labels import clean, is_gap
 from flower_pca.base.linalg import Array
 from flower_pca.names.columns import LONGEST, doubles, enumeration
-from flower_pca.names.ids import printed
+from flower_pca.names.ids import as_text
 from flower_pca.names.sites import SiteRows
 
 AsGiven: TypeAlias = "str | Sequence[str] | Mapping[str, Sequence[str] | None]"
@@ -179,7 +179,7 @@ def text_of(value: Any) -> str | None:
     """A cell as a level; None if nothing is in it."""
     if is_gap(value):
         return None
-    return clean(printed(value)) or None  # a code, which a table with gaps has as 1.0
+    return clean(as_text(value)) or None  # a code, which a table with gaps has as 1.0
 
 
 def are_few(cells: Iterable[Any]) -> bool:

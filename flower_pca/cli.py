@@ -14,7 +14,7 @@ from typing import Final, NoReturn
 
 from flower_pca.base.errors import FlowerPCAError, NotEnoughNodes
 from flower_pca.base.version import __version__
-from flower_pca.commands import algorithms, check, common, forget, report, rows, run, show, track, trust
+from flower_pca.commands import algorithms, check, common, results, rows, run, track, trust
 
 _COMMANDS: Final = (  # in the order of the help
     check.add,
@@ -23,12 +23,12 @@ _COMMANDS: Final = (  # in the order of the help
     rows.add_transform,
     rows.add_score,
     track.add,
-    show.add,
-    report.add,
+    results.add_show,
+    results.add_report,
     algorithms.add_listing,
     trust.add_audit,
     trust.add_rules,
-    forget.add,
+    trust.add_forget,
     trust.add_keys,
 )
 _CODES: Final = "exit codes: 0 well; 1 the run failed or did not converge; 2 bad usage or input; 130 interrupted"

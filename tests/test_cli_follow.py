@@ -64,6 +64,11 @@ def test_so_many_steps_of_a_folder(follow_command, tmp_path, capsys):
     assert "The run has ended: 3 steps, as many as asked for" in (tmp_path / "live.html").read_text()
 
 
+def test_looks_without_a_pause_are_refused(follow_command, capsys):
+    code, _said, err = flower_pca(capsys, *follow_command, "--interval", 0)
+    assert (code, "must be a finite number of at least 0.01" in err) == (2, True), err
+
+
 def test_values_that_stand_for_a_gap_and_lines_of_totals_are_named(follow_command, tmp_path, capsys):
     rows = np.random.default_rng(7).normal(50.0, 5.0, (8, 4)).round(1)
     lines = [",".join(map(str, row)) for row in rows]

@@ -258,11 +258,10 @@ def audit(
             then="Use krylov, ssi or faps.",
         )
     data = clients_of(shards, missing=False)
-    checks.at_most(n_components, sum(c.n for c in data), data[0].d)
-    return _measured(question, data, _attack(clients, len(data)), masked=masked, on_round=on_round)
+    return _measure(question, data, _attack(clients, len(data)), masked=masked, on_round=on_round)
 
 
-def _measured(
+def _measure(
     question: Question,
     data: Sequence[LocalData],
     attacked: Sequence[int],
@@ -279,6 +278,7 @@ def _measured(
             got=d,
             then="Take fewer.",
         )
+    checks.at_most(k, sum(c.n for c in data), d)
     there = _Observer(data, range(len(data)) if masked else attacked)
     result: PCAResult = drive(assembly.run(question), there, watchers=[OnRound(there.after(on_round))])
     grams = {i: data[i].in_frame(result.frame).gram().astype(np.float64) for i in attacked}
@@ -391,18 +391,15 @@ def _leak(
         minimum_norm=_apart(minimum_norm(*found), C),
         symmetric=_apart(best, C),
         exact=_apart(symmetric(*sure), C),
-        angle=_angle(best, C, k),
+        angle=float(linalg.principal_angles(_top(best, k), _top(C, k))[-1]),
         outside=None if newest is None else _outside(newest, C),
         guess=_apart(guess, C),
     )
 
 
 def _apart(Phi: Array, C: Array) -> float:
-    return float(np.linalg.norm(Phi - C)) / (float(np.linalg.norm(C)) or 1.0)
-
-
-def _angle(Phi: Array, C: Array, k: int) -> float:
-    return float(linalg.principal_angles(_top(Phi, k), _top(C, k))[-1])
+    size = float(np.linalg.norm(C)) or 1.0
+    return float(np.linalg.norm(Phi - C)) / size
 
 
 def _top(H: Array, k: int) -> Array:

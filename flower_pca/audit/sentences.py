@@ -337,14 +337,9 @@ def _list(named: dict[str, str]) -> tuple[str, ...]:
 
 
 def _words(found: frozenset[Kind]) -> str:
-    return "; ".join(kind.tells for kind in sorted(found, key=_place))
-
-
-def _place(kind: Kind) -> int:
-    """Where a kind stands in the table; one that a stage has brought, at its end."""
-    if kind in KINDS:
-        return KINDS.index(kind)
-    return len(KINDS)
+    """What each tells, in the order of the table; what a stage has brought, at its end."""
+    places = {kind: place for place, kind in enumerate(KINDS)}
+    return "; ".join(kind.tells for kind in sorted(found, key=lambda kind: places.get(kind, len(KINDS))))
 
 
 def telling(rules: Rules) -> Telling:

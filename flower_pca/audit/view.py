@@ -185,8 +185,18 @@ class View:
         return _alike(sent, up)
 
     def read_opening(self, sent: Arrays, up: Arrays, name: str, part: Part) -> Pair:
-        """The answer to an opening, on which later ones are built."""
-        self.opening = open_answer(block_of(sent, self.d), up, self.frame)
+        """The answer to an opening, on which later ones are built.
+
+        It is a product in the client's local frame, and becomes one in the frame of all: C_i (D B), D the scale.
+        """
+        B = block_of(sent, self.d)
+        shift, D = up["mean"], np.ones((len(B), 1))
+        if self.frame.mean is not None:
+            shift = shift - self.frame.mean
+        if self.frame.scale is not None:
+            D = self.frame.scale[:, None]
+        Y = up["product"].astype(np.float64) + float(up["n"]) * np.outer(shift, shift @ B)
+        self.opening = Pair(B * D, Y / D, exact=True)
         return self.opening
 
     def read_product(self, sent: Arrays, up: Arrays, name: str, part: Part) -> Pair:
@@ -235,20 +245,6 @@ _READERS: Final[dict[Reading, Callable[[View, Arrays, Arrays, str, Part], Pair |
 }
 
 
-def open_answer(B: Array, up: Arrays, frame: Frame) -> Pair:
-    """A client's product in its local frame, as one in the frame of all: C_i (D B), D the scale."""
-    if frame.mean is None:
-        shift = up["mean"]
-    else:
-        shift = up["mean"] - frame.mean
-    Y = up["product"].astype(np.float64) + float(up["n"]) * np.outer(shift, shift @ B)
-    if frame.scale is None:
-        D = np.ones((len(B), 1))
-    else:
-        D = frame.scale[:, None]
-    return Pair(B * D, Y / D, exact=True)
-
-
 def together(pairs: list[Pair | None]) -> Pair | None:
     """What is seen of the clients' sum: nothing of answers that belong to different blocks."""
     known = [pair for pair in pairs if pair is not None]
@@ -258,8 +254,11 @@ def together(pairs: list[Pair | None]) -> Pair | None:
 
 
 def _alike(sent: Arrays, up: Arrays) -> Pair | None:
-    pairs = ((Z, Y) for Z in sent.values() for Y in up.values() if Z.ndim == 2 and Z.shape == Y.shape)
-    return next((Pair(Z, Y, exact=False) for Z, Y in pairs), None)
+    for Z in sent.values():
+        for Y in up.values():
+            if Z.ndim == 2 and Z.shape == Y.shape:
+                return Pair(Z, Y, exact=False)
+    return None
 
 
 _COLUMNS: Final = 6  # of the small runs

@@ -53,17 +53,13 @@ def run_compare(given: argparse.Namespace) -> int:
         registry.make(spec)  # before the data is read, which may take long
     checks.components(given.components)
     shards = common.clients_of(given)
-    center = given.center is not False  # one frame for all
-    left: dict[str, int] = {}
-    if given.algorithms is None:
-        left = _left_out(shards, specs, given, center)
-    specs = [spec for spec in specs if spec not in left]
-    courses = _courses(shards, specs, given, center)
+    courses, left = _courses(shards, specs, given)
     figures = [course.to_json() for course in courses]
     _write(courses, figures, place)
     why = ""
     if left:
-        names = ", ".join(f"{spec} (about {labels.count(rounds, 'round')})" for spec, rounds in left.items())
+        each = [f"{spec} (about {labels.count(rounds, 'round')})" for spec, rounds in left.items()]
+        names = ", ".join(each)
         why = f"Left out, as eigenvalues here are so close: {names}. Name them in --algorithms to run them.\n"
     if given.json:
         common.print_json(figures)
@@ -100,14 +96,30 @@ def _write(courses: Sequence[Any], figures: list[dict[str, Any]], place: Path) -
             course.compare(courses, draft / "comparison.svg")
 
 
-def _courses(shards: list[Any], specs: list[str], given: argparse.Namespace, center: bool) -> tuple[Course, ...]:
-    """How each of them fares."""
-    from flower_pca.simulation import compare
+def _courses(
+    shards: list[Any], specs: list[str], given: argparse.Namespace
+) -> tuple[tuple[Course, ...], dict[str, int]]:
+    """How each of them fares; without those that nobody has named and that would take thousands of rounds, and about
+    how many.
+    """
+    from flower_pca.simulation import compare, lengthy
 
-    with common.progress("starting") as on_round:
-        return compare(
+    center = given.center is not False  # one frame for all
+    left: dict[str, int] = {}
+    if given.algorithms is None:
+        left = lengthy(
             shards,
             algorithms=specs,
+            n_components=given.components,
+            center=center,
+            scale=given.scale,
+            missing=given.missing,
+            tol=given.tol,
+        )
+    with common.progress("starting") as on_round:
+        courses = compare(
+            shards,
+            algorithms=[spec for spec in specs if spec not in left],
             n_components=given.components,
             center=center,
             scale=given.scale,
@@ -117,21 +129,7 @@ def _courses(shards: list[Any], specs: list[str], given: argparse.Namespace, cen
             max_rounds=given.max_rounds,
             on_round=on_round,
         )
-
-
-def _left_out(shards: list[Any], specs: list[str], given: argparse.Namespace, center: bool) -> dict[str, int]:
-    """Those that would take thousands of rounds, and about how many."""
-    from flower_pca.simulation import lengthy
-
-    return lengthy(
-        shards,
-        algorithms=specs,
-        n_components=given.components,
-        center=center,
-        scale=given.scale,
-        missing=given.missing,
-        tol=given.tol,
-    )
+    return courses, left
 
 
 def specs_in(text: str) -> list[str]:
@@ -169,14 +167,8 @@ def run_listing(given: argparse.Namespace) -> int:
     for one in every:
         parameters = ", ".join(f"{name}={value!r}" for name, value in one["parameters"].items())
         goes_with = ", ".join(one["takes"]) or "neither mask nor dp, in its default form"
-        sys.stdout.write(
-            f"{one['algorithm']}\n"
-            f"  {one['what']}\n"
-            f"  parameters: {parameters}\n"
-            f"  cost: {one['cost']}\n"
-            f"  prefer it: {one['prefer']}\n"
-            f"  goes with: {goes_with}\n\n"
-        )
+        sys.stdout.write(f"{one['algorithm']}\n  {one['what']}\n  parameters: {parameters}\n")
+        sys.stdout.write(f"  cost: {one['cost']}\n  prefer it: {one['prefer']}\n  goes with: {goes_with}\n\n")
     return 0
 
 

@@ -96,7 +96,8 @@ def own_components(path: str, result: PCAResult) -> tuple[Array, str]:
             got=f"no file {path}",
             then="Give a file that run --own, or a node, has written.",
         ) from error
-    made, wanted = (str(spec).partition("(")[0] for spec in (header.get("algorithm"), result.algorithm))
+    specs = (header.get("algorithm"), result.algorithm)
+    made, wanted = (str(spec).partition("(")[0] for spec in specs)
     remedy = "Give those of its run."
     if made != wanted:
         raise DataError(
@@ -125,7 +126,6 @@ def own_components(path: str, result: PCAResult) -> tuple[Array, str]:
 
 
 _SCORES: Final = "scores.csv"
-_LOADINGS: Final = "loadings.csv"
 
 
 def row_labels(data: str, features: Sequence[str] | None) -> dict[str, list[str]]:
@@ -147,7 +147,7 @@ def row_labels(data: str, features: Sequence[str] | None) -> dict[str, list[str]
     with suppress(ConfigError):  # of files whose columns cannot go beside the rows
         table = sources.table_with(data, features, beside=tuple(names.values()))
     there = {label: table.beside[name] for label, name in names.items() if name in table.beside}
-    columns = {label: list(map(ids.printed, cells.tolist())) for label, cells in there.items()}
+    columns = {label: list(map(ids.as_text, cells.tolist())) for label, cells in there.items()}
     if table.origin is not None:
         columns["file"] = [Path(part.file).name for part in table.origin.stretches for _ in range(part.n)]
     if table.sites:
@@ -189,11 +189,10 @@ def write_scores(result: ColumnsResult, folder: Path) -> list[str]:
     return [_SCORES]
 
 
-def write_loadings(result: PCAResult, folder: Path) -> list[str]:
-    """Write the components, one line for each column of the data; the name of the file."""
+def write_loadings(result: PCAResult, path: Path) -> None:
+    """Write the components, one line for each column of the data."""
     names = labels.column_names(result.feature_names_in_, result.n_features_in_)
     head = ["column", *(f"component_{i + 1}" for i in range(result.n_components_))]
     named = zip(names, result.components_.T.tolist(), strict=True)
     rows = [[name, *(f"{value:.17g}" for value in row)] for name, row in named]
-    write_table(folder / _LOADINGS, head, rows, private=False)
-    return [_LOADINGS]
+    write_table(path, head, rows, private=False)

@@ -8,18 +8,15 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
 from flower_pca.analysis.monitor import LEVEL, SOURCES, Anomaly, Limits, Monitor, RowScores
 from flower_pca.base import checks, files, labels
 from flower_pca.base.errors import ConfigError
-from flower_pca.base.labels import clean
 from flower_pca.commands import common, output
-
-if TYPE_CHECKING:
-    from flower_pca.results.pca import PCAResult
+from flower_pca.results.pca import PCAResult
 
 
 def add_transform(commands: Any) -> None:
@@ -219,7 +216,8 @@ def run_score(given: argparse.Namespace) -> int:
         clients.spe_against_t2(scored, limits, picture)
         picture.chmod(0o600)  # it shows each row
     if given.json:
-        plain = [{**asdict(a), **dict(zip(_PLACE, places[a.site][a.row], strict=True))} for a in found]
+        placed = [(a, places[a.site][a.row]) for a in found]
+        plain = [{**asdict(a), **dict(zip(_PLACE, place, strict=True))} for a, place in placed]
         common.print_json({"rows": rows, "beyond": beyond, "limits": asdict(limits), "anomalies": plain})
     else:
         _print(found, places, limits, rows, beyond)
@@ -267,7 +265,7 @@ def _column_of_sites(data: str, table: Any, result: PCAResult) -> str:
 
     features = set[str]()
     if result.feature_names_in_ is not None:
-        features = {clean(str(name)) for name in result.feature_names_in_}
+        features = {labels.clean(str(name)) for name in result.feature_names_in_}
     beside = [name for name in (*table.words, *table.names) if features and name and name not in features]
     if called := [name for name in beside if name.casefold() == "site"]:
         return str(called[0])
@@ -317,15 +315,18 @@ def _places(rows: Any, n: int) -> list[tuple[str, str]]:
     ids, origin = getattr(rows, "ids", None), getattr(rows, "origin", None)
     files = [""] * n
     if origin is not None:
-        files = [Path(origin.some(slice(row, row + 1)).file).name for row in range(n)]
+        parts = [origin.some(slice(row, row + 1)) for row in range(n)]
+        files = [Path(part.file).name for part in parts]
     return [*zip(map(str, ids or [""] * n), files, strict=True)]
 
 
 def _print(found: Sequence[Anomaly], places: _Places, limits: Limits, rows: int, beyond: int) -> None:
     """The rows furthest beyond a limit, and how many there are."""
-    order = sorted(found, key=lambda anomaly: -anomaly.value / anomaly.limit)[:_SHOWN]
+    worst = sorted(found, key=lambda anomaly: -anomaly.value / anomaly.limit)
+    order = worst[:_SHOWN]
     if order:
-        whose = {name: [places[a.site][a.row][i] for a in order] for i, name in enumerate(_PLACE)}
+        placed = [places[a.site][a.row] for a in order]
+        whose = {name: [place[i] for place in placed] for i, name in enumerate(_PLACE)}
         known = {name: texts for name, texts in whose.items() if any(texts)}
         head = ["site", "row", *known, "statistic", "value", "limit", "largest contributions"]
         cells = [
@@ -339,8 +340,8 @@ def _print(found: Sequence[Anomaly], places: _Places, limits: Limits, rows: int,
         are = "is"
     else:
         are = "are"
-    sys.stdout.write(
-        f"{beyond:,} of {labels.count(rows, 'row')} ({beyond / rows:.2%}) {are} beyond a limit; of ordinary rows, "
-        f"{1.0 - limits.level:.3g} are beyond that of T2, and as many beyond that of SPE.\n"
-        f"Limits: T2 {limits.t2:.4g}, SPE {limits.spe:.4g}, from {limits.words}.\n"
-    )
+    counted = labels.count(rows, "row")
+    sys.stdout.write(f"{beyond:,} of {counted} ({beyond / rows:.2%}) {are} beyond a limit; ")
+    ordinary = f"{1.0 - limits.level:.3g} are beyond that of T2, and as many beyond that of SPE"
+    sys.stdout.write(f"of ordinary rows, {ordinary}.\n")
+    sys.stdout.write(f"Limits: T2 {limits.t2:.4g}, SPE {limits.spe:.4g}, from {limits.words}.\n")

@@ -14,7 +14,7 @@ from flower_pca.analysis import influence
 from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError
 from flower_pca.commands import common, output
-from flower_pca.commands.show import as_json, print_result
+from flower_pca.commands.results import as_json, print_result
 from flower_pca.core.question import Question
 from flower_pca.core.settings import DP, WIRES
 from flower_pca.names import ranges
@@ -136,20 +136,14 @@ def run(given: argparse.Namespace) -> int:
     if given.own:
         output.require_own(question.algorithm, given.split)
     given.columns, given.words = question.columns, question.words
-    checkpoint = start = None
-    if given.checkpoint is not None:
-        checkpoint = given.checkpoint.expanduser().absolute()
+    checkpoint = given.checkpoint and given.checkpoint.expanduser().absolute()
+    if checkpoint is not None:
         checks.parent("the checkpoint", checkpoint)
-    if given.start is not None:
-        start = PCAResult.load(given.start)
+    start = given.start and PCAResult.load(given.start)
     shards = common.clients_of(given)
     common.enough(question.mask, len(shards))
-    seen = assembly.outlook(
-        question,
-        rows=sum(shard.shape[0] for shard in shards),
-        columns=shards[0].shape[1],
-        clients=len(shards),
-    )
+    rows, columns = sum(shard.shape[0] for shard in shards), shards[0].shape[1]
+    seen = assembly.outlook(question, rows=rows, columns=columns, clients=len(shards))
     if seen is not None:
         seen.require()
         sys.stderr.write(f"{seen}\n")
@@ -191,18 +185,15 @@ def _write(result: PCAResult, shards: list[Any], place: Path, given: argparse.Na
     names = ["result.npz", "loadings.csv", "history.csv", "report.html"]
     with saved.rescue(result), common.writing(place) as draft:
         result.save(draft / "result.npz")
-        output.write_loadings(result, draft)
+        output.write_loadings(result, draft / "loadings.csv")
         if isinstance(result, ColumnsResult):
             names += output.write_scores(result, draft)
         if given.own:
             names += output.write_own(result, draft, shards)
         _history(result, draft / "history.csv")
-        report.write(
-            result,
-            draft / "report.html",
-            title=f"Principal components of {common.title(given.data)}",
-            shards=shards if given.split == "rows" else None,
-        )
+        title = f"Principal components of {common.title(given.data)}"
+        rows = shards if given.split == "rows" else None
+        report.write(result, draft / "report.html", title=title, shards=rows)
     return names
 
 
@@ -254,4 +245,5 @@ def _history(result: PCAResult, path: Path) -> None:
         writer.writerow([*plain, "failed", *metrics])
         for record in records:
             numbers = [record["metrics"].get(name, "") for name in metrics]
-            writer.writerow([*(record[name] for name in plain), len(record["failures"]), *numbers])
+            named = [record[name] for name in plain]
+            writer.writerow([*named, len(record["failures"]), *numbers])

@@ -21,7 +21,6 @@ from flower_pca.results import saved
 
 if TYPE_CHECKING:
     from flower_pca.data.inbox import Inbox
-    from flower_pca.data.table import Table
     from flower_pca.results.record import StepRecord
     from flower_pca.results.steps import TrackingResult
     from flower_pca.tracking.tracker import Tracker
@@ -267,8 +266,7 @@ def _check(given: argparse.Namespace) -> None:
 
 def _tracker(given: argparse.Namespace) -> Tracker:
     tracker = registry.tracker(given.algorithm)
-    if given.detect:
-        tracker = replace(tracker, detect=True)
+    tracker = replace(tracker, detect=tracker.detect or given.detect)
     of_changes = {
         "--threshold": given.threshold is not None,
         "--alarm-rate": given.alarm_rate is not None,
@@ -285,18 +283,19 @@ def _tracker(given: argparse.Namespace) -> Tracker:
         tracker = replace(tracker, threshold=given.threshold)
     if given.alarm_rate is not None:
         tracker = replace(tracker, alarm_rate=given.alarm_rate)
-    if given.monitor:
-        tracker = replace(tracker, monitor=True)
-    return tracker
+    return replace(tracker, monitor=tracker.monitor or given.monitor)
 
 
 def _inbox(given: argparse.Namespace) -> Inbox:
     """The folder to follow; what is said of its files goes to standard error at once."""
     from flower_pca.data.inbox import Inbox
 
+    interval = 60.0
+    if given.interval is not None:
+        interval = given.interval
     return Inbox(
         given.data,
-        interval=given.interval or 60.0,
+        interval=interval,
         batch=given.batch or 1,
         sites=names_in(given.sites) or (),
         columns=names_in(given.columns),
@@ -306,13 +305,33 @@ def _inbox(given: argparse.Namespace) -> Inbox:
 
 
 def _streams(given: argparse.Namespace) -> list[Any]:
+    """A stream of every file of a folder, each with an equal part of a step; else by `deal`."""
     from flower_pca.data import faults, partition, sources
+    from flower_pca.data.table import no_rows
+    from flower_pca.rows.stream import Stream
 
     table = sources.table(given.data, columns=names_in(given.columns), drop=given.drop).whole()
     if table.names:
         for hint in faults.find_in_stream(partition.deal(table, n_clients=len(table.parts))):
             _say(f"hint: {hint}")
-    return _dealt(table, given)
+    count = len(table.parts)
+    if count == 1:
+        rows = table.site_rows(table.rows)
+        if not len(rows):
+            raise no_rows(given.data)
+        return deal(rows, given.batch, given.clients or 1)
+    if given.clients not in (None, count):
+        raise ConfigError(
+            "--clients", must=f"{count}, as many as the data has", got=given.clients, then="Leave it out."
+        )
+    if given.batch % count:
+        raise ConfigError(
+            "--batch",
+            must=f"a multiple of {count}, as each client has as many rows in a step",
+            got=given.batch,
+            then="Choose another one.",
+        )
+    return [Stream(rows, batch=given.batch // count) for rows in partition.deal(table)]
 
 
 @contextmanager
@@ -341,32 +360,6 @@ def _onwards(checkpoint: Path | None) -> str:
 def _say(words: str) -> None:
     sys.stderr.write(f"flower-pca: {words}\n")
     sys.stderr.flush()
-
-
-def _dealt(table: Table, given: argparse.Namespace) -> list[Any]:
-    """A stream of every file of a folder, each with an equal part of a step; else by `deal`."""
-    from flower_pca.data import partition
-    from flower_pca.data.table import no_rows
-    from flower_pca.rows.stream import Stream
-
-    count = len(table.parts)
-    if count == 1:
-        rows = table.site_rows(table.rows)
-        if not len(rows):
-            raise no_rows(given.data)
-        return deal(rows, given.batch, given.clients or 1)
-    if given.clients not in (None, count):
-        raise ConfigError(
-            "--clients", must=f"{count}, as many as the data has", got=given.clients, then="Leave it out."
-        )
-    if given.batch % count:
-        raise ConfigError(
-            "--batch",
-            must=f"a multiple of {count}, as each client has as many rows in a step",
-            got=given.batch,
-            then="Choose another one.",
-        )
-    return [Stream(rows, batch=given.batch // count) for rows in partition.deal(table)]
 
 
 def deal(rows: Any, batch: int, clients: int) -> list[list[Any]]:

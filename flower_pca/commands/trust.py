@@ -1,4 +1,6 @@
-"""What sites agree on before a run: `flower-pca rules`, `flower-pca audit`, `flower-pca keys`."""
+"""What sites agree on before a run: `flower-pca rules`, `flower-pca audit`, `flower-pca keys`; and what a node erases
+after it: `flower-pca forget`.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from flower_pca import registry
-from flower_pca.base import errors, labels
+from flower_pca.base import errors, files, labels
 from flower_pca.base.errors import ConfigError
 from flower_pca.commands import common, output
 
@@ -127,12 +129,10 @@ def run_audit(given: argparse.Namespace) -> int:
         if errors.there("matplotlib"):
             found.picture(draft / "leak.svg")
     if given.json:
-        plain = {
-            "algorithm": found.algorithm,
-            "masked": found.masked,
-            "leaks": [asdict(leak) for leak in found.worst()],
-        }
-        common.print_json({**plain, "convergence": [asdict(point) for point in found.convergence]})
+        worst = [asdict(leak) for leak in found.worst()]
+        course = [asdict(point) for point in found.convergence]
+        plain = {"algorithm": found.algorithm, "masked": found.masked, "leaks": worst}
+        common.print_json({**plain, "convergence": course})
         return 0
     sys.stdout.write(f"{found.table()}\nWrote leaks.csv {output.words_of_picture('leak.svg')} to {place}\n")
     return 0
@@ -186,7 +186,8 @@ def run_keys(given: argparse.Namespace) -> int:
 
     folder, nodes, hosts = given.folder, given.nodes, given.host
     wrote = keys.write(folder.expanduser().absolute(), nodes=nodes, hosts=hosts)
-    ca, certificate, key = (shlex.quote(str(path)) for path in (wrote.ca, wrote.certificate, wrote.key))
+    written = (wrote.ca, wrote.certificate, wrote.key)
+    ca, certificate, key = (shlex.quote(str(path)) for path in written)
     host = (hosts or keys.LOCAL)[0]
     if ":" in host:
         host = f"[{host}]"
@@ -212,3 +213,91 @@ def run_keys(given: argparse.Namespace) -> int:
         )
     )
     return 0
+
+
+_SENT: Final = "What was sent cannot be taken back: results, and the differences between them, stay with who has them."
+_LOGS: Final = "Left alone: rows, logs, backups, Flower's own state of runs under way, and what others keep."
+_COUNTS: Final = "The ledger keeps its counts, so that no budget begins anew. --what ledger erases it."
+_ANEW: Final = "Without its ledger every budget of the node begins anew."
+_VERSION: Final = "The rows given next are released at once, however few have changed: that tells of those."
+
+
+def add_forget(commands: Any) -> None:
+    """Add the command to the parser."""
+    from flower_pca.clients.books.erasure import HOLDS
+
+    parser = common.parser(commands, "forget", "erase what a node keeps between runs, or a checkpoint", run_forget)
+    parser.add_argument(
+        "rules",
+        nargs="*",
+        metavar="RULE",
+        help="the node's --node-config, or a .toml file: memory-dir, output-dir, data-name and partition-id count",
+    )
+    parser.add_argument(
+        "--what",
+        choices=tuple(HOLDS),
+        action="append",
+        help="what to erase (default: all but the ledger)",
+    )
+    parser.add_argument(
+        "--checkpoint",
+        type=Path,
+        metavar="FILE",
+        help="erase the checkpoint of a run, at whoever started it, and nothing of a node",
+    )
+    parser.add_argument("--yes", action="store_true", help="erase it, instead of saying what would be erased")
+
+
+def run_forget(given: argparse.Namespace) -> int:
+    """Say what there is to erase; erase it, if that is confirmed."""
+    from flower_pca.clients.books.erasure import USUAL, Shelf
+    from flower_pca.clients.policy.rules import Rules
+
+    if given.checkpoint is not None:
+        return _checkpoint(given)
+    keys = config(given.rules)
+    partition = keys.pop("partition-id", None)
+    shelf = Shelf(Rules.of_node_config(keys), None if partition is None else int(partition))
+    kinds = tuple(given.what or USUAL)
+    items = shelf.items(kinds)
+    found = [{"kind": item.kind, "path": str(item.path), "bytes": item.size} for item in items]
+    lines = [str(item) for item in items]
+    if given.yes:
+        shelf.erase(kinds)
+    remarks = [_ANEW if "ledger" in kinds else _COUNTS, *([_VERSION] if "rows" in kinds else [])]
+    _tell(given, found, lines, [*remarks, _SENT, _LOGS])
+    return 0
+
+
+def _checkpoint(given: argparse.Namespace) -> int:
+    """The same of a checkpoint, with the steps of a tracker beside it."""
+    path = given.checkpoint.expanduser()
+    both = [one for one in (path, path.with_name(f"{path.name}.steps")) if one.is_file()]
+    found = [{"kind": "checkpoint", "path": str(one), "bytes": one.stat().st_size} for one in both]
+    lines = [f"{one['path']}: the state of a run, {one['bytes']:,} bytes" for one in found]
+    if given.yes and both:
+        with files.lock(path, wait=False):
+            for one in both:
+                one.unlink()
+    _tell(given, found, lines, [_SENT])
+    return 0
+
+
+def _tell(given: argparse.Namespace, found: list[dict[str, Any]], lines: list[str], remarks: list[str]) -> None:
+    if given.json:
+        common.print_json({"erased": bool(given.yes and found), "files": found, "remarks": remarks})
+        return
+    if not found:
+        sys.stdout.write("There is nothing to erase.\n")
+        return
+    listed = [f"  {line}" for line in lines]
+    if given.yes:
+        said = ["Erased:", *listed, *remarks]
+    else:
+        said = [
+            "To be erased:",
+            *listed,
+            *remarks,
+            "Nothing is erased yet. Run it again with --yes.",
+        ]
+    sys.stdout.write("\n".join(said) + "\n")

@@ -23,7 +23,6 @@ import numpy as np
 
 from flower_pca.base import checks, labels
 from flower_pca.base.errors import DataError
-from flower_pca.base.labels import clean
 from flower_pca.base.linalg import Array
 from flower_pca.data.dialect import (
     SAMPLE,
@@ -109,12 +108,8 @@ class Sheet:
             remedy = f"Close its quotation marks: it goes on to line {last}."
         elif len(record) > self.width > 0:
             remedy = "Mend the line, or take away what stands above the names."
-        raise DataError(
-            f"Line {line} of {self.file}",
-            must=f"of {labels.count(self.width, 'cell')}, as the first one",
-            got=len(record),
-            then=remedy,
-        )
+        rule = f"of {labels.count(self.width, 'cell')}, as the first one"
+        raise DataError(f"Line {line} of {self.file}", must=rule, got=len(record), then=remedy)
 
     def line(self, row: int) -> int:
         """The line that a row is on."""
@@ -161,7 +156,7 @@ def csv(
     with reading(path, "text with commas") as file, text_of(file, encoding) as lines:
         sheet = _sheet(file, lines, encoding, sep, decimal, thousands)
         first, guessed = _first_line(sheet, lines, header)
-        names = [clean(cell) for cell in first] if sheet.header else [str(j + 1) for j in range(len(first))]
+        names = [labels.clean(cell) for cell in first] if sheet.header else [str(j + 1) for j in range(len(first))]
         beside = with_ids(beside, ids)
         features, apart, words = chosen(file, names, columns, beside) if first else ((), (), {})
         place = {name: j for j, name in reversed([*enumerate(names)])}  # of a name that is there twice the first
@@ -237,11 +232,12 @@ def _clear(sheet: Sheet, lines: TextIO, places: Sequence[int], names: Sequence[s
     mark, remedy = ".", option(sheet.file, decimal=".")
     if "," in cell:
         mark, remedy = ",", option(sheet.file, sep=sheet.cells.sep, decimal=",")
-    values = f"{cell.replace(mark, '')} or {cell.replace(mark, '.')}"
+    place = f"{cell!r} in column {names[j]} (line {line})"
+    got = f"{place}, which may be {cell.replace(mark, '')} or {cell.replace(mark, '.')}"
     raise DataError(
         f"The numbers of {sheet.file}",
         must="clear about decimals and thousands",
-        got=f"{cell!r} in column {names[j]} (line {line}), which may be {values}",
+        got=got,
         then=f"{remedy}. Write thousands={mark!r} there, if it stands between thousands.",
     )
 

@@ -43,8 +43,6 @@ _BLANKS: Final = str.maketrans({"\u00a0": " ", "\u202f": " ", "\u2019": "'"})
 _BETWEEN: Final = (".", ",", "'", " ")  # what may stand between thousands
 _SEPARATORS: Final = (",", ";", "\t", "|")
 SAMPLE: Final = 200  # lines by which the separator is found
-# a first line by which Excel is told the separator
-_EXCEL: Final = re.compile(r'"?sep=(.)"?\s*')
 _NUMBERS: Final = {  # how a number is written, and what that says of its marks
     "thousands have points": re.compile(r"[1-9]\d{0,2}(\.\d{3}){2,}(,\d*)?|[1-9]\d{0,2}\.\d{3},\d*"),
     "thousands have commas": re.compile(r"[1-9]\d{0,2}(,\d{3}){2,}(\.\d*)?|[1-9]\d{0,2},\d{3}\.\d*"),
@@ -134,7 +132,7 @@ class Cells:
 
 def separator_above(line: str) -> str:
     """The separator that Excel is told in a first line such as sep=;, or ""."""
-    found = _EXCEL.fullmatch(line)
+    found = re.fullmatch(r'"?sep=(.)"?\s*', line)
     if found is None:
         return ""
     return found[1]
@@ -253,7 +251,6 @@ class Marks:
         return self.first.get("either, by a point")
 
 
-_WHOLE: Final = r"\s*\d+\s*"
 _LINES, _CELLS = 200, 2**18  # that are looked at, at most
 _FEWEST: Final = 5  # lines below from which something can be said
 # lines below among which something that happens to few columns by accident would be seen
@@ -276,7 +273,8 @@ def require_clear(file: Path, first: Sequence[str], below: Iterable[Sequence[str
         beside, got = (), "an empty cell and "
     what = _whole(codes, beside)
     if not what:
-        lines = [line[index:] for line in (second, *more) if len(line) == len(first)]
+        alike = [line for line in (second, *more) if len(line) == len(first)]
+        lines = [line[index:] for line in alike]
         what = _unlike(_numbers([codes], cells)[0], _numbers(lines, cells))
     if what:
         got += what.format(", ".join(codes[:3]))
@@ -290,7 +288,7 @@ def require_clear(file: Path, first: Sequence[str], below: Iterable[Sequence[str
 
 def _whole(codes: Sequence[str], second: Sequence[str]) -> str:
     """Different whole numbers that count columns, as pandas does, or stand above broken ones."""
-    if len(set(codes)) != len(codes) or not all(re.fullmatch(_WHOLE, code) for code in codes):
+    if len(set(codes)) != len(codes) or not all(re.fullmatch(r"\s*\d+\s*", code) for code in codes):
         return ""
     counted = [int(code) for code in codes] == list(range(len(codes)))
     if counted or any(map(_broken, second)):
@@ -339,7 +337,8 @@ def _even(rows: Array) -> Array:
 
 def _numbers(lines: Sequence[Sequence[str]], cells: Cells) -> Array:
     """The cells as numbers; NaN of gaps, and of those that are none."""
-    values = [[cells.value(cell) if cells.number(cell) else np.nan for cell in line] for line in lines]
+    number, value = cells.number, cells.value
+    values = [[value(cell) if number(cell) else np.nan for cell in line] for line in lines]
     return np.array(values, dtype=np.float64).reshape(len(lines), -1)
 
 

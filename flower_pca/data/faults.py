@@ -46,7 +46,6 @@ _NEARER: Final = 0.25  # of the spread of the others, which only one negative va
 _SITES: Final = 30  # beyond them one site hardly changes the median of all
 _AS_MEAN: Final = Words(" and use ", Setting("missing", "mean"))
 _LISTED: Final = Setting("columns", [...])
-_GAP: Final = Words("If it stands for a gap, empty the cell", _AS_MEAN, ".")
 _REPEATED: Final = [sign * digit * (10.0**k - 1) / 9 for digit in (7, 8, 9) for k in range(2, 7) for sign in (1, -1)]
 # that files write for a gap
 _CODES: Final = np.array([*np.rint(_REPEATED), -1.0, -9.0, 99.9, 999.9, -99.9, -32768.0, 2.0**31 - 1])
@@ -144,8 +143,13 @@ class Look:
     @classmethod
     def of(cls, tables: Sequence[SiteRows | LocalData], names: Sequence[str] | None) -> Look:
         """A look at the rows of these sites; an empty batch of a stream has none to look at."""
-        sites = [Site.of(table, f"client {i}") for i, table in enumerate(tables) if _shape_of(table)[0]]
-        return cls(sites, _columns(names, sites[0].rows.shape[1]))
+        numbered = [(i, table) for i, table in enumerate(tables) if _shape_of(table)[0]]
+        sites = [Site.of(table, f"client {i}") for i, table in numbered]
+        if names is None:
+            columns = list(map("column {}".format, range(sites[0].rows.shape[1])))
+        else:
+            columns = [f"column {str(name).removeprefix('column ')}" for name in names]
+        return cls(sites, columns)
 
     @functools.cached_property
     def in_order(self) -> list[Array]:
@@ -214,7 +218,8 @@ def find_in_stream(tables: Sequence[SiteRows]) -> tuple[str, ...]:
 def _can_be_looked_at(tables: Sequence[SiteRows | LocalData], most: int) -> bool:
     """Whether all rows are dense, and have at least one entry together and at most so many."""
     shapes = [_shape_of(table) for table in tables]
-    return not any(sparse for _, _, sparse in shapes) and 0 < sum(n * d for n, d, _ in shapes) <= most
+    entries = sum(n * d for n, d, _ in shapes)
+    return 0 < entries <= most and not any(sparse for _, _, sparse in shapes)
 
 
 def _of_kinds(look: Look, of_rows: Sequence[_Kind], of_columns: Sequence[_Kind]) -> list[list[str]]:
@@ -235,13 +240,6 @@ def _shape_of(table: SiteRows | LocalData) -> tuple[int, int, bool]:
     if isinstance(table, LocalData):
         return table.n, table.d, table.sparse
     return len(table), table.shape[1], hasattr(table.values, "tocsr")
-
-
-def _columns(names: Sequence[str] | None, count: int) -> list[str]:
-    """What columns are called in a sentence."""
-    if names is None:
-        return list(map("column {}".format, range(count)))
-    return [f"column {str(name).removeprefix('column ')}" for name in names]
 
 
 def _shorten(sentences: list[str]) -> list[str]:
@@ -294,9 +292,11 @@ def _sentinels(look: Look) -> Iterator[str]:
 def _no_measurement(look: Look, j: int, value: float, why: str) -> str:
     """What is said of a value in a column that stands for a gap, as it seems."""
     where = [(site, np.flatnonzero(site.rows[:, j] == value)) for site in look.sites]
-    first = next(site.place(int(rows[0])) for site, rows in where if len(rows))
+    site, rows = next((site, rows) for site, rows in where if len(rows))
+    first = site.place(int(rows[0]))
     count = labels.count(sum(len(rows) for _, rows in where), "time")
-    return Words(f"{_capital(look.columns[j])} holds {value:g} {count}, {why}: the first is {first}. ", _GAP)
+    what = f"{_capital(look.columns[j])} holds {value:g} {count}, {why}"
+    return Words(f"{what}: the first is {first}. If it stands for a gap, empty the cell", _AS_MEAN, ".")
 
 
 def _codes_of(values: Array) -> list[float]:
@@ -419,7 +419,8 @@ def _look_like_totals(tables: Sequence[Array]) -> Array:
     counts = [(~np.isnan(rows[:-1])).sum(axis=0) for rows in tables]
     mean = total / np.maximum(counts, 1)
     sizes = np.array([[len(rows)] for rows in tables])
-    rounding = _rounding(last) + _off(np.stack([rows[:_LEAST] for rows in tables]), sizes)
+    first = np.stack([rows[:_LEAST] for rows in tables])
+    rounding = _rounding(last) + _off(first, sizes)
     slack = rounding + 1e-8 * np.abs(total)
     near = (np.abs(last - total) <= slack) | (np.abs(last - mean) <= slack)
     return np.asarray(near.any(axis=1))
@@ -487,7 +488,8 @@ def _doubles(look: Look) -> Iterator[str]:
         return
     looked_at = zip(sites, look.different, strict=True)
     telling = [_tells_rows_apart(site, different) for site, different in looked_at]
-    pairs = Counter(zip(whose[order][again].tolist(), whose[order][again + 1].tolist(), strict=True))
+    owners = whose[order]
+    pairs = Counter(zip(owners[again].tolist(), owners[again + 1].tolist(), strict=True))
     for (i, j), count in pairs.items():
         one, other = sites[i], sites[j]
         if i != j and np.array_equal(one.marks, other.marks) and len(np.unique(one.marks)) > _FEW:
@@ -584,7 +586,8 @@ def _alone(levels: Array) -> Array:
     """Which columns lie at a site apart from all others, which lie together, sites x d."""
     if len(levels) > _SITES:
         usual = np.nanmedian(levels, axis=0)
-        apart = (levels[:, 0] > usual[2]) | (levels[:, 2] < usual[0])
+        above, below = levels[:, 0] > usual[2], levels[:, 2] < usual[0]
+        apart = above | below
         return np.asarray(apart & (apart.sum(axis=0) == 1))
     above = levels[:, None, 0] > levels[None, :, 2]
     apart = (above | above.swapaxes(0, 1)).sum(axis=1)  # from how many others

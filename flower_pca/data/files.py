@@ -10,7 +10,6 @@ import numpy as np
 
 from flower_pca.base import checks, labels
 from flower_pca.base.errors import ConfigError, DataError, needing
-from flower_pca.base.labels import clean
 from flower_pca.base.linalg import Array
 from flower_pca.data.table import Table, chosen, reading, texts, with_ids
 from flower_pca.names.columns import Columns, no_numbers
@@ -51,12 +50,11 @@ def npz(*, path: str, key: str = "X", beside: Sequence[str] = (), ids: str | Non
             named = tuple(np.asarray(archive[of_names]).tolist())
     for name, column in columns.items():
         if column.shape != rows.shape[:1]:
-            raise DataError(
-                f"{name} of {file}",
-                must=f"{labels.count(len(rows), 'value')}, one for each row",
-                got=f"shape {column.shape}",
-                then="Choose another column.",
+            rule, got = (
+                f"{labels.count(len(rows), 'value')}, one for each row",
+                f"shape {column.shape}",
             )
+            raise DataError(f"{name} of {file}", must=rule, got=got, then="Choose another column.")
     if named and (rows.ndim != 2 or len(named) != rows.shape[1]):
         raise DataError(
             f"{of_names} of {file}",
@@ -126,7 +124,7 @@ def parquet(
     with reading(path, "a parquet file") as file, file.open("rb") as raw:
         source = pq.ParquetFile(raw)
         told = source.schema_arrow.names
-        names = [clean(name) for name in told]
+        names = [labels.clean(name) for name in told]
         features, apart, words = chosen(file, names, columns, with_ids(beside, ids))
         # as the file has it
         wanted = [name for name in (*features, *apart) if name]
@@ -153,7 +151,8 @@ def parquet(
         kind = np.float32 if single and features else np.float64
         rows = np.empty((table.num_rows, len(features)), dtype=kind)
         for j, name in enumerate(features):
-            rows[:, j] = table[spelt[name]].cast(pa.float64(), safe=False).to_numpy()
+            column = table[spelt[name]].cast(pa.float64(), safe=False)
+            rows[:, j] = column.to_numpy()
         values = {name: _decode(table[spelt[name]]) for name in apart if name}
     return Table.of_file(file, rows, features, values, words, ids=ids)
 

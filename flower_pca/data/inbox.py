@@ -42,7 +42,6 @@ from flower_pca.rows.stream import UNTOLD, Stream
 
 _DIGEST: Final = 8  # bytes by which a file is known
 _REMEMBERED: Final = 2**15  # files that have gone which a ledger knows at least
-_BETWEEN: Final = "_"  # between the name of a site and the rest of a file's
 
 State = tuple[int, int]  # of a file: its size, and the time of its change in ns
 
@@ -282,7 +281,8 @@ class Inbox:
             )
 
     def _sites_there(self) -> tuple[str, ...]:
-        folders = [p.name for p in self._path.iterdir() if p.is_dir() and not p.name.startswith(".")]
+        places = [p for p in self._path.iterdir() if p.is_dir()]
+        folders = [p.name for p in places if not p.name.startswith(".")]
         with_files = {site for site, _ in self._files()}
         sites = tuple(sorted({*folders, *with_files}))
         if not sites:
@@ -325,7 +325,7 @@ def _of_site(inbox: Inbox, site: str) -> Stream:
 
 
 def _site(file: Path) -> str:
-    before, between, _ = file.stem.partition(_BETWEEN)
+    before, between, _ = file.stem.partition("_")
     if between and any(map(str.isalpha, before)):
         return before
     return ""

@@ -15,7 +15,7 @@ from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.labels import clean
 from flower_pca.base.linalg import Array
 from flower_pca.data.table import Table, no_rows, take
-from flower_pca.names.ids import printed
+from flower_pca.names.ids import as_text
 from flower_pca.names.sites import require_site
 
 CLIENTS: Final = 10  # how many there are, where nobody says
@@ -67,7 +67,7 @@ def column(spec: str) -> str | None:
     deal = _bound(spec)
     if deal.func not in BY_COLUMN:
         return None
-    return clean(str(_named(deal)))
+    return clean(str(_column_of_deal(deal)))
 
 
 def deal(table: Table, spec: str | None = None, n_clients: int | None = None) -> list[Any]:
@@ -109,7 +109,7 @@ def sites(spec: str | None, beside: Mapping[str, Array], parts: Sequence[Array])
     if by.func is not by_column:
         return [""] * len(parts)
     values = _column(by, beside)
-    return [printed(values[part[0]]) if len(part) and len(np.unique(values[part])) == 1 else "" for part in parts]
+    return [as_text(values[part[0]]) if len(part) and len(np.unique(values[part])) == 1 else "" for part in parts]
 
 
 def contiguous(n_rows: int, n_clients: int) -> list[Array]:
@@ -221,9 +221,8 @@ def by_column(ids: Array, n_clients: int, *, column: str) -> list[Array]:
             got=n_clients,
             then="Leave it out.",
         )
-    order = np.argsort(codes, kind="stable")
     ends = np.cumsum(np.bincount(codes, minlength=found))
-    return np.split(order, ends[:-1])
+    return np.split(np.argsort(codes, kind="stable"), ends[:-1])
 
 
 def sizes_by_weight(n_rows: int, weights: Array) -> Array:
@@ -250,13 +249,13 @@ def _bound(spec: str) -> partial[list[Array]]:
     return partial(specs.bind(spec, PARTITIONS, what="The partition", rule='a name, or a spec such as "iid(seed=1)"'))
 
 
-def _named(deal: partial[list[Array]]) -> Any:
+def _column_of_deal(deal: partial[list[Array]]) -> Any:
     """The column that a partition deals by, as it is given or by default."""
     return inspect.signature(deal).parameters["column"].default
 
 
 def _column(deal: partial[list[Array]], beside: Mapping[str, Array]) -> Array:
-    name, kind = _named(deal), deal.func.__name__
+    name, kind = _column_of_deal(deal), deal.func.__name__
     if isinstance(name, str):
         name = clean(name)
     if name in beside:

@@ -314,7 +314,6 @@ def _source(spec: str) -> partial[Table]:
 
 
 _DROPPED: Final = "The columns to leave out"
-_IDS: Final = Words("If a column says whose row it is, name it: ", Setting("ids", "patient"), ".")
 
 
 def _parties_of_folder(
@@ -322,7 +321,7 @@ def _parties_of_folder(
 ) -> list[SiteRows]:
     """The table of each party, one for each file: different columns of the same people."""
     _, files = files_of(path, pattern, without)
-    wanted, remedy = dict(options), _IDS
+    wanted, remedy = dict(options), Words("If a column says whose row it is, name it: ", Setting("ids", "patient"), ".")
     if ids is not None:
         wanted, remedy = {"ids": ids, **options}, Words()
     pairs = zip(_tables(files, wanted, drop, then=remedy), _sites(files), strict=True)

@@ -131,7 +131,8 @@ def chosen(
     If no features are chosen, all are that are not beside, and have a name of their own.
     """
     apart = texts("beside", beside)
-    unfit = {name: double(name) for name, count in Counter(names).items() if name and count > 1}
+    twice = [name for name, count in Counter(names).items() if name and count > 1]
+    unfit = {name: double(name) for name in twice}
     if "" in names and "" not in apart:
         places = [j for j, name in enumerate(names) if not name]
         unfit[""] = nameless(places, len(names))

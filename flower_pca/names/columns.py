@@ -46,10 +46,8 @@ _COUNT, _DIGEST, _PEOPLE = "columns.count", "columns.digest", "columns.people"
 LONGEST: Final = 200  # characters of a name that is told
 _MOST: Final = 20  # names that a message lists
 _LISTED: Final = Setting("columns", [...])
-_NAME: Final = Words("Name the columns of the run (", _LISTED, "), or align the files.")
 _AMONG: Final = " among numbers"
 _RARE: Final = 20  # one cell in so many is a slip; more make a column of words
-_OTHERS: Final = Words("Choose others with ", _LISTED, ", or encode them.")
 
 
 @dataclass(frozen=True)
@@ -182,7 +180,8 @@ class Heading:
         count = plain[_COUNT]
         known = plain.get(_DIGEST, "")
         names = read_names("An answer", plain)
-        right = isinstance(count, int) and count >= 0 and isinstance(known, str) and len(known) <= LONGEST
+        counted = isinstance(count, int) and count >= 0
+        right = counted and isinstance(known, str) and len(known) <= LONGEST
         if not right or (names is not None and (len(names) != count or digest(names) != known)):
             raise ProtocolError(
                 "The columns of an answer",
@@ -228,7 +227,7 @@ class Heading:
         if self.names is None or others.names is None:
             return "Align the features first."
         if set(self.names) > set(others.names):
-            return _NAME
+            return Words("Name the columns of the run (", _LISTED, "), or align the files.")
         return "Align the files."
 
 
@@ -358,10 +357,9 @@ def no_numbers(who: object, words: Mapping[str, str], *, file: bool = True) -> D
             remedy = without + ", or write the file without it."
         return DataError(what, must="named differently", got=enumeration(odd), then=remedy)
     between = {found[1] for word in words.values() if (found := re.search(r"['\"][-+]?\d{1,3}([., '])\d{3}\b", word))}
+    remedy = Words("Choose others with ", _LISTED, ", or encode them.")
     if file:
         remedy = Words("Choose others with ", _LISTED, ", ", Apart(tuple(words)), ", or encode them.")
-    else:
-        remedy = _OTHERS
     if all(word.endswith(_AMONG) for word in words.values()):
         remedy = "Mend such cells, or empty them where they stand for a gap. " + remedy
     if any(re.search(r"'[-+]?\d*,\d+'", word) for word in words.values()):

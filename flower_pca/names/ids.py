@@ -93,7 +93,7 @@ def _count(count: int, digest: str) -> str:
     return f"{count:,} without ids"
 
 
-def printed(value: Any) -> str:
+def as_text(value: Any) -> str:
     """A label as it is printed: a whole number without decimals, which it has in a column with gaps."""
     if isinstance(value, float | np.floating) and float(value).is_integer():
         return str(int(value))
@@ -105,7 +105,7 @@ def _text(value: Any) -> str:
         return str(value)
     if value is None or value != value:
         return ""
-    text = printed(value)
+    text = as_text(value)
     if text.isascii() and text.isalnum():
         return text
     return clean(text)

@@ -35,7 +35,7 @@ from flower_pca.base.errors import ConfigError, DataError, Setting, Words
 from flower_pca.base.labels import clean, is_gap
 from flower_pca.base.linalg import Array
 from flower_pca.names.columns import LONGEST, doubles, enumeration
-from flower_pca.names.ids import printed
+from flower_pca.names.ids import as_text
 from flower_pca.names.sites import SiteRows
 
 AsGiven: TypeAlias = "str | Sequence[str] | Mapping[str, Sequence[str] | None]"
@@ -185,7 +185,7 @@ def text_of(value: Any) -> str | None:
     """A cell as a level; None if nothing is in it."""
     if is_gap(value):
         return None
-    return clean(printed(value)) or None  # a code, which a table with gaps has as 1.0
+    return clean(as_text(value)) or None  # a code, which a table with gaps has as 1.0
 
 
 def are_few(cells: Iterable[Any]) -> bool:
@@ -360,7 +360,8 @@ def beside(rows: SiteRows, parts: Mapping[str, Array]) -> SiteRows:
         values = sparse.csr_array(sparse.hstack(both))
     else:
         values = np.hstack([values, more])
-    return replace(others, values=values, names=(*(others.names or ()), *parts), made=rows.made | {*parts})
+    names = (*(others.names or ()), *parts)
+    return replace(others, values=values, names=names, made=rows.made | {*parts})
 
 
 def new_columns(rows: SiteRows, wanted: Sequence[str], who: str = "the rows") -> dict[str, Array]:
@@ -387,7 +388,8 @@ def new_columns(rows: SiteRows, wanted: Sequence[str], who: str = "the rows") ->
 def _of_texts(rows: SiteRows, column: str, names: list[str], who: str) -> dict[str, Array]:
     """Indicators of words."""
     levels, cells = list(map(level_of, names)), texts(rows, column, who)
-    strange = [(i, cell) for i, cell in enumerate(cells) if cell is not None and cell not in levels]
+    known = [(i, cell) for i, cell in enumerate(cells) if cell is not None]
+    strange = [(i, cell) for i, cell in known if cell not in levels]
     if strange and OTHER not in levels:
         row, level = strange[0]
         where = rows.source or rows.site or who

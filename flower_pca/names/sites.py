@@ -14,9 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from flower_pca.base import labels
 from flower_pca.base.errors import DataError, private
-from flower_pca.base.labels import clean, is_gap
+from flower_pca.base.labels import clean, count, is_gap
 from flower_pca.base.linalg import Array
 from flower_pca.names import ids
 from flower_pca.names.columns import Columns, is_nameless, no_numbers
@@ -119,11 +118,11 @@ def require_site(sites: Iterable[Any], column: str = "", place: Callable[[int], 
     what = "The site of every row"
     if column:
         what = f"The site of every row, {column},"
-    got = f"none in {labels.count(len(bare), 'row')}"
+    got = f"none in {count(len(bare), 'row')}"
     row, value = bare[0]
     # the others are what Python prints for no value
     if str(value).strip() not in ("", "None", "nan", "NaT", "<NA>"):
-        got = f"{value.strip()!r}, which stands for none, in {labels.count(len(bare), 'row')}"
+        got = f"{value.strip()!r}, which stands for none, in {count(len(bare), 'row')}"
     if place is not None:
         got = f"{got}, the first in {place(row)}"
     raise DataError(what, must="there", got=got, then="Fill it, or drop these rows.")
@@ -173,7 +172,7 @@ class SiteRows:
                 raise DataError(
                     "The ids of rows",
                     must="one for each row",
-                    got=f"{len(self.ids)} for {labels.count(len(self), 'row')}",
+                    got=f"{len(self.ids)} for {count(len(self), 'row')}",
                     then="Give as many as there are rows.",
                 )
 

@@ -1,21 +1,32 @@
-"""`flower-pca show`: what is in a result."""
+"""`flower-pca show`: what is in a result; `flower-pca report`: its page, as of a run whose server wrote none."""
 
 from __future__ import annotations
 
 import argparse
 import math
 import sys
-from dataclasses import asdict
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any, Final
 
-from flower_pca.analysis.influence import Influence, has_influence, influence, warnings
+from flower_pca.analysis.influence import (
+    Influence,
+    cheap,
+    has_influence,
+    influence,
+    of_rows,
+    warnings,
+)
 from flower_pca.analysis.monitor import Monitor
 from flower_pca.analysis.rotation import Rotation
-from flower_pca.base import labels
-from flower_pca.commands import common
+from flower_pca.base import checks, labels
+from flower_pca.base.errors import ConfigError
+from flower_pca.commands import common, rows
 from flower_pca.names.columns import enumeration
 from flower_pca.results import facts
 from flower_pca.results.pca import PCAResult
+from flower_pca.results.saved import with_keys
 from flower_pca.results.steps import TrackingResult
 
 _TURNING: Final = 5  # clients whose influence is listed
@@ -23,24 +34,24 @@ _TURNING: Final = 5  # clients whose influence is listed
 # personalized runs.
 _LINES: Final = (
     "mean squared error",
-    *(
-        "entries taken out",
-        "of all entries, far off",
-        "taken out beyond",
-        "size of an ordinary entry",
-    ),
-    *("own components of a client", "theta", "error with own components"),
+    "entries taken out",
+    "of all entries, far off",
+    "taken out beyond",
+    "size of an ordinary entry",
+    "own components of a client",
+    "theta",
+    "error with own components",
 )
 
 
-def add(commands: Any) -> None:
+def add_show(commands: Any) -> None:
     """Add the command to the parser."""
-    parser = common.parser(commands, "show", "print the variances in a result, and how its run went", run)
+    parser = common.parser(commands, "show", "print the variances in a result, and how its run went", run_show)
     parser.add_argument("result", metavar="RESULT", help="the result.npz of a run")
     common.argument_of_rotation(parser)
 
 
-def run(given: argparse.Namespace) -> int:
+def run_show(given: argparse.Namespace) -> int:
     """Print the result."""
     result = common.result_of(given.result, steps=True)
     rotation = common.rotation_of(given, result)
@@ -53,13 +64,17 @@ def run(given: argparse.Namespace) -> int:
         common.print_json(as_json(result, rotation))
     else:
         print_result(result)
-        print_rotation(rotation)
+        if rotation is not None:
+            heads, cells = rotation.listing(digits=6)
+            common.table(heads, cells, text=(0, len(heads) - 1))
+            sys.stdout.write(f"{rotation.words}\n")
     return 0
 
 
 def print_result(result: PCAResult) -> None:
     """The table of variances, and a few lines about the run."""
-    sys.stdout.write("".join(f"{remark.words}\n" for remark in facts.of_kind(result.remarks(), "bad")))
+    bad = [remark.words for remark in facts.of_kind(result.remarks(), "bad")]
+    sys.stdout.write("".join(f"{words}\n" for words in bad))
     heads, cells = result.listing(digits=6)
     common.table(heads, cells, text=(len(heads) - 1,))
     clients = labels.count(facts.clients(result.history), "client")
@@ -76,15 +91,6 @@ def print_result(result: PCAResult) -> None:
         *(f"hint: {common.Door().say(hint)}" for hint in result.hints),
     ]
     sys.stdout.write("\n".join(lines) + "\n")
-
-
-def print_rotation(rotation: Rotation | None) -> None:
-    """The table of the rotated components, if they are wanted, and what is to be known of them."""
-    if rotation is None:
-        return
-    heads, cells = rotation.listing(digits=6)
-    common.table(heads, cells, text=(0, len(heads) - 1))
-    sys.stdout.write(f"{rotation.words}\n")
 
 
 def _sites(result: PCAResult | TrackingResult) -> list[str]:
@@ -107,7 +113,8 @@ def _influence(result: PCAResult) -> list[str]:
     if not has_influence(result):
         return []
     found = influence(result)
-    most = ", ".join(f"{one.name} {one.degrees}" for one in found[:_TURNING])
+    each = [f"{one.name} {one.degrees}" for one in found[:_TURNING]]
+    most = ", ".join(each)
     if len(found) > _TURNING:
         most += f", and {len(found) - _TURNING} less"
     return [f"influence: without it the components turn by: {most}", *warnings(result)]
@@ -135,3 +142,78 @@ def _traffic(result: PCAResult | TrackingResult) -> str:
     history = result.history
     sizes = f"{history.bytes_up:,} bytes up, {history.bytes_down:,} bytes down"
     return f"{labels.count(history.count, 'message')}, {sizes}, {history.seconds:.3g} s"
+
+
+def add_report(commands: Any) -> None:
+    """Add the command to the parser."""
+    parser = common.parser(
+        commands,
+        "report",
+        "write the report of a result, with its clients where their rows are given",
+        run_report,
+    )
+    parser.add_argument("result", metavar="RESULT", help="the result.npz of a run")
+    parser.add_argument(
+        "data",
+        metavar="DATA",
+        nargs="?",
+        help="the rows of the run, a path or a spec as for run; a folder is one of a file per site",
+    )
+    rows.argument_of_sites(parser)
+    common.argument_of_gaps(parser)
+    common.argument_of_rotation(parser)
+    parser.add_argument(
+        "-o",
+        "--out",
+        type=Path,
+        metavar="FILE",
+        help="the page (default: report.html beside RESULT)",
+    )
+
+
+def run_report(given: argparse.Namespace) -> int:
+    """Write the page."""
+    from flower_pca import report
+
+    path = given.out or Path(given.result).parent / "report.html"
+    path = path.expanduser().absolute()
+    checks.parent("the report", path)
+    if path.suffix.lower() not in (".html", ".htm"):
+        raise ConfigError(
+            "The file for the report",
+            must="one that ends in .html",
+            got=path.name,
+            then="Name it so.",
+        )
+    result = common.result_of(given.result, steps=True, missing=given.missing)
+    rotation = common.rotation_of(given, result)
+    shards, source = None, given.result
+    if given.data is not None:
+        if not isinstance(result, PCAResult):
+            raise ConfigError(
+                "DATA",
+                must="left out of a run of steps, whose rows have gone by",
+                got=given.data,
+                then="Leave it out.",
+            )
+        sites, _ = rows.sites_of(given, result)
+        result = _by_position(result, list(sites))
+        shards = list(sites.values())
+        source = given.data
+        if result.influence_ is None and cheap(result, len(shards)):
+            result = of_rows(result, shards)
+    title = f"Principal components of {common.title(source)}"
+    report.write(result, path, title=title, shards=shards, rotation=rotation)
+    if given.json:
+        common.print_json({"out": str(path)})
+    else:
+        sys.stdout.write(f"Wrote {path}\n")
+    return 0
+
+
+def _by_position(result: PCAResult, sites: Sequence[str | int]) -> PCAResult:
+    """The result with its clients under the positions of these sites: nodes of a deployment have ids of their own."""
+    position = {str(site): i for i, site in enumerate(sites)}
+    moved = {key: position[name] for key, name in result.site_names.items() if name in position}
+    names = {i: site for i, site in enumerate(sites) if isinstance(site, str)}
+    return replace(with_keys(result, moved), site_names=names)

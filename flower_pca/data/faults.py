@@ -143,8 +143,8 @@ class Look:
     @classmethod
     def of(cls, tables: Sequence[SiteRows | LocalData], names: Sequence[str] | None) -> Look:
         """A look at the rows of these sites; an empty batch of a stream has none to look at."""
-        numbered = [(i, table) for i, table in enumerate(tables) if _shape_of(table)[0]]
-        sites = [Site.of(table, f"client {i}") for i, table in numbered]
+        every = enumerate(tables)
+        sites = [site for i, table in every if len((site := Site.of(table, f"client {i}")).rows)]
         if names is None:
             columns = list(map("column {}".format, range(sites[0].rows.shape[1])))
         else:
@@ -201,7 +201,7 @@ def find(
     if _can_be_looked_at(tables, most):
         look = Look.of(tables, tables[0].names if names is None else names)
         found += _of_kinds(look, _OF_ROWS, _OF_COLUMNS)
-    return tuple(chain.from_iterable(map(_shorten, found)))
+    return tuple(chain.from_iterable(map(_shorten, filter(None, found))))
 
 
 def find_in_stream(tables: Sequence[SiteRows]) -> tuple[str, ...]:
@@ -212,14 +212,19 @@ def find_in_stream(tables: Sequence[SiteRows]) -> tuple[str, ...]:
     if not _can_be_looked_at(tables, CHEAP):
         return ()
     found = _of_kinds(Look.of(tables, tables[0].names), (_totals,), (_sentinels, _zeros))
-    return tuple(hint.replace(_AS_MEAN, "") for hint in chain.from_iterable(map(_shorten, found)))
+    shortened = chain.from_iterable(map(_shorten, filter(None, found)))
+    return tuple([hint.replace(_AS_MEAN, "") for hint in shortened])
 
 
 def _can_be_looked_at(tables: Sequence[SiteRows | LocalData], most: int) -> bool:
     """Whether all rows are dense, and have at least one entry together and at most so many."""
-    shapes = [_shape_of(table) for table in tables]
-    entries = sum(n * d for n, d, _ in shapes)
-    return 0 < entries <= most and not any(sparse for _, _, sparse in shapes)
+    entries = 0
+    for table in tables:
+        n, d, sparse = _shape_of(table)
+        if sparse:
+            return False
+        entries += n * d
+    return 0 < entries <= most
 
 
 def _of_kinds(look: Look, of_rows: Sequence[_Kind], of_columns: Sequence[_Kind]) -> list[list[str]]:
@@ -253,8 +258,10 @@ def _shorten(sentences: list[str]) -> list[str]:
 
 def _few(tables: Sequence[SiteRows | LocalData]) -> list[str]:
     """Sites of so few rows that their sums are nearly the rows themselves."""
-    sizes = ((table.site or f"client {i}", _shape_of(table)[0]) for i, table in enumerate(tables))
-    few = [f"{who} has {labels.count(n, 'row')}" for who, n in sizes if n <= _FEW]
+    few = []
+    for i, table in enumerate(tables):
+        if (n := _shape_of(table)[0]) <= _FEW:
+            few.append(f"{table.site or f'client {i}'} has {labels.count(n, 'row')}")
     if not few or len(tables) < 2:
         return []
     if len(few) > _SAID:

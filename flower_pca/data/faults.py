@@ -133,31 +133,24 @@ class Look:
     Attributes:
         sites: The sites.
         columns: What their columns are called.
+        in_order: Of each site the values of each column, ascending, gaps last.
+        seen: How many values each column has at each site, sites x d.
     """
 
     sites: Sequence[Site]
     columns: Sequence[str]
+    in_order: Sequence[Array]
+    seen: Array
 
     @classmethod
-    def of(cls, tables: Sequence[SiteRows | LocalData], names: Sequence[str] | None) -> Look:
-        """A look at the rows of these sites; an empty batch of a stream has none to look at."""
-        numbered = [(i, table) for i, table in enumerate(tables) if _shape_of(table)[0]]
-        sites = [Site.of(table, f"client {i}") for i, table in numbered]
-        if names is None:
-            columns = list(map("column {}".format, range(sites[0].rows.shape[1])))
-        else:
-            columns = [f"column {str(name).removeprefix('column ')}" for name in names]
-        return cls(sites, columns)
-
-    @functools.cached_property
-    def in_order(self) -> list[Array]:
-        """Of each site the values of each column, ascending, gaps last."""
-        return [np.sort(site.rows, axis=0) for site in self.sites]
-
-    @functools.cached_property
-    def seen(self) -> Array:
-        """How many values each column has at each site, sites x d."""
-        return np.stack([len(values) - np.isnan(values).sum(axis=0) for values in self.in_order])
+    def of(cls, sites: Sequence[Site], columns: Sequence[str]) -> Look:
+        """A look at these sites."""
+        in_order, seen = [], []
+        for site in sites:
+            values = np.sort(site.rows, axis=0)
+            in_order.append(values)
+            seen.append(len(values) - np.isnan(values).sum(axis=0))
+        return cls(sites, columns, in_order, np.stack(seen))
 
     @functools.cached_property
     def low(self) -> Array:
@@ -195,11 +188,22 @@ def find(
         names: Names of the columns; those of the first site, if left out.
         most: How many entries are looked at.
     """
-    found = [_few(tables)]
-    if _can_be_looked_at(tables, most):
-        look = Look.of(tables, tables[0].names if names is None else names)
-        found += _of_kinds(look, _OF_ROWS, _OF_COLUMNS)
-    return tuple(chain.from_iterable(map(_shorten, found)))
+    sizes, entries = [], 0
+    dense = True
+    for i, table in enumerate(tables):
+        n, d, sparse = _shape_of(table)
+        sizes.append((table.site or f"client {i}", n))
+        entries += n * d
+        dense = dense and not sparse
+    few = _few(sizes)
+    if not dense or not 0 < entries <= most:
+        return tuple(few)
+    look = Look.of(
+        [Site.of(table, f"client {i}") for i, table in enumerate(tables)],
+        _columns(tables[0].names if names is None else names, d),
+    )
+    found = [few, *_of_kinds(look, _OF_ROWS, _OF_COLUMNS)]
+    return tuple(chain.from_iterable(map(_shorten, filter(None, found))))
 
 
 def find_in_stream(tables: Sequence[SiteRows]) -> tuple[str, ...]:
@@ -207,17 +211,16 @@ def find_in_stream(tables: Sequence[SiteRows]) -> tuple[str, ...]:
 
     So they are about values that stand for a gap, and lines of totals.
     """
-    if not _can_be_looked_at(tables, CHEAP):
+    sizes = [_shape_of(table) for table in tables]
+    if any(sparse for _, _, sparse in sizes) or not 0 < sum(n * d for n, d, _ in sizes) <= CHEAP:
         return ()
-    found = _of_kinds(Look.of(tables, tables[0].names), (_totals,), (_sentinels, _zeros))
-    return tuple(hint.replace(_AS_MEAN, "") for hint in chain.from_iterable(map(_shorten, found)))
-
-
-def _can_be_looked_at(tables: Sequence[SiteRows | LocalData], most: int) -> bool:
-    """Whether all rows are dense, and have at least one entry together and at most so many."""
-    shapes = [_shape_of(table) for table in tables]
-    entries = sum(n * d for n, d, _ in shapes)
-    return 0 < entries <= most and not any(sparse for _, _, sparse in shapes)
+    numbered = enumerate(tables)
+    sites = [Site.of(table, f"client {i}") for i, table in numbered if len(table)]
+    columns = _columns(tables[0].names, sites[0].rows.shape[1])
+    look = Look.of(sites, columns)
+    found = _of_kinds(look, (_totals,), (_sentinels, _zeros))
+    shortened = chain.from_iterable(map(_shorten, filter(None, found)))
+    return tuple([hint.replace(_AS_MEAN, "") for hint in shortened])
 
 
 def _of_kinds(look: Look, of_rows: Sequence[_Kind], of_columns: Sequence[_Kind]) -> list[list[str]]:
@@ -225,11 +228,14 @@ def _of_kinds(look: Look, of_rows: Sequence[_Kind], of_columns: Sequence[_Kind])
     with np.errstate(all="ignore"), warnings.catch_warnings():
         # what cannot be told of a column compares NaN, which is false
         warnings.simplefilter("ignore", RuntimeWarning)
-        found = [list(kind(look)) for kind in of_rows]
+        found: list[list[str]] = []
+        for kind in of_rows:
+            found.append(list(kind(look)))
         if len(look.columns) <= _WIDE:
             if any(found):
-                look = Look(_rest(look.sites), look.columns)
-            found += [list(kind(look)) for kind in of_columns]
+                look = Look.of(_rest(look.sites), look.columns)
+            for kind in of_columns:
+                found.append(list(kind(look)))
     return found
 
 
@@ -238,6 +244,13 @@ def _shape_of(table: SiteRows | LocalData) -> tuple[int, int, bool]:
     if isinstance(table, LocalData):
         return table.n, table.d, table.sparse
     return len(table), table.shape[1], hasattr(table.values, "tocsr")
+
+
+def _columns(names: Sequence[str] | None, count: int) -> list[str]:
+    """What columns are called in a sentence."""
+    if names is None:
+        return list(map("column {}".format, range(count)))
+    return [f"column {str(name).removeprefix('column ')}" for name in names]
 
 
 def _shorten(sentences: list[str]) -> list[str]:
@@ -249,11 +262,10 @@ def _shorten(sentences: list[str]) -> list[str]:
     return [*sentences[: _SAID - 1], f"{first} And {more} of this kind."]
 
 
-def _few(tables: Sequence[SiteRows | LocalData]) -> list[str]:
+def _few(sizes: Sequence[tuple[str, int]]) -> list[str]:
     """Sites of so few rows that their sums are nearly the rows themselves."""
-    sizes = ((table.site or f"client {i}", _shape_of(table)[0]) for i, table in enumerate(tables))
     few = [f"{who} has {labels.count(n, 'row')}" for who, n in sizes if n <= _FEW]
-    if not few or len(tables) < 2:
+    if not few or len(sizes) < 2:
         return []
     if len(few) > _SAID:
         more = len(few) - _SAID + 1
@@ -412,13 +424,17 @@ def _rest(sites: Sequence[Site]) -> list[Site]:
 
 def _look_like_totals(tables: Sequence[Array]) -> Array:
     """Whether the last line of each has a number that is the sum or mean of those above it."""
-    last = np.stack([rows[-1] for rows in tables])
-    total = np.stack([np.nansum(rows[:-1], axis=0) for rows in tables])
-    counts = [(~np.isnan(rows[:-1])).sum(axis=0) for rows in tables]
+    lasts, totals, counts, firsts, sizes = [], [], [], [], []
+    for rows in tables:
+        above = rows[:-1]
+        lasts.append(rows[-1])
+        totals.append(np.nansum(above, axis=0))
+        counts.append((~np.isnan(above)).sum(axis=0))
+        firsts.append(rows[:_LEAST])
+        sizes.append(len(rows))
+    last, total = np.stack(lasts), np.stack(totals)
     mean = total / np.maximum(counts, 1)
-    sizes = np.array([[len(rows)] for rows in tables])
-    first = np.stack([rows[:_LEAST] for rows in tables])
-    rounding = _rounding(last) + _off(first, sizes)
+    rounding = _rounding(last) + _off(np.stack(firsts), np.array(sizes)[:, None])
     slack = rounding + 1e-8 * np.abs(total)
     near = (np.abs(last - total) <= slack) | (np.abs(last - mean) <= slack)
     return np.asarray(near.any(axis=1))

@@ -163,9 +163,12 @@ class SiteRows:
     def __post_init__(self) -> None:
         if self.names is not None:
             object.__setattr__(self, "names", tuple(clean(n) if isinstance(n, str) else n for n in self.names))
-        object.__setattr__(self, "site", clean(self.site))
-        object.__setattr__(self, "words", {clean(name): what for name, what in self.words.items()})
-        object.__setattr__(self, "texts", {clean(name): cells for name, cells in self.texts.items()})
+        if self.site:
+            object.__setattr__(self, "site", clean(self.site))
+        if self.words:
+            object.__setattr__(self, "words", {clean(name): what for name, what in self.words.items()})
+        if self.texts:
+            object.__setattr__(self, "texts", {clean(name): cells for name, cells in self.texts.items()})
         if self.ids is not None:
             object.__setattr__(self, "ids", ids.texts(self.ids))
             if len(self.ids) != len(self):

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from flower_pca import registry
-from flower_pca.base import errors, files, labels
+from flower_pca.base import checks, errors, files, labels
 from flower_pca.base.errors import ConfigError
 from flower_pca.commands import common, output
 
@@ -224,8 +224,6 @@ _VERSION: Final = "The rows given next are released at once, however few have ch
 
 def add_forget(commands: Any) -> None:
     """Add the command to the parser."""
-    from flower_pca.clients.books.erasure import HOLDS
-
     parser = common.parser(commands, "forget", "erase what a node keeps between runs, or a checkpoint", run_forget)
     parser.add_argument(
         "rules",
@@ -235,9 +233,9 @@ def add_forget(commands: Any) -> None:
     )
     parser.add_argument(
         "--what",
-        choices=tuple(HOLDS),
         action="append",
-        help="what to erase (default: all but the ledger)",
+        metavar="WHAT",
+        help="what to erase: runs, statistics, own, rows or ledger (default: all but the ledger)",
     )
     parser.add_argument(
         "--checkpoint",
@@ -250,7 +248,7 @@ def add_forget(commands: Any) -> None:
 
 def run_forget(given: argparse.Namespace) -> int:
     """Say what there is to erase; erase it, if that is confirmed."""
-    from flower_pca.clients.books.erasure import USUAL, Shelf
+    from flower_pca.clients.books.erasure import HOLDS, USUAL, Shelf
     from flower_pca.clients.policy.rules import Rules
 
     if given.checkpoint is not None:
@@ -259,6 +257,8 @@ def run_forget(given: argparse.Namespace) -> int:
     partition = keys.pop("partition-id", None)
     shelf = Shelf(Rules.of_node_config(keys), None if partition is None else int(partition))
     kinds = tuple(given.what or USUAL)
+    for kind in kinds:
+        checks.choice("--what", kind, tuple(HOLDS))
     items = shelf.items(kinds)
     found = [{"kind": item.kind, "path": str(item.path), "bytes": item.size} for item in items]
     lines = [str(item) for item in items]

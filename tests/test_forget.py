@@ -7,7 +7,7 @@ import pytest
 from dishonest import Node, RefusedError
 
 from flower_pca import cli
-from flower_pca.clients.books import folders, ledger
+from flower_pca.clients.books import erasure, folders, ledger
 
 X = np.random.default_rng(3).standard_normal((60, 6))
 Z = {"Z": np.eye(6)[:, :2]}
@@ -110,3 +110,13 @@ def test_a_checkpoint_goes_with_its_steps(tmp_path, capsys):
     assert there(tmp_path) == []
     assert forget("--checkpoint", str(tmp_path / "run.npz")) == 0
     assert capsys.readouterr().out.endswith("There is nothing to erase.\n")
+
+
+def test_the_help_names_all_that_a_node_holds_and_the_command_takes_no_other(shelf, capsys):
+    with pytest.raises(SystemExit):
+        forget("--help")
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"what to erase: {', '.join([*erasure.HOLDS][:-1])} or {[*erasure.HOLDS][-1]} (default" in said
+    assert forget(shelf[1], "--what", "run", "--yes") == 2
+    assert "--what must be one of 'runs', " in capsys.readouterr().err
+    assert any("-run-" in name for name in there(shelf[0]))

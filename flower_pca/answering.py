@@ -80,10 +80,9 @@ def _answer(work: Work, says: Sayings, fixed: Source | None, grain: Grain) -> tu
     on: list[type[Layer]] = []
     if says:
         on = _layers_of(says)
-    tracks = work.stage.name in registry.TRACKERS
-    if isinstance(work.data, Stream) != tracks:
+    if isinstance(work.data, Stream) != work.stage.streams:
         rule, got = "rows at rest", "a Stream"
-        if tracks:
+        if work.stage.streams:
             rule, got = got, rule
         raise ProtocolError(
             f"The data for {work.stage.name}",

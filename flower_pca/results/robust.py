@@ -68,13 +68,6 @@ class RobustResult(PCAResult):
     complete: ClassVar[bool] = False
     variance_of: ClassVar[str] = "the variance of the low-rank part"
     share_head: ClassVar[str] = "share of low-rank part"
-    _NUMBERS: ClassVar[tuple[str, ...]] = (
-        *(*PCAResult._NUMBERS, "threshold_", "spread_", "outlier_share_", "cut_"),
-        *("noise_", "rank_", "hidden_error_", "attempts_"),
-    )
-    _ARRAYS: ClassVar[tuple[str, ...]] = (
-        *(*PCAResult._ARRAYS, "far_share_", "taken_share_", "clients_", "client_keys_", "undetermined_columns_"),
-    )
 
     threshold_: float
     spread_: float

@@ -252,10 +252,11 @@ class PCAResult:
 
     def inverse_transform(self, scores: Array) -> Array:
         """Rows, (n, d) in the data's own units, that have these scores and nothing beside."""
-        X = np.asarray(scores) @ self.components_
-        if self.scale_ is not None:
-            X = X * self.scale_
-        return np.asarray(X + self.mean_)
+        return np.asarray(self._units(np.asarray(scores) @ self.components_) + self.mean_)
+
+    def _units(self, X: Array) -> Array:
+        """Rows of the frame in the data's own units, but for the mean."""
+        return np.asarray(X if self.scale_ is None else X * self.scale_)
 
     def reconstruction_error(self, X: Any) -> float:
         """Mean squared distance, in the frame, between a row of X and its reconstruction."""

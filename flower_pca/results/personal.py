@@ -224,9 +224,6 @@ class PersonalResult(PCAResult):
             return self.components_.T
         return np.vstack([self.components_, self.own_components(client)]).T
 
-    def _units(self, X: Array) -> Array:
-        return np.asarray(X if self.scale_ is None else X * self.scale_)
-
 
 _STEPS: Final = 30  # that a newcomer's own components are found in
 

@@ -162,5 +162,4 @@ class RobustResult(PCAResult):
         low_rank = self.transform(X) @ self.components_
         R = np.concatenate(list(data.dense())) - low_rank
         R.reshape(-1)[base.unseen(data, seed=0, share=0.0).gaps] = 0.0
-        S = huber.sparse(R, self.threshold_, self._cut)
-        return S if self.scale_ is None else S * self.scale_
+        return self._units(huber.sparse(R, self.threshold_, self._cut))

@@ -39,8 +39,6 @@ class Keeping(RayleighRitz):
 class KeptResult(PCAResult):
     """A result of a class of its own."""
 
-    _NUMBERS: ClassVar[tuple[str, ...]] = (*PCAResult._NUMBERS, "answer")
-
     answer: int
 
     @classmethod

@@ -17,7 +17,6 @@ import numpy as np
 
 from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
-from flower_pca.results.matching import match
 from flower_pca.results.pca import PCAResult
 
 _ROUNDING: Final = float(np.finfo(np.float64).eps)
@@ -102,7 +101,7 @@ def log_likelihood(result: PCAResult, X: object) -> Array:
         rest = (d - result.n_components_) * np.log(weight)
     log_volume = float(np.log(variances).sum() - rest + 2.0 * np.log(_units(result)).sum())
     distances = []
-    for block in match(X, result.frame, d, digest=result.feature_digest).dense():
+    for block in result._data(X).dense():
         block = block.astype(np.float64, copy=False)
         scores = block @ Z
         left_out = block - scores @ Z.T

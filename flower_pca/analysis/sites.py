@@ -12,7 +12,6 @@ from flower_pca.analysis.monitor import Limits, Monitor
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.linalg import Array
 from flower_pca.names.sites import SiteRows
-from flower_pca.results.matching import match
 from flower_pca.results.pca import PCAResult
 
 _FIRST: Final = 3  # components whose heaviest columns are looked at
@@ -40,8 +39,7 @@ class Sites:
 
 def of(result: PCAResult, shards: Sequence[Any], *, few: int = 40) -> Sites:
     """The sites of a run by their rows; up to a `few` keep their order."""
-    frame = result.frame
-    found = [match(X, frame, result.n_features_in_, digest=result.feature_digest).moments() for X in shards]
+    found = [result._data(X).moments() for X in shards]
     means = np.stack([m.mean for m in found])
     squares = np.stack([m.m2 for m in found])
     seen = np.stack([np.broadcast_to(m.seen, m.mean.shape) for m in found]).astype(np.float64)

@@ -16,7 +16,7 @@ from flower_pca.analysis import groups
 from flower_pca.analysis.influence import has_influence
 from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError, Setting, Words
-from flower_pca.plots import clients, course, personal, style, tracking, variances
+from flower_pca.plots import clients, course, personal, robust, style, tracking, variances
 from flower_pca.results.pca import PCAResult
 from flower_pca.results.personal import PersonalResult
 from flower_pca.results.robust import RobustResult
@@ -145,19 +145,19 @@ PICTURES: Final[dict[str, Picture]] = {
         clients.errors, "What the components leave of a row, on average over each client's rows.", need=ROWS
     ),
     "far": Picture(
-        clients.far, "The share of each column's entries that were furthest off, at all clients.", of=RobustResult
+        robust.far, "The share of each column's entries that were furthest off, at all clients.", of=RobustResult
     ),
     "taken_by_column": Picture(
-        clients.by_column, "How many entries of each column something was taken out of.", of=RobustResult
+        robust.by_column, "How many entries of each column something was taken out of.", of=RobustResult
     ),
     "taken_by_client": Picture(
-        clients.by_client, "How many entries of each client something was taken out of.", of=RobustResult, need=TAKEN
+        robust.by_client, "How many entries of each client something was taken out of.", of=RobustResult, need=TAKEN
     ),
     "taken": Picture(
-        clients.where, "Which columns entries were taken out of, client by client.", of=RobustResult, need=PARTS
+        robust.where, "Which columns entries were taken out of, client by client.", of=RobustResult, need=PARTS
     ),
     "sizes": Picture(
-        clients.sizes, "How large an entry of the low-rank and of the sparse part is.", of=RobustResult, need=PARTS
+        robust.sizes, "How large an entry of the low-rank and of the sparse part is.", of=RobustResult, need=PARTS
     ),
     "split": Picture(
         personal.split, "What lies along shared components, along own ones, and along neither.",

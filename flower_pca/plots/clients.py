@@ -2,9 +2,6 @@
 
 A picture of monitored rows: SPE against T2, with their limits; the rows beyond in the colours of
 their sites.
-
-Pictures of a robust run: what it has taken out of which columns and clients, and how large its two
-parts are.
 """
 
 from __future__ import annotations
@@ -19,14 +16,12 @@ import numpy as np
 from flower_pca.analysis import sites
 from flower_pca.analysis.influence import influence
 from flower_pca.analysis.monitor import Limits, RowScores
-from flower_pca.analysis.outliers import TakenOut, taken_out
 from flower_pca.base import labels
 from flower_pca.base.linalg import Array
 from flower_pca.names.sites import SiteRows
 from flower_pca.plots import style
 from flower_pca.results import facts
 from flower_pca.results.pca import PCAResult
-from flower_pca.results.robust import RobustResult
 
 _SIZE: Final = (6.4, 4.4)
 _POINTS: Final = 6000  # rows that a cloud shows; more hide one another
@@ -345,68 +340,3 @@ def angles(drawn: style.Figure, result: PCAResult) -> None:
     for bar, one in zip(ax.patches, found, strict=True):
         if one.far:
             bar.set_facecolor(style.MINUS)
-
-
-_COLUMNS: Final = 20  # columns that have a bar
-
-
-def by_column(drawn: style.Figure, result: RobustResult) -> None:
-    """A bar for each column, that with the largest share first."""
-    _columns(drawn, result, result.taken_share_, "Entries taken out, by column")
-
-
-def _columns(drawn: style.Figure, result: RobustResult, share: Array, title: str) -> None:
-    order = np.argsort(-share, kind="stable")[:_COLUMNS]
-    names = facts.names_of(result)
-    if len(order) < len(share):
-        title = f"{title}, the {len(order)} of {len(share):,} columns with most"
-    named = [names[j] for j in order]
-    style.percent(bars(drawn, share[order], named, title=title, words="share of the entries"), axis="x")
-
-
-def far(drawn: style.Figure, result: RobustResult) -> None:
-    """A bar for each column, of the entries furthest off: what any run's server knows."""
-    _columns(drawn, result, result.far_share_, "Far entries, by column")
-
-
-def by_client(drawn: style.Figure, result: RobustResult, shards: Sequence[Any] | None) -> None:
-    """A bar for each client."""
-    told = result.clients_
-    share = _entries(result, shards).by_client if told is None else told[:, 1]
-    names = names_of(result, range(len(share)))
-    ax = bars(
-        drawn,
-        share,
-        names,
-        title="Entries taken out, by client",
-        words="share of the entries",
-    )
-    style.percent(ax, axis=side_of(names))
-
-
-def where(drawn: style.Figure, result: RobustResult, shards: Sequence[Any] | None) -> None:
-    """The share of each column at each client."""
-    known = _entries(result, shards)
-    style.draw(
-        drawn,
-        known.share,
-        columns=result.feature_names_in_,
-        others=[labels.client_name(result.site_names, key) for key in known.clients],
-        title="Entries taken out",
-        label="share of the entries",
-        kind="share",
-    )
-
-
-def sizes(drawn: style.Figure, result: RobustResult, shards: Sequence[Any] | None) -> None:
-    """The two parts of each client's rows side by side."""
-    known = _entries(result, shards)
-    parts = {"low-rank part": known.low_rank, "sparse part": known.sparse}
-    names = names_of(result, range(len(known.clients)))
-    pairs(drawn, parts, names, title="Size of the two parts", words="root mean square of an entry")
-
-
-def _entries(result: RobustResult, shards: Sequence[Any] | None) -> TakenOut:
-    known = taken_out(result, shards)
-    assert known is not None
-    return known

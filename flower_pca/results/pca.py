@@ -93,17 +93,6 @@ class PCAResult:
     variance_of: ClassVar[str] = "the variance"  # what shares are shares of
     share_head: ClassVar[str] = "share"  # the same above a column of shares
 
-    _ARRAYS: ClassVar[tuple[str, ...]] = (
-        *("components_", "explained_variance_", "mean_", "scale_", "residuals_", "fill_", "histograms_"),
-        *("cross_", "influence_", "influence_keys_"),
-        *("loading_errors_", "variance_errors_", "site_loading_errors_", "site_variance_errors_"),
-        "noise_thresholds_",
-    )
-    _NUMBERS: ClassVar[tuple[str, ...]] = (
-        *("total_variance_", "left_out_variance_", "n_samples_", "sine_estimate_", "mse_", "rounds"),
-        *("algorithm", "seed", "centered", "answers"),
-    )
-
     components_: Array
     explained_variance_: Array
     mean_: Array
@@ -263,10 +252,11 @@ class PCAResult:
 
     def inverse_transform(self, scores: Array) -> Array:
         """Rows, (n, d) in the data's own units, that have these scores and nothing beside."""
-        X = np.asarray(scores) @ self.components_
-        if self.scale_ is not None:
-            X = X * self.scale_
-        return np.asarray(X + self.mean_)
+        return np.asarray(self._units(np.asarray(scores) @ self.components_) + self.mean_)
+
+    def _units(self, X: Array) -> Array:
+        """Rows of the frame in the data's own units, but for the mean."""
+        return np.asarray(X if self.scale_ is None else X * self.scale_)
 
     def reconstruction_error(self, X: Any) -> float:
         """Mean squared distance, in the frame, between a row of X and its reconstruction."""
@@ -297,16 +287,9 @@ class PCAResult:
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the result, but for `own`, as an npz with a JSON header; returns the path."""
-        there = {name: getattr(self, name) for name in self._ARRAYS}
-        arrays = {name: a for name, a in there.items() if a is not None}
+        arrays = saved.arrays_of(self)
         # scores are of persons
-        return files.write(
-            path,
-            "result",
-            saved.header(self, self._NUMBERS),
-            arrays,
-            private="scores_" in arrays,
-        )
+        return files.write(path, "result", saved.header(self), arrays, private="scores_" in arrays)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> PCAResult:
@@ -314,7 +297,7 @@ class PCAResult:
         header, arrays = files.read(path, "result")
         with files.refuse_others(path, "result"):
             kind = saved.class_of(path, header, _KINDS)
-            return kind(**saved.fields(path, header, arrays, kind=kind, numbers=kind._NUMBERS))
+            return kind(**saved.fields(path, header, arrays, kind=kind))
 
     def plot(self, what: str, path: str | os.PathLike[str], *, shards: Any = None) -> Path:
         """Draw a picture into an SVG or PNG file, and return its path. Needs matplotlib.

@@ -62,8 +62,6 @@ class PersonalResult(PCAResult):
 
     complete: ClassVar[bool] = False
     closing: ClassVar[str] = "personal"  # the stage that ends such a run
-    _ARRAYS: ClassVar[tuple[str, ...]] = (*PCAResult._ARRAYS, "collected_")
-    _NUMBERS: ClassVar[tuple[str, ...]] = (*PCAResult._NUMBERS, "error_", "theta_estimate_", "local_components")
 
     error_: float
     theta_estimate_: float
@@ -226,9 +224,6 @@ class PersonalResult(PCAResult):
             return self.components_.T
         return np.vstack([self.components_, self.own_components(client)]).T
 
-    def _units(self, X: Array) -> Array:
-        return np.asarray(X if self.scale_ is None else X * self.scale_)
-
 
 _STEPS: Final = 30  # that a newcomer's own components are found in
 
@@ -259,8 +254,6 @@ class TripleResult(PersonalResult):
 
     closing: ClassVar[str] = "triple"
     variance_of: ClassVar[str] = "the variance without what is sparse"
-    _NUMBERS: ClassVar[tuple[str, ...]] = (*PersonalResult._NUMBERS, "threshold_")
-    _ARRAYS: ClassVar[tuple[str, ...]] = (*PersonalResult._ARRAYS, "noise_", "taken_share_")
 
     threshold_: float
     noise_: Array

@@ -47,8 +47,22 @@ class Packet:
     optional: ClassVar[tuple[str, ...]]
     counts: ClassVar[tuple[str, ...]] = ()
 
+    mean_: Array | None
+    scale_: Array | None
+    fill_: Array | None
     feature_names_in_: Array | None
     feature_digest: str
+
+    @property
+    def n_features_in_(self) -> int:
+        """d, the number of features."""
+        return int(getattr(self, self.needed[0]).shape[-1])
+
+    def in_frame(self, X: Any) -> LocalData:
+        """The rows of X less the mean, divided by the scale, columns in the order of these."""
+        names = labels.tuple_of(self.feature_names_in_)
+        frame = Frame(self.mean_, self.scale_, self.fill_, names=names)
+        return match(X, frame, self.n_features_in_, digest=self.feature_digest)
 
     def to_bytes(self) -> bytes:
         """All of it as bytes, which `from_bytes` reads again: numpy's format, no pickles."""
@@ -187,21 +201,6 @@ class Projection(Packet):
         """k, the number of components."""
         return len(self.components_)
 
-    @property
-    def n_features_in_(self) -> int:
-        """d, the number of features."""
-        return int(self.components_.shape[1])
-
-    def in_frame(self, X: Any) -> LocalData:
-        """The rows of X less the mean, divided by the scale, columns in the order of these."""
-        frame = Frame(
-            self.mean_,
-            self.scale_,
-            self.fill_,
-            names=labels.tuple_of(self.feature_names_in_),
-        )
-        return match(X, frame, self.n_features_in_, digest=self.feature_digest)
-
     def transform(self, X: Any) -> Array:
         """Coordinates of rows along the components, (n, k), with columns matched as by `PCAResult.transform`."""
         basis = self.components_ if self.weights_ is None else self.weights_
@@ -282,25 +281,13 @@ class Scaling(Packet):
             asked={"algorithm": algorithm, **asked},
         )
 
-    @property
-    def n_features_in_(self) -> int:
-        """d, the number of columns."""
-        return len(self.mean_)
-
     def transform(self, X: Any) -> Array:
         """Rows of X less the means, divided by the deviations, (n, d) in the order of the columns
         here.
 
         Columns are matched by name as by `PCAResult.transform`.
         """
-        frame = Frame(
-            self.mean_,
-            self.scale_,
-            self.fill_,
-            names=labels.tuple_of(self.feature_names_in_),
-        )
-        rows = match(X, frame, self.n_features_in_, digest=self.feature_digest).dense()
-        return np.concatenate(list(rows))
+        return np.concatenate(list(self.in_frame(X).dense()))
 
     def inverse_transform(self, X: Any) -> Array:
         """Rows in the data's own units, (n, d), that `transform` makes these of."""

@@ -68,13 +68,6 @@ class RobustResult(PCAResult):
     complete: ClassVar[bool] = False
     variance_of: ClassVar[str] = "the variance of the low-rank part"
     share_head: ClassVar[str] = "share of low-rank part"
-    _NUMBERS: ClassVar[tuple[str, ...]] = (
-        *(*PCAResult._NUMBERS, "threshold_", "spread_", "outlier_share_", "cut_"),
-        *("noise_", "rank_", "hidden_error_", "attempts_"),
-    )
-    _ARRAYS: ClassVar[tuple[str, ...]] = (
-        *(*PCAResult._ARRAYS, "far_share_", "taken_share_", "clients_", "client_keys_", "undetermined_columns_"),
-    )
 
     threshold_: float
     spread_: float
@@ -169,5 +162,4 @@ class RobustResult(PCAResult):
         low_rank = self.transform(X) @ self.components_
         R = np.concatenate(list(data.dense())) - low_rank
         R.reshape(-1)[base.unseen(data, seed=0, share=0.0).gaps] = 0.0
-        S = huber.sparse(R, self.threshold_, self._cut)
-        return S if self.scale_ is None else S * self.scale_
+        return self._units(huber.sparse(R, self.threshold_, self._cut))

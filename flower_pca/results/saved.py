@@ -10,7 +10,7 @@ import pkgutil
 import re
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -25,6 +25,11 @@ from flower_pca.core.settings import Spent
 R = TypeVar("R")
 
 _ELSEWHERE: Final = re.compile(r"flower_pca\.\w+\.result")
+# fields that a file has in a form that is not theirs, or not at all
+_OTHERWISE: Final = (
+    *("status", "history", "asked", "own", "feature_names_in_", "feature_digest", "site_names"),
+    *("choices", "hints", "privacy"),
+)
 # keys, and a line for each
 _BY_CLIENT: Final = {"influence_keys_": "influence_", "client_keys_": "clients_"}
 
@@ -42,10 +47,22 @@ def with_keys(result: R, keys: Mapping[int, int]) -> R:
     return result
 
 
-def header(result: Any, numbers: Sequence[str]) -> dict[str, Any]:
+def _typed(kind: Any, *, arrays: bool) -> list[str]:
+    """The fields of a result that files have under their own names: those that are typed as arrays, or all others."""
+    plain = [f for f in dataclasses.fields(kind) if f.name not in _OTHERWISE]
+    return [f.name for f in plain if str(f.type).startswith("Array") == arrays]
+
+
+def arrays_of(result: Any) -> dict[str, Array]:
+    """The arrays that a result has, by name."""
+    found = {name: getattr(result, name) for name in _typed(result, arrays=True)}
+    return {name: a for name, a in found.items() if a is not None}
+
+
+def header(result: Any) -> dict[str, Any]:
     """What is known of a result beside its arrays, as plain values."""
     return {
-        **{name: getattr(result, name) for name in numbers},
+        **{name: getattr(result, name) for name in _typed(result, arrays=False)},
         "class": type(result).__name__,
         "module": type(result).__module__,
         "privacy": None if result.privacy is None else dataclasses.asdict(result.privacy),
@@ -134,10 +151,9 @@ def fields(
     arrays: Mapping[str, Array],
     *,
     kind: type[Any],
-    numbers: Sequence[str],
 ) -> dict[str, Any]:
-    """The fields of the result in a file, which is of this class and has numbers of these names."""
-    names: Sequence[str] = kind._ARRAYS
+    """The fields of the result in a file, which is of this class."""
+    names, numbers = _typed(kind, arrays=True), _typed(kind, arrays=False)
     typed = {f.name: str(f.type) for f in dataclasses.fields(kind)}
     optional = {name for name, words in typed.items() if words.endswith("| None")}
     if missing := {*numbers, "status", "history", *names} - {*header, *arrays, *optional}:

@@ -12,7 +12,7 @@ import os
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Final, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 import numpy as np
 
@@ -77,9 +77,6 @@ class ColumnsResult(PCAResult):
         spans_: Of each party whose loadings are at hand: the first of its columns in `components_`,
             and the next after its last.
     """
-
-    _ARRAYS: ClassVar[tuple[str, ...]] = (*PCAResult._ARRAYS, "scores_")
-    _NUMBERS: ClassVar[tuple[str, ...]] = (*PCAResult._NUMBERS, "row_ids_", "parties_", "spans_")
 
     scores_: Array
     row_ids_: Sequence[str] | None = None

@@ -23,6 +23,7 @@ from flower_pca.core.layer import Layer
 from flower_pca.core.settings import BITS, COUNTING, DP, WIRES, MaskedSums, fewest
 from flower_pca.names.columns import enumeration, names_in
 from flower_pca.names.levels import AsGiven, Coding, Levels, plain_levels, read_levels
+from flower_pca.names.ranges import Ranges
 
 SCALES: Final = (None, "std", "max_abs")
 MISSING: Final = ("error", "own_mean", "mean")
@@ -132,13 +133,15 @@ class Question:
         fraction = checks.share(self.fraction)
         checks.proportion("The fraction of clients", fraction)
         checks.integer("min_clients", self.min_clients, least=1)
-        max_share = checks.share(self.max_share)
-        if max_share is not None:
-            checks.proportion("max_share", max_share)
-            max_share = float(max_share)
         # numpy's numbers become Python's, as files can have them
-        plain = {"seed": int(self.seed), "fraction": float(fraction), "max_share": max_share}
-        plain["columns"] = self._columns_with_ranges(names_in(self.columns))
+        plain: dict[str, Any] = {"seed": int(self.seed), "fraction": float(fraction)}
+        if self.max_share is not None:
+            checks.proportion("max_share", share := checks.share(self.max_share))
+            plain["max_share"] = float(share)
+        if self.columns is not None:
+            plain["columns"] = names_in(self.columns)
+        if self.dp is not None and self.dp.public_ranges:
+            plain["columns"] = self._columns_with_ranges(self.dp.public_ranges, plain.get("columns"))
         if self.levels is not None:
             if self.center is False:
                 raise ConfigError(
@@ -153,10 +156,8 @@ class Question:
         for name, value in plain.items():
             object.__setattr__(self, name, value)
 
-    def _columns_with_ranges(self, columns: tuple[str, ...] | None) -> tuple[str, ...] | None:
-        """The columns that are named; where a budget has ranges, those of all that take part."""
-        if self.dp is None or not self.dp.public_ranges:
-            return columns
+    def _columns_with_ranges(self, ranges: Ranges, columns: tuple[str, ...] | None) -> tuple[str, ...]:
+        """The columns that a budget has ranges for, which are those of all that take part."""
         if self.center is False:
             raise ConfigError(
                 "center with ranges of dp",
@@ -164,7 +165,7 @@ class Question:
                 got="False",
                 then="Leave center out: rows are clipped about the middles of the ranges.",
             )
-        names = tuple(name for name, *_ in self.dp.public_ranges)
+        names = tuple(name for name, *_ in ranges)
         if columns is not None and set(columns) != set(names):
             got = enumeration(sorted(set(columns) ^ set(names)))
             raise ConfigError(
@@ -239,13 +240,9 @@ class Question:
     def plain(self) -> dict[str, Any]:
         """As plain values, as the short form takes them. The seed of noise is left out: it could take the noise off."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}
-        settings = {
-            "mask": self.mask,
-            "channel": self.channel,
-            "dp": self.dp and replace(self.dp, noise_seed=None),
-        }
-        values |= {name: given and repr(given) for name, given in settings.items()}
-        values["algorithm"] = self.algorithm.spec
+        values |= {"algorithm": self.algorithm.spec, "mask": self.mask and repr(self.mask)}
+        values["channel"] = self.channel and repr(self.channel)
+        values["dp"] = self.dp and repr(replace(self.dp, noise_seed=None))
         if self.columns is not None:
             values["columns"] = list(self.columns)
         if self.levels is not None:

@@ -197,8 +197,9 @@ def find(
         names: Names of the columns; those of the first site, if left out.
         most: How many entries are looked at.
     """
-    found = [_few(tables)]
-    if _can_be_looked_at(tables, most):
+    shapes = [_shape_of(table) for table in tables]
+    found = [_few(tables, shapes)]
+    if _can_be_looked_at(shapes, most):
         look = Look.of(tables, tables[0].names if names is None else names)
         found += _of_kinds(look, _OF_ROWS, _OF_COLUMNS)
     return tuple(chain.from_iterable(map(_shorten, filter(None, found))))
@@ -209,18 +210,17 @@ def find_in_stream(tables: Sequence[SiteRows]) -> tuple[str, ...]:
 
     So they are about values that stand for a gap, and lines of totals.
     """
-    if not _can_be_looked_at(tables, CHEAP):
+    if not _can_be_looked_at([_shape_of(table) for table in tables], CHEAP):
         return ()
     found = _of_kinds(Look.of(tables, tables[0].names), (_totals,), (_sentinels, _zeros))
     shortened = chain.from_iterable(map(_shorten, filter(None, found)))
     return tuple([hint.replace(_AS_MEAN, "") for hint in shortened])
 
 
-def _can_be_looked_at(tables: Sequence[SiteRows | LocalData], most: int) -> bool:
+def _can_be_looked_at(shapes: Sequence[_Shape], most: int) -> bool:
     """Whether all rows are dense, and have at least one entry together and at most so many."""
     entries = 0
-    for table in tables:
-        n, d, sparse = _shape_of(table)
+    for n, d, sparse in shapes:
         if sparse:
             return False
         entries += n * d
@@ -240,7 +240,7 @@ def _of_kinds(look: Look, of_rows: Sequence[_Kind], of_columns: Sequence[_Kind])
     return found
 
 
-def _shape_of(table: SiteRows | LocalData) -> tuple[int, int, bool]:
+def _shape_of(table: SiteRows | LocalData) -> _Shape:
     """Rows and columns of a site, and whether it is a sparse matrix, whose zeros nobody wrote."""
     if isinstance(table, LocalData):
         return table.n, table.d, table.sparse
@@ -256,11 +256,11 @@ def _shorten(sentences: list[str]) -> list[str]:
     return [*sentences[: _SAID - 1], Words(first, f" And {more} of this kind.")]
 
 
-def _few(tables: Sequence[SiteRows | LocalData]) -> list[str]:
+def _few(tables: Sequence[SiteRows | LocalData], shapes: Sequence[_Shape]) -> list[str]:
     """Sites of so few rows that their sums are nearly the rows themselves."""
     few = []
-    for i, table in enumerate(tables):
-        if (n := _shape_of(table)[0]) <= _FEW:
+    for i, (table, (n, _, _)) in enumerate(zip(tables, shapes, strict=True)):
+        if n <= _FEW:
             few.append(f"{table.site or f'client {i}'} has {labels.count(n, 'row')}")
     if not few or len(tables) < 2:
         return []
@@ -425,7 +425,7 @@ def _look_like_totals(tables: Sequence[Array]) -> Array:
     total = np.stack([np.nansum(rows[:-1], axis=0) for rows in tables])
     counts = [(~np.isnan(rows[:-1])).sum(axis=0) for rows in tables]
     mean = total / np.maximum(counts, 1)
-    sizes = np.array([[len(rows)] for rows in tables])
+    sizes = np.array(list(map(len, tables)))[:, None]
     first = np.stack([rows[:_LEAST] for rows in tables])
     rounding = _rounding(last) + _off(first, sizes)
     slack = rounding + 1e-8 * np.abs(total)
@@ -669,5 +669,6 @@ def _capital(text: str) -> str:
 
 
 _Kind = Callable[[Look], Iterable[str]]
+_Shape = tuple[int, int, bool]  # rows, columns, whether a sparse matrix
 _OF_ROWS: Final[tuple[_Kind, ...]] = (_empty, _totals, _doubles)
 _OF_COLUMNS: Final[tuple[_Kind, ...]] = (_sentinels, _zeros, _twins, _dates, _units, _constants)

@@ -1,7 +1,7 @@
 """Covariance: C itself in one message, for few columns; under differential privacy, C and noise.
 
 The client packs C_i into a vector, the server adds the vectors, unpacks the sum and takes its
-eigenvectors. There is one message, and nothing to iterate. `packed` and `unpacked` are inverse to
+eigenvectors. There is one message, and nothing to iterate. `pack` and `unpack` are inverse to
 each other; the audit reads answers by the latter.
 
 Auto: krylov, or covariance in its place where that is expected to cost less; the run says which,
@@ -131,7 +131,7 @@ def pack(C: Array) -> Array:
 
 
 def unpack(vector: Array) -> Array:
-    """The symmetric matrix that `packed` took apart."""
+    """The symmetric matrix that `pack` took apart."""
     d = (math.isqrt(8 * len(vector) + 1) - 1) // 2
     C = np.zeros((d, d))
     C[np.triu_indices(d, 1)] = vector[d:] / np.sqrt(2.0)

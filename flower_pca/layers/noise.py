@@ -1,7 +1,7 @@
 """The noise of a privacy budget: rows are clipped, and noise added, before a node tells anything.
 
 The server's half deals the budget out to the messages, and knows what a lost one means (`Budget`);
-each carries a clip, a deviation and the budget. The client's half runs the stage's on `Clipped`
+each carries a clip, a deviation and the budget. The client's half runs the stage's on `ClippedRows`
 rows, which offer no other statistic, adds noise to all that comes back, and keeps count of what the
 client has spent. `Floor` is what a node insists on, whatever a message says.
 """
@@ -197,7 +197,7 @@ class Budget(Layer):
         return replace(self, among=needed - colluding)
 
     def outlook(self, *, rows: int, columns: int, clients: int) -> Outlook:
-        """What can be seen of a table of this size: noise alone has the eigenvalues of `ended`."""
+        """What can be seen of a table of this size: noise alone has the eigenvalues of `end`."""
         together = math.sqrt(clients / (self.among or 1))
         noise = together * self.noise * (math.sqrt(2.0 * columns) + 1.0)
         # see `PrivateOpening`

@@ -107,7 +107,7 @@ def pack(arrays: Mapping[str, Array], bits: int) -> dict[str, Array]:
 
 
 def unpack(arrays: Mapping[str, Array]) -> dict[str, Array]:
-    """What `packed` has made small; ProtocolError if it has not."""
+    """What `pack` has made small; ProtocolError if it has not."""
     found = dict(arrays)
     for name in [name for name in arrays if name.endswith(EXPONENTS)]:
         exponents, a = found.pop(name), found.get(name.removesuffix(EXPONENTS))

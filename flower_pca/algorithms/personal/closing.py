@@ -1,7 +1,7 @@
 """The closing message of personalized PCA: shared components in order, own ones, theta, the error.
 
 One message for all personalized algorithms. The client half finds or repairs its own components,
-and keeps them with their variances: `own` makes its result of that. The server half orders the
+and keeps them with their variances: `own_results` makes its result of that. The server half orders the
 shared ones, and leaves theta, the error and what was collected to `PersonalResult`.
 """
 

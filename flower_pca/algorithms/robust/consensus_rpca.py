@@ -4,7 +4,7 @@ A run asks how many entries there are of each size, unless sigma is given. Then 
 (`attempts`): rounds in which the threshold falls to the noise, or to rounding (`attempt`), and one
 to eight messages in which all clients say whether the low-rank part holds for entries that it has
 not seen, and is determined by those that are clean (`proof`). The first attempt whose proof passes
-is the answer. A client keeps V from round to round (`rounds`); the server keeps U, and sums for
+is the answer. A client keeps V from round to round (`Task`); the server keeps U, and sums for
 clients that miss.
 
 What a client does in a round of consensus_rpca, and for a proof: block by block of its rows.

@@ -50,7 +50,8 @@ def with_keys(result: R, keys: Mapping[int, int]) -> R:
 def _field_names(kind: Any, *, arrays: bool) -> list[str]:
     """The fields of a result that files have under their own names: those that are typed as arrays, or all others."""
     plain = [f for f in dataclasses.fields(kind) if f.name not in _OTHERWISE]
-    return [f.name for f in plain if str(f.type).startswith("Array") == arrays]
+    # the type itself where annotations are not strings
+    return [f.name for f in plain if str(f.type).startswith(("Array", "numpy.ndarray")) == arrays]
 
 
 def arrays_of(result: Any) -> dict[str, Array]:

@@ -13,6 +13,7 @@ from fake_grid import FakeGrid, app_of, in_a_run
 
 from flower_pca import PCAResult, registry, simulate
 from flower_pca.algorithms.ssi import SSI
+from flower_pca.base.linalg import Array
 from flower_pca.stages.ritz import RayleighRitz
 from flower_pca.strategies import PCAStrategy
 
@@ -40,10 +41,11 @@ class KeptResult(PCAResult):
     """A result of a class of its own."""
 
     answer: int
+    digits_: Array
 
     @classmethod
     def _fields(cls, model):
-        return {**super()._fields(model), "answer": int(model.left["answer"])}
+        return {**super()._fields(model), "answer": int(model.left["answer"]), "digits_": np.array([4, 2])}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,6 +121,7 @@ def test_the_class_of_a_result_is_saved_and_read_back(tmp_path):
         assert type(back) is KeptResult
         assert (back.answer, back.own) == (42, {})
         np.testing.assert_array_equal(back.components_, result.components_)
+        np.testing.assert_array_equal(back.digits_, [4, 2])
     plain = simulate("ssi", SHARDS, n_components=2)
     assert type(PCAResult.load(plain.save(tmp_path / "p.npz"))) is PCAResult
     assert repr(result).startswith("KeptResult(2 components of 90 x 5 by keeper")

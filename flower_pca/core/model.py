@@ -167,6 +167,13 @@ class Model:
         return self.wanted or (None if self.heading is None else self.heading.names)
 
     @property
+    def feature_digest(self) -> str:
+        """SHA-256 of the sorted names, which clients tell that keep the names to themselves; "" if none."""
+        if self.heading is None:
+            return ""
+        return self.heading.digest
+
+    @property
     def units(self) -> int:
         """What the `n` in the replies adds up to: the rows of all, or one for each client."""
         return self.clients or self.n

@@ -336,5 +336,7 @@ def add(total: Arrays | None, client: int, reply: Arrays) -> Arrays:
 
 def stack(total: Stack | None, client: int, reply: Arrays) -> Stack:
     """The single answers by client, in the order in which they come."""
-    (total := {} if total is None else total)[client] = reply
+    if total is None:
+        return {client: reply}
+    total[client] = reply
     return total

@@ -149,10 +149,7 @@ def cumulative(drawn: style.Figure, result: PCAResult) -> None:
     else:
         _band(ax, known)
         below += "\nthe band is what can be said: there is noise on the variances"
-    ax.set(ylim=(0.0, 1.12), yticks=np.linspace(0.0, 1.0, 5))
-    style.percent(ax)
-    style.number_ticks(ax, len(together))
-    style.tidy(ax, "Variance of the first components together", below, _share_of(result))
+    _whole(ax, result, "Variance of the first components together", below)
 
 
 def both(ax: style.Axes, result: PCAResult) -> None:
@@ -167,10 +164,15 @@ def both(ax: style.Axes, result: PCAResult) -> None:
     else:
         _band(ax, known)
         below += "; bands and bars are what noise leaves to be said"
+    _whole(ax, result, "Variance, each and together", below)
+
+
+def _whole(ax: style.Axes, result: PCAResult, title: str, below: str) -> None:
+    """Room for all of the variance, and for each component."""
     ax.set(ylim=(0.0, 1.12), yticks=np.linspace(0.0, 1.0, 5))
     style.percent(ax)
-    style.number_ticks(ax, len(ratio))
-    style.tidy(ax, "Variance, each and together", below, _share_of(result))
+    style.number_ticks(ax, result.n_components_)
+    style.tidy(ax, title, below, _share_of(result))
 
 
 def _share_of(result: PCAResult) -> str:

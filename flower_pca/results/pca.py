@@ -551,7 +551,7 @@ def fields_of(model: Model) -> dict[str, Any]:
         "noise_thresholds_": None if "noise_thresholds" not in model.left else model.left["noise_thresholds"] / ddof,
         "cross_": None if "cross" not in model.left else model.left["cross"] / ddof,
         "feature_names_in_": labels.array_of(names),
-        "feature_digest": "" if model.heading is None else model.heading.digest,
+        "feature_digest": model.feature_digest,
         "choices": tuple(model.choices.values()),
         "hints": (*labels.hints_of_mean(model.offset, model.values[0]), *sizes),
     }

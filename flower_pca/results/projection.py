@@ -275,7 +275,7 @@ class Scaling(Packet):
             n_samples_=model.n,
             fill_=frame.fill,
             feature_names_in_=labels.array_of(model.feature_names),
-            feature_digest="" if model.heading is None else model.heading.digest,
+            feature_digest=model.feature_digest,
             status=model.status,
             history=history,
             asked={"algorithm": algorithm, **asked},

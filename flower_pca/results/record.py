@@ -144,13 +144,7 @@ def _record(
 ) -> StepRecord:
     d, known = len(step.basis), {i: known_as(i) for i in state.each}
     counts = {i: dict(zip(COUNTS, each, strict=True)) for i, each in state.each.items()}
-    clients = {
-        key: ClientStep(
-            **_shares(counts[i], d),
-            site=site,
-        )
-        for i, (key, site) in known.items()
-    }
+    clients = {key: ClientStep(**_shares(counts[i], d), site=site) for i, (key, site) in known.items()}
     changes, cause = _changes(state, step), None
     names = labels.column_names(run.standing.model.feature_names, d)
     sites = {client: site or f"client {key}" for client, (key, site) in known.items()}
@@ -158,8 +152,7 @@ def _record(
     if causes and causes[-1] is not None:
         places = [known_as(site)[0] for site in causes[-1]["sites"]]
         cause = {**causes[-1], "sites": places}
-    figures = (step.statistic, step.level)
-    statistic, level = (value if np.isfinite(value) else None for value in figures)
+    statistic, level = (value if np.isfinite(value) else None for value in (step.statistic, step.level))
     return StepRecord(
         step=state.over,
         batch=state.step - 1,

@@ -47,22 +47,23 @@ def with_keys(result: R, keys: Mapping[int, int]) -> R:
     return result
 
 
-def _typed(kind: Any, *, arrays: bool) -> list[str]:
+def _field_names(kind: Any, *, arrays: bool) -> list[str]:
     """The fields of a result that files have under their own names: those that are typed as arrays, or all others."""
     plain = [f for f in dataclasses.fields(kind) if f.name not in _OTHERWISE]
-    return [f.name for f in plain if str(f.type).startswith("Array") == arrays]
+    # the type itself where annotations are not strings
+    return [f.name for f in plain if str(f.type).startswith(("Array", "numpy.ndarray")) == arrays]
 
 
 def arrays_of(result: Any) -> dict[str, Array]:
     """The arrays that a result has, by name."""
-    found = {name: getattr(result, name) for name in _typed(result, arrays=True)}
+    found = {name: getattr(result, name) for name in _field_names(result, arrays=True)}
     return {name: a for name, a in found.items() if a is not None}
 
 
 def header(result: Any) -> dict[str, Any]:
     """What is known of a result beside its arrays, as plain values."""
     return {
-        **{name: getattr(result, name) for name in _typed(result, arrays=False)},
+        **{name: getattr(result, name) for name in _field_names(result, arrays=False)},
         "class": type(result).__name__,
         "module": type(result).__module__,
         "privacy": None if result.privacy is None else dataclasses.asdict(result.privacy),
@@ -153,7 +154,7 @@ def fields(
     kind: type[Any],
 ) -> dict[str, Any]:
     """The fields of the result in a file, which is of this class."""
-    names, numbers = _typed(kind, arrays=True), _typed(kind, arrays=False)
+    names, numbers = _field_names(kind, arrays=True), _field_names(kind, arrays=False)
     typed = {f.name: str(f.type) for f in dataclasses.fields(kind)}
     optional = {name for name, words in typed.items() if words.endswith("| None")}
     if missing := {*numbers, "status", "history", *names} - {*header, *arrays, *optional}:

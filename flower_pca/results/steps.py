@@ -133,7 +133,7 @@ class TrackingResult:
             seed=model.seed,
             asked=asked,
             feature_names_in_=names,
-            feature_digest="" if model.heading is None else model.heading.digest,
+            feature_digest=model.feature_digest,
             causes_=_causes(left, first),
         )
 

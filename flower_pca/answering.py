@@ -26,6 +26,7 @@ from flower_pca.masking.messages import Demands
 from flower_pca.rows.fixed import FixedData
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.stream import Stream
+from flower_pca.tracking.tracker import Tracker
 
 Source: TypeAlias = Callable[[LocalData], FixedData]  # the fixed statistics of rows
 
@@ -80,9 +81,10 @@ def _answer(work: Work, says: Sayings, fixed: Source | None, grain: Grain) -> tu
     on: list[type[Layer]] = []
     if says:
         on = _layers_of(says)
-    if isinstance(work.data, Stream) != work.stage.streams:
+    tracks = issubclass(work.stage, Tracker)
+    if isinstance(work.data, Stream) != tracks:
         rule, got = "rows at rest", "a Stream"
-        if work.stage.streams:
+        if tracks:
             rule, got = got, rule
         raise ProtocolError(
             f"The data for {work.stage.name}",

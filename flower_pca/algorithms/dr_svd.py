@@ -128,7 +128,8 @@ class DRSVD(Algorithm[DRSVDState]):
     def finish(self, state: DRSVDState, model: Model) -> Model:
         if state.Z is None:
             return model
-        leading, others = state.Z[:, : state.width], state.Z[:, state.width :]
+        leading = state.Z[:, : state.width]
+        others = state.Z[:, state.width :]
         return replace(model, basis=leading, product=None, beside=others)
 
     def rounds(self, state: DRSVDState) -> int:

@@ -117,7 +117,8 @@ class FedOAPM(Iterative[FedOAPMState]):
 
     def finish(self, state: FedOAPMState, model: Model) -> Model:
         U, product, p = state.power.U, state.power.product, state.number
-        leading, others = U[:, :p], U[:, p:]
+        leading = U[:, :p]
+        others = U[:, p:]
         model = replace(model, basis=leading, product=None, beside=others, beside_product=None)
         if product is None:
             return model

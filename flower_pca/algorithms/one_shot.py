@@ -112,7 +112,8 @@ class Average(Algorithm[OneShotState]):
     def finish(self, state: OneShotState, model: Model) -> Model:
         if state.Z is None:
             return model
-        leading, others = state.Z[:, : state.width], state.Z[:, state.width :]
+        leading = state.Z[:, : state.width]
+        others = state.Z[:, state.width :]
         return replace(model, basis=leading, product=None, beside=others)
 
     def rounds(self, state: OneShotState) -> int:
@@ -228,7 +229,8 @@ class MedianPCA(Average):
         weights = state.counted.of(total)
         a = of_spans(bases, weights)
         # M, times its transpose
-        weighted = [V * np.sqrt(part) for V, part in zip(bases, a, strict=True)]
+        pairs = zip(bases, a, strict=True)
+        weighted = [V * np.sqrt(part) for V, part in pairs]
         stacked = np.hstack(weighted)
         U = linalg.leading(stacked, min(2 * state.width, len(stacked)))
         projected = [(V.T @ U) ** 2 for V in bases]
@@ -326,7 +328,8 @@ class Medians(Stage[MediansState]):
         values = np.maximum(median(own, state.weights), 0.0)
         order = np.argsort(-values, kind="stable")
         Z, Y = (np.ascontiguousarray(a[:, order]) for a in (Z, n * Y))
-        values, residuals = n * values[order], n * residuals[order]
+        values = n * values[order]
+        residuals = n * residuals[order]
         known = replace(model, basis=Z, product=Y, values=values, residuals=residuals)
         following: float | None = None
         if known.k < p:

@@ -73,7 +73,8 @@ def clusters(rho: Array, n_clusters: int, *, seed: int = 0) -> Array:
         from sklearn.cluster import KMeans
     A = (1.0 - rho**2) ** 2
     np.fill_diagonal(A, 0.0)
-    root = np.sqrt(np.maximum(A.sum(axis=1), np.finfo(float).tiny))
+    degrees = A.sum(axis=1)
+    root = np.sqrt(np.maximum(degrees, np.finfo(float).tiny))
     rows = eigh_descending(A / np.outer(root, root))[1][:, :n_clusters]
     rows = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), np.finfo(float).tiny)
     return np.asarray(KMeans(n_clusters, n_init=_REPEATS, random_state=seed).fit(rows).labels_)
@@ -137,5 +138,6 @@ def spaces(result: PersonalResult) -> tuple[Sequence[str | int], list[Array]]:
     if result.own:
         return sorted(result.own), [result.own_components(i) for i in sorted(result.own)]
     sent = [rows[np.abs(rows).max(axis=1) > 0.0] for rows in result.collected_]
-    known = {f"node {j + 1}": rows for j, rows in enumerate(sent) if len(rows)}
+    numbered = enumerate(sent)
+    known = {f"node {j + 1}": rows for j, rows in numbered if len(rows)}
     return list(known), list(known.values())

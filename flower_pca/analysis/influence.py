@@ -144,7 +144,8 @@ def of_rows(result: PCAResult, shards: Iterable[Any]) -> PCAResult:
     state = stage.start(model)
     while stage.status(state) is None:
         asked = stage.broadcast(state)
-        answers = {key: stage.client(asked, data, {})[0] for key, data in enumerate(clients)}
+        numbered = enumerate(clients)
+        answers = {key: stage.client(asked, data, {})[0] for key, data in numbered}
         state = stage.server(state, answers, frozenset(answers))
     left = stage.finish(state, model).left
     return replace(result, influence_=left[LEFT], influence_keys_=left[KEYS])

@@ -167,18 +167,20 @@ class Monitor:
         Raises:
             ConfigError: If the result does not know what the source needs.
         """
-        checks.number("level", share := checks.share(level), least=1e-6, most=1.0 - 2.0**-20, remedy="Try 0.99.")
+        most = 1.0 - 2.0**-20
+        checks.number("level", share := checks.share(level), least=1e-6, most=most, remedy="Try 0.99.")
         if source is None:
             source = "theory" if self._counts is None else "clients"
         checks.choice("source", source, SOURCES)
         if source == "theory":
             return self._theory(float(share), trained=trained)
         if self._counts is None:
+            remedy = Words("Use ", Setting("source", "theory"), ".")
             raise ConfigError(
                 "Limits from the clients",
                 must=Words("asked of a run with ", Setting("monitor", True), ", for all of its components"),
                 got="another",
-                then=Words("Use ", Setting("source", "theory"), "."),
+                then=remedy,
             )
         t2, spe = (histograms.quantile(counts, share) for counts in self._counts)
         above = f"at most {histograms.WIDTH - 1.0:.1%} above it"
@@ -221,7 +223,8 @@ class Monitor:
         return ((scores / np.sqrt(self._variances)) @ self._Z.T) ** 2, (X - scores @ self._Z.T) ** 2
 
     def _blocks(self, X: Any) -> Iterator[Array]:
-        return (np.asarray(block, dtype=np.float64) for block in self._result._data(X).dense())
+        blocks = self._result._data(X).dense()
+        return (np.asarray(block, dtype=np.float64) for block in blocks)
 
     @property
     def _counts(self) -> Array | None:

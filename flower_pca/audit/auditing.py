@@ -344,7 +344,8 @@ def _leaks(
     seen: dict[int, list[Pair | None]] = {i: [] for i in views}
     for record in records:
         for i, view in views.items():
-            seen[i].append(view.read(record.message, i, record.replies[i]))
+            reply = record.replies[i]
+            seen[i].append(view.read(record.message, i, reply))
     if masked:  # the server takes the sums for any single client's: nothing tells one from another
         sums = (together(list(pairs)) for pairs in zip(*seen.values(), strict=True))
         shared = [pair and Pair(pair.Z, pair.Y / len(views), pair.exact) for pair in sums]
@@ -406,7 +407,8 @@ def _top(H: Array, k: int) -> Array:
     from scipy.linalg import eigh
 
     d = len(H)
-    return np.asarray(eigh((H + H.T) / 2.0, subset_by_index=(d - k, d - 1))[1])
+    subset_by_index = (d - k, d - 1)
+    return np.asarray(eigh((H + H.T) / 2.0, subset_by_index=subset_by_index)[1])
 
 
 def _outside(pair: Pair, C: Array) -> float | None:

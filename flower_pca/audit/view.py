@@ -348,7 +348,8 @@ def _small_run(name: str, masked: bool, noised: bool, beside: str) -> assembly.A
 
 def peaks(rules: Rules) -> bool:
     """Whether an opening can be asked for peaks, which masks and noise do not carry."""
-    told = Opening.parts({"peaks": np.array(True), "seed": np.array(0), "width": np.array(1)}, 1)
+    seed = np.array(0)
+    told = Opening.parts({"peaks": np.array(True), "seed": seed, "width": np.array(1)}, 1)
     return "peak" in told and not rules.masked_only and not has_noise(rules)
 
 

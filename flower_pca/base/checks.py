@@ -195,7 +195,8 @@ def finite(
 def _gaps_again(values: np.ndarray[Any, Any], names: Sequence[str]) -> int:
     """How many values are missing in columns whose names have stood before."""
     first: dict[str, int] = {}
-    again = [j for j, name in enumerate(names) if first.setdefault(name, j) != j]
+    numbered = enumerate(names)
+    again = [j for j, name in numbered if first.setdefault(name, j) != j]
     if not again or values.ndim != 2:
         return 0
     return int(np.isnan(values[:, again]).sum())

@@ -455,7 +455,8 @@ def pack(value: Any, arrays: dict[str, Array], name: str) -> Any:
     if isinstance(value, dict):
         return {str(key): pack(item, arrays, f"{name}.{key}") for key, item in value.items()}
     if isinstance(value, tuple | list):
-        return [pack(item, arrays, f"{name}.{i}") for i, item in enumerate(value)]
+        numbered = enumerate(value)
+        return [pack(item, arrays, f"{name}.{i}") for i, item in numbered]
     if isinstance(value, np.generic):
         return value.item()
     return value

@@ -202,7 +202,8 @@ def in_columns(heads: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
     every = [zip(line[:-1], widths, strict=True) for line in (heads, *lines)]
     texts = [" ".join(f"{cell:>{width}}" for cell, width in cells) for cells in every]
     ends = [line[-1] for line in (heads, *lines)]
-    return "\n".join(f"{text}  {end}" for text, end in zip(texts, ends, strict=True))
+    pairs = zip(texts, ends, strict=True)
+    return "\n".join(f"{text}  {end}" for text, end in pairs)
 
 
 _ALONE: Final = 0.99  # of the total variance: then one column is the first component

@@ -61,7 +61,8 @@ def _lapack() -> Any:
 
 def _reflect(Y: Array) -> tuple[Array, Array, Array]:
     """Y as Householder's reflections below R, and the signs of R's diagonal. (numpy takes twice LAPACK's own time.)"""
-    reflected, tau, *_ = _lapack().dgeqrf(Y, lwork=_AT_ONCE * Y.shape[1])
+    lwork = _AT_ONCE * Y.shape[1]
+    reflected, tau, *_ = _lapack().dgeqrf(Y, lwork=lwork)
     return reflected, tau, np.where(np.diagonal(reflected) < 0, -1.0, 1.0)
 
 
@@ -215,7 +216,8 @@ def eigh_leading(H: Array, count: int) -> tuple[Array, Array]:
         return eigh_descending(H)
     from scipy.linalg import eigh
 
-    values, vectors = eigh((H + H.T) / 2, subset_by_index=(m - count, m - 1), driver="evr", check_finite=False)
+    subset_by_index = (m - count, m - 1)
+    values, vectors = eigh((H + H.T) / 2, subset_by_index=subset_by_index, driver="evr", check_finite=False)
     return values[::-1], np.ascontiguousarray(vectors[:, ::-1])
 
 

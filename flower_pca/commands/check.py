@@ -59,7 +59,8 @@ def run(given: argparse.Namespace) -> int:
         common.print_json({"sites": len(sites), "left_out": read.left_out, "errors": errors, "hints": found})
     else:
         lines = [*(f"error: {error}" for error in errors), *(f"hint: {hint}" for hint in found)]
-        bad, odd = labels.count(len(errors), "error"), labels.count(len(found), "hint")
+        bad = labels.count(len(errors), "error")
+        odd = labels.count(len(found), "hint")
         counts = f"{bad} and {odd}"
         rows = labels.count(sum(site.n for site in sites), "row")
         lines.append(f"{counts} about {rows} at {labels.count(len(sites), 'site')}")

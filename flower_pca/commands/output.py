@@ -69,11 +69,12 @@ def require_personal(result: PCAResult, option: str) -> PersonalResult:
     from flower_pca.results.personal import PersonalResult
 
     if not isinstance(result, PersonalResult):
+        remedy = f"Leave {option} out."
         raise ConfigError(
             f"The result with {option}",
             must="of a personalized run",
             got=f"a {type(result).__name__}",
-            then=f"Leave {option} out.",
+            then=remedy,
         )
     return result
 
@@ -184,7 +185,8 @@ def write_scores(result: ColumnsResult, folder: Path) -> list[str]:
     head = [*result.get_feature_names_out()]
     if result.row_ids_ is not None:
         head = ["id", *head]
-        rows = [[id_, *row] for id_, row in zip(result.row_ids_, rows, strict=True)]
+        pairs = zip(result.row_ids_, rows, strict=True)
+        rows = [[id_, *row] for id_, row in pairs]
     write_table(folder / _SCORES, head, rows)
     return [_SCORES]
 

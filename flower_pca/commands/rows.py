@@ -241,7 +241,8 @@ def sites_of(given: argparse.Namespace, result: PCAResult) -> tuple[dict[Any, An
             return {Path(table.source).stem or common.title(given.data): part}, ""
         table = _with_ids(given.data, result, (found,))
     parts = partition.deal(table, f"by_column({found!r})" if found else given.partition)
-    return {getattr(part, "site", "") or i: part for i, part in enumerate(parts)}, found
+    numbered = enumerate(parts)
+    return {getattr(part, "site", "") or i: part for i, part in numbered}, found
 
 
 def _with_ids(data: str, result: PCAResult, beside: Sequence[str]) -> Any:
@@ -282,9 +283,10 @@ def _file(path: Path, endings: Sequence[str]) -> Path:
     place = path.expanduser().absolute()
     checks.parent(place.name, place)
     if place.suffix.lower() not in endings:
+        rule = f"one that ends in {' or '.join(endings)}"
         raise ConfigError(
             "The file for the scores",
-            must=f"one that ends in {' or '.join(endings)}",
+            must=rule,
             got=place.name,
             then=f"Write scores{endings[0]}.",
         )
@@ -326,7 +328,8 @@ def _print(found: Sequence[Anomaly], places: _Places, limits: Limits, rows: int,
     order = worst[:_SHOWN]
     if order:
         placed = [places[a.site][a.row] for a in order]
-        whose = {name: [place[i] for place in placed] for i, name in enumerate(_PLACE)}
+        numbered = enumerate(_PLACE)
+        whose = {name: [place[i] for place in placed] for i, name in numbered}
         known = {name: texts for name, texts in whose.items() if any(texts)}
         head = ["site", "row", *known, "statistic", "value", "limit", "largest contributions"]
         cells = [

@@ -142,7 +142,8 @@ def run(given: argparse.Namespace) -> int:
     start = given.start and PCAResult.load(given.start)
     shards = common.clients_of(given)
     common.enough(question.mask, len(shards))
-    rows, columns = sum(shard.shape[0] for shard in shards), shards[0].shape[1]
+    rows = sum(shard.shape[0] for shard in shards)
+    columns = shards[0].shape[1]
     seen = assembly.outlook(question, rows=rows, columns=columns, clients=len(shards))
     if seen is not None:
         seen.require()

@@ -396,7 +396,8 @@ def _checkpoint(given: argparse.Namespace) -> Path | None:
 
 def _changes(result: TrackingResult, tracker: Tracker) -> str:
     if steps := result.changes_.tolist():
-        changes, at = labels.noun(len(steps), "change"), labels.noun(len(steps), "step")
+        changes = labels.noun(len(steps), "change")
+        at = labels.noun(len(steps), "step")
         return f"{changes} at {at} {', '.join(map(str, steps))}"
     if result.levels_:
         return "no change"

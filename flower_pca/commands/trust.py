@@ -166,7 +166,8 @@ At each node:
 def add_keys(commands: Any) -> None:
     """Add the command to the parser."""
     words = "write TLS certificates and SuperNode keys for a federation, and say what to do with them"
-    keys = commands.add_parser("keys", help=words, description=f"{words[0].upper()}{words[1:]}.")
+    description = f"{words[0].upper()}{words[1:]}."
+    keys = commands.add_parser("keys", help=words, description=description)
     keys.add_argument("folder", type=Path, metavar="DIR", help="a new or empty folder")
     keys.add_argument("--nodes", type=int, required=True, metavar="N", help="how many SuperNodes")
     keys.add_argument(

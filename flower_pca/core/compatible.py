@@ -313,10 +313,11 @@ def _check_numbers(stage: Stage[Any], on: On) -> None:
         )
     if "wire" in on and stage.tol < (least := FLOORS[BITS[on["wire"]]]):
         what = Words("tol of ", stage.name, " with ", Setting("wire", on["wire"]))
+        got = f"{stage.tol:g}"
         raise ConfigError(
             what,
             must=f"at least {least:g}",
-            got=f"{stage.tol:g}",
+            got=got,
             then=Words("Raise it, or use ", Setting("wire", "auto"), "."),
         )
 

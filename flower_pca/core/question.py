@@ -114,12 +114,7 @@ class Question:
     max_share: float | None = None
 
     def __post_init__(self) -> None:
-        for name, kind in {
-            "algorithm": Algorithm,
-            "mask": MaskedSums,
-            "dp": DP,
-            "channel": Layer,
-        }.items():
+        for name, kind in _CLASSES.items():
             given = getattr(self, name)
             if not isinstance(given, kind) and (given is not None or name == "algorithm"):
                 raise ConfigError(
@@ -256,6 +251,7 @@ class Question:
             compatible.check_options({**self.options, "checkpoint": str(path)})
 
 
+_CLASSES: Final = {"algorithm": Algorithm, "mask": MaskedSums, "dp": DP, "channel": Layer}
 _FIELDS: Final = {f.name: f.default for f in fields(Question)}
 _CHOICES: Final[Mapping[str, tuple[Any, ...]]] = {
     "center": (True, False, None),

@@ -135,7 +135,8 @@ class Judge:
         """
         known = self.model.claims.get(client)
         if known is None:
-            own, least = Claim(int(MARGIN * self.model.n), MARGIN * self.model.trace), 1
+            own = Claim(int(MARGIN * self.model.n), MARGIN * self.model.trace)
+            least = 1
             rows = f"{MARGIN:g} times all rows together"
         else:
             own, least, rows = known, known.n, "its own rows"

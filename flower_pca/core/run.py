@@ -324,7 +324,8 @@ class Run:
         personal = stage.personal(now.state)
         if personal:
             personal = {client: personal[client] for client in to if client in personal}
-        arrays, frame = stage.broadcast(now.state), frame.with_names(model.wanted, model.split)
+        arrays = stage.broadcast(now.state)
+        frame = frame.with_names(model.wanted, model.split)
         message = Broadcast(stage.name, self.history.count, arrays, frame, to, personal)
         for layer in self.layers:
             message = layer.ask(message, model, opening=opening)

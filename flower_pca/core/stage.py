@@ -189,7 +189,6 @@ class Stage(ABC, Generic[S]):
             measures them.
         orthonormal: Whether the components are.
         tolerant: Whether answers may be rounded, as nothing builds up in what clients keep.
-        streams: Whether the client half works on the batches of a stream, as a tracker's does.
         additive_with: Parameters with which answers add up, as in a spec, where they do not with
             the usual ones.
     """
@@ -206,7 +205,6 @@ class Stage(ABC, Generic[S]):
     measured: ClassVar[bool] = True
     orthonormal: ClassVar[bool] = True
     tolerant: ClassVar[bool] = True
-    streams: ClassVar[bool] = False
     additive_with: ClassVar[str] = ""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:

@@ -319,7 +319,8 @@ class Standing:
             return self
         chosen, why = chooser.settle(self.model)
         model = replace(self.model, choices={**self.model.choices, **({"algorithm": why} if why else {})})
-        before, behind = self.stages[: self.place], self.stages[self.place + 1 :]
+        before = self.stages[: self.place]
+        behind = self.stages[self.place + 1 :]
         return replace(self, stages=(*before, chosen, *behind), chooser=chooser, model=model)
 
     def to_json(self, arrays: dict[str, Array]) -> dict[str, Any]:

@@ -286,9 +286,10 @@ def _require_no_commas(file: Path, first: Sequence[str], second: Sequence[str], 
 
 
 def _other_separator(file: Path, first: Sequence[str], cells: Cells, then: str) -> DataError:
+    rule = repr(cells.sep)
     return DataError(
         f"What stands between two cells of {file}",
-        must=repr(cells.sep),
+        must=rule,
         got=f"{cells.sep.join(first)!r} in the first line",
         then=then,
     )

@@ -258,10 +258,11 @@ def _shorten(sentences: list[str]) -> list[str]:
 
 def _few(tables: Sequence[SiteRows | LocalData], shapes: Sequence[_Shape]) -> list[str]:
     """Sites of so few rows that their sums are nearly the rows themselves."""
-    few = []
+    few: list[str] = []
     for i, (table, (n, _, _)) in enumerate(zip(tables, shapes, strict=True)):
         if n <= _FEW:
-            few.append(f"{table.site or f'client {i}'} has {labels.count(n, 'row')}")
+            who = table.site or f"client {i}"
+            few.append(f"{who} has {labels.count(n, 'row')}")
     if not few or len(tables) < 2:
         return []
     if len(few) > _SAID:
@@ -320,8 +321,10 @@ def _codes_of(values: Array) -> list[float]:
 
 def _is_far(code: float, rest: Array, *, again: bool) -> bool:
     """Whether a code stands so far from the rest, which is sorted, that it is none of it; `again`: more than once."""
-    gap, spread = min(abs(rest[0] - code), abs(rest[-1] - code)), rest[-1] - rest[0]
-    alone, large = code < 0.0 <= rest[0], abs(code) > _OFTEN
+    gap = min(abs(rest[0] - code), abs(rest[-1] - code))
+    spread = rest[-1] - rest[0]
+    alone = code < 0.0 <= rest[0]
+    large = abs(code) > _OFTEN
     if gap > max(spread, 1.0):
         far = again or alone or large
     else:  # nearer only as the one negative value, if it is a large one or there again
@@ -380,7 +383,8 @@ def _twins(look: Look) -> Iterator[str]:
         what = "is the same, in another unit, as"
         if np.array_equal(rows[:, i], rows[:, j]):
             what = "holds the same values as"
-        one, other = look.columns[measures[j]], look.columns[measures[i]]
+        one = look.columns[measures[j]]
+        other = look.columns[measures[i]]
         yield f"{_capital(one)} {what} {other}. Leave one of them out: together they count twice."
 
 
@@ -584,7 +588,8 @@ def _odd_units(
         if len(odd) > max(2, len(columns) // 4) and len(set(odd.values())) > 1:
             continue  # other people, who differ in most of what is measured
         for j, words in odd.items():
-            here, there = levels[i, 1, j], usual[1, j]
+            here = levels[i, 1, j]
+            there = usual[1, j]
             place = f"its {middle} is {here:.4g}, against {there:.4g} at {others}, {words}"
             yield f"{_capital(columns[j])} looks as if {sites[i]} had other units: {place}. Convert it."
 
@@ -593,7 +598,8 @@ def _alone(levels: Array) -> Array:
     """Which columns lie at a site apart from all others, which lie together, sites x d."""
     if len(levels) > _SITES:
         usual = np.nanmedian(levels, axis=0)
-        above, below = levels[:, 0] > usual[2], levels[:, 2] < usual[0]
+        above = levels[:, 0] > usual[2]
+        below = levels[:, 2] < usual[0]
         apart = above | below
         return np.asarray(apart & (apart.sum(axis=0) == 1))
     above = levels[:, None, 0] > levels[None, :, 2]

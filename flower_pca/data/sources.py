@@ -400,7 +400,8 @@ def usual_table(tables: Sequence[Table]) -> int:
 
 def like(first: Table, table: Table, one: Path, other: Path) -> Table:
     """The columns in the order of the first one's, by their names."""
-    rows, d = table.parts[0], first.parts[0].shape[-1]
+    rows = table.parts[0]
+    d = first.parts[0].shape[-1]
     if table.names == first.names and rows.shape[-1] == d:
         return table
     if table.names and sorted(table.names) == sorted(first.names):
@@ -448,7 +449,8 @@ class Arrivals:
 
     def after(self, cursor: bytes) -> tuple[Any, bytes, int]:
         """The batch in the first file whose name comes after the cursor, that name, and how many more there are."""
-        names = sorted(path.name.encode() for path in self._path.iterdir() if is_table(path))
+        tables = filter(is_table, self._path.iterdir())
+        names = sorted(path.name.encode() for path in tables)
         waiting = [name for name in names if name > cursor]
         if not waiting:
             return None, cursor, 0

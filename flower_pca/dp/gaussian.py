@@ -110,9 +110,10 @@ class Outlook:
         root = math.hypot(self.noise, 2.0 * self.off * math.sqrt(most))
         least = math.ceil((self.noise + root) / (2.0 * most)) + 2
         sizes = f"{labels.count(self.columns, 'column')} at {labels.count(self.clients, 'client')}"
+        rule = f"at least {least:,} for {sizes}, as noise else hides all components"
         raise DataError(
             "The rows under this budget",
-            must=f"at least {least:,} for {sizes}, as noise else hides all components",
+            must=rule,
             got=f"{self.rows:,}",
             then=Words("Take more rows or a larger epsilon, or share the noise out with ", Setting("mask", True), "."),
         )

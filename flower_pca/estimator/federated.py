@@ -340,7 +340,8 @@ def _first(result: PCAResult, k: int) -> PCAResult:
     residuals = result.residuals_[:k]
     first, last, following = result.explained_variance_[[0, k - 1, k]]
     residual = float(np.linalg.norm(residuals))
-    gap, sine = float(last - following) / (float(first) or 1.0), None
+    gap = float(last - following) / (float(first) or 1.0)
+    sine = None
     if gap > max(residual, 1e-12):
         sine = residual / gap
     return replace(

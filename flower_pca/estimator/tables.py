@@ -47,7 +47,8 @@ def shards(estimator: Any, X: Any, sites: Any) -> list[SiteRows]:
     texts = None
     if names is not None:
         texts = Columns(tuple(map(clean, names)), "X").names
-    return [SiteRows(part, texts, site=whose.get(i, "")) for i, part in enumerate(parts)]
+    numbered = enumerate(parts)
+    return [SiteRows(part, texts, site=whose.get(i, "")) for i, part in numbered]
 
 
 def asked_columns(estimator: Any, shards: Sequence[SiteRows]) -> tuple[tuple[str, ...] | None, int]:
@@ -196,11 +197,12 @@ def _with_words(
 ) -> SiteRows:
     """The rows with what stands in their columns of words, which the run codes, and checks as it does all rows."""
     if labels(X) is None:
+        remedy = f"Give data frames, or leave {coding.field} out."
         raise ConfigError(
             coding.field,
             must="of tables with names",
             got=f"a {type(X).__name__} without",
-            then=f"Give data frames, or leave {coding.field} out.",
+            then=remedy,
         )
     X = pick(X, None, who=who)
     if reset:

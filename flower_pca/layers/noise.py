@@ -418,9 +418,10 @@ def _check_bounded(work: Work) -> None:
 
 def _instruction(says: Arrays) -> tuple[float, float, float]:
     if strange := says.keys() - _SAID:
+        rule = f"made of {', '.join(sorted(_SAID))}"
         raise ProtocolError(
             "What a message with noise says",
-            must=f"made of {', '.join(sorted(_SAID))}",
+            must=rule,
             got=", ".join(sorted(strange))[:100],
             then=_SENDER,
         )

@@ -87,10 +87,11 @@ def bits_in(says: Arrays) -> int:
     bits = says.get(_BITS)
     known = bits is not None and len(says) == 1 and not bits.ndim and bits.dtype.kind in "iuf"
     if bits is None or not known or bits.item() not in FLOORS:
+        got = f"{bits}"[:50]
         raise ProtocolError(
             "The bits of numbers in a message",
             must=f"one of {', '.join(map(str, FLOORS))}",
-            got=f"{bits}"[:50],
+            got=got,
             then="Check the sender.",
         )
     return int(bits.item())

@@ -238,7 +238,8 @@ def _unmask(arrays: Arrays, secrets: Secrets, demands: Demands) -> tuple[Arrays,
     require("The survivors of a sum", f"at least {needed}", len(survived) + 1 >= needed)
     _agree(secrets, survived, demands, told=True)
     held = dict(zip(secrets.holders.tolist(), texts(secrets.held), strict=True))
-    up = {"mask.keys": rows([held[peer][-SEED:] for peer in dropped], SEED)}
+    keys = [held[peer][-SEED:] for peer in dropped]
+    up = {"mask.keys": rows(keys, SEED)}
     if not secrets.single:
         own = secrets.own.tobytes()[2 * SEED : 3 * SEED]
         selves = [held[peer][:SEED] for peer in survived]
@@ -293,7 +294,8 @@ def _distinct(a: Array) -> list[int]:
 
 def _expect(secrets: Secrets, expected: bool) -> None:
     if not expected:
-        phase, due = Phase(int(secrets.step)).name.lower(), int(secrets.number)
+        phase = Phase(int(secrets.step)).name.lower()
+        due = int(secrets.number)
         raise ProtocolError(
             "A masked message",
             must=f"the next one of its set-up, {phase} of sum {due}",

@@ -165,9 +165,10 @@ def _words(name: str, a: Array, bound: Array, clients: int, bits: Bits) -> Array
     wide = not bound.all()
     limit = _WIDEST if wide else bound
     if not (np.abs(a) <= limit).all():  # nor is NaN
+        rule = f"finite and at most {float(np.max(limit)):.3g}, the bound of the masks, in size"
         raise DataError(
             f"Every entry of {name} of this client",
-            must=f"finite and at most {float(np.max(limit)):.3g}, the bound of the masks, in size",
+            must=rule,
             got="a larger one",
             then="Nothing was sent. Scale the data, or give MaskedSums a larger bound.",
         )
@@ -183,7 +184,8 @@ def _words(name: str, a: Array, bound: Array, clients: int, bits: Bits) -> Array
         part = slice(start, start + few)
         steps = np.ldexp(rows[part], exponents[part])
         rest = np.floor(steps)
-        np.add(rest.astype(np.int64), _blur(steps, rest, bits), out=whole[part])
+        out = whole[part]
+        np.add(rest.astype(np.int64), _blur(steps, rest, bits), out=out)
     return whole.ravel().view(np.uint64)
 
 

@@ -96,7 +96,8 @@ class Secrets:
 
     def to_memory(self) -> Arrays:
         """As parts of a client's memory."""
-        return {name: np.asarray(a) for name, a in zip(_NAMES, _values(self), strict=True)}
+        pairs = zip(_NAMES, _values(self), strict=True)
+        return {name: np.asarray(a) for name, a in pairs}
 
 
 _FIELDS: Final = tuple(f.name for f in fields(Secrets))

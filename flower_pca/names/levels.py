@@ -268,10 +268,11 @@ def texts(rows: SiteRows, column: str, who: str = "the rows") -> list[str | None
     elif column in (rows.names or ()):
         cells = _dense(rows, [column])[:, 0]
     else:
+        got = f"none called {column!r} whose words are known"
         raise DataError(
             f"The columns of {rows.source or rows.site or who}",
             must="there, for all whose levels are asked for",
-            got=f"none called {column!r} whose words are known",
+            got=got,
             then="Check levels.",
         )
     return list(map(text_of, cells.tolist()))
@@ -323,7 +324,8 @@ def _less(rows: SiteRows, columns: Iterable[str]) -> SiteRows:
     """The rows without these columns."""
     names = rows.names or ()
     left = [j for j, name in enumerate(names) if name not in columns]
-    return replace(rows, values=rows.values[:, left], names=tuple(names[j] for j in left))
+    values = rows.values[:, left]
+    return replace(rows, values=values, names=tuple(names[j] for j in left))
 
 
 def _told_apart(cells: list[str | None], least: int) -> list[str | None]:

@@ -172,10 +172,11 @@ class SiteRows:
         if self.ids is not None:
             object.__setattr__(self, "ids", ids.texts(self.ids))
             if len(self.ids) != len(self):
+                got = f"{len(self.ids)} for {count(len(self), 'row')}"
                 raise DataError(
                     "The ids of rows",
                     must="one for each row",
-                    got=f"{len(self.ids)} for {count(len(self), 'row')}",
+                    got=got,
                     then="Give as many as there are rows.",
                 )
 
@@ -268,7 +269,8 @@ def _of_frame(frame: Any, who: str, site: str) -> SiteRows:
         )
     # else one would give several columns
     unique = Columns(tuple(clean(text_of_label(name)) for name in names), who).names
-    parts = {text: _numbers(frame[name]) for text, name in zip(unique, names, strict=True)}
+    pairs = zip(unique, names, strict=True)
+    parts = {text: _numbers(frame[name]) for text, name in pairs}
     kept = {name: part for name, part in parts.items() if isinstance(part, np.ndarray)}
     words = {name: f"{part!r} in column {name}" for name, part in parts.items() if name not in kept}
     if not parts:

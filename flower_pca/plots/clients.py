@@ -173,7 +173,8 @@ def _strips(drawn: style.Figure, result: PCAResult, parts: list[Array], title: s
     score, client = _shuffle(parts)
     height = client + np.random.default_rng(1).uniform(-0.3, 0.3, len(client))
     names = names_of(result, range(len(parts)))
-    ax, _, side = start(drawn, names, tall=max(style.SINGLE[1], 1.2 + 0.26 * len(names)))
+    tall = max(style.SINGLE[1], 1.2 + 0.26 * len(names))
+    ax, _, side = start(drawn, names, tall=tall)
     points = np.column_stack([score[:, 0], height])
     _cloud(ax, points, client, len(parts), bar=None)
     style.tidy(ax, title, "component 1", _beside(names), grid="both")
@@ -256,7 +257,8 @@ def bars(
     words: str,
 ) -> style.Axes:
     """A bar for each client."""
-    ax, bar, side = start(drawn, names, tall=max(2.2, 1.1 + 0.26 * len(names)))
+    tall = max(2.2, 1.1 + 0.26 * len(names))
+    ax, bar, side = start(drawn, names, tall=tall)
     bar(range(len(values)), values, style.sized(len(values), 0.62, 0.9), color=style.BAR)
     ax.set(**{f"{side}lim": (0.0, 1.12 * float(values.max()) or 1.0)})
     tidy(ax, len(values), names, title=title, words=words)
@@ -273,7 +275,8 @@ def pairs(
 ) -> None:
     """Two bars for each client, one above the other, or side by side without room for names."""
     count = len(next(iter(values.values())))
-    ax, bar, _ = start(drawn, names, tall=max(2.4, 1.4 + 0.4 * count))
+    tall = max(2.4, 1.4 + 0.4 * count)
+    ax, bar, _ = start(drawn, names, tall=tall)
     for (word, each), shift, colour in zip(values.items(), (-0.19, 0.19), (style.BAR, style.MINUS), strict=True):
         bar(np.arange(count) + shift, each, 0.36, color=colour, label=word)
     tidy(ax, count, names, title=title, words=words)
@@ -315,7 +318,8 @@ def _cloud(
     few = count <= NAMED
     colours, norm = style.scale("course"), Normalize(0, count - 1)
     if few:
-        colours, norm = ListedColormap(style.curves(count)), Normalize(-0.5, count - 0.5)
+        colours = ListedColormap(style.curves(count))
+        norm = Normalize(-0.5, count - 0.5)
     ax.scatter(
         points[:, 0], points[:, 1], s=size, alpha=alpha, lw=0, c=client, cmap=colours, norm=norm, rasterized=many
     )

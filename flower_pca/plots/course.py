@@ -68,7 +68,8 @@ def traffic(drawn: style.Figure, result: PCAResult) -> None:
 def _curve(ax: style.Axes, history: History, place: np.ndarray[Any, Any]) -> None:
     numbered = enumerate(history)
     measured = np.array([i for i, record in numbered if "error" in record.metrics])
-    error = np.maximum([history[i].metrics["error"] for i in measured], style.FLOOR)
+    errors = [history[i].metrics["error"] for i in measured]
+    error = np.maximum(errors, style.FLOOR)
     reopened = [i for i, record in enumerate(history) if record.stage == "opening"][1:]
     style.events(ax, place[reopened], "clients changed")
     size = style.sized(len(measured), 4.5, 2.5)
@@ -95,7 +96,8 @@ def _bytes(ax: style.Axes, history: History) -> None:
     up = np.array([record.bytes_up for record in history], dtype=float)
     size, unit = _unit(max(float((up + down).max()), 1.0))
     ax.bar(number, up / size, width=0.62, color=style.COLOURS[0], label="up")
-    ax.bar(number, down / size, width=0.62, bottom=up / size, color=style.BAR, label="down")
+    bottom = up / size
+    ax.bar(number, down / size, width=0.62, bottom=bottom, color=style.BAR, label="down")
     style.number_ticks(ax, len(number))
     style.tidy(ax, "Bytes of each message", "message", f"{unit}, all clients together")
     style.legend(ax)

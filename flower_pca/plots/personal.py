@@ -118,7 +118,8 @@ def split(drawn: style.Figure, result: PersonalResult, shards: Sequence[Any]) ->
     parts = {"shared": found.shared, "own": found.own, "rest": found.rest}
     whole = np.maximum(sum(parts.values()), np.finfo(float).tiny)
     count, names = len(found.clients), clients.names_of(result, found.clients)
-    ax, bar, side = clients.start(drawn, names, tall=max(2.4, 1.5 + 0.26 * count))
+    tall = max(2.4, 1.5 + 0.26 * count)
+    ax, bar, side = clients.start(drawn, names, tall=tall)
     before, thick = np.zeros(count), {"x": 0.66, "y": 0.9}[side]
     for (word, part), colour in zip(parts.items(), (style.PLUS, style.COLOURS[5], style.FAINT), strict=True):
         bar(range(count), part / whole, thick, before, color=colour, label=word)

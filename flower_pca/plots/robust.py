@@ -54,11 +54,12 @@ def by_client(drawn: style.Figure, result: RobustResult, shards: Sequence[Any] |
 def where(drawn: style.Figure, result: RobustResult, shards: Sequence[Any] | None) -> None:
     """The share of each column at each client."""
     known = _entries(result, shards)
+    others = [labels.client_name(result.site_names, key) for key in known.clients]
     style.draw(
         drawn,
         known.share,
         columns=result.feature_names_in_,
-        others=[labels.client_name(result.site_names, key) for key in known.clients],
+        others=others,
         title="Entries taken out",
         label="share of the entries",
         kind="share",

@@ -57,7 +57,8 @@ def _panels(
     errors: Array | None = None,
 ) -> None:
     off = facts.INTERVAL * (np.zeros_like(components) if errors is None else errors)
-    shown, most = min(len(components), PANELS), min(components.shape[1], BARS)
+    shown = min(len(components), PANELS)
+    most = min(components.shape[1], BARS)
     across = min(shown, 2)
     down = -(-shown // across)
     tall = 0.5 + down * (0.19 * most + 0.55)
@@ -198,7 +199,8 @@ def _bars(ax: style.Axes, result: PCAResult) -> Any:
     """A bar for the share of each component; with noise, its bounds as well."""
     ratio, known = result.explained_variance_ratio_, result.certainty
     number = np.arange(1, len(ratio) + 1)
-    bars = ax.bar(number, ratio, width=style.sized(len(ratio), 0.62, 0.9), color=style.BAR)
+    width = style.sized(len(ratio), 0.62, 0.9)
+    bars = ax.bar(number, ratio, width=width, color=style.BAR)
     if result.variance_errors_ is not None:
         ax.errorbar(number, ratio, _off(result), fmt="none", ecolor=style.INK, elinewidth=1.2, capsize=3)
     if known is not None:
@@ -220,7 +222,8 @@ def _off(result: PCAResult) -> Array:
 
 def _band(ax: style.Axes, known: Certainty) -> None:
     """Between the bounds on the share of the first components together."""
-    bounds, places = known.together, np.arange(1.0, len(known.together) + 1)
+    bounds = known.together
+    places = np.arange(1.0, len(known.together) + 1)
     if len(bounds) == 1:
         bounds, places = bounds.repeat(2, axis=0), np.array([0.8, 1.2])
     ax.fill_between(places, *bounds.T, color=style.BAR, alpha=0.25, lw=0)

@@ -158,13 +158,15 @@ def personal_tables(result: PersonalResult, shards: Sequence[Any] | None) -> lis
         sizes = clients.rows(shards)
         figures = {key: [f"{sizes[key]:,}", f"{a:.4g}", f"{b:.4g}"] for key, a, b in
                    zip(known.clients, known.without, known.rest, strict=True)}  # fmt: skip
-        lines = [line + figures[key] for line, key in zip(lines, keys, strict=True)]
+        pairs = zip(lines, keys, strict=True)
+        lines = [line + figures[key] for line, key in pairs]
     head += ["variances along own components", "largest weights in the first"]
     for line, key in zip(lines, keys, strict=True):
         own = result.own[key]
         variances = ", ".join(f"{v:.3g}" for v in own["variances"][:4]) + (", ..." if len(own["variances"]) > 4 else "")
         line += [variances, labels.in_words(own[OWN][0], names) if len(own[OWN]) else ""]
-    return [html.table("Clients: what is their own", head, lines, words=[0, len(head) - 2, len(head) - 1])]
+    words = [0, len(head) - 2, len(head) - 1]
+    return [html.table("Clients: what is their own", head, lines, words=words)]
 
 
 def _count(number: int, noun: str) -> str:

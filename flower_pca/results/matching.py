@@ -92,7 +92,8 @@ def in_order(components: Array, names: Any, wanted: Any) -> Array:
     """Components of another result, columns in the order of those wanted, if both have names."""
     if names is None or wanted is None:
         return components
-    own, ours = Heading.of_names(names, len(names)), Heading.of_names(wanted, len(wanted))
+    own = Heading.of_names(names, len(names))
+    ours = Heading.of_names(wanted, len(wanted))
     if not own.like(ours):
         raise own.mismatch("the other result", ours, "this one").error(ConfigError, "Compare others.")
     places = Columns(tuple(names)).places(tuple(wanted))

@@ -363,7 +363,8 @@ class PCAResult:
         clients = labels.count(facts.clients(self.history), "client")
         said = [f"{self._rows} rows of {self._columns} at {clients}."]
         known, k, ratio = self.certainty, self.n_components_, self.explained_variance_ratio_
-        together, shares = f"{ratio.sum():.1%}", [f", {share:.1%}" for share in ratio]
+        together = f"{ratio.sum():.1%}"
+        shares = [f", {share:.1%}" for share in ratio]
         if known is not None:
             together, shares = known.in_words, [""] * k
         held = f"{labels.count(k, 'component')} {'holds' if k == 1 else 'hold'}"

@@ -116,10 +116,11 @@ class PersonalResult(PCAResult):
         if not isinstance(client, int | np.integer):
             rows = np.asarray(client, dtype=np.float64)
             if rows.ndim != 2 or rows.shape[1] != self.n_features_in_:
+                got = f"shape {rows.shape}"
                 raise ConfigError(
                     "Own components",
                     must=f"rows of {labels.count(self.n_features_in_, 'feature')}",
-                    got=f"shape {rows.shape}",
+                    got=got,
                     then="Transpose them.",
                 )
             return rows

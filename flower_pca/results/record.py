@@ -142,7 +142,8 @@ class Following(Watcher):
 def _record(
     run: Driven, state: TrackState, step: Step, before: Array | None, known_as: Callable[[int], tuple[int, str]]
 ) -> StepRecord:
-    d, known = len(step.basis), {i: known_as(i) for i in state.each}
+    d = len(step.basis)
+    known = {i: known_as(i) for i in state.each}
     counts = {i: dict(zip(COUNTS, each, strict=True)) for i, each in state.each.items()}
     clients = {key: ClientStep(**_shares(counts[i], d), site=site) for i, (key, site) in known.items()}
     changes, cause = _changes(state, step), None

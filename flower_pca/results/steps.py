@@ -293,7 +293,8 @@ class TrackingResult:
     def findings(self) -> list[str]:
         """Sentences on what was found: where the subspace changed, and the last basis' columns."""
         names, totals = facts.names_of(self), self.totals_
-        rows, steps = labels.count(totals["rows"], "row"), labels.count(totals["steps"], "step")
+        rows = labels.count(totals["rows"], "row")
+        steps = labels.count(totals["steps"], "step")
         said = [f"{rows} in {steps}, at {labels.count(facts.clients(self.history), 'client')}."]
         if changes := [f"{step}" for step in self.changes_]:
             said.append(
@@ -329,7 +330,8 @@ class TrackingResult:
         ]
         for step in self.changes_:
             lines[step - self.first_] += "  yes"
-        last = [f"component {j} of the last step: {words}" for j, _, words in self.listing().lines]
+        shown = self.listing().lines
+        last = [f"component {j} of the last step: {words}" for j, _, words in shown]
         return "\n".join([head, *lines, *last])
 
     def __repr__(self) -> str:
@@ -400,7 +402,8 @@ def _totals(left: Mapping[str, Array]) -> dict[str, int]:
 
 def _stuck(left: Mapping[str, Array], names: Sequence[str]) -> list[str]:
     """A wild column takes a component for itself: the rows leave nothing of it, and everything else is next to it."""
-    basis, values = left["bases"][-1], left["values"][-1]
+    basis = left["bases"][-1]
+    values = left["values"][-1]
     # of the step's rows, as values are
     rest = float(left["beyond"][-1]) * float(left["rows"][-1])
     said = []
@@ -449,7 +452,8 @@ def _of_watch(left: Mapping[str, Array]) -> list[str]:
     judged = np.flatnonzero(np.isfinite(left["level"]))
     if not len(judged):
         return []
-    steps, start = labels.count(len(judged), "step"), int(left["gone"]) + judged[0]
+    steps = labels.count(len(judged), "step")
+    start = int(left["gone"]) + judged[0]
     said = [f"{steps} judged for a change, from {start} on"]
     level = left["level"][judged[-1]]
     usual = float(np.nanmedian(left["statistic"]))

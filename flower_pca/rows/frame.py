@@ -181,7 +181,8 @@ def sparse_moments(S: Any) -> Moments:
 
 def fill_gaps(S: Any, fill: Array) -> Any:
     """Sparse rows with these values where stored ones are missing."""
-    filled = np.where(np.isnan(S.data), fill[S.indices], S.data)
+    gaps = np.isnan(S.data)
+    filled = np.where(gaps, fill[S.indices], S.data)
     data = filled.astype(S.data.dtype)
     return type(S)((data, S.indices, S.indptr), shape=S.shape)
 
@@ -293,7 +294,8 @@ def product(blocks: Iterable[Any], Z: Array, frame: Frame) -> Array:
     """
     W = frame.unscale(Z).astype(Z.dtype, copy=False)
     less = None if frame.mean is None else frame.mean @ W
-    total, sums = np.zeros(Z.shape), np.zeros(Z.shape[1])
+    total = np.zeros(Z.shape)
+    sums = np.zeros(Z.shape[1])
     for S in blocks:
         Y = np.asarray(S @ W)
         if less is not None:

@@ -81,7 +81,8 @@ def fit(P: Array, Y: Array, gone: Array) -> tuple[Array, int]:
     d = len(P)
     if len(Y) <= step:
         return _fit(P, Y, gone)
-    A, deficient = np.empty((len(Y), P.shape[1])), 0
+    A = np.empty((len(Y), P.shape[1]))
+    deficient = 0
     for i in range(0, len(Y), step):
         begin, end = np.searchsorted(gone, (i * d, (i + step) * d))
         own_gaps = gone[begin:end] - i * d
@@ -136,7 +137,8 @@ def _normal(P: Array, weights: Array) -> Array:
         part = columns[:, start : start + step]
         held = pairs[:, : part.shape[1]]
         for k in range(r):
-            np.multiply(part[k:], part[k], out=held[first[k] : first[k + 1]])
+            out = held[first[k] : first[k + 1]]
+            np.multiply(part[k:], part[k], out=out)
         packed += weights[:, start : start + step] @ held.T
     return np.take(packed, place, axis=1)
 
@@ -167,7 +169,8 @@ def _normal_by_row(P: Array, m: int, gone: Array) -> Array:
         there = np.arange(places.shape[1]) < counts[:, None]
         places[there] = gone[ends[0] : ends[-1]] % d
         unseen = padded.take(places, axis=0)
-        np.matmul(unseen.transpose(0, 2, 1), unseen, out=G[i : i + step])
+        out = G[i : i + step]
+        np.matmul(unseen.transpose(0, 2, 1), unseen, out=out)
     return np.asarray(np.subtract(whole, G, out=G))
 
 

@@ -60,7 +60,8 @@ class WholeRows:
         in_units = np.ldexp(data, -self._units[S.indices])
         whole = np.rint(in_units).astype(np.int64)
         self._S = type(S)((whole, S.indices, S.indptr), shape=S.shape)
-        in_rows, in_columns = np.diff(S.indptr), np.bincount(S.indices, minlength=self.d)
+        in_rows = np.diff(S.indptr)
+        in_columns = np.bincount(S.indices, minlength=self.d)
         most = max(in_rows.max(initial=1), in_columns.max(initial=1))
         self._bits = min(_ENTRY, _SUM - _ENTRY - int(most).bit_length())
         if self._bits < 2:
@@ -328,7 +329,8 @@ def measure(data: StoredRows, *, gaps: bool = False) -> Statistics:
         else:
             rest, C = _scatter(data, columns, means)
         squares = np.diagonal(C).copy()
-    m2, means_off = squares[:d], rest[:d] / data.n
+    m2 = squares[:d]
+    means_off = rest[:d] / data.n
     return Statistics(data.n, there.mean, seen, data.peak(), columns, m2, means_off, C, R)
 
 
@@ -339,7 +341,8 @@ def large(data: StoredRows) -> bool:
 
 def _scatter(data: StoredRows, columns: Array, means: Array) -> tuple[Array, Array]:
     """The sums of deviations, and C, of dense rows."""
-    C, rest = np.zeros(means.shape * 2), np.zeros(means.shape)
+    C = np.zeros(means.shape * 2)
+    rest = np.zeros(means.shape)
     for block in data.blocks():
         rows = block.astype(np.float64)
         if len(columns):

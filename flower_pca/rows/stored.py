@@ -334,7 +334,8 @@ class StoredRows:
                 # which passes over missing values
                 np.fmax.at(largest, block.indices, np.abs(block.data))
                 continue
-            low, high = np.fmin.reduce(block, axis=0), np.fmax.reduce(block, axis=0)
+            low = np.fmin.reduce(block, axis=0)
+            high = np.fmax.reduce(block, axis=0)
             above, below = high.astype(np.float64), low.astype(np.float64)
             largest = np.fmax(largest, np.fmax(above, -below))
         return largest

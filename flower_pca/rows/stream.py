@@ -294,7 +294,8 @@ class Stream:
 
     def _by_name(self, batch: Array, given: SiteRows, who: str) -> Array:
         """The columns that the run names, or all by their names, which must stay the same."""
-        names, words = given.names or self._names, given.words or self._words
+        names = given.names or self._names
+        words = given.words or self._words
         columns = None if names is None else Columns(names, who)
         if self.wanted is not None:
             return self._pick(batch, columns, words, who)

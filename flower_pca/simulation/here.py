@@ -170,7 +170,8 @@ def _in_order(question: Question, sites: list[SiteRows]) -> tuple[Question, list
 def _require_clients(question: Question, sites: Sequence[SiteRows]) -> list[LocalData]:
     """The clients, if what is asked can be had of them."""
     clients = rows_of(sites, missing=question.missing != "error", columns=question.columns)
-    rows, d = sum([client.n for client in clients]), clients[0].d
+    rows = sum([client.n for client in clients])
+    d = clients[0].d
     checks.at_most(question.n_components, rows, d)
     algorithm = question.algorithm
     if isinstance(algorithm, Telling) and algorithm.by_client is not None:
@@ -297,7 +298,8 @@ def track(
         watchers.append(Following(on_step, lambda i: (i, clients[i].site)))
     result: TrackingResult = drive(run, there, checkpoint=checkpoint, watchers=watchers)
     watch.end(result)
-    return replace(result, site_names={i: client.site for i, client in enumerate(clients) if client.site})
+    numbered = enumerate(clients)
+    return replace(result, site_names={i: client.site for i, client in numbered if client.site})
 
 
 def _streams(streams: Any, batch: int | None) -> list[Stream]:
@@ -325,7 +327,8 @@ def _streams(streams: Any, batch: int | None) -> list[Stream]:
 
 def _check_columns(clients: list[Stream], n_components: int) -> None:
     """Refuse before the first message what is known to be wrong by then."""
-    known = [(i, client.d) for i, client in enumerate(clients) if client.d is not None]
+    numbered = enumerate(clients)
+    known = [(i, client.d) for i, client in numbered if client.d is not None]
     first = next((client.heading for client in clients if client.heading is not None), None)
     for i, client in enumerate(clients):
         if first is not None and (own := client.heading) is not None and own.digest != first.digest:

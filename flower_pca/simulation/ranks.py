@@ -60,7 +60,8 @@ def rank_table(
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="theta must be", category=UserWarning)
             result = _personal(simulate(make(algorithm, local_components=own), shards, n_components=shared, **settings))
-        errors = [result.reconstruction_error(X, client=i) for i, X in enumerate(_alike(test, shards))]
+        numbered = enumerate(_alike(test, shards))
+        errors = [result.reconstruction_error(X, client=i) for i, X in numbered]
         table.append(Ranks(shared, own, float(np.mean(errors)), result.theta_))
     return table
 

@@ -40,7 +40,8 @@ def run(question: Question, shards: Sequence[Any], public: Collection[int], cond
 
     def back(output: Path) -> dict[int, Arrays]:
         written = [(i, own_file(output, i)) for i in public]
-        return {i: files.read(path, "own result")[1] for i, path in written if path.exists()}
+        there = [(i, path) for i, path in written if path.exists()]
+        return {i: files.read(path, "own result")[1] for i, path in there}
 
     strategy = PCAStrategy(
         question,

@@ -205,7 +205,8 @@ class Packs(ABC):
         if entry["kind"] == "sparse":
             from scipy.sparse import csr_array
 
-            rows = csr_array(tuple(np.array(a) for a in arrays), shape=tuple(entry["shape"]))
+            shape = tuple(entry["shape"])
+            rows = csr_array(tuple(np.array(a) for a in arrays), shape=shape)
         names, words = text["names"][entry["names"]]
         named = SiteRows(
             rows, None if names is None else tuple(names), words, entry["source"], entry["site"], ids=entry["ids"]
@@ -309,7 +310,8 @@ def _describe(shard: Any, names: dict[str, int]) -> tuple[dict[str, Any], list[A
     if not hasattr(rows.values, "tocsr"):
         return entry, [np.asanyarray(rows.values)]
     csr = rows.values.tocsr()
-    return {**entry, "kind": "sparse", "shape": list(csr.shape)}, [csr.data, csr.indices, csr.indptr]
+    shape = list(csr.shape)
+    return {**entry, "kind": "sparse", "shape": shape}, [csr.data, csr.indices, csr.indptr]
 
 
 class Ready:

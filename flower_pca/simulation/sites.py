@@ -13,6 +13,8 @@ import functools
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import chain
+from operator import attrgetter
 from typing import Any, Final
 
 import numpy as np
@@ -118,7 +120,8 @@ def _column(frame: Any, by: Any) -> tuple[Any, Array]:
         if by not in names:
             raise _unknown(by, names)
         kept = [j for j, name in enumerate(names) if name != by]
-        others = replace(frame, values=frame.values[:, kept], names=tuple(names[j] for j in kept))
+        values = frame.values[:, kept]
+        others = replace(frame, values=values, names=tuple(names[j] for j in kept))
         return others, np.asarray(frame.values)[:, names.index(by)]
     names = list(getattr(frame, "columns", ()))
     if by in names:
@@ -255,7 +258,8 @@ def looked_at(result: PCAResult, clients: Sequence[LocalData], frame: Frame) -> 
     """
     if result.privacy is not None:  # nothing else is said of rows then
         return result
-    lines = labels.hints_of_first_lines([file for client in clients for file in client.headerless])
+    files = chain.from_iterable(map(attrgetter("headerless"), clients))
+    lines = labels.hints_of_first_lines(files)
     names = labels.tuple_of(result.feature_names_in_)
     found = labels.find_identifiers(clients, names)
     most = faults.CHEAP
@@ -295,7 +299,8 @@ def _others(sites: Sequence[SiteRows], coding: Coding) -> tuple[str, ...]:
 
 def _without(site: SiteRows, names: Sequence[str]) -> SiteRows:
     """The site without these columns."""
-    kept = [j for j, name in enumerate(site.names or ()) if name not in names]
+    numbered = enumerate(site.names or ())
+    kept = [j for j, name in numbered if name not in names]
     words = {name: bad for name, bad in site.words.items() if name not in names}
     return replace(site, values=site.values[:, kept], names=tuple((site.names or ())[j] for j in kept), words=words)
 

@@ -160,7 +160,8 @@ def _refuse(what: str, rule: str, kind: str, bad: Array, do: str, end: str, name
         which = "it"
     named = in_brief([str(j) if names is None else names[j] for j in columns])
     noun = labels.noun(len(columns), "column")
-    raise DataError(what, must=rule, got=f"{kind} {noun} {named}", then=Words(do, which, end))
+    remedy = Words(do, which, end)
+    raise DataError(what, must=rule, got=f"{kind} {noun} {named}", then=remedy)
 
 
 def in_brief(names: Sequence[str]) -> str:
@@ -351,7 +352,8 @@ def _sites(state: OpeningState) -> Arrays:
         return {}
     told = [said[key] for key in keys]
     rows = [np.maximum(np.asarray(site.get("count", site["n"])), 1) for site in told]
-    squares = [site["m2"] / n for site, n in zip(told, rows, strict=True)]
+    pairs = zip(told, rows, strict=True)
+    squares = [site["m2"] / n for site, n in pairs]
     return {
         SITE_KEYS: np.array(keys, dtype=np.uint64),
         SITE_ROWS: np.array([int(site["n"]) for site in told]),

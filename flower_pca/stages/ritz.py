@@ -81,7 +81,8 @@ class Oblique(Stage[ObliqueState]):
         spans = [_trace_within(Z[:, :j], cross[:j, :j]) for j in widths]
         quotients = np.diag(cross) / np.sum(Z * Z, axis=0)
         residuals = linalg.column_norms(Y - Z * quotients)
-        values, left = np.maximum(np.diff(spans), 0.0), {**model.left, CROSS: cross}
+        values = np.maximum(np.diff(spans), 0.0)
+        left = {**model.left, CROSS: cross}
         return replace(model, basis=Z, product=Y, values=values, residuals=residuals, left=left)
 
 
@@ -149,11 +150,13 @@ class RayleighRitz(Stage[RitzState]):
         if k < len(values):
             model = replace(model, next_value=float(values[k]))
         elif state.image is not None and state.image.shape[1]:
-            model = replace(model, next_value=float(state.beside[:, 0] @ state.image[:, 0]))
+            next_value = float(state.beside[:, 0] @ state.image[:, 0])
+            model = replace(model, next_value=next_value)
         if model.sizes is None:
             return model
         squares = model.n * (model.sizes / model.frame.divisor) ** 2
-        return replace(model, rest=_rest(squares, Z[:, :k], Y[:, :k]))
+        rest = _rest(squares, Z[:, :k], Y[:, :k])
+        return replace(model, rest=rest)
 
 
 def _rest(squares: Array, Z: Array, Y: Array) -> float:

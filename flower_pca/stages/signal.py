@@ -403,7 +403,8 @@ def _asking(state: SignalState) -> SignalState:
     room = _RANKS
     if state.search is None:
         room = max(1, ROOM // (DRAWS * _pairs(d)))
-    ranks, C = range(first, first + min(room, most - first)), _covariance(state)
+    ranks = range(first, first + min(room, most - first))
+    C = _covariance(state)
     made = [weighed_basis(C, rank) for rank in ranks]
     weights, W = (np.column_stack([pair[side] for pair in made]) for side in (0, 1))
     state = replace(state, first=first, weights=weights, W=np.ascontiguousarray(W))
@@ -468,7 +469,8 @@ def _searching(state: SignalState) -> SignalState:
 def _back_of(state: SignalState) -> Array:
     """What blocks and products of each table are multiplied by, (tables, d, 1): 1 for plain rows."""
     backs = [give_back(*pair) for pair in _bases_of(state)]
-    ones, repeated = np.ones(len(state.weights)), np.repeat(backs, DRAWS, axis=0)
+    ones = np.ones(len(state.weights))
+    repeated = np.repeat(backs, DRAWS, axis=0)
     return np.stack([ones, *repeated])[:, :, None]
 
 

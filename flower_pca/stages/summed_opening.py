@@ -243,7 +243,8 @@ class SummedOpening(Stage[SummedState]):
             own, _ = Opening.client(arrays, data, {})
             e = own["mean"] - arrays["reference"]
         seen = own.get("count", own["n"])
-        up = {"n": own["n"], **precision_of(data), "sums": seen * e, "squares": own["m2"] + seen * e**2}
+        squares = own["m2"] + seen * e**2
+        up = {"n": own["n"], **precision_of(data), "sums": seen * e, "squares": squares}
         if "product" in own:
             between = _between(e, seen, block_of(arrays, data.d))
             up["product"] = own["product"].astype(np.float64) + between

@@ -84,7 +84,8 @@ def _next_batch(step: int, data: Stream, memory: Arrays, *, pools: bool) -> Arra
     """
     taken = data.take(step, memory.get("cursor", NO_CURSOR))
     before = memory.get("Y")
-    at, left = np.array([step, -1]), np.array(taken.left)
+    at = np.array([step, -1])
+    left = np.array(taken.left)
     memory = {"at": at, "left": left, "cursor": taken.cursor}
     batch = taken.rows  # a copy that is its own already
     if before is not None and pools and np.nansum(before**2) > 0.0:

@@ -148,8 +148,10 @@ def look(panel: Panel, batch: Batch, place: Place) -> tuple[Finding, Panel]:
     columns, sites, finding = batch.columns(), batch.sites(clients), Finding()
     levels, returns = panel.levels, panel.returns
     parts = [_parts(batch, P) for P in batch.bases]
-    inside = [_inside(*one, size, batch.rows) for one, size in zip(parts, panel.sizes, strict=False)]
-    falls, rises = tuple(one[0] for one in inside), tuple(one[1] for one in inside)
+    pairs = zip(parts, panel.sizes, strict=False)
+    inside = [_inside(*one, size, batch.rows) for one, size in pairs]
+    falls = tuple(one[0] for one in inside)
+    rises = tuple(one[1] for one in inside)
     left = [_squares_outside(*one, P) / batch.rows for one, P in zip(parts, batch.bases, strict=True)]
     if min(len(panel.columns), len(panel.falls), len(inside)) == _BEFORE:
         up, down, returns = _apart(columns, panel)
@@ -227,7 +229,8 @@ def _apart(columns: Array, panel: Panel) -> tuple[Array, Array, Array]:
     if len(panel.returns):
         returns = panel.returns
     often = returns >= _RETURNS
-    rises, falls = np.where(often, rise_of_all, rise), np.where(often, fall_of_all, fall)
+    rises = np.where(often, rise_of_all, rise)
+    falls = np.where(often, fall_of_all, fall)
     return rises, falls, returns + back
 
 

@@ -195,7 +195,8 @@ class Solver:
             old = self.Q.T @ S
             Q = np.hstack([self.Q, self.block])
             CQ = np.hstack([self.CQ, S])
-            above, below = np.hstack([self.T, old]), np.hstack([old.T, new])
+            above = np.hstack([self.T, old])
+            below = np.hstack([old.T, new])
             T = np.vstack([above, below])
         else:
             Q, CQ, T = self.block, S, new

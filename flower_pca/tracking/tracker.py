@@ -77,7 +77,6 @@ class Tracker(Stage[TrackState]):
     """
 
     by_row: ClassVar[bool] = True
-    streams: ClassVar[bool] = True
     asks: ClassVar[Mapping[str, Ask]] = {
         "step": index(2**53),
         "lap": index(MOST_STEPS),
@@ -324,7 +323,8 @@ class Tracker(Stage[TrackState]):
         if state.lap == 0 and state.P is not None:
             outside = left_over(state, solver)
         if state.lap < self.reuse:
-            seed, lap = state.seed + state.step + 1, state.lap + 1
+            seed = state.seed + state.step + 1
+            lap = state.lap + 1
             solver, probe = self._beginning(basis, seed=seed, lap=lap, detecting=state.detecting)
             return replace(state, P=basis, lap=lap, outside=outside, solver=solver, probe=probe)
         return self._end_step(state, basis, values, outside, solver)

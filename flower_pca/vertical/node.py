@@ -41,9 +41,10 @@ def check(request: wire.Request, rules: Rules) -> None:
             then=_OPERATOR,
         )
     if stage is not None and not _serves(stage):
+        rule = f"one of {', '.join(sorted(filter(_serves, registry.STAGES)))}"
         raise ProtocolError(
             "The stage of a message about columns",
-            must=f"one of {', '.join(sorted(filter(_serves, registry.STAGES)))}",
+            must=rule,
             got=stage,
             then=_SENDER,
         )

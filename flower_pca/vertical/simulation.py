@@ -66,7 +66,8 @@ class Parties:
     @classmethod
     def of(cls, shards: Any, question: Question) -> Parties:
         """Those of a simulation; DataError, naming the party, if the people are not the same."""
-        sites = [rows.whole(f"client {i}") for i, rows in enumerate(sites_of(shards))]
+        numbered = enumerate(sites_of(shards))
+        sites = [rows.whole(f"client {i}") for i, rows in numbered]
         tables = [LocalData(rows, who=f"client {i}", missing=True) for i, rows in enumerate(sites)]
         _require_same(tables)
         d = sum(table.d for table in tables)
@@ -80,10 +81,11 @@ class Parties:
         for party in others:
             if party.row_ids != first.row_ids:
                 unlike = difference(party.row_ids or (), first.row_ids or ())
+                got = f"{party.d:,}, {unlike}"
                 raise DataError(
                     f"The ids of the rows of {party.who}",
                     must=f"those of {first.who}",
-                    got=f"{party.d:,}, {unlike}",
+                    got=got,
                     then=_SAME,
                 )
         return cls(columns)

@@ -274,9 +274,10 @@ class Personalized(Iterative[S]):
         elif self.given is not None:
             U = np.array(self.given)
             if U.shape != (d, r) or not np.isfinite(U).all():
+                rule = f"{d} x {r} finite numbers, of rank {r}"
                 raise ConfigError(
                     f"given of {self.name}",
-                    must=f"{d} x {r} finite numbers, of rank {r}",
+                    must=rule,
                     got=f"shape {U.shape}",
                     then="Give the transposed components of a result.",
                 )
@@ -403,10 +404,11 @@ class Personalized(Iterative[S]):
     def _check_auto(self, word: str) -> None:
         what = f"local_components of {self.name}"
         if word != held_out.AUTO:
+            got = repr(word)
             raise ConfigError(
                 what,
                 must=f"a whole number of at least 0, '{held_out.AUTO}', or a mapping from clients to such numbers",
-                got=repr(word),
+                got=got,
                 then=f"Write '{held_out.AUTO}', say.",
             )
         if self.init == "random" and self.given is None:

@@ -144,10 +144,11 @@ class PersonalClosing(Stage[ClosingState]):
         collected = state.collected
         if collected is None:
             collected = _room(state, 0)
+        error = np.asarray(state.total["error"] / clients)
         left = {
             **state.left,
             "theta": np.array(1.0 - overlap),
-            "error": np.asarray(state.total["error"] / clients),
+            "error": error,
             "collected": collected,
         }
         choices = model.choices

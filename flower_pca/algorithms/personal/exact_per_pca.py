@@ -294,11 +294,12 @@ class ExactPerPCA(Personalized[ExactState]):
     def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
         if "k" in arrays:
             return Start.parts(arrays, d)
+        Z = Part(arrays["U"].shape, Kind.ESTIMATE)
         return {
             "w": NUMBER,
             **Probe.parts(arrays),
             "n": ROWS,
-            "Z": Part(arrays["U"].shape, Kind.ESTIMATE),
+            "Z": Z,
             "f": MEAN_SQUARES,
         }
 
@@ -324,7 +325,8 @@ class ExactPerPCA(Personalized[ExactState]):
         SU, SV = np.hsplit(SW, [U.shape[1]])
         outside = SU - V @ (V.T @ SU)
         explained = np.sum(U * SU) + np.sum(V * SV)
-        sums = {"Z": w * outside, "f": np.array(w * explained), "n": np.array(data.n)}
+        f = np.array(w * explained)
+        sums = {"Z": w * outside, "f": f, "n": np.array(data.n)}
         up = {**sums, "w": np.array(w), **Probe.answer(V, arrays["b"])}
         if not steps:
             return up, chosen

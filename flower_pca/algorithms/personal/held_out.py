@@ -123,7 +123,8 @@ def _beside(found: Sequence[tuple[Any, Array]], r: int) -> Array:
         V = most[:, :r]
         SV = held.matmat(V) / held.n
         across = 2.0 * SV - V @ (V.T @ SV)
-        squares = held.squares() / held.n - np.sum(across * V, axis=1)
+        explained = np.sum(across * V, axis=1)
+        squares = held.squares() / held.n - explained
         free = np.maximum(1.0 - np.sum(V**2, axis=1), _ALONE)
         beside.append(np.maximum(squares, _RIDGE) / free)
     return np.asarray(np.mean(beside, axis=0))
@@ -277,7 +278,8 @@ def words(counts: Array) -> str:
 def largest(counts: Array) -> int:
     """The largest number that is known to have been chosen; what was allowed where none is."""
     chosen = [*range(len(counts) - 1), FEW]
-    there = [number for number, clients in zip(chosen, counts, strict=True) if round(clients) >= 1]
+    pairs = zip(chosen, counts, strict=True)
+    there = [number for number, clients in pairs if round(clients) >= 1]
     return max(there, default=len(counts) - 2)
 
 

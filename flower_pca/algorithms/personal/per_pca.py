@@ -143,10 +143,11 @@ class PerPCA(Personalized[PerState]):
             return {"norm": Part(kind=Kind.EIGENVALUES)}
         if "k" in arrays:
             return Start.parts(arrays, d)
+        M = Part(arrays["U"].shape, Kind.ESTIMATE)
         return {
             "w": NUMBER,
             **Probe.parts(arrays),
-            "M": Part(arrays["U"].shape, Kind.ESTIMATE),
+            "M": M,
             "f": MEAN_SQUARES,
         }
 

@@ -328,7 +328,8 @@ def recall(rows: Rows, memory: Arrays) -> Fit | None:
 def _is_apart(clean: LocalData, shared: int, own: int, explained: float) -> bool:
     """Whether U explains less than half, beside own components, of what as many more would."""
     values = clean.top(shared + own)[1]
-    most, more = float(values.sum()), float(values[own:].sum())
+    most = float(values.sum())
+    more = float(values[own:].sum())
     return most - explained > max(0.5 * more, _ROUNDING * most)
 
 

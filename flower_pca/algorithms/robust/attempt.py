@@ -309,7 +309,8 @@ def _look(now: Attempt, image: Array, squares: float, *, seen: float) -> Attempt
     assert now.Z is not None
     values = linalg.eigh_descending(now.Z.T @ image)[0] / (squares or np.inf)
     lefts = (*now.lefts, float(values[0]))[-_EVERY - 1 :]
-    return replace(now, Z=linalg.orth(image), left=tuple(values.tolist()), lefts=lefts, seen=seen)
+    Z = linalg.orth(image)
+    return replace(now, Z=Z, left=tuple(values.tolist()), lefts=lefts, seen=seen)
 
 
 def mend(now: Attempt, problem: Problem, columns: tuple[int, ...]) -> Attempt:
@@ -415,7 +416,8 @@ def _with_noise(now: Attempt, problem: Problem, s: float) -> Attempt:
     if problem.noise is None:
         s = min(s, now.hidden)
     Z = linalg.random_basis(problem.d, min(_LOOKING, problem.d), seed=now.tag)
-    return replace(now, phase=Phase.NOISY, noise=s, lam=_WIDE * s, cut=_NEAR, rounds=0, Z=Z, lefts=())
+    lam = _WIDE * s
+    return replace(now, phase=Phase.NOISY, noise=s, lam=lam, cut=_NEAR, rounds=0, Z=Z, lefts=())
 
 
 def _narrow_to(now: Attempt, r: int) -> Attempt:

@@ -421,7 +421,8 @@ class ConsensusRPCA(Robust[ConsensusState]):
         counts = Part((2, sizes.BINS), Kind.COUNT)
         if arrays["proof"]:
             return {"counts": counts, **proof.parts(d, p, "block" in arrays)}
-        B, G = Part((d, p), Kind.ESTIMATE), Part((p, p), Kind.SCORES)
+        B = Part((d, p), Kind.ESTIMATE)
+        G = Part((p, p), Kind.SCORES)
         known = {"n": ROWS, "B": B, "G": G, "counts": counts}
         if "Z" in arrays:
             known["image"] = Part(arrays["Z"].shape, Kind.ESTIMATE)

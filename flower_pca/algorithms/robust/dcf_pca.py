@@ -187,7 +187,8 @@ class DCFPCA(Robust[DCFState]):
             if arrays["scaled"]:
                 weight = steep
             before, U = U, U - eta / weight * gradient
-            size, grown = float(np.linalg.norm(before)), float(np.linalg.norm(U))
+            size = float(np.linalg.norm(before))
+            grown = float(np.linalg.norm(U))
             # longer than that, a step is not one of the edge of stability any more
             if not grown <= _LONGEST * size:
                 raise DataError(
@@ -210,7 +211,8 @@ class DCFPCA(Robust[DCFState]):
                 U = scale_start(U, sigma)
             return replace(state, U=U, sigma=sigma, progress=progress)
         U = total["U"] / float(total["weight"])
-        step, size = np.linalg.norm(U - state.U), np.linalg.norm(U)
+        step = np.linalg.norm(U - state.U)
+        size = np.linalg.norm(U)
         moved = float(step) / (float(size) or 1.0)
         # of a step, as a share of the way to the minimum
         reach = float(total["reach"] / total["weight"])

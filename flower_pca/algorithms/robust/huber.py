@@ -114,7 +114,8 @@ class Regression:
         return np.asarray((pull - self._rho * V) @ self._inverse)
 
     def _residual(self, X: Array, V: Array, R: Array) -> Array:
-        scores, across = V.astype(X.dtype, copy=False), self._across.astype(X.dtype, copy=False)
+        scores = V.astype(X.dtype, copy=False)
+        across = self._across.astype(X.dtype, copy=False)
         np.matmul(scores, across, out=R)
         return np.subtract(X, R, out=R)
 

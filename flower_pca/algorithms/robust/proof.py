@@ -209,7 +209,8 @@ class Verdict:
         """In words, what speaks against the low-rank part although it is the answer."""
         said = []
         if self.columns:
-            first, more = self.columns[:_SHOWN], len(self.columns) > _SHOWN
+            first = self.columns[:_SHOWN]
+            more = len(self.columns) > _SHOWN
             shown = ", ".join(str(j) for j in first) + ", ..." * more
             said.append(f"too few entries are clean of {labels.count(len(self.columns), 'column')} ({shown})")
         if self.structured:

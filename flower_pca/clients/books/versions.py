@@ -90,7 +90,8 @@ class Version:
         if data.sparse:
             stored = data.storage
             parts = {"values": stored.data, "indices": stored.indices, "indptr": stored.indptr}
-        arrays = {f"before.{i}": digests for i, digests in enumerate(self.before)} | parts
+        numbered = enumerate(self.before)
+        arrays = {f"before.{i}": digests for i, digests in numbered} | parts
         shape = [data.n, data.d]
         header: dict[str, Any] = {"number": self.number, "columns": self.columns, "shape": shape}
         header |= {"names": data.names, "words": dict(data.words), "coded": data.coded}
@@ -279,7 +280,8 @@ def hardly(a: LocalData, b: LocalData, here: list[int], there: list[int], *, lea
         mine = _bits(a, here[part])
         theirs = _bits(b, there[part])
         counts = [difference(mine[:, j], theirs[:, j]) for j in range(mine.shape[1])]
-        found += [start + j for j, count in enumerate(counts) if count < least]
+        numbered = enumerate(counts)
+        found += [start + j for j, count in numbered if count < least]
     return found
 
 
@@ -334,7 +336,8 @@ def _counted(data: LocalData) -> list[int]:
     """The places of the columns in which rows are compared: all but those made of words."""
     if data.names is None:
         return list(range(data.d))
-    return [i for i, name in enumerate(data.names) if coding.source_of(name) not in data.coded]
+    numbered = enumerate(data.names)
+    return [i for i, name in numbered if coding.source_of(name) not in data.coded]
 
 
 def _columns(data: LocalData) -> str:

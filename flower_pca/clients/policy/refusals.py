@@ -66,7 +66,8 @@ def _place(error: Exception) -> str:
     if not frames:
         return type(error).__name__
     last = frames[-1]
-    return f"{type(error).__name__}, {os.path.basename(last.filename)}, line {last.lineno}"
+    file = os.path.basename(last.filename)
+    return f"{type(error).__name__}, {file}, line {last.lineno}"
 
 
 def _kind(error: Exception) -> str:

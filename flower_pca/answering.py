@@ -26,7 +26,6 @@ from flower_pca.masking.messages import Demands
 from flower_pca.rows.fixed import FixedData
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.stream import Stream
-from flower_pca.tracking.tracker import Tracker
 
 Source: TypeAlias = Callable[[LocalData], FixedData]  # the fixed statistics of rows
 
@@ -81,7 +80,7 @@ def _answer(work: Work, says: Sayings, fixed: Source | None, grain: Grain) -> tu
     on: list[type[Layer]] = []
     if says:
         on = _layers_of(says)
-    tracks = issubclass(work.stage, Tracker)
+    tracks = work.stage.by_row and work.stage.name in registry.TRACKERS
     if isinstance(work.data, Stream) != tracks:
         rule, got = "rows at rest", "a Stream"
         if tracks:

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from flower_pca.algorithms.fed_oapm import FedOAPM as FedOAPM
     from flower_pca.algorithms.krylov import Krylov as Krylov
     from flower_pca.algorithms.local_power import LocalPower as LocalPower
+    from flower_pca.algorithms.median_pca import MedianPCA as MedianPCA
     from flower_pca.algorithms.one_shot import UDA as UDA
     from flower_pca.algorithms.one_shot import WDA as WDA
     from flower_pca.algorithms.one_shot import DistPCA as DistPCA
-    from flower_pca.algorithms.one_shot import MedianPCA as MedianPCA
     from flower_pca.algorithms.personal.exact_per_pca import ExactPerPCA as ExactPerPCA
     from flower_pca.algorithms.personal.per_pca import PerPCA as PerPCA
     from flower_pca.algorithms.personal.triple_pca import TriplePCA as TriplePCA

@@ -122,7 +122,7 @@ _LINES: Final = {
     "dist_pca": _Line("algorithms.one_shot:DistPCA"),
     "fed_oapm": _Line("algorithms.fed_oapm:FedOAPM"),
     "median_pca": _Line(
-        "algorithms.one_shot:MedianPCA",
+        "algorithms.median_pca:MedianPCA",
         "medians",
         "results.robust:MedianResult",
         "stages.weighing:MedianOpening",
@@ -154,7 +154,7 @@ _OTHERS: Final = {
     "evaluate": "stages.histograms:Evaluate",
     "influence": "stages.influence:Influence",
     "names": "stages.agreed:Naming",
-    "medians": "algorithms.one_shot:Medians",
+    "medians": "algorithms.median_pca:Medians",
     "columns_opening": "vertical.stages:ColumnsOpening",
     "loadings": "vertical.stages:Loadings",
     "low_rank": "algorithms.robust.closing:LowRank",

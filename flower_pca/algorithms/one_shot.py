@@ -3,29 +3,24 @@
 All three send local eigenvectors once and take the leading singular vectors of their stack;
 `Average` is what they share, and the classes say how many vectors there are, and how they are
 weighed. What a client answers can be checked: the columns have to be orthonormal.
-
-Median PCA: the geometric median of the clients' own subspaces, which a minority of bad clients
-cannot pull away. Nothing there is a sum over clients: the opening takes centre and scale as medians
-(`stages.weighing`), the algorithm takes the geometric median of projections, and the closing
-message, `Medians`, the medians of variances.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import ClassVar, Final
 
 import numpy as np
 
 from flower_pca.base import checks, linalg
 from flower_pca.base.errors import ProtocolError
-from flower_pca.base.history import ANSWERED, Outcome, Status
-from flower_pca.base.linalg import Array, median, of_points, of_spans
+from flower_pca.base.history import Outcome, Status
+from flower_pca.base.linalg import Array
 from flower_pca.core.algorithm import Algorithm
-from flower_pca.core.kinds import BLOCK, FLAG, ROW_WIDTH, ROWS, Ask, Kind, Part
-from flower_pca.core.model import Model, Weights
-from flower_pca.core.stage import Arrays, Merge, Stack, Stage, stack
+from flower_pca.core.kinds import FLAG, ROW_WIDTH, Ask, Kind, Part
+from flower_pca.core.model import Model
+from flower_pca.core.stage import Arrays, Merge, Stack, stack
 from flower_pca.rows.local import LocalData
 
 _SKEW: Final = 1e-3  # by which single-precision eigenvectors may miss orthonormality
@@ -182,158 +177,3 @@ class DistPCA(Average):
     def start(self, model: Model) -> OneShotState:
         state = super().start(model)
         return replace(state, rank=min(max(self.local_components or 0, state.width), model.d))
-
-
-@dataclass(frozen=True)
-class MedianState(OneShotState):
-    """Likewise, with what each client counts, and the angle that half of the clients' own subspaces lie within."""
-
-    counted: Weights = field(default_factory=Weights)
-    spread: float = np.inf
-
-
-@dataclass(frozen=True, kw_only=True)
-class MedianPCA(Average):
-    """Leading eigenvectors of the geometric median of projections, argmin_M sum ||V_i V_i' - M||.
-
-    V_i are the client's own top k eigenvectors. M is sum_i a_i V_i V_i', by Weiszfeld's steps,
-    which take of N clients the matrix of ||V_i'V_j||_F^2, or M itself where d is less. Bad clients
-    that all name one direction give it a part of M, but the median client has nothing of it: so of
-    the 2 k leading eigenvectors u of M those k are taken of which the median ||V_i'u||^2 is
-    largest. Clients count alike, or with `max_share` by their rows up to that share.
-
-    Reference: Singh and Vaswani, "Byzantine-resilient federated PCA and low rank column-wise
-    sensing", IEEE Trans. Inf. Theory 2024 (the subspace median); Weiszfeld 1937; Minsker,
-    "Geometric median and robust estimation in Banach spaces", Bernoulli 2015.
-    Cost: one local eigenproblem; p columns of d floats up; on the server the memory of what came,
-    and O(d^2 N p) flops for each of Weiszfeld's steps, or O(d N^2 p^2) once where there are at most
-    d clients.
-    Prefer it: where up to two fifths of the clients may be wrong or dishonest, and each has rows
-    enough of its own.
-
-    Args:
-        oversample: Columns that clients send beyond the number of components.
-    """
-
-    name: ClassVar[str] = "median_pca"
-    by_medians: ClassVar[bool] = True
-    State: ClassVar[type] = MedianState
-
-    def start(self, model: Model) -> MedianState:
-        width = model.columns.shape[1]
-        return MedianState(width, width, counted=model.counted or Weights())
-
-    def server(self, state: OneShotState, total: Stack, answered: frozenset[int]) -> MedianState:
-        assert isinstance(state, MedianState)
-        bases = [reply["V"] for reply in total.values()]
-        weights = state.counted.of(total)
-        a = of_spans(bases, weights)
-        # M, times its transpose
-        pairs = zip(bases, a, strict=True)
-        weighted = [V * np.sqrt(part) for V, part in pairs]
-        stacked = np.hstack(weighted)
-        U = linalg.leading(stacked, min(2 * state.width, len(stacked)))
-        projected = [(V.T @ U) ** 2 for V in bases]
-        inside = np.stack([squares.sum(axis=0) for squares in projected])
-        order = np.argsort(-median(inside, weights), kind="stable")
-        Z = np.ascontiguousarray(U[:, order[: state.width + 1]])
-        found = Z[:, : state.width]
-        angles = [linalg.principal_angles(found, V).max(initial=0.0) for V in bases]
-        return replace(state, Z=Z, spread=float(median(np.array(angles), weights)))
-
-    def status(self, state: OneShotState) -> Status | None:
-        if state.Z is None:
-            return None
-        assert isinstance(state, MedianState)
-        return Status(
-            Outcome.ONE_SHOT,
-            "its one round was answered: the components of half of the clients lie within "
-            f"{np.rad2deg(state.spread):.2g} degrees of their median",
-        )
-
-
-@dataclass(frozen=True)
-class MediansState:
-    """The basis with a column beside it; what each client counts; once known Z'C_iZ / n_i, the median of C_iZ / n_i."""
-
-    Z: Array
-    width: int
-    counted: Weights
-    weights: Array | None = None
-    moments: Array | None = None
-    Y: Array | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Medians(Stage[MediansState]):
-    """Components in the order of the median client's variance along them, which is what is said of their variance.
-
-    They are turned within their span to the eigenvectors of the geometric median of C_i Z / n_i,
-    whose residuals say how far that span is from being one of eigenvectors.
-
-    Cost: 4 n_i d (p + 1) flops; p + 1 columns of d floats each way; once. The server keeps all
-    answers.
-    """
-
-    name: ClassVar[str] = "medians"
-    asks: ClassVar[Mapping[str, Ask]] = {"Z": BLOCK}
-    fixed_set: ClassVar[bool] = True
-    products_only: ClassVar[bool] = True
-
-    def start(self, model: Model) -> MediansState:
-        known = [model.columns]
-        if model.beside is not None:
-            known.append(model.beside)
-        weights = model.counted or Weights()
-        return MediansState(np.hstack(known), model.columns.shape[1], weights)
-
-    def broadcast(self, state: MediansState) -> Arrays:
-        return {"Z": state.Z}
-
-    @staticmethod
-    def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
-        return {"n": ROWS, "Y": Part(arrays["Z"].shape, Kind.PRODUCT)}
-
-    @staticmethod
-    def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
-        return {"n": np.array(data.n), "Y": data.matmat(arrays["Z"])}, memory
-
-    def merging(self, state: MediansState) -> Merge:
-        return stack
-
-    def server(self, state: MediansState, total: Stack, answered: frozenset[int]) -> MediansState:
-        replies = total.values()
-        images = np.stack([reply["Y"] / float(reply["n"]) for reply in replies])
-        weights = state.counted.of(total)
-        flat = images.reshape(len(images), -1)
-        Y = np.tensordot(of_points(flat, weights), images, axes=1)
-        return replace(state, weights=weights, moments=state.Z.T @ images, Y=Y)
-
-    def status(self, state: MediansState) -> Status | None:
-        if state.Y is None:
-            return None
-        return ANSWERED
-
-    def finish(self, state: MediansState, model: Model) -> Model:
-        assert state.Y is not None
-        assert state.moments is not None
-        assert state.weights is not None
-        p, n = state.width, model.n
-        span = state.Z[:, :p]
-        image = state.Y[:, :p]
-        _, Z, Y, residuals = linalg.rayleigh_ritz(span, image)
-        turn = span.T @ Z
-        # each client's variances along Z
-        own = np.einsum("ji,njk,ki->ni", turn, state.moments[:, :p, :p], turn)
-        values = np.maximum(median(own, state.weights), 0.0)
-        order = np.argsort(-values, kind="stable")
-        Z, Y = (np.ascontiguousarray(a[:, order]) for a in (Z, n * Y))
-        values = n * values[order]
-        residuals = n * residuals[order]
-        known = replace(model, basis=Z, product=Y, values=values, residuals=residuals)
-        following: float | None = None
-        if known.k < p:
-            following = float(values[known.k])
-        elif state.Z.shape[1] > p:
-            following = float(n * median(state.moments[:, p, p], state.weights))
-        return replace(known, next_value=following)

@@ -252,10 +252,10 @@ class Inbox:
             if _digest(name) in known or self._refused.get(name) == state:
                 continue
             if site not in self.sites:
-                self._once(
-                    f"{name} is of {site}, which was no site when the run began: its files are left.",
-                    site,
-                )
+                strange = f"is of {site}, which was no site when the run began: its files are left"
+                if not site:
+                    strange = "names no site, as files did when the run began: such files are left"
+                self._once(f"{name} {strange}.", site)
             elif self._looked.get(name) == state or found.st_mtime + self._interval < now:
                 ready.setdefault(site, file)
         self._looked = looked
@@ -277,7 +277,7 @@ class Inbox:
         except OSError as error:  # a share that is gone for a while
             self._once(
                 f"The folder {self._path} cannot be read: {error.strerror}. The run waits for it.",
-                "",
+                str(self._path),
             )
 
     def _sites_there(self) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 import os
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -215,6 +216,26 @@ def test_columns_are_chosen_and_left_out(tmp_path, inbox):
     assert track("st_miss", inbox(drop=["d"]).streams(), n_components=2).n_features_in_ == 3
     chosen = track("st_miss", inbox(columns=("c", "a")).streams(), n_components=2)
     assert chosen.feature_names_in_.tolist() == ["a", "c"]
+
+
+def test_a_folder_that_is_gone_for_a_while_and_a_file_of_no_site_are_both_said(tmp_path, inbox, heard, monkeypatch):
+    write_batch(tmp_path, "a_0.csv", arriving_batches(1)[0])
+    looks = iter([PermissionError(13, "Permission denied")])
+
+    def listing(path, usual=Path.iterdir):
+        if path == tmp_path and (error := next(looks, None)):
+            raise error
+        return usual(path)
+
+    def more():
+        write_batch(tmp_path, "0.csv", arriving_batches(1)[0])
+        monkeypatch.setattr(Path, "iterdir", listing)
+
+    assert track("st_miss", inbox(more, lambda: None).streams(), n_components=2).rows_.tolist() == [6]
+    assert heard == [
+        f"The folder {tmp_path} cannot be read: Permission denied. The run waits for it.",
+        "0.csv names no site, as files did when the run began: such files are left.",
+    ]
 
 
 def test_a_site_that_comes_later_is_said_unless_it_was_named(tmp_path, inbox, heard):

@@ -106,6 +106,19 @@ def test_columns_of_text_are_named_together_in_one_spec():
     assert ", leave them out with --drop sex,note, or" in common.Door("x.csv", drops=True).say(error.words)
 
 
+@pytest.mark.parametrize("name", ["sites (2)", "x (1).csv"])
+def test_a_place_may_end_like_a_spec(name, folder_of_tables, capsys):
+    place = folder_of_tables / name
+    if place.suffix:
+        place.write_text((folder_of_tables / "words.csv").read_text())
+    else:
+        (folder_of_tables / "sites").rename(place)
+    assert flower_pca(capsys, "run", name)[0] == 2
+    error = no_numbers(name, {"b": "'high' in column b (line 2)"})
+    source = "csv" if place.suffix else "folder"
+    assert f"by a spec, \"{source}(path='{name}', beside=['b'])\"" in common.Door(name).say(error.words)
+
+
 @pytest.mark.usefixtures("unillustrated")
 def test_hints_of_a_saved_result_speak_of_options_too(folder_of_tables, capsys):
     rows = np.random.default_rng(1).standard_normal((40, 3)) * [1.0, 1.0, 5000.0]

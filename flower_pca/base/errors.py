@@ -82,7 +82,11 @@ Mention = Setting | Name | Reading | Apart | Filling
 
 
 class Words(str):
-    """A sentence that knows where it mentions what each door calls otherwise; as a text, in Python's words."""
+    """A sentence that knows where it mentions what each door calls otherwise; as a text, in Python's words.
+
+    In an f-string it is a text like any other: `Words("Use ", Setting("scale", "std"), ".")` and
+    `+` keep what is mentioned.
+    """
 
     parts: tuple[str | Mention, ...]
     __slots__ = ("parts",)
@@ -145,6 +149,8 @@ class FlowerPCAError(Exception):
         then: What to do, as a sentence.
 
     Attributes:
+        words: What it says, with the settings that it mentions: `words.settings` has these as
+            Python writes them, and `words.said(by)` names them as a function `by` does.
         private: Whether it speaks of files or cells of this machine, so that no other is told what
             it says.
     """
@@ -155,8 +161,10 @@ class FlowerPCAError(Exception):
         if must is None:
             words = Words(what)
         else:
-            subject, *rest = Words(what).parts
-            words = sentence(Words(Name(str(subject)), *rest), must, got, then)
+            first, *rest = Words(what).parts
+            if isinstance(first, str):
+                first = Name(first)
+            words = sentence(Words(first, *rest), must, got, then)
         super().__init__(words)
         self.words = words
 

@@ -376,13 +376,12 @@ class Door:
 
     def _spec(self, name: str, value: Any) -> str:
         """The spec of the source that reads the data with one more setting."""
-        if self.data.endswith(")"):
+        path = Path(self.data).expanduser()
+        if self.data.endswith(")") and not path.exists():
             return spec.with_more(self.data, name, value)
-        path = Path(self.data)
-        if path.expanduser().is_dir():
+        source = path.suffix[1:].lower()
+        if path.is_dir():
             source = "folder"
-        else:
-            source = path.suffix[1:].lower()
         return f"{source}(path={self.data!r}, {name}={value!r})"
 
 

@@ -13,7 +13,7 @@ from Crypto.Util.number import isPrime
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from flower_pca.base.errors import ProtocolError
-from flower_pca.masking import primitives
+from flower_pca.masking import messages, primitives
 
 ALICE = "77076d0a7318a57d3c16c17251b26645df4c2f87ebc0992ab177fba51db92c2a"
 ALICE_PUBLIC = "8520f0098930a754748b7ddcb43ef75a0dbf3a0d26381af4eba4a98eaa9b4e6a"
@@ -141,3 +141,15 @@ def test_any_enough_shares_bring_a_secret_back_and_fewer_do_not(needed, count):
         chosen = [shares[i] for i in rng.permutation(count)[:needed]]
         assert primitives.combine(chosen) == secret
         assert primitives.combine(chosen[:-1]) != secret
+
+
+@every("bad", [-1, -3.0, np.float64(-3.0), np.int64(-1), 2**64, 1e30, np.nan, np.inf])
+def test_no_mask_is_bound_to_what_is_no_number_of_a_sum(bad):
+    for place in range(3):
+        numbers = [3, 3, 3]
+        numbers[place] = bad
+        with pytest.raises((OverflowError, ValueError)):
+            messages.pair(b"set-up", b"course", *numbers)
+    assert messages.pair(b"", b"", 3.0, np.float64(0.0), 2**60 + 1).endswith(
+        b"".join(number.to_bytes(8, "big") for number in (3, 0, 2**60 + 1))
+    )

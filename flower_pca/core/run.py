@@ -248,13 +248,8 @@ class Run:
     @property
     def deviation_of_one(self) -> float:
         """The deviation of the noise that each client adds to its answer; 0 for none."""
-        deviations = (
-            layer.deviation_of_one(
-                opening=self.standing.opening,
-            )
-            for layer in self.layers
-        )
-        return max(deviations, default=0.0)
+        opening = self.standing.opening
+        return max((layer.deviation_of_one(opening=opening) for layer in self.layers), default=0.0)
 
     def settle(self, *, heading: Heading, needed: int) -> Broadcast:
         """The message, once the clients are known to have these columns, and their sum to need so many of them."""

@@ -234,8 +234,8 @@ class Nodes:
     def _known_as(self, node: int) -> str:
         """What operators know a node by: what it has said, or else how it was registered."""
         number = ""
-        if node in self.lasting_keys:
-            number = f"partition-id {self.keys[node]}"
+        if (key := self.keys.get(node, _UNKNOWN)) != _UNKNOWN:
+            number = f"partition-id {key}"
         called = self.sites.get(node) or number or self._called.get(node, "")
         if called:
             return f" ({harmless(called)})"

@@ -295,13 +295,7 @@ class ExactPerPCA(Personalized[ExactState]):
         if "k" in arrays:
             return Start.parts(arrays, d)
         Z = Part(arrays["U"].shape, Kind.ESTIMATE)
-        return {
-            "w": NUMBER,
-            **Probe.parts(arrays),
-            "n": ROWS,
-            "Z": Z,
-            "f": MEAN_SQUARES,
-        }
+        return {"w": NUMBER, **Probe.parts(arrays), "n": ROWS, "Z": Z, "f": MEAN_SQUARES}
 
     def limits(self, model: Model) -> Mapping[str, Array | float]:
         # f to the last bit: it decides

@@ -144,12 +144,7 @@ class PerPCA(Personalized[PerState]):
         if "k" in arrays:
             return Start.parts(arrays, d)
         M = Part(arrays["U"].shape, Kind.ESTIMATE)
-        return {
-            "w": NUMBER,
-            **Probe.parts(arrays),
-            "M": M,
-            "f": MEAN_SQUARES,
-        }
+        return {"w": NUMBER, **Probe.parts(arrays), "M": M, "f": MEAN_SQUARES}
 
     def merging(self, state: PerState) -> Merge:
         if state.norm:

@@ -251,7 +251,7 @@ def envelope(setup: bytes, number: int, sender: int, receiver: int) -> bytes:
 
 
 def _numbers(*numbers: int) -> bytes:
-    return b"".join(int(number).to_bytes(8, "big") for number in numbers)  # a message may bring 3 as 3.0
+    return b"".join([int(number).to_bytes(8, "big") for number in numbers])  # a message may bring 3 as 3.0
 
 
 class Admit(Protocol):

@@ -193,7 +193,9 @@ def test_a_client_that_is_bad_as_a_whole_is_named() -> None:
 def test_rounds_that_do_not_suffice_prove_nothing() -> None:
     result = run_certain(ROWS, 5, max_rounds=20)
     assert result.status.outcome is Outcome.MAX_ROUNDS
-    assert result.status.words == "20 rounds were not enough for one attempt: nothing is proven. Raise max_rounds"
+    assert (
+        result.status.words == "20 rounds were not enough for one attempt: nothing is proven. Go beyond max_rounds=20"
+    )
 
 
 @pytest.mark.slow

@@ -131,6 +131,20 @@ def test_hints_of_a_saved_result_speak_of_options_too(folder_of_tables, capsys):
     assert 'scale="std"' in PCAResult.load("out/result.npz").hints[0]
 
 
+@pytest.mark.usefixtures("unillustrated")
+def test_why_a_run_has_not_reached_its_goal_is_said_in_options_too(tmp_path, capsys):
+    sizes = np.logspace(3, -3, 20)
+    file, out = tmp_path / "sizes.csv", tmp_path / "out"
+    rows = np.random.default_rng(0).standard_normal((200, 20)) * sizes
+    np.savetxt(file, rows, delimiter=",", header=",".join("abcdefghijklmnopqrst"), comments="")
+    code, said, _ = flower_pca(capsys, "run", file, "--algorithm", "ssi", "--components", "15", "--out", out)
+    assert code == 1
+    (line,) = [line for line in said.splitlines() if line.startswith("The run has not reached its goal")]
+    assert re.search(r": use --tol 1e-\d\d, or --scale std\.$", line)
+    assert line in flower_pca(capsys, "show", out / "result.npz")[1].splitlines()
+    assert re.search(r': use tol=1e-\d\d, or scale="std"$', PCAResult.load(out / "result.npz").status.words)
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("unillustrated")
 def test_what_is_warned_of_is_said_in_a_sentence_without_a_place_in_the_code(folder_of_tables, capsys):

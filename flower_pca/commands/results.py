@@ -74,7 +74,7 @@ def run_show(given: argparse.Namespace) -> int:
 def print_result(result: PCAResult) -> None:
     """The table of variances, and a few lines about the run."""
     bad = [remark.words for remark in facts.of_kind(result.remarks(), "bad")]
-    sys.stdout.write("".join(f"{words}\n" for words in bad))
+    sys.stdout.write("".join(f"{common.Door().say(words)}\n" for words in bad))
     heads, cells = result.listing(digits=6)
     common.table(heads, cells, text=(len(heads) - 1,))
     clients = labels.count(facts.clients(result.history), "client")

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Final, Protocol, TypeVar, runtime_checkable
 import numpy as np
 
 from flower_pca.base import checks, labels, linalg
-from flower_pca.base.errors import ProtocolError
+from flower_pca.base.errors import ProtocolError, Setting, Words
 from flower_pca.base.history import Outcome, Status
 from flower_pca.base.linalg import Array
 from flower_pca.core.kinds import Part
@@ -261,15 +261,14 @@ class Iterative(Algorithm[I]):
         if model.sure:
             left = f"a sine of about {model.sine_estimate:.1g} is left"
             return replace(status, words=f"{status.words}; the eigenvalues of {which} lie {below}, and {left}")
-        remedy = 'use scale="std", or ask for fewer components'
+        scaled = Setting("scale", "std")
+        remedy = Words("use ", scaled, ", or ask for fewer components")
         smallest = float(model.values[small[-1] - 1] / model.values[0])
         finer = 10.0 ** np.floor(np.log10(0.01 * smallest))
         if finer > _ROUNDING * model.eps:
-            remedy = f'use tol={finer:.0e}, or scale="std"'
-        return Status(
-            Outcome.STALLED,
-            f"residuals are at most tol, but the eigenvalues of {which} lie {below}, where they say nothing: {remedy}",
-        )
+            remedy = Words("use ", Setting("tol", float(f"{finer:.0e}")), ", or ", scaled)
+        words = f"residuals are at most tol, but the eigenvalues of {which} lie {below}, where they say nothing: "
+        return Status(Outcome.STALLED, words + remedy)
 
     def metrics(self, state: I) -> dict[str, float]:
         error = state.progress.error

@@ -44,7 +44,7 @@ from flower_pca.names.columns import Heading
 MAX_RESTARTS: Final = 5  # returns to the opening because the set of clients changed
 # that change without the model and the state, in a checkpoint
 _PLACE: Final = {"index": int, "halfway": bool, "last": bool, "disturbed": bool}
-_DISTURBED: Final = ", but maybe elsewhere than undisturbed: clients had lost what they keep of the run. Run it again."
+_DISTURBED: Final = ", but maybe elsewhere than undisturbed: clients had lost what they keep of the run. Run it again"
 
 
 class Role(enum.IntEnum):

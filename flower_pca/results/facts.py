@@ -15,6 +15,7 @@ from typing import Any, Final, Literal, NamedTuple, Protocol
 import numpy as np
 
 from flower_pca.base import labels
+from flower_pca.base.errors import Words
 from flower_pca.base.history import History, Status
 from flower_pca.base.linalg import Array
 
@@ -83,7 +84,7 @@ def of_status(status: Status) -> list[Remark]:
     """Why a run ended: bad news first, and what there is to doubt apart from the good news."""
     if not status.ok:
         kind = status.outcome.value.replace("_", " ")
-        return [Remark(f"The run has not reached its goal ({kind}): {status.words.rstrip('.')}.", "bad")]
+        return [Remark(Words(f"The run has not reached its goal ({kind}): ", status.words, "."), "bad")]
     words, *doubts = status.words.split("; ")
     warnings = [Remark(_sentence(doubt), "warn") for doubt in doubts]
     return [*warnings, Remark(_sentence(words), "good")]

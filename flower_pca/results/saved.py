@@ -126,6 +126,7 @@ def of_run(result: Any) -> dict[str, Any]:
     return {
         "asked": result.asked,
         "status": [result.status.outcome.value, result.status.words],
+        "settings_of_status": Words(result.status.words).settings,
         "history": result.history.to_json(),
         "feature_names": labels.tuple_of(result.feature_names_in_),
         "feature_digest": result.feature_digest,
@@ -138,7 +139,7 @@ def from_run(header: Mapping[str, Any]) -> dict[str, Any]:
     outcome, words = header["status"]
     return {
         "asked": header.get("asked", {}),
-        "status": Status(Outcome(outcome), words),
+        "status": Status(Outcome(outcome), Words.about(words, header.get("settings_of_status", ()))),
         "history": History.from_json(header["history"]),
         "feature_names_in_": labels.array_of(header.get("feature_names")),
         "feature_digest": header.get("feature_digest", ""),

@@ -43,6 +43,7 @@ from flower_pca.algorithms.robust.base import scale_start
 from flower_pca.algorithms.robust.proof import Verdict
 from flower_pca.algorithms.robust.sizes import TINY
 from flower_pca.base import labels, linalg
+from flower_pca.base.errors import Setting, Words
 from flower_pca.base.history import Outcome, Status
 from flower_pca.base.linalg import Array
 from flower_pca.core.algorithm import Progress
@@ -182,10 +183,8 @@ class Book:
         rank = f"the low-rank part has rank {verdict.rank} of at most {self.k}"
         words = f"{noise}; {rank}, after {labels.count(rounds, 'round')}"
         if self.succeeds and verdict.rank > self.k:
-            return Status(
-                Outcome.STALLED,
-                f"a low-rank part of rank {verdict.rank} was found: ask for n_components={verdict.rank}",
-            )
+            found = f"a low-rank part of rank {verdict.rank} was found: ask for "
+            return Status(Outcome.STALLED, Words(found, Setting("n_components", verdict.rank)))
         # A column that is not determined never comes to rest.
         if self.succeeds and not verdict.rest:
             return Status(Outcome.MAX_ROUNDS, f"the basis still changes by {attempt.stop:.2g} in a round; {words}")
@@ -203,11 +202,9 @@ class Book:
     def _failure(self, verdict: Verdict) -> str:
         """Why no attempt is an answer."""
         if not verdict.predicted and verdict.fits_few:
-            return (
-                f"no low-rank part of rank up to {self.k} has more than {verdict.clean:.0%} of the "
-                "entries near it: too many outliers, or columns in units so unlike that "
-                "scale='std' has to divide them"
-            )
+            few = f"no low-rank part of rank up to {self.k} has more than {verdict.clean:.0%} of the entries near it: "
+            few += "too many outliers, or columns in units so unlike that "
+            return Words(few, Setting("scale", "std"), " has to divide them")
         if not verdict.predicted:
             return (
                 f"no low-rank part of rank up to {self.k} predicts hidden entries (they are off by "
@@ -333,8 +330,8 @@ class ConsensusState:
             return state
         if state.book.best is not None:
             return replace(state, verdict=state.book.status(rounds))
-        many = f"{labels.count(rounds, 'round')} were not enough for one attempt"
-        end = Status(Outcome.MAX_ROUNDS, f"{many}: nothing is proven. Raise max_rounds")
+        many = f"{labels.count(rounds, 'round')} were not enough for one attempt: nothing is proven. Go beyond "
+        end = Status(Outcome.MAX_ROUNDS, Words(many, Setting("max_rounds", problem.most_rounds)))
         return replace(state, book=state.book.add(abandon(attempt, problem)), verdict=end)
 
     def after_proof(self, total: Any) -> ConsensusState:

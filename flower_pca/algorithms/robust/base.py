@@ -172,7 +172,7 @@ class Robust(Iterative[S]):
             return Status(
                 Outcome.STALLED,
                 "the low-rank part has collapsed to zero: the ridge rho is above the spectral norm "
-                "of the rows clipped at the threshold. Lower the ridge.",
+                "of the rows clipped at the threshold. Lower the ridge",
             )
         if model.status is None:
             return None

@@ -239,7 +239,7 @@ class DCFPCA(Robust[DCFState]):
         return Status(
             Outcome.STALLED,
             f"the rounds settled, but {outliers:.0%} of all entries lie far from the low-rank "
-            "part: no low-rank part was found. Use consensus_rpca, or ask for fewer components.",
+            "part: no low-rank part was found. Use consensus_rpca, or ask for fewer components",
         )
 
     def _weights(self, state: DCFState) -> tuple[float, float]:

@@ -187,7 +187,25 @@ def test_own_components_of_another_algorithm_or_of_more_ranks_are_refused(tmp_pa
         with pytest.raises(DataError, match=re.escape(message)):
             output.own_components(path, result)
     header["algorithm"] = "exact_per_pca"
+    mine, scaled = (
+        result.own[1]["components"],
+        simulate("exact_per_pca(local_components=1)", parts, n_components=2, scale="std"),
+    )
+    for others in (scaled.own[1]["components"], 9.0 * mine, np.nan * mine, mine.astype(str)):
+        path = str(files.write(tmp_path / "own.npz", "own result", header, {"components": others}))
+        with pytest.raises(DataError, match="must be own components"):
+            output.own_components(path, result)
     path = str(files.write(tmp_path / "own.npz", "own result", header, result.own[1]))
     found, site = output.own_components(path, result)
     np.testing.assert_array_equal(found, result.own[1]["components"])
     assert site == "b"
+
+
+@pytest.mark.usefixtures("unillustrated")
+def test_files_of_an_earlier_run_in_the_folder_are_named(tmp_path, capsys):
+    data, out = folder_of(split(), tmp_path / "sites"), tmp_path / "out"
+    words = ["run", data, "--algorithm", "exact_per_pca(local_components=1)", "--own", "--out", out]
+    assert "of an earlier run" not in flower_pca(capsys, *words)[2]
+    assert "of an earlier run" not in flower_pca(capsys, *words)[2]
+    err = flower_pca(capsys, *words, "--without", "b,c", "--clients", 1)[2]
+    assert f"left as they were: flower_pca-own-1.npz, flower_pca-own-2.npz in {out}" in err

@@ -31,6 +31,8 @@ def words_of_picture(name: str) -> str:
 
 _OWN_FILE: Final = "flower_pca-own-{}.npz"
 _KIND: Final = "own result"
+_OF_ITS_RUN: Final = "Give those of its run."
+_CLOSE: Final = 1e-6  # products of components, to 0 or 1
 
 
 def require_own(algorithm: Any, split: str = "rows") -> None:
@@ -64,17 +66,22 @@ def write_own(result: PCAResult, folder: Path, shards: Sequence[Any]) -> list[st
     return [_OWN_FILE.format(key) for key in result.own]
 
 
+def left_over(place: Path, names: Sequence[str]) -> list[str]:
+    """The files of clients and scores in a folder that a run has written these into: they are of an earlier one."""
+    found = [*place.glob(_OWN_FILE.format("*")), *place.glob(_SCORES)]
+    return sorted(file.name for file in found if file.name not in names)
+
+
 def require_personal(result: PCAResult, option: str) -> PersonalResult:
     """The result, which has to be that of a personalized run."""
     from flower_pca.results.personal import PersonalResult
 
     if not isinstance(result, PersonalResult):
-        remedy = f"Leave {option} out."
         raise ConfigError(
             f"The result with {option}",
             must="of a personalized run",
             got=f"a {type(result).__name__}",
-            then=remedy,
+            then=f"Leave {option} out.",
         )
     return result
 
@@ -99,31 +106,44 @@ def own_components(path: str, result: PCAResult) -> tuple[Array, str]:
         ) from error
     specs = (header.get("algorithm"), result.algorithm)
     made, wanted = (str(spec).partition("(")[0] for spec in specs)
-    remedy = "Give those of its run."
     if made != wanted:
         raise DataError(
             path,
             must=f"own components of {wanted}",
             got=f"those of {made}",
-            then=remedy,
+            then=_OF_ITS_RUN,
         )
     columns, names = header.get("columns"), result.feature_names_in_
-    there = OWN in arrays and arrays[OWN].shape[1:] == (result.n_features_in_,)
+    there = OWN in arrays and arrays[OWN].dtype.kind == "f" and arrays[OWN].shape[1:] == (result.n_features_in_,)
     others = columns is not None and names is not None and sorted(columns) != sorted(names)
     if not there or others:
         raise DataError(
             path,
             must="own components for the columns of the result",
             got="others",
-            then=remedy,
+            then=_OF_ITS_RUN,
         )
     own = arrays[OWN]
-    if len(own) > (most := personal.local_components):
-        rule = f"at most {most} own components, as the run of the result has"
-        raise DataError(path, must=rule, got=len(own), then=remedy)
     if columns is not None and names is not None:
         own = own[:, [columns.index(name) for name in names]]
+    _require_beside(path, own, personal)
     return np.asarray(own), str(header.get("site") or "")
+
+
+def _require_beside(path: str, own: Array, result: PersonalResult) -> None:
+    """Require as many own components at most, orthonormal but for zeros, at right angles to the shared ones."""
+    if len(own) > (most := result.local_components):
+        rule = f"at most {most} own components, as the run of the result has"
+        raise DataError(path, must=rule, got=len(own), then=_OF_ITS_RUN)
+    products = own @ np.vstack([own, result.components_]).T
+    there = own.any(axis=1)
+    if not np.allclose(products[there], np.eye(*products.shape)[there], rtol=0.0, atol=_CLOSE):
+        raise DataError(
+            path,
+            must="own components of the result's run, at right angles to those that all share",
+            got="others",
+            then=_OF_ITS_RUN,
+        )
 
 
 _SCORES: Final = "scores.csv"

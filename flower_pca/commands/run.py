@@ -155,6 +155,8 @@ def run(given: argparse.Namespace) -> int:
     if given.influence is None and influence.cheap(result, len(shards)):
         result = influence.of_rows(result, shards)
     *files, last = _write(result, shards, place, given)
+    if others := output.left_over(place, [*files, last]):
+        sys.stderr.write(f"flower-pca: of an earlier run, and left as they were: {', '.join(others)} in {place}\n")
     if given.json:
         common.print_json({**as_json(result), "clients": len(shards), "out": str(place)})
     else:

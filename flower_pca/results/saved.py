@@ -30,6 +30,7 @@ _OTHERWISE: Final = (
     *("status", "history", "asked", "own", "feature_names_in_", "feature_digest", "site_names"),
     *("choices", "hints", "privacy"),
 )
+_FINITE: Final = ("components_", "explained_variance_", "mean_", "scale_", "fill_")
 # keys, and a line for each
 _BY_CLIENT: Final = {"influence_keys_": "influence_", "client_keys_": "clients_"}
 
@@ -165,6 +166,7 @@ def fields(
             got=f"one without {', '.join(sorted(missing))}",
             then="Save it again.",
         )
+    _require_sound(path, arrays, header.get("feature_names"))
     spent = header.get("privacy")
     return {
         **{name: arrays.get(name) for name in names},
@@ -174,6 +176,25 @@ def fields(
         "privacy": None if spent is None else Spent(**spent),
         **from_run(header),
     }
+
+
+def _require_sound(path: str | os.PathLike[str], arrays: Mapping[str, Array], names: Any) -> None:
+    """Require numbers that go together: with others every figure made of them would be wrong without a word."""
+    Z = arrays["components_"]
+    of_columns = {name: arrays[name].shape for name in ("mean_", "scale_", "fill_") if name in arrays}
+    if names is not None:
+        of_columns["feature_names"] = (len(names),)
+    finite = (arrays[name] for name in _FINITE if name in arrays)
+    together = Z.ndim == 2 and arrays["explained_variance_"].shape == Z.shape[:1]
+    together = together and set(of_columns.values()) <= {Z.shape[1:]}
+    sound = all(np.isfinite(a).all() for a in finite) and (arrays.get("scale_", np.ones(1)) > 0.0).all()
+    if not (together and sound):
+        raise DataError(
+            str(path),
+            must="a result whose arrays are finite, and as long as it has components and columns",
+            got="another",
+            then="Save it again.",
+        )
 
 
 def _hints(header: Mapping[str, Any]) -> tuple[str, ...]:

@@ -42,6 +42,17 @@ def result_of(algorithm: str) -> PCAResult:
     return simulate(spec, TWO, n_components=3)
 
 
+def spoilt(array: str, to: Callable[[Any], Any]) -> None:
+    """Read from a file one of whose arrays is another."""
+    result = simulate("krylov", NAMED, n_components=3, scale="std")
+    with tempfile.TemporaryDirectory() as folder:
+        path = result.save(Path(folder) / "r.npz")
+        with np.load(path) as there:
+            arrays = dict(there)
+        np.savez(path, **{**arrays, array: to(arrays[array])})
+        PCAResult.load(path)
+
+
 def picture(what: str, name: str = "p.svg", algorithm: str = "krylov") -> None:
     """Of a result without what only the clients know."""
     of = result_of(algorithm)
@@ -326,10 +337,30 @@ OTHERS_THAN = [
     ),
     Refused({"algorithm": "krylov", "data": TWO}, "The run must be of a personalized algorithm"),
 ]
+SPOILT = [
+    Refused(
+        {"array": array, "to": to},
+        "^/.*/r.npz must be a result whose arrays are finite, and as long as it has components and columns. Got",
+        DataError,
+    )
+    for array, to in (
+        ("components_", lambda Z: Z[:-1]),
+        ("components_", lambda Z: Z[:, 1:]),
+        ("components_", lambda Z: Z.T),
+        ("components_", lambda Z: Z[0]),
+        ("components_", lambda Z: np.nan * Z),
+        ("explained_variance_", lambda values: np.where(values == values.max(), np.nan, values)),
+        ("mean_", lambda mean: mean * np.inf),
+        ("scale_", lambda scale: 0.0 * scale),
+        ("scale_", lambda scale: scale[1:]),
+    )
+]
+SPOILT += [Refused({"array": "components_", "to": lambda Z: Z.astype(str)}, "r.npz must be a result that", DataError)]
 DOORS: dict[str, tuple[Callable[..., Any], list[Refused]]] = {
     "picture": (picture, PICTURE),
     "picture of steps": (picture_of_steps, PICTURE_OF_STEPS),
     "result": (told_by, RESULT),
+    "spoilt file of a result": (spoilt, SPOILT),
     "result of steps": (told_of_steps, OF_STEPS),
     "result of parties": (of_parties, OF_PARTIES),
     "result of a robust run": (of_robust, OF_ROBUST),

@@ -4,9 +4,11 @@ import json
 
 import numpy as np
 import pytest
+from cases import every
 from dishonest import Node, RefusedError
 
 from flower_pca import cli
+from flower_pca.base import files
 from flower_pca.clients.books import erasure, folders, ledger
 
 X = np.random.default_rng(3).standard_normal((60, 6))
@@ -104,12 +106,21 @@ def test_other_nodes_of_the_folder_keep_theirs(shelf):
 
 
 def test_a_checkpoint_goes_with_its_steps(tmp_path, capsys):
-    for name in ("run.npz", "run.npz.steps"):
-        (tmp_path / name).write_bytes(b"state")
+    for name, kind in (("run.npz", "tracking checkpoint"), ("run.npz.steps", "steps")):
+        files.write(tmp_path / name, kind, {}, {"state": np.zeros(2)})
     assert forget("--checkpoint", str(tmp_path / "run.npz"), "--yes") == 0
     assert there(tmp_path) == []
     assert forget("--checkpoint", str(tmp_path / "run.npz")) == 0
     assert capsys.readouterr().out.endswith("There is nothing to erase.\n")
+
+
+@every("name", ["notes.txt", "result.npz"])
+def test_what_is_no_checkpoint_is_not_erased_as_one(name, tmp_path, capsys):
+    (tmp_path / "notes.txt").write_text("precious")
+    files.write(tmp_path / "result.npz", "result", {}, {"components_": np.eye(2)})
+    assert forget("--checkpoint", str(tmp_path / name), "--yes") == 2
+    assert f"--checkpoint must be the state of a run. Got {tmp_path / name}" in capsys.readouterr().err
+    assert there(tmp_path) == ["notes.txt", "result.npz"]
 
 
 def test_the_help_names_all_that_a_node_holds_and_the_command_takes_no_other(shelf, capsys):

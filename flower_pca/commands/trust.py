@@ -274,6 +274,13 @@ def _checkpoint(given: argparse.Namespace) -> int:
     """The same of a checkpoint, with the steps of a tracker beside it."""
     path = given.checkpoint.expanduser()
     both = [one for one in (path, path.with_name(f"{path.name}.steps")) if one.is_file()]
+    if path in both and not files.kind(path).endswith("checkpoint"):
+        raise ConfigError(
+            "--checkpoint",
+            must="the state of a run",
+            got=f"{path}, which cannot be read as one",
+            then="Name another; if it is one that is damaged, delete it by hand.",
+        )
     found = [{"kind": "checkpoint", "path": str(one), "bytes": one.stat().st_size} for one in both]
     lines = [f"{one['path']}: the state of a run, {one['bytes']:,} bytes" for one in found]
     if given.yes and both:

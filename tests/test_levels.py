@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 from builders import sine
 
-from flower_pca import PCAResult, simulate
+from flower_pca import ConfigError, PCAResult, simulate
 from flower_pca.cli import main
 from flower_pca.data import sources
 from flower_pca.names import levels
@@ -335,3 +335,8 @@ def test_spaces_and_hyphens_in_words_tell_no_levels_apart(found, pair):
 def test_a_minus_and_what_parts_numbers_tell_levels_apart(found):
     made = levels.Coding((("code", None),)).union([{"code": found}]).new_columns  # a warning is an error
     assert len(made) == len(found)
+
+
+def test_levels_of_data_without_names_are_refused():
+    with pytest.raises(ConfigError, match=r"levels must be of columns that the data names\. Got ward\."):
+        sources.table("synthetic(n=100, d=5, clients=3)", words=["ward"])

@@ -43,7 +43,7 @@ from flower_pca.core.stage import Broadcast, Failure, NeedsWidth, Reply, Stage, 
 from flower_pca.core.standing import NEWEST, Standing, in_brief
 from flower_pca.names.columns import Heading
 
-LAYOUT: Final = 11  # of checkpoints; grows with every change of what is kept
+LAYOUT: Final = 12  # of checkpoints; grows with every change of what is kept
 _IDENTITY: Final = ("n_components", "center", "scale", "missing", "seed")
 
 
@@ -225,11 +225,12 @@ class Run:
                 then="Delete it, and start the run again.",
             )
         if header["run"] != (run := self._identity()):
+            asked = [Setting(name, v) for name, v in header["asked"].items() if self._asked.get(name) != v]
             others = [Setting(name, v) for name, v in header["run"].items() if run.get(name) != v]
             raise ConfigError(
                 "The checkpoint",
                 must="one of this very run",
-                got=Words("one of ", Words.series(", ", others)),
+                got=Words("one of ", Words.series(", ", asked or others)),
                 then="Repeat that run's arguments, or choose another checkpoint.",
             )
         there = self.standing.restore(header, arrays)
@@ -299,6 +300,7 @@ class Run:
             "fraction": roll.fraction,
             "layers": [layer.mark for layer in self.layers if layer.mark],
             "masked": roll.summed,
+            "start": model.warm,
             **{name: getattr(model, name) for name in _IDENTITY},
             "wanted": None if model.wanted is None else list(model.wanted),
         }

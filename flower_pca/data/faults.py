@@ -67,14 +67,15 @@ _WIDER: Final = 1.6  # how far a spread may differ from theirs
 # between nine tenths of the smaller and a tenth of the larger: no other people, whatever the unit
 # is
 _FAR: Final = 10.0
+_GLUCOSE: Final = "as between mg/dl and mmol/l of glucose, or umol/l of bilirubin"
 _UNITS: Final = (  # a factor and what is added: how one unit becomes another
     (10.0, 0.0, "a factor of 10"),
     (100.0, 0.0, "a factor of 100"),
     (1000.0, 0.0, "a factor of 1000"),
-    (18.016, 0.0, "as between mg/dl and mmol/l of glucose"),
+    (18.016, 0.0, _GLUCOSE),
     (38.67, 0.0, "as between mg/dl and mmol/l of cholesterol"),
     (88.5, 0.0, "as between mg/dl and umol/l of creatinine, or mmol/l of triglycerides"),
-    (17.1, 0.0, "as between mg/dl and umol/l of bilirubin"),
+    (17.1, 0.0, _GLUCOSE),
     (59.48, 0.0, "as between mg/dl and umol/l of uric acid"),
     (6.006, 0.0, "as between mg/dl and mmol/l of urea"),
     (2.20462, 0.0, "as between pounds and kilograms"),

@@ -256,6 +256,13 @@ class Table:
 
     def with_words(self, columns: Collection[str]) -> Table:
         """The same, with these columns beside the rows as words, for others to be made of them."""
+        if absent := [name for name in columns if name not in self.beside]:
+            raise ConfigError(
+                "levels",
+                must="of columns that the data names",
+                got=enumeration(absent),
+                then="Name the columns in the file.",
+            )
         beside = {name: cells for name, cells in self.beside.items() if name not in columns}
         return replace(self, beside=beside, texts={name: self.beside[name] for name in columns})
 

@@ -52,6 +52,15 @@ def test_columns_are_brought_into_the_first_files_order(tmp_path):
     assert np.array_equal(chosen, [[2], [20]])
 
 
+def test_a_link_to_a_file_that_is_not_there_is_no_reason_to_leave_its_site_out(tmp_path):
+    np.save(tmp_path / "ulm.npy", PARTS[0])
+    (tmp_path / "aachen.npy").symlink_to(tmp_path / "elsewhere" / "aachen.npy")
+    (tmp_path / "older.npy").mkdir()
+    with pytest.raises(DataError, match=r"The data file .*aachen\.npy must be there"):
+        table(str(tmp_path))
+    assert table(f"folder(path={str(tmp_path)!r}, without=['aachen'])").sites == ("ulm",)
+
+
 def test_folders_of_sites_are_told_of_and_name_them(tmp_path):
     for site in ("north", "south"):
         (tmp_path / site).mkdir()

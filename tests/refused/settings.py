@@ -65,11 +65,11 @@ def opened_through(channel: AirChannel, position: int) -> None:
     channel.open({"S": np.ones((3, 2)), "n": np.array(5)}, number=0, position=position)
 
 
-def restored(algorithm: str, **arguments: Any) -> None:
+def restored(algorithm: str, start: Any = None, **arguments: Any) -> None:
     """From a checkpoint of a run with other arguments."""
     header, arrays = assembly.run(assembly.question("krylov", n_components=2)).checkpoint()
     question = assembly.question(algorithm, **{"n_components": 2, **arguments})
-    assembly.run(question).restore(json.loads(json.dumps(header)), arrays)
+    assembly.run(question, start=start).restore(json.loads(json.dumps(header)), arrays)
 
 
 def live_page(name: str, **how: Any) -> None:
@@ -139,7 +139,7 @@ TOGETHER = [
             f'with n_components="signal" must be one whose components are {why}',
         )
         for name, why in (
-            ("sparse_pca", "orthonormal"),
+            ("sparse_pca", "orthonormal: .*, fed_oapm, covariance. Got"),
             ("median_pca", "those of all rows"),
             ("per_pca", "all there is to say"),
         )
@@ -225,13 +225,14 @@ RESTORED = [
         "another checkpoint.$",
     )
     for algorithm, arguments, got in (
-        ("krylov(max_basis=30)", {}, "stages="),
+        ("krylov(max_basis=30)", {}, 'algorithm="krylov"'),
         ("krylov", {"n_components": 3}, "n_components=2"),
-        ("krylov", {"center": False}, "center=True"),
+        ("krylov", {"center": False}, "center=None"),
         ("krylov", {"scale": "std"}, "scale=None"),
         ("krylov", {"seed": 1}, "seed=0"),
-        ("krylov", {"evaluate": True}, "stages="),
+        ("krylov", {"evaluate": True}, "evaluate=False"),
         ("ssi", {"fraction": 0.5}, "fraction=1.0"),
+        ("krylov", {"start": np.eye(4)[:2]}, "start=False"),
     )
 ]
 LIVE_PAGE = [

@@ -114,7 +114,8 @@ def own_components(path: str, result: PCAResult) -> tuple[Array, str]:
             then=_OF_ITS_RUN,
         )
     columns, names = header.get("columns"), result.feature_names_in_
-    there = OWN in arrays and arrays[OWN].dtype.kind == "f" and arrays[OWN].shape[1:] == (result.n_features_in_,)
+    own = arrays.get(OWN, np.zeros(0))
+    there = own.dtype.kind == "f" and own.shape[1:] == (result.n_features_in_,)
     others = columns is not None and names is not None and sorted(columns) != sorted(names)
     if not there or others:
         raise DataError(
@@ -123,7 +124,6 @@ def own_components(path: str, result: PCAResult) -> tuple[Array, str]:
             got="others",
             then=_OF_ITS_RUN,
         )
-    own = arrays[OWN]
     if columns is not None and names is not None:
         own = own[:, [columns.index(name) for name in names]]
     _require_beside(path, own, personal)
@@ -135,9 +135,9 @@ def _require_beside(path: str, own: Array, result: PersonalResult) -> None:
     if len(own) > (most := result.local_components):
         rule = f"at most {most} own components, as the run of the result has"
         raise DataError(path, must=rule, got=len(own), then=_OF_ITS_RUN)
+    own = own[own.any(axis=1)]
     products = own @ np.vstack([own, result.components_]).T
-    there = own.any(axis=1)
-    if not np.allclose(products[there], np.eye(*products.shape)[there], rtol=0.0, atol=_CLOSE):
+    if not np.allclose(products, np.eye(*products.shape), rtol=0.0, atol=_CLOSE):
         raise DataError(
             path,
             must="own components of the result's run, at right angles to those that all share",

@@ -225,12 +225,11 @@ class Run:
                 then="Delete it, and start the run again.",
             )
         if header["run"] != (run := self._identity()):
-            asked = [Setting(name, v) for name, v in header["asked"].items() if self._asked.get(name) != v]
-            others = [Setting(name, v) for name, v in header["run"].items() if run.get(name) != v]
+            others = _others(header["asked"], self._asked) or _others(header["run"], run)
             raise ConfigError(
                 "The checkpoint",
                 must="one of this very run",
-                got=Words("one of ", Words.series(", ", asked or others)),
+                got=Words("one of ", Words.series(", ", others)),
                 then="Repeat that run's arguments, or choose another checkpoint.",
             )
         there = self.standing.restore(header, arrays)
@@ -334,3 +333,8 @@ class Run:
         if self.roll.summed and not self.roll.whole and not self.standing.sums_suffice:
             # it could go on without some clients, but not by sums
             self.roll = self.roll.lose()
+
+
+def _others(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[Setting]:
+    """The settings of an earlier run that are others now, as they were."""
+    return [Setting(name, value) for name, value in before.items() if now.get(name) != value]

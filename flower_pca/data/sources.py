@@ -334,8 +334,8 @@ def files_of(path: str, pattern: str, without: Sequence[str] = ()) -> tuple[Path
         if not place.is_dir():
             raise (NotADirectoryError if place.exists() else FileNotFoundError)(str(place))
         # a link to what is not there is read, and so named
-        found = [f for f in place.glob(str(pattern)) if is_table(f) and (f.is_file() or not f.exists())]
-        files = sorted(found, key=natural)
+        found = [f for f in place.glob(str(pattern)) if f.is_file() or not f.exists()]
+        files = sorted(filter(is_table, found), key=natural)
     pairs = zip(files, _sites(files), strict=True)
     names = {file: (file.stem, file.name, site) for file, site in pairs}
     require_matches("The sites to leave out", chain.from_iterable(names.values()), without)

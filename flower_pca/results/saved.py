@@ -181,14 +181,14 @@ def fields(
 def _require_sound(path: str | os.PathLike[str], arrays: Mapping[str, Array], names: Any) -> None:
     """Require numbers that go together: with others every figure made of them would be wrong without a word."""
     Z = arrays["components_"]
-    of_columns = {name: arrays[name].shape for name in ("mean_", "scale_", "fill_") if name in arrays}
+    of_columns = {name: a.shape for name, a in arrays.items() if name in ("mean_", "scale_", "fill_")}
     if names is not None:
         of_columns["feature_names"] = (len(names),)
     finite = (arrays[name] for name in _FINITE if name in arrays)
-    together = Z.ndim == 2 and arrays["explained_variance_"].shape == Z.shape[:1]
-    together = together and set(of_columns.values()) <= {Z.shape[1:]}
-    sound = all(np.isfinite(a).all() for a in finite) and (arrays.get("scale_", np.ones(1)) > 0.0).all()
-    if not (together and sound):
+    together = Z.ndim == 2 and set(of_columns.values()) <= {Z.shape[1:]}
+    together &= arrays["explained_variance_"].shape == Z.shape[:1]
+    scale = arrays.get("scale_", np.ones(1))
+    if not (together and all(np.isfinite(a).all() for a in finite) and scale.min() > 0.0):
         raise DataError(
             str(path),
             must="a result whose arrays are finite, and as long as it has components and columns",

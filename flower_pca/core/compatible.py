@@ -231,9 +231,9 @@ def check(stage: Stage[Any], on: On, listed: Listed) -> None:
         if set(options) <= on.keys() and not wanted.holds(stage):
             where = Words.series(" and ", [WORDS[option] for option in options])
             best = (name for name, kind in listed.items() if not missing(kind(), *on))
-            # but for this property, whose variants are named
-            fit = {name: kind for name, kind in listed.items() if set(missing(kind(), *on)) <= {wanted}}
-            require(Words("The algorithm ", where), stage, wanted, best, fit)
+            have = {name: kind for name, kind in listed.items() if _variant(kind, wanted)}
+            fit = {name: kind for name, kind in have.items() if set(missing(kind(), *on)) <= {wanted}}
+            require(Words("The algorithm ", where), stage, wanted, best, fit or have)
     check_options(on)
     _check_numbers(stage, on)
 

@@ -265,7 +265,7 @@ def test_a_run_goes_on_from_a_checkpoint_of_its_kind(tmp_path):
     for stop in (3, 4, 9, 16):  # within the first sum, after it, and later
         with pytest.raises(KeyboardInterrupt):
             run(stop)
-    with pytest.raises(ConfigError, match=r"one of this very run\. Got one of masked=True\."):
+    with pytest.raises(ConfigError, match=r"one of this very run\. Got one of mask=.MaskedSums"):
         run(0, mask=False)
     resumed = run(0)
     assert_same_track(resumed, whole)

@@ -28,11 +28,11 @@ def assert_columns_pca_of(result, table, *, tol=1e-8, **framed):
 
 
 @pytest.mark.slow
-@every("algorithm", ["krylov", "auto", "ssi", "local_power", "covariance"])
+@every("algorithm", ["krylov", "auto", "ssi", "local_power", "covariance", "fed_oapm"])
 @every("answers", ["rows", "fixed"])
 def test_the_result_is_the_pca_of_the_pooled_table(algorithm, answers):
     result = simulate(algorithm, PARTS, n_components=K, split="columns", answers=answers)
-    assert_columns_pca_of(result, X, tol=2e-5 if algorithm in ("ssi", "local_power") else 1e-8)
+    assert_columns_pca_of(result, X, tol=2e-5 if algorithm in ("ssi", "local_power", "fed_oapm") else 1e-8)
     assert isinstance(result, ColumnsResult)
     assert result.status.ok
     assert result.n_samples_ == 90

@@ -13,7 +13,7 @@ from flower_pca.strategies import PCAStrategy, arrays_of
 K, DEVIATIONS = 4, 0.93 ** np.arange(30)
 OLD = shards([300] * 4, DEVIATIONS, seed=1)
 NEW = [np.vstack([shard, rows(15, DEVIATIONS, seed=9 + i)]) for i, shard in enumerate(OLD)]
-ITERATING = ("krylov", "ssi", "faps", "local_power", "fed_oapm")
+ITERATING = ("krylov", "ssi", "faps", "local_power", "fed_oapm", "sparse_pca(cardinality=8)")
 
 
 @pytest.fixture(scope="module")

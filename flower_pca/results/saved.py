@@ -188,7 +188,7 @@ def _require_sound(path: str | os.PathLike[str], arrays: Mapping[str, Array], na
     together = Z.ndim == 2 and set(of_columns.values()) <= {Z.shape[1:]}
     together &= arrays["explained_variance_"].shape == Z.shape[:1]
     scale = arrays.get("scale_", np.ones(1))
-    if not (together and all(np.isfinite(a).all() for a in finite) and scale.min() > 0.0):
+    if not (together and all(np.isfinite(a).all() for a in finite) and (scale > 0.0).all()):
         raise DataError(
             str(path),
             must="a result whose arrays are finite, and as long as it has components and columns",

@@ -418,7 +418,7 @@ def test_control_c_leaves_a_checkpoint_that_the_same_command_goes_on_from(tmp_pa
     data = ["run", "geometric(n=200, d=60, xi=1.001)", "--algorithm", "ssi", "--tol", 1e-14, "--components", 5]
     data += ["--clients", 2, "--max-rounds", 60, "--out", out]
     code, said, err = interrupted([*data, "--checkpoint", checkpoint], checkpoint)
-    assert (code, said) == (130, "")
+    assert (code, said) == (130, ""), err
     assert (
         err == f"flower-pca: Interrupted. The state of the run is in {checkpoint}; the same command goes on from it.\n"
     )

@@ -204,13 +204,25 @@ for _name, _line in _LINES.items():
 def register(
     algorithm: type[Algorithm[Any]],
     *,
-    closing: type[Stage[Any]] = RayleighRitz,
+    closing: type[Stage[Any]] | None = None,
     result: ResultClass | None = None,
 ) -> None:
     """Add an algorithm to the table from elsewhere, as an `Entry`, at server and every node.
 
-    The class of its result is `PCAResult` if it has none of its own.
+    If it has none of its own, the class of its result is `PCAResult`, and what ends its run is the
+    Rayleigh-Ritz step, or `Oblique` where its components are not orthonormal.
+
+    Raises:
+        ConfigError: If the closing stage would turn components that are not orthonormal.
     """
+    closing = closing or _usual(algorithm)
+    if issubclass(closing, RayleighRitz) and not algorithm.orthonormal:
+        raise ConfigError(
+            f"The closing stage of {algorithm.name}",
+            must="one that does not turn components that are not orthonormal",
+            got=closing.name,
+            then="Leave it out.",
+        )
     TABLE[algorithm.name] = Entry(algorithm, closing, result or load(_RESULT))
     _CLOSED_BY.setdefault(closing.name, set()).add(algorithm.name)
     ALGORITHMS[algorithm.name] = STAGES[algorithm.name] = algorithm
@@ -245,7 +257,12 @@ def entry(algorithm: type[Any]) -> Entry:
         found = TABLE.get(getattr(kind, "name", ""))
         if found is not None and found.algorithm is kind:
             return found
-    return Entry(algorithm)
+    return Entry(algorithm, _usual(algorithm))
+
+
+def _usual(algorithm: type[Algorithm[Any]]) -> type[Stage[Any]]:
+    """What ends a run where nothing else is said: what measures components without turning those that may not be."""
+    return STAGES[RayleighRitz.name if algorithm.orthonormal else "oblique"]
 
 
 def make(algorithm: str | Algorithm[Any], **parameters: Any) -> Algorithm[Any]:

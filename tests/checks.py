@@ -127,9 +127,12 @@ def agrees(result: PCAResult, reference: Pooled, k: int, bound: float) -> None:
 def orthonormal(result: PCAResult) -> None:
     """Of the components; where they need not be, of the axes of their span, and components have length one."""
     V = result.components_
-    assert np.abs(np.linalg.norm(V, axis=1) - 1.0).max() <= 1e-13
+    lengths = np.linalg.norm(V, axis=1)
+    assert np.abs(lengths - 1.0).max() <= 1e-13, f"components must have length 1, and have {lengths}"
     A = V if result.cross_ is None else result.axes[0].T
-    assert np.abs(A @ A.T - np.eye(len(A))).max() <= 1e-13
+    products = A @ A.T
+    off = np.abs(products - np.eye(len(A))).max()
+    assert off <= 1e-13, f"components must be orthonormal, or the class say orthonormal = False; products:\n{products}"
 
 
 def openings(result: PCAResult) -> int:

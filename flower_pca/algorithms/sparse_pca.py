@@ -10,7 +10,6 @@ import numpy as np
 
 from flower_pca.base import checks, linalg
 from flower_pca.base.errors import ConfigError
-from flower_pca.base.history import Status
 from flower_pca.base.linalg import Array
 from flower_pca.core.algorithm import Iterative, Progress
 from flower_pca.core.kinds import BLOCK, Ask, Kind, Part
@@ -134,10 +133,6 @@ class SparsePCA(Iterative[SparseState]):
             Z, Y = largest(state.block, self._sizes(Z)), None
             Z = Z / linalg.column_norms(Z)
         return replace(model, basis=Z, product=Y)
-
-    def verify(self, model: Model) -> Status | None:
-        # no component is an eigenvector, and the error is measured in every round
-        return model.status
 
     def _sizes(self, Z: Array) -> Array:
         each = np.broadcast_to(self.cardinality, Z.shape[1])

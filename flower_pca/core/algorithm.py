@@ -69,9 +69,13 @@ class Algorithm(Stage[S]):
         """Messages of this stage so far."""
 
     def verify(self, model: Model) -> Status | None:
-        """The run's status in the light of the true residuals, which the closing has measured."""
+        """The run's status in the light of the true residuals, which the closing has measured.
+
+        They say nothing of components that are not orthonormal: none but the first is an
+        eigenvector.
+        """
         status = model.status
-        if status is None or not status.ok or model.values is None or model.residuals is None:
+        if status is None or not (status.ok and self.orthonormal) or model.values is None or model.residuals is None:
             return status
         return replace(status, words=status.words + model.doubts)
 
@@ -237,7 +241,7 @@ class Iterative(Algorithm[I]):
         # angle that is left seems not to be, successive rounds agreed on something else than the
         # leading subspace.
         status = super().verify(model)
-        if status is None or not status.ok or model.values is None or model.residuals is None:
+        if status is None or not (status.ok and self.orthonormal) or model.values is None or model.residuals is None:
             return status
         tol = Progress.begin(self.tol, model).tol
         first = max(float(model.values[0]), np.finfo(float).tiny)

@@ -251,6 +251,12 @@ class Standing:
         if self.disturbed and status.outcome is Outcome.CONVERGED and not algorithm.measured:
             status = Status(Outcome.STALLED, f"{status.words}{_DISTURBED}")
         model = replace(self.model, status=status, rounds=algorithm.rounds(self.state))
+        basis, product = model.basis, model.product
+        if basis is not None and product is not None and basis.shape != product.shape:
+            raise RuntimeError(
+                f"finish() of {algorithm.name} left a product of shape {product.shape} beside a basis of shape "
+                f"{basis.shape}: set product to C times that basis, or to None"
+            )
         for layer in layers:
             model = layer.end(model)
         return replace(self, model=model)

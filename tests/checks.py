@@ -37,6 +37,7 @@ from scipy import sparse
 
 from flower_pca import ConfigError, DataError, PCAResult, RobustResult, TripleResult, make, simulate
 from flower_pca.algorithms.one_shot import Average
+from flower_pca.core import compatible
 from flower_pca.core.algorithm import Algorithm, Iterative
 from flower_pca.registry import ALGORITHMS, TABLE
 
@@ -47,9 +48,16 @@ ROUNDING = 1e-12  # relative to the first eigenvalue
 FLOAT32 = 100.0  # multiples of float32's eps over the gap; a run stops at residuals of 32 eps
 
 Check = Callable[[str, int, Path], None]
-EXACT_WITH: dict[str, dict[str, Any]] = {"dr_svd": {"rank": 10**6}}  # what else than its defaults makes one exact
+# what else than its defaults makes one exact
+EXACT_WITH: dict[str, dict[str, Any]] = {"dr_svd": {"rank": 10**6}, "sparse_pca": {"cardinality": 10**6}}
 PLAIN = [n for n, entry in TABLE.items() if entry.result is PCAResult and entry.algorithm.orthonormal]
 ROBUST = [name for name, entry in TABLE.items() if issubclass(entry.result, RobustResult | TripleResult)]
+
+
+def with_the_property(wanted: compatible.Property) -> list[str]:
+    """The algorithms that have it, and find the pooled answer."""
+    kinds = {name: entry.algorithm() for name, entry in TABLE.items() if entry.result is PCAResult}
+    return [name for name, stage in kinds.items() if wanted.holds(stage) and not averages(name)]
 
 
 def averages(name: str) -> bool:

@@ -7,14 +7,19 @@ import numpy as np
 import pandas as pd
 import pytest
 from cases import every
+from checks import with_the_property
 from people import PARTS, PEOPLE, K, X, frames, reference
 from scipy import sparse
 
-from flower_pca import ColumnsResult, PCAResult, simulate
+from flower_pca import ColumnsResult, PCAResult, registry, simulate
 from flower_pca.assembly import question
 from flower_pca.assembly import run as run_of
+from flower_pca.core import compatible
 from flower_pca.names import ids
 from flower_pca.names.sites import SiteRows
+
+
+APART = [name for name in with_the_property(compatible.PRODUCTS) if registry.ALGORITHMS[name].orthonormal]
 
 
 def assert_columns_pca_of(result, table, *, tol=1e-8, **framed):
@@ -28,7 +33,7 @@ def assert_columns_pca_of(result, table, *, tol=1e-8, **framed):
 
 
 @pytest.mark.slow
-@every("algorithm", ["krylov", "auto", "ssi", "local_power", "covariance", "fed_oapm"])
+@every("algorithm", ["auto", *APART])
 @every("answers", ["rows", "fixed"])
 def test_the_result_is_the_pca_of_the_pooled_table(algorithm, answers):
     result = simulate(algorithm, PARTS, n_components=K, split="columns", answers=answers)

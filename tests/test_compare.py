@@ -9,7 +9,7 @@ from builders import mixed, pooled, sine
 from cases import every
 from scipy import sparse
 
-from flower_pca import ConfigError, DataError, cli, make, simulate
+from flower_pca import ConfigError, DataError, cli, make, registry, simulate
 from flower_pca.simulation import compare, lengthy
 from flower_pca.simulation.compare import pool as reference
 
@@ -126,6 +126,8 @@ def test_what_would_take_thousands_of_rounds_is_known_beforehand():
     assert list(found) == ["faps", SSI, "local_power(oversample=0)"]
     assert 5000 <= found[SSI] <= 20_000
     assert lengthy(nearly_tied(0.999), **{**asked, "n_components": 2}) == {}
+    others = [name for name, kind in registry.ALGORITHMS.items() if not (kind.measured and kind.orthonormal)]
+    assert lengthy(nearly_tied(0.999), **{**asked, "algorithms": others}) == {}
     assert lengthy(nearly_tied(0.999), **{**asked, "algorithms": ["ssi"]}) == {}  # with a column more
     assert lengthy(nearly_tied(1.0), **{**asked, "algorithms": [SSI]})[SSI] > 10**6
 

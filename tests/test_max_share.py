@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 from builders import Array, StopError, sine
 from cases import every
+from checks import exact, with_the_property
 from fake_grid import grid_of, hosts_of
 
 from flower_pca import ConfigError, simulate
 from flower_pca.assembly import question, run
 from flower_pca.base import linalg
+from flower_pca.core import compatible
 from flower_pca.core.drive import drive
 from flower_pca.core.model import Model
 from flower_pca.rows.local import LocalData
@@ -21,7 +23,7 @@ from flower_pca.strategies import PCAStrategy
 pytestmark = pytest.mark.usefixtures("lines")
 D, K = 8, 2
 SIZES = np.array([6.0, 5.0, *0.5 * 0.9 ** np.arange(D - 2)])
-SUMS = ["krylov", "ssi", "covariance", "fed_oapm", "auto"]
+SUMS = [*map(exact, with_the_property(compatible.SHAREABLE)), "auto"]
 
 
 def sized_rows(seed: int, n: int = 60) -> Array:
@@ -71,7 +73,7 @@ def test_at_one_over_n_all_are_cut_to_the_least():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("asked", [{}, {"scale": "std"}])
-@pytest.mark.parametrize("algorithm", SUMS)
+@every("algorithm", SUMS)
 def test_the_result_is_that_of_rows_that_count_for_so_much(algorithm, asked):
     shards = [30.0 * far_out(0), sized_rows(1, 90), sized_rows(2, 40), sized_rows(3, 70), sized_rows(4, 50)]
     result, model = result_and_known(shards, algorithm, max_share=0.3, **asked)
@@ -86,14 +88,6 @@ def test_the_result_is_that_of_rows_that_count_for_so_much(algorithm, asked):
     np.testing.assert_allclose(result.explained_variance_, values[:K] / (n.sum() - 1), rtol=1e-5)
     assert sine(result.components_, V[:, :K].T) < 1e-4
     assert "client 0 counts" in " ".join(result.choices)
-
-
-def test_sparse_components_too_are_those_of_rows_that_count_for_so_much():
-    shards = [far_out(0), *(sized_rows(i) for i in range(1, 6))]
-    result, model = result_and_known(shards, "sparse_pca(cardinality=8)", max_share=0.2)
-    weights = np.array([model.counted.weights[i] for i in range(6)])
-    V = linalg.eigh_descending(weighted_moments(shards, weights, False)[1])[1]
-    assert sine(result.components_, V[:, :K].T) < 1e-4
 
 
 def test_where_nobody_has_more_the_result_is_the_plain_one():

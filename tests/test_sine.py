@@ -8,7 +8,8 @@ from builders import SPECTRUM, evenly, pooled, rotation, rows, shards, sine
 from cases import every, paired
 from fake_grid import grid_of, in_a_run
 
-from flower_pca import DP, Outcome, registry, simulate
+from flower_pca import DP, Outcome, make, registry, simulate
+from flower_pca.core import compatible
 from flower_pca.strategies import PCAStrategy
 
 SUBSPACE = [name for name, entry in registry.TABLE.items() if entry.closing.name == "ritz"]
@@ -66,7 +67,7 @@ def test_nodes_of_a_deployment_help_to_say_it(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["krylov", "ssi", "fed_oapm"])
+@every("name", [name for name in SUMMED if compatible.ITERATES.holds(make(name)) and make(name).products_only])
 def test_the_gap_costs_no_message(name):
     result = simulate(name, CLIENTS["alike"], n_components=3)
     assert not result.history.of("ritz")

@@ -4,16 +4,19 @@ import numpy as np
 import pandas as pd
 import pytest
 from builders import leading, pooled, rows, shards, sine, two_lead
+from cases import every
+from checks import EXACT_WITH, with_the_property
 from fake_grid import grid_of
 from flwr.app import Array, ArrayRecord
 
-from flower_pca import PCAResult, cli, simulate, strategies
+from flower_pca import PCAResult, cli, make, simulate, strategies
+from flower_pca.core import compatible
 from flower_pca.strategies import PCAStrategy, arrays_of
 
 K, DEVIATIONS = 4, 0.93 ** np.arange(30)
 OLD = shards([300] * 4, DEVIATIONS, seed=1)
 NEW = [np.vstack([shard, rows(15, DEVIATIONS, seed=9 + i)]) for i, shard in enumerate(OLD)]
-ITERATING = ("krylov", "ssi", "faps", "local_power", "fed_oapm", "sparse_pca(cardinality=8)")
+ITERATING = [make(name, **EXACT_WITH.get(name, {})) for name in with_the_property(compatible.ITERATES)]
 
 
 @pytest.fixture(scope="module")
@@ -40,11 +43,11 @@ def test_krylov_needs_fewer_messages_for_the_same_answer(scale, mask, tol):
     assert sine(warm.components_, truth.components[:K]) < 10 * tol / truth.gap(K)
 
 
-@pytest.mark.parametrize("name", ITERATING)
-def test_the_answer_is_that_of_the_new_rows(name, earlier):
+@every("algorithm", ITERATING)
+def test_the_answer_is_that_of_the_new_rows(algorithm):
     data = two_lead(4)
     far = simulate("krylov", [shard[:, ::-1] for shard in data], n_components=2)  # a start that is no help
-    result = simulate(name, data, n_components=2, start=far)
+    result = simulate(algorithm, data, n_components=2, start=far)
     assert result.status.ok
     assert sine(result.components_, leading(data, 2)) < 1e-4
 

@@ -258,6 +258,7 @@ class FAPS(Iterative[FAPSState]):
     }
     remembers: ClassVar[bool] = True
     tolerant: ClassVar[bool] = False
+    by_power: ClassVar[bool] = True  # a round is a power step
     quantity: ClassVar[str] = "angle still to go"
 
     inner_steps: int = 10

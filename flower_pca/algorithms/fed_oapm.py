@@ -73,6 +73,7 @@ class FedOAPM(Iterative[FedOAPMState]):
     name: ClassVar[str] = "fed_oapm"
     asks: ClassVar[Mapping[str, Ask]] = {"U": BLOCK}
     products_only: ClassVar[bool] = True
+    by_power: ClassVar[bool] = True  # a round is a power step
 
     qr_every: int = 1
     max_rounds: int = 500

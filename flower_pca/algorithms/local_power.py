@@ -63,6 +63,7 @@ class LocalPower(Iterative[LocalPowerState]):
     asks: ClassVar[Mapping[str, Ask]] = {"Z": BLOCK, "steps": STEPS, "aligned": FLAG}
     additive_with: ClassVar[str] = "align='none'"
     products_only: ClassVar[bool] = True
+    by_power: ClassVar[bool] = True  # a round is a power step
     quantity: ClassVar[str] = "error (residual, or angle still to go)"
 
     oversample: int = 1

@@ -130,6 +130,7 @@ class SSI(Iterative[SSIState]):
     asks: ClassVar[Mapping[str, Ask]] = {"Z": BLOCK}
     products_only: ClassVar[bool] = True
     bounded: ClassVar[bool] = True
+    by_power: ClassVar[bool] = True  # a round is a power step
 
     oversample: int = 1
 

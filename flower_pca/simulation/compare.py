@@ -10,7 +10,6 @@ from typing import Any, Final
 import numpy as np
 
 from flower_pca import registry
-from flower_pca.algorithms.krylov import Krylov
 from flower_pca.base import checks, linalg
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.linalg import Array
@@ -171,7 +170,7 @@ def lengthy(
     """Those of the algorithms that would take a thousand rounds or more here, and how many.
 
     With eigenvalues l_j of the pooled rows, power steps with p columns bring an error down by
-    l_{p+1} / l_k a round. krylov and what ends at once are none of them.
+    l_{p+1} / l_k a round. Only algorithms that say that they are `by_power` are among them.
 
     Args:
         shards: One two-dimensional array per client.
@@ -191,7 +190,7 @@ def lengthy(
     found = {}
     for algorithm in map(registry.make, algorithms):
         p = k + algorithm.oversample
-        if not isinstance(algorithm, Iterative) or isinstance(algorithm, Krylov) or p >= len(values):
+        if not isinstance(algorithm, Iterative) or not getattr(algorithm, "by_power", False) or p >= len(values):
             continue
         fall = -np.log(max(float(values[p] / values[k - 1]), np.finfo(float).tiny))
         rounds = np.log(1.0 / (algorithm.tol if tol is None else tol)) / (2.0 * max(fall, np.finfo(float).eps))

@@ -97,13 +97,6 @@ class Waits:
         return f"{kind}.{self.action}"
 
 
-NODE_DEFAULTS: Final[NodeKeywords] = {
-    "min_nodes": None,
-    "node_timeout": Waits.node_timeout,
-    "round_timeout": Waits.round_timeout,
-    "action": None,
-    "hosted": None,
-    "checkpoint": None,
-    "min_available_nodes": None,
-    "min_train_nodes": None,
-}
+# None but where `Waits` has a number
+NODE_DEFAULTS: Final[dict[str, Any]] = {name: getattr(Waits, name, None) for name in NodeKeywords.__annotations__}
+NODE_DEFAULTS["min_nodes"] = None  # as many as the run needs

@@ -18,7 +18,6 @@ from flower_pca.core import compatible
 from flower_pca.names import ids
 from flower_pca.names.sites import SiteRows
 
-
 APART = [name for name in with_the_property(compatible.PRODUCTS) if registry.ALGORITHMS[name].orthonormal]
 
 

@@ -175,10 +175,10 @@ def run(asked: Question, *, judged: bool = True, start: Start | None = None) -> 
     """
     if start is not None:
         check(asked, start=type(start).__name__)
-    if (coding := asked.coding) is not None:
-        if asked.columns is None or not coding.is_known:
-            return _by_agreement(asked, coding, judged=judged, start=start)
-        asked = replace(asked, columns=coding.spread(asked.columns))
+    if asked.levels is not None:
+        if asked.columns is None or not asked.coding.is_known:
+            return _by_agreement(asked, judged=judged, start=start)
+        asked = replace(asked, columns=asked.coding.spread(asked.columns))
     algorithm, choices = _beforehand(asked)
     if asked.split == "columns":
         return _under(asked.mask, vertical.run(asked, algorithm, choices))
@@ -212,7 +212,7 @@ def run(asked: Question, *, judged: bool = True, start: Start | None = None) -> 
     return _under(asked.mask, made)
 
 
-def _by_agreement(asked: Question, coding: Coding, *, judged: bool, start: Start | None) -> AnyRun:
+def _by_agreement(asked: Question, *, judged: bool, start: Start | None) -> AnyRun:
     """A run that begins by asking what columns are called, and goes on as one of these by name."""
     from flower_pca.stages.agreed import Agreed, Naming
 
@@ -227,7 +227,7 @@ def _by_agreement(asked: Question, coding: Coding, *, judged: bool, start: Start
         result=Scaling,
         asked=asked.plain(),
     )
-    return Agreed(first, coding=coding, columns=asked.columns, then=then)
+    return Agreed(first, coding=asked.coding, columns=asked.columns, then=then)
 
 
 def _layers(asked: Question, algorithm: Algorithm[Any], bits: int) -> list[Layer]:
@@ -289,8 +289,8 @@ def _model(asked: Question, algorithm: Algorithm[Any], choices: dict[str, str], 
     if start is not None:
         basis = starts.block(start, algorithm, n_components=asked.begins, seed=asked.seed, wanted=asked.columns)
     shared: tuple[str, ...] = ()
-    if (coding := asked.coding) is not None:
-        shared = coding.new_columns
+    if asked.levels is not None:
+        shared = asked.coding.new_columns
     return Model(
         n_components=asked.begins,
         center=asked.centered,

@@ -184,16 +184,15 @@ class Question:
         return on
 
     @cached_property
-    def coding(self) -> Coding | None:
-        """How columns of words become columns of numbers; None where there are none."""
-        if self.levels is None:
-            return None
+    def coding(self) -> Coding:
+        """How columns of words become columns of numbers, where there are such `levels`."""
+        assert self.levels is not None
         return Coding(self.levels)
 
     @property
     def words(self) -> tuple[str, ...]:
         """The columns that others are made of, and that are read as they are written."""
-        if self.coding is None:
+        if self.levels is None:
             return ()
         return self.coding.words
 
@@ -244,11 +243,10 @@ class Question:
             values["levels"] = plain_levels(self.levels)
         return values
 
-    def check_checkpoint(self, path: str | os.PathLike[str] | None) -> None:
+    def check_checkpoint(self, path: str | os.PathLike[str]) -> None:
         """Refuse a checkpoint that cannot be written; and any with a budget, spent twice by it."""
-        if path is not None:
-            checks.parent("the checkpoint", path)
-            compatible.check_options({**self.options, "checkpoint": str(path)})
+        checks.parent("the checkpoint", path)
+        compatible.check_options({**self.options, "checkpoint": str(path)})
 
 
 _CLASSES: Final = {"algorithm": Algorithm, "mask": MaskedSums, "dp": DP, "channel": Layer}

@@ -87,7 +87,8 @@ def answer(
             fixed.check_noise(arrays, _parts(name, arrays, data.d), noise, summed)
         counted = counting(own, past, name)
         up, own = _ask_stage(stage, name, arrays, data, counted, summed)
-        said = messages.statement({**arrays, **flat(layers)}, _frame(data, noisy=NOISE in layers))
+        every = {**arrays, **flat(layers)} if layers else arrays
+        said = messages.statement(every, _frame(data, noisy=NOISE in layers))
         newest = course(past, said, name)
         y = fixed.encode_answer(arrays, up, own, grain(said))
         up, secrets = _upload(arrays, secrets, y, newest)

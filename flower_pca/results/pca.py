@@ -377,12 +377,14 @@ class PCAResult:
 
     def remarks(self) -> list[Remark]:
         """Sentences on how far it may be relied on, what was chosen, and how columns look."""
-        return [
-            *self._noise(),
+        said = [
             *facts.of_status(self.status),
             *(Remark(choice) for choice in self.choices),
             *(Remark(hint, "warn") for hint in self.hints),
         ]
+        if self.certainty is None:
+            return said
+        return [_of_noise(self.certainty), *said]
 
     def listing(self, *, digits: int = 4) -> Listing:
         """Heads, and a line of cells for each component, with so many digits of its variance.
@@ -423,7 +425,9 @@ class PCAResult:
 
     def table(self) -> str:
         """Variances and heaviest columns as plain text; before it why a run fell short, after it what noise leaves."""
-        return facts.in_text(self, *(remark.words for remark in self._noise()))
+        if self.certainty is None:
+            return facts.in_text(self)
+        return facts.in_text(self, _of_noise(self.certainty).words)
 
     def __repr__(self) -> str:
         what = f"{labels.count(self.n_components_, 'component')} of {self.dimensions}"
@@ -499,20 +503,18 @@ class PCAResult:
             return [*found, facts.plain("mse", None)]
         return [*found, Fact("mse", "mean squared error", mse, f"{mse:.4g}")]
 
-    def _noise(self) -> list[Remark]:
-        """What noise leaves to be said; first, if no component can be told from it."""
-        known = self.certainty
-        if known is None:
-            return []
-        if not (known.signal > 1.0).any():
-            return [Remark(str(known), "bad")]
-        return [Remark(str(known), "plain" if (known.signal > 1.0).all() else "warn")]
-
     def _data(self, X: Any) -> LocalData:
         return match(X, self.frame, self.n_features_in_, digest=self.feature_digest)
 
 
 _KINDS["PCAResult"] = PCAResult
+
+
+def _of_noise(known: Certainty) -> Remark:
+    """What noise leaves to be said; first, if no component can be told from it."""
+    if not (known.signal > 1.0).any():
+        return Remark(str(known), "bad")
+    return Remark(str(known), "plain" if (known.signal > 1.0).all() else "warn")
 
 
 def fields_of(model: Model) -> dict[str, Any]:

@@ -113,7 +113,7 @@ class StoredRows:
                 then="Leave it out.",
             )
         self.known: dict[Any, Any] = {}
-        self.missing = self._count_gaps(allowed=missing)
+        self.missing = self._require_finite(allowed=missing)
         self.origin = self  # type: ignore[assignment]  # of the same class, whatever that is
 
     def _sort(self, given: SiteRows) -> tuple[Columns, Array | None]:
@@ -239,7 +239,7 @@ class StoredRows:
         view._pick(view.places)
         view._columns, view.known, view.words = Columns(names, self._file), {}, {}
         if self.missing:
-            view.missing = view._count_gaps(allowed=True)
+            view.missing = view._require_finite(allowed=True)
         return view
 
     def _view(self) -> Self:
@@ -416,8 +416,8 @@ class StoredRows:
             return None
         return self._means_there[1]
 
-    def _count_gaps(self, *, allowed: bool) -> int:
-        """How many values are missing; DataError if an entry is not finite, or missing where that is not `allowed`."""
+    def _require_finite(self, *, allowed: bool) -> int:
+        """DataError if an entry is not finite, or missing where that is not `allowed`; how many are."""
         if not self.sparse:
             if self._X.dtype.kind != "f":
                 return 0

@@ -100,7 +100,8 @@ def simulate(
     present = participation if callable(participation) else None
     if participation is not None and not callable(participation):
         question = assembly.check(replace(question, fraction=participation))
-    question.check_checkpoint(checkpoint)
+    if checkpoint is not None:
+        question.check_checkpoint(checkpoint)
     if question.split == "columns":
         rule = "left out, as no other client has the columns of one that is away"
         _require_none(present, Words("participation with ", Setting("split", "columns")), rule, "Leave it out.")
@@ -158,10 +159,10 @@ def _in_process(
 
 def _in_order(question: Question, sites: list[SiteRows]) -> tuple[Question, list[SiteRows]]:
     """The question, of the columns in the order that all sites have them in, if it names none; words as numbers."""
-    if (coding := question.coding) is not None:
+    if question.levels is not None:
         from flower_pca.simulation.sites import by_agreement
 
-        return by_agreement(question, coding, sites)
+        return by_agreement(question, question.coding, sites)
     if question.columns is None and (order := common_order(sites)) is not None:
         return replace(question, columns=order), sites
     return question, sites

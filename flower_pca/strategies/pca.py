@@ -156,7 +156,8 @@ class PCAStrategy(FlowerStrategy[PCAResult]):
         waits = Waits.of(nodes, min_nodes=least)
         checkpoint = nodes.get("checkpoint")
         self.question = question = replace(question, min_clients=waits.min_nodes)
-        question.check_checkpoint(checkpoint)
+        if checkpoint is not None:
+            question.check_checkpoint(checkpoint)
         if question.dp is not None and question.dp.noise_seed is not None:
             raise ConfigError(
                 "noise_seed of dp at nodes",

@@ -121,7 +121,8 @@ class Policy:
 
     def admit(self, request: wire.Request) -> None:
         """Refuse a message for what it is. One that asks for names alone is held to the rules about names and noise."""
-        self._check_noise(request)
+        if NOISE in request.layers or self._rules.floor is not None:
+            self._check_noise(request)
         if not limits.is_silent(request.stage):
             self._check_algorithm(request)
             self._check_masks(request)
@@ -244,8 +245,10 @@ class Policy:
         A mean that is computed of the rows moves with each of them, and all rows with a gap move
         along: no noise that is meant for one row hides that. Constants do not.
         """
-        if NOISE not in request.layers or not data.missing:
-            self.check_gaps(request, data)
+        if not data.missing:
+            return request.frame
+        if NOISE not in request.layers:
+            self._check_gaps(request, data)
             return request.frame
         constants = self._rules.constants(data.names, data.d)
         if constants is None or np.isnan(constants[data.n > np.asarray(data.there().seen)]).any():
@@ -257,10 +260,10 @@ class Policy:
             )
         return replace(request.frame, fill=np.nan_to_num(constants), own=False)
 
-    def check_gaps(self, request: wire.Request, data: LocalData) -> None:
+    def _check_gaps(self, request: wire.Request, data: LocalData) -> None:
         """What a server lets stand for missing values tells of the rows with gaps: only as the node's rule has it."""
         chosen = request.frame.fill is not None or "gaps" in request.arrays
-        if not data.missing or request.frame.own or not chosen:
+        if request.frame.own or not chosen:
             return
         remedy = 'Run with missing="own_mean", or ask the node\'s operator.'
         if self._rules.missing != "mean":

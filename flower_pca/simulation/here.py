@@ -106,8 +106,7 @@ def simulate(
         rule = "left out, as no other client has the columns of one that is away"
         _require_none(present, Words("participation with ", Setting("split", "columns")), rule, "Leave it out.")
         return vertical.simulate(question, shards, conduct, private=private)
-    sites = sites_of(shards)
-    question, sites = _in_order(question, sites)
+    question, sites = _in_order(question, sites_of(shards))
     clients = _require_clients(question, sites)
     public = handed_over(private, len(clients))
     watch = Watch(on_round)

@@ -154,9 +154,8 @@ class PCAStrategy(FlowerStrategy[PCAResult]):
             keywords.setdefault("n_components", _COMPONENTS)
         question = assembly.question(algorithm, **keywords)
         waits = Waits.of(nodes, min_nodes=least)
-        checkpoint = nodes.get("checkpoint")
         self.question = question = replace(question, min_clients=waits.min_nodes)
-        if checkpoint is not None:
+        if (checkpoint := nodes.get("checkpoint")) is not None:
             question.check_checkpoint(checkpoint)
         if question.dp is not None and question.dp.noise_seed is not None:
             raise ConfigError(

@@ -152,10 +152,8 @@ def _keys(arrays: Arrays, data: LocalData | Stream, demands: Demands, *, past: b
         "mask.signature": raw(signature),
         "mask.past": raw(past),
     }
-    none = np.empty(0, dtype=np.uint8)
-    zero = np.array(0)
-    made = (raw(exchange), np.array(int(Phase.SHARES)), zero, raw(own), zero, zero, *(none,) * 8)
-    return up, Secrets(setup, np.array(single), *made, past=raw(past))
+    begun = Secrets.begin(setup=setup, single=np.array(single), exchange=raw(exchange), own=raw(own), past=raw(past))
+    return up, begun
 
 
 def _shares(arrays: Arrays, secrets: Secrets, demands: Demands) -> tuple[Arrays, Secrets]:

@@ -87,6 +87,30 @@ class Secrets:
         return self.own.tobytes()[last]
 
     @classmethod
+    def begin(cls, *, setup: Array, single: Array, exchange: Array, own: Array, past: Array) -> Secrets:
+        """Those of a client that has keys, and knows of no peer yet."""
+        zero, none = np.array(0), np.empty(0, dtype=np.uint8)
+        return cls(
+            setup=setup,
+            single=single,
+            exchange=exchange,
+            step=np.array(int(messages.Phase.SHARES)),
+            number=zero,
+            own=own,
+            needed=zero,
+            position=zero,
+            peers=none,
+            common=none,
+            coming=none,
+            holders=none,
+            held=none,
+            names=none,
+            agreed=none,
+            vouched=none,
+            past=past,
+        )
+
+    @classmethod
     def of(cls, memory: Arrays) -> Secrets | None:
         """The secrets in a client's memory, if there are any."""
         try:

@@ -134,7 +134,9 @@ class Policy:
             inner = messages.inner_stage(request.arrays)
         stage = inner or request.stage
         owners, named = registry.owners(stage), set(request.algorithm.split("+"))
-        asked = {*named, *(() if named & owners else owners), *({stage} & set(registry.BESIDE))}
+        algorithms = named | ({stage} & set(registry.BESIDE))
+        if not named & owners:
+            algorithms |= owners
         if named <= set(registry.ALONE) and limits.tells_products(stage, request):
             got = f"{stage} with one" if "opening" in stage else stage
             raise RefusalError(
@@ -152,7 +154,7 @@ class Policy:
                     got=stage,
                     then="Check the sender.",
                 )
-        unserved, stages = asked - self._served, registry.STAGES
+        unserved, stages = algorithms - self._served, registry.STAGES
         unnamed = sorted(name for name in unserved if name in everything() and stages[name].by_row)
         if unnamed and self._rules.allow is None:
             rule = "one whose answers compare no rows, or one that this node's operator has named"

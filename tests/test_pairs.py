@@ -17,7 +17,7 @@ import pandas
 import pytest
 from builders import Array, StopError, sine
 from cases import every, slow_if
-from fake_grid import hosts_of
+from fake_grid import Error, FakeGrid, Message, config_of, hosts_of
 
 from flower_pca import ConfigError, make, registry, simulate, track
 from flower_pca.algorithms.one_shot import Average
@@ -143,6 +143,19 @@ def finds_what_lapack_does(stage: Stage[Any]) -> bool:
     return stage.measured and stage.orthonormal and not compatible.by_medians(stage) and not isinstance(stage, Average)
 
 
+def without_the_second_node(grid: FakeGrid) -> FakeGrid:
+    """The grid, whose second node is not there for message 2, as Flower says it."""
+    gone = grid.node(1)
+
+    def away(message: Message, reply: Message) -> Message:
+        if message.metadata.dst_node_id == gone and config_of(message).get("number") == 2:
+            return Message(Error(code=3, reason="Message unavailable"), reply_to=message)
+        return reply
+
+    grid.tamper = away
+    return grid
+
+
 def run(stage: Any, shards: list[Array], asked: dict[str, Any], folder: Any) -> Any:
     asked = {"n_components": K, **asked}
     if asked.get("split") == "columns":
@@ -156,9 +169,12 @@ def run(stage: Any, shards: list[Array], asked: dict[str, Any], folder: Any) -> 
     if asked.pop("hosted", None):
         waits = {name: asked.pop(name) for name in ("start", "fraction") if name in asked}
         dp = {"dp": asked["dp"].replace(", noise_seed=3", "")} if "dp" in asked else {}
-        asked.pop("answers", None), asked.pop("participation", None)
+        rules |= {"answers": asked.pop("answers")} if "answers" in asked else {}
+        grid = hosts_of(shards, each=2, **rules)
+        if asked.pop("participation", None):
+            grid, waits = without_the_second_node(grid), {**waits, "min_nodes": 1}
         strategy = PCAStrategy(stage, hosted="summed", checkpoint=path, **{**asked, **waits, **dp})
-        return strategy.fit(hosts_of(shards, each=2, **rules))
+        return strategy.fit(grid)
     if path is None:
         return simulate(stage, shards, **asked)
 

@@ -16,7 +16,7 @@ from string import ascii_uppercase
 
 from flower_pca import PersonalResult, RobustResult, TripleResult, registry
 from flower_pca.commands.algorithms import describe
-from flower_pca.core import compatible
+from flower_pca.core import compatible, question
 from flower_pca.core.stage import Stage
 
 ROOT = Path(__file__).parents[1]
@@ -31,7 +31,7 @@ def choosing() -> str:
         lines.append(f"| `{stage.name}` | {_finds(stage)} | {prefer} |")
     words = "What an option needs of an algorithm and it has not, in its default form: the run is then refused."
     words += " A dot stands where the two go together."
-    return "\n".join([*lines, "", *textwrap.wrap(words, 118), "", matrix()])
+    return "\n".join([*lines, "", *textwrap.wrap(words, 118), "", matrix(), "", beside()])
 
 
 def matrix() -> str:
@@ -45,6 +45,29 @@ def matrix() -> str:
         lines.append(f"| `{stage.name}` | {' | '.join(cells)} |")
     legend = "; ".join(f"{letter}: {brief}" for brief, letter in letters.items())
     return "\n".join([*lines, "", *textwrap.wrap(f"{legend}.", 118)])
+
+
+def beside() -> str:
+    """With every algorithm: the options that need nothing of one; then what an option may not have beside it."""
+    named = {option for options, _ in compatible.NEEDS for option in options}
+    free = [
+        f"`{name}`" for name in (*question._OPTIONS, "checkpoint", "answers") if name not in named | {"n_components"}
+    ]
+    words = f"{', '.join(free[:-1])} and {free[-1]} go with all, as do clients that miss messages. Two options may not:"
+    lines = ["| beside | is refused |", "|---|---|"]
+    for option in dict.fromkeys(rule.beside for rule in compatible.RULES):
+        rules = [rule for rule in compatible.RULES if rule.beside == option]
+        cells = [f"`{rule.option}`{_unless(rule)}" for rule in rules]
+        lines.append(f"| `{option}` | {', '.join(cells)} |")
+    return "\n".join([*textwrap.wrap(words, 118), "", *lines])
+
+
+def _unless(rule: compatible.Rule) -> str:
+    """What of the option is not refused, if its rule has a value that fits: what stands before the reason."""
+    allowed = re.split(r", (?:as|which)\b", rule.must)[0]
+    if rule.fits is compatible.Rule.fits or allowed.startswith("left out"):
+        return ""
+    return f" but {allowed.removeprefix('None or ')}".replace("'", '"')
 
 
 def _letters(letters: dict[str, str], lacks: Iterable[compatible.Property]) -> str:

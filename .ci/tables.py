@@ -53,7 +53,8 @@ def beside() -> str:
     free = [
         f"`{name}`" for name in (*question._OPTIONS, "checkpoint", "answers") if name not in named | {"n_components"}
     ]
-    words = f"{', '.join(free[:-1])} and {free[-1]} go with all, as do clients that miss messages. Two options may not:"
+    words = f"{', '.join(free[:-1])} and {free[-1]} go with all, as do clients that miss messages."
+    words += " Two options may not:"
     lines = ["| beside | is refused |", "|---|---|"]
     for option in dict.fromkeys(rule.beside for rule in compatible.RULES):
         rules = [rule for rule in compatible.RULES if rule.beside == option]

@@ -5,11 +5,13 @@ import pickle
 import re
 
 import numpy as np
+import pandas as pd
 import pytest
 from cases import every
 from pages import flower_pca
 
-from flower_pca import ConfigError, PCAResult
+from flower_pca import ConfigError, PCAResult, simulate
+from flower_pca.simulation import from_frame
 from flower_pca.base.errors import Filling, Setting, Words
 from flower_pca.commands import common
 from flower_pca.names.columns import no_numbers
@@ -54,6 +56,21 @@ def test_a_text_with_its_settings_is_the_sentence_again(sentence):
     assert again.settings == sentence.settings
     assert again == sentence
     assert common.Door().say(again).partition(" ")[2] == SAID[sentence].partition(" ")[2]
+
+
+@every("sentence", SAID)
+def test_what_a_sentence_mentions_is_not_changed_with_its_texts(sentence):
+    again = Words(sentence).with_texts(str.upper)
+    assert again == Words(*(part.upper() if isinstance(part, str) else part for part in Words(sentence).parts))
+    assert again.settings == Words(sentence).settings
+
+
+def test_a_status_that_names_sites_still_knows_its_settings():
+    table = np.random.default_rng(0).standard_normal((200, 20)) * np.logspace(7, -7, 20)
+    frame = pd.DataFrame(table).add_prefix("c").assign(site=["bonn"] * 120 + ["oslo"] * 80)
+    found = simulate("ssi", from_frame(frame, by="site"), n_components=12)
+    assert found.site_names == {0: "bonn", 1: "oslo"}
+    assert found.status.words.settings == ['scale="std"']
 
 
 @pytest.fixture

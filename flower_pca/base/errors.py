@@ -134,6 +134,10 @@ class Words(str):
             parts += [before, Setting.read(setting)]
         return cls(*parts, text)
 
+    def with_texts(self, change: Callable[[str], str]) -> Words:
+        """The sentence with its texts, but nothing that it mentions, changed."""
+        return Words(*(change(part) if isinstance(part, str) else part for part in self.parts))
+
     def said(self, by: Callable[[Mention], str]) -> str:
         """The sentence in the words of a door."""
         return "".join(part if isinstance(part, str) else by(part) for part in self.parts)

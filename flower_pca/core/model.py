@@ -236,7 +236,8 @@ class Model:
         assert self.values is not None
         if self.span < self.k and not self.sure:
             none = range_of("component", range(self.span + 1, self.k + 1))
-            return f"; beside the first, {none} have no variance but rounding: any directions would do"
+            verb = "has" if self.span + 1 == self.k else "have"
+            return f"; beside the first, {none} {verb} no variance but rounding: any directions would do"
         if self.sine_estimate is not None:
             return ""
         largest, gap = float(self.values[0]), max(self.gap, 0.0)

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Final, Self
 import numpy as np
 
 from flower_pca.base import files, labels, linalg
-from flower_pca.base.errors import ConfigError
+from flower_pca.base.errors import ConfigError, Words
 from flower_pca.base.history import History, Status
 from flower_pca.base.linalg import Array
 from flower_pca.core.model import Model
@@ -203,9 +203,11 @@ class PCAResult:
             place = int(found[1])
             return labels.client_name(self.site_names, keys.get(place, place))
 
-        status = replace(self.status, words=_CALLED.sub(name, self.status.words))
-        choices = tuple(_CALLED.sub(name, choice) for choice in self.choices)
-        return replace(self, status=status, choices=choices)
+        def called(words: str) -> str:
+            return Words(words).with_texts(lambda text: _CALLED.sub(name, text))
+
+        status = replace(self.status, words=called(self.status.words))
+        return replace(self, status=status, choices=tuple(map(called, self.choices)))
 
     def get_feature_names_out(self, input_features: Any = None) -> Array:
         """Names of what `transform` returns: pc1, pc2, ...; `input_features` changes nothing."""

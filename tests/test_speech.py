@@ -11,10 +11,10 @@ from cases import every
 from pages import flower_pca
 
 from flower_pca import ConfigError, PCAResult, simulate
-from flower_pca.simulation import from_frame
 from flower_pca.base.errors import Filling, Setting, Words
 from flower_pca.commands import common
 from flower_pca.names.columns import no_numbers
+from flower_pca.simulation import from_frame
 
 STD = Setting("scale", "std")
 SAID = {

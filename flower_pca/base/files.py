@@ -425,7 +425,22 @@ def _npy_header(start: bytes) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
 def _save(stream: IO[bytes], kind: str, header: dict[str, Any], arrays: dict[str, Array]) -> None:
     text = json.dumps({"kind": kind, "arrays": sorted(arrays), **header})
     head = np.frombuffer(text.encode(), dtype=np.uint8)
-    np.savez(stream, **{_HEADER: head, **arrays})  # type: ignore[arg-type]
+    whole = _Archive(stream, "w")
+    for name, a in {_HEADER: head, **arrays}.items():
+        with whole.open(f"{name}.npy", "w", force_zip64=True) as part:
+            np.lib.format.write_array(part, np.asanyarray(a), allow_pickle=False)
+    whole.close()
+
+
+class _Archive(zipfile.ZipFile):
+    """A zip file that only its writer closes.
+
+    Of one that an interruption leaves half-written, Python's own says that it cannot be closed, and
+    not that it was interrupted.
+    """
+
+    def __del__(self) -> None:
+        """Leave it as it is."""
 
 
 def _load(stream: IO[bytes]) -> tuple[dict[str, Any], dict[str, Array]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -24,6 +24,22 @@ class Round:
     seconds: float = 0.0
     metrics: dict[str, float] = field(default_factory=dict)
     notes: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any]) -> Round:
+        """The round whose plain values these are."""
+        return cls(
+            number=row["number"],
+            stage=row["stage"],
+            asked=row["asked"],
+            answered=row["answered"],
+            failures=row["failures"],
+            bytes_down=row["bytes_down"],
+            bytes_up=row["bytes_up"],
+            seconds=row["seconds"],
+            metrics=row["metrics"],
+            notes=row["notes"],
+        )
 
     def __str__(self) -> str:
         numbers = "".join(f", {name} {_figure(value)}" for name, value in self.metrics.items())
@@ -128,9 +144,11 @@ class History:
     @classmethod
     def from_json(cls, rows: list[dict[str, Any]]) -> History:
         """The history that `to_json` wrote."""
-        if rows and "gone" in rows[0]:
-            return cls(tuple(Round(**row) for row in rows[1:]), Earlier(**rows[0]["gone"]))
-        return cls(tuple(Round(**row) for row in rows))
+        if not rows or "gone" not in rows[0]:
+            return cls(tuple(map(Round.of, rows)))
+        gone = rows[0]["gone"]
+        earlier = Earlier(gone["rounds"], gone["bytes_down"], gone["bytes_up"], gone["seconds"])
+        return cls(tuple(map(Round.of, rows[1:])), earlier)
 
 
 def _figure(value: float) -> str:

@@ -26,7 +26,6 @@ from flower_pca.commands import common, rows
 from flower_pca.names.columns import enumeration
 from flower_pca.results import facts
 from flower_pca.results.pca import PCAResult
-from flower_pca.results.saved import with_keys
 from flower_pca.results.steps import TrackingResult
 
 _TURNING: Final = 5  # clients whose influence is listed
@@ -216,4 +215,4 @@ def _by_position(result: PCAResult, sites: Sequence[str | int]) -> PCAResult:
     position = {str(site): i for i, site in enumerate(sites)}
     moved = {key: position[name] for key, name in result.site_names.items() if name in position}
     names = {i: site for i, site in enumerate(sites) if isinstance(site, str)}
-    return replace(with_keys(result, moved), site_names=names)
+    return replace(result.with_keys(moved), site_names=names)

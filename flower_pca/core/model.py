@@ -241,7 +241,8 @@ class Model:
         if self.sine_estimate is not None:
             return ""
         largest, gap = float(self.values[0]), max(self.gap, 0.0)
-        apart, off = (f"{size / largest:.1g}" for size in (gap, self.residual))
+        apart = f"{gap / largest:.1g}"
+        off = f"{self.residual / largest:.1g}"
         if self.next_value is None:
             return f"; how far eigenvalue {self.k + 1} is below was not measured: other directions may do as well"
         which = f"eigenvalues {self.k} and {self.k + 1} differ by {apart} of the first"

@@ -427,8 +427,9 @@ def _rest(sites: Sequence[Site]) -> list[Site]:
 def _look_like_totals(tables: Sequence[Array]) -> Array:
     """Whether the last line of each has a number that is the sum or mean of those above it."""
     last = np.stack([rows[-1] for rows in tables])
-    total = np.stack([np.nansum(rows[:-1], axis=0) for rows in tables])
-    counts = [(~np.isnan(rows[:-1])).sum(axis=0) for rows in tables]
+    above = [rows[:-1] for rows in tables]
+    total = np.stack([np.nansum(rows, axis=0) for rows in above])
+    counts = [np.sum(~np.isnan(rows), axis=0) for rows in above]
     mean = total / np.maximum(counts, 1)
     sizes = np.array(list(map(len, tables)))[:, None]
     first = np.stack([rows[:_LEAST] for rows in tables])

@@ -99,7 +99,8 @@ def deal(table: Table, spec: str | None = None, n_clients: int | None = None) ->
     if table.origin is not None:
         place = table.origin.place
     parts = make(spec or _PLAIN, rows.shape[0], n_clients, beside=table.beside, place=place)
-    dealt = zip(parts, sites(spec, table.beside, parts), strict=True)
+    names = sites(spec, table.beside, parts)
+    dealt = zip(parts, names, strict=True)
     return [table.site_rows(take(rows, part), part, site) for part, site in dealt if len(part)]
 
 

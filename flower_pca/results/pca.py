@@ -26,6 +26,8 @@ from flower_pca.rows.local import LocalData
 
 # its name stands in brackets where it is known
 _CALLED: Final = re.compile(r"\bclient (\d+)\b(?! \()")
+# keys, and a line for each
+_BY_CLIENT: Final = {"influence_keys_": "influence_", "client_keys_": "clients_"}
 # all classes of results, by the name that files know them by
 _KINDS: Final[dict[str, type[PCAResult]]] = {}
 
@@ -195,6 +197,18 @@ class PCAResult:
         """The coordinates that components and variances refer to."""
         names = labels.tuple_of(self.feature_names_in_)
         return Frame(self.mean_ if self.centered else None, self.scale_, self.fill_, names=names)
+
+    def with_keys(self, keys: Mapping[int, int]) -> Self:
+        """The result with other keys of those clients that it has lines of, which are then in the order of these."""
+        result = self
+        for named, lines in _BY_CLIENT.items():
+            before = getattr(result, named, None)
+            if before is not None:
+                new = np.array([keys.get(int(key), int(key)) for key in before], dtype=np.uint64)
+                order = np.argsort(new)
+                in_order = getattr(result, lines)[order]
+                result = replace(result, **{named: new[order], lines: in_order})
+        return result
 
     def with_names(self, keys: Mapping[int, int]) -> Self:
         """The same result, whose words call clients by their names, or by their `keys`, not by places in the run."""

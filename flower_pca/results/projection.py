@@ -13,6 +13,7 @@ record of Flower's.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, Self
@@ -32,7 +33,7 @@ from flower_pca.rows.local import LocalData
 _REMEDY: Final = "Check the sender."
 
 
-class Packet:
+class Packet(ABC):
     """Arrays, (d,) or (k, d), and names of the d columns.
 
     Attributes:
@@ -86,7 +87,9 @@ class Packet:
             DataError: If it is none.
         """
         header, arrays = files.from_bytes(cls.kind, packed)
-        names, digest = header.get("feature_names"), header.get("feature_digest", "")
+        # a peer may have left them out, which is refused as other texts are
+        names: Any = header.get("feature_names", [None])
+        digest: Any = header.get("feature_digest")
         if not set(cls.needed) <= set(arrays) <= {*cls.needed, *cls.optional}:
             got = harmless(", ".join(sorted(arrays)) or "none")
             raise DataError(
@@ -107,8 +110,9 @@ class Packet:
                 got=harmless(repr(texts)),
                 then=_REMEDY,
             )
-        counts = {name: header.get(name) for name in cls.counts}
-        for name, count in counts.items():
+        counts: dict[str, int] = {}
+        for name in cls.counts:
+            count = header.get(name)
             if not isinstance(count, int) or isinstance(count, bool) or count < 1:
                 raise DataError(
                     f"{name} of a {cls.kind}",
@@ -116,9 +120,15 @@ class Packet:
                     got=harmless(repr(count)),
                     then=_REMEDY,
                 )
-        named = {"feature_names_in_": labels.array_of(names), "feature_digest": digest}
-        known: dict[str, Any] = {**arrays, **counts, **named}
-        return cls(**known)
+            counts[name] = count
+        return cls._unpacked(arrays, counts, labels.array_of(names), digest)
+
+    @classmethod
+    @abstractmethod
+    def _unpacked(
+        cls, arrays: Mapping[str, Array], counts: Mapping[str, int], names: Array | None, digest: str
+    ) -> Self:
+        """That of these arrays and numbers, for columns of these names."""
 
     def to_record(self) -> Any:
         """A `ConfigRecord` of Flower's with it: for a message, or beside the rest of a config."""
@@ -201,6 +211,20 @@ class Projection(Packet):
         """k, the number of components."""
         return len(self.components_)
 
+    @classmethod
+    def _unpacked(
+        cls, arrays: Mapping[str, Array], counts: Mapping[str, int], names: Array | None, digest: str
+    ) -> Self:
+        return cls(
+            components_=arrays["components_"],
+            mean_=arrays.get("mean_"),
+            scale_=arrays.get("scale_"),
+            fill_=arrays.get("fill_"),
+            weights_=arrays.get("weights_"),
+            feature_names_in_=names,
+            feature_digest=digest,
+        )
+
     def transform(self, X: Any) -> Array:
         """Coordinates of rows along the components, (n, k), with columns matched as by `PCAResult.transform`."""
         basis = self.components_ if self.weights_ is None else self.weights_
@@ -279,6 +303,19 @@ class Scaling(Packet):
             status=model.status,
             history=history,
             asked={"algorithm": algorithm, **asked},
+        )
+
+    @classmethod
+    def _unpacked(
+        cls, arrays: Mapping[str, Array], counts: Mapping[str, int], names: Array | None, digest: str
+    ) -> Self:
+        return cls(
+            mean_=arrays["mean_"],
+            scale_=arrays["scale_"],
+            n_samples_=counts["n_samples_"],
+            fill_=arrays.get("fill_"),
+            feature_names_in_=names,
+            feature_digest=digest,
         )
 
     def transform(self, X: Any) -> Array:

@@ -10,7 +10,7 @@ import pkgutil
 import re
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -30,29 +30,18 @@ _OTHERWISE: Final = (
     *("status", "history", "asked", "own", "feature_names_in_", "feature_digest", "site_names"),
     *("choices", "hints", "privacy"),
 )
+# what a header has of a run, and of a result beside the fields of its own
+_RUN: Final = ("asked", "status", "settings_of_status", "history", "feature_names", "feature_digest", "site_names")
+_RESULT: Final = ("class", "module", "privacy", "choices", "hints", "settings")
+_ARRAY_TYPES: Final = ("Array", "numpy.ndarray")  # in annotations, as texts
 _FINITE: Final = ("components_", "explained_variance_", "mean_", "scale_", "fill_")
-# keys, and a line for each
-_BY_CLIENT: Final = {"influence_keys_": "influence_", "client_keys_": "clients_"}
-
-
-def with_keys(result: R, keys: Mapping[int, int]) -> R:
-    """The result with other keys of those clients that it has lines of, which are then in the order of these."""
-    for named, lines in _BY_CLIENT.items():
-        before = getattr(result, named, None)
-        if before is not None:
-            replaced = [keys.get(int(key), int(key)) for key in before]
-            new = np.array(replaced, dtype=np.uint64)
-            order = np.argsort(new)
-            in_order = getattr(result, lines)[order]
-            result = dataclasses.replace(result, **{named: new[order], lines: in_order})  # type: ignore[type-var]
-    return result
 
 
 def _field_names(kind: Any, *, arrays: bool) -> list[str]:
     """The fields of a result that files have under their own names: those that are typed as arrays, or all others."""
     plain = [f for f in dataclasses.fields(kind) if f.name not in _OTHERWISE]
     # the type itself where annotations are not strings
-    return [f.name for f in plain if str(f.type).startswith(("Array", "numpy.ndarray")) == arrays]
+    return [f.name for f in plain if str(f.type).startswith(_ARRAY_TYPES) == arrays]
 
 
 def arrays_of(result: Any) -> dict[str, Array]:
@@ -98,11 +87,12 @@ def class_of(path: str | os.PathLike[str], header: Mapping[str, Any], kinds: Map
 
     Another one is defined elsewhere, and no file may choose what is imported.
     """
-    name = header.get("class", "PCAResult")
+    require_whole(path, "result", _RESULT, header)
+    name, module = header["class"], str(header["module"])
     if name not in kinds:
-        _import_results(str(header.get("module")))
+        _import_results(module)
     if name not in kinds:
-        remedy = f"Import {header.get('module', 'the module of that class')}."
+        remedy = f"Import {module}."
         raise DataError(
             f"The result in {path}",
             must="of a class that is known here",
@@ -139,12 +129,12 @@ def from_run(header: Mapping[str, Any]) -> dict[str, Any]:
     """The fields that `of_run` has taken apart."""
     outcome, words = header["status"]
     return {
-        "asked": header.get("asked", {}),
-        "status": Status(Outcome(outcome), Words.about(words, header.get("settings_of_status", ()))),
+        "asked": header["asked"],
+        "status": Status(Outcome(outcome), Words.about(words, header["settings_of_status"])),
         "history": History.from_json(header["history"]),
-        "feature_names_in_": labels.array_of(header.get("feature_names")),
-        "feature_digest": header.get("feature_digest", ""),
-        "site_names": {int(key): name for key, name in header.get("site_names", {}).items()},
+        "feature_names_in_": labels.array_of(header["feature_names"]),
+        "feature_digest": header["feature_digest"],
+        "site_names": {int(key): name for key, name in header["site_names"].items()},
     }
 
 
@@ -158,24 +148,29 @@ def fields(
     """The fields of the result in a file, which is of this class."""
     names, numbers = _field_names(kind, arrays=True), _field_names(kind, arrays=False)
     typed = {f.name: str(f.type) for f in dataclasses.fields(kind)}
-    optional = {name for name, words in typed.items() if words.endswith("| None")}
-    if missing := {*numbers, "status", "history", *names} - {*header, *arrays, *optional}:
-        raise DataError(
-            str(path),
-            must="a whole result that flower_pca has saved",
-            got=f"one without {', '.join(sorted(missing))}",
-            then="Save it again.",
-        )
-    _require_sound(path, arrays, header.get("feature_names"))
-    spent = header.get("privacy")
+    needed = [name for name in names if not typed[name].endswith("| None")]
+    require_whole(path, "result", {*numbers, *_RESULT, *needed}, {*header, *arrays})
+    _require_sound(path, arrays, header["feature_names"])
+    spent = header["privacy"]
     return {
         **{name: arrays.get(name) for name in names},
         **{name: header[name] for name in numbers},
-        "choices": tuple(header.get("choices", ())),
-        "hints": _hints(header),
-        "privacy": None if spent is None else Spent(**spent),
+        "choices": tuple(header["choices"]),
+        "hints": tuple(map(Words.about, header["hints"], header["settings"])),
+        "privacy": None if spent is None else Spent.of(spent),
         **from_run(header),
     }
+
+
+def require_whole(path: str | os.PathLike[str], kind: str, needed: Iterable[str], there: Iterable[str]) -> None:
+    """Require all that a file of this kind has beside what every run's result has."""
+    if missing := {*needed, *_RUN} - set(there):
+        raise DataError(
+            str(path),
+            must=f"a whole {kind} that flower_pca has saved",
+            got=f"one without {', '.join(sorted(missing))}",
+            then="Save it again.",
+        )
 
 
 def _require_sound(path: str | os.PathLike[str], arrays: Mapping[str, Array], names: Any) -> None:
@@ -195,9 +190,3 @@ def _require_sound(path: str | os.PathLike[str], arrays: Mapping[str, Array], na
             got="another",
             then="Save it again.",
         )
-
-
-def _hints(header: Mapping[str, Any]) -> tuple[str, ...]:
-    """The hints, which know the settings that they mention."""
-    hints = header.get("hints", ())
-    return tuple(map(Words.about, hints, header.get("settings", [[]] * len(hints))))

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from flower_pca.base import files, labels, linalg
-from flower_pca.base.errors import ConfigError, DataError
+from flower_pca.base.errors import ConfigError
 from flower_pca.base.history import History, Outcome, Status
 from flower_pca.base.linalg import Array
 from flower_pca.core.model import Model
@@ -31,7 +31,7 @@ _REASONS: Final = {
     "T2": "T2, as rows are spread otherwise within the subspace",
 }
 _ARRAYS = ("components_", "values_", "rows_", "residuals_", "deficient_", "outliers_", "missing_", "changes_")
-_HEADER = ("statistics_", "levels_", "first_", "totals_", "algorithm", "seed")
+_HEADER = ("statistics_", "levels_", "first_", "totals_", "algorithm", "seed", "causes_")
 # of the squares of a component: what one column has of it that is by itself
 _ALONE: Final = 0.98
 _OUTWEIGHS: Final = 10.0  # times the next component: how much more that one is
@@ -208,8 +208,6 @@ class TrackingResult:
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the result as an npz with a JSON header; returns the path."""
         header = {name: getattr(self, name) for name in _HEADER} | saved.of_run(self)
-        if self.causes_:
-            header["causes_"] = dict(self.causes_)
         arrays = {name: getattr(self, name) for name in _ARRAYS}
         return files.write(path, "tracking result", header, arrays)
 
@@ -217,13 +215,7 @@ class TrackingResult:
     def load(cls, path: str | os.PathLike[str]) -> TrackingResult:
         """Read what `save` has written."""
         header, arrays = files.read(path, "tracking result")
-        if missing := {*_HEADER, "status", "history", *_ARRAYS} - {*header, *arrays}:
-            raise DataError(
-                str(path),
-                must="a whole tracking result that flower_pca has saved",
-                got=f"one without {', '.join(sorted(missing))}",
-                then="Save it again.",
-            )
+        saved.require_whole(path, "tracking result", {*_HEADER, *_ARRAYS}, {*header, *arrays})
         with files.refuse_others(path, "tracking result"):
             return cls(
                 **{name: arrays[name] for name in _ARRAYS},  # type: ignore[arg-type]
@@ -233,7 +225,7 @@ class TrackingResult:
                 totals_=header["totals_"],
                 algorithm=header["algorithm"],
                 seed=header["seed"],
-                causes_={int(step): cause for step, cause in header.get("causes_", {}).items()},
+                causes_={int(step): cause for step, cause in header["causes_"].items()},
                 **saved.from_run(header),
             )
 
@@ -297,9 +289,8 @@ class TrackingResult:
         steps = labels.count(totals["steps"], "step")
         said = [f"{rows} in {steps}, at {labels.count(facts.clients(self.history), 'client')}."]
         if changes := [f"{step}" for step in self.changes_]:
-            said.append(
-                f"A change was declared at {labels.noun(len(changes), 'step')} {', '.join(changes)}.",
-            )
+            where = labels.noun(len(changes), "step")
+            said.append(f"A change was declared at {where} {', '.join(changes)}.")
         for step, cause in self.causes_.items():
             said.append(f"Step {step}: {in_words(cause, names, self.site_names)}")
         for j, row in enumerate(self.components_[-1][: facts.FOUND], 1):

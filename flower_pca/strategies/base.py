@@ -28,7 +28,6 @@ from flower_pca.core.drive import Driven, OnRound, Watcher, drive
 from flower_pca.core.model import Model
 from flower_pca.core.stage import Broadcast
 from flower_pca.data import faults
-from flower_pca.results import saved
 from flower_pca.results.pca import PCAResult
 from flower_pca.results.projection import Scaling
 from flower_pca.results.start import Components, Start
@@ -198,7 +197,7 @@ class FlowerStrategy(Strategy, Generic[R]):
         if isinstance(result, PCAResult):
             units: list[str] = _other_units(nodes.run.standing.model, nodes.site_names)
             result = replace(result, hints=(*result.hints, *units, *nodes.hints))
-            result = saved.with_keys(result, nodes.lasting_keys).with_names(nodes.lasting_keys)
+            result = result.with_keys(nodes.lasting_keys).with_names(nodes.lasting_keys)
         log(INFO, "%s", result.status)
         for line in result.table().splitlines():
             log(INFO, "\t%s", line)

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from builders import EPS, deal, falling, framed, svd
+from cases import every
 
-from flower_pca import simulate, to_sklearn
+from flower_pca import DataError, TrackingResult, simulate, to_sklearn, track
 from flower_pca.base.history import Outcome
 from flower_pca.results.pca import PCAResult
 
@@ -218,3 +219,25 @@ def test_table_and_repr_say_what_was_found():
     assert repr(result) == (
         f"PCAResult(2 components of 90 x 7 by krylov(tol=1e-12), {len(result.history)} messages, converged)"
     )
+
+
+@every(
+    ("result", "load"),
+    [
+        (simulate("krylov", deal(X, (50, 40)), n_components=2), PCAResult.load),
+        (simulate("consensus_rpca(max_rounds=3)", deal(X, (50, 40)), n_components=2), PCAResult.load),
+        (track("st_miss", [X], n_components=2, batch=30), TrackingResult.load),
+    ],
+)
+def test_a_file_without_one_of_its_fields_is_refused(result, load, tmp_path):
+    """As one without `privacy` would be a result that no budget was spent on."""
+    path = result.save(tmp_path / "r.npz")
+    with np.load(path) as there:
+        parts = dict(there)
+    header = json.loads(parts.pop("header.json").tobytes())
+    assert len(header) > 14
+    for name in set(header) - {"kind", "arrays"}:
+        text = json.dumps({key: value for key, value in header.items() if key != name})
+        np.savez(path, **{"header.json": np.frombuffer(text.encode(), np.uint8)}, **parts)
+        with pytest.raises(DataError, match=rf"must be a whole (tracking )?result .* Got one without {name}\."):
+            load(path)

@@ -21,8 +21,11 @@ from refused.results import result_of
 SCALES = {"mean_": np.zeros(4), "scale_": np.ones(4)}
 
 
+UNNAMED: dict[str, Any] = {"feature_names": None, "feature_digest": ""}  # columns that go by position
+
+
 def packed(header: dict[str, Any] | None = None, **arrays: Array) -> bytes:
-    return files.to_bytes("projection", header or {}, arrays)
+    return files.to_bytes("projection", {**UNNAMED, **(header or {})}, arrays)
 
 
 def squeezed() -> bytes:
@@ -37,7 +40,7 @@ def projection(content: bytes) -> None:
 
 
 def scaling(**parts: Any) -> None:
-    Scaling.from_bytes(files.to_bytes("scaling", parts, SCALES))
+    Scaling.from_bytes(files.to_bytes("scaling", {**UNNAMED, **parts}, SCALES))
 
 
 def file_of(kind: str, wanted: str = "thing") -> None:
@@ -126,6 +129,10 @@ PROJECTION = [
             "Got {'components_': (2, 2), 'mean_': (3,)}. Take it of",
         ),
         (packed({"feature_names": ["a"]}, components_=np.eye(2)), "'feature_names_in_': (1,)}"),
+        (
+            files.to_bytes("projection", {}, {"components_": np.eye(2)}),
+            "The names of a projection must be texts. Got [None, None]",
+        ),
         (
             packed({"feature_names": 3}, components_=np.eye(2)),
             "The names of a projection must be texts. Got ['', 3]",

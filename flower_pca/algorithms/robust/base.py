@@ -256,8 +256,9 @@ def rows_with(V: Array | None, data: LocalData, p: int) -> Iterator[tuple[Array,
         V = None
     start = 0
     for X in data.dense():
-        yield X, None if V is None else V[start : start + len(X)]
-        start += len(X)
+        end = start + len(X)
+        yield X, None if V is None else V[start:end]
+        start = end
 
 
 def in_own_units(L: Array, S: Array, frame: Frame) -> Arrays:

@@ -111,7 +111,7 @@ def read(rules: Rules, name: str) -> Version | None:
         header, arrays = files.read(path, _KIND, private=True)
         columns, names = tuple(map(str, header["columns"])), header["names"]
         before = tuple(arrays[f"before.{i}"] for i in range(len(columns)))
-        coded = tuple(map(str, header.get("coded", ())))
+        coded = tuple(map(str, header["coded"]))
         listed = None if names is None else tuple(names)
         rows = SiteRows(_values(header, arrays), listed, header["words"], coded=coded)
         data = LocalData(rows, who=checks.NODE, missing=True)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import astuple, dataclass, fields
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import numpy as np
 
@@ -280,7 +280,7 @@ def _measure(
         )
     checks.at_most(k, sum(c.n for c in data), d)
     there = _Observer(data, range(len(data)) if masked else attacked)
-    result: PCAResult = drive(assembly.run(question), there, watchers=[OnRound(there.after(on_round))])
+    result = cast(PCAResult, drive(assembly.run(question), there, watchers=[OnRound(there.after(on_round))]))
     grams = {i: data[i].in_frame(result.frame).gram().astype(np.float64) for i in attacked}
     matrices = (grams[i] if i in grams else client.in_frame(result.frame).gram() for i, client in enumerate(data))
     C = sum(matrices, np.zeros(1))

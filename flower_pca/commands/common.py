@@ -30,6 +30,7 @@ from flower_pca.names.columns import enumeration, names_in
 if TYPE_CHECKING:
     from flower_pca.analysis.rotation import Rotation
     from flower_pca.results.pca import PCAResult
+    from flower_pca.results.steps import TrackingResult
 
 EVERY = 5.0  # seconds between two lines about a run, where there is no terminal
 
@@ -276,14 +277,21 @@ def title(data: str) -> str:
     return data
 
 
-def result_of(path: str, *, steps: bool = False, missing: str = "error") -> Any:
-    """The result in a file; with `steps`, of a run of steps too; `missing`: new rows' gaps."""
-    from flower_pca.results.pca import PCAResult
+def any_result_of(path: str, *, missing: str = "error") -> PCAResult | TrackingResult:
+    """The result in a file, of a run of steps too; `missing`: new rows' gaps."""
     from flower_pca.results.steps import TrackingResult
 
-    try:
-        if steps and files.kind(path) == "tracking result":
+    with suppress(FileNotFoundError):  # of which the other reader speaks
+        if files.kind(path) == "tracking result":
             return TrackingResult.load(path)
+    return result_of(path, missing=missing)
+
+
+def result_of(path: str, *, missing: str = "error") -> PCAResult:
+    """The result in a file; `missing`: new rows' gaps."""
+    from flower_pca.results.pca import PCAResult
+
+    try:
         result = PCAResult.load(path)
         if missing == "mean":
             return result.filling_gaps()
@@ -299,7 +307,7 @@ def result_of(path: str, *, steps: bool = False, missing: str = "error") -> Any:
         raise DataError("The result", must="that of a run", got=got, then=remedy) from error
 
 
-def rotation_of(given: argparse.Namespace, result: PCAResult) -> Rotation | None:
+def rotation_of(given: argparse.Namespace, result: PCAResult | TrackingResult) -> Rotation | None:
     """The result's components turned as --rotate says; None without it."""
     from flower_pca.analysis.rotation import rotate
 

@@ -19,6 +19,7 @@ from flower_pca.names import ids
 if TYPE_CHECKING:
     from flower_pca.results.pca import PCAResult
     from flower_pca.results.personal import PersonalResult
+    from flower_pca.results.projection import Projection
     from flower_pca.vertical.result import ColumnsResult
 
 
@@ -72,7 +73,7 @@ def left_over(place: Path, names: Sequence[str]) -> list[str]:
     return sorted(file.name for file in found if file.name not in names)
 
 
-def require_personal(result: PCAResult, option: str) -> PersonalResult:
+def require_personal(result: PCAResult | Projection, option: str) -> PersonalResult:
     """The result, which has to be that of a personalized run."""
     from flower_pca.results.personal import PersonalResult
 
@@ -86,7 +87,7 @@ def require_personal(result: PCAResult, option: str) -> PersonalResult:
     return result
 
 
-def own_components(path: str, result: PCAResult) -> tuple[Array, str]:
+def own_components(path: str, result: PersonalResult) -> tuple[Array, str]:
     """The own components of a client in such a file, for the columns of a personalized result; and
     whose they are.
 
@@ -94,7 +95,6 @@ def own_components(path: str, result: PCAResult) -> tuple[Array, str]:
     """
     from flower_pca.algorithms.personal.closing import OWN
 
-    personal = require_personal(result, "--own")
     try:
         header, arrays = files.read(path, _KIND)
     except FileNotFoundError as error:
@@ -126,7 +126,7 @@ def own_components(path: str, result: PCAResult) -> tuple[Array, str]:
         )
     if columns is not None and names is not None:
         own = own[:, [columns.index(name) for name in names]]
-    _require_beside(path, own, personal)
+    _require_beside(path, own, result)
     return np.asarray(own), str(header.get("site") or "")
 
 

@@ -52,7 +52,7 @@ def add_show(commands: Any) -> None:
 
 def run_show(given: argparse.Namespace) -> int:
     """Print the result."""
-    result = common.result_of(given.result, steps=True)
+    result = common.any_result_of(given.result)
     rotation = common.rotation_of(given, result)
     if isinstance(result, TrackingResult) and not given.json:
         lines = [result.table(), _traffic(result), *_sites(result), f"{result.status}\n"]
@@ -184,7 +184,7 @@ def run_report(given: argparse.Namespace) -> int:
             got=path.name,
             then="Name it so.",
         )
-    result = common.result_of(given.result, steps=True, missing=given.missing)
+    result = common.any_result_of(given.result, missing=given.missing)
     rotation = common.rotation_of(given, result)
     shards, source = None, given.result
     if given.data is not None:

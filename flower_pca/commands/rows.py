@@ -15,8 +15,10 @@ import numpy as np
 from flower_pca.analysis.monitor import LEVEL, SOURCES, Anomaly, Limits, Monitor, RowScores
 from flower_pca.base import checks, files, labels
 from flower_pca.base.errors import ConfigError
+from flower_pca.base.linalg import Array
 from flower_pca.commands import common, output
 from flower_pca.results.pca import PCAResult
+from flower_pca.results.projection import Projection
 
 
 def add_transform(commands: Any) -> None:
@@ -60,17 +62,9 @@ def run_transform(given: argparse.Namespace) -> int:
             got=path.name,
             then="Write -o scores.npy.",
         )
-    result: Any = _part(given) or common.result_of(given.result, missing=given.missing)
-    rows = sources.make(given.data, result.feature_names_in_)
-    client, site = None, ""
-    if given.own is not None:
-        client, site = output.own_components(given.own, result)
-    elif given.fit_own:
-        client = output.require_personal(result, "--fit-own").fit_own(rows)
-    if client is None:
-        scores = result.transform(rows)
-    else:
-        scores = result.transform(rows, client=client)
+    result: PCAResult | Projection = _part(given) or common.result_of(given.result, missing=given.missing)
+    wanted = labels.tuple_of(result.feature_names_in_)
+    scores, site = _scores(given, result, sources.make(given.data, wanted))
     n, k = scores.shape
     if kind == ".npy":
         with files.replacing(path, private=True) as file:
@@ -78,7 +72,7 @@ def run_transform(given: argparse.Namespace) -> int:
     else:
         names = [f"component_{j + 1}" for j in range(result.n_components_)]
         names += [f"own_{j + 1}" for j in range(k - len(names))]
-        beside = output.row_labels(given.data, result.feature_names_in_)
+        beside = output.row_labels(given.data, wanted)
         numbers = ([f"{value:.17g}" for value in row] for row in scores.tolist())
         lines = ([*texts, *row] for *texts, row in zip(*beside.values(), numbers, strict=True))
         output.write_table(path, [*beside, *names], lines)
@@ -89,7 +83,19 @@ def run_transform(given: argparse.Namespace) -> int:
     return 0
 
 
-def _part(given: argparse.Namespace) -> Any:
+def _scores(given: argparse.Namespace, result: PCAResult | Projection, rows: Any) -> tuple[Array, str]:
+    """The rows' scores, along a client's own components too where these are asked for; and the name of its site."""
+    if given.own is not None:
+        personal = output.require_personal(result, "--own")
+        own, site = output.own_components(given.own, personal)
+        return personal.transform(rows, client=own), site
+    if given.fit_own:
+        personal = output.require_personal(result, "--fit-own")
+        return personal.transform(rows, client=personal.fit_own(rows)), ""
+    return result.transform(rows), ""
+
+
+def _part(given: argparse.Namespace) -> Projection | None:
     """What a party of a run over columns projects by, where its own file is given; else None."""
     from flower_pca.vertical.result import ColumnsResult
 
@@ -99,7 +105,7 @@ def _part(given: argparse.Namespace) -> Any:
     return None
 
 
-def _whose(result: PCAResult, given: argparse.Namespace, site: str) -> str:
+def _whose(result: PCAResult | Projection, given: argparse.Namespace, site: str) -> str:
     """Whose components they are along, where some are shared and others a client's own."""
     from flower_pca.results.personal import PersonalResult
 

@@ -18,6 +18,7 @@ from typing import Any, ClassVar, Protocol
 from flower_pca.base import files
 from flower_pca.base.history import History, Round
 from flower_pca.base.linalg import Array
+from flower_pca.core.model import Result
 from flower_pca.core.roll import Roll
 from flower_pca.core.stage import Arrays, Broadcast, Failure, Reply, Sum
 from flower_pca.core.standing import Standing
@@ -79,10 +80,10 @@ class Driven(Protocol):
     def readmit(self, clients: Iterable[int]) -> None:
         """Ask these again although they were left out: they have been started anew."""
 
-    def result(self) -> Any:
+    def result(self) -> Result:
         """The result of a finished run."""
 
-    def result_so_far(self) -> Any:
+    def result_so_far(self) -> Result | None:
         """Of a run of steps, the result of those that are over."""
 
     @abstractmethod
@@ -130,11 +131,11 @@ class Around(Driven):
         """Ask these again although they were left out: they have been started anew."""
         self.within.readmit(clients)
 
-    def result(self) -> Any:
+    def result(self) -> Result:
         """The result of a finished run, with all messages."""
         return replace(self.within.result(), history=self.history)
 
-    def result_so_far(self) -> Any:
+    def result_so_far(self) -> Result | None:
         """Of a run of steps, the result of those that are over."""
         return (found := self.within.result_so_far()) and replace(found, history=self.history)
 
@@ -174,7 +175,7 @@ def drive(
     *,
     checkpoint: str | os.PathLike[str] | None = None,
     watchers: Sequence[Watcher] = (),
-) -> Any:
+) -> Result:
     """Carry a run's messages to its end, and return its result.
 
     Args:
@@ -197,7 +198,7 @@ def drive(
         return _drive_with_checkpoint(run, transport, path, watchers)
 
 
-def _drive_with_checkpoint(run: Driven, transport: Transport, path: Path, watchers: Sequence[Watcher]) -> Any:
+def _drive_with_checkpoint(run: Driven, transport: Transport, path: Path, watchers: Sequence[Watcher]) -> Result:
     """Likewise, with the state of run and transport in a file until the run is finished."""
     trail = files.Trail(path)
     if path.exists():

@@ -25,7 +25,7 @@ from typing import Any, ClassVar, Final, NamedTuple, Self, TypeAlias
 
 from flower_pca.base.bits import Bits, system_bits
 from flower_pca.core.algorithm import Algorithm
-from flower_pca.core.model import Model
+from flower_pca.core.model import Model, Result
 from flower_pca.core.stage import Arrays, Broadcast, Stage
 
 # what layers say to the clients, by the layer's name
@@ -143,7 +143,7 @@ class Layer:
         """What is known after the closing; where a layer is binding, the algorithm is no judge."""
         return model
 
-    def price(self, result: Any, stages: Sequence[str], *, shared: bool) -> Any:
+    def price(self, result: Result, stages: Sequence[str], *, shared: bool) -> Result:
         """The result of a run in which messages of these stages were answered."""
         return result
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Final, Protocol
+from typing import Any, ClassVar, Final, Protocol
 
 import numpy as np
 
@@ -276,10 +276,20 @@ class Model:
         return linalg.orth(self.product)
 
 
-class ResultClass(Protocol):
-    """What a finished run is returned as: a class that makes itself of what is known at the end."""
+class Result(Protocol):
+    """What a finished run is returned as, as whoever drives it sees it: a dataclass that knows what the run asked."""
 
-    def of(self, model: Model, /, *, algorithm: str, history: History, asked: Mapping[str, Any]) -> Any:
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    @property
+    def history(self) -> History:
+        """The messages of the run."""
+
+
+class ResultClass(Protocol):
+    """A class of results, which makes itself of what is known at the end."""
+
+    def of(self, model: Model, /, *, algorithm: str, history: History, asked: Mapping[str, Any]) -> Result:
         """The result of a run of the algorithm of this spec, with its history and the question as plain values."""
 
 

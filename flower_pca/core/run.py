@@ -36,7 +36,7 @@ from flower_pca.base.history import History, Round
 from flower_pca.base.linalg import Array
 from flower_pca.core.algorithm import Algorithm
 from flower_pca.core.layer import Layer, is_binding
-from flower_pca.core.model import Model, ResultClass
+from flower_pca.core.model import Model, Result, ResultClass
 from flower_pca.core.replies import Tally, unusable
 from flower_pca.core.roll import Roll, Verdict
 from flower_pca.core.stage import Broadcast, Failure, NeedsWidth, Reply, Stage, Sum
@@ -187,13 +187,13 @@ class Run:
         """Ask these again although they were left out: they have been started anew."""
         self.roll = self.roll.readmit(clients)
 
-    def result(self) -> Any:
+    def result(self) -> Result:
         """The result of a finished run: of the class that the algorithm names."""
         if not self.standing.is_finished:
             raise RuntimeError("the run is not finished: pending() still returns messages")
         return self._result_of(self.standing.model)
 
-    def result_so_far(self) -> Any:
+    def result_so_far(self) -> Result | None:
         """Of a run of steps, the result of those that are over; None before the first, and of a run without steps."""
         if self.is_finished:
             return self.result()
@@ -280,7 +280,7 @@ class Run:
         stages = tuple(allowed if stage is self.algorithm else stage for stage in before)
         self.standing, self.layers = replace(self.standing, stages=stages), tuple(left)
 
-    def _result_of(self, model: Model) -> Any:
+    def _result_of(self, model: Model) -> Result:
         spec = self.standing.algorithm.spec
         result = self._result.of(model, algorithm=spec, history=self.history, asked=self._asked)
         for layer in self.layers:

@@ -22,7 +22,7 @@ from flower_pca.base.history import Outcome, Status
 from flower_pca.base.linalg import Array
 from flower_pca.core.algorithm import Algorithm, Iterative
 from flower_pca.core.layer import Layer, Work
-from flower_pca.core.model import Model
+from flower_pca.core.model import Model, Result
 from flower_pca.core.settings import DP, Spent
 from flower_pca.core.stage import Arrays, Broadcast
 from flower_pca.dp import gaussian
@@ -263,7 +263,7 @@ class Budget(Layer):
         assert model.status is not None
         return replace(model, status=replace(model.status, words=model.status.words + model.doubts))
 
-    def price(self, result: Any, stages: Sequence[str], *, shared: bool) -> Any:
+    def price(self, result: Result, stages: Sequence[str], *, shared: bool) -> Result:
         return replace(result, privacy=self.spending(stages, shared=shared))
 
     def spending(self, stages: Sequence[str], *, shared: bool) -> Spent:

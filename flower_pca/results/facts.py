@@ -126,12 +126,24 @@ def columns_of(weights: Array, names: Sequence[str]) -> str:
     return " against ".join(labels.series(side) for side in (above, below) if side)
 
 
-def names_of(result: Any) -> list[str]:
+class OfColumns(Protocol):
+    """What has columns, by name or by position."""
+
+    @property
+    def n_features_in_(self) -> int:
+        """How many."""
+
+    @property
+    def feature_names_in_(self) -> Array | None:
+        """Their names; None where they go by position."""
+
+
+def names_of(result: OfColumns) -> list[str]:
     """The name of each column of a result."""
     return labels.column_names(result.feature_names_in_, result.n_features_in_)
 
 
-def plain_names(result: Any) -> list[str] | None:
+def plain_names(result: OfColumns) -> list[str] | None:
     """The names of columns as JSON has them; None where they go by position."""
     if result.feature_names_in_ is None:
         return None

@@ -100,23 +100,6 @@ def in_order(components: Array, names: Any, wanted: Any) -> Array:
     return np.asarray(components[:, places])
 
 
-def means(result: Any) -> Array:
-    """What stands for gaps in new rows: what did so in the run, else its means.
-
-    Raises:
-        ConfigError: If the run has allowed for no gaps, and was not centred: it knows no means
-            then.
-    """
-    if result.fill_ is None and not result.centered:
-        raise ConfigError(
-            "The result to fill gaps by",
-            must="of a run that was centred, or that allowed for gaps",
-            got="neither",
-            then="Impute them first.",
-        )
-    return np.asarray(result.mean_ if result.fill_ is None else result.fill_)
-
-
 def _check(rows: SiteRows, names: tuple[str, ...], wanted: tuple[str, ...] | None, known: str) -> None:
     if wanted is None:
         own = Heading.of_names(names, len(names))

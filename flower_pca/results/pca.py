@@ -19,7 +19,7 @@ from flower_pca.core.model import Model
 from flower_pca.core.settings import DP, Certainty, Spent, certainty
 from flower_pca.results import facts, saved
 from flower_pca.results.facts import Fact, Listing, Remark
-from flower_pca.results.matching import in_order, match, means
+from flower_pca.results.matching import in_order, match
 from flower_pca.results.projection import Projection
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
@@ -263,8 +263,22 @@ class PCAResult:
         return self._data(X).scores(self.weights_.T)
 
     def filling_gaps(self) -> Self:
-        """The same result, which takes the run's mean where a new row has a gap, as after a run with missing="mean"."""
-        return replace(self, fill_=means(self))
+        """The same result, which takes the run's mean where a new row has a gap, as after a run with missing="mean".
+
+        Raises:
+            ConfigError: If the run has allowed for no gaps, and was not centred: it knows no means
+                then.
+        """
+        if self.fill_ is not None:
+            return self
+        if self.centered:
+            return replace(self, fill_=self.mean_)
+        raise ConfigError(
+            "The result to fill gaps by",
+            must="of a run that was centred, or that allowed for gaps",
+            got="neither",
+            then="Impute them first.",
+        )
 
     def inverse_transform(self, scores: Array) -> Array:
         """Rows, (n, d) in the data's own units, that have these scores and nothing beside."""
@@ -281,7 +295,17 @@ class PCAResult:
 
     def to_record(self) -> Any:
         """A `ConfigRecord` of Flower's with all it takes to project rows as here: see `Projection.from_record`."""
-        return Projection.of(self).to_record()
+        weights = None if self.cross_ is None else self.weights_
+        projection = Projection(
+            components_=self.components_,
+            mean_=self.frame.mean,
+            scale_=self.scale_,
+            fill_=self.fill_,
+            weights_=weights,
+            feature_names_in_=self.feature_names_in_,
+            feature_digest=self.feature_digest,
+        )
+        return projection.to_record()
 
     def angle_to(self, other: PCAResult | Array) -> float:
         """Largest principal angle in radians to another result, or to an array's rows.

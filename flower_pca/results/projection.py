@@ -196,16 +196,6 @@ class Projection(Packet):
                 rule = "finite numbers" + (" above 0" if name == "scale_" else "")
                 raise DataError(f"{name} of a projection", must=rule, got="others", then=remedy)
 
-    @classmethod
-    def of(cls, result: Any) -> Self:
-        """What a result, or whatever has its attributes, projects rows by."""
-        names = ("components_", "scale_", "fill_", "feature_names_in_", "feature_digest")
-        return cls(
-            mean_=result.mean_ if result.centered else None,
-            weights_=None if result.cross_ is None else result.weights_,
-            **{name: getattr(result, name) for name in names},
-        )
-
     @property
     def n_components_(self) -> int:
         """k, the number of components."""

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import numpy as np
 
@@ -101,8 +101,7 @@ class StepRecord:
     def result_so_far(self) -> TrackingResult:
         """The result of the steps that are over when it is asked for."""
         sites = {key: own.site for key, own in self.clients.items() if own.site}
-        found: TrackingResult = replace(self._run.result_so_far(), site_names=sites)
-        return found
+        return replace(cast(TrackingResult, self._run.result_so_far()), site_names=sites)
 
     def to_json(self) -> dict[str, Any]:
         """All figures as plain values."""

@@ -12,7 +12,7 @@ import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 import numpy as np
 
@@ -37,6 +37,53 @@ _ARRAY_TYPES: Final = ("Array", "numpy.ndarray")  # in annotations, as texts
 _FINITE: Final = ("components_", "explained_variance_", "mean_", "scale_", "fill_")
 
 
+class OfRun(Protocol):
+    """What results of all kinds have of their run."""
+
+    @property
+    def asked(self) -> Mapping[str, Any]:
+        """The question, as plain values."""
+
+    @property
+    def status(self) -> Status:
+        """Why it ended."""
+
+    @property
+    def history(self) -> History:
+        """Its messages."""
+
+    @property
+    def feature_names_in_(self) -> Array | None:
+        """Names of the columns."""
+
+    @property
+    def feature_digest(self) -> str:
+        """The digest of names that clients keep."""
+
+    @property
+    def site_names(self) -> Mapping[int, str]:
+        """Names of the clients, by key."""
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write it to a file."""
+
+
+class OfClients(OfRun, Protocol):
+    """What results have beside, of rows at rest."""
+
+    @property
+    def privacy(self) -> Spent | None:
+        """What the run has cost."""
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """What it has chosen."""
+
+    @property
+    def hints(self) -> tuple[str, ...]:
+        """What looks odd in the data."""
+
+
 def _field_names(kind: Any, *, arrays: bool) -> list[str]:
     """The fields of a result that files have under their own names: those that are typed as arrays, or all others."""
     plain = [f for f in dataclasses.fields(kind) if f.name not in _OTHERWISE]
@@ -44,13 +91,13 @@ def _field_names(kind: Any, *, arrays: bool) -> list[str]:
     return [f.name for f in plain if str(f.type).startswith(_ARRAY_TYPES) == arrays]
 
 
-def arrays_of(result: Any) -> dict[str, Array]:
+def arrays_of(result: object) -> dict[str, Array]:
     """The arrays that a result has, by name."""
     found = {name: getattr(result, name) for name in _field_names(result, arrays=True)}
     return {name: a for name, a in found.items() if a is not None}
 
 
-def header(result: Any) -> dict[str, Any]:
+def header(result: OfClients) -> dict[str, Any]:
     """What is known of a result beside its arrays, as plain values."""
     return {
         **{name: getattr(result, name) for name in _field_names(result, arrays=False)},
@@ -65,7 +112,7 @@ def header(result: Any) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def rescue(result: Any) -> Iterator[None]:
+def rescue(result: OfRun) -> Iterator[None]:
     """While files of a result are written: where that fails, as on a full disk, it is saved among temporary files.
 
     The messages that it took are not to be asked for again.
@@ -112,7 +159,7 @@ def _import_results(named: str) -> None:
             importlib.import_module(named)
 
 
-def of_run(result: Any) -> dict[str, Any]:
+def of_run(result: OfRun) -> dict[str, Any]:
     """What results of all kinds have of their run: the question, how it went, and names; as plain values."""
     return {
         "asked": result.asked,

@@ -7,7 +7,7 @@ import logging
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
-from typing import Any, Final, TypeAlias, Unpack
+from typing import Any, Final, TypeAlias, Unpack, cast
 
 from flower_pca import answering, assembly, registry
 from flower_pca.assembly import STEPS, AskedSteps
@@ -142,7 +142,7 @@ def _in_process(
     there = Shards(clients, present=here, bits=bits, seed=question.seed, source=source)
     run = assembly.run(question, judged=False, start=conduct.start)
     with room(clients):
-        result: PCAResult = drive(run, there, checkpoint=conduct.checkpoint, watchers=[watch])
+        result = cast(PCAResult, drive(run, there, checkpoint=conduct.checkpoint, watchers=[watch]))
     own: dict[int, Arrays] = {}
     if any(there.memories) and registry.leaves_own(question.algorithm):
         stage, frame = registry.closing(question.algorithm).name, _frame(result, question)
@@ -296,7 +296,7 @@ def track(
     watchers: list[Watcher] = [watch]
     if on_step is not None:
         watchers.append(Following(on_step, lambda i: (i, clients[i].site)))
-    result: TrackingResult = drive(run, there, checkpoint=checkpoint, watchers=watchers)
+    result = cast(TrackingResult, drive(run, there, checkpoint=checkpoint, watchers=watchers))
     watch.end(result)
     numbered = enumerate(clients)
     return replace(result, site_names={i: client.site for i, client in numbered if client.site})

@@ -116,7 +116,7 @@ def alternatives(
     }
 
 
-def _personal(result: Any) -> PersonalResult:
+def _personal(result: object) -> PersonalResult:
     if not isinstance(result, PersonalResult):
         raise ConfigError(
             "The run",

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from logging import INFO, WARNING
 from pathlib import Path
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar, cast
 
 import numpy as np
 from flwr.app import Message
@@ -192,7 +192,7 @@ class FlowerStrategy(Strategy, Generic[R]):
 
         report = OnRound(lambda run: nodes.report(run.history[-1]))
         watchers = [report, *self._watchers(nodes), watcher]
-        result: R = drive(nodes.run, nodes, checkpoint=self._checkpoint, watchers=watchers)
+        result: R = cast(R, drive(nodes.run, nodes, checkpoint=self._checkpoint, watchers=watchers))
         result = replace(result, site_names=nodes.site_names)
         if isinstance(result, PCAResult):
             units: list[str] = _other_units(nodes.run.standing.model, nodes.site_names)

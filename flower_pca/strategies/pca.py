@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import fields, replace
 from functools import partial
 from logging import WARNING
-from typing import Any, Final, Unpack
+from typing import Any, Final, Unpack, cast
 
 from flower_pca import assembly, registry
 from flower_pca.assembly import AnyRun, AskedScaling, AskedSteps
@@ -251,7 +251,7 @@ class TrackingStrategy(FlowerStrategy[TrackingResult]):
         """
         if self._newest is None or (found := self._newest.run.result_so_far()) is None:
             return None
-        result: TrackingResult = replace(found, site_names=self._newest.site_names)
+        result = replace(cast(TrackingResult, found), site_names=self._newest.site_names)
         return result.with_keys(self._newest.lasting_keys)
 
     def _run(self, nodes: Nodes, watcher: Watcher) -> TrackingResult:

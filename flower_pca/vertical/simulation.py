@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import numpy as np
 
@@ -39,18 +39,18 @@ def simulate(question: Question, shards: Any, conduct: Conduct, *, private: Coll
     public = handed_over(private, len(parties.columns))
     watch = Watch(conduct.on_round)
     watch.begin(lambda: f"{question.algorithm.spec} of {parties}")
-    result: Any
     own: dict[int, dict[str, Array]]
     if conduct.engine is None:
         source = None if conduct.answers == "rows" else FixedData.of
         there = Shards(parties.columns, seed=question.seed, source=source)
         run = assembly.run(question, judged=False, start=conduct.start)
-        result = drive(run, there, checkpoint=conduct.checkpoint, watchers=[watch])
+        result = cast(ColumnsResult, drive(run, there, checkpoint=conduct.checkpoint, watchers=[watch]))
         own = {i: answering.own_results(Loadings.name, there.memories[i], parties.columns[i]) for i in public}
     else:
         from flower_pca.simulation import ray
 
-        result = ray.run(question, sites_of(shards), public, replace(conduct, on_round=watch.after_message))
+        found = ray.run(question, sites_of(shards), public, replace(conduct, on_round=watch.after_message))
+        result = cast(ColumnsResult, found)
         own = dict(result.own)
     whole = parties.complete(result, own)
     watch.end(whole)

@@ -66,13 +66,13 @@ def answer(
         return _answer(Work(stage_of(stage), arrays, data, memory, who, bits), says, fixed, grain)
     from flower_pca.masking import client
 
-    asked = demands or Demands()
+    terms = demands or Demands()
 
     def half(stage: str, arrays: Arrays, data: Any, memory: Arrays, /, *, summed: int) -> tuple[Arrays, Arrays]:
-        work = Work(stage_of(stage), arrays, data, memory, who, bits, summed, masked=True, trusts=asked.shares)
+        work = Work(stage_of(stage), arrays, data, memory, who, bits, summed, masked=True, trusts=terms.shares)
         return _answer(work, says, fixed, grain)
 
-    return client.answer(arrays, says, data, memory, half, asked, grain)
+    return client.answer(arrays, says, data, memory, half, terms, grain)
 
 
 def _answer(work: Work, says: Sayings, fixed: Source | None, grain: Grain) -> tuple[Arrays, Arrays]:
@@ -108,10 +108,10 @@ def _answer(work: Work, says: Sayings, fixed: Source | None, grain: Grain) -> tu
 
 def _key(work: Work, grain: Grain) -> Array:
     """Four random numbers for this message; in simulations the same for messages of these shapes, masked or not."""
-    asked = hashlib.blake2b(work.stage.name.encode())
+    hasher = hashlib.blake2b(work.stage.name.encode())
     for name in sorted(work.arrays):
-        asked.update(f"{name}{work.arrays[name].shape}".encode())
-    return grain(asked.digest())(4)
+        hasher.update(f"{name}{work.arrays[name].shape}".encode())
+    return grain(hasher.digest())(4)
 
 
 def _without_rows(work: Work, fixed: Source, *, by_row: bool) -> tuple[Arrays, Arrays]:

@@ -61,16 +61,16 @@ def _load(context: Context) -> Any:
         if "batch" in node:
             return Stream(rows, batch=int(node["batch"]), who=checks.NODE)
         return rows
-    asked = str(config["data"])
-    _check_dealt(node, asked)
+    spec = str(config["data"])
+    _check_dealt(node, spec)
     wanted = str(config.get("columns", "")) or None
     if config.get("split") == "columns":
         with private(hold=False):
-            every = _parties(asked, str(config.get("ids", "")) or None, int(node["num-partitions"]) * _each(context))
+            every = _parties(spec, str(config.get("ids", "")) or None, int(node["num-partitions"]) * _each(context))
             return every[int(node["partition-id"])]
     words = Rules.of(None, rules_of_simulation(config)).columns_of_words
     with private(hold=False):  # the run has named them
-        shards = _whole(asked, str(config["partition"]), int(node["num-partitions"]) * _each(context), wanted, words)
+        shards = _whole(spec, str(config["partition"]), int(node["num-partitions"]) * _each(context), wanted, words)
         own = shards(int(node["partition-id"]))
     batch = int(config.get("batch", 0))
     if batch:
@@ -94,10 +94,10 @@ def _own_rows(node: Mapping[str, Any]) -> str | None:
     return str(path if data is None else data)
 
 
-def _check_dealt(node: Mapping[str, Any], asked: str) -> None:
+def _check_dealt(node: Mapping[str, Any], spec: str) -> None:
     """Whether a node may play its part of the run's rows. A real one has files of its own."""
     parts = {"partition-id", "num-partitions"} <= node.keys()
-    if not parts or not (_in_simulation() or sources.is_random(asked)):
+    if not parts or not (_in_simulation() or sources.is_random(spec)):
         raise ConfigError(
             "The node-config of this node",
             must="one with data, or partition-id and num-partitions of rows that are drawn from a seed",
@@ -112,7 +112,7 @@ def _check_dealt(node: Mapping[str, Any], asked: str) -> None:
                 got="none",
                 then="Name its data in its node-config: whoever sends the run knows all rows that it draws.",
             )
-        if (size := sources.size_drawn(asked)) > _LARGEST:
+        if (size := sources.size_drawn(spec)) > _LARGEST:
             raise ConfigError(
                 "Rows that a node draws",
                 must=f"of at most {_LARGEST:,} entries, n d of the rows and d d of each client",
@@ -122,7 +122,7 @@ def _check_dealt(node: Mapping[str, Any], asked: str) -> None:
         logging.getLogger("flwr").warning(
             "This node has no data of its own: it plays part %s of %s.",
             node["partition-id"],
-            asked,
+            spec,
         )
 
 

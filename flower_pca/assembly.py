@@ -90,151 +90,151 @@ _STOPPING: Final = ("tol", "min_rounds", "max_rounds", "patience")
 _STRINGS: Final[dict[str, Callable[[Any], Any]]] = {"mask": MaskedSums.of, "dp": DP.of, "channel": channel_of}
 
 
-def question(algorithm: str | Algorithm[Any] | Question, **asked: Any) -> Question:
+def question(algorithm: str | Algorithm[Any] | Question, **settings: Any) -> Question:
     """A question in short.
 
     Args:
         algorithm: A name ("krylov"), a spec string ("faps(inner_steps=5)") or an instance; or a
             Question, then alone.
-        **asked: The other fields of `Question`; tol, min_rounds, max_rounds and patience are passed
-            on to an algorithm that iterates.
+        **settings: The other fields of `Question`; tol, min_rounds, max_rounds and patience are
+            passed on to an algorithm that iterates.
     """
     if isinstance(algorithm, Question):
-        if asked:
+        if settings:
             raise ConfigError(
                 "The settings beside a Question",
                 must="left out",
-                got=", ".join(asked),
+                got=", ".join(settings),
                 then="Use dataclasses.replace to change them in the question.",
             )
         return check(algorithm)
-    checks.parameters("a question", asked, AskedHere.__annotations__)
-    made = registry.make(algorithm, **{name: asked[name] for name in _STOPPING if asked.get(name) is not None})
+    checks.parameters("a question", settings, AskedHere.__annotations__)
+    made = registry.make(algorithm, **{name: settings[name] for name in _STOPPING if settings.get(name) is not None})
     for name in _STOPPING:
-        asked.pop(name, None)
+        settings.pop(name, None)
     for name, read in _STRINGS.items():
-        if name in asked:
-            asked[name] = read(asked[name])
-    return check(Question(made, **asked))
+        if name in settings:
+            settings[name] = read(settings[name])
+    return check(Question(made, **settings))
 
 
-def check(asked: Question, **beside: Any) -> Question:
+def check(question: Question, **beside: Any) -> Question:
     """The question, if all that it asks for goes together; with what is asked `beside` it."""
-    on = {**asked.options, **beside}
+    on = {**question.options, **beside}
     if not on:
-        return asked
-    algorithm = asked.algorithm
-    if _has_ranges(asked):
-        algorithm, _ = _beforehand(asked)
+        return question
+    algorithm = question.algorithm
+    if _has_ranges(question):
+        algorithm, _ = _beforehand(question)
     compatible.check(algorithm, on, registry.ALGORITHMS)
-    return asked
+    return question
 
 
-def _has_ranges(asked: Question) -> bool:
+def _has_ranges(question: Question) -> bool:
     """Whether the columns are known before the run, with their ranges."""
-    return asked.dp is not None and bool(asked.dp.public_ranges)
+    return question.dp is not None and bool(question.dp.public_ranges)
 
 
-def _beforehand(asked: Question) -> tuple[Algorithm[Any], dict[str, str]]:
+def _beforehand(question: Question) -> tuple[Algorithm[Any], dict[str, str]]:
     """The algorithm that a run begins with, and why, if it is another than the one asked for."""
-    if asked.dp is None and asked.channel is None:
-        return asked.algorithm, {}
+    if question.dp is None and question.channel is None:
+        return question.algorithm, {}
     from flower_pca.algorithms.covariance import beforehand
 
-    return beforehand(asked.algorithm, asked.dp is not None, asked.channel is not None, _has_ranges(asked))
+    return beforehand(question.algorithm, question.dp is not None, question.channel is not None, _has_ranges(question))
 
 
-def _public(asked: Question) -> Frame:
+def _public(question: Question) -> Frame:
     """What is known of the columns before the run: middles and halves of their ranges, if any.
 
     The middle stands for a missing value while the mean is measured, which no row moves.
     """
-    if asked.dp is None or not asked.dp.public_ranges or asked.columns is None:
+    if question.dp is None or not question.dp.public_ranges or question.columns is None:
         return Frame()
-    middles, halves = ranges.halves(asked.dp.public_ranges, asked.columns)
-    return Frame(middles, halves, middles if asked.missing == "mean" else None)
+    middles, halves = ranges.halves(question.dp.public_ranges, question.columns)
+    return Frame(middles, halves, middles if question.missing == "mean" else None)
 
 
-def outlook(asked: Question, *, rows: int, columns: int, clients: int) -> Outlook | None:
+def outlook(question: Question, *, rows: int, columns: int, clients: int) -> Outlook | None:
     """What a budget leaves to be seen of a table of this size, before any of it is spent; None without a budget."""
-    if asked.dp is None:
+    if question.dp is None:
         return None
     from flower_pca.layers.noise import plan
 
-    budget, _ = plan(asked.dp, _beforehand(asked)[0], PrivateOpening.name)
-    if asked.mask is not None:
-        budget = budget.divide(asked.mask.quorum(asked.mask.degree(clients) + 1))
+    budget, _ = plan(question.dp, _beforehand(question)[0], PrivateOpening.name)
+    if question.mask is not None:
+        budget = budget.divide(question.mask.quorum(question.mask.degree(clients) + 1))
     return budget.outlook(rows=rows, columns=columns, clients=clients)
 
 
-def run(asked: Question, *, judged: bool = True, start: Start | None = None) -> AnyRun:
+def run(question: Question, *, judged: bool = True, start: Start | None = None) -> AnyRun:
     """A run of a `checked` question: opening, algorithm, its closing stage; what follows these if it is asked for.
 
     Where all clients are our own, as in a simulation, answers need not be `judged` by what they say
     of their rows. With a `start`, its components are the block of the opening.
     """
     if start is not None:
-        check(asked, start=type(start).__name__)
-    if asked.levels is not None:
-        if asked.columns is None or not asked.coding.is_known:
-            return _by_agreement(asked, judged=judged, start=start)
-        asked = replace(asked, columns=asked.coding.spread(asked.columns))
-    algorithm, choices = _beforehand(asked)
-    if asked.split == "columns":
-        return _under(asked.mask, vertical.run(asked, algorithm, choices))
+        check(question, start=type(start).__name__)
+    if question.levels is not None:
+        if question.columns is None or not question.coding.is_known:
+            return _by_agreement(question, judged=judged, start=start)
+        question = replace(question, columns=question.coding.spread(question.columns))
+    algorithm, choices = _beforehand(question)
+    if question.split == "columns":
+        return _under(question.mask, vertical.run(question, algorithm, choices))
     bits, tol = 64, None
     if algorithm.tolerant:
-        bits, tol = asked.bits, asked.tol
-    if asked.wire == "auto":
+        bits, tol = question.bits, question.tol
+    if question.wire == "auto":
         choices |= {"wire": why_bits(bits, tol)}
-    layers, budget = _layers(asked, algorithm, bits), None
-    if asked.dp is not None:
+    layers, budget = _layers(question, algorithm, bits), None
+    if question.dp is not None:
         from flower_pca.layers.noise import plan
 
-        budget, algorithm = plan(asked.dp, algorithm, PrivateOpening.name)
+        budget, algorithm = plan(question.dp, algorithm, PrivateOpening.name)
         layers.append(budget)
     entry = registry.entry(type(algorithm))
     alone = partial(entry.opening, judged=judged, bits=bits)
-    opening = _opening(asked, algorithm.width(asked.begins), budget, alone)
-    if asked.max_share is not None:
-        opening, capping = _cap(opening, asked.max_share)
+    opening = _opening(question, algorithm.width(question.begins), budget, alone)
+    if question.max_share is not None:
+        opening, capping = _cap(opening, question.max_share)
         layers += capping
-    later = [registry.STAGES[name]() for name in registry.AFTER if getattr(asked, name)]
-    summed = asked.mask is not None
+    later = [registry.STAGES[name]() for name in registry.AFTER if getattr(question, name)]
+    summed = question.mask is not None
     made = Run(
-        (opening, *_counting(asked), algorithm, entry.closing(), *later),
-        model=_model(asked, algorithm, choices, start),
-        roll=Roll(min_clients=asked.min_clients, fraction=asked.fraction, seed=asked.seed, summed=summed),
+        (opening, *_counting(question), algorithm, entry.closing(), *later),
+        model=_model(question, algorithm, choices, start),
+        roll=Roll(min_clients=question.min_clients, fraction=question.fraction, seed=question.seed, summed=summed),
         result=entry.result,
         layers=layers,
-        asked=asked.plain(),
+        asked=question.plain(),
     )
-    return _under(asked.mask, made)
+    return _under(question.mask, made)
 
 
-def _by_agreement(asked: Question, *, judged: bool, start: Start | None) -> AnyRun:
+def _by_agreement(question: Question, *, judged: bool, start: Start | None) -> AnyRun:
     """A run that begins by asking what columns are called, and goes on as one of these by name."""
     from flower_pca.stages.agreed import Agreed, Naming
 
     def then(columns: tuple[str, ...], found: Coding) -> AnyRun:
-        return run(asked.with_coding(found, columns), judged=judged, start=start)
+        return run(question.with_coding(found, columns), judged=judged, start=start)
 
-    algorithm, choices = _beforehand(asked)
+    algorithm, choices = _beforehand(question)
     first = Run(
         (Naming(),),
-        model=_model(asked, algorithm, choices, None),
-        roll=Roll(opens=False, min_clients=asked.min_clients, seed=asked.seed),
+        model=_model(question, algorithm, choices, None),
+        roll=Roll(opens=False, min_clients=question.min_clients, seed=question.seed),
         result=Scaling,
-        asked=asked.plain(),
+        asked=question.plain(),
     )
-    return Agreed(first, coding=asked.coding, columns=asked.columns, then=then)
+    return Agreed(first, coding=question.coding, columns=question.columns, then=then)
 
 
-def _layers(asked: Question, algorithm: Algorithm[Any], bits: int) -> list[Layer]:
+def _layers(question: Question, algorithm: Algorithm[Any], bits: int) -> list[Layer]:
     """The layers that are on, but for a budget's noise, in the order they are laid on."""
     layers: list[Layer] = []
-    if asked.channel is not None:
-        layers.append(asked.channel)
+    if question.channel is not None:
+        layers.append(question.channel)
     if bits < 64:
         from flower_pca.layers.precision import Precision
 
@@ -246,11 +246,11 @@ def _layers(asked: Question, algorithm: Algorithm[Any], bits: int) -> list[Layer
     return layers
 
 
-def _opening(asked: Question, width: int, budget: Budget | None, alone: Callable[..., Opening]) -> Stage[Any]:
+def _opening(question: Question, width: int, budget: Budget | None, alone: Callable[..., Opening]) -> Stage[Any]:
     """The opening that goes with noise, with masks, or with neither (single answers seen)."""
     if budget is not None:
         return PrivateOpening(width=width, clip=budget.reach, noise=budget.frame_noise)
-    if asked.mask is not None:
+    if question.mask is not None:
         return SummedOpening(width=width)
     return alone(width=width)
 
@@ -266,42 +266,44 @@ def _cap(opening: Stage[Any], share: float) -> tuple[Stage[Any], list[Layer]]:
     return CappedOpening(width=width, judged=judged, bits=bits, share=share), [MaxShare(share)]
 
 
-def with_stage(asked: Question, stage: str) -> Question:
+def with_stage(question: Question, stage: str) -> Question:
     """The question, with a stage beside the algorithm that nodes have to name, if there is one."""
     if stage in registry.COUNTING:
-        return check(replace(asked, n_components=stage))
+        return check(replace(question, n_components=stage))
     if stage in registry.BESIDE:
         chosen: Any = True
-        return check(replace(asked, **{stage: chosen}))
-    return asked
+        return check(replace(question, **{stage: chosen}))
+    return question
 
 
-def _counting(asked: Question) -> list[Stage[Any]]:
+def _counting(question: Question) -> list[Stage[Any]]:
     """What finds the number of components before the algorithm, where the question has none."""
-    if isinstance(asked.n_components, str):
-        return [registry.COUNTING[asked.n_components]()]
+    if isinstance(question.n_components, str):
+        return [registry.COUNTING[question.n_components]()]
     return []
 
 
-def _model(asked: Question, algorithm: Algorithm[Any], choices: dict[str, str], start: Start | None) -> Model:
+def _model(question: Question, algorithm: Algorithm[Any], choices: dict[str, str], start: Start | None) -> Model:
     """What is known before the first message."""
     basis = None
     if start is not None:
-        basis = starts.block(start, algorithm, n_components=asked.begins, seed=asked.seed, wanted=asked.columns)
+        basis = starts.block(
+            start, algorithm, n_components=question.begins, seed=question.seed, wanted=question.columns
+        )
     shared: tuple[str, ...] = ()
-    if asked.levels is not None:
-        shared = asked.coding.new_columns
+    if question.levels is not None:
+        shared = question.coding.new_columns
     return Model(
-        n_components=asked.begins,
-        center=asked.centered,
-        scale=asked.scale,
-        seed=asked.seed,
-        missing=asked.missing,
+        n_components=question.begins,
+        center=question.centered,
+        scale=question.scale,
+        seed=question.seed,
+        missing=question.missing,
         warm=start is not None,
-        summed=asked.mask is not None,
-        wanted=asked.columns,
+        summed=question.mask is not None,
+        wanted=question.columns,
         shared=shared,
-        public=_public(asked),
+        public=_public(question),
         basis=basis,
         choices=choices,
     )
@@ -387,10 +389,10 @@ def standardizing(
         opening = SummedOpening(width=0)
     model = Model(n_components=1, center=True, scale="deviation", seed=0, missing=missing, summed=summed, wanted=names)
     roll = Roll(min_clients=min_clients, seed=0, summed=summed)
-    asked = {"missing": missing, "min_clients": min_clients, "columns": None if names is None else list(names)}
+    settings = {"missing": missing, "min_clients": min_clients, "columns": None if names is None else list(names)}
     return _under(
         masks,
-        Run((opening, Standardize()), model=model, roll=roll, result=Scaling, asked=asked),
+        Run((opening, Standardize()), model=model, roll=roll, result=Scaling, asked=settings),
     )
 
 

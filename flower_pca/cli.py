@@ -57,8 +57,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         raise
     except OSError as error:
-        told = f"{error.strerror or error}: {error.filename or 'no file'}."
-        sys.stderr.write(f"flower-pca: {' '.join([told, *getattr(error, '__notes__', ())])}\n")
+        reason = f"{error.strerror or error}: {error.filename or 'no file'}."
+        sys.stderr.write(f"flower-pca: {' '.join([reason, *getattr(error, '__notes__', ())])}\n")
         return USAGE
     except KeyboardInterrupt as interrupt:
         if str(interrupt):

@@ -20,9 +20,9 @@ def kept(monkeypatch):
     """Of what is taken off rows: whether the rest is kept."""
     seen, made = [], local.Less.__init__
 
-    def noting(less, *given, kept):
-        made(less, *given, kept=kept)
-        seen.append((kept, weakref.ref(less)))
+    def noting(less, *given, keep):
+        made(less, *given, keep=keep)
+        seen.append((keep, weakref.ref(less)))
 
     monkeypatch.setattr(local.Less, "__init__", noting)
     return seen

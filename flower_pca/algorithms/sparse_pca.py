@@ -171,9 +171,9 @@ def deflate(X: Array, Y: Array) -> tuple[Array, Array]:
 
 def largest(G: Array, sizes: Array) -> Array:
     """Each column's largest entries, so many of them, and 0 elsewhere; of equal ones the first."""
-    kept = np.zeros_like(G)
+    sparse = np.zeros_like(G)
     for j, size in enumerate(sizes):
         entries = np.abs(G[:, j])
         places = np.argsort(-entries, kind="stable")[:size]
-        kept[places, j] = G[places, j]
-    return kept
+        sparse[places, j] = G[places, j]
+    return sparse

@@ -69,8 +69,8 @@ class Averaging:
             return Averaging(who, again), np.asarray(total["Y"] * (n / rows))
         now = replace(self, who=who, again=again, rounds=self.rounds + 1)
         before = self.rows or float(n)
-        kept = (1.0 - now.share) * known * (before / n)
-        Y = kept + now.share * total["Y"]
+        past = (1.0 - now.share) * known * (before / n)
+        Y = past + now.share * total["Y"]
         rows = (1.0 - now.share) * before + now.share * rows
         return replace(now, rows=rows), np.asarray(Y * (n / rows))
 

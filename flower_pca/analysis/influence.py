@@ -105,11 +105,11 @@ def has_influence(result: PCAResult) -> bool:
 
 def cheap(result: PCAResult, clients: int) -> bool:
     """Whether it may be worked out unasked: there are few numbers, no noise, and nothing that masks have hidden."""
-    asked = result.asked
-    hidden = result.privacy is not None or bool(asked.get("mask") or asked.get("channel"))
+    question = result.asked
+    hidden = result.privacy is not None or bool(question.get("mask") or question.get("channel"))
     width = (1 + WIDER * (MESSAGES - 1)) * (result.n_components_ + 2)
     room = clients * result.n_features_in_ * width <= _ROOM
-    apart = asked.get("split") == "columns" or not _orthonormal(result)
+    apart = question.get("split") == "columns" or not _orthonormal(result)
     return result.is_pooled and not hidden and not apart and clients > 1 and room
 
 
@@ -143,9 +143,9 @@ def of_rows(result: PCAResult, shards: Iterable[Any]) -> PCAResult:
     )
     state = stage.start(model)
     while stage.status(state) is None:
-        asked = stage.broadcast(state)
+        message = stage.broadcast(state)
         numbered = enumerate(clients)
-        answers = {key: stage.client(asked, data, {})[0] for key, data in numbered}
+        answers = {key: stage.client(message, data, {})[0] for key, data in numbered}
         state = stage.server(state, answers, frozenset(answers))
     left = stage.finish(state, model).left
     return replace(result, influence_=left[LEFT], influence_keys_=left[KEYS])

@@ -65,8 +65,8 @@ def evidence(values: Array, k: int, n: int) -> float:
     upper = np.arange(d)[None, :] > np.arange(k)[:, None]
     apart = (values[:k, None] - values) * (1.0 / model - 1.0 / model[:k, None])
     # of a tie, no direction is likelier than another
-    told = np.where(apart > _ROUNDING**2, apart * n, 1.0)[upper]
-    curvature = float(np.log(told).sum())
+    factors = np.where(apart > _ROUNDING**2, apart * n, 1.0)[upper]
+    curvature = float(np.log(factors).sum())
     leading = float(np.log(values[:k]).sum())
     fit = -n / 2.0 * (leading + (d - k) * math.log(noise))
     parameters = (m + k) / 2.0 * math.log(2.0 * math.pi)

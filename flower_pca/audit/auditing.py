@@ -309,19 +309,19 @@ def _attack(clients: Sequence[int] | None, n: int) -> list[int]:
 
 
 class _Observer(Shards):
-    """Clients in this process, whose answers are recorded for those that are `kept`."""
+    """Clients in this process, whose answers are recorded for those that are `targets`."""
 
-    def __init__(self, clients: Sequence[LocalData], kept: Sequence[int]) -> None:
+    def __init__(self, clients: Sequence[LocalData], targets: Sequence[int]) -> None:
         super().__init__(clients)
         self.records: list[_Record] = []
-        self._kept = frozenset(kept)
+        self._targets = frozenset(targets)
         self._replies = dict[int, Arrays]()
 
     def ask(self, message: Broadcast) -> Iterator[Reply]:
         """Their answers, one at a time."""
         self._message, self._replies = message, {}
         for reply in super().ask(message):
-            if reply.client in self._kept:
+            if reply.client in self._targets:
                 self._replies[reply.client] = reply.arrays
             yield reply
 

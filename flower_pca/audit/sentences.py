@@ -28,12 +28,12 @@ class Line:
 
     def says(self, rules: Rules) -> str:
         """The sentence, with the rules' own numbers."""
-        groups, lost = rules.group_limits or (0, 0)
+        groups, losses = rules.group_limits or (0, 0)
         named = {"compares": ", ".join(comparing(rules))}
         named |= {name: labels.count(getattr(rules, f"max_{name}") or 0, what) for name, what in _COUNTED.items()}
         groups_of = labels.count(groups, "group")
-        if lost:
-            gone = f"at most {labels.count(lost, 'member')}"
+        if losses:
+            gone = f"at most {labels.count(losses, 'member')}"
         else:
             gone = "nobody"
         named["until"] = _UNTIL[rules.pending]
@@ -346,14 +346,14 @@ def telling(rules: Rules) -> Telling:
     """What a node under these rules can be made to tell."""
     every = everything()
     refused = {name: why for name in every if (why := why_not(rules, name))}
-    told = {name: kinds(rules, name) for name in every if name not in refused}
+    contents = {name: kinds(rules, name) for name in every if name not in refused}
     # which have an opening in common
-    runs = [found for name, found in told.items() if name in registry.ALGORITHMS]
+    runs = [found for name, found in contents.items() if name in registry.ALGORITHMS]
     if len(runs) > 1:
         common = frozenset.intersection(*runs)
     else:
         common = frozenset()
-    beside = {name: found - common if name in registry.ALGORITHMS else found for name, found in told.items()}
+    beside = {name: found - common if name in registry.ALGORITHMS else found for name, found in contents.items()}
     served = {name: _words(found) or "nothing beside" for name, found in beside.items()}
     if common:
         served = {"any algorithm": _words(common), **served}

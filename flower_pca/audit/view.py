@@ -342,15 +342,15 @@ def _small_run(name: str, masked: bool, noised: bool, beside: str) -> assembly.A
         algorithm = registry.make(f"{name}({algorithm.additive_with})")
     if isinstance(algorithm, Iterative):
         algorithm = registry.make(algorithm, max_rounds=3)
-    asked = assembly.question(algorithm, n_components=2, mask=masked, dp=budget, evaluate=not noised)
-    return assembly.run(assembly.with_stage(asked, beside))
+    question = assembly.question(algorithm, n_components=2, mask=masked, dp=budget, evaluate=not noised)
+    return assembly.run(assembly.with_stage(question, beside))
 
 
 def peaks(rules: Rules) -> bool:
     """Whether an opening can be asked for peaks, which masks and noise do not carry."""
     seed = np.array(0)
-    told = Opening.parts({"peaks": np.array(True), "seed": seed, "width": np.array(1)}, 1)
-    return "peak" in told and not rules.masked_only and not has_noise(rules)
+    parts = Opening.parts({"peaks": np.array(True), "seed": seed, "width": np.array(1)}, 1)
+    return "peak" in parts and not rules.masked_only and not has_noise(rules)
 
 
 def algorithms(rules: Rules) -> list[str]:

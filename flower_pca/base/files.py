@@ -217,10 +217,10 @@ class Trail:
         steps = header["steps"]
         count = int(steps["count"])
         width = int(steps["width"])
-        kept = int(steps["kept"])
-        if not (0 <= kept <= min(keep, count) and width > _HEAD):
+        recent = int(steps["kept"])
+        if not (0 <= recent <= min(keep, count) and width > _HEAD):
             raise ValueError("more steps than are kept")
-        numbers, lines = range(count - kept, count), []
+        numbers, lines = range(count - recent, count), []
         if self._path.is_symlink():
             raise self._others("a link")
         with contextlib.suppress(FileNotFoundError), open(self._path, "rb", opener=opener) as file:

@@ -331,7 +331,7 @@ class PCAClient(NumPyClient):
         except SpentError as error:
             self._account.lose()
             if self._store is not None:
-                self._store.save(Memory(request.run, request.number, {}, error.kept))
+                self._store.save(Memory(request.run, request.number, {}, error.memory))
             raise
 
     def _keep(self, request: wire.Request, before: Arrays, after: Arrays) -> None:

@@ -252,8 +252,8 @@ def require(what: str, stage: Stage[Any], wanted: Property, best: Iterator[str],
 
 def missing(stage: Stage[Any], *options: str) -> list[Property]:
     """The properties that these options need, and the algorithm has not."""
-    asked = set(options)
-    return [wanted for named, wanted in NEEDS if set(named) <= asked and not wanted.holds(stage)]
+    names = set(options)
+    return [wanted for named, wanted in NEEDS if set(named) <= names and not wanted.holds(stage)]
 
 
 def check_options(on: On) -> None:

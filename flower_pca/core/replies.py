@@ -347,17 +347,17 @@ class Tally:
         columns = self._d or 0
         if self._telling:
             columns = columns_of(self._telling, reply.arrays, self._d)
-        asked, parts = self._sent.arrays, self._common
+        message, parts = self._sent.arrays, self._common
         if self._sent.personal:
-            asked = self._sent.arrays_for(reply.client)
-            parts = self._stage.parts(asked, columns or None)
+            message = self._sent.arrays_for(reply.client)
+            parts = self._stage.parts(message, columns or None)
         elif columns != (self._d or 0):
             if columns not in self._parts:
-                self._parts[columns] = self._stage.parts(asked, columns)
+                self._parts[columns] = self._stage.parts(message, columns)
             parts = self._parts[columns]
         check_arrays(reply, parts)
         if self._judge is not None:
-            self._judge.check(reply.client, reply.arrays, parts, asked)
+            self._judge.check(reply.client, reply.arrays, parts, message)
         self._stage.inspect(self._state, reply.arrays)
         arrays = reply.arrays
         for layer in self._layers:

@@ -245,11 +245,11 @@ class Roll:
         clients = {name: sorted(getattr(self, name)) for name in _SETS}
         return {**clients, **{name: getattr(self, name) for name in _KEPT}}
 
-    def restore(self, kept: Mapping[str, Any]) -> Roll:
+    def restore(self, header: Mapping[str, Any]) -> Roll:
         """By the same rules, with what `to_json` has kept."""
 
         def clients(name: str) -> frozenset[int]:
-            return frozenset(files.unpack(tuple[int, ...], kept[name], {}))
+            return frozenset(files.unpack(tuple[int, ...], header[name], {}))
 
         return replace(
             self,
@@ -259,10 +259,10 @@ class Roll:
             asked=clients("asked"),
             came=_NOBODY,
             awaited=_NOBODY,
-            whole=files.unpack(bool, kept["whole"], {}),
-            lost=files.unpack(bool, kept["lost"], {}),
-            silent=files.unpack(int, kept["silent"], {}),
-            why=files.unpack(str, kept["why"], {}),
+            whole=files.unpack(bool, header["whole"], {}),
+            lost=files.unpack(bool, header["lost"], {}),
+            silent=files.unpack(int, header["silent"], {}),
+            why=files.unpack(str, header["why"], {}),
         )
 
     def _incomplete(self, gone: Iterable[int]) -> NotEnoughNodes:

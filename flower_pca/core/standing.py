@@ -341,22 +341,22 @@ class Standing:
         }
         return packed | {name: getattr(self, name) for name in _PLACE}
 
-    def restore(self, kept: Mapping[str, Any], arrays: dict[str, Array]) -> Standing:
+    def restore(self, header: Mapping[str, Any], arrays: dict[str, Array]) -> Standing:
         """Where a run of the same stages stood, by `to_json`; what it had chosen follows from what it knew."""
         there = replace(
             self,
-            **{name: files.unpack(kind, kept[name], {}) for name, kind in _PLACE.items()},
+            **{name: files.unpack(kind, header[name], {}) for name, kind in _PLACE.items()},
         )
         if not 0 <= there.index <= len(there.stages):
             raise ValueError("a stage that is none of the run's")
-        model = files.unpack(Model, kept["model"], arrays)
+        model = files.unpack(Model, header["model"], arrays)
         if not isinstance(model.n_components, int | float):
             raise ValueError("no number of components")
         there = replace(there, model=model)
         if there.role > Role.BEFORE:
             there = there.settle()
         stage = there.stages[min(there.index, len(there.stages) - 1)]
-        return replace(there, state=files.unpack(stage.State, kept["state"], arrays))
+        return replace(there, state=files.unpack(stage.State, header["state"], arrays))
 
     @property
     def _too_narrow(self) -> bool:

@@ -123,12 +123,12 @@ def parquet(
         import pyarrow.parquet as pq
     with reading(path, "a parquet file") as file, file.open("rb") as raw:
         source = pq.ParquetFile(raw)
-        told = source.schema_arrow.names
-        names = [labels.clean(name) for name in told]
+        spellings = source.schema_arrow.names
+        names = [labels.clean(name) for name in spellings]
         features, apart, words = chosen(file, names, columns, with_ids(beside, ids))
         # as the file has it
         wanted = [name for name in (*features, *apart) if name]
-        spelt = {name: told[names.index(name)] for name in wanted}
+        spelt = {name: spellings[names.index(name)] for name in wanted}
         table = source.read(columns=list(spelt.values()))
         kinds = {name: table.schema.field(spelt[name]).type for name in features}
         number = (

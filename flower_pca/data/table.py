@@ -243,9 +243,9 @@ class Table:
         """The table less these columns."""
         if not set(columns) & set(self.columns):
             return self
-        kept = tuple(name for name in self.names if name not in columns)
+        rest = tuple(name for name in self.names if name not in columns)
         words = {name: bad for name, bad in self.words.items() if name not in columns}
-        return replace(self.pick(kept), words=words)
+        return replace(self.pick(rest), words=words)
 
     def with_ids(self, ids: str | None) -> Table:
         """The same, with the column of this name beside the rows as their ids."""

@@ -167,17 +167,17 @@ def check(estimator: Any, X: Any, *, reset: bool, who: str) -> Any:
         ValueError: What scikit-learn says; a DataError where more is known, such as the name of the
             column.
     """
-    asked = names_in(estimator.columns)
+    columns = names_in(estimator.columns)
     if estimator._coding is not None:
-        return _with_words(estimator, estimator._coding, X, asked, reset=reset, who=who)
-    if asked is not None and reset and labels(X) is None:
+        return _with_words(estimator, estimator._coding, X, columns, reset=reset, who=who)
+    if columns is not None and reset and labels(X) is None:
         raise ConfigError(
             "columns",
             must="of tables with names",
             got=f"a {type(X).__name__} without",
             then="Give data frames, or leave columns out.",
         )
-    X = pick(X, asked, who=who)
+    X = pick(X, columns, who=who)
     finite: bool | str = "allow-nan"
     if estimator.missing == "error":
         finite = True
@@ -193,7 +193,7 @@ def check(estimator: Any, X: Any, *, reset: bool, who: str) -> Any:
 
 
 def _with_words(
-    estimator: Any, coding: Coding, X: Any, asked: tuple[str, ...] | None, *, reset: bool, who: str
+    estimator: Any, coding: Coding, X: Any, columns: tuple[str, ...] | None, *, reset: bool, who: str
 ) -> SiteRows:
     """The rows with what stands in their columns of words, which the run codes, and checks as it does all rows."""
     if labels(X) is None:
@@ -206,7 +206,7 @@ def _with_words(
         )
     X = pick(X, None, who=who)
     if reset:
-        names = dict.fromkeys(clean(name) for name in (*(asked or labels(X) or ()), *coding.words))
+        names = dict.fromkeys(clean(name) for name in (*(columns or labels(X) or ()), *coding.words))
         estimator.feature_names_in_ = np.array(list(names), dtype=object)
         estimator.n_features_in_ = len(names)
     return SiteRows.of(X, who=who)

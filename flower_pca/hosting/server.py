@@ -76,8 +76,8 @@ class Hosts(Nodes):
         except ProtocolError as error:
             answers = [self.take(client, error, message) for client in clients]
         if message.stage == Opening.name:
-            told = [answer.arrays for answer in answers if not isinstance(answer, Failure)]
-            self._said[node] = [{name: arrays[name] for name in SAID if name in arrays} for arrays in told]
+            uploads = [answer.arrays for answer in answers if not isinstance(answer, Failure)]
+            self._said[node] = [{name: arrays[name] for name in SAID if name in arrays} for arrays in uploads]
         yield from answers
 
     def writer(self, message: Broadcast) -> Callable[[int], Content]:

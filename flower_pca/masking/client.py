@@ -206,23 +206,23 @@ def _admit(arrays: Arrays, secrets: Secrets, demands: Demands) -> Secrets:
     enough = len(peers) + 1 >= needed and set(peers) <= known
     require("The clients of a sum", f"at least {needed}, of its set-up", enough)
     # Without self-masks there may be no other message.
-    _agree(secrets, peers, demands, told=bool(secrets.single))
+    _agree(secrets, peers, demands, reveals=bool(secrets.single))
     vouched = letters.check_vouchers(arrays, secrets, peers, demands)
     mine = primitives.public(secrets.key)
     different = len({*keys, mine}) == len(peers) + 1 == len(keys) + 1
     require("The keys of a sum", "different, one of each client", different)
     require("An upload", "one of a stage", messages.inner_stage(arrays) not in (None, messages.STAGE))
-    shares = letters.open_shares(secrets, number, peers, keys, arrays["mask.shares"])
-    held = rows(shares, secrets.kinds * SEED)
-    return replace(secrets, holders=arrays["mask.peers"], held=held, vouched=vouched)
+    parts = letters.open_shares(secrets, number, peers, keys, arrays["mask.shares"])
+    shares = rows(parts, secrets.kinds * SEED)
+    return replace(secrets, holders=arrays["mask.peers"], held=shares, vouched=vouched)
 
 
 def _upload(arrays: Arrays, secrets: Secrets, y: Array, newest: bytes) -> tuple[Arrays, Secrets]:
     number, peers = int(secrets.number), secrets.holders.tolist()
     y = _masked(y, secrets, number, peers, texts(arrays["mask.keys"]), newest)
     seeds = _seeds(secrets.kinds)
-    sealed, kept, key = letters.deal(secrets, number + 1, seeds, peers)
-    secrets = replace(secrets, step=np.array(int(Phase.UNMASK)), coming=raw(kept))
+    sealed, own, key = letters.deal(secrets, number + 1, seeds, peers)
+    secrets = replace(secrets, step=np.array(int(Phase.UNMASK)), coming=raw(own))
     up = {"mask.y": y, "mask.shares": sealed, "mask.key": raw(key), "mask.past": raw(newest)}
     return up, secrets
 
@@ -235,13 +235,13 @@ def _unmask(arrays: Arrays, secrets: Secrets, demands: Demands) -> tuple[Arrays,
     require("Survivors and dropped clients", "together those of the sum, each once", whole)
     needed = int(secrets.needed)
     require("The survivors of a sum", f"at least {needed}", len(survived) + 1 >= needed)
-    _agree(secrets, survived, demands, told=True)
-    held = dict(zip(secrets.holders.tolist(), texts(secrets.held), strict=True))
-    keys = [held[peer][-SEED:] for peer in dropped]
+    _agree(secrets, survived, demands, reveals=True)
+    shares = dict(zip(secrets.holders.tolist(), texts(secrets.held), strict=True))
+    keys = [shares[peer][-SEED:] for peer in dropped]
     up = {"mask.keys": rows(keys, SEED)}
     if not secrets.single:
         own = secrets.own.tobytes()[2 * SEED : 3 * SEED]
-        selves = [held[peer][:SEED] for peer in survived]
+        selves = [shares[peer][:SEED] for peer in survived]
         up["mask.selves"] = rows([own, *selves], SEED)
     return up, _onwards(secrets)
 
@@ -254,14 +254,14 @@ def _onwards(secrets: Secrets) -> Secrets:
     return replace(secrets, step=step, number=number, own=secrets.coming, coming=none, holders=none, held=none)
 
 
-def _masked(y: Array, secrets: Secrets, number: int, peers: list[int], keys: list[bytes], asked: bytes) -> Array:
+def _masked(y: Array, secrets: Secrets, number: int, peers: list[int], keys: list[bytes], newest: bytes) -> Array:
     """Y + PRG(b), if there is a b, + PRG(k_ij) of later clients - PRG(k_ij) of earlier ones."""
     position = int(secrets.position)
     setup = secrets.setup.tobytes()
     private = primitives.private(secrets.key)
     derived = []
     for peer, key in zip(peers, keys, strict=True):
-        context = messages.pair(setup, asked, number, *sorted((position, peer)))
+        context = messages.pair(setup, newest, number, *sorted((position, peer)))
         derived.append(primitives.derive(primitives.agree(private, key), context))
     for peer, mask in zip(peers, primitives.streams(derived, len(y)), strict=True):
         (np.add if peer > position else np.subtract)(y, mask, out=y)
@@ -272,13 +272,13 @@ def _masked(y: Array, secrets: Secrets, number: int, peers: list[int], keys: lis
     return y
 
 
-def _agree(secrets: Secrets, present: list[int], demands: Demands, *, told: bool) -> None:
+def _agree(secrets: Secrets, present: list[int], demands: Demands, *, reveals: bool) -> None:
     """Ask the node itself whether it may be in a sum with these of its peers and no others."""
     demands.check_peers(present)
     if demands.admit is None:
         return
     names = dict(zip(secrets.peers.tolist(), texts(secrets.names), strict=True))
-    demands.check_group((names[peer] for peer in present), told=told)
+    demands.check_group((names[peer] for peer in present), reveals=reveals)
 
 
 def _seeds(count: int) -> bytes:

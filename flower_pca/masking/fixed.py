@@ -229,8 +229,8 @@ def _values(words: Array, shape: tuple[int, ...], bound: Array, clients: int) ->
             then="A client has sent other shares than it should, or has been asked another thing.",
         )
     if bound.all():
-        kept = np.where(np.abs(words) <= grain, 0, words).reshape(shape)
-        steps = kept.astype(np.float64)
+        words = np.where(np.abs(words) <= grain, 0, words).reshape(shape)
+        steps = words.astype(np.float64)
         return np.asarray(np.ldexp(steps, -_exponents(bound, clients)))
     parts = words.reshape(_WORDS, -1)
     whole = [0] * parts.shape[1]

@@ -29,14 +29,14 @@ def own_bits(size: int) -> Array:
     return primitives.stream(os.urandom(primitives.KEY), size)
 
 
-def system_grain(asked: bytes) -> Bits:
+def system_grain(digest: bytes) -> Bits:
     """Bits of the client's own, whatever is asked."""
     return own_bits
 
 
-def seeded_grain(seed: int, client: int, asked: bytes) -> Bits:
+def seeded_grain(seed: int, client: int, digest: bytes) -> Bits:
     """Bits that are the same whenever the same is asked, for simulations that go on."""
-    return seeded_bits(seed, client, int.from_bytes(asked[:8]))
+    return seeded_bits(seed, client, int.from_bytes(digest[:8]))
 
 
 def normals(count: int, bits: Bits) -> Array:

@@ -31,16 +31,16 @@ class Group:
     Args:
         masks: The settings.
         setup: Its name.
-        asked: How many clients have been asked to take part.
+        audience: How many clients have been asked to take part.
         answers: What those that do have answered, in the order of their keys.
     """
 
-    def __init__(self, masks: MaskedSums, setup: bytes, asked: int, answers: Mapping[int, Arrays]) -> None:
-        least = max(2, masks.quorum(asked))
+    def __init__(self, masks: MaskedSums, setup: bytes, audience: int, answers: Mapping[int, Arrays]) -> None:
+        least = max(2, masks.quorum(audience))
         if len(answers) < least:
             rule, got = f"at least {least}", len(answers)
-            if asked > 1:
-                rule += f" of the {asked} asked"
+            if audience > 1:
+                rule += f" of the {audience} asked"
             raise NotEnoughNodes(
                 "The clients of a masked sum",
                 must=rule,
@@ -186,8 +186,8 @@ class Group:
             i = self.position[client]
             for kind, owners in self._owners(i).items():
                 for owner, share in zip(owners, texts(arrays[f"mask.{kind}"]), strict=True):
-                    held = (ranks[owner][i], share)
-                    shares.setdefault((kind, owner), []).append(held)
+                    point = (ranks[owner][i], share)
+                    shares.setdefault((kind, owner), []).append(point)
         total = np.zeros_like(next(iter(self._uploads.values())))
         for upload in self._uploads.values():
             total = total + upload

@@ -160,17 +160,17 @@ def open_shares(secrets: Secrets, number: int, peers: list[int], keys: list[byte
     """The shares that peers have sent this client for a sum, each whole and with the key in use."""
     position, setup = int(secrets.position), secrets.setup.tobytes()
     common = dict(zip(secrets.peers.tolist(), texts(secrets.common), strict=True))
-    held = []
+    shares = []
     require("The sealed shares for a sum", "one of each peer", len(sealed) == len(peers))
     for peer, public, text in zip(peers, keys, texts(sealed), strict=True):
         context = messages.envelope(setup, number, peer, position)
         key = primitives.derive(common[peer][KEY:], context)
         letter = primitives.unseal(key, text, context)
-        shares, key = letter[:-KEY], letter[-KEY:]
-        require("A sealed share", "one of a set-up of the same kind", len(shares) == secrets.kinds * SEED)
+        share, key = letter[:-KEY], letter[-KEY:]
+        require("A sealed share", "one of a set-up of the same kind", len(share) == secrets.kinds * SEED)
         require("The key of a peer for a sum", "the one that it has sealed", key == public)
-        held.append(shares)
-    return held
+        shares.append(share)
+    return shares
 
 
 def require(what: str, rule: str, holds: bool) -> None:

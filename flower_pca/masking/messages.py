@@ -130,11 +130,11 @@ SENT: Final[Mapping[str, Ask]] = {
 
 
 class SpentError(DataError):
-    """A client's rows allow no answer. To say so tells of them, and costs: now it keeps `kept`."""
+    """A client's rows allow no answer. To say so tells of them, and costs: now it keeps this `memory`."""
 
-    def __init__(self, reason: str, kept: Arrays) -> None:
+    def __init__(self, reason: str, memory: Arrays) -> None:
         super().__init__(reason)
-        self.kept = kept
+        self.memory = memory
 
 
 class Phase(enum.IntEnum):
@@ -212,17 +212,17 @@ def statement(arrays: Mapping[str, Array], frame: Frame) -> bytes:
     differ by the last digits of one client's answer.
     """
     alike = {"mask.stage", "mask.clients", *plain(arrays)}
-    asked = {name: a for name, a in arrays.items() if name in alike or name.startswith(BOUND)}
+    content = {name: a for name, a in arrays.items() if name in alike or name.startswith(BOUND)}
     for f in fields(frame):
         if f.name == "names":
-            asked["frame.names"] = raw(json.dumps(frame.names).encode())
+            content["frame.names"] = raw(json.dumps(frame.names).encode())
         elif f.name == "split" and frame.split is not None:  # its salt is for the digest of ids alone
             split = replace(frame.split, salt="").plain()
-            asked["frame.split"] = raw(json.dumps(split).encode())
+            content["frame.split"] = raw(json.dumps(split).encode())
         elif (a := getattr(frame, f.name)) is not None:  # frames that are the same by Frame.same have one digest
-            asked[f"frame.{f.name}"] = np.asarray(a, dtype=np.float64) + 0.0
+            content[f"frame.{f.name}"] = np.asarray(a, dtype=np.float64) + 0.0
     total = sha256()
-    for name, given in sorted(asked.items()):
+    for name, given in sorted(content.items()):
         a = np.asarray(given)
         # which is all of it that travels
         by_columns = a.flags.f_contiguous and not a.flags.c_contiguous
@@ -232,12 +232,12 @@ def statement(arrays: Mapping[str, Array], frame: Frame) -> bytes:
     return total.digest()
 
 
-def pair(setup: bytes, asked: bytes, number: int, low: int, high: int) -> bytes:
-    """What the mask between two clients in a sum is bound to; `asked`: the course up to it.
+def pair(setup: bytes, course: bytes, number: int, low: int, high: int) -> bytes:
+    """What the mask between two clients in a sum is bound to; `course`: of messages, up to it.
 
     So the masks of clients that were asked different things do not cancel, be it now or before.
     """
-    return b"flower_pca masks: pair" + setup + asked + _numbers(number, low, high)
+    return b"flower_pca masks: pair" + setup + course + _numbers(number, low, high)
 
 
 def alone(setup: bytes, number: int, position: int) -> bytes:
@@ -255,9 +255,9 @@ def _numbers(*numbers: int) -> bytes:
 
 
 class Admit(Protocol):
-    """Raises if the node may not be in a sum with the others of these names; `told` as in `Demands.check_group`."""
+    """Raises if the node may not be in a sum with the others of these names; `reveals` as in `Demands.check_group`."""
 
-    def __call__(self, present: frozenset[bytes], /, *, told: bool) -> None:
+    def __call__(self, present: frozenset[bytes], /, *, reveals: bool) -> None:
         """Return if it may."""
 
 
@@ -299,14 +299,14 @@ class Demands:
                 then="Ask the node's operator.",
             )
 
-    def check_group(self, names: Iterable[bytes], *, told: bool = False) -> None:
+    def check_group(self, names: Iterable[bytes], *, reveals: bool = False) -> None:
         """Ask whether the node may be in a sum with those of these names; nameless ones are none.
 
-        `told` says that the server learns this sum from what the node answers now.
+        `reveals` says that the server learns this sum from what the node answers now.
         """
         present = frozenset(filter(any, names))
         if self.admit is not None and present:
-            self.admit(present, told=told)
+            self.admit(present, reveals=reveals)
 
     def sharers(self, summed: int) -> int:
         """Among how many a message may share out a sum's noise, if so many answer for sure."""

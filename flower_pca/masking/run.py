@@ -224,8 +224,8 @@ class Masked(Around):
         group = self._group
         if group is None:
             assert self._carried is not None
-            asked, self._phase = len(self._carried.to), Phase.SHARES
-            self._group = Group(self._masks, self._setup.tobytes(), asked, answers)
+            audience, self._phase = len(self._carried.to), Phase.SHARES
+            self._group = Group(self._masks, self._setup.tobytes(), audience, answers)
         elif self._phase == Phase.SHARES:
             group.take_shares(answers)
             self._ask(group)

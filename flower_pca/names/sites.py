@@ -271,18 +271,18 @@ def _of_frame(frame: Any, who: str, site: str) -> SiteRows:
     unique = Columns(tuple(clean(text_of_label(name)) for name in names), who).names
     pairs = zip(unique, names, strict=True)
     parts = {text: _numbers(frame[name]) for text, name in pairs}
-    kept = {name: part for name, part in parts.items() if isinstance(part, np.ndarray)}
-    words = {name: f"{part!r} in column {name}" for name, part in parts.items() if name not in kept}
+    numbers = {name: part for name, part in parts.items() if isinstance(part, np.ndarray)}
+    words = {name: f"{part!r} in column {name}" for name, part in parts.items() if name not in numbers}
     if not parts:
         with private():
             raise no_numbers(who, words, file=False)
     spelt = dict(zip(unique, names, strict=True))
     cells = {text: np.asarray(frame[spelt[text]].to_numpy()) for text in words}
-    if kept:
-        values = np.column_stack(list(kept.values()))
+    if numbers:
+        values = np.column_stack(list(numbers.values()))
     else:
         values = np.empty((len(next(iter(cells.values()))), 0))
-    return SiteRows(values, tuple(kept), words, site=site, ids=_index(frame), texts=cells)
+    return SiteRows(values, tuple(numbers), words, site=site, ids=_index(frame), texts=cells)
 
 
 def _index(frame: Any) -> tuple[Any, ...] | None:

@@ -38,8 +38,8 @@ def far(drawn: style.Figure, result: RobustResult) -> None:
 
 def by_client(drawn: style.Figure, result: RobustResult, shards: Sequence[Any] | None) -> None:
     """A bar for each client."""
-    told = result.clients_
-    share = _entries(result, shards).by_client if told is None else told[:, 1]
+    table = result.clients_
+    share = _entries(result, shards).by_client if table is None else table[:, 1]
     names = clients.names_of(result, range(len(share)))
     ax = clients.bars(
         drawn,

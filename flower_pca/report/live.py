@@ -155,11 +155,11 @@ def watching(*, events: Path | None, live: Path | None, title: str, resume: bool
         resume: Whether the run may go on from a checkpoint, and the events with it.
     """
     if events is None:
-        told = None
+        log = None
     else:
-        told = Events(events, resume=resume)
+        log = Events(events, resume=resume)
     with nullcontext() if live is None else Live(live, title=title) as page:
-        yield Watchers(told, page)
+        yield Watchers(log, page)
 
 
 def _ending(newest: StepRecord | None, error: BaseException | None) -> str:

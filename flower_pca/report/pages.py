@@ -133,12 +133,12 @@ def personal_words(result: PersonalResult) -> list[str]:
     ]
     if result.local_components:
         if np.isnan(result.theta_):
-            told = f"Whether the two can be told apart, theta, is {UNMEASURED}."
+            sentence = f"Whether the two can be told apart, theta, is {UNMEASURED}."
         elif result.theta_ < SEPARABLE:
-            told = f"Theta is {result.theta_:.2g}, near 0: what is shared and what is own can hardly be told apart."
+            sentence = f"Theta is {result.theta_:.2g}, near 0: what is shared and what is own can hardly be told apart."
         else:
-            told = f"Theta is {result.theta_:.2g}, away from 0: shared and own components can be told apart."
-        said.append(told)
+            sentence = f"Theta is {result.theta_:.2g}, away from 0: shared and own components can be told apart."
+        said.append(sentence)
         if not result.own:
             said.append(
                 "The own components stay with the clients: this page was made without them.",

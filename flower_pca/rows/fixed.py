@@ -120,9 +120,9 @@ class FixedData(Operator):
         product = self.matmat(Z)
         values, V = linalg.eigh_descending(Z.T @ product)
         rounding = len(values) * np.finfo(np.float64).eps
-        kept = values > rounding * max(float(values[0]), 0.0)
-        lengths = np.sqrt(values[kept])
-        V, sizes = V[:, kept], lengths[:, None]
+        large = values > rounding * max(float(values[0]), 0.0)
+        lengths = np.sqrt(values[large])
+        V, sizes = V[:, large], lengths[:, None]
         return sizes * V.T, lambda Y: product @ (V @ (Y / sizes))
 
     def squared_error(self, Z: Array) -> float:

@@ -135,11 +135,11 @@ def _normal(P: Array, weights: Array) -> Array:
     pairs = np.empty((first[r], min(step, d)))
     for start in range(0, d, step):
         part = columns[:, start : start + step]
-        held = pairs[:, : part.shape[1]]
+        products = pairs[:, : part.shape[1]]
         for k in range(r):
-            out = held[first[k] : first[k + 1]]
+            out = products[first[k] : first[k + 1]]
             np.multiply(part[k:], part[k], out=out)
-        packed += weights[:, start : start + step] @ held.T
+        packed += weights[:, start : start + step] @ products.T
     return np.take(packed, place, axis=1)
 
 
@@ -205,9 +205,9 @@ def _by_svd(P: Array, Y: Array, weights: Array) -> tuple[Array, int]:
         weighted = P * weights[part, :, None]
         U, s, Vt = np.linalg.svd(weighted, full_matrices=False)
         largest = np.maximum(s[:, :1], np.finfo(float).tiny)
-        kept = s > max(d, r) * np.finfo(float).eps * largest
-        inverse = np.divide(1.0, s, out=np.zeros_like(s), where=kept)
+        large = s > max(d, r) * np.finfo(float).eps * largest
+        inverse = np.divide(1.0, s, out=np.zeros_like(s), where=large)
         scores = np.matmul(Y[part, None, :], U)[:, 0] * inverse
         A[part] = np.matmul(scores[:, None, :], Vt)[:, 0]
-        deficient += int((kept.sum(axis=1) < r).sum())
+        deficient += int((large.sum(axis=1) < r).sum())
     return A, deficient

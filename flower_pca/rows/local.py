@@ -338,7 +338,7 @@ class LocalData(StoredRows, Operator):
         frame = self._full_frame
         if not self.missing:
             frame = replace(frame, fill=None)
-        return Less(frame, self.dtype, kept=self.roomy and self._keep)
+        return Less(frame, self.dtype, keep=self.roomy and self._keep)
 
     @functools.cached_property
     def _without_gaps(self) -> Any:
@@ -364,13 +364,13 @@ def near(frame: Frame, rows: Array) -> bool:
 
 
 class Less:
-    """Blocks of rows less the mean of a frame, with what then stands in their gaps: made anew each time, or `kept`.
+    """Blocks of rows less the mean of a frame, with what then stands in their gaps: made anew each time, unless `keep`.
 
     What is still to be taken off products is the `rest`: single precision leaves one of the mean,
     which has no digits beside the rows.
     """
 
-    def __init__(self, frame: Frame, dtype: np.dtype[Any], *, kept: bool) -> None:
+    def __init__(self, frame: Frame, dtype: np.dtype[Any], *, keep: bool) -> None:
         assert frame.mean is not None
         self._mean = frame.mean.astype(dtype, copy=False)
         self._gap: Any = None
@@ -380,7 +380,7 @@ class Less:
                 self._gap = 0.0
         rest = None if dtype == np.float64 else frame.mean - self._mean
         self.rest = Frame(rest, frame.scale)
-        self._keep = kept
+        self._keep = keep
         self._parts: list[Array] = []
 
     def of(self, stored: Iterable[Array]) -> Iterable[Array]:

@@ -54,7 +54,7 @@ def simulate(
     checkpoint: str | os.PathLike[str] | None = None,
     on_round: Callable[[Driven], None] | None = None,
     backend: str | Ray = "in_process",
-    **asked: Unpack[AskedHere],
+    **settings: Unpack[AskedHere],
 ) -> PCAResult:
     """Principal components of the rows of all shards together, by a federated algorithm.
 
@@ -81,7 +81,7 @@ def simulate(
         backend: "in_process", a plain loop without Flower; or "ray", Flower's simulation engine,
             with virtual nodes that host many clients; or Ray(clients_per_node=1) for settings of
             it. The components are the same to the last bit.
-        **asked: What is asked, where `algorithm` is not a Question: n_components, and what else
+        **settings: What is asked, where `algorithm` is not a Question: n_components, and what else
             `Question` names, such as center, scale, seed, mask=True or dp="dp(epsilon=1.0,
             delta=1e-6, clip=10.0)". For an algorithm that iterates, tol, min_rounds, max_rounds and
             patience are its own: see `make`.
@@ -96,7 +96,7 @@ def simulate(
         NotEnoughNodes: If fewer clients are present, or answer, than the run needs.
     """
     conduct = Conduct(engine=Ray.of(backend), answers=answers, start=start, checkpoint=checkpoint, on_round=on_round)
-    question = assembly.question(algorithm, **asked)
+    question = assembly.question(algorithm, **settings)
     present = participation if callable(participation) else None
     if participation is not None and not callable(participation):
         question = assembly.check(replace(question, fraction=participation))
@@ -246,7 +246,7 @@ def track(
     on_round: Callable[[Driven], None] | None = None,
     on_step: Callable[[StepRecord], None] | None = None,
     backend: str | Ray = "in_process",
-    **asked: Unpack[AskedSteps],
+    **settings: Unpack[AskedSteps],
 ) -> TrackingResult:
     """The subspace of the rows of all streams together, followed over time.
 
@@ -267,7 +267,7 @@ def track(
         backend: "in_process", a plain loop without Flower; or "ray", Flower's simulation engine,
             with virtual nodes that host many clients; or Ray(clients_per_node=1) for settings of
             it. The components are the same to the last bit.
-        **asked: What is asked: n_components, steps, start, columns, seed, mask, channel. See
+        **settings: What is asked: n_components, steps, start, columns, seed, mask, channel. See
             `assembly.tracking`.
 
     Returns:
@@ -281,16 +281,16 @@ def track(
     if checkpoint is not None:
         checks.parent("the checkpoint", checkpoint)
     chosen = registry.tracker(tracker)
-    run = assembly.tracking(chosen, min_clients=min_clients, **asked)
-    clients = [client.select(names_in(asked.get("columns"))) for client in _streams(streams, batch)]
-    _check_columns(clients, asked["n_components"])
+    run = assembly.tracking(chosen, min_clients=min_clients, **settings)
+    clients = [client.select(names_in(settings.get("columns"))) for client in _streams(streams, batch)]
+    _check_columns(clients, settings["n_components"])
     if engine is not None:
         from flower_pca.simulation import ray
         from flower_pca.strategies import TrackingStrategy
 
-        strategy = functools.partial(TrackingStrategy, chosen, checkpoint=checkpoint, on_step=on_step, **asked)
-        return ray.track(strategy, clients, engine=engine, on_round=on_round, seed=int(asked.get("seed", 0)))
-    there = InProcess(clients, seed=int(asked.get("seed", 0)))
+        strategy = functools.partial(TrackingStrategy, chosen, checkpoint=checkpoint, on_step=on_step, **settings)
+        return ray.track(strategy, clients, engine=engine, on_round=on_round, seed=int(settings.get("seed", 0)))
+    there = InProcess(clients, seed=int(settings.get("seed", 0)))
     watch = Watch(on_round)
     watch.begin(lambda: f"{run.algorithm.spec} of {labels.count(len(clients), 'client')}")
     watchers: list[Watcher] = [watch]

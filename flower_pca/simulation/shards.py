@@ -152,16 +152,16 @@ def everywhere(function: Callable[..., Any], *args: Any) -> dict[str, Any]:
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    asked = {}
+    tasks = {}
     for node in machines():
         task = ray.remote(function).options(
             num_cpus=0,
             scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False),
         )
-        asked[f"{node['NodeManagerHostname']} ({node['NodeID'][:8]})"] = task.remote(*args)
+        tasks[f"{node['NodeManagerHostname']} ({node['NodeID'][:8]})"] = task.remote(*args)
     gone = ray.exceptions
     try:
-        return dict(zip(asked, ray.get(list(asked.values())), strict=True))
+        return dict(zip(tasks, ray.get(list(tasks.values())), strict=True))
     except (gone.TaskUnschedulableError, gone.NodeDiedError, gone.WorkerCrashedError, gone.ObjectLostError) as error:
         raise NotEnoughNodes(
             "The machines of Ray",
@@ -319,18 +319,18 @@ class Ready:
 
     def __init__(self, room: int) -> None:
         self._room, self._taken = room, 0
-        self._kept: OrderedDict[object, tuple[Any, int]] = OrderedDict()
+        self._cache: OrderedDict[object, tuple[Any, int]] = OrderedDict()
 
     def get(self, key: object, make: Callable[[], Any]) -> Any:
         """What is kept under this key, or made for it."""
-        if key not in self._kept:
+        if key not in self._cache:
             made = make()
-            self._kept[key] = made, _weight(made)
-            self._taken += self._kept[key][1]
-            while len(self._kept) > 1 and self._taken > self._room:
-                self._taken -= self._kept.popitem(last=False)[1][1]
-        self._kept.move_to_end(key)
-        return self._kept[key][0]
+            self._cache[key] = made, _weight(made)
+            self._taken += self._cache[key][1]
+            while len(self._cache) > 1 and self._taken > self._room:
+                self._taken -= self._cache.popitem(last=False)[1][1]
+        self._cache.move_to_end(key)
+        return self._cache[key][0]
 
 
 def _weight(client: Any) -> int:

@@ -119,9 +119,9 @@ def _column(frame: Any, by: Any) -> tuple[Any, Array]:
         names = list(frame.names or ())
         if by not in names:
             raise _unknown(by, names)
-        kept = [j for j, name in enumerate(names) if name != by]
-        values = frame.values[:, kept]
-        others = replace(frame, values=values, names=tuple(names[j] for j in kept))
+        rest = [j for j, name in enumerate(names) if name != by]
+        values = frame.values[:, rest]
+        others = replace(frame, values=values, names=tuple(names[j] for j in rest))
         return others, np.asarray(frame.values)[:, names.index(by)]
     names = list(getattr(frame, "columns", ()))
     if by in names:
@@ -300,9 +300,9 @@ def _others(sites: Sequence[SiteRows], coding: Coding) -> tuple[str, ...]:
 def _without(site: SiteRows, names: Sequence[str]) -> SiteRows:
     """The site without these columns."""
     numbered = enumerate(site.names or ())
-    kept = [j for j, name in numbered if name not in names]
+    rest = [j for j, name in numbered if name not in names]
     words = {name: bad for name, bad in site.words.items() if name not in names}
-    return replace(site, values=site.values[:, kept], names=tuple((site.names or ())[j] for j in kept), words=words)
+    return replace(site, values=site.values[:, rest], names=tuple((site.names or ())[j] for j in rest), words=words)
 
 
 def _exactly(site: SiteRows, columns: tuple[str, ...], who: str) -> SiteRows:

@@ -128,9 +128,9 @@ class Agreed(Around):
         if not header["settled"]:
             self._first.restore(header, arrays)
             return
-        asked = header["asked"]
-        found = self._coding.of(asked[self._coding.field])
-        self._run = self._then(tuple(asked["columns"]), found)
+        question = header["asked"]
+        found = self._coding.of(question[self._coding.field])
+        self._run = self._then(tuple(question["columns"]), found)
         self._run.restore(header, arrays)
         self._earlier = History.from_json(header["first"])
 

@@ -64,8 +64,8 @@ class Evaluate(Stage[EvaluateState]):
 
     @staticmethod
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
-        lost = data.squared_error(arrays["Z"])
-        return {"squares": np.array(lost), "n": np.array(data.n)}, memory
+        squares = data.squared_error(arrays["Z"])
+        return {"squares": np.array(squares), "n": np.array(data.n)}, memory
 
     def server(self, state: EvaluateState, total: Arrays, answered: frozenset[int]) -> EvaluateState:
         return replace(state, mse=float(total["squares"]) / float(total["n"]))

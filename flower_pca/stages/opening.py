@@ -235,10 +235,10 @@ class Opening(Stage[OpeningState]):
         return OpeningState(model.seed, self.width, model.scale == "max_abs", gaps, model.basis)
 
     def broadcast(self, state: OpeningState) -> Arrays:
-        asked = {"peaks": np.array(state.peaks), **({"gaps": np.array(True)} if state.gaps else {})}
+        flags = {"peaks": np.array(state.peaks), **({"gaps": np.array(True)} if state.gaps else {})}
         if state.block is not None:
-            return {**asked, "block": state.block}
-        return {**asked, "seed": np.array(state.seed), "width": np.array(state.width)}
+            return {**flags, "block": state.block}
+        return {**flags, "seed": np.array(state.seed), "width": np.array(state.width)}
 
     @staticmethod
     def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
@@ -350,14 +350,14 @@ def _sites(state: OpeningState) -> Arrays:
     keys = sorted(said)
     if len(keys) < 2 or len(keys) * len(said[keys[0]]["mean"]) > _COMPARED:
         return {}
-    told = [said[key] for key in keys]
-    rows = [np.maximum(np.asarray(site.get("count", site["n"])), 1) for site in told]
-    pairs = zip(told, rows, strict=True)
+    sites = [said[key] for key in keys]
+    rows = [np.maximum(np.asarray(site.get("count", site["n"])), 1) for site in sites]
+    pairs = zip(sites, rows, strict=True)
     squares = [site["m2"] / n for site, n in pairs]
     return {
         SITE_KEYS: np.array(keys, dtype=np.uint64),
-        SITE_ROWS: np.array([int(site["n"]) for site in told]),
-        SITE_MEANS: np.array([site["mean"] for site in told]),
+        SITE_ROWS: np.array([int(site["n"]) for site in sites]),
+        SITE_MEANS: np.array([site["mean"] for site in sites]),
         SITE_DEVIATIONS: np.sqrt(np.array(squares)),
     }
 

@@ -172,11 +172,11 @@ class Signal(Stage[SignalState]):
 
     def broadcast(self, state: SignalState) -> Arrays:
         numbers = {"first": np.array(state.first), "draws": np.array(DRAWS)}
-        asked = {"weights": state.weights, "W": state.W, **numbers}
+        message = {"weights": state.weights, "W": state.W, **numbers}
         if state.search is None:
-            return asked
+            return message
         blocks = state.search.block * _back_of(state)
-        return {**asked, "Z": np.hstack(list(blocks))}
+        return {**message, "Z": np.hstack(list(blocks))}
 
     @staticmethod
     def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
@@ -312,8 +312,8 @@ def _bases(arrays: Arrays, d: int) -> list[tuple[Array, Array]]:
 
 def _bases_of(state: SignalState) -> list[tuple[Array, Array]]:
     """The same of what is asked."""
-    asked = {"weights": state.weights, "W": state.W, "first": np.array(state.first)}
-    return _bases(asked, len(state.weights))
+    message = {"weights": state.weights, "W": state.W, "first": np.array(state.first)}
+    return _bases(message, len(state.weights))
 
 
 def _count(state: SignalState, noise_of: Callable[[int, Array, Array], _Noise]) -> SignalState:
@@ -376,9 +376,9 @@ class _Noise:
     def without(self, rank: int, d: int) -> float:
         """The threshold for the last of so many directions, which has been taken out itself."""
         there = d - rank + 1
-        lost = min(self.edge / there, _MOST_LOST)
+        loss = min(self.edge / there, _MOST_LOST)
         above = _MARGIN * self.threshold * (1.0 - 1.0 / there)
-        return float(above / (1.0 - lost))
+        return float(above / (1.0 - loss))
 
 
 def _alone(directions: Array, sources: Array) -> bool:
@@ -539,10 +539,10 @@ def _with_signs(arrays: Arrays, memory: Arrays) -> Arrays:
 
     Other weights and directions get other flips, so that no two of these are of the same ones.
     """
-    asked = hashlib.blake2b(digest_size=32)
+    hasher = hashlib.blake2b(digest_size=32)
     for name in ("weights", "W", "first", "draws"):
-        asked.update(f"{arrays[name].shape}".encode() + arrays[name].tobytes())
-    tables = np.frombuffer(asked.digest(), dtype=np.uint64)
+        hasher.update(f"{arrays[name].shape}".encode() + arrays[name].tobytes())
+    tables = np.frombuffer(hasher.digest(), dtype=np.uint64)
     if _SIGNS in memory and np.array_equal(memory.get(_TABLES, tables[:0]), tables):
         return memory
     return {**memory, _SIGNS: memory[KEY], _TABLES: tables}

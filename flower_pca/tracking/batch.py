@@ -107,8 +107,8 @@ def lasting(memory: Arrays) -> Arrays:
     if "at" not in memory:
         return {}
     names = ("left", "cursor", "Y", "before")
-    kept: Arrays = {name: memory[name] for name in names if name in memory}
-    return {**kept, "at": np.array([memory["at"][0], -1])}
+    rest: Arrays = {name: memory[name] for name in names if name in memory}
+    return {**rest, "at": np.array([memory["at"][0], -1])}
 
 
 def resume(memory: Arrays, data: Stream) -> Arrays:
@@ -118,11 +118,11 @@ def resume(memory: Arrays, data: Stream) -> Arrays:
     step = int(memory["at"][0])
     taken = data.take(step, NO_CURSOR)
     before = int(memory.get("before", 0))
-    kept = memory.get("Y", np.zeros((0, 0)))[before:]
-    rows = kept[:0]
+    batch = memory.get("Y", np.zeros((0, 0)))[before:]
+    rows = batch[:0]
     if taken.rows is not None:
         rows = taken.rows
-    if not np.array_equal(rows, kept, equal_nan=True):
+    if not np.array_equal(rows, batch, equal_nan=True):
         raise ConfigError(
             "The checkpoint",
             must="one of these very rows",
@@ -151,12 +151,12 @@ def _complete_batch(arrays: Arrays, data: Stream, Y: Array, complete: Complete) 
     return completed
 
 
-def require_columns(asked: int, own: int, who: str) -> None:
+def require_columns(columns: int, own: int, who: str) -> None:
     """Require of rows that they are as long as those that the run has had so far."""
-    if asked != own:
+    if columns != own:
         raise DataError(
             f"The number of columns of {who}",
-            must=f"{asked}, as in the run so far",
+            must=f"{columns}, as in the run so far",
             got=own,
             then="Align the features first.",
         )

@@ -214,8 +214,8 @@ class Quiet:
         level = before.level(rate)
         if level is None or np.median(newest) > level:
             return self
-        kept = np.append(self.older, newest[newest <= level])
-        return replace(before, quiet=kept[-_NEWEST:])
+        quiet = np.append(self.older, newest[newest <= level])
+        return replace(before, quiet=quiet[-_NEWEST:])
 
     def _first(self, now: Place) -> tuple[Verdict, Self]:
         """The verdict on a step that is learnt from; with the first level all are judged."""
@@ -335,8 +335,8 @@ class Detector:
         limit = float(np.exp(verdict.level + usual)) - nothing
         if not verdict.first:
             return Alarm(statistic, limit if now.looks else None, verdict.changed), watch
-        told = (verdict.judged, verdict.changes)
-        judged, changes = (tuple(j for j in steps if j < now.number) for steps in told)
+        both = (verdict.judged, verdict.changes)
+        judged, changes = (tuple(j for j in steps if j < now.number) for steps in both)
         before = Hindsight(now.number, limit, judged, changes, (1,) * len(changes), changes)
         level = limit if now.number in verdict.judged else None
         return Alarm(statistic, level, verdict.changed, before), watch

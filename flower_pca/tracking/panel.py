@@ -157,10 +157,10 @@ def look(panel: Panel, batch: Batch, place: Place) -> tuple[Finding, Panel]:
         up, down, returns = _apart(columns, panel)
         few = min(batch.rows, *panel.rows)
         rough = -2.0 * np.log(max(1.0 - np.sqrt(len(batch.values) / few), 0.1))
-        lost, louder = (min(*old[:2], *new[1:]) - rough for old, new in ((panel.falls, falls), (panel.rises, rises)))
-        found = {"up": float(up.max()), "down": float(down.max()), "lost": lost, "louder": louder}
+        fall, rise = (min(*old[:2], *new[1:]) - rough for old, new in ((panel.falls, falls), (panel.rises, rises)))
+        found = {"up": float(up.max()), "down": float(down.max()), "lost": fall, "louder": rise}
         finding, levels = _judge(levels, found, place)
-        direction = inside[1][2 + int(louder > lost)]
+        direction = inside[1][2 + int(rise > fall)]
         named = [
             _most(np.minimum(left[2], panel.outside)),
             _most(np.maximum(up, down)),

@@ -184,8 +184,8 @@ class TrackState:
     @property
     def past_the_last(self) -> bool:
         """Whether it turns out that there is no such step: no rows left, and none to come."""
-        asked = self.probe or self.solver
-        begun = asked is not None and asked.products > 0
+        solver = self.probe or self.solver
+        begun = solver is not None and solver.products > 0
         return self.untold and self.steps is None and not begun and not (self.sums["rows"] or self.sums["left"])
 
     def lines(self, newest: int) -> Array:
@@ -324,8 +324,8 @@ def probe_on(state: TrackState, probe: Solver) -> TrackState:
     if probe.products < _PROBES:
         return replace(state, probe=probe)
     assert probe.values is not None
-    told = outside(probe, state.watch.bases) or (float(probe.values[0]),)
-    mean = tuple(value / state.sums["rows"] for value in told)
+    values = outside(probe, state.watch.bases) or (float(probe.values[0]),)
+    mean = tuple(value / state.sums["rows"] for value in values)
     return replace(state, probe=None, outside=mean)
 
 

@@ -192,8 +192,8 @@ def test_a_bound_that_a_client_cannot_keep_costs_it_the_set_up():
     with pytest.raises(SpentError, match="Every entry of Y of this client must be finite and at most 1e-09") as caught:
         answer_to_change(run, 0, {"mask.bound.Y": np.array(1e-9)})
     assert isinstance(caught.value, DataError)
-    assert Secrets.of(caught.value.kept) is None
-    run.memories[0] = caught.value.kept
+    assert Secrets.of(caught.value.memory) is None
+    run.memories[0] = caught.value.memory
     assert answer_to_change(run, 0, {}).arrays.keys() == {"mask.lost"}
 
 
@@ -206,7 +206,7 @@ def test_what_was_drawn_counts_even_if_it_is_beyond_the_bound():
     bounds = fixed.bounds_with_noise({"moments": Part((3,)), "n": ROWS}, noise.noise_share(1e-3, 3), 5)
     with pytest.raises(SpentError, match="Every entry of moments") as caught:
         answer_to_change(run, 0, {**small, **{f"mask.bound.{name}": bound for name, bound in bounds.items()}})
-    assert float(caught.value.kept["dp.spent"]) > 1e40
+    assert float(caught.value.memory["dp.spent"]) > 1e40
 
 
 @pytest.mark.slow

@@ -78,12 +78,12 @@ class Start(Blocks):
                 E = E * np.sqrt(values / data.n)
             return {"E": np.sqrt(w) * E}, memory
         # E alone has all that the rows span, where that is less than k
-        kept = "top" if held_out.AUTO in arrays else "E"
-        E = memory.get(kept, np.empty((0, 0)))
+        name = "top" if held_out.AUTO in arrays else "E"
+        E = memory.get(name, np.empty((0, 0)))
         if len(E) != data.d:  # the first message, or a node that has lost its memory
             E = data.top(held_out.leading(arrays, data))[0].astype(np.float64)
         image = w * (E @ (E.T @ arrays["B"]))
-        return {"w": np.array(w), "P": image}, {kept: E}
+        return {"w": np.array(w), "P": image}, {name: E}
 
 
 @dataclass(frozen=True)
@@ -303,8 +303,8 @@ class Personalized(Iterative[S]):
     def broadcast(self, state: S) -> Arrays:
         samples = {"samples": np.array(self.weights == "samples")}
         if state.start is None:
-            asked = {**self._each("own"), **samples, **self.ask(state)}
-            return {"U": state.U, "b": state.probe.b, **asked}
+            rest = {**self._each("own"), **samples, **self.ask(state)}
+            return {"U": state.U, "b": state.probe.b, **rest}
         k = self._each("k", beside=state.U.shape[1], most=len(state.U))
         if self.init == "projection":
             return {**k, "B": state.start.block, **samples}

@@ -104,8 +104,8 @@ def _by_rows(data: LocalData, U: Array, r: int) -> Array:
     values, W = _leading(D @ D.T, r)
     eps = data.n * float(np.finfo(data.dtype).eps)
     squares = float(np.sum(X * X))
-    kept = values > max(eps * values[0], eps**2 * squares)
-    return linalg.orth(linalg.complement(D.T @ W[:, kept], U))
+    large = values > max(eps * values[0], eps**2 * squares)
+    return linalg.orth(linalg.complement(D.T @ W[:, large], U))
 
 
 def _by_columns(data: LocalData, U: Array, r: int) -> Array:

@@ -59,7 +59,7 @@ def directions(parts: Sequence[Any], most: int) -> list[tuple[Any, Array]]:
     d = parts[0].d
     none = np.empty((d, 0))
     most = min(most, d // 2)
-    return [(held, deflation.own_basis(rest, none, most)) for held, rest in folds.splits(parts)]
+    return [(part, deflation.own_basis(rest, none, most)) for part, rest in folds.splits(parts)]
 
 
 def residuals(found: Sequence[tuple[Any, Array]]) -> tuple[Array, Array]:
@@ -69,11 +69,11 @@ def residuals(found: Sequence[tuple[Any, Array]]) -> tuple[Array, Array]:
     directions not yet taken.
     """
     along, left = [], []
-    for held, V in found:
-        squares = np.sum(V * held.matmat(V), axis=0) / held.n
+    for part, V in found:
+        squares = np.sum(V * part.matmat(V), axis=0) / part.n
         along.append(squares)
-        residual = held.squares().sum() / held.n - np.cumsum(squares)
-        columns_left = held.d - 1 - np.arange(len(squares))
+        residual = part.squares().sum() / part.n - np.cumsum(squares)
+        columns_left = part.d - 1 - np.arange(len(squares))
         left.append(residual / columns_left)
     return _cut(along), _cut(left)
 
@@ -119,12 +119,12 @@ def _guess(parts: Sequence[FixedData]) -> Array:
 def _beside(found: Sequence[tuple[Any, Array]], r: int) -> Array:
     """The mean square of each column, held out, beside the first r directions."""
     beside = []
-    for held, most in found:
+    for part, most in found:
         V = most[:, :r]
-        SV = held.matmat(V) / held.n
+        SV = part.matmat(V) / part.n
         across = 2.0 * SV - V @ (V.T @ SV)
         explained = np.sum(across * V, axis=1)
-        squares = held.squares() / held.n - explained
+        squares = part.squares() / part.n - explained
         free = np.maximum(1.0 - np.sum(V**2, axis=1), _ALONE)
         beside.append(np.maximum(squares, _RIDGE) / free)
     return np.asarray(np.mean(beside, axis=0))
@@ -182,23 +182,23 @@ _TIMES: Final = 20  # that it is, at most, so that a run comes to its end
 
 def number(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[int, Arrays]:
     """How many own components a client takes beside the message's U, and what it remembers of having chosen them."""
-    asked = int(arrays["own"])
+    components = int(arrays["own"])
     if AUTO not in arrays:
-        return asked, {}
-    require_room(asked)
+        return components, {}
+    require_room(components)
     if data.n < folds.FEWEST:
-        return min(FEW, asked), {CHOSEN: np.array(-1)}
+        return min(FEW, components), {CHOSEN: np.array(-1)}
     U = arrays["U"]
-    kept = {name: memory[name] for name in _KEPT if name in memory}
-    if len(kept) < len(_KEPT) or kept["beside"].shape != U.shape:
-        most = min(U.shape[1] + asked, data.d)
+    choice = {name: memory[name] for name in _KEPT if name in memory}
+    if len(choice) < len(_KEPT) or choice["beside"].shape != U.shape:
+        most = min(U.shape[1] + components, data.d)
         counted, known = count(data, most)
-        kept = {"counted": np.array(counted), **known, "times": np.array(0)}
-    if "beside" not in kept or (kept["times"] < _TIMES and linalg.sin_theta(kept["beside"], U) > _MOVED):
-        own = int(kept["counted"]) - seen(data, U, kept)
-        kept |= {CHOSEN: np.array(min(max(own, 0), asked)), "beside": U}
-        kept["times"] = np.array(kept["times"] + 1)
-    return int(kept[CHOSEN]), kept
+        choice = {"counted": np.array(counted), **known, "times": np.array(0)}
+    if "beside" not in choice or (choice["times"] < _TIMES and linalg.sin_theta(choice["beside"], U) > _MOVED):
+        own = int(choice["counted"]) - seen(data, U, choice)
+        choice |= {CHOSEN: np.array(min(max(own, 0), components)), "beside": U}
+        choice["times"] = np.array(choice["times"] + 1)
+    return int(choice[CHOSEN]), choice
 
 
 def require_room(own: int, *, full: bool = False) -> None:
@@ -242,10 +242,10 @@ def count(data: LocalData, most: int) -> tuple[int, dict[str, Array]]:
 def seen(data: LocalData, U: Array, beside: Mapping[str, Array]) -> int:
     """How many directions of U the held-out rows hold more of than the noise of `count`."""
     along, below = [], []
-    for held, rest in folds.splits(fixed.parts(data)):
+    for part, rest in folds.splits(fixed.parts(data)):
         Z = U @ linalg.eigh_descending(U.T @ rest.matmat(U))[1]
-        squares = np.sum(Z * held.matmat(Z), axis=0)
-        along.append(squares / held.n)
+        squares = np.sum(Z * part.matmat(Z), axis=0)
+        along.append(squares / part.n)
         below.append(beside["columns"] @ Z**2)
     least = np.maximum(beside["noise"][:, None], below)
     return int(np.sum(clear(np.array(along), least)))

@@ -120,11 +120,11 @@ class LowRank(Stage[LowRankState]):
             G += sound.T @ sound
             found.append(V)
             start += len(X)
-        kept = {"V": np.concatenate(found), "U": U, "lam": np.array(lam)}
+        memory = {"V": np.concatenate(found), "U": U, "lam": np.array(lam)}
         sums = {"n": np.array(data.n), "G": G, "far": far, "taken": taken}
         if "cut" in arrays:
-            kept["cut"], sums["weak"] = arrays["cut"], weak
-        return sums, kept
+            memory["cut"], sums["weak"] = arrays["cut"], weak
+        return sums, memory
 
     @staticmethod
     def own_results(memory: Arrays, data: LocalData) -> Arrays:
@@ -172,12 +172,12 @@ class LowRank(Stage[LowRankState]):
         values, Z, Y, residuals = linalg.rayleigh_ritz(*moments(state.U, G))
         values = np.maximum(values, 0.0)
         outliers = total["far"].sum() / (n * model.d)
-        told = {"lam": state.lam, "sigma": state.sigma, **state.told, "outliers": outliers}
-        told |= {"far": total["far"] / n, "taken": total["taken"] / n}
-        told |= _by_client(total, model.d)
+        figures = {"lam": state.lam, "sigma": state.sigma, **state.told, "outliers": outliers}
+        figures |= {"far": total["far"] / n, "taken": total["taken"] / n}
+        figures |= _by_client(total, model.d)
         if np.isfinite(state.cut):
-            told |= {"cut": state.cut, "weak": total["weak"]}
-        left = {name: np.array(value) for name, value in told.items()}
+            figures |= {"cut": state.cut, "weak": total["weak"]}
+        left = {name: np.array(value) for name, value in figures.items()}
         following: float | None = None
         if model.k < len(values):
             following = float(values[model.k])

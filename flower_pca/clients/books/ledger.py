@@ -90,15 +90,15 @@ class Ledger:
                 sums.
         """
         here = frozenset(name.hex() for name in present)
-        groups, lost = most or (len(self.groups) + 1, self.beyond)
-        if self.beyond > lost:
+        groups, losses = most or (len(self.groups) + 1, self.beyond)
+        if self.beyond > losses:
             raise RefusalError(
                 "The answers beyond bounds of masked sums",
-                must=f"at most {lost}: that is its max_lost",
+                must=f"at most {losses}: that is its max_lost",
                 got=self.beyond,
                 then="Ask the node's operator: each tells how large they are.",
             )
-        fits = [i for i, g in enumerate(self.groups) if here <= g.peers and len(g.absentees(here)) <= lost]
+        fits = [i for i, g in enumerate(self.groups) if here <= g.peers and len(g.absentees(here)) <= losses]
         if fits:
             found = min(fits, key=lambda i: len(self.groups[i].peers - here))
             self.groups[found].missing = self.groups[found].absentees(here)
@@ -107,7 +107,7 @@ class Ledger:
             count = labels.count(groups, "group")
             raise RefusalError(
                 "The peers of this node in a masked sum",
-                must=f"in one of at most {count}, of whom at most {lost} may be lost: its max_groups and max_lost",
+                must=f"in one of at most {count}, of whom at most {losses} may be lost: its max_groups and max_lost",
                 got="others",
                 then="Ask the node's operator: each group more, and each loss, tells what the members do not share.",
             )
@@ -201,12 +201,11 @@ class Account:
         named = rules.trusted_keys is not None
         admits: Admit | None = None
 
-        def admit(present: frozenset[bytes], /, *, told: bool) -> None:
+        def admit(present: frozenset[bytes], /, *, reveals: bool) -> None:
             with open_ledger(self._path) as book:
-                asked = book
-                if not told:  # a sum that is not told yet is only asked about
-                    asked = copy.deepcopy(book)
-                asked.admit(present, most=rules.group_limits)
+                if not reveals:  # a sum that is not told yet is only asked about
+                    book = copy.deepcopy(book)
+                book.admit(present, most=rules.group_limits)
 
         if named and rules.keeps_ledger:
             admits = admit
@@ -269,8 +268,8 @@ class Account:
             sizes = {name: math.prod(shape) for name, shape in shapes.items()}
         else:
             sizes = {name: up[name].size for name in parts}
-        told = [size for name, size in sizes.items() if size > 1 or not parts[name].kind.whole]
-        book.columns += -(-sum(told) // d)
+        numbers = [size for name, size in sizes.items() if size > 1 or not parts[name].kind.whole]
+        book.columns += -(-sum(numbers) // d)
         if book.columns > most:
             raise RefusalError(
                 "The columns of numbers that leave this node",

@@ -298,10 +298,10 @@ class Policy:
 
     def declines(self, request: wire.Request, rows: LocalData | Stream) -> wire.Config:
         """Why the node would not serve what the run may go on with, which tells all of C_i; nothing if it would."""
-        asked, most = request.alternative, self._rules.max_columns
-        if asked and asked not in self._served:
+        alternative, most = request.alternative, self._rules.max_columns
+        if alternative and alternative not in self._served:
             return {wire.DECLINES: f"it serves {', '.join(sorted(self._served))}"}
-        if not asked or not isinstance(rows, LocalData):
+        if not alternative or not isinstance(rows, LocalData):
             return {}
         if most is not None and most < rows.d:
             return {wire.DECLINES: f"its max_columns is {most}"}

@@ -160,17 +160,17 @@ class Demand:
     def check_length(self, d: int | None) -> None:
         """Of a run over streams, how many columns it has had: unknown to a node without rows."""
         for name in (name for name in self.arrays if self.asks[name].counts_columns):
-            asked = int(self.arrays[name])
+            length = int(self.arrays[name])
             if d is not None:
-                require_columns(asked, d, Stream.WHO)
+                require_columns(length, d, Stream.WHO)
             others = [self._columns(other) for other in self.arrays]
-            width = min(max([1, *others]), asked)
-            if d is None and 8 * _BLOCKS[self.masked] * asked * width > SPARE:
+            width = min(max([1, *others]), length)
+            if d is None and 8 * _BLOCKS[self.masked] * length * width > SPARE:
                 columns = labels.count(width, "column")
                 raise ProtocolError(
                     "The number of columns of a run",
                     must=f"so few that a node which has seen no rows has memory for {columns} of a product",
-                    got=asked,
+                    got=length,
                     then=_SENDER,
                 )
 
@@ -255,10 +255,10 @@ def check_arrays(request: wire.Request) -> None:
                     got=wrong[1],
                     then=_SENDER,
                 )
-    asked = Demand.of(request)
-    if asked.stage:
-        answering.stage_of(asked.stage)  # one that is not known is refused by its name
-    asked.check()
+    demand = Demand.of(request)
+    if demand.stage:
+        answering.stage_of(demand.stage)  # one that is not known is refused by its name
+    demand.check()
 
 
 def check_sizes(request: wire.Request, d: int | None, n: int | None = None) -> None:
@@ -267,16 +267,16 @@ def check_sizes(request: wire.Request, d: int | None, n: int | None = None) -> N
     Of a stream there is no n, and no d until it has begun.
     """
     _check_frame(request, d)
-    asked = Demand.of(request)
+    demand = Demand.of(request)
     known = None
     if n is None:
-        asked.check_length(d)
+        demand.check_length(d)
     else:
         known = rows_for_memory(n, request)
-    asked.check_sizes(d, known)
-    if known is not None and d is not None and asked.takes_squares and not has_room(request.stage, known, d):
+    demand.check_sizes(d, known)
+    if known is not None and d is not None and demand.takes_squares and not has_room(request.stage, known, d):
         raise ProtocolError(
-            f"A run of {asked.stage}",
+            f"A run of {demand.stage}",
             must=f"of fewer columns, or of nodes with more rows: C_i of {d} columns takes more memory than a node has",
             got="too many columns",
             then="Ask for krylov.",

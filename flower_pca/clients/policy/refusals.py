@@ -94,8 +94,9 @@ def refusal(
     for_good: tuple[type[Exception], ...] = (RefusalError, messages.SpentError)
     if config.get("stage") == messages.STAGE:
         for_good = (*for_good, ProtocolError)
-    asked = number if isinstance(number, int) else -1
-    return wire.refusal(text, asked, key, about, lasting=isinstance(error, for_good))
+    if not isinstance(number, int):
+        number = -1
+    return wire.refusal(text, number, key, about, lasting=isinstance(error, for_good))
 
 
 @contextmanager

@@ -207,7 +207,7 @@ def run(question: Question, *, judged: bool = True, start: Start | None = None) 
         roll=Roll(min_clients=question.min_clients, fraction=question.fraction, seed=question.seed, summed=summed),
         result=entry.result,
         layers=layers,
-        asked=question.plain(),
+        question=question.plain(),
     )
     return _under(question.mask, made)
 
@@ -225,7 +225,7 @@ def _by_agreement(question: Question, *, judged: bool, start: Start | None) -> A
         model=_model(question, algorithm, choices, None),
         roll=Roll(opens=False, min_clients=question.min_clients, seed=question.seed),
         result=Scaling,
-        asked=question.plain(),
+        question=question.plain(),
     )
     return Agreed(first, coding=question.coding, columns=question.columns, then=then)
 
@@ -359,7 +359,7 @@ def tracking(
     words = {"tracker": tracker.spec, "mask": masks and repr(masks), "channel": air and repr(air)}
     roll = Roll(opens=False, min_clients=min_clients, seed=int(seed), summed=masked)
     layers = [] if air is None else [air]
-    made = Run((tracker,), model=model, roll=roll, result=TrackingResult, layers=layers, asked={**words, **plain})
+    made = Run((tracker,), model=model, roll=roll, result=TrackingResult, layers=layers, question={**words, **plain})
     return _under(masks, made)
 
 
@@ -392,7 +392,7 @@ def standardizing(
     settings = {"missing": missing, "min_clients": min_clients, "columns": None if names is None else list(names)}
     return _under(
         masks,
-        Run((opening, Standardize()), model=model, roll=roll, result=Scaling, asked=settings),
+        Run((opening, Standardize()), model=model, roll=roll, result=Scaling, question=settings),
     )
 
 

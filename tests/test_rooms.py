@@ -220,6 +220,25 @@ def test_a_function_is_a_page():
     assert len(long) <= LONG, long
 
 
+PARTICIPLES = {"told", "held", "kept", "asked", "lost"}
+ASKED = ("results", "core.model", "base.history")  # whose `asked` is what users read of a result and of a round
+
+
+def named(name: str) -> Iterator[str]:
+    """What a module calls its arguments, variables and fields."""
+    for node in ast.walk(syntax(name)):
+        if isinstance(node, ast.arg):
+            yield node.arg
+        elif isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store):
+            yield node.id if isinstance(node, ast.Name) else node.attr
+
+
+def test_no_participle_alone_is_a_name():
+    for name in MODULES:
+        found = PARTICIPLES.intersection(word.lstrip("_") for word in named(name))
+        assert found <= ({"asked"} if name.removeprefix("flower_pca.").startswith(ASKED) else set()), (name, found)
+
+
 def test_a_helper_of_tests_is_defined_once():
     """What several files need is imported; what only sounds alike has a name of its own."""
     places = defaultdict(list)

@@ -464,7 +464,7 @@ def unusable(error: np.linalg.LinAlgError) -> DataError:
 def check(reply: Reply, sent: Broadcast, answered: Collection[int]) -> None:
     """Raise ProtocolError, naming the client, unless this is its one answer to the message sent."""
     what = f"The answer of client {reply.client}"
-    if reply.client not in sent.asked:
+    if reply.client not in sent.addressees:
         raise UnawaitedError(
             what,
             must="asked for",

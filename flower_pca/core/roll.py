@@ -55,8 +55,8 @@ from flower_pca.base.errors import NotEnoughNodes
 
 _MOST_SILENT: Final = 3  # messages in a row without a usable answer
 _NOBODY: Final[frozenset[int]] = frozenset()
-_KEPT: Final = ("whole", "lost", "silent", "why")
-_SETS: Final = ("members", "unfit", "banned", "asked")
+_KEPT: Final = ("whole", "loss", "silent", "why")
+_SETS: Final = ("members", "unfit", "banned", "addressees")
 
 
 class Call(enum.Enum):
@@ -91,11 +91,11 @@ class Roll:
         everyone: Whether it takes all clients that were ever asked, as each holds columns that no
             other one has.
         members, unfit, banned: Clients in these states.
-        asked: Clients that the opening under way was first sent to.
+        addressees: Clients that the opening under way was first sent to.
         came: Clients that have answered a message which others are asked once more.
         awaited: Those others; empty where no message is half answered.
         whole: Whether the newest round was one of all members, and of nobody else.
-        lost: Whether the run has to go back to the opening, for it has lost a client that it
+        loss: Whether the run has to go back to the opening, for it has lost a client that it
             depends on.
         silent: Messages in a row that nobody has answered.
         why: The first failure, for the error that a run may end with.
@@ -110,11 +110,11 @@ class Roll:
     members: frozenset[int] = _NOBODY
     unfit: frozenset[int] = _NOBODY
     banned: frozenset[int] = _NOBODY
-    asked: frozenset[int] = _NOBODY
+    addressees: frozenset[int] = _NOBODY
     came: frozenset[int] = _NOBODY
     awaited: frozenset[int] = _NOBODY
     whole: bool = True
-    lost: bool = False
+    loss: bool = False
     silent: int = 0
     why: str = ""
 
@@ -177,12 +177,10 @@ class Roll:
         """With these clients asked again: they have been started anew."""
         return replace(self, banned=self.banned.difference(clients))
 
-    def take(
-        self, call: Call, came: frozenset[int], *, asked: Iterable[int], spare: bool = False
-    ) -> tuple[Roll, Verdict]:
+    def take(self, call: Call, came: frozenset[int], *, to: Iterable[int], spare: bool = False) -> tuple[Roll, Verdict]:
         """After a message answered by these clients, those before too, and what that comes to.
 
-        `asked` are those that it was sent to. `spare`: who has not answered an opening is no worse
+        `to` are those that it was sent to. `spare`: who has not answered an opening is no worse
         off than before.
         """
         second = bool(self.awaited)
@@ -193,14 +191,14 @@ class Roll:
         roll = self
         if call in (Call.OPENING, Call.OPENED) and not second:
             if call is Call.OPENING:
-                first = frozenset(asked)
+                first = frozenset(to)
             else:
-                first = self.asked
-            roll = replace(self, asked=first - self.banned)
-            missing = roll.asked - came
+                first = self.addressees
+            roll = replace(self, addressees=first - self.banned)
+            missing = roll.addressees - came
             if came and missing and not self.summed:
                 return replace(roll, came=came, awaited=missing), Verdict.AGAIN
-        least = min(self.min_clients, len(came.union(asked)))
+        least = min(self.min_clients, len(came.union(to)))
         if len(came) < max(least, 1):
             return roll._unheard(len(came), least), Verdict.AGAIN
         return roll.complete(call, came, spare=spare), Verdict.COMPLETE
@@ -208,14 +206,14 @@ class Roll:
     def complete(self, call: Call, came: frozenset[int], *, spare: bool = False) -> Roll:
         """After a message that nobody is waited for any more."""
         members, unfit = self.members, self.unfit
-        if self.everyone and (gone := (self.members | self.asked) - came):
+        if self.everyone and (gone := (self.members | self.addressees) - came):
             raise self._incomplete(gone)
         if call in (Call.OPENING, Call.OPENED):
             members = came
             if spare:
                 unfit = _NOBODY
             else:
-                unfit = self.asked - came
+                unfit = self.addressees - came
         whole = came == members or not self.opens
         if not self.came and not self.silent and (members, unfit, whole) == (self.members, self.unfit, self.whole):
             return self  # as after most messages
@@ -223,11 +221,11 @@ class Roll:
 
     def lose(self) -> Roll:
         """The run depends on a client that it has lost."""
-        return replace(self, came=_NOBODY, awaited=_NOBODY, lost=True)
+        return replace(self, came=_NOBODY, awaited=_NOBODY, loss=True)
 
     def reopen(self) -> Roll:
         """Before an opening that makes members anew."""
-        return replace(self, came=_NOBODY, awaited=_NOBODY, lost=False)
+        return replace(self, came=_NOBODY, awaited=_NOBODY, loss=False)
 
     def has_changed(self, here: Iterable[int], *, counted: bool) -> bool:
         """Whether those here are others than the newest round was of, which then says nothing.
@@ -256,11 +254,11 @@ class Roll:
             members=clients("members"),
             unfit=clients("unfit"),
             banned=clients("banned"),
-            asked=clients("asked"),
+            addressees=clients("addressees"),
             came=_NOBODY,
             awaited=_NOBODY,
             whole=files.unpack(bool, header["whole"], {}),
-            lost=files.unpack(bool, header["lost"], {}),
+            loss=files.unpack(bool, header["loss"], {}),
             silent=files.unpack(int, header["silent"], {}),
             why=files.unpack(str, header["why"], {}),
         )

@@ -43,7 +43,7 @@ from flower_pca.core.stage import Broadcast, Failure, NeedsWidth, Reply, Stage, 
 from flower_pca.core.standing import NEWEST, Standing, in_brief
 from flower_pca.names.columns import Heading
 
-LAYOUT: Final = 12  # of checkpoints; grows with every change of what is kept
+LAYOUT: Final = 13  # of checkpoints; grows with every change of what is kept
 _IDENTITY: Final = ("n_components", "center", "scale", "missing", "seed")
 
 
@@ -58,7 +58,7 @@ class Run:
         roll: The rules by which clients count.
         result: The class of its result.
         layers: What lies over messages and answers, in the order in which the server lays it on.
-        asked: The question as plain values, which checkpoint and result keep.
+        question: The question as plain values, which checkpoint and result keep.
 
     Attributes:
         standing: The stage under way, its state, and what can be said of the message that it asks.
@@ -75,7 +75,7 @@ class Run:
         roll: Roll,
         result: ResultClass,
         layers: Sequence[Layer] = (),
-        asked: Mapping[str, Any] | None = None,
+        question: Mapping[str, Any] | None = None,
     ) -> None:
         place, state = int(roll.opens), stages[0].start(model)
         while place + 1 < len(stages) and not isinstance(stages[place], Algorithm):
@@ -88,7 +88,7 @@ class Run:
             opens=roll.opens,
         )
         self.roll, self.layers = roll, tuple(layers)
-        self._asked = dict(asked or {})
+        self._question = dict(question or {})
         self._result = result
         self._model = model
         self.history, self._began = History(limit=None if roll.opens else NEWEST), 0.0
@@ -119,7 +119,7 @@ class Run:
             return None
         here, fraction = self.roll.present(present), self.roll.fraction
         while not (now := self.standing).is_finished:
-            if self.roll.lost:
+            if self.roll.loss:
                 for layer in self.layers:
                     layer.reopen()
                 self.standing = now.restart(self.roll, whole=self._whole)
@@ -164,7 +164,7 @@ class Run:
             self.roll = self.roll.fail(got.banned, got.why)
         # asked once only, it gets a chance by the next opening
         spare = now.model.summed and now.model.restarts == 0
-        self.roll, verdict = self.roll.take(call, got.answered, asked=sent.to, spare=spare)
+        self.roll, verdict = self.roll.take(call, got.answered, to=sent.to, spare=spare)
         if verdict is Verdict.AGAIN:
             self._total = got.total
         else:
@@ -210,7 +210,7 @@ class Run:
         header = {
             "layout": LAYOUT,
             "run": self._identity(),
-            "asked": self._asked,
+            "asked": self._question,
             "history": history,
         }
         return {**header, "roll": self.roll.to_json(), **self.standing.to_json(arrays)}, arrays
@@ -225,7 +225,7 @@ class Run:
                 then="Delete it, and start the run again.",
             )
         if header["run"] != (run := self._identity()):
-            others = _others(header["asked"], self._asked) or _others(header["run"], run)
+            others = _others(header["asked"], self._question) or _others(header["run"], run)
             raise ConfigError(
                 "The checkpoint",
                 must="one of this very run",
@@ -282,7 +282,7 @@ class Run:
 
     def _result_of(self, model: Model) -> Result:
         spec = self.standing.algorithm.spec
-        result = self._result.of(model, algorithm=spec, history=self.history, asked=self._asked)
+        result = self._result.of(model, algorithm=spec, history=self.history, asked=self._question)
         for layer in self.layers:
             stages = [r.stage for r in self.history if r.answered]
             result = layer.price(result, stages, shared=self.roll.summed)

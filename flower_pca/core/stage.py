@@ -105,7 +105,7 @@ class Broadcast:
         return self.arrays
 
     @cached_property
-    def asked(self) -> frozenset[int]:
+    def addressees(self) -> frozenset[int]:
         """The clients named, to look one up."""
         return frozenset(self.to)
 

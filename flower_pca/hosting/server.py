@@ -162,7 +162,7 @@ class Hosts(Nodes):
         return f" ({self.sites[node]})" if node in self.sites else ""
 
     def _clients(self, node: int, message: Broadcast) -> list[int]:
-        return [client for client in self._hosts[node] if client in message.asked]
+        return [client for client in self._hosts[node] if client in message.addressees]
 
     def _meet(self, nodes: list[int], connected: Mapping[int, str]) -> None:
         """Ask nodes which clients they host: each is hosted by one of those that are connected."""

@@ -92,7 +92,7 @@ class Budget(Layer):
         rounds: Rounds of the algorithm that it is dealt out to.
         opening: The name of the stage that measures the frame.
         among: Clients that share the noise of a sum under masks; 0 where each adds all of it.
-        lost: Stages of messages whose answers gave no sum: they have cost what others cost.
+        losses: Stages of messages whose answers gave no sum: they have cost what others cost.
     """
 
     name: ClassVar[str] = NOISE
@@ -103,7 +103,7 @@ class Budget(Layer):
     rounds: int
     opening: str = ""
     among: int = 0
-    lost: tuple[str, ...] = ()
+    losses: tuple[str, ...] = ()
 
     @cached_property
     def budget(self) -> float:
@@ -212,11 +212,11 @@ class Budget(Layer):
 
     def waste(self, stage: str, algorithm: Algorithm[Any], why: str) -> tuple[Budget, Algorithm[Any]]:
         """The algorithm has as many rounds less as answers were given in vain: clients have spent what they told."""
-        after = replace(self, lost=(*self.lost, stage))
-        frames, share = after.lost.count(self.opening), self.dp.frame_share
+        after = replace(self, losses=(*self.losses, stage))
+        frames, share = after.losses.count(self.opening), self.dp.frame_share
         left = (1.0 - (1 + frames) * share) / (1.0 - share)
         # what the budget has room for, beside the answers that gave no sum
-        room = left * self.rounds - (len(after.lost) - frames)
+        room = left * self.rounds - (len(after.losses) - frames)
         rounds = math.floor(room + _ROUNDING)
         if rounds < 1 or algorithm.fixed_set:
             raise NotEnoughNodes(
@@ -268,7 +268,7 @@ class Budget(Layer):
 
     def spending(self, stages: Sequence[str], *, shared: bool) -> Spent:
         """What messages of these stages cost: a client gives no answer that would take it past the whole budget."""
-        stages = [*stages, *self.lost]
+        stages = [*stages, *self.losses]
         frames, share = stages.count(self.opening), self.dp.frame_share
         of_rounds = (len(stages) - frames) * (1.0 - share) / self.rounds
         used = frames * share + of_rounds

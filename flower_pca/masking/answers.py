@@ -246,7 +246,7 @@ def _check(
         "mask.past": (DIGEST,),
         "mask.signature": (width,),
     }
-    if group is not None and reply.client in sent.asked:
+    if group is not None and reply.client in sent.addressees:
         shapes = {**group.answer_shapes(phase, reply.client, length)}
     check_reply(reply, sent, answers)
     check_arrays(reply, {name: Part(shape) for name, shape in shapes.items()})

@@ -214,7 +214,7 @@ def _admit(arrays: Arrays, secrets: Secrets, demands: Demands) -> Secrets:
     require("An upload", "one of a stage", messages.inner_stage(arrays) not in (None, messages.STAGE))
     parts = letters.open_shares(secrets, number, peers, keys, arrays["mask.shares"])
     shares = rows(parts, secrets.kinds * SEED)
-    return replace(secrets, holders=arrays["mask.peers"], held=shares, vouched=vouched)
+    return replace(secrets, holders=arrays["mask.peers"], deposits=shares, vouched=vouched)
 
 
 def _upload(arrays: Arrays, secrets: Secrets, y: Array, newest: bytes) -> tuple[Arrays, Secrets]:
@@ -236,7 +236,7 @@ def _unmask(arrays: Arrays, secrets: Secrets, demands: Demands) -> tuple[Arrays,
     needed = int(secrets.needed)
     require("The survivors of a sum", f"at least {needed}", len(survived) + 1 >= needed)
     _agree(secrets, survived, demands, reveals=True)
-    shares = dict(zip(secrets.holders.tolist(), texts(secrets.held), strict=True))
+    shares = dict(zip(secrets.holders.tolist(), texts(secrets.deposits), strict=True))
     keys = [shares[peer][-SEED:] for peer in dropped]
     up = {"mask.keys": rows(keys, SEED)}
     if not secrets.single:
@@ -251,7 +251,7 @@ def _onwards(secrets: Secrets) -> Secrets:
     none = np.empty(0, dtype=np.uint8)
     step = np.array(int(Phase.UPLOAD))
     number = np.array(int(secrets.number) + 1)
-    return replace(secrets, step=step, number=number, own=secrets.coming, coming=none, holders=none, held=none)
+    return replace(secrets, step=step, number=number, own=secrets.coming, coming=none, holders=none, deposits=none)
 
 
 def _masked(y: Array, secrets: Secrets, number: int, peers: list[int], keys: list[bytes], newest: bytes) -> Array:

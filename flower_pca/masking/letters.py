@@ -42,7 +42,7 @@ class Secrets:
     `common` is what the client's own exchange key and those of its peers agree on, for shares to be
     sealed with: for each peer, the secret of letters to it, and that of letters from it. `own` and
     `coming` are the seed of the self-mask, that of the mask key, and the client's shares of both,
-    for the sum `number` and for the next one; `held` are the shares of the peers named in
+    for the sum `number` and for the next one; `deposits` are the shares of the peers named in
     `holders`, for the sum `number`. `names` are those of the peers' keys where they have signed,
     else zeros. In a set-up without self-masks (`single`) there is no seed of one, and no share.
     `agreed` is what the client has signed of the group, or would have, `vouched` the peers that
@@ -62,7 +62,7 @@ class Secrets:
     common: Array
     coming: Array
     holders: Array
-    held: Array
+    deposits: Array
     names: Array
     agreed: Array
     vouched: Array
@@ -103,7 +103,7 @@ class Secrets:
             common=none,
             coming=none,
             holders=none,
-            held=none,
+            deposits=none,
             names=none,
             agreed=none,
             vouched=none,

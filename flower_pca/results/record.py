@@ -252,14 +252,14 @@ class Events:
                 then=Words("Name another; with ", Setting("resume", True), " a run goes on with it."),
             )
         self._newest = -1
-        self._told: Iterator[Any] = iter(())
+        self._events: Iterator[Any] = iter(())
         if size:
-            self._newest, self._told = self._cut(), self._lines()
+            self._newest, self._events = self._cut(), self._lines()
 
     def __call__(self, record: StepRecord) -> None:
         """After a step."""
         if record.step <= self._newest:  # the step's line must be that of the same step
-            same = (event for event in self._told if event["step"] == record.step)
+            same = (event for event in self._events if event["step"] == record.step)
             event: dict[str, Any] = next(same, {})
             if any(event.get(name) != getattr(record, name) for name in _SAME):
                 raise self._strange(f"another step {record.step}")

@@ -255,7 +255,7 @@ class TrackingResult:
     def facts(self) -> list[Fact]:
         """Figures, under the names that JSON has and the words that a reader has."""
         names, totals = facts.names_of(self), self.totals_
-        kept = ("rows", "movement", "residuals", "deficient", "outliers", "changes")
+        series = ("rows", "movement", "residuals", "deficient", "outliers", "changes")
         return [
             facts.plain("kind", type(self).__name__),
             facts.plain("algorithm", self.algorithm),
@@ -269,7 +269,7 @@ class TrackingResult:
             Fact("n_components", "components", self.n_components_, f"{self.n_components_:,}"),
             Fact("", "clients", None, f"{facts.clients(self.history):,}"),
             facts.plain("steps", self.steps),
-            *(facts.plain(name, getattr(self, f"{name}_").tolist()) for name in kept),
+            *(facts.plain(name, getattr(self, f"{name}_").tolist()) for name in series),
             Fact("", "changes", None, f"{totals['changed']:,}"),
             Fact("", "entries taken for outliers", None, f"{totals['outliers']:,}"),
             Fact("", "rows with too many gaps", None, f"{totals['deficient']:,}"),

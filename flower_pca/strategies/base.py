@@ -61,7 +61,7 @@ class FlowerStrategy(Strategy, Generic[R]):
             self._checkpoint = Path(checkpoint)
         self._ready: AnyRun | None = None  # the first to be driven
         self._nodes: Nodes | None = None  # of the steps that a caller takes by hand
-        self._asked: Broadcast | None = None
+        self._message: Broadcast | None = None
         self._watching: list[Watcher] = []  # likewise
 
     def _check_keywords(self, keywords: Mapping[str, object], known: Iterable[str]) -> None:
@@ -187,7 +187,7 @@ class FlowerStrategy(Strategy, Generic[R]):
     def _run(self, nodes: Nodes, watcher: Watcher) -> R:
         log(INFO, "Starting %s strategy:", type(self).__name__)
         self.summary()
-        self._nodes = self._asked = None
+        self._nodes = self._message = None
         nodes.checkpoint = self._checkpoint
 
         report = OnRound(lambda run: nodes.report(run.history[-1]))
@@ -214,21 +214,21 @@ class FlowerStrategy(Strategy, Generic[R]):
             self._watching = self._watchers(self._nodes)
         nodes = self._nodes
         nodes.grid = grid
-        if self._asked is None:
-            self._asked = nodes.run.pending(nodes.present())
-        if self._asked is None or wire.kind(self._asked.stage) != kind:
+        if self._message is None:
+            self._message = nodes.run.pending(nodes.present())
+        if self._message is None or wire.kind(self._message.stage) != kind:
             return []
         nodes.configs[kind] = dict(config)
-        return list(map(nodes.composer(self._asked), nodes.carriers(self._asked)))
+        return list(map(nodes.composer(self._message), nodes.carriers(self._message)))
 
     def _aggregate(self, replies: Iterable[Message], kind: str) -> tuple[Driven, Round] | None:
-        nodes, asked = self._nodes, self._asked
-        if nodes is None or asked is None or wire.kind(asked.stage) != kind:
+        nodes, message = self._nodes, self._message
+        if nodes is None or message is None or wire.kind(message.stage) != kind:
             return None
         came = {reply.metadata.src_node_id: reply for reply in replies}
-        carriers = nodes.carriers(asked)
-        answers = [answer for n in carriers for answer in nodes.answers(n, came.get(n, "no answer"), asked)]
-        self._asked = None
+        carriers = nodes.carriers(message)
+        answers = [answer for n in carriers for answer in nodes.answers(n, came.get(n, "no answer"), message)]
+        self._message = None
         record = nodes.run.advance(nodes.in_order(answers))
         nodes.report(record)
         for watcher in self._watching:

@@ -55,7 +55,7 @@ def run(question: Question, algorithm: Algorithm[Any], choices: dict[str, str]) 
     roll = Roll(min_clients=question.min_clients, seed=question.seed, summed=summed, everyone=True)
     opening = ColumnsOpening(width=algorithm.width(question.begins))
     stages = (opening, algorithm, RayleighRitz(), Loadings())
-    return Run(stages, model=model, roll=roll, result=ColumnsResult, layers=[PartyCounts()], asked=question.plain())
+    return Run(stages, model=model, roll=roll, result=ColumnsResult, layers=[PartyCounts()], question=question.plain())
 
 
 O = TypeVar("O", bound=Array | None)

@@ -22,8 +22,8 @@ def some(*clients):
 def opened_roll(**rules):
     """A roll with members 0, 1, 2; client 3 is unfit, and 4 banned."""
     roll = Roll(**rules).fail(some(4), "client 4 sent nonsense.")
-    roll, _ = roll.take(Call.OPENING, some(0, 1, 2), asked=range(5))
-    roll, verdict = (roll, COMPLETE) if roll.members else roll.take(Call.OPENING, some(0, 1, 2), asked=[3])
+    roll, _ = roll.take(Call.OPENING, some(0, 1, 2), to=range(5))
+    roll, verdict = (roll, COMPLETE) if roll.members else roll.take(Call.OPENING, some(0, 1, 2), to=[3])
     assert verdict is COMPLETE
     assert (roll.members, roll.unfit, roll.banned) == (some(0, 1, 2), some(3), some(4))
     return roll
@@ -66,12 +66,12 @@ def test_too_few_clients_are_an_error_that_says_who_is_left_out_and_why():
 
 @pytest.mark.parametrize("call", OPENINGS)
 def test_an_opening_asks_once_more_and_then_counts_those_that_answered(call):
-    roll = Roll() if call is Call.OPENING else Roll(asked=some(0, 1, 2))
-    roll, verdict = roll.take(call, some(0), asked=[0, 1, 2])
+    roll = Roll() if call is Call.OPENING else Roll(addressees=some(0, 1, 2))
+    roll, verdict = roll.take(call, some(0), to=[0, 1, 2])
     assert verdict is AGAIN
     assert roll.awaited == some(1, 2)
     assert roll.audience(call, (0, 1, 2, 3), number=1) == (1, 2)
-    roll, verdict = roll.take(call, some(0, 2), asked=[1, 2])
+    roll, verdict = roll.take(call, some(0, 2), to=[1, 2])
     assert verdict is COMPLETE
     assert (roll.members, roll.unfit, roll.awaited) == (some(0, 2), some(1), some())
 
@@ -79,20 +79,20 @@ def test_an_opening_asks_once_more_and_then_counts_those_that_answered(call):
 @every("call", OPENINGS)
 @every("spare", [False, True])
 def test_an_opening_by_sums_counts_at_once_and_may_spare_the_others(call, spare):
-    roll = Roll(summed=True, asked=some(0, 1, 2))
-    roll, verdict = roll.take(call, some(0, 2), asked=[0, 1, 2], spare=spare)
+    roll = Roll(summed=True, addressees=some(0, 1, 2))
+    roll, verdict = roll.take(call, some(0, 2), to=[0, 1, 2], spare=spare)
     assert verdict is COMPLETE
     assert (roll.members, roll.unfit) == (some(0, 2), some() if spare else some(1))
 
 
 def test_members_are_asked_once_more_and_a_second_miss_loses_them():
-    roll, verdict = opened_roll().take(Call.MEMBERS, some(0), asked=[0, 1, 2])
+    roll, verdict = opened_roll().take(Call.MEMBERS, some(0), to=[0, 1, 2])
     assert (verdict, roll.awaited, roll.came) == (AGAIN, some(1, 2), some(0))
-    whole, verdict = roll.take(Call.MEMBERS, some(0, 1, 2), asked=[1, 2])
+    whole, verdict = roll.take(Call.MEMBERS, some(0, 1, 2), to=[1, 2])
     assert (verdict, whole.whole, whole.awaited) == (COMPLETE, True, some())
-    lost, verdict = roll.take(Call.MEMBERS, some(0, 1), asked=[1, 2])
-    assert (verdict, lost.lost, lost.awaited) == (LOST, True, some())
-    assert not lost.reopen().lost
+    lost, verdict = roll.take(Call.MEMBERS, some(0, 1), to=[1, 2])
+    assert (verdict, lost.loss, lost.awaited) == (LOST, True, some())
+    assert not lost.reopen().loss
 
 
 @every("how", ["by sums", "banned", "nobody twice"])
@@ -102,29 +102,29 @@ def test_members_that_cannot_be_asked_again_are_lost(how):
     if how == "banned":
         roll = roll.fail(some(2), "wrong")
     if how == "nobody twice":
-        roll, verdict = roll.take(Call.MEMBERS, some(), asked=[0, 1, 2])
+        roll, verdict = roll.take(Call.MEMBERS, some(), to=[0, 1, 2])
         assert verdict is AGAIN
         came = some()
-    assert roll.take(Call.MEMBERS, came, asked=[0, 1, 2])[1] is LOST
+    assert roll.take(Call.MEMBERS, came, to=[0, 1, 2])[1] is LOST
 
 
 @pytest.mark.parametrize("call", OTHERS)
 def test_one_answer_completes_a_message_for_anyone(call):
-    roll, verdict = opened_roll().take(call, some(1, 5), asked=[0, 1, 2, 5])
+    roll, verdict = opened_roll().take(call, some(1, 5), to=[0, 1, 2, 5])
     assert (verdict, roll.whole, roll.members) == (COMPLETE, False, some(0, 1, 2))
-    assert roll.take(call, some(0, 1, 2), asked=[0, 1, 2])[0].whole
+    assert roll.take(call, some(0, 1, 2), to=[0, 1, 2])[0].whole
 
 
 @every("call", [*OPENINGS, *OTHERS])
 def test_the_third_silence_in_a_row_is_an_error_with_the_first_failure(call):
-    roll = Roll(asked=some(0, 1)).fail([], "client 0: no answer.").fail([], "another")
+    roll = Roll(addressees=some(0, 1)).fail([], "client 0: no answer.").fail([], "another")
     for _ in range(2):
-        roll, verdict = roll.take(call, some(), asked=[0, 1])
+        roll, verdict = roll.take(call, some(), to=[0, 1])
         assert verdict is AGAIN
     heard = roll.complete(call, some(0))
-    assert heard.take(call, some(), asked=[0, 1])[1] is AGAIN
+    assert heard.take(call, some(), to=[0, 1])[1] is AGAIN
     with pytest.raises(NotEnoughNodes, match=r"none in 3 successive rounds, the first because: client 0: no"):
-        roll.take(call, some(), asked=[0, 1])
+        roll.take(call, some(), to=[0, 1])
 
 
 CHANGES = {  # who is here, whether the newest round was whole, whether the missing have counted: is it another set
@@ -142,12 +142,12 @@ CHANGES = {  # who is here, whether the newest round was whole, whether the miss
 def test_when_the_newest_round_was_of_another_set(case):
     here, whole, counted, changed = CHANGES[case]
     came = some(0, 1, 2) if whole else some(0, 1)
-    roll, _ = opened_roll().take(Call.ANYONE, came, asked=[0, 1, 2])
+    roll, _ = opened_roll().take(Call.ANYONE, came, to=[0, 1, 2])
     assert roll.has_changed(here, counted=counted) is changed
 
 
 def test_where_rounds_are_sampled_a_member_may_miss_one():
-    roll, _ = opened_roll(fraction=0.5).take(Call.SAMPLE, some(1), asked=[1])
+    roll, _ = opened_roll(fraction=0.5).take(Call.SAMPLE, some(1), to=[1])
     assert not roll.has_changed((0, 1, 2), counted=False)
     assert roll.has_changed((0, 1), counted=False)
 
@@ -155,7 +155,7 @@ def test_where_rounds_are_sampled_a_member_may_miss_one():
 def test_without_an_opening_everybody_is_asked_every_time_and_every_round_is_whole():
     roll = Roll(opens=False).fail(some(2), "wrong")
     assert roll.audience(Call.ANYONE, roll.present(range(4)), number=0) == (0, 1, 3)
-    roll, verdict = roll.take(Call.ANYONE, some(3), asked=[0, 1, 3])
+    roll, verdict = roll.take(Call.ANYONE, some(3), to=[0, 1, 3])
     assert (verdict, roll.whole, roll.members, roll.unfit) == (COMPLETE, True, some(), some())
 
 
@@ -176,13 +176,13 @@ def test_whatever_happens_the_states_stay_apart_and_a_kept_roll_is_the_same(even
             roll, verdict = roll.fail(banned & frozenset(asked), "why").take(call, came | roll.came, asked=asked)
         except NotEnoughNodes:
             return
-        assert roll.lost is (verdict is LOST)
+        assert roll.loss is (verdict is LOST)
         assert bool(roll.awaited) <= (verdict is AGAIN)
         assert not roll.awaited & roll.came
         assert not roll.members & roll.unfit
         if verdict is COMPLETE and call in OPENINGS:
             assert not roll.members & roll.banned
-        roll = roll.reopen() if roll.lost else roll
+        roll = roll.reopen() if roll.loss else roll
         kept = json.loads(json.dumps(roll.to_json()))
         again = Roll(summed=summed).restore(kept)
         assert again.to_json() == roll.to_json()

@@ -207,7 +207,7 @@ def test_the_secrets_of_a_sum_are_gone_when_it_is_unmasked():
     run.step()
     stored = b"".join(np.asarray(a).tobytes() for a in run.memories[0].values())
     own = before.own.tobytes()
-    for secret in (own[:16], own[16:32], *messages.texts(before.held)):
+    for secret in (own[:16], own[16:32], *messages.texts(before.deposits)):
         assert secret not in stored
     assert before.coming.tobytes() in stored
 

@@ -42,7 +42,7 @@ class LowRankState:
     tag: int = -1
     total: Arrays | None = None
     summed: bool = False
-    told: dict[str, Array] = field(default_factory=dict)
+    figures: dict[str, Array] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +72,7 @@ class LowRank(Stage[LowRankState]):
         lam, rho, sigma = (float(left.pop(name)) for name in ("lam", "rho", "sigma"))
         cut = float(left.pop("cut", np.inf))
         tag = int(left.pop("tag", -1))
-        return LowRankState(U, lam, rho, sigma, cut, tag, summed=model.summed, told=left)
+        return LowRankState(U, lam, rho, sigma, cut, tag, summed=model.summed, figures=left)
 
     def broadcast(self, state: LowRankState) -> Arrays:
         names = ("lam", "rho", "sigma", *(("cut", "tag") if np.isfinite(state.cut) else ()))
@@ -172,7 +172,7 @@ class LowRank(Stage[LowRankState]):
         values, Z, Y, residuals = linalg.rayleigh_ritz(*moments(state.U, G))
         values = np.maximum(values, 0.0)
         outliers = total["far"].sum() / (n * model.d)
-        figures = {"lam": state.lam, "sigma": state.sigma, **state.told, "outliers": outliers}
+        figures = {"lam": state.lam, "sigma": state.sigma, **state.figures, "outliers": outliers}
         figures |= {"far": total["far"] / n, "taken": total["taken"] / n}
         figures |= _by_client(total, model.d)
         if np.isfinite(state.cut):

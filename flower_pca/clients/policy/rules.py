@@ -352,13 +352,13 @@ class Rules:
         own = rules or cls()
         if not given:
             return own  # the same object has read its files already
-        asked = {key: value for key, value in given.items() if key != "profile"}
+        settings = {key: value for key, value in given.items() if key != "profile"}
         name = given.get("profile", own.profile)
         if "profile" in given:
             of_own = {f.name: getattr(own, f.name) for f in fields(cls) if f.init}
             apart = {key: value for key, value in of_own.items() if value != getattr(cls, key)}
-            asked = chosen(str(name), {**apart, **asked})
-        found = replace(own, **asked)
+            settings = chosen(str(name), {**apart, **settings})
+        found = replace(own, **settings)
         if name:
             object.__setattr__(found, "profile", str(name))
             found._check_profile()

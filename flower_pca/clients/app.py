@@ -211,6 +211,8 @@ class _Door:
                 return Message(self._host(message.content, kind, context, hosted), reply_to=message)
             parameters, config = wire.open_request(message.content, kind)
             returned = ready.answer(kind, parameters, config, context)
+        # Of a node that hosts clients, which has no client's answer to put a refusal in: Flower sends
+        # the words as an error, and they are chosen for the server already.
         except RefusalError:
             raise
         except Exception as error:
@@ -259,6 +261,7 @@ class Ready:
 
     def client(self, context: Context) -> PCAClient:
         """The node's client, made with its first message in this process."""
+        # Clients of one virtual node have its node id in common: partition-ids tell them apart.
         key = (context.run_id, context.node_id, context.node_config.get("partition-id"))
         if key not in self._clients:
             own = self._rules_of(context)

@@ -93,6 +93,7 @@ class Shelf:
             if "rows" in kinds and "ledger" not in kinds and self.ledger.exists():
                 ledger.forget_versions(self.ledger)
             for path in (item.path for item in items):
+                # rmtree raises on a link, and what a link leads to is not the node's.
                 if path.is_dir() and not path.is_symlink():
                     shutil.rmtree(path)
                 else:

@@ -111,6 +111,7 @@ class Demand:
                         then=_SENDER,
                     )
         loops = [name for name in self.arrays if self.asks[name].repeats]
+        # Loops that are within each other multiply: each of them may be within its own range.
         steps = math.prod(max(1.0, float(self.arrays[name])) for name in loops)
         if steps > MOST_STEPS:
             raise ProtocolError(

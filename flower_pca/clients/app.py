@@ -211,9 +211,9 @@ class _Door:
                 return Message(self._host(message.content, kind, context, hosted), reply_to=message)
             parameters, config = wire.open_request(message.content, kind)
             returned = ready.answer(kind, parameters, config, context)
-        # Of a node that hosts clients, which has no client's answer to put a refusal in: Flower sends
-        # the words as an error, and they are chosen for the server already.
         except RefusalError:
+            # Of a node that hosts clients, which has no client's answer to put a refusal in: Flower
+            # sends the words as an error, and they are chosen for the server already.
             raise
         except Exception as error:
             returned = ready.refuse(error, kind, config, context)

@@ -317,6 +317,7 @@ def _numbers(sheet: Sheet, lines: TextIO, places: list[int]) -> Array | None:
                     ndmin=2,
                     usecols=used,
                 )
+        # It is a ValueError to Python, but no sign of words: `text_of` says where the byte is.
         except UnicodeError:
             raise
         except ValueError:

@@ -91,6 +91,7 @@ def require_honest(app: ClientApp, mods: Sequence[Any]) -> list[Any]:
     Raises:
         ConfigError: If one is known to change them.
     """
+    # Flower has no public name for the mods of a whole app.
     for mod in (*getattr(app, "_mods", ()), *mods):
         name = getattr(mod, "__name__", type(mod).__name__)
         if name in _SPOIL:

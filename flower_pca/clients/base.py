@@ -333,6 +333,7 @@ class PCAClient(NumPyClient):
             )
         except SpentError as error:
             self._account.lose()
+            # Without the secrets of the set-up: each such question takes one of its own.
             if self._store is not None:
                 self._store.save(Memory(request.run, request.number, {}, error.kept))
             raise

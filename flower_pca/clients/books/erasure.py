@@ -85,6 +85,7 @@ class Shelf:
         """
         items = self.items(kinds)
         with ExitStack() as locks:
+            # The ledger too, whose lock a node has while it looks at its rows.
             for path in {self.ledger, *(item.path for item in items)}:
                 if path.is_file():
                     _lock(locks, path)

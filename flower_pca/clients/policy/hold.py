@@ -136,6 +136,7 @@ class Policy:
         stage = inner or request.stage
         owners, named = registry.owners(stage), set(request.algorithm.split("+"))
         algorithms = named | ({stage} & set(registry.BESIDE))
+        # Else another algorithm's stage would be answered under the name of one that is served.
         if not named & owners:
             algorithms |= owners
         if named <= set(registry.ALONE) and limits.tells_products(stage, request):

@@ -97,6 +97,7 @@ def _simulate(
     rules: dict[str, Any],
 ) -> tuple[R, B]:
     """The strategy's result, and what `back` makes of what the clients have left in a folder."""
+    # The environment before the session: Ray reads it as it starts.
     with _quiet(), _environment(), session(engine):
         each = engine.each(len(shards), actors(engine))
         with place_shards(shards, each) as where:

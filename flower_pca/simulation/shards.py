@@ -44,6 +44,7 @@ _HELLO: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0
 _SETTINGS: Final = 4  # the kind of frame that answers it
 _ADDRESS: Final = re.compile(r"(?:ray://)?\[?(?P<host>[^\[\]/]+?)\]?:(?P<port>\d+)")
 
+# Flower hands on exceptions of Ray's as text alone.
 _DIED: Final = re.compile(
     r"ray\.exceptions\."
     r"(ActorDied|ActorUnavailable|RayActor|WorkerCrashed|NodeDied|OutOfMemory)Error"
@@ -159,6 +160,7 @@ def everywhere(function: Callable[..., Any], *args: Any) -> dict[str, Any]:
         # Without a core: the workers of Flower's engine may have all of them.
         task = ray.remote(function).options(
             num_cpus=0,
+            # Elsewhere it would speak of another machine.
             scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False),
         )
         asked[f"{node['NodeManagerHostname']} ({node['NodeID'][:8]})"] = task.remote(*args)

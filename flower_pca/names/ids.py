@@ -71,7 +71,7 @@ def digest(ids: Iterable[str], salt: str) -> str:
     wants to confirm a guess has to guess all ids at once, anew in every run, and pays for each
     guess.
     """
-    # No id has a zero in it, so no two lists of them make the same text.
+    # No id has this sign in it, so no two lists of them make the same text.
     whole = hashlib.sha256("\0".join(ids).encode()).digest()
     return hashlib.scrypt(whole, salt=salt.encode(), n=_SLOW, r=8, p=1, dklen=32).hex()
 

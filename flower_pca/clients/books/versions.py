@@ -261,7 +261,7 @@ def fewest(given: LocalData, had: Version, digests: Array) -> int:
         # columns that tell rows apart
         if still and 2 * len(np.unique(mine)) >= len(mine):
             counts.append(difference(mine, theirs))
-    # Rows that were released before may be told again; beside words equal numbers do not say so.
+    # What was released once may be told again; with words, equal numbers do not say that it was.
     if not given.coded:
         counts = [count for count in counts if count]
     return min(counts, default=given.n)

@@ -55,6 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return FAILED
         return USAGE
     except BrokenPipeError:
+        # An OSError too, but of no file: `console` knows what to do.
         raise
     except OSError as error:
         reason = f"{error.strerror or error}: {error.filename or 'no file'}."

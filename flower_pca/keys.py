@@ -84,6 +84,7 @@ def write(folder: str | os.PathLike[str], *, nodes: int, hosts: Iterable[str] = 
 
 def _appear(target: Path, names: list[x509.GeneralName], nodes: int) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
+    # Beside the target, as a rename goes no further than its file system.
     draft = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}."))
     try:
         _certificates(draft, names)
@@ -199,6 +200,7 @@ def _private(key: ec.EllipticCurvePrivateKey, form: serialization.PrivateFormat)
 
 
 def _store(path: Path, content: bytes, *, private: bool = False) -> None:
+    # With its mode from the start: a key that is closed afterwards could be read in between.
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if private else 0o644)
     with os.fdopen(handle, "wb") as file:
         file.write(content)

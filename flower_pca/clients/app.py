@@ -91,6 +91,7 @@ def require_honest(app: ClientApp, mods: Sequence[Any]) -> list[Any]:
     Raises:
         ConfigError: If one is known to change them.
     """
+    # Flower has no public name for the mods of a whole app.
     for mod in (*getattr(app, "_mods", ()), *mods):
         name = getattr(mod, "__name__", type(mod).__name__)
         if name in _SPOIL:
@@ -212,6 +213,8 @@ class _Door:
             parameters, config = wire.open_request(message.content, kind)
             returned = ready.answer(kind, parameters, config, context)
         except RefusalError:
+            # Of a node that hosts clients, which has no client's answer to put a refusal in: Flower
+            # sends the words as an error, and they are chosen for the server already.
             raise
         except Exception as error:
             returned = ready.refuse(error, kind, config, context)
@@ -259,6 +262,7 @@ class Ready:
 
     def client(self, context: Context) -> PCAClient:
         """The node's client, made with its first message in this process."""
+        # Clients of one virtual node have its node id in common: partition-ids tell them apart.
         key = (context.run_id, context.node_id, context.node_config.get("partition-id"))
         if key not in self._clients:
             own = self._rules_of(context)

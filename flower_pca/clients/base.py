@@ -109,6 +109,7 @@ def select(data: LocalData | Stream, request: wire.Request, rules: Rules) -> Loc
         return of_run(data.select(None), request)
     if data.names is None:
         raise not_named(checks.NODE, data.d).error(RefusalError, "Give all nodes names of columns, or name none.")
+    # Else each refusal, and each answer, would confirm a name that the server has guessed.
     if not rules.share_names and (some := some_only(checks.NODE, names, data.names)):
         raise some.error(RefusalError, "Name all of them, or none, or ask the node's operator.")
     if texts := [name for name in names if name in data.words]:
@@ -287,6 +288,7 @@ class PCAClient(NumPyClient):
             limits.check(request)
             self._policy.admit(request)
             limits.check_arrays(request)
+            # Before rows are looked at: refusals that hang on them could be had without end.
             self._policy.count()
             self._account.count()
 
@@ -301,6 +303,7 @@ class PCAClient(NumPyClient):
                 got="fewer",
                 then="Ask again when it has more.",
             )
+        # In a run over columns what stands as a column here is a person.
         if self._rules.min_rows > 1 and isinstance(data, LocalData) and request.frame.split is None:
             hold.check(data, self._rules)
         return data
@@ -330,6 +333,7 @@ class PCAClient(NumPyClient):
             )
         except SpentError as error:
             self._account.lose()
+            # Without the secrets of the set-up: each such question takes one of its own.
             if self._store is not None:
                 self._store.save(Memory(request.run, request.number, {}, error.memory))
             raise
@@ -345,6 +349,7 @@ class PCAClient(NumPyClient):
                 got="none",
                 then="Write PCAClient(data, context=context).",
             )
+        # Under masks the newest memory is asked for only: see `_recall`.
         masked = request.stage == messages.STAGE
         self._store.save(Memory(request.run, request.number, {} if masked else before, after))
 
@@ -420,6 +425,7 @@ class PCAClient(NumPyClient):
 
 def _examples(request: wire.Request, data: LocalData | Stream, up: Arrays) -> int:
     """What Flower is told of how many rows an answer comes from."""
+    # Masks hide how many rows there are, and Flower sends this number in plain.
     if request.stage == messages.STAGE or not up:
         return 0
     if NOISE in request.layers:  # how many there are is told with noise only

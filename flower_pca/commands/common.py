@@ -196,9 +196,11 @@ def writing(place: Path) -> Iterator[Path]:
     """
     with files.naming(place):
         place.parent.mkdir(parents=True, exist_ok=True)
+        # Beside the folder, as a rename goes no further than its file system.
         with tempfile.TemporaryDirectory(dir=place.parent, prefix=f".{place.name}.") as name:
             draft = Path(name)
             yield draft
+            # File by file: what else lies in the folder, of an earlier run, stays as it was.
             place.mkdir(exist_ok=True)
             for file in sorted(draft.iterdir()):
                 os.replace(file, place / file.name)

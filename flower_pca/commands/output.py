@@ -201,6 +201,7 @@ def write_table(path: Path, head: Sequence[str], rows: Iterable[Sequence[object]
 
 def write_scores(result: ColumnsResult, folder: Path) -> list[str]:
     """Write the scores, with the ids of the rows where they are known; the name of the file."""
+    # Seventeen digits give back each float as it was.
     rows = [[f"{value:.17g}" for value in row] for row in result.scores_.tolist()]
     head = [*result.get_feature_names_out()]
     if result.row_ids_ is not None:

@@ -341,6 +341,7 @@ def _end_on_signal() -> Iterator[None]:
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
+    # Python lets no other thread say what becomes of a signal.
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -193,6 +193,7 @@ def run_keys(given: argparse.Namespace) -> int:
     if ":" in host:
         host = f"[{host}]"
     register = [f"  flwr supernode register {shlex.quote(str(public))} pca" for public in wrote.publics]
+    # Nodes on one machine, as in a trial, need a port each.
     join = [
         f"  flower-supernode --superlink {host}:{_PORT} --port {_PORT + 1 + i} --root-certificates {ca} \\\n"
         f"    --auth-supernode-private-key {shlex.quote(str(node))} "

@@ -92,6 +92,7 @@ class Sheet:
                 continue
             # of a record over several lines the first
             line, before = before + 1, reader.line_num
+            # A line of separators is a row where one with values follows; at the end it is Excel's.
             waiting.append((self.above + line, self.above + before, record))
             if any(map(str.strip, record)):
                 for first, last, one in waiting:
@@ -223,6 +224,7 @@ def _clear(sheet: Sheet, lines: TextIO, places: Sequence[int], names: Sequence[s
         for j in places:
             marks.add(line, j, record[j])
         looked += len(places)
+        # The first number with a mark may stand far below.
         if looked > _MARKED and (whole or marks.clear):
             break
     unclear = marks.unclear(sheet.cells.sep)
@@ -246,6 +248,7 @@ def _has_marks(sheet: Sheet, lines: TextIO) -> bool:
     """Whether there is a point or a comma in any cell: a look at the text, which is quick."""
     sheet.below_header(lines)
     for text in iter(partial(lines.read, _PIECE), ""):
+        # In quotes there may be commas that part no cells.
         if "." in text or '"' in text or (sheet.cells.sep != "," and "," in text):
             return True
     return False
@@ -312,11 +315,13 @@ def _numbers(sheet: Sheet, lines: TextIO, places: list[int]) -> Array | None:
                 return np.loadtxt(
                     lines,
                     delimiter=sheet.cells.sep,
+                    # Behind a # numpy reads nothing: #DIV/0! in a first cell would cost the row.
                     comments=None,
                     quotechar='"',
                     ndmin=2,
                     usecols=used,
                 )
+        # It is a ValueError to Python, but no sign of words: `text_of` says where the byte is.
         except UnicodeError:
             raise
         except ValueError:

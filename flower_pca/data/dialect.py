@@ -44,6 +44,7 @@ _BETWEEN: Final = (".", ",", "'", " ")  # what may stand between thousands
 _SEPARATORS: Final = (",", ";", "\t", "|")
 SAMPLE: Final = 200  # lines by which the separator is found
 _NUMBERS: Final = {  # how a number is written, and what that says of its marks
+    # Thousands begin with no zero: 0.125 has decimals, whatever else the file says.
     "thousands have points": re.compile(r"[1-9]\d{0,2}(\.\d{3}){2,}(,\d*)?|[1-9]\d{0,2}\.\d{3},\d*"),
     "thousands have commas": re.compile(r"[1-9]\d{0,2}(,\d{3}){2,}(\.\d*)?|[1-9]\d{0,2},\d{3}\.\d*"),
     "either, by a point": re.compile(r"[1-9]\d{0,2}\.\d{3}"),
@@ -168,6 +169,7 @@ def find_separator(lines: Sequence[str], decimal: str | None) -> str:
             continue
         records = [record for record in tables.reader(lines, delimiter=sep) if record]
         if len({len(record) for record in records}) == 1 and len(records[0]) > 1:
+            # The first one may be names, which would count against a separator that is right.
             fit = _fit(records[1:] or records, sep, decimal)
             if fit > best:
                 best, usual = fit, sep
@@ -216,6 +218,7 @@ class Marks:
         digits = cell.strip().lstrip("+-")
         if not digits or (not digits[0].isdigit() and digits[0] not in ".,"):
             return
+        # In their order: 1.008, which may be either, is written as decimals are, too.
         for kind, written in _NUMBERS.items():
             if written.fullmatch(digits):
                 self.first.setdefault(kind, (cell.strip(), line, place))
@@ -261,6 +264,7 @@ _FAR: Final = 5.0  # spreads of a column
 
 def require_clear(file: Path, first: Sequence[str], below: Iterable[Sequence[str]], cells: Cells) -> None:
     """Refuse a first line that may be names or values: years, codes, unlike numbers."""
+    # pandas writes its index below an empty cell.
     index = len(first) > 1 and not first[0].strip()
     codes = first[index:]
     if len(codes) < 2 or not all(code.strip() and cells.number(code) for code in codes):
@@ -367,6 +371,7 @@ def text_of(file: Path, encoding: str | None) -> Iterator[TextIO]:
     used = next(marked, usual)
     _require_text(file, start, used, given=encoding is not None)
     try:
+        # The csv module wants ends of lines as they are: a cell in quotes may have some.
         with file.open(encoding=used, newline="") as lines:
             yield lines
     except UnicodeError as error:
@@ -391,6 +396,7 @@ def _codec(encoding: object) -> str:
         if not isinstance(encoding, str):
             raise LookupError(encoding)
         found = codecs.lookup(encoding)
+        # Python has hex and zip under such names as well, which make no text.
         if not found._is_text_encoding:
             raise LookupError(encoding)
     except (LookupError, ValueError) as error:
@@ -414,9 +420,11 @@ def _require_text(file: Path, start: bytes, used: str, *, given: bool) -> None:
             got=f"one packed by {packed}",
             then="Unpack it.",
         )
+    # There zeros belong to letters.
     if "16" in used or "32" in used or b"\0" not in start:
         return
     remedy = "Mend the line, or name the source by a spec that reads this kind of file."
+    # UTF-16 has a zero in every other byte of Latin letters; a few are a damaged line.
     if not given and 4 * start.count(0) >= len(start):
         order = "utf-16-be"
         # Latin letters have their zero second

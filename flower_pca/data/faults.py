@@ -116,8 +116,10 @@ class Site:
     @functools.cached_property
     def marks(self) -> Array:
         """A number for each row, alike for rows that are alike."""
+        # 0 and -0 are alike, and so are all NaN, but not in their bits.
         numbers = np.where(np.isnan(self.rows), np.nan, self.rows + 0.0)
         bits = np.ascontiguousarray(numbers).view(np.uint64)
+        # Whole numbers end in zero bits, and so do products: higher bits are mixed in before.
         mixed = (bits ^ (bits >> np.uint64(29))) * _odd(self.rows.shape[1])
         return np.asarray(mixed.sum(axis=1, dtype=np.uint64))
 
@@ -126,6 +128,7 @@ class Site:
 def _odd(d: int) -> Array:
     """So many odd numbers, drawn once."""
     drawn = np.random.default_rng(0).integers(2**62, size=d, dtype=np.uint64)
+    # Times an odd number, modulo 2^64, different numbers stay different.
     return np.asarray(drawn * np.uint64(2) + np.uint64(1))
 
 
@@ -311,6 +314,7 @@ def _no_measurement(look: Look, j: int, value: float, why: str) -> str:
 def _codes_of(values: Array) -> list[float]:
     """Those at the ends of sorted values that stand far from the rest."""
     codes: list[float] = []
+    # Each end twice: beside one code there may be another.
     for end in (0, -1, 0, -1):
         code = values[end]
         rest = values[values != code]
@@ -399,6 +403,7 @@ def _totals(look: Look) -> Iterator[str]:
 def _lines_of_totals(sites: Sequence[Site]) -> dict[int, tuple[int, str]]:
     """By the site how many lines stand above its totals', and what it is."""
     found: dict[int, tuple[int, str]] = {}
+    # Below a line of sums there may be one of means: then the last but one is looked at too.
     ends = [
         (i, site.rows[: len(site.rows) - below])
         for below in (0, 1)
@@ -408,6 +413,7 @@ def _lines_of_totals(sites: Sequence[Site]) -> dict[int, tuple[int, str]]:
     if not ends:
         return found
     whose, tables = zip(*ends, strict=True)
+    # A rough look at all sites at once, as there may be a thousand; a close one at the few left.
     for k in np.flatnonzero(_look_like_totals(tables)).tolist():
         i, rows = whose[k], tables[k]
         if what := _sum_or_mean(rows[-1], rows[:-1], 2 * len(sites)):
@@ -418,6 +424,7 @@ def _lines_of_totals(sites: Sequence[Site]) -> dict[int, tuple[int, str]]:
 def _rest(sites: Sequence[Site]) -> list[Site]:
     """The sites less the lines and doubles named already, which would hide other faults."""
     ends = _lines_of_totals(sites)
+    # So that of sites which are alike the first one stays.
     last_first = reversed([*enumerate(sites)])
     alone = {site.marks.tobytes(): i for i, site in last_first}
     places = sorted(alone.values())
@@ -451,7 +458,9 @@ def _sum_or_mean(last: Array, above: Array, several: int) -> str:
         return "sum"
     close += off / len(above)
     if there.any() and (np.abs(last - mean) <= close + 1e-12 * np.abs(mean))[there].all():
+        # Columns that follow from others hit their means together: that is one accident.
         spread = _spread_given_others(above[:, there])
+        # A normal value lies so close to a place with 2 close / (sqrt(2 pi) spread) at most.
         chance = np.prod(np.minimum(0.8 * close[there] / spread, 1.0))
         if chance * several < _RARE:
             return "mean"
@@ -464,6 +473,7 @@ def _off(rows: Array, n: Any) -> Array:
     Whole numbers are counts and codes, which nobody has rounded.
     """
     steps = _rounding(rows).min(axis=-2)
+    # Rounding has the deviation steps / sqrt(12), and a sum sqrt(n) times that: four of these.
     rounded = 4.0 * np.sqrt(n / 12.0) * steps
     return np.where(steps < 1.0, rounded, 0.0)
 
@@ -494,6 +504,7 @@ def _doubles(look: Look) -> Iterator[str]:
     every = [site.marks for site in sites]
     whose = np.repeat(np.arange(len(sites)), list(map(len, every)))
     marks = np.concatenate(every)
+    # Stable, as a pair has to name its first site first.
     order = np.argsort(marks, kind="stable")
     ordered = marks[order]
     again = np.flatnonzero(ordered[1:] == ordered[:-1])
@@ -526,6 +537,7 @@ def _tells_rows_apart(site: Site, different: Array) -> bool:
     if len(measures) < 2:
         return False
     _, once = np.unique(site.marks, return_index=True)
+    # The logarithm of how many pairs of rows independent columns make alike by accident.
     again = 2.0 * np.log(max(len(once), 2))
     for j in measures[:64]:
         values = site.rows[once, j]

@@ -151,6 +151,7 @@ def parquet(
         kind = np.float32 if single and features else np.float64
         rows = np.empty((table.num_rows, len(features)), dtype=kind)
         for j, name in enumerate(features):
+            # Safe casts refuse whole numbers beyond 2^53, which only lose their last digits.
             column = table[spelt[name]].cast(pa.float64(), safe=False)
             rows[:, j] = column.to_numpy()
         values = {name: _decode(table[spelt[name]]) for name in apart if name}

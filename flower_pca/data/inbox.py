@@ -176,6 +176,7 @@ class Inbox:
         self._said: set[str] = set()
         self._heading: Heading | None = None
         self._newest: tuple[bytes, Batch, bytes] | None = None
+        # A wait for the folder, which may be long, ends with it at once.
         self._closed = threading.Event()
         self.sites = tuple(sites) or self._sites_there()
 
@@ -212,6 +213,7 @@ class Inbox:
                 if self.on_wait is not None:
                     self.on_wait()
                 self._closed.wait(self._interval)
+        # Of what was gathered nothing is told, so a run that goes on reads these files again.
         return Batch(ledger)
 
     def _read(self, batch: Batch, site: str, file: Path) -> bool:
@@ -256,6 +258,7 @@ class Inbox:
                 if not site:
                     strange = "names no site, as files did when the run began: such files are left"
                 self._once(f"{name} {strange}.", site)
+            # A file that was left alone for so long has no need of a second look.
             elif self._looked.get(name) == state or found.st_mtime + self._interval < now:
                 ready.setdefault(site, file)
         self._looked = looked

@@ -170,6 +170,7 @@ def by_label(labels: Array, n_clients: int, *, column: str = "y", per_client: in
             got=len(labels),
             then="Use fewer clients.",
         )
+    # Else rows of one label would be dealt in the order of the file.
     mixed = rng.permutation(len(labels))
     order = mixed[np.argsort(_codes(labels)[mixed], kind="stable")]
     pieces = np.array_split(order, runs)

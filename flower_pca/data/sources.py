@@ -421,6 +421,7 @@ def is_table(file: Path) -> bool:
 def natural(file: Path) -> list[Any]:
     """client2 before client10; of files that are called alike, by their folders."""
     return [
+        # Python compares no number with a word: each has its kind in front.
         [(0, int(word), "") if word.isdigit() else (1, 0, word) for word in re.split(r"(\d+)", part)]
         for part in (file.name, *file.parent.parts)
     ]

@@ -138,6 +138,8 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         checkpoint: str | os.PathLike[str] | None = None,
         start: Start | None = None,
     ) -> None:
+        # scikit-learn clones an estimator by its parameters, which have to be there as they were
+        # given: nothing is checked or made of them before `fit`.
         self.n_components = n_components
         self.algorithm = algorithm
         self.center = center
@@ -251,6 +253,7 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
             raise DataError(
                 "The rows",
                 must="several, to vary about their mean",
+                # scikit-learn's own checks look for these words.
                 got="1 sample",
                 then="Give more.",
             )
@@ -383,6 +386,7 @@ def _before(result: PCAResult) -> list[Any]:
     """What has to be done to rows first."""
     steps: list[Any] = []
     if result.fill_ is not None:
+        # Of a single row, the mean of each column is what it has there.
         steps.append(SimpleImputer(keep_empty_features=True).fit(result.fill_[None, :]))
     if result.scale_ is not None:
         scaler = StandardScaler(with_mean=result.centered)

@@ -117,6 +117,7 @@ def dealt(rows: Any, sites: Any) -> tuple[list[Any], dict[int, str]]:
             then="Name them, or leave these rows out.",
         )
     kinds = {type(label) for label in whose.tolist()}
+    # Labels of several kinds have no order among themselves.
     names, client = np.unique(whose if len(kinds) == 1 else whose.astype(str), return_inverse=True)
     parts = [rows[client == i] for i in range(len(names))]
     return parts, {i: str(name) for i, name in enumerate(names)}

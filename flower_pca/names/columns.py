@@ -182,6 +182,7 @@ class Heading:
         names = read_names("An answer", plain)
         counted = isinstance(count, int) and count >= 0
         right = counted and isinstance(known, str) and len(known) <= LONGEST
+        # Headings are compared by their digests: a client could name other columns than these.
         if not right or (names is not None and (len(names) != count or digest(names) != known)):
             raise ProtocolError(
                 "The columns of an answer",
@@ -310,9 +311,11 @@ def read_names(who: str, plain: Mapping[str, Any]) -> tuple[str, ...] | None:
         return None
     try:
         names = json.loads(plain[COLUMNS])
+    # A sender may nest brackets deeper than Python reads them.
     except (TypeError, ValueError, RecursionError):
         names = None
     texts = isinstance(names, list) and all(isinstance(name, str) and 0 < len(name) <= LONGEST for name in names)
+    # Our own names are cleaned as rows are read: one that is not would be no column of theirs.
     odd = bool(texts) and any(name != clean(name) for name in names)
     if not texts or not names or len(set(names)) < len(names) or odd:
         rule = f"different names of at most {LONGEST} characters"

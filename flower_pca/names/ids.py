@@ -56,7 +56,9 @@ def order(ids: Sequence[str], who: str) -> Array:
                 then="Keep one row for each person.",
             )
     keys: Sequence[Any] = ids
+    # Python takes other signs for digits too, such as ², of which int makes no number.
     if all(name.isascii() and name.isdigit() for name in ids):
+        # 7 and 007 are two ids of one value: their texts say which comes first.
         keys = [(int(name), name) for name in ids]
     return np.array(sorted(range(len(ids)), key=keys.__getitem__), dtype=np.int64)
 
@@ -69,6 +71,7 @@ def digest(ids: Iterable[str], salt: str) -> str:
     wants to confirm a guess has to guess all ids at once, anew in every run, and pays for each
     guess.
     """
+    # No id has this sign in it, so no two lists of them make the same text.
     whole = hashlib.sha256("\0".join(ids).encode()).digest()
     return hashlib.scrypt(whole, salt=salt.encode(), n=_SLOW, r=8, p=1, dklen=32).hex()
 

@@ -335,8 +335,10 @@ def _told_apart(cells: list[str | None], least: int) -> list[str | None]:
     if not rare:
         return cells
     into = OTHER
+    # A site may have a level of its own that is called so: it counts with them.
     together = sum(counts[level] for level in rare | {OTHER})
     if together < least and len(rare) < len(counts):
+        # Sorted, so that of levels as common the order of the rows chooses none.
         into = max(sorted(counts), key=counts.__getitem__)
     return [into if cell in rare else cell for cell in cells]
 
@@ -354,6 +356,7 @@ def beside(rows: SiteRows, parts: Mapping[str, Array]) -> SiteRows:
     values = others.values
     more = np.column_stack(list(parts.values()))
     if values.dtype.kind == "f":
+        # Else all rows would become float64, where they are in single precision.
         more = more.astype(values.dtype)
     if hasattr(values, "tocsr"):
         from scipy import sparse
@@ -382,6 +385,7 @@ def new_columns(rows: SiteRows, wanted: Sequence[str], who: str = "the rows") ->
         names = indicators(wanted, column)
         if column in rows.coded:
             found |= _of_coded(rows, column, names, who)
+        # A column of numbers may hold codes: its levels are made as those of words are.
         elif column in rows.texts or (column in (rows.names or ()) and not set(names) <= set(rows.names or ())):
             found |= _of_texts(rows, column, names, who)
     return found
@@ -411,6 +415,7 @@ def _of_coded(rows: SiteRows, column: str, names: list[str], who: str) -> dict[s
     if left and rest not in names:
         got = enumeration(map(repr, map(level_of, left)))
         raise _unknown(f"column {column} of {who}", list(map(level_of, names)), got)
+    # Any one of them says where a value is missing: NaN times 0 stays NaN.
     found = {name: _sum(rows, there[:1]) * 0.0 for name in names if name not in there}
     if left:
         found[rest] = _sum(rows, [*left, *(name for name in there if name == rest)])

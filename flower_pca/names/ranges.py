@@ -60,6 +60,7 @@ def _lines(given: AsGiven) -> Iterator[Sequence[Any]]:
         yield from ((name, *ends) for name, ends in given.items())
     elif isinstance(given, str) and "=" in given:
         for part in given.split(","):
+            # The last one: a column that is made of words has one in its name, ward=surgery.
             name, _, ends = part.rpartition("=")
             yield name.strip(), *ends.split("..")
     elif isinstance(given, str | os.PathLike):
@@ -70,6 +71,7 @@ def _lines(given: AsGiven) -> Iterator[Sequence[Any]]:
 
 def _of_file(path: Path) -> Sequence[Sequence[str]]:
     try:
+        # Excel writes a byte-order mark, which would belong to the first name.
         with path.open(newline="", encoding="utf-8-sig") as file:
             lines = [line for line in csv.reader(file) if line]
     except (OSError, UnicodeDecodeError) as error:

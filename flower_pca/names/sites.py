@@ -239,6 +239,7 @@ class SiteRows:
             values = self.values.tocsr()
         else:
             values = np.asanyarray(self.values)
+        # As objects: numpy would make texts of its own kind of them.
         known = self.ids and tuple(np.array(self.ids, dtype=object)[rows])
         texts = {name: np.asarray(cells, dtype=object)[rows] for name, cells in self.texts.items()}
         origin = self.origin and self.origin.some(rows)

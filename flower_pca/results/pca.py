@@ -204,6 +204,7 @@ class PCAResult:
         for named, lines in _BY_CLIENT.items():
             before = getattr(result, named, None)
             if before is not None:
+                # Keys may be Flower's node ids, which have 64 bits and no sign.
                 new = np.array([keys.get(int(key), int(key)) for key in before], dtype=np.uint64)
                 order = np.argsort(new)
                 in_order = getattr(result, lines)[order]

@@ -113,6 +113,7 @@ class Packet(ABC):
         counts: dict[str, int] = {}
         for name in cls.counts:
             count = header.get(name)
+            # True is an int to Python.
             if not isinstance(count, int) or isinstance(count, bool) or count < 1:
                 raise DataError(
                     f"{name} of a {cls.kind}",

@@ -234,6 +234,7 @@ class Events:
         try:
             flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
             self._handle = os.open(self._path, flags | files.not_through_links(self._path), 0o666)
+            # Whoever calls it for each step closes nothing at the end.
             weakref.finalize(self, os.close, self._handle)
             self._regular = self._path.is_file()
             size = os.fstat(self._handle).st_size
@@ -269,8 +270,10 @@ class Events:
         now = datetime.now(UTC).isoformat(timespec="seconds")
         line = json.dumps({"time": now, **record.to_json()}, allow_nan=False).encode() + b"\n"
         with files.naming(self._path):
+            # A pipe may take a part of a line at a time.
             while line:
                 line = line[os.write(self._handle, line) :]
+            # A pipe is on no disk, and to force it there is an error.
             if self._regular:
                 os.fsync(self._handle)
         self._newest = record.step
@@ -281,6 +284,7 @@ class Events:
         with self._path.open("r+b") as file:
             for line in file:
                 if not line.endswith(b"\n"):
+                    # What no run has begun to write is not ours to cut: the file may be somebody's.
                     if line[: len(_BEGIN)] != _BEGIN[: len(line)]:
                         raise self._strange("a line that is no step")
                     break

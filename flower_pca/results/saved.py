@@ -125,6 +125,7 @@ def rescue(result: OfRun) -> Iterator[None]:
             try:
                 error.add_note(f"The result itself is in {result.save(folder / 'result.npz')}.")
             except OSError:
+                # There is no room for it either: an empty folder is of no use to anybody.
                 folder.rmdir()
         raise
 

@@ -82,6 +82,7 @@ class Watch(Watcher):
 
 def in_notebook() -> bool:
     """Whether this process is the kernel of a notebook."""
+    # Not imported: a kernel has imported it already, and nobody else shall wait for it.
     there = getattr(sys.modules.get("IPython"), "get_ipython", None)
     return there is not None and type(there()).__name__ == "ZMQInteractiveShell"
 

@@ -140,6 +140,7 @@ def _in_process(
     if conduct.answers == "fixed":
         source = functools.partial(FixedData.of, gaps=question.missing == "mean")
     there = Shards(clients, present=here, bits=bits, seed=question.seed, source=source)
+    # All clients are our own: what they say of their rows needs no second look.
     run = assembly.run(question, judged=False, start=conduct.start)
     with room(clients):
         result = cast(PCAResult, drive(run, there, checkpoint=conduct.checkpoint, watchers=[watch]))

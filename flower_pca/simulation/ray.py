@@ -97,10 +97,12 @@ def _simulate(
     rules: dict[str, Any],
 ) -> tuple[R, B]:
     """The strategy's result, and what `back` makes of what the clients have left in a folder."""
+    # The environment before the session: Ray reads it as it starts.
     with _quiet(), _environment(), session(engine):
         each = engine.each(len(shards), actors(engine))
         with place_shards(shards, each) as where:
             results = _run(strategy, len(shards), where, engine, on_round, rules)
+            # Flower swallows a SystemExit of the server, and returns as from any run.
             if not results:
                 raise RuntimeError("the simulation ended without a result: its server was stopped")
             return results[0], back(where.output())
@@ -118,6 +120,7 @@ def _run(
     from flwr.serverapp import ServerApp
     from flwr.simulation import run_simulation
 
+    # Flower's simulation hands over nothing of what its server finds.
     results: list[R] = []
     stopped = threading.Event()
     server = ServerApp()
@@ -142,6 +145,7 @@ def _run(
         config: Any = {"client_resources": resources}
         run_simulation(server, _app(where, clients, engine, rules), nodes, backend_config=config)
     except BaseException:
+        # The server goes on in a thread of its own, which no Ctrl-C reaches.
         stopped.set()
         raise
     return results

@@ -44,6 +44,7 @@ _HELLO: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0
 _SETTINGS: Final = 4  # the kind of frame that answers it
 _ADDRESS: Final = re.compile(r"(?:ray://)?\[?(?P<host>[^\[\]/]+?)\]?:(?P<port>\d+)")
 
+# Flower hands on exceptions of Ray's as text alone.
 _DIED: Final = re.compile(
     r"ray\.exceptions\."
     r"(ActorDied|ActorUnavailable|RayActor|WorkerCrashed|NodeDied|OutOfMemory)Error"
@@ -82,8 +83,10 @@ def require_cluster(address: str) -> None:
         return
     try:
         with socket.create_connection((found["host"], int(found["port"])), timeout=_PATIENCE) as line:
+            # Under TLS nobody answers plain words: that the port is open has to do.
             if os.environ.get("RAY_USE_TLS", "0") in ("0", ""):
                 line.sendall(_HELLO)
+                # The head of a frame of HTTP/2 has nine bytes, of which the fourth is its kind.
                 answer = line.recv(9)
                 if len(answer) < 4 or answer[3] != _SETTINGS:
                     raise OSError("something else answers there")
@@ -154,11 +157,14 @@ def everywhere(function: Callable[..., Any], *args: Any) -> dict[str, Any]:
 
     tasks = {}
     for node in machines():
+        # Without a core: the workers of Flower's engine may have all of them.
         task = ray.remote(function).options(
             num_cpus=0,
+            # Elsewhere it would speak of another machine.
             scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False),
         )
         tasks[f"{node['NodeManagerHostname']} ({node['NodeID'][:8]})"] = task.remote(*args)
+    # Ray has several words for a machine that has left, by when it is missed.
     gone = ray.exceptions
     try:
         return dict(zip(tasks, ray.get(list(tasks.values())), strict=True))
@@ -236,6 +242,7 @@ class Folder(Packs):
         """A pack: what is where, and the bytes."""
         file = self.path / f"{number}.rows"
         text = file.with_suffix(".json").read_text()
+        # A file without a byte cannot be mapped.
         return text, _map(str(file)) if file.stat().st_size else None
 
 
@@ -327,6 +334,7 @@ class Ready:
             made = make()
             self._cache[key] = made, _weight(made)
             self._taken += self._cache[key][1]
+            # The newest stays, though it may be larger than all the room.
             while len(self._cache) > 1 and self._taken > self._room:
                 self._taken -= self._cache.popitem(last=False)[1][1]
         self._cache.move_to_end(key)
@@ -337,6 +345,8 @@ def _weight(client: Any) -> int:
     """About how many bytes a client takes: its statistics, and rows that are not mapped."""
     if not isinstance(client, LocalData):
         return _STREAM
+    # Statistics are X'X or a root of it, the smaller one; an entry of a sparse matrix is 8 bytes
+    # and 4 of its place.
     return _LEAST + (12 * int(client.storage.nnz) if client.sparse else 8 * client.d * min(client.n, client.d))
 
 
@@ -419,6 +429,7 @@ class Place:
 def place_shards(shards: Sequence[Any], each: int) -> Iterator[Place]:
     """Shards where all machines can see them, until the end."""
     with tempfile.TemporaryDirectory(prefix=_PREFIX) as place:
+        # A folder of that name is no sign: a machine makes one itself for what its clients leave.
         (Path(place) / _HERE).touch()
         if len(machines()) == 1 or all(everywhere(_sees, place).values()):
             yield Place(Folder(Path(place), each).save(shards), Path(place).name, place)
@@ -460,6 +471,7 @@ def _leftovers(name: str) -> dict[str, tuple[int, bytes]]:
     folder = _output(name)
     paths = [path for path in folder.rglob("*.npz") if path.is_file()]
     left = {str(path.relative_to(folder)): (path.stat().st_mtime_ns, path.read_bytes()) for path in paths}
+    # On this machine the folder is taken away by `place_shards`.
     if not (folder.parent / _HERE).exists():
         shutil.rmtree(folder.parent, ignore_errors=True)
     return left

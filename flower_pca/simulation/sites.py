@@ -75,7 +75,9 @@ def from_frame(frame: Any, *, by: Any) -> list[SiteRows]:
                 then="Check how it was made.",
             )
     rows = SiteRows.of(rest, who="the table")
+    # Labels of several types have no order among themselves.
     found, which = np.unique(whose.astype(str) if whose.dtype == object else whose, return_inverse=True)
+    # pandas has whole numbers as floats in a column that had gaps once: site 1.0 is site 1.
     whole = [int(label) if isinstance(label, float) and label.is_integer() else label for label in found.tolist()]
     return [replace(rows[which == i], site=str(site)) for i, site in enumerate(whole)]
 
@@ -150,6 +152,7 @@ def _each(frame: Any, by: Any, n: int) -> Array:
         )
     own: Any = getattr(frame, "index", None)
     other: Any = getattr(by, "index", None)
+    # Taken by position, rows would get the sites of others, and nobody would see it.
     if hasattr(own, "equals") and hasattr(other, "equals") and not own.equals(other):
         raise ConfigError(
             "The index of by",

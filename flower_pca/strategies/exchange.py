@@ -27,6 +27,7 @@ log: Final = logging.getLogger("flwr").log
 
 # seconds between two looks, growing while nothing arrives
 _SHORTEST, _LONGEST, _GROWTH = 0.01, 0.3, 1.2
+# Flower's engine looks through all pending messages for every node: with more it is slower.
 WINDOW: Final = 32
 # seconds that a look may take, however late it is: a server that is slow itself takes one too
 _LEAST: Final = 1.0
@@ -54,6 +55,7 @@ def exchange(
         for node in nodes:
             pause = _SHORTEST
             while node not in round_.arrived:
+                # While a call hangs no message would leave, and its node's time would run already.
                 while waiting and round_.load < window and not round_.line.busy:
                     to = waiting.popleft()
                     round_.send(to, compose(to))
@@ -68,6 +70,7 @@ def exchange(
                     time.sleep(pause)
             yield node, round_.arrived.pop(node)
     finally:
+        # Also where the caller reads on no more, or a call has raised: else the thread would stay.
         round_.line.close()
 
 
@@ -119,6 +122,7 @@ class _Round:
         answered = self._call(partial(self._grid.pull_messages, list(self._sent)), self._take)
         if answered and len(self._due) < before:
             return True
+        # By when the look began: what came while it went on is there for the next one only.
         self.give_up([node for node, due in self._due.items() if due <= began])
         return False
 
@@ -160,6 +164,7 @@ class _Line:
         # of the call that is under way
         self._then: Callable[[Iterable[Any]], None] | None = None
         self.heard = time.monotonic()  # when a call has last returned
+        # A call may hang for minutes, and the end of the process shall not wait for it.
         threading.Thread(target=self._serve, daemon=True).start()
 
     @property
@@ -175,6 +180,7 @@ class _Line:
             began = time.monotonic()
             if not self._finish(within):
                 return False
+            # The call before has taken some of the time: both together may take no more.
             within = max(within - (time.monotonic() - began), 0.0)
         self._then = then
         self._calls.put(call)
@@ -192,6 +198,7 @@ class _Line:
             returned = self._returned.get(timeout=within)
         except Empty:
             return False
+        # What a late call brings counts too: it goes to whoever has asked for that call.
         then, self._then = self._then, None
         self.heard = time.monotonic()
         if isinstance(returned, BaseException):

@@ -91,6 +91,7 @@ class Patience:
         return back
 
     def _anew(self, node: int, since: str) -> bool:
+        # A restart may fall between two looks: such a node has never been seen to be away.
         return node in self._away or self._since[node] != since
 
 
@@ -219,6 +220,7 @@ class Nodes:
         self.keys = {int(node): key for node, key in header["keys"].items()}
         self.sites = {int(node): name for node, name in header["sites"].items()}
         self._keepers = set(header["keepers"])
+        # A key has come with an answer, so these have begun, whatever they say from here on.
         self._patience.speakers.update(self.lasting_keys)
         count = len(header.get("messages", header["history"]))
         log(INFO, "Going on from %s after %d messages", self.checkpoint, count)
@@ -294,6 +296,7 @@ class Nodes:
         if isinstance(reply, str):
             return self._fail(node, self._silence(node, reply), silent=True)
         error = reply.error
+        # Flower answers in place of a dead process, but late: each time costs the whole timeout.
         if error.code == _CRASHED:
             return self._fail(node, "the process of its ClientApp has died: it may lack memory", silent=True)
         if error.code in EXPIRED:

@@ -183,6 +183,7 @@ def _scale(table: LocalData, split: Split) -> Array | None:
         return np.where(peak > 0.0, peak, 1.0)
     deviation = np.sqrt(there.m2 / there.seen)
     rounding = _CONSTANT * np.finfo(np.float64).eps
+    # Of a constant column the mean is off by its last digits, and the deviation is no zero.
     same = deviation <= rounding * np.abs(there.mean)
     unscaled = Words("Drop it, or ", Setting("scale", None), ".")
     varying = Words("varying under ", Setting("scale", "std"))

@@ -44,6 +44,7 @@ class Split:
             return None
         try:
             split = cls(**json.loads(plain[NAME]))
+        # A sender may nest brackets deeper than Python reads them.
         except (TypeError, ValueError, RecursionError):
             split = cls(scale="none that there is")
         flags = all(isinstance(flag, bool) for flag in (split.center, split.gaps))

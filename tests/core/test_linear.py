@@ -103,5 +103,7 @@ def test_work_grows_in_proportion_to_the_clients(how: str, tmp_path: Any) -> Non
 
 @pytest.mark.slow
 def test_work_beyond_proportion_would_be_seen(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Broadcast, "asked", property(lambda message: message.to))  # a tuple, looked through each time
+    monkeypatch.setattr(
+        Broadcast, "addressees", property(lambda message: message.to)
+    )  # a tuple, looked through each time
     assert growth("plain", "ssi", tmp_path) > 1.1

@@ -173,7 +173,7 @@ def test_whatever_happens_the_states_stay_apart_and_a_kept_roll_is_the_same(even
             continue
         came = (answers & frozenset(asked)) - banned
         try:
-            roll, verdict = roll.fail(banned & frozenset(asked), "why").take(call, came | roll.came, asked=asked)
+            roll, verdict = roll.fail(banned & frozenset(asked), "why").take(call, came | roll.came, to=asked)
         except NotEnoughNodes:
             return
         assert roll.loss is (verdict is LOST)

@@ -85,6 +85,7 @@ class Shelf:
         """
         items = self.items(kinds)
         with ExitStack() as locks:
+            # The ledger too, whose lock a node has while it looks at its rows.
             for path in {self.ledger, *(item.path for item in items)}:
                 if path.is_file():
                     _lock(locks, path)
@@ -93,6 +94,7 @@ class Shelf:
             if "rows" in kinds and "ledger" not in kinds and self.ledger.exists():
                 ledger.forget_versions(self.ledger)
             for path in (item.path for item in items):
+                # rmtree raises on a link, and what a link leads to is not the node's.
                 if path.is_dir() and not path.is_symlink():
                     shutil.rmtree(path)
                 else:

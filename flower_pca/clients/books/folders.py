@@ -254,6 +254,7 @@ class FileStore:
         try:
             header, arrays = files.read(self.file(run), "memory", private=True)
             return Memory.of(header["run"], header["number"], arrays)
+        # Who has lost its memory says so, and the run can go on: of a ledger that does not hold.
         except (FileNotFoundError, KeyError, ValueError):
             return Memory()
 
@@ -269,6 +270,7 @@ class FileStore:
         if age <= newest:
             os.utime(path, ns=(newest + 1, newest + 1))
         if fresh:
+            # The run's own file is none of these.
             for oldest in sorted(ages, key=ages.__getitem__, reverse=True)[MOST_RUNS - 1 :]:
                 remove(oldest)
 

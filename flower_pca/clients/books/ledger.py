@@ -121,6 +121,7 @@ def open_ledger(path: Path) -> Iterator[Ledger]:
         ledger = _read(path)
         before = ledger.packed()
         yield ledger
+        # A write is one to the card of a small board, and masked sums come here twice a message.
         if ledger.packed() != before or not path.exists():
             _write(path, ledger)
 
@@ -208,6 +209,7 @@ class Account:
                 book.admit(present, most=rules.group_limits)
 
         if named and rules.keeps_ledger:
+            # Without trusted keys a server can name peers as it likes, and groups say nothing.
             admits = admit
         return Demands(
             rules.identity,

@@ -90,6 +90,7 @@ class Version:
         if data.sparse:
             stored = data.storage
             parts = {"values": stored.data, "indices": stored.indices, "indptr": stored.indptr}
+        # Of an earlier version digests are kept only: the newest rows alone may be answered from.
         numbered = enumerate(self.before)
         arrays = {f"before.{i}": digests for i, digests in numbered} | parts
         shape = [data.n, data.d]
@@ -201,8 +202,10 @@ class Lots:
         """Release the rows that are given, or take the version that was; the ledger is locked."""
         given: LocalData = self.data
         version = read(rules, name)
+        # The ledger counts versions too: so an older file put back, or one taken away, is seen.
         if (0 if version is None else version.number) < book.versions:
             raise _damage(folders.rows_file(rules.memory_dir, name).name, "an older one, or none")
+        # Rows are written before the ledger has their number: a stop between both does no harm.
         if version is None:
             if given.n < least:
                 raise RefusalError(
@@ -225,6 +228,7 @@ class Lots:
         """The next version, if enough has changed; else the one that was."""
         given: LocalData = self.data
         digests = row_digests(given, version.key, _counted(given))
+        # The same rows in another order or precision are no change, and nobody is told of one.
         if version.columns[-1] == _columns(given) and difference(digests, version.before[-1]) == 0:
             return version
         few = fewest(given, version, digests)
@@ -257,6 +261,7 @@ def fewest(given: LocalData, had: Version, digests: Array) -> int:
         # columns that tell rows apart
         if still and 2 * len(np.unique(mine)) >= len(mine):
             counts.append(difference(mine, theirs))
+    # What was released once may be told again; with words, equal numbers do not say that it was.
     if not given.coded:
         counts = [count for count in counts if count]
     return min(counts, default=given.n)
@@ -295,6 +300,7 @@ def difference(a: Array, b: Array) -> int:
         return max(len(a), len(b))
     mine, times = np.unique(a, return_counts=True)
     theirs, others = np.unique(b, return_counts=True)
+    # Without the last one, so that each place is one of theirs, whatever mine is.
     places = np.searchsorted(theirs[:-1], mine)
     both = theirs[places] == mine
     common = int(np.minimum(times, others[places])[both].sum())
@@ -306,6 +312,7 @@ def row_digests(data: LocalData, key: bytes, columns: Any) -> Array:
     places, found = list(columns), bytearray()
     for block in data.blocks():
         for row in _single(block[:, places]):
+            # Eight bytes: numpy sorts and compares digests as numbers of 64 bits.
             found += hashlib.blake2b(row.data, digest_size=8, key=key).digest()
     return np.frombuffer(bytes(found), dtype=np.uint64)
 
@@ -313,6 +320,7 @@ def row_digests(data: LocalData, key: bytes, columns: Any) -> Array:
 def whole_digest(data: LocalData, key: bytes) -> bytes:
     """A digest of the rows as they are stored."""
     kind = str(data.storage.dtype)
+    # The fingerprint is of bytes alone: shape, type and names say what these are.
     about = json.dumps([data.n, data.d, kind, data.names, data.fingerprint()])
     return hashlib.blake2b(about.encode(), digest_size=16, key=key).digest()
 
@@ -328,6 +336,7 @@ def _single(block: Array) -> Array:
     with np.errstate(over="ignore"):
         # no zero is negative
         rows = np.ascontiguousarray(block, dtype=np.float32) + np.float32(0.0)
+    # NaN has many patterns, and digests are of bits.
     rows[np.isnan(rows)] = np.nan
     return rows
 

@@ -73,6 +73,7 @@ def _find(data: LocalData, least: int) -> list[int]:
         found = []
         for start in range(0, data.d, _CHUNK):
             columns = slice(start, start + _CHUNK)
+            # All columns at once would be a copy of rows that may be memory-mapped.
             part = np.concatenate([block[:, columns] for block in data.blocks()])
             few = [j for j, column in enumerate(part.T) if _tells_few(column, least)]
             found += [start + j for j in few]
@@ -135,6 +136,7 @@ class Policy:
         stage = inner or request.stage
         owners, named = registry.owners(stage), set(request.algorithm.split("+"))
         algorithms = named | ({stage} & set(registry.BESIDE))
+        # Else another algorithm's stage would be answered under the name of one that is served.
         if not named & owners:
             algorithms |= owners
         if named <= set(registry.ALONE) and limits.tells_products(stage, request):
@@ -276,6 +278,7 @@ class Policy:
                 then=remedy,
             )
         gaps = data.n - np.asarray(data.there().seen)
+        # Answers to two fills differ by the sum of the rows with a gap, and these may be one.
         if np.any((gaps > 0) & (gaps < self._rules.min_rows)):
             raise RefusalError(
                 "The gaps in a column of this node",
@@ -291,6 +294,7 @@ class Policy:
         parts = registry.STAGES[request.stage].parts(request.arrays, d or None)
         shown = dict(up)
         for name in (name for name in up if parts[name].own):
+            # The server refuses an answer that lacks a part, or has one of another shape.
             shown[name] = np.zeros_like(up[name])
             if parts[name].open:
                 shown[name] = up[name][:, :0]

@@ -93,6 +93,7 @@ class Demand:
     def check(self) -> None:
         """Refuse what the stage does not name, and what is not as it says."""
         if unknown := sorted(self.arrays.keys() - self.asks.keys()):
+            # The names are the sender's, however many and long: what is said of them is cut.
             rule = f"those of {self.stage or 'a set-up'}: {', '.join(self.asks) or 'none'}"
             raise ProtocolError(
                 "The arrays of a message",
@@ -111,6 +112,7 @@ class Demand:
                         then=_SENDER,
                     )
         loops = [name for name in self.arrays if self.asks[name].repeats]
+        # Loops that are within each other multiply: each of them may be within its own range.
         steps = math.prod(max(1.0, float(self.arrays[name])) for name in loops)
         if steps > MOST_STEPS:
             raise ProtocolError(

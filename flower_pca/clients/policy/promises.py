@@ -79,6 +79,7 @@ def weaker(rules: Rules) -> dict[str, str]:
 def announce(rules: Rules, context: Context | None) -> None:
     """Say in the node's log, once a run, which profile it runs and what is left open of it."""
     if context is not None:
+        # Flower starts a process for every message, so the run's state has to know.
         if records.values_in(context.state, _ANNOUNCED):
             return
         records.put_values(context.state, _ANNOUNCED, {"profile": rules.profile})

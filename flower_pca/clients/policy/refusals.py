@@ -36,6 +36,7 @@ def words_for_server(error: Exception, *, discreet: bool) -> str:
     text, log = str(error), logging.getLogger("flwr")
     if not isinstance(error, FlowerPCAError):
         log.error("This node cannot answer: %s (%s)", harmless(text), _place(error))
+        # A server may cause as many as it likes: each takes one line of the log, unless asked for.
         log.debug("Where it failed:", exc_info=error)
         return sentence(
             "This node",
@@ -55,6 +56,7 @@ def words_for_server(error: Exception, *, discreet: bool) -> str:
     text = harmless(text)  # names of the server's stand in it
     log.warning("This node does not answer: %s", text)
     if isinstance(error, DataError) and discreet:
+        # Each error of ours is one sentence of this form: `base.errors.sentence`.
         rule, _, got = text.partition(" Got ")
         return f"{rule} {got.partition('. ')[2]}"
     return text

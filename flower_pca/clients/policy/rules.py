@@ -38,11 +38,13 @@ LOT: Final = 20  # rows that are told of together, at least
 _COMMON: Final = {"min_rows": LOT, "share_names": False}
 _LOTS: Final = {**_COMMON, "min_change": LOT}
 SETS: Final[Mapping[str, Mapping[str, Any]]] = {
+    # Without max_epsilon a server averages the noise of many runs away.
     "open": {**_COMMON, "share_names": True, "allow_noise": False},
     "masked": {
         **_LOTS,
         "allow_noise": False,
         "masked_only": True,
+        # In a sum of two the other one has this node's answer, as it knows its own.
         "min_peers": 2,
         "max_groups": 1,
         "max_lost": 0,
@@ -356,10 +358,12 @@ class Rules:
         name = given.get("profile", own.profile)
         if "profile" in given:
             of_own = {f.name: getattr(own, f.name) for f in fields(cls) if f.init}
+            # Rules do not say which of them were given: those that are no defaults were.
             apart = {key: value for key, value in of_own.items() if value != getattr(cls, key)}
             settings = chosen(str(name), {**apart, **settings})
         found = replace(own, **settings)
         if name:
+            # The rules are frozen, and `replace` takes no field that is not of __init__.
             object.__setattr__(found, "profile", str(name))
             found._check_profile()
         return found

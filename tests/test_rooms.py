@@ -224,9 +224,9 @@ PARTICIPLES = {"told", "held", "kept", "asked", "lost"}
 ASKED = ("results", "core.model", "base.history")  # whose `asked` is what users read of a result and of a round
 
 
-def named(name: str) -> Iterator[str]:
+def words_in(name: str) -> Iterator[str]:
     """What a module calls its arguments, variables and fields."""
-    for node in ast.walk(syntax(name)):
+    for node in syntax(name):
         if isinstance(node, ast.arg):
             yield node.arg
         elif isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store):
@@ -235,7 +235,7 @@ def named(name: str) -> Iterator[str]:
 
 def test_no_participle_alone_is_a_name():
     for name in MODULES:
-        found = PARTICIPLES.intersection(word.lstrip("_") for word in named(name))
+        found = PARTICIPLES.intersection(word.lstrip("_") for word in words_in(name))
         assert found <= ({"asked"} if name.removeprefix("flower_pca.").startswith(ASKED) else set()), (name, found)
 
 

@@ -131,12 +131,7 @@ def parquet(
         spelt = {name: spellings[names.index(name)] for name in wanted}
         table = source.read(columns=list(spelt.values()))
         kinds = {name: table.schema.field(spelt[name]).type for name in features}
-        number = (
-            pa.types.is_floating,
-            pa.types.is_integer,
-            pa.types.is_boolean,
-            pa.types.is_decimal,
-        )
+        number = (pa.types.is_floating, pa.types.is_integer, pa.types.is_boolean, pa.types.is_decimal)
         bad = {
             name: f"{kind} in column {name}"
             for name, kind in kinds.items()

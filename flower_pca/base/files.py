@@ -189,8 +189,10 @@ class Trail:
 
     def add(self, state: Any) -> dict[str, Any]:
         """Write the steps that are new, and say what the checkpoint needs to find them."""
-        if not isinstance(state, Recorder) or not state.record:
+        if not isinstance(state, Recorder):
             return {}
+        if not state.record:
+            return {"steps": None}
         count = state.gone + len(state.record)
         slots = state.keep + 1
         lines = state.lines(min(count - self._done, len(state.record)))
@@ -212,9 +214,9 @@ class Trail:
 
     def read(self, header: Mapping[str, Any], keep: int) -> dict[str, Array]:
         """The steps that a checkpoint speaks of."""
-        if "steps" not in header:
-            return {}
         steps = header["steps"]
+        if steps is None:
+            return {}
         count = int(steps["count"])
         width = int(steps["width"])
         recent = int(steps["kept"])

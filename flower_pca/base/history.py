@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from flower_pca.base import labels
+from flower_pca.base import files, labels
 
 
 @dataclass(frozen=True)
@@ -24,22 +24,6 @@ class Round:
     seconds: float = 0.0
     metrics: dict[str, float] = field(default_factory=dict)
     notes: dict[str, str] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, row: Mapping[str, Any]) -> Round:
-        """The round whose plain values these are."""
-        return cls(
-            number=row["number"],
-            stage=row["stage"],
-            asked=row["asked"],
-            answered=row["answered"],
-            failures=row["failures"],
-            bytes_down=row["bytes_down"],
-            bytes_up=row["bytes_up"],
-            seconds=row["seconds"],
-            metrics=row["metrics"],
-            notes=row["notes"],
-        )
 
     def __str__(self) -> str:
         numbers = "".join(f", {name} {_figure(value)}" for name, value in self.metrics.items())
@@ -144,11 +128,10 @@ class History:
     @classmethod
     def from_json(cls, rows: list[dict[str, Any]]) -> History:
         """The history that `to_json` wrote."""
-        if not rows or "gone" not in rows[0]:
-            return cls(tuple(map(Round.of, rows)))
-        gone = rows[0]["gone"]
-        earlier = Earlier(gone["rounds"], gone["bytes_down"], gone["bytes_up"], gone["seconds"])
-        return cls(tuple(map(Round.of, rows[1:])), earlier)
+        gone, rest = Earlier(), rows
+        if rows and "gone" in rows[0]:
+            gone, rest = files.unpack(Earlier, rows[0]["gone"], {}), rows[1:]
+        return cls(tuple(files.unpack(Round, row, {}) for row in rest), gone)
 
 
 def _figure(value: float) -> str:

@@ -95,16 +95,8 @@ def own_components(path: str, result: PersonalResult) -> tuple[Array, str]:
     """
     from flower_pca.algorithms.personal.closing import OWN
 
-    try:
-        header, arrays = files.read(path, _KIND)
-    except FileNotFoundError as error:
-        raise DataError(
-            "The file of own components",
-            must="there",
-            got=f"no file {path}",
-            then="Give a file that run --own, or a node, has written.",
-        ) from error
-    specs = (header.get("algorithm"), result.algorithm)
+    header, arrays = _read_own(path)
+    specs = (header["algorithm"], result.algorithm)
     made, wanted = (str(spec).partition("(")[0] for spec in specs)
     if made != wanted:
         raise DataError(
@@ -113,7 +105,7 @@ def own_components(path: str, result: PersonalResult) -> tuple[Array, str]:
             got=f"those of {made}",
             then=_OF_ITS_RUN,
         )
-    columns, names = header.get("columns"), result.feature_names_in_
+    columns, names = header["columns"], result.feature_names_in_
     own = arrays.get(OWN, np.zeros(0))
     there = own.dtype.kind == "f" and own.shape[1:] == (result.n_features_in_,)
     others = columns is not None and names is not None and sorted(columns) != sorted(names)
@@ -128,6 +120,27 @@ def own_components(path: str, result: PersonalResult) -> tuple[Array, str]:
         own = own[:, [columns.index(name) for name in names]]
     _require_beside(path, own, result)
     return np.asarray(own), str(header.get("site") or "")
+
+
+def _read_own(path: str) -> tuple[dict[str, Any], dict[str, Array]]:
+    """The header and the arrays of a file of own components."""
+    try:
+        header, arrays = files.read(path, _KIND)
+    except FileNotFoundError as error:
+        raise DataError(
+            "The file of own components",
+            must="there",
+            got=f"no file {path}",
+            then="Give a file that run --own, or a node, has written.",
+        ) from error
+    if lacking := {"algorithm", "columns"} - header.keys():
+        raise DataError(
+            path,
+            must="a whole file of own components",
+            got=f"one without {', '.join(sorted(lacking))}",
+            then=_OF_ITS_RUN,
+        )
+    return header, arrays
 
 
 def _require_beside(path: str, own: Array, result: PersonalResult) -> None:

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -270,20 +269,6 @@ class Spent:
     shared: bool = False
     among: int = 1
     frame_noise: float = 0.0
-
-    @classmethod
-    def of(cls, plain: Mapping[str, Any]) -> Spent:
-        """What these plain values say."""
-        return cls(
-            epsilon=plain["epsilon"],
-            delta=plain["delta"],
-            clip=plain["clip"],
-            noise=plain["noise"],
-            messages=plain["messages"],
-            shared=plain["shared"],
-            among=plain["among"],
-            frame_noise=plain["frame_noise"],
-        )
 
     def __str__(self) -> str:
         where = "each sum, shared among clients" if self.shared else "each answer"

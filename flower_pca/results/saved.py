@@ -16,7 +16,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 import numpy as np
 
-from flower_pca.base import labels
+from flower_pca.base import files, labels
 from flower_pca.base.errors import DataError, Words
 from flower_pca.base.history import History, Outcome, Status
 from flower_pca.base.linalg import Array
@@ -200,12 +200,13 @@ def fields(
     require_whole(path, "result", {*numbers, *_RESULT, *needed}, {*header, *arrays})
     _require_sound(path, arrays, header["feature_names"])
     spent = header["privacy"]
+    hints = zip(header["hints"], header["settings"], strict=True)
     return {
         **{name: arrays.get(name) for name in names},
         **{name: header[name] for name in numbers},
         "choices": tuple(header["choices"]),
-        "hints": tuple(map(Words.about, header["hints"], header["settings"])),
-        "privacy": None if spent is None else Spent.of(spent),
+        "hints": tuple(Words.about(*hint) for hint in hints),
+        "privacy": None if spent is None else files.unpack(Spent, spent, {}),
         **from_run(header),
     }
 

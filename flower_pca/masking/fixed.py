@@ -112,6 +112,7 @@ def check_noise(arrays: Arrays, parts: Mapping[str, Part], noise: Arrays, summed
 
     Nobody sees the answer but in a sum of at least `summed`.
     """
+    # only here, as a layer that is off is not imported
     from flower_pca.layers.noise import asked_share
 
     own = bounds_with_noise(parts, asked_share(noise, summed), int(arrays["mask.clients"]))
@@ -174,6 +175,7 @@ def _words(name: str, a: Array, bound: Array, clients: int, bits: Bits) -> Array
         )
     if wide:
         steps = np.ldexp(a, _FRACTION).ravel()
+        # whole steps apart: a number that has no digits left for the noise gets all of it
         rest = np.floor(steps)
         return _spread(rest, _blur(steps, rest, bits), clients)
     rows = _rows(a)
@@ -233,6 +235,7 @@ def _values(words: Array, shape: tuple[int, ...], bound: Array, clients: int) ->
         steps = kept.astype(np.float64)
         return np.asarray(np.ldexp(steps, -_exponents(bound, clients)))
     parts = words.reshape(_WORDS, -1)
+    # of Python's own integers, as four words are longer than any number of numpy's
     whole = [0] * parts.shape[1]
     for part in parts:
         limbs = zip(whole, part, strict=True)

@@ -175,6 +175,7 @@ class Signal(Stage[SignalState]):
         asked = {"weights": state.weights, "W": state.W, **numbers}
         if state.search is None:
             return asked
+        # what gives noise back is on both sides of a table: here, and on the products in `_search`
         blocks = state.search.block * _back_of(state)
         return {**asked, "Z": np.hstack(list(blocks))}
 

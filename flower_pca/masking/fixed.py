@@ -214,6 +214,7 @@ def _spread(rest: Array, grain: Array, clients: int) -> Array:
     words[-1] += grain
     most = MOST_CLIENTS // (2 * clients)  # half of the room that so few clients leave
     for high, low in itertools.pairwise(words):
+        # of no seed, in simulations either: what is moved cancels among the client's own words
         drawn = system_bits(len(low)) % np.uint64(2 * most + 1)
         moved = drawn.astype(np.int64) - most
         high -= moved

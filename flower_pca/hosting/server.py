@@ -72,6 +72,7 @@ class Hosts(Nodes):
             yield from (self.no_answer(client, reply) for client in clients)
             return
         try:
+            # all of it before any counts: of a reply that turns out wrong behind, nothing is taken
             answers = list(self._read(node, reply, message, clients))
         except ProtocolError as error:
             answers = [self.take(client, error, message) for client in clients]
@@ -154,6 +155,7 @@ class Hosts(Nodes):
         claims = [claim(arrays, now.model.frame) for arrays in said]
         rows = sum(c.n for c in claims)
         squares = sum(c.squares for c in claims)
+        # rounded up, as a bound that falls short would refuse honest answers
         mean = Claim(-(-rows // many), squares / many)
         judge = Judge(now.stage, now.state, replace(now.model, claims={first: mean}))
         judge.check(first, {name: a / many for name, a in total.arrays.items()}, parts, message.arrays)
@@ -179,6 +181,7 @@ class Hosts(Nodes):
                 clients = hosted.read_properties(reply.content)
             except ProtocolError as error:
                 log(WARNING, "\tnode %s was left out: %s", node, error)
+                # known to host nobody, it is not asked again
                 self._hosts[node], self._unknown[node] = (), str(error)
                 continue
             self._unknown.pop(node, None)
@@ -206,6 +209,7 @@ class Hosts(Nodes):
     def _claim(self, client: int, node: int, connected: Mapping[int, str]) -> None:
         """Take a client for one of this node's. Of two that claim it nobody knows who is right."""
         home = self._homes.get(client)
+        # of a node that is gone a client may have come up at another one
         if home in connected and home != node:
             raise ConfigError(
                 "Every client",

@@ -64,6 +64,7 @@ def answer(
         if memory:
             memory = messages.plain(memory)
         return _answer(Work(stage_of(stage), arrays, data, memory, who, bits), says, fixed, grain)
+    # only here, as it needs cryptography, which no run without masks imports
     from flower_pca.masking import client
 
     asked = demands or Demands()

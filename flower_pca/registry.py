@@ -255,6 +255,7 @@ def entry(algorithm: type[Any]) -> Entry:
     """The line of an algorithm, or of the nearest class above it that has one: an instance need not be listed."""
     for kind in algorithm.__mro__:
         found = TABLE.get(getattr(kind, "name", ""))
+        # by class too: one that is not listed has inherited the name of another
         if found is not None and found.algorithm is kind:
             return found
     return Entry(algorithm, _usual(algorithm))

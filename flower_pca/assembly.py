@@ -125,7 +125,7 @@ def check(asked: Question, **beside: Any) -> Question:
         return asked
     algorithm = asked.algorithm
     if _has_ranges(asked):
-        # auto is settled beforehand here, and what it becomes has to suit the options
+        # where columns are known auto takes its algorithm now: that is the one that has to suit
         algorithm, _ = _beforehand(asked)
     compatible.check(algorithm, on, registry.ALGORITHMS)
     return asked

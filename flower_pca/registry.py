@@ -236,6 +236,7 @@ def public() -> Mapping[str, type[Stage[Any]]]:
 
 
 def _class_name(stage: str) -> str:
+    # so that names are listed without an import
     if stage in _PLACES:
         return _PLACES[stage].partition(":")[2]
     return STAGES[stage].__name__

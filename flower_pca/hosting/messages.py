@@ -263,7 +263,7 @@ def _by_client(values: Mapping[str, Any], name: str) -> Iterator[tuple[int, obje
 def _json(values: Mapping[str, Any], name: str, kind: type[Any], *, who: str = _ANSWER) -> Any:
     """What a text among the values of another machine holds, if it is of this kind."""
     try:
-        # so many brackets that Python gives up are no more than another wrong text
+        # RecursionError is of brackets within brackets, as deep as another machine likes
         found = json.loads(wire.value_of(who, values, name, str))
     except (ValueError, RecursionError):
         found = None

@@ -72,7 +72,7 @@ class Hosts(Nodes):
             yield from (self.no_answer(client, reply) for client in clients)
             return
         try:
-            # all of it before any counts: of a reply that turns out wrong behind, nothing is taken
+            # all of it first: of a reply that turns out wrong in its midst no answer is to count
             answers = list(self._read(node, reply, message, clients))
         except ProtocolError as error:
             answers = [self.take(client, error, message) for client in clients]
@@ -132,6 +132,7 @@ class Hosts(Nodes):
         if now.model.heading is not None and heading is not None and not heading.like(now.model.heading):
             raise heading.mismatch(f"node {node}", now.model.heading).error(ProtocolError)
         single = now.stage.parts(message.arrays, now.model.d or None)
+        # by as many as the sum itself speaks of, so that all of its parts are held to them
         if columns := columns_of(telling(single), total.arrays, now.model.d):
             single = now.stage.parts(message.arrays, columns)
         parts = {name: _of_sum(part) for name, part in single.items()}

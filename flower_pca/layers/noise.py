@@ -428,6 +428,7 @@ def _instruction(says: Arrays) -> tuple[float, float, float]:
             got=", ".join(sorted(strange))[:100],
             then=_SENDER,
         )
+    # float() raises on several numbers, and what it raises is no refusal
     if several := [name for name in says if np.ndim(says[name])]:
         raise ProtocolError(
             "What a message with noise says",

@@ -132,7 +132,7 @@ class Hosts(Nodes):
         if now.model.heading is not None and heading is not None and not heading.like(now.model.heading):
             raise heading.mismatch(f"node {node}", now.model.heading).error(ProtocolError)
         single = now.stage.parts(message.arrays, now.model.d or None)
-        # by as many as the sum itself speaks of, so that all of its parts are held to them
+        # of as many columns as the sum itself speaks of, so that all of its parts are held to them
         if columns := columns_of(telling(single), total.arrays, now.model.d):
             single = now.stage.parts(message.arrays, columns)
         parts = {name: _of_sum(part) for name, part in single.items()}
@@ -210,7 +210,7 @@ class Hosts(Nodes):
     def _claim(self, client: int, node: int, connected: Mapping[int, str]) -> None:
         """Take a client for one of this node's. Of two that claim it nobody knows who is right."""
         home = self._homes.get(client)
-        # of a node that is gone a client may have come up at another one
+        # a client of a node that is gone may have come up at another one
         if home in connected and home != node:
             raise ConfigError(
                 "Every client",

@@ -120,7 +120,7 @@ class Masked(Around):
         common = {"mask.step": np.array(int(self._phase)), "mask.setup": self._setup, **common}
         message = Broadcast(messages.STAGE, self._history.count, common, carried.frame.bare, to, personal)
         if self._phase == Phase.UPLOAD:
-            # the only phase that asks for something of the rows, and so for noise
+            # set-ups and unmaskings ask for no answer made of rows, and so for no noise
             message = replace(message, frame=carried.frame, layers=carried.layers, size=carried.size)
         self._sent, self._began = message, time.perf_counter()
         return message

@@ -55,7 +55,7 @@ def require_size(data: Any, squares: Array) -> None:
         largest = _LARGEST
     if float(squares.sum(dtype=np.float64)) <= largest:  # which NaN is not
         return
-    # a pass over all rows, so of refused ones only
+    # another pass over the rows, so only where they are refused
     peak, names = data.peak(), getattr(data, "names", None)
     j = int(np.argmax(peak))
     got = f"a larger one in column {j if names is None else names[j]}"
@@ -330,7 +330,6 @@ class Opening(Stage[OpeningState]):
             product = frame.unscale(product)
         Q, R = linalg.qr(block)
         whole = np.all(total.get("count", n) == n)
-        # in gaps the product has zeros about each client's own mean, which is not the frame's
         known = whole and (R.size == 0 or np.linalg.cond(R) <= _KEEP)
         return after_opening(
             model,

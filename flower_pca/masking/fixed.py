@@ -112,7 +112,6 @@ def check_noise(arrays: Arrays, parts: Mapping[str, Part], noise: Arrays, summed
 
     Nobody sees the answer but in a sum of at least `summed`.
     """
-    # only here, as a layer that is off is not imported
     from flower_pca.layers.noise import asked_share
 
     own = bounds_with_noise(parts, asked_share(noise, summed), int(arrays["mask.clients"]))

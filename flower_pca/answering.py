@@ -64,6 +64,7 @@ def answer(
         if memory:
             memory = messages.plain(memory)
         return _answer(Work(stage_of(stage), arrays, data, memory, who, bits), says, fixed, grain)
+    # only here, as it needs cryptography, which no run without masks imports
     from flower_pca.masking import client
 
     terms = demands or Demands()
@@ -100,6 +101,7 @@ def _answer(work: Work, says: Sayings, fixed: Source | None, grain: Grain) -> tu
     else:
         up, after = _without_rows(work, fixed, by_row=any(layer.by_row for layer in on))
     if work.stage.draws:
+        # every message has a key of its own: what needs this one again keeps it under another name
         after = {name: a for name, a in after.items() if name != KEY}
     for layer in reversed(on):
         up = layer.seal(says[layer.name], work, up)

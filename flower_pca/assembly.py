@@ -125,6 +125,7 @@ def check(question: Question, **beside: Any) -> Question:
         return question
     algorithm = question.algorithm
     if _has_ranges(question):
+        # where columns are known auto takes its algorithm now: that is the one that has to suit
         algorithm, _ = _beforehand(question)
     compatible.check(algorithm, on, registry.ALGORITHMS)
     return question

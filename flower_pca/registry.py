@@ -236,6 +236,7 @@ def public() -> Mapping[str, type[Stage[Any]]]:
 
 
 def _class_name(stage: str) -> str:
+    # so that names are listed without an import
     if stage in _PLACES:
         return _PLACES[stage].partition(":")[2]
     return STAGES[stage].__name__
@@ -255,6 +256,7 @@ def entry(algorithm: type[Any]) -> Entry:
     """The line of an algorithm, or of the nearest class above it that has one: an instance need not be listed."""
     for kind in algorithm.__mro__:
         found = TABLE.get(getattr(kind, "name", ""))
+        # by class too: one that is not listed has inherited the name of another
         if found is not None and found.algorithm is kind:
             return found
     return Entry(algorithm, _usual(algorithm))

@@ -161,6 +161,7 @@ class Progress:
         """
         if measure is None:
             measure = error
+        # an error that nobody can tell yet is no standstill
         moves = measure < self.best or not np.isfinite(measure) or gain > self.gained
         return replace(
             self,
@@ -216,6 +217,7 @@ class Iterative(Algorithm[I]):
     def status(self, state: I) -> Status | None:
         p = state.progress
         over = p.error <= p.tol or p.stale >= self.patience or p.rounds >= self.max_rounds
+        # min_rounds hold off convergence too: under a budget an early end would tell of the rows
         if p.rounds < self.min_rounds or not over:
             return None
         rounds = labels.count(p.rounds, "round")

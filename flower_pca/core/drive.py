@@ -202,6 +202,8 @@ def _drive_with_checkpoint(run: Driven, transport: Transport, path: Path, watche
     """Likewise, with the state of run and transport in a file until the run is finished."""
     trail = files.Trail(path)
     if path.exists():
+        # its owner's alone, as it holds what single clients have answered, and in a simulation
+        # what they remember
         header, arrays = files.read(path, transport.kind, private=True)
         state = run.standing.state
         with files.refuse_others(path, transport.kind):
@@ -220,6 +222,7 @@ def _drive_with_checkpoint(run: Driven, transport: Transport, path: Path, watche
         files.write(path, transport.kind, headers, both, private=True)
         for watcher in watchers:
             watcher.after_message(run)
+    # before the steps, without which a checkpoint that was left behind could not be gone on from
     path.unlink(missing_ok=True)
     trail.remove()
     return run.result()

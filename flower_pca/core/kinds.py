@@ -119,6 +119,7 @@ class Ask:
             return "numbers", "true and false"
         if self.divides and not ((a == 0.0) | (a >= SMALLEST)).all():
             return f"0 or at least {SMALLEST:g}", f"{a}"[:_SHOWN]
+        # NaN ends here too, even where any number would do: no comparison with it holds
         if a.size and not self.least <= float(a.min()) <= float(a.max()) <= self.most:
             if math.isinf(self.most):
                 rule = f"at least {self.least:g}"
@@ -483,6 +484,7 @@ def fault(arrays: Mapping[str, Array], parts: Mapping[str, Part]) -> tuple[str, 
     for name, part in parts.items():
         a = arrays[name]
         fits = a.shape == part.shape or _fits(a.shape, part.shape)
+        # floats of 80 bits are of some nodes' machines, and LAPACK does not know them
         if not fits or a.dtype.kind not in "fiu" or a.dtype.itemsize > 8:
             rule = f"a real array of shape {tuple('any' if s is None else s for s in part.shape)}"
             return name, rule, f"shape {a.shape} and dtype {a.dtype}"

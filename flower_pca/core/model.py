@@ -300,6 +300,7 @@ def fraction_rank(values: Array, trace: float, fraction: float) -> int | None:
     """
     share = np.ones(len(values))
     if trace > 0:
+        # one below 0 is a zero that was rounded
         share = np.cumsum(np.maximum(values, 0.0)) / trace
     passed = np.flatnonzero(share > fraction + _ROUNDING)
     if not len(passed):

@@ -44,6 +44,7 @@ from flower_pca.rows.frame import Frame, Moments
 
 _SLACK: Final = 1e-3  # by which sums in single precision may be off
 # of the largest number of a column, by which others may be off that have 16 bits
+# float16 has no step finer than 2^-24, and a column's largest is 2^14 at least there
 _COARSE: Final = 2.0**-38
 # roundings of the squares of raw rows, which frames take away again
 _ROUNDED: Final = 8.0
@@ -92,6 +93,7 @@ def check_opening(said: Arrays, block: Array, *, bits: int = 64) -> None:
             got="larger entries",
             then="Check the client.",
         )
+    # all rows are divided by the largest of these: a false one would ruin every client's scale
     if "peak" in said:
         seen = np.asarray(said.get("count", said["n"]))
         mean = np.abs(said["mean"])
@@ -99,6 +101,7 @@ def check_opening(said: Arrays, block: Array, *, bits: int = 64) -> None:
         least = (1.0 - _SLACK) * np.sqrt(variances + mean**2)
         furthest = (1.0 + _SLACK) * (mean + size) + _ROUNDED * eps * mean
         fits = (said["peak"] >= least) & (said["peak"] <= furthest)
+        # a column without a single value at this client has no mean to hold a peak against
         if not (fits | (seen == 0)).all():
             raise ProtocolError(
                 "The peaks of an answer to the opening",
@@ -136,6 +139,7 @@ class Judge:
         known = self.model.claims.get(client)
         if known is None:
             own = Claim(int(MARGIN * self.model.n), MARGIN * self.model.trace)
+            # of an unknown number of rows the fewest, by which bounds of eigenvalues are divided
             least = 1
             rows = f"{MARGIN:g} times all rows together"
         else:
@@ -180,6 +184,7 @@ class Judge:
         if part.of in parts:
             return 1.0
         Z = part.block(sent)
+        # by id: the message that is being answered keeps its arrays alive for as long as this judge
         if id(Z) not in self._known:
             self._known[id(Z)] = linalg.column_norms(Z)
         return self._known[id(Z)]
@@ -322,6 +327,7 @@ class Tally:
 
     def _check_in(self, reply: Reply, position: int) -> None:
         """One client's answer; a wrong one is a failure with a reason, and the others go on."""
+        # what is refused has travelled all the same
         self._bytes += self._sent.size(reply.arrays)
         try:
             self._accept(reply, position)
@@ -342,6 +348,7 @@ class Tally:
     def _accept(self, reply: Reply, position: int) -> None:
         check(reply, self._sent, self._answered)
         known = self._heading
+        # before shapes are looked at: an error of these would name no column that is another
         if known is not None and reply.heading is not None and not reply.heading.like(known):
             raise reply.heading.mismatch(name_of(reply), known).error(ProtocolError)
         columns = self._d or 0
@@ -356,6 +363,7 @@ class Tally:
                 self._parts[columns] = self._stage.parts(message, columns)
             parts = self._parts[columns]
         check_arrays(reply, parts)
+        # before layers count it for less: what its client has said is of whole rows
         if self._judge is not None:
             self._judge.check(reply.client, reply.arrays, parts, message)
         self._stage.inspect(self._state, reply.arrays)
@@ -371,6 +379,7 @@ class Tally:
             digest = reply.heading.digest
         group = self._groups.get((columns, digest)) or _Group()
         group.hear(self._merge(group.total, reply.client, arrays), reply)
+        # only now that it is merged: an answer that cannot be added leaves no group of nobody
         self._groups[columns, digest] = group
         if not voted:
             self._heading = known or reply.heading

@@ -158,9 +158,11 @@ class Roll:
             size = max(1, round(self.fraction * len(fit)))
             # in random orders, each of which goes round until all were taken alike
             samples = len(fit) // math.gcd(len(fit), size)
+            # drawn from seed and number alone, so that a run that goes on asks the same clients
             order = np.random.default_rng([self.seed, number // samples]).permutation(len(fit))
             first = number % samples * size
             turn = order.take(range(first, first + size), mode="wrap")
+            # back in the order of the clients' keys, in which answers are added up
             return tuple(fit[i] for i in sorted(turn))
         return fit
 
@@ -194,8 +196,10 @@ class Roll:
                 first = frozenset(to)
             else:
                 first = self.addressees
+            # not of those turned away: who is unfit is asked by the next opening, and they are not
             roll = replace(self, addressees=first - self.banned)
             missing = roll.addressees - came
+            # where nobody has answered, all are asked again, and the silence counts
             if came and missing and not self.summed:
                 return replace(roll, came=came, awaited=missing), Verdict.AGAIN
         least = min(self.min_clients, len(came.union(to)))
@@ -233,8 +237,10 @@ class Roll:
         `counted`: a member that was away has counted by its last answer.
         """
         now = frozenset(here)
+        # who failed the newest opening is no newcomer, or each end would lead back to an opening
         joined = now - self.unfit - self.members
         gone = self.members - now
+        # a sampled round leaves members out on purpose
         missed = self.fraction == 1.0 and not counted
         return bool(joined) or (not self.whole and (bool(gone) or missed))
 

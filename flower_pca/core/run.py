@@ -129,6 +129,7 @@ class Run:
             elif to := self.roll.audience(
                 now.call(fraction=fraction),
                 here,
+                # the count goes through the whole history: it is for samples alone
                 number=len(self.history.of(now.stage.name)) if fraction < 1.0 else 0,
             ):
                 self._sent, self._began = self._message(to), time.perf_counter()
@@ -160,6 +161,7 @@ class Run:
         self.standing = now.with_heading(got.heading, got.declined)
         if got.notes:
             self.mark_loss()
+        # before the answers are taken: a member that was turned away now is lost, and not awaited
         if got.failures or got.banned:
             self.roll = self.roll.fail(got.banned, got.why)
         # asked once only, it gets a chance by the next opening
@@ -173,6 +175,7 @@ class Run:
         if verdict is Verdict.COMPLETE:
             try:
                 self._complete(got.total, got.answered)
+                # before the stage is left, as they are of its state
                 metrics = now.stage.metrics(self.standing.state)
                 # who has answered last may go
                 if (status := self.standing.over) is not None:
@@ -234,6 +237,7 @@ class Run:
             )
         there = self.standing.restore(header, arrays)
         if isinstance(there.state, Recorder):
+            # how many steps to take is no part of what a run is: it may go on to more of them
             model = replace(there.model, steps=self.standing.model.steps)
             state, steps = there.state.until(model.steps), arrays.get("steps")
             if steps is not None:
@@ -259,6 +263,7 @@ class Run:
         if isinstance(state, NeedsWidth):
             state = state.of_columns(heading.count)
         self.layers = tuple(layer.divide(needed) for layer in self.layers)
+        # after layers are divided: a private opening is told among how many its noise is shared
         for layer in self.layers:
             state = layer.inform(state)
         self.standing = replace(self.standing, state=state)

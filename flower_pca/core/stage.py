@@ -287,6 +287,7 @@ class Stage(ABC, Generic[S]):
         changed = []
         for f in fields(self):
             value = getattr(self, f.name)
+            # numpy writes np.float64(0.1), which a spec cannot be read back from
             if isinstance(value, np.generic):
                 value = value.item()
             if f.repr and value != f.default:
@@ -317,8 +318,10 @@ def _bound(kind: Kind, model: Model) -> float:
 def add(total: Arrays | None, client: int, reply: Arrays) -> Arrays:
     """The sum of the answers, in double precision."""
     if total is None:
+        # a copy, as the answers that follow are added to it in place
         return {name: np.array(a, dtype=np.float64) for name, a in reply.items()}
     for name, a in reply.items():
+        # all shapes before the first sum: a refused answer must not be in the total by half
         if a.shape != total[name].shape:  # of a side that only clients know
             rule = f"of shape {total[name].shape}, as at the clients before"
             raise ProtocolError(

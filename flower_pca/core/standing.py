@@ -264,6 +264,7 @@ class Standing:
     def _measure(self, layers: Iterable[Layer], *, binding: bool) -> Standing:
         """With what is said of a run whose closing stage has measured it."""
         model = self.model
+        # under a budget residuals measure the noise, and say nothing of the way that is left
         if not binding:
             model = replace(model, status=self.algorithm.verify(model))
         for layer in layers:
@@ -292,6 +293,7 @@ class Standing:
         """Back at the opening, with this block in the coordinates of the old frame; None before the first is held."""
         model, algorithm, last = self.model, self.algorithm, self.last
         assert isinstance(algorithm, Algorithm)
+        # the new start counts on from these, so that max_rounds holds over all restarts
         if self.role is Role.ALGORITHM:
             model = replace(model, rounds=algorithm.rounds(self.state))
         if model.restarts >= MAX_RESTARTS:
@@ -310,9 +312,12 @@ class Standing:
             model = replace(model, status=Status(Outcome.CLIENTS_CHANGED, words))
             block, last = model.columns, True
         if block is not None:
+            # one that was widened may have more columns than there are directions
             block = block[:, : model.d or None]
+            # an opening multiplies raw rows, and scales the block itself once it knows the scale
             if model.frame.scale is not None:
                 block = block / model.frame.scale[:, None]
+        # what clients have said of their rows is of the old frame, and is asked for anew
         model = replace(model, basis=block, product=None, claims={}, counted=None, declined="")
         model = replace(model, restarts=model.restarts + 1)
         state = self.stages[0].start(model)
@@ -321,6 +326,7 @@ class Standing:
     def settle(self) -> Standing:
         """With the algorithm that the run goes on with, which the opening may have chosen."""
         chooser = self.chooser or self.algorithm
+        # what comes between may tell how many components there are, which the choice hangs on
         if not isinstance(chooser, Choosing) or self.index + 1 < self.place:
             return self
         chosen, why = chooser.settle(self.model)
@@ -355,6 +361,7 @@ class Standing:
         there = replace(there, model=model)
         if there.role > Role.BEFORE:
             there = there.settle()
+        # after the choice: of which class the state is, the chosen algorithm says
         stage = there.stages[min(there.index, len(there.stages) - 1)]
         return replace(there, state=files.unpack(stage.State, header["state"], arrays))
 
@@ -364,6 +371,7 @@ class Standing:
         model = self.model
         assert model.values is not None
         spent = model.status is not None and model.status.outcome is Outcome.MAX_ROUNDS
+        # rounds count on over an opening: with none left, a wider block would end where it begins
         if spent or isinstance(model.n_components, int) or len(model.values) >= min(model.n, model.d):
             return False
         return fraction_rank(model.values, model.trace, model.n_components) is None

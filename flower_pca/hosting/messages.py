@@ -133,6 +133,7 @@ def write_reply(kind: str, answers: Iterable[Delivery]) -> Content:
         alike.setdefault((look, answer.metrics.get("names", "")), []).append(answer)
     content = Content()
     for number, ((look, _), group) in enumerate(alike.items()):
+        # told beside the stack, as products of arrays that lie otherwise in memory round otherwise
         by_columns = [by for _, _, by in look]
         beside = {
             _PLAYED: [answer.client for answer in group],
@@ -262,6 +263,7 @@ def _by_client(values: Mapping[str, Any], name: str) -> Iterator[tuple[int, obje
 def _json(values: Mapping[str, Any], name: str, kind: type[Any], *, who: str = _ANSWER) -> Any:
     """What a text among the values of another machine holds, if it is of this kind."""
     try:
+        # RecursionError is of brackets within brackets, as deep as another machine likes
         found = json.loads(wire.value_of(who, values, name, str))
     except (ValueError, RecursionError):
         found = None
@@ -273,6 +275,7 @@ def _json(values: Mapping[str, Any], name: str, kind: type[Any], *, who: str = _
 def _list_of(values: Mapping[str, Any], name: str, kind: type[Any], *, who: str = _ANSWER) -> list[Any]:
     """A list among the values of another machine, if all in it are of this kind."""
     found = values.get(name)
+    # by its very type: to isinstance True is an int
     if not isinstance(found, list) or any(type(item) is not kind for item in found):
         raise ProtocolError(
             who,

@@ -72,6 +72,7 @@ class Hosts(Nodes):
             yield from (self.no_answer(client, reply) for client in clients)
             return
         try:
+            # all of it first: of a reply that turns out wrong in its midst no answer is to count
             answers = list(self._read(node, reply, message, clients))
         except ProtocolError as error:
             answers = [self.take(client, error, message) for client in clients]
@@ -131,6 +132,7 @@ class Hosts(Nodes):
         if now.model.heading is not None and heading is not None and not heading.like(now.model.heading):
             raise heading.mismatch(f"node {node}", now.model.heading).error(ProtocolError)
         single = now.stage.parts(message.arrays, now.model.d or None)
+        # of as many columns as the sum itself speaks of, so that all of its parts are held to them
         if columns := columns_of(telling(single), total.arrays, now.model.d):
             single = now.stage.parts(message.arrays, columns)
         parts = {name: _of_sum(part) for name, part in single.items()}
@@ -154,6 +156,7 @@ class Hosts(Nodes):
         claims = [claim(arrays, now.model.frame) for arrays in said]
         rows = sum(c.n for c in claims)
         squares = sum(c.squares for c in claims)
+        # rounded up, as a bound that falls short would refuse honest answers
         mean = Claim(-(-rows // many), squares / many)
         judge = Judge(now.stage, now.state, replace(now.model, claims={first: mean}))
         judge.check(first, {name: a / many for name, a in total.arrays.items()}, parts, message.arrays)
@@ -179,6 +182,7 @@ class Hosts(Nodes):
                 clients = hosted.read_properties(reply.content)
             except ProtocolError as error:
                 log(WARNING, "\tnode %s was left out: %s", node, error)
+                # known to host nobody, it is not asked again
                 self._hosts[node], self._unknown[node] = (), str(error)
                 continue
             self._unknown.pop(node, None)
@@ -206,6 +210,7 @@ class Hosts(Nodes):
     def _claim(self, client: int, node: int, connected: Mapping[int, str]) -> None:
         """Take a client for one of this node's. Of two that claim it nobody knows who is right."""
         home = self._homes.get(client)
+        # a client of a node that is gone may have come up at another one
         if home in connected and home != node:
             raise ConfigError(
                 "Every client",

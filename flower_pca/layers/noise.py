@@ -177,6 +177,7 @@ class Budget(Layer):
         """With noise on all of it, in full but where the answer is seen in a sum; n becomes 1, and counts clients."""
         share = asked_share(says, work.summed)
         parts = work.stage.parts(work.arrays, work.data.d)
+        # a server can invent the peers that share it with this client, and take their shares off
         if not work.trusts:
             share = _instruction(says)[1]
         rows = {name for name in up if parts[name].kind.counts_rows}
@@ -214,6 +215,7 @@ class Budget(Layer):
         """The algorithm has as many rounds less as answers were given in vain: clients have spent what they told."""
         after = replace(self, losses=(*self.losses, stage))
         frames, share = after.losses.count(self.opening), self.dp.frame_share
+        # every opening in vain has cost the share of one more
         left = (1.0 - (1 + frames) * share) / (1.0 - share)
         # what the budget has room for, beside the answers that gave no sum
         room = left * self.rounds - (len(after.losses) - frames)
@@ -226,6 +228,7 @@ class Budget(Layer):
                 then="Start a new run with a budget of its own.",
             )
         if isinstance(algorithm, Iterative):
+            # all of them, as an early end would depend on the rows
             algorithm = replace(algorithm, min_rounds=rounds, max_rounds=rounds)
         return after, algorithm
 
@@ -425,6 +428,7 @@ def _instruction(says: Arrays) -> tuple[float, float, float]:
             got=", ".join(sorted(strange))[:100],
             then=_SENDER,
         )
+    # float() raises on several numbers, and what it raises is no refusal
     if several := [name for name in says if np.ndim(says[name])]:
         raise ProtocolError(
             "What a message with noise says",

@@ -42,6 +42,7 @@ _SHARE: Final = 0.1  # of the tolerance, that the mean's rounding may take
 
 def round_to(a: Array, bits: int) -> Array:
     """An array whose columns have so few bits; of a vector, all together."""
+    # what is not finite stays as it is, and is refused as such where it arrives
     if 8 * a.dtype.itemsize <= bits or a.ndim not in (1, 2) or a.dtype.kind != "f" or not np.isfinite(a).all():
         return a
     return _expand(*_compress(a.astype(np.float64, order="K"), bits))

@@ -208,6 +208,7 @@ def accept(
                 got.answers[reply.client] = reply.arrays
                 got.declined = got.declined or declined_by(reply)
             except UnawaitedError as error:
+                # a late or second answer does not make good what a client has failed by for good
                 got.failures.setdefault(reply.client, Failure(reply.client, str(error)))
             except ProtocolError as error:
                 got.failures[reply.client] = Failure(reply.client, str(error), lasting=True)
@@ -246,11 +247,13 @@ def _check(
         "mask.past": (DIGEST,),
         "mask.signature": (width,),
     }
+    # who was not asked may have no position in the group, and is refused for that below
     if group is not None and reply.client in sent.addressees:
         shapes = {**group.answer_shapes(phase, reply.client, length)}
     check_reply(reply, sent, answers)
     check_arrays(reply, {name: Part(shape) for name, shape in shapes.items()})
     for name, a in reply.arrays.items():
+        # check_arrays takes real numbers of any kind, which do not wrap mod 2^64 as masks have to
         kind = np.dtype(_KINDS.get(name, np.uint8))
         if a.dtype != kind:
             raise ProtocolError(

@@ -74,10 +74,12 @@ def answer(
         up, secrets = _keys(arrays, data, demands, past=past)
         return up, {**own, **secrets.to_memory()}
     if secrets is None or secrets.setup.tobytes() != arrays["mask.setup"].tobytes():
+        # an answer and no refusal: the server does not take it for a failure that lasts
         return {"mask.lost": np.array(1)}, memory
     if step == Phase.SHARES:
         up, secrets = _shares(arrays, secrets, demands)
     elif step == Phase.UPLOAD:
+        # who is in the sum, and by which numbers, is settled before the rows are looked at
         secrets = _admit(arrays, secrets, demands)
         name, past = messages.inner_stage(arrays) or "", secrets.past.tobytes()
         fixed.check(arrays, secrets)
@@ -87,6 +89,7 @@ def answer(
             fixed.check_noise(arrays, _parts(name, arrays, data.d), noise, summed)
         counted = counting(own, past, name)
         up, own = _ask_stage(stage, name, arrays, data, counted, summed)
+        # with what layers say: who was asked for less noise must not cancel with the others
         every = {**arrays, **flat(layers)} if layers else arrays
         said = messages.statement(every, _frame(data, noisy=NOISE in layers))
         newest = course(past, said, name)
@@ -163,8 +166,10 @@ def _shares(arrays: Arrays, secrets: Secrets, demands: Demands) -> tuple[Arrays,
     exchange, mine = primitives.private(seed), primitives.public(seed)
     keys, needed = texts(arrays["mask.exchanges"]), int(arrays["mask.needed"])
     group = len(peers) + 1
+    # else a server could play all the peers by one key
     others = len({*keys, mine}) == group == len(keys) + 1 and position not in peers
     require("The clients of a set-up", "different ones, at least two", others and group > 1)
+    # of half of them or less a server could make two sets, and be given either share of a peer
     require("The survivors needed", "more than half, at most all", 2 * needed > group >= needed)
     demands.check_peers(peers)
     named: dict[int, bytes] = {}
@@ -220,6 +225,8 @@ def _admit(arrays: Arrays, secrets: Secrets, demands: Demands) -> Secrets:
 def _upload(arrays: Arrays, secrets: Secrets, y: Array, newest: bytes) -> tuple[Arrays, Secrets]:
     number, peers = int(secrets.number), secrets.holders.tolist()
     y = _masked(y, secrets, number, peers, texts(arrays["mask.keys"]), newest)
+    # new ones for every sum: a key of the whole run, found again when this client drops out later,
+    # would open this upload, as its own mask is known by then
     seeds = _seeds(secrets.kinds)
     sealed, own, key = letters.deal(secrets, number + 1, seeds, peers)
     secrets = replace(secrets, step=np.array(int(Phase.UNMASK)), coming=raw(own))
@@ -231,6 +238,7 @@ def _unmask(arrays: Arrays, secrets: Secrets, demands: Demands) -> tuple[Arrays,
     due = int(arrays["mask.number"]) == int(secrets.number)
     _expect(secrets, due and int(secrets.step) == Phase.UNMASK)
     survived, dropped = _distinct(arrays["mask.survived"]), _distinct(arrays["mask.dropped"])
+    # each in one of the two: of a peer that is in both, both shares would go out
     whole = sorted(survived + dropped) == sorted(secrets.holders.tolist())
     require("Survivors and dropped clients", "together those of the sum, each once", whole)
     needed = int(secrets.needed)

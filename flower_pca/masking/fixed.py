@@ -174,6 +174,7 @@ def _words(name: str, a: Array, bound: Array, clients: int, bits: Bits) -> Array
         )
     if wide:
         steps = np.ldexp(a, _FRACTION).ravel()
+        # whole steps apart: a number that has no digits left for the noise gets all of it
         rest = np.floor(steps)
         return _spread(rest, _blur(steps, rest, bits), clients)
     rows = _rows(a)
@@ -212,6 +213,7 @@ def _spread(rest: Array, grain: Array, clients: int) -> Array:
     words[-1] += grain
     most = MOST_CLIENTS // (2 * clients)  # half of the room that so few clients leave
     for high, low in itertools.pairwise(words):
+        # of no seed, in simulations either: what is moved cancels among the client's own words
         drawn = system_bits(len(low)) % np.uint64(2 * most + 1)
         moved = drawn.astype(np.int64) - most
         high -= moved
@@ -233,6 +235,7 @@ def _values(words: Array, shape: tuple[int, ...], bound: Array, clients: int) ->
         steps = words.astype(np.float64)
         return np.asarray(np.ldexp(steps, -_exponents(bound, clients)))
     parts = words.reshape(_WORDS, -1)
+    # of Python's own integers, as four words are longer than any number of numpy's
     whole = [0] * parts.shape[1]
     for part in parts:
         limbs = zip(whole, part, strict=True)

@@ -24,6 +24,7 @@ _TURN: Final = np.float32(2.0 * np.pi * 2.0**-32)
 
 def own_bits(size: int) -> Array:
     """Bits that nobody else knows: a stream whose key is new, and from the operating system's generator for secrets."""
+    # only here: every run imports this file, and cryptography is for masks alone
     from flower_pca.masking import primitives
 
     return primitives.stream(os.urandom(primitives.KEY), size)

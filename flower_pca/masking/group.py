@@ -191,6 +191,7 @@ class Group:
         total = np.zeros_like(next(iter(self._uploads.values())))
         for upload in self._uploads.values():
             total = total + upload
+        # a wrong share of these shows in the sum, which then looks like noise: see `fixed.decode`
         if self._shares == 2:
             for i in self._uploads:
                 alone = messages.alone(self.setup, self.number, i)

@@ -92,6 +92,7 @@ class Identity:
         for peer, text in published.items():
             signature = signatures.get(peer, b"")
             signer = signature[:NAME]
+            # zeros are what the server has for one that does not sign, as signatures travel in rows
             if not any(signature):
                 raise _refusal(
                     "signed by their owners: trusted_keys is set",

@@ -141,6 +141,7 @@ def deal(secrets: Secrets, number: int, seeds: bytes, peers: list[int]) -> tuple
     position, setup = int(secrets.position), secrets.setup.tobytes()
     key = primitives.public(seeds[-SEED:])
     common = dict(zip(secrets.peers.tolist(), texts(secrets.common), strict=True))
+    # shares go by rank in this order, as the server numbers them to combine them
     group = sorted([*peers, position])
     starts = range(0, len(seeds), SEED)
     kinds = [seeds[start : start + SEED] for start in starts]
@@ -151,6 +152,7 @@ def deal(secrets: Secrets, number: int, seeds: bytes, peers: list[int]) -> tuple
     for peer in peers:
         context = messages.envelope(setup, number, position, peer)
         lock = primitives.derive(common[peer][:KEY], context)
+        # with the key in use: should the server name another in its place, the receiver sees it
         sealed.append(primitives.seal(lock, own[peer] + key, context))
     size = primitives.seal_size(secrets.kinds)
     return rows(sealed, size), seeds + own[position], key
@@ -167,6 +169,7 @@ def open_shares(secrets: Secrets, number: int, peers: list[int], keys: list[byte
         key = primitives.derive(common[peer][KEY:], context)
         letter = primitives.unseal(key, text, context)
         share, key = letter[:-KEY], letter[-KEY:]
+        # a server may have told others of self-masks, and this client of none
         require("A sealed share", "one of a set-up of the same kind", len(share) == secrets.kinds * SEED)
         require("The key of a peer for a sum", "the one that it has sealed", key == public)
         shares.append(share)
@@ -206,10 +209,12 @@ def text(arrays: Arrays, setup: bytes, run: str, mine: bytes) -> bytes:
 def check_vouchers(arrays: Arrays, secrets: Secrets, peers: list[int], demands: Demands) -> Array:
     """The peers that have signed the same group, those before included; each of these must have."""
     before = set(secrets.vouched.tolist())
+    # those that come in later as well: a server may say that one was away in the first sum
     new = [peer for peer in peers if peer not in before]
     if demands.identity is not None and new:
         named = dict(zip(secrets.peers.tolist(), texts(secrets.names), strict=True))
         came = texts(arrays.get("mask.agreed", np.empty(0)))
+        # where none has come at all, the first peer is refused by its name
         signatures: Mapping[int, bytes] = dict(zip(peers, came, strict=bool(came)))
         newcomers = {peer: named[peer] for peer in new}
         demands.identity.check_agreed(secrets.agreed.tobytes(), newcomers, signatures)

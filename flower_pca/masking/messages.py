@@ -41,6 +41,7 @@ from flower_pca.core.stage import Arrays
 from flower_pca.rows.frame import Frame
 from flower_pca.tracking import batch
 
+# for types alone, as every run imports this file, and cryptography is for masks alone
 if TYPE_CHECKING:
     from flower_pca.masking.identity import Identity
 
@@ -194,6 +195,7 @@ def publication(setup: bytes, exchange: bytes, key: bytes) -> bytes:
 
 def group(setup: bytes, run: str, needed: int, members: Iterable[bytes]) -> bytes:
     """What a node signs of a group: run, threshold, and the members' public keys in their order."""
+    # both of one length, so that no two groups are signed as the same text
     name = sha256(run.encode()).digest()
     keys = sha256(b"".join(sorted(members))).digest()
     return b"flower_pca masks: group" + setup + _numbers(needed) + name + keys
@@ -211,8 +213,11 @@ def statement(arrays: Mapping[str, Array], frame: Frame) -> bytes:
     anything `personal`. How an array lies in memory is, as products round otherwise: sums would
     differ by the last digits of one client's answer.
     """
+    # the steps of fixed point follow from the number of clients: in others answers do not add up
     alike = {"mask.stage", "mask.clients", *plain(arrays)}
+    # bounds too: with others by which all their answers round to 0, one client's would be left
     content = {name: a for name, a in arrays.items() if name in alike or name.startswith(BOUND)}
+    # the frame too: with another mean, or a huge scale, the answers of all others would be known
     for f in fields(frame):
         if f.name == "names":
             content["frame.names"] = raw(json.dumps(frame.names).encode())

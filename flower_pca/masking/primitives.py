@@ -44,6 +44,7 @@ def derive(secret: bytes, info: bytes) -> bytes:
 
 def private(seed: bytes) -> X25519PrivateKey:
     """The X25519 private key that belongs to a secret."""
+    # a key has 32 bytes, and a share room for 16: so the seed is what is shared out
     return X25519PrivateKey.from_private_bytes(derive(seed, b"flower_pca masks: private key"))
 
 
@@ -73,6 +74,7 @@ def stream(key: bytes, count: int) -> Array:
 def streams(keys: Iterable[bytes], count: int) -> Iterator[Array]:
     """The masks of these keys one after another, each in the place of the one before."""
     nothing, place = bytes(8 * count), bytearray(8 * count)
+    # of one byte order, so that masks of different machines cancel
     mask = np.frombuffer(place, dtype="<u8")
     for key in keys:
         Cipher(ChaCha20(key, _START), mode=None).encryptor().update_into(nothing, place)

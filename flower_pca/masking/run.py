@@ -120,6 +120,7 @@ class Masked(Around):
         common = {"mask.step": np.array(int(self._phase)), "mask.setup": self._setup, **common}
         message = Broadcast(messages.STAGE, self._history.count, common, carried.frame.bare, to, personal)
         if self._phase == Phase.UPLOAD:
+            # set-ups and unmaskings ask for no answer made of rows, and so for no noise
             message = replace(message, frame=carried.frame, layers=carried.layers, size=carried.size)
         self._sent, self._began = message, time.perf_counter()
         return message
@@ -247,6 +248,7 @@ class Masked(Around):
             sums = self._layout.sums(group.total(answers))
             came.append(Sum(uploaded, self._carried.number, sums, self._declined))
         except ProtocolError as error:
+            # who has spoilt it nobody can tell: the run asks all again, by new keys
             self._dropped |= {client: Failure(client, str(error)) for client in uploaded}
             self._group = None
             self._run.waste(str(error))

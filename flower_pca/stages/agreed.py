@@ -114,6 +114,7 @@ class Agreed(Around):
             self._run.advance(replies)
             return self.history[-1]
         record = self._first.advance(self._without_headings(replies))
+        # at once, as a checkpoint has the columns agreed on, and none of the names they come from
         if self._first.is_finished:
             self._run_of_all()
         return record

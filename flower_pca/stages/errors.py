@@ -123,6 +123,7 @@ class Errors(Stage[ErrorsState]):
             values, W = found[:most], V[:, :most]
         left = max(model.trace - float(values.sum()), 0.0)
         mean = left / max(model.d - len(values), 1)
+        # Ritz values lie below eigenvalues, so the mean of what they leave may be above the last
         following = min(mean, float(values[-1]))
         share = 0.0
         if _scale_counts(model):
@@ -136,6 +137,7 @@ class Errors(Stage[ErrorsState]):
         others = np.append(values, state.following)
         gaps = own - others
         tied = np.abs(gaps) < least
+        # of tied ones either may be any mixture: errors beyond all others, and no division by 0
         inverse = 1.0 / np.where(tied, np.copysign(least, gaps), gaps)
         inverse[range(k), range(k)] = 0.0
         roots: Arrays = {} if state.roots is None else {"roots": state.roots}
@@ -144,6 +146,7 @@ class Errors(Stage[ErrorsState]):
             "W": state.W,
             "gaps": inverse,
             "middles": 0.5 * (own + others) * inverse,
+            # one more than is wanted, by which the last is told apart from the next
             "sizes": np.maximum(values[: k + 1], least),
             "share": np.array(state.share),
         }
@@ -214,6 +217,7 @@ class Errors(Stage[ErrorsState]):
             site_variances = np.sqrt(more * state.site_variances) * sizes
             found += [site_loadings, site_variances[: state.k]]
             said += _unlike(loadings, site_loadings, state.sites)
+        # of one site there are no errors by site
         left = {**model.left, **dict(zip(LEFT, found, strict=False))}
         choices = {**model.choices, "errors": _meaning(state, model)}
         status = model.status and replace(model.status, words="; ".join([model.status.words, *said]))
@@ -264,6 +268,7 @@ def _sum(arrays: Arrays, data: LocalData) -> tuple[Arrays, Arrays]:
     sums = {"loadings": np.zeros(shape), "variances": np.zeros(len(sizes))}
     squares = {"loadings": np.zeros(shape), "variances": np.zeros(len(sizes))}
     measured = W[:, : len(sizes)]
+    # a message may have 0 among these, which stands for none
     inverse = np.divide(1.0, sizes, out=np.zeros(len(sizes)), where=sizes > 0.0)
     for block in data.dense():
         X = np.asarray(block, dtype=np.float64)

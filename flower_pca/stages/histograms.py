@@ -166,6 +166,7 @@ class Histograms(Stage[HistogramsState]):
         Z = arrays["Z"].astype(np.float64)
         rest = float(arrays["rest"])
         counts = np.zeros((2, BINS))
+        # a message may have a variance of 0, and numpy's own warnings would tell of the rows
         with np.errstate(all="ignore"):
             for block in data.dense():
                 t2, spe = distances(block, Z, arrays["variances"])

@@ -124,6 +124,7 @@ class Influence(Stage[InfluenceState]):
         return {**up, "Y": data.matmat(arrays["W"])}, memory
 
     def inspect(self, state: InfluenceState, reply: Arrays) -> None:
+        # no rows have larger ones: variances that clients are compared by would be below 0
         most = (1.0 + _SLACK) * float(reply["n"]) * reply["squares"]
         if (reply["squares"] < 0.0).any() or (reply["sum"] ** 2 > most + np.finfo(float).tiny).any():
             raise ProtocolError(
@@ -228,6 +229,7 @@ def _by_others(table: _Table, lines: Array) -> Array:
     """The lines with what chance explains of clients that may be far off, reckoned by what is left without them too."""
     lines = lines.copy()
     for i, line in enumerate(lines):
+        # of two clients nobody is left by whom to reckon
         if len(lines) > 2 and is_far(line[1], line[7], 0.0):
             line[8] = min(line[8], _chance(table, i))
     return lines
@@ -258,11 +260,13 @@ class _Table:
 
     def without(self, *gone: int) -> tuple[float, Array, float]:
         """The rows without these clients, the image of the basis, and the trace."""
+        # taken off the total: to add the others up for every client takes N times as long
         n, image, sums, squares = self.total
         for i in gone:
             n = n - self.rows[i]
             image = image - self.images[i]
             sums = sums - self.sums[i]
+            # what is left where others have nothing is rounding, on either side of 0
             squares = np.maximum(squares - self.squares[i], 0.0)
         if self.state.centred and n > 0:
             mean = sums / n
@@ -302,9 +306,11 @@ def _turn(W: Array, Z: Array, image: Array, trace: float) -> tuple[float, float,
     ritz = W @ U[:, :k]
     residual = image @ U[:, :k] - ritz * values[:k]
     left = trace - float(values[:k].sum())
+    # where no next value is known, it is no larger than all that is left
     following = values[k] if len(values) > k else max(left, 0.0)
     size = linalg.norm2(residual)
     gap = float(values[k - 1] - following)
+    # of a basis of all directions Ritz vectors are eigenvectors, whatever the gap
     if W.shape[1] == len(W):
         doubt = 0.0
     elif gap <= size:
@@ -402,6 +408,7 @@ def _onward(state: InfluenceState, turns: list[Array]) -> Array:
         return state.W[:, :0]
     block = np.hstack(turns)
     if block.shape[1] > width:
+        # of seed and message alone: a run that goes on from a checkpoint asks the same block
         rng = np.random.default_rng([state.seed, state.messages])
         block = block @ rng.standard_normal((block.shape[1], width))
     return linalg.spanning(linalg.complement(block, state.W))

@@ -55,6 +55,7 @@ def require_size(data: Any, squares: Array) -> None:
         largest = _LARGEST
     if float(squares.sum(dtype=np.float64)) <= largest:  # which NaN is not
         return
+    # another pass over the rows, so only where they are refused
     peak, names = data.peak(), getattr(data, "names", None)
     j = int(np.argmax(peak))
     got = f"a larger one in column {j if names is None else names[j]}"
@@ -141,6 +142,7 @@ def _with_shares(kind: str | None, total: Arrays, names: list[str], shared: Coll
     """The same, with some columns divided by roots of shares; one that no row has stays."""
     means = total["mean"]
     by_share = np.array([name in shared for name in names])
+    # of all columns at once: means below 0 are of others, and their roots are not used
     roots = np.sqrt(np.abs(means))
     divisor = np.where(by_share & (means > 0.0), roots, 1.0)
     others = {name: a[~by_share] if np.shape(a) == means.shape else a for name, a in total.items()}
@@ -264,6 +266,7 @@ class Opening(Stage[OpeningState]):
             data.complete()
         eps = np.array(np.finfo(data.dtype).eps, dtype=np.float64)
         by_rows = np.array(int(data.answers == "rows"))
+        # what overflows is refused below, in words that do not tell how large it is
         with np.errstate(over="ignore", invalid="ignore"):
             m, product = data.local_product(block.astype(data.dtype, copy=False))
         require_size(data, m.m2)
@@ -288,6 +291,7 @@ class Opening(Stage[OpeningState]):
         if "count" in reply and not ((reply["count"] >= 0) & (reply["count"] <= reply["n"])).all():
             raise ProtocolError("The counts", must="between 0 and n", got="others", then=_CLIENT)
         eps = float(reply["eps"])
+        # by eps the bounds on its answers grow: no client may name one larger than products have
         if not 0.0 < eps <= _COARSEST:
             raise ProtocolError("eps", must=f"above 0 and at most {_COARSEST:g}", got=eps, then=_CLIENT)
         if self.judged:
@@ -339,6 +343,7 @@ class Opening(Stage[OpeningState]):
             trace=float(np.sum(squares / frame.divisor**2)),
             offset=n * float(np.sum((off / frame.divisor) ** 2)),
             left={**model.left, **_sites(state)},
+            # a start without a product may as well have a power step behind it
             basis=Q if known else linalg.orth(product),
             product=np.linalg.solve(R.T, product.T).T if known else None,
         )
@@ -428,6 +433,7 @@ def _both(state: OpeningState, a: Arrays | None, b: Arrays) -> Arrays:
         # no value has no mean
         seen = (a["count"] > 0) & (b["count"] > 0)
         e = np.where(seen, e, 0.0)
+    # as floats, since the product of two numbers of rows may be beyond 64 bits
     weighted = float(a["n"]) * float(b["n"]) / both.n * e
     along = e @ _block(state, len(e))
     between = np.dot(weighted[:, None], along[None])

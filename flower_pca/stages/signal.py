@@ -175,6 +175,7 @@ class Signal(Stage[SignalState]):
         message = {"weights": state.weights, "W": state.W, **numbers}
         if state.search is None:
             return message
+        # what gives noise back is on both sides of a table: here, and on the products in `_search`
         blocks = state.search.block * _back_of(state)
         return {**message, "Z": np.hstack(list(blocks))}
 

@@ -87,6 +87,7 @@ class PrivateOpening(Stage[PrivateOpeningState]):
 
     @staticmethod
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
+        # a message may leave the noise out: moments of rows as they are would go out
         if not isinstance(data, ClippedRows):
             raise ProtocolError(
                 "The rows of a private opening",
@@ -116,6 +117,7 @@ class PrivateOpening(Stage[PrivateOpeningState]):
             )
 
     def server(self, state: PrivateOpeningState, total: Arrays, answered: frozenset[int]) -> PrivateOpeningState:
+        # under noise each client says 1 for its rows
         return replace(state, moments=total["moments"], clients=int(total["n"]))
 
     def status(self, state: PrivateOpeningState) -> Status | None:
@@ -170,6 +172,7 @@ def _onto(public: Frame, mean: Array) -> Frame:
     return replace(public, mean=own, fill=own)
 
 
+# beside squares of 0, as a bound of 0 stands for one that is not known
 _LEAST: Final = 1e-150
 _SLACK: Final = 1e-13  # of the raw squares: what rounding may hide of the centred ones
 

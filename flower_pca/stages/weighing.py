@@ -107,11 +107,13 @@ class WeighingOpening(Opening):
 
     def server(self, state: OpeningState, total: dict[str, Any], answered: frozenset[int]) -> OpeningState:
         answers = {i: reply for i, reply in total[_ANSWERS].items() if i in answered}
+        # not None, as the stage is over; what they come to hangs on the model, which `finish` has
         return replace(state, said=answers, total={})
 
     def finish(self, state: OpeningState, model: Model) -> Model:
         total, counted = self._together(state, model)
         found = super().finish(replace(state, total=total), model)
+        # answers lie in `said` here for their weights, whether they are judged or not
         return replace(found, counted=counted, claims=found.claims if self.judged else {})
 
     def _block(self, state: OpeningState, total: Arrays) -> Array:
@@ -209,6 +211,7 @@ class CappedOpening(WeighingOpening):
         left = np.maximum(1.0 - rows, np.finfo(float).tiny)
         most = squares / squares.sum() / left
         by_client = dict(zip(answers.clients, weights.tolist(), strict=True))
+        # where all count alike no answer is scaled, and the sums are those of a plain run
         less = (weights < (1.0 - _ALL) * weights.max()).any()
         return total, Weights(by_client if less else {}, float(most.max()))
 

@@ -125,6 +125,7 @@ def write_request(
     if message.frame.own:
         arrays[_OWN] = np.array(True)
     config = {
+        # the caller's own come first, so that they take the place of nothing that is ours
         **extra,
         **SPOKEN,
         "algorithm": algorithm,
@@ -345,6 +346,7 @@ def read_answer(
         return Answer(
             number, key, {n: np.array(value_of(_ANSWER, metrics, n, int, float)) for n in names}, num_examples
         )
+    # read only now, as a refusal has none
     arrays = _unpack(by_name(_ANSWER, parameters(), metrics))
     declines = ""
     if DECLINES in metrics:

@@ -79,6 +79,7 @@ def by_name(who: str, arrays: Sequence[Array], config: Mapping[str, Any]) -> Arr
     names = list[str]()
     if text:
         names = text.split(",")
+    # errors repeat these names, which another machine has made
     if max(map(len, names), default=0) > _WORD or not text.isprintable():
         raise ProtocolError(
             who,

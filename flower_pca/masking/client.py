@@ -79,7 +79,6 @@ def answer(
     if step == Phase.SHARES:
         up, secrets = _shares(arrays, secrets, demands)
     elif step == Phase.UPLOAD:
-        # who is in the sum, and by which numbers, is settled before the rows are looked at
         secrets = _admit(arrays, secrets, demands)
         name, past = messages.inner_stage(arrays) or "", secrets.past.tobytes()
         fixed.check(arrays, secrets)

@@ -344,7 +344,7 @@ def tracking(
     on = {name: given for name, given in (("mask", masks), ("channel", air)) if given is not None}
     compatible.check(tracker, on, registry.TRACKERS)
     r, masked, names = int(n_components), masks is not None, names_in(columns)
-    basis = None if start is None else starts.basis(start, r)
+    basis, names = (None, names) if start is None else starts.basis(start, r, names)
     model = Model(
         n_components=r,
         center=False,

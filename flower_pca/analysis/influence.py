@@ -106,7 +106,9 @@ def has_influence(result: PCAResult) -> bool:
 def cheap(result: PCAResult, clients: int) -> bool:
     """Whether it may be worked out unasked: there are few numbers, no noise, and nothing that masks have hidden."""
     question = result.asked
-    hidden = result.privacy is not None or bool(question.get("mask") or question.get("channel"))
+    hidden = result.privacy is not None or any(map(question.get, ("mask", "channel")))
+    # rows that count for less would be compared with components of rows that count in full
+    hidden = hidden or question.get("max_share") is not None
     width = (1 + WIDER * (MESSAGES - 1)) * (result.n_components_ + 2)
     room = clients * result.n_features_in_ * width <= _ROOM
     apart = question.get("split") == "columns" or not _orthonormal(result)

@@ -253,7 +253,7 @@ def _open_for_writing(path: str, flags: int) -> int:
     return opener(path, flags | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0))
 
 
-_HEADER = "header.json"
+HEADER: Final = "header.json"
 # by kind
 _LOADERS = {"result": "PCAResult.load", "tracking result": "TrackingResult.load"}
 _PLAIN: Final[dict[Any, tuple[type, ...]]] = {bool: (bool,), int: (int,), float: (int, float), str: (str,)}
@@ -428,7 +428,7 @@ def _save(stream: IO[bytes], kind: str, header: dict[str, Any], arrays: dict[str
     text = json.dumps({"kind": kind, "arrays": sorted(arrays), **header})
     head = np.frombuffer(text.encode(), dtype=np.uint8)
     whole = _Archive(stream, "w")
-    for name, a in {_HEADER: head, **arrays}.items():
+    for name, a in {HEADER: head, **arrays}.items():
         with whole.open(f"{name}.npy", "w", force_zip64=True) as part:
             np.lib.format.write_array(part, np.asanyarray(a), allow_pickle=False)
     whole.close()
@@ -455,7 +455,7 @@ def _load(stream: IO[bytes]) -> tuple[dict[str, Any], dict[str, Array]]:
         if any(part.compress_type != zipfile.ZIP_STORED for part in parts) or sum(p.file_size for p in parts) > size:
             raise ValueError("parts that are longer than the file")
         arrays = {part.filename.removesuffix(".npy"): from_npy(whole.read(part)) for part in parts}
-    header = dict(json.loads(arrays.pop(_HEADER).tobytes()))
+    header = dict(json.loads(arrays.pop(HEADER).tobytes()))
     if sorted(arrays) != header.pop("arrays"):
         raise ValueError("not all arrays are there")
     return header, arrays

@@ -142,6 +142,7 @@ NEEDS: Final[tuple[tuple[tuple[str, ...], Property], ...]] = (
     (("shared",), SHARING),
     (("wire",), TOLERANT),
     (("start",), ITERATES),
+    (("start",), MEASURED),
     (("hosted",), PLAIN),
     (("max_share",), SHAREABLE),
 )

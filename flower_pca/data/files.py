@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from flower_pca.base import checks, labels
+from flower_pca.base import checks, files, labels
 from flower_pca.base.errors import ConfigError, DataError, needing
 from flower_pca.base.linalg import Array
 from flower_pca.data.table import Table, chosen, reading, texts, with_ids
@@ -37,6 +37,9 @@ def npz(*, path: str, key: str = "X", beside: Sequence[str] = (), ids: str | Non
         file.open("rb") as raw,
         np.load(raw) as archive,
     ):
+        if files.HEADER in archive:
+            got = "a file that flower_pca has saved"
+            raise DataError(str(file), must="one of rows", got=got, then="Keep it elsewhere, or leave it out.")
         remedy = f"Write npz(path={path!r}, key={next(iter(archive), '...')!r})."
         _require_member(archive, f"The key of {file}", key, remedy)
         beside = with_ids(beside, ids)

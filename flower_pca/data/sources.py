@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -38,6 +39,13 @@ ENDINGS: Final[dict[str, Callable[..., Table]]] = {
     ".svmlight": svmlight,
     ".libsvm": svmlight,
 }
+# of files that may hold a table in a form that is not read, so that a site may be meant
+_UNREAD: Final = (
+    *(".txt", ".tsv", ".tab", ".dat", ".xls", ".xlsx", ".ods", ".gz", ".bz2", ".xz", ".zip"),
+    *(".feather", ".arrow", ".orc", ".sav", ".dta", ".sas7bdat", ".rds", ".rdata"),
+    *(".sqlite", ".db", ".json", ".jsonl", ".h5", ".hdf5"),
+)
+_WORDS: Final = ("readme", "license", "licence", "notes")  # which such files are called that hold no table
 
 
 def folder(
@@ -336,6 +344,7 @@ def files_of(path: str, pattern: str, without: Sequence[str] = ()) -> tuple[Path
         # a link to what is not there is read, and so named
         found = [f for f in place.glob(str(pattern)) if f.is_file() or not f.exists()]
         files = sorted(filter(is_table, found), key=natural)
+    _warn_of_others(place, found)
     pairs = zip(files, _sites(files), strict=True)
     names = {file: (file.stem, file.name, site) for file, site in pairs}
     require_matches("The sites to leave out", chain.from_iterable(names.values()), without)
@@ -347,6 +356,18 @@ def files_of(path: str, pattern: str, without: Sequence[str] = ()) -> tuple[Path
             remedy = f"Its folders have some: write folder(path={path!r}, pattern={below!r}), a client for each file."
         raise DataError(f"The folder {place}", must=rule, got="none", then=remedy)
     return place, files
+
+
+def _warn_of_others(folder: Path, files: Sequence[Path]) -> None:
+    """Warn of files that may be tables, by how they end, and are not read: a site would be missing without a word."""
+    others = (file for file in files if file.suffix.lower() in _UNREAD and file.stem.lower() not in _WORDS)
+    unread = sorted(file.name for file in others if not is_table(file))
+    if unread:
+        warnings.warn(
+            f"{folder} has files that are not read, which may be sites: {enumeration(unread)}. "
+            f"Write them as one of {', '.join(ENDINGS)}.",
+            stacklevel=2,
+        )
 
 
 def _tables(files: Sequence[Path], options: Mapping[str, Any], drop: Sequence[str], *, then: str = "") -> list[Table]:

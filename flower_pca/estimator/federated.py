@@ -36,7 +36,6 @@ from flower_pca.estimator import tables
 from flower_pca.names.levels import AsGiven, Coding, read_levels
 from flower_pca.names.sites import SiteRows
 from flower_pca.results.pca import PCAResult
-from flower_pca.results.robust import RobustResult
 from flower_pca.results.start import Start
 from flower_pca.simulation import Ray, simulate
 
@@ -292,7 +291,12 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
 
     def _deviations(self) -> Array:
         """What whitening divides by; 1 where there is no variance, and so nothing to divide."""
-        deviations = np.sqrt(self.result_.explained_variance_)
+        result = self.result_
+        deviations = np.sqrt(result.explained_variance_)
+        # scores of components that are not orthonormal vary otherwise than these explain
+        if result.cross_ is not None:
+            inverse = np.linalg.pinv(result.components_ @ result.components_.T)
+            deviations = np.sqrt(np.maximum(np.diag(inverse @ result.cross_ @ inverse), 0.0))
         return np.asarray(np.where(deviations > 0.0, deviations, 1.0))
 
     def _seed(self) -> int:
@@ -347,9 +351,13 @@ def _first(result: PCAResult, k: int) -> PCAResult:
     sine = None
     if gap > max(residual, 1e-12):
         sine = residual / gap
+    cross = result.cross_
+    if cross is not None:
+        cross = cross[:k, :k]
     return replace(
         result,
         components_=result.components_[:k],
+        cross_=cross,
         explained_variance_=result.explained_variance_[:k],
         residuals_=residuals,
         left_out_variance_=result.left_out_variance_ + beyond,
@@ -365,17 +373,20 @@ def to_sklearn(result: PCAResult) -> Any:
     first step.
 
     Raises:
-        ConfigError: If the result is that of a robust run, whose `transform` is no projection.
+        ConfigError: If its `transform` is no projection, or not on orthonormal components, as
+            scikit-learn's is; or if some of its components stay with others.
     """
-    if isinstance(result, RobustResult):
+    result.require_projecting("scikit-learn", "Use its own transform.")
+    if result.cross_ is not None:
         raise ConfigError(
             "The result for scikit-learn",
-            must="one that projects rows",
-            got=type(result).__name__,
+            must="one whose components are orthonormal",
+            got=f"one of {result.algorithm}",
             then="Use its own transform.",
         )
+    names = result.frame.names
     steps = [*_before(result), _pca(result)]
-    if result.feature_names_in_ is not None:
+    if names is not None:
         steps[0].feature_names_in_ = result.feature_names_in_
     if len(steps) == 1:
         return steps[0]

@@ -37,8 +37,8 @@ class PCAResult:
     """Principal components of the rows of all clients together.
 
     Attributes:
-        components_: Components as rows, (k, d), orthonormal, largest variance first; each row's
-            largest entry is positive.
+        components_: Components as rows, (k, d), orthonormal, largest variance first; sparse ones
+            are not orthonormal, and come as they were found. Each row's largest entry is positive.
         explained_variance_: Variance along each component, (k,), with divisor n - 1.
         mean_: Mean of all rows, (d,); zeros if the run was not centred.
         scale_: What each column was divided by, (d,), or None.
@@ -92,6 +92,7 @@ class PCAResult:
 
     # whether its components are all there is to say of a row
     complete: ClassVar[bool] = True
+    projects: ClassVar[bool] = True
     variance_of: ClassVar[str] = "the variance"  # what shares are shares of
     share_head: ClassVar[str] = "share"  # the same above a column of shares
 
@@ -295,7 +296,12 @@ class PCAResult:
         return data.squared_error(self.axes[0]) / data.n
 
     def to_record(self) -> Any:
-        """A `ConfigRecord` of Flower's with all it takes to project rows as here: see `Projection.from_record`."""
+        """A `ConfigRecord` of Flower's with all it takes to project rows as here: see `Projection.from_record`.
+
+        Raises:
+            ConfigError: If what `transform` does is no projection: it takes far entries out.
+        """
+        self.require_projecting("a record", "Save it, and load it where the rows are.")
         weights = None if self.cross_ is None else self.weights_
         projection = Projection(
             components_=self.components_,
@@ -307,6 +313,16 @@ class PCAResult:
             feature_digest=self.feature_digest,
         )
         return projection.to_record()
+
+    def require_projecting(self, use: str, remedy: str) -> None:
+        """Refuse this use of a result whose `transform` is more than a projection."""
+        if not self.projects:
+            raise ConfigError(
+                f"The result for {use}",
+                must="one that projects rows",
+                got=type(self).__name__,
+                then=remedy,
+            )
 
     def angle_to(self, other: PCAResult | Array) -> float:
         """Largest principal angle in radians to another result, or to an array's rows.

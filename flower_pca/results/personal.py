@@ -43,8 +43,8 @@ class PersonalResult(PCAResult):
     """Shared components, in `components_`, and each client's own ones, in
     `own[client]["components"]`.
 
-    A client is its position in `own`; or its own components themselves, as rows, as its node has
-    written them. Own components are orthonormal rows, orthogonal to the shared ones, largest
+    A client is its position in `own`, or its name; or its own components themselves, as rows, as
+    its node has written them. Own components are orthonormal rows, orthogonal to the shared ones, largest
     variance first, each with its largest entry positive. `own[client]["variances"]` are the mean
     squares of the client's rows along them.
 
@@ -111,8 +111,22 @@ class PersonalResult(PCAResult):
         rows = np.vstack([own[OWN] for own in self.own.values()])
         return 1.0 - linalg.norm2(rows.T) ** 2 / len(self.own)
 
-    def own_components(self, client: int | Array) -> Array:
+    def _key_of(self, site: str) -> int:
+        """The key of the client that is called so."""
+        names = {self.site_names[key]: key for key in self.own if key in self.site_names}
+        if site not in names:
+            raise ConfigError(
+                "The client",
+                must=f"one of those known here ({', '.join(names) or 'none by name'})",
+                got=repr(site),
+                then="Name one of these, or give its position.",
+            )
+        return names[site]
+
+    def own_components(self, client: int | str | Array) -> Array:
         """The own components of a client as rows, (r, d)."""
+        if isinstance(client, str):
+            client = self._key_of(client)
         if not isinstance(client, int | np.integer):
             rows = np.asarray(client, dtype=np.float64)
             if rows.ndim != 2 or rows.shape[1] != self.n_features_in_:
@@ -197,16 +211,16 @@ class PersonalResult(PCAResult):
         theta = UNMEASURED if np.isnan(self.theta_) else f"{self.theta_:.2g}"
         return f"{super().table()}\ntheta {theta}"
 
-    def transform(self, X: Any, *, client: int | Array | None = None) -> Array:
+    def transform(self, X: Any, *, client: int | str | Array | None = None) -> Array:
         """Coordinates of rows (n, d) along the shared components, then along those of a client."""
         return self._data(X).scores(self._basis(client))
 
-    def inverse_transform(self, scores: Array, *, client: int | Array | None = None) -> Array:
+    def inverse_transform(self, scores: Array, *, client: int | str | Array | None = None) -> Array:
         """Rows, (n, d) in the data's own units, that have these scores and nothing beside."""
         X = np.asarray(scores) @ self._basis(client).T
         return np.asarray(self._units(X) + self.mean_)
 
-    def split(self, X: Any, *, client: int | Array) -> Parts:
+    def split(self, X: Any, *, client: int | str | Array) -> Parts:
         """The rows of a client as the sum of what all share, what is its own, and the rest."""
         data = self._data(X)
         bases = (self.components_, self.own_components(client))
@@ -215,12 +229,12 @@ class PersonalResult(PCAResult):
         parts = (shared, own, np.concatenate(dense) - shared - own)
         return Parts(*map(self._units, parts))
 
-    def reconstruction_error(self, X: Any, *, client: int | Array | None = None) -> float:
+    def reconstruction_error(self, X: Any, *, client: int | str | Array | None = None) -> float:
         """Mean squared distance, in the frame, between a row and its shared part, or its shared and own parts."""
         data = self._data(X)
         return data.squared_error(self._basis(client)) / data.n
 
-    def _basis(self, client: int | Array | None) -> Array:
+    def _basis(self, client: int | str | Array | None) -> Array:
         if client is None:
             return self.components_.T
         return np.vstack([self.components_, self.own_components(client)]).T
@@ -255,6 +269,7 @@ class TripleResult(PersonalResult):
 
     closing: ClassVar[str] = "triple"
     variance_of: ClassVar[str] = "the variance without what is sparse"
+    projects: ClassVar[bool] = False
 
     threshold_: float
     noise_: Array
@@ -275,16 +290,16 @@ class TripleResult(PersonalResult):
         taken = float(self.taken_share_.mean())
         return [*super().facts(), Fact("share_of_entries_taken_out", "entries taken out", taken, f"{taken:.2%}")]
 
-    def transform(self, X: Any, *, client: int | Array | None = None) -> Array:
+    def transform(self, X: Any, *, client: int | str | Array | None = None) -> Array:
         """Coordinates of rows along the shared components, and then a client's, as if far entries were missing."""
         return self._fit(X, client)[1].T
 
-    def sparse_part(self, X: Any, *, client: int | Array | None = None) -> Array:
+    def sparse_part(self, X: Any, *, client: int | str | Array | None = None) -> Array:
         """What is far from the components in single entries of the rows of X, (n, d) in their own units; else 0."""
         rows, fit = self._fit(X, client)
         return self._units(np.where(fit.far, rows.X - fit.L, 0.0))
 
-    def split(self, X: Any, *, client: int | Array) -> Parts:
+    def split(self, X: Any, *, client: int | str | Array) -> Parts:
         """The rows of a client as what it shares with all, what is its own, and the rest, the sparse part included."""
         rows, fit = self._fit(X, client)
         k = self.n_components_
@@ -299,7 +314,7 @@ class TripleResult(PersonalResult):
             fit = rows.step(fit, U, own, self.threshold_)
         return rows.less(fit)
 
-    def _fit(self, X: Any, client: int | Array | None) -> tuple[Rows, Fit]:
+    def _fit(self, X: Any, client: int | str | Array | None) -> tuple[Rows, Fit]:
         rows = Rows.of(self._data(X))
         basis = np.ascontiguousarray(self._basis(client))
         return rows, rows.project(basis, self.noise_, self.threshold_)

@@ -11,7 +11,6 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from flower_pca.algorithms.robust import base, huber
-from flower_pca.base.errors import ConfigError
 from flower_pca.base.linalg import Array
 from flower_pca.core.model import Model
 from flower_pca.results.facts import Fact
@@ -66,6 +65,7 @@ class RobustResult(PCAResult):
     """
 
     complete: ClassVar[bool] = False
+    projects: ClassVar[bool] = False
     variance_of: ClassVar[str] = "the variance of the low-rank part"
     share_head: ClassVar[str] = "share of low-rank part"
 
@@ -138,19 +138,6 @@ class RobustResult(PCAResult):
     @property
     def _cut(self) -> float:
         return np.inf if self.cut_ is None else self.cut_
-
-    def to_record(self) -> Any:
-        """None is made: what `transform` does is no projection.
-
-        Raises:
-            ConfigError: Always.
-        """
-        raise ConfigError(
-            "The result for a record",
-            must="one that projects rows",
-            got=type(self).__name__,
-            then="Save it, and load it where the rows are.",
-        )
 
     def low_rank_part(self, X: Any) -> Array:
         """The rows of X without what is sparse, (n, d) in their own units."""

@@ -3,8 +3,8 @@
 A tracker begins with them as they are. A run that opens asks for their product with C in its
 opening, in the frame of the new rows, mixed with a little of every other direction, as after a
 change of clients (`Algorithm.restart`): what is orthogonal to a direction that is new would else
-stay so, and look converged. The answer does not depend on the start, but for rounding; the number
-of messages does.
+stay so, and look converged. The answer does not depend on the start, but for rounding, and but for
+sparse components, which are the best near where they begin; the number of messages does.
 """
 
 from __future__ import annotations
@@ -49,12 +49,22 @@ class Components(NamedTuple):
 Start: TypeAlias = "Array | PCAResult | Components | str | os.PathLike[str]"
 
 
-def basis(start: Start, r: int) -> Array:
-    """The r columns, orthonormal, that a tracker begins with."""
-    rows = components_of(start).components_
+def basis(start: Start, r: int, wanted: tuple[str, ...] | None) -> tuple[Array, tuple[str, ...] | None]:
+    """The r columns, orthonormal, that a tracker begins with, in the units of the rows; and what the run names.
+
+    Those are the `wanted` columns, or, if it names none, those of the start that have names: else
+    the basis would be one of other columns.
+    """
+    given = components_of(start)
+    if given.feature_names_in_ is not None:
+        wanted = wanted or tuple(map(str, given.feature_names_in_))
+        given = given.arrange(wanted)
+    rows = given.components_
     if rows.shape[0] != r or rows.shape[1] < r:
         raise _refusal(Words(Setting("n_components", r), " finite rows"), rows)
-    return linalg.orth(rows.T)
+    if given.scale_ is not None:
+        rows = rows * given.scale_
+    return linalg.orth(rows.T), wanted
 
 
 def block(

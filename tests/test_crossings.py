@@ -1,0 +1,141 @@
+"""Where two things meet: a start and names, a way to project and what is no projection, a share and influence."""
+
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+from builders import rows
+from cases import every
+
+from flower_pca import ConfigError, FederatedPCA, Projection, cli, simulate, to_sklearn, track
+from flower_pca.analysis import influence
+from flower_pca.base.errors import DataError
+
+RNG = np.random.default_rng(0)
+PLANE = RNG.standard_normal((2, 4))
+TABLES = [rows(n, [3.0, 2.0, 1.0, 0.7, 0.5, 0.3], seed=n) + i for i, n in enumerate((60, 50, 40))]
+
+
+def of_the_plane(n, columns, sizes=1.0, seed=0):
+    """Rows of two directions, as a table whose columns have an order of their own."""
+    found = pd.DataFrame(np.random.default_rng(seed).standard_normal((n, 2)) @ PLANE * sizes, columns=list("dbca"))
+    return found[list(columns)]
+
+
+@every(
+    ("columns", "sizes", "scale"),
+    [("dbca", 1.0, None), ("abcd", 1.0, None), ("dbca", np.array([1.0, 1e2, 1e4, 1.0]), "std")],
+)
+def test_a_tracker_begins_with_a_result_by_the_names_and_units_of_its_columns(columns, sizes, scale):
+    known = simulate("krylov", [of_the_plane(100, columns, sizes)], n_components=2, center=False, scale=scale)
+    new = of_the_plane(20, "cabd", sizes, seed=1)
+    gappy = new.copy()
+    gappy["d"] = np.nan
+    found = track("st_miss", [gappy], batch=10, n_components=2, start=known)
+    completed = pd.DataFrame(found.complete(gappy, step=0), columns=list(found.feature_names_in_))
+    np.testing.assert_allclose(completed["d"], new["d"], atol=1e-8 * np.abs(new["d"]).max())
+
+
+def test_a_tracker_that_begins_with_other_columns_says_so():
+    known = simulate("krylov", [of_the_plane(100, "dbca")], n_components=2)
+    other = of_the_plane(20, "abcd").rename(columns={"a": "x"})
+    with pytest.raises(DataError, match=r"must be at least those that the run names\. Got 4, without 'a'"):
+        track("st_miss", [other], batch=10, n_components=2, start=known)
+    with pytest.raises(ConfigError, match="must be one with column x"):
+        track("st_miss", [other], batch=10, n_components=2, start=known, columns=["x", "b", "c", "d"])
+
+
+@every("algorithm", ["dcf_pca", "consensus_rpca", "per_pca", "exact_per_pca", "triple_pca"])
+def test_a_start_that_would_be_ignored_is_refused(algorithm):
+    with pytest.raises(ConfigError, match=f"The algorithm with a start must be one .* Got {algorithm}"):
+        simulate(algorithm, TABLES, n_components=2, start=np.eye(6)[:2])
+
+
+@every(
+    ("algorithm", "asked"),
+    [("triple_pca(local_components=1, max_rounds=3)", {}), ("consensus_rpca(max_rounds=3)", {})],
+)
+@every("use", [lambda result: result.to_record(), to_sklearn])
+def test_what_takes_far_entries_out_is_no_projection(algorithm, asked, use):
+    result = simulate(algorithm, TABLES, n_components=2, **asked)
+    with pytest.raises(ConfigError, match=r"must be one that projects rows\. Got (Triple|Robust)Result"):
+        use(result)
+
+
+def test_scikit_learn_takes_no_components_that_are_not_orthonormal_and_projections_do():
+    result = simulate("sparse_pca(cardinality=3)", TABLES, n_components=2)
+    with pytest.raises(ConfigError, match=r"must be one whose components are orthonormal\. Got one of sparse_pca"):
+        to_sklearn(result)
+    there = Projection.from_record(result.to_record()).transform(TABLES[0])
+    np.testing.assert_allclose(there, result.transform(TABLES[0]), atol=1e-12)
+
+
+def test_scikit_learn_takes_no_part_of_a_result_of_parties():
+    result = simulate("krylov", [TABLES[0][:, :3], TABLES[0][:, 3:]], n_components=2, split="columns", private=[0])
+    with pytest.raises(ConfigError, match="of a run whose parties have all handed theirs over"):
+        to_sklearn(result)
+
+
+def test_no_influence_is_worked_out_of_clients_that_count_for_less():
+    result = simulate("krylov", TABLES, n_components=1, max_share=0.4)
+    assert not influence.cheap(result, 3)
+    assert influence.cheap(simulate("krylov", TABLES, n_components=1), 3)
+
+
+def test_an_estimator_that_finds_the_number_of_sparse_components_has_all_of_their_figures():
+    pooled = np.vstack(TABLES)
+    found = FederatedPCA("mle", algorithm="sparse_pca(cardinality=4)").fit(pooled)
+    k = found.n_components_
+    assert k < 6
+    assert found.result_.axes[0].shape == (6, k)
+    assert found.result_.reconstruction_error(pooled) > 0.0
+    assert np.isfinite(found.score(pooled))
+
+
+def test_whitened_scores_of_sparse_components_have_deviation_one():
+    pooled = np.vstack(TABLES)
+    found = FederatedPCA(3, algorithm="sparse_pca(cardinality=3)", whiten=True).fit(pooled)
+    scores = found.transform(pooled)
+    np.testing.assert_allclose(scores.std(axis=0, ddof=1), 1.0, rtol=1e-8)
+    back = found.inverse_transform(scores)
+    np.testing.assert_allclose(back, found.result_.inverse_transform(found.result_.transform(pooled)), atol=1e-8)
+
+
+def test_a_site_has_its_own_components_by_its_name():
+    sites = {"east": TABLES[0], "west": TABLES[1]}
+    result = simulate("exact_per_pca(local_components=1)", sites, n_components=1)
+    np.testing.assert_array_equal(result.own_components("west"), result.own_components(1))
+    np.testing.assert_array_equal(result.transform(TABLES[1], client="west"), result.transform(TABLES[1], client=1))
+    with pytest.raises(
+        ConfigError, match=re.escape("The client must be one of those known here (east, west). Got 'x'")
+    ):
+        result.own_components("x")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Two sites, and files beside them of which one may be a table."""
+    place = tmp_path / "sites"
+    place.mkdir()
+    for name, X in zip("ab", TABLES, strict=False):
+        pd.DataFrame(X, columns=list("uvwxyz")).to_csv(place / f"{name}.csv", index=False)
+    (place / "c.csv.gz").write_bytes(b"")
+    (place / "notes.md").write_text("of the sites")
+    return place
+
+
+@every("command", ["run", "check"])
+def test_a_folder_names_what_it_does_not_read(folder, tmp_path, capsys, command):
+    words = [command, str(folder), *(["--components", "1", "--out", str(tmp_path / "out")] if command == "run" else [])]
+    cli.main(words)
+    said = "".join(capsys.readouterr())
+    assert f"{folder} has files that are not read, which may be sites: c.csv.gz" in said
+    assert "notes.md" not in said
+
+
+def test_a_result_among_the_sites_is_said_to_be_one(folder, tmp_path, capsys):
+    simulate("krylov", TABLES, n_components=1).save(folder / "result.npz")
+    assert cli.main(["run", str(folder), "--components", "1", "--out", str(tmp_path / "out")]) == 2
+    said = capsys.readouterr().err
+    assert "result.npz must be one of rows. Got a file that flower_pca has saved. Keep it elsewhere, or leave" in said

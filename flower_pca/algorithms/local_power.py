@@ -132,8 +132,10 @@ class LocalPower(Iterative[LocalPowerState]):
         if self._stacks(state):
             Y = self._align(total)
         else:
+            # Not scaled to all rows: nothing but its span is used.
             Y = total["Y"]
         Z = linalg.orth(Y)
+        # Where Y is short of rank, Z is filled up with columns that are no movement.
         moved = state.movement.add(state.block, linalg.spanning(Y))
         progress = state.progress.step(moved.remaining, moved.newest)
         # neither a floor nor an agreement at q > 1 is the end: q will fall
@@ -157,5 +159,6 @@ class LocalPower(Iterative[LocalPowerState]):
                 total += reply["Y"] @ linalg.procrustes(reply["X"], base)
             else:
                 along = np.sum(reply["X"] * base, axis=0)
+                # `np.sign` would take out a column that is orthogonal to the other one.
                 total += reply["Y"] * np.where(along < 0, -1.0, 1.0)
         return total

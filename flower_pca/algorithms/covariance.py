@@ -32,6 +32,7 @@ from flower_pca.core.model import Model, fraction_rank
 from flower_pca.core.stage import Arrays
 from flower_pca.rows.local import LocalData
 
+# Their square matrix takes 800 MB.
 _WIDEST: Final = 10_000  # columns, of which the server keeps a square matrix
 
 

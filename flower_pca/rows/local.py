@@ -115,6 +115,7 @@ class Operator(ABC):
 _NEAR: Final = 4.0
 _SMALL: Final = 2**15
 _REUSE: Final = 4  # products that a run makes of the rows at least
+# 512 MB in double precision.
 _COPIED: Final = 2**26  # entries of a dense copy that a factorisation may take
 
 
@@ -363,6 +364,7 @@ def near(frame: Frame, rows: Array) -> bool:
     length, away = frame.mean / frame.divisor, rows - frame.mean
     away = away / frame.divisor
     squares = np.sort(np.einsum("ij,ij->i", away, away))
+    # A few rows far out would make a mean of the squares large, and hide where most rows are.
     median = squares[(len(squares) - 1) // 2]
     return bool(np.sqrt(length @ length) <= _NEAR * np.sqrt(median))
 

@@ -148,6 +148,7 @@ Source: TypeAlias = "tuple[Statistics, Product | None]"
 
 # of a column's squares: below it the deviations are formed before they are multiplied
 _CANCELS: Final = 2.0**-20
+# A gigabyte.
 _LARGEST: Final = 2**27  # entries of C or R
 _COLUMNS: Final = 64  # of sparse rows that are multiplied at a time
 _READY: Final = 8  # sets of rows whose statistics a process keeps ready

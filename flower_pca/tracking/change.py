@@ -225,6 +225,7 @@ class Quiet:
         alarm = max(level + _MARGIN, now.floor)
         judged, changes = list[int](), list[int]()
         for number, value in zip(self.waiting, self.quiet, strict=True):
+            # The start counts as a change, after which the stream has to settle as well.
             following = max(changes, default=0) + now.pause
             if number >= following:
                 judged.append(number)
@@ -369,6 +370,7 @@ def _beyond(quiet: Array, weights: Array, ordered: Array, reached: Array, share:
     place = np.searchsorted(reached, (1.0 - share) * reached[-1])
     u = float(ordered[place])
     above = quiet > u
+    # Where the largest values are all one, so is the quantile.
     if not above.any():
         return u + _FLATTEST * float(np.log(1.0 / rate))
     heavy = weights[above]

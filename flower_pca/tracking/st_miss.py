@@ -56,6 +56,7 @@ def complete(arrays: Arrays, Y: Array, gone: Array, P: Array, found: Array | Non
     """The rows with their gaps filled, in place, by the span of P; entries known to be outliers count as gaps."""
     if found is not None:
         Y[found] = 0.0
+        # `gaps.fit` goes by places in ascending order, which this keeps.
         gone = np.union1d(gone, np.flatnonzero(found))
     columns = None
     if "columns" in arrays:
@@ -107,6 +108,7 @@ def modified_cs(P: Array, Y: Array, seen: Array, xi: Array | float) -> Array:
     for k in range(1, _STEPS + 1):
         g = (t @ P) @ across
         np.subtract(t, g, out=g)
+        # Where nothing of a row is left outside of P, there is no length to divide by.
         lengths = np.maximum(_norms(g), np.finfo(float).tiny)
         g *= np.maximum(0.0, 1.0 - radius / lengths)[:, None]
         g += s

@@ -82,7 +82,10 @@ class Past:
         return None
 
 
+# 0.15 is the paper's. In a direction that clients do not share a step overshoots by 1 / t, so for
+# the most unlike t is above a half.
 _STEP, _STEP_UNLIKE = 0.15, 0.6
+# What is stronger by b outside of Z than within grows by b / (hold - b) a round: twice b keeps it.
 _HOLD, _HOLD_UNLIKE = 2.0, 2.0
 _OUTSIDE, _POWERS = 4, 3  # columns that look for d, and their power steps in a round
 # rounds after which the guard may rise, when, and to what
@@ -268,6 +271,8 @@ class FAPS(Iterative[FAPSState]):
     by_power: ClassVar[bool] = True  # a round is a power step
     quantity: ClassVar[str] = "angle still to go"
 
+    # With one of them a round gets no further than SSI's; an exact solver needs as many rounds as
+    # ten.
     inner_steps: int = 10
     inner_tol: float | None = None
     penalty: str = "measured"
@@ -453,6 +458,8 @@ def _solve(
         H = product(V) + X @ (W.T @ V)
         H = H + W @ (X.T @ V) + hold(V)
         V, before = linalg.orth(H), V
+        # The paper looks at the basis, whose columns may go on turning where the subspace is at
+        # rest.
         if tol > 0.0 and linalg.sin_theta(before, V) <= tol:
             break
     return V

@@ -153,6 +153,7 @@ class LocalPower(Iterative[LocalPowerState]):
         """Sum C_i X_i O_i, aligned with the client that has most rows."""
         largest = max(answers.values(), key=lambda reply: int(reply["n"]))
         base = largest["X"].astype(np.float64)
+        # The paper's weights n_i / n are in C_i, which is not divided by the rows here.
         total = np.zeros(base.shape)
         for reply in answers.values():
             if self.align == "procrustes":

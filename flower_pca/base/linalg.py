@@ -207,7 +207,7 @@ def fix_signs(V: Array) -> Array:
 
 def eigh_descending(H: Array) -> tuple[Array, Array]:
     """Eigenvalues, largest first, and eigenvectors of a matrix that is symmetric up to rounding."""
-    # LAPACK reads one triangle only, and rounding has made the two differ.
+    # LAPACK reads one triangle only; rounding, or a channel's noise, has made the two differ.
     values, vectors = np.linalg.eigh((H + H.T) / 2)
     return values[::-1], np.ascontiguousarray(vectors[:, ::-1])
 

@@ -329,6 +329,7 @@ class Detector:
             return Alarm(None, None, False), watch
         nothing, usual = _NOTHING * now.size, watch.usual(now.rows)
         tiny = max(nothing, np.finfo(float).tiny)
+        # Over a channel noise may take the statistic below 0.
         value = float(np.log(max(statistic, 0.0) + tiny)) - usual
         verdict, watch = watch.judge(value, now)
         if verdict.level is None:

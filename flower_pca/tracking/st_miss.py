@@ -138,6 +138,8 @@ def _norms(E: Array) -> Array:
 
 # multiples of a row's root mean square that its smallest outlier is taken for, if it is not given
 _VIDEO: Final = 1.8
+# By the paper s is off by at most 7 xi, 7 / 15 of the smallest outlier: less than this half, so
+# that the support is exact.
 _SUPPORT: Final = 1.0 / 2.0  # of the smallest outlier: what |s| has to exceed
 _BALL: Final = 1.0 / 15.0  # of the smallest outlier: xi
 

@@ -40,8 +40,8 @@ def distances(own: Sequence[Array]) -> Array:
     belongs = (ends[:, None] == np.arange(len(own))).astype(np.float64)
     stack = np.vstack(own)
     common = belongs.T @ (stack @ stack.T) ** 2 @ belongs
-    # Two clients may both have no own components, and are then at no distance.
     both = ranks[:, None] + ranks[None, :]
+    # Two clients may both have no own components, and are then at no distance.
     squares = (both - 2.0 * common) / np.maximum(both, 1)
     # By rounding alone a client is at some distance from itself, and two are not alike both ways.
     squares = (squares + squares.T) / 2.0

@@ -196,7 +196,7 @@ class Krylov(Iterative[KrylovState]):
         # sums with a client and without it, on the same block, would tell what it has said there
         if model.summed:
             return noise
-        # What is orthogonal to all that is known would stay unseen without columns in all directions.
+        # What is orthogonal to all that is known would stay unseen without columns of every kind.
         # They are divided by about their length, to weigh as much.
         known = model.columns[:, : model.k]
         return np.hstack([known, noise / np.sqrt(model.d)])

@@ -32,6 +32,7 @@ from flower_pca.core.model import Model, fraction_rank
 from flower_pca.core.stage import Arrays
 from flower_pca.rows.local import LocalData
 
+# Their square matrix takes 800 MB.
 _WIDEST: Final = 10_000  # columns, of which the server keeps a square matrix
 
 
@@ -87,6 +88,7 @@ class Covariance(Algorithm[CovarianceState]):
     @staticmethod
     def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
         d = int(arrays["columns"])
+        # d may not be known where this is asked: the message itself says it.
         return {"C": Part((d * (d + 1) // 2,), Kind.GRAM), "n": ROWS}
 
     @staticmethod
@@ -118,6 +120,7 @@ class Covariance(Algorithm[CovarianceState]):
             width = fraction_rank(values, model.trace, model.n_components) or model.d
         # with the one that follows, for the gap
         Z = V[:, : max(width, state.width) + 1]
+        # With the product at hand the closing stage sends no message.
         return replace(model, basis=Z, product=state.C @ Z, covariance=state.C)
 
     def rounds(self, state: CovarianceState) -> int:
@@ -136,6 +139,7 @@ def unpack(vector: Array) -> Array:
     C = np.zeros((d, d))
     C[np.triu_indices(d, 1)] = vector[d:] / np.sqrt(2.0)
     C += C.T
+    # Last, as the sum with the transpose would double it.
     C[np.diag_indices(d)] = vector[:d]
     return C
 
@@ -240,10 +244,13 @@ class Auto(Krylov):
         if self._is_right(model):
             return 0, 0
         left = model.d - model.columns.shape[1]
+        # The forecast is of the question's numbers alone, whatever a client declines.
         chosen, _ = self.krylov.settle(replace(model, declined=""))
         p = min(chosen.width(model.n_components), model.d)
+        # A tol of 0, which is allowed, has no logarithm.
         tol = max(self.tol, 10.0**-_DIGITS)
         digits = math.ceil(-math.log10(tol))
+        # A basis of all d columns is exact, whatever tol still asks for.
         rounds = min(max(digits, 1), -(-left // p), self.max_rounds)
         return rounds, 2 * model.d * min(rounds * p, left)
 

@@ -68,6 +68,7 @@ class DRSVD(Algorithm[DRSVDState]):
 
     def start(self, model: Model) -> DRSVDState:
         width = model.columns.shape[1]
+        # The seed is not the opening's, whose block C has been multiplied with already.
         seed = model.seed + model.restarts + 1
         rank = width + (model.d - width) // 4
         if self.rank is not None:
@@ -109,14 +110,18 @@ class DRSVD(Algorithm[DRSVDState]):
 
     def server(self, state: DRSVDState, total: Any, answered: frozenset[int]) -> DRSVDState:
         if state.step == 0:
+            # A G itself has the third powers of A's singular values, of which rounding leaves only
+            # the large.
             return replace(state, step=1, block=linalg.orth(total["G"]))
         if state.step == 1:  # the orthonormal factor of all R_i, cut back into the clients' parts
             factors = [reply["R"] for reply in total.values()]
             Q, _ = linalg.qr(np.vstack(factors))
             ends = np.cumsum([len(R) for R in factors])
+            # Clients may have fewer rows than r, and then send shorter factors.
             parts = dict(zip(total, np.split(Q, ends[:-1]), strict=True))
             return replace(state, step=2, parts=parts)
         B = total["B"]
+        # One more than asked for is the direction that the closing stage reads the gap from.
         Z = linalg.leading(B, min(state.width + 1, len(B)))
         return replace(state, step=3, parts={}, Z=Z)
 

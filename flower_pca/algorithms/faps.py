@@ -82,7 +82,10 @@ class Past:
         return None
 
 
+# 0.15 is the paper's. In a direction that clients do not share a step overshoots by 1 / t, so for
+# the most unlike t is above a half.
 _STEP, _STEP_UNLIKE = 0.15, 0.6
+# What is stronger by b outside of Z than within grows by b / (hold - b) a round: twice b keeps it.
 _HOLD, _HOLD_UNLIKE = 2.0, 2.0
 _OUTSIDE, _POWERS = 4, 3  # columns that look for d, and their power steps in a round
 # rounds after which the guard may rise, when, and to what
@@ -99,12 +102,15 @@ def answer(Z: Array, data: LocalData, memory: Arrays, *, steps: int, tol: float,
         memory = {"X": Z, "W": _multiplier(product, Z), "v": v}
     d, v = _outside(product, Z, memory["v"])
     a, Q = linalg.eigh_descending(Z.T @ product(Z))
+    # Rounding leaves eigenvalues below 0 where a client has fewer rows than Z has columns.
     a = np.maximum(a, 0.0)
     unlike = 0.0
+    # It is 0 where Z spans all columns, or all of the client's rows: then nothing is unlike.
     if d > 0.0:
         unlike = max(0.0, 1.0 - float(a[-1]) / d)
     t = _STEP + _STEP_UNLIKE * unlike
     t += guard * (1.0 - t)
+    # Neither the server nor a message takes the guard beyond _MOST, so this is no division by 0.
     hold = (_HOLD + _HOLD_UNLIKE * unlike) / (1.0 - guard)
     weights = np.maximum(t * a, hold * (d - a))
     B = (Q * weights) @ Q.T
@@ -131,11 +137,14 @@ def _outside(product: Callable[[Array], Array], Z: Array, v: Array) -> tuple[flo
     if not v.shape[1]:
         return 0.0, v
     v = linalg.orth(linalg.complement(v, Z))
+    # `orth` makes short columns as long as 1, and with them what rounding has left along Z in them:
+    # so Z is taken out again before and after each product.
     for _ in range(_POWERS - 1):
         v = linalg.orth(linalg.complement(product(linalg.complement(v, Z)), Z))
     v = linalg.complement(v, Z)
     image = linalg.complement(product(v), Z)
     values, ritz = linalg.eigh_descending(v.T @ image)
+    # `orth` fills zeros up with columns of its own: v stays as it is, and goes on.
     if image.any():
         v = linalg.orth(image @ ritz)
     return max(float(values[0]), 0.0), v
@@ -174,6 +183,7 @@ class PaperRule:
 
     def next(self, beta: float, distances: Array) -> tuple[float, Array]:
         """The penalty of this round, from the distances to consensus so far; and those of them that still count."""
+        # Five rounds lie between six distances.
         if len(distances) <= _WINDOW:
             return beta, distances
         if distances[-1] > distances[0] / (1.0 + self.mu):
@@ -261,6 +271,8 @@ class FAPS(Iterative[FAPSState]):
     by_power: ClassVar[bool] = True  # a round is a power step
     quantity: ClassVar[str] = "angle still to go"
 
+    # With one of them a round gets no further than SSI's; an exact solver needs as many rounds as
+    # ten.
     inner_steps: int = 10
     inner_tol: float | None = None
     penalty: str = "measured"
@@ -325,6 +337,8 @@ class FAPS(Iterative[FAPSState]):
         rule, product = PaperRule.read(arrays), _products(data, steps)
         # a newcomer, or a node that has lost its memory
         if memory.get("X", Z[:, :0]).shape != Z.shape or "beta" not in memory:
+            # By measured penalties X and W are kept but no beta, and such a run may go over to the
+            # paper's.
             first = np.array(rule.beta_0 * data.norm2())
             memory = {"X": Z, "W": _multiplier(product, Z), "beta": first, "distances": np.empty(0)}
         distances = np.append(memory["distances"], linalg.projection_distance(memory["X"], Z))
@@ -337,11 +351,13 @@ class FAPS(Iterative[FAPSState]):
 
     def server(self, state: FAPSState, total: Arrays, answered: frozenset[int]) -> FAPSState:
         Z = linalg.orth(total["Y"])
+        # Where the sum is short of rank, Z is filled up with columns that are no movement.
         moved = state.movement.add(state.Z, linalg.spanning(total["Y"]))
         sines = (*state.sines, moved.newest)[-2 * _EVERY :]  # as many as the guard looks at
         measure = moved.newest
         if state.papers:
             # steps get shorter as penalties grow, wherever they lead
+            # An infinite measure counts as progress: cut to 1, the largest sine, it does not.
             measure = min(moved.remaining, 1.0)
         progress = state.progress.step(moved.remaining, measure)
         state = replace(
@@ -356,6 +372,7 @@ class FAPS(Iterative[FAPSState]):
         if state.guarded:
             return replace(state, guard=next_guard(state.guard, sines, progress.rounds))
         if not state.papers and progress.stale >= self.patience // 2:
+            # The least measure so far is of another kind than those by the paper's rule.
             return replace(state, papers=True, progress=replace(progress, best=np.inf, stale=0))
         return state
 
@@ -441,6 +458,8 @@ def _solve(
         H = product(V) + X @ (W.T @ V)
         H = H + W @ (X.T @ V) + hold(V)
         V, before = linalg.orth(H), V
+        # The paper looks at the basis, whose columns may go on turning where the subspace is at
+        # rest.
         if tol > 0.0 and linalg.sin_theta(before, V) <= tol:
             break
     return V

@@ -135,6 +135,8 @@ class FedOAPM(Iterative[FedOAPMState]):
             values, _, _, progress = ritz_round(block, product, state.k, progress, rounds=rounds)
             power, value = replace(power, U=power.block), float(values[0])
         else:
+            # Between two QRs no error is known: `Progress.step` would count this as a round without
+            # gain.
             progress = replace(progress, rounds=progress.rounds + rounds)
         if float(np.abs(Y).max()) > _LARGEST:
             raise ConfigError(

@@ -185,6 +185,7 @@ class Krylov(Iterative[KrylovState]):
     def finish(self, state: KrylovState, model: Model) -> Model:
         if state.Q.shape[1] == 0:
             return model
+        # Of a small matrix all eigenvectors come, however few are asked for.
         _, W = linalg.eigh_leading(state.T, state.k + self.oversample)
         W = W[:, : state.k + self.oversample]
         return replace(model, basis=state.Q @ W, product=state.CQ @ W)
@@ -195,6 +196,8 @@ class Krylov(Iterative[KrylovState]):
         # sums with a client and without it, on the same block, would tell what it has said there
         if model.summed:
             return noise
+        # What is orthogonal to all that is known would stay unseen without columns of every kind.
+        # They are divided by about their length, to weigh as much.
         known = model.columns[:, : model.k]
         return np.hstack([known, noise / np.sqrt(model.d)])
 
@@ -208,6 +211,7 @@ class Krylov(Iterative[KrylovState]):
         if state.fraction is not None:
             room = len(Q)
         some = state.k
+        # Only a restart needs more eigenvectors than are judged.
         if Q.shape[1] + S.shape[1] > room:
             some = room // 2
         # A fraction needs the length of the converged run; a warm start has to see what hides
@@ -219,16 +223,21 @@ class Krylov(Iterative[KrylovState]):
             V = W[:, : state.k]
         residuals = linalg.column_norms(CQ @ V - (Q @ V) * values[: V.shape[1]])
         k, error = self._judge(state, values, residuals)
+        # Rows of nothing but zeros have no first eigenvalue to measure by.
         first = max(float(values[0]), np.finfo(float).tiny)
         block = linalg.krylov_block(S, Q, first)
         if error <= state.progress.tol * first and not self._certain(state, values, k):
             error = np.inf
             last = float(values[k - 1])
+            # What the fresh columns find may belong among the first k, so its residuals count as
+            # well.
             state = replace(state, warm=True, probe=(float(k), last))
             block = self._fresh(state, Q, block, state.k + 2)
         elif block.shape[1] == 0 and not np.isfinite(error):  # invariant, but a fraction asks for more of the space
             block = self._fresh(state, Q, block, state.k + 2)
         if Q.shape[1] + block.shape[1] > room:
+            # The block is made before the cut: it is orthogonal to all of Q, and so to what is
+            # kept.
             W = W[:, :some]
             Q = Q @ W
             CQ = CQ @ W
@@ -246,6 +255,7 @@ class Krylov(Iterative[KrylovState]):
         small for one, or if a fresh random block has brought up nothing new since the same k was
         found before.
         """
+        # A basis of all d columns hides nothing.
         if state.fraction is None or len(values) == len(state.Q):
             return True
         last = float(values[k - 1])
@@ -259,8 +269,11 @@ class Krylov(Iterative[KrylovState]):
         """The block, and so many random columns orthogonal to all that is known, or as many as have room."""
         known = np.hstack([Q, block])
         room = min(most, len(Q) - known.shape[1])
+        # Columns drawn once lie in the basis, which has grown since: another seed draws others.
         random = linalg.random_block(len(Q), room, state.seed + known.shape[1])
         columns = linalg.orth(linalg.complement(random, known))
+        # `orth` makes short columns as long as 1, and with them what rounding has left of the space
+        # in them: so that is taken out once more.
         return np.hstack([block, linalg.orth(linalg.complement(columns, known))])
 
     @staticmethod
@@ -270,6 +283,7 @@ class Krylov(Iterative[KrylovState]):
         if state.fraction is not None:
             bound = state.progress.tol * max(float(values[0]), 0.0)
             converged = int(np.argmin(np.append(residuals <= bound, False)))
+            # A value that has not converged could still rise, and then fewer components would do.
             found = fraction_rank(values[:converged], state.trace, state.fraction)
             if found is None and len(values) < len(state.Q):
                 return k, np.inf
@@ -296,6 +310,7 @@ class WideKrylov(Krylov):
     def start(self, model: Model) -> KrylovState:
         state = super().start(model)
         more = self.width(model.n_components) - state.block.shape[1]
+        # An empty block says that the space is invariant already.
         if more <= 0 or state.block.shape[1] == 0:
             return state
         return replace(state, block=self._fresh(state, state.Q, state.block, more))

@@ -132,8 +132,10 @@ class LocalPower(Iterative[LocalPowerState]):
         if self._stacks(state):
             Y = self._align(total)
         else:
+            # Not scaled to all rows: nothing but its span is used.
             Y = total["Y"]
         Z = linalg.orth(Y)
+        # Where Y is short of rank, Z is filled up with columns that are no movement.
         moved = state.movement.add(state.block, linalg.spanning(Y))
         progress = state.progress.step(moved.remaining, moved.newest)
         # neither a floor nor an agreement at q > 1 is the end: q will fall
@@ -151,11 +153,13 @@ class LocalPower(Iterative[LocalPowerState]):
         """Sum C_i X_i O_i, aligned with the client that has most rows."""
         largest = max(answers.values(), key=lambda reply: int(reply["n"]))
         base = largest["X"].astype(np.float64)
+        # The paper's weights n_i / n are in C_i, which is not divided by the rows here.
         total = np.zeros(base.shape)
         for reply in answers.values():
             if self.align == "procrustes":
                 total += reply["Y"] @ linalg.procrustes(reply["X"], base)
             else:
                 along = np.sum(reply["X"] * base, axis=0)
+                # `np.sign` would take out a column that is orthogonal to the other one.
                 total += reply["Y"] * np.where(along < 0, -1.0, 1.0)
         return total

@@ -74,9 +74,12 @@ class MedianPCA(Average):
         U = linalg.leading(stacked, min(2 * state.width, len(stacked)))
         projected = [(V.T @ U) ** 2 for V in bases]
         inside = np.stack([squares.sum(axis=0) for squares in projected])
+        # A stable sort leaves ties in the order of M's own eigenvalues.
         order = np.argsort(-median(inside, weights), kind="stable")
+        # The variance along one more than asked for tells the gap.
         Z = np.ascontiguousarray(U[:, order[: state.width + 1]])
         found = Z[:, : state.width]
+        # A client whose rows do not vary sends no column, and has no angle.
         angles = [linalg.principal_angles(found, V).max(initial=0.0) for V in bases]
         return replace(state, Z=Z, spread=float(median(np.array(angles), weights)))
 
@@ -164,8 +167,10 @@ class Medians(Stage[MediansState]):
         turn = span.T @ Z
         # each client's variances along Z
         own = np.einsum("ji,njk,ki->ni", turn, state.moments[:, :p, :p], turn)
+        # Rounding may leave a variance of nothing below 0.
         values = np.maximum(median(own, state.weights), 0.0)
         order = np.argsort(-values, kind="stable")
+        # A model has sums over all rows, while medians are of means, as clients differ in rows.
         Z, Y = (np.ascontiguousarray(a[:, order]) for a in (Z, n * Y))
         values = n * values[order]
         residuals = n * residuals[order]

@@ -93,6 +93,7 @@ class Average(Algorithm[OneShotState]):
         if self.weighted:
             blocks = (reply["V"] * np.sqrt(reply["S"]) for reply in total.values())
         stack = linalg.side_by_side(blocks)
+        # `leading` fills up what the stack lacks: such a direction says nothing of the gap.
         beside = stack.shape[1] > state.width and len(stack) > state.width
         return replace(state, Z=linalg.leading(stack, state.width + beside))
 

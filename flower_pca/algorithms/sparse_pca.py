@@ -103,6 +103,7 @@ class SparsePCA(Iterative[SparseState]):
     def start(self, model: Model) -> SparseState:
         Z, most = model.columns, model.d
         if model.warm:
+            # A warm start has found its columns: from all of them it would have to choose anew.
             most = 0
         wanted = Z[:, : model.k]
         begun = SparseState(wanted, wanted, None, most, Progress.begin(self.tol, model))
@@ -147,11 +148,14 @@ class SparsePCA(Iterative[SparseState]):
         first = max(float(variances[0]), np.finfo(float).tiny)
         error = np.inf
         if state.most <= self._sizes(Y).max():
+            # As long as more columns are kept, residuals are not those of the components asked for.
             error = float(linalg.column_norms(step - X * variances).max()) / first
         lengths = linalg.column_norms(step)
         # nothing varies beside the components before
         gone = lengths <= _NOTHING * first
+        # np.where computes both sides, and so must not divide by a length of 0 on either.
         block = np.where(gone, largest(X, sizes), step / np.where(gone, 1.0, lengths))
+        # What `largest` has cut is no longer of length 1.
         block = block / linalg.column_norms(block)
         progress = state.progress.step(error, rounds=rounds)
         return replace(state, block=block, Z=X, Y=Y, most=state.most // 2, progress=progress)
@@ -162,6 +166,7 @@ def deflate(X: Array, Y: Array) -> tuple[Array, Array]:
     G, variances = np.empty_like(Y), np.empty(X.shape[1])
     for j in range(X.shape[1]):
         before = X[:, :j]
+        # The components before are not orthogonal, and may depend on each other.
         inverse = np.linalg.pinv(before)
         product = Y[:, j] - Y[:, :j] @ (inverse @ X[:, j])
         G[:, j] = product - before @ (inverse @ product)

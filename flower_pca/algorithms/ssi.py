@@ -69,6 +69,7 @@ class Averaging:
             return Averaging(who, again), np.asarray(total["Y"] * (n / rows))
         now = replace(self, who=who, again=again, rounds=self.rounds + 1)
         before = self.rows or float(n)
+        # What is known counts for all rows; the average is of sums as they came, of `before` rows.
         past = (1.0 - now.share) * known * (before / n)
         Y = past + now.share * total["Y"]
         rows = (1.0 - now.share) * before + now.share * rows
@@ -80,6 +81,7 @@ class Averaging:
             return self
         if self.block is None:
             return replace(self, block=block)
+        # Two bases of one span may differ by a rotation, and would then cancel in their average.
         turned = self.block @ linalg.procrustes(self.block, block)
         mixed = (1.0 - self.share) * turned + self.share * block
         return replace(self, block=linalg.orth(mixed))
@@ -157,6 +159,7 @@ class SSI(Iterative[SSIState]):
     def server(self, state: SSIState, total: Arrays, answered: frozenset[int]) -> SSIState:
         known, stale = None, state.progress.stale
         if state.Y is not None:
+            # The newest block has no product yet: of its part in span(Z) one is known.
             known = state.Y @ (state.Z.T @ state.block)
         averaged, Y = state.averaged.after(total, answered, known=known, n=state.n, stale=stale)
         state = measure(state, Y, rounds=1)

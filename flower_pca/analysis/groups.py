@@ -41,7 +41,9 @@ def distances(own: Sequence[Array]) -> Array:
     stack = np.vstack(own)
     common = belongs.T @ (stack @ stack.T) ** 2 @ belongs
     both = ranks[:, None] + ranks[None, :]
+    # Two clients may both have no own components, and are then at no distance.
     squares = (both - 2.0 * common) / np.maximum(both, 1)
+    # By rounding alone a client is at some distance from itself, and two are not alike both ways.
     squares = (squares + squares.T) / 2.0
     np.fill_diagonal(squares, 0.0)
     return np.asarray(np.sqrt(np.clip(squares, 0.0, 1.0)))
@@ -58,6 +60,7 @@ def embed(rho: Array, *, dimensions: int = 2) -> Array:
     B = rho**2
     B = B - B.mean(axis=0) - B.mean(axis=1)[:, None] + B.mean()
     values, vectors = eigh_descending(-B / 2.0)
+    # Numbers that are no distances of points have eigenvalues below 0.
     return np.asarray(vectors[:, :dimensions] * np.sqrt(np.maximum(values[:dimensions], 0.0)))
 
 
@@ -74,6 +77,7 @@ def clusters(rho: Array, n_clusters: int, *, seed: int = 0) -> Array:
     A = (1.0 - rho**2) ** 2
     np.fill_diagonal(A, 0.0)
     degrees = A.sum(axis=1)
+    # A client that has nothing in common with any other has no degree to divide by.
     root = np.sqrt(np.maximum(degrees, np.finfo(float).tiny))
     rows = eigh_descending(A / np.outer(root, root))[1][:, :n_clusters]
     rows = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), np.finfo(float).tiny)

@@ -208,6 +208,7 @@ class Monitor:
         for block in self._blocks(X):
             scored = RowScores(*histograms.distances(block, self._Z, self._variances))
             rows = np.flatnonzero(scored.beyond(limits))
+            # Contributions are as large as the rows: only those are made that are told.
             t2, spe = self._contributions(block[rows])
             for i, row in enumerate(rows):
                 pairs = (("T2", scored.t2[row], limits.t2, t2[i]), ("SPE", scored.spe[row], limits.spe, spe[i]))

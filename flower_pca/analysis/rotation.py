@@ -69,6 +69,7 @@ def varimax(A: Array, *, kaiser: bool = True) -> Array:
         kaiser: Whether the rows of A count alike, as if of length 1.
     """
     checks.choice("kaiser", kaiser, (True, False))
+    # The criterion has fourth powers, which in the columns' own units may be beyond all floats.
     Z = A.T / np.abs(A).max()
     T = np.eye(A.shape[1])
     if kaiser:
@@ -107,6 +108,7 @@ def _turn(Z: Array, T: Array, i: Array, j: Array) -> float:
     slope = 2.0 * (uv - sums * others / Z.shape[1])
     bend = uu - vv - (sums**2 - others**2) / Z.shape[1]
     rounding = _STILL * (uu + vv)
+    # At a slope of 0 with a bend below 0 the criterion is least: such a plane has to be turned.
     there = (np.abs(slope) <= rounding) & (bend >= -rounding)
     angles = np.where(there, 0.0, np.arctan2(slope, bend) / 4.0)
     cos = np.cos(angles)[:, None]
@@ -129,6 +131,7 @@ def promax(A: Array, *, kaiser: bool = True, power: float = 4.0) -> Array:
     checks.number("power", power, least=1.0, most=_POWER)
     T = varimax(A, kaiser=kaiser)
     B = A @ T
+    # Powers up to the 16th follow, whatever the units.
     B = B / np.abs(B).max()
     U = np.linalg.lstsq(B, B * np.abs(B) ** (power - 1.0), rcond=None)[0]
     return np.asarray(T @ U * np.linalg.norm(np.linalg.inv(U), axis=1))

@@ -185,6 +185,7 @@ def course(
     ax.xaxis.set_major_locator(style.integers())
 
 
+# Each of these matrices then takes 200 MB.
 _WIDEST: Final = 5000  # columns, of which square matrices are formed
 
 

@@ -98,6 +98,7 @@ def minimum_norm(U: Array, S: Array) -> Array:
 def symmetric(U: Array, S: Array) -> Array:
     """The symmetric matrix of least norm among those that agree with Phi on span(U)."""
     T = U.T @ S
+    # What lies within span(U) is in both halves, and would count twice.
     half = (S - U @ (T + T.T) / 4.0) @ U.T
     return np.asarray(half + half.T)
 

@@ -97,6 +97,7 @@ def choices(of: object, allowed: Mapping[str, tuple[Any, ...]]) -> None:
 
 def choice(what: str, value: object, allowed: tuple[Any, ...]) -> None:
     """Require one of a few values."""
+    # `in` alone would compare an array entry by entry, and fail.
     if not isinstance(value, str | bool | np.bool_ | None) or value not in allowed:
         names = [a for a in allowed if isinstance(a, str)]
         remedy = "Choose one of these, without quotation marks."

@@ -117,6 +117,8 @@ def _take_lock(path: Path, lock: Path, *, wait: bool) -> int:
         handle = opener(os.fspath(lock), os.O_RDWR | os.O_CREAT)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Who had the lock may have taken its file away: then others lock another one of that
+            # name.
             if os.path.samestat(os.fstat(handle), lock.stat()):
                 return handle
         except BlockingIOError as error:
@@ -185,6 +187,7 @@ class Trail:
 
     def __init__(self, checkpoint: Path) -> None:
         self._path = checkpoint.with_name(f"{checkpoint.name}.steps")
+        # Lines are of float64, which holds whole numbers up to 2^53.
         self._done, self._mark = 0, float(secrets.randbelow(2**52))
 
     def add(self, state: Any) -> dict[str, Any]:
@@ -205,6 +208,7 @@ class Trail:
                     whole = np.concatenate([[number, self._mark], line])
                     file.seek(number % slots * whole.nbytes)
                     file.write(whole.tobytes())
+                # The steps have to be on the disk before the checkpoint that speaks of them.
                 file.flush()
                 os.fsync(file.fileno())
             self._done = count
@@ -281,6 +285,7 @@ def replacing(path: str | os.PathLike[str], *, private: bool = False) -> Iterato
     """
     target = Path(path)
     with naming(target):
+        # In the same folder, as a file takes another's place at once only within a file system.
         handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
         try:
             with os.fdopen(handle, "wb") as file:
@@ -290,10 +295,12 @@ def replacing(path: str | os.PathLike[str], *, private: bool = False) -> Iterato
                     os.umask(umask)
                     place = file.fileno() if os.chmod in os.supports_fd else temporary
                     os.chmod(place, 0o666 & ~umask)
+                # Should the machine stop, the name must not stand for what is not on the disk yet.
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(temporary, target)
         except BaseException:
+            # An interruption leaves no half-written file behind either.
             Path(temporary).unlink(missing_ok=True)
             raise
 
@@ -399,6 +406,7 @@ def from_npy(packed: bytes) -> Array:
         order: Literal["F", "C"] = "F"
     else:
         order = "C"
+    # An array that lies in bytes cannot be written to.
     return values.reshape(shape, order=order).copy(order="K")
 
 
@@ -429,6 +437,7 @@ def _save(stream: IO[bytes], kind: str, header: dict[str, Any], arrays: dict[str
     head = np.frombuffer(text.encode(), dtype=np.uint8)
     whole = _Archive(stream, "w")
     for name, a in {HEADER: head, **arrays}.items():
+        # A part's length is not known when it is begun, and may be beyond 2 GB.
         with whole.open(f"{name}.npy", "w", force_zip64=True) as part:
             np.lib.format.write_array(part, np.asanyarray(a), allow_pickle=False)
     whole.close()
@@ -512,6 +521,7 @@ def unpack(kind: Any, value: Any, arrays: dict[str, Array]) -> Any:
         return {of_key(key): unpack(of_item, item, arrays) for key, item in value.items()}
     if isinstance(kind, type) and issubclass(kind, enum.Enum):
         return kind(value)
+    # To `isinstance` True would be a whole number.
     if kind in _PLAIN and type(value) not in _PLAIN[kind]:
         raise ValueError(f"{type(value).__name__} for {kind.__name__}")
     return value

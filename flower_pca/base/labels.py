@@ -174,6 +174,7 @@ def noun(number: int, what: str) -> str:
 def size(number: float) -> str:
     """So many bytes: "606 B", "35.2 kB"."""
     power = 0
+    # In three digits, as it is shown: 999.9 would be 1e+03.
     while float(f"{number:.3g}") >= 1000.0 and power < len(_UNITS) - 1:
         number, power = number / 1000.0, power + 1
     return f"{number:.3g} {_UNITS[power]}"
@@ -409,6 +410,7 @@ def _column(table: Any, j: int) -> Array:
 def _alone(sizes: Array, names: Sequence[str] | None, remedy: str) -> str:
     j = int(np.argmax(sizes))
     share = sizes[j] ** 2 / np.sum(sizes**2)
+    # From there on it would be shown as 100.00%, which it is not.
     if share < 0.99995:
         shown = f"{share:.2%}"
     else:

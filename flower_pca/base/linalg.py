@@ -37,6 +37,7 @@ _LARGE: Final = 300  # sides from which a few eigenvectors cost less than all
 
 def qr(Y: Array) -> tuple[Array, Array]:
     """The thin QR factors with a non-negative diagonal of R: unique when Y has full rank."""
+    # LAPACK refuses a matrix without entries.
     if Y.size == 0:
         return np.linalg.qr(Y)
     reflected, tau, signs = _reflect(Y)
@@ -63,6 +64,7 @@ def _reflect(Y: Array) -> tuple[Array, Array, Array]:
     """Y as Householder's reflections below R, and the signs of R's diagonal. (numpy takes twice LAPACK's own time.)"""
     lwork = _AT_ONCE * Y.shape[1]
     reflected, tau, *_ = _lapack().dgeqrf(Y, lwork=lwork)
+    # `np.sign` of a 0 on the diagonal would take out its column of Q.
     return reflected, tau, np.where(np.diagonal(reflected) < 0, -1.0, 1.0)
 
 
@@ -110,6 +112,7 @@ def leading(stack: Array, width: int) -> Array:
     if stack.shape[1] > len(stack):
         # the same left singular vectors, in d columns
         stack = np.asarray(np.linalg.qr(stack.T, mode="r")).T
+    # Zeros beside the stack make U as wide as asked; `full_matrices` would make it d x d.
     missing = max(0, width - stack.shape[1])
     U = np.linalg.svd(np.hstack([stack, np.zeros((len(stack), missing))]), full_matrices=False)[0]
     return np.ascontiguousarray(U[:, :width])
@@ -148,6 +151,7 @@ def norm2(E: Array) -> float:
 
 def column_norms(E: Array) -> Array:
     """The norms of the columns, without overflow of squares, and with little memory."""
+    # np.abs would make a copy, as large as the matrix.
     size = float(max(np.max(E, initial=0.0), -np.min(E, initial=0.0)))
     few = max(_ENTRIES // max(len(E), 1), 1)
     if E.shape[1] <= few:
@@ -196,12 +200,14 @@ def fix_signs(V: Array) -> Array:
     """Columns with their largest entry positive; of equally large ones the first decides."""
     rows = np.ascontiguousarray(V.T)
     size = np.abs(rows)
+    # Else rounding, which changes with how rows are dealt to clients, would choose among equals.
     first = np.argmax(size >= (1.0 - _TIE) * size.max(axis=1, initial=0.0, keepdims=True), axis=1)
     return np.asarray(V * np.where(rows[np.arange(len(rows)), first] < 0, -1.0, 1.0))
 
 
 def eigh_descending(H: Array) -> tuple[Array, Array]:
     """Eigenvalues, largest first, and eigenvectors of a matrix that is symmetric up to rounding."""
+    # LAPACK reads one triangle only; rounding, or a channel's noise, has made the two differ.
     values, vectors = np.linalg.eigh((H + H.T) / 2)
     return values[::-1], np.ascontiguousarray(vectors[:, ::-1])
 
@@ -255,13 +261,16 @@ def random_block(d: int, p: int, seed: int) -> Array:
 def _box_muller(d: int, p: int, seed: int) -> Array:
     block: Array = np.empty(d * p)
     first = np.random.PCG64(seed)
+    # Radius and angle need numbers of their own: these begin where the first ones end.
     second = np.random.PCG64(seed).advance(d * p)
     for i in range(0, d * p, _DRAWN):  # the bits of both, a few at a time
         part = block[i : i + _DRAWN]
         drawn = (bits.random_raw(len(part)) for bits in (first, second))
         u, v = ((words >> np.uint64(11)) * 2.0**-53 for words in drawn)
+        # u may be 0 but never 1, so that no logarithm is infinite.
         part[:] = np.sqrt(-2.0 * np.log1p(-u)) * np.cos(2.0 * np.pi * v)
     block = block.reshape(d, p)
+    # All who ask for it are given this very block.
     block.flags.writeable = False
     return block
 
@@ -285,6 +294,7 @@ def krylov_block(S: Array, Q: Array, first: float) -> Array:
     rest = complement(S, Q)
     block = _by_gram(rest, floor)
     if block is not None:
+        # `_by_gram` divides by small lengths, with which what rounding has left of Q grows.
         return polish(block - Q @ (Q.T @ block))
     block = independent(rest, floor)
     if not block.shape[1]:
@@ -308,6 +318,7 @@ def _by_gram(Y: Array, floor: float) -> Array | None:
     rest has to be shorter than the floor.
     """
     sizes = _lengths(Y)
+    # Below, 1e-4 of a column counts, and has to be more than the floor. NaN passes no comparison.
     if not floor / _PLAIN < sizes.min(initial=np.inf) <= sizes.max(initial=0.0) < np.inf:
         return None
     Y = Y / sizes
@@ -335,6 +346,7 @@ def lanczos(product: Callable[[Array], Array], d: int, k: int, *, tol: float) ->
         return product(z.reshape(d, -1)).astype(np.float64)
 
     operator = LinearOperator((d, d), matvec=apply, matmat=apply, dtype=np.float64)
+    # ARPACK would draw a start of its own, another one each time.
     start = random_block(d, 1, seed=0)[:, 0]
     if not apply(start).any():  # nothing but zeros, from which ARPACK does not start
         return np.zeros(k), np.zeros((d, k))
@@ -418,6 +430,7 @@ def weiszfeld(product: Callable[[Array], Array], squares: Array, weights: Array)
     least = _APART**2 * float(np.max(squares, initial=0.0)) or 1.0
     for _ in range(_STEPS):
         along = product(a)
+        # These cancel near a point, to less than 0 at times; and a point may be the median itself.
         apart = squares - 2.0 * along + a @ along
         pulls = weights / np.sqrt(np.maximum(apart, least))
         before, a = a, pulls / pulls.sum()

@@ -108,6 +108,7 @@ class Outlook:
         # noise / n + (off / n)^2 is less from the larger root on
         most = self.columns * USUAL
         root = math.hypot(self.noise, 2.0 * self.off * math.sqrt(most))
+        # One row more as the floor has to be below, not at it; and one as variances are over n - 1.
         least = math.ceil((self.noise + root) / (2.0 * most)) + 2
         sizes = f"{labels.count(self.columns, 'column')} at {labels.count(self.clients, 'client')}"
         rule = f"at least {least:,} for {sizes}, as noise else hides all components"
@@ -168,6 +169,7 @@ def add_noise(a: Array, deviation: float, bits: Bits) -> Array:
     with np.errstate(over="ignore"):
         in_steps = np.asarray(a, dtype=np.float64) / step
         steps = np.clip(in_steps, -_WHOLE, _WHOLE)
+    # Noise is added to the rest: beside 2^53 steps or more its own digits would be rounded away.
     whole = np.floor(steps)
     noise = deviation / step * normals(np.shape(a), bits)
     rest = np.rint(steps - whole + noise)
@@ -192,6 +194,7 @@ def delta_of(mu: float, epsilon: float) -> float:
     b = -mu / 2.0 - epsilon / mu
     density = math.exp(-a * a / 2.0)
     second = erfcx(-b / math.sqrt(2.0)) / 2.0
+    # Mills' ratio of -a grows beyond all floats, while the density beside it vanishes.
     if a > 0.0:
         return max(float(ndtr(a) - density * second), 0.0)
     first = erfcx(-a / math.sqrt(2.0)) / 2.0

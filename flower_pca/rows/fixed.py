@@ -120,6 +120,7 @@ class FixedData(Operator):
         product = self.matmat(Z)
         values, V = linalg.eigh_descending(Z.T @ product)
         rounding = len(values) * np.finfo(np.float64).eps
+        # The roots of what rounding leaves would be divided by below.
         large = values > rounding * max(float(values[0]), 0.0)
         lengths = np.sqrt(values[large])
         V, sizes = V[:, large], lengths[:, None]
@@ -128,6 +129,8 @@ class FixedData(Operator):
     def squared_error(self, Z: Array) -> float:
         """||X - XZZ'||_F^2 for orthonormal Z."""
         Z = np.asarray(Z, dtype=np.float64)
+        # Of A the residual itself is squared; differences of sums of squares, as below, cancel
+        # where little is left.
         if self._T.factor is not None:
             A = self.root()
             return float(np.sum((A - (A @ Z) @ Z.T) ** 2))
@@ -178,6 +181,7 @@ class FixedData(Operator):
 
     @functools.cached_property
     def _e(self) -> Array:
+        # Both may be far from 0: their difference comes first, so that `rest` keeps its digits.
         return np.asarray((self._mean - self.frame.centre) + self._T.rest)
 
     def _scatter_times(self, T: Statistics, Z: Array) -> Array:

@@ -12,6 +12,7 @@ from flower_pca.rows.stored import StoredRows
 
 PARTS: Final = 5
 FEWEST: Final = 4 * PARTS  # rows: a part has four of them at least
+# One lot for all, as what is chosen by the parts has to be the same everywhere.
 _LOT: Final = 20221122
 
 

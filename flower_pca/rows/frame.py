@@ -242,6 +242,7 @@ def _canonical(S: Any) -> Any:
     if S.dtype.kind != "f":
         S = S.astype(np.float64)
     if not S.has_canonical_format:
+        # Moments count stored entries, so a place that is stored twice would count twice.
         S = S.copy()  # which is the caller's
         S.sum_duplicates()
     return S
@@ -292,6 +293,7 @@ def product(blocks: Iterable[Any], Z: Array, frame: Frame) -> Array:
 
     The frame is taken off once, from what all blocks come to.
     """
+    # Beside a block in double precision numpy would copy rows of single precision into it.
     W = frame.unscale(Z).astype(Z.dtype, copy=False)
     less = None if frame.mean is None else frame.mean @ W
     total = np.zeros(Z.shape)
@@ -300,6 +302,7 @@ def product(blocks: Iterable[Any], Z: Array, frame: Frame) -> Array:
         Y = np.asarray(S @ W)
         if less is not None:
             Y -= less
+            # By BLAS: numpy takes five times as long for sums of so few columns.
             sums += np.ones(len(Y)) @ Y
         total += np.asarray(S.T @ Y)
     if frame.mean is not None:
@@ -318,6 +321,7 @@ def column_sums(blocks: Iterable[Array], d: int) -> Array:
     with np.errstate(over="ignore", invalid="ignore"):
         for rows in blocks:
             if rows.dtype not in _NATIVE:
+                # BLAS multiplies numbers of these kinds only.
                 rows = rows.astype(np.float64)
             total += np.ones(len(rows), dtype=rows.dtype) @ rows
     return total
@@ -433,6 +437,7 @@ class Spread:
             left += np.ones(len(D)) @ D
             rows = D.astype(dtype, copy=False)
             gram += rows.T @ rows
+            # Products of single-precision rows have too few digits for moments.
             if dtype != np.float64:
                 squares += np.einsum("ij,ij->j", D, D)
         rest = left / n

@@ -101,14 +101,18 @@ def _fit(P: Array, Y: Array, gone: Array) -> tuple[Array, int]:
         right = (Y @ P)[:, :, None]
         return np.asarray(np.linalg.solve(G, right)[:, :, 0]), 0
     weights = weights_of(Y, gone)
+    # One singular matrix would make `inv` refuse the whole stack: such rows get another in its
+    # place.
     bad = weights.sum(axis=1) < r
     if bad.any():
         G[bad] = np.eye(r)
     try:
         inverse = np.linalg.inv(G)
         condition = _norm1(G) * _norm1(inverse)
+        # Written so that a condition of NaN is bad as well.
         bad |= ~(condition < _ILL)
     except np.linalg.LinAlgError:
+        # Enough entries may still depend on each other, and `inv` does not say in which row.
         return _by_svd(P, Y, weights)
     A = _times(inverse, Y @ P)
     if (rough := ~bad & (condition > _WELL)).any():

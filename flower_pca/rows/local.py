@@ -115,6 +115,7 @@ class Operator(ABC):
 _NEAR: Final = 4.0
 _SMALL: Final = 2**15
 _REUSE: Final = 4  # products that a run makes of the rows at least
+# 512 MB in double precision.
 _COPIED: Final = 2**26  # entries of a dense copy that a factorisation may take
 
 
@@ -204,6 +205,8 @@ class LocalData(StoredRows, Operator):
         """||X - XZZ'||_F^2 for orthonormal Z."""
         Z = np.ascontiguousarray(Z, dtype=self.dtype)
         if not self.sparse:
+            # The residuals themselves are squared: a difference of sums of squares, the only way
+            # that does not fill sparse rows, cancels where little is left.
             residuals = (B - (B @ Z) @ Z.T for B in self.rows())
             return float(sum(np.sum(R.astype(np.float64) ** 2) for R in residuals))
         squares = self.moments().sums(self._full_frame)[1]
@@ -291,6 +294,7 @@ class LocalData(StoredRows, Operator):
         if not self.sparse and self.n < self.d and side <= DIRECT and self._X.size <= _COPIED:
             _, s, Vt = np.linalg.svd(self.root(), full_matrices=False)
             return s.astype(np.float64) ** 2, Vt.T
+        # ARPACK finds fewer than all eigenvectors.
         if self.d <= DIRECT and (not self.sparse or k >= side):
             return linalg.eigh_descending(self.gram().astype(np.float64))
         product = functools.partial(self.matmat, reuse=1)
@@ -337,6 +341,7 @@ class LocalData(StoredRows, Operator):
     def _less(self) -> Less:
         frame = self._full_frame
         if not self.missing:
+            # So that no block is looked through for gaps.
             frame = replace(frame, fill=None)
         return Less(frame, self.dtype, keep=self.roomy and self._keep)
 
@@ -359,6 +364,7 @@ def near(frame: Frame, rows: Array) -> bool:
     length, away = frame.mean / frame.divisor, rows - frame.mean
     away = away / frame.divisor
     squares = np.sort(np.einsum("ij,ij->i", away, away))
+    # A few rows far out would make a mean of the squares large, and hide where most rows are.
     median = squares[(len(squares) - 1) // 2]
     return bool(np.sqrt(length @ length) <= _NEAR * np.sqrt(median))
 
@@ -388,5 +394,6 @@ class Less:
         if not self._keep:
             return about_mean(stored, self._mean, self._gap)
         if not self._parts:
+            # Block by block, as the blocks of one call all lie in the same memory.
             self._parts = [part for block in stored for part in about_mean([block], self._mean, self._gap)]
         return self._parts

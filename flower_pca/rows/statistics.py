@@ -56,6 +56,7 @@ class WholeRows:
         data = filled.astype(np.float64)
         largest = np.zeros(self.d)
         np.maximum.at(largest, S.indices, np.abs(data))
+        # A unit is a power of two, by which nothing is rounded that was not before.
         self._units = np.frexp(largest)[1] - _ENTRY
         in_units = np.ldexp(data, -self._units[S.indices])
         whole = np.rint(in_units).astype(np.int64)
@@ -63,6 +64,7 @@ class WholeRows:
         in_rows = np.diff(S.indptr)
         in_columns = np.bincount(S.indices, minlength=self.d)
         most = max(in_rows.max(initial=1), in_columns.max(initial=1))
+        # So few that a sum of `most` products of an entry and a digit stays below 2^61.
         self._bits = min(_ENTRY, _SUM - _ENTRY - int(most).bit_length())
         if self._bits < 2:
             raise DataError(
@@ -105,6 +107,7 @@ class WholeRows:
         _carry(across, self._bits)
         carried = _digits(across[-1], self._bits, (_SUM + 1) // self._bits + 1)
         rows = [*across[:-1], *carried]
+        # Digits that are 0 in all rows add nothing, and would take as long to multiply as others.
         while len(rows) > 1 and not rows[-1].any():
             rows.pop()
         down = np.stack([self._S.T @ digit for digit in rows])
@@ -145,6 +148,7 @@ Source: TypeAlias = "tuple[Statistics, Product | None]"
 
 # of a column's squares: below it the deviations are formed before they are multiplied
 _CANCELS: Final = 2.0**-20
+# A gigabyte.
 _LARGEST: Final = 2**27  # entries of C or R
 _COLUMNS: Final = 64  # of sparse rows that are multiplied at a time
 _READY: Final = 8  # sets of rows whose statistics a process keeps ready
@@ -236,6 +240,7 @@ class Statistics:
             return self.factor[:, : self.d]
         assert self.scatter is not None
         lengths = np.sqrt(np.maximum(self.m2, 0.0))
+        # Rounding goes by the largest eigenvalue: at unit length no small column is lost in it.
         units = np.where(lengths > 0.0, lengths, 1.0)
         own = self.scatter[: self.d, : self.d]
         values, V = np.linalg.eigh(own / units / units[:, None])
@@ -359,6 +364,7 @@ def _triangle(data: StoredRows, columns: Array, means: Array) -> tuple[Array, Ar
     """The sums of deviations, and R, made in their place: they are as large as the rows."""
     from scipy.linalg import lapack
 
+    # In Fortran's order, of which LAPACK needs no copy.
     rows, start = np.empty((data.n, len(means)), order="F"), 0
     for block in data.blocks():
         part = rows[start : start + len(block)]
@@ -370,6 +376,7 @@ def _triangle(data: StoredRows, columns: Array, means: Array) -> tuple[Array, Ar
     rest = rows.sum(axis=0)
     work = int(lapack.dgeqrf_lwork(*rows.shape)[0])
     R = lapack.dgeqrf(rows, lwork=work, overwrite_a=1)[0]
+    # np.triu would make a copy, as large as the rows.
     for j in range(min(R.shape)):
         R[j + 1 :, j] = 0.0
     return rest, R
@@ -398,6 +405,7 @@ def _sparse_scatter(data: StoredRows, columns: Array, mean: Array, means: Array)
         sums = part.sum(axis=0)
         C[:, j] = T @ part - np.outer(means, sums)
         C[j, :] = C[:, j].T
+        # Between two such columns the other one, too, has to be less its mean.
         C[np.ix_(j, j)] = part.T @ part
     return C
 

@@ -237,6 +237,7 @@ class StoredRows:
         view = self._view()
         view.places = self._columns.places(names, self.words)
         view._pick(view.places)
+        # What is known of the rows goes by the order of their columns.
         view._columns, view.known, view.words = Columns(names, self._file), {}, {}
         if self.missing:
             view.missing = view._require_finite(allowed=True)
@@ -336,6 +337,8 @@ class StoredRows:
                 continue
             low = np.fmin.reduce(block, axis=0)
             high = np.fmax.reduce(block, axis=0)
+            # In double first: the least of the signed integers has no negative of its own kind, and
+            # blocks of |x| would be copies.
             above, below = high.astype(np.float64), low.astype(np.float64)
             largest = np.fmax(largest, np.fmax(above, -below))
         return largest
@@ -424,6 +427,8 @@ class StoredRows:
             # What is not finite shows in the sums of columns, which are known with the mean at no
             # cost.
             mean = column_sums(self._blocks(), self.d) / self.n
+            # A sum may overflow though no entry does: what is not finite here is looked at entry by
+            # entry.
             if np.isfinite(mean).all():
                 self.known["mean"] = mean
                 return 0

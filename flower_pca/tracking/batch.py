@@ -70,6 +70,7 @@ def respond(arrays: Arrays, data: Stream, memory: Arrays, complete: Complete) ->
         return {"rows": np.array(0)}, {}
     if newest[0] != step:
         memory = _next_batch(step, data, memory, pools=not {"P", "block"} & arrays.keys())
+    # Columns may be asked for of a batch that was completed without them.
     if "Y" in memory and (memory["at"][1] != lap or "columns" in arrays.keys() - memory.keys()):
         completed = _complete_batch(arrays, data, memory["Y"], complete)
         memory = {**memory, **completed, "at": np.array([step, lap])}
@@ -134,6 +135,7 @@ def resume(memory: Arrays, data: Stream) -> Arrays:
 
 def _complete_batch(arrays: Arrays, data: Stream, Y: Array, complete: Complete) -> Arrays:
     Y0, gone = gaps.without(Y)
+    # Of what was observed: the gaps are filled in place below.
     energy = float(np.vdot(Y0, Y0))
     if "P" in arrays:
         require_columns(len(arrays["P"]), Y.shape[1], data.who)
@@ -171,6 +173,7 @@ def _answer(arrays: Arrays, memory: Arrays, widest: Widest | None) -> Arrays:
             S = np.zeros((0, int(arrays["width"])))
         else:
             S = np.zeros((d, width))
+        # Even without rows: what is left says when a run ends, and a sum needs the other names too.
         answer = {"S": S, **{name: np.array(0.0) for name in COUNTS}, "left": memory["left"]}
         if "columns" in arrays:
             answer |= {name: np.zeros(len(arrays["P"])) for name in BY_COLUMN}

@@ -225,6 +225,7 @@ class Quiet:
         alarm = max(level + _MARGIN, now.floor)
         judged, changes = list[int](), list[int]()
         for number, value in zip(self.waiting, self.quiet, strict=True):
+            # The start counts as a change, after which the stream has to settle as well.
             following = max(changes, default=0) + now.pause
             if number >= following:
                 judged.append(number)
@@ -328,6 +329,7 @@ class Detector:
             return Alarm(None, None, False), watch
         nothing, usual = _NOTHING * now.size, watch.usual(now.rows)
         tiny = max(nothing, np.finfo(float).tiny)
+        # Over a channel noise may take the statistic below 0.
         value = float(np.log(max(statistic, 0.0) + tiny)) - usual
         verdict, watch = watch.judge(value, now)
         if verdict.level is None:
@@ -369,6 +371,7 @@ def _beyond(quiet: Array, weights: Array, ordered: Array, reached: Array, share:
     place = np.searchsorted(reached, (1.0 - share) * reached[-1])
     u = float(ordered[place])
     above = quiet > u
+    # Where the largest values are all one, so is the quantile.
     if not above.any():
         return u + _FLATTEST * float(np.log(1.0 / rate))
     heavy = weights[above]

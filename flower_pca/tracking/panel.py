@@ -156,6 +156,7 @@ def look(panel: Panel, batch: Batch, place: Place) -> tuple[Finding, Panel]:
     if min(len(panel.columns), len(panel.falls), len(inside)) == _BEFORE:
         up, down, returns = _apart(columns, panel)
         few = min(batch.rows, *panel.rows)
+        # Of as few rows as components, or fewer, no logarithm could be taken.
         rough = -2.0 * np.log(max(1.0 - np.sqrt(len(batch.values) / few), 0.1))
         fall, rise = (min(*old[:2], *new[1:]) - rough for old, new in ((panel.falls, falls), (panel.rises, rises)))
         found = {"up": float(up.max()), "down": float(down.max()), "lost": fall, "louder": rise}
@@ -243,6 +244,7 @@ def _been(panel: Panel) -> Array:
     pair = np.where(entries.min(axis=0) > 1.0, ends, np.nan)
     if not panel.been.size:
         return pair
+    # `fmin` and `fmax` pass over the NaN of steps that have no variance.
     return np.stack([np.fmin(pair[0], panel.been[0] + _FORGET), np.fmax(pair[1], panel.been[1] - _FORGET)])
 
 

@@ -74,6 +74,7 @@ class Solver:
             power = self.power.step(S, qr_every)
             return replace(self, power=power, block=power.block, products=products)
         values, Z, CZ, residuals = linalg.rayleigh_ritz(self.block, S)
+        # The value after the r-th is not known here: it is taken for 0 in the gap, as `_gap` does.
         largest = max(float(values[-1]), _TINY)
         error = float(linalg.column_norms(residuals[:, None])[0]) / largest
         # the columns are in the order of the values from here on
@@ -247,5 +248,6 @@ def beside(P: Array, p: int, seed: int) -> Array:
         if C.diagonal().min(initial=np.inf) > 0.3 * np.sqrt(len(P)):
             return np.asarray(columns)
     except np.linalg.LinAlgError:
+        # Where few directions are left beside P, those drawn may depend on each other.
         columns = linalg.orth(columns)
     return linalg.polish(columns - P @ (P.T @ columns))

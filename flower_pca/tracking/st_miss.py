@@ -56,6 +56,7 @@ def complete(arrays: Arrays, Y: Array, gone: Array, P: Array, found: Array | Non
     """The rows with their gaps filled, in place, by the span of P; entries known to be outliers count as gaps."""
     if found is not None:
         Y[found] = 0.0
+        # `gaps.fit` goes by places in ascending order, which this keeps.
         gone = np.union1d(gone, np.flatnonzero(found))
     columns = None
     if "columns" in arrays:
@@ -107,6 +108,7 @@ def modified_cs(P: Array, Y: Array, seen: Array, xi: Array | float) -> Array:
     for k in range(1, _STEPS + 1):
         g = (t @ P) @ across
         np.subtract(t, g, out=g)
+        # Where nothing of a row is left outside of P, there is no length to divide by.
         lengths = np.maximum(_norms(g), np.finfo(float).tiny)
         g *= np.maximum(0.0, 1.0 - radius / lengths)[:, None]
         g += s
@@ -136,6 +138,8 @@ def _norms(E: Array) -> Array:
 
 # multiples of a row's root mean square that its smallest outlier is taken for, if it is not given
 _VIDEO: Final = 1.8
+# By the paper s is off by at most 7 xi, 7 / 15 of the smallest outlier: less than this half, so
+# that the support is exact.
 _SUPPORT: Final = 1.0 / 2.0  # of the smallest outlier: what |s| has to exceed
 _BALL: Final = 1.0 / 15.0  # of the smallest outlier: xi
 

@@ -338,6 +338,7 @@ def left_over(state: TrackState, solver: Solver) -> tuple[float, ...]:
     if not state.watch.bases:
         return state.outside
     known = [value / rows for value in outside(solver, state.watch.bases)]
+    # But for noise, Ritz values are never above the true ones: the larger is the nearer.
     return tuple(max(pair) for pair in zip(state.outside, known, strict=False))
 
 

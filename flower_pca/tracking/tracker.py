@@ -239,6 +239,7 @@ class Tracker(Stage[TrackState]):
                     got=state.r,
                     then="Ask for fewer components, or take longer batches.",
                 )
+            # Clients have drawn this very block, of which the message has the seed alone.
             block = linalg.random_basis(d, S.shape[1], state.seed)
             state = replace(state, solver=self._solver(block, state.r))
         elif (nothing or rows < state.r) and state.P is not None:
@@ -318,8 +319,10 @@ class Tracker(Stage[TrackState]):
             onward = solver.onward()
             if onward.block.shape[1]:
                 return replace(state, solver=onward)
+        # A space without a further block is invariant, and what it estimates is exact.
         basis, values = found or solver.estimate()
         outside = state.outside
+        # In later laps P is of this very batch: what is new is inside of it.
         if state.lap == 0 and state.P is not None:
             outside = left_over(state, solver)
         if state.lap < self.reuse:
@@ -348,6 +351,7 @@ class Tracker(Stage[TrackState]):
         over, detecting = state.last, since >= self.update_length
         following, probe = None, None
         if not over:
+            # It is the seed that `_restart` takes in the step to come, for the same columns.
             seed = state.seed + state.step + 2
             following, probe = self._beginning(basis, seed=seed, lap=0, detecting=detecting)
         return state.after(

@@ -215,6 +215,8 @@ class Personalized(Iterative[S]):
 
     local_components: int | apart.Apart | str = 1
     weights: str = "equal"
+    # Components that are scaled, as "qu" has them, begin near a saddle where own variances are far
+    # above the shared ones.
     init: str = "projection"
     start_rounds: int = 6
     collect: bool = False

@@ -33,6 +33,8 @@ def feasible(V: Array, U: Array) -> Array:
     """An orthonormal basis of (I - UU')V: V made orthogonal to U, as many columns as have room."""
     V = V[:, : U.shape[0] - U.shape[1]]
     if V.shape[1]:
+        # polar stays as near to V as can be, but makes short columns long, and with them what
+        # rounding has left of U: that is taken out after it.
         return linalg.orth(linalg.complement(linalg.polar(linalg.complement(V, U)), U))
     return V
 
@@ -104,6 +106,8 @@ def _by_rows(data: LocalData, U: Array, r: int) -> Array:
     values, W = _leading(D @ D.T, r)
     eps = data.n * float(np.finfo(data.dtype).eps)
     squares = float(np.sum(X * X))
+    # Where U explains all, the rows' own rounding is what is left, eps of them before it is
+    # squared.
     large = values > max(eps * values[0], eps**2 * squares)
     return linalg.orth(linalg.complement(D.T @ W[:, large], U))
 
@@ -111,8 +115,10 @@ def _by_rows(data: LocalData, U: Array, r: int) -> Array:
 def _by_columns(data: LocalData, U: Array, r: int) -> Array:
     S = data.gram().astype(np.float64)
     SU = S @ U
+    # Products with I - UU' on both sides would take d^3 flops.
     half = U @ (SU.T - (U.T @ SU) @ U.T / 2.0)
     values, W = _leading(S - half - half.T, r)
+    # What U explains has been subtracted: rounding is that of all of S.
     least = data.d * float(np.finfo(data.dtype).eps) * float(np.trace(S))
     return linalg.orth(linalg.complement(W[:, values > least], U))
 

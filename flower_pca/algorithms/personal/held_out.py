@@ -113,6 +113,7 @@ def _guess(parts: Sequence[FixedData]) -> Array:
     constant = np.diag(1.0 * (scale == 0.0))
     # of each column, after its regression on all others
     left = variances / np.diag(np.linalg.inv(S + constant))
+    # The regressions have fitted d of the n freedoms, and leave less than there is.
     return np.asarray(left * n / (n - d))
 
 

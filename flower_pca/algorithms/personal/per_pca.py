@@ -155,6 +155,7 @@ class PerPCA(Personalized[PerState]):
         if state.norm:
             return super().server(state, total, answered)
         progress = replace(state.progress, rounds=state.progress.rounds + 1)
+        # Rows of zeros have no norm: 0 stands for one that is still to be asked for.
         return replace(state, norm=total or 1.0, progress=progress)
 
     def ask(self, state: PerState) -> Arrays:
@@ -188,6 +189,8 @@ class PerPCA(Personalized[PerState]):
         span = deflation.narrow(data, U.shape[1] + own, memory)
         # a newcomer, or a node that has lost its memory
         if V.shape != (data.d, min(own, data.d - U.shape[1])):
+            # Were the own components of all clients drawn alike, they could not be told from shared
+            # ones.
             seed = int(arrays["seed"]) + data.fingerprint()
             V = linalg.random_basis(data.d, own, seed=seed)
         beside = deflation.within(deflation.feasible(V, U), U, span)
@@ -247,6 +250,7 @@ def _step(W: Array, G: Array, r: int, arrays: Arrays) -> tuple[Array, Array]:
         return W[:, :r], W[:, r:]
     WG = W.T @ G
     W = W + eta * (G - W @ (WG + WG.T) / 2.0)
+    # U_i goes out as it is, as in the paper: the server retracts the mean of all.
     if arrays["polar"]:
         return W[:, :r], linalg.polar(W[:, r:])
     return W[:, :r], linalg.orth(W[:, r:])

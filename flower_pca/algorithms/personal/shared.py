@@ -114,6 +114,7 @@ class Shared(Stage[SharedState]):
             )
         state, values, basis, residuals = state.step(total["P"] / clients)
         first = slice(int(np.sum(values > CUT)) + 1)
+        # A value that is nearer to the cut than its residual may still pass it.
         allowed = np.minimum(_SETTLED, np.abs(values[first] - CUT))
         settled = bool(np.all(residuals[first] <= allowed))
         found = settled or not state.block.shape[1] or state.rounds >= _ROUNDS

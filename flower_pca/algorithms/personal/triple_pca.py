@@ -322,6 +322,7 @@ def recall(rows: Rows, memory: Arrays) -> Fit | None:
         return None
     far = np.zeros((n, d), dtype=bool)
     far.reshape(-1)[memory["far"]] = True
+    # A step judges by a limit of its own: nobody looks at this one.
     return Fit(memory["W"], memory["T"], far, np.zeros(d))
 
 

@@ -281,6 +281,7 @@ def advance(
     not end `early`.
     """
     visible, hidden = (sizes.scale(c, problem.top) for c in counts)
+    # Columns that are found anew go on moving while all else is at rest.
     others = np.setdiff1d(np.arange(problem.d), attempt.again)
     now = replace(
         attempt,
@@ -333,6 +334,7 @@ def _fall(now: Attempt, problem: Problem, share: float, early: bool) -> Attempt:
     course = (*now.course, (now.lam, now.hidden))
     floor = _floor(now, problem)
     # s_h when the threshold was so many rounds higher
+    # lam is a product of so many rounds, each of which has rounded it.
     high = now.lam / now.gamma**_BACK * (1.0 - 1e-9)
     before = next((s for lam, s in reversed(course) if lam >= high), np.inf)
     if problem.noise is None and now.hidden > max(_NEAR * now.lam, _STAYS * before):
@@ -362,6 +364,7 @@ def _settle(now: Attempt, problem: Problem, early: bool) -> Attempt:
     stays = _stays(now, problem)
     if problem.noise is None and rounds % _EVERY == 0:
         newer = _between(now)
+        # An s that was fixed after its first rounds has let wrong answers pass.
         if newer > 0.0 and (rounds <= _AT_FIRST or newer < _FALLS * s):
             s = newer
     now = replace(now, rounds=rounds, noise=s, lam=_WIDE * s)
@@ -371,6 +374,7 @@ def _settle(now: Attempt, problem: Problem, early: bool) -> Attempt:
     rest = rounds >= _AT_LEAST and (stays or widens or rests(now, problem))
     if early or (not rest and rounds < problem.patience):
         return now
+    # Attempts that ended with rows divided have let wrong answers pass.
     if now.rowwise:
         s *= problem.sigma
         return replace(now, rowwise=False, rounds=0, noise=s, lam=_WIDE * s)
@@ -378,6 +382,8 @@ def _settle(now: Attempt, problem: Problem, early: bool) -> Attempt:
         return replace(now, phase=Phase.PROVING)
     values = now.spectrum
     above = int(np.sum(values > _OF_NOISE * s * problem.edge))
+    # Without the gap wrong answers have passed where far more columns were asked for than there
+    # are.
     r = min(above, gap(values, _GAP) or now.p)
     if r == 0:
         return replace(now, phase=Phase.LOST)

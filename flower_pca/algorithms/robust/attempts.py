@@ -50,6 +50,8 @@ from flower_pca.core.algorithm import Progress
 
 GAMMA: Final = 0.9
 _SLOWER: Final = 0.95
+# From sigma most problems are solved, from 3 or 10 times that few: those are for rows whose sizes
+# are unlike.
 _PLAN: Final = (  # the least gamma, lam at first over sigma, and whether rows are divided
     (0.0, 1.0, False),
     (_SLOWER, 1.0, False),
@@ -314,6 +316,7 @@ class ConsensusState:
             early=self.progress.rounds + 1 < problem.least_rounds,
         )
         if (attempt.phase, attempt.tag) != (before.phase, before.tag):
+            # Answers that are held belong to another basis, or to another V.
             cache = replace(cache, last=None)
         state = replace(
             self,

@@ -91,6 +91,7 @@ def _hidden(data: LocalData, seed: int, share: float) -> Array:
         size = np.max(np.abs(known), axis=1, keepdims=True)
         shares = known / np.where(size > 0.0, size, 1.0)
         whole = np.rint(shares * _PARTS).astype(np.int64).view(np.uint64)
+        # Odd numbers, by which a product modulo 2^64 loses no bit.
         rows.append(_mix(whole @ (of_column[0] | np.uint64(1))))
     row = np.concatenate(rows)
     row = _mix(row + _NEXT * _occurrence(row))
@@ -125,6 +126,7 @@ S = TypeVar("S", bound=Iterating)
 
 # a normal entry's deviation over the median of its absolute value
 NORMAL: Final = 1.4826
+# From a stream that data may be drawn from too, a start could be the truth.
 _STREAM: Final = 2**62
 _MOST: Final = 0.5  # share of a client's entries
 # of the squares of ordinary entries, below which a low-rank part is none

@@ -229,6 +229,7 @@ def _by_client(total: Arrays, d: int) -> Arrays:
     """The same with shares of a client's entries in place of numbers, in the keys' order."""
     if _KEYS not in total:
         return {}
+    # Answers have been added in the order in which they came, which is by chance.
     order, lines = np.argsort(total[_KEYS]), total[_CLIENTS]
     entries = lines[:, :1] * d
     shares = np.hstack([lines[:, :1], lines[:, 1:] / entries])

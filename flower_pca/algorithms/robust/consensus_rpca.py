@@ -172,6 +172,7 @@ class Task:
         columns, level = self.again
         if not len(columns):
             return regression.clip(R, block.out, near)
+        # A copy, from before `clip` writes over R.
         anew = R[:, columns]
         unseen = block.unseen[:, columns]
         if level <= self.number("lam"):
@@ -268,6 +269,7 @@ def row_sizes(X: Array, gaps: Array) -> Array:
     there = np.abs(X).astype(np.float64)
     if len(gaps):
         there.reshape(-1)[gaps] = np.nan
+    # numpy warns of rows that have nothing but gaps.
     known = np.where(np.all(np.isnan(there), axis=1, keepdims=True), 0.0, there)
     size = NORMAL * np.nanmedian(known, axis=1, keepdims=True)
     means = np.nanmean(known**2, axis=1, keepdims=True)

@@ -190,6 +190,7 @@ class DCFPCA(Robust[DCFState]):
             size = float(np.linalg.norm(before))
             grown = float(np.linalg.norm(U))
             # longer than that, a step is not one of the edge of stability any more
+            # Written so that NaN is refused as well.
             if not grown <= _LONGEST * size:
                 raise DataError(
                     "The step of dcf_pca",

@@ -49,6 +49,7 @@ class Regression:
         newest = Regression._newest
         if newest is None or newest[0] is not U or newest[1] != rho:
             gram = U.T @ U
+            # A U that is short of rank has no inverse without a ridge, however small.
             least = EPS * float(gram.trace()) + TINY
             gram.flat[:: len(gram) + 1] += max(rho, least)
             # U' with its rows one behind the other, as products read it

@@ -211,7 +211,6 @@ class Krylov(Iterative[KrylovState]):
         if state.fraction is not None:
             room = len(Q)
         some = state.k
-        # Only a restart needs more eigenvectors than are judged.
         if Q.shape[1] + S.shape[1] > room:
             some = room // 2
         # A fraction needs the length of the converged run; a warm start has to see what hides

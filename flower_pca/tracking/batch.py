@@ -70,7 +70,6 @@ def respond(arrays: Arrays, data: Stream, memory: Arrays, complete: Complete) ->
         return {"rows": np.array(0)}, {}
     if newest[0] != step:
         memory = _next_batch(step, data, memory, pools=not {"P", "block"} & arrays.keys())
-    # Columns may be asked for of a batch that was completed without them.
     if "Y" in memory and (memory["at"][1] != lap or "columns" in arrays.keys() - memory.keys()):
         completed = _complete_batch(arrays, data, memory["Y"], complete)
         memory = {**memory, **completed, "at": np.array([step, lap])}

@@ -85,7 +85,8 @@ class Past:
 # 0.15 is the paper's. In a direction that clients do not share a step overshoots by 1 / t, so for
 # the most unlike t is above a half.
 _STEP, _STEP_UNLIKE = 0.15, 0.6
-# What is stronger by b outside of Z than within grows by b / (hold - b) a round: twice b keeps it.
+# What is stronger by b outside of Z than within is multiplied by b / (hold - b) in a round: it does
+# not grow where the hold is twice b or more.
 _HOLD, _HOLD_UNLIKE = 2.0, 2.0
 _OUTSIDE, _POWERS = 4, 3  # columns that look for d, and their power steps in a round
 # rounds after which the guard may rise, when, and to what

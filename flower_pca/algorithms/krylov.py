@@ -228,15 +228,13 @@ class Krylov(Iterative[KrylovState]):
         if error <= state.progress.tol * first and not self._certain(state, values, k):
             error = np.inf
             last = float(values[k - 1])
-            # What the fresh columns find may belong among the first k, so its residuals count as
-            # well.
+            # Fresh columns may find what belongs among the first k: its residuals count too.
             state = replace(state, warm=True, probe=(float(k), last))
             block = self._fresh(state, Q, block, state.k + 2)
         elif block.shape[1] == 0 and not np.isfinite(error):  # invariant, but a fraction asks for more of the space
             block = self._fresh(state, Q, block, state.k + 2)
         if Q.shape[1] + block.shape[1] > room:
-            # The block is made before the cut: it is orthogonal to all of Q, and so to what is
-            # kept.
+            # The block is made before the cut, orthogonal to all of Q, and so to what stays.
             W = W[:, :some]
             Q = Q @ W
             CQ = CQ @ W

@@ -236,8 +236,7 @@ class Krylov(Iterative[KrylovState]):
         if Q.shape[1] + block.shape[1] > room:
             # The block is made before the cut, orthogonal to all of Q, and so to what stays.
             W = W[:, :some]
-            Q = Q @ W
-            CQ = CQ @ W
+            Q, CQ = Q @ W, CQ @ W
             T = np.diag(values[:some])
         gain = float(values[:k].sum())
         progress = state.progress.step(error / first, gain=gain, rounds=rounds)

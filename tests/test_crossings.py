@@ -11,6 +11,7 @@ from cases import every
 from flower_pca import ConfigError, FederatedPCA, Projection, cli, simulate, to_sklearn, track
 from flower_pca.analysis import influence
 from flower_pca.base.errors import DataError
+from flower_pca.simulation.ranks import alternatives, rank_table
 
 RNG = np.random.default_rng(0)
 PLANE = RNG.standard_normal((2, 4))
@@ -139,3 +140,54 @@ def test_a_result_among_the_sites_is_said_to_be_one(folder, tmp_path, capsys):
     assert cli.main(["run", str(folder), "--components", "1", "--out", str(tmp_path / "out")]) == 2
     said = capsys.readouterr().err
     assert "result.npz must be one of rows. Got a file that flower_pca has saved. Keep it elsewhere, or leave" in said
+
+
+def test_an_output_among_the_sites_is_refused(folder, capsys):
+    assert cli.main(["run", str(folder), "--components", "1", "--out", str(folder)]) == 2
+    assert "The folder for the output must be another than that of the data" in capsys.readouterr().err
+    assert sorted(file.name for file in folder.iterdir()) == ["a.csv", "b.csv", "c.csv.gz", "notes.md"]
+
+
+@pytest.fixture
+def people_file(tmp_path):
+    """Rows of people whose ids begin with zeros."""
+    people = pd.DataFrame(TABLES[0][:, :3], columns=["a", "b", "c"])
+    people["patient"] = [f"{i:03d}" for i in range(len(people))]
+    people.to_csv(tmp_path / "people.csv", index=False)
+    assert cli.main(["run", str(tmp_path / "people.csv"), "--clients", "2", "--columns", "a,b,c", "--components", "1",
+                     "--out", str(tmp_path / "out")]) in (0, 1)  # fmt: skip
+    return tmp_path
+
+
+@every("source", ["{0}", "csv(path='{0}', ids='patient')"])
+@every("command", ["transform", "score"])
+def test_scores_have_the_ids_of_their_rows_as_they_are_written(people_file, command, source):
+    data = source.format(people_file / "people.csv")
+    assert cli.main([command, str(people_file / "out/result.npz"), data, "-o", str(people_file / "scores.csv")]) == 0
+    written = pd.read_csv(people_file / "scores.csv", dtype=str)
+    assert written["id"].tolist()[:3] == ["000", "001", "002"]
+
+
+def test_what_stands_in_for_a_personalized_run_fills_gaps_as_the_run_does():
+    holes = {"north": TABLES[0].copy(), "south": TABLES[1].copy()}
+    holes["north"][3, 2] = np.nan
+    result = simulate("exact_per_pca(local_components=1)", holes, n_components=1, missing="mean")
+    filled = [np.where(np.isnan(X), result.fill_, X) for X in holes.values()]
+    found = alternatives(result, holes)
+    assert found["personalized"] == pytest.approx(alternatives(result, filled)["personalized"])
+    (table,) = rank_table(holes, [(1, 1)], missing="mean")
+    assert table.error == pytest.approx(found["personalized"].mean(), rel=1e-6)
+
+
+def test_compare_offers_no_number_that_it_refuses(capsys):
+    for command, counts in (("run", True), ("compare", False)):
+        with pytest.raises(SystemExit):
+            cli.main([command, "--help"])
+        assert ('"signal"' in capsys.readouterr().out) == counts
+
+
+@pytest.mark.filterwarnings("ignore:max_rounds")
+def test_a_robust_estimator_says_why_it_has_no_density():
+    found = FederatedPCA(1, algorithm="consensus_rpca(max_rounds=3)").fit(np.vstack(TABLES))
+    with pytest.raises(DataError, match="without their outliers has no noise"):
+        found.score(np.vstack(TABLES))

@@ -116,11 +116,14 @@ def _positive(result: PCAResult) -> tuple[Array, float]:
     zero = d * _RELATIVE_ZERO * float(variances[0])
     rank = int(np.sum(variances > zero))
     if noise <= zero and rank < d:
+        remedy = "Ask for fewer components than the rank of the rows, which leaves noise for the rest."
+        if not result.projects:
+            remedy = "What is left of rows without their outliers has no noise: a PCA such as krylov's has."
         raise DataError(
             "The rank of the covariance",
             must=f"{d}, that of the columns",
             got=rank,
-            then="Ask for fewer components than the rank of the rows, which leaves noise for the rest.",
+            then=remedy,
         )
     return variances, 1.0 / noise if result.n_components_ < d else 0.0
 

@@ -33,7 +33,7 @@ def add_compare(commands: Any) -> None:
         "run several algorithms on the same rows; write comparison.csv, .json and a picture",
         run_compare,
     )
-    common.arguments_of_data(parser)
+    common.arguments_of_data(parser, counts=False)
     parser.add_argument(
         "--algorithms",
         metavar="SPECS",

@@ -66,12 +66,12 @@ def arguments_of_columns(added: argparse.ArgumentParser) -> None:
     added.add_argument("--drop", type=names, action="extend", default=[], metavar="COLUMNS", help=text)
 
 
-def arguments_of_data(added: argparse.ArgumentParser) -> None:
-    """DATA and how it is dealt out and framed."""
+def arguments_of_data(added: argparse.ArgumentParser, *, counts: bool = True) -> None:
+    """DATA and how it is dealt out and framed; `counts`: components may be counted by the run."""
     arguments_of_rows(added)
-    text = "how many components, or the share of the variance that they shall exceed, such as 0.95 or 95%%;"
-    counted_by = [f' or "{word}", for {counted}' for word, counted in COUNTED.items()]
-    text += ",".join(counted_by)
+    text = "how many components, or the share of the variance that they shall exceed, such as 0.95 or 95%%"
+    if counts:
+        text += ";" + ",".join(f' or "{word}", for {what}' for word, what in COUNTED.items())
     text += " (default: 2)"
     added.add_argument("--components", type=_number, default=2, metavar="K", help=text)
     text = "whether to subtract the mean (default: what the algorithm is used to)"

@@ -261,6 +261,15 @@ def table_with(spec: str, needed: Sequence[str] | None, *, beside: Sequence[str]
     return _of_all_or(spec, names, beside)
 
 
+def whose(spec: str, column: str) -> tuple[Any, ...] | None:
+    """Whose each row is by this column, as it is written, 007 and not 7; None of a source that has no ids."""
+    load = _source(spec)
+    if "ids" not in inspect.signature(load).parameters:
+        return None
+    with private():
+        return load(ids=column).ids
+
+
 def _of_all_or(spec: str, names: Sequence[str], beside: Sequence[str], words: Sequence[str] = ()) -> Table:
     """All columns of a table; those of these names, if others are of no use."""
     try:

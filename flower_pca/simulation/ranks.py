@@ -17,9 +17,10 @@ from flower_pca.core.question import Question
 from flower_pca.registry import make
 from flower_pca.results.matching import arrange
 from flower_pca.results.personal import PersonalResult
-from flower_pca.rows.frame import Frame
+from flower_pca.rows.frame import Frame, fill_gaps
 from flower_pca.rows.local import LocalData
 from flower_pca.simulation.here import simulate
+from flower_pca.simulation.sites import sites_of
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ def rank_table(
         algorithm: The algorithm; its own ranks are replaced.
         **settings: Passed on to `simulate`.
     """
-    table = []
+    table, shards = [], sites_of(shards)
     for shared, own in pairs:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="theta must be", category=UserWarning)
@@ -84,8 +85,8 @@ def alternatives(
     result, r1, r2 = _personal(result), result.n_components_, result.local_components
     names, digest = labels.tuple_of(result.feature_names_in_), result.feature_digest
     if test is not None:
-        test = [arrange(X, names, digest) for X in test]
-    shards = [arrange(X, names, digest) for X in shards]
+        test = [_filled(arrange(X, names, digest), result.fill_) for X in test]
+    shards = [_filled(arrange(X, names, digest), result.fill_) for X in sites_of(shards)]
     if len(result.own) < len(shards):
         rule = f"those of {labels.count(len(shards), 'client')}"
         raise DataError(
@@ -139,6 +140,15 @@ def _alike(test: Sequence[Any] | None, shards: Sequence[Any]) -> Sequence[Any]:
     if test is None:
         return shards
     return test
+
+
+def _filled(X: Any, fill: Array | None) -> Any:
+    """The rows with what the run has put into gaps."""
+    if fill is None:
+        return X
+    if hasattr(X, "tocsr"):
+        return fill_gaps(X, fill)
+    return np.where(np.isnan(X), fill, X)
 
 
 def _divide(X: Any, scale: Array) -> Any:

@@ -130,7 +130,8 @@ class History:
         """The history that `to_json` wrote."""
         gone, rest = Earlier(), rows
         if rows and "gone" in rows[0]:
-            gone, rest = files.unpack(Earlier, rows[0]["gone"], {}), rows[1:]
+            gone = files.unpack(Earlier, rows[0]["gone"], {})
+            rest = rows[1:]
         return cls(tuple(files.unpack(Round, row, {}) for row in rest), gone)
 
 

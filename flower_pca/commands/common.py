@@ -71,7 +71,8 @@ def arguments_of_data(added: argparse.ArgumentParser, *, counts: bool = True) ->
     arguments_of_rows(added)
     text = "how many components, or the share of the variance that they shall exceed, such as 0.95 or 95%%"
     if counts:
-        text += ";" + ",".join(f' or "{word}", for {what}' for word, what in COUNTED.items())
+        counted_by = [f' or "{word}", for {what}' for word, what in COUNTED.items()]
+        text += ";" + ",".join(counted_by)
     text += " (default: 2)"
     added.add_argument("--components", type=_number, default=2, metavar="K", help=text)
     text = "whether to subtract the mean (default: what the algorithm is used to)"

@@ -43,7 +43,7 @@ def require_elsewhere(place: Path, data: str) -> None:
         raise ConfigError(
             "The folder for the output",
             must="another than that of the data",
-            got=str(place),
+            got=place,
             then="Name another with --out.",
         )
 

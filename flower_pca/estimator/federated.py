@@ -296,7 +296,8 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         # scores of components that are not orthonormal vary otherwise than these explain
         if result.cross_ is not None:
             inverse = np.linalg.pinv(result.components_ @ result.components_.T)
-            deviations = np.sqrt(np.maximum(np.diag(inverse @ result.cross_ @ inverse), 0.0))
+            variances = np.diag(inverse @ result.cross_ @ inverse)
+            deviations = np.sqrt(np.maximum(variances, 0.0))
         return np.asarray(np.where(deviations > 0.0, deviations, 1.0))
 
     def _seed(self) -> int:

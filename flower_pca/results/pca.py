@@ -424,8 +424,9 @@ class PCAResult:
         shares = [f", {share:.1%}" for share in ratio]
         if known is not None:
             together, shares = known.in_words, [""] * k
+        components = labels.count(k, "component")
         verb = "holds" if k == 1 else "hold"
-        said.append(f"{labels.count(k, 'component')} {verb} {together} of {self.variance_of}.")
+        said.append(f"{components} {verb} {together} of {self.variance_of}.")
         names = facts.names_of(self)
         for j, weights in enumerate(self.components_[: facts.FOUND if names else 0]):
             if known is None or known.signal[j] > 1.0:

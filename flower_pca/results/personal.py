@@ -113,7 +113,7 @@ class PersonalResult(PCAResult):
 
     def _key_of(self, site: str) -> int:
         """The key of the client that is called so."""
-        names = {self.site_names[key]: key for key in self.own if key in self.site_names}
+        names = {name: key for key, name in self.site_names.items() if key in self.own}
         if site not in names:
             raise ConfigError(
                 "The client",

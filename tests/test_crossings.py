@@ -8,7 +8,7 @@ import pytest
 from builders import rows
 from cases import every
 
-from flower_pca import ConfigError, FederatedPCA, Projection, cli, simulate, to_sklearn, track
+from flower_pca import ConfigError, FederatedPCA, Projection, cli, plots, simulate, to_sklearn, track
 from flower_pca.analysis import influence
 from flower_pca.base.errors import DataError
 from flower_pca.simulation.ranks import alternatives, rank_table
@@ -191,3 +191,14 @@ def test_a_robust_estimator_says_why_it_has_no_density():
     found = FederatedPCA(1, algorithm="consensus_rpca(max_rounds=3)").fit(np.vstack(TABLES))
     with pytest.raises(DataError, match="without their outliers has no noise"):
         found.score(np.vstack(TABLES))
+
+
+def test_all_pictures_that_are_offered_of_parties_can_be_drawn(tmp_path):
+    pytest.importorskip("matplotlib")
+    parties = [TABLES[0][:, :3], TABLES[0][:, 3:]]
+    result = simulate("auto", parties, n_components=2, split="columns")
+    offered = plots.available(result, parties)
+    assert "scores" in offered
+    assert not {"means", "errors"} & set(offered)
+    for picture in offered:
+        assert result.plot(picture, tmp_path / f"{picture}.svg", shards=parties).exists()

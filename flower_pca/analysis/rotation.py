@@ -167,7 +167,7 @@ class Rotation:
     result: PCAResult = field(repr=False)
 
     def transform(self, X: Any) -> Array:
-        """Scores of rows along the rotated axes, (n, k), of variance 1 over the rows of the run.
+        """Scores of rows along the rotated axes, (n, k), of variance 1 over the rows of the run, as it counted them.
 
         Args:
             X: The rows, as for `PCAResult.transform`.

@@ -39,6 +39,13 @@ class Requirement:
 ROWS: Final = Requirement(
     lambda result, shards: shards is not None, "given the clients' rows", "no shards", "Add shards=[...]."
 )
+# parties have other columns of the same rows each
+WHOLE: Final = Requirement(
+    lambda result, shards: shards is not None and result.asked.get("split") != "columns",
+    "given the clients' rows, of the same columns at all",
+    "others",
+    "Add shards=[...], or draw scores.",
+)
 SCORES: Final = replace(ROWS, there=lambda result, shards: shards is not None or clients.own_scores(result) is not None)
 PARTS: Final = Requirement(
     lambda result, shards: shards is not None or bool(result.own),
@@ -100,7 +107,7 @@ class Picture:
     @property
     def rows(self) -> bool:
         """Whether it is drawn from the rows of the clients too."""
-        return self.need in (ROWS, SCORES, PARTS, SHARES, TAKEN)
+        return self.need in (ROWS, WHOLE, SCORES, PARTS, SHARES, TAKEN)
 
     def words(self, result: Result) -> str:
         """How to read it, of this result."""
@@ -139,10 +146,10 @@ PICTURES: Final[dict[str, Picture]] = {
     "means": Picture(
         clients.means,
         "How far a client's mean of a column lies from that of all rows, in deviations of all rows.",
-        need=ROWS,
+        need=WHOLE,
     ),
     "errors": Picture(
-        clients.errors, "What the components leave of a row, on average over each client's rows.", need=ROWS
+        clients.errors, "What the components leave of a row, on average over each client's rows.", need=WHOLE
     ),
     "far": Picture(
         robust.far, "The share of each column's entries that were furthest off, at all clients.", of=RobustResult
